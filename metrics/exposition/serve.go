@@ -1,0 +1,84 @@
+package exposition
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// A Sample is one figure.
+type Sample struct {
+	Name, Help string
+	Kind       Kind
+	Labels     []string // name, value, name, value ...; the same names for all of one Name
+	Value      float64
+	At         time.Time // when it was measured; zero: now
+}
+
+// Kind says how a figure moves.
+type Kind int
+
+// A Gauge goes up and down, a Counter only up until the process ends.
+const (
+	Gauge Kind = iota
+	Counter
+)
+
+// Serve answers a scrape with samples of now and with what is counted elsewhere.
+// Of samples with the same name and labels the first counts.
+func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...prometheus.Gatherer) {
+	now := prometheus.NewRegistry()
+	now.Register(constant(samples)) // alone: it meets nothing
+	from := append(prometheus.Gatherers{now}, counted...)
+	promhttp.HandlerFor(from, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
+}
+
+// Process gathers counted and what there is to say of this process: go_* and
+// process_*. It is made once.
+func Process(counted ...prometheus.Collector) (prometheus.Gatherer, error) {
+	registry := prometheus.NewRegistry()
+	counted = append(counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, c := range counted {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return registry, nil
+}
+
+// constant is a collector of figures that are there already. It describes
+// nothing, since what there is differs from scrape to scrape.
+type constant []Sample
+
+// Describe implements prometheus.Collector.
+func (constant) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c constant) Collect(to chan<- prometheus.Metric) {
+	descs := map[string]*prometheus.Desc{}
+	for _, s := range c {
+		names, values := make([]string, 0, len(s.Labels)/2), make([]string, 0, len(s.Labels)/2)
+		for i := 0; i+1 < len(s.Labels); i += 2 {
+			names, values = append(names, s.Labels[i]), append(values, s.Labels[i+1])
+		}
+		desc := descs[s.Name]
+		if desc == nil {
+			desc = prometheus.NewDesc(s.Name, s.Help, names, nil)
+			descs[s.Name] = desc
+		}
+		kind := prometheus.GaugeValue
+		if s.Kind == Counter {
+			kind = prometheus.CounterValue
+		}
+		m, err := prometheus.NewConstMetric(desc, kind, s.Value, values...)
+		if err != nil {
+			m = prometheus.NewInvalidMetric(desc, err)
+		} else if !s.At.IsZero() {
+			m = prometheus.NewMetricWithTimestamp(s.At, m)
+		}
+		to <- m
+	}
+}

@@ -1,0 +1,144 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shirou/gopsutil/v3/cpu"
+	"github.com/shirou/gopsutil/v3/host"
+	"github.com/shirou/gopsutil/v3/mem"
+)
+
+// Identity is what does not change while the machine runs. What a host does not
+// tell is empty.
+type Identity struct {
+	Kernel       string    // release, such as 6.12.41
+	OSImage      string    // such as Debian GNU/Linux 12 (bookworm)
+	Architecture string    // Go's name
+	MachineID    string    // /etc/machine-id
+	SystemUUID   string    // the firmware's, else MachineID
+	BootID       string    // new at each boot
+	BootTime     time.Time // wrong where the clock was wrong at boot
+	CPUs         int       // logical, online
+	Memory       uint64    // bytes
+	Swap         uint64    // bytes
+}
+
+// Identity gives what the machine is. It is read once; an error is not kept.
+func (h *Host) Identity(ctx context.Context) (Identity, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.identity != nil {
+		return *h.identity, nil
+	}
+	ctx = h.at(ctx)
+	id := Identity{
+		OSImage:      h.osImage(),
+		Architecture: runtime.GOARCH,
+		MachineID:    h.line("etc/machine-id", "var/lib/dbus/machine-id"),
+		SystemUUID:   strings.ToLower(h.line("sys/class/dmi/id/product_uuid", "proc/device-tree/vm,uuid", "etc/machine-id")),
+		BootID:       h.line("proc/sys/kernel/random/boot_id"),
+	}
+	var err error
+	if id.Kernel, err = host.KernelVersionWithContext(ctx); err != nil {
+		return Identity{}, fmt.Errorf("read kernel version: %w", err)
+	}
+	boot, err := h.bootTime()
+	if err != nil {
+		return Identity{}, err
+	}
+	id.BootTime = boot
+	if id.CPUs, err = cpu.CountsWithContext(ctx, true); err != nil {
+		return Identity{}, fmt.Errorf("count CPUs: %w", err)
+	}
+	m, err := mem.VirtualMemoryWithContext(ctx)
+	if err != nil {
+		return Identity{}, fmt.Errorf("read memory size: %w", err)
+	}
+	id.Memory, id.Swap = m.Total, m.SwapTotal
+	h.identity = &id
+	return id, nil
+}
+
+// bootTime reads btime; gopsutil's would look whether it runs in a container,
+// where the boot is another one, by executing programs.
+func (h *Host) bootTime() (time.Time, error) {
+	f, err := os.Open(h.path("proc/stat"))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read boot time: %w", err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "btime "); ok {
+			seconds, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return time.Time{}, fmt.Errorf("read boot time: %w", err)
+			}
+			return time.Unix(seconds, 0), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("read boot time: no btime in %s", f.Name())
+}
+
+// HugePages gives the bytes in huge pages by the size of a page.
+func (h *Host) HugePages() (map[uint64]uint64, error) {
+	dir := h.path("sys/kernel/mm/hugepages")
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // the kernel has none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read huge pages: %w", err)
+	}
+	pages := map[uint64]uint64{}
+	for _, e := range entries {
+		var kib, n uint64
+		if _, err := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); err != nil {
+			continue
+		}
+		if _, err := fmt.Sscan(h.line("sys/kernel/mm/hugepages/"+e.Name()+"/nr_hugepages"), &n); err != nil {
+			return nil, fmt.Errorf("read huge pages of %d KiB: %w", kib, err)
+		}
+		pages[kib<<10] = n * kib << 10
+	}
+	return pages, nil
+}
+
+// line gives the trimmed first line of the first file that has one.
+func (h *Host) line(files ...string) string {
+	for _, file := range files {
+		data, err := os.ReadFile(h.path(file))
+		if err != nil {
+			continue
+		}
+		first, _, _ := strings.Cut(string(data), "\n")
+		if first = strings.Trim(first, " \t\r\x00"); first != "" {
+			return first
+		}
+	}
+	return ""
+}
+
+// osImage is the pretty name, as a kubelet reports it.
+func (h *Host) osImage() string {
+	for _, file := range []string{"etc/os-release", "usr/lib/os-release"} {
+		data, err := os.ReadFile(h.path(file))
+		if err != nil {
+			continue
+		}
+		for line := range strings.SplitSeq(string(data), "\n") {
+			if name, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
+				return strings.Trim(strings.TrimSpace(name), `"'`)
+			}
+		}
+	}
+	return "Linux"
+}

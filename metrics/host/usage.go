@@ -1,0 +1,96 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/shirou/gopsutil/v3/cpu"
+	"github.com/shirou/gopsutil/v3/disk"
+	"github.com/shirou/gopsutil/v3/load"
+	"github.com/shirou/gopsutil/v3/mem"
+)
+
+// Usage is how busy the machine is.
+type Usage struct {
+	Time   time.Time
+	CPU    CPU
+	Memory Memory
+	Load   [3]float64 // over 1, 5 and 15 minutes
+}
+
+// CPU is the time that all processors together worked.
+type CPU struct {
+	Busy  time.Duration // since boot
+	Cores float64       // mean since the Usage before; since boot in the first
+}
+
+// Memory is in bytes.
+type Memory struct {
+	Total, Available, Used uint64 // Used is what is not available
+	SwapTotal, SwapFree    uint64
+}
+
+// Usage gives figures at most MinInterval old.
+func (h *Host) Usage(ctx context.Context) (Usage, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if h.last != nil && now.Sub(h.last.Time) < h.minInterval {
+		return *h.last, nil
+	}
+	ctx = h.at(ctx)
+	u := Usage{Time: now}
+	m, err := mem.VirtualMemoryWithContext(ctx)
+	if err != nil {
+		return Usage{}, fmt.Errorf("read memory use: %w", err)
+	}
+	u.Memory = Memory{Total: m.Total, Available: m.Available, Used: m.Total - min(m.Available, m.Total), SwapTotal: m.SwapTotal, SwapFree: m.SwapFree}
+	times, err := cpu.TimesWithContext(ctx, false)
+	if err != nil || len(times) == 0 {
+		return Usage{}, fmt.Errorf("read CPU use: %w", err)
+	}
+	t := times[0]
+	busy := t.User + t.System + t.Nice + t.Irq + t.Softirq + t.Steal
+	u.CPU.Busy = inSeconds(busy)
+	if h.last != nil {
+		u.CPU.Cores = max(0, (u.CPU.Busy-h.last.CPU.Busy).Seconds()/now.Sub(h.last.Time).Seconds())
+	} else if up, err := h.uptime(); err == nil && up > 0 {
+		u.CPU.Cores = busy / up.Seconds()
+	}
+	if avg, err := load.AvgWithContext(ctx); err == nil {
+		u.Load = [3]float64{avg.Load1, avg.Load5, avg.Load15}
+	}
+	h.last = &u
+	return u, nil
+}
+
+func (h *Host) uptime() (time.Duration, error) {
+	var up float64
+	_, err := fmt.Sscan(h.line("proc/uptime"), &up)
+	return inSeconds(up), err
+}
+
+func inSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Disk is a file system, in bytes and inodes. Free is what an ordinary user may
+// still take.
+type Disk struct {
+	Path                           string
+	Type                           string // such as ext4; numeric where unknown
+	Total, Free, Used              uint64
+	Inodes, InodesFree, InodesUsed uint64 // 0 where the file system has no such bound
+}
+
+// Disk measures the file system that holds path. It asks the kernel each time,
+// which costs one system call.
+func (h *Host) Disk(ctx context.Context, path string) (Disk, error) {
+	s, err := disk.UsageWithContext(h.at(ctx), path)
+	if err != nil {
+		return Disk{}, fmt.Errorf("measure the disk of %s: %w", path, err)
+	}
+	return Disk{
+		Path: path, Type: s.Fstype, Total: s.Total, Free: s.Free, Used: s.Used,
+		Inodes: s.InodesTotal, InodesFree: s.InodesFree, InodesUsed: s.InodesUsed,
+	}, nil
+}
