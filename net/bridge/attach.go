@@ -1,0 +1,292 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/islet-edge/islet/net/netns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A Port is a pod's connection to a bridge.
+type Port struct {
+	Bridge    Link
+	Host      string // name of the node's end
+	Interface string // name of the pod's end
+	MAC       net.HardwareAddr
+	MTU       int
+	Hairpin   bool // frames may go back where they came from
+	Isolated  bool // no frames between ports that are both isolated
+	DAD       bool // detect duplicate IPv6 addresses
+	Addresses []netip.Prefix
+	Routes    []Route
+}
+
+// A Route leads to Dst by a gateway, or directly when there is none.
+type Route struct {
+	Dst     netip.Prefix
+	Gateway netip.Addr
+}
+
+// Attach makes the veth pair and configures both ends. Nothing of it is left when
+// it fails.
+func Attach(host, pod netns.NS, p Port) (err error) {
+	h, err := host.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	target, err := pod.Open()
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	in, err := pod.Netlink()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+
+	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: p.Interface, PeerNamespace: netlink.NsFd(target.Fd()), PeerHardwareAddr: p.MAC}
+	veth.Name, veth.MTU, veth.Flags = p.Host, p.MTU, net.FlagUp
+	made := false
+	defer func() {
+		if err != nil && made {
+			err = errors.Join(err, h.LinkDel(veth))
+		}
+	}()
+	err = born(pod, p.ip6(), func() error {
+		err := h.LinkAdd(veth)
+		made = err == nil
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create veth %s: %w", p.Host, err)
+	}
+	if err := plug(h, veth, p); err != nil {
+		return err
+	}
+	w, err := watchFor(pod, p.Addresses)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	if err := configure(in, p); err != nil {
+		return fmt.Errorf("configure %s of the pod: %w", p.Interface, err)
+	}
+	if err := host.Do(func() error { return settle(p.Host, p.Bridge.Attrs().Name) }); err != nil {
+		return err
+	}
+	return w.wait(p.Addresses)
+}
+
+// ip6 are the settings of the pod's end that IPv6 needs, or that keep it out.
+func (p Port) ip6() []netns.Sysctl {
+	const at = "ipv6/conf/default/"
+	if !slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() }) {
+		// No IPv6 network: no link-local chatter either.
+		return []netns.Sysctl{{Name: at + "disable_ipv6", Value: "1", Optional: true}}
+	}
+	values := []netns.Sysctl{{Name: at + "disable_ipv6", Value: "0"}, {Name: at + "accept_ra", Value: "0"}}
+	if !p.DAD {
+		values = append(values, netns.Sysctl{Name: at + "accept_dad", Value: "0"})
+	}
+	return values
+}
+
+// born calls create, which makes one interface in the namespace, with other defaults
+// for new interfaces. It is the way to disable_ipv6 of one: once that is there, who
+// sets it asks the kernel again and again while anything else changes a network, and
+// so took a quarter of the agent's CPU time when a hundred pods started.
+func born(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
+	before, err := ns.Swap(defaults...)
+	if err == nil {
+		err = create()
+	}
+	return errors.Join(err, ns.Set(before...))
+}
+
+// addrGenNone is IN6_ADDR_GEN_MODE_NONE.
+const addrGenNone = 1
+
+// plug makes the node's end a port of the bridge.
+func plug(h *netlink.Handle, veth netlink.Link, p Port) error {
+	// The node speaks IP on the bridge, not on its ports.
+	if err := h.LinkSetIP6AddrGenMode(veth, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+		return fmt.Errorf("keep IPv6 addresses off %s: %w", p.Host, err)
+	}
+	if err := h.LinkSetMaster(veth, p.Bridge); err != nil {
+		return fmt.Errorf("add %s to bridge %s: %w", p.Host, p.Bridge.Attrs().Name, err)
+	}
+	if p.Hairpin {
+		if err := h.LinkSetHairpin(veth, true); err != nil {
+			return fmt.Errorf("set hairpin mode of %s: %w", p.Host, err)
+		}
+	}
+	if p.Isolated {
+		if err := h.LinkSetIsolated(veth, true); err != nil {
+			return fmt.Errorf("isolate %s: %w", p.Host, err)
+		}
+	}
+	return nil
+}
+
+// configure sets up the pod's end and its loopback.
+func configure(h *netlink.Handle, p Port) error {
+	if err := loopbackUp(h); err != nil {
+		return err
+	}
+	link, err := h.LinkByName(p.Interface)
+	if err != nil {
+		return err
+	}
+	if err := h.LinkSetUp(link); err != nil {
+		return err
+	}
+	for _, a := range p.Addresses {
+		if err := addAddress(h, link, a, p.DAD); err != nil {
+			return err
+		}
+	}
+	for _, r := range p.Routes {
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dst.Masked())}
+		if r.Gateway.IsValid() {
+			route.Gw = r.Gateway.AsSlice()
+		} else {
+			route.Scope = netlink.SCOPE_LINK
+		}
+		if err := h.RouteAdd(route); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("add route to %s by %s: %w", r.Dst, r.Gateway, err)
+		}
+	}
+	return nil
+}
+
+// Loopback sets the loopback interface of a namespace up.
+func Loopback(ns netns.NS) error {
+	h, err := ns.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return loopbackUp(h)
+}
+
+func loopbackUp(h *netlink.Handle) error {
+	lo, err := h.LinkByIndex(1)
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	if lo.Attrs().Flags&net.FlagUp != 0 {
+		return nil
+	}
+	if err := h.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("set loopback up: %w", err)
+	}
+	return nil
+}
+
+// Detach removes one end of a veth pair, and with it the other. It is success when
+// there is none, as after the end of the pod's namespace.
+func Detach(ns netns.NS, name string) error {
+	h, err := ns.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	link, err := h.LinkByName(name)
+	if notFound(err) {
+		return nil
+	}
+	if err == nil {
+		err = h.LinkDel(link)
+	}
+	if err != nil && !notFound(err) {
+		return fmt.Errorf("remove veth %s: %w", name, err)
+	}
+	return nil
+}
+
+// Attached says whether the pod has the interface with all these addresses, and
+// the node the other end in the bridge.
+func Attached(host, pod netns.NS, p Port) (bool, error) {
+	h, err := host.Netlink()
+	if err != nil {
+		return false, err
+	}
+	defer h.Close()
+	end, err := h.LinkByName(p.Host)
+	if notFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if end.Attrs().MasterIndex != p.Bridge.Attrs().Index {
+		return false, nil
+	}
+	in, err := pod.Netlink()
+	if err != nil {
+		return false, err
+	}
+	defer in.Close()
+	link, err := in.LinkByName(p.Interface)
+	if notFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if end.Attrs().ParentIndex != link.Attrs().Index || link.Attrs().Flags&net.FlagUp == 0 {
+		return false, nil
+	}
+	have, err := in.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return false, err
+	}
+	there := map[netip.Prefix]bool{}
+	for _, a := range have {
+		if prefix, ok := prefixOf(a.IPNet); ok {
+			there[prefix] = true
+		}
+	}
+	for _, a := range p.Addresses {
+		if !there[a] {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Ports returns the names of the veths that are in a bridge, and of those that are
+// in none: a crash may come between making one and plugging it in.
+func Ports(host netns.NS, bridge string) ([]string, error) {
+	h, err := host.Netlink()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	in := 0
+	br, err := h.LinkByName(bridge)
+	if err == nil {
+		in = br.Attrs().Index
+	} else if !notFound(err) {
+		return nil, err
+	}
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	var names []string
+	for _, l := range links {
+		if master := l.Attrs().MasterIndex; l.Type() == "veth" && (master == in || master == 0) {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	return names, nil
+}

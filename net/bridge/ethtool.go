@@ -1,0 +1,25 @@
+package bridge
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ethtoolLink asks for the state of a link by ETHTOOL_GLINK, the one question for
+// which the kernel first does the work that is due on a change of the carrier.
+func ethtoolLink(fd int, name string) error {
+	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GLINK}
+	var request struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(request.name[:unix.IFNAMSIZ-1], name)
+	request.data = unsafe.Pointer(&value)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return fmt.Errorf("ask for the link state of %s: %w", name, errno)
+	}
+	return nil
+}

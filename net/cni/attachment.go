@@ -1,0 +1,190 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	"k8s.io/apimachinery/pkg/api/resource"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Annotations of a pod that become capability arguments.
+const (
+	ingressBandwidth = "kubernetes.io/ingress-bandwidth" // bits per second, as a quantity
+	egressBandwidth  = "kubernetes.io/egress-bandwidth"
+	wantedIPs        = "islet.dev/ips" // comma-separated
+	wantedMAC        = "islet.dev/mac"
+)
+
+// attachment is what a sandbox was added to a network with.
+type attachment struct {
+	ID           string            `json:"id"`
+	NetNS        string            `json:"netns"`
+	Plugins      []json.RawMessage `json:"plugins"`
+	Name         string            `json:"name"`
+	CNIVersion   string            `json:"cniVersion"`
+	Args         [][2]string       `json:"args"`
+	Capabilities map[string]any    `json:"capabilities,omitempty"`
+}
+
+func newAttachment(list *libcni.NetworkConfigList, id, netns string, cfg *api.PodSandboxConfig) (*attachment, error) {
+	a := &attachment{ID: id, NetNS: netns, Name: list.Name, CNIVersion: list.CNIVersion}
+	for _, p := range list.Plugins {
+		a.Plugins = append(a.Plugins, p.Bytes)
+	}
+	m := cfg.GetMetadata()
+	a.Args = [][2]string{
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", m.GetNamespace()}, {"K8S_POD_NAME", m.GetName()}, {"K8S_POD_INFRA_CONTAINER_ID", id}, {"K8S_POD_UID", m.GetUid()},
+	}
+	for _, arg := range a.Args {
+		if strings.ContainsAny(arg[1], ";=\x00\n") {
+			return nil, fmt.Errorf("%s %q cannot be an argument of a CNI plugin", arg[0], arg[1])
+		}
+	}
+	var err error
+	a.Capabilities, err = capabilities(cfg)
+	return a, err
+}
+
+// capabilities returns the arguments for plugins that have the capability.
+func capabilities(cfg *api.PodSandboxConfig) (map[string]any, error) {
+	args := map[string]any{}
+	if ports := mappings(cfg); len(ports) > 0 {
+		for i := range ports {
+			ports[i].Protocol = strings.ToLower(ports[i].Protocol)
+		}
+		args["portMappings"] = ports
+	}
+	if dns := cfg.GetDnsConfig(); dns != nil {
+		args["dns"] = map[string]any{"servers": dns.Servers, "searches": dns.Searches, "options": dns.Options}
+	}
+	if parent := cfg.GetLinux().GetCgroupParent(); parent != "" {
+		args["cgroupPath"] = parent
+	}
+	annotations := cfg.GetAnnotations()
+	bandwidth := map[string]uint64{}
+	for name, field := range map[string]string{ingressBandwidth: "ingress", egressBandwidth: "egress"} {
+		text := annotations[name]
+		if text == "" {
+			continue
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil || q.Value() < 1000 || q.Value() > 1e15 {
+			return nil, fmt.Errorf("annotation %s: %q is not a bandwidth between 1k and 1P", name, text)
+		}
+		bandwidth[field+"Rate"], bandwidth[field+"Burst"] = uint64(q.Value()), 1<<31-1
+	}
+	if len(bandwidth) > 0 {
+		args["bandwidth"] = bandwidth
+	}
+	if ips := annotations[wantedIPs]; ips != "" {
+		args["ips"] = strings.Split(ips, ",")
+	}
+	if mac := annotations[wantedMAC]; mac != "" {
+		args["mac"] = mac
+	}
+	return args, nil
+}
+
+func (a *attachment) list() (*libcni.NetworkConfigList, error) {
+	list := &libcni.NetworkConfigList{Name: a.Name, CNIVersion: a.CNIVersion}
+	for _, data := range a.Plugins {
+		p, err := libcni.NetworkPluginConfFromBytes(data)
+		if err != nil {
+			return nil, fmt.Errorf("kept configuration of sandbox %s: %w", a.ID, err)
+		}
+		list.Plugins = append(list.Plugins, p)
+	}
+	var err error
+	list.Bytes, err = json.Marshal(map[string]any{"name": a.Name, "cniVersion": a.CNIVersion, "plugins": a.Plugins})
+	return list, err
+}
+
+func (a *attachment) runtimeConf() *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{ContainerID: a.ID, NetNS: a.NetNS, IfName: Interface, Args: a.Args, CapabilityArgs: a.Capabilities}
+}
+
+// attachments keeps a file for each sandbox that is, or was about to be, added.
+type attachments struct{ dir string }
+
+func (s attachments) file(id string) string { return filepath.Join(s.dir, id+".json") }
+
+// read returns nil when there is none.
+func (s attachments) read(id string) (*attachment, error) {
+	data, err := os.ReadFile(s.file(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read CNI attachment: %w", err)
+	}
+	a := &attachment{}
+	if err := json.Unmarshal(data, a); err != nil || a.ID != id {
+		return nil, fmt.Errorf("CNI attachment of sandbox %s is damaged: remove %s", id, s.file(id))
+	}
+	return a, nil
+}
+
+// write is durable: after a power loss the addresses that plugins gave away are
+// still on disk, and only this tells how to give them back.
+func (s attachments) write(a *attachment) error {
+	data, err := json.Marshal(a)
+	if err == nil {
+		err = os.MkdirAll(s.dir, 0o700)
+	}
+	if err == nil {
+		err = writeDurably(s.file(a.ID), data)
+	}
+	if err != nil {
+		return fmt.Errorf("keep CNI attachment of sandbox %s: %w", a.ID, err)
+	}
+	return nil
+}
+
+func writeDurably(path string, data []byte) error {
+	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func (s attachments) remove(id string) error {
+	if err := os.Remove(s.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget CNI attachment: %w", err)
+	}
+	return nil
+}
+
+func (s attachments) ids() ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list CNI attachments: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if id, ok := strings.CutSuffix(e.Name(), ".json"); ok && validID(id) == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}

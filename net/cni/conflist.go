@@ -1,0 +1,204 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/islet-edge/islet/net/bridge"
+	"github.com/islet-edge/islet/net/cni/plugin"
+	"github.com/islet-edge/islet/net/netns"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// pluginTime bounds one command of a whole list.
+	pluginTime = 2 * time.Minute
+	// maxAddresses bounds what is taken over from a result.
+	maxAddresses = 16
+)
+
+// plugins is the network that a CNI configuration describes.
+type plugins struct {
+	confs       confs
+	cni         *libcni.CNIConfig
+	exec        *plugin.Exec
+	paths       []string
+	attachments attachments
+	status      statusCache
+}
+
+func newPlugins(cfg Config) *plugins {
+	exec := &plugin.Exec{Host: cfg.Host}
+	paths := append(cfg.BinDirs[:len(cfg.BinDirs):len(cfg.BinDirs)], linksDir(cfg.DataDir))
+	return &plugins{
+		confs: confs{dir: cfg.ConfDir},
+		cni:   libcni.NewCNIConfigWithCacheDir(paths, filepath.Join(cfg.DataDir, "cache"), exec),
+		exec:  exec, paths: paths,
+		attachments: attachments{dir: filepath.Join(cfg.DataDir, "attachments")},
+	}
+}
+
+// setup adds a sandbox to the network. What it is about to do is written down
+// first, so that it can be undone after a crash and under a changed configuration.
+func (p *plugins) setup(ctx context.Context, list *libcni.NetworkConfigList, id, path string, cfg *api.PodSandboxConfig) (addrs []netip.Addr, err error) {
+	defer caught(&err)
+	had, err := p.attachments.read(id)
+	if err != nil {
+		return nil, err
+	}
+	if had != nil && had.NetNS == path {
+		if list, err := had.list(); err == nil {
+			if result, err := p.cni.GetNetworkListCachedResult(list, had.runtimeConf()); err == nil && result != nil {
+				return addresses(result)
+			}
+		}
+	}
+	if had != nil { // half-made, or of a namespace that is gone
+		if err := p.teardown(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	if err := bridge.Loopback(netns.At(path)); err != nil {
+		return nil, err
+	}
+	a, err := newAttachment(list, id, path, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.attachments.write(a); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pluginTime)
+	defer cancel()
+	result, err := p.cni.AddNetworkList(ctx, list, a.runtimeConf())
+	if err != nil {
+		return nil, fmt.Errorf("CNI network %s: %w", list.Name, err)
+	}
+	return addresses(result)
+}
+
+// teardown removes a sandbox, by the configuration that it was added with; success
+// when it was not.
+func (p *plugins) teardown(ctx context.Context, id string) (err error) {
+	defer caught(&err)
+	a, err := p.attachments.read(id)
+	if err != nil || a == nil {
+		return err
+	}
+	list, err := a.list()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pluginTime)
+	defer cancel()
+	rt := a.runtimeConf()
+	if _, err := os.Stat(rt.NetNS); err != nil {
+		rt.NetNS = "" // gone, with all that was in it
+	}
+	if err := p.cni.DelNetworkList(ctx, list, rt); err != nil {
+		return fmt.Errorf("CNI network %s: %w", list.Name, err)
+	}
+	return p.attachments.remove(id)
+}
+
+// reconcile removes the sandboxes that are not live, and lets plugins that can
+// (version 1.1.0 on) look for what else nobody needs.
+func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err error) {
+	defer caught(&err)
+	ids, err := p.attachments.ids()
+	errs := []error{err}
+	valid := []types.GCAttachment{}
+	for _, id := range ids {
+		if live[id] {
+			valid = append(valid, types.GCAttachment{ContainerID: id, IfName: Interface})
+			continue
+		}
+		errs = append(errs, p.teardown(ctx, id))
+	}
+	if list, err := p.confs.current(); err == nil && list != nil && atLeast11(list) {
+		ctx, cancel := context.WithTimeout(ctx, pluginTime)
+		defer cancel()
+		errs = append(errs, p.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}))
+	}
+	return errors.Join(errs...)
+}
+
+// ready returns why a list cannot be used now, or nil.
+func (p *plugins) ready(list *libcni.NetworkConfigList) (err error) {
+	defer caught(&err)
+	for _, conf := range list.Plugins {
+		if _, err := p.exec.FindInPath(conf.Network.Type, p.paths); err != nil {
+			return fmt.Errorf("CNI network %s: %w", list.Name, err)
+		}
+		if err := plugin.Validate(conf.Network.Type, conf.Bytes); err != nil {
+			return fmt.Errorf("CNI network %s: %w", list.Name, err)
+		}
+	}
+	if !atLeast11(list) {
+		return nil
+	}
+	return p.status.ask(list, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), statusTime)
+		defer cancel()
+		if err := p.cni.GetStatusNetworkList(ctx, list); err != nil {
+			return fmt.Errorf("CNI network %s: %w", list.Name, err)
+		}
+		return nil
+	})
+}
+
+func atLeast11(list *libcni.NetworkConfigList) bool {
+	ok, err := version.GreaterThanOrEqualTo(list.CNIVersion, "1.1.0")
+	return ok && err == nil
+}
+
+// caught makes an error of a panic over what configurations and plugins say.
+func caught(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("CNI: panic: %v\n%s", r, debug.Stack())
+	}
+}
+
+// addresses reads the addresses of the pod's interface from a result, which may
+// say anything.
+func addresses(result types.Result) (addrs []netip.Addr, err error) {
+	defer caught(&err)
+	r, err := current.NewResultFromResult(result)
+	if err != nil {
+		return nil, fmt.Errorf("result of the CNI plugins: %w", err)
+	}
+	for _, ip := range r.IPs {
+		if ip == nil {
+			continue
+		}
+		if at := ip.Interface; at != nil {
+			if *at < 0 || *at >= len(r.Interfaces) || r.Interfaces[*at] == nil {
+				return nil, fmt.Errorf("result of the CNI plugins: no interface %d", *at)
+			}
+			if i := r.Interfaces[*at]; i.Sandbox == "" || i.Name != Interface {
+				continue
+			}
+		}
+		addr, ok := netip.AddrFromSlice(ip.Address.IP)
+		if addr = addr.Unmap(); !ok || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
+			return nil, fmt.Errorf("result of the CNI plugins: %q is not an address for a pod", ip.Address.IP)
+		}
+		if addrs = append(addrs, addr); len(addrs) > maxAddresses {
+			return nil, fmt.Errorf("result of the CNI plugins: more than %d addresses", maxAddresses)
+		}
+	}
+	if len(addrs) == 0 {
+		return nil, errors.New("result of the CNI plugins: no address for " + Interface)
+	}
+	return addrs, nil
+}

@@ -1,0 +1,32 @@
+// Package cni gives sandboxes their network. It satisfies the Network interface
+// of the runtime.
+//
+//	Setup(id, netns) --> own:      ipam lease --> bridge islet0, veth --> host ports (nftables)
+//	                 \-> conflist: libcni --> cni/plugin (built-in types in this process,
+//	                                          others executed), when the directory has one
+//
+// A sandbox is known by its ID everywhere: as owner of its leases, of its host
+// ports, of its CNI attachment, and in the name of its veth. So every step can be
+// repeated, and what belongs to no live sandbox can be found (Reconcile).
+//
+// Order: on the way up the lease comes first and on the way down last, so that no
+// address is given away while an interface has it.
+//
+// # The own network
+//
+// A pod has eth0 with an address of each pod CIDR and a default route by the
+// bridge. Pods talk to each other directly; to the outside they have the node's
+// address (masquerade), to the node their own. A host port is open for other hosts,
+// the node, at 127.0.0.1 and ::1 too, and pods. The way from ::1 needs
+// net.bridge.bridge-nf-call-ip6tables off (or br_netfilter not loaded): else the
+// kernel drops the answers.
+//
+// # Firewalls
+//
+// The node forwards (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding). Where a
+// firewall on nftables, iptables-nft included, drops forwarded packets by policy,
+// rules in front let pods through (nft.Admit). Where it drops by rule, as firewalld
+// does, the bridge must be made trusted (firewall-cmd --permanent --zone=trusted
+// --add-interface=islet0). iptables-legacy with policy drop needs
+// iptables -I FORWARD -i islet0 -j ACCEPT, and the same with -o.
+package cni

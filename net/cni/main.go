@@ -1,0 +1,52 @@
+package cni
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/islet-edge/islet/net/cni/plugin"
+)
+
+// IsPlugin says whether a program name is that of a built-in CNI plugin.
+func IsPlugin(name string) bool { return plugin.Has(name) }
+
+// Main is a built-in plugin as an executable: islet was started under the type's
+// name, with the request in CNI_ variables and on stdin. args are those of the
+// process, the name included. It returns the exit code.
+func Main(name string, args []string) int {
+	if len(args) > 1 {
+		fmt.Fprintf(os.Stderr, "%s takes no arguments: CNI plugins are told what to do by CNI_COMMAND and stdin\n", name)
+	}
+	return plugin.Main(name)
+}
+
+// linksDir is where Install puts its links, and the last directory that plugins
+// are looked for in.
+func linksDir(dataDir string) string { return filepath.Join(dataDir, "bin") }
+
+// Install makes the built-in types executables: links to the binary, in a
+// directory that is on the CNI_PATH of all plugins. Third-party plugins that
+// delegate find them there.
+func Install(dataDir, binary string) error {
+	dir := linksDir(dataDir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("install CNI plugins: %w", err)
+	}
+	for _, kind := range plugin.Types() {
+		link := filepath.Join(dir, kind)
+		if to, err := os.Readlink(link); err == nil && to == binary {
+			continue
+		}
+		_ = os.Remove(link + ".new")
+		if err := os.Symlink(binary, link+".new"); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("install CNI plugin %s: %w", kind, err)
+		}
+		if err := os.Rename(link+".new", link); err != nil {
+			return fmt.Errorf("install CNI plugin %s: %w", kind, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"github.com/islet-edge/islet/net/netns"
+)
+
+const (
+	maxOutput = 1 << 20           // bytes of a plugin's result
+	maxError  = 4 << 10           // bytes of what it writes to stderr that a message shows
+	patience  = 5 * time.Second   // after the end of the context, until its pipes are let go
+	builtin   = "islet-built-in:" // begins the path of a built-in type
+)
+
+// Exec runs plugins for libcni: built-in types here, others as executables in
+// the node's namespace. It implements invoke.Exec.
+type Exec struct {
+	version.PluginDecoder
+	Host netns.NS
+}
+
+// FindInPath returns what ExecPlugin takes for a type. A built-in one is preferred
+// to an executable of the same name.
+func (e *Exec) FindInPath(kind string, paths []string) (string, error) {
+	if Has(kind) {
+		return builtin + kind, nil
+	}
+	if kind == "" || kind != filepath.Base(kind) || strings.Trim(kind, ".") == "" {
+		return "", fmt.Errorf("plugin type %q is not a file name", kind)
+	}
+	for _, dir := range paths {
+		path := filepath.Join(dir, kind)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("plugin %q is not in %v: install it there", kind, paths)
+}
+
+// ExecPlugin runs one command and returns what the plugin wrote.
+func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	kind, ok := strings.CutPrefix(path, builtin)
+	if !ok {
+		return e.executable(ctx, path, stdin, environ)
+	}
+	env := map[string]string{}
+	for _, v := range environ {
+		key, value, _ := strings.Cut(v, "=")
+		env[key] = value // the last one counts
+	}
+	if env["CNI_COMMAND"] == "VERSION" {
+		var out bytes.Buffer
+		err := versions().Encode(&out)
+		return out.Bytes(), err
+	}
+	result, err := Run(ctx, kind, &Request{Command: env["CNI_COMMAND"], Host: e.Host, Exec: e, Args: &skel.CmdArgs{
+		ContainerID: env["CNI_CONTAINERID"], Netns: env["CNI_NETNS"], IfName: env["CNI_IFNAME"], Args: env["CNI_ARGS"], Path: env["CNI_PATH"], StdinData: stdin,
+	}})
+	if err != nil || result == nil {
+		return nil, err
+	}
+	return json.Marshal(result)
+}
+
+func (e *Exec) executable(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	out, complaints := &bounded{max: maxOutput}, &bounded{max: maxError}
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), out, complaints
+	cmd.WaitDelay = patience
+	err := e.Host.Do(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	name := filepath.Base(path)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("plugin %s did not end in time: %w", name, ctx.Err())
+	case err != nil:
+		return nil, failure(name, err, out.kept, string(complaints.kept))
+	case out.over:
+		return nil, fmt.Errorf("plugin %s wrote more than %d bytes", name, maxOutput)
+	}
+	return out.kept, nil
+}
+
+// failure makes an error of what a plugin wrote: an error in JSON, if it is as the
+// specification wants.
+func failure(name string, err error, out []byte, complaints string) error {
+	var said types.Error
+	if json.Unmarshal(out, &said) == nil && said.Msg != "" {
+		return &said
+	}
+	if text := strings.TrimSpace(complaints); text != "" {
+		return fmt.Errorf("plugin %s: %w: %s", name, err, text)
+	}
+	return fmt.Errorf("plugin %s: %w", name, err)
+}
+
+// bounded keeps the first bytes that are written to it.
+type bounded struct {
+	kept []byte
+	max  int
+	over bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	fits := p[:min(len(p), b.max-len(b.kept))]
+	b.kept = append(b.kept, fits...)
+	b.over = b.over || len(fits) < len(p)
+	return len(p), nil
+}
+
+// Main is the plugin as an executable, started under a type's name; it returns the
+// exit code.
+func Main(kind string) int {
+	run := func(command string) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error {
+			result, err := Run(context.Background(), kind, &Request{Command: command, Args: args, Exec: &Exec{}})
+			if err != nil || result == nil {
+				return asTypes(err)
+			}
+			return result.PrintTo(os.Stdout)
+		}
+	}
+	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{Add: run("ADD"), Del: run("DEL"), Check: run("CHECK"), GC: run("GC"), Status: run("STATUS")},
+		versions(), "islet's built-in CNI plugin "+kind)
+	if err != nil {
+		_ = err.Print() // to stdout, as the specification wants; there is nobody else to tell
+		return 1
+	}
+	return 0
+}
+
+// asTypes lets skel print the code of an error that is wrapped.
+func asTypes(err error) error {
+	var coded *types.Error
+	if errors.As(err, &coded) {
+		return coded
+	}
+	return err
+}

@@ -1,0 +1,178 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/disk"
+)
+
+// hostLocalDir is where upstream's host-local keeps its files.
+const hostLocalDir = "/var/lib/cni/networks"
+
+func hostLocalActions() actions {
+	// As IPAM it gets the configuration of the plugin that calls it: any field.
+	return actions{fields: "*", add: hostLocalAdd, del: hostLocalDel, check: hostLocalCheck, gc: hostLocalGC, status: hostLocalStatus}
+}
+
+// withLeases opens the directory of the call's network for use, which alone has it
+// for that time. Its format is upstream's: a file for each address, and one for
+// each range with the last address given.
+func withLeases(c *call, use func(p *pool, s *disk.Store) error) error {
+	p, err := c.pool()
+	if err != nil {
+		return err
+	}
+	s, err := disk.New(p.network, p.dir)
+	if err != nil {
+		return types.NewError(types.ErrIOFailure, "host-local: "+err.Error(), "")
+	}
+	defer s.Close()
+	if err := s.Lock(); err != nil {
+		return fmt.Errorf("host-local: lock leases: %w", err)
+	}
+	defer s.Unlock()
+	return use(p, s)
+}
+
+func hostLocalAdd(_ context.Context, c *call) (result *current.Result, err error) {
+	err = withLeases(c, func(p *pool, s *disk.Store) (err error) {
+		result, err = p.assign(c, s)
+		return err
+	})
+	return result, err
+}
+
+// assign reserves an address of each range set.
+func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
+	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: p.routes}
+	if p.resolvConf != "" {
+		var err error
+		if result.DNS, err = readResolvConf(p.resolvConf); err != nil {
+			return nil, err
+		}
+	}
+	if had := s.GetByID(c.Args.ContainerID, c.Args.IfName); len(had) > 0 { // the specification wants an error
+		return nil, fmt.Errorf("host-local: %s has the address %s already", c.Args.ContainerID, had[0])
+	}
+	requested := slices.Clone(p.requested)
+	for i, set := range p.sets {
+		var want netip.Addr
+		if at := slices.IndexFunc(requested, func(a netip.Addr) bool { return set.rangeOf(a) != nil }); at >= 0 {
+			want = requested[at]
+			requested = slices.Delete(requested, at, at+1)
+		}
+		ip, err := set.reserve(s, fmt.Sprint(i), c.Args.ContainerID, c.Args.IfName, want)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("host-local: range set %d: %w", i, err), s.ReleaseByID(c.Args.ContainerID, c.Args.IfName))
+		}
+		result.IPs = append(result.IPs, ip)
+	}
+	if len(requested) > 0 {
+		return nil, errors.Join(fmt.Errorf("host-local: requested addresses %v are in no range", requested), s.ReleaseByID(c.Args.ContainerID, c.Args.IfName))
+	}
+	return result, nil
+}
+
+// reserve takes the address that is wanted, or the next free one of the round. The
+// caller holds the lock.
+func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
+	if want.IsValid() {
+		r := set.rangeOf(want)
+		if want == r.gateway {
+			return nil, fmt.Errorf("requested address %s is the gateway", want)
+		}
+		ok, err := s.Reserve(container, ifname, want.AsSlice(), id)
+		if err == nil && !ok {
+			err = fmt.Errorf("requested address %s is taken", want)
+		}
+		return r.config(want), err
+	}
+	var last netip.Addr
+	if ip, err := s.LastReservedIP(id); err == nil {
+		last, _ = netip.AddrFromSlice(ip)
+		last = last.Unmap()
+	}
+	at, addr := set.after(0, last)
+	for n, first := 0, addr; n == 0 || addr != first; n++ {
+		r := set[at]
+		if addr != r.gateway {
+			ok, err := s.Reserve(container, ifname, addr.AsSlice(), id)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				return r.config(addr), nil
+			}
+		}
+		at, addr = set.after(at, addr)
+	}
+	return nil, errors.New("all addresses are taken")
+}
+
+func (r addrRange) config(a netip.Addr) *current.IPConfig {
+	ip := &current.IPConfig{Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(r.subnet.Bits(), a.BitLen())}}
+	if r.gateway.IsValid() {
+		ip.Gateway = r.gateway.AsSlice()
+	}
+	return ip
+}
+
+func hostLocalDel(_ context.Context, c *call) error {
+	return withLeases(c, func(_ *pool, s *disk.Store) error { return s.ReleaseByID(c.Args.ContainerID, c.Args.IfName) })
+}
+
+func hostLocalCheck(_ context.Context, c *call) error {
+	return withLeases(c, func(_ *pool, s *disk.Store) error {
+		if len(s.GetByID(c.Args.ContainerID, c.Args.IfName)) == 0 {
+			return fmt.Errorf("host-local: %s has no address", c.Args.ContainerID)
+		}
+		return nil
+	})
+}
+
+func hostLocalGC(_ context.Context, c *call) error {
+	return withLeases(c, func(p *pool, _ *disk.Store) error { return p.collect(c) })
+}
+
+// collect frees the addresses of attachments that are not valid any more.
+func (p *pool) collect(c *call) error {
+	valid := map[types.GCAttachment]bool{}
+	for _, a := range c.conf.ValidAttachments {
+		valid[a] = true
+	}
+	dir := filepath.Join(p.dir, p.network)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("host-local: %w", err)
+	}
+	for _, f := range files {
+		if _, err := netip.ParseAddr(f.Name()); err != nil {
+			continue // lock, last address
+		}
+		content, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			return fmt.Errorf("host-local: %w", err)
+		}
+		id, ifname, _ := strings.Cut(strings.TrimSpace(string(content)), disk.LineBreak)
+		if !valid[types.GCAttachment{ContainerID: id, IfName: ifname}] {
+			if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
+				return fmt.Errorf("host-local: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func hostLocalStatus(_ context.Context, c *call) error {
+	return withLeases(c, func(*pool, *disk.Store) error { return nil })
+}

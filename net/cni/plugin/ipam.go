@@ -1,0 +1,42 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	current "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// ipamAdd asks the IPAM plugin of the configuration for addresses.
+func (c *call) ipamAdd(ctx context.Context) (*current.Result, error) {
+	path, err := c.Exec.FindInPath(c.conf.IPAM.Type, filepath.SplitList(c.Args.Path))
+	if err != nil {
+		return nil, err
+	}
+	result, err := invoke.ExecPluginWithResult(ctx, path, c.Args.StdinData, c.env("ADD"), c.Exec)
+	if err != nil {
+		return nil, fmt.Errorf("IPAM plugin %s: %w", c.conf.IPAM.Type, err)
+	}
+	if result == nil {
+		return nil, fmt.Errorf("IPAM plugin %s: no result", c.conf.IPAM.Type)
+	}
+	return current.NewResultFromResult(result)
+}
+
+// ipam runs a command of the IPAM plugin that has no result.
+func (c *call) ipam(ctx context.Context, command string) error {
+	path, err := c.Exec.FindInPath(c.conf.IPAM.Type, filepath.SplitList(c.Args.Path))
+	if err != nil {
+		return err
+	}
+	if err := invoke.ExecPluginWithoutResult(ctx, path, c.Args.StdinData, c.env(command), c.Exec); err != nil {
+		return fmt.Errorf("IPAM plugin %s: %w", c.conf.IPAM.Type, err)
+	}
+	return nil
+}
+
+func (c *call) env(command string) invoke.CNIArgs {
+	return &invoke.Args{Command: command, ContainerID: c.Args.ContainerID, NetNS: c.Args.Netns, PluginArgsStr: c.Args.Args, IfName: c.Args.IfName, Path: c.Args.Path}
+}

@@ -1,0 +1,76 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/islet-edge/islet/net/bridge"
+	"github.com/islet-edge/islet/net/netns"
+)
+
+func loopbackActions() actions {
+	return actions{add: loopbackAdd, del: loopbackDel, check: loopbackCheck}
+}
+
+func loopbackAdd(ctx context.Context, c *call) (*current.Result, error) {
+	previous, err := c.previous()
+	if err != nil {
+		return nil, err
+	}
+	if err := bridge.Loopback(netns.At(c.Args.Netns)); err != nil {
+		return nil, err
+	}
+	if previous != nil {
+		return previous, nil
+	}
+	at := 0
+	result := &current.Result{CNIVersion: current.ImplementedSpecVersion}
+	result.Interfaces = []*current.Interface{{Name: "lo", Mac: "00:00:00:00:00:00", Sandbox: c.Args.Netns}}
+	for _, cidr := range []string{"127.0.0.1/8", "::1/128"} {
+		ip, network, err := net.ParseCIDR(cidr)
+		if err != nil {
+			return nil, err
+		}
+		result.IPs = append(result.IPs, &current.IPConfig{Interface: &at, Address: net.IPNet{IP: ip, Mask: network.Mask}})
+	}
+	return result, nil
+}
+
+func loopbackDel(ctx context.Context, c *call) error {
+	if c.Args.Netns == "" {
+		return nil
+	}
+	h, err := netns.At(c.Args.Netns).Netlink()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	lo, err := h.LinkByIndex(1)
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	return h.LinkSetDown(lo)
+}
+
+func loopbackCheck(ctx context.Context, c *call) error {
+	h, err := netns.At(c.Args.Netns).Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	lo, err := h.LinkByIndex(1)
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	if lo.Attrs().Flags&net.FlagUp == 0 {
+		return errors.New("loopback is down")
+	}
+	return nil
+}

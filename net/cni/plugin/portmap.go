@@ -1,0 +1,175 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/islet-edge/islet/net/netns"
+	"github.com/islet-edge/islet/net/nft"
+	"github.com/islet-edge/islet/net/portmap"
+)
+
+func portmapActions() actions {
+	return actions{fields: "snat backend markMasqBit", add: portmapAdd, del: portmapDel, check: portmapCheck, gc: portmapGC}
+}
+
+func (c *call) mappings() ([]portmap.Mapping, error) {
+	var conf struct {
+		SNAT          *bool `json:"snat"`
+		MarkMasqBit   *int  `json:"markMasqBit"`
+		RuntimeConfig struct {
+			PortMappings []portmap.Mapping `json:"portMappings"`
+		} `json:"runtimeConfig"`
+	}
+	if err := json.Unmarshal(c.Args.StdinData, &conf); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "portmap: "+err.Error(), "")
+	}
+	if conf.SNAT != nil && !*conf.SNAT {
+		return nil, types.NewError(types.ErrUnsupportedField, "portmap: snat can only be true with the built-in plugin", "")
+	}
+	if conf.MarkMasqBit != nil && *conf.MarkMasqBit != 13 {
+		return nil, types.NewError(types.ErrUnsupportedField, "portmap: markMasqBit can only be 13 with the built-in plugin", "")
+	}
+	return conf.RuntimeConfig.PortMappings, nil
+}
+
+// ports resolves the mappings to the addresses in a result.
+func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip.Prefix, err error) {
+	mappings, err := c.mappings()
+	if err != nil || len(mappings) == 0 {
+		return nil, nil, err
+	}
+	var addrs []netip.Addr
+	for _, ip := range result.IPs {
+		if at := ip.Interface; at != nil && (*at < 0 || *at >= len(result.Interfaces) || result.Interfaces[*at].Sandbox == "") {
+			continue
+		}
+		p, err := prefixOf(ip.Address)
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() }) {
+			continue // the first of a family
+		}
+		addrs, networks = append(addrs, p.Addr()), append(networks, p.Masked())
+	}
+	ports, err = portmap.Ports(c.label(), mappings, addrs)
+	return ports, networks, err
+}
+
+func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
+	previous, err := c.previous()
+	if err != nil {
+		return nil, err
+	}
+	if previous == nil {
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, "portmap: must be chained behind another plugin", "")
+	}
+	ports, networks, err := c.ports(previous)
+	if err != nil || len(ports) == 0 {
+		return previous, err
+	}
+	if err := localnet(c.Host, ports); err != nil {
+		return nil, err
+	}
+	var taken error
+	err = nft.Update(c.Host, table, func(t *nft.Table) {
+		t.Forget(c.mine)
+		if taken = portmap.Conflict(ports, t.Ports); taken == nil {
+			t.Ports = append(t.Ports, ports...)
+			t.Local = append(t.Local, networks...)
+		}
+	})
+	if err := errors.Join(err, taken); err != nil {
+		return nil, err
+	}
+	return previous, portmap.ForgetFlows(c.Host, ports)
+}
+
+// localnet lets the node reach the pods from 127.0.0.1, on the interfaces that
+// lead to them.
+func localnet(host netns.NS, ports []nft.Port) error {
+	h, err := host.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	seen := map[netip.Addr]bool{}
+	for _, p := range ports {
+		a := p.To.Addr()
+		if !a.Is4() || seen[a] {
+			continue
+		}
+		seen[a] = true
+		routes, err := h.RouteGet(a.AsSlice())
+		if err != nil || len(routes) == 0 {
+			return fmt.Errorf("portmap: no route to %s: %w", a, err)
+		}
+		link, err := h.LinkByIndex(routes[0].LinkIndex)
+		if err != nil {
+			return fmt.Errorf("portmap: interface to %s: %w", a, err)
+		}
+		if err := host.Set(netns.Sysctl{Name: "ipv4/conf/" + link.Attrs().Name + "/route_localnet", Value: "1"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func portmapDel(ctx context.Context, c *call) error {
+	mappings, err := c.mappings()
+	if err != nil || len(mappings) == 0 {
+		return err
+	}
+	var ports []nft.Port
+	err = nft.Update(c.Host, table, func(t *nft.Table) {
+		for _, p := range t.Ports {
+			if c.mine(p.Owner) {
+				ports = append(ports, p)
+			}
+		}
+		// Only the ports: what the bridge type has there for this attachment goes with it.
+		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return c.mine(p.Owner) })
+	})
+	if err != nil {
+		return err
+	}
+	return portmap.ForgetFlows(c.Host, ports)
+}
+
+func portmapCheck(ctx context.Context, c *call) error {
+	previous, err := c.previous()
+	if err != nil {
+		return err
+	}
+	if previous == nil {
+		return errors.New("portmap: CHECK needs prevResult")
+	}
+	ports, _, err := c.ports(previous)
+	if err != nil {
+		return err
+	}
+	t, err := nft.Load(c.Host, table)
+	if err != nil {
+		return err
+	}
+	for _, p := range ports {
+		if !slices.Contains(t.Ports, p) {
+			return fmt.Errorf("portmap: host port %d is not open", p.HostPort)
+		}
+	}
+	return nil
+}
+
+func portmapGC(ctx context.Context, c *call) error {
+	stale := c.stale()
+	return nft.Update(c.Host, table, func(t *nft.Table) {
+		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return stale(p.Owner) })
+	})
+}

@@ -1,0 +1,82 @@
+package cni
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"sync"
+
+	"github.com/islet-edge/islet/net/portmap"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// errExist is what an error of the kernel wraps when an interface exists.
+var errExist = fs.ErrExist
+
+// idPattern is what CNI allows in a container ID. It also makes it a file name.
+var idPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
+
+func validID(id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("sandbox ID %.140q is not possible", id)
+	}
+	return nil
+}
+
+// vethPattern matches the names of veths that are islet's own.
+var vethPattern = regexp.MustCompile(`^isl[0-9a-f]{12}$`)
+
+// vethName derives the name of the node's end of a sandbox's veth.
+func vethName(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return "isl" + hex.EncodeToString(sum[:6])
+}
+
+// mappings returns the host ports that a sandbox asks for.
+func mappings(cfg *api.PodSandboxConfig) []portmap.Mapping {
+	var out []portmap.Mapping
+	for _, p := range cfg.GetPortMappings() {
+		if p.GetHostPort() <= 0 {
+			continue
+		}
+		out = append(out, portmap.Mapping{HostPort: int(p.HostPort), ContainerPort: int(p.ContainerPort), Protocol: p.Protocol.String(), HostIP: p.HostIp})
+	}
+	return out
+}
+
+// keyed is a lock for each key, that takes no memory when nobody holds it.
+type keyed struct {
+	mu    sync.Mutex
+	locks map[string]*keyedLock
+}
+
+type keyedLock struct {
+	sync.Mutex
+	users int
+}
+
+// lock locks a key and returns what unlocks it.
+func (k *keyed) lock(key string) func() {
+	k.mu.Lock()
+	if k.locks == nil {
+		k.locks = map[string]*keyedLock{}
+	}
+	l := k.locks[key]
+	if l == nil {
+		l = &keyedLock{}
+		k.locks[key] = l
+	}
+	l.users++
+	k.mu.Unlock()
+	l.Lock()
+	return func() {
+		l.Unlock()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(k.locks, key)
+		}
+	}
+}

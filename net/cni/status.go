@@ -1,0 +1,36 @@
+package cni
+
+import (
+	"sync"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+const (
+	// statusTime bounds the STATUS command.
+	statusTime = 10 * time.Second
+	// statusFresh is how long a good answer counts: asking executes plugins.
+	statusFresh = 30 * time.Second
+)
+
+// statusCache remembers that a list answered well.
+type statusCache struct {
+	mu   sync.Mutex
+	list *libcni.NetworkConfigList
+	good time.Time
+}
+
+func (s *statusCache) ask(list *libcni.NetworkConfigList, status func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.list == list && time.Since(s.good) < statusFresh {
+		return nil
+	}
+	if err := status(); err != nil {
+		s.list = nil
+		return err
+	}
+	s.list, s.good = list, time.Now()
+	return nil
+}

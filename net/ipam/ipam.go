@@ -1,0 +1,188 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Store keeps leases. Its methods commit durably before they return and may be
+// called concurrently; ipamtest.Store is its contract.
+type Store interface {
+	// AddLease records that owner has addr. The error wraps fs.ErrExist when
+	// another owner has it; adding one's own again is success.
+	AddLease(ctx context.Context, addr netip.Addr, owner string) error
+	// ReleaseLeases forgets all addresses of owner; having none is success.
+	ReleaseLeases(ctx context.Context, owner string) error
+	// Leases returns every address with its owner.
+	Leases(ctx context.Context) (map[netip.Addr]string, error)
+}
+
+// ErrExhausted is what Allocate wraps when a range has no free address.
+var ErrExhausted = errors.New("no free address")
+
+// Allocator hands out one address per range. Its methods may be called
+// concurrently, but for one owner only one at a time.
+type Allocator struct {
+	store Store
+
+	mu     sync.Mutex
+	ranges []*addrRange
+	owner  map[netip.Addr]string // mirror of the store, with what is being committed
+	leases map[string][]netip.Addr
+}
+
+// New loads the leases of the store. Ranges come with SetRanges.
+func New(ctx context.Context, store Store) (*Allocator, error) {
+	taken, err := store.Leases(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load address leases: %w", err)
+	}
+	a := &Allocator{store: store, owner: maps.Clone(taken), leases: map[string][]netip.Addr{}}
+	if a.owner == nil {
+		a.owner = map[netip.Addr]string{}
+	}
+	for _, addr := range slices.SortedFunc(maps.Keys(taken), netip.Addr.Compare) {
+		a.leases[taken[addr]] = append(a.leases[taken[addr]], addr)
+	}
+	return a, nil
+}
+
+// SetRanges replaces the ranges that new addresses come from, one of a family at
+// most. Leases outside of them stay until they are released.
+func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
+	var ranges []*addrRange
+	for _, p := range prefixes {
+		r, err := newRange(p)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(ranges, func(o *addrRange) bool { return o.first.Is4() == r.first.Is4() }) {
+			return fmt.Errorf("pod CIDR %s: only one of a family is possible", p)
+		}
+		ranges = append(ranges, r)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, r := range ranges {
+		if same := slices.IndexFunc(a.ranges, func(o *addrRange) bool { return o.prefix == r.prefix }); same >= 0 {
+			ranges[i] = a.ranges[same] // and its place in the round
+			continue
+		}
+		for addr := range a.owner {
+			if r.contains(addr) && (!r.last.IsValid() || r.last.Less(addr)) {
+				r.last = addr // after a restart the round goes on behind the highest lease
+			}
+		}
+	}
+	a.ranges = ranges
+	return nil
+}
+
+// Allocate returns the addresses of owner, one per range in their order. Those
+// that it already has are returned again.
+func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, error) {
+	a.mu.Lock()
+	ranges := a.ranges
+	had := slices.Clone(a.leases[owner])
+	a.mu.Unlock()
+	if len(ranges) == 0 {
+		return nil, errors.New("no pod CIDR is set")
+	}
+	addrs := make([]netip.Addr, len(ranges))
+	errs := make([]error, len(ranges))
+	var wg sync.WaitGroup // so that both families are in one group commit
+	for i, r := range ranges {
+		if at := slices.IndexFunc(had, r.contains); at >= 0 {
+			addrs[i] = had[at]
+			continue
+		}
+		wg.Go(func() { addrs[i], errs[i] = a.take(ctx, r, owner) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		err = fmt.Errorf("allocate address: %w", err)
+		if len(had) == 0 { // a commit that failed may have happened all the same
+			err = errors.Join(err, a.Release(context.WithoutCancel(ctx), owner))
+		}
+		return nil, err
+	}
+	return addrs, nil
+}
+
+// take commits the next free address of a range. The lock is not held while the
+// store commits: the address counts as taken meanwhile.
+func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip.Addr, error) {
+	for {
+		a.mu.Lock()
+		addr, ok := r.next(a.owner)
+		if ok {
+			a.owner[addr] = owner
+		}
+		a.mu.Unlock()
+		if !ok {
+			return addr, fmt.Errorf("%w in %s: all %d are leased", ErrExhausted, r.prefix, r.size())
+		}
+		err := a.store.AddLease(ctx, addr, owner)
+		switch {
+		case err == nil:
+			a.mu.Lock()
+			a.leases[owner] = append(a.leases[owner], addr)
+			a.mu.Unlock()
+			return addr, nil
+		case errors.Is(err, fs.ErrExist):
+			a.mu.Lock()
+			a.owner[addr] = "" // not known here: taken, until the leases are loaded again
+			a.mu.Unlock()
+		default:
+			return addr, fmt.Errorf("lease %s: %w", addr, err) // counts as taken until owner is released
+		}
+	}
+}
+
+// Release frees all addresses of owner.
+func (a *Allocator) Release(ctx context.Context, owner string) error {
+	if err := a.store.ReleaseLeases(ctx, owner); err != nil {
+		return fmt.Errorf("release addresses of %s: %w", owner, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.owner, func(_ netip.Addr, o string) bool { return o == owner })
+	delete(a.leases, owner)
+	return nil
+}
+
+// Leases returns the addresses of every owner.
+func (a *Allocator) Leases() map[string][]netip.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make(map[string][]netip.Addr, len(a.leases))
+	for owner, addrs := range a.leases {
+		out[owner] = slices.Clone(addrs)
+	}
+	return out
+}
+
+// Has says whether owner has an address.
+func (a *Allocator) Has(owner string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.leases[owner]) > 0
+}
+
+// Uses says whether an address of a prefix is leased.
+func (a *Allocator) Uses(p netip.Prefix) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for addr := range a.owner {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}

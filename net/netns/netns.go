@@ -1,0 +1,157 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// own names the namespace of the calling thread.
+const own = "/proc/thread-self/ns/net"
+
+// NS is a network namespace. The zero value is the process's own.
+type NS struct{ path string }
+
+// At returns the namespace that a file names: a pin, or /proc/<pid>/ns/net.
+func At(path string) NS { return NS{path} }
+
+// Path returns a path that names the namespace from a thread of this process.
+func (n NS) Path() string {
+	if n.path == "" {
+		return own
+	}
+	return n.path
+}
+
+// Open opens the namespace, for messages that name it by descriptor. An error
+// wraps fs.ErrNotExist when the namespace is gone.
+func (n NS) Open() (*os.File, error) {
+	f, err := os.Open(n.Path())
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	return f, nil
+}
+
+// Do runs f on a thread in the namespace and waits for it. f must not start
+// goroutines that need the namespace; processes that it starts are in it.
+func (n NS) Do(f func() error) error {
+	if n.path == "" {
+		return f()
+	}
+	target, err := n.Open()
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	var (
+		result   error
+		panicked any
+		done     = make(chan struct{})
+	)
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		result = onThread(target, f)
+	}()
+	<-done
+	if panicked != nil {
+		panic(panicked) // in the caller's goroutine, where it can be recovered
+	}
+	return result
+}
+
+// onThread runs f on the current goroutine's thread in the target namespace. A
+// thread that cannot be moved back stays locked, so that it ends with its
+// goroutine and no other one ever runs on it.
+func onThread(target *os.File, f func() error) error {
+	runtime.LockOSThread()
+	back, err := os.Open(own)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open own network namespace: %w", err)
+	}
+	defer back.Close()
+	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace %s: %w", target.Name(), err)
+	}
+	defer func() {
+		if unix.Setns(int(back.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	return f()
+}
+
+// Netlink opens a route netlink handle in the namespace. The caller closes it.
+func (n NS) Netlink() (*netlink.Handle, error) { return n.handle(unix.NETLINK_ROUTE) }
+
+// Conntrack opens a netfilter netlink handle in the namespace, for the table of
+// connections. The caller closes it.
+func (n NS) Conntrack() (*netlink.Handle, error) { return n.handle(unix.NETLINK_NETFILTER) }
+
+func (n NS) handle(family int) (h *netlink.Handle, err error) {
+	err = n.Do(func() error {
+		h, err = netlink.NewHandle(family)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("netlink socket in %s: %w", n.Path(), err)
+	}
+	return h, nil
+}
+
+// A Sysctl is one file below /proc/sys/net and its value. An Optional one may be
+// missing from the kernel.
+type Sysctl struct {
+	Name, Value string
+	Optional    bool
+}
+
+// Set writes the sysctls that do not have their value yet, by a thread in the
+// namespace, because /proc/sys/net is that of the thread that opens it.
+func (n NS) Set(values ...Sysctl) error {
+	_, err := n.Swap(values...)
+	return err
+}
+
+// Swap is Set that returns those it has changed with the values from before. After
+// an error, too, these are to be set again.
+func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
+	err = n.Do(func() error {
+		for _, s := range values {
+			was, err := s.write()
+			if err != nil {
+				return err
+			}
+			if was != s.Value {
+				before = append(before, Sysctl{Name: s.Name, Value: was, Optional: s.Optional})
+			}
+		}
+		return nil
+	})
+	return before, err
+}
+
+// write returns the value from before; that of one which is missing is the new one.
+func (s Sysctl) write() (was string, err error) {
+	path := "/proc/sys/net/" + s.Name
+	is, err := os.ReadFile(path)
+	if was = strings.TrimSuffix(string(is), "\n"); err == nil && was == s.Value {
+		return was, nil
+	}
+	err = os.WriteFile(path, []byte(s.Value), 0)
+	if s.Optional && errors.Is(err, os.ErrNotExist) {
+		return s.Value, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("set sysctl net.%s=%s: %w", s.Name, s.Value, err)
+	}
+	return was, nil
+}

@@ -1,0 +1,72 @@
+// Package netnstest makes network namespaces that live as long as a test. They
+// are kept by an open descriptor, so that a killed test leaves nothing behind.
+package netnstest
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/islet-edge/islet/net/netns"
+	"golang.org/x/sys/unix"
+)
+
+// New makes an empty network namespace with its loopback up, and returns it with
+// a path that names it for other processes too. The test is skipped when the
+// user may not make one.
+func New(t testing.TB) (netns.NS, string) {
+	t.Helper()
+	ns, path, end := Make(t)
+	t.Cleanup(end)
+	return ns, path
+}
+
+// Make is New for a namespace that ends when end is called.
+func Make(t testing.TB) (ns netns.NS, path string, end func()) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root to make network namespaces")
+	}
+	opened := make(chan *os.File, 1)
+	failed := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			failed <- err
+			return
+		}
+		f, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			failed <- err
+			return
+		}
+		opened <- f
+	}()
+	select {
+	case err := <-failed:
+		t.Fatalf("make a network namespace: %v", err)
+		return netns.NS{}, "", nil
+	case f := <-opened:
+		path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+		ns := netns.At(path)
+		up(t, ns)
+		return ns, path, func() { f.Close() }
+	}
+}
+
+func up(t testing.TB, ns netns.NS) {
+	t.Helper()
+	h, err := ns.Netlink()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	lo, err := h.LinkByName("lo")
+	if err == nil {
+		err = h.LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,149 @@
+package nft
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"github.com/google/nftables/xt"
+	"github.com/islet-edge/islet/net/netns"
+	"golang.org/x/sys/unix"
+)
+
+// admitted is in the comment of the rules that Admit adds.
+const admitted = "islet pod network"
+
+// Admit lets a bridge's pods through firewalls that drop forwarded packets by
+// policy: in each chain of the forward hook whose policy is drop it inserts two
+// rules in front, unless they are there: from the bridge; and to the bridge what
+// answers, or was sent to a host port. What others send to a pod's own address
+// stays with the firewall. It returns the chains that it changed.
+//
+// An accept of one table does not overrule a drop of another, so this is the only
+// way; and it only helps against policies. A chain that drops by a rule (firewalld)
+// needs the bridge in a trusted zone, and iptables-legacy is not part of nftables.
+func Admit(ns netns.NS, bridge string) ([]string, error) {
+	c, done, err := conn(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	chains, err := c.ListChains()
+	if err != nil {
+		return nil, fmt.Errorf("list nftables chains: %w", err)
+	}
+	var changed []string
+	for _, chain := range chains {
+		if !forwards(chain) || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
+			continue
+		}
+		have, err := ours(c, chain)
+		if err != nil {
+			return nil, err
+		}
+		if len(have) > 0 {
+			continue
+		}
+		answers := natively()
+		if chain.Name == "FORWARD" && chain.Table.Name == "filter" && chain.Table.Family != nftables.TableFamilyINet {
+			answers = likeIPTables()
+		}
+		for _, exprs := range [][]expr.Any{
+			slices.Concat(device(expr.MetaKeyOIFNAME, bridge), answers),
+			device(expr.MetaKeyIIFNAME, bridge),
+		} {
+			c.InsertRule(&nftables.Rule{Table: chain.Table, Chain: chain, UserData: comment(),
+				Exprs: append(exprs, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictAccept})})
+		}
+		changed = append(changed, chain.Table.Name+" "+chain.Name)
+	}
+	if err := c.Flush(); err != nil {
+		return nil, fmt.Errorf("let pods through the firewall: %w", err)
+	}
+	return changed, nil
+}
+
+// Dismiss removes the rules that Admit made, on a node that is given up.
+func Dismiss(ns netns.NS) error {
+	c, done, err := conn(ns)
+	if err != nil {
+		return err
+	}
+	defer done()
+	chains, err := c.ListChains()
+	if err != nil {
+		return fmt.Errorf("list nftables chains: %w", err)
+	}
+	for _, chain := range chains {
+		if !forwards(chain) {
+			continue
+		}
+		rules, err := ours(c, chain)
+		if err != nil {
+			return err
+		}
+		for _, r := range rules {
+			if err := c.DelRule(&nftables.Rule{Table: chain.Table, Chain: chain, Handle: r.Handle}); err != nil {
+				return fmt.Errorf("remove a rule of %s: %w", chain.Name, err)
+			}
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("remove rules from the firewall: %w", err)
+	}
+	return nil
+}
+
+func comment() []byte { return userdata.AppendString(nil, userdata.TypeComment, admitted) }
+
+// ours returns the rules of a chain that Admit made.
+func ours(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
+	rules, err := c.GetRules(chain.Table, chain)
+	if err != nil {
+		return nil, fmt.Errorf("list rules of %s: %w", chain.Name, err)
+	}
+	return slices.DeleteFunc(rules, func(r *nftables.Rule) bool { return !bytes.Contains(r.UserData, comment()) }), nil
+}
+
+// forwards says whether a chain is a firewall's for forwarded packets.
+func forwards(c *nftables.Chain) bool {
+	family := c.Table.Family
+	return c.Type == nftables.ChainTypeFilter && c.Hooknum != nil && *c.Hooknum == *nftables.ChainHookForward &&
+		(family == nftables.TableFamilyIPv4 || family == nftables.TableFamilyIPv6 || family == nftables.TableFamilyINet)
+}
+
+func device(key expr.MetaKey, name string) []expr.Any {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return []expr.Any{
+		&expr.Meta{Key: key, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: padded},
+	}
+}
+
+// natively matches connections that are established, related or to a host port.
+// Only a packet of such a connection has one of these bits of the status.
+func natively() []expr.Any {
+	const ipsSeenReply, ipsExpected, ipsDstNAT = 1 << 1, 1 << 0, 1 << 5
+	bits := binaryutil.NativeEndian.PutUint32(ipsSeenReply | ipsExpected | ipsDstNAT)
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: unix.NFT_REG_1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: bits, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: make([]byte, 4)},
+	}
+}
+
+// likeIPTables is the same as iptables writes it: --ctstate
+// RELATED,ESTABLISHED,DNAT. It would refuse to work on a table that has rules of
+// another kind.
+func likeIPTables() []expr.Any {
+	const matchState, established, related, dnat = 1 << 0, 1 << 1, 1 << 2, 1 << 7
+	info := &xt.ConntrackMtinfo3{}
+	info.MatchFlags = matchState
+	info.StateMask = established | related | dnat
+	return []expr.Any{&expr.Match{Name: "conntrack", Rev: 3, Info: info}}
+}

@@ -1,0 +1,313 @@
+package nft
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// hostPortMark is set on the first packet of a connection to a host port, for
+// postrouting to know it. It is the bit that CNI's portmap plugin uses too.
+const hostPortMark = 0x2000
+
+// A set key of several fields takes a 32-bit register for each 4 bytes, from
+// keyRegister on; the value that is found goes to valueRegister and behind.
+const (
+	keyRegister   = unix.NFT_REG32_00
+	valueRegister = unix.NFT_REG32_08
+	markRegister  = unix.NFT_REG32_14
+)
+
+// elementsPerMessage keeps a list of elements below the 64 KiB of an attribute.
+const elementsPerMessage = 256
+
+// family is what differs between IPv4 and IPv6.
+type family struct {
+	nft          nftables.TableFamily
+	proto        uint32 // NFPROTO
+	address      nftables.SetDatatype
+	words        uint32 // 32-bit registers that an address takes
+	source, dest uint32 // offsets in the IP header
+	loopback     netip.Prefix
+	multicast    netip.Prefix
+}
+
+var (
+	ip4 = family{
+		nft: nftables.TableFamilyIPv4, proto: unix.NFPROTO_IPV4, address: nftables.TypeIPAddr, words: 1, source: 12, dest: 16,
+		loopback: netip.MustParsePrefix("127.0.0.0/8"), multicast: netip.MustParsePrefix("224.0.0.0/4"),
+	}
+	ip6 = family{
+		nft: nftables.TableFamilyIPv6, proto: unix.NFPROTO_IPV6, address: nftables.TypeIP6Addr, words: 4, source: 8, dest: 24,
+		loopback: netip.MustParsePrefix("::1/128"), multicast: netip.MustParsePrefix("ff00::/8"),
+	}
+)
+
+func (f family) has(a netip.Addr) bool { return a.Is4() == (f.words == 1) && a.IsValid() }
+
+// builder adds one family's table to a batch.
+type builder struct {
+	conn   *nftables.Conn
+	table  *nftables.Table
+	family family
+}
+
+// sets are the sets of a table. The chains and rules are the same for any content.
+type sets struct{ masquerade, local, byAddress, byPort *nftables.Set }
+
+func (b builder) sets() sets {
+	address, proto, port := b.family.address, nftables.TypeInetProto, nftables.TypeInetService
+	value := nftables.MustConcatSetType(address, port)
+	s := sets{
+		masquerade: &nftables.Set{Name: "masquerade", KeyType: address, Interval: true},
+		local:      &nftables.Set{Name: "local", KeyType: address, Interval: true},
+		byAddress:  &nftables.Set{Name: "by_address", IsMap: true, KeyType: nftables.MustConcatSetType(address, proto, port), DataType: value},
+		byPort:     &nftables.Set{Name: "by_port", IsMap: true, KeyType: nftables.MustConcatSetType(proto, port), DataType: value},
+	}
+	for i, set := range s.all() {
+		// The library's own counter for IDs is not safe for concurrent batches; they
+		// only need to differ within a batch.
+		set.Table, set.ID = b.table, uint32(i+1)+16*b.family.proto
+	}
+	return s
+}
+
+func (s sets) all() []*nftables.Set {
+	return []*nftables.Set{s.masquerade, s.local, s.byAddress, s.byPort}
+}
+
+// rebuild replaces the table.
+func (b builder) rebuild(t Table) error {
+	b.conn.AddTable(b.table) // so that deleting the old one cannot fail
+	b.conn.DelTable(b.table)
+	b.conn.AddTable(b.table)
+	s := b.sets()
+	for _, set := range s.all() {
+		if err := b.conn.AddSet(set, nil); err != nil {
+			return err
+		}
+	}
+	for i, elements := range contents(t) {
+		if err := b.each(s.all()[i], elements, b.conn.SetAddElements); err != nil {
+			return err
+		}
+	}
+	b.chains(s)
+	return nil
+}
+
+// change adds and deletes elements of the sets of a table that is there.
+func (b builder) change(from, to Table) error {
+	old, now := contents(from), contents(to)
+	for i, set := range b.sets().all() {
+		set.ID = 0 // that is for sets of the same batch
+		if err := b.each(set, without(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
+			return err
+		}
+		if err := b.each(set, without(now[i], old[i]), b.conn.SetAddElements); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// without returns the elements of a that are not in b.
+func without(a, b []nftables.SetElement) []nftables.SetElement {
+	key := func(e nftables.SetElement) string {
+		return fmt.Sprintf("%x %x %t %s", e.Key, e.Val, e.IntervalEnd, e.Comment)
+	}
+	there := make(map[string]bool, len(b))
+	for _, e := range b {
+		there[key(e)] = true
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return there[key(e)] })
+}
+
+func (b builder) each(set *nftables.Set, elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error) error {
+	for chunk := range slices.Chunk(elements, elementsPerMessage) {
+		if err := do(set, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// contents returns the elements of the sets of a table, in their order.
+func contents(t Table) [4][]nftables.SetElement {
+	networks := make([]Source, len(t.Local))
+	for i, p := range t.Local {
+		networks[i].Prefix = p
+	}
+	addressed, others := elements(t.Ports)
+	return [4][]nftables.SetElement{prefixes(t.Masquerade), prefixes(networks), addressed, others}
+}
+
+func (b builder) chains(s sets) {
+	if b.family.words == 1 {
+		guard := b.base("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
+		b.rule(guard, slices.Concat(notLoopbackDevice(), b.within(b.family.dest, b.family.loopback, expr.CmpOpEq), verdict(expr.VerdictDrop, ""))...)
+	}
+	ports := b.conn.AddChain(&nftables.Chain{Name: "hostports", Table: b.table})
+	b.rule(ports, slices.Concat(b.address(b.family.dest, keyRegister), b.portKey(keyRegister+b.family.words), lookup(s.byAddress, true), setMark(), b.dnat())...)
+	b.rule(ports, slices.Concat(b.portKey(keyRegister), lookup(s.byPort, true), setMark(), b.dnat())...)
+	for _, chain := range []*nftables.Chain{
+		b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
+		b.base("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
+	} {
+		b.rule(chain, slices.Concat(toThisNode(), verdict(expr.VerdictJump, ports.Name))...)
+	}
+	post := b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+	b.rule(post, slices.Concat(marked(), b.address(b.family.source, keyRegister), lookup(s.local, false), []expr.Any{&expr.Masq{}})...)
+	b.rule(post, slices.Concat(marked(), b.within(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
+	outside := lookup(s.local, false)
+	outside[0].(*expr.Lookup).Invert = true
+	b.rule(post, slices.Concat(b.address(b.family.source, keyRegister), lookup(s.masquerade, false), b.address(b.family.dest, keyRegister), outside,
+		b.within(b.family.dest, b.family.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})...)
+}
+
+func (b builder) base(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
+	return b.conn.AddChain(&nftables.Chain{Name: name, Table: b.table, Type: kind, Hooknum: hook, Priority: priority})
+}
+
+func (b builder) rule(chain *nftables.Chain, exprs ...expr.Any) {
+	b.conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: exprs})
+}
+
+// prefixes returns the elements of a set of prefixes that do not overlap: of two
+// that do, the wider one is kept. The comment of an element is what Load reads.
+func prefixes(sources []Source) []nftables.SetElement {
+	sorted := slices.Clone(sources)
+	for i, s := range sorted {
+		sorted[i].Prefix = s.Prefix.Masked()
+	}
+	slices.SortFunc(sorted, func(a, b Source) int { return a.Prefix.Compare(b.Prefix) }) // a prefix comes before all that it contains
+	var elements []nftables.SetElement
+	var last netip.Prefix
+	for _, s := range sorted {
+		if last.IsValid() && last.Contains(s.Prefix.Addr()) {
+			continue
+		}
+		last = s.Prefix
+		elements = append(elements, nftables.SetElement{Key: last.Addr().AsSlice(), Comment: last.String() + " " + s.Owner})
+		if end := behind(last); end.IsValid() {
+			elements = append(elements, nftables.SetElement{Key: end.AsSlice(), IntervalEnd: true})
+		}
+	}
+	return elements
+}
+
+// behind returns the first address after a prefix; it is not valid at the end of
+// the address space.
+func behind(p netip.Prefix) netip.Addr {
+	a := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(a)*8; bit++ {
+		a[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(a)
+	return last.Next()
+}
+
+// elements returns the elements of the maps of host ports: those of one address of
+// the node, and those of all. Of two equal ones the first is kept.
+func elements(ports []Port) (addressed, others []nftables.SetElement) {
+	seen := map[string]bool{}
+	for _, p := range ports {
+		key := slices.Concat(word8(p.Protocol), word16(p.HostPort))
+		list := &others
+		if !p.anyAddress() {
+			key = slices.Concat(p.HostIP.AsSlice(), key)
+			list = &addressed
+		}
+		if seen[string(key)] {
+			continue
+		}
+		seen[string(key)] = true
+		*list = append(*list, nftables.SetElement{Key: key, Val: slices.Concat(p.To.Addr().AsSlice(), word16(p.To.Port())), Comment: p.Owner})
+	}
+	return addressed, others
+}
+
+func word8(v uint8) []byte   { return []byte{v, 0, 0, 0} }
+func word16(v uint16) []byte { return []byte{byte(v >> 8), byte(v), 0, 0} }
+
+// address loads the source or destination address.
+func (b builder) address(offset, register uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4 * b.family.words}}
+}
+
+// portKey loads protocol and destination port.
+func (b builder) portKey(register uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register},
+		&expr.Payload{DestRegister: register + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+	}
+}
+
+func (b builder) dnat() []expr.Any {
+	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: b.family.proto, RegAddrMin: valueRegister, RegProtoMin: valueRegister + b.family.words, Specified: true}}
+}
+
+// within compares an address with a prefix.
+func (b builder) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
+	n := 4 * b.family.words
+	mask := make([]byte, n)
+	for bit := range p.Bits() {
+		mask[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return append(b.address(offset, keyRegister),
+		&expr.Bitwise{SourceRegister: keyRegister, DestRegister: keyRegister, Len: n, Mask: mask, Xor: make([]byte, n)},
+		&expr.Cmp{Op: op, Register: keyRegister, Data: p.Addr().AsSlice()})
+}
+
+// lookup goes on with the rule only when the key is in the set, and loads the
+// value that it has there.
+func lookup(s *nftables.Set, value bool) []expr.Any {
+	l := &expr.Lookup{SourceRegister: keyRegister, SetName: s.Name, SetID: s.ID}
+	if value {
+		l.DestRegister, l.IsDestRegSet = valueRegister, true
+	}
+	return []expr.Any{l}
+}
+
+func toThisNode() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: keyRegister, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: keyRegister, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+	}
+}
+
+func notLoopbackDevice() []expr.Any {
+	name := append([]byte("lo"), bytes.Repeat([]byte{0}, unix.IFNAMSIZ-2)...)
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: keyRegister},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: keyRegister, Data: name},
+	}
+}
+
+func setMark() []expr.Any {
+	bit, rest := uint32(hostPortMark), ^uint32(hostPortMark)
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: markRegister},
+		&expr.Bitwise{SourceRegister: markRegister, DestRegister: markRegister, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(rest), Xor: binaryutil.NativeEndian.PutUint32(bit)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: markRegister, SourceRegister: true},
+	}
+}
+
+func marked() []expr.Any {
+	bit := binaryutil.NativeEndian.PutUint32(hostPortMark)
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: markRegister},
+		&expr.Bitwise{SourceRegister: markRegister, DestRegister: markRegister, Len: 4, Mask: bit, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: markRegister, Data: bit},
+	}
+}
+
+func verdict(kind expr.VerdictKind, chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}
+}

@@ -1,0 +1,120 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/islet-edge/islet/net/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Update changes the tables of a name, whose content is only in the kernel: it
+// loads them, calls change and writes what that changed. A lock on the namespace keeps other
+// processes that do the same out.
+func Update(ns netns.NS, name string, change func(*Table)) error {
+	lock, err := ns.Open()
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // and with it the lock
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock network namespace: %w", err)
+	}
+	is, err := Load(ns, name)
+	if err != nil {
+		return err
+	}
+	t := Table{Name: name, Masquerade: slices.Clone(is.Masquerade), Local: slices.Clone(is.Local), Ports: slices.Clone(is.Ports)}
+	change(&t)
+	t.trim()
+	return Change(ns, is, t)
+}
+
+// Load reads what Replace wrote. Nothing there is an empty table.
+func Load(ns netns.NS, name string) (Table, error) {
+	t := Table{Name: name}
+	c, done, err := conn(ns)
+	if err != nil {
+		return t, err
+	}
+	defer done()
+	for _, f := range []family{ip4, ip6} {
+		table := &nftables.Table{Name: name, Family: f.nft}
+		if there, err := exists(c, table); err != nil || !there {
+			if err != nil && f.words == 1 {
+				return t, fmt.Errorf("read nftables table %s: %w", name, err)
+			}
+			continue // without IPv6 in the kernel there is nothing to read either
+		}
+		if err := t.load(c, table, f); err != nil {
+			return t, fmt.Errorf("read nftables table %s: %w", name, err)
+		}
+	}
+	return t, nil
+}
+
+func (t *Table) load(c *nftables.Conn, table *nftables.Table, f family) error {
+	elements := map[string][]nftables.SetElement{}
+	for _, set := range []string{"masquerade", "local", "by_address", "by_port"} {
+		found, err := c.GetSetElements(&nftables.Set{Table: table, Name: set})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("set %s: %w", set, err)
+		}
+		elements[set] = found
+	}
+	for _, e := range elements["masquerade"] {
+		if p, owner, ok := labelled(e); ok {
+			t.Masquerade = append(t.Masquerade, Source{Owner: owner, Prefix: p})
+		}
+	}
+	for _, e := range elements["local"] {
+		if p, _, ok := labelled(e); ok {
+			t.Local = append(t.Local, p)
+		}
+	}
+	n := int(4 * f.words)
+	for _, e := range append(elements["by_address"], elements["by_port"]...) {
+		p := Port{Owner: e.Comment}
+		key := e.Key
+		if len(key) == n+8 {
+			p.HostIP, _ = netip.AddrFromSlice(key[:n])
+			key = key[n:]
+		}
+		to, ok := netip.AddrFromSlice(e.Val[:min(n, len(e.Val))])
+		if len(key) != 8 || len(e.Val) != n+4 || !ok {
+			continue
+		}
+		p.Protocol, p.HostPort = key[0], be16(key[4:])
+		p.To = netip.AddrPortFrom(to, be16(e.Val[n:]))
+		t.Ports = append(t.Ports, p)
+	}
+	return nil
+}
+
+func be16(b []byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
+
+// labelled reads the comment that prefixes gives to an element.
+func labelled(e nftables.SetElement) (netip.Prefix, string, bool) {
+	text, owner, ok := strings.Cut(e.Comment, " ")
+	p, err := netip.ParsePrefix(text)
+	return p, owner, ok && err == nil && !e.IntervalEnd
+}
+
+// trim forgets networks that nothing is in any more.
+func (t *Table) trim() {
+	t.Local = slices.DeleteFunc(t.Local, func(p netip.Prefix) bool {
+		return !slices.ContainsFunc(t.Masquerade, func(s Source) bool { return p.Contains(s.Prefix.Addr()) }) &&
+			!slices.ContainsFunc(t.Ports, func(q Port) bool { return p.Contains(q.To.Addr()) })
+	})
+}
+
+// Forget removes all that belongs to an owner for which gone says so.
+func (t *Table) Forget(gone func(owner string) bool) {
+	t.Masquerade = slices.DeleteFunc(t.Masquerade, func(s Source) bool { return gone(s.Owner) })
+	t.Ports = slices.DeleteFunc(t.Ports, func(p Port) bool { return gone(p.Owner) })
+}

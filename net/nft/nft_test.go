@@ -1,0 +1,120 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/islet-edge/islet/net/netns/netnstest"
+)
+
+func sample(name string, pods int) Table {
+	t := Table{Name: name}
+	for _, p := range []string{"10.42.0.0/24", "fd00:10:42::/64"} {
+		prefix := netip.MustParsePrefix(p)
+		t.Local = append(t.Local, prefix)
+		addr := prefix.Addr().Next()
+		for i := range pods {
+			addr = addr.Next()
+			owner := fmt.Sprint("pod", i)
+			t.Masquerade = append(t.Masquerade, Source{Owner: owner, Prefix: netip.PrefixFrom(addr, addr.BitLen())})
+			t.Ports = append(t.Ports, Port{Owner: owner, Protocol: 6, HostPort: uint16(8000 + i), To: netip.AddrPortFrom(addr, 80)})
+		}
+	}
+	return t
+}
+
+func TestLoadReadsWhatReplaceWrote(t *testing.T) {
+	ns, _ := netnstest.New(t)
+	want := sample("test", 3)
+	want.Ports[2].HostIP = netip.MustParseAddr("192.0.2.1")
+	for range 2 {
+		if err := Replace(ns, want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Load(ns, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(sorted(got), sorted(want)) {
+		t.Errorf("got  %+v\nwant %+v", sorted(got), sorted(want))
+	}
+}
+
+func sorted(t Table) map[string]bool {
+	all := map[string]bool{}
+	for _, s := range t.Masquerade {
+		all[fmt.Sprint(s)] = true
+	}
+	for _, p := range t.Local {
+		all[fmt.Sprint(p)] = true
+	}
+	for _, p := range t.Ports {
+		all[fmt.Sprint(p)] = true
+	}
+	return all
+}
+
+func TestChangeEqualsReplace(t *testing.T) {
+	ns, _ := netnstest.New(t)
+	three := sample("test", 3)
+	moved := sample("test", 3)
+	moved.Ports[1].To = netip.MustParseAddrPort("10.42.0.9:81")
+	moved.Masquerade = moved.Masquerade[1:]
+	only4 := Table{Name: "test", Local: three.Local[:1]}
+	steps := []Table{{Name: "test"}, three, sample("test", 0), sample("test", 700), moved, three, only4, three, {Name: "test"}}
+	for i, to := range steps[1:] {
+		if err := Change(ns, steps[i], to); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		got, err := Load(ns, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(sorted(got), sorted(to)) {
+			t.Errorf("step %d: got  %+v\nwant %+v", i, got, to)
+		}
+		if there, err := Exists(ns, to); !there || err != nil {
+			t.Errorf("step %d: exists: %t, %v", i, there, err)
+		}
+	}
+	// Someone removes it: Change finds out.
+	if err := Replace(ns, three); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(ns, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if there, _ := Exists(ns, three); there {
+		t.Error("removed, but exists")
+	}
+	if err := Change(ns, three, moved); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := Load(ns, "test"); !reflect.DeepEqual(sorted(got), sorted(moved)) {
+		t.Errorf("after removal: %+v", got)
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	ns, _ := netnstest.New(b)
+	all := sample("test", 30)
+	less := all
+	less.Ports = all.Ports[1:]
+	b.Run("Replace", func(b *testing.B) {
+		for b.Loop() {
+			if err := Replace(ns, all); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("Change", func(b *testing.B) {
+		for from, to := all, less; b.Loop(); from, to = to, from {
+			if err := Change(ns, from, to); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package portmap
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/islet-edge/islet/net/nft"
+	"golang.org/x/sys/unix"
+)
+
+// Mapping is one port of the node that leads to one of the pod. Its JSON is that
+// of the portMappings capability of CNI.
+type Mapping struct {
+	HostPort      int    `json:"hostPort"`
+	ContainerPort int    `json:"containerPort"`
+	Protocol      string `json:"protocol"` // tcp (also when empty), udp or sctp
+	HostIP        string `json:"hostIP,omitempty"`
+}
+
+// Ports resolves mappings to a pod's addresses. A mapping without a host port is
+// left out; one with a HostIP serves only that address's family.
+func Ports(owner string, mappings []Mapping, pod []netip.Addr) ([]nft.Port, error) {
+	var ports []nft.Port
+	for _, m := range mappings {
+		if m.HostPort == 0 {
+			continue
+		}
+		protocol, err := m.protocol()
+		if err != nil {
+			return nil, err
+		}
+		if m.HostPort < 0 || m.HostPort > 65535 || m.ContainerPort <= 0 || m.ContainerPort > 65535 {
+			return nil, fmt.Errorf("host port %d to container port %d: out of range", m.HostPort, m.ContainerPort)
+		}
+		var host netip.Addr
+		if m.HostIP != "" {
+			if host, err = netip.ParseAddr(m.HostIP); err != nil || host.Zone() != "" {
+				return nil, fmt.Errorf("host port %d: %q is not an IP address", m.HostPort, m.HostIP)
+			}
+			host = host.Unmap()
+		}
+		served := false
+		for _, to := range pod {
+			if host.IsValid() && to.Is4() != host.Is4() {
+				continue
+			}
+			served = true
+			ports = append(ports, nft.Port{Owner: owner, Protocol: protocol, HostIP: host, HostPort: uint16(m.HostPort), To: netip.AddrPortFrom(to, uint16(m.ContainerPort))})
+		}
+		if !served {
+			return nil, fmt.Errorf("host port %d on %s: the pod has no address of that family", m.HostPort, host)
+		}
+	}
+	return ports, nil
+}
+
+func (m Mapping) protocol() (uint8, error) {
+	switch strings.ToLower(m.Protocol) {
+	case "", "tcp":
+		return unix.IPPROTO_TCP, nil
+	case "udp":
+		return unix.IPPROTO_UDP, nil
+	case "sctp":
+		return unix.IPPROTO_SCTP, nil
+	}
+	return 0, fmt.Errorf("host port %d: protocol %q is none of TCP, UDP, SCTP", m.HostPort, m.Protocol)
+}
+
+// Conflict returns an error when one of the ports is in use by others.
+func Conflict(ports, others []nft.Port) error {
+	for _, p := range ports {
+		for _, o := range others {
+			if overlap(p, o) {
+				return fmt.Errorf("host port %d is in use by %s", p.HostPort, o.Owner)
+			}
+		}
+	}
+	return nil
+}
+
+// overlap says whether two ports of the node would catch the same packets.
+func overlap(a, b nft.Port) bool {
+	if a.Protocol != b.Protocol || a.HostPort != b.HostPort || a.To.Addr().Is4() != b.To.Addr().Is4() {
+		return false
+	}
+	anyA, anyB := !a.HostIP.IsValid() || a.HostIP.IsUnspecified(), !b.HostIP.IsValid() || b.HostIP.IsUnspecified()
+	return anyA || anyB || a.HostIP == b.HostIP
+}

@@ -1,0 +1,241 @@
+package portmap
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/islet-edge/islet/net/netns"
+	"github.com/islet-edge/islet/net/nft"
+)
+
+// record is the file of a pod.
+type record struct {
+	Mappings  []Mapping    `json:"mappings"`
+	Addresses []netip.Addr `json:"addresses"`
+}
+
+// Table owns an nftables table: the host ports of all pods and the masquerading
+// of their networks. Its methods may be called concurrently.
+type Table struct {
+	ns   netns.NS
+	name string
+	dir  string
+
+	mu       sync.Mutex
+	networks []netip.Prefix
+	ports    map[string][]nft.Port
+	changed  uint64 // number of the last change
+
+	flush   sync.Mutex
+	flushed uint64 // number of the last change that the kernel has
+	content nft.Table
+}
+
+// New returns a table that keeps its files in dir. Nothing is read or written
+// before the first method.
+func New(ns netns.NS, name, dir string) *Table {
+	return &Table{ns: ns, name: name, dir: dir, ports: map[string][]nft.Port{}}
+}
+
+// Load reads the files of the owners that are live, and removes the others. Then
+// Sync is due.
+func (t *Table) Load(live func(owner string) bool) error {
+	entries, err := os.ReadDir(t.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read host ports: %w", err)
+	}
+	ports := map[string][]nft.Port{}
+	var errs []error
+	for _, e := range entries {
+		owner, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok || !live(owner) {
+			errs = append(errs, os.Remove(filepath.Join(t.dir, e.Name())))
+			continue
+		}
+		is, err := t.read(owner)
+		if err != nil { // half-written at a power loss, then it is no live pod's
+			errs = append(errs, fmt.Errorf("host ports of %s: %w", owner, err))
+			continue
+		}
+		ports[owner] = is
+	}
+	t.mu.Lock()
+	t.ports = ports
+	t.changed++
+	t.mu.Unlock()
+	return errors.Join(errs...)
+}
+
+func (t *Table) read(owner string) ([]nft.Port, error) {
+	data, err := os.ReadFile(t.file(owner))
+	if err != nil {
+		return nil, err
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, err
+	}
+	return Ports(owner, r.Mappings, r.Addresses)
+}
+
+func (t *Table) file(owner string) string { return filepath.Join(t.dir, owner+".json") }
+
+// SetNetworks sets the pod networks of the node. Then Sync is due.
+func (t *Table) SetNetworks(networks []netip.Prefix) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Equal(t.networks, networks) {
+		t.networks = slices.Clone(networks)
+		t.changed++
+	}
+}
+
+// Add opens a pod's ports. It replaces those that the owner had; a port that
+// another owner has is an error.
+func (t *Table) Add(owner string, mappings []Mapping, pod []netip.Addr) error {
+	ports, err := Ports(owner, mappings, pod)
+	if err != nil || len(ports) == 0 {
+		return err
+	}
+	t.mu.Lock()
+	same := slices.Equal(t.ports[owner], ports)
+	if err := t.conflict(owner, ports); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	if !same {
+		t.ports[owner] = ports
+		t.changed++
+	}
+	t.mu.Unlock()
+	if same {
+		return t.Sync()
+	}
+	err = t.write(owner, record{mappings, pod})
+	if err == nil {
+		err = t.Sync()
+	}
+	if err != nil {
+		return errors.Join(err, t.Remove(owner))
+	}
+	return ForgetFlows(t.ns, ports)
+}
+
+func (t *Table) conflict(owner string, ports []nft.Port) error {
+	for other, theirs := range t.ports {
+		if other == owner {
+			continue
+		}
+		if err := Conflict(ports, theirs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove closes the ports of an owner; success when it has none.
+func (t *Table) Remove(owner string) error {
+	if err := os.Remove(t.file(owner)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget host ports of %s: %w", owner, err)
+	}
+	t.mu.Lock()
+	ports := t.ports[owner]
+	if len(ports) > 0 {
+		delete(t.ports, owner)
+		t.changed++
+	}
+	t.mu.Unlock()
+	if err := t.Sync(); err != nil {
+		return err
+	}
+	return ForgetFlows(t.ns, ports)
+}
+
+func (t *Table) write(owner string, r record) error {
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = os.MkdirAll(t.dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(t.file(owner)+".tmp", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(t.file(owner)+".tmp", t.file(owner))
+	}
+	if err != nil {
+		return fmt.Errorf("keep host ports of %s: %w", owner, err)
+	}
+	return nil
+}
+
+// Sync brings all changes to the kernel. Concurrent callers share one flush.
+func (t *Table) Sync() error {
+	t.mu.Lock()
+	want := t.changed
+	t.mu.Unlock()
+	t.flush.Lock()
+	defer t.flush.Unlock()
+	if t.flushed >= want {
+		return nil
+	}
+	content, number := t.wanted()
+	var err error
+	if t.content.Name == "" {
+		err = nft.Replace(t.ns, content) // what is there may be of another version
+	} else {
+		err = nft.Change(t.ns, t.content, content)
+	}
+	if err != nil {
+		t.content = nft.Table{} // not known
+		return err
+	}
+	t.content, t.flushed = content, number
+	return nil
+}
+
+func (t *Table) wanted() (nft.Table, uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	content := nft.Table{Name: t.name, Local: slices.Clone(t.networks)}
+	for _, n := range t.networks {
+		content.Masquerade = append(content.Masquerade, nft.Source{Prefix: n})
+	}
+	for _, owner := range slices.Sorted(maps.Keys(t.ports)) {
+		content.Ports = append(content.Ports, t.ports[owner]...)
+	}
+	return content, t.changed
+}
+
+// Repair makes the table anew when someone removed it.
+func (t *Table) Repair() error {
+	content, _ := t.wanted()
+	there, err := nft.Exists(t.ns, content)
+	if err != nil {
+		return err
+	}
+	if !there {
+		t.flush.Lock()
+		t.content, t.flushed = nft.Table{}, 0
+		t.flush.Unlock()
+		t.mu.Lock()
+		t.changed++
+		t.mu.Unlock()
+	}
+	return t.Sync()
+}
+
+// Clean removes the tables, on a node that is given up.
+func (t *Table) Clean() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return nft.Remove(t.ns, t.name)
+}
