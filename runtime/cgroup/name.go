@@ -1,0 +1,59 @@
+package cgroup
+
+import (
+	"path"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A name is a path of cgroups below the root of the hierarchy, in the kubelet's
+// terms: {"kubepods", "burstable", "pod<uid>"}.
+type name []string
+
+func qosName(root name, c v1.PodQOSClass) name {
+	n := append(root[:len(root):len(root)], "kubepods")
+	if c != v1.PodQOSGuaranteed {
+		n = append(n, strings.ToLower(string(c)))
+	}
+	return n
+}
+
+func podName(root name, c v1.PodQOSClass, uid types.UID) name {
+	return append(qosName(root, c), "pod"+string(uid))
+}
+
+// cgroupfs is the path below the hierarchy's root.
+func (n name) cgroupfs() string { return "/" + path.Join(n...) }
+
+// slice is the name of the last one as a systemd unit, in which the parts are
+// joined by dashes, so that a dash in a part becomes an underscore.
+func (n name) slice() string {
+	if len(n) == 0 {
+		return "-.slice"
+	}
+	parts := make([]string, len(n))
+	for i, p := range n {
+		parts[i] = strings.ReplaceAll(p, "-", "_")
+	}
+	return strings.Join(parts, "-") + ".slice"
+}
+
+// slices is the path of slices below the hierarchy's root.
+func (n name) slices() string {
+	out := "/"
+	for i := range n {
+		out = path.Join(out, n[:i+1].slice())
+	}
+	return out
+}
+
+// config is what the cgroup library wants to know.
+func (n name) config(systemd bool, r *cgroups.Resources) *cgroups.Cgroup {
+	if systemd {
+		return &cgroups.Cgroup{Name: n.slice(), Parent: n[:len(n)-1].slice(), Resources: r, Systemd: true}
+	}
+	return &cgroups.Cgroup{Path: n.cgroupfs(), Resources: r}
+}

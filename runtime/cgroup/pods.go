@@ -1,0 +1,272 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Drivers.
+const (
+	Cgroupfs = "cgroupfs"
+	Systemd  = "systemd"
+)
+
+// killRounds bounds killing what is left in a pod's cgroup.
+const killRounds = 200
+
+// Config is what New needs.
+type Config struct {
+	Driver       string // Cgroupfs or Systemd
+	Root         string // where kubepods is, "" or "/" for the hierarchy's root
+	PodPidsLimit int64  // 0 or less: none
+	CPUPeriod    int64  // of CPU quotas, in microseconds; 0: 100 ms; negative: CPU limits are not enforced
+	Log          *slog.Logger
+}
+
+// Pods keeps the cgroups of pods. Its methods may be called at once.
+type Pods struct {
+	c       Config
+	root    name
+	systemd bool
+
+	mu        sync.Mutex
+	base      map[v1.PodQOSClass]map[string]string // where kubepods and the classes are, by controller; nil: not made yet
+	prepared  map[types.UID]cgroups.Manager
+	burstable map[types.UID]int64 // thousandths of a CPU asked for
+}
+
+// New checks the configuration. It makes nothing.
+func New(c Config) (*Pods, error) {
+	if c.Driver != Cgroupfs && c.Driver != Systemd {
+		return nil, fmt.Errorf("cgroup driver %q: it is %s or %s", c.Driver, Cgroupfs, Systemd)
+	}
+	if c.Log == nil {
+		return nil, errors.New("cgroup: no logger")
+	}
+	p := &Pods{c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]cgroups.Manager{}, burstable: map[types.UID]int64{}}
+	for part := range strings.SplitSeq(c.Root, "/") {
+		if part != "" {
+			p.root = append(p.root, strings.TrimSuffix(part, ".slice"))
+		}
+	}
+	return p, nil
+}
+
+// Name names the hook.
+func (p *Pods) Name() string { return "cgroup" }
+
+// Prepare makes the pod's cgroup with its limits.
+func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m := p.prepared[pod.UID]; m != nil && anyExists(m) {
+		return nil
+	}
+	if err := p.makeBase(); err != nil {
+		return err
+	}
+	c := class(pod)
+	n := podName(p.root, c, pod.UID)
+	m, err := p.make(n, podLimits(pod, p.c.PodPidsLimit, p.c.CPUPeriod), p.limited(c, n))
+	if err != nil {
+		return err
+	}
+	p.prepared[pod.UID] = m
+	if c != v1.PodQOSBurstable {
+		return nil
+	}
+	p.burstable[pod.UID] = total(pod, requests, v1.ResourceCPU)
+	return p.setBurstable()
+}
+
+// Sandbox tells the runtime where the pod's containers belong.
+func (p *Pods) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
+	if out.Linux == nil {
+		out.Linux = &api.LinuxPodSandboxConfig{}
+	}
+	n := podName(p.root, class(pod), pod.UID)
+	out.Linux.CgroupParent = n.cgroupfs()
+	if p.systemd {
+		out.Linux.CgroupParent = n.slices()
+	}
+	return nil
+}
+
+// Release kills what is left of a pod and removes its cgroup. Of a pod that never
+// had one, too.
+func (p *Pods) Release(ctx context.Context, uid types.UID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		m, err := manager.New(podName(p.root, c, uid).config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+		if err != nil {
+			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
+		}
+		if !anyExists(m) {
+			continue
+		}
+		if err := kill(ctx, m); err != nil {
+			return fmt.Errorf("end what is left of pod %s: %w", uid, err)
+		}
+		if err := m.Destroy(); err != nil {
+			return fmt.Errorf("remove the cgroup of pod %s: %w", uid, err)
+		}
+	}
+	delete(p.prepared, uid)
+	if _, ok := p.burstable[uid]; ok {
+		delete(p.burstable, uid)
+		return p.setBurstable()
+	}
+	return nil
+}
+
+// anyExists says whether one of the cgroup's directories is there: on v1 there is
+// one per controller, and a removal may have been cut short.
+func anyExists(m cgroups.Manager) bool {
+	for _, path := range m.GetPaths() {
+		if cgroups.PathExists(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// kill ends all processes below a cgroup.
+func kill(ctx context.Context, m cgroups.Manager) error {
+	for range killRounds {
+		pids := map[int]bool{}
+		for _, path := range m.GetPaths() {
+			all, err := cgroups.GetAllPids(path)
+			if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+				return err
+			}
+			for _, pid := range all {
+				pids[pid] = true
+			}
+		}
+		if len(pids) == 0 {
+			return nil
+		}
+		for pid := range pids {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return errors.New("its processes do not end")
+}
+
+// makeBase makes the cgroups above the pods', once.
+func (p *Pods) makeBase() error {
+	if p.base != nil {
+		return nil
+	}
+	base := map[v1.PodQOSClass]map[string]string{}
+	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
+		if c == v1.PodQOSGuaranteed { // kubepods itself
+			r.CpuShares = shares(int64(runtime.NumCPU()) * 1000)
+		}
+		n := qosName(p.root, c)
+		m, err := manager.New(n.config(p.systemd, r))
+		if err != nil {
+			return fmt.Errorf("make cgroup %s: %w", n.cgroupfs(), err)
+		}
+		base[c] = m.GetPaths()
+		if c == v1.PodQOSBurstable && m.Exists() {
+			continue // after a restart its shares are those of the pods there
+		}
+		if _, err := p.make(n, r, nil); err != nil {
+			return err
+		}
+	}
+	p.base = base
+	return nil
+}
+
+// limited is where a pod's cgroup is made on v1: only where it has limits, as each
+// hierarchy takes its time. In the others the OCI runtime makes it when it makes
+// the first container's. Elsewhere it is nil, which is everywhere.
+func (p *Pods) limited(c v1.PodQOSClass, n name) map[string]string {
+	if p.systemd || cgroups.IsCgroup2UnifiedMode() {
+		return nil
+	}
+	paths := map[string]string{}
+	for _, controller := range []string{"cpu", "memory", "pids"} {
+		if above, ok := p.base[c][controller]; ok {
+			paths[controller] = filepath.Join(above, n[len(n)-1])
+		}
+	}
+	return paths
+}
+
+// make makes a cgroup, or changes the limits of one that is there, at these paths
+// by controller; nil: everywhere.
+func (p *Pods) make(n name, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
+	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // for v2, which knows no shares
+	m, err := manager.NewWithPaths(n.config(p.systemd, r), paths)
+	if err == nil {
+		err = m.Apply(-1)
+	}
+	if err == nil {
+		err = m.Set(r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make cgroup %s: %w", n.cgroupfs(), err)
+	}
+	return m, nil
+}
+
+// setBurstable gives the class the sum of what its pods ask for.
+func (p *Pods) setBurstable() error {
+	var sum int64
+	for _, m := range p.burstable {
+		sum += m
+	}
+	_, err := p.make(qosName(p.root, v1.PodQOSBurstable), &cgroups.Resources{SkipDevices: true, CpuShares: shares(sum)}, nil)
+	return err
+}
+
+// Clean removes the cgroups above the pods', on a node that is given up, up to
+// Root and what is above it unless something else is there. It fails while a pod
+// has one.
+func (p *Pods) Clean() error {
+	var errs []error
+	for _, c := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
+		m, err := manager.New(qosName(p.root, c).config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+		if err == nil && anyExists(m) {
+			err = m.Destroy()
+		}
+		errs = append(errs, err)
+	}
+	for i := len(p.root); i > 0 && !p.systemd; i-- { // systemd ends slices that nothing is in
+		m, err := manager.New(p.root[:i].config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, path := range m.GetPaths() {
+			unix.Rmdir(path) // fails where others have a cgroup or a process
+		}
+	}
+	p.base = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,115 @@
+// Package cri is the contract between the agent and a container runtime. Its
+// interfaces have the shape of the CRI server interfaces (k8s.io/cri-api), so
+// that the runtime in this process satisfies them without an adapter, and the
+// same object can be served on a socket for crictl.
+//
+//	agent/worker, observe ... --> cri.Runtime, cri.Images
+//	                                 ^            ^
+//	                   runtime/ctrd (in process)  Dial(endpoint) --gRPC--> containerd, CRI-O
+//
+// Errors satisfy errdefs.IsNotFound and its kin (github.com/containerd/errdefs)
+// on every implementation, also behind a socket. Neither side keeps or changes
+// a message that it was given.
+package cri
+
+import (
+	"context"
+	"io"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Runtime is the part of the CRI's RuntimeService that the agent calls.
+type Runtime interface {
+	Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error)
+	Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error)
+	RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*api.RuntimeConfigResponse, error)
+	UpdateRuntimeConfig(context.Context, *api.UpdateRuntimeConfigRequest) (*api.UpdateRuntimeConfigResponse, error)
+
+	RunPodSandbox(context.Context, *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error)
+	StopPodSandbox(context.Context, *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error)
+	RemovePodSandbox(context.Context, *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error)
+	PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
+	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
+
+	CreateContainer(context.Context, *api.CreateContainerRequest) (*api.CreateContainerResponse, error)
+	StartContainer(context.Context, *api.StartContainerRequest) (*api.StartContainerResponse, error)
+	StopContainer(context.Context, *api.StopContainerRequest) (*api.StopContainerResponse, error)
+	RemoveContainer(context.Context, *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error)
+	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
+	ContainerStatus(context.Context, *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error)
+	UpdateContainerResources(context.Context, *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error)
+	ReopenContainerLog(context.Context, *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error)
+
+	ExecSync(context.Context, *api.ExecSyncRequest) (*api.ExecSyncResponse, error)
+	Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error)
+	Attach(context.Context, *api.AttachRequest) (*api.AttachResponse, error)
+	PortForward(context.Context, *api.PortForwardRequest) (*api.PortForwardResponse, error)
+
+	ContainerStats(context.Context, *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error)
+	ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error)
+	PodSandboxStats(context.Context, *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error)
+	ListPodSandboxStats(context.Context, *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error)
+}
+
+// Images is the CRI's ImageService.
+type Images interface {
+	ListImages(context.Context, *api.ListImagesRequest) (*api.ListImagesResponse, error)
+	ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error)
+	PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error)
+	RemoveImage(context.Context, *api.RemoveImageRequest) (*api.RemoveImageResponse, error)
+	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
+}
+
+// Events is an optional ability of a Runtime: it calls handle for each change
+// of a container or sandbox until ctx ends, then returns ctx.Err(). Any other
+// error means that events may have been lost and that the caller must list
+// everything and subscribe again. handle must not block.
+type Events interface {
+	ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error
+}
+
+// TerminalSize is the size of a terminal in characters.
+type TerminalSize struct{ Width, Height uint16 }
+
+// ExecOptions describes one process to run in a container, with its streams.
+// A nil stream is closed (in) or discarded (out, err).
+type ExecOptions struct {
+	Command []string // empty: attach to the container's own process
+	Stdin   io.Reader
+	Stdout  io.WriteCloser
+	Stderr  io.WriteCloser // must be nil with TTY
+	TTY     bool
+	Resize  <-chan TerminalSize
+}
+
+// An ExitError is what Streamer.Stream returns for a process that ended with a
+// code other than zero.
+type ExitError struct{ Code int32 }
+
+// Streamer is an optional ability of a Runtime: interactive streams without the
+// detour over a URL that the CRI's Exec, Attach and PortForward return.
+type Streamer interface {
+	// Stream runs a command, or attaches, and returns when the process has ended
+	// and its output is delivered, or soon after ctx has ended.
+	Stream(ctx context.Context, containerID string, o ExecOptions) error
+	// Forward connects stream to a TCP port on loopback inside the sandbox.
+	Forward(ctx context.Context, sandboxID string, port int32, stream io.ReadWriteCloser) error
+}
+
+// ImportProgress is one line about an import or a pull that goes on.
+type ImportProgress struct {
+	Ref     string // image reference, or the file for an archive
+	Status  string // downloading, unpacking, exists, done
+	Current int64  // bytes
+	Total   int64  // bytes; 0: not known
+}
+
+// Archives is an optional ability of Images, beyond the CRI.
+type Archives interface {
+	// ImportArchive imports an OCI layout or docker-archive tarball (plain, gzip or
+	// zstd) and returns the references of its images. Importing again is success.
+	ImportArchive(ctx context.Context, r io.Reader, name string, progress func(ImportProgress)) ([]string, error)
+	// PullWithProgress is PullImage that tells how it goes.
+	PullWithProgress(ctx context.Context, req *api.PullImageRequest, progress func(ImportProgress)) (*api.PullImageResponse, error)
+}

@@ -1,0 +1,113 @@
+package crisuite
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// ImageRef names the image that Image makes.
+const ImageRef = "islet.test/prog:1"
+
+// Build builds one of islet's programs, statically, and returns its path.
+func Build(t testing.TB, pkg string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, b)
+	}
+	return out
+}
+
+// Image makes an OCI archive of an image with the program at /prog, users, and a
+// configuration that the tests know.
+func Image(t testing.TB, program string) []byte {
+	t.Helper()
+	bin, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := archive(t, []file{
+		{"prog", 0o755, bin},
+		{"etc/passwd", 0o644, []byte("root:x:0:0::/:/prog\nnina:x:1234:2345::/:/prog\n")},
+		{"etc/group", 0o644, []byte("root:x:0:\nstaff:x:77:nina\n")},
+		{"tmp/", 0o777, nil},
+	})
+	second := archive(t, []file{{"second", 0o644, []byte("layer")}})
+	config := encode(t, map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"Entrypoint": []string{"/prog"}, "Cmd": []string{"print", "default"}, "Env": []string{"FROM=image", "BOTH=image"}, "WorkingDir": "/tmp"},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer), digest(second)}},
+	})
+	const kind = "application/vnd.oci.image."
+	manifest := encode(t, map[string]any{
+		"schemaVersion": 2, "mediaType": kind + "manifest.v1+json",
+		"config": descriptor(kind+"config.v1+json", config, nil),
+		"layers": []any{descriptor(kind+"layer.v1.tar", layer, nil), descriptor(kind+"layer.v1.tar", second, nil)},
+	})
+	index := encode(t, map[string]any{"schemaVersion": 2, "manifests": []any{
+		descriptor(kind+"manifest.v1+json", manifest, map[string]string{
+			"org.opencontainers.image.ref.name": ImageRef, "io.containerd.image.name": ImageRef,
+		}),
+	}})
+	blob := func(b []byte) file { return file{"blobs/sha256/" + digest(b)[len("sha256:"):], 0o644, b} }
+	return archive(t, []file{
+		{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		{"index.json", 0o644, index}, blob(manifest), blob(config), blob(layer), blob(second),
+	})
+}
+
+type file struct {
+	name string
+	mode int64
+	data []byte
+}
+
+func archive(t testing.TB, files []file) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg}
+		if f.data == nil {
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(f.data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func descriptor(mediaType string, b []byte, annotations map[string]string) map[string]any {
+	return map[string]any{"mediaType": mediaType, "digest": digest(b), "size": len(b), "annotations": annotations}
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,234 @@
+package crisuite
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// sortGroups puts the groups of the program's "id" in order.
+func sortGroups(out string) string {
+	head, list, ok := strings.Cut(strings.TrimSpace(out), "[")
+	if !ok {
+		return out
+	}
+	groups := strings.Fields(strings.TrimSuffix(list, "]"))
+	slices.SortFunc(groups, func(a, b string) int {
+		return len(a) - len(b) + strings.Compare(a, b)*b2i(len(a) == len(b))
+	})
+	return head + "[" + strings.Join(slices.Compact(groups), " ") + "]"
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func testMounts(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "in"), []byte("from the host"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := b.container("rw", "read", "/data/in", "write", "/data/out", "from inside", "read", "/deep/er/in")
+	c.Mounts = []*api.Mount{
+		{ContainerPath: "/deep/er", HostPath: dir, Readonly: true}, {ContainerPath: "/data", HostPath: dir},
+		{ContainerPath: "/new", HostPath: filepath.Join(dir, "made")},
+	}
+	if out, _ := b.output(pod, cfg, c); out != "from the host\nfrom the host\n" {
+		t.Errorf("got %q", out)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "out")); string(got) != "from inside" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "made")); err != nil {
+		t.Error(err)
+	}
+	c = b.container("ro", "write", "/data/out2", "x")
+	c.Mounts = []*api.Mount{{ContainerPath: "/data", HostPath: dir, Readonly: true}}
+	if out, st := b.output(pod, cfg, c); st.ExitCode == 0 || !strings.Contains(out, "read-only") {
+		t.Errorf("wrote to a read-only mount: %q", out)
+	}
+}
+
+func testReadonlyRoot(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	for _, ro := range []bool{false, true} {
+		c := b.container(fmt.Sprint("ro-", ro), "write", "/file", "x")
+		c.Linux.SecurityContext.ReadonlyRootfs = ro
+		if _, st := b.output(pod, cfg, c); (st.ExitCode != 0) != ro {
+			t.Errorf("read-only %v: exit code %d", ro, st.ExitCode)
+		}
+	}
+	// What one container wrote is not in another's root.
+	if _, st := b.output(pod, cfg, b.container("other", "read", "/file")); st.ExitCode == 0 {
+		t.Error("containers share their root file system")
+	}
+}
+
+// processStatus runs a container and returns its /proc/self/status by field.
+func (b *bench) processStatus(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) map[string]string {
+	b.Helper()
+	c.Args = []string{"read", "/proc/self/status"}
+	out, st := b.output(pod, cfg, c)
+	if st.ExitCode != 0 {
+		b.Fatalf("exit code %d: %s", st.ExitCode, st.Message)
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(out) {
+		k, v, _ := strings.Cut(line, ":")
+		fields[k] = strings.TrimSpace(v)
+	}
+	return fields
+}
+
+func testSecurity(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("plain")
+	st := b.processStatus(pod, cfg, c)
+	if st["NoNewPrivs"] != "0" || st["Seccomp"] != "0" || st["CapEff"] != "00000000a80425fb" {
+		t.Errorf("by default: NoNewPrivs %s, Seccomp %s, CapEff %s", st["NoNewPrivs"], st["Seccomp"], st["CapEff"])
+	}
+	c = b.container("tight")
+	c.Linux.SecurityContext.NoNewPrivs = true
+	c.Linux.SecurityContext.Seccomp = &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
+	c.Linux.SecurityContext.Capabilities = &api.Capability{AddCapabilities: []string{"NET_ADMIN"}, DropCapabilities: []string{"ALL"}}
+	c.Linux.SecurityContext.MaskedPaths = []string{"/proc/cpuinfo"}
+	st = b.processStatus(pod, cfg, c)
+	if st["NoNewPrivs"] != "1" || st["Seccomp"] != "2" || st["CapEff"] != "0000000000001000" {
+		t.Errorf("tight: NoNewPrivs %s, Seccomp %s, CapEff %s", st["NoNewPrivs"], st["Seccomp"], st["CapEff"])
+	}
+	c = b.container("masked", "read", "/proc/cpuinfo")
+	c.Linux.SecurityContext.MaskedPaths = []string{"/proc/cpuinfo"}
+	if out, _ := b.output(pod, cfg, c); strings.TrimSpace(out) != "" {
+		t.Errorf("a masked path shows %q", out)
+	}
+}
+
+func testPrivileged(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main", "ls", "/dev")
+	c.Linux.SecurityContext.Privileged = true
+	out, st := b.output(pod, cfg, c)
+	if st.ExitCode != 0 || !strings.Contains(out, "kmsg") {
+		t.Errorf("exit code %d, devices %q", st.ExitCode, out)
+	}
+}
+
+func testNamespaces(t *testing.T, b *bench) {
+	cfg := b.pod(func(c *api.PodSandboxConfig) {
+		c.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "33"}
+	})
+	pod := b.runPod(cfg)
+	out, _ := b.output(pod, cfg, b.container("main", "hostname", "pid", "ls", "/sys/class/net", "read", "/proc/sys/net/ipv4/ip_unprivileged_port_start"))
+	if !strings.HasPrefix(out, "pod-0\n1\n") || !strings.Contains(out, "lo\n") || !strings.HasSuffix(out, "\n33\n") {
+		t.Errorf("got %q", out)
+	}
+	// Containers of a pod share /dev/shm, those of another pod do not.
+	if _, st := b.output(pod, cfg, b.container("writer", "write", "/dev/shm/x", "shared")); st.ExitCode != 0 {
+		t.Errorf("write to /dev/shm: %v", st)
+	}
+	if out, _ := b.output(pod, cfg, b.container("reader", "read", "/dev/shm/x")); out != "shared\n" {
+		t.Errorf("got %q", out)
+	}
+	host := b.pod(func(c *api.PodSandboxConfig) {
+		c.Metadata.Attempt = 1
+		c.Linux.SecurityContext.NamespaceOptions.Network = api.NamespaceMode_NODE
+		c.Linux.SecurityContext.NamespaceOptions.Ipc = api.NamespaceMode_NODE
+	})
+	id := b.runPod(host)
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := b.container("host", "hostname")
+	c.LogPath = "host/0.log"
+	if out, _ := b.output(id, host, c); out != name+"\n" {
+		t.Errorf("on the host's network: %q", out)
+	}
+}
+
+// testSharedProcesses: the containers of a pod see each other, and end with their
+// own first process.
+func testSharedProcesses(t *testing.T, b *bench) {
+	cfg := b.pod(func(c *api.PodSandboxConfig) {
+		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
+	})
+	pod := b.runPod(cfg)
+	shared := func(name string, args ...string) *api.ContainerConfig {
+		c := b.container(name, args...)
+		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
+		return c
+	}
+	long := shared("long", "child", "ignore")
+	id := b.create(pod, cfg, long)
+	b.start(id)
+	b.logged(long, "ignoring")
+	out, st := b.output(pod, cfg, shared("looker", "pid", "read", "/proc/1/cmdline", "ls", "/proc"))
+	// The program's own PID is printed first.
+	if st.ExitCode != 0 || strings.HasPrefix(out, "1\n") || processes(out) != 1+4 {
+		t.Errorf("exit code %d, it sees %q", st.ExitCode, out)
+	}
+	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id}))(b)
+	// Nothing of it goes on: its child would still be seen.
+	out, _ = b.output(pod, cfg, shared("after", "ls", "/proc"))
+	if left := processes(out); left != 2 {
+		t.Errorf("%d processes, want the pod's init and the one that looks", left)
+	}
+	if s := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b); s.Status.State != api.PodSandboxState_SANDBOX_READY {
+		t.Errorf("the sandbox: %v", s.Status)
+	}
+}
+
+// processes counts the numbers in a list of /proc.
+func processes(list string) (n int) {
+	for _, f := range strings.Fields(list) {
+		if strings.Trim(f, "0123456789") == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// testHostProcesses: a container with the host's processes takes its own along.
+func testHostProcesses(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main", "pid", "orphan", "ignore")
+	c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_NODE
+	out, st := b.output(pod, cfg, c)
+	if st.ExitCode != 0 || strings.HasPrefix(out, "1\n") {
+		t.Errorf("exit code %d, printed %q", st.ExitCode, out)
+	}
+}
+
+func testFiles(t *testing.T, b *bench) {
+	cfg := b.pod(func(c *api.PodSandboxConfig) {
+		c.DnsConfig = &api.DNSConfig{Servers: []string{"10.0.0.10"}, Searches: []string{"a.local", "b.local"}, Options: []string{"ndots:5"}}
+	})
+	pod := b.runPod(cfg)
+	out, _ := b.output(pod, cfg, b.container("main", "read", "/etc/hostname", "read", "/etc/resolv.conf"))
+	if out != "pod-0\nsearch a.local b.local\nnameserver 10.0.0.10\noptions ndots:5\n" {
+		t.Errorf("got %q", out)
+	}
+	hosts := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(hosts, []byte("10.1.2.3 own"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := b.container("own", "read", "/etc/hosts")
+	c.Mounts = []*api.Mount{{ContainerPath: "/etc/hosts", HostPath: hosts}}
+	if out, _ := b.output(pod, cfg, c); out != "10.1.2.3 own\n" {
+		t.Errorf("got %q", out)
+	}
+}

@@ -1,0 +1,188 @@
+package crisuite
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func testExitCodes(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	for _, c := range []struct {
+		args   []string
+		code   int32
+		reason string
+	}{
+		{[]string{"exit", "0"}, 0, "Completed"},
+		{[]string{"exit", "7"}, 7, "Error"},
+		{[]string{"exit", "255"}, 255, "Error"},
+	} {
+		_, st := b.output(pod, cfg, b.container("exit"+c.args[1], c.args...))
+		if st.ExitCode != c.code || st.Reason != c.reason || st.FinishedAt < st.StartedAt {
+			t.Errorf("%v: %v", c.args, st)
+		}
+	}
+}
+
+func testStop(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	for i, c := range []struct {
+		verb    string
+		ready   string // what it prints once it handles signals
+		change  func(*api.ContainerConfig)
+		timeout int64
+		code    int32
+		log     string
+	}{
+		{"wait", "waiting", nil, 20, 0, "signal terminated"},
+		{"wait", "waiting", func(c *api.ContainerConfig) { c.StopSignal = api.Signal_SIGUSR1 }, 20, 0, "signal user defined signal 1"},
+		{"ignore", "ignoring", nil, 1, 137, "ignoring"},
+		{"wait", "waiting", nil, 0, 137, ""},
+	} {
+		cc := b.container(fmt.Sprint("case", i), c.verb)
+		if c.change != nil {
+			c.change(cc)
+		}
+		id := b.create(pod, cfg, cc)
+		b.start(id)
+		b.logged(cc, c.ready)
+		must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: c.timeout}))(b)
+		if st := b.status(id); st.ExitCode != c.code || !strings.Contains(b.log(cc), c.log) {
+			t.Errorf("%s, %ds: %v, logged %q", c.verb, c.timeout, st, b.log(cc))
+		}
+	}
+}
+
+func testStartError(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main")
+	c.Command = []string{"/no/such/program"}
+	id := b.create(pod, cfg, c)
+	if _, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id}); err == nil || !strings.Contains(err.Error(), "/no/such/program") {
+		t.Errorf("started: %v", err)
+	}
+	if st := b.status(id); st.State != api.ContainerState_CONTAINER_EXITED || st.ExitCode == 0 || st.Reason != "StartError" || !strings.Contains(st.Message, "/no/such/program") {
+		t.Errorf("status: %v", st)
+	}
+}
+
+func testLogs(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main", "print", "out", "eprint", "err", "lines", "5000")
+	b.output(pod, cfg, c)
+	raw, err := os.ReadFile(filepath.Join(b.logs, c.LogPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for line := range strings.Lines(string(raw)) {
+		part := strings.SplitN(line, " ", 4)
+		if _, err := time.Parse(time.RFC3339Nano, part[0]); err != nil || part[2] != "F" {
+			t.Fatalf("line %q", line)
+		}
+		count[part[1]]++
+	}
+	if count["stdout"] != 5001 || count["stderr"] != 1 {
+		t.Errorf("lines: %v", count)
+	}
+}
+
+func testLogRotation(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main", "print", "before", "cat")
+	c.Stdin = true
+	id := b.create(pod, cfg, c)
+	b.start(id)
+	b.logged(c, "before")
+	path := filepath.Join(b.logs, c.LogPath)
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	must(b.Runtime.ReopenContainerLog(b.ctx, &api.ReopenContainerLogRequest{ContainerId: id}))(b)
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
+func testImage(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	if out, _ := b.output(pod, cfg, b.container("default")); out != "default\n" {
+		t.Errorf("the image's command printed %q", out)
+	}
+	c := b.container("env", "env", "FROM", "env", "BOTH", "env", "OWN", "cwd", "read", "/second")
+	c.Envs = []*api.KeyValue{{Key: "BOTH", Value: []byte("config")}, {Key: "OWN", Value: []byte("a=b c")}}
+	if out, _ := b.output(pod, cfg, c); out != "image\nconfig\na=b c\n/tmp\nlayer\n" {
+		t.Errorf("got %q", out)
+	}
+	c = b.container("dir", "cwd")
+	c.WorkingDir = "/made/on/the/way"
+	if out, _ := b.output(pod, cfg, c); out != "/made/on/the/way\n" {
+		t.Errorf("got %q", out)
+	}
+	c = b.container("command")
+	c.Command = []string{"/prog", "print", "own"}
+	if out, _ := b.output(pod, cfg, c); out != "own\n" {
+		t.Errorf("got %q", out)
+	}
+}
+
+func testUsers(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	for name, c := range map[string]struct {
+		set  func(*api.LinuxContainerSecurityContext)
+		want string
+	}{
+		"root":     {func(*api.LinuxContainerSecurityContext) {}, "0 0 [0]"},
+		"number":   {func(s *api.LinuxContainerSecurityContext) { s.RunAsUser = &api.Int64Value{Value: 999} }, "999 0 [0]"},
+		"known":    {func(s *api.LinuxContainerSecurityContext) { s.RunAsUser = &api.Int64Value{Value: 1234} }, "1234 2345 [77 2345]"},
+		"username": {func(s *api.LinuxContainerSecurityContext) { s.RunAsUsername = "nina" }, "1234 2345 [77 2345]"},
+		"group": {func(s *api.LinuxContainerSecurityContext) {
+			s.RunAsUser, s.RunAsGroup, s.SupplementalGroups = &api.Int64Value{Value: 5}, &api.Int64Value{Value: 6}, []int64{8, 7}
+		}, "5 6 [6 7 8]"},
+		"strict": {func(s *api.LinuxContainerSecurityContext) {
+			s.RunAsUsername, s.SupplementalGroupsPolicy = "nina", api.SupplementalGroupsPolicy_Strict
+		}, "1234 2345 [2345]"},
+	} {
+		cc := b.container(name, "id")
+		c.set(cc.Linux.SecurityContext)
+		out, st := b.output(pod, cfg, cc)
+		if sortGroups(out) != c.want {
+			t.Errorf("%s: %q (%v), want %q", name, out, st.Message, c.want)
+		}
+	}
+	cc := b.container("nobody", "id")
+	cc.Linux.SecurityContext.RunAsUsername = "stranger"
+	if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: cc, SandboxConfig: cfg}); err == nil {
+		t.Error("a user that is not in the image")
+	}
+}
+
+// testOOM: the kernel kills the first process, or a child of it.
+func testOOM(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	for name, args := range map[string][]string{"main": {"alloc", "200"}, "child": {"child", "alloc", "200"}} {
+		c := b.container(name, args...)
+		c.Linux.Resources.MemoryLimitInBytes = 48 << 20
+		if _, st := b.output(pod, cfg, c); st.Reason != "OOMKilled" || st.ExitCode == 0 {
+			t.Errorf("%s: %v", name, st)
+		}
+	}
+	c := b.container("enough", "alloc", "10")
+	c.Linux.Resources.MemoryLimitInBytes = 48 << 20
+	if _, st := b.output(pod, cfg, c); st.Reason != "Completed" {
+		t.Errorf("with enough memory: %v", st)
+	}
+}

@@ -1,0 +1,196 @@
+// Command prog is what runs in the containers of the contract tests. It carries
+// out its arguments one after the other:
+//
+//	print TEXT   eprint TEXT   sleep DURATION   exit CODE   id   env NAME   cwd
+//	wait             until SIGTERM or SIGUSR1, then go on
+//	ignore           until SIGKILL
+//	cat              stdin to stdout
+//	alloc MIB        touch so much memory
+//	child ARG...     run itself with the rest, print how that ended
+//	orphan ARG...    run itself with the rest, do not wait for it
+//	lines N          print that many numbered lines
+//	write PATH TEXT  read PATH  ls PATH  hostname  pid  serve PORT
+//	size             of the terminal, once it has one
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	args := os.Args[1:]
+	next := func() string {
+		if len(args) == 0 {
+			fail("an argument is missing")
+		}
+		a := args[0]
+		args = args[1:]
+		return a
+	}
+	for len(args) > 0 {
+		switch verb := next(); verb {
+		case "child", "orphan":
+			run(verb, args)
+			args = nil
+		default:
+			if !do(verb, next) {
+				fail("what is " + verb)
+			}
+		}
+	}
+}
+
+func run(verb string, args []string) {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if verb == "orphan" {
+		check(cmd.Start())
+		return
+	}
+	err := cmd.Run()
+	fmt.Println("child:", err)
+	if err != nil {
+		os.Exit(3)
+	}
+}
+
+func do(verb string, next func() string) bool {
+	switch verb {
+	case "print":
+		fmt.Println(next())
+	case "eprint":
+		fmt.Fprintln(os.Stderr, next())
+	case "sleep":
+		d, err := time.ParseDuration(next())
+		check(err)
+		time.Sleep(d)
+	case "exit":
+		n, err := strconv.Atoi(next())
+		check(err)
+		os.Exit(n)
+	case "wait":
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGTERM, syscall.SIGUSR1)
+		fmt.Println("waiting")
+		fmt.Println("signal", <-c)
+	case "ignore":
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println("ignoring")
+		time.Sleep(time.Hour)
+	case "cat":
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		check(err)
+	case "alloc":
+		n, err := strconv.Atoi(next())
+		check(err)
+		b := make([]byte, n<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		fmt.Println("allocated", len(b))
+	case "lines":
+		n, err := strconv.Atoi(next())
+		check(err)
+		w := bufio.NewWriter(os.Stdout)
+		for i := range n {
+			fmt.Fprintln(w, i)
+		}
+		check(w.Flush())
+	case "serve":
+		serve(next())
+	default:
+		return show(verb, next)
+	}
+	return true
+}
+
+// show prints one thing about where it runs.
+func show(verb string, next func() string) bool {
+	switch verb {
+	case "id":
+		groups, err := os.Getgroups()
+		check(err)
+		fmt.Println(os.Getuid(), os.Getgid(), groups)
+	case "env":
+		fmt.Println(os.Getenv(next()))
+	case "cwd":
+		d, err := os.Getwd()
+		check(err)
+		fmt.Println(d)
+	case "hostname":
+		h, err := os.Hostname()
+		check(err)
+		fmt.Println(h)
+	case "pid":
+		fmt.Println(os.Getpid())
+	case "write":
+		path := next()
+		check(os.WriteFile(path, []byte(next()), 0o644))
+	case "read":
+		b, err := os.ReadFile(next())
+		check(err)
+		fmt.Println(strings.TrimSpace(string(b)))
+	case "ls":
+		e, err := os.ReadDir(next())
+		check(err)
+		for _, f := range e {
+			fmt.Println(f.Name())
+		}
+	case "size":
+		showSize()
+	default:
+		return false
+	}
+	return true
+}
+
+// showSize waits for a size: a terminal is there before whoever uses it has said
+// how large it is.
+func showSize() {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	for {
+		ws, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
+		check(err)
+		if ws.Col > 0 {
+			fmt.Println(ws.Col, ws.Row)
+			return
+		}
+		<-changed
+	}
+}
+
+// serve answers each connection with what it sends.
+func serve(port string) {
+	l, err := net.Listen("tcp", "127.0.0.1:"+port)
+	check(err)
+	fmt.Println("listening")
+	for {
+		c, err := l.Accept()
+		check(err)
+		go func() { io.Copy(c, c); c.Close() }()
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		fail(err.Error())
+	}
+}
+
+func fail(msg string) {
+	fmt.Fprintln(os.Stderr, "prog:", msg)
+	os.Exit(99)
+}

@@ -1,0 +1,221 @@
+package crisuite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// A Subject is one runtime under test, which has ImageRef.
+type Subject struct {
+	Runtime cri.Runtime
+	// Kernel says that containers really run.
+	Kernel bool
+	// CgroupParent is below which containers go; it may be empty.
+	CgroupParent string
+}
+
+// Run runs the contract tests against s, one after the other.
+func Run(t *testing.T, s Subject) {
+	for _, c := range []struct {
+		name   string
+		kernel bool
+		test   func(*testing.T, *bench)
+	}{
+		{"Status", false, testStatus},
+		{"SandboxLife", false, testSandboxLife},
+		{"SandboxFilter", false, testSandboxFilter},
+		{"ContainerLife", false, testContainerLife},
+		{"ContainerFilter", false, testContainerFilter},
+		{"NotFound", false, testNotFound},
+		{"WrongState", false, testWrongState},
+		{"MessagesAreNotShared", false, testMessages},
+		{"Events", false, testEvents},
+		{"RemoveRunning", false, testRemoveRunning},
+
+		{"ExitCodes", true, testExitCodes},
+		{"Stop", true, testStop},
+		{"StartError", true, testStartError},
+		{"Logs", true, testLogs},
+		{"LogRotation", true, testLogRotation},
+		{"Image", true, testImage},
+		{"Users", true, testUsers},
+		{"Mounts", true, testMounts},
+		{"ReadonlyRoot", true, testReadonlyRoot},
+		{"Security", true, testSecurity},
+		{"Privileged", true, testPrivileged},
+		{"Namespaces", true, testNamespaces},
+		{"SharedProcesses", true, testSharedProcesses},
+		{"HostProcesses", true, testHostProcesses},
+		{"Files", true, testFiles},
+		{"OOM", true, testOOM},
+		{"Exec", true, testExec},
+		{"ExecTimeout", true, testExecTimeout},
+		{"Terminal", true, testTerminal},
+		{"Attach", true, testAttach},
+		{"Forward", true, testForward},
+		{"Update", true, testUpdate},
+		{"Stats", true, testStats},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.kernel && !s.Kernel {
+				t.Skip("containers do not really run here")
+			}
+			b := &bench{T: t, Subject: s, ctx: t.Context(), logs: t.TempDir(), uid: fmt.Sprintf("%s-%d", strings.ToLower(c.name), time.Now().UnixNano())}
+			t.Cleanup(b.clean)
+			c.test(t, b)
+		})
+	}
+}
+
+// A bench is what one test works at. Its sandboxes are removed after it.
+type bench struct {
+	*testing.T
+	Subject
+	ctx       context.Context
+	logs, uid string
+	sandboxes []string
+}
+
+func (b *bench) clean() {
+	for _, id := range b.sandboxes {
+		if _, err := b.Runtime.RemovePodSandbox(context.Background(), &api.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+			b.Errorf("clean up: %v", err)
+		}
+	}
+}
+
+// must fails the test on an error.
+func must[T any](v T, err error) func(*bench) T {
+	return func(b *bench) T {
+		b.Helper()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return v
+	}
+}
+
+// pod is a sandbox configuration of this test's own.
+func (b *bench) pod(change ...func(*api.PodSandboxConfig)) *api.PodSandboxConfig {
+	c := &api.PodSandboxConfig{
+		Metadata: &api.PodSandboxMetadata{Name: "pod", Namespace: "test", Uid: b.uid}, Hostname: "pod-0", LogDirectory: b.logs,
+		Labels: map[string]string{"test": b.uid}, Annotations: map[string]string{"note": "kept verbatim"},
+		Linux: &api.LinuxPodSandboxConfig{CgroupParent: b.CgroupParent, SecurityContext: &api.LinuxSandboxSecurityContext{
+			NamespaceOptions: &api.NamespaceOption{Pid: api.NamespaceMode_CONTAINER},
+		}},
+	}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+// runPod runs a sandbox that is removed after the test.
+func (b *bench) runPod(c *api.PodSandboxConfig) string {
+	b.Helper()
+	id := must(b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: c}))(b).PodSandboxId
+	b.sandboxes = append(b.sandboxes, id)
+	return id
+}
+
+// container is a configuration whose arguments go to the image's program.
+func (b *bench) container(name string, args ...string) *api.ContainerConfig {
+	return &api.ContainerConfig{
+		Metadata: &api.ContainerMetadata{Name: name}, Image: &api.ImageSpec{Image: ImageRef}, Args: args, LogPath: name + "/0.log",
+		Labels: map[string]string{"name": name, "test": b.uid}, Annotations: map[string]string{"note": "kept verbatim"},
+		Linux: &api.LinuxContainerConfig{
+			Resources:       &api.LinuxContainerResources{},
+			SecurityContext: &api.LinuxContainerSecurityContext{NamespaceOptions: &api.NamespaceOption{Pid: api.NamespaceMode_CONTAINER}},
+		},
+	}
+}
+
+func (b *bench) create(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) string {
+	b.Helper()
+	return must(b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}))(b).ContainerId
+}
+
+func (b *bench) start(id string) {
+	b.Helper()
+	must(b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id}))(b)
+}
+
+func (b *bench) status(id string) *api.ContainerStatus {
+	b.Helper()
+	return must(b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id}))(b).Status
+}
+
+// ended waits until a container has ended.
+func (b *bench) ended(id string) *api.ContainerStatus {
+	b.Helper()
+	var st *api.ContainerStatus
+	b.until("the container ends", func() bool {
+		st = b.status(id)
+		return st.State == api.ContainerState_CONTAINER_EXITED
+	})
+	return st
+}
+
+// until waits for something that has no event in the CRI.
+func (b *bench) until(what string, ok func() bool) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			b.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// output runs one container to its end and returns what it wrote.
+func (b *bench) output(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) (string, *api.ContainerStatus) {
+	b.Helper()
+	id := b.create(pod, cfg, c)
+	b.start(id)
+	st := b.ended(id)
+	return b.log(c), st
+}
+
+// log reads a container's log without times, streams and tags.
+func (b *bench) log(c *api.ContainerConfig) string {
+	b.Helper()
+	raw, err := os.ReadFile(filepath.Join(b.logs, c.LogPath))
+	if err != nil && !os.IsNotExist(err) {
+		b.Fatal(err)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(raw)) {
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written
+		}
+		part := strings.SplitN(line, " ", 4)
+		if len(part) != 4 {
+			b.Fatalf("log line %q", line)
+		}
+		if part[2] == "P" {
+			part[3] = strings.TrimSuffix(part[3], "\n")
+		}
+		out.WriteString(part[3])
+	}
+	return out.String()
+}
+
+// logged waits until a container's log has a text.
+func (b *bench) logged(c *api.ContainerConfig, text string) {
+	b.Helper()
+	b.until(fmt.Sprintf("%q is logged", text), func() bool { return strings.Contains(b.log(c), text) })
+}

@@ -1,0 +1,158 @@
+package ctrd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/image"
+	"github.com/islet-edge/islet/runtime/ocispec"
+)
+
+func (r *Runtime) containerDir(id string) string { return filepath.Join(r.dirs.containers, id) }
+
+func (r *Runtime) bundle(id string) string { return filepath.Join(r.dirs.bundles, id) }
+
+// CreateContainer prepares a container's root file system and specification. One
+// of the same identity that is there already is success.
+func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+	cfg := req.GetConfig()
+	s, err := r.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	id, err := containerID(s.rec.ID, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer r.ops.lock(id)()
+	if _, err := r.container(id); err == nil {
+		return &api.CreateContainerResponse{ContainerId: id}, nil
+	}
+	r.mu.Lock()
+	ready := s.ready
+	r.mu.Unlock()
+	if !ready {
+		return nil, fmt.Errorf("create container %s: sandbox %s is not ready: %w", cfg.GetMetadata().GetName(), s.rec.ID, errdefs.ErrFailedPrecondition)
+	}
+	ref := cfg.GetImage().GetImage()
+	img, err := r.c.Images.Resolve(ctx, ref)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", cfg.GetMetadata().GetName(), err)
+	}
+	packed, err := pack(cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := &container{
+		rec: containerRecord{
+			Format: recordFormat, ID: id, Sandbox: s.rec.ID, Config: packed, Image: img.RepoDigest, ImageID: img.ID, Chain: img.ChainID,
+			StopSignal: img.Config.Config.StopSignal, CreatedAt: time.Now(),
+		},
+		config: proto.CloneOf(cfg), done: make(chan struct{}),
+	}
+	if err := r.createContainer(ctx, s, c, img); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", cfg.GetMetadata().GetName(), err)
+	}
+	r.notify(s.rec.ID, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return &api.CreateContainerResponse{ContainerId: id}, nil
+}
+
+// createContainer makes c's directories and makes it known. After an error nothing
+// is left.
+func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container, img image.Resolved) (err error) {
+	dir, bundle := r.containerDir(c.rec.ID), r.bundle(c.rec.ID)
+	defer func() {
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+			defer cancel()
+			err = errors.Join(err, r.removeBundle(c.rec.ID), os.RemoveAll(dir), r.dropView(ctx, c.rec.Chain))
+		}
+	}()
+	for _, d := range []string{dir, bundle} {
+		if err := os.MkdirAll(d, 0o711); err != nil {
+			return err
+		}
+	}
+	if err := r.mountRootfs(ctx, c); err != nil {
+		return err
+	}
+	spec, err := r.specOf(s, c, img)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), b, 0o600); err != nil {
+		return err
+	}
+	if err := createRecord(filepath.Join(dir, recordFile), c.rec); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.containers[c.rec.ID] = c
+	r.mu.Unlock()
+	return nil
+}
+
+// removeBundle unmounts a container's root file system and removes its bundle.
+func (r *Runtime) removeBundle(id string) error {
+	b := r.bundle(id)
+	if err := unmount(filepath.Join(b, "rootfs")); err != nil {
+		return err
+	}
+	return os.RemoveAll(b)
+}
+
+// specOf makes the OCI specification of a container.
+func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved) (any, error) {
+	root, err := os.OpenRoot(filepath.Join(r.bundle(c.rec.ID), "rootfs"))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	user, err := ocispec.User(root.FS(), c.config.GetLinux().GetSecurityContext(), img.Config.Config.User)
+	if err != nil {
+		return nil, err
+	}
+	if err := hostPaths(c.config.GetMounts()); err != nil {
+		return nil, err
+	}
+	ns, err := r.namespacesOf(s, c)
+	if err != nil {
+		return nil, err
+	}
+	host := r.host
+	if c.config.GetLinux().GetSecurityContext().GetPrivileged() {
+		if host.Devices, err = hostDevices(); err != nil {
+			return nil, err
+		}
+	}
+	return ocispec.Make(ocispec.Input{
+		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user,
+		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID),
+	})
+}
+
+// hostPaths makes directories for bind mounts whose source is missing, as every
+// CRI runtime does.
+func hostPaths(mounts []*api.Mount) error {
+	for _, m := range mounts {
+		if _, err := os.Stat(m.GetHostPath()); errors.Is(err, os.ErrNotExist) {
+			if err := os.MkdirAll(m.GetHostPath(), 0o755); err != nil {
+				return fmt.Errorf("make %s for a mount: %w", m.GetHostPath(), err)
+			}
+		}
+	}
+	return nil
+}

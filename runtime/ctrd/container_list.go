@@ -1,0 +1,40 @@
+package ctrd
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ListContainers lists the containers that a filter lets through, newest first.
+func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	out := &api.ListContainersResponse{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.containers {
+		if !c.passes(req.GetFilter()) {
+			continue
+		}
+		cfg := proto.CloneOf(&api.ContainerConfig{
+			Metadata: c.config.GetMetadata(), Image: c.config.GetImage(), Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
+		})
+		out.Containers = append(out.Containers, &api.Container{
+			Id: c.rec.ID, PodSandboxId: c.rec.Sandbox, Metadata: cfg.GetMetadata(), Image: cfg.GetImage(), ImageRef: c.rec.ImageID, ImageId: c.rec.ImageID,
+			State: c.state(), CreatedAt: nanos(c.rec.CreatedAt), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
+		})
+	}
+	slices.SortFunc(out.Containers, func(a, b *api.Container) int {
+		return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.Id, b.Id))
+	})
+	return out, nil
+}
+
+// passes says whether a filter lets a container through. Runtime.mu is held.
+func (c *container) passes(f *api.ContainerFilter) bool {
+	return strings.HasPrefix(c.rec.ID, f.GetId()) && strings.HasPrefix(c.rec.Sandbox, f.GetPodSandboxId()) &&
+		(f.GetState() == nil || f.GetState().GetState() == c.state()) && matches(c.config.GetLabels(), f.GetLabelSelector())
+}

@@ -1,0 +1,40 @@
+package ctrd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/shim"
+)
+
+// ReopenContainerLog makes the shim open the log file anew, after someone else
+// has rotated it.
+func (r *Runtime) ReopenContainerLog(ctx context.Context, req *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error) {
+	c, client, err := r.running(ctx, req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if err := client.ReopenLog(ctx, c.rec.ID); err != nil {
+		return nil, fmt.Errorf("reopen log of container %s: %w", c.rec.ID, err)
+	}
+	return &api.ReopenContainerLogResponse{}, nil
+}
+
+// running finds a container that runs, and its shim.
+func (r *Runtime) running(ctx context.Context, id string) (*container, *shim.Client, error) {
+	c, err := r.container(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.mu.Lock()
+	state, s := c.state(), r.sandboxes[c.rec.Sandbox]
+	r.mu.Unlock()
+	if state != api.ContainerState_CONTAINER_RUNNING || s == nil {
+		return nil, nil, fmt.Errorf("container %s does not run: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
+	}
+	client, err := r.shims.client(ctx, s.rec.Shim)
+	return c, client, err
+}

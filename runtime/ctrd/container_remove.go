@@ -1,0 +1,59 @@
+package ctrd
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// RemoveContainer kills a container if it runs, and removes it. One that is not
+// there is success. Its log stays.
+func (r *Runtime) RemoveContainer(ctx context.Context, req *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
+	c, err := r.container(req.GetContainerId())
+	if err != nil {
+		return &api.RemoveContainerResponse{}, ignoreNotFound(err)
+	}
+	if err := r.removeContainer(ctx, c); err != nil {
+		return nil, err
+	}
+	return &api.RemoveContainerResponse{}, nil
+}
+
+func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
+	if err := r.stopContainer(ctx, c, 0); err != nil {
+		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
+	}
+	defer r.ops.lock(c.rec.ID)()
+	r.mu.Lock()
+	_, there := r.containers[c.rec.ID]
+	s := r.sandboxes[c.rec.Sandbox]
+	r.mu.Unlock()
+	if !there {
+		return nil // removed by someone else meanwhile
+	}
+	if err := r.release(ctx, c); err != nil {
+		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
+	}
+	if err := r.removeContainerDir(c.rec.ID); err != nil {
+		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
+	}
+	r.mu.Lock()
+	delete(r.containers, c.rec.ID)
+	r.mu.Unlock()
+	if err := r.dropView(ctx, c.rec.Chain); err != nil {
+		r.log.Warn("an image's layers were not let go", "chain", c.rec.Chain, "err", err)
+	}
+	r.tell(s, c.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
+	return nil
+}
+
+// removeContainerDir removes the record first: a directory without one is only
+// rubbish to whoever comes after.
+func (r *Runtime) removeContainerDir(id string) error {
+	if err := os.Remove(r.recordPath(id)); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return os.RemoveAll(r.containerDir(id))
+}

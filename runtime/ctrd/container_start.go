@@ -1,0 +1,99 @@
+package ctrd
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// What a container that could not be started ends with, as in every CRI runtime.
+const (
+	startErrorCode   = 128
+	startErrorReason = "StartError"
+)
+
+// StartContainer runs a container that was created. One that runs is success.
+func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
+	c, err := r.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	defer r.ops.lock(c.rec.ID)()
+	r.mu.Lock()
+	state, s := c.state(), r.sandboxes[c.rec.Sandbox]
+	r.mu.Unlock()
+	switch {
+	case state == api.ContainerState_CONTAINER_RUNNING:
+		return &api.StartContainerResponse{}, nil
+	case state != api.ContainerState_CONTAINER_CREATED:
+		return nil, fmt.Errorf("start container %s: it has run already: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
+	case s == nil || !s.ready:
+		return nil, fmt.Errorf("start container %s: its sandbox is not ready: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
+	}
+	if err := r.startContainer(ctx, s, c); err != nil {
+		err = fmt.Errorf("start container %s: %w", c.config.GetMetadata().GetName(), err)
+		if ctx.Err() == nil && !errdefs.IsUnavailable(err) {
+			r.failedToStart(c, err)
+		}
+		return nil, err
+	}
+	r.notify(s.rec.ID, c.rec.ID, api.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return &api.StartContainerResponse{}, nil
+}
+
+func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) error {
+	client, err := r.shims.client(ctx, s.rec.Shim)
+	if err != nil {
+		return err
+	}
+	// Once asked, the shim starts it whether or not the caller waits: so wait, or
+	// nobody would know that it runs.
+	running, err := client.Run(context.WithoutCancel(ctx), r.runRequest(s, c))
+	if err != nil {
+		return err
+	}
+	r.started(c, running)
+	return nil
+}
+
+// started records that a container runs. Should the disk be full it runs all the
+// same: its shim knows.
+func (r *Runtime) started(c *container, running wire.Running) {
+	r.mu.Lock()
+	c.rec.StartedAt = running.StartedAt
+	if c.ending == nil {
+		c.pid = running.Pid
+	}
+	rec := c.rec
+	r.mu.Unlock()
+	if err := appendRecord(r.recordPath(rec.ID), course{StartedAt: rec.StartedAt}, false); err != nil {
+		r.log.Error("the start of a container was not recorded", "container", rec.ID, "err", err)
+	}
+}
+
+func (r *Runtime) recordPath(id string) string { return filepath.Join(r.containerDir(id), recordFile) }
+
+func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
+	pid := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid()
+	req := wire.RunRequest{
+		ID: c.rec.ID, Bundle: r.bundle(c.rec.ID), OCI: r.oci, Cgroup: r.cgroupDir(s, c.rec.ID), KillAll: pid != api.NamespaceMode_CONTAINER,
+		Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
+		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles},
+	}
+	if dir, name := s.config.GetLogDirectory(), c.config.GetLogPath(); dir != "" && name != "" {
+		req.Log.Path = filepath.Join(dir, name)
+	}
+	return req
+}
+
+// failedToStart turns a container that did not start into one that has ended.
+func (r *Runtime) failedToStart(c *container, err error) {
+	now := time.Now()
+	r.finish(c, wire.Exit{Code: startErrorCode, StartedAt: now, FinishedAt: now}, startErrorReason, err.Error())
+}

@@ -1,0 +1,48 @@
+package ctrd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"path/filepath"
+
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ContainerStatus tells all about one container.
+func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
+	c, err := r.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	out := &api.ContainerStatusResponse{Status: r.containerStatus(c)}
+	if req.GetVerbose() {
+		r.mu.Lock()
+		info := map[string]any{"sandboxID": c.rec.Sandbox, "pid": c.pid, "bundle": r.bundle(c.rec.ID), "snapshotter": r.c.Daemon.Snapshotter(), "config": c.config}
+		b, err := json.Marshal(info)
+		r.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		out.Info = map[string]string{"info": string(b)}
+	}
+	return out, nil
+}
+
+func (r *Runtime) containerStatus(c *container) *api.ContainerStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	cfg := proto.CloneOf(c.config)
+	out := &api.ContainerStatus{
+		Id: c.rec.ID, Metadata: cfg.GetMetadata(), State: c.state(), CreatedAt: nanos(c.rec.CreatedAt), StartedAt: nanos(c.rec.StartedAt),
+		FinishedAt: nanos(c.rec.FinishedAt), ExitCode: c.rec.ExitCode, Reason: c.rec.Reason, Message: c.rec.Message,
+		Image: cfg.GetImage(), ImageRef: cmp.Or(c.rec.Image, c.rec.ImageID), ImageId: c.rec.ImageID,
+		Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),
+		Resources: &api.ContainerResources{Linux: cfg.GetLinux().GetResources()},
+	}
+	if s := r.sandboxes[c.rec.Sandbox]; s != nil && cfg.GetLogPath() != "" {
+		out.LogPath = filepath.Join(s.config.GetLogDirectory(), cfg.GetLogPath())
+	}
+	return out
+}

@@ -1,0 +1,118 @@
+package ctrd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// killWait bounds waiting for a container after SIGKILL: a process in an
+// uninterruptible sleep outlives it.
+const killWait = 2 * time.Minute
+
+// StopContainer sends the container's stop signal, and SIGKILL after the timeout.
+// It returns when the container's end is recorded. A container that does not run,
+// or is not there, is success.
+func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
+	c, err := r.container(req.GetContainerId())
+	if err != nil {
+		return &api.StopContainerResponse{}, ignoreNotFound(err)
+	}
+	if err := r.stopContainer(ctx, c, time.Duration(req.GetTimeout())*time.Second); err != nil {
+		return nil, fmt.Errorf("stop container %s: %w", c.rec.ID, err)
+	}
+	return &api.StopContainerResponse{}, nil
+}
+
+func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Duration) error {
+	r.ops.lock(c.rec.ID)() // let a start that goes on end first
+	r.mu.Lock()
+	running, s := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox]
+	r.mu.Unlock()
+	if !running || s == nil {
+		return nil
+	}
+	if grace > 0 {
+		if err := r.signal(ctx, s, c, stopSignal(c)); err != nil {
+			return err
+		}
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-c.done:
+			return nil
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := r.signal(ctx, s, c, unix.SIGKILL); err != nil {
+		return err
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-time.After(killWait):
+		return fmt.Errorf("it did not end within %s of SIGKILL", killWait)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// signal reaches the first process of a container. Without a shim the container
+// is ended anyway.
+func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
+	client, err := r.shims.client(ctx, s.rec.Shim)
+	if err == nil {
+		err = client.Kill(ctx, wire.KillRequest{ID: c.rec.ID, Signal: int(sig)})
+	}
+	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
+		r.lost(c)
+		return nil
+	}
+	return err
+}
+
+// stopSignal is the configuration's, else the image's, else SIGTERM.
+func stopSignal(c *container) unix.Signal {
+	if s := c.config.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT {
+		if sig, ok := parseSignal(s.String()); ok {
+			return sig
+		}
+	}
+	if sig, ok := parseSignal(c.rec.StopSignal); ok {
+		return sig
+	}
+	return unix.SIGTERM
+}
+
+// parseSignal understands SIGTERM, TERM, 15, SIGRTMIN+3 and CRI's SIGRTMINPLUS3.
+func parseSignal(s string) (unix.Signal, bool) {
+	s = strings.ToUpper(strings.TrimSpace(s))
+	if n, err := strconv.Atoi(s); err == nil {
+		return unix.Signal(n), n > 0 && n <= 64
+	}
+	s = strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(strings.TrimPrefix(s, "SIG"))
+	for name, base := range map[string]int{"RTMIN": 34, "RTMAX": 64} {
+		if rest, ok := strings.CutPrefix(s, name); ok {
+			if rest == "" {
+				return unix.Signal(base), true
+			}
+			n, err := strconv.Atoi(rest)
+			return unix.Signal(base + n), err == nil && base+n >= 34 && base+n <= 64
+		}
+	}
+	if other, ok := map[string]string{"POLL": "IO", "CLD": "CHLD", "IOT": "ABRT"}[s]; ok {
+		s = other
+	}
+	sig := unix.SignalNum("SIG" + s)
+	return sig, sig != 0
+}

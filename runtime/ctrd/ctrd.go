@@ -1,0 +1,139 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/containerd/containerd/v2/core/snapshots"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/runtime/daemon"
+	"github.com/islet-edge/islet/runtime/image"
+	"github.com/islet-edge/islet/runtime/ocispec"
+	"github.com/islet-edge/islet/runtime/shim"
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// Network connects sandboxes that have a network namespace of their own.
+type Network interface {
+	// Setup is idempotent per id.
+	Setup(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) ([]netip.Addr, error)
+	// Teardown is idempotent; the namespace may be gone already.
+	Teardown(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) error
+	// Ready is nil, or why pods cannot get a network.
+	Ready() error
+}
+
+// Images finds the image of a container.
+type Images interface {
+	Resolve(ctx context.Context, ref string) (image.Resolved, error)
+}
+
+// Config is what New needs.
+type Config struct {
+	Daemon  *daemon.Daemon
+	Images  Images
+	Network Network
+	// StateDir outlives a reboot, RunDir does not. The path of RunDir must be short
+	// enough for a unix socket below it.
+	StateDir, RunDir string
+	// ShimPath is the shim program; empty: the embedded one, unpacked.
+	ShimPath string
+	// ShimPods is how many pods share a shim; less than 1 means 1.
+	ShimPods int
+	// OCIRuntime is a path or name; empty: crun if it works on this host, else runc.
+	OCIRuntime    string
+	SystemdCgroup bool
+	LogMaxSize    int64 // bytes; 0: logs are not rotated
+	LogMaxFiles   int
+	Log           *slog.Logger
+}
+
+// Runtime implements cri.Runtime, cri.Events and cri.Streamer. All methods may be
+// called at once.
+type Runtime struct {
+	c    Config
+	log  *slog.Logger
+	dirs dirs
+	oci  wire.OCI
+	// ociVersion asks once, and only when somebody wants to know.
+	ociVersion func() string
+	host       ocispec.Host
+	snap       snapshots.Snapshotter
+
+	cgroups cgroup.Reader
+	shims   *shims
+	watch   watchers
+	views   views
+	ops     keyed          // serialises verbs on one ID
+	tasks   sync.WaitGroup // exits being handled
+
+	mu         sync.Mutex // guards what follows, and the fields of what it holds that may change
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+}
+
+// dirs are where things are.
+type dirs struct {
+	sandboxes, containers, program       string // persistent
+	bundles, files, pins, sockets, state string // gone after a reboot
+}
+
+// New takes over what an earlier process has left running, cleans up what it has
+// left half done, and is ready. Containers that run are not touched.
+func New(ctx context.Context, c Config) (*Runtime, error) {
+	if c.Daemon == nil || c.Images == nil || c.Network == nil || c.Log == nil || c.StateDir == "" || c.RunDir == "" {
+		return nil, errors.New("ctrd: Daemon, Images, Network, Log, StateDir and RunDir are needed")
+	}
+	r := &Runtime{
+		c: c, log: c.Log, cgroups: cgroup.NewReader(cgroup.Mountpoint), snap: c.Daemon.Client().SnapshotService(c.Daemon.Snapshotter()),
+		dirs: dirs{
+			sandboxes: filepath.Join(c.StateDir, "sandboxes"), containers: filepath.Join(c.StateDir, "containers"),
+			program: filepath.Join(c.StateDir, "bin"),
+			bundles: filepath.Join(c.RunDir, "b"), files: filepath.Join(c.RunDir, "sandboxes"),
+			pins: filepath.Join(c.RunDir, "ns"), sockets: filepath.Join(c.RunDir, "s"), state: filepath.Join(c.RunDir, "oci"),
+		},
+		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+	}
+	for _, d := range []string{r.dirs.sandboxes, r.dirs.containers, r.dirs.bundles, r.dirs.files, r.dirs.pins, r.dirs.sockets, r.dirs.state} {
+		if err := os.MkdirAll(d, 0o711); err != nil {
+			return nil, fmt.Errorf("make runtime directory: %w", err)
+		}
+	}
+	if err := os.Chmod(r.dirs.sockets, 0o700); err != nil {
+		return nil, fmt.Errorf("close the sockets' directory to others: %w", err)
+	}
+	var err error
+	if r.c.ShimPath == "" {
+		if r.c.ShimPath, err = shim.Unpack(r.dirs.program); err != nil {
+			return nil, err
+		}
+	}
+	if r.host, err = lookAtHost(r.log); err != nil {
+		return nil, err
+	}
+	if r.oci, err = r.chooseOCI(ctx); err != nil {
+		return nil, err
+	}
+	r.ociVersion = sync.OnceValue(r.askVersion)
+	r.shims = newShims(r)
+	if err := r.recover(ctx); err != nil {
+		return nil, fmt.Errorf("take over containers: %w", err)
+	}
+	return r, nil
+}
+
+// Close hangs up on the shims, after exits that are being handled. Containers go
+// on running.
+func (r *Runtime) Close() error {
+	r.shims.close()
+	r.tasks.Wait()
+	return nil
+}

@@ -1,0 +1,59 @@
+package ctrd
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// watchers are those who want to know of changes. The zero value is ready.
+type watchers struct {
+	mu sync.Mutex
+	m  map[int]func(*api.ContainerEventResponse)
+	n  int
+}
+
+// ContainerEvents calls handle for each change until ctx ends.
+func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
+	w := &r.watch
+	w.mu.Lock()
+	if w.m == nil {
+		w.m = map[int]func(*api.ContainerEventResponse){}
+	}
+	w.n++
+	id := w.n
+	w.m[id] = handle
+	w.mu.Unlock()
+	<-ctx.Done()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.m, id)
+	return ctx.Err()
+}
+
+// notify tells of a change in a sandbox, or in a container of it.
+func (r *Runtime) notify(sandbox, id string, what api.ContainerEventType) {
+	r.mu.Lock()
+	s := r.sandboxes[sandbox]
+	r.mu.Unlock()
+	r.tell(s, id, what)
+}
+
+// tell is notify for a sandbox that may be known no longer.
+func (r *Runtime) tell(s *sandbox, id string, what api.ContainerEventType) {
+	r.watch.mu.Lock()
+	defer r.watch.mu.Unlock()
+	if s == nil || len(r.watch.m) == 0 {
+		return
+	}
+	e := &api.ContainerEventResponse{ContainerId: id, ContainerEventType: what, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: r.sandboxStatus(s)}
+	for _, c := range r.containersOf(s.rec.ID) {
+		e.ContainersStatuses = append(e.ContainersStatuses, r.containerStatus(c))
+	}
+	for _, handle := range r.watch.m {
+		handle(proto.CloneOf(e))
+	}
+}

@@ -1,0 +1,224 @@
+package ctrd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// maxOutput bounds what ExecSync returns of each stream, as in every CRI runtime.
+const maxOutput = 16 << 20
+
+// ExecSync runs a command in a container and returns its output. When the timeout
+// is over the command is killed and the error is context.DeadlineExceeded.
+func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
+	if t := req.GetTimeout(); t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(t)*time.Second)
+		defer cancel()
+	}
+	var stdout, stderr capped
+	err := r.exec(ctx, req.GetContainerId(), cri.ExecOptions{Command: req.GetCmd(), Stdout: &stdout, Stderr: &stderr})
+	out := &api.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}
+	var exit cri.ExitError
+	switch {
+	case errors.As(err, &exit):
+		out.ExitCode = exit.Code
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("command %q timed out after %ds: %w", req.GetCmd(), req.GetTimeout(), err)
+	case err != nil:
+		return nil, err
+	}
+	return out, nil
+}
+
+// capped keeps the first maxOutput bytes.
+type capped struct{ bytes.Buffer }
+
+func (c *capped) Write(p []byte) (int, error) {
+	c.Buffer.Write(p[:min(len(p), maxOutput-c.Len())])
+	return len(p), nil
+}
+
+func (c *capped) Close() error { return nil }
+
+// exec runs one command through the OCI runtime, which waits for it: the shim has
+// no part in it.
+func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {
+	c, err := r.container(id)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	running := c.pid > 0
+	r.mu.Unlock()
+	if !running {
+		return fmt.Errorf("exec in container %s: it does not run: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
+	}
+	dir, err := os.MkdirTemp(r.bundle(c.rec.ID), "exec-")
+	if err != nil {
+		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+	}
+	defer os.RemoveAll(dir)
+	if err := r.execProcess(c.rec.ID, dir, o); err != nil {
+		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+	}
+	cmd := ociCommand(context.WithoutCancel(ctx), r.oci, "--log", filepath.Join(dir, "log"), "--log-format", "json",
+		"exec", "--process", filepath.Join(dir, "process.json"), "--pid-file", filepath.Join(dir, "pid"), c.rec.ID)
+	watch := func() (stop func() bool) {
+		return context.AfterFunc(ctx, func() { killExec(cmd.Process, dir) })
+	}
+	if o.Stderr != nil {
+		o.Stderr = &gate{WriteCloser: o.Stderr, dir: dir}
+	}
+	if o.TTY {
+		if o.Stdout != nil {
+			o.Stdout = &gate{WriteCloser: o.Stdout, dir: dir}
+		}
+		err = runTerminal(cmd, o, watch)
+	} else {
+		err = runPipes(cmd, o, watch)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return execError(err, dir)
+}
+
+// execProcess writes the process to run: the container's own, with another command.
+func (r *Runtime) execProcess(id, dir string, o cri.ExecOptions) error {
+	b, err := os.ReadFile(filepath.Join(r.bundle(id), "config.json"))
+	if err != nil {
+		return err
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(b, &spec); err != nil {
+		return err
+	}
+	p := spec.Process
+	p.Args, p.Terminal = o.Command, o.TTY
+	if o.TTY {
+		p.Env = append(p.Env, "TERM=xterm")
+	}
+	if b, err = json.Marshal(p); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "process.json"), b, 0o600)
+}
+
+// killExec kills the command inside the container, on which the OCI runtime ends
+// too; before the command has begun, the OCI runtime.
+func killExec(oci *os.Process, dir string) {
+	b, _ := os.ReadFile(filepath.Join(dir, "pid"))
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		oci.Kill()
+		return
+	}
+	unix.Kill(pid, unix.SIGKILL)
+}
+
+// runPipes runs cmd with plain streams. What holds its output open after its end
+// is not waited for long. watch is called once cmd runs.
+func runPipes(cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) error {
+	if o.Stdout != nil {
+		cmd.Stdout = o.Stdout
+	}
+	if o.Stderr != nil {
+		cmd.Stderr = o.Stderr
+	}
+	cmd.WaitDelay = time.Second
+	if o.Stdin != nil {
+		// Not cmd.Stdin: Wait would wait for a reader that may never return.
+		w, err := cmd.StdinPipe()
+		if err != nil {
+			return err
+		}
+		go func() { io.Copy(w, o.Stdin); w.Close() }()
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer watch()()
+	return cmd.Wait()
+}
+
+// A gate passes output on once the command has begun. What comes before is the
+// OCI runtime's own: it says on the command's streams, too, why it cannot run it,
+// which is the error of the exec.
+type gate struct {
+	io.WriteCloser
+	dir  string
+	open bool
+}
+
+// undecided is how long output is held at most.
+const undecided = 2 * time.Second
+
+func (g *gate) Write(b []byte) (int, error) {
+	for late := time.After(undecided); !g.open; {
+		if _, err := os.Stat(filepath.Join(g.dir, "pid")); err == nil {
+			break
+		}
+		if lastError(filepath.Join(g.dir, "log")) != "" {
+			return len(b), nil
+		}
+		select {
+		case <-late:
+			g.open = true
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	g.open = true
+	return g.WriteCloser.Write(b)
+}
+
+// execError tells the end of the command from a failure to run it.
+func execError(err error, dir string) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		if errors.Is(err, exec.ErrWaitDelay) {
+			return nil
+		}
+		return err
+	}
+	if _, statErr := os.Stat(filepath.Join(dir, "pid")); statErr != nil {
+		if msg := lastError(filepath.Join(dir, "log")); msg != "" {
+			return fmt.Errorf("run the command: %s", msg)
+		}
+	}
+	code := exit.ExitCode()
+	if st, ok := exit.Sys().(interface{ Signaled() bool }); ok && st.Signaled() {
+		code = codeKilled
+	}
+	return cri.ExitError{Code: int32(code)}
+}
+
+// lastError finds the last error in a log of the OCI runtime.
+func lastError(path string) string {
+	b, _ := os.ReadFile(path)
+	msg := ""
+	for line := range bytes.Lines(b) {
+		var l struct{ Level, Msg string }
+		if json.Unmarshal(line, &l) == nil && l.Level == "error" {
+			msg = l.Msg
+		}
+	}
+	return msg
+}

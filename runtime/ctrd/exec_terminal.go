@@ -1,0 +1,92 @@
+package ctrd
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// runTerminal runs cmd on a terminal of its own. The OCI runtime passes its size
+// and bytes on to the terminal inside the container. watch is called once cmd runs.
+func runTerminal(cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) error {
+	master, slave, err := openTerminal()
+	if err != nil {
+		return err
+	}
+	defer master.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	err = cmd.Start()
+	slave.Close()
+	if err != nil {
+		return err
+	}
+	defer watch()()
+	done := make(chan struct{})
+	defer close(done)
+	go resize(master, o.Resize, done)
+	if o.Stdin != nil {
+		go io.Copy(master, o.Stdin)
+	}
+	out := io.Discard
+	if o.Stdout != nil {
+		out = o.Stdout
+	}
+	io.Copy(out, master) // ends with EIO when the other end is closed
+	return cmd.Wait()
+}
+
+func resize(tty *os.File, sizes <-chan cri.TerminalSize, done <-chan struct{}) {
+	for {
+		select {
+		case s, ok := <-sizes:
+			if !ok {
+				return
+			}
+			raw, err := tty.SyscallConn()
+			if err != nil {
+				return
+			}
+			raw.Control(func(fd uintptr) {
+				unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: s.Width, Row: s.Height})
+			})
+		case <-done:
+			return
+		}
+	}
+}
+
+// openTerminal makes a pseudo terminal; its master does not block. It is raw from
+// the start: what is typed before the OCI runtime makes it so is for the terminal
+// inside the container, which echoes it and knows what Ctrl-D means.
+func openTerminal() (master, slave *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	master = os.NewFile(uintptr(fd), "/dev/ptmx")
+	n, err1 := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	err2 := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	if err := errors.Join(err1, err2); err != nil {
+		master.Close()
+		return nil, nil, err
+	}
+	slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err == nil {
+		_, err = term.MakeRaw(int(slave.Fd()))
+	}
+	if err != nil {
+		master.Close()
+		slave.Close()
+		return nil, nil, err
+	}
+	return master, slave, nil
+}

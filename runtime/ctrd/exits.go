@@ -1,0 +1,156 @@
+package ctrd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// Reasons of an end, as kubelet users know them.
+const (
+	reasonCompleted = "Completed"
+	reasonError     = "Error"
+	reasonOOM       = "OOMKilled"
+	reasonUnknown   = "Unknown"  // ended while nobody watched: after a reboot
+	reasonShimLost  = "ShimLost" // killed, since its shim died
+
+	codeUnknown = 255
+	codeKilled  = 137
+)
+
+// ended takes the end of a container from its shim. It returns at once.
+func (r *Runtime) ended(id string, exit wire.Exit) {
+	r.mu.Lock()
+	c := r.containers[id]
+	if c == nil {
+		s := r.sandboxes[id]
+		r.mu.Unlock()
+		if s != nil {
+			r.initEnded(s)
+		}
+		return
+	}
+	seen := c.ending != nil
+	c.ending = &exit
+	r.mu.Unlock()
+	if seen {
+		return
+	}
+	r.tasks.Go(func() {
+		// A start that is not recorded yet holds this lock.
+		defer r.ops.lock(id)()
+		r.finish(c, exit, reasonOf(exit), "")
+	})
+}
+
+// finish records the end of a container durably, makes it known, and removes what
+// is no longer needed, once. The container's lock is held, but at the start.
+func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
+	r.mu.Lock()
+	if !c.rec.FinishedAt.IsZero() {
+		r.mu.Unlock()
+		return
+	}
+	rec := c.rec
+	if rec.StartedAt.IsZero() {
+		rec.StartedAt = exit.StartedAt
+	}
+	rec.FinishedAt, rec.ExitCode, rec.Reason, rec.Message = exit.FinishedAt, exit.Code, reason, message
+	r.mu.Unlock()
+	err := appendRecord(r.recordPath(rec.ID), rec.course, true)
+	if err != nil {
+		r.log.Error("the end of a container was not recorded", "container", rec.ID, "err", err)
+	}
+	r.mu.Lock()
+	c.rec, c.pid = rec, 0
+	close(c.done)
+	r.mu.Unlock()
+	r.notify(rec.Sandbox, rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	if err == nil { // else the shim must still know, should this process end
+		r.tidy(c)
+	}
+}
+
+// tidy removes what an ended container no longer needs: the shim's memory of it,
+// the OCI runtime's state, its mount and its bundle. The container's lock is held.
+// What fails is done when the container is removed.
+func (r *Runtime) tidy(c *container) {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanup)
+	defer cancel()
+	if err := r.release(ctx, c); err != nil {
+		r.log.Warn("an ended container was not tidied up", "container", c.rec.ID, "err", err)
+	}
+}
+
+// release makes the shim forget a container that has ended, and removes its bundle.
+func (r *Runtime) release(ctx context.Context, c *container) error {
+	if _, err := os.Stat(r.bundle(c.rec.ID)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	r.mu.Lock()
+	s := r.sandboxes[c.rec.Sandbox]
+	r.mu.Unlock()
+	forgotten := false
+	if s != nil {
+		if client := r.shims.connected(s.rec.Shim); client != nil {
+			err := client.Delete(ctx, c.rec.ID)
+			if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
+				return err
+			}
+			forgotten = err == nil
+		}
+	}
+	if !forgotten {
+		if err := r.ociDelete(ctx, c.rec.ID); err != nil {
+			return err
+		}
+	}
+	return r.removeBundle(c.rec.ID)
+}
+
+// lost ends a container whose shim is gone: by what the shim wrote last, else it
+// is killed. The container's lock is not held.
+func (r *Runtime) lost(c *container) {
+	defer r.ops.lock(c.rec.ID)()
+	r.mu.Lock()
+	running, ending, id, started := c.state() == api.ContainerState_CONTAINER_RUNNING, c.ending, c.rec.ID, c.rec.StartedAt
+	r.mu.Unlock()
+	if !running || ending != nil {
+		return
+	}
+	if exit, ok := r.exitFile(id); ok {
+		r.finish(c, exit, reasonOf(exit), "")
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanup)
+	defer cancel()
+	if err := r.ociDelete(ctx, id); err != nil {
+		r.log.Error("a container without a shim was not killed", "container", id, "err", err)
+	}
+	r.finish(c, wire.Exit{Code: codeKilled, StartedAt: started, FinishedAt: time.Now()}, reasonShimLost, "the shim that ran this container has died, so the container was killed")
+}
+
+func reasonOf(e wire.Exit) string {
+	switch {
+	case e.OOM:
+		return reasonOOM
+	case e.Code == 0:
+		return reasonCompleted
+	}
+	return reasonError
+}
+
+// exitFile reads what a shim left in the bundle.
+func (r *Runtime) exitFile(id string) (wire.Exit, bool) {
+	var e wire.Exit
+	b, err := os.ReadFile(filepath.Join(r.bundle(id), wire.ExitFile))
+	return e, err == nil && json.Unmarshal(b, &e) == nil
+}

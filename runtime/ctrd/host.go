@@ -1,0 +1,60 @@
+package ctrd
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/ocispec"
+)
+
+// lookAtHost finds what containers may have here.
+func lookAtHost(log *slog.Logger) (ocispec.Host, error) {
+	h := ocispec.Host{MinOOMScore: -1000}
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return h, err
+	}
+	h.Capabilities = ocispec.ParseCapabilities(string(b))
+	if !slices.Contains(h.Capabilities, "CAP_SYS_RESOURCE") {
+		b, err := os.ReadFile("/proc/self/oom_score_adj")
+		if err != nil {
+			return h, err
+		}
+		if h.MinOOMScore, err = strconv.Atoi(strings.TrimSpace(string(b))); err != nil {
+			return h, fmt.Errorf("read oom_score_adj: %w", err)
+		}
+		log.Info("without CAP_SYS_RESOURCE no container can be protected from the OOM killer", "lowest oom_score_adj", h.MinOOMScore)
+	}
+	h.CgroupV2 = cgroupV2()
+	return h, nil
+}
+
+// cgroupV2 says whether this is a pure cgroup v2 host.
+func cgroupV2() bool {
+	var st unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &st) == nil && int64(st.Type) == unix.CGROUP2_SUPER_MAGIC
+}
+
+func hostDevices() ([]specs.LinuxDevice, error) { return oci.HostDevices() }
+
+// overlayOptions spare flash: nothing of a container's own files is worth a sync,
+// for a container never outlives a power cut.
+func overlayOptions() []string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return nil
+	}
+	var major, minor int
+	if n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); n == 2 && (major > 5 || major == 5 && minor >= 10) {
+		return []string{"volatile"}
+	}
+	return nil
+}

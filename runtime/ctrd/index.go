@@ -1,0 +1,143 @@
+package ctrd
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/namespace"
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// A sandbox is one in memory. rec.Stopped, ready and pid may change, under
+// Runtime.mu; config is never changed.
+type sandbox struct {
+	rec    sandboxRecord
+	config *api.PodSandboxConfig
+	ready  bool
+	pid    int // of the init of a shared process namespace
+}
+
+// A container is one in memory. The fields of rec after CreatedAt, pid and ending
+// may change, under Runtime.mu; config is never changed.
+type container struct {
+	rec    containerRecord
+	config *api.ContainerConfig
+	pid    int           // while it runs
+	ending *wire.Exit    // has ended, but that is not recorded yet
+	done   chan struct{} // closed once its exit is recorded
+	usage  usage
+}
+
+func (c *container) state() api.ContainerState {
+	switch {
+	case !c.rec.FinishedAt.IsZero():
+		return api.ContainerState_CONTAINER_EXITED
+	case !c.rec.StartedAt.IsZero():
+		return api.ContainerState_CONTAINER_RUNNING
+	}
+	return api.ContainerState_CONTAINER_CREATED
+}
+
+func (s *sandbox) state() api.PodSandboxState {
+	if s.ready {
+		return api.PodSandboxState_SANDBOX_READY
+	}
+	return api.PodSandboxState_SANDBOX_NOTREADY
+}
+
+func (s *sandbox) namespaces() *api.NamespaceOption {
+	return s.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+}
+
+func (s *sandbox) hostNetwork() bool { return s.namespaces().GetNetwork() == api.NamespaceMode_NODE }
+
+func (s *sandbox) hostIPC() bool { return s.namespaces().GetIpc() == api.NamespaceMode_NODE }
+
+// sharedPID says whether its containers share one process namespace of the pod.
+func (s *sandbox) sharedPID() bool { return s.namespaces().GetPid() == api.NamespaceMode_POD }
+
+// netns is the path of the pinned network namespace, "" for the host's.
+func (r *Runtime) netns(s *sandbox) string {
+	if s.hostNetwork() {
+		return ""
+	}
+	return filepath.Join(r.dirs.pins, s.rec.ID, namespace.Net)
+}
+
+// sandbox finds one by its ID or a unique beginning of it, as crictl gives.
+func (r *Runtime) sandbox(id string) (*sandbox, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := find(r.sandboxes, id)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", id, err)
+	}
+	return s, nil
+}
+
+func (r *Runtime) container(id string) (*container, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := find(r.containers, id)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", id, err)
+	}
+	return c, nil
+}
+
+func find[T any](m map[string]*T, id string) (*T, error) {
+	if t, ok := m[id]; ok {
+		return t, nil
+	}
+	var found *T
+	if id != "" {
+		for k, t := range m {
+			if !strings.HasPrefix(k, id) {
+				continue
+			}
+			if found != nil {
+				return nil, fmt.Errorf("more than one begins so: %w", errdefs.ErrInvalidArgument)
+			}
+			found = t
+		}
+	}
+	if found == nil {
+		return nil, errdefs.ErrNotFound
+	}
+	return found, nil
+}
+
+// containersOf lists a sandbox's containers.
+func (r *Runtime) containersOf(sandbox string) []*container {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*container
+	for _, c := range r.containers {
+		if c.rec.Sandbox == sandbox {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// matches says whether all of want are among labels.
+func matches(labels, want map[string]string) bool {
+	for k, v := range want {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}

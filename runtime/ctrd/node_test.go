@@ -1,0 +1,345 @@
+package ctrd_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/crisuite"
+	"github.com/islet-edge/islet/runtime/ctrd"
+	"github.com/islet-edge/islet/runtime/daemon"
+	"github.com/islet-edge/islet/runtime/image"
+)
+
+// A node is a runtime with its storage, and directories of its own.
+type node struct {
+	*ctrd.Runtime
+	dir, run string
+	cgroup   string
+	shimPods int
+	shim     string
+	daemon   *daemon.Daemon
+	network  *network
+}
+
+// programs are built once per run of the tests.
+var programs struct {
+	once       sync.Once
+	shim       string
+	image      []byte
+	cleanupDir string
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(victimEnv) != "" {
+		victim()
+	}
+	code := m.Run()
+	if programs.cleanupDir != "" {
+		os.RemoveAll(programs.cleanupDir)
+	}
+	os.Exit(code)
+}
+
+func build(t testing.TB) {
+	t.Helper()
+	programs.once.Do(func() {
+		if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // where there is no Go, as in a virtual machine
+			programs.shim, programs.image = filepath.Join(dir, "shim"), crisuite.Image(t, filepath.Join(dir, "prog"))
+			return
+		}
+		dir, err := os.MkdirTemp("", "islet-test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs.cleanupDir = dir
+		programs.shim = filepath.Join(dir, "islet-shim")
+		if err := os.Rename(crisuite.Build(t, "github.com/islet-edge/islet/runtime/shim/cmd"), programs.shim); err != nil {
+			t.Fatal(err)
+		}
+		programs.image = crisuite.Image(t, crisuite.Build(t, "github.com/islet-edge/islet/runtime/crisuite/prog"))
+	})
+	if programs.image == nil {
+		t.Fatal("the programs were not built")
+	}
+}
+
+// newNode starts a node with the tests' image, and after the test looks whether
+// it left anything behind.
+func newNode(t testing.TB, shimPods int) *node {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	build(t)
+	run, err := os.MkdirTemp("", "ir") // short: sockets are below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{dir: t.TempDir(), run: run, cgroup: "/" + filepath.Base(run), shimPods: shimPods, shim: programs.shim, network: &network{up: map[string]bool{}}}
+	if systemd() {
+		n.cgroup += ".slice"
+	}
+	n.mountRun(t)
+	t.Cleanup(n.clean(t))
+	n.start(t)
+	return n
+}
+
+// systemd says whether to test with systemd's cgroup driver.
+func systemd() bool { return os.Getenv("ISLET_TEST_SYSTEMD") != "" }
+
+// mountRun makes the run directory what /run is: gone after a reboot, and not on
+// the disk.
+func (n *node) mountRun(t testing.TB) {
+	t.Helper()
+	if err := unix.Mount("run", n.run, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (n *node) start(t testing.TB) {
+	t.Helper()
+	if err := n.open(slog.New(slog.NewTextHandler(testWriter{t}, nil)), programs.image); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open starts the node's parts, and imports an image if there is one.
+func (n *node) open(log *slog.Logger, archive []byte) error {
+	ctx := context.Background()
+	var err error
+	if n.daemon, err = daemon.Start(ctx, daemon.Config{Root: filepath.Join(n.dir, "containerd"), Log: log}); err != nil {
+		return err
+	}
+	images, err := image.New(image.Config{Client: n.daemon.Client(), Root: filepath.Join(n.dir, "containerd"), Snapshotter: n.daemon.Snapshotter(), Log: log})
+	if err != nil {
+		return err
+	}
+	if archive != nil {
+		if _, err := images.ImportArchive(ctx, bytes.NewReader(archive), "prog.tar", nil); err != nil {
+			return err
+		}
+	}
+	n.Runtime, err = ctrd.New(ctx, ctrd.Config{
+		Daemon: n.daemon, Images: images, Network: n.network, StateDir: filepath.Join(n.dir, "state"), RunDir: n.run,
+		ShimPath: n.shim, ShimPods: n.shimPods, LogMaxSize: 10 << 20, LogMaxFiles: 5, Log: log,
+		OCIRuntime: os.Getenv("ISLET_TEST_OCI"), SystemdCgroup: systemd(),
+	})
+	return err
+}
+
+// stop ends the runtime as an agent's end does: containers run on.
+func (n *node) stop(t testing.TB) {
+	t.Helper()
+	if n.Runtime != nil {
+		if err := n.Runtime.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := n.daemon.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	n.Runtime = nil
+}
+
+func (n *node) clean(t testing.TB) func() {
+	return func() {
+		if n.Runtime != nil {
+			n.removeAll(t)
+			n.checkClean(t)
+		}
+		n.stop(t)
+		n.powerOff(t) // after a failure there may be anything
+		os.RemoveAll(n.run)
+	}
+}
+
+func (n *node) removeAll(t testing.TB) {
+	t.Helper()
+	list, err := n.ListPodSandbox(context.Background(), &api.ListPodSandboxRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list.Items {
+		if _, err := n.RemovePodSandbox(context.Background(), &api.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// checkClean looks for what nobody needs any more.
+func (n *node) checkClean(t testing.TB) {
+	t.Helper()
+	for _, d := range []string{"b", "ns", "s", "sandboxes", "oci"} {
+		expectEmpty(t, filepath.Join(n.run, d))
+	}
+	for _, d := range []string{"sandboxes", "containers"} {
+		expectEmpty(t, filepath.Join(n.dir, "state", d))
+	}
+	for _, c := range cgroupDirs(n.cgroup) {
+		for _, e := range subdirs(c) {
+			t.Errorf("cgroup %s is left", e)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, n.run+"/") {
+			t.Errorf("mount is left: %s", line)
+		}
+	}
+	if left := n.network.left(); len(left) > 0 {
+		t.Errorf("networks are left: %v", left)
+	}
+}
+
+func expectEmpty(t testing.TB, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		t.Error(err)
+	}
+	for _, e := range entries {
+		t.Errorf("%s is left", filepath.Join(dir, e.Name()))
+	}
+}
+
+func cgroupDirs(path string) []string {
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*" + path)
+	v2, _ := filepath.Glob("/sys/fs/cgroup" + path)
+	return append(v1, v2...)
+}
+
+func subdirs(dir string) (out []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out
+}
+
+func removeCgroup(dir string) {
+	for _, d := range subdirs(dir) {
+		removeCgroup(d)
+	}
+	os.Remove(dir)
+}
+
+// reboot ends every process, mount and namespace of the node.
+func (n *node) reboot(t testing.TB) {
+	t.Helper()
+	n.powerOff(t)
+	n.mountRun(t)
+	n.network.forget()
+}
+
+func (n *node) powerOff(t testing.TB) {
+	t.Helper()
+	for i := 1; i <= 20; i++ {
+		if pid := shimProcess(t, n.shim, strconv.Itoa(i)); pid > 0 {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	eventually(t, "all processes are gone", func() bool {
+		left := 0
+		for _, c := range cgroupDirs(n.cgroup) {
+			filepath.Walk(c, func(p string, _ os.FileInfo, _ error) error {
+				if filepath.Base(p) == "cgroup.procs" {
+					b, _ := os.ReadFile(p)
+					for _, f := range strings.Fields(string(b)) {
+						pid, _ := strconv.Atoi(f)
+						unix.Kill(pid, unix.SIGKILL)
+						left++
+					}
+				}
+				return nil
+			})
+		}
+		return left == 0
+	})
+	for _, c := range cgroupDirs(n.cgroup) {
+		removeCgroup(c)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var points []string
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); f[4] == n.run || strings.HasPrefix(f[4], n.run+"/") {
+			points = append(points, f[4])
+		}
+	}
+	for _, p := range slices.Backward(points) {
+		unix.Unmount(p, unix.MNT_DETACH)
+	}
+}
+
+// network hands out addresses and remembers to whom.
+type network struct {
+	mu sync.Mutex
+	up map[string]bool
+	n  int
+}
+
+func (n *network) Setup(_ context.Context, id, netns string, _ *api.PodSandboxConfig) ([]netip.Addr, error) {
+	if _, err := os.Stat(netns); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.up[id] = true
+	n.n++
+	return []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.88.%d.%d", n.n/256, n.n%256))}, nil
+}
+
+func (n *network) Teardown(_ context.Context, id, _ string, _ *api.PodSandboxConfig) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.up, id)
+	return nil
+}
+
+func (n *network) forget() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.up)
+}
+
+func (n *network) Ready() error { return nil }
+
+func (n *network) left() (out []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id := range n.up {
+		out = append(out, id)
+	}
+	return out
+}
+
+// testWriter logs to a test while it runs.
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	if w.t.Context().Err() == nil {
+		w.t.Log(strings.TrimSpace(string(p)))
+	}
+	return len(p), nil
+}

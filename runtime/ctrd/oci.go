@@ -1,0 +1,165 @@
+package ctrd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/ocispec"
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// candidates in the order of preference: crun is smaller and faster.
+var candidates = []string{"crun", "runc"}
+
+// chooseOCI finds the OCI runtime to use. Those not named by the configuration
+// are tried by running a container; the answer is kept until the next boot, or
+// until the program changes.
+func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
+	oci := wire.OCI{Root: r.dirs.state, Systemd: r.c.SystemdCgroup}
+	if r.c.OCIRuntime != "" {
+		path, err := exec.LookPath(r.c.OCIRuntime)
+		if err != nil {
+			return oci, fmt.Errorf("OCI runtime %s: %w", r.c.OCIRuntime, err)
+		}
+		oci.Path = path
+		return oci, nil
+	}
+	var errs []error
+	var tried []string
+	for _, name := range candidates {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			oci.Path = path
+			tried = append(tried, path)
+			err = r.probe(ctx, oci)
+		}
+		if err == nil {
+			return oci, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", name, err))
+	}
+	for _, path := range tried { // what was wrong with the host may be mended by the next start
+		os.Remove(r.probeCache(path))
+	}
+	return oci, fmt.Errorf("no OCI runtime works on this host; install crun or runc: %w", errors.Join(errs...))
+}
+
+// askVersion returns what the OCI runtime says of itself in its first line, as in
+// "crun version 1.8.1"; "" when it says nothing of the kind.
+func (r *Runtime) askVersion() string {
+	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, r.oci.Path, "--version").Output()
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	_, version, _ := strings.Cut(line, " version ")
+	return strings.TrimSpace(version)
+}
+
+// versionTime bounds asking the OCI runtime for its version.
+const versionTime = 5 * time.Second
+
+// probe runs a container that ends at once.
+func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
+	st, err := os.Stat(oci.Path)
+	if err != nil {
+		return err
+	}
+	cache := r.probeCache(oci.Path)
+	key := fmt.Sprintf("%s %d %d %t\n", oci.Path, st.Size(), st.ModTime().UnixNano(), oci.Systemd)
+	if b, err := os.ReadFile(cache); err == nil {
+		if said, ok := strings.CutPrefix(string(b), key); ok {
+			if said == "" {
+				return nil
+			}
+			return errors.New(said)
+		}
+	}
+	said := ""
+	err = r.tryOCI(ctx, oci)
+	if err != nil {
+		said = err.Error()
+		r.log.Info("an OCI runtime does not work here", "runtime", oci.Path, "err", err)
+	}
+	if ctx.Err() == nil {
+		os.WriteFile(cache, []byte(key+said), 0o600) // only saves the next try
+	}
+	return err
+}
+
+func (r *Runtime) probeCache(path string) string {
+	return filepath.Join(r.c.RunDir, "oci-"+filepath.Base(path)+".probe")
+}
+
+func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
+	id := "probe-" + strconv.Itoa(os.Getpid())
+	bundle := r.bundle(id)
+	defer r.removeBundle(id)
+	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
+		return err
+	}
+	cgroup := "/islet-" + id // at the root: its parents would stay
+	if oci.Systemd {
+		cgroup = "system.slice:islet:" + id
+	}
+	spec, err := ocispec.Make(ocispec.Input{
+		Sandbox: &api.PodSandboxConfig{}, Host: r.host, CgroupsPath: cgroup,
+		Container: &api.ContainerConfig{
+			Command: []string{initProgram, "true"},
+			Mounts:  []*api.Mount{{ContainerPath: initProgram, HostPath: r.c.ShimPath, Readonly: true}},
+			Linux:   &api.LinuxContainerConfig{Resources: &api.LinuxContainerResources{CpuShares: 2}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), b, 0o600); err != nil {
+		return err
+	}
+	out, err := ociCommand(ctx, oci, "run", "--bundle", bundle, id).CombinedOutput()
+	if err != nil {
+		ociCommand(context.WithoutCancel(ctx), oci, "delete", "--force", id).Run()
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+func ociCommand(ctx context.Context, oci wire.OCI, args ...string) *exec.Cmd {
+	global := []string{"--root", oci.Root}
+	if oci.Systemd {
+		global = append(global, "--systemd-cgroup")
+	}
+	return exec.CommandContext(ctx, oci.Path, append(global, args...)...)
+}
+
+// ociDelete kills a container and removes what the OCI runtime knows of it, without
+// a shim. One that is not there is success.
+func (r *Runtime) ociDelete(ctx context.Context, id string) error {
+	if _, err := os.Stat(filepath.Join(r.dirs.state, id)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	out, err := ociCommand(ctx, r.oci, "delete", "--force", id).CombinedOutput()
+	if _, gone := os.Stat(filepath.Join(r.dirs.state, id)); errors.Is(gone, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete container %s: %w: %s", id, err, strings.TrimSpace(string(out)))
+	}
+	return os.RemoveAll(filepath.Join(r.dirs.state, id))
+}

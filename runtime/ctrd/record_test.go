@@ -1,0 +1,79 @@
+package ctrd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A record that was cut off anywhere is read as it was before its last change, and
+// can be changed again.
+func TestTornRecord(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if err := createRecord(path, containerRecord{ID: "a", Config: []byte("config"), CreatedAt: at}); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := int(st.Size())
+	if err := appendRecord(path, course{StartedAt: at.Add(1), FinishedAt: at.Add(2), ExitCode: 3}, true); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range len(whole) + 1 {
+		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got containerRecord
+		err := readRecord(path, &got)
+		switch {
+		case n < first && err == nil:
+			t.Fatalf("read a record of %d of %d bytes", n, first)
+		case n < first:
+			continue
+		case err != nil:
+			t.Fatalf("%d bytes: %v", n, err)
+		case got.ID != "a" || string(got.Config) != "config" || (got.ExitCode == 3) != (n == len(whole)):
+			t.Fatalf("%d bytes: %+v", n, got)
+		}
+		if err := appendRecord(path, course{Reason: "again"}, false); err != nil {
+			t.Fatal(err)
+		}
+		got = containerRecord{}
+		if err := readRecord(path, &got); err != nil || got.Reason != "again" || got.ID != "a" {
+			t.Fatalf("%d bytes, changed again: %+v, %v", n, got, err)
+		}
+	}
+}
+
+// Records outlive the program that wrote them: older ones are read, fields that are
+// not known do not matter, and what a newer format means is not guessed.
+func TestRecordFormats(t *testing.T) {
+	for text, want := range map[string]error{
+		`{"id":"a","config":"Yw==","shim":"1"}`:                            nil,
+		`{"format":1,"id":"a","config":"Yw==","shim":"1","later":{"x":1}}`: nil,
+		`{"format":2,"id":["a"]}`:                                          errNewer,
+	} {
+		path := filepath.Join(t.TempDir(), "record")
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got sandboxRecord
+		if err := readRecord(path, &got); !errors.Is(err, want) {
+			t.Errorf("%s: %v", text, err)
+		} else if err == nil && (got.ID != "a" || string(got.Config) != "c" || got.Shim != "1") {
+			t.Errorf("%s: %+v", text, got)
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != text+"\n" {
+			t.Errorf("%s became %s", text, b)
+		}
+	}
+}

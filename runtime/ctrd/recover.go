@@ -1,0 +1,248 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/namespace"
+	"github.com/islet-edge/islet/runtime/shim"
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// recover learns what there is from the records, the shims and the run directory,
+// ends what is lost and removes what belongs to nothing.
+func (r *Runtime) recover(ctx context.Context) error {
+	if err := r.loadSandboxes(); err != nil {
+		return err
+	}
+	if err := r.loadContainers(); err != nil {
+		return err
+	}
+	held, err := r.adoptShims(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.adoptContainers(ctx, held); err != nil {
+		return err
+	}
+	r.adoptSandboxes(held)
+	return r.sweep(ctx, held)
+}
+
+// loadSandboxes reads the records. One that cannot be read was torn by a power
+// cut: its sandbox is gone anyway.
+func (r *Runtime) loadSandboxes() error {
+	entries, err := os.ReadDir(r.dirs.sandboxes)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(r.dirs.sandboxes, e.Name())
+		s := &sandbox{config: &api.PodSandboxConfig{}}
+		err := readRecord(path, &s.rec)
+		if err == nil {
+			err = proto.Unmarshal(s.rec.Config, s.config)
+		}
+		if errors.Is(err, errNewer) {
+			return err
+		}
+		if err != nil || s.rec.ID+".json" != e.Name() {
+			r.log.Warn("a sandbox's record cannot be read and is removed", "path", path, "err", err)
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+			continue
+		}
+		r.sandboxes[s.rec.ID] = s
+		r.shims.mu.Lock()
+		r.shims.put(s.rec.ID, s.rec.Shim)
+		r.shims.mu.Unlock()
+	}
+	return nil
+}
+
+func (r *Runtime) loadContainers() error {
+	entries, err := os.ReadDir(r.dirs.containers)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		c := &container{config: &api.ContainerConfig{}, done: make(chan struct{})}
+		err := readRecord(r.recordPath(e.Name()), &c.rec)
+		if err == nil {
+			err = proto.Unmarshal(c.rec.Config, c.config)
+		}
+		if errors.Is(err, errNewer) {
+			return err
+		}
+		if err == nil && r.sandboxes[c.rec.Sandbox] == nil {
+			err = errors.New("its sandbox is not known")
+		}
+		if err != nil || c.rec.ID != e.Name() {
+			continue // sweep removes its directory and its bundle
+		}
+		if c.state() == api.ContainerState_CONTAINER_EXITED {
+			close(c.done)
+		}
+		r.containers[c.rec.ID] = c
+	}
+	return nil
+}
+
+// adopted is a container that a shim holds.
+type adopted struct {
+	wire.Container
+	client *shim.Client
+}
+
+// answers is how long a shim that runs may take to say what it holds.
+const answers = 30 * time.Second
+
+// adoptShims connects to the shims that run and asks what they hold. One that does
+// not answer is killed.
+func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
+	names, err := r.shims.names()
+	if err != nil {
+		return nil, err
+	}
+	held := map[string]adopted{}
+	for _, name := range names {
+		r.shims.mu.Lock()
+		g := r.shims.groups[name]
+		if g == nil {
+			g = &group{name: name, pods: map[string]bool{}}
+			r.shims.groups[name] = g
+		}
+		r.shims.mu.Unlock()
+		client, err := r.shims.connect(ctx, g)
+		if err != nil { // dead: its socket is in the way of nobody
+			os.Remove(r.shims.socket(name))
+			continue
+		}
+		asked, cancel := context.WithTimeout(ctx, answers)
+		list, err := client.List(asked)
+		cancel()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil { // it must not keep the other pods from being looked after
+			r.log.Error("a shim does not answer and is killed: its pods start again", "shim", name, "err", err)
+			client.Abandon()
+			os.Remove(r.shims.socket(name))
+			continue
+		}
+		for _, c := range list {
+			held[c.ID] = adopted{c, client}
+		}
+	}
+	return held, nil
+}
+
+// adoptContainers brings the records up to what the shims say.
+func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adopted) error {
+	var g errgroup.Group
+	g.SetLimit(8)
+	for _, c := range r.containers {
+		h, ok := held[c.rec.ID]
+		switch {
+		case c.state() == api.ContainerState_CONTAINER_EXITED:
+			g.Go(func() error { r.tidyLocked(c); return nil })
+		case ok:
+			r.started(c, h.Running)
+			if h.Exit != nil {
+				r.ended(c.rec.ID, *h.Exit)
+			}
+		case c.state() == api.ContainerState_CONTAINER_RUNNING:
+			if _, err := os.Stat(r.bundle(c.rec.ID)); err != nil { // the machine was restarted
+				r.finish(c, wire.Exit{Code: codeUnknown, FinishedAt: time.Now()}, reasonUnknown, "the machine was restarted while this container ran")
+			} else {
+				g.Go(func() error { r.lost(c); return nil })
+			}
+		}
+	}
+	return g.Wait()
+}
+
+func (r *Runtime) tidyLocked(c *container) {
+	defer r.ops.lock(c.rec.ID)()
+	r.tidy(c)
+}
+
+// adoptSandboxes finds out which sandboxes are whole.
+func (r *Runtime) adoptSandboxes(held map[string]adopted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, s := range r.sandboxes {
+		if s.rec.Stopped {
+			continue
+		}
+		s.ready = true
+		c := namespaceConfig(s)
+		for name, has := range map[string]bool{namespace.Net: c.Net, namespace.IPC: c.IPC, namespace.UTS: c.UTS} {
+			if has && !namespace.Pinned(filepath.Join(r.dirs.pins, id, name)) {
+				s.ready = false
+			}
+		}
+		if _, err := os.Stat(filepath.Join(r.dirs.files, id, "resolv.conf")); err != nil {
+			s.ready = false // on the host's network: the only sign of a restart
+		}
+		if s.sharedPID() {
+			if h, ok := held[id]; ok && h.Exit == nil {
+				s.pid = h.Pid
+			} else {
+				s.ready = false
+			}
+		}
+	}
+}
+
+// sweep removes what belongs to no sandbox or container that is known.
+func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
+	for id, h := range held {
+		if r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready {
+			continue
+		}
+		err := h.client.Kill(ctx, wire.KillRequest{ID: id, Signal: 9, All: true})
+		if err == nil {
+			err = h.client.DeleteEnded(ctx, id)
+		}
+		if err := ignoreNotFound(err); err != nil { // the agent before may have asked for its end
+			return err
+		}
+	}
+	known := func(id string) bool {
+		return r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready
+	}
+	var errs []error
+	each := func(dir string, keep func(string) bool, remove func(string) error) {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, e := range entries {
+			if !keep(e.Name()) {
+				errs = append(errs, remove(e.Name()))
+			}
+		}
+	}
+	each(r.dirs.state, known, func(id string) error { return r.ociDelete(ctx, id) })
+	each(r.dirs.bundles, known, r.removeBundle)
+	each(r.dirs.containers, func(id string) bool { return r.containers[id] != nil }, r.removeContainerDir)
+	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
+	each(r.dirs.pins, sandbox, func(id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })
+	each(r.dirs.files, sandbox, r.removeSandboxFiles)
+	r.shims.endUnused()
+	each(r.dirs.sockets, func(name string) bool { return r.shims.has(strings.TrimSuffix(name, ".log")) }, func(name string) error {
+		return os.RemoveAll(filepath.Join(r.dirs.sockets, name))
+	})
+	errs = append(errs, r.dropViews(ctx))
+	return errors.Join(errs...)
+}

@@ -1,0 +1,182 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/continuity/fs"
+	"github.com/containerd/errdefs"
+
+	"github.com/islet-edge/islet/runtime/daemon"
+)
+
+// viewPrefix is how the snapshots begin that keep an image's layers here while a
+// container uses them. There is one per image.
+const viewPrefix = "islet-view-"
+
+// views knows the layer directories of chains, top first.
+type views struct {
+	mu     sync.Mutex
+	layers map[string][]string
+}
+
+// mountRootfs gives a container its root file system at <bundle>/rootfs: the
+// image's layers with a directory of its own above, or a copy of them where
+// overlayfs does not work.
+func (r *Runtime) mountRootfs(ctx context.Context, c *container) error {
+	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundle(c.rec.ID), "rootfs")
+	layers, err := r.layersOf(ctx, c.rec.Chain)
+	if err != nil {
+		return fmt.Errorf("look at the image's layers: %w", err)
+	}
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	var m mount.Mount
+	if r.c.Daemon.Snapshotter() == daemon.Overlay && len(layers) > 0 {
+		m, err = overlayMount(dir, layers)
+	} else {
+		m, err = copyMount(dir, layers)
+	}
+	if err != nil {
+		return err
+	}
+	if err := mount.All([]mount.Mount{m}, target); err != nil {
+		return fmt.Errorf("mount root file system: %w", err)
+	}
+	return nil
+}
+
+func overlayMount(dir string, layers []string) (mount.Mount, error) {
+	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
+	for _, d := range []string{upper, work} {
+		if err := os.MkdirAll(d, 0o711); err != nil {
+			return mount.Mount{}, err
+		}
+	}
+	if err := copyOwner(layers[0], upper); err != nil {
+		return mount.Mount{}, err
+	}
+	opts := []string{"workdir=" + work, "upperdir=" + upper, "lowerdir=" + strings.Join(layers, ":")}
+	if _, err := os.Stat("/sys/module/overlay/parameters/index"); err == nil {
+		opts = append(opts, "index=off")
+	}
+	return mount.Mount{Type: "overlay", Source: "overlay", Options: append(opts, overlayOptions()...)}, nil
+}
+
+// copyMount is for snapshotters whose layers are whole trees.
+func copyMount(dir string, layers []string) (mount.Mount, error) {
+	root := filepath.Join(dir, "rootfs")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return mount.Mount{}, err
+	}
+	if len(layers) > 0 {
+		if err := copyOwner(layers[0], root); err != nil {
+			return mount.Mount{}, err
+		}
+		if err := fs.CopyDir(root, layers[0]); err != nil {
+			return mount.Mount{}, fmt.Errorf("copy the image: %w", err)
+		}
+	}
+	return mount.Mount{Type: "bind", Source: root, Options: []string{"rbind", "rw"}}, nil
+}
+
+// copyOwner gives a directory the mode and owner of another.
+func copyOwner(from, to string) error {
+	st, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	sys := st.Sys().(*syscall.Stat_t)
+	return errors.Join(os.Chown(to, int(sys.Uid), int(sys.Gid)), os.Chmod(to, st.Mode().Perm()))
+}
+
+// layersOf returns the directories of a chain's layers, and keeps them in place by
+// a view until no container has that chain.
+func (r *Runtime) layersOf(ctx context.Context, chain string) ([]string, error) {
+	if chain == "" {
+		return nil, nil
+	}
+	r.views.mu.Lock()
+	defer r.views.mu.Unlock()
+	if l, ok := r.views.layers[chain]; ok {
+		return l, nil
+	}
+	ctx = namespaces.WithNamespace(ctx, daemon.Namespace)
+	key := viewPrefix + chain
+	ms, err := r.snap.View(ctx, key, chain, snapshots.WithLabels(map[string]string{"containerd.io/gc.root": "true"}))
+	if errdefs.IsAlreadyExists(err) {
+		ms, err = r.snap.Mounts(ctx, key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	layers := layerDirs(ms)
+	if len(layers) == 0 {
+		return nil, fmt.Errorf("snapshot %s has mounts of an unknown kind: %v", chain, ms)
+	}
+	if r.views.layers == nil {
+		r.views.layers = map[string][]string{}
+	}
+	r.views.layers[chain] = layers
+	return layers, nil
+}
+
+// layerDirs finds the directories in a view's mounts: a bind mount of the only
+// one, or an overlay of several.
+func layerDirs(ms []mount.Mount) []string {
+	if len(ms) != 1 {
+		return nil
+	}
+	if ms[0].Type == "bind" {
+		return []string{ms[0].Source}
+	}
+	for _, o := range ms[0].Options {
+		if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
+			return strings.Split(dirs, ":")
+		}
+	}
+	return nil
+}
+
+// dropView lets go of a chain that no container uses any more.
+func (r *Runtime) dropView(ctx context.Context, chain string) error {
+	r.views.mu.Lock()
+	defer r.views.mu.Unlock()
+	r.mu.Lock()
+	used := chain == ""
+	for _, c := range r.containers {
+		used = used || c.rec.Chain == chain
+	}
+	r.mu.Unlock()
+	if used {
+		return nil
+	}
+	delete(r.views.layers, chain)
+	err := r.snap.Remove(namespaces.WithNamespace(ctx, daemon.Namespace), viewPrefix+chain)
+	return ignoreNotFound(err)
+}
+
+// dropViews lets go of all views that no container uses.
+func (r *Runtime) dropViews(ctx context.Context) error {
+	var chains []string
+	err := r.snap.Walk(namespaces.WithNamespace(ctx, daemon.Namespace), func(_ context.Context, i snapshots.Info) error {
+		if chain, ok := strings.CutPrefix(i.Name, viewPrefix); ok {
+			chains = append(chains, chain)
+		}
+		return nil
+	})
+	for _, c := range chains {
+		err = errors.Join(err, r.dropView(ctx, c))
+	}
+	return err
+}

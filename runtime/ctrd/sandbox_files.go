@@ -1,0 +1,114 @@
+package ctrd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/ocispec"
+)
+
+// shmSize is what every container runtime gives to /dev/shm.
+const shmSize = "size=67108864"
+
+// makeSandboxFiles makes what the containers of a sandbox share: /etc/hostname,
+// /etc/resolv.conf, /etc/hosts (for those whose configuration brings none) and
+// /dev/shm.
+func (r *Runtime) makeSandboxFiles(s *sandbox) error {
+	if err := r.removeSandboxFiles(s.rec.ID); err != nil {
+		return err
+	}
+	dir := filepath.Join(r.dirs.files, s.rec.ID)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	hostname := s.config.GetHostname()
+	if hostname == "" {
+		hostname, _ = os.Hostname()
+	}
+	resolv, err := resolvConf(s.config.GetDnsConfig())
+	if err != nil {
+		return err
+	}
+	hosts, err := os.ReadFile("/etc/hosts")
+	if err != nil || !s.hostNetwork() {
+		hosts = []byte("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	}
+	for name, b := range map[string][]byte{"hostname": []byte(hostname + "\n"), "resolv.conf": resolv, "hosts": hosts} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			return err
+		}
+	}
+	if s.hostIPC() {
+		return nil
+	}
+	shm := filepath.Join(dir, "shm")
+	if err := os.Mkdir(shm, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("shm", shm, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,"+shmSize); err != nil {
+		return fmt.Errorf("mount %s: %w", shm, err)
+	}
+	return nil
+}
+
+// resolvConf writes a pod's resolv.conf; without a configuration it is the host's.
+func resolvConf(d *api.DNSConfig) ([]byte, error) {
+	if d == nil {
+		b, err := os.ReadFile("/etc/resolv.conf")
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		}
+		return b, err
+	}
+	var b strings.Builder
+	if len(d.GetSearches()) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(d.GetSearches(), " "))
+	}
+	for _, s := range d.GetServers() {
+		fmt.Fprintf(&b, "nameserver %s\n", s)
+	}
+	if len(d.GetOptions()) > 0 {
+		fmt.Fprintf(&b, "options %s\n", strings.Join(d.GetOptions(), " "))
+	}
+	return []byte(b.String()), nil
+}
+
+func (r *Runtime) removeSandboxFiles(id string) error {
+	dir := filepath.Join(r.dirs.files, id)
+	if err := unmount(filepath.Join(dir, "shm")); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// filesOf are what a container mounts of its sandbox.
+func (r *Runtime) filesOf(s *sandbox) ocispec.Files {
+	dir := filepath.Join(r.dirs.files, s.rec.ID)
+	f := ocispec.Files{
+		Hosts: filepath.Join(dir, "hosts"), Hostname: filepath.Join(dir, "hostname"),
+		Resolv: filepath.Join(dir, "resolv.conf"), Shm: filepath.Join(dir, "shm"),
+	}
+	if s.hostIPC() {
+		f.Shm = "/dev/shm"
+	}
+	return f
+}
+
+// unmount detaches whatever is mounted at path, however often. Nothing is success.
+func unmount(path string) error {
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+}

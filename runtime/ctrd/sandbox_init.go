@@ -1,0 +1,112 @@
+package ctrd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/ocispec"
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// initProgram is where the init of a pod that shares its process namespace finds
+// the shim program, which plays it.
+const initProgram = "/islet-shim"
+
+// startInit runs the first process of a pod's shared process namespace. It has the
+// sandbox's ID as its container's.
+func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
+	bundle := r.bundle(s.rec.ID)
+	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
+		return err
+	}
+	spec, err := r.initSpec(s)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), b, 0o600); err != nil {
+		return err
+	}
+	client, err := r.shims.client(ctx, s.rec.Shim)
+	if err != nil {
+		return err
+	}
+	running, err := client.Run(context.WithoutCancel(ctx), wire.RunRequest{ID: s.rec.ID, Bundle: bundle, OCI: r.oci, Cgroup: r.cgroupDir(s, s.rec.ID)})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	s.pid = running.Pid
+	r.mu.Unlock()
+	return nil
+}
+
+// initSpec is a container with nothing but the shim program in it.
+func (r *Runtime) initSpec(s *sandbox) (*specs.Spec, error) {
+	c := &api.ContainerConfig{
+		Command: []string{initProgram, "init"},
+		Mounts:  []*api.Mount{{ContainerPath: initProgram, HostPath: r.c.ShimPath, Readonly: true}},
+		Linux: &api.LinuxContainerConfig{
+			Resources:       &api.LinuxContainerResources{CpuShares: 2},
+			SecurityContext: &api.LinuxContainerSecurityContext{NoNewPrivs: true},
+		},
+	}
+	n, err := r.namespacesOf(s, &container{config: &api.ContainerConfig{}})
+	if err != nil {
+		return nil, err
+	}
+	return ocispec.Make(ocispec.Input{
+		Sandbox: s.config, Container: c, Namespaces: n, Host: r.host, CgroupsPath: r.cgroupsPath(s, s.rec.ID),
+	})
+}
+
+// stopInit ends the init, and with it whatever is left in its process namespace.
+func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
+	r.mu.Lock()
+	s.pid = 0
+	r.mu.Unlock()
+	if _, err := os.Stat(r.bundle(s.rec.ID)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if client := r.shims.connected(s.rec.Shim); client != nil {
+		err := client.Kill(ctx, wire.KillRequest{ID: s.rec.ID, Signal: int(unix.SIGKILL)})
+		if err == nil {
+			err = client.DeleteEnded(ctx, s.rec.ID)
+		}
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
+			return fmt.Errorf("end the pod's init process: %w", err)
+		}
+		if err == nil {
+			return r.removeBundle(s.rec.ID)
+		}
+	}
+	if err := r.ociDelete(ctx, s.rec.ID); err != nil {
+		return err
+	}
+	return r.removeBundle(s.rec.ID)
+}
+
+// initEnded makes a sandbox not ready whose process namespace has lost its init.
+func (r *Runtime) initEnded(s *sandbox) {
+	r.mu.Lock()
+	was := s.ready && s.pid > 0
+	if was {
+		s.ready, s.pid = false, 0
+	}
+	r.mu.Unlock()
+	if was {
+		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	}
+}

@@ -1,0 +1,45 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// RemovePodSandbox stops a sandbox and removes it with its containers. One that is
+// not there is success.
+func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
+	s, err := r.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return &api.RemovePodSandboxResponse{}, ignoreNotFound(err)
+	}
+	defer r.ops.lock(s.rec.ID)()
+	if err := r.stopSandbox(ctx, s); err != nil {
+		return nil, err
+	}
+	for _, c := range r.containersOf(s.rec.ID) {
+		if err := r.removeContainer(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Remove(r.sandboxPath(s.rec.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove sandbox %s: %w", s.rec.ID, err)
+	}
+	r.mu.Lock()
+	delete(r.sandboxes, s.rec.ID)
+	r.mu.Unlock()
+	r.shims.leave(s.rec.ID)
+	r.tell(s, s.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
+	return &api.RemovePodSandboxResponse{}, nil
+}
+
+func ignoreNotFound(err error) error {
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

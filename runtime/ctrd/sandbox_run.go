@@ -1,0 +1,115 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/namespace"
+)
+
+// cleanup bounds undoing what failed half way.
+const cleanup = 30 * time.Second
+
+// RunPodSandbox makes the namespaces of a pod, its network and its files. A
+// sandbox of the same identity that is ready is success; one that is not is made
+// anew.
+func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
+	cfg := req.GetConfig()
+	id, err := sandboxID(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer r.ops.lock(id)()
+	r.mu.Lock()
+	old := r.sandboxes[id]
+	ready := old != nil && old.ready
+	r.mu.Unlock()
+	if ready {
+		return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
+	}
+	if old != nil {
+		if err := r.stopSandbox(ctx, old); err != nil {
+			return nil, err
+		}
+	}
+	packed, err := pack(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &sandbox{
+		rec:    sandboxRecord{Format: recordFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), CreatedAt: time.Now()},
+		config: proto.CloneOf(cfg), ready: true,
+	}
+	if err := r.runSandbox(ctx, s); err != nil {
+		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
+	}
+	r.notify(id, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+// runSandbox brings s up and makes it known. After an error nothing is left.
+func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
+	s.rec.Shim = r.shims.join(s.rec.ID)
+	defer func() {
+		if err == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		defer cancel()
+		err = errors.Join(err, r.tearDown(ctx, s))
+		r.shims.leave(s.rec.ID)
+	}()
+	if err := namespace.Pin(filepath.Join(r.dirs.pins, s.rec.ID), namespaceConfig(s)); err != nil {
+		return err
+	}
+	if err := r.makeSandboxFiles(s); err != nil {
+		return err
+	}
+	if !s.hostNetwork() {
+		ips, err := r.c.Network.Setup(ctx, s.rec.ID, r.netns(s), proto.CloneOf(s.config))
+		if err != nil {
+			return fmt.Errorf("set up network: %w", err)
+		}
+		for _, ip := range ips {
+			s.rec.IPs = append(s.rec.IPs, ip.String())
+		}
+	}
+	if s.sharedPID() {
+		if err := r.startInit(ctx, s); err != nil {
+			return fmt.Errorf("start the pod's init process: %w", err)
+		}
+	}
+	if err := createRecord(r.sandboxPath(s.rec.ID), s.rec); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.sandboxes[s.rec.ID] = s
+	r.mu.Unlock()
+	return nil
+}
+
+func (r *Runtime) sandboxPath(id string) string { return filepath.Join(r.dirs.sandboxes, id+".json") }
+
+// namespaceConfig says which namespaces a sandbox gets. A pod on the host's
+// network has the host's name too.
+func namespaceConfig(s *sandbox) namespace.Config {
+	c := namespace.Config{
+		Net: !s.hostNetwork(), IPC: !s.hostIPC(), UTS: !s.hostNetwork(),
+		Hostname: s.config.GetHostname(), Sysctls: map[string]string{},
+	}
+	if c.Net {
+		// As containerd does: in a network of its own every user may use any port, and
+		// ping.
+		c.Sysctls["net.ipv4.ip_unprivileged_port_start"] = "0"
+		c.Sysctls["net.ipv4.ping_group_range"] = "0 2147483647"
+	}
+	maps.Copy(c.Sysctls, s.config.GetLinux().GetSysctls())
+	return c
+}

@@ -1,0 +1,71 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/namespace"
+)
+
+// StopPodSandbox kills what still runs in a sandbox and takes its network and
+// namespaces away. A sandbox that is stopped or not there is success.
+func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
+	s, err := r.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return &api.StopPodSandboxResponse{}, ignoreNotFound(err)
+	}
+	defer r.ops.lock(s.rec.ID)()
+	if err := r.stopSandbox(ctx, s); err != nil {
+		return nil, err
+	}
+	return &api.StopPodSandboxResponse{}, nil
+}
+
+// stopSandbox needs the sandbox's lock. It is recorded first that the sandbox is
+// stopped, so that nobody takes over one that is half gone.
+func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
+	r.mu.Lock()
+	was, recorded := s.ready, s.rec.Stopped
+	s.ready, s.rec.Stopped = false, true
+	r.mu.Unlock()
+	if !recorded {
+		if err := appendRecord(r.sandboxPath(s.rec.ID), map[string]bool{"stopped": true}, false); err != nil {
+			return fmt.Errorf("stop sandbox %s: %w", s.rec.ID, err)
+		}
+	}
+	for _, c := range r.containersOf(s.rec.ID) {
+		if err := r.stopContainer(ctx, c, 0); err != nil {
+			return fmt.Errorf("stop sandbox %s: %w", s.rec.ID, err)
+		}
+	}
+	if err := r.tearDown(ctx, s); err != nil {
+		return fmt.Errorf("stop sandbox %s: %w", s.rec.ID, err)
+	}
+	if was {
+		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	}
+	return nil
+}
+
+// tearDown undoes runSandbox but for the record. Doing it again is success.
+func (r *Runtime) tearDown(ctx context.Context, s *sandbox) error {
+	var errs []error
+	if s.sharedPID() {
+		errs = append(errs, r.stopInit(ctx, s))
+	}
+	if !s.hostNetwork() {
+		if err := r.c.Network.Teardown(ctx, s.rec.ID, r.netns(s), proto.CloneOf(s.config)); err != nil {
+			errs = append(errs, fmt.Errorf("tear down network: %w", err))
+		}
+	}
+	errs = append(errs,
+		namespace.Unpin(filepath.Join(r.dirs.pins, s.rec.ID)),
+		r.removeSandboxFiles(s.rec.ID),
+	)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,196 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"time"
+
+	contfs "github.com/containerd/continuity/fs"
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+)
+
+// usageAge is how old the size of a container's files may be: counting them reads
+// directories.
+const usageAge = time.Minute
+
+// A usage is the size of a container's own files, counted when asked for.
+type usage struct {
+	mu            sync.Mutex
+	at            time.Time
+	bytes, inodes uint64
+}
+
+// ContainerStats tells what a container has used.
+func (r *Runtime) ContainerStats(ctx context.Context, req *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error) {
+	c, err := r.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	st, err := r.containerStats(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &api.ContainerStatsResponse{Stats: st}, nil
+}
+
+// ListContainerStats is ContainerStats of the containers that a filter lets
+// through and that run.
+func (r *Runtime) ListContainerStats(ctx context.Context, req *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
+	f := req.GetFilter()
+	list, err := r.statsOf(ctx, &api.ContainerFilter{Id: f.GetId(), PodSandboxId: f.GetPodSandboxId(), LabelSelector: f.GetLabelSelector()})
+	return &api.ListContainerStatsResponse{Stats: list}, err
+}
+
+func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.ContainerStats, error) {
+	var running []*container
+	r.mu.Lock()
+	for _, c := range r.containers {
+		if c.pid > 0 && c.passes(f) {
+			running = append(running, c)
+		}
+	}
+	r.mu.Unlock()
+	var out []*api.ContainerStats
+	for _, c := range running {
+		st, err := r.containerStats(ctx, c)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has just ended
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, st)
+	}
+	return out, nil
+}
+
+func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.ContainerStats, error) {
+	r.mu.Lock()
+	s := r.sandboxes[c.rec.Sandbox]
+	cfg := proto.CloneOf(&api.ContainerConfig{Metadata: c.config.GetMetadata(), Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations()})
+	running := c.pid > 0
+	r.mu.Unlock()
+	out := &api.ContainerStats{Attributes: &api.ContainerAttributes{
+		Id: c.rec.ID, Metadata: cfg.GetMetadata(), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
+	}}
+	if running && s != nil {
+		f, err := r.cgroups.Read(r.cgroupDir(s, c.rec.ID))
+		if err != nil {
+			return nil, fmt.Errorf("figures of container %s: %w", c.rec.ID, err)
+		}
+		out.Cpu, out.Memory, out.Swap = cpuUsage(f), memoryUsage(f), &api.SwapUsage{Timestamp: f.At.UnixNano(), SwapUsageBytes: u64(f.Swap)}
+	}
+	return out, r.addDisk(ctx, c, out)
+}
+
+// addDisk adds the size of a container's own files.
+func (r *Runtime) addDisk(ctx context.Context, c *container, out *api.ContainerStats) error {
+	c.usage.mu.Lock()
+	defer c.usage.mu.Unlock()
+	if time.Since(c.usage.at) > usageAge {
+		for _, name := range []string{"upper", "rootfs"} { // one of them is there
+			u, err := contfs.DiskUsage(ctx, filepath.Join(r.containerDir(c.rec.ID), name))
+			if err != nil {
+				if errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
+				return fmt.Errorf("size of container %s: %w", c.rec.ID, err)
+			}
+			c.usage.at, c.usage.bytes, c.usage.inodes = time.Now(), uint64(u.Size), uint64(u.Inodes)
+		}
+	}
+	out.WritableLayer = &api.FilesystemUsage{
+		Timestamp: c.usage.at.UnixNano(), FsId: &api.FilesystemIdentifier{Mountpoint: r.dirs.containers},
+		UsedBytes: u64(c.usage.bytes), InodesUsed: u64(c.usage.inodes),
+	}
+	return nil
+}
+
+// cgroupDir is where the cgroup of a container is, from the hierarchy's root.
+func (r *Runtime) cgroupDir(s *sandbox, id string) string {
+	parent := s.config.GetLinux().GetCgroupParent()
+	if r.c.SystemdCgroup {
+		return filepath.Join(parent, "islet-"+id+".scope")
+	}
+	return r.cgroupsPath(s, id)
+}
+
+// PodSandboxStats tells what a pod has used, by its own cgroup.
+func (r *Runtime) PodSandboxStats(ctx context.Context, req *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error) {
+	s, err := r.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	st, err := r.sandboxStats(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return &api.PodSandboxStatsResponse{Stats: st}, nil
+}
+
+// ListPodSandboxStats is PodSandboxStats of the sandboxes that a filter lets
+// through and that are ready.
+func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error) {
+	f := req.GetFilter()
+	list, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{
+		Id: f.GetId(), LabelSelector: f.GetLabelSelector(), State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	out := &api.ListPodSandboxStatsResponse{}
+	for _, i := range list.Items {
+		s, err := r.sandbox(i.Id)
+		if err != nil {
+			continue // removed meanwhile
+		}
+		st, err := r.sandboxStats(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		out.Stats = append(out.Stats, st)
+	}
+	return out, nil
+}
+
+func (r *Runtime) sandboxStats(ctx context.Context, s *sandbox) (*api.PodSandboxStats, error) {
+	containers, err := r.statsOf(ctx, &api.ContainerFilter{PodSandboxId: s.rec.ID})
+	if err != nil {
+		return nil, err
+	}
+	cfg := proto.CloneOf(s.config)
+	out := &api.PodSandboxStats{
+		Attributes: &api.PodSandboxAttributes{Id: s.rec.ID, Metadata: cfg.GetMetadata(), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations()},
+		Linux:      &api.LinuxPodSandboxStats{Containers: containers},
+	}
+	f, err := r.cgroups.Read(s.config.GetLinux().GetCgroupParent())
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("figures of sandbox %s: %w", s.rec.ID, err)
+	}
+	out.Linux.Cpu, out.Linux.Memory = cpuUsage(f), memoryUsage(f)
+	out.Linux.Process = &api.ProcessUsage{Timestamp: f.At.UnixNano(), ProcessCount: u64(f.PIDs)}
+	return out, nil
+}
+
+func cpuUsage(f cgroup.Figures) *api.CpuUsage {
+	return &api.CpuUsage{Timestamp: f.At.UnixNano(), UsageCoreNanoSeconds: u64(uint64(f.CPU))}
+}
+
+func memoryUsage(f cgroup.Figures) *api.MemoryUsage {
+	return &api.MemoryUsage{
+		Timestamp: f.At.UnixNano(), WorkingSetBytes: u64(f.WorkingSet), UsageBytes: u64(f.Memory), RssBytes: u64(f.RSS),
+		AvailableBytes: u64(f.Available()), PageFaults: u64(f.PageFaults), MajorPageFaults: u64(f.MajorFault),
+	}
+}
+
+func u64(v uint64) *api.UInt64Value { return &api.UInt64Value{Value: v} }

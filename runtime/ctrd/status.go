@@ -1,0 +1,55 @@
+package ctrd
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/containerd/v2/version"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version names what this runtime is made of.
+func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
+	v, _, _ := strings.Cut(version.Version, "+")
+	return &api.VersionResponse{Version: "0.1.0", RuntimeName: version.Name, RuntimeVersion: v, RuntimeApiVersion: "v1"}, nil
+}
+
+// Status says whether pods can run. Its verbose information has the keys
+// ociRuntime, ociVersion, cgroupVersion, snapshotter and shimPods.
+func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.StatusResponse, error) {
+	network := &api.RuntimeCondition{Type: "NetworkReady", Status: true}
+	if err := r.c.Network.Ready(); err != nil {
+		network.Status, network.Reason, network.Message = false, "NetworkPluginNotReady", err.Error()
+	}
+	out := &api.StatusResponse{
+		Status:   &api.RuntimeStatus{Conditions: []*api.RuntimeCondition{{Type: "RuntimeReady", Status: true}, network}},
+		Features: &api.RuntimeFeatures{SupplementalGroupsPolicy: true},
+	}
+	if req.GetVerbose() {
+		cgroup := "1"
+		if r.host.CgroupV2 {
+			cgroup = "2"
+		}
+		out.Info = map[string]string{
+			"ociRuntime": filepath.Base(r.oci.Path), "ociVersion": r.ociVersion(), "cgroupVersion": cgroup,
+			"snapshotter": r.c.Daemon.Snapshotter(), "shimPods": strconv.Itoa(max(r.c.ShimPods, 1)),
+		}
+	}
+	return out, nil
+}
+
+// RuntimeConfig tells the cgroup driver; kubeadm's preflight demands an answer.
+func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*api.RuntimeConfigResponse, error) {
+	driver := api.CgroupDriver_CGROUPFS
+	if r.c.SystemdCgroup {
+		driver = api.CgroupDriver_SYSTEMD
+	}
+	return &api.RuntimeConfigResponse{Linux: &api.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
+}
+
+// UpdateRuntimeConfig takes the pod CIDR, which the network learns elsewhere.
+func (r *Runtime) UpdateRuntimeConfig(context.Context, *api.UpdateRuntimeConfigRequest) (*api.UpdateRuntimeConfigResponse, error) {
+	return &api.UpdateRuntimeConfigResponse{}, nil
+}

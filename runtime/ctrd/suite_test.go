@@ -1,0 +1,48 @@
+package ctrd_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/crisuite"
+	"github.com/islet-edge/islet/runtime/ctrd"
+)
+
+var (
+	_ cri.Runtime  = (*ctrd.Runtime)(nil)
+	_ cri.Events   = (*ctrd.Runtime)(nil)
+	_ cri.Streamer = (*ctrd.Runtime)(nil)
+)
+
+func TestContract(t *testing.T) {
+	n := newNode(t, 16)
+	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CgroupParent: n.cgroup})
+}
+
+// TestContractOverSocket runs the same tests through a CRI socket.
+func TestContractOverSocket(t *testing.T) {
+	n := newNode(t, 16)
+	socket := filepath.Join(n.run, "cri.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- cri.Serve(ctx, l, n, nil) }()
+	c, err := cri.Dial("unix://" + socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	crisuite.Run(t, crisuite.Subject{Runtime: c, Kernel: true, CgroupParent: n.cgroup})
+}

@@ -1,0 +1,271 @@
+package ctrd_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/crisuite"
+)
+
+func (n *node) podConfig(i int) *api.PodSandboxConfig {
+	return &api.PodSandboxConfig{
+		Metadata: &api.PodSandboxMetadata{Name: fmt.Sprint("pod", i), Namespace: "test", Uid: fmt.Sprint("uid", i)},
+		Hostname: fmt.Sprint("pod", i), LogDirectory: filepath.Join(n.dir, "logs", fmt.Sprint(i)),
+		Linux: &api.LinuxPodSandboxConfig{CgroupParent: n.cgroup, SecurityContext: &api.LinuxSandboxSecurityContext{
+			NamespaceOptions: &api.NamespaceOption{Pid: api.NamespaceMode_CONTAINER},
+		}},
+	}
+}
+
+func containerConfig(name string, args ...string) *api.ContainerConfig {
+	return &api.ContainerConfig{
+		Metadata: &api.ContainerMetadata{Name: name}, Image: &api.ImageSpec{Image: crisuite.ImageRef}, Args: args, LogPath: name + ".log",
+		Linux: &api.LinuxContainerConfig{SecurityContext: &api.LinuxContainerSecurityContext{NamespaceOptions: &api.NamespaceOption{Pid: api.NamespaceMode_CONTAINER}}},
+	}
+}
+
+// runPod runs a sandbox with one container and returns their IDs.
+func (n *node) runPod(t testing.TB, i int, args ...string) (pod, id string) {
+	t.Helper()
+	ctx := context.Background()
+	cfg := n.podConfig(i)
+	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: s.PodSandboxId, SandboxConfig: cfg, Config: containerConfig("main", args...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId}); err != nil {
+		t.Fatal(err)
+	}
+	return s.PodSandboxId, c.ContainerId
+}
+
+func (n *node) status(t testing.TB, id string) *api.ContainerStatus {
+	t.Helper()
+	r, err := n.ContainerStatus(context.Background(), &api.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status
+}
+
+func (n *node) sandboxState(t testing.TB, id string) api.PodSandboxState {
+	t.Helper()
+	r, err := n.PodSandboxStatus(context.Background(), &api.PodSandboxStatusRequest{PodSandboxId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status.State
+}
+
+// eventually waits for what has no event.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
+		if ok() {
+			return
+		}
+		wait, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		<-wait.Done()
+		cancel()
+	}
+	t.Fatalf("waited in vain: %s", what)
+}
+
+// shimProcess finds a shim by its arguments.
+func shimProcess(t testing.TB, program, name string) int {
+	t.Helper()
+	found := 0
+	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range procs {
+		b, _ := os.ReadFile(p)
+		if string(b) == program+"\x00serve\x00"+name+"\x00" {
+			found, _ = strconv.Atoi(filepath.Base(filepath.Dir(p)))
+		}
+	}
+	return found
+}
+
+// A restart of the agent touches nothing that runs, and learns what has ended.
+func TestAgentRestart(t *testing.T) {
+	n := newNode(t, 4)
+	const pods = 6
+	ids := map[int]string{}
+	for i := range pods {
+		_, ids[i] = n.runPod(t, i, "wait", "exit", strconv.Itoa(40+i))
+	}
+	pids := map[int]int{}
+	for i, id := range ids {
+		pids[i] = n.pid(t, id)
+		eventually(t, "it waits for signals", func() bool {
+			b, _ := os.ReadFile(n.status(t, id).LogPath)
+			return strings.Contains(string(b), "waiting")
+		})
+	}
+	n.stop(t)
+	end := func(i int) {
+		if err := unix.Kill(pids[i], unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the process ends", func() bool { return unix.Kill(pids[i], 0) == unix.ESRCH })
+	}
+	end(1)
+	end(5)
+	began := time.Now()
+	n.start(t)
+	t.Logf("taken over in %s, with opening the storage", time.Since(began))
+	for i, id := range ids {
+		if i == 1 || i == 5 {
+			eventually(t, "the exit is known", func() bool { return n.status(t, id).State == api.ContainerState_CONTAINER_EXITED })
+			if st := n.status(t, id); st.ExitCode != int32(40+i) || st.StartedAt == 0 || st.FinishedAt < st.StartedAt {
+				t.Errorf("ended meanwhile: %v", st)
+			}
+			continue
+		}
+		if st := n.status(t, id); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, id) != pids[i] {
+			t.Errorf("not taken over: %v", st)
+		}
+	}
+	// What was taken over can be ended, and its log has no gap.
+	if _, err := n.StopContainer(t.Context(), &api.StopContainerRequest{ContainerId: ids[0], Timeout: 20}); err != nil {
+		t.Fatal(err)
+	}
+	if st := n.status(t, ids[0]); st.ExitCode != 40 {
+		t.Errorf("after the restart: %v", st)
+	}
+	b, err := os.ReadFile(n.status(t, ids[0]).LogPath)
+	if err != nil || !strings.Contains(string(b), "signal terminated") {
+		t.Errorf("log %q, %v", b, err)
+	}
+}
+
+// pid is a container's first process, from its verbose status.
+func (n *node) pid(t testing.TB, id string) int {
+	t.Helper()
+	r, err := n.ContainerStatus(context.Background(), &api.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info struct{ Pid int }
+	if err := json.Unmarshal([]byte(r.Info["info"]), &info); err != nil || info.Pid <= 1 {
+		t.Fatalf("no PID in %s: %v", r.Info["info"], err)
+	}
+	return info.Pid
+}
+
+// The death of a shim ends its containers and nobody else's; its pods go on with
+// a new shim.
+func TestShimDeath(t *testing.T) {
+	n := newNode(t, 2)
+	ids := map[int]string{}
+	pods := map[int]string{}
+	for i := range 4 {
+		pods[i], ids[i] = n.runPod(t, i, "ignore")
+	}
+	victim := shimProcess(t, n.shim, "1")
+	if victim == 0 {
+		t.Fatal("no shim found")
+	}
+	pid := n.pid(t, ids[0])
+	if err := unix.Kill(victim, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		eventually(t, "the container is known to have ended", func() bool { return n.status(t, ids[i]).State == api.ContainerState_CONTAINER_EXITED })
+		if st := n.status(t, ids[i]); st.ExitCode != 137 || st.Reason != "ShimLost" {
+			t.Errorf("container of the dead shim: %v", st)
+		}
+		if st := n.sandboxState(t, pods[i]); st != api.PodSandboxState_SANDBOX_READY {
+			t.Errorf("its sandbox is %v", st)
+		}
+	}
+	eventually(t, "its process is gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+	for i := 2; i < 4; i++ {
+		if st := n.status(t, ids[i]); st.State != api.ContainerState_CONTAINER_RUNNING {
+			t.Errorf("container of another shim: %v", st)
+		}
+	}
+	cfg := containerConfig("main", "ignore")
+	cfg.Metadata.Attempt = 1
+	c, err := n.CreateContainer(t.Context(), &api.CreateContainerRequest{PodSandboxId: pods[0], SandboxConfig: n.podConfig(0), Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.StartContainer(t.Context(), &api.StartContainerRequest{ContainerId: c.ContainerId}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The agent and a shim die together.
+func TestShimAndAgentDeath(t *testing.T) {
+	n := newNode(t, 2)
+	_, running := n.runPod(t, 0, "ignore")
+	_, ended := n.runPod(t, 1, "exit", "9")
+	eventually(t, "it ends", func() bool { return n.status(t, ended).State == api.ContainerState_CONTAINER_EXITED })
+	victim := shimProcess(t, n.shim, "1")
+	n.stop(t)
+	if err := unix.Kill(victim, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the shim is gone", func() bool { return shimProcess(t, n.shim, "1") == 0 })
+	n.start(t)
+	if st := n.status(t, running); st.ExitCode != 137 || st.Reason != "ShimLost" {
+		t.Errorf("it ran: %v", st)
+	}
+	if st := n.status(t, ended); st.ExitCode != 9 {
+		t.Errorf("it had ended: %v", st)
+	}
+}
+
+// After a reboot nothing runs, nothing is left over, and all is known.
+func TestReboot(t *testing.T) {
+	n := newNode(t, 2)
+	shared := n.podConfig(9)
+	shared.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
+	s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: shared})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids, pods []string
+	pods = append(pods, s.PodSandboxId)
+	for i := range 3 {
+		p, id := n.runPod(t, i, "ignore")
+		pods, ids = append(pods, p), append(ids, id)
+	}
+	n.stop(t)
+	n.reboot(t)
+	n.start(t)
+	for _, id := range ids {
+		if st := n.status(t, id); st.State != api.ContainerState_CONTAINER_EXITED || st.ExitCode != 255 || st.Reason != "Unknown" || st.StartedAt == 0 {
+			t.Errorf("container: %v", st)
+		}
+	}
+	for _, p := range pods {
+		if st := n.sandboxState(t, p); st != api.PodSandboxState_SANDBOX_NOTREADY {
+			t.Errorf("sandbox: %v", st)
+		}
+	}
+	// The same identity can run again.
+	for _, id := range ids {
+		if _, err := n.RemoveContainer(t.Context(), &api.RemoveContainerRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.runPod(t, 0, "ignore")
+}

@@ -1,0 +1,166 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/diff"
+	"github.com/containerd/containerd/v2/core/diff/apply"
+	"github.com/containerd/containerd/v2/core/metadata"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/plugins/content/local"
+	"github.com/containerd/containerd/v2/plugins/diff/walking"
+	"github.com/containerd/containerd/v2/plugins/snapshots/native"
+	"github.com/containerd/containerd/v2/plugins/snapshots/overlay"
+	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
+	"github.com/sirupsen/logrus"
+	bolt "go.etcd.io/bbolt"
+)
+
+// Namespace is the containerd namespace of all that CRI sees.
+const Namespace = "k8s.io"
+
+// Names of snapshotters.
+const (
+	Overlay = "overlayfs"
+	Native  = "native"
+)
+
+// lockTimeout bounds waiting for another process that holds the database.
+const lockTimeout = 2 * time.Second
+
+// Config is what Start needs.
+type Config struct {
+	// Root holds all persistent state. It is made when missing.
+	Root string
+	// Snapshotter is Overlay or Native; empty: Overlay where the file system of
+	// Root can carry it, else Native.
+	Snapshotter string
+	Log         *slog.Logger
+}
+
+// A Daemon is containerd's storage, open.
+type Daemon struct {
+	client      *client.Client
+	snapshotter string
+	collect     *collector
+	closers     []io.Closer
+}
+
+// Start opens the storage under c.Root. It fails when another process has it
+// open. ctx ends nothing here: Close does.
+func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
+	if c.Root == "" || c.Log == nil {
+		return nil, errors.New("daemon: Root and Log are needed")
+	}
+	if err := os.MkdirAll(c.Root, 0o711); err != nil {
+		return nil, fmt.Errorf("make containerd's root: %w", err)
+	}
+	quiet(c.Log)
+	d := &Daemon{snapshotter: c.Snapshotter}
+	defer func() {
+		if err != nil {
+			d.Close()
+		}
+	}()
+	if d.snapshotter == "" {
+		d.snapshotter = Overlay
+		if err := overlayutils.Supported(c.Root); err != nil {
+			c.Log.Warn("overlayfs does not work here: images and containers are copied, which takes more time and disk", "dir", c.Root, "err", err)
+			d.snapshotter = Native
+		}
+	}
+	db, err := d.open(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Init(ctx); err != nil {
+		return nil, fmt.Errorf("prepare containerd's database: %w", err)
+	}
+	d.collect = newCollector(db, c.Log)
+	cs := db.ContentStore()
+	d.client, err = client.New("", client.WithDefaultNamespace(Namespace), client.WithServices(
+		client.WithContentStore(cs),
+		client.WithImageStore(metadata.NewImageStore(db)),
+		client.WithSnapshotters(db.Snapshotters()),
+		client.WithLeasesService(leaseManager{metadata.NewLeaseManager(db), d.collect}),
+		client.WithDiffService(differ{walking.NewWalkingDiff(cs), apply.NewFileSystemApplier(cs)}),
+		client.WithIntrospectionService(self{d.snapshotter}),
+	))
+	if err != nil {
+		return nil, fmt.Errorf("make containerd client: %w", err)
+	}
+	return d, nil
+}
+
+// open opens the stores; what it opened is closed by Close, also after an error.
+func (d *Daemon) open(c Config) (*metadata.DB, error) {
+	blobs, err := local.NewStore(filepath.Join(c.Root, "content"))
+	if err != nil {
+		return nil, fmt.Errorf("open content store: %w", err)
+	}
+	var sn snapshots.Snapshotter
+	dir := filepath.Join(c.Root, d.snapshotter)
+	switch d.snapshotter {
+	case Overlay:
+		sn, err = overlay.NewSnapshotter(dir)
+	case Native:
+		sn, err = native.NewSnapshotter(dir)
+	default:
+		err = errors.New("no such snapshotter")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open snapshotter %s: %w", d.snapshotter, err)
+	}
+	d.closers = append(d.closers, sn)
+	o := *bolt.DefaultOptions
+	o.NoFreelistSync = true // a page less per transaction; rebuilt at open
+	o.Timeout = lockTimeout
+	path := filepath.Join(c.Root, "meta.db")
+	b, err := bolt.Open(path, 0o600, &o)
+	if err != nil {
+		return nil, fmt.Errorf("open %s (is another agent using it?): %w", path, err)
+	}
+	d.closers = append(d.closers, b)
+	return metadata.NewDB(b, blobs, map[string]snapshots.Snapshotter{d.snapshotter: sn}), nil
+}
+
+// Client is containerd's client on the storage. It has no tasks, containers or
+// sandboxes.
+func (d *Daemon) Client() *client.Client { return d.client }
+
+// Snapshotter is the name of the one in use.
+func (d *Daemon) Snapshotter() string { return d.snapshotter }
+
+// Close waits for a collection that goes on, and closes the storage.
+func (d *Daemon) Close() error {
+	if d.collect != nil {
+		d.collect.stop()
+	}
+	var errs []error
+	for i := len(d.closers) - 1; i >= 0; i-- {
+		errs = append(errs, d.closers[i].Close())
+	}
+	d.closers = nil
+	return errors.Join(errs...)
+}
+
+type differ struct {
+	diff.Comparer
+	diff.Applier
+}
+
+// quiet routes the logger of containerd's packages into log: warnings and worse.
+func quiet(log *slog.Logger) {
+	l := logrus.StandardLogger()
+	l.SetOutput(io.Discard)
+	l.SetLevel(logrus.WarnLevel)
+	l.ReplaceHooks(logrus.LevelHooks{logrus.WarnLevel: {hook{log}}, logrus.ErrorLevel: {hook{log}}})
+}

@@ -1,0 +1,30 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+)
+
+// hook hands what containerd's packages log to slog.
+type hook struct{ log *slog.Logger }
+
+func (hook) Levels() []logrus.Level { return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel} }
+
+func (h hook) Fire(e *logrus.Entry) error {
+	level := slog.LevelWarn
+	if strings.Contains(e.Message, "fsverity") {
+		level = slog.LevelDebug // most file systems have none, and nothing here needs it
+	}
+	if e.Level <= logrus.ErrorLevel {
+		level = slog.LevelError
+	}
+	args := make([]any, 0, 2*len(e.Data))
+	for k, v := range e.Data {
+		args = append(args, k, v)
+	}
+	h.log.Log(context.Background(), level, e.Message, args...)
+	return nil
+}

@@ -1,0 +1,171 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// CreateContainer keeps a container. Its ID is made from the sandbox, name and
+// attempt.
+func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+	cfg := proto.CloneOf(req.GetConfig())
+	m := cfg.GetMetadata()
+	if err := r.call("CreateContainer", r.subject(req.GetPodSandboxId())+"/"+m.GetName()); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := r.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	id := fmt.Sprintf("container-%s-%s-%d", s.status.Id, m.GetName(), m.GetAttempt())
+	if r.containers[id] != nil {
+		return &api.CreateContainerResponse{ContainerId: id}, nil
+	}
+	if s.status.State != api.PodSandboxState_SANDBOX_READY {
+		return nil, fmt.Errorf("create container %s: its sandbox is not ready: %w", m.GetName(), errdefs.ErrFailedPrecondition)
+	}
+	image, err := r.image(cfg.GetImage().GetImage())
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", m.GetName(), err)
+	}
+	r.containers[id] = &container{sandbox: s.status.Id, config: cfg, status: &api.ContainerStatus{
+		Id: id, Metadata: m, State: api.ContainerState_CONTAINER_CREATED, CreatedAt: time.Now().UnixNano(),
+		Image: cfg.GetImage(), ImageRef: image, ImageId: image, Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),
+		LogPath: filepath.Join(s.config.GetLogDirectory(), cfg.GetLogPath()),
+	}}
+	r.tell(s.status.Id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return &api.CreateContainerResponse{ContainerId: id}, nil
+}
+
+// StartContainer makes a container run until End or StopContainer.
+func (r *Runtime) StartContainer(_ context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
+	id := req.GetContainerId()
+	if err := r.call("StartContainer", r.subject(id)); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	c, err := r.container(id)
+	if err != nil {
+		r.mu.Unlock()
+		return nil, err
+	}
+	began := false
+	switch c.status.State {
+	case api.ContainerState_CONTAINER_CREATED:
+		began = true
+		c.status.State, c.status.StartedAt = api.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
+		r.tell(c.sandbox, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
+	case api.ContainerState_CONTAINER_EXITED:
+		err = fmt.Errorf("start container %s: it has run already: %w", id, errdefs.ErrFailedPrecondition)
+	}
+	r.mu.Unlock()
+	if began && r.Started != nil {
+		r.Started(id, proto.CloneOf(c.config))
+	}
+	return &api.StartContainerResponse{}, err
+}
+
+// StopContainer ends a container with 143 if it has a grace period, else 137.
+func (r *Runtime) StopContainer(_ context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
+	if err := r.call("StopContainer", r.subject(req.GetContainerId())); err != nil {
+		return nil, err
+	}
+	code := int32(137)
+	if req.GetTimeout() > 0 {
+		code = 143
+	}
+	r.End(req.GetContainerId(), code)
+	return &api.StopContainerResponse{}, nil
+}
+
+// RemoveContainer ends and forgets a container.
+func (r *Runtime) RemoveContainer(_ context.Context, req *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
+	id := req.GetContainerId()
+	if err := r.call("RemoveContainer", r.subject(id)); err != nil {
+		return nil, err
+	}
+	r.End(id, 137)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.containers[id]; c != nil {
+		delete(r.containers, id)
+		r.tell(c.sandbox, id, api.ContainerEventType_CONTAINER_DELETED_EVENT)
+	}
+	return &api.RemoveContainerResponse{}, nil
+}
+
+// ContainerStatus tells all about one container.
+func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := r.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	return &api.ContainerStatusResponse{Status: proto.CloneOf(c.status)}, nil
+}
+
+// ListContainers lists those that a filter lets through.
+func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	f := req.GetFilter()
+	out := &api.ListContainersResponse{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, c := range r.containers {
+		if !begins(id, f.GetId()) || !begins(c.sandbox, f.GetPodSandboxId()) ||
+			f.GetState() != nil && f.GetState().GetState() != c.status.State || !matches(c.status.Labels, f.GetLabelSelector()) {
+			continue
+		}
+		st := proto.CloneOf(c.status)
+		out.Containers = append(out.Containers, &api.Container{
+			Id: id, PodSandboxId: c.sandbox, Metadata: st.Metadata, Image: st.Image, ImageRef: st.ImageRef, ImageId: st.ImageId,
+			State: st.State, CreatedAt: st.CreatedAt, Labels: st.Labels, Annotations: st.Annotations,
+		})
+	}
+	return out, nil
+}
+
+// UpdateContainerResources keeps the new limits.
+func (r *Runtime) UpdateContainerResources(_ context.Context, req *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := r.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	c.status.Resources = &api.ContainerResources{Linux: proto.CloneOf(req.GetLinux())}
+	return &api.UpdateContainerResourcesResponse{}, nil
+}
+
+// ReopenContainerLog does nothing: there are no logs.
+func (r *Runtime) ReopenContainerLog(_ context.Context, req *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := r.container(req.GetContainerId())
+	return &api.ReopenContainerLogResponse{}, err
+}
+
+// ExecSync succeeds without output in a container that runs.
+func (r *Runtime) ExecSync(_ context.Context, req *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
+	if err := r.call("ExecSync", r.subject(req.GetContainerId())); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := r.container(req.GetContainerId())
+	if err == nil && c.status.State != api.ContainerState_CONTAINER_RUNNING {
+		err = fmt.Errorf("exec in container %s: it does not run: %w", req.GetContainerId(), errdefs.ErrFailedPrecondition)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &api.ExecSyncResponse{}, nil
+}

@@ -1,0 +1,196 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A Runtime is a runtime in memory. Its fields are set before it is used.
+type Runtime struct {
+	// Fail, if any, is asked before each call that changes something, with the name
+	// of the call and what it is about: the pod's name, or pod/container. Its error
+	// is the call's.
+	Fail func(call, subject string) error
+	// Started, if any, is called when a container has started, without a lock held:
+	// it may call End.
+	Started func(id string, c *api.ContainerConfig)
+
+	mu         sync.Mutex
+	images     map[string]string // ID by reference
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	watchers   map[int]func(*api.ContainerEventResponse)
+	serial     int
+	calls      []string
+}
+
+type sandbox struct {
+	status *api.PodSandboxStatus
+	config *api.PodSandboxConfig
+}
+
+type container struct {
+	sandbox string
+	status  *api.ContainerStatus
+	config  *api.ContainerConfig
+}
+
+// New makes a runtime that has the images of those references.
+func New(images ...string) *Runtime {
+	r := &Runtime{
+		images: map[string]string{}, sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+		watchers: map[int]func(*api.ContainerEventResponse){},
+	}
+	for i, ref := range images {
+		r.images[ref] = fmt.Sprintf("sha256:%064d", i+1)
+	}
+	return r
+}
+
+// Calls are those that changed something, as "StartContainer pod/container".
+func (r *Runtime) Calls() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
+}
+
+// End ends a running container with an exit code. One that does not run is left
+// as it is.
+func (r *Runtime) End(id string, code int32) { r.EndFor(id, code, reason(code)) }
+
+// EndFor is End with a reason, such as OOMKilled.
+func (r *Runtime) EndFor(id string, code int32, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.containers[id]; c != nil && c.status.State == api.ContainerState_CONTAINER_RUNNING {
+		r.end(c, code, why)
+	}
+}
+
+// LoseSandbox makes a sandbox not ready, as a crash of the runtime would.
+func (r *Runtime) LoseSandbox(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sandboxes[id]; s != nil {
+		s.status.State, s.status.Network = api.PodSandboxState_SANDBOX_NOTREADY, nil
+		r.tell(id, id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	}
+}
+
+// Reboot ends everything that runs, without events.
+func (r *Runtime) Reboot() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	watchers := r.watchers
+	r.watchers = nil
+	for _, s := range r.sandboxes {
+		s.status.State, s.status.Network = api.PodSandboxState_SANDBOX_NOTREADY, nil
+	}
+	for _, c := range r.containers {
+		if c.status.State == api.ContainerState_CONTAINER_RUNNING {
+			r.end(c, 255, "Unknown")
+		}
+	}
+	r.watchers = watchers
+}
+
+func reason(code int32) string {
+	if code == 0 {
+		return "Completed"
+	}
+	return "Error"
+}
+
+// end needs the lock.
+func (r *Runtime) end(c *container, code int32, why string) {
+	c.status.State, c.status.ExitCode, c.status.Reason, c.status.FinishedAt = api.ContainerState_CONTAINER_EXITED, code, why, time.Now().UnixNano()
+	r.tell(c.sandbox, c.status.Id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+// call notes a call and asks whether it is to fail. The lock is not held.
+func (r *Runtime) call(name, subject string) error {
+	r.mu.Lock()
+	r.calls = append(r.calls, name+" "+subject)
+	r.mu.Unlock()
+	if r.Fail != nil {
+		return r.Fail(name, subject)
+	}
+	return nil
+}
+
+func (r *Runtime) sandbox(id string) (*sandbox, error) {
+	if s := r.sandboxes[id]; s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("sandbox %q: %w", id, errdefs.ErrNotFound)
+}
+
+func (r *Runtime) container(id string) (*container, error) {
+	if c := r.containers[id]; c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("container %q: %w", id, errdefs.ErrNotFound)
+}
+
+// subject names a container for Fail and Calls; the lock is not held.
+func (r *Runtime) subject(id string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.containers[id]; c != nil {
+		return r.sandboxes[c.sandbox].config.GetMetadata().GetName() + "/" + c.config.GetMetadata().GetName()
+	}
+	if s := r.sandboxes[id]; s != nil {
+		return s.config.GetMetadata().GetName()
+	}
+	return id
+}
+
+// ContainerEvents calls handle for each change until ctx ends.
+func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
+	r.mu.Lock()
+	r.serial++
+	id := r.serial
+	r.watchers[id] = handle
+	r.mu.Unlock()
+	<-ctx.Done()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.watchers, id)
+	return ctx.Err()
+}
+
+// tell needs the lock.
+func (r *Runtime) tell(pod, id string, what api.ContainerEventType) {
+	e := &api.ContainerEventResponse{ContainerId: id, ContainerEventType: what, CreatedAt: time.Now().UnixNano()}
+	if s := r.sandboxes[pod]; s != nil {
+		e.PodSandboxStatus = proto.CloneOf(s.status)
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.containers)) {
+		if c := r.containers[k]; c.sandbox == pod {
+			e.ContainersStatuses = append(e.ContainersStatuses, proto.CloneOf(c.status))
+		}
+	}
+	for _, handle := range r.watchers {
+		handle(proto.CloneOf(e))
+	}
+}
+
+func matches(labels, want map[string]string) bool {
+	for k, v := range want {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+func begins(id, prefix string) bool { return strings.HasPrefix(id, prefix) }

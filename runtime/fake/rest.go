@@ -1,0 +1,145 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version names this runtime.
+func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
+	return &api.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "0", RuntimeApiVersion: "v1"}, nil
+}
+
+// Status says that all is well, unless Fail says otherwise.
+func (r *Runtime) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
+	if err := r.call("Status", ""); err != nil {
+		return nil, err
+	}
+	return &api.StatusResponse{Status: &api.RuntimeStatus{Conditions: []*api.RuntimeCondition{
+		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true},
+	}}}, nil
+}
+
+// RuntimeConfig names a cgroup driver.
+func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*api.RuntimeConfigResponse, error) {
+	return &api.RuntimeConfigResponse{Linux: &api.LinuxRuntimeConfiguration{CgroupDriver: api.CgroupDriver_CGROUPFS}}, nil
+}
+
+// UpdateRuntimeConfig does nothing.
+func (r *Runtime) UpdateRuntimeConfig(context.Context, *api.UpdateRuntimeConfigRequest) (*api.UpdateRuntimeConfigResponse, error) {
+	return &api.UpdateRuntimeConfigResponse{}, nil
+}
+
+var errNoKernel = fmt.Errorf("nothing really runs here: %w", errdefs.ErrNotImplemented)
+
+// Exec is not possible.
+func (r *Runtime) Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error) {
+	return nil, errNoKernel
+}
+
+// Attach is not possible.
+func (r *Runtime) Attach(context.Context, *api.AttachRequest) (*api.AttachResponse, error) {
+	return nil, errNoKernel
+}
+
+// PortForward is not possible.
+func (r *Runtime) PortForward(context.Context, *api.PortForwardRequest) (*api.PortForwardResponse, error) {
+	return nil, errNoKernel
+}
+
+// ContainerStats is not possible.
+func (r *Runtime) ContainerStats(context.Context, *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error) {
+	return nil, errNoKernel
+}
+
+// ListContainerStats has none.
+func (r *Runtime) ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
+	return &api.ListContainerStatsResponse{}, nil
+}
+
+// PodSandboxStats is not possible.
+func (r *Runtime) PodSandboxStats(context.Context, *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error) {
+	return nil, errNoKernel
+}
+
+// ListPodSandboxStats has none.
+func (r *Runtime) ListPodSandboxStats(context.Context, *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error) {
+	return &api.ListPodSandboxStatsResponse{}, nil
+}
+
+// image needs the lock.
+func (r *Runtime) image(ref string) (id string, err error) {
+	for have, id := range r.images {
+		if have == ref || id == ref {
+			return id, nil
+		}
+	}
+	return "", fmt.Errorf("image %q: %w", ref, errdefs.ErrNotFound)
+}
+
+// ListImages lists all images.
+func (r *Runtime) ListImages(context.Context, *api.ListImagesRequest) (*api.ListImagesResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := &api.ListImagesResponse{}
+	for ref, id := range r.images {
+		out.Images = append(out.Images, &api.Image{Id: id, RepoTags: []string{ref}, Size: 1})
+	}
+	return out, nil
+}
+
+// ImageStatus has no image for a reference that is not here.
+func (r *Runtime) ImageStatus(_ context.Context, req *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+	ref := req.GetImage().GetImage()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id, err := r.image(ref)
+	if err != nil {
+		return &api.ImageStatusResponse{}, nil
+	}
+	return &api.ImageStatusResponse{Image: &api.Image{Id: id, RepoTags: []string{ref}, Size: 1}}, nil
+}
+
+// PullImage adds an image, unless Fail says otherwise.
+func (r *Runtime) PullImage(_ context.Context, req *api.PullImageRequest) (*api.PullImageResponse, error) {
+	ref := req.GetImage().GetImage()
+	if err := r.call("PullImage", ref); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id, err := r.image(ref)
+	if err != nil {
+		r.serial++
+		id = fmt.Sprintf("sha256:%063d1", r.serial)
+		r.images[ref] = id
+	}
+	return &api.PullImageResponse{ImageRef: id}, nil
+}
+
+// RemoveImage removes an image.
+func (r *Runtime) RemoveImage(_ context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
+	ref := req.GetImage().GetImage()
+	if err := r.call("RemoveImage", ref); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for have, id := range r.images {
+		if have == ref || id == ref {
+			delete(r.images, have)
+		}
+	}
+	return &api.RemoveImageResponse{}, nil
+}
+
+// ImageFsInfo has one file system.
+func (r *Runtime) ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
+	return &api.ImageFsInfoResponse{ImageFilesystems: []*api.FilesystemUsage{{
+		Timestamp: time.Now().UnixNano(), FsId: &api.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &api.UInt64Value{Value: 1},
+	}}}, nil
+}

@@ -1,0 +1,230 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+const (
+	// maxEntries bounds the files in an archive.
+	maxEntries = 16384
+	// smallBlob is up to where a blob of an archive stays in memory until it is
+	// known to be wanted, and smallBlobs what all of them may take, in bytes.
+	smallBlob  = 256 << 10
+	smallBlobs = 8 << 20
+	// maxPadding bounds what may follow a tar archive's end, in bytes.
+	maxPadding = 1 << 20
+)
+
+// archive is what an image archive holds: blobs by file name and, read from the
+// files that say so, which images they make.
+type archive struct {
+	store  content.Store // for what is too big for memory and cannot be read again
+	dir    string        // of the store, for its free space
+	again  io.ReaderAt   // the archive, if it is a plain file; else nil
+	files  map[string]blob
+	links  map[string]string // symbolic and hard links, path to path
+	blobs  map[digest.Digest]blob
+	memory int64 // bytes of blobs in memory
+}
+
+// blob is a file of an archive: in memory, in the archive itself, or in the
+// content store.
+type blob struct {
+	size   int64
+	data   []byte
+	at     int64         // where it begins in the archive
+	digest digest.Digest // "" for one that stays in the archive, unread
+}
+
+// readArchive reads a tar stream to its end: small files to memory; others stay
+// where they are when again can read them there, and else go to the content
+// store, under ctx's lease. Names in the archive are only looked up, never used
+// as paths.
+func readArchive(ctx context.Context, store content.Store, dir string, r io.Reader, again io.ReaderAt) (*archive, error) {
+	a := &archive{
+		store: store, dir: dir, again: again,
+		files: map[string]blob{},
+		links: map[string]string{},
+		blobs: map[digest.Digest]blob{},
+	}
+	at := &position{Reader: r}
+	t := tar.NewReader(at)
+	for n := 0; ; n++ {
+		h, err := t.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, notArchive(err)
+		}
+		if n == maxEntries {
+			return nil, fmt.Errorf("more than %d files in the archive: %w", maxEntries, errdefs.ErrInvalidArgument)
+		}
+		name := path.Clean(h.Name)
+		switch h.Typeflag {
+		case tar.TypeSymlink:
+			a.links[name] = path.Join(path.Dir(name), h.Linkname)
+		case tar.TypeLink:
+			a.links[name] = path.Clean(h.Linkname)
+		case tar.TypeReg:
+			if err := a.add(ctx, t, name, h, at.n); err != nil {
+				return nil, fmt.Errorf("read %q of the archive: %w", name, err)
+			}
+		}
+	}
+	// What follows the last file is padding, but a stream must be sound to its
+	// end: gzip and zstd have their checksum there.
+	if n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1)); err != nil {
+		return nil, err
+	} else if n > maxPadding {
+		return nil, fmt.Errorf("the archive goes on after its end: %w", errdefs.ErrInvalidArgument)
+	}
+	return a, nil
+}
+
+// position counts what was read. It is no io.Seeker: nothing is skipped unread.
+type position struct {
+	io.Reader
+	n int64
+}
+
+func (p *position) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	p.n += int64(n)
+	return n, err
+}
+
+func notArchive(err error) error {
+	if errors.Is(err, tar.ErrHeader) {
+		return fmt.Errorf("not a tar archive, or a damaged one: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return err
+}
+
+// add notes a file whose content r reads and which begins at an offset.
+func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Header, at int64) error {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return fmt.Errorf("it is sparse, which is not supported: %w", errdefs.ErrInvalidArgument)
+		}
+	}
+	b := blob{size: h.Size}
+	switch {
+	case h.Size <= smallBlob && a.memory+h.Size <= smallBlobs:
+		b.data = make([]byte, h.Size)
+		if _, err := io.ReadFull(r, b.data); err != nil {
+			return err
+		}
+		a.memory += h.Size
+		b.digest = digest.FromBytes(b.data)
+	case a.again != nil:
+		b.at = at
+		// A name in an OCI layout is a digest; what is read by it is checked then.
+		if d, ok := strings.CutPrefix(name, ocispec.ImageBlobsDir+"/"); ok {
+			a.blobs[digest.Digest(strings.Replace(d, "/", ":", 1))] = b
+		}
+	default:
+		var err error
+		if b.digest, err = a.ingest(ctx, r, name, h.Size); err != nil {
+			return err
+		}
+	}
+	a.files[name] = b
+	if b.digest != "" {
+		a.blobs[b.digest] = b
+	}
+	return nil
+}
+
+// ingest writes a blob to the content store.
+func (a *archive) ingest(ctx context.Context, r io.Reader, name string, size int64) (digest.Digest, error) {
+	// Several imports may go on; the lease keeps their references apart.
+	w, err := content.OpenWriter(ctx, a.store, content.WithRef("import-"+leaseOf(ctx)+"-"+name))
+	if err != nil {
+		return "", err
+	}
+	defer w.Close()
+	if err := w.Truncate(0); err != nil { // a name may come twice
+		return "", err
+	}
+	if _, err := content.CopyReader(w, newGuard(r, a.dir)); err != nil {
+		return "", err
+	}
+	sum := w.Digest()
+	if err := w.Commit(ctx, size, sum); err != nil && !errdefs.IsAlreadyExists(err) {
+		return "", err
+	}
+	return sum, nil
+}
+
+// file finds a file by the name that a manifest gives it, through links.
+func (a *archive) file(name string) (blob, error) {
+	at := path.Clean(name)
+	for range 8 { // links to links, but no loops
+		if b, ok := a.files[at]; ok {
+			return b, nil
+		}
+		to, ok := a.links[at]
+		if !ok {
+			break
+		}
+		at = to
+	}
+	return blob{}, fmt.Errorf("%q is not in the archive: %w", name, errdefs.ErrNotFound)
+}
+
+// ReaderAt opens a blob by its digest: of the archive, or one that the content
+// store has already.
+func (a *archive) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
+	if b, ok := a.blobs[desc.Digest]; ok {
+		return a.open(ctx, b)
+	}
+	return a.store.ReaderAt(ctx, desc)
+}
+
+func (a *archive) open(ctx context.Context, b blob) (content.ReaderAt, error) {
+	switch {
+	case b.data != nil:
+		return opened{io.NewSectionReader(bytes.NewReader(b.data), 0, b.size)}, nil
+	case b.digest == "":
+		return opened{io.NewSectionReader(a.again, b.at, b.size)}, nil
+	}
+	return a.store.ReaderAt(ctx, ocispec.Descriptor{Digest: b.digest})
+}
+
+// opened is a blob that needs no closing.
+type opened struct{ *io.SectionReader }
+
+func (opened) Close() error { return nil }
+
+// read reads a small blob whole and checks it against its digest.
+func (a *archive) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+	ra, err := a.ReaderAt(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	defer ra.Close()
+	if ra.Size() > maxJSON { // what it is, not what a descriptor says
+		return nil, fmt.Errorf("%d bytes are too many: %w", ra.Size(), errdefs.ErrInvalidArgument)
+	}
+	data, err := io.ReadAll(content.NewReader(ra))
+	if err != nil {
+		return nil, err
+	}
+	if got := desc.Digest.Algorithm().FromBytes(data); got != desc.Digest {
+		return nil, fmt.Errorf("its content is %s: %w", got, errdefs.ErrInvalidArgument)
+	}
+	return data, nil
+}

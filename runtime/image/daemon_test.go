@@ -1,0 +1,110 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/daemon"
+)
+
+// newDaemon opens a storage of the test's own.
+func newDaemon(tb testing.TB, dir string) *daemon.Daemon {
+	tb.Helper()
+	d := openDaemon(tb, dir)
+	tb.Cleanup(func() { d.Close() })
+	return d
+}
+
+// openDaemon is newDaemon for a test that closes it itself.
+func openDaemon(tb testing.TB, dir string) *daemon.Daemon {
+	tb.Helper()
+	d, err := daemon.Start(tb.Context(), daemon.Config{Root: dir, Log: logger(tb)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+func logger(tb testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(tb.Output(), nil))
+}
+
+// onSmallDisk mounts a file system of some size, in bytes. It is in memory, so
+// that tests do not wait for a disk.
+func onSmallDisk(tb testing.TB, size int) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
+// newService makes a Service over a storage of the test's own.
+func newService(tb testing.TB, with func(*Config)) *Service {
+	tb.Helper()
+	dir := onSmallDisk(tb, 1<<30)
+	return serviceOn(tb, newDaemon(tb, dir), dir, with)
+}
+
+func serviceOn(tb testing.TB, d *daemon.Daemon, dir string, with func(*Config)) *Service {
+	tb.Helper()
+	cfg := Config{Client: d.Client(), Root: dir, Snapshotter: d.Snapshotter(), Log: logger(tb)}
+	if with != nil {
+		with(&cfg)
+	}
+	s, err := New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// left says what of images there is in containerd: records, leases, blobs,
+// downloads and snapshots.
+func left(tb testing.TB, s *Service) []string {
+	tb.Helper()
+	ctx := namespaced(context.Background())
+	var out []string
+	check := func(err error) {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	imgs, err := s.c.Client.ImageService().List(ctx)
+	check(err)
+	for _, i := range imgs {
+		out = append(out, "image "+i.Name)
+	}
+	ls, err := s.c.Client.LeasesService().List(ctx)
+	check(err)
+	for _, l := range ls {
+		out = append(out, fmt.Sprintf("lease %s %v", l.ID, l.Labels))
+	}
+	check(s.c.Client.ContentStore().Walk(ctx, func(i content.Info) error {
+		out = append(out, "blob "+i.Digest.String())
+		return nil
+	}))
+	st, err := s.c.Client.ContentStore().ListStatuses(ctx)
+	check(err)
+	for _, i := range st {
+		out = append(out, "download "+i.Ref)
+	}
+	check(s.snapshots().Walk(ctx, func(_ context.Context, i snapshots.Info) error {
+		out = append(out, "snapshot "+i.Name)
+		return nil
+	}))
+	return out
+}

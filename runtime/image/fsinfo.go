@@ -1,0 +1,88 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// usageCache is what the images' snapshots use, until images change.
+type usageCache struct {
+	mu     sync.Mutex
+	known  bool
+	change int // counts changes, so that one during a walk is not lost
+	usage  snapshots.Usage
+	at     time.Time
+}
+
+func (u *usageCache) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.known = false
+	u.change++
+}
+
+// ImageFsInfo tells what images use on the file system of Config.Root: the
+// bytes and inodes of their unpacked layers. It adds up what containerd noted
+// when it unpacked them, after a change of images, and else answers from memory.
+// The writable layers of containers count with the containers.
+func (s *Service) ImageFsInfo(ctx context.Context, _ *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
+	u, at, err := s.imageUsage(namespaced(ctx))
+	if err != nil {
+		return nil, err
+	}
+	fs := &api.FilesystemUsage{
+		Timestamp:  at.UnixNano(),
+		FsId:       &api.FilesystemIdentifier{Mountpoint: s.c.Root},
+		UsedBytes:  &api.UInt64Value{Value: uint64(u.Size)},
+		InodesUsed: &api.UInt64Value{Value: uint64(u.Inodes)},
+	}
+	return &api.ImageFsInfoResponse{
+		ImageFilesystems:     []*api.FilesystemUsage{fs},
+		ContainerFilesystems: []*api.FilesystemUsage{fs},
+	}, nil
+}
+
+func (s *Service) imageUsage(ctx context.Context) (snapshots.Usage, time.Time, error) {
+	c := &s.usage
+	c.mu.Lock()
+	if c.known {
+		defer c.mu.Unlock()
+		return c.usage, c.at, nil
+	}
+	change := c.change
+	c.mu.Unlock()
+
+	sn := s.snapshots()
+	var layers []string
+	err := sn.Walk(ctx, func(_ context.Context, info snapshots.Info) error {
+		layers = append(layers, info.Name)
+		return nil
+	}, "kind==committed")
+	if err != nil {
+		return snapshots.Usage{}, time.Time{}, fmt.Errorf("list image layers: %w", err)
+	}
+	var sum snapshots.Usage
+	for _, name := range layers {
+		u, err := sn.Usage(ctx, name)
+		if errdefs.IsNotFound(err) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return snapshots.Usage{}, time.Time{}, fmt.Errorf("usage of image layer %s: %w", name, err)
+		}
+		sum.Add(u)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.change == change {
+		c.known, c.usage, c.at = true, sum, now
+	}
+	return sum, now, nil
+}

@@ -1,0 +1,217 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+func toJSON(tb testing.TB, v any) string {
+	tb.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(b)
+}
+
+// Archives that are wrong in some way: each is an error that says so, and none
+// leaves anything or touches the host.
+func TestImportHostile(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	config := toJSON(t, ocispec.Image{Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}})
+	layered := toJSON(t, ocispec.Image{
+		Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH},
+		RootFS:   ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromString("layer")}},
+	})
+	docker := func(layers ...string) string {
+		return toJSON(t, []dockerImage{{Config: "config.json", RepoTags: []string{"xx:1"}, Layers: layers}})
+	}
+	good := dockerArchive(t, map[string]v1.Image{"xx:1": small(t)})
+	loop := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
+	for range 200 {
+		loop.Manifests = append(loop.Manifests, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex})
+	}
+	many := []file{}
+	for i := range maxEntries + 1 {
+		many = append(many, file{name: fmt.Sprint(i)})
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		says string
+	}{
+		"empty":             {nil, "neither index.json"},
+		"noise":             {[]byte(noise(1, 4096)), "not a tar archive"},
+		"gzip in gzip":      {gzipped(t, gzipped(t, good)), "compressed twice, with gzip"},
+		"zstd in gzip":      {gzipped(t, zstded(t, good)), "compressed twice, with zstd"},
+		"xz":                {[]byte("\xfd7zXZ\x00 and so on"), "compressed with xz"},
+		"no manifest":       {tarOf(t, file{name: "a", body: "b"}), "neither index.json"},
+		"no JSON":           {tarOf(t, file{name: "manifest.json", body: "{"}), "manifest.json"},
+		"missing config":    {tarOf(t, file{name: "manifest.json", body: docker()}), `"config.json" is not in the archive`},
+		"missing layer":     {tarOf(t, file{name: "manifest.json", body: docker("a.tar")}, file{name: "config.json", body: layered}), `"a.tar" is not in the archive`},
+		"layer count":       {tarOf(t, file{name: "manifest.json", body: docker("a.tar")}, file{name: "config.json", body: config}, file{name: "a.tar", body: string(tarOf(t))}), "1 layers for 0 entries"},
+		"links in a circle": {tarOf(t, file{name: "manifest.json", body: docker("a")}, file{name: "config.json", body: layered}, file{name: "a", link: "b", typ: tar.TypeSymlink}, file{name: "b", link: "a", typ: tar.TypeSymlink}), `"a" is not in the archive`},
+		"outer path":        {tarOf(t, file{name: "../../etc/passwd", body: "x"}, file{name: "manifest.json", body: docker("/etc/passwd")}, file{name: "config.json", body: layered}), "is not in the archive"},
+		"wrong layer":       {swapLayers(t, good), "its content is"},
+		"too many files":    {tarOf(t, many...), "more than 16384 files"},
+		"index of itself":   {ociOf(t, toJSON(t, loop)), "digest"},
+		"bad digest":        {tarOf(t, file{name: "index.json", body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:../../x","size":3}]}`}), "digest"},
+		"huge claim":        {tarOf(t, file{name: "index.json", body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"` + digest.FromString("x").String() + `","size":9223372036854775807}]}`}), "more than the"},
+		"goes on":           {append(bytes.Clone(good), make([]byte, 2*maxPadding)...), "goes on after its end"},
+		"evil layer":        {dockerArchive(t, map[string]v1.Image{"xx:1": imageOf(t, "", layerOf(t, file{name: "l", link: filepath.Dir(outside), typ: tar.TypeSymlink}, file{name: "l/outside", body: "x"}), layerOf(t, file{name: "../../../../../../" + outside, body: "x"}))}), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, imp := range importers {
+				s := newService(t, nil)
+				_, err := imp(t, s, c.data)
+				if _, err := os.Lstat(outside); err == nil {
+					t.Error("wrote outside")
+				}
+				if c.says == "" {
+					if err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				if err == nil || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("error %v, want %q", err, c.says)
+				}
+				if !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
+					t.Errorf("error of no kind: %v", err)
+				}
+				if got := left(t, s); len(got) > 0 {
+					t.Errorf("left over: %q", got)
+				}
+			}
+		})
+	}
+}
+
+// importers are the ways of an archive into a Service.
+var importers = map[string]func(testing.TB, *Service, []byte) ([]string, error){
+	"stream": func(tb testing.TB, s *Service, data []byte) ([]string, error) {
+		return s.ImportArchive(tb.Context(), bytes.NewReader(data), "stream", nil)
+	},
+	"file": func(tb testing.TB, s *Service, data []byte) ([]string, error) {
+		path := filepath.Join(tb.TempDir(), "file")
+		writeFile(tb, path, data)
+		f, err := os.Open(path)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer f.Close()
+		return s.importFile(tb.Context(), f, func(digest.Digest) (bool, error) { return false, nil }, func(cri.ImportProgress) {})
+	},
+}
+
+// swapLayers gives two layers of an archive each other's content.
+func swapLayers(t *testing.T, b []byte) []byte {
+	t.Helper()
+	var files []file
+	var layers []int
+	for r := tar.NewReader(bytes.NewReader(b)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(h.Name, ".tar.gz") {
+			layers = append(layers, len(files))
+		}
+		files = append(files, file{name: h.Name, body: string(body)})
+	}
+	i, j := layers[0], layers[1]
+	files[i].body, files[j].body = files[j].body, files[i].body
+	return tarOf(t, files...)
+}
+
+// ociOf is a layout whose index points to one blob.
+func ociOf(t *testing.T, blob string) []byte {
+	t.Helper()
+	d := digest.FromString(blob)
+	index := ocispec.Index{Manifests: []ocispec.Descriptor{{MediaType: ocispec.MediaTypeImageIndex, Digest: d, Size: int64(len(blob))}}}
+	return tarOf(t, file{name: "blobs/sha256/" + d.Encoded(), body: blob}, file{name: "index.json", body: toJSON(t, index)})
+}
+
+// A disk that is nearly full refuses images by its name, leaves nothing of them
+// and takes them when there is room.
+func TestDiskFull(t *testing.T) {
+	dir := onSmallDisk(t, reserve+10<<20)
+	s := serviceOn(t, newDaemon(t, dir), dir, nil)
+	bomb := bombLayer(t, 32<<20)
+	big := imageOf(t, "", layerOf(t, file{name: "data", body: noise(4, 6<<20)}), layerOf(t, file{name: "more", body: noise(5, 6<<20)}))
+	for name, data := range map[string][]byte{
+		"big":  dockerArchive(t, map[string]v1.Image{"big:1": big}),
+		"bomb": bomb,
+	} {
+		_, err := s.ImportArchive(t.Context(), bytes.NewReader(data), name, nil)
+		if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), dir) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := left(t, s); len(got) > 0 {
+			t.Fatalf("%s: left over: %q", name, got)
+		}
+	}
+	ok := ociArchive(t, func(p layout.Path) error { return p.AppendImage(small(t), named1("demo:1")) })
+	if _, err := s.ImportArchive(t.Context(), bytes.NewReader(ok), "ok", nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bombLayer is an archive with a layer that is small until it is unpacked.
+func bombLayer(t *testing.T, size int64) []byte {
+	t.Helper()
+	var layer bytes.Buffer
+	sum := digest.Canonical.Digester()
+	z := gzip.NewWriter(&layer)
+	w := tar.NewWriter(io.MultiWriter(z, sum.Hash()))
+	if err := w.WriteHeader(&tar.Header{Name: "zeros", Typeflag: tar.TypeReg, Size: size, Mode: 0o644}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.CopyN(w, zeros{}, size); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	config := ocispec.Image{
+		Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH},
+		RootFS:   ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{sum.Digest()}},
+	}
+	return tarOf(t,
+		file{name: "manifest.json", body: toJSON(t, []dockerImage{{Config: "config.json", RepoTags: []string{"bomb:1"}, Layers: []string{"l"}}})},
+		file{name: "config.json", body: toJSON(t, config)},
+		file{name: "l", body: layer.String()})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}

@@ -1,0 +1,248 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Labels by which containerd's garbage collector goes from an image's index to
+// its manifest, config and snapshots.
+const (
+	gcContent  = "containerd.io/gc.ref.content."
+	gcSnapshot = "containerd.io/gc.ref.snapshot."
+)
+
+// ImportArchive imports the images of an OCI layout or docker-archive tarball,
+// which may be compressed with gzip or zstd, and returns their references, or
+// the image ID of one that the archive does not name. name is for messages. Of
+// an image for several platforms the host's is taken. Importing again is
+// success. A tarball that is damaged anywhere leaves nothing behind.
+func (s *Service) ImportArchive(ctx context.Context, r io.Reader, name string, progress func(cri.ImportProgress)) ([]string, error) {
+	progress, end := s.going.follow(name, 0, progress)
+	defer end()
+	refs, err := s.importStream(namespaced(ctx), &meter{Reader: r, name: name, tell: progress})
+	if err != nil {
+		return nil, importError(name, err)
+	}
+	return refs, nil
+}
+
+func importError(name string, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("the archive is cut short: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return fmt.Errorf("import %s: %w", name, err)
+}
+
+func (s *Service) importStream(ctx context.Context, in *meter) ([]string, error) {
+	ctx, done, err := s.withLease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	plain, err := decompress(untilDone{ctx, in})
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	a, err := readArchive(ctx, s.c.Client.ContentStore(), s.c.Root, plain, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.importImages(ctx, a, in.tell)
+}
+
+// importFile is ImportArchive for a file, unless known says of the digest of its
+// content that it need not be. Layers of an archive that is not compressed as a
+// whole are unpacked from where they are, so nothing is written twice.
+func (s *Service) importFile(ctx context.Context, f *os.File, known func(digest.Digest) (bool, error), progress func(cri.ImportProgress)) ([]string, error) {
+	refs, err := s.importFileOnce(namespaced(ctx), f, known, progress)
+	if err != nil {
+		return nil, importError(f.Name(), err)
+	}
+	return refs, nil
+}
+
+func (s *Service) importFileOnce(ctx context.Context, f *os.File, known func(digest.Digest) (bool, error), progress func(cri.ImportProgress)) ([]string, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	progress, end := s.going.follow(f.Name(), info.Size(), progress)
+	defer end()
+	head := make([]byte, 6)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	sum := digest.Canonical.Digester()
+	in := io.TeeReader(untilDone{ctx, &meter{Reader: f, name: f.Name(), tell: progress}}, sum.Hash())
+	var a *archive
+	if how := compression(head[:n]); how != "" {
+		_, err = io.Copy(io.Discard, in)
+	} else {
+		a, err = readArchive(ctx, s.c.Client.ContentStore(), s.c.Root, in, f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if yes, err := known(sum.Digest()); yes || err != nil {
+		return nil, err
+	}
+	if a == nil {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, err
+		}
+		return s.importStream(ctx, &meter{Reader: f, name: f.Name(), tell: progress})
+	}
+	ctx, done, err := s.withLease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return s.importImages(ctx, a, progress)
+}
+
+// importImages imports all images of an archive that are for this host.
+func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.ImportProgress)) ([]string, error) {
+	list, err := a.images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var refs []string
+	var other error // images for other hosts
+	for _, n := range list {
+		tell(cri.ImportProgress{Ref: n.label(), Status: "unpacking"})
+		ref, err := s.importImage(ctx, a, n)
+		var wrong *wrongPlatform
+		switch {
+		case errors.As(err, &wrong):
+			other = errors.Join(other, fmt.Errorf("%s: %w", n.label(), err))
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", n.label(), err)
+		default:
+			refs = append(refs, ref)
+			tell(cri.ImportProgress{Ref: ref, Status: "done"})
+		}
+	}
+	if len(refs) > 0 {
+		return refs, nil
+	}
+	if other != nil {
+		return nil, other
+	}
+	return nil, fmt.Errorf("the archive holds no image: %w", errdefs.ErrInvalidArgument)
+}
+
+func (n named) label() string {
+	if n.name != "" {
+		return n.name
+	}
+	return n.target.Digest.String()
+}
+
+// importImage unpacks and records one image of an archive, unless it is here.
+func (s *Service) importImage(ctx context.Context, a *archive, n named) (string, error) {
+	p, err := s.choose(ctx, n.target, a.read)
+	if err != nil {
+		return "", err
+	}
+	name := n.name
+	if name == "" {
+		name = p.config.Digest.String()
+	}
+	if s.recorded(ctx, name, p.target().Digest) != "" {
+		return name, nil
+	}
+	have, err := s.unpacked(ctx, p.chain())
+	if err != nil {
+		return "", err
+	}
+	if err := s.unpack(ctx, p, have, a); err != nil {
+		return "", err
+	}
+	if err := s.keep(ctx, p, a.read); err != nil {
+		return "", err
+	}
+	if err := s.record(ctx, name, p.target(), p.entry()); err != nil {
+		return "", err
+	}
+	s.changed()
+	return name, nil
+}
+
+// target is what a name of the image points to.
+func (p *pick) target() ocispec.Descriptor {
+	if len(p.parents) > 0 {
+		return p.parents[0]
+	}
+	return p.manifest
+}
+
+// keep writes indexes, manifest and config of an unpacked image to the content
+// store where they are missing, each with the label that leads the garbage
+// collector to the next: index, manifest, config, snapshot. Layers are not
+// among them, so their blobs go.
+func (s *Service) keep(ctx context.Context, p *pick, read readFunc) error {
+	labels := map[string]string{}
+	if chain := p.entry().chainID; chain != "" {
+		labels[gcSnapshot+s.c.Snapshotter] = chain.String()
+	}
+	if err := s.keepBlob(ctx, p.config, labels, read); err != nil {
+		return err
+	}
+	if err := s.keepBlob(ctx, p.manifest, map[string]string{gcContent + "config": p.config.Digest.String()}, read); err != nil {
+		return err
+	}
+	next := p.manifest.Digest
+	for i := len(p.parents) - 1; i >= 0; i-- {
+		if err := s.keepBlob(ctx, p.parents[i], map[string]string{gcContent + "m.0": next.String()}, read); err != nil {
+			return err
+		}
+		next = p.parents[i].Digest
+	}
+	return nil
+}
+
+func (s *Service) keepBlob(ctx context.Context, desc ocispec.Descriptor, labels map[string]string, read readFunc) error {
+	b, err := read(ctx, desc)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", desc.Digest, err)
+	}
+	store := s.c.Client.ContentStore()
+	size := ocispec.Descriptor{Digest: desc.Digest, Size: int64(len(b))}
+	// One that is there already is held by the lease from here on.
+	err = content.WriteBlob(ctx, store, "keep-"+leaseOf(ctx)+"-"+desc.Digest.String(), bytes.NewReader(b), size, content.WithLabels(labels))
+	if err != nil {
+		return fmt.Errorf("keep %s: %w", desc.Digest, err)
+	}
+	info, err := store.Info(ctx, desc.Digest)
+	if err != nil {
+		return fmt.Errorf("keep %s: %w", desc.Digest, err)
+	}
+	var paths []string
+	for k, v := range labels {
+		if info.Labels[k] != v {
+			paths = append(paths, "labels."+k)
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	if _, err := store.Update(ctx, content.Info{Digest: desc.Digest, Labels: maps.Clone(labels)}, paths...); err != nil {
+		return fmt.Errorf("label %s: %w", desc.Digest, err)
+	}
+	return nil
+}

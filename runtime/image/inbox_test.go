@@ -1,0 +1,217 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// memory is an Imports.
+type memory struct {
+	mu   sync.Mutex
+	keys map[string]string
+}
+
+func (m *memory) Imported(_ context.Context, key string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.keys[key]
+	return ok, nil
+}
+
+func (m *memory) AddImport(_ context.Context, key, name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys[key] = name
+	return nil
+}
+
+// report is what an Inbox told of a file.
+type report struct {
+	file string
+	err  error
+}
+
+type inboxTest struct {
+	*Inbox
+	dir     string
+	svc     *Service
+	imports *memory
+	reports chan report
+	changes chan struct{}
+}
+
+func newInbox(t *testing.T) *inboxTest {
+	t.Helper()
+	x := &inboxTest{
+		dir:     filepath.Join(t.TempDir(), "images"),
+		imports: &memory{keys: map[string]string{}},
+		reports: make(chan report, 100),
+		changes: make(chan struct{}, 100),
+	}
+	x.svc = newService(t, func(c *Config) { c.OnChange = func() { x.changes <- struct{}{} } })
+	if err := os.MkdirAll(x.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// start runs a new Inbox, as after a restart of the agent.
+func (x *inboxTest) start(t *testing.T) (stop func()) {
+	t.Helper()
+	b, err := NewInbox(InboxConfig{
+		Dir: x.dir, Service: x.svc, Imports: x.imports, Log: logger(t),
+		Report: func(file string, err error) { x.reports <- report{filepath.Base(file), err} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Inbox = b
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.Run(ctx)
+	}()
+	stop = sync.OnceFunc(func() { cancel(); <-ended })
+	t.Cleanup(stop)
+	return stop
+}
+
+// wait waits for an image as a pod does and says whether it came.
+func (x *inboxTest) wait(t *testing.T, ref string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := x.WaitImage(ctx, ref); err != nil {
+		t.Fatal(err)
+	}
+	_, err := x.svc.Resolve(ctx, ref)
+	return err == nil
+}
+
+func recv[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(2 * time.Minute):
+		t.Fatal("nothing came")
+		panic("unreachable")
+	}
+}
+
+func TestInbox(t *testing.T) {
+	x := newInbox(t)
+	one := dockerArchive(t, map[string]v1.Image{"one:1": small(t)})
+	writeFile(t, filepath.Join(x.dir, "one.tar"), one)
+	writeFile(t, filepath.Join(x.dir, "bad.tar"), bytes.Repeat([]byte("no"), 1000))
+	writeFile(t, filepath.Join(x.dir, ".hidden.tar"), []byte("not an archive"))
+	stop := x.start(t)
+	if !x.wait(t, "one:1") {
+		t.Fatal("one did not come")
+	}
+	if x.wait(t, "absent:1") {
+		t.Fatal("absent came")
+	}
+	if r := recv(t, x.reports); r.file != "bad.tar" || r.err == nil || !strings.Contains(r.err.Error(), "not a tar archive") {
+		t.Fatalf("report %+v", r)
+	}
+	recv(t, x.changes)
+
+	// What appears later comes too, by the event, whether written or moved here.
+	writeFile(t, filepath.Join(x.dir, "two.tar.gz"), gzipped(t, dockerArchive(t, map[string]v1.Image{"two:1": imageOf(t, "")})))
+	recv(t, x.changes)
+	if !x.wait(t, "two:1") {
+		t.Fatal("two did not come")
+	}
+	if err := os.Remove(filepath.Join(x.dir, "bad.tar")); err != nil {
+		t.Fatal(err)
+	}
+	if r := recv(t, x.reports); r.file != "bad.tar" || r.err != nil {
+		t.Fatalf("report %+v", r)
+	}
+	stop()
+
+	// After a restart, and under another name, nothing is imported again.
+	writeFile(t, filepath.Join(x.dir, "copy.tar"), one)
+	stop = x.start(t)
+	x.wait(t, "absent:1")
+	if len(x.changes) > 0 {
+		t.Fatal("imported again")
+	}
+
+	// An image that was removed comes back when a pod needs it, and only then.
+	if _, err := x.svc.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "one:1"}}); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	x.start(t)
+	x.wait(t, "absent:1")
+	if _, err := x.svc.Resolve(t.Context(), "one:1"); err == nil {
+		t.Fatal("came back unasked")
+	}
+	if !x.wait(t, "one:1") {
+		t.Fatal("one did not come back")
+	}
+}
+
+// A file that someone still writes is left alone until it is closed.
+func TestInboxHalfWritten(t *testing.T) {
+	x := newInbox(t)
+	data := dockerArchive(t, map[string]v1.Image{"slow:1": small(t)})
+	f, err := os.Create(filepath.Join(x.dir, "slow.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(data[:len(data)/2]); err != nil {
+		t.Fatal(err)
+	}
+	x.start(t)
+	if x.wait(t, "slow:1") {
+		t.Fatal("imported while it was written")
+	}
+	if _, err := f.Write(data[len(data)/2:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	recv(t, x.changes)
+	if !x.wait(t, "slow:1") {
+		t.Fatal("did not come")
+	}
+	if len(x.reports) > 0 {
+		t.Fatalf("report %+v", <-x.reports)
+	}
+}
+
+// Stopping in the middle of an import leaves nothing, and the next start does it.
+func TestInboxStopped(t *testing.T) {
+	x := newInbox(t)
+	var layers []v1.Layer
+	for i := range 8 {
+		layers = append(layers, layerOf(t, file{name: "data", body: noise(uint64(20+i), 1<<20)}))
+	}
+	writeFile(t, filepath.Join(x.dir, "big.tar"), dockerArchive(t, map[string]v1.Image{"big:1": imageOf(t, "", layers...)}))
+	for range 5 {
+		x.start(t)()
+	}
+	stop := x.start(t)
+	if !x.wait(t, "big:1") {
+		t.Fatal("did not come")
+	}
+	stop() // the image is there before its import has tidied up
+	if got := left(t, x.svc); count(got, "lease ")+count(got, "download ") > 0 || count(got, "snapshot ") != len(layers) {
+		t.Errorf("left over: %q", got)
+	}
+}

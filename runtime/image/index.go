@@ -1,0 +1,276 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// entry is one image as the index keeps it. It is never changed after it was
+// put there.
+type entry struct {
+	id       digest.Digest // of the config, which is what CRI calls the image ID
+	chainID  digest.Digest // of the top snapshot
+	manifest ocispec.Descriptor
+	config   ocispec.Image // without its history
+	size     int64         // of manifest, config and compressed layers, in bytes
+}
+
+// record is one name of an image.
+type record struct {
+	target digest.Digest // what the name points to: an index or the manifest
+	id     digest.Digest
+}
+
+// index holds every image of the node in memory: some kilobytes for each, built
+// from containerd's records on first use.
+type index struct {
+	mu     sync.Mutex
+	loaded bool
+	names  map[string]record
+	images map[digest.Digest]*entry
+}
+
+// load builds the index. The caller holds index.mu.
+func (s *Service) load(ctx context.Context) error {
+	if s.index.loaded {
+		return nil
+	}
+	all, err := s.c.Client.ImageService().List(ctx)
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	names, found := map[string]record{}, map[digest.Digest]*entry{}
+	for _, img := range all {
+		e, err := s.readEntry(ctx, img.Target)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			// Left out it counts as absent, and so is pulled or imported again.
+			s.log.Warn("image is incomplete and will not be used", "image", img.Name, "err", err)
+			continue
+		}
+		names[img.Name] = record{target: img.Target.Digest, id: e.id}
+		found[e.id] = e
+	}
+	s.index.names, s.index.images, s.index.loaded = names, found, true
+	return nil
+}
+
+// readEntry reads an image from containerd's content store, and is an error
+// unless its snapshot is there too.
+func (s *Service) readEntry(ctx context.Context, target ocispec.Descriptor) (*entry, error) {
+	store := s.c.Client.ContentStore()
+	p, err := s.choose(ctx, target, func(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
+		return content.ReadBlob(ctx, store, d)
+	})
+	if err != nil {
+		return nil, err
+	}
+	e := p.entry()
+	if e.chainID != "" {
+		if _, err := s.snapshots().Stat(ctx, e.chainID.String()); err != nil {
+			return nil, fmt.Errorf("snapshot of image %s: %w", e.id, err)
+		}
+	}
+	return e, nil
+}
+
+// chain lists the names of the snapshots of an image, bottom first.
+func (p *pick) chain() []digest.Digest {
+	return identity.ChainIDs(slices.Clone(p.image.RootFS.DiffIDs))
+}
+
+func (p *pick) entry() *entry {
+	e := &entry{
+		id:       p.config.Digest,
+		chainID:  identity.ChainID(p.image.RootFS.DiffIDs),
+		manifest: p.manifest,
+		config:   p.image,
+		size:     p.manifest.Size + p.config.Size,
+	}
+	e.config.History = nil
+	for _, l := range p.layers {
+		e.size += l.Size
+	}
+	return e
+}
+
+// find returns the image that ref names: by ID, by tag or digest, or by the
+// beginning of an ID. It is errdefs.ErrNotFound when there is none.
+func (s *Service) find(ctx context.Context, ref string) (*entry, error) {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	if err := s.load(ctx); err != nil {
+		return nil, err
+	}
+	if id, err := digest.Parse(ref); err == nil {
+		if e := s.index.images[id]; e != nil {
+			return e, nil
+		}
+		return nil, noImage(ref, errdefs.ErrNotFound)
+	}
+	named, err := normalize(ref)
+	if err == nil {
+		if e := s.index.byName(named); e != nil {
+			return e, nil
+		}
+		err = noImage(ref, errdefs.ErrNotFound)
+	}
+	if idPrefix(ref) {
+		return s.index.byPrefix(ref)
+	}
+	return nil, err
+}
+
+func (x *index) byName(named reference.Named) *entry {
+	if r, ok := x.names[named.String()]; ok {
+		return x.images[r.id]
+	}
+	digested, ok := named.(reference.Digested)
+	if !ok {
+		return nil
+	}
+	repo := reference.TrimNamed(named).String()
+	for name, r := range x.names {
+		if e := x.images[r.id]; inRepo(name, repo) && (r.target == digested.Digest() || e.manifest.Digest == digested.Digest()) {
+			return e
+		}
+	}
+	return nil
+}
+
+func inRepo(name, repo string) bool {
+	rest, ok := strings.CutPrefix(name, repo)
+	return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
+}
+
+func (x *index) byPrefix(prefix string) (*entry, error) {
+	var found *entry
+	for id, e := range x.images {
+		if !strings.HasPrefix(id.Encoded(), prefix) {
+			continue
+		}
+		if found != nil {
+			return nil, fmt.Errorf("image ID %q is the beginning of several: %w", prefix, errdefs.ErrInvalidArgument)
+		}
+		found = e
+	}
+	if found == nil {
+		return nil, noImage(prefix, errdefs.ErrNotFound)
+	}
+	return found, nil
+}
+
+// namesOf lists the names of an image, sorted.
+func (x *index) namesOf(id digest.Digest) []string {
+	var out []string
+	for name, r := range x.names {
+		if r.id == id {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// record gives a complete image a name, in containerd's metadata and here. The
+// caller still holds the lease under which the image was made. Nothing is
+// written when the name already means this image.
+func (s *Service) record(ctx context.Context, name string, target ocispec.Descriptor, e *entry) error {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	if err := s.load(ctx); err != nil {
+		return err
+	}
+	old, had := s.index.names[name]
+	if had && old.target == target.Digest && old.id == e.id {
+		return nil
+	}
+	if had && old.id != e.id {
+		if err := s.keepUntagged(ctx, name, old); err != nil {
+			return err
+		}
+	}
+	store := s.c.Client.ImageService()
+	// Annotations and platform of the descriptor are the index's, not ours.
+	img := images.Image{Name: name, Target: ocispec.Descriptor{MediaType: target.MediaType, Digest: target.Digest, Size: target.Size}}
+	_, err := store.Create(ctx, img)
+	if errdefs.IsAlreadyExists(err) {
+		_, err = store.Update(ctx, img, "target")
+	}
+	if err != nil {
+		return fmt.Errorf("record image %s: %w", name, err)
+	}
+	s.index.names[name] = record{target: target.Digest, id: e.id}
+	s.index.images[e.id] = e
+	s.index.dropUnnamed()
+	return nil
+}
+
+// keepUntagged names the image that loses its tag by digest, unless it has
+// another name: it may still be wanted, and image collection decides when it
+// goes.
+func (s *Service) keepUntagged(ctx context.Context, name string, old record) error {
+	if len(s.index.namesOf(old.id)) > 1 {
+		return nil
+	}
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return fmt.Errorf("image reference %q: %w", name, err)
+	}
+	img, err := s.c.Client.ImageService().Get(ctx, name)
+	if err != nil {
+		return fmt.Errorf("read image %s: %w", name, err)
+	}
+	img.Name = withDigest(named, old.target)
+	if _, err := s.c.Client.ImageService().Create(ctx, img); err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("record image %s: %w", img.Name, err)
+	}
+	s.index.names[img.Name] = old
+	return nil
+}
+
+// dropUnnamed forgets images that no name is left of.
+func (x *index) dropUnnamed() {
+	named := map[digest.Digest]bool{}
+	for _, r := range x.names {
+		named[r.id] = true
+	}
+	maps.DeleteFunc(x.images, func(id digest.Digest, _ *entry) bool { return !named[id] })
+}
+
+// removeNames deletes every name of an image and collects what only it held.
+func (s *Service) removeNames(ctx context.Context, ref string) error {
+	e, err := s.find(ctx, ref)
+	if err != nil {
+		return err
+	}
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	names := s.index.namesOf(e.id)
+	var errs []error
+	for _, name := range names {
+		err := s.c.Client.ImageService().Delete(ctx, name)
+		if err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("remove image %s: %w", name, err))
+			continue
+		}
+		delete(s.index.names, name)
+	}
+	s.index.dropUnnamed()
+	return errors.Join(append(errs, s.collect(ctx))...)
+}

@@ -1,0 +1,110 @@
+package image
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// meterStep is how many bytes of an archive pass between two reports.
+const meterStep = 1 << 20
+
+// meter reports how much of a stream was read.
+type meter struct {
+	io.Reader
+	name string
+	tell func(cri.ImportProgress)
+	read int64
+	next int64
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	m.read += int64(n)
+	if m.read >= m.next {
+		m.next = m.read + meterStep
+		m.tell(cri.ImportProgress{Ref: m.name, Status: "reading", Current: m.read})
+	}
+	return n, err
+}
+
+// tellEvery is how long after a report of a pull the next one comes at least.
+const tellEvery = 100 * time.Millisecond
+
+// transfer adds up the layers of a pull, from several goroutines, and reports.
+type transfer struct {
+	ref  string
+	tell func(cri.ImportProgress)
+
+	mu      sync.Mutex
+	current int64
+	total   int64
+	last    time.Time
+}
+
+func (t *transfer) add(n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.current += n
+	if now := time.Now(); t.current >= t.total || now.Sub(t.last) >= tellEvery {
+		t.last = now
+		t.tell(cri.ImportProgress{Ref: t.ref, Status: "downloading", Current: t.current, Total: t.total})
+	}
+}
+
+// now is how many bytes have come.
+func (t *transfer) now() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.current
+}
+
+// status reports another phase. What is called does not overlap with add's.
+func (t *transfer) status(s string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tell(cri.ImportProgress{Ref: t.ref, Status: s, Current: t.current, Total: t.total})
+}
+
+// defaultStall is how long a download may bring nothing before it is given up.
+const defaultStall = time.Minute
+
+// errStalled is the cause by which a download without data is cancelled.
+var errStalled = errors.New("the registry sends no data")
+
+// download is the body of a layer. It counts, gives up when nothing comes or the
+// disk is full, and can be moved to where an earlier download ended.
+type download struct {
+	io.ReadCloser
+	to    *transfer
+	stall time.Duration
+	idle  *time.Timer // runs during a Read: a slow disk is no stalled download
+	limit *guard
+	at    int64
+}
+
+func (d *download) Read(p []byte) (int, error) {
+	d.idle.Reset(d.stall)
+	n, err := d.limit.Read(p)
+	d.idle.Stop()
+	d.at += int64(n)
+	d.to.add(int64(n))
+	return n, err
+}
+
+// Seek moves to an offset from the beginning, the only way it is used.
+func (d *download) Seek(offset int64, whence int) (int64, error) {
+	s, ok := d.ReadCloser.(io.Seeker)
+	if !ok || whence != io.SeekStart {
+		return 0, errors.New("download cannot be moved")
+	}
+	at, err := s.Seek(offset, whence)
+	if err == nil {
+		d.to.add(at - d.at)
+		d.at = at
+	}
+	return at, err
+}

@@ -1,0 +1,310 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// layersAtOnce bounds the downloads of one pull.
+const layersAtOnce = 3
+
+// PullImage pulls an image by tag or digest and unpacks it. The answer is the
+// image ID. When the image is here as the registry has it, nothing is written.
+func (s *Service) PullImage(ctx context.Context, req *api.PullImageRequest) (*api.PullImageResponse, error) {
+	return s.PullWithProgress(ctx, req, nil)
+}
+
+// PullWithProgress is PullImage that tells how it goes; progress is called by
+// one goroutine at a time. What a pull that fails or is killed has downloaded is
+// kept for a day, and the next pull of the same image goes on from there. An
+// error because of the network begins with RegistryUnavailable.
+func (s *Service) PullWithProgress(ctx context.Context, req *api.PullImageRequest, progress func(cri.ImportProgress)) (*api.PullImageResponse, error) {
+	ctx = namespaced(ctx)
+	ref, err := normalize(req.GetImage().GetImage())
+	if err != nil {
+		return nil, err
+	}
+	progress, end := s.going.follow(ref.String(), 0, progress)
+	defer end()
+	if err := s.pulls.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("pull %s: %w", ref, err)
+	}
+	defer s.pulls.Release(1)
+	id, err := s.pull(ctx, ref.String(), req.GetAuth(), &transfer{ref: ref.String(), tell: progress})
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("pull %s: %w", ref, err))
+	}
+	return &api.PullImageResponse{ImageRef: id.String()}, nil
+}
+
+func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t *transfer) (digest.Digest, error) {
+	reg := s.newRegistry(ctx, auth)
+	defer reg.close()
+	target, err := s.resolve(ctx, reg, name)
+	if err != nil {
+		return "", err
+	}
+	if id := s.recorded(ctx, name, target.Digest); id != "" {
+		t.status("exists")
+		return id, nil
+	}
+	fetcher, err := reg.Fetcher(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	ctx, done, err := s.pullLease(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { done(err == nil) }()
+	small := &smallBlobsOf{store: s.c.Client.ContentStore(), fetcher: fetcher, stall: s.stall, have: map[digest.Digest][]byte{}}
+	p, err := s.choose(ctx, target, small.read)
+	if err != nil {
+		return "", err
+	}
+	if err = s.pullLayers(ctx, p, fetcher, t); err != nil {
+		return "", err
+	}
+	if err = s.keep(ctx, p, small.read); err != nil {
+		return "", err
+	}
+	if err = s.record(ctx, name, p.target(), p.entry()); err != nil {
+		return "", err
+	}
+	s.changed()
+	t.status("done")
+	return p.config.Digest, nil
+}
+
+// resolve asks what a name points to. Each of several mirrors gets its time.
+func (s *Service) resolve(ctx context.Context, reg *registry, name string) (ocispec.Descriptor, error) {
+	const mirrors = 4
+	ctx, cancel := context.WithTimeoutCause(ctx, mirrors*s.stall, errStalled)
+	defer cancel()
+	_, target, err := reg.Resolve(ctx, name)
+	return target, err
+}
+
+// recorded is the ID of the image that name means, if it points to target.
+func (s *Service) recorded(ctx context.Context, name string, target digest.Digest) digest.Digest {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	if s.load(ctx) != nil {
+		return "" // the pull will meet the error again
+	}
+	if r := s.index.names[name]; r.target == target {
+		return r.id
+	}
+	return ""
+}
+
+// pullLease is withLease for a pull: the lease belongs to the image's name, one
+// pull at a time, and is kept when the pull did not succeed, so that what was
+// downloaded is there for the next.
+func (s *Service) pullLease(ctx context.Context, name string) (leased context.Context, done func(ok bool), err error) {
+	if err := s.forsake(ctx); err != nil {
+		return nil, nil, err
+	}
+	l := leases.Lease{ID: "islet-pull-" + digest.FromString(name).Encoded()}
+	if err := s.leases.acquire(ctx, l.ID); err != nil {
+		return nil, nil, err
+	}
+	_, err = s.c.Client.LeasesService().Create(ctx, leases.WithID(l.ID), leases.WithLabels(map[string]string{labelLease: leasePull, labelRef: name}))
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		s.leases.letGo(l.ID)
+		return nil, nil, fmt.Errorf("create lease: %w", err)
+	}
+	return leases.WithLease(ctx, l.ID), func(ok bool) {
+		if ok {
+			s.drop(ctx, l)
+		}
+		s.leases.letGo(l.ID)
+		if ok {
+			return
+		}
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		if err := s.sweep(clean); err != nil {
+			s.log.Warn("sweep of unfinished images failed", "err", err)
+		}
+	}, nil
+}
+
+// pullLayers downloads the layers that are not unpacked yet, several at once,
+// and unpacks each as soon as it and those below it are here.
+func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetcher, t *transfer) error {
+	have, err := s.unpacked(ctx, p.chain())
+	if err != nil {
+		return err
+	}
+	for _, l := range p.layers[have:] {
+		t.total += l.Size
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	arrived := arrivals{Provider: s.c.Client.ContentStore(), done: map[digest.Digest]chan struct{}{}}
+	var wanted []ocispec.Descriptor
+	for _, l := range p.layers[have:] {
+		if arrived.done[l.Digest] == nil { // an image may have a layer twice
+			arrived.done[l.Digest] = make(chan struct{})
+			wanted = append(wanted, l)
+		}
+	}
+	g.Go(func() error {
+		err := s.unpack(gctx, p, have, arrived)
+		if err == nil {
+			t.status("unpacked")
+		}
+		return err
+	})
+	limit := make(chan struct{}, layersAtOnce)
+	g.Go(func() error {
+		for _, l := range wanted { // bottom first
+			select {
+			case limit <- struct{}{}:
+			case <-gctx.Done():
+				return gctx.Err()
+			}
+			g.Go(func() error {
+				defer func() { <-limit }()
+				if err := s.fetchLayer(gctx, l, fetcher, t); err != nil {
+					return fmt.Errorf("download layer %s: %w", l.Digest, err)
+				}
+				close(arrived.done[l.Digest])
+				return nil
+			})
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// arrivals is a content.Provider that waits for blobs to arrive.
+type arrivals struct {
+	content.Provider
+	done map[digest.Digest]chan struct{}
+}
+
+// ReaderAt waits for the blob and opens it.
+func (a arrivals) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
+	select {
+	case <-a.done[desc.Digest]:
+		return a.Provider.ReaderAt(ctx, desc)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fetchLayer downloads a layer to the content store, going on where an earlier
+// download ended. If that one proves to be damaged, as when power was cut while
+// it was written, it is thrown away and begun anew.
+func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
+	store, key := s.c.Client.ContentStore(), remotes.MakeRefKey(ctx, l)
+	for {
+		st, err := store.Status(ctx, key)
+		resumed := err == nil && st.Offset > 0 || err != nil && !errdefs.IsNotFound(err)
+		before := t.now()
+		err = s.download(ctx, l, fetcher, t)
+		if errdefs.IsAlreadyExists(err) {
+			t.add(l.Size)
+			return nil
+		}
+		network := errors.Is(unavailable(err), crierrors.ErrRegistryUnavailable)
+		if err == nil || !resumed || network || ctx.Err() != nil {
+			return err
+		}
+		s.log.Info("download is damaged and begins anew", "layer", l.Digest, "err", err)
+		t.add(before - t.now())
+		if err := store.Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+}
+
+// download is one attempt of fetchLayer.
+func (s *Service) download(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := remotes.Fetch(ctx, s.c.Client.ContentStore(), watched{fetcher, s, t, cancel}, l)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// watched is a fetcher whose downloads are counted and do not stall for ever.
+type watched struct {
+	remotes.Fetcher
+	of     *Service
+	to     *transfer
+	cancel context.CancelCauseFunc
+}
+
+// Fetch begins a download.
+func (w watched) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	idle := time.AfterFunc(w.of.stall, func() { w.cancel(errStalled) })
+	body, err := w.Fetcher.Fetch(ctx, desc)
+	idle.Stop()
+	if err != nil {
+		return nil, err
+	}
+	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: newGuard(body, w.of.c.Root)}, nil
+}
+
+// smallBlobsOf reads indexes, manifests and configs: from the content store, or
+// from the registry to memory until the image is complete.
+type smallBlobsOf struct {
+	store   content.Provider
+	fetcher remotes.Fetcher
+	stall   time.Duration
+	have    map[digest.Digest][]byte
+}
+
+func (r *smallBlobsOf) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+	if b, ok := r.have[desc.Digest]; ok {
+		return b, nil
+	}
+	b, err := content.ReadBlob(ctx, r.store, desc)
+	if errdefs.IsNotFound(err) {
+		b, err = r.fetch(ctx, desc)
+	}
+	if err == nil {
+		r.have[desc.Digest] = b
+	}
+	return b, err
+}
+
+func (r *smallBlobsOf) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.stall, errStalled)
+	defer cancel()
+	body, err := r.fetcher.Fetch(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	b, err := io.ReadAll(io.LimitReader(body, maxJSON+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxJSON {
+		return nil, fmt.Errorf("more than %d bytes: %w", maxJSON, errdefs.ErrInvalidArgument)
+	}
+	if got := desc.Digest.Algorithm().FromBytes(b); got != desc.Digest {
+		return nil, errors.Join(fmt.Errorf("the registry sent %s instead", got), errdefs.ErrDataLoss)
+	}
+	return b, nil
+}

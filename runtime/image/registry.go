@@ -1,0 +1,153 @@
+package image
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/containerd/v2/core/remotes/docker/config"
+	rerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+)
+
+// registry talks to the registries that hold one image.
+type registry struct {
+	remotes.Resolver
+	clients []*http.Client
+}
+
+// newRegistry reads CertsDir anew for every pull, so that a change of it needs
+// no restart.
+func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *registry {
+	r := &registry{}
+	o := config.HostOptions{
+		Credentials: func(host string) (string, string, error) { return credentials(auth, host) },
+		UpdateClient: func(c *http.Client) error {
+			r.clients = append(r.clients, c)
+			return nil
+		},
+	}
+	if s.c.CertsDir != "" {
+		o.HostDir = config.HostDirFromRoot(s.c.CertsDir)
+	}
+	hosts := config.ConfigureHosts(ctx, o)
+	if token := auth.GetRegistryToken(); token != "" {
+		hosts = withToken(hosts, auth, token)
+	}
+	r.Resolver = docker.NewResolver(docker.ResolverOptions{Hosts: hosts})
+	return r
+}
+
+// close ends the connections that are idle; they would linger.
+func (r *registry) close() {
+	for _, c := range r.clients {
+		c.CloseIdleConnections()
+	}
+}
+
+// credentials are what auth has for host: a user and a password, or "" and an
+// identity token. Both are empty when auth is for another host.
+func credentials(auth *api.AuthConfig, host string) (user, secret string, err error) {
+	if auth == nil || !serves(auth.ServerAddress, host) {
+		return "", "", nil
+	}
+	switch {
+	case auth.Username != "":
+		return auth.Username, auth.Password, nil
+	case auth.IdentityToken != "":
+		return "", auth.IdentityToken, nil
+	case auth.Auth != "":
+		b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(auth.Auth))
+		if err != nil {
+			return "", "", fmt.Errorf("credentials for %s are not base64: %w: %w", host, err, errdefs.ErrInvalidArgument)
+		}
+		user, secret, ok := strings.Cut(strings.TrimRight(string(b), "\x00"), ":")
+		if !ok {
+			return "", "", fmt.Errorf("credentials for %s are not of the form user:password: %w", host, errdefs.ErrInvalidArgument)
+		}
+		return user, secret, nil
+	}
+	return "", "", nil
+}
+
+// serves says whether an address as a docker config has it ("", a host, or a
+// URL with a path) is that of host.
+func serves(address, host string) bool {
+	if address == "" {
+		return true
+	}
+	if _, rest, ok := strings.Cut(address, "://"); ok {
+		address = rest
+	}
+	address, _, _ = strings.Cut(address, "/")
+	return hub(address) == hub(host)
+}
+
+// hub makes one of the names that Docker Hub goes by.
+func hub(host string) string {
+	switch host {
+	case "index.docker.io", "registry-1.docker.io":
+		return "docker.io"
+	}
+	return host
+}
+
+// withToken lets requests carry a ready token instead of asking for one.
+func withToken(hosts docker.RegistryHosts, auth *api.AuthConfig, token string) docker.RegistryHosts {
+	return func(name string) ([]docker.RegistryHost, error) {
+		list, err := hosts(name)
+		for i := range list {
+			if serves(auth.GetServerAddress(), list[i].Host) {
+				list[i].Authorizer = bearer(token)
+			}
+		}
+		return list, err
+	}
+}
+
+// bearer is a docker.Authorizer with a token that does not change.
+type bearer string
+
+// Authorize adds the token.
+func (b bearer) Authorize(_ context.Context, req *http.Request) error {
+	req.Header.Set("Authorization", "Bearer "+string(b))
+	return nil
+}
+
+// AddResponses is called when the token was refused: there is no other.
+func (b bearer) AddResponses(context.Context, []*http.Response) error {
+	return fmt.Errorf("the registry refused the token: %w", docker.ErrInvalidAuthorization)
+}
+
+// unavailable marks an error that says that the registry cannot be reached or
+// is out of order as CRI's RegistryUnavailable, whose name the kubelet looks for
+// at the beginning of the message.
+func unavailable(err error) error {
+	var (
+		status  rerrors.ErrUnexpectedStatus
+		network net.Error
+		u       *url.Error
+	)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &status):
+		if status.StatusCode < 500 && status.StatusCode != http.StatusTooManyRequests {
+			return err
+		}
+	case errors.As(err, &network), errors.As(err, &u), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, errStalled):
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %w", crierrors.ErrRegistryUnavailable, err)
+}

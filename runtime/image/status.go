@@ -1,0 +1,168 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Resolved is an image as a container is made from it.
+type Resolved struct {
+	// ID is the image ID (the digest of its config), ChainID the name of its top
+	// snapshot, "" for an image without layers. Both exist.
+	ID, ChainID string
+	// RepoDigest names the image by digest in its registry; "" for one that came
+	// without a name.
+	RepoDigest  string
+	Snapshotter string
+	// Image is named by ID and has the host's manifest as its target.
+	Image client.Image
+	// Config is the image's config without its history. It is shared: do not
+	// change what it points to.
+	Config ocispec.Image
+}
+
+// Resolve returns the image that ref names: an ID or the beginning of one, or a
+// reference by tag or digest, short names being filled in. It is
+// errdefs.ErrNotFound when the image is not here. It costs no I/O after the
+// first call.
+func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
+	e, err := s.find(namespaced(ctx), ref)
+	if err != nil {
+		return Resolved{}, err
+	}
+	s.index.mu.Lock()
+	digests := append(s.index.criImage(e).RepoDigests, "")
+	s.index.mu.Unlock()
+	img := images.Image{Name: e.id.String(), Target: e.manifest}
+	return Resolved{
+		ID:          e.id.String(),
+		ChainID:     e.chainID.String(),
+		RepoDigest:  digests[0],
+		Snapshotter: s.c.Snapshotter,
+		Image:       client.NewImageWithPlatform(s.c.Client, img, s.platform),
+		Config:      e.config,
+	}, nil
+}
+
+// ListImages lists the images, in the order of their IDs.
+func (s *Service) ListImages(ctx context.Context, req *api.ListImagesRequest) (*api.ListImagesResponse, error) {
+	ctx = namespaced(ctx)
+	if ref := req.GetFilter().GetImage().GetImage(); ref != "" {
+		st, err := s.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: ref}})
+		if err != nil || st.Image == nil {
+			return &api.ListImagesResponse{}, err
+		}
+		return &api.ListImagesResponse{Images: []*api.Image{st.Image}}, nil
+	}
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	if err := s.load(ctx); err != nil {
+		return nil, err
+	}
+	out := &api.ListImagesResponse{}
+	for _, id := range slices.Sorted(maps.Keys(s.index.images)) {
+		out.Images = append(out.Images, s.index.criImage(s.index.images[id]))
+	}
+	return out, nil
+}
+
+// ImageStatus describes an image; one that is not here has no Image in the
+// answer and is no error. Verbose adds the image's config and chain ID.
+func (s *Service) ImageStatus(ctx context.Context, req *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+	ctx = namespaced(ctx)
+	e, err := s.find(ctx, req.GetImage().GetImage())
+	if errors.Is(err, errdefs.ErrNotFound) {
+		return &api.ImageStatusResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &api.ImageStatusResponse{}
+	if req.GetVerbose() {
+		if out.Info, err = s.verbose(ctx, e); err != nil {
+			return nil, err
+		}
+	}
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	out.Image = s.index.criImage(e)
+	return out, nil
+}
+
+// verbose is the map of further facts in the form that crictl shows.
+func (s *Service) verbose(ctx context.Context, e *entry) (map[string]string, error) {
+	config, err := content.ReadBlob(ctx, s.c.Client.ContentStore(), ocispec.Descriptor{Digest: e.id})
+	if err != nil {
+		return nil, fmt.Errorf("read config of image %s: %w", e.id, err)
+	}
+	info, err := json.Marshal(map[string]any{"chainID": e.chainID, "imageSpec": json.RawMessage(config)})
+	if err != nil {
+		return nil, fmt.Errorf("config of image %s: %w", e.id, err)
+	}
+	return map[string]string{"info": string(info)}, nil
+}
+
+// criImage describes e. The caller holds x.mu.
+func (x *index) criImage(e *entry) *api.Image {
+	img := &api.Image{
+		Id:   e.id.String(),
+		Size: uint64(e.size),
+		Spec: &api.ImageSpec{Image: e.id.String()},
+	}
+	for _, name := range x.namesOf(e.id) {
+		if _, err := digest.Parse(name); err == nil {
+			continue // named by ID, for want of a name
+		}
+		n, err := reference.ParseNormalizedNamed(name)
+		if err != nil {
+			continue
+		}
+		if _, ok := n.(reference.Tagged); ok {
+			img.RepoTags = append(img.RepoTags, name)
+		}
+		if d := withDigest(n, x.names[name].target); !slices.Contains(img.RepoDigests, d) {
+			img.RepoDigests = append(img.RepoDigests, d)
+		}
+	}
+	img.Uid, img.Username = user(e.config.Config.User)
+	return img
+}
+
+// user splits the user of an image's config into what CRI wants: a number or a
+// name, without the group.
+func user(u string) (*api.Int64Value, string) {
+	u, _, _ = strings.Cut(u, ":")
+	if uid, err := strconv.ParseInt(u, 10, 64); err == nil {
+		return &api.Int64Value{Value: uid}, ""
+	}
+	return nil, u
+}
+
+// RemoveImage deletes every name of an image and frees what only it needs
+// before it returns. An image that is not here is success. Whether a container
+// uses it is the caller's business; what a container runs from stays until the
+// container is removed.
+func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
+	ref := req.GetImage().GetImage()
+	err := s.removeNames(namespaced(ctx), ref)
+	if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+		return nil, err
+	}
+	s.usage.forget()
+	return &api.RemoveImageResponse{}, nil
+}

@@ -1,0 +1,198 @@
+package image
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	layers "github.com/containerd/containerd/v2/pkg/archive"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+)
+
+func (s *Service) snapshots() snapshots.Snapshotter {
+	return s.c.Client.SnapshotService(s.c.Snapshotter)
+}
+
+// unpack makes the snapshots of an image above the first have ones, bottom
+// layer first, from blobs that src has, under ctx's lease, and brings them to
+// disk. Until then a power cut may tear them, see forsake.
+func (s *Service) unpack(ctx context.Context, p *pick, have int, src content.Provider) error {
+	chain := p.chain()
+	for i := have; i < len(chain); i++ {
+		parent := ""
+		if i > 0 {
+			parent = chain[i-1].String()
+		}
+		if err := s.unpackLayer(ctx, p.layers[i], p.image.RootFS.DiffIDs[i], parent, chain[i].String(), src); err != nil {
+			return fmt.Errorf("unpack layer %d (%s): %w", i+1, p.layers[i].Digest, err)
+		}
+	}
+	return s.flush()
+}
+
+// flush brings unpacked layers to disk, also those that another image has
+// brought and not flushed yet.
+func (s *Service) flush() error {
+	s.flushing.Lock()
+	defer s.flushing.Unlock()
+	if !s.dirty.Swap(false) {
+		return nil
+	}
+	err := func() error {
+		f, err := os.Open(s.c.Root)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return unix.Syncfs(int(f.Fd()))
+	}()
+	if err != nil {
+		s.dirty.Store(true)
+		return fmt.Errorf("flush image layers to disk: %w", err)
+	}
+	return nil
+}
+
+// unpacked counts the layers of chain that are there, from the bottom, and
+// holds the topmost by ctx's lease.
+func (s *Service) unpacked(ctx context.Context, chain []digest.Digest) (int, error) {
+	sn := s.snapshots()
+	for i := len(chain); i > 0; i-- {
+		id := chain[i-1].String()
+		_, err := sn.Stat(ctx, id)
+		if err == nil {
+			if err := s.holdSnapshot(ctx, id); err != nil {
+				return 0, err
+			}
+			_, err = sn.Stat(ctx, id) // it may have been collected just before
+		}
+		switch {
+		case err == nil:
+			return i, nil
+		case !errdefs.IsNotFound(err):
+			return 0, fmt.Errorf("snapshot %s: %w", id, err)
+		}
+	}
+	return 0, nil
+}
+
+func (s *Service) unpackLayer(ctx context.Context, layer ocispec.Descriptor, diffID digest.Digest, parent, id string, src content.Provider) (err error) {
+	blob, err := src.ReaderAt(ctx, layer) // which may wait for a download
+	if err != nil {
+		return err
+	}
+	defer blob.Close()
+	if err := s.unpacks.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer s.unpacks.Release(1)
+	sn := s.snapshots()
+	key := fmt.Sprintf(snapshots.UnpackKeyFormat, rand.Text(), id)
+	mounts, err := sn.Prepare(ctx, key, parent)
+	if err != nil {
+		return fmt.Errorf("prepare snapshot: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			s.discard(ctx, key)
+		}
+	}()
+	got, err := s.extract(ctx, content.NewReader(blob), mounts)
+	if err != nil {
+		return err
+	}
+	if got != diffID {
+		return fmt.Errorf("its content is %s, but the image's config says %s: %w", got, diffID, errdefs.ErrInvalidArgument)
+	}
+	s.dirty.Store(true)
+	err = sn.Commit(ctx, id, key)
+	if errdefs.IsAlreadyExists(err) { // another import was faster
+		s.discard(ctx, key)
+		return s.holdSnapshot(ctx, id)
+	}
+	return err
+}
+
+// discard removes the snapshot of a layer that was not needed or not finished,
+// also when ctx has ended.
+func (s *Service) discard(ctx context.Context, key string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	if err := s.snapshots().Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+		// It goes with the lease.
+		s.log.Warn("snapshot of an unfinished layer not removed", "snapshot", key, "err", err)
+	}
+}
+
+// extract unpacks a layer into a new snapshot and returns the digest of its
+// plain content. It writes to the snapshot's directory and mounts nothing: a
+// mount would outlive a process that is killed.
+func (s *Service) extract(ctx context.Context, r io.Reader, mounts []mount.Mount) (digest.Digest, error) {
+	dir, opts, err := target(mounts)
+	if err != nil {
+		return "", err
+	}
+	plain, err := decompress(untilDone{ctx, r})
+	if err != nil {
+		return "", err
+	}
+	defer plain.Close()
+	sum := digest.Canonical.Digester()
+	in := io.TeeReader(newGuard(plain, s.c.Root), sum.Hash())
+	if _, err := layers.Apply(ctx, dir, in, opts...); err != nil {
+		return "", err
+	}
+	if _, err := io.Copy(io.Discard, in); err != nil { // padding counts too
+		return "", err
+	}
+	return sum.Digest(), nil
+}
+
+// target is where a snapshot with these mounts takes a layer: the upper
+// directory of an overlay, whose lower ones say what a whiteout hides, or, of a
+// first layer and where layers are copies, the directory itself.
+func target(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error) {
+	if len(mounts) != 1 {
+		return "", nil, fmt.Errorf("snapshot has %d mounts: %w", len(mounts), errdefs.ErrNotImplemented)
+	}
+	switch m := mounts[0]; m.Type {
+	case "bind":
+		return m.Source, nil, nil
+	case "overlay":
+		for _, o := range m.Options {
+			if upper, ok := strings.CutPrefix(o, "upperdir="); ok {
+				dir = upper
+			} else if lower, ok := strings.CutPrefix(o, "lowerdir="); ok {
+				opts = append(opts, layers.WithParents(strings.Split(lower, ":")))
+			}
+		}
+		if dir == "" {
+			return "", nil, fmt.Errorf("snapshot is not for writing: %w", errdefs.ErrFailedPrecondition)
+		}
+		return dir, append(opts, layers.WithConvertWhiteout(layers.OverlayConvertWhiteout)), nil
+	default:
+		return "", nil, fmt.Errorf("snapshot has a mount of type %s: %w", m.Type, errdefs.ErrNotImplemented)
+	}
+}
+
+// untilDone is a reader that ends with its context.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.r.Read(p)
+}

@@ -1,0 +1,74 @@
+package image
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// transactions is the number of the last transaction in containerd's metadata,
+// as the two headers of a bolt file have it.
+func transactions(t *testing.T, s *Service) int {
+	t.Helper()
+	f, err := os.Open(filepath.Join(s.c.Root, "meta.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const header, id = 16, 48 // of a page, and where the number is after it
+	last := uint64(0)
+	for _, page := range []int64{0, int64(os.Getpagesize())} {
+		var b [8]byte
+		if _, err := f.ReadAt(b[:], page+header+id); err != nil {
+			t.Fatal(err)
+		}
+		last = max(last, binary.LittleEndian.Uint64(b[:]))
+	}
+	return int(last)
+}
+
+// Flash wears, and every transaction is at least two writes with a flush: what
+// needs none must make none, and the rest must not grow unseen.
+func TestWrites(t *testing.T) {
+	s := newService(t, nil)
+	hub := newServer(t, false)
+	img := small(t) // two layers
+	hub.push(t, "demo:1", img)
+	s.c.CertsDir = plainDir(t, hub.URL)
+	data := dockerArchive(t, map[string]v1.Image{"demo:1": img})
+	spec := &api.ImageSpec{Image: "demo:1"}
+	for _, c := range []struct {
+		what string
+		most int
+		do   func() error
+	}{
+		{"import", 14, func() error { _, err := importers["file"](t, s, data); return err }},
+		{"import again", 3, func() error { _, err := importers["file"](t, s, data); return err }},
+		{"pull of the same layers", 8, func() error { _, err := pull(t.Context(), s, "registry.example/demo:1", nil); return err }},
+		{"pull of what is here", 0, func() error { _, err := pull(t.Context(), s, "registry.example/demo:1", nil); return err }},
+		{"status", 0, func() error {
+			_, err := s.ImageStatus(t.Context(), &api.ImageStatusRequest{Image: spec, Verbose: true})
+			return err
+		}},
+		{"list", 0, func() error { _, err := s.ListImages(t.Context(), nil); return err }},
+		{"usage", 0, func() error { _, err := s.ImageFsInfo(t.Context(), nil); return err }},
+		{"sweep", 0, func() error { return s.sweep(namespaced(t.Context())) }},
+		{"remove", 5, func() error { _, err := s.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: spec}); return err }},
+	} {
+		before := transactions(t, s)
+		if err := c.do(); err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		if n := transactions(t, s) - before; n > c.most {
+			t.Errorf("%s: %d transactions, at most %d are needed", c.what, n, c.most)
+		}
+	}
+	u, err := s.ImageFsInfo(t.Context(), nil)
+	if err != nil || u.ImageFilesystems[0].UsedBytes.Value != 0 {
+		t.Errorf("usage without images: %v, %v", u, err)
+	}
+}

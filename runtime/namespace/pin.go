@@ -1,0 +1,173 @@
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of the files in a sandbox's directory.
+const (
+	Net = "net"
+	IPC = "ipc"
+	UTS = "uts"
+)
+
+var flags = []struct {
+	name string
+	flag int
+}{{Net, unix.CLONE_NEWNET}, {IPC, unix.CLONE_NEWIPC}, {UTS, unix.CLONE_NEWUTS}}
+
+// Config says which namespaces a sandbox has of its own, and what is set in them.
+type Config struct {
+	Net, IPC, UTS bool
+	Hostname      string            // needs UTS
+	Sysctls       map[string]string // dotted names; of namespaces that the sandbox has
+}
+
+func (c Config) has(name string) bool {
+	return name == Net && c.Net || name == IPC && c.IPC || name == UTS && c.UTS
+}
+
+// Pin makes new namespaces and pins them under dir. What was pinned there before
+// is unpinned first. After an error nothing is left.
+func Pin(dir string, c Config) error {
+	if err := Unpin(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return fmt.Errorf("pin namespaces: %w", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with its goroutine, and so nothing else
+		// runs in the new namespaces.
+		runtime.LockOSThread()
+		done <- pin(dir, c)
+	}()
+	if err := <-done; err != nil {
+		return errors.Join(fmt.Errorf("pin namespaces: %w", err), Unpin(dir))
+	}
+	return nil
+}
+
+func pin(dir string, c Config) error {
+	all := 0
+	for _, f := range flags {
+		if c.has(f.name) {
+			all |= f.flag
+		}
+	}
+	if all == 0 {
+		return nil
+	}
+	if err := unix.Unshare(all); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if c.Net {
+		if err := loopbackUp(); err != nil {
+			return fmt.Errorf("bring up loopback: %w", err)
+		}
+	}
+	if c.UTS && c.Hostname != "" {
+		if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
+			return fmt.Errorf("set hostname: %w", err)
+		}
+	}
+	for k, v := range c.Sysctls {
+		if err := os.WriteFile(sysctlPath(k), []byte(v), 0); err != nil {
+			return fmt.Errorf("set sysctl %s: %w", k, err)
+		}
+	}
+	for _, f := range flags {
+		if !c.has(f.name) {
+			continue
+		}
+		path := filepath.Join(dir, f.name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			return err
+		}
+		if err := unix.Mount("/proc/thread-self/ns/"+f.name, path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// sysctlPath turns a name with dots, or with slashes where a part itself has a
+// dot, into its file.
+func sysctlPath(name string) string {
+	if !strings.Contains(name, "/") {
+		name = strings.ReplaceAll(name, ".", "/")
+	}
+	return filepath.Join("/proc/sys", filepath.Clean("/"+name))
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	r.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
+}
+
+// Unpin removes the pins and dir. Missing ones are success.
+func Unpin(dir string) error {
+	for _, f := range flags {
+		path := filepath.Join(dir, f.name)
+		for {
+			err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+				break // not, or no longer, a mount
+			}
+			if err != nil {
+				return fmt.Errorf("unpin %s: %w", path, err)
+			}
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("unpin: %w", err)
+		}
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("unpin: %w", err)
+	}
+	return nil
+}
+
+// Pinned says whether path still is a pinned namespace: after a reboot it is a
+// plain file or gone.
+func Pinned(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && int64(st.Type) == unix.NSFS_MAGIC
+}
+
+// Do runs f in the network namespace pinned at path, on a thread of its own.
+func Do(path string, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // see Pin
+		ns, err := os.Open(path)
+		if err != nil {
+			done <- err
+			return
+		}
+		defer ns.Close()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter network namespace %s: %w", path, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}

@@ -1,0 +1,88 @@
+package ocispec
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// mounts puts the usual mounts, the sandbox's files and the container's own into
+// s, parents before children. The container's own win.
+func mounts(in Input, s *specs.Spec) {
+	all := base(in)
+	own := in.Container.GetMounts()
+	for _, f := range []struct{ src, dst string }{
+		{in.Hosts, "/etc/hosts"}, {in.Hostname, "/etc/hostname"}, {in.Resolv, "/etc/resolv.conf"}, {in.Shm, "/dev/shm"},
+	} {
+		if f.src == "" {
+			continue
+		}
+		opts := []string{"rbind", "rprivate", "rw"}
+		if f.dst == "/dev/shm" {
+			opts = []string{"rbind", "rprivate", "rw", "nosuid", "nodev", "noexec"}
+		} else if in.security().GetReadonlyRootfs() {
+			opts[2] = "ro"
+		}
+		all = append(all, specs.Mount{Destination: f.dst, Type: "bind", Source: f.src, Options: opts})
+	}
+	all = slices.DeleteFunc(all, func(m specs.Mount) bool {
+		return slices.ContainsFunc(own, func(o *api.Mount) bool { return filepath.Clean(o.GetContainerPath()) == m.Destination })
+	})
+	for _, m := range own {
+		all = append(all, bind(m, s))
+	}
+	slices.SortStableFunc(all, func(a, b specs.Mount) int { return depth(a) - depth(b) })
+	s.Mounts = all
+}
+
+func depth(m specs.Mount) int {
+	if m.Destination == "/" {
+		return 0
+	}
+	return strings.Count(m.Destination, "/")
+}
+
+func base(in Input) []specs.Mount {
+	ro := "ro"
+	if in.security().GetPrivileged() {
+		ro = "rw"
+	}
+	return []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", ro}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro}},
+	}
+}
+
+// bind makes a bind mount of one of the container's own and raises the
+// propagation of the root where the mount needs it.
+func bind(m *api.Mount, s *specs.Spec) specs.Mount {
+	opts := []string{"rbind"}
+	switch m.GetPropagation() {
+	case api.MountPropagation_PROPAGATION_BIDIRECTIONAL:
+		opts = append(opts, "rshared")
+		s.Linux.RootfsPropagation = "rshared"
+	case api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER:
+		opts = append(opts, "rslave")
+		if s.Linux.RootfsPropagation != "rshared" {
+			s.Linux.RootfsPropagation = "rslave"
+		}
+	default:
+		opts = append(opts, "rprivate")
+	}
+	switch {
+	case m.GetReadonly() && m.GetRecursiveReadOnly():
+		opts = append(opts, "rro")
+	case m.GetReadonly():
+		opts = append(opts, "ro")
+	default:
+		opts = append(opts, "rw")
+	}
+	return specs.Mount{Destination: filepath.Clean(m.GetContainerPath()), Type: "bind", Source: m.GetHostPath(), Options: opts}
+}

@@ -1,0 +1,124 @@
+package ocispec
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// DefaultCapabilities are those of a container that asks for none, as every CRI
+// runtime grants them.
+var DefaultCapabilities = []string{
+	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+}
+
+// args merges command and args with the image's ENTRYPOINT and CMD: a command
+// replaces both, args replace only CMD.
+// https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container
+func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error) {
+	command, args := c.GetCommand(), c.GetArgs()
+	if len(command) == 0 {
+		command = image.Entrypoint
+		if len(args) == 0 {
+			args = image.Cmd
+		}
+	}
+	all := slices.Concat(command, args)
+	if len(all) == 0 {
+		return nil, errors.New("no command is specified, neither by the container nor by its image")
+	}
+	return all, nil
+}
+
+// env puts the container's variables over the image's. A later one of the same
+// name wins.
+func env(in Input) []string {
+	out := []string{defaultPath}
+	set := func(kv string) {
+		name, _, _ := strings.Cut(kv, "=")
+		if i := slices.IndexFunc(out, func(o string) bool { return strings.HasPrefix(o, name+"=") }); i >= 0 {
+			out[i] = kv
+		} else {
+			out = append(out, kv)
+		}
+	}
+	if in.Container.GetTty() {
+		set("TERM=xterm")
+	}
+	if h := in.Sandbox.GetHostname(); h != "" {
+		set("HOSTNAME=" + h)
+	}
+	for _, kv := range in.Image.Env {
+		set(kv)
+	}
+	for _, e := range in.Container.GetEnvs() {
+		set(e.GetKey() + "=" + string(e.GetValue()))
+	}
+	return out
+}
+
+func cwd(c *api.ContainerConfig, image imagespec.ImageConfig) string {
+	switch {
+	case c.GetWorkingDir() != "":
+		return c.GetWorkingDir()
+	case image.WorkingDir != "":
+		return image.WorkingDir
+	}
+	return "/"
+}
+
+// capabilities applies add and drop to the default set; ALL stands for all.
+// What the host's process does not have itself is left out.
+func capabilities(sec *api.LinuxContainerSecurityContext, host []string) (*specs.LinuxCapabilities, error) {
+	set := DefaultCapabilities
+	add, drop := sec.GetCapabilities().GetAddCapabilities(), sec.GetCapabilities().GetDropCapabilities()
+	if sec.GetPrivileged() {
+		set, add, drop = host, nil, nil
+	}
+	if hasAll(add) {
+		set = host
+	}
+	if hasAll(drop) {
+		set = nil
+	}
+	set = slices.Clone(set)
+	for _, c := range add {
+		if n := capName(c); n != "CAP_ALL" && !slices.Contains(set, n) {
+			if !known(n) {
+				return nil, fmt.Errorf("unknown capability %q", c)
+			}
+			set = append(set, n)
+		}
+	}
+	for _, c := range drop {
+		set = slices.DeleteFunc(set, func(s string) bool { return s == capName(c) })
+	}
+	set = slices.DeleteFunc(set, func(s string) bool { return len(host) > 0 && !slices.Contains(host, s) })
+	slices.Sort(set)
+	out := &specs.LinuxCapabilities{Bounding: set, Effective: set, Permitted: set}
+	for _, c := range sec.GetCapabilities().GetAddAmbientCapabilities() {
+		out.Inheritable = append(out.Inheritable, capName(c))
+		out.Ambient = append(out.Ambient, capName(c))
+	}
+	return out, nil
+}
+
+func capName(c string) string {
+	c = strings.ToUpper(c)
+	if !strings.HasPrefix(c, "CAP_") {
+		c = "CAP_" + c
+	}
+	return c
+}
+
+func hasAll(caps []string) bool {
+	return slices.ContainsFunc(caps, func(c string) bool { return capName(c) == "CAP_ALL" })
+}

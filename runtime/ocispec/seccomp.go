@@ -1,0 +1,34 @@
+package ocispec
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// seccompProfile sets the profile that the container asks for; a privileged one
+// never has one. It comes last, for the default profile follows the capabilities.
+func seccompProfile(sec *api.LinuxContainerSecurityContext, s *specs.Spec) error {
+	if sec.GetPrivileged() {
+		return nil
+	}
+	switch p := sec.GetSeccomp(); {
+	case p == nil, p.GetProfileType() == api.SecurityProfile_Unconfined:
+	case p.GetProfileType() == api.SecurityProfile_RuntimeDefault:
+		s.Linux.Seccomp = seccomp.DefaultProfile(s)
+	default:
+		b, err := os.ReadFile(p.GetLocalhostRef())
+		if err != nil {
+			return fmt.Errorf("read seccomp profile: %w", err)
+		}
+		s.Linux.Seccomp = &specs.LinuxSeccomp{}
+		if err := json.Unmarshal(b, s.Linux.Seccomp); err != nil {
+			return fmt.Errorf("seccomp profile %s: %w", p.GetLocalhostRef(), err)
+		}
+	}
+	return nil
+}

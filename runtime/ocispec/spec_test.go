@@ -1,0 +1,244 @@
+package ocispec
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func input(change func(*api.ContainerConfig)) Input {
+	c := &api.ContainerConfig{Command: []string{"/x"}, Linux: &api.LinuxContainerConfig{SecurityContext: &api.LinuxContainerSecurityContext{}}}
+	if change != nil {
+		change(c)
+	}
+	return Input{Sandbox: &api.PodSandboxConfig{Hostname: "h"}, Container: c, Host: Host{Capabilities: capabilityNames, MinOOMScore: -1000}}
+}
+
+func spec(t *testing.T, in Input) *specs.Spec {
+	t.Helper()
+	s, err := Make(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestArgs(t *testing.T) {
+	image := imagespec.ImageConfig{Entrypoint: []string{"e"}, Cmd: []string{"c"}}
+	for name, c := range map[string]struct {
+		command, args []string
+		image         imagespec.ImageConfig
+		want          string
+	}{
+		"image":           {nil, nil, image, "e c"},
+		"args":            {nil, []string{"a"}, image, "e a"},
+		"command":         {[]string{"x"}, nil, image, "x"},
+		"both":            {[]string{"x"}, []string{"a"}, image, "x a"},
+		"cmd only":        {nil, nil, imagespec.ImageConfig{Cmd: []string{"c"}}, "c"},
+		"nothing":         {nil, nil, imagespec.ImageConfig{}, ""},
+		"args, no image":  {nil, []string{"a"}, imagespec.ImageConfig{}, "a"},
+		"entrypoint only": {nil, nil, imagespec.ImageConfig{Entrypoint: []string{"e"}}, "e"},
+	} {
+		got, err := args(&api.ContainerConfig{Command: c.command, Args: c.args}, c.image)
+		if strings.Join(got, " ") != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s: %v, %v; want %s", name, got, err, c.want)
+		}
+	}
+}
+
+func TestEnv(t *testing.T) {
+	in := input(func(c *api.ContainerConfig) {
+		c.Tty = true
+		c.Envs = []*api.KeyValue{{Key: "A", Value: []byte("1=2")}, {Key: "HOSTNAME", Value: []byte("own")}}
+	})
+	in.Image.Env = []string{"PATH=/image", "A=image", "B=image"}
+	want := []string{"PATH=/image", "TERM=xterm", "HOSTNAME=own", "A=1=2", "B=image"}
+	if got := spec(t, in).Process.Env; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestCapabilities(t *testing.T) {
+	for name, c := range map[string]struct {
+		privileged bool
+		add, drop  []string
+		host       []string
+		want       []string
+	}{
+		"default":        {want: DefaultCapabilities, host: capabilityNames},
+		"add":            {add: []string{"net_admin"}, drop: []string{"ALL"}, host: capabilityNames, want: []string{"CAP_NET_ADMIN"}},
+		"drop":           {drop: []string{"KILL"}, host: DefaultCapabilities, want: slices.DeleteFunc(slices.Clone(DefaultCapabilities), func(s string) bool { return s == "CAP_KILL" })},
+		"all":            {add: []string{"ALL"}, drop: []string{"SYS_ADMIN"}, host: []string{"CAP_CHOWN", "CAP_SYS_ADMIN"}, want: []string{"CAP_CHOWN"}},
+		"privileged":     {privileged: true, drop: []string{"ALL"}, host: []string{"CAP_KILL", "CAP_CHOWN"}, want: []string{"CAP_CHOWN", "CAP_KILL"}},
+		"not on host":    {add: []string{"SYS_RESOURCE"}, host: []string{"CAP_KILL"}, want: []string{"CAP_KILL"}},
+		"unknown, error": {add: []string{"NO_SUCH"}, host: capabilityNames},
+	} {
+		got, err := capabilities(&api.LinuxContainerSecurityContext{Privileged: c.privileged, Capabilities: &api.Capability{AddCapabilities: c.add, DropCapabilities: c.drop}}, c.host)
+		if c.want == nil {
+			if err == nil {
+				t.Errorf("%s: no error", name)
+			}
+			continue
+		}
+		want := slices.Sorted(slices.Values(c.want))
+		if err != nil || !slices.Equal(got.Effective, want) || !slices.Equal(got.Bounding, want) {
+			t.Errorf("%s: %v, %v; want %v", name, got, err, want)
+		}
+	}
+}
+
+func TestMounts(t *testing.T) {
+	in := input(func(c *api.ContainerConfig) {
+		c.Mounts = []*api.Mount{
+			{ContainerPath: "/a/b/c/", HostPath: "/deep"}, {ContainerPath: "/a", HostPath: "/shallow", Readonly: true, Propagation: api.MountPropagation_PROPAGATION_BIDIRECTIONAL},
+			{ContainerPath: "/etc/hosts", HostPath: "/own"},
+		}
+	})
+	in.Files = Files{Hosts: "/sandbox/hosts", Hostname: "/sandbox/hostname", Shm: "/sandbox/shm"}
+	s := spec(t, in)
+	at := map[string]int{}
+	for i, m := range s.Mounts {
+		if _, twice := at[m.Destination]; twice {
+			t.Errorf("%s is mounted twice", m.Destination)
+		}
+		at[m.Destination] = i
+	}
+	if at["/a"] > at["/a/b/c"] || at["/dev"] > at["/dev/shm"] {
+		t.Errorf("a child comes before its parent: %v", at)
+	}
+	if src := s.Mounts[at["/etc/hosts"]].Source; src != "/own" {
+		t.Errorf("/etc/hosts is %s", src)
+	}
+	if _, ok := at["/etc/resolv.conf"]; ok {
+		t.Error("a file that is not there is mounted")
+	}
+	if s.Linux.RootfsPropagation != "rshared" || !slices.Contains(s.Mounts[at["/a"]].Options, "ro") {
+		t.Errorf("propagation %q, options %v", s.Linux.RootfsPropagation, s.Mounts[at["/a"]].Options)
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	in := input(nil)
+	in.Namespaces = Namespaces{Net: "/n", PID: "/p"}
+	in.CgroupV2 = true
+	got := map[specs.LinuxNamespaceType]string{}
+	for _, n := range spec(t, in).Linux.Namespaces {
+		got[n.Type] = n.Path
+	}
+	want := map[specs.LinuxNamespaceType]string{specs.MountNamespace: "", specs.NetworkNamespace: "/n", specs.PIDNamespace: "/p", specs.CgroupNamespace: ""}
+	if len(got) != len(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for k, v := range want {
+		if p, ok := got[k]; !ok || p != v {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}
+
+func TestOOMScore(t *testing.T) {
+	in := input(func(c *api.ContainerConfig) { c.Linux.Resources = &api.LinuxContainerResources{OomScoreAdj: -997} })
+	if got := *spec(t, in).Process.OOMScoreAdj; got != -997 {
+		t.Errorf("got %d", got)
+	}
+	in.MinOOMScore = 0
+	if got := *spec(t, in).Process.OOMScoreAdj; got != 0 {
+		t.Errorf("not clamped: %d", got)
+	}
+}
+
+func TestSeccomp(t *testing.T) {
+	profile := func(p *api.SecurityProfile, privileged bool) *specs.LinuxSeccomp {
+		return spec(t, input(func(c *api.ContainerConfig) {
+			c.Linux.SecurityContext.Seccomp, c.Linux.SecurityContext.Privileged = p, privileged
+		})).Linux.Seccomp
+	}
+	runtime := &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
+	if profile(nil, false) != nil || profile(&api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}, false) != nil || profile(runtime, true) != nil {
+		t.Error("a profile that nobody asked for")
+	}
+	if p := profile(runtime, false); p == nil || p.DefaultAction == specs.ActAllow {
+		t.Errorf("the default profile: %v", p)
+	}
+}
+
+var passwd = fstest.MapFS{
+	"etc/passwd": {Data: []byte("root:x:0:0::/:/bin/sh\nnina:x:1000:1001::/:/bin/sh\nbroken\n:::\nbig:x:99999999999:1:\n")},
+	"etc/group":  {Data: []byte("root:x:0:\nstaff:x:50:nina,other\nwheel:x:10:root\n")},
+}
+
+func TestUser(t *testing.T) {
+	for name, c := range map[string]struct {
+		image string
+		sec   *api.LinuxContainerSecurityContext
+		uid   uint32
+		gid   uint32
+		more  []uint32
+		fails bool
+	}{
+		"nothing":       {uid: 0, gid: 0, more: []uint32{0, 10}},
+		"image name":    {image: "nina", uid: 1000, gid: 1001, more: []uint32{1001, 50}},
+		"image number":  {image: "7", uid: 7, more: []uint32{0}},
+		"number:number": {image: "7:8", uid: 7, gid: 8, more: []uint32{8}},
+		"name:group":    {image: "nina:staff", uid: 1000, gid: 50, more: []uint32{50}},
+		"override":      {image: "nina", sec: &api.LinuxContainerSecurityContext{RunAsUser: &api.Int64Value{Value: 5}}, uid: 5, more: []uint32{0}},
+		"stranger":      {image: "stranger", fails: true},
+		"no group":      {image: "nina:none", fails: true},
+		"out of range":  {image: "big", fails: true},
+	} {
+		u, err := User(passwd, c.sec, c.image)
+		if (err != nil) != c.fails || u.UID != c.uid || u.GID != c.gid || !slices.Equal(u.AdditionalGids, c.more) {
+			t.Errorf("%s: %+v, %v", name, u, err)
+		}
+	}
+}
+
+// FuzzUser: whatever an image's files hold, looking up a user ends with an error
+// or with an entry of them.
+func FuzzUser(f *testing.F) {
+	f.Add("nina:x:1000:1001::/:/bin/sh", "staff:x:50:nina", "nina:staff")
+	f.Add(":::\n\n\x00", "a", "0:0")
+	f.Fuzz(func(t *testing.T, users, groups, image string) {
+		root := fstest.MapFS{"etc/passwd": {Data: []byte(users)}, "etc/group": {Data: []byte(groups)}}
+		u, err := User(root, nil, image)
+		if err == nil && !slices.Contains(u.AdditionalGids, u.GID) {
+			t.Errorf("%+v lacks its own group", u)
+		}
+	})
+}
+
+// FuzzMake: a configuration that is accepted makes a specification that can be
+// written down, with a command and absolute mounts in order.
+func FuzzMake(f *testing.F) {
+	f.Add("/x", "arg", "A=B", "/data", "CHOWN", int64(1<<20))
+	f.Fuzz(func(t *testing.T, command, arg, env, mount, capability string, memory int64) {
+		in := input(func(c *api.ContainerConfig) {
+			c.Command, c.Args = []string{command}, []string{arg}
+			c.Envs = []*api.KeyValue{{Key: env, Value: []byte(arg)}}
+			c.Mounts = []*api.Mount{{ContainerPath: "/" + mount, HostPath: "/h"}}
+			c.Linux.SecurityContext.Capabilities = &api.Capability{AddCapabilities: []string{capability}}
+			c.Linux.Resources = &api.LinuxContainerResources{MemoryLimitInBytes: memory}
+		})
+		s, err := Make(in)
+		if err != nil {
+			return
+		}
+		if len(s.Process.Args) == 0 {
+			t.Error("no command")
+		}
+		for i := 1; i < len(s.Mounts); i++ {
+			if depth(s.Mounts[i-1]) > depth(s.Mounts[i]) {
+				t.Errorf("%s before %s", s.Mounts[i-1].Destination, s.Mounts[i].Destination)
+			}
+		}
+		if _, err := json.Marshal(s); err != nil {
+			t.Error(err)
+		}
+	})
+}

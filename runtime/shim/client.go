@@ -1,0 +1,191 @@
+package shim
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// ErrGone says that the shim ended or hung up.
+var ErrGone = fmt.Errorf("the shim is gone: %w", errdefs.ErrUnavailable)
+
+// A Client is one connection to a shim. Its methods may be called at once; one
+// goroutine reads.
+type Client struct {
+	socket string
+	conn   net.Conn
+	ended  chan struct{} // closed when the reader, and gone, have returned
+
+	mu     sync.Mutex
+	enc    *json.Encoder
+	next   uint64
+	wait   map[uint64]chan wire.Reply
+	closed bool
+}
+
+// Dial connects to a shim. event is called for each container that ends, and
+// gone once when the connection has ended, both from the one goroutine that reads:
+// they must not call the client back before they return, nor block for long.
+func Dial(ctx context.Context, socket string, event func(wire.Container), gone func()) (*Client, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("connect to shim: %w", err)
+	}
+	c := &Client{socket: socket, conn: conn, ended: make(chan struct{}), enc: json.NewEncoder(conn), wait: map[uint64]chan wire.Reply{}}
+	go func() {
+		defer close(c.ended)
+		c.read(event)
+		gone()
+	}()
+	return c, nil
+}
+
+func (c *Client) read(event func(wire.Container)) {
+	in := bufio.NewReaderSize(c.conn, 4<<10)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		var r wire.Reply
+		if json.Unmarshal(line, &r) != nil {
+			break
+		}
+		if r.Event != nil {
+			event(*r.Event)
+			continue
+		}
+		c.mu.Lock()
+		ch := c.wait[r.ID]
+		delete(c.wait, r.ID)
+		c.mu.Unlock()
+		if ch != nil {
+			ch <- r
+		}
+	}
+	c.conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, ch := range c.wait {
+		close(ch)
+	}
+	clear(c.wait)
+}
+
+// Close hangs up, and returns when nothing is called back any more. The shim and
+// its containers go on.
+func (c *Client) Close() {
+	c.conn.Close()
+	<-c.ended
+}
+
+// Abandon kills a shim that does not answer, and hangs up. Its containers are lost.
+func (c *Client) Abandon() {
+	if pid := c.PID(); pid > 1 {
+		unix.Kill(pid, unix.SIGKILL)
+	}
+	c.Close()
+}
+
+// PID is the shim's process, for figures; 0 when not known.
+func (c *Client) PID() int { return peerPID(c.conn.(*net.UnixConn)) }
+
+func (c *Client) call(ctx context.Context, method string, body, out any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	ch := make(chan wire.Reply, 1)
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return ErrGone
+	}
+	c.next++
+	id := c.next
+	c.wait[id] = ch
+	err = c.enc.Encode(wire.Request{ID: id, Method: method, Body: b})
+	c.mu.Unlock()
+	if err != nil {
+		c.conn.Close() // the reader tidies up
+		return ErrGone
+	}
+	select {
+	case r, ok := <-ch:
+		if !ok {
+			return ErrGone
+		}
+		if err := replyError(r); err != nil || out == nil {
+			return err
+		}
+		return json.Unmarshal(r.Body, out)
+	case <-ctx.Done():
+		c.mu.Lock()
+		delete(c.wait, id)
+		c.mu.Unlock()
+		return ctx.Err()
+	}
+}
+
+func replyError(r wire.Reply) error {
+	if r.Error == "" {
+		return nil
+	}
+	err := errors.New(r.Error)
+	switch r.Kind {
+	case wire.NotFound:
+		return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+	case wire.Conflict:
+		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	return err
+}
+
+// Run creates and starts a container.
+func (c *Client) Run(ctx context.Context, r wire.RunRequest) (out wire.Running, err error) {
+	err = c.call(ctx, wire.MethodRun, r, &out)
+	return out, err
+}
+
+// Kill sends a signal. A container that has ended is success.
+func (c *Client) Kill(ctx context.Context, r wire.KillRequest) error {
+	return c.call(ctx, wire.MethodKill, r, nil)
+}
+
+// Delete makes the shim forget a container that has ended.
+func (c *Client) Delete(ctx context.Context, id string) error {
+	return c.call(ctx, wire.MethodDelete, wire.Target{ID: id}, nil)
+}
+
+// DeleteEnded is Delete for a container that was just killed: it waits for its
+// end.
+func (c *Client) DeleteEnded(ctx context.Context, id string) error {
+	return c.call(ctx, wire.MethodDelete, wire.Target{ID: id, Wait: true}, nil)
+}
+
+// List tells all containers, also those that have ended.
+func (c *Client) List(ctx context.Context) (out []wire.Container, err error) {
+	err = c.call(ctx, wire.MethodList, nil, &out)
+	return out, err
+}
+
+// ReopenLog opens a container's log file anew.
+func (c *Client) ReopenLog(ctx context.Context, id string) error {
+	return c.call(ctx, wire.MethodReopen, wire.Target{ID: id}, nil)
+}
+
+// Shutdown ends the shim if it has no container.
+func (c *Client) Shutdown(ctx context.Context) error {
+	return c.call(ctx, wire.MethodShutdown, nil, nil)
+}

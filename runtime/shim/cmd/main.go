@@ -1,0 +1,91 @@
+// Command islet-shim is the parent of the containers of some pods; see package
+// server. It is embedded in islet and started by it:
+//
+//	islet-shim serve <name>     with the listening socket as file descriptor 3
+//	islet-shim init             the first process of a pod that shares its PIDs
+//	islet-shim true             ends at once; islet tries OCI runtimes with it
+//	islet-shim compress <file>  gzips a rotated log
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/shim/server"
+)
+
+func main() {
+	verb := ""
+	if len(os.Args) > 1 {
+		verb = os.Args[1]
+	}
+	var err error
+	switch verb {
+	case "serve":
+		err = serve()
+	case "init":
+		initProcess()
+	case "true":
+	case "compress":
+		err = compress(os.Args[2])
+	default:
+		err = fmt.Errorf("this program is started by islet; see islet help")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "islet-shim:", err)
+		os.Exit(1)
+	}
+}
+
+func serve() error {
+	// A shim mostly waits: few threads and little garbage are worth more than speed.
+	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
+	debug.SetGCPercent(50)
+	// The agent's end is not ours; it stops pods before it wants shims to end.
+	// Caught, not ignored: children would inherit that.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGHUP)
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, unix.SIGTERM)
+	f := os.NewFile(3, "socket")
+	// It listens already. Doing so again makes this process the peer that those who
+	// connect see, and may kill.
+	if err := unix.Listen(3, unix.SOMAXCONN); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	l, err := net.FileListener(f)
+	f.Close()
+	if err != nil {
+		return fmt.Errorf("no listening socket was handed over: %w", err)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	s := server.New(log)
+	go func() {
+		<-term
+		s.Leave()
+	}()
+	return s.Run(context.Background(), l)
+}
+
+// initProcess reaps what the pod's containers leave, until it is told to end.
+func initProcess() {
+	sig := make(chan os.Signal, 8)
+	signal.Notify(sig, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT)
+	for s := range sig {
+		if s != unix.SIGCHLD {
+			return
+		}
+		for {
+			if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 || err != nil && err != unix.EINTR {
+				break
+			}
+		}
+	}
+}

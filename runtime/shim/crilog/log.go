@@ -1,0 +1,124 @@
+package crilog
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// MaxLine is how many bytes of output one log line holds; a longer line is
+// written as several with the tag P, the last with F.
+const MaxLine = 16 << 10
+
+// Options say when a log is rotated.
+type Options struct {
+	MaxBytes int64            // rotate before a line would make it larger; 0: never
+	MaxFiles int              // how many files are kept, with the current one
+	Now      func() time.Time // nil: time.Now
+	// Compress, if any, is called with the path of each rotated file that may be
+	// compressed to <path>.gz: all but the newest, which a reader may still follow.
+	// It must not block.
+	Compress func(path string)
+}
+
+// A Log is one container's log file. Its streams may be written to at once.
+type Log struct {
+	path string
+	o    Options
+
+	mu   sync.Mutex
+	f    *os.File
+	size int64
+	buf  []byte // of the line being written; kept between lines
+}
+
+// Open opens the log for appending and makes its directory.
+func Open(path string, o Options) (*Log, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	l := &Log{path: path, o: o}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("make log directory: %w", err)
+	}
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Log) open() error {
+	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("open log %s: %w", l.path, err)
+	}
+	if l.f != nil {
+		l.f.Close()
+	}
+	l.f, l.size = f, st.Size()
+	return nil
+}
+
+// Reopen opens the path anew, after someone else has renamed the file.
+func (l *Log) Reopen() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return os.ErrClosed
+	}
+	return l.open()
+}
+
+// Close closes the file. Streams drop what is written later.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return nil
+	}
+	err := l.f.Close()
+	l.f = nil
+	return err
+}
+
+// line writes one line. A line that did not fit on the disk leaves no trace.
+func (l *Log) line(stream string, partial bool, text []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return os.ErrClosed
+	}
+	tag := byte('F')
+	if partial {
+		tag = 'P'
+	}
+	b := l.o.Now().UTC().AppendFormat(l.buf[:0], time.RFC3339Nano)
+	b = append(b, ' ')
+	b = append(b, stream...)
+	b = append(b, ' ', tag, ' ')
+	b = append(b, text...)
+	b = append(b, '\n')
+	if cap(b) <= 1<<10 {
+		l.buf = b // long lines are rare: do not hold on to their memory
+	}
+	var rotated error
+	if l.o.MaxBytes > 0 && l.size > 0 && l.size+int64(len(b)) > l.o.MaxBytes {
+		rotated = l.rotate()
+	}
+	n, err := l.f.Write(b)
+	l.size += int64(n)
+	if err != nil && n > 0 {
+		if l.f.Truncate(l.size-int64(n)) == nil {
+			l.size -= int64(n)
+		}
+	}
+	return errors.Join(rotated, err)
+}

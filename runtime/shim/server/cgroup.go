@@ -1,0 +1,123 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const mountpoint = "/sys/fs/cgroup"
+
+// killRounds bounds killing a cgroup whose processes fork faster than they die.
+const killRounds = 100
+
+// A cgroup is where a container's processes are.
+type cgroup struct {
+	procs  string // file that lists them; empty: not known
+	events string // file that counts OOM kills
+	// parent counts them too, for a manager that removes the cgroup with its last
+	// process (systemd). before is what it said at the start.
+	parent string
+	before int64
+}
+
+// cgroupAt is the cgroup at a path from the root of the hierarchies. It is named by
+// the agent: that of a process that has ended already cannot be looked up.
+func cgroupAt(path string) cgroup {
+	if path == "" {
+		return cgroup{}
+	}
+	if !exists(filepath.Join(mountpoint, "cgroup.controllers")) { // v1 or hybrid
+		dir := filepath.Join(mountpoint, "memory", path)
+		return cgroup{procs: filepath.Join(dir, "cgroup.procs"), events: filepath.Join(dir, "memory.oom_control")}
+	}
+	dir := filepath.Join(mountpoint, path)
+	c := cgroup{
+		procs: filepath.Join(dir, "cgroup.procs"), events: filepath.Join(dir, "memory.events"),
+		parent: filepath.Join(filepath.Dir(dir), "memory.events"),
+	}
+	c.before = oomKills(c.parent)
+	return c
+}
+
+// oomKilled says whether the kernel killed a process of the cgroup for memory.
+func (c cgroup) oomKilled() bool {
+	if exists(c.events) {
+		return oomKills(c.events) > 0
+	}
+	return oomKills(c.parent) > c.before
+}
+
+// oomKills reads the counter, which has one name on v1 and v2.
+func oomKills(path string) int64 {
+	if path == "" {
+		return 0
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
+		if v, ok := strings.CutPrefix(sc.Text(), "oom_kill "); ok {
+			n, _ := strconv.ParseInt(v, 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// signalAll sends a signal to every process.
+func (c cgroup) signalAll(sig unix.Signal) error {
+	_, err := c.signal(sig)
+	return err
+}
+
+// killAll kills until no process is left. On cgroup v2 the kernel does it, those in
+// cgroups that the container made below its own included.
+func (c cgroup) killAll() error {
+	if c.procs != "" {
+		os.WriteFile(filepath.Join(filepath.Dir(c.procs), "cgroup.kill"), []byte("1"), 0) // from Linux 5.14 on
+	}
+	for range killRounds {
+		n, err := c.signal(unix.SIGKILL)
+		if n == 0 || err != nil {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond) // the kernel has no event for this on v1
+	}
+	return errors.New("processes come back faster than they die")
+}
+
+func (c cgroup) signal(sig unix.Signal) (n int, err error) {
+	b, err := os.ReadFile(c.procs)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("list processes: %w", err)
+	}
+	for _, f := range strings.Fields(string(b)) {
+		pid, err := strconv.Atoi(f)
+		if err != nil || pid <= 0 {
+			continue // a process of another PID namespace
+		}
+		if err := unix.Kill(pid, sig); err == nil {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,97 @@
+package server
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// A conn is one connection of an agent. Requests run at once; replies are
+// written one at a time.
+type conn struct {
+	net.Conn
+	mu  sync.Mutex
+	enc *json.Encoder
+}
+
+func (c *conn) reply(r wire.Reply) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.enc.Encode(r)
+}
+
+// serve reads requests until the connection ends or becomes an attachment.
+func (s *Server) serve(nc net.Conn) {
+	c := &conn{Conn: nc, enc: json.NewEncoder(nc)}
+	s.mu.Lock()
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+	s.note()
+	defer func() {
+		nc.Close()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+		s.note()
+	}()
+	in := bufio.NewReaderSize(nc, 4<<10)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var r wire.Request
+		if err := json.Unmarshal(line, &r); err != nil {
+			s.log.Warn("not a request", "err", err)
+			return
+		}
+		if r.Method == wire.MethodAttach {
+			s.mu.Lock()
+			delete(s.conns, c) // no more events on it
+			s.mu.Unlock()
+			s.attach(c, in, r)
+			return
+		}
+		go func() { c.reply(s.answer(c, r)) }()
+	}
+}
+
+func (s *Server) answer(c *conn, r wire.Request) wire.Reply {
+	out := wire.Reply{ID: r.ID}
+	res, err := s.call(c, r.Method, r.Body)
+	if err == nil && res != nil {
+		out.Body, err = json.Marshal(res)
+	}
+	return failed(out, err)
+}
+
+// failed puts an error into a reply.
+func failed(out wire.Reply, err error) wire.Reply {
+	if err != nil {
+		out.Error = err.Error()
+		switch {
+		case errors.Is(err, errNotFound):
+			out.Kind = wire.NotFound
+		case errors.Is(err, errConflict):
+			out.Kind = wire.Conflict
+		}
+	}
+	return out
+}
+
+// tell sends an event to every agent that is connected.
+func (s *Server) tell(e wire.Container) {
+	s.mu.Lock()
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.reply(wire.Reply{Event: &e}) // a failure ends the connection's reader
+	}
+}

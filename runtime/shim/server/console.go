@@ -1,0 +1,69 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	consoleName = "tty"
+	// handover bounds waiting for the terminal of a container that has started.
+	handover = 10 * time.Second
+)
+
+// listenConsole opens the socket in the bundle. The bundle's own path may be too
+// long for a socket's address, so it is named through /proc.
+func listenConsole(bundle string) (*console, error) {
+	dir, err := os.Open(bundle)
+	if err != nil {
+		return nil, err
+	}
+	os.Remove(filepath.Join(bundle, consoleName))
+	path := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + consoleName
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("open console socket: %w", err)
+	}
+	l.SetUnlinkOnClose(false)
+	return &console{path: path, dir: dir, l: l, take: func() (*os.File, error) { return takeTerminal(l) }}, nil
+}
+
+// takeTerminal receives a file descriptor on the first connection.
+func takeTerminal(l *net.UnixListener) (*os.File, error) {
+	l.SetDeadline(time.Now().Add(handover))
+	c, err := l.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(handover))
+	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := c.ReadMsgUnix(name, oob)
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil {
+		return nil, err
+	}
+	for i := range msgs {
+		fds, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil || len(fds) == 0 {
+			continue
+		}
+		unix.CloseOnExec(fds[0])
+		if err := unix.SetNonblock(fds[0], true); err != nil {
+			return nil, err
+		}
+		return os.NewFile(uintptr(fds[0]), "terminal"), nil
+	}
+	return nil, errors.New("the OCI runtime sent no terminal")
+}

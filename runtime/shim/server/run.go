@@ -1,0 +1,154 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/islet-edge/islet/runtime/shim/crilog"
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+const (
+	pidFile = "init.pid"
+	ociLog  = "oci.log"
+)
+
+// run creates and starts a container. After an error nothing of it is left.
+func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
+	s.acts.RLock()
+	defer s.acts.RUnlock()
+	if err := s.mayAct(by); err != nil {
+		return wire.Running{}, err
+	}
+	c := &container{req: r, cgroup: cgroupAt(r.Cgroup), ended: make(chan struct{})}
+	s.mu.Lock()
+	_, taken := s.containers[r.ID]
+	if !taken {
+		s.containers[r.ID] = c
+	}
+	s.mu.Unlock()
+	if taken {
+		return wire.Running{}, fmt.Errorf("%w: container %s is there already", errConflict, r.ID)
+	}
+	defer func() {
+		if err != nil {
+			s.mu.Lock()
+			delete(s.containers, r.ID)
+			s.mu.Unlock()
+			s.note()
+		}
+	}()
+	if r.Log.Path != "" {
+		c.log, err = crilog.Open(r.Log.Path, crilog.Options{MaxBytes: r.Log.MaxBytes, MaxFiles: r.Log.MaxFiles, Compress: s.compress})
+		if err != nil {
+			return wire.Running{}, err
+		}
+	}
+	defer s.reaper.adoptLater()()
+	pid, err := s.start(c)
+	if err != nil {
+		if c.io != nil {
+			c.io.abort()
+		}
+		if c.log != nil {
+			c.log.Close()
+		}
+		return wire.Running{}, err
+	}
+	status := s.reaper.adopt(pid)
+	s.mu.Lock()
+	c.pid, c.started = pid, time.Now()
+	s.mu.Unlock()
+	c.io.pump()
+	go s.supervise(c, status)
+	return wire.Running{Pid: pid, StartedAt: c.started}, nil
+}
+
+// start calls the OCI runtime and returns the container's PID.
+func (s *Server) start(c *container) (int, error) {
+	r := c.req
+	var err error
+	if c.io, err = newStreams(c); err != nil {
+		return 0, err
+	}
+	args := []string{"run", "--detach", "--bundle", r.Bundle, "--pid-file", filepath.Join(r.Bundle, pidFile)}
+	if c.io.console != nil {
+		args = append(args, "--console-socket", c.io.console.path)
+	}
+	cmd := s.ociCommand(r, append(args, r.ID)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.io.childStdin, c.io.childStdout, c.io.childStderr
+	err = s.reaper.call(cmd)
+	c.io.closeChild()
+	if err != nil {
+		err = fmt.Errorf("OCI runtime: %s", ociError(r.Bundle, err))
+		s.oci(r, "delete", "--force", r.ID) // most often there is nothing
+		return 0, err
+	}
+	if err := c.io.receive(); err != nil {
+		s.oci(r, "delete", "--force", r.ID)
+		return 0, err
+	}
+	b, err := os.ReadFile(filepath.Join(r.Bundle, pidFile))
+	if err != nil {
+		return 0, fmt.Errorf("learn the container's PID: %w", err)
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// oci runs a command of the OCI runtime that has no streams.
+func (s *Server) oci(r wire.RunRequest, args ...string) error {
+	if err := s.reaper.call(s.ociCommand(r, args...)); err != nil {
+		return fmt.Errorf("OCI runtime, %s: %s", args[0], ociError(r.Bundle, err))
+	}
+	return nil
+}
+
+func (s *Server) ociCommand(r wire.RunRequest, args ...string) *exec.Cmd {
+	global := []string{"--root", r.OCI.Root, "--log", filepath.Join(r.Bundle, ociLog), "--log-format", "json"}
+	if r.OCI.Systemd {
+		global = append(global, "--systemd-cgroup")
+	}
+	return exec.Command(r.OCI.Path, append(global, args...)...)
+}
+
+// ociError finds the last error in the OCI runtime's log, else returns err.
+func ociError(bundle string, err error) string {
+	b, readErr := os.ReadFile(filepath.Join(bundle, ociLog))
+	if readErr != nil {
+		return err.Error()
+	}
+	msg := ""
+	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
+		var line struct{ Level, Msg string }
+		if json.Unmarshal(sc.Bytes(), &line) == nil && line.Level == "error" {
+			msg = line.Msg
+		}
+	}
+	if msg == "" {
+		return err.Error()
+	}
+	return errors.Join(errors.New(strings.TrimSpace(msg))).Error()
+}
+
+// compress makes a rotated log smaller in a process of its own, whose memory goes
+// away with it.
+func (s *Server) compress(path string) {
+	go func() {
+		self, err := os.Executable()
+		if err != nil {
+			self = "/proc/self/exe"
+		}
+		if err := s.reaper.command(exec.Command(self, "compress", path), nil); err != nil {
+			s.log.Warn("rotated log was not compressed", "path", path, "err", err)
+		}
+	}()
+}

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// idle is how long a shim without containers and without an agent lives on.
+const idle = time.Minute
+
+var (
+	errNotFound = errors.New("no such container")
+	errConflict = errors.New("conflict")
+)
+
+// A Server holds containers and serves connections.
+type Server struct {
+	log    *slog.Logger
+	reaper *reaper
+
+	mu         sync.Mutex
+	containers map[string]*container
+	conns      map[*conn]struct{}
+	changed    chan struct{} // capacity 1: a connection or container came, ended or went
+	leaving    bool          // see Leave
+	stop       context.CancelFunc
+
+	// A new agent asks for the list first, and what it is told must hold: the list
+	// waits for starts and signals that go on, and later ones that the agent before
+	// it, now dead, has asked for are refused.
+	acts  sync.RWMutex // held for writing by list
+	owner *conn        // guarded by acts; nil: anyone
+}
+
+// New makes a Server. It starts nothing.
+func New(log *slog.Logger) *Server {
+	return &Server{
+		log: log, reaper: newReaper(),
+		containers: map[string]*container{}, conns: map[*conn]struct{}{},
+		changed: make(chan struct{}, 1),
+	}
+}
+
+// Run serves l until ctx ends, a Shutdown is asked for, or nobody has needed the
+// shim for a while. Containers are not touched when it returns.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a subreaper: %w", err)
+	}
+	ctx, s.stop = context.WithCancel(ctx)
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	defer s.stop()
+	loops.Go(func() { s.reaper.run(ctx) })
+	loops.Go(func() { s.expire(ctx) })
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("accept: %w", err)
+		}
+		go s.serve(c)
+	}
+}
+
+// Leave ends the shim as soon as none of its containers runs: when the machine
+// shuts down, all processes are asked to end, and it waits for those that do not.
+func (s *Server) Leave() {
+	s.mu.Lock()
+	s.leaving = true
+	s.mu.Unlock()
+	s.note()
+}
+
+// expire ends the shim when it has had neither a container nor a connection for
+// a while, or is to leave and can.
+func (s *Server) expire(ctx context.Context) {
+	for {
+		var due <-chan time.Time
+		s.mu.Lock()
+		leave := s.leaving && !s.running()
+		if len(s.containers) == 0 && len(s.conns) == 0 {
+			due = time.After(idle)
+		}
+		s.mu.Unlock()
+		if leave {
+			s.stop()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+		case <-due:
+			s.stop()
+			return
+		}
+	}
+}
+
+// running says whether a container runs or is being started. mu is held.
+func (s *Server) running() bool {
+	for _, c := range s.containers {
+		if c.info().Exit == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) note() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// call carries out one request; the result is encoded as the reply's body.
+func (s *Server) call(c *conn, method string, body json.RawMessage) (any, error) {
+	switch method {
+	case wire.MethodRun:
+		return with(body, func(r wire.RunRequest) (wire.Running, error) { return s.run(c, r) })
+	case wire.MethodKill:
+		return with(body, func(r wire.KillRequest) (any, error) { return s.kill(c, r) })
+	case wire.MethodDelete:
+		return with(body, s.remove)
+	case wire.MethodList:
+		return s.list(c), nil
+	case wire.MethodReopen:
+		return with(body, s.reopen)
+	case wire.MethodShutdown:
+		return nil, s.shutdown()
+	}
+	return nil, fmt.Errorf("shim does not know how to %q", method)
+}
+
+// mayAct refuses a connection whose agent has been followed by another. acts is
+// held.
+func (s *Server) mayAct(c *conn) error {
+	if s.owner != nil && s.owner != c {
+		return fmt.Errorf("%w: another agent has taken over", errConflict)
+	}
+	return nil
+}
+
+// with decodes a request's body for f.
+func with[Req, Res any](body json.RawMessage, f func(Req) (Res, error)) (any, error) {
+	var r Req
+	if err := json.Unmarshal(body, &r); err != nil {
+		return nil, fmt.Errorf("decode request: %w", err)
+	}
+	return f(r)
+}
+
+func (s *Server) get(id string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.containers[id]
+	if c == nil || c.pid == 0 { // not there yet
+		return nil, fmt.Errorf("%s: %w", id, errNotFound)
+	}
+	return c, nil
+}
+
+// takeoverTime is how long a new agent waits for what the one before it asked of
+// the OCI runtime; then that is cut off.
+const takeoverTime = 8 * time.Second
+
+func (s *Server) list(c *conn) []wire.Container {
+	late := time.NewTicker(takeoverTime)
+	mine := make(chan struct{})
+	go func() {
+		s.acts.Lock()
+		s.owner = c
+		s.acts.Unlock()
+		close(mine)
+	}()
+	for waiting := true; waiting; {
+		select {
+		case <-mine:
+			waiting = false
+		case <-late.C:
+			s.reaper.endCalls()
+		}
+	}
+	late.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]wire.Container, 0, len(s.containers))
+	for _, c := range s.containers {
+		if c.pid != 0 {
+			out = append(out, c.info())
+		}
+	}
+	return out
+}
+
+func (s *Server) reopen(r wire.Target) (any, error) {
+	c, err := s.get(r.ID)
+	if err != nil || c.log == nil {
+		return nil, err
+	}
+	return nil, c.log.Reopen()
+}
+
+func (s *Server) shutdown() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.containers); n > 0 {
+		return fmt.Errorf("%w: the shim still has %d containers", errConflict, n)
+	}
+	time.AfterFunc(10*time.Millisecond, s.stop) // after the reply
+	return nil
+}

@@ -1,0 +1,52 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// A shim that is asked to end does so once its last container has.
+func TestLeave(t *testing.T) {
+	dir := t.TempDir()
+	oci := filepath.Join(dir, "oci")
+	script := "#!/bin/sh\ncase \"$*\" in *run*)\nuntil [ \"$1\" = --pid-file ]; do shift; done\nsleep 1000 & echo $! >$2; esac\n"
+	if err := os.WriteFile(oci, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(slog.New(slog.DiscardHandler))
+	ended := make(chan error)
+	go func() { ended <- s.Run(context.Background(), l) }()
+	c, err := s.run(nil, wire.RunRequest{ID: "c", Bundle: dir, OCI: wire.OCI{Path: oci, Root: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Leave()
+	s.note() // looked at again: it still runs
+	select {
+	case err := <-ended:
+		t.Fatalf("left a running container: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if err := unix.Kill(c.Pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, wire.ExitFile)); err != nil {
+		t.Error(err)
+	}
+}

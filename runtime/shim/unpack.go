@@ -1,0 +1,80 @@
+package shim
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+)
+
+//go:embed all:embedded
+var embedded embed.FS
+
+// ErrNotBuilt says that this binary holds no shim program.
+var ErrNotBuilt = errors.New("this binary was built without its shim: build it with make build")
+
+// Unpack writes the embedded program into dir, once per version of it, and
+// returns its path. Programs of other versions stay while shims may run them:
+// a running program does not need its file, so they are removed.
+func Unpack(dir string) (string, error) {
+	packed, err := embedded.ReadFile("embedded/islet-shim-" + runtime.GOARCH + ".zst")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", ErrNotBuilt
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return "", fmt.Errorf("make the shim's directory: %w", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return "", fmt.Errorf("look at the shim's directory %s: %w", dir, err)
+	}
+	if st.Flags&unix.ST_NOEXEC != 0 {
+		return "", fmt.Errorf("%s is on a file system mounted noexec: choose another directory for the shim", dir)
+	}
+	sum := sha256.Sum256(packed)
+	path := filepath.Join(dir, "islet-shim-"+hex.EncodeToString(sum[:8]))
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := unpack(packed, path); err != nil {
+		return "", fmt.Errorf("unpack the shim to %s: %w", path, err)
+	}
+	others, _ := filepath.Glob(filepath.Join(dir, "islet-shim-*"))
+	for _, o := range others {
+		if o != path {
+			os.Remove(o)
+		}
+	}
+	return path, nil
+}
+
+// unpack writes the program so that after a power cut it is whole or not there.
+func unpack(packed []byte, path string) error {
+	r, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	f, err := os.CreateTemp(filepath.Dir(path), ".islet-shim-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = r.WriteTo(f)
+	if err = errors.Join(err, f.Chmod(0o755), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

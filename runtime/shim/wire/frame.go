@@ -1,0 +1,42 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Streams of a Frame.
+const (
+	StreamStdin  = byte(iota) // to the shim; empty: end of input
+	StreamStdout              // from the shim
+	StreamStderr              // from the shim
+	StreamResize              // to the shim: width and height, 16 bits each
+)
+
+// MaxFrame bounds the payload of one frame.
+const MaxFrame = 32 << 10
+
+// WriteFrame writes one frame in one call of Write.
+func WriteFrame(w io.Writer, stream byte, p []byte) error {
+	b := make([]byte, 5, 5+len(p))
+	b[0] = stream
+	binary.BigEndian.PutUint32(b[1:], uint32(len(p)))
+	_, err := w.Write(append(b, p...))
+	return err
+}
+
+// ReadFrame reads one frame. The payload is only good until the next call with
+// the same buffer, which has MaxFrame bytes.
+func ReadFrame(r io.Reader, buf []byte) (stream byte, p []byte, err error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(head[1:])
+	if int64(n) > int64(len(buf)) {
+		return 0, nil, fmt.Errorf("frame of %d bytes is too long", n)
+	}
+	_, err = io.ReadFull(r, buf[:n])
+	return head[0], buf[:n], err
+}

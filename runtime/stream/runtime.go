@@ -1,0 +1,233 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+const (
+	// idleTimeout ends a stream on which nothing is said, as a kubelet's
+	// streamingConnectionIdleTimeout does.
+	idleTimeout = 4 * time.Hour
+	// headerTimeout bounds how long a client may take to say what it wants.
+	headerTimeout = 30 * time.Second
+	// goodbye is how long clients have to learn that the agent stops.
+	goodbye = time.Second
+)
+
+// Runtime is a cri.Runtime whose Exec, Attach and PortForward answer with URLs.
+// Everything else is the wrapped runtime's.
+type Runtime struct {
+	cri.Runtime
+	log    *slog.Logger
+	asked  chan chan error // a caller that needs the server
+	ready  chan struct{}   // closed once server is set
+	server streaming.Server
+}
+
+var (
+	_ cri.Runtime = (*Runtime)(nil)
+	_ cri.Events  = (*Runtime)(nil)
+)
+
+// Wrap makes a Runtime of one that is also a cri.Streamer. Run serves its URLs.
+func Wrap(rt cri.Runtime, log *slog.Logger) (*Runtime, error) {
+	if _, ok := rt.(cri.Streamer); !ok {
+		return nil, errors.New("wrap runtime: it has no streams")
+	}
+	return &Runtime{Runtime: rt, log: log, asked: make(chan chan error), ready: make(chan struct{})}, nil
+}
+
+// Exec returns a URL that runs a command in a container.
+func (r *Runtime) Exec(ctx context.Context, req *api.ExecRequest) (*api.ExecResponse, error) {
+	if len(req.GetCmd()) == 0 {
+		return nil, fmt.Errorf("exec in container %s: no command: %w", req.GetContainerId(), errdefs.ErrInvalidArgument)
+	}
+	if err := r.listening(ctx); err != nil {
+		return nil, err
+	}
+	return r.server.GetExec(req)
+}
+
+// Attach returns a URL that leads to the streams of a container's process.
+func (r *Runtime) Attach(ctx context.Context, req *api.AttachRequest) (*api.AttachResponse, error) {
+	if err := r.listening(ctx); err != nil {
+		return nil, err
+	}
+	return r.server.GetAttach(req)
+}
+
+// PortForward returns a URL that leads to ports of a sandbox.
+func (r *Runtime) PortForward(ctx context.Context, req *api.PortForwardRequest) (*api.PortForwardResponse, error) {
+	if err := r.listening(ctx); err != nil {
+		return nil, err
+	}
+	return r.server.GetPortForward(req)
+}
+
+// ContainerEvents passes on the wrapped runtime's events.
+func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
+	if e, ok := r.Runtime.(cri.Events); ok {
+		return e.ContainerEvents(ctx, handle)
+	}
+	return fmt.Errorf("container events: %w", errdefs.ErrNotImplemented)
+}
+
+// listening waits until the server listens, having Run start it.
+func (r *Runtime) listening(ctx context.Context) error {
+	reply := make(chan error, 1)
+	select {
+	case <-r.ready:
+		return nil
+	case r.asked <- reply:
+		return <-reply
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Run serves the URLs until ctx ends; then every stream is ended before it
+// returns.
+func (r *Runtime) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case reply := <-r.asked:
+			l, err := r.listen()
+			reply <- err
+			if err == nil {
+				return r.serve(ctx, l)
+			}
+		}
+	}
+}
+
+// listen makes the server for an address on loopback.
+func (r *Runtime) listen() (*listener, error) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for streams: %w", err)
+	}
+	c := streaming.DefaultConfig
+	c.StreamIdleTimeout = idleTimeout
+	c.BaseURL = &url.URL{Scheme: "http", Host: inner.Addr().String()}
+	s, err := streaming.NewServer(c, streams{r.Runtime.(cri.Streamer)})
+	if err != nil {
+		return nil, errors.Join(err, inner.Close())
+	}
+	r.server = s
+	close(r.ready)
+	return &listener{Listener: inner, conns: map[net.Conn]struct{}{}}, nil
+}
+
+func (r *Runtime) serve(ctx context.Context, l *listener) error {
+	srv := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if l.enter() {
+				defer l.going.Done()
+				r.server.ServeHTTP(w, req)
+			}
+		}),
+		ReadHeaderTimeout: headerTimeout,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, l.refuse)
+	defer stop()
+	err := srv.Serve(l)
+	l.refuse()
+	// Commands end with ctx and tell their clients; forwarded ports only end with
+	// their connection.
+	late := time.AfterFunc(goodbye, l.hangUp)
+	l.going.Wait()
+	late.Stop()
+	l.hangUp()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("serve streams: %w", err)
+}
+
+// listener knows the connections it accepted: streams take theirs away from the
+// HTTP server.
+type listener struct {
+	net.Listener
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]struct{}
+	going  sync.WaitGroup // requests
+}
+
+// enter counts a request, unless the listener is closed.
+func (l *listener) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.going.Add(1)
+	}
+	return !l.closed
+}
+
+// Accept waits for a connection.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		c.Close()
+		return nil, net.ErrClosed
+	}
+	k := &conn{Conn: c, from: l}
+	l.conns[k] = struct{}{}
+	return k, nil
+}
+
+// refuse ends listening; what goes on goes on.
+func (l *listener) refuse() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.Listener.Close()
+}
+
+// hangUp closes every connection.
+func (l *listener) hangUp() {
+	l.mu.Lock()
+	conns := slices.Collect(maps.Keys(l.conns))
+	l.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+}
+
+type conn struct {
+	net.Conn
+	from *listener
+}
+
+// Close closes the connection and forgets it.
+func (c *conn) Close() error {
+	c.from.mu.Lock()
+	delete(c.from.conns, c)
+	c.from.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,276 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/client-go/util/exec"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// echo is a runtime whose only container answers what its command says:
+// "exit", "cat", "head", "size", "wait"; its ports send back what they get.
+type echo struct {
+	cri.Runtime
+	waiting chan struct{} // told that "wait" runs
+}
+
+func (e echo) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
+	if id != "c" {
+		return errors.New("no such container")
+	}
+	what := "attached"
+	if len(o.Command) > 0 {
+		what = o.Command[0]
+	}
+	switch what {
+	case "cat":
+		_, err := io.Copy(o.Stdout, o.Stdin)
+		return err
+	case "head": // for a client that cannot say that its input has ended
+		_, err := io.CopyN(o.Stdout, o.Stdin, 1000)
+		return err
+	case "size":
+		s := <-o.Resize
+		fmt.Fprintf(o.Stdout, "%dx%d", s.Width, s.Height)
+		return nil
+	case "exit":
+		fmt.Fprint(o.Stdout, "out")
+		fmt.Fprint(o.Stderr, "err")
+		return cri.ExitError{Code: 7}
+	case "wait":
+		e.waiting <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	fmt.Fprint(o.Stdout, what)
+	return nil
+}
+
+func (e echo) Forward(_ context.Context, id string, port int32, s io.ReadWriteCloser) error {
+	if port != 80 {
+		return errors.New("connection refused")
+	}
+	_, err := io.Copy(s, io.LimitReader(s, 5))
+	return err
+}
+
+// start runs a Runtime until the test ends, or stop.
+func start(t *testing.T) (r *Runtime, e echo, stop func()) {
+	t.Helper()
+	e = echo{waiting: make(chan struct{}, 1)}
+	r, err := Wrap(e, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	stop = func() {
+		cancel()
+		select {
+		case err := <-ended:
+			ended <- err
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(2 * time.Minute):
+			t.Error("Run did not end")
+		}
+	}
+	t.Cleanup(stop)
+	return r, e, stop
+}
+
+// clients are the ways in which a client connects to a URL.
+var clients = map[string]func(u *url.URL) (remotecommand.Executor, error){
+	"spdy": func(u *url.URL) (remotecommand.Executor, error) {
+		return remotecommand.NewSPDYExecutor(&rest.Config{Host: u.Host}, http.MethodPost, u)
+	},
+	"websocket": func(u *url.URL) (remotecommand.Executor, error) {
+		// Newer protocols end at the API server, which speaks SPDY to a node.
+		return remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{Host: u.Host}, http.MethodGet, u.String(), "v4.channel.k8s.io")
+	},
+}
+
+func parse(t *testing.T, s string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+type oneSize struct{ sent bool }
+
+func (o *oneSize) Next() *remotecommand.TerminalSize {
+	if o.sent {
+		return nil
+	}
+	o.sent = true
+	return &remotecommand.TerminalSize{Width: 80, Height: 24}
+}
+
+func TestExec(t *testing.T) {
+	r, _, _ := start(t)
+	for name, dial := range clients {
+		run := func(t *testing.T, req *api.ExecRequest, o remotecommand.StreamOptions) error {
+			t.Helper()
+			resp, err := r.Exec(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := dial(parse(t, resp.Url))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x.StreamWithContext(t.Context(), o)
+		}
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			err := run(t, &api.ExecRequest{ContainerId: "c", Cmd: []string{"exit"}, Stdout: true, Stderr: true}, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
+			var code exec.CodeExitError
+			if !errors.As(err, &code) || code.Code != 7 || out.String() != "out" || errs.String() != "err" {
+				t.Errorf("exit: %v, %q, %q", err, &out, &errs)
+			}
+			out.Reset()
+			long, cmd := strings.Repeat("0123456789", 100_000), "cat"
+			if name == "websocket" {
+				long, cmd = long[:1000], "head"
+			}
+			err = run(t, &api.ExecRequest{ContainerId: "c", Cmd: []string{cmd}, Stdin: true, Stdout: true}, remotecommand.StreamOptions{Stdin: strings.NewReader(long), Stdout: &out})
+			if err != nil || out.String() != long {
+				t.Errorf("%s: %v, %d bytes of %d", cmd, err, out.Len(), len(long))
+			}
+			out.Reset()
+			err = run(t, &api.ExecRequest{ContainerId: "c", Cmd: []string{"size"}, Stdout: true, Tty: true}, remotecommand.StreamOptions{Stdout: &out, Tty: true, TerminalSizeQueue: &oneSize{}})
+			if err != nil || out.String() != "80x24" {
+				t.Errorf("size: %v, %q", err, &out)
+			}
+			err = run(t, &api.ExecRequest{ContainerId: "other", Cmd: []string{"cat"}, Stdout: true}, remotecommand.StreamOptions{Stdout: io.Discard})
+			if err == nil || !strings.Contains(err.Error(), "no such container") {
+				t.Errorf("other container: %v", err)
+			}
+			resp, err := r.Attach(t.Context(), &api.AttachRequest{ContainerId: "c", Stdout: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := dial(parse(t, resp.Url))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.Reset()
+			if err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out}); err != nil || out.String() != "attached" {
+				t.Errorf("attach: %v, %q", err, &out)
+			}
+			// A URL is good once.
+			if err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard}); err == nil {
+				t.Error("a token worked twice")
+			}
+		})
+	}
+	if _, err := r.Exec(t.Context(), &api.ExecRequest{ContainerId: "c", Stdout: true}); err == nil {
+		t.Error("exec of nothing")
+	}
+}
+
+func TestPortForward(t *testing.T) {
+	r, _, _ := start(t)
+	resp, err := r.PortForward(t.Context(), &api.PortForwardRequest{PodSandboxId: "s", Port: []int32{80}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := parse(t, resp.Url)
+	if ip := u.Hostname(); ip != "127.0.0.1" {
+		t.Fatalf("serves on %s", ip)
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{Host: u.Host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, ready := make(chan struct{}), make(chan struct{})
+	f, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u), []string{"0:80"}, stop, ready, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- f.ForwardPorts() }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	ports, err := f.GetPorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0].Local))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "hello")
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != "hello" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	close(stop)
+	<-ended
+}
+
+// When the agent stops, streams end, and Run returns after them.
+func TestStop(t *testing.T) {
+	for name, dial := range clients {
+		t.Run(name, func(t *testing.T) {
+			r, e, stop := start(t)
+			resp, err := r.Exec(t.Context(), &api.ExecRequest{ContainerId: "c", Cmd: []string{"wait"}, Stdout: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := dial(parse(t, resp.Url))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				ended <- x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+			}()
+			select {
+			case <-e.waiting:
+			case err := <-ended:
+				t.Fatal(err)
+			}
+			stop()
+			if err := <-ended; err == nil {
+				t.Error("the stream ended well")
+			}
+		})
+	}
+}
+
+// Without a client nothing listens.
+func TestIdle(t *testing.T) {
+	r, _, _ := start(t)
+	select {
+	case <-r.ready:
+		t.Error("listens unasked")
+	default:
+	}
+}

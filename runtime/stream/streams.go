@@ -1,0 +1,69 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/utils/exec"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// streams gives a cri.Streamer the shape that k8s.io/cri-streaming serves.
+type streams struct{ to cri.Streamer }
+
+// Exec runs a command in a container.
+func (s streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+	return s.stream(ctx, id, cri.ExecOptions{Command: cmd, Stdin: in, Stdout: out, Stderr: errs, TTY: tty}, resize)
+}
+
+// Attach joins the streams of a container's process.
+func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+	return s.stream(ctx, id, cri.ExecOptions{Stdin: in, Stdout: out, Stderr: errs, TTY: tty}, resize)
+}
+
+// PortForward connects a stream to a port of a sandbox.
+func (s streams) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
+	return s.to.Forward(ctx, id, port, stream)
+}
+
+func (s streams) stream(ctx context.Context, id string, o cri.ExecOptions, resize <-chan remotecommand.TerminalSize) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if o.TTY {
+		o.Stderr = nil
+		o.Resize = sizes(ctx, resize)
+	}
+	err := s.to.Stream(ctx, id, o)
+	var exit cri.ExitError
+	if errors.As(err, &exit) {
+		return exec.CodeExitError{Err: err, Code: int(exit.Code)}
+	}
+	return err
+}
+
+// sizes passes terminal sizes on until they end or ctx does.
+func sizes(ctx context.Context, in <-chan remotecommand.TerminalSize) <-chan cri.TerminalSize {
+	out := make(chan cri.TerminalSize)
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case size, ok := <-in:
+				if !ok {
+					return
+				}
+				select {
+				case out <- cri.TerminalSize(size):
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return out
+}
