@@ -1,0 +1,244 @@
+package apitest
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// An object is of one of the stored types.
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+type key struct{ resource, namespace, name string }
+
+type change struct {
+	version int64
+	event   watch.EventType
+	key     key
+	object  object
+}
+
+// Pod gives a copy of a pod, or nil.
+func (s *Server) Pod(namespace, name string) *v1.Pod {
+	p, _ := s.get(key{"pods", namespace, name}).(*v1.Pod)
+	return p
+}
+
+// Node gives a copy of a node, or nil.
+func (s *Server) Node(name string) *v1.Node {
+	n, _ := s.get(key{resource: "nodes", name: name}).(*v1.Node)
+	return n
+}
+
+// Lease gives a copy of a lease, or nil.
+func (s *Server) Lease(namespace, name string) *coordinationv1.Lease {
+	l, _ := s.get(key{"leases", namespace, name}).(*coordinationv1.Lease)
+	return l
+}
+
+// Events gives copies of all events.
+func (s *Server) Events() (all []*v1.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, o := range s.objects {
+		if e, ok := o.(*v1.Event); ok && k.resource == "events" {
+			all = append(all, e.DeepCopy())
+		}
+	}
+	return all
+}
+
+// Pods gives copies of all pods.
+func (s *Server) Pods() (all []*v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.objects {
+		if p, ok := o.(*v1.Pod); ok {
+			all = append(all, p.DeepCopy())
+		}
+	}
+	return all
+}
+
+func (s *Server) get(k key) object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o, ok := s.objects[k]; ok {
+		return o.DeepCopyObject().(object)
+	}
+	return nil
+}
+
+// Put stores an object in place of what is there.
+func (s *Server) Put(o object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(keyOf(o), o.DeepCopyObject().(object))
+}
+
+// Remove drops an object at once.
+func (s *Server) Remove(o object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(keyOf(o))
+}
+
+// Terminate does what DELETE does, with a grace period.
+func (s *Server) Terminate(o object, grace int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delete(keyOf(o), &grace)
+}
+
+// Compact forgets the changes until now: a watch that begins before gets 410.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log, s.compacted = nil, s.version
+}
+
+// Bookmark tells all watches how far they are.
+func (s *Server) Bookmark() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.note(change{s.version, watch.Bookmark, key{}, nil})
+}
+
+// The rest is called with mu held.
+
+func (s *Server) put(k key, o object) {
+	s.version++
+	event := watch.Added
+	if old, ok := s.objects[k]; ok {
+		event = watch.Modified
+		if o.GetUID() == "" {
+			o.SetUID(old.GetUID())
+		}
+	}
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.version)))
+	}
+	if at := o.GetCreationTimestamp(); at.IsZero() {
+		o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+	}
+	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
+	s.objects[k] = o
+	s.note(change{s.version, event, k, o})
+}
+
+func (s *Server) drop(k key) {
+	o, ok := s.objects[k]
+	if !ok {
+		return
+	}
+	s.version++
+	o = o.DeepCopyObject().(object)
+	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
+	delete(s.objects, k)
+	s.note(change{s.version, watch.Deleted, k, o})
+}
+
+func (s *Server) delete(k key, grace *int64) {
+	p, ok := s.objects[k].(*v1.Pod)
+	switch {
+	case !ok || grace != nil && *grace == 0 || p.Spec.NodeName == "":
+		s.drop(k)
+	default:
+		p = p.DeepCopy()
+		seconds := int64(30)
+		if p.Spec.TerminationGracePeriodSeconds != nil {
+			seconds = *p.Spec.TerminationGracePeriodSeconds
+		}
+		if grace != nil {
+			seconds = *grace
+		}
+		p.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Duration(seconds) * time.Second).Truncate(time.Second)}
+		p.DeletionGracePeriodSeconds = &seconds
+		s.put(k, p)
+	}
+}
+
+func (s *Server) note(c change) {
+	s.log = append(s.log, c)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func keyOf(o object) key {
+	return key{resourceOf(o), o.GetNamespace(), o.GetName()}
+}
+
+func resourceOf(o runtime.Object) string {
+	switch o.(type) {
+	case *v1.Pod:
+		return "pods"
+	case *v1.Node:
+		return "nodes"
+	case *v1.Event:
+		return "events"
+	case *v1.ConfigMap:
+		return "configmaps"
+	case *v1.Secret:
+		return "secrets"
+	case *v1.Service:
+		return "services"
+	case *coordinationv1.Lease:
+		return "leases"
+	}
+	return ""
+}
+
+func kindOf(resource string) (object, schema.GroupVersionKind) {
+	switch resource {
+	case "pods":
+		return &v1.Pod{}, v1.SchemeGroupVersion.WithKind("Pod")
+	case "nodes":
+		return &v1.Node{}, v1.SchemeGroupVersion.WithKind("Node")
+	case "configmaps":
+		return &v1.ConfigMap{}, v1.SchemeGroupVersion.WithKind("ConfigMap")
+	case "secrets":
+		return &v1.Secret{}, v1.SchemeGroupVersion.WithKind("Secret")
+	case "services":
+		return &v1.Service{}, v1.SchemeGroupVersion.WithKind("Service")
+	case "events":
+		return &v1.Event{}, v1.SchemeGroupVersion.WithKind("Event")
+	case "leases":
+		return &coordinationv1.Lease{}, coordinationv1.SchemeGroupVersion.WithKind("Lease")
+	}
+	return nil, schema.GroupVersionKind{}
+}
+
+// listOf gives an empty list of what a resource holds.
+func listOf(resource string) runtime.Object {
+	switch resource {
+	case "nodes":
+		return &v1.NodeList{}
+	case "configmaps":
+		return &v1.ConfigMapList{}
+	case "secrets":
+		return &v1.SecretList{}
+	case "services":
+		return &v1.ServiceList{}
+	}
+	return &v1.PodList{}
+}
+
+func group(resource string) schema.GroupResource {
+	_, kind := kindOf(resource)
+	return schema.GroupResource{Group: kind.Group, Resource: resource}
+}
+
+func notFound(k key) error { return apierrors.NewNotFound(group(k.resource), k.name) }

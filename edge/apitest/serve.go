@@ -1,0 +1,295 @@
+package apitest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/edge/kube/kubetest"
+)
+
+// parse reads /api/v1/[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]].
+func parse(path string) (k key, sub string) {
+	part := strings.Split(strings.Trim(path, "/"), "/")
+	if part[0] == "apis" {
+		part = part[1:]
+	}
+	part = part[2:]
+	if part[0] == "namespaces" && len(part) > 2 {
+		k.namespace = part[1]
+		part = part[2:]
+	}
+	k.resource = part[0]
+	if len(part) > 1 {
+		k.name = part[1]
+	}
+	if len(part) > 2 {
+		sub = "/" + part[2]
+	}
+	return k, sub
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	k, sub := parse(r.URL.Path)
+	verb := r.Method
+	watching := r.URL.Query().Get("watch") == "true"
+	if watching {
+		verb = "WATCH"
+	} else if verb == http.MethodGet && k.name == "" {
+		verb = "LIST"
+	}
+	s.mu.Lock()
+	s.requests[verb+" "+k.resource+sub]++
+	s.mu.Unlock()
+	if f := s.Fault.Load(); f != nil && (*f)(w, r) {
+		return
+	}
+	if watching {
+		s.watch(w, r, k)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.Fail(w, r, err)
+		return
+	}
+	out, err := s.do(r, verb, k, sub, body)
+	if err != nil {
+		s.Fail(w, r, err)
+		return
+	}
+	s.write(w, r, http.StatusOK, out)
+}
+
+// do gives what the caller may change: encoding writes into objects.
+func (s *Server) do(r *http.Request, verb string, k key, sub string, body []byte) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out, err := s.change(r, verb, k, sub, body)
+	if err != nil {
+		return nil, err
+	}
+	return out.DeepCopyObject(), nil
+}
+
+func (s *Server) change(r *http.Request, verb string, k key, sub string, body []byte) (runtime.Object, error) {
+	old, there := s.objects[k]
+	if !there && k.name != "" {
+		return nil, notFound(k)
+	}
+	switch verb {
+	case "LIST":
+		return s.list(r, k), nil
+	case http.MethodGet:
+		return old, nil
+	case http.MethodPost:
+		return s.create(k, body)
+	case http.MethodPatch:
+		return s.patch(k, old, body)
+	case http.MethodDelete:
+		o := &metav1.DeleteOptions{}
+		if err := s.decode(body, o); err != nil {
+			return nil, err
+		}
+		if p := o.Preconditions; p != nil && p.UID != nil && *p.UID != old.GetUID() {
+			return nil, apierrors.NewConflict(group(k.resource), k.name, errors.New("the UID in the precondition does not match"))
+		}
+		s.delete(k, o.GracePeriodSeconds)
+		return &metav1.Status{Status: metav1.StatusSuccess}, nil
+	}
+	return nil, apierrors.NewMethodNotSupported(group(k.resource), verb+sub)
+}
+
+func (s *Server) decode(data []byte, into runtime.Object) error {
+	_, _, err := s.codecs.UniversalDeserializer().Decode(data, nil, into)
+	return err
+}
+
+func (s *Server) create(k key, body []byte) (runtime.Object, error) {
+	o, _ := kindOf(k.resource)
+	if err := s.decode(body, o); err != nil {
+		return nil, err
+	}
+	k = keyOf(o)
+	if _, there := s.objects[k]; there {
+		return nil, apierrors.NewAlreadyExists(group(k.resource), k.name)
+	}
+	o.SetUID("")
+	s.put(k, o)
+	return o, nil
+}
+
+func (s *Server) patch(k key, old object, body []byte) (runtime.Object, error) {
+	before, err := json.Marshal(old)
+	if err != nil {
+		return nil, err
+	}
+	o, _ := kindOf(k.resource)
+	after, err := strategicpatch.StrategicMergePatch(before, body, o)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if err := json.Unmarshal(after, o); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if o.GetUID() != old.GetUID() || o.GetResourceVersion() != old.GetResourceVersion() {
+		return nil, apierrors.NewConflict(group(k.resource), k.name, errors.New("the UID or version in the precondition does not match"))
+	}
+	if m := o.GetManagedFields(); len(m) == 1 && m[0] == (metav1.ManagedFieldsEntry{}) {
+		o.SetManagedFields(nil) // asked to forget who wrote what
+	}
+	if again, err := json.Marshal(o); err == nil && string(again) == string(before) {
+		return old, nil // nothing is written, as in a real server
+	}
+	s.put(k, o)
+	return o, nil
+}
+
+// selected answers the two field selectors that a node uses.
+func selected(r *http.Request, o object) bool {
+	field, value, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
+	switch p, _ := o.(*v1.Pod); field {
+	case "spec.nodeName":
+		return p != nil && p.Spec.NodeName == value
+	case "metadata.name":
+		return o.GetName() == value
+	}
+	return true
+}
+
+func (s *Server) list(r *http.Request, k key) runtime.Object {
+	var items []runtime.Object
+	for at, o := range s.objects {
+		if within(at, k) && selected(r, o) {
+			items = append(items, o.DeepCopyObject())
+		}
+	}
+	list := listOf(k.resource)
+	if err := meta.SetList(list, items); err != nil {
+		panic(err)
+	}
+	list.(metav1.ListInterface).SetResourceVersion(strconv.FormatInt(s.version, 10))
+	return list
+}
+
+// within says whether an object is of the resource, and the namespace, that are asked
+// for.
+func within(at, asked key) bool {
+	return at.resource == asked.resource && (asked.namespace == "" || at.namespace == asked.namespace)
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
+	since, err := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
+	s.mu.Lock()
+	if err == nil && since < s.compacted {
+		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", since, s.compacted))
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.Fail(w, r, err)
+		return
+	}
+	info := s.wire(r)
+	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
+	frames := info.StreamSerializer.NewFrameWriter(w)
+	for {
+		s.mu.Lock()
+		fresh, changed := s.log, s.changed
+		s.mu.Unlock()
+		for _, c := range fresh {
+			if c.version <= since || c.event != watch.Bookmark && (!within(c.key, k) || !selected(r, c.object)) {
+				continue
+			}
+			since = c.version
+			if err := s.frame(r, frames, info, k, c); err != nil {
+				return
+			}
+		}
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInfo, k key, c change) error {
+	o, kind := kindOf(k.resource)
+	if c.event == watch.Bookmark {
+		o.SetResourceVersion(strconv.FormatInt(c.version, 10))
+	} else {
+		o = c.object.DeepCopyObject().(object)
+	}
+	raw, err := s.encode(r, info.Serializer, kind.GroupVersion(), o)
+	if err != nil {
+		return err
+	}
+	e := &metav1.WatchEvent{Type: string(c.event), Object: runtime.RawExtension{Raw: raw}}
+	return s.codecs.EncoderForVersion(info.StreamSerializer.Serializer, v1.SchemeGroupVersion).Encode(e, to)
+}
+
+// Swallow is a Fault that takes requests and stays silent.
+func Swallow(_ http.ResponseWriter, r *http.Request) bool {
+	_, _ = io.Copy(io.Discard, r.Body) // only then is it noticed that the client is gone
+	<-r.Context().Done()
+	return true
+}
+
+// Fail answers with an error as the API server words it.
+func (s *Server) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		status = apierrors.NewInternalError(err)
+	}
+	body := status.Status()
+	if d := body.Details; d != nil && d.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
+	s.write(w, r, int(body.Code), &body)
+}
+
+func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o runtime.Object) {
+	info := s.wire(r)
+	w.Header().Set("Content-Type", info.MediaType)
+	w.WriteHeader(status)
+	gv := v1.SchemeGroupVersion
+	if stored, ok := o.(object); ok {
+		if _, kind := kindOf(resourceOf(stored)); kind != (schema.GroupVersionKind{}) {
+			gv = kind.GroupVersion()
+		}
+	}
+	data, _ := s.encode(r, info.Serializer, gv, o)
+	_, _ = w.Write(data)
+}
+
+// encode gives an object as a request asks to see it.
+func (s *Server) encode(r *http.Request, as runtime.Serializer, gv schema.GroupVersion, o runtime.Object) ([]byte, error) {
+	shown := kubetest.Shown(r, o)
+	if shown != o {
+		gv = metav1.SchemeGroupVersion
+	}
+	return runtime.Encode(s.codecs.EncoderForVersion(as, gv), shown)
+}
+
+func (s *Server) wire(r *http.Request) runtime.SerializerInfo {
+	media := runtime.ContentTypeJSON
+	if strings.HasPrefix(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
+		media = runtime.ContentTypeProtobuf
+	}
+	info, _ := runtime.SerializerInfoForMediaType(s.codecs.SupportedMediaTypes(), media)
+	return info
+}

@@ -1,0 +1,187 @@
+package apitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// A Server is a cluster of a test. All methods may be called concurrently.
+type Server struct {
+	// Fault, when set, can answer a request instead of the server: it says so by
+	// true. It is called for each request, before anything else.
+	Fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
+
+	http     *http.Server
+	listener *listener
+	codecs   serializer.CodecFactory
+	down     atomic.Bool
+	sent     atomic.Int64
+	received atomic.Int64
+
+	mu        sync.Mutex
+	version   int64
+	compacted int64
+	objects   map[key]object
+	log       []change
+	changed   chan struct{} // closed at the next change
+	requests  map[string]int
+	conns     map[net.Conn]struct{}
+}
+
+// New starts a server, which ends with the test.
+func New(t testing.TB) *Server {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordinationv1.AddToScheme, metav1.AddMetaToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	metav1.AddToGroupVersion(scheme, v1.SchemeGroupVersion)
+	s := &Server{
+		listener: &listener{conns: make(chan net.Conn), closed: make(chan struct{})}, codecs: serializer.NewCodecFactory(scheme),
+		objects: map[key]object{}, changed: make(chan struct{}), requests: map[string]int{}, conns: map[net.Conn]struct{}{}, version: 100,
+	}
+	s.http = &http.Server{Handler: http.HandlerFunc(s.serve), ErrorLog: log.New(io.Discard, "", 0)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		s.Cut()
+		_ = s.http.Close()
+		<-ended
+	})
+	return s
+}
+
+// Client makes a client of the server. Its connections end with the test.
+func (s *Server) Client(t testing.TB) *kube.Client {
+	cfg := &rest.Config{Host: "http://127.0.0.1:1", Dial: s.dial}
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return cfg, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseConnections)
+	return c
+}
+
+// Down makes the server unreachable; connections that are open stay silent until Cut.
+func (s *Server) Down() { s.down.Store(true) }
+
+// Up makes the server reachable.
+func (s *Server) Up() { s.down.Store(false) }
+
+// Cut breaks all connections.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.Close()
+	}
+	clear(s.conns)
+}
+
+// Bytes gives how many bytes clients have sent and received, without what TLS, TCP
+// and IP add.
+func (s *Server) Bytes() (sent, received int64) { return s.sent.Load(), s.received.Load() }
+
+// Requests gives how often each request was made, by "METHOD resource", such as
+// "PATCH pods/status"; a watch is "WATCH pods".
+func (s *Server) Requests(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[what]
+}
+
+// Total counts all requests.
+func (s *Server) Total() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.requests {
+		n += m
+	}
+	return n
+}
+
+func (s *Server) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	if s.down.Load() {
+		return nil, fmt.Errorf("dial %s: no route to host", address)
+	}
+	near, far := net.Pipe()
+	select {
+	case s.listener.conns <- far:
+	case <-s.listener.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	c := &counted{Conn: near, s: s}
+	s.mu.Lock()
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+	return c, nil
+}
+
+type counted struct {
+	net.Conn
+	s *Server
+}
+
+// Read counts what the client receives.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.s.received.Add(int64(n))
+	return n, err
+}
+
+// Write counts what the client sends.
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.s.sent.Add(int64(n))
+	return n, err
+}
+
+type listener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Accept waits for a connection.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept.
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr is no address.
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }

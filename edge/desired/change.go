@@ -1,0 +1,155 @@
+package desired
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// Set tells all that a source wants and what is wrong with it, in place of what
+// it told before. What is missing is ended, unless it came from an origin that now
+// has a problem, since then the source does not know. On an error nothing has
+// changed but the problems: the source tells its set again later.
+func (d *Desired) Set(ctx context.Context, source string, claims []Claim, problems []Problem) error {
+	unsure := make(map[string]bool, len(problems))
+	for _, p := range problems {
+		unsure[p.Origin] = true
+	}
+	err := d.change(ctx, func(next rows, blocked map[string][]blocked) error {
+		blocked[source] = next.set(source, claims, unsure)
+		return nil
+	})
+	if err != nil {
+		problems = append(slices.Clone(problems), Problem{Message: err.Error()})
+	}
+	d.report(source, problems, err == nil)
+	return err
+}
+
+// Update tells what changed in the set of a source since it last told: claims that
+// are new or other than before, and pods that are gone. What it does not name stays.
+// On an error nothing has changed: the source tells its full set then.
+func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []Gone) error {
+	return d.change(ctx, func(next rows, all map[string][]blocked) error {
+		told := make(map[types.UID]bool, len(claims)+len(gone))
+		for _, g := range gone {
+			told[g.UID] = true
+			if row, ok := next[g.UID]; ok && row.Source == source {
+				next.end(g.UID, g.Ending.within(row.Pod))
+			}
+		}
+		for _, c := range claims {
+			told[c.Pod.UID] = true
+		}
+		still := slices.DeleteFunc(slices.Clone(all[source]), func(b blocked) bool { return told[b.Pod.UID] })
+		all[source] = append(still, next.follow(source, claims)...)
+		return nil
+	})
+}
+
+// Fail tells why a source cannot tell what it wants. All its pods stay.
+func (d *Desired) Fail(source string, problems []Problem) { d.report(source, problems, false) }
+
+// report replaces the problems of a source, and logs those that are new.
+func (d *Desired) report(source string, problems []Problem, spoken bool) {
+	problems = slices.Clone(problems)
+	for i := range problems {
+		problems[i].Source = source
+	}
+	d.mu.Lock()
+	before := d.problems[source]
+	d.problems[source] = problems
+	d.spoken[source] = d.spoken[source] || spoken
+	d.mu.Unlock()
+	d.logNew(before, problems)
+}
+
+func (d *Desired) logNew(before, now []Problem) {
+	for _, p := range now {
+		if !slices.Contains(before, p) {
+			d.Log.Warn("a wanted pod has a problem", "source", p.Source, "origin", p.Origin, "field", p.Field, "problem", p.Message)
+		}
+	}
+}
+
+// Apply makes the local source want pods, by namespace and name: an unchanged one
+// (its UID is the same) stays, a changed one is replaced gracefully. All are
+// applied, or none.
+func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
+	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
+		for _, p := range pods {
+			h, held := next.holder(nameOf(p))
+			if held && h.Source != Local {
+				return fmt.Errorf("apply pod %s: %w: it is defined by %s, change it there", nameOf(p), ErrForeign, describe(h))
+			}
+			if held && h.Pod.UID != p.UID {
+				next.end(h.Pod.UID, graceOf(h.Pod))
+			}
+			if why := next.claimable(Local, Claim{Pod: p}); why != "" {
+				return fmt.Errorf("apply: %s", why)
+			}
+			next.claim(Local, Claim{Pod: p})
+		}
+		return nil
+	})
+}
+
+// Delete ends a pod of the local source within grace seconds; nil means as its
+// manifest says. A pod that is ending already can be given less time.
+func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error {
+	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
+		row, ok := next[uid]
+		if !ok {
+			return fmt.Errorf("delete pod %s: %w", uid, ErrNotFound)
+		}
+		if row.Source != Local {
+			return fmt.Errorf("delete pod %s: %w: it is defined by %s, remove it there", nameOf(row.Pod), ErrForeign, describe(row))
+		}
+		within := graceOf(row.Pod)
+		if grace != nil {
+			within = time.Duration(*grace) * time.Second
+		}
+		next.end(uid, within)
+		return nil
+	})
+}
+
+// Forget is called when nothing is left of a pod that is Deleting. If it came
+// back meanwhile it is now wanted anew. Of any other UID it changes nothing.
+func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
+	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
+		next.forget(uid)
+		return nil
+	})
+}
+
+// Recovered is a pod that the containers which run tell of.
+type Recovered struct {
+	Source   string
+	Pod      *v1.Pod
+	Deleting bool // it was being ended
+}
+
+// Adopt fills a store that was rebuilt with what runs. Pods whose UID is known
+// already are left alone; of two that claim a name the second one is ended.
+func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
+	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
+		for _, p := range pods {
+			if _, known := next[p.Pod.UID]; known || p.Pod.UID == "" {
+				continue
+			}
+			_, held := next.holder(nameOf(p.Pod))
+			next[p.Pod.UID] = store.Pod{Seq: next.nextSeq(), Source: p.Source, Pod: p.Pod}
+			if held || p.Deleting {
+				next.end(p.Pod.UID, graceOf(p.Pod))
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,315 @@
+package desired
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A world is a Desired on a store that can be restarted.
+type world struct {
+	testing.TB
+	*Desired
+	db    *store.Store
+	path  string
+	poked []types.UID
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{TB: t, path: filepath.Join(t.TempDir(), "islet.db")}
+	w.restart()
+	t.Cleanup(func() { w.db.Close() })
+	return w
+}
+
+func (w *world) restart() {
+	w.Helper()
+	if w.Desired != nil {
+		if err := w.db.Close(); err != nil {
+			w.Fatal(err)
+		}
+	}
+	log := slog.New(slog.NewTextHandler(w.Output(), nil))
+	var err error
+	if w.db, err = store.Open(context.Background(), w.path, log); err != nil {
+		w.Fatal(err)
+	}
+	poke := func(uid types.UID) { w.poked = append(w.poked, uid) }
+	if w.Desired, err = New(Config{Store: w.db, Poke: poke, Log: log}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// pod makes the pod "name/uid", or "name/uid/version" for another content.
+func pod(spec string) *v1.Pod {
+	part := strings.Split(spec+"//", "/")
+	grace := int64(7)
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: part[0], UID: types.UID(part[1]), Labels: map[string]string{"version": part[2]}},
+		Spec:       v1.PodSpec{TerminationGracePeriodSeconds: &grace},
+	}
+}
+
+// claims makes one claim per "name/uid", each from a file of its own.
+func claims(specs ...string) (all []Claim) {
+	for _, spec := range specs {
+		all = append(all, Claim{Pod: pod(spec), Origin: "/manifests/" + strings.Split(spec, "/")[1]})
+	}
+	return all
+}
+
+// show gives the pods, as "uid", "uid deleting" or "uid waiting other".
+func (w *world) show() string {
+	var out []string
+	for _, p := range w.List() {
+		s := string(p.Pod.UID)
+		if p.Deleting {
+			s += " deleting"
+		}
+		if p.Waiting != "" {
+			s += " waiting " + string(p.Waiting)
+		}
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+func (w *world) want(what string, err error, show string, poked ...types.UID) {
+	w.Helper()
+	slices.Sort(w.poked)
+	got := slices.Compact(w.poked)
+	w.poked = nil
+	if err != nil {
+		w.Errorf("%s: %v", what, err)
+	}
+	if w.show() != show {
+		w.Errorf("%s: have %q, want %q", what, w.show(), show)
+	}
+	if !slices.Equal(got, poked) {
+		w.Errorf("%s: poked %v, want %v", what, got, poked)
+	}
+	for _, row := range w.rows {
+		stored, err := w.Store.Pods(w.Context())
+		if err != nil || !slices.ContainsFunc(stored, func(p store.Pod) bool {
+			return p.Pod.UID == row.Pod.UID && p.Deleting == row.Deleting && p.Again == row.Again && p.Grace == row.Grace
+		}) {
+			w.Errorf("%s: pod %s is not stored so: %v", what, row.Pod.UID, err)
+		}
+	}
+}
+
+func (w *world) problems() string {
+	var all []string
+	for _, p := range w.Problems() {
+		all = append(all, fmt.Sprintf("%s %s %s: %s", p.Source, p.Origin, p.Field, p.Message))
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestLifeOfPods(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	w.want("first set", w.Set(ctx, File, claims("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
+	w.want("the same set", w.Set(ctx, File, claims("a/a1", "b/b1"), nil), "a1, b1")
+	w.want("another source", w.Set(ctx, HTTP, claims("c/c1"), nil), "a1, b1, c1", "c1")
+	w.restart()
+	if w.Spoken(File) || !w.Spoken(Local) {
+		t.Error("after a restart only the local source has spoken")
+	}
+	w.want("restart", nil, "a1, b1, c1")
+	w.want("gone and changed", w.Set(ctx, File, claims("a/a2"), nil), "a1 deleting, a2 waiting a1, b1 deleting, c1", "a1", "a2", "b1")
+	if p, _ := w.Get("a1"); p.Grace != 7*time.Second {
+		t.Error("the grace is the manifest's", p.Grace)
+	}
+	if !w.Spoken(File) || w.Spoken(HTTP) {
+		t.Error("only the file source has spoken")
+	}
+	w.restart()
+	w.want("restart", nil, "a1 deleting, a2 waiting a1, b1 deleting, c1")
+	w.want("forget", w.Forget(ctx, "a1"), "a2, b1 deleting, c1", "a1", "a2")
+	if err := w.db.Reject(ctx, "b1", store.Admission{Reason: "of the former life"}); err != nil {
+		t.Fatal(err)
+	}
+	w.want("back while ending", w.Set(ctx, File, claims("a/a2", "b/b1"), nil), "a2, b1 deleting, c1")
+	w.want("started anew", w.Forget(ctx, "b1"), "a2, b1, c1", "b1")
+	if rejected, err := w.db.Rejected(ctx); err != nil || len(rejected) != 0 {
+		t.Error(rejected, err)
+	}
+	w.want("not forgotten twice", w.Forget(ctx, "b1"), "a2, b1, c1")
+}
+
+func TestFirstWins(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	w.want("first", w.Set(ctx, HTTP, claims("a/a9"), nil), "a9", "a9")
+	w.want("second source", w.Set(ctx, File, claims("a/a1", "a/a2"), nil), "a9")
+	if got := w.problems(); strings.Count(got, "already defined by /manifests/a9") != 2 {
+		t.Error(got)
+	}
+	w.want("first is gone", w.Set(ctx, HTTP, nil, nil), "a1 waiting a9, a9 deleting", "a1", "a9")
+	if got := w.problems(); got != "file /manifests/a2 metadata.name: pod default/a is already defined by /manifests/a1, which came first" {
+		t.Error(got)
+	}
+	w.want("another order", w.Set(ctx, File, claims("a/a2", "a/a1"), nil), "a1 waiting a9, a9 deleting")
+	w.want("only the other", w.Set(ctx, File, claims("a/a2"), []Problem{{Origin: "x", Message: "bad"}}), "a1 deleting, a2 waiting a9, a9 deleting", "a1", "a2")
+	if got := w.problems(); got != "file x : bad" {
+		t.Error(got)
+	}
+	w.want("forget", w.Forget(ctx, "a9"), "a1 deleting, a2 waiting a1", "a2", "a9")
+}
+
+func TestLocal(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	apply := func(spec string) error { return w.Apply(ctx, []*v1.Pod{pod(spec)}) }
+	w.want("file", w.Set(ctx, File, claims("f/f1"), nil), "f1", "f1")
+	w.want("apply", apply("a/a1"), "a1, f1", "a1")
+	w.want("apply the same", apply("a/a1"), "a1, f1")
+	w.want("apply another", apply("a/a2"), "a1 deleting, a2 waiting a1, f1", "a1", "a2")
+	w.want("apply the first again", apply("a/a1"), "a1 deleting, a2 deleting, f1", "a2")
+	w.restart()
+	w.want("forget", w.Forget(ctx, "a2"), "a1 deleting, f1", "a2")
+	w.want("forget", w.Forget(ctx, "a1"), "a1, f1", "a1")
+	if err := errors.Join(apply("f/f2")); !errors.Is(err, ErrForeign) {
+		t.Error(err)
+	}
+	if err := w.Delete(ctx, "f1", nil); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "/manifests/f1") {
+		t.Error(err)
+	}
+	if err := w.Delete(ctx, "x", nil); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	w.want("delete", w.Delete(ctx, "a1", nil), "a1 deleting, f1", "a1")
+	zero := int64(0)
+	w.want("delete harder", w.Delete(ctx, "a1", &zero), "a1 deleting, f1", "a1")
+	w.want("delete softer", w.Delete(ctx, "a1", nil), "a1 deleting, f1")
+	w.want("forget", w.Forget(ctx, "a1"), "f1", "a1")
+}
+
+// Manifests may fix a UID, and then be copied, moved or renamed within.
+func TestFixedUIDs(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	at := func(spec, origin string) Claim { return Claim{Pod: pod(spec), Origin: origin} }
+	w.want("one", w.Set(ctx, File, []Claim{at("a/u", "/m/2")}, nil), "u", "u")
+	w.want("a copy", w.Set(ctx, File, []Claim{at("a/u/other", "/m/1"), at("a/u", "/m/2")}, nil), "u")
+	if got := w.problems(); got != "file /m/1 metadata.uid: the UID of pod default/a is already used in /m/2" {
+		t.Error(got)
+	}
+	w.want("moved", w.Set(ctx, File, []Claim{at("a/u", "/m/1")}, nil), "u", "u")
+	w.want("changed in place", w.Set(ctx, File, []Claim{at("a/u/other", "/m/1")}, nil), "u", "u")
+	if p, _ := w.Get("u"); p.Origin != "/m/1" || p.Pod.Labels["version"] != "other" {
+		t.Error(p)
+	}
+	w.want("another name", w.Set(ctx, File, []Claim{at("b/u", "/m/1")}, nil), "u deleting", "u")
+	w.want("forget", w.Forget(ctx, "u"), "u", "u")
+	if p, _ := w.Get("u"); p.Pod.Name != "b" || w.problems() != "" {
+		t.Error(p, w.problems())
+	}
+	w.want("another source", w.Set(ctx, HTTP, []Claim{at("c/u", "http://h")}, nil), "u")
+	w.want("twice in one file", w.Set(ctx, File, []Claim{at("b/u", "/m/1"), at("c/u", "/m/1"), at("d/", "/m/3")}, nil), "u")
+	if got := w.problems(); got != `file /m/1 metadata.uid: the UID of pod default/c is used twice
+file /m/3 metadata.uid: pod default/d has no UID
+http http://h metadata.name: the UID of pod default/c is already used by pod default/b of /m/1` {
+		t.Error(got)
+	}
+}
+
+// The time a manifest was seen says nothing of the pod.
+func TestSeenAgain(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	seen := func(when string) []Claim {
+		c := claims("a/a1")
+		c[0].Pod.Annotations = map[string]string{annotationSeen: when}
+		return c
+	}
+	w.want("seen", w.Set(ctx, File, seen("1970"), nil), "a1", "a1")
+	w.want("seen again", w.Set(ctx, File, seen("2026"), nil), "a1")
+}
+
+// A source that cannot read an origin does not know what has become of its pods.
+func TestUnsureOriginsKeepTheirPods(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	bad := []Problem{{Origin: "/manifests/a1", Field: "spec", Message: "bad"}}
+	w.want("good", w.Set(ctx, File, claims("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
+	w.restart()
+	w.want("bad", w.Set(ctx, File, nil, bad), "a1, b1 deleting", "b1")
+	if got := w.problems(); got != "file /manifests/a1 spec: bad" {
+		t.Error(got)
+	}
+	w.Desired.Fail(File, []Problem{{Message: "gone"}})
+	w.want("failed", nil, "a1, b1 deleting")
+	if got := w.problems(); got != "file  : gone" {
+		t.Error(got)
+	}
+	w.want("removed", w.Set(ctx, File, nil, nil), "a1 deleting, b1 deleting", "a1")
+}
+
+func TestRebuild(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	recovered := []Recovered{
+		{Source: Local, Pod: pod("l/l1")}, {Source: File, Pod: pod("a/a1")}, {Source: File, Pod: pod("b/b1")},
+		{Source: Local, Pod: pod("e/e1"), Deleting: true}, {Source: File, Pod: pod("a/a2")},
+	}
+	w.want("adopt", w.Adopt(ctx, recovered), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1", "a2", "b1", "e1", "l1")
+	w.want("adopt again", w.Adopt(ctx, recovered), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1")
+	if w.Spoken(File) {
+		t.Error("what runs is not what the source says")
+	}
+	w.want("unsure", w.Set(ctx, File, claims("a/a1"), []Problem{{Origin: "/manifests/b1", Message: "bad"}}), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1")
+	w.want("sure", w.Set(ctx, File, claims("a/a1"), nil), "a1 waiting a2, a2 deleting, b1 deleting, e1 deleting, l1", "b1")
+}
+
+// On a full disk nothing changes, and the problem says why; then it recovers.
+func TestFullDisk(t *testing.T) {
+	disk := &memory{pods: map[types.UID]store.Pod{}, full: true}
+	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	bad := []Problem{{Origin: "x", Message: "bad"}}
+	if err := d.Set(ctx, File, claims("a/a1"), bad); !errors.Is(err, errFull) || len(d.List()) != 0 || d.Spoken(File) {
+		t.Error(err, d.List())
+	}
+	if got := d.Problems(); len(got) != 2 || !strings.Contains(got[0].Message, "full") {
+		t.Error(got)
+	}
+	disk.full = false
+	if err := d.Set(ctx, File, claims("a/a1"), bad); err != nil || len(d.List()) != 1 || len(d.Problems()) != 1 {
+		t.Error(err, d.List(), d.Problems())
+	}
+}
+
+// Pokes may come back at once, also to change something.
+func TestPokeMayCallBack(t *testing.T) {
+	var d *Desired
+	disk := &memory{pods: map[types.UID]store.Pod{}}
+	d, err := New(Config{Store: disk, Log: slog.New(slog.DiscardHandler), Poke: func(uid types.UID) {
+		if p, ok := d.Get(uid); ok && p.Deleting {
+			if err := d.Forget(t.Context(), uid); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range [][]Claim{claims("a/a1"), nil} {
+		if err := d.Set(t.Context(), File, set, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := d.List(); len(left) != 0 {
+		t.Error(left)
+	}
+}

@@ -1,0 +1,264 @@
+package desired
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// annotationSeen tells when a kubelet first saw a manifest; it says nothing of the pod.
+const annotationSeen = "kubernetes.io/config.seen"
+
+// rows is everything known, by UID. Its methods are pure.
+type rows map[types.UID]store.Pod
+
+// A blocked claim cannot be followed now, but may be when a name gets free.
+type blocked struct {
+	Claim
+	field, why string
+	final      bool // whatever happens to other pods
+}
+
+func problemsOf(all map[string][]blocked) (problems []Problem) {
+	for source, claims := range all {
+		for _, b := range claims {
+			problems = append(problems, Problem{Source: source, Origin: b.Origin, Field: b.field, Message: b.why})
+		}
+	}
+	return problems
+}
+
+func nameOf(p *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+}
+
+// holds says that the row is the one that owns its namespace and name.
+func holds(row store.Pod) bool { return !row.Deleting || row.Again }
+
+// holder gives the row that owns a name.
+func (r rows) holder(name types.NamespacedName) (store.Pod, bool) {
+	for _, row := range r {
+		if holds(row) && nameOf(row.Pod) == name {
+			return row, true
+		}
+	}
+	return store.Pod{}, false
+}
+
+// waits tells for each wanted pod which deleting one of the same name must be
+// forgotten first: the oldest, if there are several.
+func (r rows) waits() map[types.UID]types.UID {
+	ending := map[types.NamespacedName]store.Pod{}
+	for _, row := range r {
+		if old, ok := ending[nameOf(row.Pod)]; row.Deleting && (!ok || row.Seq < old.Seq) {
+			ending[nameOf(row.Pod)] = row
+		}
+	}
+	waits := map[types.UID]types.UID{}
+	for uid, row := range r {
+		if first, ok := ending[nameOf(row.Pod)]; ok && !row.Deleting {
+			waits[uid] = first.Pod.UID
+		}
+	}
+	return waits
+}
+
+// set makes claims all that a source wants, and gives those it cannot follow. It
+// is unsure of what came from some origins; those rows stay.
+func (r rows) set(source string, claims []Claim, unsure map[string]bool) []blocked {
+	type identity struct {
+		uid  types.UID
+		name types.NamespacedName
+	}
+	claimed := make(map[identity]bool, len(claims))
+	for _, c := range claims {
+		claimed[identity{c.Pod.UID, nameOf(c.Pod)}] = true
+	}
+	for uid, row := range r {
+		keep := unsure[row.Origin] || row.Origin == "" && len(unsure) > 0 // an adopted row has no origin
+		if row.Source == source && !keep && !claimed[identity{uid, nameOf(row.Pod)}] {
+			r.end(uid, graceOf(row.Pod))
+		}
+	}
+	return r.follow(source, claims)
+}
+
+// follow makes a source want claims too, and gives those it cannot follow. Of the
+// API server's pods one that is new under a name has taken it from the former.
+func (r rows) follow(source string, claims []Claim) []blocked {
+	// Of two files that fix the same UID, the one it came from until now counts.
+	moved := func(c Claim) int {
+		if r[c.Pod.UID].Origin == c.Origin {
+			return 0
+		}
+		return 1
+	}
+	claims = slices.SortedStableFunc(slices.Values(claims), func(a, b Claim) int { return moved(a) - moved(b) })
+	var failed []blocked
+	taken := map[types.UID]Claim{}
+	for _, c := range claims {
+		first, twice := taken[c.Pod.UID]
+		if h, ok := r.holder(nameOf(c.Pod)); ok && source == API && h.Source == API && h.Pod.UID != c.Pod.UID && c.Ending == nil && taken[h.Pod.UID].Pod == nil {
+			r.end(h.Pod.UID, graceOf(h.Pod))
+		}
+		switch why := r.claimable(source, c); {
+		case c.Pod.UID == "":
+			failed = append(failed, blocked{c, "metadata.uid", fmt.Sprintf("pod %s has no UID", nameOf(c.Pod)), true})
+		case twice && first.Origin != c.Origin:
+			failed = append(failed, blocked{c, "metadata.uid", fmt.Sprintf("the UID of pod %s is already used in %s", nameOf(c.Pod), first.Origin), true})
+		case twice:
+			failed = append(failed, blocked{c, "metadata.uid", fmt.Sprintf("the UID of pod %s is used twice", nameOf(c.Pod)), true})
+		case why != "":
+			failed = append(failed, blocked{c, "metadata.name", why, false})
+		default:
+			taken[c.Pod.UID] = c
+			r.claim(source, c)
+		}
+	}
+	return failed
+}
+
+// claimable says why a claim cannot be followed now, if it cannot.
+func (r rows) claimable(source string, c Claim) (why string) {
+	name := nameOf(c.Pod)
+	if h, ok := r.holder(name); ok && h.Pod.UID != c.Pod.UID {
+		return fmt.Sprintf("pod %s is already defined by %s, which came first", name, describe(h))
+	}
+	row, known := r[c.Pod.UID]
+	if known && (nameOf(row.Pod) != name || holds(row) && row.Source != source) {
+		return fmt.Sprintf("the UID of pod %s is already used by pod %s of %s", name, nameOf(row.Pod), describe(row))
+	}
+	return ""
+}
+
+// claim follows a claimable claim.
+func (r rows) claim(source string, c Claim) {
+	row, known := r[c.Pod.UID]
+	switch {
+	case !known:
+		row = store.Pod{Seq: r.nextSeq(), Pod: c.Pod}
+	case row.Deleting: // the old one ends first, then it is started anew
+		row.Again = true
+	}
+	row.Source, row.Origin = source, c.Origin
+	if !same(row.Pod, c.Pod) {
+		row.Pod = c.Pod
+	}
+	r[c.Pod.UID] = row
+	if c.Ending != nil {
+		r.end(c.Pod.UID, c.Ending.Grace)
+	}
+}
+
+// end makes a pod go. It can only get less time, never more.
+func (r rows) end(uid types.UID, grace time.Duration) {
+	row := r[uid]
+	if !row.Deleting || grace < row.Grace {
+		row.Grace = grace
+	}
+	row.Deleting, row.Again = true, false
+	r[uid] = row
+}
+
+// forget removes what has ended, or makes it wanted anew if it came back.
+func (r rows) forget(uid types.UID) {
+	switch row := r[uid]; {
+	case row.Again:
+		row.Deleting, row.Again, row.Grace = false, false, 0
+		r[uid] = row
+	case row.Deleting:
+		delete(r, uid)
+	}
+}
+
+func (r rows) nextSeq() int64 {
+	var last int64
+	for _, row := range r {
+		last = max(last, row.Seq)
+	}
+	return last + 1
+}
+
+// retry follows the blocked claims that can be followed now and gives the others.
+// Sources take turns in the order of their names.
+func (r rows) retry(all map[string][]blocked) map[string][]blocked {
+	still := map[string][]blocked{}
+	for _, source := range slices.Sorted(maps.Keys(all)) {
+		for _, b := range all[source] {
+			if !b.final {
+				b.why = r.claimable(source, b.Claim)
+			}
+			if b.why != "" {
+				b.field = cmp.Or(b.field, "metadata.name")
+				still[source] = append(still[source], b)
+			} else {
+				r.claim(source, b.Claim)
+			}
+		}
+	}
+	return still
+}
+
+// difference gives what to write and to remove. A pod that starts anew under its
+// UID is both: what is stored beside it belongs to its former life.
+func difference(old, next rows) (put []store.Pod, remove []types.UID) {
+	for uid, row := range next {
+		before, known := old[uid]
+		if row == before {
+			continue
+		}
+		put = append(put, row)
+		if known && before.Deleting && !row.Deleting {
+			remove = append(remove, uid)
+		}
+	}
+	for uid := range old {
+		if _, ok := next[uid]; !ok {
+			remove = append(remove, uid)
+		}
+	}
+	return put, remove
+}
+
+// same says whether two manifests of a UID ask for the same.
+func same(a, b *v1.Pod) bool {
+	if a == b {
+		return true
+	}
+	b = b.DeepCopy()
+	if seen, ok := a.Annotations[annotationSeen]; ok && b.Annotations[annotationSeen] != "" {
+		b.Annotations[annotationSeen] = seen
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// within is how long the containers of a pod get.
+func (e *Ending) within(p *v1.Pod) time.Duration {
+	if e != nil {
+		return e.Grace
+	}
+	return graceOf(p)
+}
+
+func graceOf(p *v1.Pod) time.Duration {
+	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
+	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
+		seconds = *s
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func describe(row store.Pod) string {
+	if row.Origin == "" {
+		return "source " + row.Source
+	}
+	return row.Origin
+}

@@ -1,0 +1,202 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// UserAgent is how requests name their sender. The API server takes what stands
+// before the slash for the field manager, so this is the kubelet's.
+const UserAgent = "kubelet/v1.36.3 (linux/" + runtime.GOARCH + ") islet"
+
+const protobuf = "application/vnd.kubernetes.protobuf"
+
+// Config is what a Client is made of.
+type Config struct {
+	// Rest tells server and credentials. It is called before every request and must
+	// be quick; another pointer than before means other credentials, which the next
+	// request uses on a connection of its own. Of its fields those about host, TLS,
+	// tokens, proxy and dialing count.
+	Rest func() (*rest.Config, error)
+	// Now is the time by which the server's certificate is judged; nil: time.Now.
+	Now func() time.Time
+	// QPS and Burst bound the requests of all who share the client, but for
+	// watches and those of Unbound contexts, as kubeAPIQPS and kubeAPIBurst do; QPS 0 or below: no bound.
+	QPS   float32
+	Burst int
+	// Before, when set, is asked before a request leaves and can refuse it with an
+	// error; After is told what came of it: the HTTP status, or 0 and the error.
+	// Requests that their caller cancelled are not told.
+	Before func(ctx context.Context) error
+	After  func(status int, err error)
+}
+
+// A Client speaks to one API server. All methods may be called concurrently.
+type Client struct {
+	cfg     Config
+	scheme  *apiruntime.Scheme
+	codecs  serializer.CodecFactory
+	params  apiruntime.ParameterCodec
+	limiter flowcontrol.RateLimiter
+
+	mu     sync.Mutex
+	conn   *connection           // nil before the first request
+	open   map[net.Conn]struct{} // of this and of former credentials
+	counts map[Outcome]uint64
+}
+
+// Outcome is how a request ended.
+type Outcome struct {
+	Method string // of HTTP
+	Status int    // of HTTP; 0: no answer
+}
+
+// New makes a client; it connects when the first request is made.
+func New(cfg Config) (*Client, error) {
+	if cfg.Rest == nil {
+		return nil, errors.New("a client needs to know its server")
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Client{cfg: cfg, scheme: newScheme(), open: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{}}
+	c.codecs = serializer.NewCodecFactory(c.scheme)
+	c.params = apiruntime.NewParameterCodec(c.scheme)
+	if cfg.QPS > 0 {
+		c.limiter = limiter{flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, max(cfg.Burst, 1))}
+	} else {
+		c.limiter = flowcontrol.NewFakeAlwaysRateLimiter()
+	}
+	return c, nil
+}
+
+// Host is the server's name and port; "" while there are no credentials.
+func (c *Client) Host() string {
+	cfg, err := c.cfg.Rest()
+	if err != nil {
+		return ""
+	}
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return ""
+	}
+	return base.Host
+}
+
+// Requests gives how many requests ended how, since the start.
+func (c *Client) Requests() map[Outcome]uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := make(map[Outcome]uint64, len(c.counts))
+	for o, n := range c.counts {
+		counts[o] = n
+	}
+	return counts
+}
+
+// CloseConnections cuts all connections, whatever they carry: requests and watches
+// on them fail, the next request connects anew. It is for connections that lead
+// nowhere.
+func (c *Client) CloseConnections() {
+	c.mu.Lock()
+	open := make([]net.Conn, 0, len(c.open))
+	for conn := range c.open {
+		open = append(open, conn)
+	}
+	c.mu.Unlock()
+	for _, conn := range open {
+		_ = conn.Close()
+	}
+}
+
+// An Answer is what a server says of itself.
+type Answer struct {
+	Status     int           // of HTTP
+	Date       time.Time     // of its clock; zero: it does not say
+	RetryAfter time.Duration // 0: it does not say
+}
+
+// Ready asks the server whether it is ready, past Before and After and the rate
+// limit. The error says why there was no answer.
+func (c *Client) Ready(ctx context.Context) (Answer, error) {
+	conn, err := c.connection()
+	if err != nil {
+		return Answer{}, err
+	}
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, ungated{}, true), http.MethodGet, conn.base+"/readyz", nil)
+	if err != nil {
+		return Answer{}, err
+	}
+	resp, err := conn.http.Do(req)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := Answer{Status: resp.StatusCode}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		a.Date = date
+	}
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		a.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return a, resp.Body.Close()
+}
+
+// restClient gives the client of a group and version, with the credentials that
+// count now.
+func (c *Client) restClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
+	conn, err := c.connection()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if rc, ok := conn.groups[gv]; ok {
+		return rc, nil
+	}
+	rc, err := conn.client(c, gv)
+	if err != nil {
+		return nil, err
+	}
+	conn.groups[gv] = rc
+	return rc, nil
+}
+
+// connection gives the connection of the credentials that count now. One of former
+// credentials lives until what runs on it has ended.
+func (c *Client) connection() (*connection, error) {
+	cfg, err := c.cfg.Rest()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	former := c.conn
+	if former != nil && former.config == cfg {
+		c.mu.Unlock()
+		return former, nil
+	}
+	conn, err := newConnection(c, cfg)
+	if err == nil {
+		c.conn = conn
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("prepare the connection to %s: %w", cfg.Host, err)
+	}
+	if former != nil {
+		former.transport.CloseIdleConnections() // which takes mu
+	}
+	return conn, nil
+}

@@ -1,0 +1,158 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+const (
+	dialTimeout = 10 * time.Second
+	// unacknowledged is how long sent data may wait for the peer's kernel.
+	unacknowledged = 20 * time.Second
+	// silence is after how long without a received byte the peer is pinged. It is
+	// longer than a lease's interval, so that an idle node never pings.
+	silence   = 45 * time.Second
+	pingReply = 15 * time.Second
+	idle      = 90 * time.Second // how long a connection without requests is kept
+	sessions  = 4                // of TLS, kept for resumption
+)
+
+// A connection is the use of one *rest.Config.
+type connection struct {
+	config    *rest.Config
+	base      string // the server's URL, without a slash at the end
+	transport *http.Transport
+	http      *http.Client
+	groups    map[schema.GroupVersion]*rest.RESTClient // guarded by the Client's mu
+}
+
+func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
+	tc, err := cfg.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	if tc.UserAgent == "" {
+		tc.UserAgent = UserAgent
+	}
+	tlsConfig, err := transport.TLSConfigFor(tc)
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	tlsConfig.Time = c.cfg.Now
+	tlsConfig.ClientSessionCache = tls.NewLRUClientSessionCache(sessions)
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		Proxy:               cfg.Proxy,
+		DialContext:         c.dialer(tc),
+		TLSClientConfig:     tlsConfig,
+		TLSHandshakeTimeout: dialTimeout,
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  cfg.DisableCompression,
+		IdleConnTimeout:     idle,
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: pingReply},
+	}
+	if t.Proxy == nil {
+		t.Proxy = http.ProxyFromEnvironment
+	}
+	rt, err := transport.HTTPWrappersForConfig(tc, &gate{client: c, next: t})
+	if err != nil {
+		return nil, err
+	}
+	return &connection{
+		config: cfg, base: serverURL(base), transport: t, http: &http.Client{Transport: rt},
+		groups: map[schema.GroupVersion]*rest.RESTClient{},
+	}, nil
+}
+
+func serverURL(u *url.URL) string { return strings.TrimSuffix(u.String(), "/") }
+
+func (conn *connection) client(c *Client, gv schema.GroupVersion) (*rest.RESTClient, error) {
+	cfg := rest.Config{
+		Host: conn.base,
+		ContentConfig: rest.ContentConfig{
+			AcceptContentTypes:   protobuf + ",application/json",
+			ContentType:          protobuf,
+			GroupVersion:         &gv,
+			NegotiatedSerializer: c.codecs.WithoutConversion(),
+		},
+		APIPath:        "/apis",
+		RateLimiter:    c.limiter,
+		WarningHandler: rest.NoWarnings{},
+	}
+	if gv.Group == "" {
+		cfg.APIPath = "/api"
+	}
+	return rest.RESTClientForConfigAndClient(&cfg, conn.http)
+}
+
+// dialer makes connections that CloseConnections finds.
+func (c *Client) dialer(tc *transport.Config) func(context.Context, string, string) (net.Conn, error) {
+	d := &net.Dialer{
+		Timeout:         dialTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence, Interval: pingReply, Count: 2},
+		Control:         boundUnacknowledged,
+	}
+	dial := d.DialContext
+	if tc.DialHolder != nil {
+		dial = tc.DialHolder.Dial
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		t := &tracked{Conn: conn, client: c}
+		c.mu.Lock()
+		c.open[t] = struct{}{}
+		c.mu.Unlock()
+		return t, nil
+	}
+}
+
+// boundUnacknowledged lets the kernel give up a connection whose peer does not
+// acknowledge what was sent; by default it would go on for a quarter of an hour.
+func boundUnacknowledged(_, _ string, raw syscall.RawConn) error {
+	var set error
+	err := raw.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unacknowledged.Milliseconds()))
+	})
+	if err == nil {
+		err = set
+	}
+	if err != nil {
+		return fmt.Errorf("bound the time for acknowledgements: %w", err)
+	}
+	return nil
+}
+
+// tracked is a connection that its client knows of until it is closed.
+type tracked struct {
+	net.Conn
+	client *Client
+}
+
+// Close also forgets the connection.
+func (t *tracked) Close() error {
+	t.client.mu.Lock()
+	delete(t.client.open, t)
+	t.client.mu.Unlock()
+	return t.Conn.Close()
+}

@@ -1,0 +1,77 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"net/http"
+)
+
+// ungated marks the context of a request that passes Before and After by.
+type ungated struct{}
+
+// noAnswer is the key of a *error in a request's context, where the gate leaves why
+// the last attempt got no answer.
+type noAnswer struct{}
+
+// refused hides the text of an error of Before from the request it is returned to,
+// which repeats itself, a second later each time, for an error that speaks of a
+// lost connection. Before may well do so, and has no need to be asked again.
+type refused struct{ why error }
+
+func (refused) Error() string   { return "refused" }
+func (r refused) Unwrap() error { return r.why }
+
+// plain is the error that a request's caller gets.
+func plain(err error) error {
+	if r := (refused{}); errors.As(err, &r) {
+		return r.why
+	}
+	return err
+}
+
+// A gate is where every attempt of every request passes.
+type gate struct {
+	client *Client
+	next   http.RoundTripper
+}
+
+// RoundTrip asks Before, counts, and tells After.
+func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cfg := req.Context(), g.client.cfg
+	gated := ctx.Value(ungated{}) == nil
+	if gated && cfg.Before != nil {
+		if err := cfg.Before(ctx); err != nil {
+			if req.Body != nil {
+				_ = req.Body.Close()
+			}
+			leave(ctx, err)
+			return nil, refused{err}
+		}
+	}
+	resp, err := g.next.RoundTrip(req)
+	leave(ctx, err)
+	if errors.Is(err, context.Canceled) {
+		return resp, err
+	}
+	status := 0
+	if err == nil {
+		status = resp.StatusCode
+	}
+	g.client.count(Outcome{Method: req.Method, Status: status})
+	if gated && cfg.After != nil {
+		cfg.After(status, err)
+	}
+	return resp, err
+}
+
+func leave(ctx context.Context, err error) {
+	if p, ok := ctx.Value(noAnswer{}).(*error); ok {
+		*p = err
+	}
+}
+
+func (c *Client) count(o Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[o]++
+}

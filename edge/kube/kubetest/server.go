@@ -1,0 +1,180 @@
+package kubetest
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// A Server is an API server of a test. Requests that no handler takes are answered
+// 404, /readyz with ok.
+type Server struct {
+	*httptest.Server
+	Mux *http.ServeMux // of handlers by "METHOD /path"
+	CA  *CA
+	// Authenticate, when set before the first request, says who may ask; others get 401.
+	Authenticate func(*http.Request) bool
+	// Certificate, when set before the first connection, is what the server shows.
+	Certificate *tls.Certificate
+
+	scheme *runtime.Scheme
+	codecs serializer.CodecFactory
+}
+
+// New starts a server that knows the types of the given registrations, such as
+// corev1.AddToScheme. It ends with the test.
+func New(t testing.TB, register ...func(*runtime.Scheme) error) *Server {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	for _, r := range append(register, metav1.AddMetaToScheme) {
+		if err := r(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &Server{Mux: http.NewServeMux(), CA: NewCA(t), scheme: scheme, codecs: serializer.NewCodecFactory(scheme)}
+	s.Mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.Authenticate != nil && !s.Authenticate(r) {
+			s.Fail(w, r, apierrors.NewUnauthorized("Unauthorized"))
+			return
+		}
+		s.Mux.ServeHTTP(w, r)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.EnableHTTP2 = true
+	s.TLS = &tls.Config{
+		Certificates: []tls.Certificate{s.CA.Server(t, time.Now(), "127.0.0.1")},
+		ClientAuth:   tls.RequestClientCert, // as the API server: what it does not like is a 401
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			if s.Certificate == nil {
+				return nil, nil
+			}
+			c := s.TLS.Clone()
+			c.Certificates = []tls.Certificate{*s.Certificate}
+			return c, nil
+		},
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Rest gives a configuration that trusts the server, with no credentials.
+func (s *Server) Rest() *rest.Config {
+	return &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.CA.PEM}}
+}
+
+// Write answers with an object, or with an error as the API server words it.
+func (s *Server) Write(w http.ResponseWriter, r *http.Request, status int, obj runtime.Object) {
+	info := s.wire(r.Header.Get("Accept"))
+	w.Header().Set("Content-Type", info.MediaType)
+	w.WriteHeader(status)
+	obj = Shown(r, obj)
+	_ = s.codecs.EncoderForVersion(info.Serializer, s.version(obj)).Encode(obj, w)
+}
+
+// Shown is what a request asks to see of an object: all of it, or its metadata.
+func Shown(r *http.Request, obj runtime.Object) runtime.Object {
+	o, ok := obj.(metav1.Object)
+	if !ok || !strings.Contains(r.Header.Get("Accept"), ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1") {
+		return obj
+	}
+	out := meta.AsPartialObjectMetadata(o)
+	out.TypeMeta = metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadata"}
+	return out
+}
+
+// Fail answers with the status of an error.
+func (s *Server) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		status = apierrors.NewInternalError(err)
+	}
+	body := status.Status()
+	s.Write(w, r, int(body.Code), &body)
+}
+
+// Read decodes the body of a request.
+func (s *Server) Read(r *http.Request) (runtime.Object, error) {
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	obj, _, err := s.codecs.UniversalDeserializer().Decode(data, nil, nil)
+	return obj, err
+}
+
+// Watch answers a watch with events until the channel is closed or the client gone.
+func (s *Server) Watch(w http.ResponseWriter, r *http.Request, events <-chan watch.Event) {
+	info := s.wire(r.Header.Get("Accept"))
+	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
+	w.WriteHeader(http.StatusOK)
+	frames := info.StreamSerializer.NewFrameWriter(w)
+	flush := http.NewResponseController(w)
+	for {
+		_ = flush.Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			obj := Shown(r, e.Object)
+			raw, err := runtime.Encode(s.codecs.EncoderForVersion(info.Serializer, s.version(obj)), obj)
+			if err != nil {
+				return
+			}
+			frame := &metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: raw}}
+			if err := s.codecs.EncoderForVersion(info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"}).Encode(frame, frames); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s *Server) wire(accept string) runtime.SerializerInfo {
+	types := s.codecs.SupportedMediaTypes()
+	media := runtime.ContentTypeJSON
+	if len(accept) >= len(runtime.ContentTypeProtobuf) && accept[:len(runtime.ContentTypeProtobuf)] == runtime.ContentTypeProtobuf {
+		media = runtime.ContentTypeProtobuf
+	}
+	info, _ := runtime.SerializerInfoForMediaType(types, media)
+	return info
+}
+
+// Subject gives the name and groups of a request's client certificate, if the CA
+// signed it and it is valid at a time.
+func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []string, ok bool) {
+	if len(r.TLS.PeerCertificates) == 0 {
+		return "", nil, false
+	}
+	cert := r.TLS.PeerCertificates[0]
+	_, err := cert.Verify(x509.VerifyOptions{Roots: s.CA.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return cert.Subject.CommonName, cert.Subject.Organization, err == nil
+}
+
+// version gives the version in which an object is encoded: its own.
+func (s *Server) version(obj runtime.Object) runtime.GroupVersioner {
+	if kinds, _, err := s.scheme.ObjectKinds(obj); err == nil {
+		return kinds[0].GroupVersion()
+	}
+	return runtime.InternalGroupVersioner
+}

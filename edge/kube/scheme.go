@@ -1,0 +1,60 @@
+package kube
+
+import (
+	"fmt"
+	"reflect"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// newScheme knows the types that a node speaks of and no others: each costs code
+// and memory.
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for gv, objects := range map[schema.GroupVersion][]runtime.Object{
+		corev1.SchemeGroupVersion: {
+			&corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.NodeList{},
+			&corev1.ConfigMap{}, &corev1.ConfigMapList{}, &corev1.Secret{}, &corev1.SecretList{},
+			&corev1.Service{}, &corev1.ServiceList{}, &corev1.Event{}, &corev1.EventList{},
+			&corev1.ServiceAccount{}, &corev1.Namespace{},
+		},
+		coordinationv1.SchemeGroupVersion:   {&coordinationv1.Lease{}, &coordinationv1.LeaseList{}},
+		certificatesv1.SchemeGroupVersion:   {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
+		authenticationv1.SchemeGroupVersion: {&authenticationv1.TokenReview{}, &authenticationv1.TokenRequest{}},
+		authorizationv1.SchemeGroupVersion:  {&authorizationv1.SubjectAccessReview{}},
+	} {
+		s.AddKnownTypes(gv, objects...)
+		metav1.AddToGroupVersion(s, gv)
+	}
+	s.AddKnownTypes(metav1.SchemeGroupVersion, &metav1.PartialObjectMetadata{})
+	return s
+}
+
+// Object is a pointer to a type of the scheme, or to its list.
+type Object[T any] interface {
+	*T
+	runtime.Object
+}
+
+// resourceOf gives the group, version and resource of a type or of the items of a
+// list type.
+func resourceOf(s *runtime.Scheme, obj runtime.Object) (schema.GroupVersionResource, error) {
+	kinds, _, err := s.ObjectKinds(obj)
+	if err != nil {
+		return schema.GroupVersionResource{}, fmt.Errorf("%v is not among the types of this client: %w", reflect.TypeOf(obj), err)
+	}
+	kind := kinds[0]
+	if meta.IsListType(obj) {
+		kind.Kind = kind.Kind[:len(kind.Kind)-len("List")]
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	return plural, nil
+}

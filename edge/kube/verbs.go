@@ -1,0 +1,142 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// answer is how long a request may take whose context has no earlier end.
+	answer = 30 * time.Second
+	// retries is how often a request is repeated that the server asked to repeat
+	// (Retry-After), and a GET whose connection broke.
+	retries = 2
+)
+
+// metadataOnly asks for the metadata of objects alone: who changes an object knows the
+// rest of it. A server that does not do that may answer with all of it.
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
+const metadataOnly = protobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + protobuf + ",application/json"
+
+// Get reads an object. The namespace is empty for what has none. Errors of the server
+// are those of k8s.io/apimachinery/pkg/api/errors, here and below; a request whose
+// context has no end of its own ends after half a minute.
+func Get[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*T, error) {
+	return do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
+		return at(r, namespace).Name(name)
+	})
+}
+
+// List reads a list; T is the list's type, such as corev1.PodList.
+func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
+	return do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
+		return at(r, namespace).VersionedParams(&o, c.params)
+	})
+}
+
+// Create makes an object in the namespace that it names, and gives the metadata that it
+// has then.
+func Create[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*metav1.ObjectMeta, error) {
+	return change(ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
+		return at(r, namespaceOf(P(obj))).Body(P(obj))
+	})
+}
+
+// Ask posts an object that is a question and gives it with the answer, such as an
+// authenticationv1.TokenReview.
+func Ask[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T, error) {
+	return do[T, P](ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
+		return at(r, namespaceOf(P(obj))).Body(P(obj))
+	})
+}
+
+// CreateSub posts to a subresource of an object: Of is the object's type, T that of
+// what is posted and answered, such as the token of a corev1.ServiceAccount.
+func CreateSub[Of, T any, PO Object[Of], P Object[T]](ctx context.Context, c *Client, namespace, name, subresource string, obj *T) (*T, error) {
+	return do[T, P](ctx, c, PO(new(Of)), "POST", func(r *rest.Request) *rest.Request {
+		return at(r, namespace).Name(name).SubResource(subresource).Body(P(obj))
+	})
+}
+
+// Patch changes an object, or a subresource of it, and gives the metadata that it has
+// then. An apply patch needs the options' FieldManager.
+func Patch[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (*metav1.ObjectMeta, error) {
+	return change(ctx, c, P(new(T)), "PATCH", func(r *rest.Request) *rest.Request {
+		return at(r, namespace).Name(name).SubResource(subresources...).
+			SetHeader("Content-Type", string(kind)).VersionedParams(&o, c.params).Body(data)
+	})
+}
+
+// Delete deletes an object.
+func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string, o metav1.DeleteOptions) error {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	r, err := request(c, P(new(T)), "DELETE")
+	if err != nil {
+		return err
+	}
+	return plain(at(r, namespace).Name(name).SetHeader("Accept", metadataOnly).Body(&o).Do(ctx).Error())
+}
+
+// change sends a request that changes what of is, and gives the metadata of that.
+func change(ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request) (*metav1.ObjectMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	r, err := request(c, of, verb)
+	if err != nil {
+		return nil, err
+	}
+	out, err := build(r).SetHeader("Accept", metadataOnly).Do(ctx).Get()
+	if err != nil {
+		return nil, plain(err)
+	}
+	m, err := meta.Accessor(out)
+	if err != nil {
+		return nil, err
+	}
+	return &meta.AsPartialObjectMetadata(m).ObjectMeta, nil
+}
+
+// do sends a request about what of is, and decodes its answer.
+func do[T any, P Object[T]](ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request) (*T, error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	r, err := request(c, of, verb)
+	if err != nil {
+		return nil, err
+	}
+	out := P(new(T))
+	if err := build(r).Do(ctx).Into(out); err != nil {
+		return nil, plain(err)
+	}
+	return out, nil
+}
+
+func request(c *Client, of runtime.Object, verb string) (*rest.Request, error) {
+	gvr, err := resourceOf(c.scheme, of)
+	if err != nil {
+		return nil, err
+	}
+	rc, err := c.restClient(gvr.GroupVersion())
+	if err != nil {
+		return nil, err
+	}
+	return rc.Verb(verb).Resource(gvr.Resource).MaxRetries(retries), nil
+}
+
+func at(r *rest.Request, namespace string) *rest.Request {
+	return r.NamespaceIfScoped(namespace, namespace != "")
+}
+
+func namespaceOf(obj runtime.Object) string {
+	if o, ok := obj.(metav1.Object); ok {
+		return o.GetNamespace()
+	}
+	return ""
+}

@@ -1,0 +1,128 @@
+package link
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// bootstrap gets the node's first certificate, or one in place of an expired one, with
+// the credentials of the bootstrap kubeconfig:
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/
+func (i *identity) bootstrap(ctx context.Context) error {
+	cfg := i.link.cfg
+	with, err := readRest(cfg.BootstrapKubeconfig)
+	if err != nil {
+		return err
+	}
+	i.lack(&noCredentials{ReasonBootstrapping, "asking " + with.Host + " for a client certificate"})
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return with, nil }, Now: i.link.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst})
+	if err != nil {
+		return err
+	}
+	defer c.CloseConnections()
+	a, err := c.Ready(ctx) // what is wrong with the way is found here
+	if err != nil && i.link.clock.learn(err, with) {
+		a, err = c.Ready(ctx)
+	}
+	if err != nil {
+		i.lack(&noCredentials{ReasonBootstrapping, unanswered(err).message})
+		return err
+	}
+	if !a.Date.IsZero() && !with.Insecure {
+		i.link.clock.prove(a.Date)
+	}
+	if err := i.obtain(ctx, c); err != nil {
+		i.lack(&noCredentials{ReasonBootstrapping, err.Error()})
+		return err
+	}
+	if _, _, err := readKubeconfig(cfg.Kubeconfig); err != nil {
+		if err := writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current()); err != nil {
+			return fmt.Errorf("write kubeconfig: %w", err)
+		}
+	}
+	i.log.Info("the node has a client certificate")
+	return nil
+}
+
+// rotate replaces the certificate by a newer one.
+func (i *identity) rotate(ctx context.Context) error { return i.obtain(ctx, i.link.client) }
+
+func (i *identity) obtain(ctx context.Context, c *kube.Client) error {
+	waiting := func(name string) {
+		i.mu.Lock()
+		without := i.config == nil
+		i.mu.Unlock()
+		if without {
+			i.lack(&noCredentials{ReasonBootstrapping, "certificate signing request " + name + " waits for approval"})
+		}
+	}
+	_, err := obtain(ctx, i.pairs, clientRequest(i.link.cfg.NodeName), c, i.link.clock, waiting)
+	return err
+}
+
+// obtain asks for a certificate and saves it.
+func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *clock, waiting func(name string)) (*pair, error) {
+	key, keyPEM, err := p.pendingKey()
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	cert, err := r.obtain(ctx, c, key, waiting)
+	if errors.Is(err, errDenied) {
+		_ = os.Remove(p.pending()) // the next request is another one
+	}
+	if err != nil {
+		return nil, err
+	}
+	made, err := p.save(cert, keyPEM, clock.Now())
+	if err != nil {
+		return nil, fmt.Errorf("save the certificate: %w", err)
+	}
+	if _, ok := made.cert.PrivateKey.(crypto.Signer); !ok {
+		return nil, errors.New("the certificate's key cannot sign")
+	}
+	clock.prove(made.cert.Leaf.NotBefore)
+	return made, nil
+}
+
+// leafOf gives the certificate of a configuration, or nil if it has none.
+func leafOf(cfg *rest.Config) (*x509.Certificate, error) {
+	if len(cfg.CertData) == 0 {
+		return nil, nil
+	}
+	cert, err := tls.X509KeyPair(cfg.CertData, cfg.KeyData)
+	if err != nil {
+		return nil, err
+	}
+	return cert.Leaf, nil
+}
+
+// leafOfUser gives the certificate that a kubeconfig's user has.
+func leafOfUser(user *api.AuthInfo) (*x509.Certificate, error) {
+	cert, key := user.ClientCertificateData, user.ClientKeyData
+	var err error
+	if len(cert) == 0 {
+		if cert, err = os.ReadFile(user.ClientCertificate); err != nil {
+			return nil, err
+		}
+	}
+	if len(key) == 0 {
+		if key, err = os.ReadFile(user.ClientKey); err != nil {
+			return nil, err
+		}
+	}
+	made, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	return made.Leaf, nil
+}

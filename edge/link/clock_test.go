@@ -1,0 +1,66 @@
+package link
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestClockFloor: in a bubble it is the year 2000.
+func TestClockFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		meta := &memory{values: map[string]string{}}
+		c, err := newClock(t.Context(), meta, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.Now().Equal(time.Now()) {
+			t.Error("with no floor the machine's clock counts")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.run(ctx) }()
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		if meta.writes != 0 {
+			t.Error("the machine's clock is stored, which may be wrong")
+		}
+		known := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
+		c.prove(known)
+		c.prove(known.Add(-time.Hour))
+		time.Sleep(150 * time.Minute)
+		synctest.Wait()
+		if want := known.Add(150 * time.Minute); !c.Now().Equal(want) {
+			t.Errorf("it is %s, not %s", c.Now(), want)
+		}
+		if meta.writes != 2 {
+			t.Errorf("%d writes in two and a half hours", meta.writes)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		c, err = newClock(t.Context(), meta, slog.New(slog.DiscardHandler))
+		if err != nil || c.Now().Before(known.Add(150*time.Minute)) {
+			t.Errorf("after a restart it is %s: %v", c.Now(), err)
+		}
+		meta.values[floorKey] = "x"
+		if c, err = newClock(t.Context(), meta, slog.New(slog.DiscardHandler)); err != nil || !c.Now().Equal(time.Now()) {
+			t.Errorf("a broken floor is no floor: %v", err)
+		}
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	b := backoff{first: time.Second, most: 10 * time.Second}
+	for _, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		if got := b.next(); got < want*8*time.Second/10 || got > want*12*time.Second/10 {
+			t.Errorf("got %s, want about %s", got, want*time.Second)
+		}
+	}
+	if b.reset(); b.next() > 2*time.Second {
+		t.Error("not reset")
+	}
+}

@@ -1,0 +1,143 @@
+package link
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// errDenied is why a request for a certificate will never be answered with one.
+var errDenied = errors.New("denied")
+
+// names are what a serving certificate is for.
+type names struct {
+	dns []string
+	ips []netip.Addr
+}
+
+// A request asks the control plane for a certificate:
+// https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/
+type request struct {
+	signer string
+	node   string
+	usage  certificatesv1.KeyUsage // beyond digital signature
+	names  names
+}
+
+func clientRequest(node string) request {
+	return request{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: node, usage: certificatesv1.UsageClientAuth}
+}
+
+func servingRequest(node string, n names) request {
+	return request{signer: certificatesv1.KubeletServingSignerName, node: node, usage: certificatesv1.UsageServerAuth, names: n}
+}
+
+// obtain asks with a key and waits until there is a certificate, however long that
+// takes. It may be repeated: a request of the same key and content has the same name,
+// and is not made twice. The waiting is told by its name.
+func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, waiting func(name string)) ([]byte, error) {
+	csr, err := r.object(key)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := kube.Create(ctx, c, csr); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("ask for a certificate: %w", err)
+	}
+	for {
+		cert, err := r.wait(ctx, c, csr.Name, waiting)
+		if cert != nil || err != nil {
+			return cert, err
+		}
+	}
+}
+
+// wait looks once and then until a watch ends; without a certificate or an error the
+// caller waits again.
+func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting func(name string)) ([]byte, error) {
+	one := "metadata.name=" + name
+	list, err := kube.List[certificatesv1.CertificateSigningRequestList](ctx, c, "", metav1.ListOptions{FieldSelector: one})
+	if err != nil {
+		return nil, fmt.Errorf("look at certificate signing request %s: %w", name, err)
+	}
+	if len(list.Items) == 0 {
+		return nil, fmt.Errorf("certificate signing request %s was deleted", name)
+	}
+	if cert, err := issued(&list.Items[0]); cert != nil || err != nil {
+		return cert, err
+	}
+	waiting(name)
+	w, err := kube.Watch[certificatesv1.CertificateSigningRequest](ctx, c, "", metav1.ListOptions{FieldSelector: one, ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		return nil, fmt.Errorf("watch certificate signing request %s: %w", name, err)
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		csr, ok := e.Object.(*certificatesv1.CertificateSigningRequest)
+		if !ok || e.Type == watch.Deleted {
+			return nil, fmt.Errorf("watch of certificate signing request %s ended: %w", name, apierrors.FromObject(e.Object))
+		}
+		if cert, err := issued(csr); cert != nil || err != nil {
+			return cert, err
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// issued gives the certificate if there is one, or why there will be none.
+func issued(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+	for _, c := range csr.Status.Conditions {
+		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
+			return nil, fmt.Errorf("certificate signing request %s: %w: %s: %s", csr.Name, errDenied, c.Reason, c.Message)
+		}
+	}
+	if len(csr.Status.Certificate) == 0 {
+		return nil, nil
+	}
+	return csr.Status.Certificate, nil
+}
+
+func (r request) object(key crypto.Signer) (*certificatesv1.CertificateSigningRequest, error) {
+	template := &x509.CertificateRequest{
+		Subject:  pkix.Name{CommonName: commonName(r.node), Organization: []string{"system:nodes"}},
+		DNSNames: slices.Sorted(slices.Values(r.names.dns)),
+	}
+	for _, ip := range slices.SortedFunc(slices.Values(r.names.ips), netip.Addr.Compare) {
+		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate request: %w", err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(fmt.Appendf(public, "|%s|%s|%q|%q", r.signer, r.node, template.DNSNames, template.IPAddresses))
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-csr-" + hex.EncodeToString(digest[:16])},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: r.signer,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, r.usage},
+		},
+	}, nil
+}
+
+func commonName(node string) string { return "system:node:" + node }

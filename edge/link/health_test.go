@@ -1,0 +1,292 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// A cable is a TCP proxy in front of the server that can be cut.
+type cable struct {
+	t      *testing.T
+	ln     net.Listener
+	server string
+
+	mu    sync.Mutex
+	conns []net.Conn
+	deaf  atomic.Int64 // connections up to this number lead nowhere
+	count atomic.Int64
+	cut   atomic.Bool // new connections are closed at once
+}
+
+func newCable(w *world) *cable {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c := &cable{t: w.t, ln: ln, server: w.server.Listener.Addr().String()}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { c.forward(conn) })
+		}
+	})
+	w.t.Cleanup(func() {
+		ln.Close()
+		c.drop()
+		all.Wait()
+	})
+	w.server.URL = "https://" + ln.Addr().String()
+	return c
+}
+
+func (c *cable) forward(conn net.Conn) {
+	number := c.count.Add(1)
+	far, err := net.Dial("tcp", c.server)
+	if err != nil || c.cut.Load() {
+		conn.Close()
+		return
+	}
+	c.mu.Lock()
+	c.conns = append(c.conns, conn, far)
+	c.mu.Unlock()
+	pump := func(to, from net.Conn) {
+		buf := make([]byte, 4096)
+		for {
+			n, err := from.Read(buf)
+			if number <= c.deaf.Load() {
+				_, _ = io.Copy(io.Discard, from) // taken, and gone
+				return
+			}
+			if n > 0 {
+				_, _ = to.Write(buf[:n])
+			}
+			if err != nil {
+				to.Close()
+				return
+			}
+		}
+	}
+	var both sync.WaitGroup
+	both.Go(func() { pump(far, conn) })
+	pump(conn, far)
+	both.Wait()
+}
+
+// drop breaks all connections.
+func (c *cable) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+	c.conns = nil
+}
+
+func (w *world) member() Config {
+	cfg := w.config()
+	cert, key := w.server.CA.Client(w.t, "system:node:n", []string{"system:nodes"}, time.Now(), time.Now().Add(24*time.Hour))
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	return cfg
+}
+
+func get(ctx context.Context, l *Link) error {
+	_, err := kube.Get[corev1.Node](ctx, l.Client(), "", "n")
+	return err
+}
+
+// TestCutAndBack: nothing but the probe leaves the node while the link is cut, requests
+// fail at once, and it is up again within seconds.
+func TestCutAndBack(t *testing.T) {
+	w := newWorld(t)
+	c := newCable(w)
+	l, _ := w.start(w.member())
+	changed := l.Changed()
+	await(t, l, up)
+	c.cut.Store(true)
+	c.drop()
+	for get(t.Context(), l) == nil {
+	}
+	s := await(t, l, func(s State) bool { return s.Phase == Down })
+	if s.Reason != ReasonUnreachable || s.Message == "" {
+		t.Errorf("got %+v", s)
+	}
+	<-changed
+	before, began := c.count.Load(), time.Now()
+	for range 1000 {
+		if err := get(t.Context(), l); !errors.Is(err, kube.ErrNoLink) || kube.Answered(err) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if n := c.count.Load() - before; n > 2+int64(time.Since(began)/time.Second) {
+		t.Errorf("a thousand requests made %d connections", n)
+	}
+	c.cut.Store(false)
+	await(t, l, up)
+	if err := get(t.Context(), l); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHalfOpen: old connections swallow everything and new ones work. One request that
+// ends for want of an answer is enough to find that out, and to end watches that would
+// wait for ever.
+func TestHalfOpen(t *testing.T) {
+	w := newWorld(t)
+	c := newCable(w)
+	events := make(chan watch.Event)
+	w.server.Mux.HandleFunc("GET /api/v1/pods", func(rw http.ResponseWriter, r *http.Request) { w.server.Watch(rw, r, events) })
+	l, _ := w.start(w.member())
+	await(t, l, up)
+	pods, err := kube.Watch[corev1.Pod](t.Context(), l.Client(), "", metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pods.Stop()
+	began := time.Now()
+	c.deaf.Store(c.count.Load())
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := get(ctx, l); err == nil {
+		t.Fatal("want no answer")
+	}
+	for range pods.ResultChan() {
+	}
+	await(t, l, up)
+	if err := get(t.Context(), l); err != nil {
+		t.Error(err)
+	}
+	t.Logf("found and healed after %s", time.Since(began).Round(time.Millisecond))
+}
+
+// TestFlapping: a link that comes and goes costs a bounded number of attempts.
+func TestFlapping(t *testing.T) {
+	w := newWorld(t)
+	c := newCable(w)
+	l, _ := w.start(w.member())
+	await(t, l, up)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for cut := true; sleep(ctx, 100*time.Millisecond); cut = !cut {
+		c.cut.Store(cut)
+		c.drop()
+		_ = get(ctx, l)
+	}
+	if n := c.count.Load(); n > 20 {
+		t.Errorf("%d connections in five seconds", n)
+	}
+	c.cut.Store(false)
+	await(t, l, up)
+}
+
+// TestServerInTrouble: a server that answers but cannot is left in peace, as it asks.
+func TestServerInTrouble(t *testing.T) {
+	w := newWorld(t)
+	var sick atomic.Bool
+	probes := make(chan time.Time, 100)
+	w.server.Mux = http.NewServeMux()
+	w.server.Mux.HandleFunc("/", func(rw http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/readyz") {
+			probes <- time.Now()
+		}
+		if sick.Load() {
+			rw.Header().Set("Retry-After", "2")
+			http.Error(rw, "etcd", http.StatusServiceUnavailable)
+			return
+		}
+		w.server.Write(rw, r, 200, &corev1.Node{})
+	})
+	l, _ := w.start(w.member())
+	await(t, l, up)
+	l.states.mu.Lock()
+	l.states.state.Since = time.Now().Add(-2 * doubt) // it has been up for long
+	l.states.mu.Unlock()
+	sick.Store(true)
+	for len(probes) > 0 {
+		<-probes
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := get(ctx, l); err == nil {
+		t.Fatal("want an error")
+	}
+	s := await(t, l, func(s State) bool { return s.Phase == Down })
+	if s.Reason != ReasonNotReady || !strings.Contains(s.Message, "503") {
+		t.Errorf("got %+v", s)
+	}
+	if first, second := <-probes, <-probes; second.Sub(first) < 2*time.Second {
+		t.Errorf("asked again after %s", second.Sub(first))
+	}
+	sick.Store(false)
+	await(t, l, up)
+}
+
+// TestUnauthorized says so, and goes on slowly.
+func TestUnauthorized(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{Token: "of somebody else"})
+	l, _ := w.start(cfg)
+	if s := await(t, l, func(s State) bool { return s.Phase == Down }); s.Reason != ReasonUnauthorized {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// TestForeignServer: who is not of the cluster's CA gets no request and sets no clock.
+func TestForeignServer(t *testing.T) {
+	w, other := newWorld(t), newWorld(t)
+	from := time.Now().Add(48 * time.Hour)
+	cert := other.server.CA.Server(t, from, "127.0.0.1")
+	w.server.Certificate = &cert
+	l, _ := w.start(w.member())
+	if s := await(t, l, func(s State) bool { return s.Phase == Down }); s.Reason != ReasonServerCertificate {
+		t.Errorf("got %+v", s)
+	}
+	if !l.Now().Before(from.Add(-time.Hour)) {
+		t.Error("a stranger sets the clock")
+	}
+}
+
+// TestClockBehind: the server's certificate was renewed while the machine's clock was
+// lost; the cluster's CA says that this time has come.
+func TestClockBehind(t *testing.T) {
+	w := newWorld(t)
+	from := time.Now().Add(48 * time.Hour)
+	cert := w.server.CA.Server(t, from, "127.0.0.1")
+	w.server.Certificate = &cert
+	w.now = func() time.Time { return from }
+	cfg := w.config()
+	c, k := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now(), from.Add(24*time.Hour))
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: c, ClientKeyData: k})
+	l, stop := w.start(cfg)
+	await(t, l, up)
+	if now := l.Now(); now.Before(from.Add(-2 * time.Minute)) {
+		t.Errorf("it is %s, not %s", from, now)
+	}
+	stop()
+	l, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now := l.Now(); now.Before(from.Add(-2 * time.Minute)) {
+		t.Errorf("a restart forgets the time: %s", now)
+	}
+}

@@ -1,0 +1,110 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// readKubeconfig gives what a kubeconfig says for its current context, with relative
+// paths made absolute.
+func readKubeconfig(path string) (*api.Config, *api.AuthInfo, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return parseKubeconfig(text, path)
+}
+
+func parseKubeconfig(text []byte, path string) (*api.Config, *api.AuthInfo, error) {
+	cfg, err := clientcmd.Load(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	for _, c := range cfg.Clusters {
+		if c == nil {
+			return nil, nil, fmt.Errorf("kubeconfig %s: a cluster is empty", path)
+		}
+		c.LocationOfOrigin = path
+	}
+	for _, a := range cfg.AuthInfos {
+		if a == nil {
+			return nil, nil, fmt.Errorf("kubeconfig %s: a user is empty", path)
+		}
+		a.LocationOfOrigin = path
+	}
+	if err := clientcmd.ResolveLocalPaths(cfg); err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	context := cfg.Contexts[cfg.CurrentContext]
+	if context == nil {
+		return nil, nil, fmt.Errorf("kubeconfig %s: its current-context %q is not among its contexts", path, cfg.CurrentContext)
+	}
+	user := cfg.AuthInfos[context.AuthInfo]
+	if user == nil {
+		return nil, nil, fmt.Errorf("kubeconfig %s: user %q of its current context is not among its users", path, context.AuthInfo)
+	}
+	return cfg, user, nil
+}
+
+// restConfig makes the client's configuration, with the content of files in place of
+// their paths: two of the same content are then equal.
+func restConfig(cfg *api.Config) (*rest.Config, error) {
+	out, err := clientcmd.NewNonInteractiveClientConfig(*cfg, cfg.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	t := &out.TLSClientConfig
+	for _, f := range []struct {
+		path *string
+		data *[]byte
+	}{{&t.CAFile, &t.CAData}, {&t.CertFile, &t.CertData}, {&t.KeyFile, &t.KeyData}} {
+		if *f.path != "" && len(*f.data) == 0 {
+			if *f.data, err = os.ReadFile(*f.path); err != nil {
+				return nil, err
+			}
+		}
+		*f.path = ""
+	}
+	return out, nil
+}
+
+// readRest reads a kubeconfig as it is.
+func readRest(path string) (*rest.Config, error) {
+	cfg, _, err := readKubeconfig(path)
+	if err != nil {
+		return nil, err
+	}
+	out, err := restConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return out, nil
+}
+
+// writeKubeconfig makes the kubeconfig of a node that has bootstrapped: the server of
+// the bootstrap kubeconfig, with the pair's file as credentials, as a kubelet writes it.
+func writeKubeconfig(path, bootstrap, pairFile string) error {
+	from, _, err := readKubeconfig(bootstrap)
+	if err != nil {
+		return err
+	}
+	cluster := from.Clusters[from.Contexts[from.CurrentContext].Cluster]
+	if cluster == nil {
+		return errors.New("the bootstrap kubeconfig has no cluster")
+	}
+	to := api.NewConfig()
+	to.Clusters["default-cluster"] = cluster
+	to.AuthInfos["default-auth"] = &api.AuthInfo{ClientCertificate: pairFile, ClientKey: pairFile}
+	to.Contexts["default-context"] = &api.Context{Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default"}
+	to.CurrentContext = "default-context"
+	text, err := clientcmd.Write(*to)
+	if err != nil {
+		return err
+	}
+	return writeFile(path, text)
+}

@@ -1,0 +1,172 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// Meta keeps small values durably; store.Store is one.
+type Meta interface {
+	Meta(ctx context.Context, key string) (value string, found bool, err error)
+	SetMeta(ctx context.Context, key, value string) error
+}
+
+// Config says who the node is and where it keeps that.
+type Config struct {
+	// Kubeconfig and BootstrapKubeconfig are files, of which either may not exist yet.
+	// Both empty: the node stands alone.
+	Kubeconfig, BootstrapKubeconfig string
+	// CertDir holds the certificates the node makes or is given; --cert-dir.
+	CertDir  string
+	NodeName string
+	// Hostname and NodeIPs are what a serving certificate is for, until SetAddresses.
+	Hostname string
+	NodeIPs  []netip.Addr
+	// Rotate renews the client certificate; rotateCertificates.
+	Rotate bool
+	// ServerTLSBootstrap lets the control plane sign the serving certificate.
+	ServerTLSBootstrap bool
+	// TLSCertFile and TLSKeyFile are a serving certificate that somebody else keeps.
+	TLSCertFile, TLSKeyFile string
+	// QPS and Burst are kubeAPIQPS and kubeAPIBurst.
+	QPS   float32
+	Burst int
+	Meta  Meta
+	// NetworkChanged may be nil; a signal, that the way out changed (and not the network
+	// of a pod), makes a node that is down try at once and one that is up look again.
+	NetworkChanged <-chan struct{}
+	Log            *slog.Logger
+}
+
+// A Link is a node's way to its API server. All methods may be called concurrently,
+// before, while and after Run runs.
+type Link struct {
+	cfg      Config
+	clock    *clock
+	states   *states
+	identity *identity
+	health   *health
+	serving  *serving
+	files    *files
+	client   *kube.Client
+}
+
+// New reads what there is and connects to nothing. That files are missing or broken is
+// no error but a State: the node runs meanwhile.
+func New(ctx context.Context, cfg Config) (*Link, error) {
+	switch {
+	case cfg.NodeName == "":
+		return nil, errors.New("a link needs the node's name")
+	case cfg.CertDir == "":
+		return nil, errors.New("a link needs a directory for certificates")
+	case cfg.Meta == nil:
+		return nil, errors.New("a link needs a store")
+	}
+	l := &Link{cfg: cfg, states: newStates()}
+	var err error
+	if l.clock, err = newClock(ctx, cfg.Meta, cfg.Log); err != nil {
+		return nil, err
+	}
+	l.identity = newIdentity(l)
+	if l.client, err = kube.New(kube.Config{
+		Rest: l.identity.rest, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst,
+		Before: l.states.admit, After: func(status int, err error) { l.health.after(status, err) },
+	}); err != nil {
+		return nil, err
+	}
+	l.health = newHealth(l)
+	l.serving = newServing(l)
+	l.files = newFiles(l)
+	if l.standalone() {
+		l.states.set(State{Phase: Standalone})
+	} else {
+		l.identity.load()
+	}
+	return l, nil
+}
+
+func (l *Link) standalone() bool {
+	return l.cfg.Kubeconfig == "" && l.cfg.BootstrapKubeconfig == ""
+}
+
+// Run keeps identity, certificates, state and clock until ctx ends.
+func (l *Link) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return l.files.run(ctx) })
+	if !l.standalone() {
+		g.Go(func() error { return l.identity.run(ctx) })
+		g.Go(func() error { return l.health.run(ctx) })
+		g.Go(func() error { return l.clock.run(ctx) })
+		if l.cfg.ServerTLSBootstrap && l.cfg.TLSCertFile == "" {
+			g.Go(func() error { return l.serving.run(ctx) })
+		}
+	}
+	return g.Wait()
+}
+
+// Client is the client for everything that the node asks its API server. Its requests
+// fail at once while the link is down (kube.Answered tells) and with a standalone node.
+func (l *Link) Client() *kube.Client { return l.client }
+
+// Now is the time to judge certificates, tokens and deadlines of others by: never
+// before a time that is proven to have passed.
+func (l *Link) Now() time.Time { return l.clock.Now() }
+
+// State tells how things stand.
+func (l *Link) State() State {
+	s, _ := l.states.get()
+	return s
+}
+
+// Changed gives a channel of capacity 1 that is signalled when the State changed. Each
+// subscriber calls it once and keeps the channel: it is never given up.
+func (l *Link) Changed() <-chan struct{} { return l.states.subscribe() }
+
+// WaitUp returns when the link is up, or with the error of ctx.
+func (l *Link) WaitUp(ctx context.Context) error {
+	for {
+		s, moved := l.states.get()
+		if s.Phase == Up {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ServingCertificate is the tls.Config.GetCertificate of the node's own server. It always
+// gives the newest.
+func (l *Link) ServingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return l.serving.certificate()
+}
+
+// SetAddresses tells under which names and addresses the node is known now, as often as
+// one likes. A serving certificate that the control plane signs is asked for anew when it
+// lacks one.
+func (l *Link) SetAddresses(dnsNames []string, ips []netip.Addr) {
+	l.serving.setNames(names{dns: slices.Clone(dnsNames), ips: slices.Clone(ips)})
+}
+
+// Expiry tells until when the client's and the serving certificate are valid; zero for
+// one that there is not.
+func (l *Link) Expiry() (client, serving time.Time) {
+	return l.identity.expiry(), l.serving.expiry()
+}
+
+// Failures tells how often a client's or a serving certificate could not be had from
+// the control plane.
+func (l *Link) Failures() (client, serving uint64) {
+	return l.identity.failures.Load(), l.serving.failures.Load()
+}

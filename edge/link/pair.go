@@ -1,0 +1,213 @@
+package link
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	pairTime  = "2006-01-02-15-04-05"
+	keepPairs = 2 // the current one, and the one before in case that the disk loses it
+)
+
+// pairs are the certificates of one purpose, as a kubelet keeps them:
+//
+//	kubelet-client-2026-11-21-03-50-00.pem   certificate and key in one file
+//	kubelet-client-current.pem               a link to the one that counts
+//	kubelet-client.key.tmp                   the key of a request that is not answered yet
+//
+// Each file is whole on the disk before it has its name, and the link is replaced by
+// a rename; a power cut leaves the old pair or the new one.
+type pairs struct {
+	dir    string
+	prefix string // kubelet-client or kubelet-server
+}
+
+// A pair is a certificate with its key.
+type pair struct {
+	pem  []byte // both
+	cert *tls.Certificate
+}
+
+func (p pairs) current() string { return filepath.Join(p.dir, p.prefix+"-current.pem") }
+
+func (p pairs) pending() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
+
+// load gives the pair that counts. When its link or file is lost or broken it is the
+// newest that is whole, which then counts. The error is fs.ErrNotExist when there is none.
+func (p pairs) load() (*pair, error) {
+	have, err := loadPair(p.current())
+	if err == nil {
+		return have, nil
+	}
+	files, listErr := p.files()
+	if listErr != nil {
+		return nil, errors.Join(err, listErr)
+	}
+	for _, file := range slices.Backward(files) {
+		if have, other := loadPair(file); other == nil {
+			return have, p.link(file)
+		}
+	}
+	return nil, err
+}
+
+// files are all pairs, oldest first.
+func (p pairs) files() ([]string, error) {
+	entries, err := os.ReadDir(p.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var files []string
+	for _, e := range entries {
+		middle, ours := strings.CutPrefix(e.Name(), p.prefix+"-")
+		middle, isPEM := strings.CutSuffix(middle, ".pem")
+		if _, timeErr := time.Parse(pairTime, middle); ours && isPEM && timeErr == nil {
+			files = append(files, filepath.Join(p.dir, e.Name()))
+		}
+	}
+	return files, err
+}
+
+// save makes a certificate and key the pair that counts, removes pairs that are older
+// than the one before, and the pending key.
+func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
+	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
+	text := slices.Concat(bytes.TrimSpace(cert), []byte("\n"), key)
+	made, err := parsePair(text)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate does not fit its key: %w", err)
+	}
+	if err := writeFile(file, text); err != nil {
+		return nil, err
+	}
+	if err := p.link(file); err != nil {
+		return nil, err
+	}
+	files, err := p.files()
+	if err != nil {
+		return nil, err
+	}
+	for len(files) > keepPairs {
+		if files[0] != file { // which is not the newest if the clock went back
+			_ = os.Remove(files[0])
+		}
+		files = files[1:]
+	}
+	_ = os.Remove(p.pending())
+	torn, err := filepath.Glob(filepath.Join(p.dir, "."+p.prefix+"*")) // of writes that were cut off
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range torn {
+		_ = os.Remove(file)
+	}
+	return made, nil
+}
+
+func (p pairs) link(file string) error {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	next := filepath.Join(p.dir, p.prefix+"-updated.pem")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(file, next); err != nil {
+		return err
+	}
+	if err := os.Rename(next, p.current()); err != nil {
+		return err
+	}
+	return syncDir(p.dir)
+}
+
+// pendingKey gives the key of the request that is not answered yet, or makes one. It
+// is kept so that a node which restarts while it waits for approval asks for the same.
+func (p pairs) pendingKey() (crypto.Signer, []byte, error) {
+	if text, err := os.ReadFile(p.pending()); err == nil {
+		if key, err := parseKey(text); err == nil {
+			return key, text, nil
+		}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	return key, text, writeFile(p.pending(), text)
+}
+
+func parseKey(text []byte) (crypto.Signer, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("no PEM")
+	}
+	return x509.ParseECPrivateKey(block.Bytes)
+}
+
+func loadPair(file string) (*pair, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return parsePair(text)
+}
+
+// parsePair reads a certificate, with those of its chain, and its key.
+func parsePair(text []byte) (*pair, error) {
+	cert, err := tls.X509KeyPair(text, text)
+	if err != nil {
+		return nil, err
+	}
+	return &pair{pem: text, cert: &cert}, nil
+}
+
+// writeFile makes a file of mode 0600 that is whole or not there, and durable.
+func writeFile(path string, data []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // of mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return err
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,153 @@
+package link
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"errors"
+
+	"github.com/islet-edge/islet/edge/kube/kubetest"
+)
+
+const childDir = "ISLET_TEST_PAIRS" // the directory a child process saves pairs in
+
+func testPair(t testing.TB, ca *kubetest.CA) (cert, key []byte) {
+	return ca.Client(t, "system:node:n", nil, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+}
+
+// TestSavePairsForEver is the child of TestKilledWhileSaving.
+func TestSavePairsForEver(t *testing.T) {
+	dir := os.Getenv(childDir)
+	if dir == "" {
+		t.Skip("only as a child")
+	}
+	ca, p, now := kubetest.NewCA(t), pairs{dir: dir, prefix: "kubelet-client"}, time.Now()
+	fmt.Println("begin")
+	for n := 0; ; n++ {
+		if _, _, err := p.pendingKey(); err != nil {
+			t.Fatal(err)
+		}
+		cert, key := testPair(t, ca)
+		if _, err := p.save(cert, key, now.Add(time.Duration(n)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKilledWhileSaving: whenever it happens, there is a whole pair, and little else.
+func TestKilledWhileSaving(t *testing.T) {
+	dir := t.TempDir()
+	p := pairs{dir: dir, prefix: "kubelet-client"}
+	cert, key := testPair(t, kubetest.NewCA(t))
+	if _, err := p.save(cert, key, time.Unix(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 15 {
+		child := exec.Command(os.Args[0], "-test.run=^TestSavePairsForEver$")
+		child.Env = append(os.Environ(), childDir+"="+dir)
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+		sleep(t.Context(), time.Duration(n*7%23)*time.Millisecond)
+		_ = child.Process.Kill()
+		_ = child.Wait()
+		if _, err := p.load(); err != nil {
+			t.Fatalf("no identity: %v", err)
+		}
+		if _, _, err := p.pendingKey(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, key = testPair(t, kubetest.NewCA(t))
+	if _, err := p.save(cert, key, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) > keepPairs+1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+// TestLostLinkOrFile: the disk forgot the link, or what it leads to.
+func TestLostLinkOrFile(t *testing.T) {
+	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
+	if _, err := p.load(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	ca := kubetest.NewCA(t)
+	var newest string
+	for n := range 3 {
+		cert, key := testPair(t, ca)
+		if _, err := p.save(cert, key, time.Unix(int64(n), 0).UTC()); err != nil {
+			t.Fatal(err)
+		}
+		newest, _ = os.Readlink(p.current())
+	}
+	if err := os.Remove(p.current()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.load(); err != nil {
+		t.Error(err)
+	}
+	if at, _ := os.Readlink(p.current()); at != newest {
+		t.Errorf("the link leads to %s", at)
+	}
+	if err := os.WriteFile(newest, []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.load(); err != nil {
+		t.Error(err)
+	}
+	if files, _ := p.files(); len(files) != keepPairs {
+		t.Errorf("kept: %v", files)
+	}
+	cert, _ := testPair(t, ca)
+	_, key := testPair(t, ca)
+	if _, err := p.save(cert, key, time.Now()); err == nil {
+		t.Error("a certificate of another key is saved")
+	}
+}
+
+// FuzzKubeconfig: no text makes reading it panic.
+func FuzzKubeconfig(f *testing.F) {
+	f.Add([]byte("apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts:\n- name: x\n  context: {cluster: c, user: u}\nclusters:\n- name: c\n  cluster: {server: 'https://127.0.0.1:1'}\nusers:\n- name: u\n  user: {token: t}\n"))
+	f.Add([]byte("apiVersion: v1\nkind: Config\nclusters:\n- name: c\n"))
+	f.Add([]byte("clusters: {}\nusers: [null]\ncontexts: [null]"))
+	path := filepath.Join(f.TempDir(), "kubelet.conf")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		cfg, user, err := parseKubeconfig(text, path)
+		if err != nil {
+			return
+		}
+		_, _ = leafOfUser(user)
+		if out, err := restConfig(cfg); err == nil {
+			_, _ = leafOf(out)
+		}
+	})
+}
+
+// FuzzPair: no text makes reading a pair panic.
+func FuzzPair(f *testing.F) {
+	cert, key := testPair(f, kubetest.NewCA(f))
+	f.Add(append(cert, key...))
+	f.Add(key)
+	f.Add(cert)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if p, err := parsePair(text); err == nil && p.cert.Leaf == nil {
+			t.Error("a pair without its certificate")
+		}
+		_, _ = parseKey(text)
+	})
+}

@@ -1,0 +1,274 @@
+package link
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// selfSignedLife is how long a self-signed certificate lasts; a kubelet's does so too.
+const selfSignedLife = 365 * 24 * time.Hour
+
+// serving is the certificate of the node's own server: of files that somebody else
+// keeps, signed by the control plane, or by itself. The first and the last are read or
+// made when a client comes, the second is obtained by run.
+type serving struct {
+	link  *Link
+	log   *slog.Logger
+	pairs pairs
+	moved chan struct{} // capacity 1: names or files
+
+	failures atomic.Uint64
+
+	mu    sync.Mutex
+	cert  *tls.Certificate // nil: none was needed yet, or there is none
+	names names
+}
+
+func newServing(l *Link) *serving {
+	s := &serving{
+		link: l, log: l.cfg.Log, pairs: pairs{dir: l.cfg.CertDir, prefix: "kubelet-server"},
+		moved: make(chan struct{}, 1), names: names{ips: l.cfg.NodeIPs},
+	}
+	if l.cfg.Hostname != "" {
+		s.names.dns = []string{l.cfg.Hostname}
+	}
+	return s
+}
+
+func (s *serving) setNames(n names) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Equal(n.dns, s.names.dns) && slices.Equal(n.ips, s.names.ips) {
+		return
+	}
+	s.names = n
+	poke(s.moved)
+}
+
+// filesChanged reads files of others anew; what is broken does not replace what is good.
+func (s *serving) filesChanged() {
+	if s.link.cfg.TLSCertFile == "" {
+		return
+	}
+	cert, err := tls.LoadX509KeyPair(s.link.cfg.TLSCertFile, s.link.cfg.TLSKeyFile)
+	if err != nil {
+		s.log.Warn("the serving certificate is not read", "error", err)
+		return
+	}
+	s.set(&cert)
+}
+
+func (s *serving) set(cert *tls.Certificate) {
+	s.mu.Lock()
+	s.cert = cert
+	s.mu.Unlock()
+}
+
+func (s *serving) expiry() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cert == nil {
+		return time.Time{}
+	}
+	return s.cert.Leaf.NotAfter
+}
+
+// certificate gives what a client is shown now.
+func (s *serving) certificate() (*tls.Certificate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cfg := s.link.cfg
+	switch {
+	case cfg.TLSCertFile != "":
+		if s.cert == nil {
+			cert, err := tls.LoadX509KeyPair(cfg.TLSCertFile, cfg.TLSKeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("serving certificate: %w", err)
+			}
+			s.cert = &cert
+		}
+	case cfg.ServerTLSBootstrap:
+		if s.cert == nil {
+			p, err := s.pairs.load()
+			if err != nil {
+				return nil, errors.New("no serving certificate yet: its signing request must be approved")
+			}
+			s.cert = p.cert
+		}
+	case s.cert == nil || s.over(s.cert.Leaf):
+		cert, err := s.selfSigned()
+		if err != nil {
+			return nil, fmt.Errorf("serving certificate: %w", err)
+		}
+		s.cert = cert
+	}
+	return s.cert, nil
+}
+
+func (s *serving) over(leaf *x509.Certificate) bool {
+	return s.link.clock.Now().After(leaf.NotAfter)
+}
+
+// selfSigned reads kubelet.crt and kubelet.key, or makes them when they are not there,
+// do not fit (the power was cut between them) or are over.
+func (s *serving) selfSigned() (*tls.Certificate, error) {
+	certFile, keyFile := filepath.Join(s.pairs.dir, "kubelet.crt"), filepath.Join(s.pairs.dir, "kubelet.key")
+	if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && !s.over(cert.Leaf) {
+		return &cert, nil
+	}
+	certPEM, keyPEM, err := s.sign()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(writeFile(keyFile, keyPEM), writeFile(certFile, certPEM)); err != nil {
+		s.log.Warn("the self-signed certificate is not stored; the next start makes another", "error", err)
+	}
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	return &cert, err
+}
+
+func (s *serving) sign() (certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, nil, err
+	}
+	now := s.link.clock.Now()
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: fmt.Sprintf("%s@%d", s.link.cfg.NodeName, now.Unix())},
+		NotBefore:    now.Add(-time.Hour), NotAfter: now.Add(selfSignedLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+		DNSNames:              s.names.dns,
+	}
+	for _, ip := range s.names.ips {
+		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
+}
+
+// run obtains certificates from the control plane: the first, one in time before the
+// last is over, and one when names came that it does not have.
+func (s *serving) run(ctx context.Context) error {
+	if p, err := s.pairs.load(); err == nil {
+		s.set(p.cert)
+	}
+	retry := backoff{first: firstAttempt, most: mostAttempt}
+	for ctx.Err() == nil {
+		wanted, wait := s.wanted()
+		if wait > 0 {
+			retry.reset()
+			sleep(ctx, wait, s.moved)
+			continue
+		}
+		if s.link.WaitUp(ctx) != nil {
+			return nil
+		}
+		p, err := s.obtain(ctx, wanted)
+		switch {
+		case err == nil:
+			s.set(p.cert)
+			s.log.Info("the node has a serving certificate")
+		case ctx.Err() == nil && !errors.Is(err, errMoved):
+			s.failures.Add(1)
+			s.log.Warn("no serving certificate from the control plane yet", "error", err)
+			wait := retry.next()
+			if errors.Is(err, errDenied) {
+				wait = jitter(afterDenial)
+			}
+			sleep(ctx, wait, s.moved)
+		}
+	}
+	return nil
+}
+
+// errMoved ends the wait for a certificate with names that do not count any more.
+var errMoved = errors.New("the node's addresses changed")
+
+func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-s.moved:
+			cancel(errMoved)
+		case <-ctx.Done():
+		}
+	}()
+	p, err := obtain(ctx, s.pairs, servingRequest(s.link.cfg.NodeName, wanted), s.link.client, s.link.clock, func(name string) {
+		s.log.Info("the serving certificate waits for approval", "csr", name)
+	})
+	if err != nil && errors.Is(context.Cause(ctx), errMoved) {
+		err = errMoved
+	}
+	cancel(nil)
+	<-done
+	return p, err
+}
+
+// wanted gives the names a certificate is to be obtained for now, or how long none is.
+func (s *serving) wanted() (names, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.names.dns)+len(s.names.ips) == 0 {
+		return names{}, look
+	}
+	if s.cert == nil || !covers(s.cert.Leaf, s.names) {
+		return s.names, 0
+	}
+	if left := rotateAt(s.cert.Leaf).Sub(s.link.clock.Now()); left > 0 {
+		return names{}, min(left, look)
+	}
+	return s.names, 0
+}
+
+// covers tells whether a certificate is for all names.
+func covers(leaf *x509.Certificate, n names) bool {
+	have := map[string]bool{}
+	for _, d := range leaf.DNSNames {
+		have[d] = true
+	}
+	for _, ip := range leaf.IPAddresses {
+		have[ip.String()] = true
+	}
+	for _, d := range n.dns {
+		if !have[d] {
+			return false
+		}
+	}
+	for _, ip := range n.ips {
+		if !have[ip.Unmap().String()] {
+			return false
+		}
+	}
+	return true
+}

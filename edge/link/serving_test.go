@@ -1,0 +1,126 @@
+package link
+
+import (
+	"crypto/x509"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+func shown(t *testing.T, l *Link) *x509.Certificate {
+	t.Helper()
+	c, err := l.ServingCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Leaf
+}
+
+// TestSelfSigned: made once, kept over restarts, made anew when the two files do not
+// fit, for the names of the node, and never readable by others.
+func TestSelfSigned(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	l, stop := w.start(cfg)
+	first := shown(t, l)
+	if err := first.VerifyHostname("192.0.2.1"); err != nil {
+		t.Error(err)
+	}
+	if m := mode(t, w.path("pki/kubelet.key")); m != 0o600 {
+		t.Errorf("the key has mode %o", m)
+	}
+	stop()
+	l, stop = w.start(cfg)
+	if !shown(t, l).Equal(first) {
+		t.Error("made anew without need")
+	}
+	stop()
+	if err := os.WriteFile(w.path("pki/kubelet.key"), []byte("-----BEGIN"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, _ = w.start(cfg)
+	if shown(t, l).Equal(first) {
+		t.Error("a certificate without its key")
+	}
+}
+
+// TestServerTLSBootstrap: signed by the control plane, and asked for anew when the node
+// has another address.
+func TestServerTLSBootstrap(t *testing.T) {
+	w := newWorld(t)
+	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now(), time.Now().Add(24*time.Hour))
+	cfg := w.config()
+	cfg.ServerTLSBootstrap = true
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	w.hold = true
+	l, _ := w.start(cfg)
+	name := <-w.asked
+	if _, err := l.ServingCertificate(nil); err == nil {
+		t.Error("want an error while there is no certificate")
+	}
+	l.SetAddresses([]string{"n"}, []netip.Addr{netip.MustParseAddr("192.0.2.2")})
+	next := <-w.asked // though the first was never answered
+	if next == name {
+		t.Error("the same request for other names")
+	}
+	l.SetAddresses([]string{"n"}, []netip.Addr{netip.MustParseAddr("192.0.2.2")}) // no news
+	w.set(func() { w.approve(next) })
+	waitFor(t, func() bool { _, err := l.ServingCertificate(nil); return err == nil })
+	select {
+	case again := <-w.asked:
+		t.Errorf("%s was asked for too", again)
+	default:
+	}
+	if err := shown(t, l).VerifyHostname("192.0.2.2"); err != nil {
+		t.Error(err)
+	}
+	if _, err := shown(t, l).Verify(x509.VerifyOptions{Roots: w.server.CA.Pool()}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServingFiles: what somebody else replaces is served without a restart, and what
+// is half written does not replace what is good.
+func TestServingFiles(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.TLSCertFile, cfg.TLSKeyFile = w.path("tls.crt"), w.path("tls.key")
+	put := func(name string) {
+		cert, key := w.server.CA.Client(t, name, nil, time.Now(), time.Now().Add(time.Hour))
+		if err := os.WriteFile(cfg.TLSKeyFile, key, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(cfg.TLSCertFile, cert, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("first")
+	l, _ := w.start(cfg)
+	if n := shown(t, l).Subject.CommonName; n != "first" {
+		t.Error(n)
+	}
+	if err := os.WriteFile(cfg.TLSCertFile, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.serving.filesChanged()
+	if n := shown(t, l).Subject.CommonName; n != "first" {
+		t.Error(n)
+	}
+	waitFor(t, func() bool { // until the watch is there
+		put("second")
+		return shown(t, l).Subject.CommonName == "second"
+	})
+}
+
+// waitFor polls what has no event of its own.
+func waitFor(t *testing.T, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !done(); {
+		if time.Now().After(end) || !sleep(t.Context(), 300*time.Millisecond) {
+			t.Fatal("it does not come")
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package manifest
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// The annotations that came before the fields of seccomp and AppArmor. They do
+// nothing any more, but they must not say something else than the fields.
+const (
+	seccompPod       = "seccomp.security.alpha.kubernetes.io/pod"
+	seccompContainer = "container.seccomp.security.alpha.kubernetes.io/"
+	appArmor         = "container.apparmor.security.beta.kubernetes.io/"
+	localhost        = "localhost/"
+)
+
+// annotations has the rules for annotations that mean something to Kubernetes.
+func (r *review) annotations(p *field.Path) {
+	all := r.pod.Annotations
+	if _, mirror := all[AnnotationMirror]; mirror && r.spec.NodeName == "" {
+		r.invalid(p.Key(AnnotationMirror), "", "a mirror pod needs spec.nodeName")
+	}
+	if cost, there := all["controller.kubernetes.io/pod-deletion-cost"]; there {
+		_, err := strconv.ParseInt(cost, 10, 32)
+		r.when(err != nil || cost[0] == '+' || cost[0] == '0' && cost != "0", p.Key("controller.kubernetes.io/pod-deletion-cost"), cost,
+			"must be a 32 bit number")
+	}
+	if text := all["scheduler.alpha.kubernetes.io/tolerations"]; text != "" {
+		at := p.Key("scheduler.alpha.kubernetes.io/tolerations")
+		var list []v1.Toleration
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			r.invalid(at, text, err.Error())
+		}
+		r.tolerations(at, list)
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if key == seccompPod || strings.HasPrefix(key, seccompContainer) {
+			r.seccompAnnotation(p.Key(key), all[key])
+		}
+		if name, ok := strings.CutPrefix(key, appArmor); ok {
+			r.appArmorAnnotation(p.Key(key), name, all[key])
+		}
+	}
+	r.agreeing()
+}
+
+func (r *review) seccompAnnotation(p *field.Path, value string) {
+	if file, ok := strings.CutPrefix(value, localhost); ok {
+		r.descending(p, file)
+		return
+	}
+	r.when(!slices.Contains([]string{"runtime/default", "docker/default", "unconfined"}, value), p, value, "is no seccomp profile")
+}
+
+func (r *review) appArmorAnnotation(p *field.Path, container, value string) {
+	known := false
+	eachContainer(r.spec, func(_ *field.Path, c *v1.Container) { known = known || c.Name == container })
+	r.when(!known, p, container, "there is no such container")
+	r.when(value != "" && value != "runtime/default" && value != "unconfined" && !strings.HasPrefix(value, localhost), p, value,
+		"is no AppArmor profile")
+}
+
+// agreeing compares the annotations with the fields.
+func (r *review) agreeing() {
+	spec := field.NewPath("spec")
+	compare := func(p *field.Path, key, kind string, file *string) {
+		value, there := r.pod.Annotations[key]
+		agree := true
+		switch kind {
+		case "Unconfined":
+			agree = value == "unconfined"
+		case "RuntimeDefault":
+			agree = value == "runtime/default" || value == "docker/default" && !strings.HasPrefix(key, appArmor)
+		case "Localhost":
+			agree = file != nil && value == localhost+*file
+		}
+		if there && !agree {
+			r.forbidden(p.Child("type"), "must agree with the annotation "+key)
+		}
+	}
+	pod := r.spec.SecurityContext
+	if pod != nil && pod.SeccompProfile != nil {
+		compare(spec.Child("securityContext", "seccompProfile"), seccompPod, string(pod.SeccompProfile.Type), pod.SeccompProfile.LocalhostProfile)
+	}
+	windows := r.spec.OS != nil && r.spec.OS.Name == v1.Windows
+	eachContainer(r.spec, func(p *field.Path, c *v1.Container) {
+		p = p.Child("securityContext")
+		if sc := c.SecurityContext; sc != nil && sc.SeccompProfile != nil {
+			compare(p.Child("seccompProfile"), seccompContainer+c.Name, string(sc.SeccompProfile.Type), sc.SeccompProfile.LocalhostProfile)
+		}
+		var profile *v1.AppArmorProfile
+		if pod != nil {
+			profile = pod.AppArmorProfile
+		}
+		if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
+			profile = sc.AppArmorProfile
+		}
+		if profile != nil && !windows {
+			compare(p.Child("appArmorProfile"), appArmor+c.Name, string(profile.Type), profile.LocalhostProfile)
+		}
+	})
+}

@@ -1,0 +1,153 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// containers has the rules for containers and init containers. A name is
+// unique among both. Containers run at once, so their host ports must differ;
+// init containers may use them one after the other.
+func (r *review) containers(p *field.Path) {
+	names, ports := map[string]bool{}, map[string]bool{}
+	if len(r.spec.Containers) == 0 {
+		r.required(p.Child("containers"), "")
+	}
+	for i := range r.spec.Containers {
+		c, at := &r.spec.Containers[i], p.Child("containers").Index(i)
+		r.container(at, c)
+		r.unique(at.Child("name"), names, c.Name)
+		r.uniqueHostPorts(at.Child("ports"), c, ports)
+		r.lifecycle(at.Child("lifecycle"), c.Lifecycle)
+		r.probes(at, c)
+		r.restartRules(at, c)
+	}
+	for i := range r.spec.InitContainers {
+		c, at := &r.spec.InitContainers[i], p.Child("initContainers").Index(i)
+		r.container(at, c)
+		r.unique(at.Child("name"), names, c.Name)
+		r.uniqueHostPorts(at.Child("ports"), c, map[string]bool{})
+		r.restartRules(at, c)
+		if isSidecar(c) {
+			r.lifecycle(at.Child("lifecycle"), c.Lifecycle)
+			r.probes(at, c)
+		} else {
+			r.endsAtOnce(at, c)
+		}
+	}
+}
+
+// container has the rules for containers of every kind.
+func (r *review) container(p *field.Path, c *v1.Container) {
+	r.named(p.Child("name"), c.Name, validation.IsDNS1123Label)
+	r.need(p.Child("image"), c.Image)
+	r.when(c.Image != strings.TrimSpace(c.Image), p.Child("image"), c.Image, "must not have space around it")
+	r.pullPolicy(p.Child("imagePullPolicy"), c.ImagePullPolicy)
+	oneOf(r, p.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
+		v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
+	r.ports(p.Child("ports"), c.Ports)
+	r.env(p.Child("env"), c.Env)
+	r.envFrom(p.Child("envFrom"), c.EnvFrom)
+	r.mounts(p.Child("volumeMounts"), c)
+	r.devices(p.Child("volumeDevices"), c)
+	r.resources(p.Child("resources"), c.Resources, r.containerResource)
+	r.resizePolicy(p.Child("resizePolicy"), c.ResizePolicy)
+	r.security(p.Child("securityContext"), c.SecurityContext)
+}
+
+func (r *review) pullPolicy(p *field.Path, policy v1.PullPolicy) {
+	oneOf(r, p, policy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
+}
+
+// endsAtOnce refuses what makes sense only for containers that stay.
+func (r *review) endsAtOnce(p *field.Path, c *v1.Container) {
+	for _, part := range []struct {
+		there bool
+		name  string
+	}{
+		{c.Lifecycle != nil, "lifecycle"},
+		{c.LivenessProbe != nil, "livenessProbe"},
+		{c.ReadinessProbe != nil, "readinessProbe"},
+		{c.StartupProbe != nil, "startupProbe"},
+	} {
+		if part.there {
+			r.forbidden(p.Child(part.name), "an init container has this only with restartPolicy Always")
+		}
+	}
+	for i, policy := range c.ResizePolicy {
+		r.when(policy.RestartPolicy == v1.RestartContainer, p.Child("resizePolicy").Index(i).Child("restartPolicy"),
+			policy.RestartPolicy, "an init container has this only with restartPolicy Always")
+	}
+}
+
+func (r *review) ports(p *field.Path, ports []v1.ContainerPort) {
+	names := map[string]bool{}
+	for i, port := range ports {
+		at := p.Index(i)
+		if port.Name != "" {
+			r.rule(at.Child("name"), port.Name, validation.IsValidPortName)
+			r.unique(at.Child("name"), names, port.Name)
+		}
+		if port.ContainerPort == 0 {
+			r.required(at.Child("containerPort"), "")
+		} else {
+			r.inRange(at.Child("containerPort"), int64(port.ContainerPort), 1, 65535)
+		}
+		if port.HostPort != 0 {
+			r.inRange(at.Child("hostPort"), int64(port.HostPort), 1, 65535)
+		}
+		oneOf(r, at.Child("protocol"), port.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)
+	}
+}
+
+func (r *review) uniqueHostPorts(p *field.Path, c *v1.Container, seen map[string]bool) {
+	for i, port := range c.Ports {
+		if port.HostPort != 0 {
+			r.unique(p.Index(i).Child("hostPort"), seen, fmt.Sprintf("%s/%s/%d", port.Protocol, port.HostIP, port.HostPort))
+		}
+	}
+}
+
+// resizePolicy has the rules for changes of resources while a container runs.
+func (r *review) resizePolicy(p *field.Path, policies []v1.ContainerResizePolicy) {
+	seen := map[string]bool{}
+	for i, policy := range policies {
+		at := p.Index(i)
+		r.unique(at.Child("resourceName"), seen, string(policy.ResourceName))
+		oneOf(r, at.Child("resourceName"), policy.ResourceName, v1.ResourceCPU, v1.ResourceMemory)
+		oneOf(r, at.Child("restartPolicy"), policy.RestartPolicy, v1.NotRequired, v1.RestartContainer)
+		r.when(r.spec.RestartPolicy == v1.RestartPolicyNever && policy.RestartPolicy != v1.NotRequired, at.Child("restartPolicy"),
+			policy.RestartPolicy, "must be NotRequired when the pod's restartPolicy is Never")
+	}
+}
+
+// restartRules has the rules for a restart policy of a container's own.
+func (r *review) restartRules(p *field.Path, c *v1.Container) {
+	oneOfIf(r, p.Child("restartPolicy"), c.RestartPolicy,
+		v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure)
+	if c.RestartPolicy == nil && len(c.RestartPolicyRules) > 0 {
+		r.required(p.Child("restartPolicy"), "restartPolicyRules need it")
+	}
+	at := p.Child("restartPolicyRules")
+	if n := len(c.RestartPolicyRules); n > 20 {
+		r.errs = append(r.errs, field.TooMany(at, n, 20))
+	}
+	for i, rule := range c.RestartPolicyRules {
+		oneOf(r, at.Index(i).Child("action"), rule.Action,
+			v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)
+		codes := at.Index(i).Child("exitCodes")
+		if rule.ExitCodes == nil {
+			r.required(codes, "")
+			continue
+		}
+		oneOf(r, codes.Child("operator"), rule.ExitCodes.Operator,
+			v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)
+		if n := len(rule.ExitCodes.Values); n > 255 {
+			r.errs = append(r.errs, field.TooMany(codes.Child("values"), n, 255))
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package manifest
+
+import (
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Default fills in what a pod leaves open, with the values of the API reference
+// (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/).
+// Doing it twice changes nothing.
+func Default(pod *v1.Pod) {
+	spec := &pod.Spec
+	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			requestsFromLimits(&list[i].Resources)
+		}
+	}
+	defaultPodResources(spec)
+	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			defaultContainer(&list[i], spec.HostNetwork)
+		}
+	}
+	for i := range spec.Volumes {
+		defaultVolume(&spec.Volumes[i])
+	}
+	roundUp(spec.Overhead)
+	if spec.Resources != nil {
+		roundUp(spec.Resources.Limits)
+		roundUp(spec.Resources.Requests)
+	}
+	fill(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
+	fillZero(&spec.DNSPolicy, v1.DNSClusterFirst)
+	fillZero(&spec.RestartPolicy, v1.RestartPolicyAlways)
+	fillZero(&spec.SchedulerName, v1.DefaultSchedulerName)
+	fill(&spec.SecurityContext, v1.PodSecurityContext{})
+	fill(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	if *spec.TerminationGracePeriodSeconds < 0 {
+		*spec.TerminationGracePeriodSeconds = 1
+	}
+	// serviceAccount is the old name of the field; the new one wins.
+	fillZero(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
+	spec.DeprecatedServiceAccount = spec.ServiceAccountName
+}
+
+func fill[T any](p **T, value T) {
+	if *p == nil {
+		*p = &value
+	}
+}
+
+func fillZero[T comparable](p *T, value T) {
+	var zero T
+	if *p == zero {
+		*p = value
+	}
+}
+
+func defaultContainer(c *v1.Container, hostNetwork bool) {
+	fillZero(&c.ImagePullPolicy, pullPolicy(c.Image))
+	fillZero(&c.TerminationMessagePath, v1.TerminationMessagePathDefault)
+	fillZero(&c.TerminationMessagePolicy, v1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		fillZero(&c.Ports[i].Protocol, v1.ProtocolTCP)
+		if hostNetwork {
+			fillZero(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
+		}
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil {
+			defaultFieldRef(from.FieldRef)
+			if from.FileKeyRef != nil {
+				fill(&from.FileKeyRef.Optional, false)
+			}
+		}
+	}
+	roundUp(c.Resources.Limits)
+	roundUp(c.Resources.Requests)
+	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		defaultProbe(probe)
+	}
+	if c.Lifecycle != nil {
+		for _, h := range []*v1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil {
+				defaultHTTPGet(h.HTTPGet)
+			}
+		}
+	}
+}
+
+// pullPolicy is Always for an image that can change under its name: one tagged
+// latest, in words or by leaving out both tag and digest.
+func pullPolicy(image string) v1.PullPolicy {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil { // not an image name; the runtime will say so
+		return v1.PullIfNotPresent
+	}
+	if tagged, ok := reference.TagNameOnly(named).(reference.Tagged); ok && tagged.Tag() == "latest" {
+		return v1.PullAlways
+	}
+	return v1.PullIfNotPresent
+}
+
+func defaultFieldRef(f *v1.ObjectFieldSelector) {
+	if f != nil {
+		fillZero(&f.APIVersion, "v1")
+	}
+}
+
+func defaultProbe(p *v1.Probe) {
+	if p == nil {
+		return
+	}
+	fillZero(&p.TimeoutSeconds, 1)
+	fillZero(&p.PeriodSeconds, 10)
+	fillZero(&p.SuccessThreshold, 1)
+	fillZero(&p.FailureThreshold, 3)
+	defaultHTTPGet(p.HTTPGet)
+	if p.GRPC != nil {
+		fill(&p.GRPC.Service, "")
+	}
+}
+
+func defaultHTTPGet(h *v1.HTTPGetAction) {
+	if h != nil {
+		fillZero(&h.Path, "/")
+		fillZero(&h.Scheme, v1.URISchemeHTTP)
+	}
+}

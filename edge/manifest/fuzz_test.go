@@ -1,0 +1,124 @@
+package manifest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// FuzzDecode checks for every input that decoding does not panic, that every
+// error says where it comes from, and that a pod that was decoded is complete:
+// written down and decoded again, it stays as it is.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		web, "---\n" + web + "---\n" + strings.Replace(web, "name: web\nspec", "name: two\nspec", 1), "{}", "[]", "null", "a: *a", "a: &a [*a]", "{\"kind\":\"Pod\"",
+		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: a}]}}\n",
+		"<<: {a: b}", "? [a]\n: b", "!!binary aGk=", "a: !!timestamp 2001-01-01", "%YAML 1.1\n---\na: b", "\ufeff{}", "a: .nan", "1: a\n'1': b",
+	} {
+		f.Add([]byte(seed))
+	}
+	for _, c := range verdicts(f) {
+		f.Add([]byte(c.Pod))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		o := Options{Origin: "fuzz", Source: SourceAPI, NodeName: "node", Multiple: true}
+		pods, err := Decode(data, o)
+		if err != nil {
+			if len(pods) > 0 || len(All(err)) == 0 {
+				t.Fatalf("error %v with %d pods", err, len(pods))
+			}
+			for _, e := range All(err) {
+				if e.Origin != o.Origin || e.Detail == "" {
+					t.Fatalf("error without origin or detail: %#v", e)
+				}
+			}
+			return
+		}
+		for _, pod := range pods {
+			again := reencode(t, pod, o)
+			if !equality.Semantic.DeepEqual(pod, again) {
+				t.Fatalf("decoded again it differs:\n%v\n%v", pod, again)
+			}
+		}
+		o.Source = SourceFile
+		own, err := Decode(data, o)
+		if err != nil && len(All(err)) == 0 {
+			t.Fatalf("error is not ours: %v", err)
+		}
+		for _, pod := range own {
+			if !strings.HasSuffix(pod.Name, "-node") || pod.UID == "" || pod.Status.Phase != v1.PodPending {
+				t.Fatalf("not a static pod: %v", pod)
+			}
+		}
+	})
+}
+
+func reencode(t *testing.T, pod *v1.Pod, o Options) *v1.Pod {
+	t.Helper()
+	data, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := Decode(data, o)
+	if err != nil {
+		t.Fatalf("decode again: %v\n%s", err, data)
+	}
+	return pods[0]
+}
+
+// verdict is a pod with what an API server says about it, recorded from
+// Kubernetes 1.36.3 (the Validation and the defaults of its core API), and what
+// this package says.
+type verdict struct {
+	Pod        json.RawMessage `json:"pod"`
+	Kubernetes []string        `json:"kubernetes,omitempty"` // kind and field of each error
+	Says       []string        `json:"says,omitempty"`       // our errors, as text
+	Defaulted  json.RawMessage `json:"defaulted,omitempty"`  // of some good pods
+}
+
+func verdicts(t testing.TB) []verdict {
+	t.Helper()
+	data, err := os.ReadFile("testdata/verdicts.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []verdict
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var v verdict
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// TestVerdicts compares verdicts and defaults with Kubernetes' own.
+func TestVerdicts(t *testing.T) {
+	for _, want := range verdicts(t) {
+		pods, err := Decode(want.Pod, Options{Source: SourceAPI})
+		var says []string
+		for _, e := range All(err) {
+			says = append(says, e.Field+": "+e.Detail)
+		}
+		if (err != nil) != (len(want.Kubernetes) > 0) {
+			t.Errorf("%s\nsays %q, Kubernetes %q", want.Pod, says, want.Kubernetes)
+		}
+		if strings.Join(says, "\n") != strings.Join(want.Says, "\n") {
+			t.Errorf("%s\nsays %q\nwant %q", want.Pod, says, want.Says)
+		}
+		if err == nil && want.Defaulted != nil {
+			if got, _ := json.Marshal(pods[0]); !bytes.Equal(got, want.Defaulted) {
+				t.Errorf("%s\ndefaults to %s\nKubernetes  %s", want.Pod, got, want.Defaulted)
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package manifest
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// mounts has the rules for volume mounts. The runtime would make a relative
+// mount path absolute, so an API server lets it pass, and so does this.
+func (r *review) mounts(p *field.Path, c *v1.Container) {
+	paths := map[string]bool{}
+	for i, m := range c.VolumeMounts {
+		at := p.Index(i)
+		if r.need(at.Child("name"), m.Name) && r.volumes[m.Name] == nil {
+			r.errs = append(r.errs, field.NotFound(at.Child("name"), m.Name))
+		}
+		r.need(at.Child("mountPath"), m.MountPath)
+		r.when(paths[m.MountPath], at.Child("mountPath"), m.MountPath, "must be unique")
+		paths[m.MountPath] = true
+		for _, d := range c.VolumeDevices {
+			r.when(d.Name == m.Name, at.Child("name"), m.Name, "must not be among volumeDevices too")
+			r.when(d.DevicePath == m.MountPath, at.Child("mountPath"), m.MountPath, "must not be a path of volumeDevices too")
+		}
+		if m.SubPath != "" {
+			r.descending(at.Child("subPath"), m.SubPath)
+		}
+		if m.SubPathExpr != "" {
+			r.when(m.SubPath != "", at.Child("subPathExpr"), m.SubPathExpr, "must not be there together with subPath")
+			r.descending(at.Child("subPathExpr"), m.SubPathExpr)
+		}
+		r.propagation(at, m, c)
+	}
+}
+
+func (r *review) propagation(p *field.Path, m v1.VolumeMount, c *v1.Container) {
+	at := p.Child("mountPropagation")
+	oneOfIf(r, at, m.MountPropagation, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
+	if m.MountPropagation != nil && *m.MountPropagation == v1.MountPropagationBidirectional && !isPrivileged(c) {
+		r.forbidden(at, "Bidirectional is for privileged containers only")
+	}
+	at = p.Child("recursiveReadOnly")
+	oneOfIf(r, at, m.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled)
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return
+	}
+	if !m.ReadOnly {
+		r.forbidden(at, "needs readOnly: true")
+	}
+	if m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
+		r.forbidden(at, "needs mountPropagation None")
+	}
+}
+
+// devices has the rules for volumes used as block devices.
+func (r *review) devices(p *field.Path, c *v1.Container) {
+	names, paths := map[string]bool{}, map[string]bool{}
+	for i, d := range c.VolumeDevices {
+		at := p.Index(i)
+		if r.need(at.Child("name"), d.Name) {
+			switch v := r.volumes[d.Name]; {
+			case v == nil:
+				r.errs = append(r.errs, field.NotFound(at.Child("name"), d.Name))
+			case v.PersistentVolumeClaim == nil && v.Ephemeral == nil:
+				r.invalid(at.Child("name"), d.Name, "only a persistentVolumeClaim or an ephemeral volume can be a device")
+			}
+			r.when(names[d.Name], at.Child("name"), d.Name, "must be unique")
+			names[d.Name] = true
+		}
+		if r.need(at.Child("devicePath"), d.DevicePath) {
+			r.when(paths[d.DevicePath], at.Child("devicePath"), d.DevicePath, "must be unique")
+			r.noBacksteps(at.Child("devicePath"), d.DevicePath)
+			paths[d.DevicePath] = true
+		}
+	}
+}
+
+// noBacksteps refuses .. as an element of a path.
+func (r *review) noBacksteps(p *field.Path, name string) {
+	r.when(slices.Contains(strings.Split(name, "/"), ".."), p, name, "must not contain '..'")
+}
+
+// descending refuses a path that leaves the directory it starts from.
+func (r *review) descending(p *field.Path, name string) {
+	r.when(path.IsAbs(name), p, name, "must be a relative path")
+	r.noBacksteps(p, name)
+}
+
+// visible is descending for files of volumes that are written as a whole: their
+// names must not start with the two dots of the directories behind them.
+func (r *review) visible(p *field.Path, name string) {
+	r.descending(p, name)
+	r.when(strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../"), p, name, "must not start with '..'")
+}

@@ -1,0 +1,88 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// hostNames has the rules for names a pod has, and names it knows.
+func (r *review) hostNames(p *field.Path) {
+	s := r.spec
+	if s.Hostname != "" {
+		r.rule(p.Child("hostname"), s.Hostname, validation.IsDNS1123Label)
+	}
+	if s.Subdomain != "" {
+		r.rule(p.Child("subdomain"), s.Subdomain, validation.IsDNS1123Label)
+	}
+	if s.HostnameOverride != nil {
+		at := p.Child("hostnameOverride")
+		if isTrue(s.SetHostnameAsFQDN) {
+			r.forbidden(at, "cannot go with setHostnameAsFQDN")
+		}
+		if s.HostNetwork {
+			r.forbidden(at, "cannot go with hostNetwork")
+		}
+		if len(*s.HostnameOverride) > 64 {
+			r.errs = append(r.errs, field.TooLong(at, "", 64))
+		}
+		r.rule(at, *s.HostnameOverride, subdomain)
+	}
+	for i, alias := range s.HostAliases {
+		at := p.Child("hostAliases").Index(i)
+		r.address(at.Child("ip"), alias.IP)
+		for j, name := range alias.Hostnames {
+			r.rule(at.Child("hostnames").Index(j), name, subdomain)
+		}
+	}
+}
+
+func (r *review) address(p *field.Path, ip string) {
+	r.errs = append(r.errs, validation.IsValidIPForLegacyField(p, ip, true, nil)...)
+}
+
+// dns has the rules for a pod's resolver; its limits are those of resolv.conf
+// and of glibc.
+func (r *review) dns(p *field.Path) {
+	oneOf(r, p.Child("dnsPolicy"), r.spec.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
+	p = p.Child("dnsConfig")
+	config := r.spec.DNSConfig
+	if r.spec.DNSPolicy == v1.DNSNone && (config == nil || len(config.Nameservers) == 0) {
+		r.required(p.Child("nameservers"), "dnsPolicy None needs one at least")
+	}
+	if config == nil {
+		return
+	}
+	const maxServers, maxSearches, maxChars = 3, 32, 2048
+	r.when(len(config.Nameservers) > maxServers, p.Child("nameservers"), len(config.Nameservers), fmt.Sprintf("must be at most %d", maxServers))
+	for i, server := range config.Nameservers {
+		r.address(p.Child("nameservers").Index(i), server)
+	}
+	at := p.Child("searches")
+	r.when(len(config.Searches) > maxSearches, at, len(config.Searches), fmt.Sprintf("must be at most %d", maxSearches))
+	r.when(len(strings.Join(config.Searches, " ")) > maxChars, at, "", fmt.Sprintf("must have at most %d characters with spaces between", maxChars))
+	for i, search := range config.Searches {
+		if search != "." {
+			r.rule(at.Index(i), strings.TrimSuffix(search, "."), validation.IsDNS1123SubdomainWithUnderscore)
+		}
+	}
+	for i, option := range config.Options {
+		r.need(p.Child("options").Index(i).Child("name"), option.Name)
+	}
+}
+
+// hostPorts checks that a pod on the host's network asks for the ports it uses.
+func (r *review) hostPorts(p *field.Path) {
+	if !r.spec.HostNetwork {
+		return
+	}
+	for i, c := range r.spec.Containers {
+		for j, port := range c.Ports {
+			r.when(port.HostPort != port.ContainerPort, p.Child("containers").Index(i).Child("ports").Index(j).Child("hostPort"),
+				port.HostPort, "must be as containerPort with hostNetwork")
+		}
+	}
+}

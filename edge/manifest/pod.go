@@ -1,0 +1,95 @@
+package manifest
+
+import (
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// lifetime has the rules about how long a pod and its containers live.
+func (r *review) lifetime(p *field.Path) {
+	s := r.spec
+	oneOf(r, p.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
+	if s.ActiveDeadlineSeconds != nil {
+		r.inRange(p.Child("activeDeadlineSeconds"), *s.ActiveDeadlineSeconds, 1, math.MaxInt32)
+	}
+	if len(s.EphemeralContainers) > 0 {
+		r.forbidden(p.Child("ephemeralContainers"), "can only be added to a pod that runs")
+	}
+	for i, gate := range s.ReadinessGates {
+		r.rule(p.Child("readinessGates").Index(i).Child("conditionType"), string(gate.ConditionType), validation.IsQualifiedName)
+	}
+}
+
+// references has the rules for names of other objects.
+func (r *review) references(p *field.Path) {
+	s := r.spec
+	r.errs = append(r.errs, metav1validation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)
+	if s.NodeName != "" {
+		r.rule(p.Child("nodeName"), s.NodeName, subdomain)
+	}
+	if s.ServiceAccountName != "" {
+		for _, msg := range apivalidation.ValidateServiceAccountName(s.ServiceAccountName, false) {
+			r.invalid(p.Child("serviceAccountName"), s.ServiceAccountName, msg)
+		}
+	}
+	if s.PriorityClassName != "" {
+		r.rule(p.Child("priorityClassName"), s.PriorityClassName, subdomain)
+	}
+	if s.RuntimeClassName != nil {
+		r.rule(p.Child("runtimeClassName"), *s.RuntimeClassName, subdomain)
+	}
+	if group := s.SchedulingGroup; group != nil {
+		at := p.Child("schedulingGroup", "podGroupName")
+		if group.PodGroupName == nil {
+			r.required(at, "")
+		} else {
+			r.rule(at, *group.PodGroupName, subdomain)
+		}
+	}
+}
+
+// claims has the rules for resource claims (dynamic resource allocation).
+func (r *review) claims(p *field.Path) {
+	seen := map[string]bool{}
+	for i, claim := range r.spec.ResourceClaims {
+		at := p.Index(i)
+		r.named(at.Child("name"), claim.Name, validation.IsDNS1123Label)
+		r.unique(at.Child("name"), seen, claim.Name)
+		if (claim.ResourceClaimName == nil) == (claim.ResourceClaimTemplateName == nil) {
+			r.invalid(at, claim.Name, "must have exactly one of resourceClaimName and resourceClaimTemplateName")
+		}
+		if claim.ResourceClaimName != nil {
+			r.rule(at.Child("resourceClaimName"), *claim.ResourceClaimName, subdomain)
+		}
+		if claim.ResourceClaimTemplateName != nil {
+			r.rule(at.Child("resourceClaimTemplateName"), *claim.ResourceClaimTemplateName, subdomain)
+		}
+	}
+}
+
+// hostUsers has the rules for pods in a user namespace of their own.
+func (r *review) hostUsers(p *field.Path) {
+	s := r.spec
+	if s.HostUsers == nil || *s.HostUsers {
+		return
+	}
+	const detail = "cannot go with a user namespace (hostUsers: false)"
+	for _, shared := range []struct {
+		with bool
+		name string
+	}{{s.HostNetwork, "hostNetwork"}, {s.HostPID, "hostPID"}, {s.HostIPC, "hostIPC"}} {
+		if shared.with {
+			r.forbidden(p.Child(shared.name), detail)
+		}
+	}
+	eachContainer(s, func(p *field.Path, c *v1.Container) {
+		if len(c.VolumeDevices) > 0 {
+			r.forbidden(p.Child("volumeDevices"), detail)
+		}
+	})
+}

@@ -1,0 +1,171 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// resources has the rules for limits and requests; name checks which resources
+// there may be.
+func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func(*field.Path, v1.ResourceName)) {
+	computing, hugepages := false, false
+	for _, part := range []struct {
+		at   *field.Path
+		list v1.ResourceList
+	}{{p.Child("limits"), res.Limits}, {p.Child("requests"), res.Requests}} {
+		for _, n := range slices.Sorted(maps.Keys(part.list)) {
+			at, q := part.at.Key(string(n)), part.list[n]
+			name(at, n)
+			r.quantity(at, n, q)
+			computing = computing || n == v1.ResourceCPU || n == v1.ResourceMemory
+			hugepages = hugepages || isHugepages(n)
+		}
+	}
+	if hugepages && !computing {
+		r.forbidden(p, "hugepages need cpu or memory beside them")
+	}
+	for _, n := range slices.Sorted(maps.Keys(res.Requests)) {
+		request := res.Requests[n]
+		limit, limited := res.Limits[n]
+		at := p.Child("requests").Key(string(n))
+		switch {
+		case !limited && !canOvercommit(n):
+			r.required(p.Child("limits").Key(string(n)), "cannot be overcommitted, so it needs a limit")
+		case limited && !canOvercommit(n) && request.Cmp(limit) != 0:
+			r.invalid(at, request.String(), fmt.Sprintf("must be equal to the limit of %s", limit.String()))
+		case limited && request.Cmp(limit) > 0:
+			r.invalid(at, request.String(), fmt.Sprintf("must be at most the limit of %s", limit.String()))
+		}
+	}
+	r.claimRefs(p.Child("claims"), res.Claims)
+}
+
+func (r *review) quantity(p *field.Path, name v1.ResourceName, q resource.Quantity) {
+	r.notNegativeQuantity(p, q)
+	r.when(isExtended(name) && q.MilliValue()%1000 != 0, p, q.String(), "must be a whole number")
+	if size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok {
+		page, err := resource.ParseQuantity(size)
+		r.when(err != nil || page.Sign() <= 0 || page.MilliValue()%1000 != 0 || q.Value()%page.Value() != 0, p, q.String(),
+			"must be a multiple of the page size")
+	}
+}
+
+// containerResource has the rules for names of resources of a container.
+func (r *review) containerResource(p *field.Path, name v1.ResourceName) {
+	standard := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || isHugepages(name)
+	switch {
+	case len(validation.IsQualifiedName(string(name))) > 0:
+		r.rule(p, string(name), validation.IsQualifiedName)
+	case !strings.Contains(string(name), "/"):
+		r.when(!standard, p, name, "is no resource of a container")
+	case !isNative(name):
+		r.when(!isExtended(name), p, name, "is no name for an extended resource")
+	}
+}
+
+// isNative says whether a resource is Kubernetes' own.
+func isNative(name v1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
+}
+
+// isExtended says whether a resource is offered by a device plugin or such. A
+// quota puts "requests." before its name, which must still be a name then.
+func isExtended(name v1.ResourceName) bool {
+	return !isNative(name) && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
+}
+
+func canOvercommit(name v1.ResourceName) bool { return isNative(name) && !isHugepages(name) }
+
+// claimRefs has the rules for the claims of the pod that a container uses, each
+// as a whole or by single requests.
+func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
+	whole, parts := map[string]bool{}, map[string]bool{}
+	for i, claim := range claims {
+		at := p.Index(i)
+		if !r.need(at, claim.Name) {
+			continue
+		}
+		part := claim.Name + "/" + claim.Request
+		twice := whole[claim.Name] || parts[part]
+		if claim.Request == "" {
+			for key := range parts {
+				twice = twice || strings.HasPrefix(key, part)
+			}
+			whole[claim.Name] = true
+		} else {
+			r.rule(at.Child("request"), claim.Request, validation.IsDNS1123Label)
+			parts[part] = true
+		}
+		if twice {
+			r.duplicate(at, strings.TrimSuffix(part, "/"))
+		}
+		known := func(c v1.PodResourceClaim) bool { return c.Name == claim.Name }
+		if !slices.ContainsFunc(r.spec.ResourceClaims, known) {
+			r.errs = append(r.errs, field.NotFound(at, claim.Name))
+		}
+	}
+}
+
+// podResources has the rules for resources of the pod as a whole (KEP-2837) and
+// for its overhead.
+func (r *review) podResources(p *field.Path) {
+	if r.spec.Overhead != nil {
+		overhead := v1.ResourceRequirements{Limits: r.spec.Overhead}
+		before := len(r.errs)
+		r.resources(field.NewPath("spec", "overhead"), overhead, r.containerResource)
+		for _, e := range r.errs[before:] { // the overhead is a plain list of resources
+			e.Field = strings.Replace(e.Field, "spec.overhead.limits", "spec.overhead", 1)
+		}
+	}
+	res := r.spec.Resources
+	if res == nil {
+		return
+	}
+	if r.spec.OS != nil && r.spec.OS.Name == v1.Windows {
+		r.forbidden(p, notForWindows)
+		return
+	}
+	if res.Claims != nil {
+		r.forbidden(p.Child("claims"), "only containers have claims")
+	}
+	r.resources(p, *res, func(p *field.Path, name v1.ResourceName) {
+		r.when(!podLevel(name), p, name, "a pod as a whole has only cpu, memory and hugepages")
+	})
+	r.podCoversContainers(p, res)
+}
+
+// podCoversContainers checks that containers fit into their pod.
+func (r *review) podCoversContainers(p *field.Path, res *v1.ResourceRequirements) {
+	covers := func(at *field.Path, whole v1.ResourceList, name v1.ResourceName, part resource.Quantity) {
+		if have, there := whole[name]; there && part.Cmp(have) > 0 {
+			r.invalid(at.Key(string(name)), have.String(), fmt.Sprintf("must be at least the %s of the containers", part.String()))
+		}
+	}
+	requests, limits := together(r.spec, requestsOf), together(r.spec, limitsOf)
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		covers(p.Child("requests"), res.Requests, name, requests[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		if isHugepages(name) {
+			covers(p.Child("limits"), res.Limits, name, limits[name])
+		}
+	}
+	for i := range r.spec.Containers {
+		list := r.spec.Containers[i].Resources.Limits
+		at := field.NewPath("spec", "containers").Index(i).Child("resources", "limits")
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			part, whole := list[name], res.Limits[name]
+			_, limited := res.Limits[name]
+			r.when(limited && part.Cmp(whole) > 0, at.Key(string(name)), part.String(),
+				fmt.Sprintf("must be at most the pod's limit of %s", whole.String()))
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package manifest
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func isPrivileged(c *v1.Container) bool {
+	return c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged)
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// security has the rules for the security context of a container. Privileged
+// containers are allowed: whoever writes manifests on a node is root there.
+func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
+	if sc == nil {
+		return
+	}
+	r.user(p.Child("runAsUser"), sc.RunAsUser)
+	r.group(p.Child("runAsGroup"), sc.RunAsGroup)
+	oneOfIf(r, p.Child("procMount"), sc.ProcMount, v1.DefaultProcMount, v1.UnmaskedProcMount)
+	hostUsers := r.spec.HostUsers == nil || *r.spec.HostUsers
+	r.when(hostUsers && sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount, p.Child("procMount"), v1.UnmaskedProcMount,
+		"needs hostUsers: false")
+	r.seccomp(p.Child("seccompProfile"), sc.SeccompProfile)
+	r.appArmor(p.Child("appArmorProfile"), sc.AppArmorProfile)
+	r.windowsOptions(p.Child("windowsOptions"), sc.WindowsOptions)
+	if sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
+		return
+	}
+	at := p.Child("allowPrivilegeEscalation")
+	r.when(isTrue(sc.Privileged), at, false, "must not be false for a privileged container")
+	r.when(sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN"), at, false,
+		"must not be false for a container with CAP_SYS_ADMIN")
+}
+
+// podSecurity has the rules for the security context of a pod.
+func (r *review) podSecurity(p *field.Path) {
+	sc := r.spec.SecurityContext
+	if r.spec.HostPID && isTrue(r.spec.ShareProcessNamespace) {
+		r.invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not be there together with hostPID")
+	}
+	if sc == nil {
+		return
+	}
+	r.user(p.Child("runAsUser"), sc.RunAsUser)
+	r.group(p.Child("runAsGroup"), sc.RunAsGroup)
+	r.group(p.Child("fsGroup"), sc.FSGroup)
+	for i := range sc.SupplementalGroups {
+		r.group(p.Child("supplementalGroups").Index(i), &sc.SupplementalGroups[i])
+	}
+	oneOfIf(r, p.Child("fsGroupChangePolicy"), sc.FSGroupChangePolicy, v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
+	oneOfIf(r, p.Child("supplementalGroupsPolicy"), sc.SupplementalGroupsPolicy,
+		v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
+	oneOfIf(r, p.Child("seLinuxChangePolicy"), sc.SELinuxChangePolicy, v1.SELinuxChangePolicyRecursive)
+	r.seccomp(p.Child("seccompProfile"), sc.SeccompProfile)
+	r.appArmor(p.Child("appArmorProfile"), sc.AppArmorProfile)
+	r.windowsOptions(p.Child("windowsOptions"), sc.WindowsOptions)
+	r.sysctls(p.Child("sysctls"), sc.Sysctls)
+}
+
+func (r *review) user(p *field.Path, id *int64) {
+	if id != nil {
+		for _, msg := range validation.IsValidUserID(*id) {
+			r.invalid(p, *id, msg)
+		}
+	}
+}
+
+func (r *review) group(p *field.Path, id *int64) {
+	if id != nil {
+		for _, msg := range validation.IsValidGroupID(*id) {
+			r.invalid(p, *id, msg)
+		}
+	}
+}
+
+func (r *review) seccomp(p *field.Path, profile *v1.SeccompProfile) {
+	if profile == nil {
+		return
+	}
+	oneOf(r, p.Child("type"), profile.Type,
+		v1.SeccompProfileTypeLocalhost, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeUnconfined)
+	at := p.Child("localhostProfile")
+	switch file, local := profile.LocalhostProfile, profile.Type == v1.SeccompProfileTypeLocalhost; {
+	case local && file == nil:
+		r.required(at, "type Localhost needs it")
+	case local:
+		r.descending(at, *file)
+	case file != nil:
+		r.invalid(at, *file, "goes with type Localhost only")
+	}
+}
+
+func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
+	if profile == nil {
+		return
+	}
+	oneOf(r, p.Child("type"), profile.Type,
+		v1.AppArmorProfileTypeLocalhost, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeUnconfined)
+	const longest = 4095 // PATH_MAX without the end mark
+	at := p.Child("localhostProfile")
+	switch name, local := profile.LocalhostProfile, profile.Type == v1.AppArmorProfileTypeLocalhost; {
+	case local && (name == nil || *name == ""):
+		r.required(at, "type Localhost needs it")
+	case local:
+		r.when(strings.TrimSpace(*name) != *name, at, *name, "must not have space around it")
+		if len(*name) > longest {
+			r.errs = append(r.errs, field.TooLong(at, "", longest))
+		}
+	case name != nil && profile.Type != "":
+		r.invalid(at, *name, "goes with type Localhost only")
+	}
+}
+
+// sysctlName has elements of a sysctl's name, with dots or slashes in between.
+var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+
+func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {
+	const longest = 253
+	seen := map[string]bool{}
+	for i, s := range list {
+		at := p.Index(i).Child("name")
+		if !r.need(at, s.Name) {
+			continue
+		}
+		r.when(len(s.Name) > longest || !sysctlName.MatchString(s.Name), at, s.Name,
+			fmt.Sprintf("must be at most %d of a-z, 0-9, - and _, with dots or slashes between", longest))
+		r.unique(at, seen, s.Name)
+		switch {
+		case r.spec.HostNetwork && sysctlNamespace(s.Name) == "net":
+			r.invalid(at, s.Name, "must not be set together with hostNetwork")
+		case r.spec.HostIPC && sysctlNamespace(s.Name) == "ipc":
+			r.invalid(at, s.Name, "must not be set together with hostIPC")
+		}
+	}
+}
+
+// sysctlNamespace says which namespace holds a sysctl: net, ipc or, when it is
+// not known, none. Both net.ipv4.ip_forward and net/ipv4/ip_forward are names.
+func sysctlNamespace(name string) string {
+	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
+		name = strings.NewReplacer("/", ".", ".", "/").Replace(name)
+	}
+	switch name {
+	case "kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
+		"kernel.msg", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni":
+		return "ipc"
+	}
+	switch {
+	case strings.HasPrefix(name, "net."):
+		return "net"
+	case strings.HasPrefix(name, "fs.mqueue."):
+		return "ipc"
+	}
+	return ""
+}

@@ -1,0 +1,115 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The annotations by which a kubelet marks pods that it got from elsewhere than
+// the API server.
+const (
+	AnnotationHash   = "kubernetes.io/config.hash"
+	AnnotationSource = "kubernetes.io/config.source"
+	AnnotationSeen   = "kubernetes.io/config.seen"
+	// AnnotationMirror marks a pod of the API server as the mirror of a static
+	// pod, so it has no place in a manifest.
+	AnnotationMirror = "kubernetes.io/config.mirror"
+)
+
+// own makes a pod that no API server knows this node's own, as a kubelet does
+// with static pods
+// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). Pods
+// of the API server are left alone.
+//
+// Two things differ from a kubelet. A UID that the manifest gives is content
+// like any other: a copy of a pod as kubectl prints it must not stand for that
+// pod, and a changed manifest must have another UID. And a pod of the local
+// source (`islet apply`) keeps its name without the node's: it was given to
+// this one node by name, and is deleted by that name.
+func own(pod *v1.Pod, raw []byte, o Options) error {
+	if o.Source == SourceAPI {
+		return nil
+	}
+	uid, err := uidOf(raw, o)
+	if err != nil {
+		return err
+	}
+	pod.ObjectMeta = metav1.ObjectMeta{
+		Name:            pod.Name,
+		Namespace:       pod.Namespace,
+		UID:             uid,
+		Labels:          pod.Labels,
+		Annotations:     pod.Annotations,
+		OwnerReferences: pod.OwnerReferences,
+		Finalizers:      pod.Finalizers,
+	}
+	if pod.Namespace == "" {
+		pod.Namespace = metav1.NamespaceDefault
+	}
+	if o.Source != SourceLocal {
+		pod.Name += "-" + strings.ToLower(o.NodeName)
+	}
+	pod.Spec.NodeName = o.NodeName
+	if pod.Annotations == nil {
+		pod.Annotations = make(map[string]string, 3)
+	}
+	delete(pod.Annotations, AnnotationMirror)
+	delete(pod.Annotations, AnnotationSeen)
+	pod.Annotations[AnnotationHash] = string(uid)
+	pod.Annotations[AnnotationSource] = o.Source
+	if !o.Seen.IsZero() {
+		pod.Annotations[AnnotationSeen] = o.Seen.Format(time.RFC3339Nano)
+	}
+	if o.Source != SourceHTTP {
+		tolerateNoExecute(pod)
+	}
+	pod.Status = v1.PodStatus{Phase: v1.PodPending}
+	return nil
+}
+
+// uidOf derives a UID from what the manifest says and where it says it, so
+// that it stays the same over restarts, and over releases that know more
+// defaults. The node is no part of it for URLs, as in a kubelet.
+func uidOf(raw []byte, o Options) (types.UID, error) {
+	var content any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&content); err != nil {
+		return "", fmt.Errorf("derive the UID: %w", err)
+	}
+	canonical, err := json.Marshal(content) // sorts keys
+	if err != nil {
+		return "", fmt.Errorf("derive the UID: %w", err)
+	}
+	h := fnv.New128a()
+	h.Write(canonical)
+	switch o.Source {
+	case SourceFile:
+		fmt.Fprintf(h, "host:%sfile:%s", o.NodeName, o.Origin)
+	case SourceHTTP:
+		fmt.Fprintf(h, "url:%s", o.Origin)
+	default:
+		fmt.Fprintf(h, "host:%slocal", o.NodeName)
+	}
+	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
+}
+
+// tolerateNoExecute keeps the pod on the node whatever its taints are.
+func tolerateNoExecute(pod *v1.Pod) {
+	want := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	for _, have := range pod.Spec.Tolerations {
+		if have == want {
+			return
+		}
+	}
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, want)
+}

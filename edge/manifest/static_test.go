@@ -1,0 +1,163 @@
+package manifest
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func decodeOne(t *testing.T, data string, o Options) *v1.Pod {
+	t.Helper()
+	pods, err := Decode([]byte(data), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pods) != 1 {
+		t.Fatalf("got %d pods", len(pods))
+	}
+	return pods[0]
+}
+
+func TestStaticPod(t *testing.T) {
+	o := fileOptions()
+	o.Seen = time.Date(2026, 11, 21, 2, 5, 0, 7, time.UTC)
+	pod := decodeOne(t, web, o)
+	if pod.Name != "web-node-1" || pod.Namespace != "default" || pod.Spec.NodeName != "node-1" || pod.Status.Phase != v1.PodPending {
+		t.Errorf("got %s/%s on %s, %s", pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Status.Phase)
+	}
+	want := map[string]string{AnnotationHash: string(pod.UID), AnnotationSource: "file", AnnotationSeen: "2026-11-21T02:05:00.000000007Z"}
+	if len(pod.UID) != 32 || len(pod.Annotations) != len(want) {
+		t.Errorf("got UID %q, annotations %v", pod.UID, pod.Annotations)
+	}
+	for key, value := range want {
+		if pod.Annotations[key] != value {
+			t.Errorf("%s is %q, want %q", key, pod.Annotations[key], value)
+		}
+	}
+	everything := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	if len(pod.Spec.Tolerations) != 1 || pod.Spec.Tolerations[0] != everything {
+		t.Errorf("got tolerations %v", pod.Spec.Tolerations)
+	}
+	again := decodeOne(t, strings.Replace(web, "spec:", "spec:\n  tolerations: [{operator: Exists, effect: NoExecute}]", 1), o)
+	if len(again.Spec.Tolerations) != 1 {
+		t.Errorf("added to %v", again.Spec.Tolerations)
+	}
+}
+
+// TestUID: one manifest in one place on one node is one pod, however it is
+// spaced and whenever it is read.
+func TestUID(t *testing.T) {
+	seen, elsewhere, otherNode, url, local := fileOptions(), fileOptions(), fileOptions(), fileOptions(), fileOptions()
+	seen.Seen = time.Unix(1, 0)
+	elsewhere.Origin = "/etc/islet/other.yaml"
+	otherNode.NodeName = "node-2"
+	url.Source = SourceHTTP
+	local.Source = SourceLocal
+	otherURLNode := url
+	otherURLNode.NodeName = "node-2"
+	asJSON := `{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"image":"example.com/web:1","name":"web"}]},"metadata":{"name":"web"}}`
+	edit := func(old, new string) string { return strings.Replace(web, old, new, 1) }
+	uid := func(data string, o Options) string { return string(decodeOne(t, data, o).UID) }
+	first := uid(web, fileOptions())
+	for name, same := range map[string]string{
+		"comment": uid("# a\n"+web, fileOptions()), "JSON": uid(asJSON, fileOptions()), "later": uid(web, seen),
+	} {
+		if same != first {
+			t.Errorf("%s made it another pod", name)
+		}
+	}
+	all := map[string]string{first: "first"}
+	for name, other := range map[string]string{
+		"image": uid(edit("web:1", "web:2"), fileOptions()), "label": uid(edit("  name: web\n", "  name: web\n  labels: {a: b}\n"), fileOptions()),
+		"uid": uid(edit("  name: web\n", "  name: web\n  uid: mine\n"), fileOptions()), "file": uid(web, elsewhere), "node": uid(web, otherNode),
+		"URL": uid(web, url), "local": uid(web, local),
+	} {
+		if all[other] != "" {
+			t.Errorf("%s and %s have the same UID", name, all[other])
+		}
+		all[other] = name
+	}
+	if uid(web, url) != uid(web, otherURLNode) {
+		t.Error("the node is part of the UID for URLs")
+	}
+}
+
+func TestSources(t *testing.T) {
+	for source, want := range map[string]struct {
+		name        string
+		tolerations int
+	}{
+		SourceFile: {"web-node-1", 1}, SourceHTTP: {"web-node-1", 0}, SourceLocal: {"web", 1},
+	} {
+		o := fileOptions()
+		o.Source = source
+		pod := decodeOne(t, web, o)
+		if pod.Name != want.name || len(pod.Spec.Tolerations) != want.tolerations || pod.Annotations[AnnotationSource] != source {
+			t.Errorf("%s: got %s, %v, %v", source, pod.Name, pod.Spec.Tolerations, pod.Annotations)
+		}
+	}
+	o := fileOptions()
+	o.Source = SourceAPI
+	pod := decodeOne(t, strings.Replace(web, "  name: web\n", "  name: web\n  namespace: a\n  uid: given\n", 1), o)
+	if pod.Name != "web" || pod.UID != "given" || pod.Annotations != nil || pod.Spec.NodeName != "" {
+		t.Errorf("changed a pod of the API server: %v", pod.ObjectMeta)
+	}
+}
+
+// TestCopyOfPod: what kubectl prints of a running pod is a manifest too.
+func TestCopyOfPod(t *testing.T) {
+	pod := decodeOne(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"x","uid":"../../etc","resourceVersion":"5","generation":3,
+		"creationTimestamp":"2020-01-01T00:00:00Z","deletionTimestamp":"2020-01-01T00:00:00Z","deletionGracePeriodSeconds":0,"selfLink":"/x","generateName":"a-",
+		"labels":{"a":"b"},"annotations":{"kubernetes.io/config.mirror":"1","kubernetes.io/config.hash":"2","kubernetes.io/config.source":"api","kubernetes.io/config.seen":"3","mine":"4"},
+		"managedFields":[{"manager":"kubectl","operation":"Update","apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:a":{}}}]},
+		"spec":{"nodeName":"elsewhere","containers":[{"name":"a","image":"a"}]},"status":{"phase":"Running","podIP":"10.0.0.1"}}`, fileOptions())
+	meta, _ := json.Marshal(pod.ObjectMeta)
+	want := `{"name":"a-node-1","namespace":"x","uid":"` + string(pod.UID) + `","labels":{"a":"b"},"annotations":{"kubernetes.io/config.hash":"` + string(pod.UID) +
+		`","kubernetes.io/config.source":"file","mine":"4"}}`
+	if string(meta) != want {
+		t.Errorf("got  %s\nwant %s", meta, want)
+	}
+	if pod.Status.PodIP != "" || pod.Status.Phase != v1.PodPending || pod.Spec.NodeName != "node-1" || strings.Contains(string(pod.UID), "/") {
+		t.Errorf("got %v on %s", pod.Status, pod.Spec.NodeName)
+	}
+}
+
+// TestReferences: a static pod cannot use what only an API server has.
+func TestReferences(t *testing.T) {
+	volume := func(source string) string {
+		return `{"volumes":[{"name":"v",` + source + `}],"containers":[{"name":"a","image":"a"}]}`
+	}
+	container := func(part string) string { return `{"containers":[{"name":"a","image":"a",` + part + `}]}` }
+	for spec, field := range map[string]string{
+		`{"imagePullSecrets":[{"name":"a"}],"containers":[{"name":"a","image":"a"}]}`:                                   "spec.imagePullSecrets",
+		`{"resourceClaims":[{"name":"a","resourceClaimName":"a"}],"containers":[{"name":"a","image":"a"}]}`:             "spec.resourceClaims",
+		container(`"envFrom":[{"configMapRef":{"name":"a"}}]`):                                                          "spec.containers[0].envFrom[0].configMapRef",
+		container(`"envFrom":[{"secretRef":{"name":"a"}}]`):                                                             "spec.containers[0].envFrom[0].secretRef",
+		container(`"env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"a","key":"b"}}}]`):                        "spec.containers[0].env[0].valueFrom.configMapKeyRef",
+		container(`"env":[{"name":"A","valueFrom":{"secretKeyRef":{"name":"a","key":"b"}}}]`):                           "spec.containers[0].env[0].valueFrom.secretKeyRef",
+		volume(`"configMap":{"name":"a"}`):                                                                              "spec.volumes[0].configMap",
+		volume(`"secret":{"secretName":"a"}`):                                                                           "spec.volumes[0].secret",
+		volume(`"persistentVolumeClaim":{"claimName":"a"}`):                                                             "spec.volumes[0].persistentVolumeClaim",
+		volume(`"csi":{"driver":"a.b"}`):                                                                                "spec.volumes[0].csi",
+		volume(`"cephfs":{"monitors":["a"],"secretRef":{"name":"a"}}`):                                                  "spec.volumes[0].cephfs",
+		volume(`"projected":{"sources":[{"configMap":{"name":"a"}}]}`):                                                  "spec.volumes[0].projected.sources[0].configMap",
+		volume(`"projected":{"sources":[{"secret":{"name":"a"}}]}`):                                                     "spec.volumes[0].projected.sources[0].secret",
+		volume(`"projected":{"sources":[{"clusterTrustBundle":{"name":"a","path":"a"}}]}`):                              "spec.volumes[0].projected.sources[0].clusterTrustBundle",
+		volume(`"projected":{"sources":[{"podCertificate":{"signerName":"a.b/c","keyType":"ED25519","keyPath":"a"}}]}`): "spec.volumes[0].projected.sources[0].podCertificate",
+	} {
+		data := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":` + spec + `}`
+		_, err := Decode([]byte(data), fileOptions())
+		if all := All(err); len(all) != 1 || all[0].Field != field || !strings.HasPrefix(all[0].Detail, "Forbidden: a static pod may not refer to ") {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+	for _, spec := range []string{
+		volume(`"projected":{"sources":[{"downwardAPI":{"items":[{"path":"a","fieldRef":{"fieldPath":"metadata.name"}}]}}]}`), volume(`"emptyDir":{}`), volume(`"hostPath":{"path":"/"}`),
+		volume(`"cephfs":{"monitors":["a"]}`), volume(`"image":{"reference":"a"}`), volume(`"nfs":{"server":"a","path":"/"}`),
+	} {
+		decodeOne(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":`+spec+`}`, fileOptions())
+	}
+}

@@ -1,0 +1,264 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v2"
+)
+
+const (
+	// These bound what a manifest can make the agent allocate: a YAML document
+	// is held as a tree of a hundred times its size, and an object in a list, be
+	// it empty, as a container of a kilobyte.
+	maxDocuments = 1000
+	maxYAML      = 1 << 20
+	maxObjects   = 20_000
+	maxDepth     = 64
+)
+
+// document is one document of a manifest.
+type document struct {
+	text []byte
+	yaml bool
+	line int // how many lines of the manifest come before it
+}
+
+func splitJSON(data []byte) ([]document, error) {
+	var docs []document
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for {
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return docs, nil
+		}
+		var syntax *json.SyntaxError
+		switch {
+		case errors.As(err, &syntax):
+			at := min(max(syntax.Offset, 0), int64(len(data)))
+			return nil, fmt.Errorf("line %d: %w", 1+bytes.Count(data[:at], []byte("\n")), err)
+		case err != nil:
+			return nil, fmt.Errorf("JSON ends early: %w", err)
+		case len(docs) == maxDocuments:
+			return nil, errTooMany
+		}
+		docs = append(docs, document{text: raw})
+	}
+}
+
+// splitYAML cuts at separator lines and leaves out documents without content.
+func splitYAML(data []byte) ([]document, error) {
+	var docs []document
+	begin, line, first := 0, 0, 0
+	content := false
+	cut := func(end int) {
+		if content {
+			docs = append(docs, document{text: data[begin:end], yaml: true, line: first})
+		}
+	}
+	for pos := 0; pos < len(data); line++ {
+		end := pos + bytes.IndexByte(data[pos:], '\n') + 1
+		if end == pos {
+			end = len(data)
+		}
+		text := bytes.TrimRight(data[pos:end], " \t\r\n")
+		rest, separator := bytes.CutPrefix(text, []byte("---"))
+		separator = separator && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t')
+		if separator || string(text) == "..." {
+			cut(pos)
+			begin, first, content = pos+len("---"), line, false
+			if text = nil; separator {
+				text = rest
+			}
+		}
+		text = bytes.TrimLeft(text, " \t")
+		content = content || len(text) > 0 && text[0] != '#' && text[0] != '%'
+		pos = end
+	}
+	if cut(len(data)); len(docs) > maxDocuments {
+		return nil, errTooMany
+	}
+	return docs, nil
+}
+
+// read gives the document as JSON, and adds to the objects of the manifest.
+func (d document) read(objects *int) ([]byte, error) {
+	raw, err := d.toJSON()
+	if err != nil {
+		return nil, err
+	}
+	n, err := countObjects(raw)
+	if *objects += n; err == nil && *objects > maxObjects {
+		err = fmt.Errorf("holds more than %d objects", maxObjects)
+	}
+	return raw, err
+}
+
+// toJSON gives the document as JSON of bounded size.
+func (d document) toJSON() ([]byte, error) {
+	if !d.yaml {
+		return d.text, nil
+	}
+	if len(d.text) > maxYAML {
+		return nil, fmt.Errorf("is larger than %d bytes of YAML", maxYAML)
+	}
+	tree, err := d.parse()
+	if err != nil {
+		return nil, d.yamlError(err)
+	}
+	var out bytes.Buffer
+	if err := writeJSON(&out, tree); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// mergeKey finds what may be the key that merges another mapping into this one.
+var mergeKey = regexp.MustCompile(`(?m)(^|[\s{,])<<(\s*:)`)
+
+// parse refuses keys that are there twice. The parser that does so takes a key
+// for one that overrides a merged one, too; so where there are merges it looks
+// at a text without them first.
+func (d document) parse() (tree any, err error) {
+	if !mergeKey.Match(d.text) {
+		err = yaml.UnmarshalStrict(d.text, &tree)
+		return tree, err
+	}
+	var without any
+	if err := yaml.UnmarshalStrict(mergeKey.ReplaceAll(d.text, []byte(`$1"<<"$2`)), &without); err != nil {
+		return nil, err
+	}
+	err = yaml.Unmarshal(d.text, &tree)
+	return tree, err
+}
+
+var yamlLine = regexp.MustCompile(`line (\d+)`)
+
+// yamlError makes the line numbers count from the start of the manifest.
+func (d document) yamlError(err error) error {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	var several *yaml.TypeError
+	if errors.As(err, &several) {
+		text = strings.Join(several.Errors, "; ")
+	}
+	return errors.New(yamlLine.ReplaceAllStringFunc(text, func(m string) string {
+		n, _ := strconv.Atoi(m[len("line "):])
+		return fmt.Sprintf("line %d", n+d.line)
+	}))
+}
+
+var (
+	errTooMany  = fmt.Errorf("holds more than %d documents", maxDocuments)
+	errTooLarge = fmt.Errorf("is larger than %d bytes with its aliases written out", MaxSize)
+)
+
+// countObjects says how many objects valid JSON has, and refuses to when they
+// are nested too deeply, before anything recurses into them.
+func countObjects(text []byte) (int, error) {
+	objects, depth, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if c == '{' {
+				objects++
+			}
+			if depth++; depth > maxDepth {
+				return 0, fmt.Errorf("is nested more than %d levels deep", maxDepth)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return objects, nil
+}
+
+// writeJSON writes what the YAML parser yields. Its aliases share memory, so
+// the output can be far larger than the tree: it stops at MaxSize.
+func writeJSON(out *bytes.Buffer, v any) error {
+	if out.Len() > MaxSize {
+		return errTooLarge
+	}
+	switch v := v.(type) {
+	case map[any]any:
+		return writeObject(out, v)
+	case []any:
+		out.WriteByte('[')
+		for i, item := range v {
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			if err := writeJSON(out, item); err != nil {
+				return err
+			}
+		}
+		out.WriteByte(']')
+		return nil
+	case nil, bool, int, int64, uint64, string:
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("the number %v has no place in a manifest", v)
+		}
+	default:
+		return fmt.Errorf("a value of YAML type %T has no place in a manifest", v)
+	}
+	text, err := json.Marshal(v)
+	out.Write(text)
+	return err
+}
+
+func writeObject(out *bytes.Buffer, object map[any]any) error {
+	keys := make([]string, 0, len(object))
+	values := make(map[string]any, len(object))
+	for k, v := range object {
+		name, err := key(k)
+		if err != nil {
+			return err
+		}
+		if _, twice := values[name]; twice {
+			return fmt.Errorf("key %q already set in map", name)
+		}
+		keys, values[name] = append(keys, name), v
+	}
+	slices.Sort(keys)
+	out.WriteByte('{')
+	for i, name := range keys {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		if err := writeJSON(out, name); err != nil {
+			return err
+		}
+		out.WriteByte(':')
+		if err := writeJSON(out, values[name]); err != nil {
+			return err
+		}
+	}
+	out.WriteByte('}')
+	return nil
+}
+
+// key gives a YAML key as JSON knows keys. An unquoted 8080 or true is taken as
+// it is written, as Kubernetes does.
+func key(k any) (string, error) {
+	switch k := k.(type) {
+	case string:
+		return k, nil
+	case bool, int, int64, uint64, float64:
+		return fmt.Sprint(k), nil
+	}
+	return "", fmt.Errorf("a key of YAML type %T has no place in a manifest", k)
+}

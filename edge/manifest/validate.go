@@ -1,0 +1,146 @@
+package manifest
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Validate says what an API server would find wrong with a new, defaulted pod,
+// with the features that are on by default.
+func Validate(pod *v1.Pod) field.ErrorList {
+	r := &review{pod: pod, spec: &pod.Spec, volumes: make(map[string]*v1.Volume, len(pod.Spec.Volumes))}
+	r.metadata(field.NewPath("metadata"))
+	spec := field.NewPath("spec")
+	r.volumeList(spec.Child("volumes"))
+	r.containers(spec)
+	r.podResources(spec.Child("resources"))
+	r.claims(spec.Child("resourceClaims"))
+	r.lifetime(spec)
+	r.references(spec)
+	r.hostNames(spec)
+	r.dns(spec)
+	r.hostPorts(spec)
+	r.scheduling(spec)
+	r.affinity(spec.Child("affinity"))
+	r.podSecurity(spec.Child("securityContext"))
+	r.hostUsers(spec)
+	r.system(spec)
+	r.annotations(field.NewPath("metadata", "annotations"))
+	return r.errs
+}
+
+// review collects what is wrong with one pod. Its methods hold the rules, in a
+// file for each subject.
+type review struct {
+	pod     *v1.Pod
+	spec    *v1.PodSpec
+	volumes map[string]*v1.Volume // by name
+	errs    field.ErrorList
+}
+
+func (r *review) required(p *field.Path, detail string) {
+	r.errs = append(r.errs, field.Required(p, detail))
+}
+
+func (r *review) invalid(p *field.Path, value any, detail string) {
+	r.errs = append(r.errs, field.Invalid(p, value, detail))
+}
+
+func (r *review) forbidden(p *field.Path, detail string) {
+	r.errs = append(r.errs, field.Forbidden(p, detail))
+}
+
+func (r *review) duplicate(p *field.Path, value any) {
+	r.errs = append(r.errs, field.Duplicate(p, value))
+}
+
+// when tells an error if bad holds.
+func (r *review) when(bad bool, p *field.Path, value any, detail string) {
+	if bad {
+		r.invalid(p, value, detail)
+	}
+}
+
+// need tells that a text is missing, and says whether it is there.
+func (r *review) need(p *field.Path, text string) bool {
+	if text == "" {
+		r.required(p, "")
+	}
+	return text != ""
+}
+
+// named checks a name that must be there by a rule of apimachinery's.
+func (r *review) named(p *field.Path, name string, rule func(string) []string) {
+	if r.need(p, name) {
+		r.rule(p, name, rule)
+	}
+}
+
+// rule tells what a rule of apimachinery's says about value.
+func (r *review) rule(p *field.Path, value string, rule func(string) []string) {
+	for _, msg := range rule(value) {
+		r.invalid(p, value, msg)
+	}
+}
+
+func (r *review) inRange(p *field.Path, value, low, high int64) {
+	if value < low || value > high {
+		r.invalid(p, value, validation.InclusiveRangeError(int(low), int(high)))
+	}
+}
+
+func (r *review) notNegative(p *field.Path, value int64) {
+	r.when(value < 0, p, value, "must not be negative")
+}
+
+func (r *review) notNegativeQuantity(p *field.Path, q resource.Quantity) {
+	r.when(q.Sign() < 0, p, q.String(), "must not be negative")
+}
+
+// oneOf tells that value is none of the values there are.
+func oneOf[T ~string](r *review, p *field.Path, value T, values ...T) {
+	switch {
+	case slices.Contains(values, value):
+	case value == "":
+		r.required(p, "")
+	default:
+		r.errs = append(r.errs, field.NotSupported(p, value, values))
+	}
+}
+
+// oneOfIf is oneOf for what may be left out.
+func oneOfIf[T ~string](r *review, p *field.Path, value *T, values ...T) {
+	if value != nil && !slices.Contains(values, *value) {
+		r.errs = append(r.errs, field.NotSupported(p, *value, values))
+	}
+}
+
+// unique tells the names that were in the set before, and adds them.
+func (r *review) unique(p *field.Path, seen map[string]bool, name string) {
+	if name == "" {
+		return
+	}
+	if seen[name] {
+		r.duplicate(p, name)
+	}
+	seen[name] = true
+}
+
+// subdomain is the rule for names of API objects.
+func subdomain(name string) []string { return apivalidation.NameIsDNSSubdomain(name, false) }
+
+func (r *review) metadata(p *field.Path) {
+	meta := &r.pod.ObjectMeta
+	r.errs = append(r.errs, apivalidation.ValidateObjectMeta(meta, true, apivalidation.NameIsDNSSubdomain, p)...)
+	for i, name := range meta.Finalizers {
+		standard := slices.Contains([]string{"kubernetes", "orphan", "foregroundDeletion"}, name)
+		r.when(!standard && !strings.Contains(name, "/"), p.Child("finalizers").Index(i), name,
+			"must be a standard name or have a domain before a slash")
+	}
+}

@@ -1,0 +1,153 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// volumeList has the rules for volumes: names, and for each exactly one source.
+func (r *review) volumeList(p *field.Path) {
+	names := map[string]bool{}
+	for i := range r.spec.Volumes {
+		v, at := &r.spec.Volumes[i], p.Index(i)
+		r.named(at.Child("name"), v.Name, validation.IsDNS1123Label)
+		r.unique(at.Child("name"), names, v.Name)
+		r.volumes[v.Name] = v
+		sources := volumeSources(v)
+		for _, more := range sources[min(1, len(sources)):] {
+			r.forbidden(at.Child(more), "may not have more than one source")
+		}
+		if len(sources) == 0 {
+			r.required(at, "must have a source")
+		} else {
+			r.volumeSource(at.Child(sources[0]), v, sources[0])
+		}
+	}
+	r.ephemeralClaims(p)
+}
+
+// volumeSources lists the sources of a volume by the names of their fields.
+func volumeSources(v *v1.Volume) []string {
+	var names []string
+	source := reflect.ValueOf(v.VolumeSource)
+	for i := range source.NumField() {
+		if !source.Field(i).IsNil() {
+			name, _, _ := strings.Cut(source.Type().Field(i).Tag.Get("json"), ",")
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
+	switch source {
+	case "emptyDir":
+		if limit := v.EmptyDir.SizeLimit; limit != nil {
+			r.notNegativeQuantity(p.Child("sizeLimit"), *limit)
+		}
+	case "hostPath":
+		if r.need(p.Child("path"), v.HostPath.Path) {
+			r.noBacksteps(p.Child("path"), v.HostPath.Path)
+		}
+		oneOfIf(r, p.Child("type"), v.HostPath.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory,
+			v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
+	case "image":
+		r.need(p.Child("reference"), v.Image.Reference)
+		r.pullPolicy(p.Child("pullPolicy"), v.Image.PullPolicy)
+	case "secret":
+		r.need(p.Child("secretName"), v.Secret.SecretName)
+		r.mode(p.Child("defaultMode"), v.Secret.DefaultMode)
+		r.keyPaths(p.Child("items"), v.Secret.Items)
+	case "configMap":
+		r.need(p.Child("name"), v.ConfigMap.Name)
+		r.mode(p.Child("defaultMode"), v.ConfigMap.DefaultMode)
+		r.keyPaths(p.Child("items"), v.ConfigMap.Items)
+	case "downwardAPI":
+		r.mode(p.Child("defaultMode"), v.DownwardAPI.DefaultMode)
+		for i := range v.DownwardAPI.Items {
+			r.downwardFile(p.Child("items").Index(i), &v.DownwardAPI.Items[i])
+		}
+	case "projected":
+		r.mode(p.Child("defaultMode"), v.Projected.DefaultMode)
+		r.projected(p, v.Projected)
+	case "persistentVolumeClaim":
+		r.need(p.Child("claimName"), v.PersistentVolumeClaim.ClaimName)
+	case "ephemeral":
+		r.ephemeral(p, v)
+	case "csi":
+		r.csi(p, v.CSI)
+	default:
+		r.storage(p, v, source)
+	}
+}
+
+// mode has the rule for the mode of files, which has no bits but rwx.
+func (r *review) mode(p *field.Path, mode *int32) {
+	if mode != nil {
+		r.when(*mode < 0 || *mode > 0o777, p, *mode, "must be between 0 and 0777 (octal), 511 (decimal)")
+	}
+}
+
+func (r *review) keyPaths(p *field.Path, items []v1.KeyToPath) {
+	for i, item := range items {
+		at := p.Index(i)
+		r.need(at.Child("key"), item.Key)
+		r.need(at.Child("path"), item.Path)
+		r.visible(at.Child("path"), item.Path)
+		r.mode(at.Child("mode"), item.Mode)
+	}
+}
+
+func (r *review) downwardFile(p *field.Path, f *v1.DownwardAPIVolumeFile) {
+	r.need(p.Child("path"), f.Path)
+	r.visible(p.Child("path"), f.Path)
+	r.mode(p.Child("mode"), f.Mode)
+	switch {
+	case (f.FieldRef == nil) == (f.ResourceFieldRef == nil):
+		r.invalid(p, f.Path, "must have exactly one of fieldRef and resourceFieldRef")
+	case f.FieldRef != nil:
+		r.fieldRef(p.Child("fieldRef"), f.FieldRef, volumeFields)
+	default:
+		r.need(p.Child("resourceFieldRef", "containerName"), f.ResourceFieldRef.ContainerName)
+		r.resourceFieldRef(p.Child("resourceFieldRef"), f.ResourceFieldRef)
+	}
+}
+
+func (r *review) csi(p *field.Path, csi *v1.CSIVolumeSource) {
+	at := p.Child("driver")
+	if r.need(at, csi.Driver) {
+		if len(csi.Driver) > 63 {
+			r.errs = append(r.errs, field.TooLong(at, "", 63))
+		}
+		r.rule(at, strings.ToLower(csi.Driver), subdomain)
+	}
+	if ref := csi.NodePublishSecretRef; ref != nil {
+		r.named(p.Child("nodePublishSecretRef", "name"), ref.Name, subdomain)
+	}
+}
+
+// ephemeralClaims checks the names of the claims that a cluster would make for
+// ephemeral volumes.
+func (r *review) ephemeralClaims(p *field.Path) {
+	made := map[string]bool{}
+	for i, v := range r.spec.Volumes {
+		if v.Ephemeral != nil && v.Name != "" && r.pod.Name != "" {
+			name := r.pod.Name + "-" + v.Name
+			made[name] = true
+			for _, msg := range subdomain(name) {
+				r.invalid(p.Index(i).Child("name"), v.Name, fmt.Sprintf("claim %q: %s", name, msg))
+			}
+		}
+	}
+	for i, v := range r.spec.Volumes {
+		if claim := v.PersistentVolumeClaim; claim != nil {
+			r.when(made[claim.ClaimName], p.Index(i).Child("persistentVolumeClaim", "claimName"), claim.ClaimName,
+				"must not be a claim that is made for an ephemeral volume")
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package manifest
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// projected has the rules for volumes put together from several sources: one
+// in each entry, and no two files of the same name.
+func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
+	files := map[string]bool{}
+	for i, s := range v.Sources {
+		at := p.Child("sources").Index(i)
+		sources := 0
+		if s.Secret != nil {
+			sources++
+			r.need(at.Child("secret", "name"), s.Secret.Name)
+			r.projectedItems(at.Child("secret", "items"), s.Secret.Items, files)
+		}
+		if s.ConfigMap != nil {
+			sources++
+			r.need(at.Child("configMap", "name"), s.ConfigMap.Name)
+			r.projectedItems(at.Child("configMap", "items"), s.ConfigMap.Items, files)
+		}
+		if s.DownwardAPI != nil {
+			sources++
+			for j := range s.DownwardAPI.Items {
+				item := at.Child("downwardAPI", "items").Index(j)
+				r.downwardFile(item, &s.DownwardAPI.Items[j])
+				r.unique(item.Child("path"), files, s.DownwardAPI.Items[j].Path)
+			}
+		}
+		if s.ServiceAccountToken != nil {
+			sources++
+			r.token(at.Child("serviceAccountToken"), s.ServiceAccountToken)
+		}
+		if s.ClusterTrustBundle != nil {
+			sources++
+			r.trustBundle(at.Child("clusterTrustBundle"), s.ClusterTrustBundle, files)
+		}
+		if s.PodCertificate != nil {
+			sources++
+			r.certificate(at.Child("podCertificate"), s.PodCertificate, files)
+		}
+		if sources > 1 {
+			r.forbidden(at, "may not have more than one source")
+		}
+	}
+}
+
+func (r *review) projectedItems(p *field.Path, items []v1.KeyToPath, files map[string]bool) {
+	r.keyPaths(p, items)
+	for i, item := range items {
+		r.unique(p.Index(i).Child("path"), files, item.Path)
+	}
+}
+
+func (r *review) token(p *field.Path, t *v1.ServiceAccountTokenProjection) {
+	if r.spec.ServiceAccountName == "" {
+		r.forbidden(p, "needs spec.serviceAccountName")
+	}
+	if s := *t.ExpirationSeconds; s < 600 || s > 1<<32 {
+		r.invalid(p.Child("expirationSeconds"), s, "must be between 600 (10 minutes) and 2^32")
+	}
+	if r.need(p.Child("path"), t.Path) {
+		r.visible(p.Child("path"), t.Path)
+	}
+}
+
+// trustBundle has the rules for a ClusterTrustBundle (KEP-3257), by its name or
+// by its signer. The name of one with a signer starts with the signer's.
+func (r *review) trustBundle(p *field.Path, b *v1.ClusterTrustBundleProjection, files map[string]bool) {
+	switch {
+	case (b.Name == nil) == (b.SignerName == nil):
+		r.invalid(p, "", "must have exactly one of name and signerName")
+	case b.Name != nil:
+		if r.need(p.Child("name"), *b.Name) {
+			signer := strings.LastIndex(*b.Name, ":")
+			r.when(signer == 0, p.Child("name"), *b.Name, "must not start with ':'")
+			r.rule(p.Child("name"), (*b.Name)[signer+1:], subdomain)
+		}
+		r.when(b.LabelSelector != nil, p.Child("labelSelector"), "", "goes with signerName only")
+	default:
+		r.signer(p.Child("signerName"), *b.SignerName)
+		r.selector(p.Child("labelSelector"), b.LabelSelector)
+	}
+	r.need(p.Child("path"), b.Path)
+	r.visible(p.Child("path"), b.Path)
+	r.unique(p.Child("path"), files, b.Path)
+}
+
+// certificate has the rules for a certificate of the pod's own (KEP-4317).
+func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, files map[string]bool) {
+	r.signer(p.Child("signerName"), c.SignerName)
+	for key := range c.UserAnnotations {
+		r.errs = append(r.errs, validation.IsDomainPrefixedKey(p.Child("userAnnotations"), strings.ToLower(key))...)
+	}
+	if err := apivalidation.ValidateAnnotationsSize(c.UserAnnotations); err != nil {
+		r.errs = append(r.errs, field.TooLong(p.Child("userAnnotations"), "", apivalidation.TotalAnnotationSizeLimitB))
+	}
+	oneOf(r, p.Child("keyType"), c.KeyType, "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
+	if s := c.MaxExpirationSeconds; s != nil {
+		const hour, day = 3600, 24 * 3600
+		longest := int64(91 * day)
+		if strings.HasPrefix(c.SignerName, "kubernetes.io/") {
+			longest = day
+		}
+		r.inRange(p.Child("maxExpirationSeconds"), int64(*s), hour, longest)
+	}
+	some := false
+	for _, f := range []struct{ name, path string }{
+		{"credentialBundlePath", c.CredentialBundlePath}, {"keyPath", c.KeyPath}, {"certificateChainPath", c.CertificateChainPath},
+	} {
+		if f.path != "" {
+			some = true
+			r.visible(p.Child(f.name), f.path)
+			r.unique(p.Child(f.name), files, f.path)
+		}
+	}
+	if !some {
+		r.required(p, "must have one of credentialBundlePath, keyPath and certificateChainPath")
+	}
+}
+
+// signer has the rules for names of signers, such as example.com/mine: a domain
+// of two labels at least, and a name.
+func (r *review) signer(p *field.Path, name string) {
+	if !r.need(p, name) {
+		return
+	}
+	domain, rest, _ := strings.Cut(name, "/")
+	good := strings.Contains(domain, ".") && len(domain) <= validation.DNS1123SubdomainMaxLength &&
+		rest != "" && len(rest) <= validation.DNS1123SubdomainMaxLength+validation.DNS1123LabelMaxLength+1
+	for _, label := range strings.Split(domain, ".") {
+		good = good && len(validation.IsDNS1123Label(label)) == 0
+	}
+	for _, label := range strings.Split(rest, ".") {
+		good = good && len(validation.IsDNS1123Subdomain(label)) == 0
+	}
+	r.when(!good, p, name, "must be a domain and a name, like example.com/signer")
+}

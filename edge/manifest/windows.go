@@ -1,0 +1,138 @@
+package manifest
+
+import (
+	"regexp"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const notForWindows = "has no meaning on Windows"
+
+// system has the rules that depend on spec.os, and those for Windows. No such
+// pod runs here, but its manifest is told to be right or wrong all the same.
+func (r *review) system(p *field.Path) {
+	r.hostProcess(p)
+	if r.spec.OS == nil {
+		return
+	}
+	oneOf(r, p.Child("os", "name"), r.spec.OS.Name, v1.Linux, v1.Windows)
+	switch r.spec.OS.Name {
+	case v1.Linux:
+		const detail = "has no meaning on Linux"
+		if sc := r.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
+			r.forbidden(p.Child("securityContext", "windowsOptions"), detail)
+		}
+		eachContainer(r.spec, func(p *field.Path, c *v1.Container) {
+			if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil {
+				r.forbidden(p.Child("securityContext", "windowsOptions"), detail)
+			}
+		})
+	case v1.Windows:
+		r.onlyLinux(p)
+	}
+}
+
+// setting is a field that may have been set.
+type setting struct {
+	set  bool
+	name string
+}
+
+func (r *review) forbidAll(p *field.Path, settings []setting) {
+	for _, s := range settings {
+		if s.set {
+			r.forbidden(p.Child(s.name), notForWindows)
+		}
+	}
+}
+
+// onlyLinux refuses what a Windows pod cannot have.
+func (r *review) onlyLinux(p *field.Path) {
+	s := r.spec
+	r.forbidAll(p, []setting{{s.HostUsers != nil, "hostUsers"}, {s.HostPID, "hostPID"}, {s.HostIPC, "hostIPC"},
+		{s.ShareProcessNamespace != nil, "shareProcessNamespace"}})
+	if sc := s.SecurityContext; sc != nil {
+		r.forbidAll(p.Child("securityContext"), []setting{
+			{sc.AppArmorProfile != nil, "appArmorProfile"}, {sc.SELinuxOptions != nil, "seLinuxOptions"},
+			{sc.SeccompProfile != nil, "seccompProfile"}, {sc.FSGroup != nil, "fsGroup"},
+			{sc.FSGroupChangePolicy != nil, "fsGroupChangePolicy"}, {len(sc.Sysctls) > 0, "sysctls"},
+			{sc.RunAsUser != nil, "runAsUser"}, {sc.RunAsGroup != nil, "runAsGroup"},
+			{sc.SupplementalGroups != nil, "supplementalGroups"}, {sc.SupplementalGroupsPolicy != nil, "supplementalGroupsPolicy"},
+			{sc.SELinuxChangePolicy != nil, "seLinuxChangePolicy"},
+		})
+	}
+	eachContainer(s, func(p *field.Path, c *v1.Container) {
+		if sc := c.SecurityContext; sc != nil {
+			r.forbidAll(p.Child("securityContext"), []setting{
+				{sc.AppArmorProfile != nil, "appArmorProfile"}, {sc.SELinuxOptions != nil, "seLinuxOptions"},
+				{sc.SeccompProfile != nil, "seccompProfile"}, {sc.Capabilities != nil, "capabilities"},
+				{sc.ReadOnlyRootFilesystem != nil, "readOnlyRootFilesystem"}, {sc.Privileged != nil, "privileged"},
+				{sc.AllowPrivilegeEscalation != nil, "allowPrivilegeEscalation"}, {sc.ProcMount != nil, "procMount"},
+				{sc.RunAsUser != nil, "runAsUser"}, {sc.RunAsGroup != nil, "runAsGroup"},
+			})
+		}
+	})
+}
+
+// hostProcess has the rules for containers in the host's own session: all of a
+// pod's or none, and on the host's network.
+func (r *review) hostProcess(p *field.Path) {
+	var pod *bool
+	if sc := r.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
+		pod = sc.WindowsOptions.HostProcess
+	}
+	some, all := false, true
+	eachContainer(r.spec, func(p *field.Path, c *v1.Container) {
+		own := pod
+		if sc := c.SecurityContext; sc != nil && sc.WindowsOptions != nil && sc.WindowsOptions.HostProcess != nil {
+			own = sc.WindowsOptions.HostProcess
+			r.when(pod != nil && *pod != *own, p.Child("securityContext", "windowsOptions", "hostProcess"), *own, "must be as the pod's")
+		}
+		some, all = some || isTrue(own), all && isTrue(own)
+	})
+	if some {
+		r.when(!all, p, "", "all containers must be hostProcess containers when one is")
+		r.when(!r.spec.HostNetwork, p.Child("hostNetwork"), false, "must be true for hostProcess containers")
+	}
+}
+
+var (
+	controls      = regexp.MustCompile(`[[:cntrl:]]`)
+	netBIOSDomain = regexp.MustCompile(`^[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}$`)
+	dnsDomain     = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
+)
+
+func (r *review) windowsOptions(p *field.Path, o *v1.WindowsSecurityContextOptions) {
+	if o == nil {
+		return
+	}
+	if o.GMSACredentialSpecName != nil {
+		r.rule(p.Child("gmsaCredentialSpecName"), *o.GMSACredentialSpecName, subdomain)
+	}
+	if o.GMSACredentialSpec != nil {
+		size := len(*o.GMSACredentialSpec)
+		r.when(size == 0 || size > 64<<10, p.Child("gmsaCredentialSpec"), "", "must have 1 byte to 64 KiB")
+	}
+	if o.RunAsUserName == nil {
+		return
+	}
+	at, name := p.Child("runAsUserName"), *o.RunAsUserName
+	domain, user, qualified := strings.Cut(name, `\`)
+	if !qualified {
+		user = name
+	}
+	switch {
+	case name == "" || controls.MatchString(name):
+		r.invalid(at, name, "must not be empty or have control characters")
+	case strings.Contains(user, `\`):
+		r.invalid(at, name, "must not have more than one backslash")
+	default:
+		r.when(qualified && (len(domain) >= 256 || !netBIOSDomain.MatchString(domain) && !dnsDomain.MatchString(domain)), at, name,
+			"must have a NetBIOS or DNS domain before the backslash")
+		r.when(user == "" || len(user) > 104, at, name, "must have a user of 1 to 104 characters")
+		r.when(user != "" && strings.Trim(user, ". ") == "" || strings.ContainsAny(user, `"/\:;|=,+*?<>@[]`), at, name,
+			`must have a user that is not only dots and spaces and has none of "/\:;|=,+*?<>@[]`)
+	}
+}

@@ -1,0 +1,171 @@
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+const (
+	firstRetry = 500 * time.Millisecond // doubled up to lastRetry
+	lastRetry  = 10 * time.Second
+	steady     = 10 * time.Second // what held as long has shown that the server is well
+)
+
+// keepNode registers the Node, then keeps its status and follows its changes.
+func (n *Node) keepNode(ctx context.Context) {
+	delay := firstRetry
+	failing := false
+	r := &reporter{Node: n}
+	for {
+		began := time.Now()
+		err := r.session(ctx, func() { failing = false })
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			n.Log.Warn("the Node cannot be kept up to date, trying again", "node", n.Name, "error", err)
+		}
+		failing = failing || err != nil
+		if time.Since(began) > steady {
+			delay = firstRetry
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.Retry:
+			delay = firstRetry
+			signal(n.renew)
+		case <-time.After(max(delay/2+rand.N(delay), retryAfter(err))):
+			delay = min(2*delay, lastRetry)
+		}
+	}
+}
+
+// retryAfter is how long the server asks to be left alone.
+func retryAfter(err error) time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return min(time.Duration(seconds)*time.Second, time.Minute)
+}
+
+// errDeleted ends a session in which the Node was deleted; the next one makes it again.
+var errDeleted = errors.New("the Node was deleted")
+
+// session keeps the Node until something fails. The first one reads or makes it; later
+// ones go on where the last was. Up is called once the API server has answered.
+func (r *reporter) session(ctx context.Context, up func()) error {
+	if r.server == nil {
+		node, err := r.register(ctx)
+		if err != nil {
+			return err
+		}
+		r.take(ctx, node)
+	}
+	w, err := kube.WatchMetadata[v1.Node](ctx, r.Client, "", metav1.ListOptions{FieldSelector: "metadata.name=" + r.Name, ResourceVersion: r.seen})
+	if err != nil {
+		return r.lost(fmt.Errorf("watch the Node: %w", err))
+	}
+	defer w.Stop()
+	up()
+	every := time.NewTicker(r.StatusEvery)
+	defer every.Stop()
+	for {
+		if err := r.report(ctx); err != nil {
+			return r.lost(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+		case <-r.poke:
+		case e, open := <-w.ResultChan():
+			if !open {
+				return nil
+			}
+			if err := r.event(ctx, e); err != nil {
+				return r.lost(err)
+			}
+		}
+	}
+}
+
+// lost says when what is known of the Node no longer helps.
+func (r *reporter) lost(err error) error {
+	if errors.Is(err, errDeleted) || apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err) {
+		r.server, r.told = nil, time.Time{}
+	}
+	return err
+}
+
+// event takes one change of the Node. The watch shows metadata only: most changes are
+// echoes of reports, and what they say is known; after others the Node is read.
+func (r *reporter) event(ctx context.Context, e watch.Event) error {
+	m, err := meta.Accessor(e.Object)
+	switch {
+	case e.Type == watch.Error || err != nil:
+		return fmt.Errorf("watch the Node: %w", apierrors.FromObject(e.Object))
+	case e.Type == watch.Deleted:
+		r.Log.Warn("the Node was deleted; registering it again", "node", r.Name)
+		return errDeleted
+	case !newer(m.GetResourceVersion(), r.seen):
+		return nil
+	case m.GetResourceVersion() == r.server.ResourceVersion:
+		r.seen = m.GetResourceVersion()
+		return nil
+	}
+	node, err := kube.Get[v1.Node](ctx, r.Client, "", r.Name)
+	if err != nil {
+		return fmt.Errorf("read the Node: %w", err)
+	}
+	r.take(ctx, node)
+	return nil
+}
+
+// take goes on from a Node as it was read.
+func (r *reporter) take(ctx context.Context, node *v1.Node) {
+	r.server, r.seen = node, node.ResourceVersion
+	r.learn(ctx, node)
+}
+
+// newer compares versions. Those that are no numbers, which no API server has, are taken
+// as they come.
+func newer(a, b string) bool {
+	now, err := strconv.ParseUint(a, 10, 64)
+	before, err2 := strconv.ParseUint(b, 10, 64)
+	return err != nil || err2 != nil || now > before
+}
+
+// learn keeps what the program needs of the Node, and tells it if it is news.
+func (n *Node) learn(ctx context.Context, node *v1.Node) {
+	now := &v1.Node{Spec: node.Spec}
+	now.Name, now.UID, now.Labels, now.Annotations, now.CreationTimestamp = node.Name, node.UID, node.Labels, node.Annotations, node.CreationTimestamp
+	n.mu.Lock()
+	before := n.last
+	n.last = now
+	n.mu.Unlock()
+	if before != nil && before.UID == now.UID && equality.Semantic.DeepEqual(before.Labels, now.Labels) &&
+		equality.Semantic.DeepEqual(before.Annotations, now.Annotations) && equality.Semantic.DeepEqual(before.Spec, now.Spec) {
+		return
+	}
+	data, err := now.Marshal()
+	if err == nil {
+		err = n.Meta.SetMeta(ctx, metaNode, base64.StdEncoding.EncodeToString(data))
+	}
+	if err != nil {
+		n.Log.Error("the Node cannot be stored: after a restart without network an older one counts", "error", err)
+	}
+	n.Changed(now)
+}

@@ -1,0 +1,143 @@
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// metaNode is the key under which the store has the last Node, as base64 of protobuf.
+const metaNode = "node"
+
+// Meta keeps small values. *store.Store is one.
+type Meta interface {
+	Meta(ctx context.Context, key string) (value string, found bool, err error)
+	SetMeta(ctx context.Context, key, value string) error
+}
+
+// Facts are what the machine is like now.
+type Facts struct {
+	Capacity        v1.ResourceList
+	Allocatable     v1.ResourceList
+	Addresses       []v1.NodeAddress // InternalIP, Hostname
+	Info            v1.NodeSystemInfo
+	Images          []v1.ContainerImage // largest first; NodeStatusMaxImages is applied here
+	RuntimeHandlers []v1.NodeRuntimeHandler
+	Features        *v1.NodeFeatures
+	NotReady        []string // why pods cannot run here, each as a kubelet words it; none: Ready
+	// MemoryPressure and the like say what there is too little of; empty: there is
+	// enough. The reason is the kubelet's.
+	MemoryPressure, DiskPressure, PIDPressure bool
+}
+
+// Config is what a Node needs.
+type Config struct {
+	Client *kube.Client
+	Name   string
+	Facts  func(ctx context.Context) (Facts, error) // called often, so it must be cheap
+	Meta   Meta
+	// Changed is told the Node whenever its labels, taints, podCIDRs or UID are others
+	// than before, and at once what the store has; it must not block. Nil: nobody.
+	Changed func(*v1.Node)
+
+	// These are for the registration.
+	Register    bool              // --register-node; without, someone else makes the Node
+	Labels      map[string]string // --node-labels
+	Annotations map[string]string
+	Taints      []v1.Taint // registerWithTaints
+	Cordoned    bool       // !registerSchedulable
+	ProviderID  string
+	Port        int32 // of the kubelet API
+
+	StatusEvery time.Duration // nodeStatusUpdateFrequency
+	ReportEvery time.Duration // nodeStatusReportFrequency
+	LeaseFor    time.Duration // nodeLeaseDurationSeconds
+	MaxImages   int           // nodeStatusMaxImages; negative: all
+
+	Retry <-chan struct{}  // the server may answer again; nil: never said
+	Now   func() time.Time // nil: time.Now. The clock that others are told
+	Log   *slog.Logger
+}
+
+// A Node is safe for concurrent use.
+type Node struct {
+	Config
+	poke  chan struct{} // capacity 1
+	renew chan struct{} // capacity 1: the lease is to be renewed at once
+
+	mu   sync.Mutex
+	last *v1.Node // as the API server last showed it; nil: never
+}
+
+// New loads the last Node from the store.
+func New(ctx context.Context, c Config) (*Node, error) {
+	if c.Client == nil || c.Name == "" || c.Facts == nil || c.Meta == nil || c.StatusEvery <= 0 || c.ReportEvery <= 0 || c.LeaseFor <= 0 {
+		return nil, errors.New("node: a part of the configuration is missing")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Changed == nil {
+		c.Changed = func(*v1.Node) {}
+	}
+	n := &Node{Config: c, poke: make(chan struct{}, 1), renew: make(chan struct{}, 1)}
+	text, found, err := c.Meta.Meta(ctx, metaNode)
+	if err != nil {
+		return nil, fmt.Errorf("load the last Node: %w", err)
+	}
+	if found {
+		n.last = decode(text, c.Log)
+	}
+	if n.last != nil {
+		c.Changed(n.last)
+	}
+	return n, nil
+}
+
+func decode(text string, log *slog.Logger) *v1.Node {
+	data, err := base64.StdEncoding.DecodeString(text)
+	node := &v1.Node{}
+	if err == nil {
+		err = node.Unmarshal(data)
+	}
+	if err != nil {
+		log.Error("the stored Node cannot be read, the API server will tell it again", "error", err)
+		return nil
+	}
+	return node
+}
+
+// Last gives the Node as it was last seen, with its spec, labels and UID but no status;
+// nil when it was never seen. It must not be changed.
+func (n *Node) Last() *v1.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last
+}
+
+// Poke says that the facts may have changed.
+func (n *Node) Poke() { signal(n.poke) }
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps Node and Lease until ctx ends.
+func (n *Node) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { n.keepLease(ctx) })
+	n.keepNode(ctx)
+	wg.Wait()
+	return nil
+}

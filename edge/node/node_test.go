@@ -1,0 +1,377 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A world is a cluster with one node, which can be restarted.
+type world struct {
+	*testing.T
+	*apitest.Server
+	*Node
+	changed atomic.Int64
+	retry   chan struct{}
+	path    string
+	end     func()
+	cfg     func(*Config)
+
+	mu    sync.Mutex
+	facts Facts
+}
+
+// lines are a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), s)
+}
+
+// are changes the facts.
+func (w *world) are(change func(*Facts)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.facts)
+}
+
+func (w *world) now(context.Context) (Facts, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.facts, nil
+}
+
+func newWorld(t *testing.T, cfg func(*Config)) *world {
+	w := &world{T: t, Server: apitest.New(t), path: filepath.Join(t.TempDir(), "islet.db"), retry: make(chan struct{}, 1), cfg: cfg}
+	w.facts = Facts{
+		Capacity: v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")}, Allocatable: v1.ResourceList{"cpu": resource.MustParse("2")},
+		Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}, {Type: v1.NodeHostName, Address: "n"}},
+		Info:      v1.NodeSystemInfo{KernelVersion: "6.1", KubeletVersion: "v1.36.3"},
+	}
+	w.start()
+	t.Cleanup(func() { w.end() })
+	return w
+}
+
+func (w *world) start() {
+	w.Helper()
+	log := slog.New(slog.DiscardHandler)
+	db, err := store.Open(context.Background(), w.path, log)
+	if err != nil {
+		w.Fatal(err)
+	}
+	client := w.Server.Client(w.T)
+	c := Config{
+		Client: client, Name: "n", Meta: db, Register: true, Labels: map[string]string{"mine": "1"}, Port: 10250,
+		Facts:       w.now,
+		Changed:     func(*v1.Node) { w.changed.Add(1) },
+		StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second, MaxImages: 2, Retry: w.retry, Log: log,
+	}
+	if w.cfg != nil {
+		w.cfg(&c)
+	}
+	if w.Node, err = New(context.Background(), c); err != nil {
+		w.Fatal(err)
+	}
+	n := w.Node
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := n.Run(ctx); err != nil {
+			w.Error(err)
+		}
+	}()
+	w.end = func() {
+		cancel()
+		<-ended
+		client.CloseConnections()
+		if err := db.Close(); err != nil {
+			w.Error(err)
+		}
+	}
+}
+
+func (w *world) node() *v1.Node {
+	w.Helper()
+	n := w.Server.Node("n")
+	if n == nil {
+		w.Fatal("there is no Node")
+	}
+	return n
+}
+
+func (w *world) condition(t v1.NodeConditionType) (c v1.NodeCondition) {
+	w.Helper()
+	for _, c = range w.node().Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	w.Fatal("no condition", t)
+	return c
+}
+
+func in(t *testing.T, cfg func(*Config), test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, cfg)
+		synctest.Wait()
+		test(w)
+	})
+}
+
+func TestRegistersAndReports(t *testing.T) {
+	taints := func(c *Config) { c.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }
+	in(t, taints, func(w *world) {
+		n := w.node()
+		if n.Labels[v1.LabelHostname] != "n" || n.Labels["mine"] != "1" || n.Labels[v1.LabelOSStable] != "linux" || len(n.Spec.Taints) != 1 {
+			t.Errorf("%+v %+v", n.Labels, n.Spec)
+		}
+		if s := n.Status; s.Capacity.Cpu().Value() != 2 || len(s.Addresses) != 2 || s.DaemonEndpoints.KubeletEndpoint.Port != 10250 || s.NodeInfo.KernelVersion != "6.1" {
+			t.Errorf("%+v", s)
+		}
+		if c := w.condition(v1.NodeReady); c.Status != v1.ConditionTrue || c.Reason != "KubeletReady" || c.LastHeartbeatTime.IsZero() {
+			t.Errorf("%+v", c)
+		}
+		w.are(func(f *Facts) {
+			f.NotReady = []string{"container runtime network not ready: cni"}
+			f.Images = []v1.ContainerImage{{Names: []string{"1", "2", "3", "4", "5", "6"}}, {}, {}}
+			f.Capacity = f.Allocatable
+		})
+		time.Sleep(time.Minute)
+		since := w.condition(v1.NodeReady)
+		if since.Status != v1.ConditionFalse || since.Message != "container runtime network not ready: cni" || len(w.node().Status.Capacity) != 1 {
+			t.Errorf("%+v", w.node().Status)
+		}
+		if i := w.node().Status.Images; len(i) != 2 || len(i[0].Names) != 5 {
+			t.Error(i)
+		}
+		w.are(func(f *Facts) { f.NotReady, f.DiskPressure = nil, true })
+		w.Poke()
+		synctest.Wait()
+		if c, d := w.condition(v1.NodeReady), w.condition(v1.NodeDiskPressure); c.Status != v1.ConditionTrue || d.Reason != "KubeletHasDiskPressure" {
+			t.Error("not told at once")
+		}
+	})
+}
+
+func TestIdleNodeSaysLittle(t *testing.T) {
+	in(t, nil, func(w *world) {
+		w.are(func(f *Facts) {
+			f.Images = []v1.ContainerImage{{Names: []string{strings.Repeat("a", 2000)}}, {Names: []string{strings.Repeat("b", 2000)}}}
+		})
+		time.Sleep(time.Minute)
+		before, beat := w.Total(), w.condition(v1.NodeReady).LastHeartbeatTime
+		out, back := w.Bytes()
+		time.Sleep(10 * time.Minute)
+		if n := w.Total() - before; n > 62+2 {
+			t.Errorf("%d requests in ten minutes", n)
+		}
+		if !w.condition(v1.NodeReady).LastHeartbeatTime.After(beat.Time) {
+			t.Error("no heartbeat")
+		}
+		// As HTTP/1.1, whose headers are 4/5 of it, and without TLS.
+		if out2, back2 := w.Bytes(); out2-out > 600*46 || back2-back > 600*28 {
+			t.Errorf("%d B/s sent, %d B/s received", (out2-out)/600, (back2-back)/600)
+		}
+		if n := w.Requests("GET nodes"); n > 3 {
+			t.Errorf("the Node was read %d times though nobody else wrote to it", n)
+		}
+	})
+}
+
+// What others write is learned even when a report follows at once, whose answer does not
+// show it.
+func TestOthersWriteDuringReports(t *testing.T) {
+	in(t, nil, func(w *world) {
+		time.Sleep(time.Minute)
+		for i := range 5 {
+			label := fmt.Sprint(i)
+			other := func(rw http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/nodes/n/status") {
+					n := w.node()
+					n.Labels["other"] = label
+					w.Put(n)
+				}
+				return false
+			}
+			w.Fault.Store(&other)
+			w.are(func(f *Facts) { f.DiskPressure = !f.DiskPressure })
+			w.Poke()
+			time.Sleep(time.Second)
+			w.Fault.Store(nil)
+			if got := w.Last().Labels["other"]; got != label {
+				t.Errorf("label %q, want %q", got, label)
+			}
+			if want := v1.ConditionStatus([]string{"True", "False"}[i%2]); w.condition(v1.NodeDiskPressure).Status != want {
+				t.Error("not reported", i)
+			}
+		}
+	})
+}
+
+// Nobody keeps a record of who wrote which field, unless somebody applies.
+func TestManagedFields(t *testing.T) {
+	for op, kept := range map[metav1.ManagedFieldsOperationType]int{metav1.ManagedFieldsOperationUpdate: 0, metav1.ManagedFieldsOperationApply: 1} {
+		in(t, nil, func(w *world) {
+			n := w.node()
+			n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", Operation: op, APIVersion: "v1"}}
+			w.Put(n)
+			w.end()
+			w.start()
+			time.Sleep(time.Second)
+			if n := w.node().ManagedFields; len(n) != kept {
+				t.Error(op, n)
+			}
+		})
+	}
+}
+
+func TestNodeOfBeforeIsKept(t *testing.T) {
+	in(t, nil, func(w *world) {
+		n := w.node()
+		n.Labels = map[string]string{"admin": "2", v1.LabelOSStable: "beos"}
+		n.Spec.PodCIDRs = []string{"10.1.0.0/24"}
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse})
+		w.Put(n)
+		time.Sleep(time.Second)
+		if got := w.Last(); len(got.Spec.PodCIDRs) != 1 || w.changed.Load() == 0 {
+			t.Error("not told of the podCIDR", got)
+		}
+		w.end()
+		w.Down()
+		changed := w.changed.Load()
+		w.start()
+		if got := w.Last(); len(got.Spec.PodCIDRs) != 1 || w.changed.Load() != changed+1 {
+			t.Error("the last Node was not stored", got)
+		}
+		w.Up()
+		time.Sleep(20 * time.Second)
+		n = w.node()
+		if n.Labels["admin"] != "2" || n.Labels["mine"] != "" || n.Labels[v1.LabelOSStable] != "linux" {
+			t.Error(n.Labels)
+		}
+		if w.condition(v1.NodeNetworkUnavailable).Status != v1.ConditionFalse {
+			t.Error("the condition of another")
+		}
+	})
+}
+
+func TestDeletedNodeIsMadeAgain(t *testing.T) {
+	in(t, nil, func(w *world) {
+		old := w.node()
+		w.Remove(old)
+		time.Sleep(5 * time.Second)
+		if w.node().UID == old.UID || w.Last().UID != w.node().UID {
+			t.Error("it is still the old one")
+		}
+		w.Down()
+		w.Cut()
+		w.Remove(w.node())
+		w.Remove(w.Lease(v1.NamespaceNodeLease, "n"))
+		w.Compact()
+		w.Up()
+		time.Sleep(time.Minute)
+		if l := w.Lease(v1.NamespaceNodeLease, "n"); l == nil || len(l.OwnerReferences) != 1 {
+			t.Error(l)
+		}
+		w.node()
+	})
+}
+
+func TestLeaseIsRenewed(t *testing.T) {
+	in(t, nil, func(w *world) {
+		renewed := func() time.Time { return w.Lease(v1.NamespaceNodeLease, "n").Spec.RenewTime.Time }
+		for range 20 {
+			time.Sleep(10 * time.Second)
+			if age := time.Since(renewed()); age > 11*time.Second {
+				t.Fatal(age)
+			}
+		}
+		w.Down()
+		w.Cut()
+		time.Sleep(time.Hour)
+		w.Up()
+		w.retry <- struct{}{}
+		time.Sleep(time.Second)
+		if age := time.Since(renewed()); age > time.Second {
+			t.Error("not at once when the link is back", age)
+		}
+	})
+}
+
+// The controller has given the node up meanwhile: it takes that back at once.
+func TestUnknownIsCorrected(t *testing.T) {
+	in(t, nil, func(w *world) {
+		time.Sleep(time.Minute)
+		n := w.node()
+		for i := range n.Status.Conditions {
+			n.Status.Conditions[i].Status = v1.ConditionUnknown
+		}
+		w.Put(n)
+		time.Sleep(time.Second)
+		if w.condition(v1.NodeReady).Status != v1.ConditionTrue {
+			t.Error("still unknown")
+		}
+	})
+}
+
+func TestUnregisteredNodeWaits(t *testing.T) {
+	in(t, func(c *Config) { c.Register = false }, func(w *world) {
+		time.Sleep(time.Minute)
+		if w.Server.Node("n") != nil {
+			t.Fatal("registered")
+		}
+		n := &v1.Node{}
+		n.Name = "n"
+		w.Put(n)
+		time.Sleep(time.Minute)
+		if w.condition(v1.NodeReady).Status != v1.ConditionTrue {
+			t.Error("not reported")
+		}
+	})
+}
+
+func TestConditionsAreAKubelets(t *testing.T) {
+	var got []string
+	for _, c := range conditions(Facts{}) {
+		got = append(got, fmt.Sprint(c.Type, " ", c.Status, " ", c.Reason, ": ", c.Message))
+	}
+	want := []string{
+		"MemoryPressure False KubeletHasSufficientMemory: kubelet has sufficient memory available",
+		"DiskPressure False KubeletHasNoDiskPressure: kubelet has no disk pressure",
+		"PIDPressure False KubeletHasSufficientPID: kubelet has sufficient PID available",
+		"Ready True KubeletReady: kubelet is posting ready status",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,113 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// The labels by which older manifests select a machine; a kubelet still sets them.
+const (
+	betaOS   = "beta.kubernetes.io/os"
+	betaArch = "beta.kubernetes.io/arch"
+)
+
+// register gives the Node as the API server had it, made if it must be, and gives it the
+// labels that every node has: the watch tells of that.
+func (n *Node) register(ctx context.Context) (*v1.Node, error) {
+	node, err := kube.Get[v1.Node](ctx, n.Client, "", n.Name)
+	switch {
+	case apierrors.IsNotFound(err) && n.Register:
+		if node, err = n.create(ctx); err != nil {
+			return nil, err
+		}
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no Node %s, and this node may not register itself (registerNode is false): %w", n.Name, err)
+	case err != nil:
+		return nil, fmt.Errorf("read the Node: %w", err)
+	}
+	if n.Register {
+		return node, n.reconcile(ctx, node)
+	}
+	return node, nil
+}
+
+// standard are the labels of every node, which are set right whenever they differ.
+// https://kubernetes.io/docs/reference/labels-annotations-taints/
+func (n *Node) standard() map[string]string {
+	return map[string]string{
+		v1.LabelHostname: n.Name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		betaOS: runtime.GOOS, betaArch: runtime.GOARCH,
+	}
+}
+
+func (n *Node) create(ctx context.Context) (*v1.Node, error) {
+	facts, err := n.Facts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look at this machine: %w", err)
+	}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.standard(), Annotations: n.Annotations}}
+	maps.Copy(node.Labels, n.Labels)
+	node.Spec = v1.NodeSpec{ProviderID: n.ProviderID, Unschedulable: n.Cordoned, Taints: n.Taints}
+	if n.Cordoned {
+		node.Spec.Taints = append(node.Spec.Taints[:len(node.Spec.Taints):len(node.Spec.Taints)], v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
+	}
+	node.Status = n.status(facts, v1.NodeStatus{})
+	m, err := kube.Create(ctx, n.Client, node)
+	if apierrors.IsAlreadyExists(err) { // made by someone else at this very moment
+		return kube.Get[v1.Node](ctx, n.Client, "", n.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("register this node: %w", err)
+	}
+	n.Log.Info("registered as a node", "node", n.Name)
+	node.ObjectMeta = *m
+	return node, nil
+}
+
+// reconcile sets the standard labels of a Node that was there before; what
+// --node-labels and registerWithTaints say is for the registration only, as in a
+// kubelet: an administrator may have changed it since. It also ends the record of who
+// wrote which field, unless somebody uses it: that is most of a Node's metadata, which
+// every report brings back twice. Server-side apply begins it anew.
+// https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields
+func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
+	wrong := map[string]string{}
+	for key, value := range n.standard() {
+		if node.Labels[key] != value {
+			wrong[key] = value
+		}
+	}
+	change := map[string]any{}
+	if len(wrong) > 0 {
+		change["labels"] = wrong
+	}
+	applied := func(f metav1.ManagedFieldsEntry) bool { return f.Operation == metav1.ManagedFieldsOperationApply }
+	if len(node.ManagedFields) > 0 && !slices.ContainsFunc(node.ManagedFields, applied) {
+		change["managedFields"] = noManagedFields
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{"metadata": change})
+	if err != nil {
+		return fmt.Errorf("encode labels: %w", err)
+	}
+	if _, err := kube.Patch[v1.Node](ctx, n.Client, "", n.Name, types.MergePatchType, data, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("set the labels of the Node: %w", err)
+	}
+	return nil
+}
+
+// noManagedFields is what makes the API server forget who wrote the fields of an object.
+var noManagedFields = []map[string]any{{}}

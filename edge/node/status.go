@@ -1,0 +1,141 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/patch"
+)
+
+// The most names of an image that a Node tells, as a kubelet does.
+const maxImageNames = 5
+
+// A reporter sends the status of the Node when it must.
+type reporter struct {
+	*Node
+	server *v1.Node  // as it is there; nil: to be read
+	seen   string    // the newest version of which all is known, to watch from
+	told   time.Time // the last report; zero: none of this Node by this agent
+}
+
+// report sends what differs, with new heartbeats; if nothing does, only when it is due.
+func (r *reporter) report(ctx context.Context) error {
+	facts, err := r.Facts(ctx)
+	if err != nil {
+		r.Log.Warn("the state of this machine cannot be told", "error", err)
+		return nil
+	}
+	now := r.status(facts, r.server.Status)
+	data, err := patch.Status("", r.server.Status, now)
+	if err != nil {
+		return err
+	}
+	if data == nil && !r.told.IsZero() && time.Since(r.told) < r.ReportEvery {
+		return nil
+	}
+	beat := metav1.NewTime(r.Now().Truncate(time.Second))
+	for i := range now.Conditions {
+		if ours(now.Conditions[i].Type) {
+			now.Conditions[i].LastHeartbeatTime = beat
+		}
+	}
+	if data, err = patch.Status("", r.server.Status, now); err != nil {
+		return err
+	}
+	if data == nil { // twice in a second
+		return nil
+	}
+	m, err := kube.Patch[v1.Node](ctx, r.Client, "", r.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("report the status of the Node: %w", err)
+	}
+	if m.UID != r.server.UID {
+		return errDeleted // and made again by someone else
+	}
+	r.server, r.told = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: now}, time.Now()
+	return nil
+}
+
+func ours(t v1.NodeConditionType) bool {
+	switch t {
+	case v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure:
+		return true
+	}
+	return false
+}
+
+// status is what the Node should say. What is not this node's to tell is kept: other
+// conditions, attached volumes, and addresses that a cloud provider sets.
+func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
+	st := before
+	st.Capacity, st.Allocatable = f.Capacity, f.Allocatable
+	if len(f.Addresses) > 0 {
+		st.Addresses = f.Addresses
+	}
+	st.NodeInfo, st.RuntimeHandlers, st.Features = f.Info, f.RuntimeHandlers, f.Features
+	st.DaemonEndpoints.KubeletEndpoint.Port = n.Port
+	st.Images = n.images(f.Images)
+	st.Conditions = nil
+	for _, c := range before.Conditions {
+		if !ours(c.Type) {
+			st.Conditions = append(st.Conditions, c)
+		}
+	}
+	for _, c := range conditions(f) {
+		c.LastTransitionTime = metav1.NewTime(n.Now().Truncate(time.Second))
+		c.LastHeartbeatTime = c.LastTransitionTime
+		for _, old := range before.Conditions {
+			if old.Type == c.Type {
+				c.LastHeartbeatTime = old.LastHeartbeatTime
+				if old.Status == c.Status {
+					c.LastTransitionTime = old.LastTransitionTime
+				}
+			}
+		}
+		st.Conditions = append(st.Conditions, c)
+	}
+	return st
+}
+
+// conditions are those of a kubelet, in its words and order.
+// https://kubernetes.io/docs/reference/node/node-status/#condition
+func conditions(f Facts) []v1.NodeCondition {
+	pressure := func(t v1.NodeConditionType, there bool, yes, yesMessage, no, noMessage string) v1.NodeCondition {
+		if there {
+			return v1.NodeCondition{Type: t, Status: v1.ConditionTrue, Reason: "KubeletHas" + yes, Message: "kubelet has " + yesMessage}
+		}
+		return v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: "KubeletHas" + no, Message: "kubelet has " + noMessage}
+	}
+	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	if len(f.NotReady) > 0 {
+		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", strings.Join(f.NotReady, ", ")
+	}
+	return []v1.NodeCondition{
+		pressure(v1.NodeMemoryPressure, f.MemoryPressure, "InsufficientMemory", "insufficient memory available", "SufficientMemory", "sufficient memory available"),
+		pressure(v1.NodeDiskPressure, f.DiskPressure, "DiskPressure", "disk pressure", "NoDiskPressure", "no disk pressure"),
+		pressure(v1.NodePIDPressure, f.PIDPressure, "InsufficientPID", "insufficient PID available", "SufficientPID", "sufficient PID available"),
+		ready,
+	}
+}
+
+// images bounds the list and the names of each.
+func (n *Node) images(all []v1.ContainerImage) []v1.ContainerImage {
+	all = slices.Clone(all)
+	if n.MaxImages >= 0 && len(all) > n.MaxImages {
+		all = all[:n.MaxImages]
+	}
+	for i := range all {
+		if len(all[i].Names) > maxImageNames {
+			all[i].Names = all[i].Names[:maxImageNames]
+		}
+	}
+	return all
+}

@@ -1,0 +1,66 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/islet-edge/islet/edge/apitest"
+)
+
+// A server that takes renewals and stays silent gets a bounded number of them, and the
+// log two lines.
+func TestSilentServerIsNoBusyLoop(t *testing.T) {
+	var lines lines
+	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
+		silent := func(rw http.ResponseWriter, r *http.Request) bool {
+			return strings.Contains(r.URL.Path, "/leases/") && apitest.Swallow(rw, r)
+		}
+		time.Sleep(time.Minute)
+		w.Fault.Store(&silent)
+		before := w.Requests("PATCH leases")
+		time.Sleep(10 * time.Minute)
+		if n := w.Requests("PATCH leases") - before; n < 30 || n > 70 {
+			t.Errorf("%d renewals in ten minutes", n)
+		}
+		w.Fault.Store(nil)
+		time.Sleep(20 * time.Second)
+		if age := time.Since(w.Lease(v1.NamespaceNodeLease, "n").Spec.RenewTime.Time); age > 11*time.Second {
+			t.Error("not renewed again", age)
+		}
+		if said, unsaid := lines.count("cannot be renewed"), lines.count("renewed again"); said != 1 || unsaid != 1 {
+			t.Error(said, unsaid)
+		}
+	})
+}
+
+func TestFailuresAreNoBusyLoop(t *testing.T) {
+	for _, err := range []error{apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3),
+		apierrors.NewUnauthorized("who?"), apierrors.NewForbidden(v1.Resource("nodes"), "n", nil), apierrors.NewResourceExpired("always"), apierrors.NewConflict(v1.Resource("nodes"), "n", nil)} {
+		t.Run(string(apierrors.ReasonForError(err)), func(t *testing.T) {
+			in(t, nil, func(w *world) {
+				f := func(rw http.ResponseWriter, r *http.Request) bool { w.Fail(rw, r, err); return true }
+				w.Fault.Store(&f)
+				w.Cut()
+				time.Sleep(time.Minute)
+				before := w.Total()
+				time.Sleep(10 * time.Minute)
+				if n := (w.Total() - before) / 10; n > 50 {
+					t.Errorf("%d requests a minute", n)
+				}
+				w.Fault.Store(nil)
+				beat := w.condition(v1.NodeReady).LastHeartbeatTime
+				time.Sleep(6 * time.Minute)
+				if !w.condition(v1.NodeReady).LastHeartbeatTime.After(beat.Time) {
+					t.Error("has not recovered")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,290 @@
+package object
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// How changes of ConfigMaps and Secrets are found, as the field
+// configMapAndSecretChangeDetectionStrategy of the KubeletConfiguration has it.
+const (
+	Watch = "Watch" // at once, and for no bytes while nothing changes
+	TTL   = "Cache" // by reading them again each minute, and for each new pod
+	Get   = "Get"   // like Cache, and before each start of a container
+)
+
+// patience is how long a pod waits for what is known to be read again.
+const patience = 5 * time.Second
+
+// A Store keeps everything over a restart. *store.Store is one.
+type Store interface {
+	Objects(ctx context.Context) ([]store.Object, error)
+	PutObject(ctx context.Context, o store.Object) error
+	RemoveObjects(ctx context.Context, keys ...store.ObjectKey) error
+	Tokens(ctx context.Context) ([]store.Token, error)
+	PutToken(ctx context.Context, t store.Token) error
+}
+
+// Config is what a Cache needs.
+type Config struct {
+	Client   *kube.Client
+	Store    Store
+	Strategy string           // Watch, TTL or Get; empty: Watch
+	Changed  func(types.UID)  // something that the pod uses has changed; must not block
+	Now      func() time.Time // by which tokens expire; nil: time.Now
+	Log      *slog.Logger
+}
+
+// A Problem is something that a pod uses and that cannot be had as it should be.
+type Problem struct {
+	UID     types.UID // of the pod
+	Object  string    // such as "Secret default/wifi"
+	Message string
+	// Known says that it is an object that was read before; it is used as it was then.
+	Known bool
+}
+
+// A Cache has the objects of this node's pods. All methods may be called from any
+// goroutine.
+type Cache struct {
+	cfg    Config
+	kinds  map[string]*kind
+	signal chan struct{} // capacity 1: some item needs its goroutine
+	tokens *tokens
+
+	mu      sync.Mutex
+	items   map[store.ObjectKey]*item
+	pending []*item // have no goroutine yet
+	pods    map[types.UID]map[store.ObjectKey]bool
+}
+
+// New starts nothing.
+func New(cfg Config) *Cache {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	cfg.Strategy = cmp.Or(cfg.Strategy, Watch)
+	return &Cache{
+		cfg: cfg, kinds: kinds(), signal: make(chan struct{}, 1), tokens: newTokens(&cfg),
+		items: map[store.ObjectKey]*item{}, pods: map[types.UID]map[store.ObjectKey]bool{},
+	}
+}
+
+// Load takes over what the last run of the agent knew for the pods that this node
+// has, and forgets what none of them names. It is called once, before anything else.
+func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
+	objects, err := c.cfg.Store.Objects(ctx)
+	if err != nil {
+		return err
+	}
+	tokens, err := c.cfg.Store.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	named := map[store.ObjectKey]bool{}
+	for _, pod := range pods {
+		for k := range referencesOf(pod).objects {
+			named[k] = true
+		}
+	}
+	c.mu.Lock()
+	var unused []store.ObjectKey
+	for _, o := range objects {
+		k, known := c.kinds[o.Kind]
+		if !known || !named[o.ObjectKey] {
+			unused = append(unused, o.ObjectKey)
+			continue
+		}
+		it := c.item(o.ObjectKey)
+		now := k.empty()
+		if err := now.Unmarshal(o.Data); err != nil {
+			c.cfg.Log.Error("a stored object cannot be decoded, it is fetched anew", "object", it.String(), "error", err)
+			continue
+		}
+		it.content, it.version, it.gone = now, o.Version, o.Gone
+		it.answer()
+	}
+	c.mu.Unlock()
+	c.tokens.load(tokens)
+	for _, pod := range pods {
+		c.register(pod, true)
+	}
+	return c.cfg.Store.RemoveObjects(ctx, unused...)
+}
+
+// Run keeps everything up to date until ctx ends and all that it started has.
+func (c *Cache) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { c.tokens.run(ctx) })
+	for {
+		c.mu.Lock()
+		for _, it := range c.pending {
+			if it.dropped {
+				continue
+			}
+			ctx, stop := context.WithCancel(ctx)
+			it.stop = stop
+			all.Go(func() {
+				defer stop()
+				c.follow(ctx, it)
+			})
+		}
+		c.pending = nil
+		c.mu.Unlock()
+		select {
+		case <-c.signal:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Name is the hook's.
+func (*Cache) Name() string { return "objects" }
+
+// Prepare takes up a pod, and waits until all that it names is known, or known to be
+// out of reach: who reads it gets the reason. What was known before is not waited for.
+func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
+	waits, fresh := c.register(pod, false)
+	if static(pod) {
+		return nil
+	}
+	var all sync.WaitGroup
+	for k := range referencesOf(pod).tokens {
+		all.Go(func() { _ = c.tokens.obtain(ctx, k, false) })
+	}
+	defer all.Wait()
+	if err := wait(ctx, waits); err != nil || len(fresh) == 0 {
+		return err
+	}
+	soon, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	_ = wait(soon, fresh) // or do with what is known
+	return ctx.Err()
+}
+
+func wait(ctx context.Context, all []<-chan struct{}) error {
+	for _, w := range all {
+		select {
+		case <-w:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Release forgets a pod and what only it named.
+func (c *Cache) Release(ctx context.Context, uid types.UID) error {
+	c.tokens.forget(uid)
+	c.mu.Lock()
+	var unused []store.ObjectKey
+	for k := range c.pods[uid] {
+		it := c.items[k]
+		if delete(it.users, uid); len(it.users) > 0 {
+			continue
+		}
+		it.dropped = true
+		if it.stop != nil {
+			it.stop()
+		}
+		delete(c.items, k)
+		unused = append(unused, k)
+	}
+	delete(c.pods, uid)
+	c.mu.Unlock()
+	return c.cfg.Store.RemoveObjects(ctx, unused...)
+}
+
+// Retry asks again for what could not be had: the link is up.
+func (c *Cache) Retry() {
+	c.tokens.retry()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, it := range c.items {
+		if it.err != nil {
+			it.ask()
+		}
+	}
+}
+
+// Problems gives all there are: objects that cannot be read although a pod needs
+// them, and tokens that are stale.
+func (c *Cache) Problems() []Problem {
+	all := c.tokens.problems()
+	c.mu.Lock()
+	for _, it := range c.items {
+		if it.err == nil {
+			continue
+		}
+		for uid := range it.users {
+			all = append(all, Problem{UID: uid, Object: it.String(), Message: it.err.Error(), Known: it.known()})
+		}
+	}
+	c.mu.Unlock()
+	slices.SortFunc(all, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Object, b.Object))
+	})
+	return all
+}
+
+// register notes what a pod names and gives what to wait for before it can be read,
+// and what would make it fresh. had says that the pod had what is known already.
+func (c *Cache) register(pod *v1.Pod, had bool) (waits, fresh []<-chan struct{}) {
+	r := referencesOf(pod)
+	c.tokens.register(pod, r.tokens, had)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	uses := c.pods[pod.UID]
+	if uses == nil {
+		uses = map[store.ObjectKey]bool{}
+		c.pods[pod.UID] = uses
+	}
+	for k := range r.objects {
+		it := c.item(k)
+		isNew := !uses[k]
+		if isNew {
+			uses[k] = true
+			it.users[pod.UID] = it.has() && (had || !it.gone)
+		}
+		if !it.known() {
+			waits = append(waits, it.answered)
+		} else if c.polls(it.kind) && !had && (isNew || c.cfg.Strategy == Get) {
+			fresh = append(fresh, it.ask())
+		}
+	}
+	return waits, fresh
+}
+
+// polls reports whether objects of a kind are read again and again instead of
+// watched.
+func (c *Cache) polls(k *kind) bool { return c.cfg.Strategy != Watch && !k.always }
+
+// item finds or makes one. The caller holds mu.
+func (c *Cache) item(k store.ObjectKey) *item {
+	it := c.items[k]
+	if it == nil {
+		it = newItem(k, c.kinds[k.Kind])
+		c.items[k] = it
+		c.pending = append(c.pending, it)
+		select {
+		case c.signal <- struct{}{}:
+		default:
+		}
+	}
+	return it
+}
+
+var errUnread = errors.New("it has not been read yet")

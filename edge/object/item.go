@@ -1,0 +1,274 @@
+package object
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+const (
+	pollEvery = time.Minute      // Cache and Get
+	settled   = time.Minute      // a watch that lived so long did not fail
+	retryMin  = time.Second      // after a failure, doubling to
+	retryMax  = 30 * time.Second //
+	askedGap  = 5 * time.Second  // between attempts that Retry asks for: a link may flap
+	tooEarly  = 5                // refusals that may come of the server not knowing the pod yet
+)
+
+// An item is one object, or the services of a namespace. Its goroutine alone changes
+// what is below users, under the Cache's mu.
+//
+//	new --listed--> known --watched--> known ...     an answer, maybe "there is none"
+//	   \--failed--> known to be out of reach         err
+type item struct {
+	store.ObjectKey
+	kind     *kind
+	asked    chan struct{} // capacity 1: try now
+	answered chan struct{} // closed when there is an answer, or none to be had
+	stop     context.CancelFunc
+	dropped  bool
+	users    map[types.UID]bool // the pods; true: what is gone was theirs before
+
+	content content // nil: never known
+	gone    bool    // deleted; content is for those who had it
+	version string  // to go on watching from; empty: list first
+	err     error   // why the last attempt failed
+	attempt chan struct{}
+}
+
+func newItem(k store.ObjectKey, kind *kind) *item {
+	return &item{
+		ObjectKey: k, kind: kind, users: map[types.UID]bool{},
+		asked: make(chan struct{}, 1), answered: make(chan struct{}), attempt: make(chan struct{}),
+	}
+}
+
+// String names the object for people.
+func (it *item) String() string {
+	if it.Name == "" {
+		return it.Kind + "s of namespace " + it.Namespace
+	}
+	return it.Kind + " " + it.Namespace + "/" + it.Name
+}
+
+func (it *item) known() bool { return it.content != nil }
+
+// has reports whether there is an object, or was one that is still used.
+func (it *item) has() bool { return it.known() && it.kind.count(it.content) > 0 }
+
+// ask wants an attempt to read soon. The channel is closed when one has ended.
+func (it *item) ask() <-chan struct{} {
+	select {
+	case it.asked <- struct{}{}:
+	default:
+	}
+	return it.attempt
+}
+
+// answer lets those go on who wait.
+func (it *item) answer() {
+	select {
+	case <-it.answered:
+	default:
+		close(it.answered)
+	}
+}
+
+// follow keeps an item up to date until ctx ends, or nothing about it can change.
+func (c *Cache) follow(ctx context.Context, it *item) {
+	failures := 0
+	for {
+		began := time.Now()
+		select {
+		case <-it.asked: // this is it
+		default:
+		}
+		err := c.round(ctx, it, failures)
+		if ctx.Err() != nil || err == nil && it.known() && !it.gone && it.kind.immutable(it.content) {
+			return
+		}
+		if failures++; time.Since(began) > settled {
+			failures = 0
+		}
+		pause := delay(failures, err)
+		if err == nil && c.polls(it.kind) {
+			failures, pause = 0, pollEvery
+		}
+		if !c.pause(ctx, it, began, pause) {
+			return
+		}
+	}
+}
+
+// delay doubles with each failure in a row, and is different for each item.
+func delay(failures int, err error) time.Duration {
+	least := retryMin
+	if apierrors.IsForbidden(err) && failures <= tooEarly {
+		least = retryMin / 16
+	}
+	d := min(least<<min(failures, 6), retryMax)
+	return d/2 + rand.N(d)
+}
+
+// pause waits, but for less if the item is asked for. It is false when ctx has ended.
+func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	asked := it.asked
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case <-asked:
+			gap := time.Duration(0)
+			if it.known() && !c.polls(it.kind) {
+				gap = time.Until(began.Add(askedGap)) + rand.N(retryMin)
+			}
+			timer.Reset(max(min(gap, d), 0))
+			asked = nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// round is one attempt: to list the object if it must be, and to watch it for as long
+// as that works. A version from before that the server does not go on from is dropped.
+func (c *Cache) round(ctx context.Context, it *item, failures int) error {
+	for {
+		resumed := it.version != "" && !c.polls(it.kind)
+		err := c.once(ctx, it, resumed, failures)
+		if !answered(err) {
+			return err
+		}
+		if it.version = ""; !resumed {
+			return err
+		}
+	}
+}
+
+func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) error {
+	o := metav1.ListOptions{}
+	if it.Name != "" {
+		o.FieldSelector = "metadata.name=" + it.Name
+	}
+	if !resume {
+		now, version, err := it.kind.list(ctx, c.cfg.Client, it.Namespace, o)
+		if err == nil {
+			err = c.accept(ctx, it, now, version)
+		}
+		if c.attempted(it, err, failures); err != nil {
+			return err
+		}
+	}
+	if c.polls(it.kind) || !it.gone && it.kind.immutable(it.content) {
+		return nil
+	}
+	o.ResourceVersion = it.version
+	w, err := it.kind.watch(ctx, c.cfg.Client, it.Namespace, o)
+	if c.attempted(it, err, failures); err != nil {
+		return err
+	}
+	defer w.Stop()
+	return c.watch(ctx, it, w)
+}
+
+// answered reports whether an error is what the server said, and not that it could
+// not be reached.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code != 0
+}
+
+// watch takes what a watch says until it ends. Its end is no error.
+func (c *Cache) watch(ctx context.Context, it *item, w watch.Interface) error {
+	for e := range w.ResultChan() {
+		switch e.Type {
+		case watch.Added, watch.Modified, watch.Deleted:
+			before := it.content
+			if it.gone {
+				before = it.kind.empty()
+			}
+			now, version := it.kind.apply(before, e)
+			if version == "" {
+				continue
+			}
+			if err := c.accept(ctx, it, now, version); err != nil {
+				return err
+			}
+			if !it.gone && it.kind.immutable(it.content) {
+				return nil
+			}
+		case watch.Error:
+			return apierrors.FromObject(e.Object)
+		}
+	}
+	return nil
+}
+
+// attempted notes how an attempt ended.
+func (c *Cache) attempted(it *item, err error, failures int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && it.err == nil {
+		c.cfg.Log.Debug("an object cannot be read", "object", it.String(), "error", err)
+	}
+	if it.err = err; err != nil {
+		it.err = fmt.Errorf("read %s: %w", it, err)
+	}
+	if err == nil || !apierrors.IsForbidden(err) || failures >= tooEarly {
+		it.answer()
+	}
+	close(it.attempt)
+	it.attempt = make(chan struct{})
+}
+
+// accept stores what the server said, shows it, and tells the pods, unless it is what
+// is known already.
+func (c *Cache) accept(ctx context.Context, it *item, now content, version string) error {
+	gone := false
+	if it.Name != "" && it.kind.count(now) == 0 && it.has() {
+		now, gone = it.content, true
+	}
+	data, err := now.Marshal()
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	if it.known() && it.gone == gone {
+		if before, err := it.content.Marshal(); err == nil && bytes.Equal(before, data) {
+			it.version = version
+			return nil
+		}
+	}
+	o := store.Object{ObjectKey: it.ObjectKey, Version: version, Gone: gone, Data: data}
+	if err := c.cfg.Store.PutObject(ctx, o); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// Better used than not: it is the disk that has a problem, not the pod.
+		c.cfg.Log.Error("an object could not be stored: a restart without the API server would lack it", "object", it.String(), "error", err)
+	}
+	c.mu.Lock()
+	it.content, it.gone, it.version = now, gone, version
+	it.answer()
+	users := make([]types.UID, 0, len(it.users))
+	for uid := range it.users {
+		it.users[uid] = it.users[uid] || !gone && it.has()
+		users = append(users, uid)
+	}
+	c.mu.Unlock()
+	for _, uid := range users {
+		c.cfg.Changed(uid)
+	}
+	return nil
+}

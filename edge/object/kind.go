@@ -1,0 +1,119 @@
+package object
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// The kinds of objects, by their names in the store.
+const (
+	configMapKind = "ConfigMap"
+	secretKind    = "Secret"
+	serviceKind   = "Service"
+)
+
+// content is the list of a kind that an item holds: none or one object by a name, or
+// all of a namespace. It is replaced, never changed.
+type content interface {
+	Marshal() ([]byte, error)
+	Unmarshal([]byte) error
+}
+
+// A kind is a type of objects: how they are read, and what a node needs of them.
+type kind struct {
+	always    bool // watched whatever the strategy says
+	empty     func() content
+	list      func(context.Context, *kube.Client, string, metav1.ListOptions) (c content, version string, err error)
+	watch     func(context.Context, *kube.Client, string, metav1.ListOptions) (watch.Interface, error)
+	apply     func(content, watch.Event) (c content, version string)
+	count     func(content) int
+	immutable func(content) bool // will never change
+}
+
+func kinds() map[string]*kind {
+	configMaps := kindOf(func(l *v1.ConfigMapList) *[]v1.ConfigMap { return &l.Items }, func(m *v1.ConfigMap) bool {
+		m.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}
+		return true
+	})
+	configMaps.immutable = func(c content) bool {
+		l := c.(*v1.ConfigMapList)
+		return len(l.Items) == 1 && isTrue(l.Items[0].Immutable)
+	}
+	secrets := kindOf(func(l *v1.SecretList) *[]v1.Secret { return &l.Items }, func(s *v1.Secret) bool {
+		s.ObjectMeta = metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}
+		return true
+	})
+	secrets.immutable = func(c content) bool {
+		l := c.(*v1.SecretList)
+		return len(l.Items) == 1 && isTrue(l.Items[0].Immutable)
+	}
+	services := kindOf(func(l *v1.ServiceList) *[]v1.Service { return &l.Items }, func(s *v1.Service) bool {
+		*s = v1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name},
+			Spec:       v1.ServiceSpec{ClusterIP: s.Spec.ClusterIP, Ports: s.Spec.Ports},
+		}
+		return s.Spec.ClusterIP != "" && s.Spec.ClusterIP != v1.ClusterIPNone
+	})
+	services.always = true
+	services.immutable = func(content) bool { return false }
+	return map[string]*kind{configMapKind: configMaps, secretKind: secrets, serviceKind: services}
+}
+
+// kindOf makes a kind of objects T, whose list is L. strip takes off what a node does
+// not need, and says whether anything is left.
+func kindOf[T, L any, PT interface {
+	kube.Object[T]
+	metav1.Object
+}, PL interface {
+	kube.Object[L]
+	content
+	metav1.ListInterface
+}](items func(*L) *[]T, strip func(*T) bool) *kind {
+	byName := func(a, b T) int { return cmp.Compare(PT(&a).GetName(), PT(&b).GetName()) }
+	return &kind{
+		empty: func() content { return PL(new(L)) },
+		count: func(c content) int { return len(*items((*L)(c.(PL)))) },
+		list: func(ctx context.Context, client *kube.Client, namespace string, o metav1.ListOptions) (content, string, error) {
+			got, err := kube.List[L, PL](ctx, client, namespace, o)
+			if err != nil {
+				return nil, "", err
+			}
+			out := new(L)
+			*items(out) = slices.DeleteFunc(*items(got), func(t T) bool { return !strip(&t) })
+			for i := range *items(out) {
+				strip(&(*items(out))[i])
+			}
+			slices.SortFunc(*items(out), byName)
+			return PL(out), PL(got).GetResourceVersion(), nil
+		},
+		watch: func(ctx context.Context, client *kube.Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+			return kube.Watch[T, PT](ctx, client, namespace, o)
+		},
+		apply: func(c content, e watch.Event) (content, string) {
+			obj, ok := e.Object.(PT)
+			if !ok {
+				return c, ""
+			}
+			version, out := obj.GetResourceVersion(), new(L)
+			list := slices.DeleteFunc(slices.Clone(*items((*L)(c.(PL)))), func(t T) bool {
+				has := PT(&t)
+				return has.GetName() == obj.GetName() && has.GetNamespace() == obj.GetNamespace()
+			})
+			if stripped := (*T)(obj); e.Type != watch.Deleted && strip(stripped) {
+				list = append(list, *stripped)
+			}
+			slices.SortFunc(list, byName)
+			*items(out) = list
+			return PL(out), version
+		},
+	}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

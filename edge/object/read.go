@@ -1,0 +1,75 @@
+package object
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// ConfigMap gives one that the pod names, without its metadata. That there is none is
+// an error for which apierrors.IsNotFound holds; a pod that had it before it was
+// deleted has it still.
+func (c *Cache) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
+	got, err := c.read(pod, configMapKind, pod.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return &got.(*v1.ConfigMapList).Items[0], nil
+}
+
+// Secret is the same for Secrets.
+func (c *Cache) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
+	got, err := c.read(pod, secretKind, pod.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return &got.(*v1.SecretList).Items[0], nil
+}
+
+// Services gives those that the pod's environment names: of its namespace, unless it
+// has enableServiceLinks: false, and the API server's. A static pod gets those that
+// are known.
+func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
+	var all []v1.Service
+	r := referencesOf(pod)
+	for k := range r.objects {
+		if k.Kind != serviceKind {
+			continue
+		}
+		got, err := c.read(pod, k.Kind, k.Namespace, k.Name)
+		if err == nil {
+			all = append(all, got.(*v1.ServiceList).Items...)
+		} else if !apierrors.IsNotFound(err) && !static(pod) {
+			return nil, err
+		}
+	}
+	return slices.Clip(all), nil
+}
+
+// read gives what is known now. By a name it gives one object, or an error.
+func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error) {
+	k := store.ObjectKey{Kind: kind, Namespace: namespace, Name: name}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	it := c.items[k]
+	if it == nil {
+		return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, errUnread)
+	}
+	had, uses := it.users[pod.UID]
+	switch {
+	case !uses:
+		return nil, fmt.Errorf("%s: the pod does not name it", it)
+	case !it.known() && it.err != nil:
+		return nil, it.err
+	case !it.known():
+		return nil, fmt.Errorf("%s: %w", it, errUnread)
+	case name != "" && (!it.has() || it.gone && !had):
+		return nil, apierrors.NewNotFound(v1.Resource(strings.ToLower(kind)), name) // as a kubelet says it: configmap "x" not found
+	}
+	return it.content, nil
+}

@@ -1,0 +1,105 @@
+package object
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+const (
+	// apiService is the service of the API server, in the namespace default.
+	apiService = "kubernetes"
+	// tokenSeconds is how long a token lasts for which the pod asks no time.
+	tokenSeconds = 3600
+	// sourceAnnotation tells of pods that are not the API server's.
+	sourceAnnotation = "kubernetes.io/config.source"
+)
+
+// A set of references of a pod.
+type references struct {
+	objects map[store.ObjectKey]bool
+	tokens  map[store.TokenKey]bool
+}
+
+// referencesOf lists what a pod names.
+func referencesOf(pod *v1.Pod) references {
+	r := references{objects: map[store.ObjectKey]bool{}, tokens: map[store.TokenKey]bool{}}
+	add := func(kind, name string) {
+		if name != "" {
+			r.objects[store.ObjectKey{Kind: kind, Namespace: pod.Namespace, Name: name}] = true
+		}
+	}
+	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
+	if links {
+		r.objects[store.ObjectKey{Kind: serviceKind, Namespace: pod.Namespace}] = true
+	}
+	if !links || pod.Namespace != metav1.NamespaceDefault {
+		r.objects[store.ObjectKey{Kind: serviceKind, Namespace: metav1.NamespaceDefault, Name: apiService}] = true
+	}
+	for _, s := range pod.Spec.ImagePullSecrets {
+		add(secretKind, s.Name)
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			environment(&list[i], add)
+		}
+	}
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.ConfigMap != nil:
+			add(configMapKind, v.ConfigMap.Name)
+		case v.Secret != nil:
+			add(secretKind, v.Secret.SecretName)
+		case v.Projected != nil:
+			for _, s := range v.Projected.Sources {
+				switch {
+				case s.ConfigMap != nil:
+					add(configMapKind, s.ConfigMap.Name)
+				case s.Secret != nil:
+					add(secretKind, s.Secret.Name)
+				case s.ServiceAccountToken != nil:
+					r.tokens[tokenKey(pod, s.ServiceAccountToken)] = true
+				}
+			}
+		}
+	}
+	return r
+}
+
+func environment(ctr *v1.Container, add func(kind, name string)) {
+	for _, f := range ctr.EnvFrom {
+		if f.ConfigMapRef != nil {
+			add(configMapKind, f.ConfigMapRef.Name)
+		}
+		if f.SecretRef != nil {
+			add(secretKind, f.SecretRef.Name)
+		}
+	}
+	for _, e := range ctr.Env {
+		if e.ValueFrom == nil {
+			continue
+		}
+		if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
+			add(configMapKind, r.Name)
+		}
+		if r := e.ValueFrom.SecretKeyRef; r != nil {
+			add(secretKind, r.Name)
+		}
+	}
+}
+
+func tokenKey(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) store.TokenKey {
+	k := store.TokenKey{UID: pod.UID, Audience: p.Audience, Seconds: tokenSeconds}
+	if p.ExpirationSeconds != nil {
+		k.Seconds = *p.ExpirationSeconds
+	}
+	return k
+}
+
+// static reports whether a pod is the node's own: it starts before anything of the
+// API is known.
+func static(pod *v1.Pod) bool {
+	source, ok := pod.Annotations[sourceAnnotation]
+	return ok && source != "api"
+}

@@ -1,0 +1,358 @@
+package object
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// When tokens are refreshed, as by a kubelet.
+// https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#launch-a-pod-using-service-account-token-projection
+const (
+	oldest     = 24 * time.Hour
+	spread     = 40               // one in so many parts of a token's life is left to chance
+	checkEvery = 10 * time.Minute // the clock may jump
+	refusedMin = 30 * time.Second // after the server refused a token, doubling to
+	refusedMax = 10 * time.Minute
+	skew       = 5 * time.Minute // by which clocks may differ
+)
+
+// A token is what one pod asked for once.
+type token struct {
+	store.Token // empty until it is known
+	pod         podName
+	err         error
+	failures    int
+	retry       time.Time     // after a failure, not before
+	due         time.Time     // monotonic; zero: it is from before, or there is none
+	early       time.Duration // chance
+	busy        chan struct{} // closed when the request in flight has ended; nil: none is
+}
+
+type podName struct{ namespace, name, account string }
+
+// tokens are those of all pods.
+type tokens struct {
+	client  *kube.Client
+	store   Store
+	changed func(types.UID)
+	now     func() time.Time
+	log     *slog.Logger
+	wake    chan struct{} // capacity 1: something may be due
+
+	mu     sync.Mutex
+	quiet  time.Time // the server could not be reached: not before
+	misses int       // in a row
+	all    map[store.TokenKey]*token
+	loaded map[store.TokenKey]store.Token // not claimed by a pod yet
+}
+
+func newTokens(cfg *Config) *tokens {
+	return &tokens{
+		client: cfg.Client, store: cfg.Store, changed: cfg.Changed, now: cfg.Now, log: cfg.Log,
+		wake: make(chan struct{}, 1), all: map[store.TokenKey]*token{}, loaded: map[store.TokenKey]store.Token{},
+	}
+}
+
+// Token gives a token that the pod asks for, a stale one rather than none.
+func (c *Cache) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error) {
+	t := c.tokens
+	k := tokenKey(pod, p)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch has := t.all[k]; {
+	case has != nil && has.Token.Token != "":
+		return has.Token.Token, nil
+	case has != nil && has.err != nil:
+		return "", has.err
+	}
+	return "", fmt.Errorf("service account token for audience %q: %w", p.Audience, errUnread)
+}
+
+func (t *tokens) load(stored []store.Token) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range stored {
+		t.loaded[s.TokenKey] = s
+	}
+}
+
+// register notes the tokens that a pod asks for. Of a pod that ran before, one that is
+// not there any more is requested although nothing of it may start for long.
+func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k := range keys {
+		if t.all[k] != nil {
+			continue
+		}
+		n := &token{Token: store.Token{TokenKey: k}, pod: podName{pod.Namespace, pod.Name, cmp.Or(pod.Spec.ServiceAccountName, "default")}}
+		if s, ok := t.loaded[k]; ok {
+			n.Token, n.early = s, chance(s)
+			delete(t.loaded, k)
+		} else if ran {
+			n.err = fmt.Errorf("service account token for audience %q: %w", k.Audience, errUnread)
+		}
+		t.all[k] = n
+	}
+	t.poke()
+}
+
+func (t *tokens) forget(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k := range t.all {
+		if k.UID == uid {
+			delete(t.all, k)
+		}
+	}
+}
+
+// retry lets what failed be tried again at once, and has the clock looked at.
+func (t *tokens) retry() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.all {
+		n.retry = time.Time{}
+	}
+	t.quiet = time.Time{}
+	t.poke()
+}
+
+func (t *tokens) poke() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+func life(s store.Token) time.Duration { return s.Expires.Sub(s.Issued) }
+
+func chance(s store.Token) time.Duration { return rand.N(max(life(s)/spread, 1)) }
+
+// refreshAt is when a token should be replaced by a newer one.
+func (n *token) refreshAt() time.Time {
+	return n.Issued.Add(min(life(n.Token)*8/10, oldest) - n.early)
+}
+
+// next says in how long a token is to be requested. A clock that says that it was
+// issued in the future is not believed.
+func (n *token) next(clock time.Time) time.Duration {
+	var wait time.Duration
+	behind := clock.Before(n.Issued.Add(-skew))
+	switch {
+	case n.Token.Token == "" || behind && n.due.IsZero():
+	case n.due.IsZero():
+		wait = n.refreshAt().Sub(clock)
+	case behind:
+		wait = time.Until(n.due)
+	default: // the monotonic clock stands still while the machine sleeps, the other one may be wrong
+		soonest := n.due.Add(-life(n.Token) * 7 / 10)
+		wait = min(time.Until(n.due), max(n.refreshAt().Sub(clock), time.Until(soonest)))
+	}
+	return max(wait, time.Until(n.retry), 0)
+}
+
+// run refreshes tokens when they are due, those first that expire first.
+func (t *tokens) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-t.wake:
+		case <-ctx.Done():
+			return
+		}
+		for _, k := range t.due() {
+			err := t.obtain(ctx, k, true)
+			if ctx.Err() != nil {
+				return
+			}
+			if !t.reached(err) {
+				break // the others would not get there either
+			}
+		}
+		timer.Reset(t.sleep())
+	}
+}
+
+// reached notes whether the server could be.
+func (t *tokens) reached(err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil || refused(err) {
+		t.misses = 0
+		return true
+	}
+	t.misses++
+	t.quiet = time.Now().Add(delay(t.misses, nil))
+	return false
+}
+
+// due lists the tokens to refresh now. Those that a pod waits for are its own affair.
+func (t *tokens) due() []store.TokenKey {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Now().Before(t.quiet) {
+		return nil
+	}
+	clock := t.now()
+	var due []*token
+	for _, n := range t.all {
+		if n.busy == nil && (n.Token.Token != "" || n.err != nil) && n.next(clock) == 0 {
+			due = append(due, n)
+		}
+	}
+	slices.SortFunc(due, func(a, b *token) int { return a.Expires.Compare(b.Expires) })
+	keys := make([]store.TokenKey, len(due))
+	for i, n := range due {
+		keys[i] = n.TokenKey
+	}
+	return keys
+}
+
+func (t *tokens) sleep() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clock, wait := t.now(), checkEvery
+	for _, n := range t.all {
+		if n.Token.Token != "" || n.err != nil {
+			wait = min(wait, n.next(clock))
+		}
+	}
+	return max(wait, retryMin, time.Until(t.quiet))
+}
+
+// obtain requests a token, unless there is one, or one is to be refreshed, or joins
+// the request that goes on.
+func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) error {
+	t.mu.Lock()
+	n := t.all[k]
+	if n == nil || n.Token.Token != "" && !refresh || n.err != nil && !refresh && time.Now().Before(n.retry) {
+		t.mu.Unlock()
+		return nil
+	}
+	if n.busy != nil {
+		busy := n.busy
+		t.mu.Unlock()
+		return wait(ctx, []<-chan struct{}{busy})
+	}
+	n.busy = make(chan struct{})
+	t.mu.Unlock()
+	got, err := t.request(ctx, n)
+	if err == nil {
+		if serr := t.store.PutToken(ctx, got); serr != nil && ctx.Err() == nil {
+			t.log.Error("a token could not be stored: a restart without the API server would lack it", "pod", n.pod.name, "uid", k.UID, "error", serr)
+		}
+	}
+	t.mu.Lock()
+	close(n.busy)
+	n.busy = nil
+	n.note(got, err)
+	t.mu.Unlock()
+	if err == nil {
+		t.changed(k.UID)
+	}
+	t.poke()
+	return err
+}
+
+func (n *token) note(got store.Token, err error) {
+	if err == nil {
+		n.Token, n.err, n.failures, n.retry, n.early = got, nil, 0, time.Time{}, chance(got)
+		n.due = time.Now().Add(n.refreshAt().Sub(n.Issued))
+		return
+	}
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	n.failures++
+	n.err = fmt.Errorf("service account token for audience %q: %w", n.Audience, err)
+	pause := min(retryMin<<min(n.failures, 6), retryMax)
+	if refused(err) {
+		pause = min(refusedMin<<min(n.failures-1, 6), refusedMax)
+	}
+	if n.Token.Token == "" && n.failures <= tooEarly {
+		pause = retryMin
+	}
+	n.retry = time.Now().Add(pause/2 + rand.N(pause))
+}
+
+// refused reports whether it was the server that did not give a token.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
+}
+
+func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
+	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &n.Seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: n.pod.name, UID: n.UID},
+	}}
+	if n.Audience != "" {
+		req.Spec.Audiences = []string{n.Audience}
+	}
+	for failures := 0; ; failures++ {
+		got, err := kube.CreateSub[v1.ServiceAccount, authenticationv1.TokenRequest](ctx, t.client, n.pod.namespace, n.pod.account, "token", req)
+		if err == nil && got.Status.Token == "" {
+			err = errors.New("the server's answer has no token")
+		}
+		if err == nil {
+			out := store.Token{TokenKey: n.TokenKey, Token: got.Status.Token, Expires: got.Status.ExpirationTimestamp.Time}
+			seconds := n.Seconds
+			if s := got.Spec.ExpirationSeconds; s != nil {
+				seconds = *s
+			}
+			out.Issued = out.Expires.Add(-time.Duration(seconds) * time.Second)
+			return out, nil
+		}
+		if !apierrors.IsForbidden(err) || failures >= tooEarly || n.Token.Token != "" {
+			return store.Token{}, err
+		}
+		timer := time.NewTimer(delay(failures, err)) // the server may not know yet that the pod is here
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return store.Token{}, ctx.Err()
+		}
+	}
+}
+
+// problems tells of tokens that have expired and of those that cannot be had.
+func (t *tokens) problems() (all []Problem) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clock := t.now()
+	for _, n := range t.all {
+		p := Problem{UID: n.UID, Object: fmt.Sprintf("service account token of pod %s/%s for audience %q", n.pod.namespace, n.pod.name, n.Audience)}
+		switch {
+		case n.Token.Token == "" && n.err != nil:
+			p.Message = n.err.Error()
+		case n.Token.Token != "" && clock.After(n.Expires):
+			p.Message = fmt.Sprintf("it expired at %s and is served nevertheless until the API server gives a new one", n.Expires.UTC().Format(time.RFC3339))
+			if n.err != nil {
+				p.Message += ": " + n.err.Error()
+			}
+		default:
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
+}

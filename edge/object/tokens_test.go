@@ -1,0 +1,227 @@
+package object
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+const hour = int64(3607)
+
+// Tokens are kept under what the pod asked for, not under what the server made of it.
+func TestTokenIsFoundAgain(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		p := withToken("a", "", ptr(hour))
+		var all sync.WaitGroup
+		w.prepare(p)
+		for range 10 { // its containers
+			all.Go(func() { w.again(p) })
+		}
+		all.Wait()
+		asked := w.asked()
+		if len(asked) != 1 || len(asked[0].Spec.Audiences) != 0 || *asked[0].Spec.ExpirationSeconds != hour || asked[0].Spec.BoundObjectRef.UID != "a" {
+			w.Fatal(asked)
+		}
+		if got := w.token(p); got != "ey1" {
+			w.Error(got)
+		}
+		w.server.Down()
+		w.server.Cut()
+		w.restart()
+		if took := w.again(p); took != 0 || w.token(p) != "ey1" {
+			w.Error(took, w.token(p))
+		}
+		// A stale one rather than none, and everybody may know.
+		time.Sleep(3 * time.Hour)
+		if got := w.token(p); got != "ey1" {
+			w.Error(got)
+		}
+		stale := false
+		for _, p := range w.cache.Problems() {
+			stale = stale || strings.Contains(p.Object, "token of pod default/a") && strings.Contains(p.Message, "it expired at")
+		}
+		if !stale {
+			w.Error(w.cache.Problems())
+		}
+		w.pokes()
+		w.server.Up()
+		w.cache.Retry()
+		time.Sleep(time.Second)
+		if got := w.token(p); got != "ey2" || w.pokes()["a"] == 0 {
+			w.Error(got)
+		}
+		time.Sleep(askedGap + retryMin)
+		if p := w.cache.Problems(); len(p) != 0 {
+			w.Error(p)
+		}
+		// It goes with its pod.
+		if err := w.cache.Release(w.Context(), "a"); err != nil {
+			w.Error(err)
+		}
+		if got := w.token(p); !strings.HasPrefix(got, "error: ") {
+			w.Error(got)
+		}
+		if stored, err := w.store.Tokens(w.Context()); err != nil || len(stored) != 1 || stored[0].Token != "ey2" {
+			w.Error("it went before its pod:", stored, err)
+		}
+	})
+}
+
+func TestTokenRefresh(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		short, long := withToken("short", "vault", ptr(hour)), withToken("long", "vault", ptr(int64(7*24*3600)))
+		w.prepare(short)
+		w.prepare(long)
+		life := time.Duration(hour) * time.Second
+		time.Sleep(life * 7 / 10)
+		if got := len(w.asked()); got != 2 {
+			w.Error("too early:", got)
+		}
+		time.Sleep(life / 10)
+		synctest.Wait()
+		if got := len(w.asked()); got != 3 || w.token(short) == "ey1" {
+			w.Error("too late:", got)
+		}
+		time.Sleep(24*time.Hour - life*8/10)
+		asked := map[string]int{}
+		for _, r := range w.asked() {
+			asked[r.Spec.BoundObjectRef.Name]++
+		}
+		if asked["long"] != 2 || asked["short"] < 30 || asked["short"] > 33 {
+			w.Error(asked)
+		}
+	})
+}
+
+// Tokens that are refused are asked for less and less; offline, requests are few. When
+// the link is back the first to expire come first.
+func TestTokenFailures(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		const pods = 20
+		for i := range pods {
+			w.prepare(withToken(fmt.Sprint("p", i), "", ptr(hour+int64(pods-i)*60)))
+		}
+		tries := func() int { return w.server.Requests("POST serviceaccounts/token") }
+		before := tries()
+		w.refuses(func(r *http.Request) int {
+			if strings.HasSuffix(r.URL.Path, "/token") {
+				return http.StatusNotFound
+			}
+			return 0
+		})
+		time.Sleep(5 * time.Hour)
+		if got := tries() - before; got > pods*5*8 {
+			w.Error("requests that are refused:", got)
+		}
+		before = tries()
+		w.refuses(func(r *http.Request) int {
+			if strings.HasSuffix(r.URL.Path, "/token") {
+				return http.StatusInternalServerError
+			}
+			return 0
+		})
+		time.Sleep(time.Hour)
+		if got := tries() - before; got > 60*5 {
+			w.Error("requests while the server is out of order:", got)
+		}
+		n := len(w.asked())
+		w.refuses(nil)
+		w.cache.Retry()
+		time.Sleep(10 * time.Second)
+		asked := w.asked()[n:]
+		if len(asked) != pods || asked[0].Spec.BoundObjectRef.Name != fmt.Sprint("p", pods-1) || asked[pods-1].Spec.BoundObjectRef.Name != "p0" {
+			w.Error(len(asked), asked)
+		}
+	})
+}
+
+// A clock that says 1970 takes no token away, and its being set right is noticed.
+func TestTokenAndTheClock(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		p := withToken("a", "", ptr(hour))
+		w.prepare(p)
+		w.server.Down()
+		w.server.Cut()
+		clock := time.Unix(1000, 0)
+		var mu sync.Mutex
+		w.now = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return clock
+		}
+		w.restart()
+		w.again(p)
+		if got := w.token(p); got != "ey1" {
+			w.Error(got)
+		}
+		w.server.Up()
+		w.cache.Retry()
+		time.Sleep(5 * time.Second)
+		if got := w.token(p); got != "ey2" {
+			w.Error("not trusted, and not refreshed:", got)
+		}
+		time.Sleep(30 * time.Minute)
+		if got := len(w.asked()); got != 2 {
+			w.Error("requests by a wrong clock:", got)
+		}
+		mu.Lock()
+		clock = time.Now().Add(time.Hour) // it was off, and is set
+		mu.Unlock()
+		time.Sleep(checkEvery + time.Minute)
+		if got := len(w.asked()); got < 3 {
+			w.Error("the clock was set, and no token refreshed")
+		}
+		before := len(w.asked())
+		time.Sleep(10 * time.Hour) // it is wrong now by more than a token's life
+		if got := len(w.asked()) - before; got > 120 {
+			w.Error("requests by a wrong clock:", got)
+		}
+	})
+}
+
+// A pod that got no token gets one as soon as there is one to be had.
+func TestTokenArrives(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		w.refuses(func(*http.Request) int { return http.StatusNotFound })
+		p := withToken("a", "", nil)
+		w.prepare(p)
+		if got := w.token(p); !strings.Contains(got, "refused") {
+			w.Error(got)
+		}
+		w.refuses(nil)
+		w.pokes()
+		time.Sleep(10 * time.Second)
+		if got := w.token(p); got != "ey1" || w.pokes()["a"] == 0 || *w.asked()[0].Spec.ExpirationSeconds != tokenSeconds {
+			w.Error(got)
+		}
+	})
+}
+
+// A pod that runs gets its token anew when the key of the database was lost.
+func TestTokenOfLostKey(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		p := withToken("a", "", ptr(hour))
+		w.prepare(p)
+		w.stop()
+		if err := os.Remove(filepath.Join(filepath.Dir(w.path), store.KeyFile)); err != nil {
+			w.Fatal(err)
+		}
+		w.start(Watch)
+		time.Sleep(5 * time.Second)
+		if got := w.token(p); got != "ey2" {
+			w.Error(got)
+		}
+		w.restart()
+		if got := w.token(p); got != "ey2" {
+			w.Error(got)
+		}
+	})
+}

@@ -1,0 +1,317 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+const (
+	component = "kubelet" // as which events are told, so that what people filter by works
+
+	maxEvents    = 512 // kept in memory; the oldest go first
+	perObject    = 25  // distinct or repeated events of an object that are sent at once
+	refill       = 5 * time.Minute
+	recentEvents = 20               // of an object, given by Recent
+	repeatEvery  = 5 * time.Second  // how often the count of one event is told, at most
+	similar      = 10 * time.Minute // in which events of an object and reason are alike
+	mostAlike    = 10               // of these, before they are told as one
+)
+
+// EventsConfig is what an Events needs.
+type EventsConfig struct {
+	Client *kube.Client // nil: events are only kept for Recent
+	Node   string
+	QPS    float64 // eventRecordQPS, a bound of their own; 0: none
+	Burst  int     // eventBurst
+	Retry  <-chan struct{}
+	Now    func() time.Time // nil: time.Now. The clock that others are told
+	Log    *slog.Logger
+}
+
+// Events records what happens to pods and the node, in the words of a kubelet. It is
+// safe for concurrent use. Events are kept in memory, a bounded number of them, so they
+// outlive an outage of the link but not the agent.
+type Events struct {
+	EventsConfig
+	wake chan struct{} // capacity 1
+
+	mu      sync.Mutex
+	kept    []*record // oldest first
+	objects map[types.UID]*budget
+	names   int64
+}
+
+// A record is one event, however often it happened.
+type record struct {
+	event v1.Event
+	key   eventKey
+	told  int32     // the count that the server knows; 0: nothing of it
+	last  time.Time // when it happened last
+	next  time.Time
+	mute  bool // its object has used up its budget
+}
+
+type eventKey struct {
+	uid                          types.UID
+	field, kind, reason, message string
+}
+
+// A budget bounds the events of one object.
+type budget struct {
+	tokens float64
+	at     time.Time
+}
+
+// NewEvents starts nothing.
+func NewEvents(c EventsConfig) (*Events, error) {
+	if c.Node == "" || c.Log == nil {
+		return nil, errors.New("events: a part of the configuration is missing")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Events{EventsConfig: c, wake: make(chan struct{}, 1), objects: map[types.UID]*budget{}}, nil
+}
+
+// Pod notes an event of a pod, or of one of its containers if that is named. The type
+// is v1.EventTypeNormal or v1.EventTypeWarning; reasons are the kubelet's.
+func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
+	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID, FieldPath: fieldPath(p, container)}, eventType, reason, message)
+}
+
+// Node notes an event of the node. As with a kubelet, its name stands for its UID.
+func (e *Events) Node(eventType, reason, message string) {
+	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}, eventType, reason, message)
+}
+
+func fieldPath(p *v1.Pod, container string) string {
+	if container == "" {
+		return ""
+	}
+	if slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == container }) {
+		return "spec.initContainers{" + container + "}"
+	}
+	return "spec.containers{" + container + "}"
+}
+
+func (e *Events) add(about v1.ObjectReference, eventType, reason, message string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	stamp := metav1.NewTime(e.Now().Truncate(time.Second))
+	key := eventKey{about.UID, about.FieldPath, eventType, reason, message}
+	if e.alike(key, now) >= mostAlike {
+		key.message = ""
+		message = "(combined from similar events): " + message
+	}
+	affordable := e.spend(about.UID, now)
+	i := slices.IndexFunc(e.kept, func(r *record) bool { return r.key == key })
+	if i >= 0 {
+		r := e.kept[i]
+		r.event.Count++
+		r.event.LastTimestamp, r.event.Message = stamp, message
+		r.last, r.mute = now, !affordable
+		e.kept = append(slices.Delete(e.kept, i, i+1), r)
+	} else {
+		e.names++
+		e.kept = append(e.kept, &record{key: key, last: now, mute: !affordable, event: v1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.names)},
+			InvolvedObject: about, Type: eventType, Reason: reason, Message: message, Count: 1, FirstTimestamp: stamp, LastTimestamp: stamp,
+			Source: v1.EventSource{Component: component, Host: e.EventsConfig.Node}, ReportingController: component, ReportingInstance: e.EventsConfig.Node,
+		}})
+	}
+	if over := len(e.kept) - maxEvents; over > 0 {
+		e.kept = slices.Delete(e.kept, 0, over)
+	}
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// alike counts the events that differ from one in their message only.
+func (e *Events) alike(key eventKey, now time.Time) (n int) {
+	for _, r := range e.kept {
+		k := r.key
+		if k.message == key.message {
+			if k == key { // a repeated one is no other
+				return 0
+			}
+			continue
+		}
+		k.message = key.message
+		if k == key && now.Sub(r.last) < similar {
+			n++
+		}
+	}
+	return n
+}
+
+// spend takes from the budget of an object.
+func (e *Events) spend(uid types.UID, now time.Time) bool {
+	b, ok := e.objects[uid]
+	if !ok {
+		if len(e.objects) > maxEvents { // those that are full again need no memory
+			for id, b := range e.objects {
+				if b.tokens+now.Sub(b.at).Seconds()/refill.Seconds() >= perObject {
+					delete(e.objects, id)
+				}
+			}
+		}
+		b = &budget{tokens: perObject, at: now}
+		e.objects[uid] = b
+	}
+	b.tokens = min(perObject, b.tokens+now.Sub(b.at).Seconds()/refill.Seconds())
+	b.at = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+// Recent gives the last events of an object, oldest first.
+func (e *Events) Recent(uid types.UID) (all []v1.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.kept {
+		if r.key.uid == uid {
+			all = append(all, *r.event.DeepCopy())
+		}
+	}
+	return all[max(0, len(all)-recentEvents):]
+}
+
+// Run sends events until ctx ends.
+func (e *Events) Run(ctx context.Context) error {
+	if e.Client == nil {
+		<-ctx.Done()
+		return nil
+	}
+	ctx = kube.Unbound(ctx)
+	tokens := bucket{rate: e.QPS, most: float64(max(e.Burst, 1)), tokens: float64(max(e.Burst, 1)), at: time.Now()}
+	delay := firstRetry
+	for {
+		r, wait := e.next()
+		if r != nil {
+			if wait = tokens.take(); wait == 0 {
+				if err := e.send(ctx, r); err != nil {
+					e.Log.Debug("an event could not be told, trying again", "error", err)
+					wait = max(delay/2+rand.N(delay), retryAfter(err))
+					delay = min(2*delay, lastRetry)
+				} else {
+					delay = firstRetry
+					continue
+				}
+			}
+		}
+		if !e.sleep(ctx, wait, r != nil) {
+			return nil
+		}
+	}
+}
+
+// sleep waits, and unless a failure has to be waited out also ends with news.
+func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
+	var after <-chan time.Time
+	if d > 0 {
+		after = time.After(d)
+	}
+	news := e.wake
+	if deaf {
+		news = nil
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-news:
+	case <-e.Retry:
+	case <-after:
+	}
+	return true
+}
+
+// next gives a copy of the oldest event that is to be told, or says when to ask again.
+func (e *Events) next() (*record, time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now, wait := time.Now(), time.Duration(0)
+	for _, r := range e.kept {
+		switch {
+		case r.mute || r.told == r.event.Count:
+		case now.Before(r.next):
+			if d := r.next.Sub(now); wait == 0 || d < wait {
+				wait = d
+			}
+		default:
+			c := *r
+			return &c, 0
+		}
+	}
+	return nil, wait
+}
+
+// send makes an event, or tells its new count. One that the server refuses is given up.
+func (e *Events) send(ctx context.Context, r *record) error {
+	var err error
+	if r.told > 0 {
+		var data []byte
+		data, err = json.Marshal(map[string]any{"count": r.event.Count, "lastTimestamp": r.event.LastTimestamp, "message": r.event.Message})
+		if err == nil {
+			_, err = kube.Patch[v1.Event](ctx, e.Client, r.event.Namespace, r.event.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+		}
+	}
+	if r.told == 0 || apierrors.IsNotFound(err) { // events live for an hour only
+		_, err = kube.Create(ctx, e.Client, r.event.DeepCopy())
+	}
+	if err != nil && !refusal(err) {
+		return err
+	}
+	if err != nil {
+		e.Log.Debug("the API server refuses an event", "reason", r.event.Reason, "object", r.event.InvolvedObject.Name, "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, k := range e.kept {
+		if k.key == r.key && k.event.Name == r.event.Name {
+			k.told, k.next = r.event.Count, time.Now().Add(repeatEvery)
+		}
+	}
+	return nil
+}
+
+// A bucket bounds a rate.
+type bucket struct {
+	rate, most, tokens float64
+	at                 time.Time
+}
+
+// take gives 0, or how long to wait for the next token.
+func (b *bucket) take() time.Duration {
+	if b.rate <= 0 {
+		return 0
+	}
+	now := time.Now()
+	b.tokens = min(b.most, b.tokens+b.rate*now.Sub(b.at).Seconds())
+	b.at = now
+	if b.tokens < 1 {
+		return time.Duration((1-b.tokens)/b.rate*float64(time.Second)) + time.Millisecond
+	}
+	b.tokens--
+	return 0
+}

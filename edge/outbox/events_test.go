@@ -1,0 +1,177 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/islet-edge/islet/edge/apitest"
+)
+
+func recording(t *testing.T, qps float64, burst int, test func(s *apitest.Server, e *Events, retry chan<- struct{})) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, retry := apitest.New(t), make(chan struct{}, 1)
+		e, err := NewEvents(EventsConfig{Client: s.Client(t), Node: "n", QPS: qps, Burst: burst, Retry: retry, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		test(s, e, retry)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestEventsAreAKubelets(t *testing.T) {
+	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
+		p := bound("a")
+		p.UID = "u"
+		e.Pod(p, "c", v1.EventTypeNormal, "Pulled", "done")
+		e.Node(v1.EventTypeNormal, "NodeReady", "ready")
+		synctest.Wait()
+		all := s.Events()
+		if len(all) != 2 {
+			t.Fatal(all)
+		}
+		for _, ev := range all {
+			switch o := ev.InvolvedObject; o.Kind {
+			case "Pod":
+				if ev.Namespace != "default" || o.UID != "u" || o.FieldPath != "spec.containers{c}" || ev.Source != (v1.EventSource{Component: "kubelet", Host: "n"}) ||
+					ev.Reason != "Pulled" || ev.Message != "done" || ev.Count != 1 || ev.ReportingController != "kubelet" || ev.ReportingInstance != "n" {
+					t.Errorf("%+v", ev)
+				}
+			case "Node":
+				if ev.Namespace != "default" || o.UID != "n" || o.Name != "n" {
+					t.Errorf("%+v", ev)
+				}
+			}
+		}
+	})
+}
+
+func TestRepeatedEventsAreCounted(t *testing.T) {
+	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
+		p := bound("a")
+		p.UID = "u"
+		for range 20 {
+			e.Pod(p, "c", v1.EventTypeWarning, "BackOff", "Back-off restarting")
+			time.Sleep(time.Second)
+		}
+		time.Sleep(10 * time.Second)
+		if all := s.Events(); len(all) != 1 || all[0].Count != 20 {
+			t.Errorf("%+v", all)
+		}
+		if n := s.Requests("PATCH events"); n > 6 {
+			t.Errorf("%d patches", n)
+		}
+		if r := e.Recent("u"); len(r) != 1 || r[0].Count != 20 || len(e.Recent("v")) != 0 {
+			t.Errorf("%+v", r)
+		}
+		s.Remove(s.Events()[0]) // as after an hour
+		e.Pod(p, "c", v1.EventTypeWarning, "BackOff", "Back-off restarting")
+		time.Sleep(10 * time.Second)
+		if all := s.Events(); len(all) != 1 || all[0].Count != 21 {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// A pod that shouts is heard in few words, and does not drown others.
+func TestEventsAreBounded(t *testing.T) {
+	recording(t, 5, 10, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
+		loud, calm := bound("loud"), bound("calm")
+		loud.UID, calm.UID = "l", "c"
+		for i := range 1000 {
+			e.Pod(loud, "", v1.EventTypeWarning, "FailedMount", fmt.Sprint("try ", i))
+		}
+		e.Pod(calm, "", v1.EventTypeNormal, "Started", "")
+		time.Sleep(5 * time.Minute)
+		all := s.Events()
+		if len(all) > 12 {
+			t.Errorf("%d events", len(all))
+		}
+		found := false
+		for _, ev := range all {
+			found = found || ev.InvolvedObject.Name == "calm"
+		}
+		if !found {
+			t.Error("the calm one is not heard")
+		}
+		for i := range 3 * maxEvents {
+			e.Pod(loud, "", v1.EventTypeWarning, fmt.Sprint("Reason", i), "")
+		}
+		if len(e.kept) > maxEvents || len(e.Recent("l")) > recentEvents {
+			t.Error(len(e.kept))
+		}
+	})
+}
+
+func TestEventsOutliveAnOutage(t *testing.T) {
+	recording(t, 50, 100, func(s *apitest.Server, e *Events, retry chan<- struct{}) {
+		p := bound("a")
+		p.UID = "u"
+		s.Down()
+		for i := range 10 {
+			e.Pod(p, "", v1.EventTypeNormal, fmt.Sprint("R", i%5), "")
+		}
+		time.Sleep(time.Hour)
+		s.Up()
+		retry <- struct{}{}
+		synctest.Wait()
+		if all := s.Events(); len(all) != 5 || all[0].Count != 2 {
+			t.Errorf("%+v", all)
+		}
+		broken := func(w http.ResponseWriter, r *http.Request) bool {
+			s.Fail(w, r, apierrors.NewInternalError(errors.New("broken")))
+			return true
+		}
+		s.Fault.Store(&broken)
+		e.Pod(p, "", v1.EventTypeNormal, "Later", "")
+		time.Sleep(time.Minute)
+		before := s.Total()
+		time.Sleep(10 * time.Minute)
+		if n := (s.Total() - before) / 10; n > 10 {
+			t.Errorf("%d requests a minute", n)
+		}
+	})
+}
+
+// A namespace that is going, or gone, takes no events: each is tried once.
+func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
+	for _, err := range []error{
+		apierrors.NewForbidden(v1.Resource("events"), "x", errors.New("unable to create new content in namespace default because it is being terminated")),
+		apierrors.NewNotFound(v1.Resource("namespaces"), "default"),
+	} {
+		recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
+			refuse := func(w http.ResponseWriter, r *http.Request) bool { s.Fail(w, r, err); return true }
+			s.Fault.Store(&refuse)
+			p := bound("a")
+			p.UID = "u"
+			for i := range 5 {
+				e.Pod(p, "", v1.EventTypeNormal, fmt.Sprint("R", i), "")
+			}
+			time.Sleep(time.Hour)
+			if n := s.Total(); n != 5 {
+				t.Errorf("%d requests", n)
+			}
+			e.Pod(p, "", v1.EventTypeNormal, "R0", "") // again
+			time.Sleep(time.Hour)
+			if n := s.Total(); n > 7 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}

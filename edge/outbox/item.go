@@ -1,0 +1,123 @@
+package outbox
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// An item is what there is to tell of one pod. It is guarded by the Outbox's mu.
+type item struct {
+	name     types.NamespacedName
+	uid      types.UID     // of a pod of the API server; empty: the item is a mirror pod
+	manifest *v1.Pod       // as the node wants it; nil: it does not
+	want     *v1.PodStatus // the newest; nil: there is none
+	finish   bool          // nothing of it is left here
+	server   *view         // as the server shows it; nil: not there
+
+	due   time.Time // when to look at it; zero: not before something happens
+	busy  bool
+	tries int // refused in a row
+}
+
+// A view is how the server shows a pod.
+type view struct {
+	uid      types.UID
+	version  uint64
+	deleting bool
+	mirror   bool
+	hash     string // of the pod it mirrors
+	status   v1.PodStatus
+}
+
+func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
+	v := &view{uid: m.UID, deleting: m.DeletionTimestamp != nil, status: status}
+	v.version, _ = strconv.ParseUint(m.ResourceVersion, 10, 64)
+	v.hash, v.mirror = m.Annotations[annotationMirror]
+	return v
+}
+
+// soon makes the item due within d, if it is not sooner.
+func (it *item) soon(d time.Duration) {
+	if at := time.Now().Add(d); it.due.IsZero() || at.Before(it.due) {
+		it.due = at
+	}
+}
+
+// see takes what the server shows, unless that is older than what is known.
+func (it *item) see(v *view) {
+	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {
+		it.server = v
+	}
+}
+
+// urgency says within which time a status is to be sent that follows another.
+func urgency(before, now *v1.PodStatus) time.Duration {
+	switch {
+	case before == nil && fresh(now):
+		return starting
+	case before == nil, before.Phase != now.Phase, before.PodIP != now.PodIP, ready(before) != ready(now),
+		!slices.Equal(states(before), states(now)):
+		if fresh(now) {
+			return starting
+		}
+		return 0
+	}
+	return calm
+}
+
+// fresh says that a pod is about to start and has no trouble to tell of.
+func fresh(s *v1.PodStatus) bool {
+	if s.Phase != v1.PodPending {
+		return false
+	}
+	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
+		if w := c.State.Waiting; w == nil && c.State.Terminated == nil && c.State.Running == nil || w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			return false
+		}
+	}
+	return true
+}
+
+func ready(s *v1.PodStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+}
+
+type state struct {
+	name, kind, reason string
+	restarts           int32
+	ready              bool
+}
+
+func states(s *v1.PodStatus) (all []state) {
+	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses) {
+		st := state{name: c.Name, restarts: c.RestartCount, ready: c.Ready}
+		switch {
+		case c.State.Running != nil:
+			st.kind = "running"
+		case c.State.Terminated != nil:
+			st.kind, st.reason = "terminated", c.State.Terminated.Reason
+		case c.State.Waiting != nil:
+			st.kind, st.reason = "waiting", c.State.Waiting.Reason
+		}
+		all = append(all, st)
+	}
+	return all
+}
+
+// refusal says that an error is about the one object, not about the server.
+func refusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsConflict(err) ||
+		apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// retryAfter is how long the server asks to be left alone.
+func retryAfter(err error) time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return min(time.Duration(seconds)*time.Second, time.Minute)
+}

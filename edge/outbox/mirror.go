@@ -1,0 +1,75 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// mirror makes the server show a pod that the node has from elsewhere, as it is.
+// https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/
+func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
+	owner := o.NodeUID()
+	switch {
+	case now.server == nil && now.manifest == nil:
+		return nil
+	case now.manifest == nil && !o.Spoken(): // its source may still want it
+		o.later(it)
+		return nil
+	case now.manifest == nil, now.server != nil && (now.server.deleting || now.server.hash != now.manifest.Annotations[annotationHash]):
+		if err := o.delete(ctx, it, now.server.uid); err != nil || now.manifest == nil {
+			return err
+		}
+		now.server = nil
+	}
+	if now.server == nil {
+		if owner == "" {
+			o.later(it)
+			return nil
+		}
+		p := &v1.Pod{}
+		m, err := kube.Create(ctx, o.Client, mirrorOf(now.manifest, owner))
+		if apierrors.IsAlreadyExists(err) { // the watch will tell of it, if it is a mirror pod
+			if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
+				m = &p.ObjectMeta
+				if _, mirror := p.Annotations[annotationMirror]; !mirror {
+					err = apierrors.NewAlreadyExists(v1.Resource("pods"), now.name.Name)
+				}
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("show pod %s in the cluster: %w", now.name, err)
+		}
+		now.server = viewOf(m, p.Status)
+		o.mu.Lock()
+		it.see(now.server)
+		o.mu.Unlock()
+	}
+	if now.want == nil {
+		return nil
+	}
+	return o.patch(ctx, it, now)
+}
+
+// later looks again when others may have spoken.
+func (o *Outbox) later(it *item) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	it.soon(calm)
+}
+
+// mirrorOf is the pod that stands in the cluster for one of this node's own.
+func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
+	m := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: maps.Clone(p.Annotations)}, Spec: p.Spec}
+	m.Annotations[annotationMirror] = p.Annotations[annotationHash]
+	yes := true
+	m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: p.Spec.NodeName, UID: owner, Controller: &yes}}
+	return m
+}

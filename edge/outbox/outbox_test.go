@@ -1,0 +1,352 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A world is a cluster, and a node without containers: the test says what they do.
+type world struct {
+	*testing.T
+	*apitest.Server
+	box    *Outbox
+	wanted *desired.Desired
+	path   string
+	spoken atomic.Bool
+	retry  chan struct{}
+	end    func()
+}
+
+func in(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, Server: apitest.New(t), path: filepath.Join(t.TempDir(), "islet.db"), retry: make(chan struct{}, 1)}
+		w.spoken.Store(true)
+		w.start()
+		t.Cleanup(func() { w.end() })
+		synctest.Wait()
+		test(w)
+	})
+}
+
+func (w *world) start() {
+	w.Helper()
+	log := slog.New(slog.DiscardHandler)
+	db, err := store.Open(context.Background(), w.path, log)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if w.wanted, err = desired.New(desired.Config{Store: db, Poke: func(types.UID) {}, Log: log}); err != nil {
+		w.Fatal(err)
+	}
+	client, wanted := w.Client(w.T), w.wanted
+	w.box, err = New(Config{
+		Client: client, Node: "n", NodeUID: func() types.UID { return "node-uid" }, Spoken: w.spoken.Load,
+		Wanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Forget: wanted.Forget, Retry: w.retry, Log: log,
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	api, err := source.NewAPI(source.APIConfig{Client: client, Node: "n", Sink: wanted, Observer: w.box, Log: log})
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	box := w.box
+	go func() { ended <- box.Run(ctx) }()
+	go func() { ended <- api.Run(ctx) }()
+	w.end = func() {
+		cancel()
+		for range 2 {
+			if err := <-ended; err != nil {
+				w.Error(err)
+			}
+		}
+		client.CloseConnections()
+		if err := db.Close(); err != nil {
+			w.Error(err)
+		}
+	}
+}
+
+func bound(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "a:1"}}},
+	}
+}
+
+// bind makes a pod of the API server and gives what the node knows of it.
+func (w *world) bind(name string) *v1.Pod {
+	w.Helper()
+	w.Put(bound(name))
+	synctest.Wait()
+	p, ok := w.wanted.Get(w.Pod("default", name).UID)
+	if !ok {
+		w.Fatal("the node was not told of", name)
+	}
+	return p.Pod
+}
+
+func static(name, hash string) *v1.Pod {
+	p := bound(name)
+	p.UID = types.UID(hash)
+	p.Annotations = map[string]string{annotationSource: "file", annotationHash: hash}
+	return p
+}
+
+func status(phase v1.PodPhase, message string) *v1.PodStatus {
+	s := &v1.PodStatus{Phase: phase, Message: message}
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	for _, t := range []v1.PodConditionType{v1.PodReady, v1.PodScheduled} {
+		s.Conditions = append(s.Conditions, v1.PodCondition{Type: t, Status: v1.ConditionStatus(fmt.Sprint(phase == v1.PodRunning)), LastTransitionTime: now})
+	}
+	return s
+}
+
+func (w *world) shown(name string) string {
+	p := w.Pod("default", name)
+	if p == nil {
+		return "gone"
+	}
+	return strings.TrimSpace(string(p.Status.Phase) + " " + p.Status.Message)
+}
+
+func (w *world) patches() int { return w.Requests("PATCH pods/status") }
+
+func (w *world) fail(err error) {
+	f := func(rw http.ResponseWriter, r *http.Request) bool {
+		if err != nil {
+			w.Fail(rw, r, err)
+		}
+		return err != nil
+	}
+	w.Fault.Store(&f)
+}
+
+func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
+	in(t, func(w *world) {
+		p := w.bind("a")
+		w.box.Put(p, status(v1.PodPending, ""))
+		synctest.Wait()
+		if w.patches() != 0 || w.box.Pending() != 1 {
+			t.Error("that it is about to start can wait, but is to be told")
+		}
+		w.box.Put(p, status(v1.PodRunning, ""))
+		synctest.Wait()
+		if w.shown("a") != "Running" || w.patches() != 1 || w.box.Pending() != 0 {
+			t.Error(w.shown("a"), w.patches(), w.box.Pending())
+		}
+		for i := range 20 {
+			w.box.Put(p, status(v1.PodRunning, fmt.Sprint(i)))
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		if w.shown("a") != "Running 19" || w.patches() != 2 {
+			t.Error(w.shown("a"), w.patches())
+		}
+		before := w.Total()
+		time.Sleep(time.Hour)
+		if w.Total() != before || w.box.Pending() != 0 {
+			t.Error("no news, but requests")
+		}
+	})
+}
+
+func TestStatusIsTheNodesToTell(t *testing.T) {
+	in(t, func(w *world) {
+		p := w.bind("a")
+		w.box.Put(p, status(v1.PodRunning, ""))
+		synctest.Wait()
+		a := w.Pod("default", "a")
+		a.Status.Message = "someone else's"
+		a.Status.Conditions = append(a.Status.Conditions, v1.PodCondition{Type: "gate", Status: v1.ConditionTrue})
+		w.Put(a)
+		time.Sleep(10 * time.Second)
+		if a = w.Pod("default", "a"); a.Status.Message != "" || len(a.Status.Conditions) != 3 {
+			t.Errorf("%+v", a.Status)
+		}
+	})
+}
+
+func TestEndIsAcknowledged(t *testing.T) {
+	in(t, func(w *world) {
+		p, ctx := w.bind("a"), t.Context()
+		w.box.Put(p, status(v1.PodRunning, ""))
+		synctest.Wait()
+		w.Terminate(p, 5)
+		time.Sleep(5 * time.Second)
+		w.Down()
+		w.Cut()
+		w.box.Put(p, status(v1.PodFailed, "last words"))
+		if err := w.box.Finish(ctx, p); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		if _, ok := w.wanted.Get(p.UID); !ok {
+			t.Error("forgotten before the server knows")
+		}
+		w.Up()
+		w.retry <- struct{}{}
+		time.Sleep(time.Minute) // beyond every back-off
+		// A list that was on its way meanwhile may have brought it back as a pod to end;
+		// its worker then finds again that nothing is left.
+		if d, ok := w.wanted.Get(p.UID); ok && d.Deleting {
+			if err := w.box.Finish(ctx, p); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if _, ok := w.wanted.Get(p.UID); ok || w.shown("a") != "gone" {
+			t.Error("not acknowledged", ok, w.shown("a"))
+		}
+
+		// One that is replaced meanwhile is not mistaken for the new one.
+		p = w.bind("b")
+		w.Down()
+		w.Cut()
+		w.Remove(p)
+		w.Put(bound("b"))
+		w.Up()
+		time.Sleep(time.Minute) // beyond every back-off
+		if d, ok := w.wanted.Get(p.UID); !ok || !d.Deleting {
+			t.Error("the old one is to end", d)
+		}
+		w.box.Put(p, status(v1.PodFailed, "of the old one"))
+		if err := w.box.Finish(ctx, p); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute) // beyond every back-off
+		if _, ok := w.wanted.Get(p.UID); ok || w.shown("b") != "" {
+			t.Error(ok, w.shown("b"))
+		}
+	})
+}
+
+func TestMirrorPods(t *testing.T) {
+	in(t, func(w *world) {
+		s := static("s-n", "1")
+		w.box.Put(s, status(v1.PodRunning, ""))
+		synctest.Wait()
+		m := w.Pod("default", "s-n")
+		if m == nil || m.Annotations[annotationMirror] != "1" || m.OwnerReferences[0].UID != "node-uid" || w.shown("s-n") != "Running" {
+			t.Fatalf("%+v", m)
+		}
+		w.Terminate(m, 30)
+		time.Sleep(time.Second)
+		if again := w.Pod("default", "s-n"); again == nil || again.UID == m.UID || w.shown("s-n") != "Running" {
+			t.Error("not made again")
+		}
+		w.box.Put(static("s-n", "2"), status(v1.PodRunning, "other"))
+		time.Sleep(time.Second)
+		if m := w.Pod("default", "s-n"); m.Annotations[annotationMirror] != "2" || w.shown("s-n") != "Running other" {
+			t.Errorf("%+v", m)
+		}
+		w.end()
+		w.spoken.Store(false)
+		w.start()
+		time.Sleep(time.Minute)
+		if w.shown("s-n") != "Running other" {
+			t.Error("gone before its source has spoken")
+		}
+		w.spoken.Store(true)
+		time.Sleep(10 * time.Second)
+		if w.shown("s-n") != "gone" {
+			t.Error("stays, though no source knows it")
+		}
+		// A pod of the API server that has the name is not ours to touch.
+		w.bind("s-n")
+		w.box.Put(s, status(v1.PodRunning, "static"))
+		time.Sleep(time.Hour)
+		if w.shown("s-n") != "" || w.Requests("POST pods") > 30 {
+			t.Error(w.shown("s-n"), w.Requests("POST pods"))
+		}
+	})
+}
+
+// A server that takes what it is told and stays silent.
+func TestSilentServerIsNoBusyLoop(t *testing.T) {
+	in(t, func(w *world) {
+		var pods []*v1.Pod
+		for i := range 30 {
+			pods = append(pods, w.bind(fmt.Sprint("p", i)))
+			w.box.Put(pods[i], status(v1.PodRunning, ""))
+		}
+		time.Sleep(time.Minute)
+		silent := apitest.Swallow
+		w.Fault.Store(&silent)
+		w.Cut()
+		for range 10 {
+			for _, p := range pods {
+				w.box.Put(p, status(v1.PodFailed, fmt.Sprint("at ", time.Now().Unix())))
+			}
+			before := w.Total()
+			time.Sleep(time.Minute)
+			if n := w.Total() - before; n > 12 {
+				t.Errorf("%d requests a minute", n)
+			}
+		}
+		newest := status(v1.PodFailed, "newest")
+		for _, p := range pods {
+			w.box.Put(p, newest)
+		}
+		w.Fault.Store(nil)
+		time.Sleep(time.Minute) // an unanswered request and a pause
+		for i := range pods {
+			if got := w.shown(fmt.Sprint("p", i)); got != "Failed newest" {
+				t.Error(i, got)
+			}
+		}
+	})
+}
+
+func TestFailuresAreNoBusyLoop(t *testing.T) {
+	for _, err := range []error{apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3),
+		apierrors.NewUnauthorized("who?"), apierrors.NewForbidden(v1.Resource("pods"), "n", nil), apierrors.NewConflict(v1.Resource("pods"), "n", nil)} {
+		t.Run(string(apierrors.ReasonForError(err)), func(t *testing.T) {
+			in(t, func(w *world) {
+				for i := range 5 {
+					w.box.Put(w.bind(fmt.Sprint("p", i)), status(v1.PodRunning, ""))
+				}
+				w.box.Put(static("s-n", "1"), status(v1.PodRunning, ""))
+				time.Sleep(time.Minute)
+				w.fail(err)
+				for i := range 5 {
+					p, _ := w.wanted.Get(w.Pod("default", fmt.Sprint("p", i)).UID)
+					w.box.Put(p.Pod, status(v1.PodFailed, "news"))
+				}
+				w.Terminate(static("s-n", "1"), 5)
+				time.Sleep(10 * time.Minute)
+				before := w.Total()
+				time.Sleep(10 * time.Minute)
+				if n := (w.Total() - before) / 10; n > 30 {
+					t.Errorf("%d requests a minute", n)
+				}
+				w.fail(nil)
+				time.Sleep(6 * time.Minute)
+				if w.shown("p4") != "Failed news" || w.shown("s-n") != "Running" {
+					t.Error(w.shown("p4"), w.shown("s-n"))
+				}
+			})
+		})
+	}
+}

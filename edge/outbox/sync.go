@@ -1,0 +1,181 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/patch"
+)
+
+// sync makes the server's side of one pod what it should be. It works on a copy, so
+// that news may come meanwhile: they make the item due again.
+func (o *Outbox) sync(ctx context.Context, it *item) error {
+	o.mu.Lock()
+	now := *it
+	o.mu.Unlock()
+	if now.uid == "" {
+		return o.mirror(ctx, it, now)
+	}
+	switch {
+	case now.server == nil || now.finish && !now.server.deleting:
+		// The server no longer has it, or wants it to run after all: either way it need
+		// not be told of its end.
+		if now.finish {
+			return o.forget(ctx, it)
+		}
+		if !o.Wanted(now.uid) {
+			o.forgotten(it)
+		}
+		return nil
+	case now.finish, now.server.deleting && !o.Wanted(now.uid):
+		if now.want != nil {
+			if err := o.patch(ctx, it, now); err != nil {
+				return err
+			}
+		}
+		if err := o.delete(ctx, it, now.server.uid); err != nil {
+			return err
+		}
+		return o.forget(ctx, it)
+	case now.want != nil:
+		return o.patch(ctx, it, now)
+	}
+	return nil
+}
+
+func (o *Outbox) forget(ctx context.Context, it *item) error {
+	o.forgotten(it) // first, as what follows may want it anew
+	if err := o.Forget(ctx, it.uid); err != nil {
+		o.mu.Lock()
+		it.finish = true
+		o.mu.Unlock()
+		return fmt.Errorf("forget pod %s: %w", it.name, err)
+	}
+	return nil
+}
+
+// patch sends what of the status differs. A pod that is no longer there is no error.
+func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
+	before, after, data, err := now.change()
+	if err != nil || data == nil {
+		return err
+	}
+	m, err := kube.Patch[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	if apierrors.IsConflict(err) { // another pod has the name, or it is written all the time
+		var p *v1.Pod
+		if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
+			m, err = &p.ObjectMeta, nil
+			if p.UID == now.server.uid {
+				err = apierrors.NewConflict(v1.Resource("pods"), now.name.Name, fmt.Errorf("others write to it"))
+			}
+		}
+	}
+	if apierrors.IsNotFound(err) || err == nil && m.UID != now.server.uid {
+		o.lost(it, now.server.uid)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("report the status of pod %s: %w", now.name, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	it.see(viewOf(m, merged(now.server.status, before, after)))
+	return nil
+}
+
+// change is what of the server's status should be another, and the patch for that; nil:
+// nothing.
+func (it *item) change() (before, after v1.PodStatus, data []byte, err error) {
+	before, after = own(it.server.status, it.want), agreeing(own(*it.want, it.want), it.server.status)
+	data, err = patch.Status(it.server.uid, before, after)
+	return before, after, data, err
+}
+
+// pending says whether the server's side is not known to be as it should be.
+func (it *item) pending(listed bool) bool {
+	switch {
+	case it.finish || !listed && it.want != nil:
+		return true
+	case it.uid == "" && it.manifest != nil && (it.server == nil || it.server.hash != it.manifest.Annotations[annotationHash]):
+		return true // the mirror pod is missing, or is that of another
+	case it.want == nil || it.server == nil:
+		return false
+	}
+	_, _, data, err := it.change()
+	return err != nil || data != nil
+}
+
+// merged is what the server makes of a status when a node says that its part of it is
+// no longer as before: the answer does not show it, and its echo may be late.
+func merged(server, before, after v1.PodStatus) v1.PodStatus {
+	after.NominatedNodeName, after.Resize = server.NominatedNodeName, server.Resize
+	after.ResourceClaimStatuses, after.ExtendedResourceClaimStatus = server.ResourceClaimStatuses, server.ExtendedResourceClaimStatus
+	for _, c := range server.Conditions {
+		same := func(b v1.PodCondition) bool { return b.Type == c.Type }
+		if !slices.ContainsFunc(before.Conditions, same) && !slices.ContainsFunc(after.Conditions, same) {
+			after.Conditions = append(after.Conditions, c)
+		}
+	}
+	return after
+}
+
+// delete removes a pod for good; one that is no longer there is removed.
+func (o *Outbox) delete(ctx context.Context, it *item, uid types.UID) error {
+	at := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(uid))}
+	err := kube.Delete[v1.Pod](ctx, o.Client, it.name.Namespace, it.name.Name, at)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete pod %s: %w", it.name, err)
+	}
+	o.lost(it, uid)
+	return nil
+}
+
+func (o *Outbox) lost(it *item, uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if it.server != nil && it.server.uid == uid {
+		it.server = nil
+	}
+}
+
+// own leaves of a status what is a node's to tell. Some conditions are only while it
+// tells them: others set them too.
+func own(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
+	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
+	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
+		switch c.Type {
+		case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled:
+			return false
+		case v1.DisruptionTarget, v1.PodResizePending, v1.PodResizeInProgress:
+			return !slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })
+		}
+		return true
+	})
+	return s
+}
+
+// agreeing takes over from the server what a node does not change: when the pod first
+// started, and when conditions changed that are as they were.
+func agreeing(s, server v1.PodStatus) v1.PodStatus {
+	if server.StartTime != nil {
+		s.StartTime = server.StartTime
+	}
+	if server.QOSClass != "" { // immutable
+		s.QOSClass = server.QOSClass
+	}
+	for i, c := range s.Conditions {
+		for _, old := range server.Conditions {
+			if old.Type == c.Type && old.Status == c.Status {
+				s.Conditions[i].LastTransitionTime, s.Conditions[i].LastProbeTime = old.LastTransitionTime, old.LastProbeTime
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,161 @@
+package patch
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// merged are the lists that a strategic merge patch merges by a key, where a node
+// knows all that belongs into the list: they are replaced.
+var merged = map[string]bool{"addresses": true, "podIPs": true, "hostIPs": true}
+
+// conditions is the list that others have their part in: only what changed is sent.
+const conditions, conditionKey = "conditions", "type"
+
+// Status gives the patch that makes one status of another, or nil if they are equal.
+// With a UID it only fits the object that has it; another one of the same name is a
+// conflict.
+func Status(uid types.UID, before, after any) ([]byte, error) {
+	old, err := fields(before)
+	if err != nil {
+		return nil, err
+	}
+	now, err := fields(after)
+	if err != nil {
+		return nil, err
+	}
+	changed := map[string]any{}
+	for name := range both(old, now) {
+		if reflect.DeepEqual(old[name], now[name]) {
+			continue
+		}
+		changed[name] = change(name, old[name], now[name])
+	}
+	if len(changed) == 0 {
+		return nil, nil
+	}
+	whole := map[string]any{"status": changed}
+	if uid != "" {
+		whole["metadata"] = map[string]any{"uid": uid}
+	}
+	data, err := json.Marshal(whole)
+	if err != nil {
+		return nil, fmt.Errorf("encode a status patch: %w", err)
+	}
+	return data, nil
+}
+
+// fields gives what an object says as JSON would, without its nulls.
+func fields(v any) (map[string]any, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode a status: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	m := map[string]any{}
+	if err := d.Decode(&m); err != nil {
+		return nil, fmt.Errorf("decode a status: %w", err)
+	}
+	trim(m)
+	return m, nil
+}
+
+// trim drops nulls, which in a patch would mean to remove something.
+func trim(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		maps.DeleteFunc(v, func(_ string, x any) bool { return x == nil })
+		for _, x := range v {
+			trim(x)
+		}
+	case []any:
+		for _, x := range v {
+			trim(x)
+		}
+	}
+}
+
+func both(a, b map[string]any) map[string]any {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// change gives what a patch says of a field that differs.
+func change(name string, old, now any) any {
+	switch now := now.(type) {
+	case []any:
+		if name == conditions {
+			was, _ := old.([]any)
+			return changedConditions(was, now)
+		}
+		if merged[name] {
+			return append(slices.Clone(now), map[string]any{"$patch": "replace"})
+		}
+	case map[string]any:
+		was, ok := old.(map[string]any)
+		if !ok {
+			return now
+		}
+		out := map[string]any{}
+		for key := range both(was, now) {
+			if !reflect.DeepEqual(was[key], now[key]) {
+				out[key] = change("", was[key], now[key])
+			}
+		}
+		return out
+	case nil:
+		switch was := old.(type) {
+		case []any:
+			if name == conditions {
+				return changedConditions(was, nil)
+			}
+			if merged[name] {
+				return []any{map[string]any{"$patch": "replace"}}
+			}
+		}
+	}
+	return now
+}
+
+func changedConditions(old, now []any) []any {
+	out := []any{}
+	for _, c := range now {
+		was := find(old, c)
+		if reflect.DeepEqual(was, c) {
+			continue
+		}
+		c := maps.Clone(c.(map[string]any))
+		if was, ok := was.(map[string]any); ok {
+			for key := range was {
+				if _, still := c[key]; !still {
+					c[key] = nil
+				}
+			}
+			maps.DeleteFunc(c, func(key string, v any) bool { return key != conditionKey && v != nil && reflect.DeepEqual(v, was[key]) })
+		}
+		out = append(out, c)
+	}
+	for _, c := range old {
+		if find(now, c) == nil {
+			out = append(out, map[string]any{"$patch": "delete", conditionKey: c.(map[string]any)[conditionKey]})
+		}
+	}
+	return out
+}
+
+func find(all []any, like any) any {
+	for _, c := range all {
+		if c.(map[string]any)[conditionKey] == like.(map[string]any)[conditionKey] {
+			return c
+		}
+	}
+	return nil
+}

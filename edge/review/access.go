@@ -1,0 +1,39 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// Access authorizes by SubjectAccessReview.
+type Access struct {
+	client          *kube.Client
+	allowed, denied time.Duration
+	answers         *answers[authorizationv1.SubjectAccessReviewStatus]
+}
+
+// NewAccess keeps answers for authorization.webhook.cacheAuthorizedTTL and
+// cacheUnauthorizedTTL.
+func NewAccess(c *kube.Client, allowed, denied time.Duration) *Access {
+	return &Access{client: c, allowed: allowed, denied: denied, answers: newAnswers[authorizationv1.SubjectAccessReviewStatus]()}
+}
+
+// Authorize tells whether a user may do something, and why (not). An error means that
+// this could not be found out.
+func (a *Access) Authorize(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+	return a.answers.get(ctx, spec, func(ctx context.Context) (authorizationv1.SubjectAccessReviewStatus, time.Duration, error) {
+		r, err := kube.Ask(ctx, a.client, &authorizationv1.SubjectAccessReview{Spec: spec})
+		if err != nil {
+			return authorizationv1.SubjectAccessReviewStatus{}, 0, fmt.Errorf("review the access of %s: %w", spec.User, err)
+		}
+		if r.Status.Allowed {
+			return r.Status, a.allowed, nil
+		}
+		return r.Status, a.denied, nil
+	})
+}

@@ -1,0 +1,121 @@
+package review
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	entries  = 512 // answers kept
+	underWay = 8   // questions at a time
+	patience = 10 * time.Second
+)
+
+// An answers is a cache in front of a question. Times are monotonic: the clock's jumps
+// neither keep an answer for ever nor lose it.
+type answers[V any] struct {
+	salt    [32]byte // so that keys tell nothing to who sees memory or timing
+	flights singleflight.Group
+	slots   *semaphore.Weighted
+
+	mu   sync.Mutex
+	kept map[string]kept[V]
+}
+
+type kept[V any] struct {
+	value V
+	until time.Time
+}
+
+func newAnswers[V any]() *answers[V] {
+	a := &answers[V]{slots: semaphore.NewWeighted(underWay), kept: map[string]kept[V]{}}
+	_, _ = rand.Read(a.salt[:]) // never fails
+	return a
+}
+
+// get gives the answer to a question from the cache or from ask, which also tells for
+// how long it holds. Ask runs on after its caller has gone, since others may wait.
+func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
+	var none V
+	key, err := a.key(question)
+	if err != nil {
+		return none, err
+	}
+	if v, ok := a.look(key); ok {
+		return v, nil
+	}
+	result := a.flights.DoChan(key, func() (any, error) {
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		if err := a.slots.Acquire(asking, 1); err != nil {
+			return none, fmt.Errorf("too many reviews at once: %w", err)
+		}
+		defer a.slots.Release(1)
+		v, ttl, err := ask(asking)
+		if err == nil && ttl > 0 {
+			a.keep(key, v, ttl)
+		}
+		return v, err
+	})
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return none, r.Err
+		}
+		return r.Val.(V), nil
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+func (a *answers[V]) key(question any) (string, error) {
+	text, err := json.Marshal(question)
+	if err != nil {
+		return "", err
+	}
+	h := hmac.New(sha256.New, a.salt[:])
+	h.Write(text)
+	return string(h.Sum(nil)), nil
+}
+
+func (a *answers[V]) look(key string) (V, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k, ok := a.kept[key]
+	if ok && time.Now().Before(k.until) {
+		return k.value, true
+	}
+	delete(a.kept, key)
+	var none V
+	return none, false
+}
+
+// keep makes room among what is over, else by what is over next.
+func (a *answers[V]) keep(key string, v V, ttl time.Duration) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.kept) >= entries {
+		var next string
+		for k, e := range a.kept {
+			if !now.Before(e.until) {
+				delete(a.kept, k)
+			} else if next == "" || e.until.Before(a.kept[next].until) {
+				next = k
+			}
+		}
+		if len(a.kept) >= entries {
+			delete(a.kept, next)
+		}
+	}
+	a.kept[key] = kept[V]{v, now.Add(ttl)}
+}

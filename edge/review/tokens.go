@@ -1,0 +1,44 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// Tokens authenticates bearer tokens by TokenReview:
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/
+type Tokens struct {
+	client  *kube.Client
+	ttl     time.Duration
+	answers *answers[*authenticationv1.UserInfo]
+}
+
+// NewTokens keeps answers, good and bad, for ttl: authentication.webhook.cacheTTL.
+func NewTokens(c *kube.Client, ttl time.Duration) *Tokens {
+	return &Tokens{client: c, ttl: ttl, answers: newAnswers[*authenticationv1.UserInfo]()}
+}
+
+// AuthenticateToken tells whose token it is, which nobody changes; nil when it is
+// nobody's. An error means that this could not be found out.
+func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
+	if token == "" {
+		return nil, nil
+	}
+	return t.answers.get(ctx, token, func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
+		r, err := kube.Ask(ctx, t.client, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}})
+		switch {
+		case err != nil:
+			return nil, 0, fmt.Errorf("review a token: %w", err)
+		case r.Status.Authenticated:
+			return &r.Status.User, t.ttl, nil
+		case r.Status.Error != "": // which may be of the moment
+			return nil, 0, fmt.Errorf("review a token: %s", r.Status.Error)
+		}
+		return nil, t.ttl, nil
+	})
+}

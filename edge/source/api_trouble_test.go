@@ -1,0 +1,133 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// Whatever a server answers, it is asked a bounded number of times a minute.
+func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
+	for _, err := range []error{
+		apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3), apierrors.NewUnauthorized("who?"),
+		apierrors.NewForbidden(v1.Resource("pods"), "", nil), apierrors.NewResourceExpired("always"), apierrors.NewServiceUnavailable("later"),
+	} {
+		t.Run(string(apierrors.ReasonForError(err)), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				c.Put(bound("a"))
+				c.settled("listed", "a=a:1")
+				c.fail(err)
+				c.Cut()
+				time.Sleep(time.Minute)
+				before := c.Total()
+				time.Sleep(10 * time.Minute)
+				if n := (c.Total() - before) / 10; n > 30 {
+					t.Errorf("%d requests a minute", n)
+				}
+				c.settled("stays", "a=a:1")
+				c.fail(nil)
+				c.Put(bound("b"))
+				time.Sleep(30 * time.Second)
+				c.settled("recovered", "a=a:1, b=a:1")
+			})
+		})
+	}
+}
+
+// That there is no link is the link's to tell: it is neither a problem of the pods nor a
+// warning every few seconds while a node waits for its certificate.
+func TestAPINoLinkIsToldByTheLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		var text strings.Builder
+		cfg := &rest.Config{Host: "http://127.0.0.1:1"}
+		client, err := kube.New(kube.Config{
+			Rest:   func() (*rest.Config, error) { return cfg, nil },
+			Before: func(context.Context) error { return fmt.Errorf("%w: Bootstrapping", kube.ErrNoLink) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := NewAPI(APIConfig{Client: client, Node: "n", Sink: c.Desired, Log: slog.New(slog.NewTextHandler(&text, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := a.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if text.Len() > 0 || len(c.Problems()) > 0 {
+			t.Error(text.String(), c.Problems())
+		}
+	})
+}
+
+// A server that takes requests and stays silent, and a link that comes and goes: each is
+// a bounded number of requests.
+func TestAPISilentOrFlapping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.Put(bound("a"))
+		c.settled("listed", "a=a:1")
+		silent := apitest.Swallow
+		c.Fault.Store(&silent)
+		c.Cut()
+		before := c.Total()
+		time.Sleep(10 * time.Minute)
+		if n := c.Total() - before; n < 10 || n > 40 {
+			t.Errorf("%d requests in ten minutes of silence", n)
+		}
+		c.Fault.Store(nil)
+		time.Sleep(time.Minute)
+		before = c.Total()
+		for range 200 { // ten minutes
+			c.Cut()
+			select {
+			case c.retry <- struct{}{}:
+			default:
+			}
+			time.Sleep(3 * time.Second)
+		}
+		if n := c.Total() - before; n > 2*200 {
+			t.Errorf("%d requests in 200 outages", n)
+		}
+		c.Put(bound("b"))
+		time.Sleep(15 * time.Second)
+		c.settled("recovered", "a=a:1, b=a:1")
+		if n := c.Requests("LIST pods"); n != 1 {
+			t.Errorf("%d lists: it had not lost its place", n)
+		}
+	})
+}
+
+// A server that accepts watches and drops them at once is no busy loop either.
+func TestAPIFlappingWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.Put(bound("a"))
+		c.settled("listed", "a=a:1")
+		drop := func(w http.ResponseWriter, r *http.Request) bool {
+			return r.URL.Query().Get("watch") == "true"
+		}
+		c.Fault.Store(&drop)
+		c.Cut()
+		time.Sleep(10 * time.Minute)
+		if n := c.Requests("WATCH pods"); n > 100 {
+			t.Errorf("%d watches in ten minutes", n)
+		}
+	})
+}

@@ -1,0 +1,362 @@
+package source
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/manifest"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A host is a directory of manifests and a node that reads it.
+type host struct {
+	*node
+	dir  string
+	stop func()
+}
+
+// never is longer than any test: what happens before is told by inotify.
+const never = time.Hour
+
+func newHost(t *testing.T, interval time.Duration, files ...string) *host {
+	h := &host{node: newNode(t), dir: filepath.Join(t.TempDir(), "manifests")}
+	h.mkdir(h.dir)
+	for _, name := range files {
+		h.write(name, podYAML(strings.TrimSuffix(name, ".yaml"), "v1"))
+	}
+	h.start(h.dir, interval)
+	return h
+}
+
+func (h *host) start(path string, interval time.Duration) {
+	h.Helper()
+	d, err := NewDirectory(DirectoryConfig{
+		Path: path, Interval: interval, Decode: decode, Sink: h.node, Log: slog.New(slog.NewTextHandler(h.Output(), nil)),
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(h.Context())
+	ended := make(chan error)
+	go func() { ended <- d.Run(ctx) }()
+	h.stop = func() {
+		cancel()
+		if ended != nil {
+			if err := <-ended; err != nil {
+				h.Error(err)
+			}
+			ended = nil
+		}
+	}
+	h.Cleanup(h.stop)
+}
+
+func (h *host) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *host) mkdir(path string) { h.Helper(); h.must(os.MkdirAll(path, 0o755)) }
+
+func (h *host) write(name, data string) {
+	h.Helper()
+	h.must(os.WriteFile(filepath.Join(h.dir, name), []byte(data), 0o644))
+}
+
+func (h *host) remove(name string) { h.Helper(); h.must(os.Remove(filepath.Join(h.dir, name))) }
+
+func TestDirectoryFollowsFiles(t *testing.T) {
+	h := newHost(t, never, "a.yaml")
+	h.until("a=v1", "")
+	h.write("b.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"v1"}]}}`)
+	h.until("a=v1 b=v1", "")
+	h.write("a.yaml", podYAML("a", "v2"))
+	h.until("a=v2 b=v1", "")
+	h.remove("b.json")
+	h.until("a=v2", "")
+	h.must(os.Rename(filepath.Join(h.dir, "a.yaml"), filepath.Join(h.dir, ".a.yaml")))
+	h.until("", "")
+	h.must(os.Rename(filepath.Join(h.dir, ".a.yaml"), filepath.Join(h.dir, "other")))
+	h.until("a=v2", "")
+}
+
+func TestBadFilesKeepTheirPodAndDisturbNone(t *testing.T) {
+	bad := map[string]struct {
+		data    string
+		problem string
+	}{
+		"half written":  {podYAML("b", "v2")[:60], "b.yaml "},
+		"empty":         {"", "b.yaml : is empty"},
+		"zeroed":        {strings.Repeat("\x00", 4096), "b.yaml : is empty"},
+		"only comments": {"# " + strings.ReplaceAll(podYAML("b", "v2"), "\n", "\n# "), "b.yaml : is empty"},
+		"foreign":       {"hello\n", "b.yaml "},
+		"binary":        {"\x7fELF\x02\x01\x01\x00\xff\xfe", "b.yaml "},
+		"unknown field": {strings.Replace(podYAML("b", "v2"), "image:", "imagee:", 1), "imagee"},
+		"wrong value":   {podYAML("b", "v2") + "  hostNetwork: maybe\n", "b.yaml spec.hostNetwork: "},
+		"other kind":    {"apiVersion: v1\nkind: Service\nmetadata: {name: b}\n", "b.yaml "},
+		"huge":          {"#" + strings.Repeat("x", manifest.MaxSize), "b.yaml : "},
+	}
+	h := newHost(t, never, "a.yaml", "b.yaml")
+	h.until("a=v1 b=v1", "")
+	for name, c := range bad {
+		h.Log(name)
+		h.write("b.yaml", c.data)
+		h.until("a=v1 b=v1", c.problem)
+		h.write("c.yaml", podYAML("c", "v1"))
+		h.until("a=v1 b=v1 c=v1", c.problem)
+		h.remove("c.yaml")
+		h.until("a=v1 b=v1", c.problem)
+
+		// The last good pod stays over a restart of the source.
+		h.stop()
+		h.start(h.dir, never)
+		h.until("a=v1 b=v1", c.problem)
+	}
+	h.write("b.yaml", podYAML("b", "v3"))
+	h.until("a=v1 b=v3", "")
+	h.remove("b.yaml")
+	h.until("a=v1", "")
+}
+
+func TestDirectoryIgnoresWhatIsNoFile(t *testing.T) {
+	h := newHost(t, never, "a.yaml")
+	h.until("a=v1", "")
+	h.mkdir(filepath.Join(h.dir, "sub"))
+	h.must(os.WriteFile(filepath.Join(h.dir, "sub", "x.yaml"), []byte(podYAML("x", "v1")), 0o644))
+	h.write(".hidden.yaml", podYAML("hidden", "v1"))
+	h.write("b.yaml", podYAML("b", "v1"))
+	h.until("a=v1 b=v1", "")
+
+	h.must(syscall.Mkfifo(filepath.Join(h.dir, "z"), 0o644))
+	h.until("a=v1 b=v1", "z : is a named pipe")
+	h.remove("z")
+	h.until("a=v1 b=v1", "")
+	l, err := net.Listen("unix", filepath.Join(h.dir, "z"))
+	h.must(err)
+	h.until("a=v1 b=v1", "z : is a socket")
+	h.must(l.Close())
+	h.until("a=v1 b=v1", "")
+	h.must(os.Symlink("/dev/zero", filepath.Join(h.dir, "z")))
+	h.until("a=v1 b=v1", "z : is a device")
+	h.remove("z")
+	h.must(os.Symlink("nowhere", filepath.Join(h.dir, "z")))
+	h.until("a=v1 b=v1", "z : the symbolic link leads nowhere")
+	h.remove("z")
+	h.must(os.Symlink("sub", filepath.Join(h.dir, "z")))
+	h.until("a=v1 b=v1", "")
+}
+
+// A mounted ConfigMap: the files are links into a directory that is a link, which
+// is replaced as a whole.
+func TestDirectoryFollowsLinks(t *testing.T) {
+	h := newHost(t, never)
+	version := func(image string) {
+		h.mkdir(filepath.Join(h.dir, "..data_"+image))
+		h.write("..data_"+image+"/a.yaml", podYAML("a", image))
+		h.must(os.Symlink("..data_"+image, filepath.Join(h.dir, "..data_tmp")))
+		h.must(os.Rename(filepath.Join(h.dir, "..data_tmp"), filepath.Join(h.dir, "..data")))
+	}
+	version("v1")
+	h.must(os.Symlink("..data/a.yaml", filepath.Join(h.dir, "a.yaml")))
+	h.until("a=v1", "")
+	version("v2")
+	h.until("a=v2", "")
+}
+
+func TestLinkedDirectoryIsReplaced(t *testing.T) {
+	h := newHost(t, never, "a.yaml")
+	h.until("a=v1", "")
+	h.stop()
+	link := h.dir + ".link"
+	h.must(os.Symlink(h.dir, link))
+	h.start(link, never)
+	h.until("a=v1", "")
+
+	h.dir = filepath.Join(filepath.Dir(h.dir), "next")
+	h.mkdir(h.dir)
+	h.write("a.yaml", podYAML("a", "v2"))
+	h.must(os.Symlink(h.dir, link+".tmp"))
+	h.must(os.Rename(link+".tmp", link))
+	h.until("a=v2", "")
+	h.write("a.yaml", podYAML("a", "v3")) // the new one is watched
+	h.until("a=v3", "")
+}
+
+func TestDirectoryComesAndGoes(t *testing.T) {
+	h := newHost(t, never, "a.yaml")
+	h.until("a=v1", "")
+	h.must(os.RemoveAll(h.dir)) // before our eyes: meant so
+	h.until("", "")
+	h.mkdir(h.dir)
+	h.write("a.yaml", podYAML("a", "v2"))
+	h.until("a=v2", "")
+	h.must(os.Rename(h.dir, h.dir+".away"))
+	h.until("", "")
+	h.must(os.Rename(h.dir+".away", h.dir))
+	h.until("a=v2", "")
+	h.write("b.yaml", podYAML("b", "v1"))
+	h.until("a=v2 b=v1", "")
+
+	// Absent when the node starts, as when its disk is not mounted: nothing ends.
+	h.stop()
+	h.must(os.Rename(h.dir, h.dir+".away"))
+	h.start(h.dir, never)
+	h.until("a=v2 b=v1", "no such file")
+	h.must(os.Rename(h.dir+".away", h.dir))
+	h.until("a=v2 b=v1", "")
+	h.remove("b.yaml")
+	h.until("a=v2", "")
+}
+
+func TestSingleFile(t *testing.T) {
+	h := newHost(t, never)
+	h.stop()
+	h.write("pod.yaml", podYAML("a", "v1"))
+	h.start(filepath.Join(h.dir, "pod.yaml"), never)
+	h.write("neighbour.yaml", podYAML("n", "v1"))
+	h.until("a=v1", "")
+	h.write(".new", podYAML("a", "v2"))
+	h.must(os.Rename(filepath.Join(h.dir, ".new"), filepath.Join(h.dir, "pod.yaml")))
+	h.until("a=v2", "")
+	h.remove("pod.yaml")
+	h.until("", "")
+	h.write("pod.yaml", podYAML("a", "v3"))
+	h.until("a=v3", "")
+}
+
+// Without an event, as on a network file system, the regular check finds it.
+func TestRegularCheck(t *testing.T) {
+	h := newHost(t, 10*time.Millisecond)
+	target := filepath.Join(t.TempDir(), "elsewhere.yaml")
+	h.must(os.WriteFile(target, []byte(podYAML("a", "v1")), 0o644))
+	h.must(os.Symlink(target, filepath.Join(h.dir, "a.yaml")))
+	h.until("a=v1", "")
+	h.must(os.WriteFile(target, []byte(podYAML("a", "v2")), 0o644))
+	h.until("a=v2", "")
+	h.must(os.Remove(target))
+	h.until("a=v2", "leads nowhere")
+}
+
+// One file that is written all the time must not keep the others waiting.
+func TestRestlessDirectory(t *testing.T) {
+	h := newHost(t, never)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f, err := os.Create(filepath.Join(h.dir, ".log"))
+		for tick := time.NewTicker(quiet / 10); err == nil && ctx.Err() == nil; <-tick.C {
+			_, err = f.WriteString("x")
+		}
+	}()
+	h.write("a.yaml", podYAML("a", "v1"))
+	h.until("a=v1", "")
+	cancel()
+	<-ended
+}
+
+func TestUnsetDirectoryIsRefused(t *testing.T) {
+	for _, c := range []DirectoryConfig{{Path: "", Interval: 1}, {Path: "/x", Interval: 0}} {
+		if _, err := NewDirectory(c); err == nil {
+			t.Error(c)
+		}
+	}
+}
+
+// A sink that cannot take a set, as on a full disk, is told again.
+func TestRefusedSetIsToldAgain(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(podYAML("a", "v1")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	full := &fullOnce{node: n}
+	d, err := NewDirectory(DirectoryConfig{Path: dir, Interval: never, Decode: decode, Sink: full, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.check(t.Context())
+	if n.pods() != "" || full.sets != 1 {
+		t.Error(n.pods(), full.sets)
+	}
+	d.check(t.Context())
+	d.check(t.Context())
+	if n.pods() != "a=v1" || full.sets > 3 {
+		t.Error(n.pods(), full.sets)
+	}
+}
+
+type fullOnce struct {
+	*node
+	sets int
+}
+
+func (f *fullOnce) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
+	if f.sets++; f.sets == 1 {
+		return store.ErrFull
+	}
+	return f.node.Set(ctx, source, claims, problems)
+}
+
+// Half a manifest may be a valid one, so a file is not read while it is written.
+func TestFileBeingWrittenIsNotRead(t *testing.T) {
+	h := newHost(t, never, "a.yaml", "b.yaml")
+	h.until("a=v1 b=v1", "")
+	f, err := os.Create(filepath.Join(h.dir, "a.yaml"))
+	h.must(err)
+	whole := podYAML("a", "v2") + "  hostNetwork: true\n"
+	half := strings.Index(whole, "  hostNetwork")
+	_, err = f.WriteString(whole[:half])
+	h.must(err)
+	h.write("b.yaml", podYAML("b", "v2"))
+	h.until("a=v1 b=v2", "a.yaml : is being written")
+
+	// Nor when the node starts.
+	h.stop()
+	h.start(h.dir, never)
+	<-h.told
+	h.until("a=v1 b=v2", "a.yaml : is being written")
+	_, err = f.WriteString(whole[half:])
+	h.must(err)
+	h.must(f.Close())
+	h.until("a=v2 b=v2", "")
+	for _, p := range h.List() {
+		if p.Pod.Name == "a-node" && !p.Pod.Spec.HostNetwork {
+			t.Error("half of it runs")
+		}
+	}
+}
+
+// One that someone holds open for ever is read all the same.
+func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(path, []byte(podYAML("a", "v1")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	first, there := look(path, file{}, decode)
+	if !there || len(first.claims) != 0 || first.open.IsZero() {
+		t.Skip("this file system has no leases")
+	}
+	if again, _ := look(path, first, decode); again.open != first.open {
+		t.Error("the time it rests begins anew")
+	}
+	first.open = first.open.Add(-patience)
+	if rested, _ := look(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {
+		t.Error(rested)
+	}
+}

@@ -1,0 +1,199 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/manifest"
+)
+
+// fresh is how long after its last change a file is read again at every check: a
+// second change within one tick of the file system's clock does not show.
+const fresh = 3 * time.Second
+
+// patience is for how long a file that someone has open for writing, but does not
+// change, is not read.
+const patience = 5 * time.Second
+
+// errOpen says that a file is open for writing.
+var errOpen = errors.New("is being written; it is read when that has ended")
+
+// A file is what was last read of one.
+type file struct {
+	id       identity
+	settled  bool      // need not be read while id stays
+	open     time.Time // when it was first seen open for writing, with this id
+	claims   []desired.Claim
+	problems []desired.Problem
+}
+
+// An identity changes with the content of a file. It also has the time of the last
+// change of the inode, which no program can set.
+type identity struct {
+	dev, ino      uint64
+	size          int64
+	mtime, change syscall.Timespec
+}
+
+func identify(fi fs.FileInfo) identity {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return identity{size: fi.Size()}
+	}
+	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
+}
+
+// scan reads the manifests at path, a directory or one file, but for those that
+// are as they were in old. An error means that it cannot be told what is there.
+func scan(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
+	names, err := list(path)
+	if err != nil {
+		return nil, false, err
+	}
+	files = make(map[string]file, len(names))
+	for _, name := range names {
+		before, known := old[name]
+		f, there := look(name, before, decode)
+		if there {
+			files[name] = f
+		}
+		changed = changed || there != known || there && (f.id != before.id || !f.settled)
+	}
+	for name := range old {
+		if _, still := files[name]; !still {
+			changed = true
+		}
+	}
+	return files, changed, nil
+}
+
+// list gives the paths of what may be manifests.
+func list(path string) ([]string, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if fi.Mode().IsRegular() {
+		return []string{path}, nil
+	}
+	if !fi.IsDir() {
+		return nil, fmt.Errorf("%s is neither a directory nor a file but %s", path, kind(fi))
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") && !e.IsDir() {
+			names = append(names, filepath.Join(path, e.Name()))
+		}
+	}
+	return names, nil
+}
+
+// look reads one file unless it is as before. Not there are also directories
+// behind a symbolic link.
+func look(name string, before file, decode Decode) (f file, there bool) {
+	fi, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Lstat(name); err != nil {
+			return file{}, false // vanished
+		}
+		return broken(name, "the symbolic link leads nowhere"), true
+	case err != nil:
+		return broken(name, err.Error()), true
+	case fi.IsDir():
+		return file{}, false
+	case !fi.Mode().IsRegular(): // opening a device can do harm
+		return broken(name, "is "+kind(fi)+", not a manifest"), true
+	case before.settled && before.id == identify(fi):
+		return before, true
+	}
+	data, fi, err := read(name, !before.open.IsZero() && before.id == identify(fi) && time.Since(before.open) > patience)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return file{}, false
+	case errors.Is(err, errOpen):
+		f := broken(name, err.Error())
+		if f.id, f.open = identify(fi), time.Now(); f.id == before.id && !before.open.IsZero() {
+			f.open = before.open
+		}
+		return f, true
+	case err != nil:
+		return broken(name, err.Error()), true
+	}
+	f = file{id: identify(fi), settled: time.Since(fi.ModTime()).Abs() > fresh}
+	f.claims, f.problems = parse(decode, data, name, name)
+	return f, true
+}
+
+func broken(name, why string) file {
+	return file{problems: []desired.Problem{{Origin: name, Message: why}}}
+}
+
+// read never waits, as opening a FIFO would, and reads no more than a manifest can
+// have. While it reads it holds a lease, if the file system has such: that is refused
+// when the file is open for writing, and keeps others from opening it so (fcntl(2)).
+// Half a manifest can be a valid one.
+func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s is %s, not a manifest", name, kind(fi))
+	}
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK) // closing ends it
+	if errors.Is(err, unix.EAGAIN) && !evenIfOpen {
+		return nil, fi, errOpen
+	}
+	data, err := limited(f, name)
+	return data, fi, err
+}
+
+// limited reads all there is, or fails if that is more than a manifest can have.
+func limited(r io.Reader, name string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, manifest.MaxSize+1))
+	if err == nil && len(data) > manifest.MaxSize {
+		err = fmt.Errorf("%s has more than the %d MiB a manifest may have", name, manifest.MaxSize>>20)
+	}
+	return data, err
+}
+
+func kind(fi fs.FileInfo) string {
+	switch mode := fi.Mode(); {
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "of type " + fi.Mode().Type().String()
+}
+
+func inOrder(files map[string]file) (all []file) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		all = append(all, files[name])
+	}
+	return all
+}

@@ -1,0 +1,209 @@
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+const (
+	requestTimeout = 30 * time.Second // of a whole request; a phone link is slow
+	firstRetry     = time.Second      // doubled up to the interval
+	maxRedirects   = 5
+)
+
+// URLConfig says from where to fetch manifests.
+type URLConfig struct {
+	URL       string            // http or https (--manifest-url)
+	Header    http.Header       // sent with each request to the URL's own host (--manifest-url-header)
+	Interval  time.Duration     // httpCheckFrequency
+	Transport http.RoundTripper // nil: one of its own, with TLS
+	TLS       *tls.Config       // nil: the system's certificate authorities
+	Decode    Decode
+	Sink      Sink
+	Log       *slog.Logger
+}
+
+// A URL is the source "http": one pod, or a list of pods, that a server serves.
+type URL struct {
+	URLConfig
+	shown  string // the URL without its password
+	client *http.Client
+
+	etag, modified string // of claims
+	sum            [sha256.Size]byte
+	claims         []desired.Claim
+	told           bool // the sink has claims
+}
+
+// NewURL checks the configuration.
+func NewURL(c URLConfig) (*URL, error) {
+	u, err := url.Parse(c.URL)
+	var wrong *url.Error // which would show a password
+	if errors.As(err, &wrong) {
+		return nil, fmt.Errorf("manifest URL: %w", wrong.Err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || c.Interval <= 0 {
+		return nil, fmt.Errorf("manifest URL %s, checked every %s: need an http or https URL and a time", u.Redacted(), c.Interval)
+	}
+	if c.Transport == nil {
+		c.Transport = &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			TLSClientConfig:     c.TLS,
+			TLSHandshakeTimeout: requestTimeout / 3,
+			ForceAttemptHTTP2:   true,
+			MaxIdleConns:        1,
+			IdleConnTimeout:     2 * c.Interval, // a handshake costs more bytes than a check
+		}
+	}
+	s := &URL{URLConfig: c, shown: u.Redacted()}
+	s.client = &http.Client{Transport: c.Transport, Timeout: requestTimeout, CheckRedirect: s.redirect}
+	return s, nil
+}
+
+// Run fetches now and at every interval, until ctx ends. After a failure it tries
+// again sooner: at boot the link is often seconds late.
+func (s *URL) Run(ctx context.Context) error {
+	defer s.client.CloseIdleConnections()
+	for failures := 0; ; {
+		if s.check(ctx) {
+			failures = 0
+		} else {
+			failures++
+		}
+		wait := time.NewTimer(pause(s.Interval, failures))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return nil
+		case <-wait.C:
+		}
+	}
+}
+
+// pause is the time to the next check, with up to a tenth of jitter so that the
+// nodes of a fleet do not ask all at once.
+func pause(interval time.Duration, failures int) time.Duration {
+	d := interval
+	if failures > 0 && failures < 30 {
+		d = min(interval, firstRetry<<(failures-1))
+	}
+	return d - time.Duration(rand.Int64N(int64(d)/10+1))
+}
+
+// check fetches once and tells the sink, and says whether both went well.
+func (s *URL) check(ctx context.Context) bool {
+	claims, problems, err := s.fetch(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return true
+	case errors.Is(err, errSame):
+		claims = s.claims
+	case err != nil:
+		problems = []desired.Problem{{Origin: s.shown, Message: steady(err).Error()}}
+	}
+	if len(problems) > 0 {
+		s.told = false
+		s.Sink.Fail(desired.HTTP, problems)
+		return false
+	}
+	s.claims = claims
+	if err == nil || !s.told { // new, or the sink has not taken it yet
+		s.told = s.Sink.Set(ctx, desired.HTTP, claims, nil) == nil
+	}
+	return s.told
+}
+
+// steady takes from an error what differs at each try, the local port, so that it
+// stays one problem and is logged once.
+func steady(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		op.Source = nil
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) && dns.IsTimeout {
+		dns.Err = "timeout"
+	}
+	return err
+}
+
+// errSame says that the server still serves what it served before.
+var errSame = errors.New("not modified")
+
+func (s *URL) fetch(ctx context.Context) ([]desired.Claim, []desired.Problem, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header = s.Header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	if s.etag != "" {
+		req.Header.Set("If-None-Match", s.etag)
+	}
+	if s.modified != "" {
+		req.Header.Set("If-Modified-Since", s.modified)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, nil, err // it names the URL, without its password
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusNotModified && s.etag+s.modified != "":
+		return nil, nil, errSame
+	case resp.StatusCode != http.StatusOK:
+		return nil, nil, fmt.Errorf("the server answered %s", resp.Status)
+	}
+	data, err := limited(resp.Body, "the answer")
+	if err != nil {
+		return nil, nil, err
+	}
+	sum := sha256.Sum256(data)
+	if sum == s.sum {
+		return nil, nil, errSame
+	}
+	claims, problems := parse(s.Decode, data, s.URL, s.shown)
+	if len(problems) == 0 {
+		s.sum = sum
+		s.etag, s.modified = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
+	}
+	return claims, problems, nil
+}
+
+// redirect bounds how a server may send us elsewhere: not from https to http, and
+// never together with the configured headers, which may hold a secret, to another
+// host.
+func (s *URL) redirect(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	}
+	first := via[0].URL
+	if first.Scheme == "https" && req.URL.Scheme != "https" {
+		return errors.New("a redirect from https to " + req.URL.Scheme + " is not followed")
+	}
+	for _, r := range append(via, req) {
+		if r.URL.Host != first.Host || r.URL.Scheme != first.Scheme {
+			req.Header.Del("Referer")
+			for name := range s.Header {
+				req.Header.Del(name)
+			}
+		}
+	}
+	return nil
+}

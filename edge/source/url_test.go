@@ -1,0 +1,286 @@
+package source
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/edge/manifest"
+)
+
+// A server answers with what it was last given, and remembers what it was asked.
+type server struct {
+	mu      sync.Mutex
+	answer  http.HandlerFunc
+	request []*http.Request
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.request = append(s.request, r)
+	s.answer(w, r)
+}
+
+func (s *server) serve(answer http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+func (s *server) last() *http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.request[len(s.request)-1]
+}
+
+func text(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, body) }
+}
+
+func newURL(t testing.TB, n *node, c URLConfig) *URL {
+	t.Helper()
+	c.Interval, c.Decode, c.Sink, c.Log = time.Second, decode, n, slog.New(slog.NewTextHandler(t.Output(), nil))
+	s, err := NewURL(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func podList(images ...string) string {
+	var items []string
+	for _, image := range images {
+		name := image[:1]
+		items = append(items, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"c","image":%q}]}}`, name, image))
+	}
+	return `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Join(items, ",") + `]}`
+}
+
+// An error of any kind ends no pod.
+func TestURLKeepsTheLastGoodSet(t *testing.T) {
+	srv := &server{}
+	web := httptest.NewServer(srv)
+	defer web.Close()
+	n := newNode(t)
+	u := newURL(t, n, URLConfig{URL: web.URL})
+	for _, step := range []struct {
+		name   string
+		answer http.HandlerFunc
+		good   bool
+		pods   string
+		why    string
+	}{
+		{"one pod", text(podYAML("a", "a1")), true, "a=a1", ""},
+		{"a list", text(podList("a1", "b1")), true, "a=a1 b=b1", ""},
+		{"not found", http.NotFound, false, "a=a1 b=b1", "404"},
+		{"recovered", text(podList("a1", "b1")), true, "a=a1 b=b1", ""},
+		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, false, "a=a1 b=b1", "204"},
+		{"empty", text(""), false, "a=a1 b=b1", "is empty"},
+		{"garbage", text("<html>log in to the hotel</html>"), false, "a=a1 b=b1", "not"},
+		{"one bad pod", text(strings.Replace(podList("a2", "b2"), `"image":"b2"`, `"imgae":"b2"`, 1)), false, "a=a1 b=b1", "imgae"},
+		{"not modified, unasked", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, false, "a=a1 b=b1", "304"},
+		{"half", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			io.WriteString(w, podList("a2"))
+		}, false, "a=a1 b=b1", "unexpected EOF"},
+		{"huge", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			defer z.Close()
+			for range manifest.MaxSize>>20 + 1 {
+				z.Write(make([]byte, 1<<20))
+			}
+		}, false, "a=a1 b=b1", "3 MiB"},
+		{"hung up", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, "a=a1 b=b1", "EOF"},
+		{"another", text(podList("b2")), true, "b=b2", ""},
+		{"no pods", text(podList()), true, "", ""},
+	} {
+		srv.serve(step.answer)
+		if good := u.check(t.Context()); good != step.good {
+			t.Errorf("%s: good %v", step.name, good)
+		}
+		if n.pods() != step.pods || !strings.Contains(n.problems(), step.why) || (step.why == "") != (n.problems() == "") {
+			t.Errorf("%s: have %q and %q", step.name, n.pods(), n.problems())
+		}
+	}
+	web.Close()
+	if u.check(t.Context()) || !strings.Contains(n.problems(), "refused") {
+		t.Error("no server:", n.problems())
+	}
+}
+
+func TestURLAsksConditionally(t *testing.T) {
+	srv := &server{}
+	modified := time.Date(1970, 1, 1, 0, 0, 1, 0, time.UTC)
+	srv.answer = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"1"`)
+		http.ServeContent(w, r, "", modified, strings.NewReader(podList("a1")))
+	}
+	web := httptest.NewServer(srv)
+	defer web.Close()
+	n := newNode(t)
+	header := http.Header{"X-Token": {"1", "2"}, "Host": {"pods.example"}}
+	u := newURL(t, n, URLConfig{URL: web.URL, Header: header})
+	for i := range 3 {
+		if !u.check(t.Context()) || n.pods() != "a=a1" {
+			t.Fatal(n.pods(), n.problems())
+		}
+		r := srv.last()
+		if got := r.Header["X-Token"]; len(got) != 2 || r.Host != "pods.example" {
+			t.Error(got, r.Host)
+		}
+		if asked := r.Header.Get("If-None-Match") == `"1"` && r.Header.Get("If-Modified-Since") != ""; asked != (i > 0) {
+			t.Error(i, r.Header)
+		}
+	}
+	srv.serve(http.NotFound)
+	u.check(t.Context())
+	srv.serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
+	if !u.check(t.Context()) || n.problems() != "" {
+		t.Error("a problem stays after it is over:", n.problems())
+	}
+}
+
+func TestURLOverTLS(t *testing.T) {
+	srv := &server{answer: text(podList("a1"))}
+	web := httptest.NewTLSServer(srv)
+	defer web.Close()
+	web.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	n := newNode(t)
+	if newURL(t, n, URLConfig{URL: web.URL}).check(t.Context()) || !strings.Contains(n.problems(), "certificate") {
+		t.Error("an unknown certificate authority is trusted:", n.problems())
+	}
+	trust := web.Client().Transport.(*http.Transport).TLSClientConfig
+	if !newURL(t, n, URLConfig{URL: web.URL, TLS: &tls.Config{RootCAs: trust.RootCAs}}).check(t.Context()) || n.pods() != "a=a1" {
+		t.Error(n.problems())
+	}
+}
+
+func TestURLFollowsRedirectsCarefully(t *testing.T) {
+	target := &server{answer: text(podList("a1"))}
+	other := httptest.NewServer(target)
+	defer other.Close()
+	srv := &server{answer: func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/away":
+			http.Redirect(w, r, other.URL, http.StatusFound)
+		case "/near":
+			http.Redirect(w, r, "/pods", http.StatusFound)
+		case "/loop":
+			http.Redirect(w, r, "/loop", http.StatusFound)
+		default:
+			io.WriteString(w, podList("b1"))
+		}
+	}}
+	web, secure := httptest.NewServer(srv), httptest.NewTLSServer(srv)
+	defer web.Close()
+	defer secure.Close()
+	n := newNode(t)
+	header := http.Header{"X-Token": {"secret"}}
+
+	if !newURL(t, n, URLConfig{URL: web.URL + "/near", Header: header}).check(t.Context()) || srv.last().Header.Get("X-Token") != "secret" {
+		t.Error("the own host gets the headers", n.problems())
+	}
+	away := newURL(t, n, URLConfig{URL: web.URL + "/away?token=secret", Header: header})
+	if !away.check(t.Context()) || target.last().Header.Get("X-Token") != "" || target.last().Referer() != "" {
+		t.Error("another host gets the secret", n.problems())
+	}
+	if newURL(t, n, URLConfig{URL: web.URL + "/loop"}).check(t.Context()) || !strings.Contains(n.problems(), "redirects") {
+		t.Error(n.problems())
+	}
+	trust := secure.Client().Transport.(*http.Transport).TLSClientConfig
+	down := newURL(t, n, URLConfig{URL: secure.URL + "/away", TLS: &tls.Config{RootCAs: trust.RootCAs}})
+	if down.check(t.Context()) || !strings.Contains(n.problems(), "https to http") {
+		t.Error(n.problems())
+	}
+}
+
+func TestURLHidesPasswords(t *testing.T) {
+	n := newNode(t)
+	u := newURL(t, n, URLConfig{URL: "http://user:secret@127.0.0.1:1/"})
+	u.check(t.Context())
+	if got := n.problems(); strings.Contains(got, "secret") || got == "" {
+		t.Error(got)
+	}
+	for _, bad := range []string{"http://user:secret@[::1/", "ftp://user:secret@h/", "http:///x", ""} {
+		if _, err := NewURL(URLConfig{URL: bad, Interval: 1}); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Error(bad, err)
+		}
+	}
+}
+
+// timed is a server that needs no network, so that the time of a bubble passes.
+type timed func(*http.Request) (*http.Response, error)
+
+func (f timed) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestURLPaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		start, up := time.Now(), time.Minute
+		var asked []time.Duration
+		u := newURL(t, n, URLConfig{URL: "http://pods.example", Transport: timed(func(r *http.Request) (*http.Response, error) {
+			now := time.Since(start)
+			asked = append(asked, now)
+			if now < up {
+				return nil, errors.New("no route to host")
+			}
+			return &http.Response{StatusCode: 200, Status: "200 OK", Body: io.NopCloser(strings.NewReader(podList("a1")))}, nil
+		})})
+		u.Interval = 20 * time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- u.Run(ctx) }()
+		time.Sleep(10 * time.Minute)
+		cancel()
+		if err := <-ended; err != nil || n.pods() != "a=a1" {
+			t.Error(err, n.pods())
+		}
+		if len(asked) < 3 || asked[2] > 4*time.Second {
+			t.Error("the first retries are slow:", asked)
+		}
+		for i := 1; i < len(asked); i++ {
+			gap := asked[i] - asked[i-1]
+			if gap > 20*time.Second || asked[i-1] > up && gap < 18*time.Second {
+				t.Error("asked after", gap, asked)
+			}
+		}
+		n.store.Close()
+	})
+}
+
+func TestSameFailureIsOneProblem(t *testing.T) {
+	srv := &server{answer: func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		c.(*net.TCPConn).SetLinger(0) // reset: its error names both ports
+		c.Close()
+	}}
+	web := httptest.NewServer(srv)
+	defer web.Close()
+	n := newNode(t)
+	u := newURL(t, n, URLConfig{URL: web.URL})
+	u.check(t.Context())
+	first := n.problems()
+	for range 3 {
+		if u.check(t.Context()); n.problems() != first {
+			t.Errorf("%q is %q now", first, n.problems())
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/manifest"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A node is a real sink that says when it was told something.
+type node struct {
+	testing.TB
+	*desired.Desired
+	store *store.Store
+	told  chan struct{}
+}
+
+func newNode(t testing.TB) *node {
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	s, err := store.Open(context.Background(), filepath.Join(t.TempDir(), "islet.db"), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	d, err := desired.New(desired.Config{Store: s, Poke: func(types.UID) {}, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &node{TB: t, Desired: d, store: s, told: make(chan struct{}, 1)}
+}
+
+func (n *node) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
+	defer n.tell()
+	err := n.Desired.Set(ctx, source, claims, problems)
+	for _, p := range n.List() { // nothing runs here, so what is to end has ended
+		if p.Deleting {
+			if err := n.Forget(ctx, p.Pod.UID); err != nil {
+				n.Error(err)
+			}
+		}
+	}
+	return err
+}
+
+func (n *node) Fail(source string, problems []desired.Problem) {
+	defer n.tell()
+	n.Desired.Fail(source, problems)
+}
+
+func (n *node) tell() {
+	select {
+	case n.told <- struct{}{}:
+	default:
+	}
+}
+
+// pods gives "name=image" of the wanted ones.
+func (n *node) pods() string {
+	var all []string
+	for _, p := range n.List() {
+		if !p.Deleting {
+			all = append(all, strings.TrimSuffix(p.Pod.Name, "-node")+"="+p.Pod.Spec.Containers[0].Image)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// problems gives "base name field: message" of each.
+func (n *node) problems() string {
+	var all []string
+	for _, p := range n.Problems() {
+		all = append(all, fmt.Sprintf("%s %s: %s", filepath.Base(p.Origin), p.Field, p.Message))
+	}
+	return strings.Join(all, "\n")
+}
+
+// until waits for the sink to be told what makes pods and problems so. A problem
+// is given by a part of it; "" means that there is none.
+func (n *node) until(pods, problem string) {
+	n.Helper()
+	deadline := time.After(2 * time.Minute)
+	for {
+		if got := n.problems(); n.pods() == pods && strings.Contains(got, problem) && (problem == "") == (got == "") {
+			return
+		}
+		select {
+		case <-n.told:
+		case <-deadline:
+			n.Fatalf("have pods %q and problems %q, want %q and %q", n.pods(), n.problems(), pods, problem)
+		}
+	}
+}
+
+func decode(data []byte, origin string) ([]*v1.Pod, error) {
+	return manifest.Decode(data, manifest.Options{Origin: origin, Source: manifest.SourceFile, NodeName: "node", Multiple: true})
+}
+
+func podYAML(name, image string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers: [{name: c, image: %s}]\n", name, image)
+}

@@ -1,0 +1,49 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// An Admission says why a pod may not run on this node. The answer is final for
+// a UID, so it outlives the agent; it goes with the pod.
+type Admission struct {
+	Reason  string // as in PodStatus.Reason, e.g. OutOfcpu
+	Message string
+}
+
+// Reject durably notes that a pod may not run here.
+func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `
+			INSERT INTO admissions (uid, reason, message) VALUES (?, ?, ?)
+			ON CONFLICT (uid) DO UPDATE SET reason = excluded.reason, message = excluded.message
+			WHERE (reason, message) IS NOT (excluded.reason, excluded.message)`, string(uid), a.Reason, a.Message)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note the rejection of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// Rejected gives all pods that may not run here.
+func (s *Store) Rejected(ctx context.Context) (map[types.UID]Admission, error) {
+	all := map[types.UID]Admission{}
+	err := s.query(ctx, func(rows *sql.Rows) error {
+		var uid string
+		var a Admission
+		if err := rows.Scan(&uid, &a.Reason, &a.Message); err != nil {
+			return err
+		}
+		all[types.UID(uid)] = a
+		return nil
+	}, "SELECT uid, reason, message FROM admissions")
+	if err != nil {
+		return nil, fmt.Errorf("read the rejected pods: %w", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,182 @@
+package store
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// childEnv makes this test binary a process that writes rows until it is killed.
+const childEnv = "ISLET_STORE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		child(path)
+	}
+	os.Exit(m.Run())
+}
+
+// child acknowledges each durable row on its standard output: pods that it writes
+// with an object and a token each, and removes, and addresses, from several goroutines.
+func child(path string) {
+	s, err := Open(context.Background(), path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	if aside, yes := s.Rebuilt(); yes {
+		fmt.Println("error rebuilt", aside)
+		os.Exit(1)
+	}
+	run := os.Getpid()
+	var mu sync.Mutex
+	say := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		os.Stdout.WriteString(fmt.Sprintf(format+"\n", args...)) // one write(2) a line
+	}
+	for g := range 4 {
+		go func() {
+			for i := 0; ; i++ {
+				p := typical(fmt.Sprintf("%d-%d-%d", run, g, i))
+				p.Seq = int64(i)
+				err := s.UpdatePods(context.Background(), []Pod{p}, nil)
+				if say("pod %s", p.Pod.UID); err == nil {
+					if err = putSealed(s, string(p.Pod.UID)); err == nil {
+						say("object %s", "o"+p.Pod.UID)
+						say("token %s", "t"+p.Pod.UID)
+					}
+				}
+				if i%3 == 2 && err == nil {
+					old := types.UID(fmt.Sprintf("%d-%d-%d", run, g, i-1))
+					say("removing %s", old)
+					say("removing %s", "t"+old)
+					if err = s.UpdatePods(context.Background(), nil, []types.UID{old}); err == nil {
+						say("removed %s", old)
+						say("removed %s", "t"+old)
+					}
+				}
+				addr := netip.AddrFrom4([4]byte{10, byte(g), byte(i >> 8), byte(i)})
+				if e := s.AddLease(context.Background(), addr, fmt.Sprint(run)); err == nil && e == nil {
+					say("lease %s", addr)
+				} else if err != nil || !errors.Is(e, os.ErrExist) {
+					say("error %v %v", err, e)
+				}
+				_ = s.PutStatus(p.Pod.UID, &v1.PodStatus{Phase: v1.PodRunning})
+			}
+		}()
+	}
+	select {}
+}
+
+func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
+	rounds := 30
+	if testing.Short() {
+		rounds = 8
+	}
+	path := filepath.Join(t.TempDir(), "islet.db")
+	must(t, open(t, path).Close())
+	is := map[string]bool{} // pods and leases, by what was acknowledged last
+	removing := map[string]bool{}
+	for round := range rounds {
+		acknowledged(t, path, rand.N(60*time.Millisecond), func(what, id string) bool {
+			switch what {
+			case "pod", "lease", "object", "token":
+				is[id] = true
+			case "removing":
+				removing[id] = true
+			case "removed":
+				is[id] = false
+			default:
+				t.Fatalf("round %d: %s %s", round, what, id)
+			}
+			return false
+		})
+		s := open(t, path)
+		if aside, yes := s.Rebuilt(); yes {
+			t.Fatal("rebuilt", aside)
+		}
+		has := map[string]bool{}
+		pods, err := s.Pods(t.Context())
+		must(t, err)
+		for _, p := range pods {
+			has[string(p.Pod.UID)] = true
+		}
+		sealed(t, s, has)
+		leases, err := s.Leases(t.Context())
+		must(t, err)
+		for addr := range leases {
+			has[addr.String()] = true
+		}
+		for id, want := range is {
+			if has[id] != want && !(removing[id] && want) {
+				t.Errorf("round %d: %s: has %v, was acknowledged %v", round, id, has[id], want)
+			}
+		}
+		must(t, s.Close())
+	}
+	if len(is) < rounds {
+		t.Error("too little was written to tell:", len(is))
+	}
+	t.Log(len(is), "rows were acknowledged")
+}
+
+// putSealed writes an object and a token that are named after a pod.
+func putSealed(s *Store, uid string) error {
+	err := s.PutObject(context.Background(), Object{ObjectKey: ObjectKey{"Secret", "default", uid}, Version: "1", Data: []byte("of " + uid)})
+	if err != nil {
+		return err
+	}
+	return s.PutToken(context.Background(), Token{TokenKey: TokenKey{UID: types.UID(uid), Seconds: 3607}, Token: "of " + uid})
+}
+
+// sealed adds what putSealed wrote, if it can be opened and is of the right row.
+func sealed(t *testing.T, s *Store, has map[string]bool) {
+	t.Helper()
+	objects, err := s.Objects(t.Context())
+	must(t, err)
+	for _, o := range objects {
+		has["o"+o.Name] = string(o.Data) == "of "+o.Name
+	}
+	tokens, err := s.Tokens(t.Context())
+	must(t, err)
+	for _, k := range tokens {
+		has["t"+string(k.UID)] = k.Token == "of "+string(k.UID)
+	}
+}
+
+// acknowledged runs a child for a while after its first word, or until enough, kills
+// it, and passes on what it acknowledged.
+func acknowledged(t *testing.T, path string, d time.Duration, said func(what, id string) (enough bool)) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+path)
+	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer cmd.Wait()
+	var kill *time.Timer
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if kill == nil {
+			kill = time.AfterFunc(d, func() { cmd.Process.Kill() })
+		}
+		var what, id string
+		if n, _ := fmt.Sscan(lines.Text(), &what, &id); n == 2 && said(what, id) {
+			cmd.Process.Kill()
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// AddImport durably notes that the archive with this digest has been imported
+// from a file of this name.
+func (s *Store) AddImport(ctx context.Context, digest, name string) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO imports (digest, name) VALUES (?, ?)", digest, name)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note the import of %s: %w", name, err)
+	}
+	return nil
+}
+
+// Imported says whether the archive with this digest has been imported.
+func (s *Store) Imported(ctx context.Context, digest string) (bool, error) {
+	_, found, err := s.value(ctx, "SELECT name FROM imports WHERE digest = ?", digest)
+	if err != nil {
+		return false, fmt.Errorf("look up the import of %s: %w", digest, err)
+	}
+	return found, nil
+}
+
+// value reads one string.
+func (s *Store) value(ctx context.Context, query string, args ...any) (value string, found bool, err error) {
+	err = s.read.QueryRowContext(ctx, query, args...).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", false, nil
+	}
+	return value, err == nil, s.explain(err)
+}

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"net/netip"
+)
+
+// AddLease durably gives an address to an owner (a sandbox). The error wraps
+// fs.ErrExist when another owner has it; to have it already is success.
+func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
+	var has string
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO leases (addr, owner) VALUES (?, ?)", addr.AsSlice(), owner); err != nil {
+			return err
+		}
+		return tx.QueryRowContext(ctx, "SELECT owner FROM leases WHERE addr = ?", addr.AsSlice()).Scan(&has)
+	})
+	if err == nil && has != owner {
+		err = fmt.Errorf("leased to %s: %w", has, fs.ErrExist)
+	}
+	if err != nil {
+		return fmt.Errorf("lease address %s to %s: %w", addr, owner, err)
+	}
+	return nil
+}
+
+// ReleaseLeases durably frees all addresses of an owner.
+func (s *Store) ReleaseLeases(ctx context.Context, owner string) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM leases WHERE owner = ?", owner)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("release the addresses of %s: %w", owner, err)
+	}
+	return nil
+}
+
+// Leases gives the owner of each leased address.
+func (s *Store) Leases(ctx context.Context) (map[netip.Addr]string, error) {
+	all := map[netip.Addr]string{}
+	err := s.query(ctx, func(rows *sql.Rows) error {
+		var raw []byte
+		var owner string
+		if err := rows.Scan(&raw, &owner); err != nil {
+			return err
+		}
+		if addr, ok := netip.AddrFromSlice(raw); ok {
+			all[addr] = owner
+		}
+		return nil
+	}, "SELECT addr, owner FROM leases")
+	if err != nil {
+		return nil, fmt.Errorf("read the leases of addresses: %w", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,30 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// Meta gives a value that SetMeta stored.
+func (s *Store) Meta(ctx context.Context, key string) (value string, found bool, err error) {
+	value, found, err = s.value(ctx, "SELECT value FROM meta WHERE key = ?", key)
+	if err != nil {
+		return "", false, fmt.Errorf("read %s: %w", key, err)
+	}
+	return value, found, nil
+}
+
+// SetMeta durably stores a small value of the node's own under a key.
+func (s *Store) SetMeta(ctx context.Context, key, value string) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `
+			INSERT INTO meta (key, value) VALUES (?, ?)
+			ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value IS NOT excluded.value`, key, value)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store %s: %w", key, err)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// applicationID marks the file as islet's ("islt"), for file(1) and for us.
+const applicationID = 0x69736c74
+
+// Migrations are numbered from 1 without gaps; one that was released never changes.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// keepBroken is how many broken databases are kept for inspection.
+const keepBroken = 3
+
+// errContent is a file whose content is not, or no longer, a database of ours.
+var errContent = errors.New("not an intact database of islet")
+
+var suffixes = []string{"", "-wal", "-shm"}
+
+// open makes s.db and s.read.
+func (s *Store) open(ctx context.Context) (err error) {
+	if err := private(s.path); err != nil {
+		return err
+	}
+	s.db, err = sql.Open("sqlite", dsn(s.path, "synchronous(FULL)", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
+	if err != nil {
+		return err
+	}
+	s.db.SetMaxOpenConns(1)
+	if err := prepare(ctx, s.db); err != nil {
+		s.db.Close()
+		return err
+	}
+	s.read, err = sql.Open("sqlite", dsn(s.path, "query_only(1)"))
+	if err != nil {
+		s.db.Close()
+		return err
+	}
+	s.read.SetMaxOpenConns(readers)
+	s.read.SetMaxIdleConns(1)
+	s.read.SetConnMaxIdleTime(readerIdle)
+	return nil
+}
+
+// private sees to it that the database's files are regular and only ours to
+// read. SQLite gives -wal and -shm the mode of the database.
+func private(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		return f.Close()
+	}
+	for _, suffix := range suffixes {
+		fi, err := os.Lstat(path + suffix)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return err
+		case !fi.Mode().IsRegular():
+			return fmt.Errorf("%w: %s is %s", errContent, path+suffix, fi.Mode())
+		case fi.Mode().Perm() != 0o600:
+			if err := os.Chmod(path+suffix, 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// prepare checks the database and brings it to this islet's version.
+func prepare(ctx context.Context, db *sql.DB) error {
+	// The page size is settled by the first write, which turning on the WAL is.
+	if _, err := db.ExecContext(ctx, "PRAGMA page_size = 1024; PRAGMA journal_mode = WAL"); err != nil {
+		return err
+	}
+	var version, app int
+	var check string
+	for pragma, to := range map[string]any{"user_version": &version, "application_id": &app, "quick_check(1)": &check} {
+		if err := db.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(to); err != nil {
+			return err
+		}
+	}
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return err
+	}
+	switch {
+	case check != "ok":
+		return fmt.Errorf("%w: %s", errContent, check)
+	case version > 0 && app != applicationID:
+		return fmt.Errorf("%w: it belongs to another program (application_id %#x)", errContent, app)
+	case version > len(files):
+		return fmt.Errorf("%w: its version is %d, this islet knows versions up to %d", errNewer, version, len(files))
+	}
+	if err := migrateAll(ctx, db, files, version); err != nil {
+		return err
+	}
+	return checkSchema(ctx, db, files)
+}
+
+func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) error {
+	for i := version; i < len(files); i++ {
+		script, err := migrations.ReadFile(files[i])
+		if err != nil {
+			return err
+		}
+		if err := migrate(ctx, db, i+1, string(script)); err != nil {
+			return fmt.Errorf("migrate to version %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// checkSchema finds a damaged table definition, which the quick check does not read.
+func checkSchema(ctx context.Context, db *sql.DB, files []string) error {
+	model, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	model.SetMaxOpenConns(1)
+	if err := migrateAll(ctx, model, files, 0); err != nil {
+		return err
+	}
+	var has, want string
+	for db, to := range map[*sql.DB]*string{db: &has, model: &want} {
+		if err := db.QueryRowContext(ctx, "SELECT coalesce(group_concat(sql, ';' ORDER BY name), '') FROM sqlite_schema").Scan(to); err != nil {
+			return err
+		}
+	}
+	if has != want {
+		return fmt.Errorf("%w: its tables are not those of this version", errContent)
+	}
+	return nil
+}
+
+func migrate(ctx context.Context, db *sql.DB, version int, script string) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	script += fmt.Sprintf("; PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, version)
+	if _, err := tx.ExecContext(ctx, script); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// setAside renames a broken database and its companions, and says where to.
+func setAside(path string, why error, log *slog.Logger) (string, error) {
+	kind := "corrupt"
+	if errors.Is(why, errNewer) {
+		kind = "newer"
+	}
+	to := path + "." + kind + "-" + time.Now().UTC().Format("20060102T150405Z")
+	for base, n := to, 1; exists(to); n++ { // the clock may stand still
+		to = fmt.Sprintf("%s.%d", base, n)
+	}
+	for _, suffix := range suffixes {
+		if err := os.Rename(path+suffix, to+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("set the broken database aside (%w): %w", why, err)
+		}
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return "", err
+	}
+	log.Error("the database cannot be used: starting with an empty one, which the manifests and the running containers fill again",
+		"database", path, "kept", to, "error", why)
+	return to, prune(path, to)
+}
+
+// prune removes all but the last broken databases, which would fill the disk of
+// a board that breaks them again and again. It spares the newest whatever the
+// clock says.
+func prune(path, newest string) error {
+	names, err := filepath.Glob(path + ".corrupt-*")
+	if err != nil {
+		return err
+	}
+	old := slices.DeleteFunc(names, func(name string) bool {
+		return name == newest || strings.HasSuffix(name, "-wal") || strings.HasSuffix(name, "-shm")
+	})
+	slices.Sort(old)
+	for _, name := range old[:max(0, len(old)-keepBroken+1)] {
+		for _, suffix := range suffixes {
+			if err := os.RemoveAll(name + suffix); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A Pod is a row of what this node is to run.
+type Pod struct {
+	Pod      *v1.Pod       // stored as protobuf: half the bytes and a tenth of the time of JSON
+	Seq      int64         // order in which the node learned of its pods; unique
+	Source   string        // who wants it: file, http, local, api
+	Origin   string        // the file or URL, for people
+	Deleting bool          // is to end
+	Grace    time.Duration // of the deletion
+	Again    bool          // wanted anew under the same UID, once it has ended
+}
+
+// UpdatePods durably writes and removes rows, all or none. With a removed pod go
+// its admission, its status and its tokens.
+func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) error {
+	if len(put)+len(remove) == 0 {
+		return nil
+	}
+	manifests := make([][]byte, len(put))
+	for i, p := range put {
+		var err error
+		if manifests[i], err = p.Pod.Marshal(); err != nil {
+			return fmt.Errorf("encode pod %s: %w", p.Pod.UID, err)
+		}
+	}
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		for _, uid := range remove {
+			if err := removePod(ctx, tx, uid); err != nil {
+				return fmt.Errorf("remove pod %s: %w", uid, err)
+			}
+		}
+		for i, p := range put {
+			if err := putPod(ctx, tx, p, manifests[i]); err != nil {
+				return fmt.Errorf("write pod %s: %w", p.Pod.UID, err)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.dropStatuses(remove)
+	}
+	return err
+}
+
+func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
+	_, err := tx.ExecContext(ctx, `
+		INSERT INTO pods (seq, uid, source, origin, manifest, deleting, grace, again) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (uid) DO UPDATE SET seq = excluded.seq, source = excluded.source, origin = excluded.origin, manifest = excluded.manifest,
+			deleting = excluded.deleting, grace = excluded.grace, again = excluded.again
+		WHERE (seq, source, origin, manifest, deleting, grace, again) IS NOT
+			(excluded.seq, excluded.source, excluded.origin, excluded.manifest, excluded.deleting, excluded.grace, excluded.again)`,
+		p.Seq, string(p.Pod.UID), p.Source, p.Origin, manifest, p.Deleting, int64(p.Grace), p.Again)
+	return err
+}
+
+func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
+	for _, table := range []string{"pods", "admissions", "statuses", "tokens"} {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Pods gives all rows in their order. One that cannot be decoded is logged and
+// left out: it must not keep the others from running.
+func (s *Store) Pods(ctx context.Context) ([]Pod, error) {
+	var all []Pod
+	err := s.query(ctx, func(rows *sql.Rows) error {
+		var uid string
+		var manifest []byte
+		p := Pod{Pod: &v1.Pod{}}
+		if err := rows.Scan(&p.Seq, &uid, &p.Source, &p.Origin, &manifest, &p.Deleting, &p.Grace, &p.Again); err != nil {
+			return err
+		}
+		if err := p.Pod.Unmarshal(manifest); err != nil || string(p.Pod.UID) != uid {
+			s.log.Error("a stored pod cannot be decoded, leaving it out", "uid", uid, "source", p.Source, "origin", p.Origin, "error", err)
+			return nil
+		}
+		all = append(all, p)
+		return nil
+	}, "SELECT seq, uid, source, origin, manifest, deleting, grace, again FROM pods ORDER BY seq")
+	if err != nil {
+		return nil, fmt.Errorf("read the stored pods: %w", err)
+	}
+	return all, nil
+}

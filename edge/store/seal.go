@@ -1,0 +1,127 @@
+package store
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// KeyFile is the name of the file, beside the database, with the key that seals
+// what nobody may read who has the database alone.
+const KeyFile = "store.key"
+
+const keySize = 32 // AES-256
+
+// errNoKey says that what is sealed cannot be read, nor ever will be.
+var errNoKey = errors.New("the key file is gone")
+
+// A seal encrypts cells of the database with AES-256-GCM. Each is bound to its row:
+// moved to another one, it cannot be opened. The key file is made when something is
+// sealed for the first time and never replaced.
+type seal struct {
+	path string
+
+	mu   sync.Mutex
+	aead cipher.AEAD // nil: not read yet
+}
+
+// close seals data for the row of a table that the key columns name.
+func (s *seal) close(data []byte, row ...string) ([]byte, error) {
+	aead, err := s.cipher(true)
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(data)+aead.Overhead())
+	if _, err := rand.Read(nonce); err != nil {
+		return nil, err
+	}
+	return aead.Seal(nonce, nonce, data, identity(row)), nil
+}
+
+// open gives the data that close sealed for the same row.
+func (s *seal) open(sealed []byte, row ...string) ([]byte, error) {
+	aead, err := s.cipher(false)
+	if err != nil {
+		return nil, err
+	}
+	n := aead.NonceSize()
+	if len(sealed) < n {
+		return nil, errors.New("it is too short to be sealed data")
+	}
+	return aead.Open(nil, sealed[:n], sealed[n:], identity(row))
+}
+
+// identity cannot be the same for two rows: no column has a zero byte.
+func identity(row []string) []byte { return []byte(strings.Join(row, "\x00")) }
+
+func (s *seal) cipher(make bool) (cipher.AEAD, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.aead != nil {
+		return s.aead, nil
+	}
+	key, err := readKey(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if !make {
+			return nil, fmt.Errorf("%s: %w", s.path, errNoKey)
+		}
+		if err := makeKey(s.path); err != nil {
+			return nil, fmt.Errorf("make the key file %s: %w", s.path, err)
+		}
+		key, err = readKey(s.path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the key file: %w", err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	s.aead, err = cipher.NewGCM(block)
+	return s.aead, err
+}
+
+func readKey(path string) ([]byte, error) {
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() || fi.Size() != keySize {
+		return nil, fmt.Errorf("%s is not a key file of %d bytes: put the right one back, or remove it to begin with a new key", path, keySize)
+	}
+	if fi.Mode().Perm() != 0o600 {
+		if err := os.Chmod(path, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return os.ReadFile(path)
+}
+
+// makeKey makes a key file that is whole and on the disk before it has its name. If
+// there is one by then, it stays.
+func makeKey(path string) error {
+	key := make([]byte, keySize)
+	if _, err := rand.Read(key); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), KeyFile+".*") // 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(key)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const hush = "correct horse battery staple"
+
+// secretive is a store with a pod "a", a Secret and a token, and the log of what it
+// says when it is opened next.
+func secretive(t *testing.T) (s *Store, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s = open(t, filepath.Join(dir, "islet.db"))
+	must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "web"), pod("b", "log")}, nil))
+	must(t, s.PutObject(t.Context(), Object{ObjectKey: ObjectKey{"Secret", "default", "wifi"}, Version: "1", Data: []byte(hush)}))
+	must(t, s.PutToken(t.Context(), Token{TokenKey: TokenKey{UID: "a"}, Token: hush}))
+	return s, dir
+}
+
+func openLogged(t *testing.T, path string) (*Store, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	s, err := Open(t.Context(), path, slog.New(slog.NewTextHandler(&log, nil)))
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s, &log
+}
+
+// readable counts the sealed rows that can be read.
+func readable(t *testing.T, s *Store) int {
+	t.Helper()
+	objects, err := s.Objects(t.Context())
+	must(t, err)
+	tokens, err := s.Tokens(t.Context())
+	must(t, err)
+	return len(objects) + len(tokens)
+}
+
+func TestCopiedDatabaseRevealsNothing(t *testing.T) {
+	s, dir := secretive(t)
+	grep := func() {
+		t.Helper()
+		for _, suffix := range suffixes[:2] {
+			data, err := os.ReadFile(s.path + suffix)
+			if err != nil && !os.IsNotExist(err) {
+				t.Error(err)
+			}
+			if bytes.Contains(data, []byte(hush)) {
+				t.Error("plain text in", s.path+suffix)
+			}
+		}
+	}
+	grep()
+	must(t, s.Close())
+	grep()
+	fi, err := os.Stat(filepath.Join(dir, KeyFile))
+	if err != nil || fi.Mode().Perm() != 0o600 || fi.Size() != keySize {
+		t.Error(fi, err)
+	}
+	data, err := os.ReadFile(s.path)
+	must(t, err)
+	copied := filepath.Join(t.TempDir(), "islet.db")
+	must(t, os.WriteFile(copied, data, 0o600))
+	other, log := openLogged(t, copied)
+	if n := readable(t, other); n != 0 || !strings.Contains(log.String(), "cannot be read") {
+		t.Error(n, log)
+	}
+}
+
+// A node that lost its key goes on without what it sealed, and with a new key.
+func TestLostKey(t *testing.T) {
+	s, dir := secretive(t)
+	must(t, s.Close())
+	must(t, os.Remove(filepath.Join(dir, KeyFile)))
+	s, _ = openLogged(t, s.path)
+	if n := readable(t, s); n != 0 {
+		t.Error(n)
+	}
+	if _, err := os.Stat(filepath.Join(dir, KeyFile)); !os.IsNotExist(err) {
+		t.Error("reading made a key:", err)
+	}
+	must(t, s.PutObject(t.Context(), Object{ObjectKey: ObjectKey{"Secret", "default", "wifi"}, Version: "1", Data: []byte(hush)}))
+	must(t, s.PutToken(t.Context(), Token{TokenKey: TokenKey{UID: "b"}, Token: hush}))
+	s = reopen(t, s)
+	if n := readable(t, s); n != 2 {
+		t.Error(n)
+	}
+	works(t, s)
+}
+
+// What is at the key's place is never replaced, whatever it is.
+func TestKeyIsNeverReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), KeyFile)
+	must(t, os.WriteFile(path, []byte("short"), 0o644))
+	s := &seal{path: path}
+	if _, err := s.close([]byte(hush), "row"); err == nil || !strings.Contains(err.Error(), "put the right one back") {
+		t.Error(err)
+	}
+	must(t, makeKey(path))
+	if data, err := os.ReadFile(path); err != nil || string(data) != "short" {
+		t.Error(data, err)
+	}
+	must(t, os.WriteFile(path, bytes.Repeat([]byte("k"), keySize), 0o644))
+	if _, err := s.close([]byte(hush), "row"); err != nil {
+		t.Error(err)
+	}
+	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Error(fi.Mode(), err)
+	}
+	if names, err := os.ReadDir(filepath.Dir(path)); err != nil || len(names) != 1 {
+		t.Error("something is left beside the key:", names, err)
+	}
+}
+
+// A row is worth nothing under another name: who can write the database cannot hand
+// one pod the secrets of another.
+func TestSealedRowsCannotBeMoved(t *testing.T) {
+	s, _ := secretive(t)
+	must(t, s.Close())
+	execute(t, s.path, "UPDATE objects SET name = 'public'; UPDATE tokens SET uid = 'b'")
+	s, log := openLogged(t, s.path)
+	if n := readable(t, s); n != 0 || strings.Count(log.String(), "cannot be read") != 2 {
+		t.Error(n, log)
+	}
+}
+
+func FuzzSeal(f *testing.F) {
+	f.Add([]byte("data"), "a", "b", uint(3))
+	s := &seal{path: filepath.Join(f.TempDir(), KeyFile)}
+	f.Fuzz(func(t *testing.T, data []byte, a, b string, flip uint) {
+		sealed, err := s.close(data, a, b)
+		must(t, err)
+		if got, err := s.open(sealed, a, b); err != nil || !bytes.Equal(got, data) {
+			t.Error(got, err)
+		}
+		sealed[flip%uint(len(sealed))] ^= 1
+		if _, err := s.open(sealed, a, b); err == nil {
+			t.Error("what was changed can be opened")
+		}
+		_, _ = s.open(data, a, b)
+	})
+}
+
+func TestTokenIsReplaced(t *testing.T) {
+	s, _ := secretive(t)
+	for _, text := range []string{"first", "second"} {
+		must(t, s.PutToken(t.Context(), Token{TokenKey: TokenKey{UID: types.UID("a")}, Token: text, Expires: time.Unix(9, 0)}))
+	}
+	if tokens, err := s.Tokens(t.Context()); err != nil || len(tokens) != 1 || tokens[0].Token != "second" {
+		t.Error(tokens, err)
+	}
+}

@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// PutStatus remembers the newest status of a pod. It does not wait: the status
+// is written within a few seconds, or at Close, unless a newer one comes first.
+func (s *Store) PutStatus(uid types.UID, status *v1.PodStatus) error {
+	data, err := status.Marshal()
+	if err != nil {
+		return fmt.Errorf("encode the status of pod %s: %w", uid, err)
+	}
+	s.mu.Lock()
+	s.statuses[uid] = data
+	s.mu.Unlock()
+	select {
+	case s.dirty <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Statuses gives the newest known status of each pod, written or not.
+func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, error) {
+	raw := map[types.UID][]byte{}
+	err := s.query(ctx, func(rows *sql.Rows) error {
+		var uid string
+		var data []byte
+		if err := rows.Scan(&uid, &data); err != nil {
+			return err
+		}
+		raw[types.UID(uid)] = data
+		return nil
+	}, "SELECT uid, status FROM statuses")
+	if err != nil {
+		return nil, fmt.Errorf("read the statuses of pods: %w", err)
+	}
+	s.mu.Lock()
+	maps.Copy(raw, s.statuses)
+	s.mu.Unlock()
+	all := make(map[types.UID]*v1.PodStatus, len(raw))
+	for uid, data := range raw {
+		status := &v1.PodStatus{}
+		if err := status.Unmarshal(data); err != nil {
+			s.log.Error("a stored status cannot be decoded, leaving it out", "uid", uid, "error", err)
+			continue
+		}
+		all[uid] = status
+	}
+	return all, nil
+}
+
+// dropStatuses forgets what is not yet written of pods that are gone.
+func (s *Store) dropStatuses(uids []types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, uid := range uids {
+		delete(s.statuses, uid)
+	}
+}
+
+// flush writes the pending statuses and says whether that succeeded. It needs no
+// fsync: a power cut may take the last seconds of them, never the file's order.
+func (s *Store) flush() bool {
+	s.mu.Lock()
+	pending := maps.Clone(s.statuses)
+	s.mu.Unlock()
+	if len(pending) == 0 {
+		return true
+	}
+	err := s.transact(coalesced, write{do: func(tx *sql.Tx) error {
+		for uid, data := range pending {
+			// Only of a pod that still exists: it may have been removed meanwhile.
+			if _, err := tx.Exec(`
+				INSERT INTO statuses (uid, status) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
+				ON CONFLICT (uid) DO UPDATE SET status = excluded.status WHERE status IS NOT excluded.status`,
+				string(uid), data, string(uid)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	if err != nil {
+		if !s.failing { // a full disk is not to be filled with this
+			s.log.Warn("the status of pods could not be stored, trying again", "error", s.explain(err))
+		}
+		s.failing = true
+		return false
+	}
+	s.failing = false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, data := range pending {
+		if now, ok := s.statuses[uid]; ok && string(now) == string(data) {
+			delete(s.statuses, uid)
+		}
+	}
+	return true
+}

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A TokenKey is what a pod asked for.
+type TokenKey struct {
+	UID      types.UID // of the pod
+	Audience string    // empty: the server's default
+	Seconds  int64     // expirationSeconds
+}
+
+// A Token is a service account token of a pod.
+type Token struct {
+	TokenKey
+	Token           string
+	Issued, Expires time.Time // in whole seconds, by the server's clock
+}
+
+func (k TokenKey) row() []string {
+	return []string{"tokens", string(k.UID), k.Audience, strconv.FormatInt(k.Seconds, 10)}
+}
+
+// PutToken durably stores a token, sealed, for as long as its pod is stored.
+func (s *Store) PutToken(ctx context.Context, t Token) error {
+	sealed, err := s.seal.close([]byte(t.Token), t.row()...)
+	if err != nil {
+		return fmt.Errorf("seal a token of pod %s: %w", t.UID, err)
+	}
+	err = s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `
+			INSERT OR REPLACE INTO tokens (uid, audience, seconds, issued, expires, token)
+			SELECT ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)`,
+			string(t.UID), t.Audience, t.Seconds, t.Issued.Unix(), t.Expires.Unix(), sealed, string(t.UID))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store a token of pod %s: %w", t.UID, err)
+	}
+	return nil
+}
+
+// Tokens gives all rows. Those that cannot be opened, since the key is lost, are
+// logged and left out.
+func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
+	var all []Token
+	var lost unreadable
+	err := s.query(ctx, func(rows *sql.Rows) error {
+		var t Token
+		var uid string
+		var issued, expires int64
+		var sealed []byte
+		if err := rows.Scan(&uid, &t.Audience, &t.Seconds, &issued, &expires, &sealed); err != nil {
+			return err
+		}
+		t.UID, t.Issued, t.Expires = types.UID(uid), time.Unix(issued, 0), time.Unix(expires, 0)
+		token, err := s.seal.open(sealed, t.row()...)
+		if err != nil {
+			lost.add(err)
+			return nil
+		}
+		t.Token = string(token)
+		all = append(all, t)
+		return nil
+	}, "SELECT uid, audience, seconds, issued, expires, token FROM tokens")
+	if err != nil {
+		return nil, fmt.Errorf("read the stored tokens: %w", err)
+	}
+	lost.tell(s, "service account tokens")
+	return all, nil
+}

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A write is a durable change on its way to the writer. Its do may be called more
+// than once and so sets, never adds to, what it returns.
+type write struct {
+	do   func(tx *sql.Tx) error
+	done chan<- error
+}
+
+// commit hands a durable change to the writer and waits for its outcome. A context
+// that ends while the disk is busy does not cut that short: the outcome of a change
+// that was handed over must be known.
+func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
+	done := make(chan error, 1)
+	select {
+	case s.writes <- write{do, done}:
+		return s.explain(<-done)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stop:
+		return ErrClosed
+	}
+}
+
+// write owns the writing connection until the store is closed.
+func (s *Store) write() {
+	defer close(s.done)
+	var flush <-chan time.Time
+	for {
+		select {
+		case w := <-s.writes:
+			s.group(w)
+		case <-s.dirty:
+			if flush == nil {
+				flush = time.After(flushEvery)
+			}
+		case <-flush:
+			flush = nil
+			if !s.flush() {
+				flush = time.After(flushEvery)
+			}
+		case <-s.stop:
+			s.flush()
+			return
+		}
+	}
+}
+
+// group commits a change together with all that wait behind it. A change that
+// fails must not fail its neighbours: then each gets a transaction of its own.
+func (s *Store) group(first write) {
+	all := []write{first}
+	for more := true; more; {
+		select {
+		case w := <-s.writes:
+			all = append(all, w)
+		default:
+			more = false
+		}
+	}
+	err := s.transact(durable, all...)
+	for _, w := range all {
+		if err != nil && len(all) > 1 {
+			w.done <- s.transact(durable, w)
+		} else {
+			w.done <- err
+		}
+	}
+}
+
+// Values of PRAGMA synchronous: whether a commit waits for the disk.
+const (
+	durable   = "FULL"
+	coalesced = "NORMAL"
+)
+
+func (s *Store) transact(class string, all ...write) error {
+	if _, err := s.db.Exec("PRAGMA synchronous = " + class); err != nil {
+		return err
+	}
+	tx, err := s.db.Begin()
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	for _, w := range all {
+		if err := w.do(tx); err != nil {
+			return errors.Join(err, undo(tx))
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return errors.Join(fmt.Errorf("commit: %w", err), undo(tx))
+	}
+	return nil
+}
+
+// undo rolls back; SQLite may have done so itself, as on a full disk.
+func undo(tx *sql.Tx) error {
+	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && code(err) == 0 {
+		return fmt.Errorf("roll back: %w", err)
+	}
+	return nil
+}
+
+// query reads rows; scan is called once per row.
+func (s *Store) query(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := s.read.QueryContext(ctx, query, args...)
+	if err != nil {
+		return s.explain(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return s.explain(err)
+		}
+	}
+	return s.explain(rows.Err())
+}

@@ -1,0 +1,240 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// commits counts the transactions in the -wal: a frame that ends one has the size
+// of the database in its header. See https://sqlite.org/fileformat2.html#walformat.
+func commits(t testing.TB, s *Store) (n int) {
+	t.Helper()
+	data, err := os.ReadFile(s.path + "-wal")
+	must(t, err)
+	const header, frame = 32, 24
+	if len(data) < header {
+		return 0
+	}
+	page := int(binary.BigEndian.Uint32(data[8:]))
+	for at := header; at+frame+page <= len(data); at += frame + page {
+		if binary.BigEndian.Uint32(data[at+4:]) != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func address(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 42, byte(i >> 8), byte(i)}) }
+
+// hold keeps the writer busy until release is called.
+func hold(t testing.TB, s *Store) (release func()) {
+	entered, wait, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		first := true
+		done <- s.commit(context.Background(), func(*sql.Tx) error {
+			if first {
+				close(entered)
+				<-wait
+			}
+			first = false
+			return nil
+		})
+	}()
+	<-entered
+	return func() {
+		close(wait)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestConcurrentWritesShareATransaction(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, path)
+		defer s.Close()
+		must(t, s.AddLease(t.Context(), address(1000), "other"))
+		before := commits(t, s)
+		release := hold(t, s)
+		results := make(chan error)
+		const n = 50
+		for i := range n {
+			go func() { results <- s.AddLease(t.Context(), address(i), "me") }()
+		}
+		synctest.Wait()
+		release()
+		for range n {
+			must(t, <-results)
+		}
+		if got := commits(t, s) - before; got != 1 {
+			t.Errorf("%d transactions for %d concurrent writes", got, n)
+		}
+
+		// One that fails takes none with it.
+		release = hold(t, s)
+		for i := range n {
+			go func() {
+				if i == 7 {
+					results <- s.commit(t.Context(), func(tx *sql.Tx) error {
+						if _, err := tx.Exec("INSERT INTO meta VALUES ('half', 'done')"); err != nil {
+							return err
+						}
+						return fs.ErrInvalid
+					})
+					return
+				}
+				results <- s.AddLease(t.Context(), address(100+i), "me")
+			}()
+		}
+		synctest.Wait()
+		release()
+		failed := 0
+		for range n {
+			if err := <-results; errors.Is(err, fs.ErrInvalid) {
+				failed++
+			} else {
+				must(t, err)
+			}
+		}
+		leases, err := s.Leases(t.Context())
+		if _, found, _ := s.Meta(t.Context(), "half"); err != nil || failed != 1 || found || len(leases) != 2*n {
+			t.Error(err, failed, found, len(leases))
+		}
+	})
+}
+
+func TestUnchangedRowsAreNotWritten(t *testing.T) {
+	ctx := t.Context()
+	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+	all := func() {
+		t.Helper()
+		for i := range 3 {
+			p := typical(fmt.Sprint("uid-", i))
+			must(t, s.UpdatePods(ctx, []Pod{p}, nil))
+			must(t, s.AddLease(ctx, address(i), "me"))
+			must(t, s.Reject(ctx, p.Pod.UID, Admission{"OutOfcpu", "x"}))
+			must(t, s.PutStatus(p.Pod.UID, &v1.PodStatus{Phase: v1.PodRunning}))
+			must(t, s.AddImport(ctx, "sha256:1", "a.tar"))
+			must(t, s.SetMeta(ctx, "key", "value"))
+			must(t, s.PutObject(ctx, Object{ObjectKey: ObjectKey{"ConfigMap", "default", "a"}, Version: "1", Data: []byte("data")}))
+		}
+		must(t, s.RemoveObjects(ctx, ObjectKey{"ConfigMap", "default", "none"}))
+		if !s.flush() {
+			t.Error("flush")
+		}
+		must(t, s.ReleaseLeases(ctx, "nobody"))
+		must(t, s.UpdatePods(ctx, nil, []types.UID{"none"}))
+	}
+	all()
+	before := written(t)
+	for range 10 {
+		all()
+	}
+	if got := written(t) - before; got != 0 {
+		t.Errorf("%d bytes were written to change nothing", got)
+	}
+}
+
+// An idle node must not wear its flash, nor wake up.
+func TestIdleStoreWritesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, path)
+		defer s.Close()
+		must(t, s.UpdatePods(t.Context(), []Pod{typical("a")}, nil))
+		must(t, s.PutStatus("a", &v1.PodStatus{Phase: v1.PodRunning}))
+		time.Sleep(2 * flushEvery)
+		before := written(t)
+		time.Sleep(24 * time.Hour)
+		if got := written(t) - before; got != 0 {
+			t.Errorf("%d bytes were written in an idle day", got)
+		}
+	})
+}
+
+func TestStatusesAreCoalesced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, path)
+		ctx := t.Context()
+		must(t, s.UpdatePods(ctx, []Pod{typical("a"), typical("b")}, nil))
+		before := commits(t, s)
+		for i := range 100 {
+			must(t, s.PutStatus("a", &v1.PodStatus{Message: fmt.Sprint(i)}))
+			time.Sleep(flushEvery / 10)
+		}
+		if got := commits(t, s) - before; got > 11 || got < 9 {
+			t.Errorf("100 statuses in ten times %s made %d transactions", flushEvery, got)
+		}
+		must(t, s.PutStatus("a", &v1.PodStatus{Message: "last"}))
+		must(t, s.PutStatus("b", &v1.PodStatus{Message: "of a pod that goes"}))
+		if all, err := s.Statuses(ctx); err != nil || all["a"].Message != "last" || len(all) != 2 {
+			t.Error("what is not written yet is not told:", all, err)
+		}
+		must(t, s.UpdatePods(ctx, nil, []types.UID{"b"}))
+		must(t, s.PutStatus("b", &v1.PodStatus{Message: "too late"}))
+		s = reopen(t, s)
+		if all, err := s.Statuses(ctx); err != nil || all["a"].Message != "last" || len(all) != 1 {
+			t.Error("after a restart:", all, err)
+		}
+		must(t, s.Close())
+	})
+}
+
+func TestClosedStore(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+	must(t, s.Close())
+	must(t, s.Close())
+	if err := s.SetMeta(t.Context(), "a", "b"); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := s.Pods(t.Context()); err == nil {
+		t.Error("a closed store gives rows")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s = open(t, s.path)
+	defer hold(t, s)()
+	if err := s.SetMeta(ctx, "a", "b"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// A reader must not wait for the disk of a writer.
+func TestReadersDoNotWaitForTheWriter(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+	must(t, s.SetMeta(t.Context(), "a", "b"))
+	release := hold(t, s)
+	defer release()
+	if v, _, err := s.Meta(t.Context(), "a"); err != nil || v != "b" {
+		t.Error(v, err)
+	}
+}
+
+// A clock that jumps back to 1970 and forward again changes nothing: no row has
+// the time, and Open does not look at it.
+func TestRowOrderIsNotTheClocks(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+	a, b := typical("b"), typical("a")
+	a.Seq, b.Seq = 1, 2
+	must(t, s.UpdatePods(t.Context(), []Pod{b, a}, nil))
+	must(t, os.Chtimes(s.path, time.Unix(0, 0), time.Unix(0, 0)))
+	s = reopen(t, s)
+	if pods, err := s.Pods(t.Context()); err != nil || len(pods) != 2 || pods[0].Pod.UID != "b" {
+		t.Error(pods, err)
+	}
+}
