@@ -1,0 +1,178 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	authn "k8s.io/api/authentication/v1"
+	authz "k8s.io/api/authorization/v1"
+)
+
+// A TokenAuthenticator says who bears a token.
+type TokenAuthenticator interface {
+	// AuthenticateToken returns nil when the token is nobody's. The error is that of
+	// who could not find out.
+	AuthenticateToken(ctx context.Context, token string) (*authn.UserInfo, error)
+}
+
+// An Authorizer says what somebody may do.
+type Authorizer interface {
+	// Authorize answers for spec.ResourceAttributes. Only status.Allowed lets a
+	// request through. The error is that of who could not find out.
+	Authorize(ctx context.Context, spec authz.SubjectAccessReviewSpec) (authz.SubjectAccessReviewStatus, error)
+}
+
+// Names of Kubernetes' own.
+const (
+	anonymousUser      = "system:anonymous"
+	unauthenticated    = "system:unauthenticated"
+	authenticatedGroup = "system:authenticated"
+)
+
+// Config says how requests are admitted.
+type Config struct {
+	NodeName     string
+	ClientCAFile string             // authorities of client certificates; "": none count
+	Tokens       TokenAuthenticator // nil: no token counts
+	Anonymous    bool               // who shows nothing is system:anonymous
+	AlwaysAllow  bool               // whoever is authenticated may do everything
+	Authorizer   Authorizer         // where not AlwaysAllow; nil: nobody may do anything
+	Now          func() time.Time   // nil: time.Now
+	Log          *slog.Logger
+}
+
+// A Guard admits requests.
+type Guard struct {
+	Config
+	authorities *authorities
+}
+
+// New reads nothing yet.
+func New(c Config) *Guard {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Guard{Config: c, authorities: newAuthorities(c.ClientCAFile, c.Log)}
+}
+
+// Nobody says why no request could ever be admitted; "": some can.
+func (g *Guard) Nobody() string {
+	switch {
+	case g.ClientCAFile == "" && g.Tokens == nil && !g.Anonymous:
+		return "there is neither authentication.x509.clientCAFile, nor a control plane to ask about tokens, nor anonymous access"
+	case !g.AlwaysAllow && g.Authorizer == nil:
+		return "authorization.mode is Webhook and there is no control plane to ask"
+	}
+	return ""
+}
+
+// Wrap gives a handler that answers 401 or 403 for next where that is due. A
+// connection on which somebody unknown asked is closed, so that holding many
+// takes asking many times.
+func (g *Guard) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, err := g.authenticate(r)
+		if err != nil || user == nil {
+			g.Log.Debug("unauthorized", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "err", err)
+			w.Header().Set("Connection", "close")
+			answer(w, http.StatusUnauthorized, "Unauthorized")
+			return
+		}
+		if code, text := g.authorize(r, user); code != http.StatusOK {
+			if user.Username == anonymousUser {
+				w.Header().Set("Connection", "close")
+			}
+			answer(w, code, text)
+			return
+		}
+		r.Header.Del("Authorization") // is nobody's further on
+		next.ServeHTTP(w, r)
+	})
+}
+
+func answer(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	io.WriteString(w, text)
+}
+
+var errUnknownToken = errors.New("invalid bearer token")
+
+// authenticate says who asks. Credentials that are wrong are an error, also
+// where anonymous requests are let through; a certificate that holds makes up
+// for a token that does not.
+func (g *Guard) authenticate(r *http.Request) (*authn.UserInfo, error) {
+	user, certErr := g.authorities.user(r.TLS, g.Now())
+	if user != nil {
+		return user, nil
+	}
+	user, tokenErr := g.token(r)
+	if user != nil {
+		return user, nil
+	}
+	if err := errors.Join(certErr, tokenErr); err != nil {
+		return nil, err
+	}
+	if g.Anonymous {
+		return &authn.UserInfo{Username: anonymousUser, Groups: []string{unauthenticated}}, nil
+	}
+	return nil, nil
+}
+
+func (g *Guard) token(r *http.Request) (*authn.UserInfo, error) {
+	kind, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if token, _, _ = strings.Cut(token, " "); g.Tokens == nil || !strings.EqualFold(kind, "bearer") || token == "" {
+		return nil, nil
+	}
+	user, err := g.Tokens.AuthenticateToken(r.Context(), token)
+	if err == nil && user == nil {
+		err = errUnknownToken
+	}
+	if err != nil {
+		return nil, fmt.Errorf("authenticate token: %w", err)
+	}
+	return authenticated(user), nil
+}
+
+// authorize asks for each permission that would do, and says how to answer: 200
+// is that the request may pass.
+func (g *Guard) authorize(r *http.Request, user *authn.UserInfo) (code int, text string) {
+	if g.AlwaysAllow {
+		return http.StatusOK, ""
+	}
+	verb, subresources := attributes(r)
+	for _, sub := range subresources {
+		allowed, err := g.allowed(r.Context(), user, verb, sub)
+		if err != nil {
+			g.Log.Warn("cannot find out what a client may do", "user", user.Username, "verb", verb, "subresource", sub, "err", err)
+			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Username, verb, sub)
+		}
+		if allowed {
+			return http.StatusOK, ""
+		}
+	}
+	g.Log.Debug("forbidden", "user", user.Username, "verb", verb, "subresources", subresources)
+	return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", user.Username, verb, subresources)
+}
+
+func (g *Guard) allowed(ctx context.Context, user *authn.UserInfo, verb, subresource string) (bool, error) {
+	if g.Authorizer == nil {
+		return false, nil
+	}
+	extra := make(map[string]authz.ExtraValue, len(user.Extra))
+	for k, v := range user.Extra {
+		extra[k] = authz.ExtraValue(v)
+	}
+	status, err := g.Authorizer.Authorize(ctx, authz.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+		ResourceAttributes: &authz.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.NodeName},
+	})
+	return status.Allowed, err
+}

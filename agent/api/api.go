@@ -1,0 +1,191 @@
+// Package api holds what islet's own endpoints on the local unix socket say, as
+// JSON. Everything else there is a kubelet's (/pods, /containerLogs, /exec ...).
+//
+//	islet <command> --HTTP over the socket--> agent/server
+package api
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DefaultSocket is where the agent listens unless --run-dir says otherwise.
+const DefaultSocket = "/run/islet/islet.sock"
+
+// Paths of the endpoints.
+const (
+	PathStatus      = "/islet/v1/status"
+	PathPods        = "/islet/v1/pods"    // GET: watch; POST: apply; DELETE: those of a manifest, or /NAMESPACE/NAME
+	PathDetails     = "/islet/v1/details" // /UID: of a pod
+	PathImages      = "/islet/v1/images"
+	PathImageImport = "/islet/v1/images/import"
+	PathImagePull   = "/islet/v1/images/pull"
+	PathStats       = "/stats/summary"
+)
+
+// Status is how the node is.
+type Status struct {
+	Version   string    `json:"version"` // of islet
+	Node      string    `json:"node"`
+	Started   time.Time `json:"started"`            // of the agent
+	Now       time.Time `json:"now"`                // the node's clock
+	NotReady  []string  `json:"notReady,omitempty"` // why pods cannot run here
+	Cluster   *Cluster  `json:"cluster,omitempty"`  // nil: the node stands alone
+	Runtime   Runtime   `json:"runtime"`
+	Network   Network   `json:"network"`
+	Pods      PodCounts `json:"pods"`
+	Sources   []Source  `json:"sources"`
+	Imports   []Import  `json:"imports,omitempty"`
+	Disks     []Disk    `json:"disks,omitempty"`
+	Store     Store     `json:"store"`
+	Problems  []string  `json:"problems,omitempty"` // anything else a person should know, each a sentence
+	Addresses []string  `json:"addresses,omitempty"`
+	Sandboxes []string  `json:"sandboxes"`        // IDs of those that exist; null: the runtime does not answer
+	Events    []Event   `json:"events,omitempty"` // of the node since the agent started, the last ones, oldest first
+}
+
+// Cluster is how the node stands with its control plane.
+type Cluster struct {
+	Server  string    `json:"server,omitempty"` // its name and port; empty: no kubeconfig names one
+	Link    string    `json:"link"`             // Up, Down, Connecting
+	Since   time.Time `json:"since"`
+	Reason  string    `json:"reason,omitempty"` // why not Up, as one word
+	Message string    `json:"message,omitempty"`
+	// The certificates are valid until then; zero: there is none.
+	ClientCertificate  time.Time `json:"clientCertificate,omitzero"`
+	ServingCertificate time.Time `json:"servingCertificate,omitzero"`
+	Pending            int       `json:"pending"` // pods of which the API server does not know the newest
+}
+
+// Event is something that happened to a pod or the node.
+type Event struct {
+	Type      string    `json:"type"` // Normal, Warning
+	Reason    string    `json:"reason"`
+	Container string    `json:"container,omitempty"`
+	Message   string    `json:"message"`
+	Count     int32     `json:"count"`
+	First     time.Time `json:"first"`
+	Last      time.Time `json:"last"`
+}
+
+// Details is what a pod's object does not say.
+type Details struct {
+	Problems []string `json:"problems,omitempty"` // objects and tokens that it cannot have as it should
+	Events   []Event  `json:"events,omitempty"`   // since the agent started, the last ones, oldest first
+}
+
+// Runtime is what runs the containers.
+type Runtime struct {
+	Name          string `json:"name"`
+	Version       string `json:"version"`
+	OCIRuntime    string `json:"ociRuntime,omitempty"` // crun or runc, with version
+	CgroupVersion string `json:"cgroupVersion,omitempty"`
+	Snapshotter   string `json:"snapshotter,omitempty"`
+	ShimPods      string `json:"shimPods,omitempty"` // pods a shim may serve
+	Ready         bool   `json:"ready"`
+	Message       string `json:"message,omitempty"` // why not ready
+}
+
+// Network is the pod network.
+type Network struct {
+	Ready    bool     `json:"ready"`
+	Message  string   `json:"message,omitempty"`  // why not ready
+	Config   string   `json:"config,omitempty"`   // the conflist in use, or "built in"
+	PodCIDRs []string `json:"podCIDRs,omitempty"` // of the built-in network
+}
+
+// PodCounts counts pods by phase.
+type PodCounts struct {
+	Total     int `json:"total"`
+	Running   int `json:"running"`
+	Ready     int `json:"ready"`
+	Pending   int `json:"pending"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
+}
+
+// Source is one origin of wanted pods.
+type Source struct {
+	Name     string    `json:"name"`             // file, http, local, api
+	Origin   string    `json:"origin,omitempty"` // directory or URL
+	Spoken   bool      `json:"spoken"`           // it has said what it wants since the agent started
+	Pods     int       `json:"pods"`
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// Problem is one thing wrong with a manifest.
+type Problem struct {
+	Origin  string `json:"origin"`          // file or URL
+	Field   string `json:"field,omitempty"` // as in spec.containers[0].image
+	Message string `json:"message"`
+}
+
+// Import is an archive or image that is being brought in, or that failed.
+type Import struct {
+	Ref     string `json:"ref"`
+	Status  string `json:"status"`
+	Current int64  `json:"current,omitempty"` // bytes
+	Total   int64  `json:"total,omitempty"`   // bytes; 0: not known
+	Error   string `json:"error,omitempty"`
+}
+
+// Disk is a file system that islet writes to.
+type Disk struct {
+	Path  string `json:"path"` // islet's directory there
+	Total uint64 `json:"total"`
+	Free  uint64 `json:"free"` // without what is reserved for root
+}
+
+// Store is islet's database.
+type Store struct {
+	Path    string `json:"path"`
+	Rebuilt bool   `json:"rebuilt,omitempty"` // it was found corrupt at start and set aside
+	Message string `json:"message,omitempty"`
+}
+
+// Applied is what became of one pod of a manifest that was applied.
+type Applied struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	Action    string    `json:"action"` // created, configured, unchanged
+}
+
+// Deleted is a pod that is being deleted, or why it is not.
+type Deleted struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid,omitempty"`
+	NotFound  bool      `json:"notFound,omitempty"`
+	Error     string    `json:"error,omitempty"`
+}
+
+// PodEvent is one line of a watch. SYNCED follows the pods there were when the
+// watch began.
+type PodEvent struct {
+	Type string  `json:"type"` // ADDED, MODIFIED, DELETED, SYNCED
+	Pod  *v1.Pod `json:"pod,omitempty"`
+}
+
+// Image is one image on the node.
+type Image struct {
+	ID      string   `json:"id"`
+	Tags    []string `json:"tags,omitempty"`
+	Digests []string `json:"digests,omitempty"`
+	Size    uint64   `json:"size"`
+	Pinned  bool     `json:"pinned,omitempty"`
+}
+
+// Progress is one line about an import or a pull. The last line has Done or
+// Error; an answer that ends without was cut off.
+type Progress struct {
+	Ref     string   `json:"ref,omitempty"`
+	Status  string   `json:"status,omitempty"` // downloading, unpacking, exists, done
+	Current int64    `json:"current,omitempty"`
+	Total   int64    `json:"total,omitempty"`
+	Done    bool     `json:"done,omitempty"`
+	Images  []string `json:"images,omitempty"` // with Done: what is there now
+	Error   string   `json:"error,omitempty"`
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// manifestFlag is the flag -f.
+type manifestFlag struct{ files []string }
+
+func (m *manifestFlag) declareFiles(flags *pflag.FlagSet) {
+	flags.StringArrayVarP(&m.files, "filename", "f", nil, "a manifest, a directory of manifests, or - for standard input")
+}
+
+// maxManifest is more than the agent takes, which then says so.
+const maxManifest = 16 << 20
+
+// each reads the manifests one after the other.
+func (m *manifestFlag) each(stdin io.Reader, do func(origin string, data []byte) error) error {
+	var errs []error
+	for _, name := range m.files {
+		if name == "-" {
+			data, err := io.ReadAll(io.LimitReader(stdin, maxManifest))
+			if err == nil {
+				err = do("standard input", data)
+			}
+			errs = append(errs, err)
+			continue
+		}
+		files, err := manifests(name)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			if err == nil {
+				err = do(f, data)
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// manifests lists the manifests of a directory in their order, or names the file.
+func manifests(name string) ([]string, error) {
+	info, err := os.Stat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, exitError{ExitNotFound, fmt.Errorf("no file %s", name)}
+	}
+	if err != nil || !info.IsDir() {
+		return []string{name}, err
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) && !strings.HasPrefix(e.Name(), ".") {
+			out = append(out, filepath.Join(name, e.Name()))
+		}
+	}
+	if len(out) == 0 {
+		return nil, exitError{ExitNotFound, fmt.Errorf("no manifest (.yaml, .yml, .json) in %s", name)}
+	}
+	return out, nil
+}
+
+func setupApply(t *tool, flags *pflag.FlagSet) runner {
+	var m manifestFlag
+	m.declareFiles(flags)
+	return func(ctx context.Context, args []string) error {
+		m.files = append(m.files, args...) // islet apply web.yaml can only mean the file
+		if len(m.files) == 0 {
+			return usage("what should be applied? islet apply -f FILE")
+		}
+		return m.each(t.Stdin, func(origin string, data []byte) error { return t.apply(ctx, origin, data) })
+	}
+}
+
+func (t *tool) apply(ctx context.Context, origin string, data []byte) error {
+	var done []api.Applied
+	if err := t.call(ctx, http.MethodPost, api.PathPods, url.Values{"origin": {origin}}, bytes.NewReader(data), &done); err != nil {
+		return err
+	}
+	for _, a := range done {
+		fmt.Fprintf(t.out, "pod/%s %s\n", a.Name, a.Action)
+	}
+	return nil
+}

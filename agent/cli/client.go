@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	dialTimeout   = 5 * time.Second
+	headerTimeout = time.Minute      // for the agent to begin an answer
+	answerTimeout = 90 * time.Second // for a whole answer that is not a stream
+	maxMessage    = 64 << 10         // of an error
+)
+
+// dial connects to the agent's socket.
+func (t *tool) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTimeout}
+	return d.DialContext(ctx, "unix", t.socket)
+}
+
+// request sends a request and returns its answer, whose body the caller closes.
+// Any status but success is an error, with the agent's words.
+func (t *tool) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+	u := url.URL{Scheme: "http", Host: "islet", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: t.dial, DisableKeepAlives: true,
+		DisableCompression: true, ResponseHeaderTimeout: headerTimeout}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, t.unreachable(err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, refused(resp)
+}
+
+// refused makes an error of an answer that is none.
+func refused(resp *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
+	err := errors.New(printable(strings.TrimSpace(string(text))))
+	if resp.StatusCode == http.StatusNotFound {
+		return exitError{ExitNotFound, err}
+	}
+	return err
+}
+
+// unreachable says what to do about an agent that did not answer.
+func (t *tool) unreachable(err error) error {
+	var timeout net.Error
+	var dialing *net.OpError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("no permission to talk to the agent at %s: use sudo", t.socket)
+	case errors.As(err, &dialing) && dialing.Op == "dial", errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		err = fmt.Errorf("cannot reach the agent at %s: is it running? (systemctl status islet)", t.socket)
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("the agent at %s does not answer: see its log (journalctl -u islet)", t.socket)
+	default:
+		err = t.lost(err)
+	}
+	return exitError{ExitUnreachable, err}
+}
+
+// lost is the error for an answer that broke off.
+func (t *tool) lost(err error) error {
+	return fmt.Errorf("lost the agent at %s in the middle: did it stop or restart? (%w)", t.socket, err)
+}
+
+// call sends a request and decodes its whole answer into out.
+func (t *tool) call(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	resp, err := t.request(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return t.unreachable(err)
+	}
+	return nil
+}
+
+// get is call for what is only looked at.
+func (t *tool) get(ctx context.Context, path string, out any) error {
+	return t.call(ctx, http.MethodGet, path, nil, nil, out)
+}
+
+// values reads an answer of one JSON value a line until each says to stop.
+func values[T any](t *tool, body io.Reader, each func(T) (stop bool, err error)) error {
+	for dec := json.NewDecoder(body); ; {
+		var v T
+		if err := dec.Decode(&v); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return t.unreachable(err)
+		}
+		if stop, err := each(v); stop || err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// The scripts ask islet __complete with the words of the line so far, the last
+// being the one under the cursor, and take one candidate a line.
+var shells = map[string]string{
+	"bash": `_islet() {
+	COMPREPLY=($(islet __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+	[ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -F _islet islet
+`,
+	"zsh": `#compdef islet
+_islet() {
+	local -a candidates
+	candidates=(${(f)"$(islet __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+	if (( ${#candidates} )); then compadd -- $candidates; else _files; fi
+}
+compdef _islet islet
+`,
+	"fish": `function __islet_complete
+	set -l words (commandline -opc) (commandline -ct)
+	islet __complete -- $words[2..-1] 2>/dev/null
+end
+complete -c islet -a '(__islet_complete)'
+`,
+}
+
+func setupCompletion(t *tool, _ *pflag.FlagSet) runner {
+	return func(_ context.Context, args []string) error {
+		if len(args) != 1 || shells[args[0]] == "" {
+			return usage("completion for which shell? bash, zsh or fish")
+		}
+		_, err := fmt.Fprint(t.out, shells[args[0]])
+		return err
+	}
+}
+
+// completeTimeout bounds how long a person waits for the tab key.
+const completeTimeout = 2 * time.Second
+
+func setupComplete(t *tool, _ *pflag.FlagSet) runner {
+	return func(ctx context.Context, words []string) error {
+		ctx, cancel := context.WithTimeout(ctx, completeTimeout)
+		defer cancel()
+		if len(words) == 0 {
+			words = []string{""}
+		}
+		last := words[len(words)-1]
+		for _, c := range t.candidates(ctx, commands(), words[:len(words)-1], last) {
+			if strings.HasPrefix(c, last) {
+				fmt.Fprintln(t.out, c)
+			}
+		}
+		return nil
+	}
+}
+
+// candidates lists what may stand at the cursor.
+func (t *tool) candidates(ctx context.Context, list []command, before []string, word string) []string {
+	if len(before) == 0 {
+		return commandNames(list)
+	}
+	c := lookup(list, before[0])
+	if c == nil {
+		return nil
+	}
+	if c.sub != nil {
+		return t.candidates(ctx, c.sub, before[1:], word)
+	}
+	asking := &tool{Env: t.Env, out: t.out}
+	flags, _ := c.parse(asking)
+	flags.ParseErrorsWhitelist.UnknownFlags = true
+	previous := before[len(before)-1]
+	if kind := flagValue(flags, previous); kind != nil {
+		flags.Parse(before[1 : len(before)-1])
+		return asking.orDefault().flagCandidates(ctx, kind.Name, flags.Args())
+	}
+	flags.Parse(before[1:])
+	switch {
+	case strings.HasPrefix(word, "-"):
+		return flagNames(flags)
+	case c.takes == takesCommands:
+		return commandNames(list)
+	case c.name == "completion":
+		return []string{"bash", "zsh", "fish"}
+	case c.takes == takesPods && (c.name != "exec" || flags.NArg() == 0):
+		if c.name == "logs" && flags.NArg() == 1 {
+			return asking.orDefault().flagCandidates(ctx, "container", flags.Args())
+		}
+		return asking.orDefault().podNames(ctx)
+	case c.takes == takesImages:
+		return asking.orDefault().tags(ctx)
+	}
+	return nil
+}
+
+func (t *tool) orDefault() *tool {
+	t.socket = or(t.socket, api.DefaultSocket)
+	return t
+}
+
+func commandNames(list []command) (out []string) {
+	for _, c := range list {
+		if !c.hidden {
+			out = append(out, c.name)
+		}
+	}
+	return out
+}
+
+func flagNames(flags *pflag.FlagSet) (out []string) {
+	flags.VisitAll(func(f *pflag.Flag) { out = append(out, "--"+f.Name) })
+	return append(out, "--help")
+}
+
+// flagValue returns the flag whose value comes next after word, if any.
+func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
+	var f *pflag.Flag
+	switch {
+	case strings.Contains(word, "="):
+	case strings.HasPrefix(word, "--"):
+		f = flags.Lookup(word[2:])
+	case len(word) >= 2 && word[0] == '-':
+		f = flags.ShorthandLookup(word[len(word)-1:])
+	}
+	if f == nil || f.NoOptDefVal != "" {
+		return nil
+	}
+	return f
+}
+
+// flagCandidates completes the values of flags.
+func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) []string {
+	switch flag {
+	case "output":
+		return []string{"wide", "json", "yaml", "name"}
+	case "sort-by":
+		return []string{"cpu", "memory"}
+	case "container":
+		if len(args) > 0 {
+			if pod, err := t.pod(ctx, podFlag{}, args[0]); err == nil {
+				return containerNames(pod)
+			}
+		}
+	case "namespace":
+		var out []string
+		pods, _ := t.list(ctx)
+		for _, p := range pods {
+			out = append(out, p.Namespace)
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	return nil
+}
+
+// podNames are the names, with the namespace where it is not the default one.
+func (t *tool) podNames(ctx context.Context) (out []string) {
+	pods, _ := t.list(ctx)
+	for _, p := range pods {
+		if p.Namespace == "default" {
+			out = append(out, p.Name)
+		} else {
+			out = append(out, p.Namespace+"/"+p.Name)
+		}
+	}
+	return out
+}
+
+func (t *tool) tags(ctx context.Context) (out []string) {
+	var images []api.Image
+	if t.get(ctx, api.PathImages, &images) == nil {
+		for _, i := range images {
+			out = append(out, imageNames(i)...)
+		}
+	}
+	return out
+}

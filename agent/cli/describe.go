@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
+	var p podFlag
+	p.declare(flags)
+	return func(ctx context.Context, args []string) error {
+		args = withoutKind(args)
+		if len(args) == 0 {
+			return usage("which pod? islet describe POD")
+		}
+		pods, err := t.list(ctx)
+		if err != nil {
+			return err
+		}
+		for i, a := range args {
+			pod, err := choose(pods, p.namespace, a)
+			if err != nil {
+				return err
+			}
+			var more api.Details
+			if err := t.get(ctx, api.PathDetails+"/"+string(pod.UID), &more); err != nil {
+				return err
+			}
+			if i > 0 {
+				fmt.Fprint(t.out, "\n\n")
+			}
+			describe(t.out, pod, t.Now())
+			page{t.out}.details(&more, t.Now())
+		}
+		return nil
+	}
+}
+
+// A page is indented text with aligned values, as kubectl describe writes it.
+type page struct{ w io.Writer }
+
+// line writes "name: value" at a depth, the value in the column that its
+// section uses.
+func (p page) line(depth, column int, name, format string, args ...any) {
+	value := printable(fmt.Sprintf(format, args...))
+	indent := strings.Repeat("  ", depth)
+	fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf("%s%-*s%s", indent, max(column-len(indent), len(name)+3), name+":", value), " "))
+}
+
+const (
+	podColumn       = 18
+	containerColumn = 20
+)
+
+func describe(w io.Writer, pod *v1.Pod, now time.Time) {
+	p := page{w}
+	line := func(name, format string, args ...any) { p.line(0, podColumn, name, format, args...) }
+	line("Name", "%s", pod.Name)
+	line("Namespace", "%s", pod.Namespace)
+	line("Priority", "%d", value(pod.Spec.Priority))
+	if c := pod.Spec.PriorityClassName; c != "" {
+		line("Priority Class Name", "%s", c)
+	}
+	if s := pod.Spec.ServiceAccountName; s != "" {
+		line("Service Account", "%s", s)
+	}
+	line("Node", "%s", strings.TrimSuffix(or(pod.Spec.NodeName, "<none>")+"/"+pod.Status.HostIP, "/"))
+	if t := pod.Status.StartTime; t != nil {
+		line("Start Time", "%s", t.Format(time.RFC1123Z))
+	}
+	p.pairs("Labels", pod.Labels, "=")
+	p.pairs("Annotations", pod.Annotations, ": ")
+	if t := pod.DeletionTimestamp; t != nil {
+		line("Status", "Terminating (lasts %s)", age(t.Time, now))
+		line("Termination Grace Period", "%ds", value(pod.DeletionGracePeriodSeconds))
+	} else {
+		line("Status", "%s", pod.Status.Phase)
+	}
+	if pod.Status.Reason != "" {
+		line("Reason", "%s", pod.Status.Reason)
+	}
+	if pod.Status.Message != "" {
+		line("Message", "%s", pod.Status.Message)
+	}
+	line("IP", "%s", pod.Status.PodIP)
+	if len(pod.Status.PodIPs) == 0 {
+		line("IPs", "<none>")
+	} else {
+		fmt.Fprintln(w, "IPs:")
+		for _, ip := range pod.Status.PodIPs {
+			fmt.Fprintf(w, "  IP:  %s\n", printable(ip.IP))
+		}
+	}
+	p.containers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
+	p.containers("Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
+	p.conditions(pod.Status.Conditions)
+	p.volumes(pod.Spec.Volumes)
+	line("QoS Class", "%s", or(string(pod.Status.QOSClass), "<unknown>"))
+	p.pairs("Node-Selectors", pod.Spec.NodeSelector, "=")
+	p.tolerations(pod.Spec.Tolerations)
+}
+
+func value[T int32 | int64](v *T) T {
+	if v == nil {
+		return 0
+	}
+	return *v
+}
+
+// pairs lists a map, one pair a line.
+func (p page) pairs(name string, m map[string]string, between string) {
+	if len(m) == 0 {
+		p.line(0, podColumn, name, "<none>")
+		return
+	}
+	head := name + ":"
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		fmt.Fprintf(p.w, "%-*s%s%s%s\n", podColumn, head, printable(k), between, printable(m[k]))
+		head = ""
+	}
+}
+
+func (p page) conditions(list []v1.PodCondition) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(p.w, "Conditions:")
+	t := table{indent: "  "}
+	t.row("Type", "Status", "Reason")
+	for _, c := range list {
+		t.row(string(c.Type), string(c.Status), strings.TrimSuffix(c.Reason+": "+c.Message, ": "))
+	}
+	t.print(p.w)
+}
+
+func (p page) tolerations(list []v1.Toleration) {
+	if len(list) == 0 {
+		p.line(0, podColumn, "Tolerations", "<none>")
+		return
+	}
+	head := "Tolerations:"
+	for _, t := range list {
+		text := t.Key
+		if t.Value != "" {
+			text += "=" + t.Value
+		}
+		if t.Effect != "" {
+			text += ":" + string(t.Effect)
+		}
+		if t.Operator == v1.TolerationOpExists && t.Value == "" {
+			text = strings.TrimPrefix(text+" op=Exists", ":")
+		}
+		if t.TolerationSeconds != nil {
+			text += fmt.Sprintf(" for %ds", *t.TolerationSeconds)
+		}
+		fmt.Fprintf(p.w, "%-*s%s\n", podColumn, head, printable(strings.TrimSpace(text)))
+		head = ""
+	}
+}
+
+func (p page) volumes(list []v1.Volume) {
+	if len(list) == 0 {
+		p.line(0, podColumn, "Volumes", "<none>")
+		return
+	}
+	fmt.Fprintln(p.w, "Volumes:")
+	for _, v := range list {
+		fmt.Fprintf(p.w, "  %s:\n", printable(v.Name))
+		line := func(name, format string, args ...any) { p.line(2, containerColumn-5, name, format, args...) }
+		switch {
+		case v.EmptyDir != nil:
+			line("Type", "EmptyDir (a temporary directory that shares a pod's lifetime)")
+			line("Medium", "%s", v.EmptyDir.Medium)
+			limit := "<unset>"
+			if v.EmptyDir.SizeLimit != nil {
+				limit = v.EmptyDir.SizeLimit.String()
+			}
+			line("SizeLimit", "%s", limit)
+		case v.HostPath != nil:
+			line("Type", "HostPath (bare host directory volume)")
+			line("Path", "%s", v.HostPath.Path)
+			kind := ""
+			if v.HostPath.Type != nil {
+				kind = string(*v.HostPath.Type)
+			}
+			line("HostPathType", "%s", kind)
+		case v.ConfigMap != nil:
+			line("Type", "ConfigMap (a volume populated by a ConfigMap)")
+			line("Name", "%s", v.ConfigMap.Name)
+		case v.Secret != nil:
+			line("Type", "Secret (a volume populated by a Secret)")
+			line("SecretName", "%s", v.Secret.SecretName)
+		case v.Projected != nil:
+			line("Type", "Projected (a volume that contains injected data from multiple sources)")
+		case v.DownwardAPI != nil:
+			line("Type", "DownwardAPI (a volume populated by information about the pod)")
+		case v.PersistentVolumeClaim != nil:
+			line("Type", "PersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)")
+			line("ClaimName", "%s", v.PersistentVolumeClaim.ClaimName)
+		default:
+			line("Type", "other")
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// containers describes the containers of one kind.
+func (p page) containers(head string, list []v1.Container, statuses []v1.ContainerStatus) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(p.w, "%s:\n", head)
+	for i := range list {
+		c := &list[i]
+		fmt.Fprintf(p.w, "  %s:\n", printable(c.Name))
+		at := slices.IndexFunc(statuses, func(s v1.ContainerStatus) bool { return s.Name == c.Name })
+		var st *v1.ContainerStatus
+		if at >= 0 {
+			st = &statuses[at]
+		}
+		p.container(c, st)
+	}
+}
+
+func (p page) container(c *v1.Container, st *v1.ContainerStatus) {
+	line := func(name, format string, args ...any) { p.line(2, containerColumn, name, format, args...) }
+	if st != nil {
+		line("Container ID", "%s", st.ContainerID)
+	}
+	line("Image", "%s", c.Image)
+	if st != nil {
+		line("Image ID", "%s", st.ImageID)
+	}
+	ports, hostPorts := portTexts(c.Ports)
+	line("Port", "%s", ports)
+	line("Host Port", "%s", hostPorts)
+	p.list("Command", c.Command)
+	p.list("Args", c.Args)
+	if st != nil {
+		p.state("State", st.State)
+		if st.LastTerminationState.Terminated != nil {
+			p.state("Last State", st.LastTerminationState)
+		}
+		line("Ready", "%s", titled(st.Ready))
+		line("Restart Count", "%d", st.RestartCount)
+	}
+	p.resources("Limits", c.Resources.Limits)
+	p.resources("Requests", c.Resources.Requests)
+	p.environment(c)
+	p.mounts(c.VolumeMounts)
+}
+
+func titled(b bool) string {
+	if b {
+		return "True"
+	}
+	return "False"
+}
+
+func portTexts(list []v1.ContainerPort) (ports, hostPorts string) {
+	var a, b []string
+	for _, p := range list {
+		a = append(a, fmt.Sprintf("%d/%s", p.ContainerPort, p.Protocol))
+		b = append(b, fmt.Sprintf("%d/%s", p.HostPort, p.Protocol))
+	}
+	return or(strings.Join(a, ", "), "<none>"), or(strings.Join(b, ", "), "<none>")
+}
+
+// list writes a command, a word a line.
+func (p page) list(name string, words []string) {
+	if len(words) == 0 {
+		return
+	}
+	fmt.Fprintf(p.w, "    %s:\n", name)
+	for _, w := range words {
+		for _, l := range strings.Split(w, "\n") {
+			fmt.Fprintf(p.w, "      %s\n", printable(l))
+		}
+	}
+}
+
+func (p page) state(name string, s v1.ContainerState) {
+	line := func(name, format string, args ...any) { p.line(3, containerColumn, name, format, args...) }
+	state := func(text string) { p.line(2, containerColumn, name, "%s", text) }
+	switch {
+	case s.Running != nil:
+		state("Running")
+		line("Started", "%s", s.Running.StartedAt.Format(time.RFC1123Z))
+	case s.Waiting != nil:
+		state("Waiting")
+		if s.Waiting.Reason != "" {
+			line("Reason", "%s", s.Waiting.Reason)
+		}
+		if s.Waiting.Message != "" {
+			line("Message", "%s", s.Waiting.Message)
+		}
+	case s.Terminated != nil:
+		t := s.Terminated
+		state("Terminated")
+		if t.Reason != "" {
+			line("Reason", "%s", t.Reason)
+		}
+		if t.Message != "" {
+			line("Message", "%s", t.Message)
+		}
+		line("Exit Code", "%d", t.ExitCode)
+		if t.Signal > 0 {
+			line("Signal", "%d", t.Signal)
+		}
+		line("Started", "%s", t.StartedAt.Format(time.RFC1123Z))
+		line("Finished", "%s", t.FinishedAt.Format(time.RFC1123Z))
+	default:
+		state("Waiting")
+	}
+}
+
+func (p page) resources(name string, list v1.ResourceList) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(p.w, "    %s:\n", name)
+	for _, r := range slices.Sorted(maps.Keys(list)) {
+		q := list[r]
+		p.line(3, containerColumn-3, string(r), "%s", q.String())
+	}
+}
+
+func (p page) environment(c *v1.Container) {
+	if len(c.Env) == 0 && len(c.EnvFrom) == 0 {
+		p.line(2, containerColumn, "Environment", "<none>")
+		return
+	}
+	for _, from := range c.EnvFrom {
+		switch {
+		case from.ConfigMapRef != nil:
+			p.line(2, containerColumn, "Environment from", "%s (ConfigMap)", from.ConfigMapRef.Name)
+		case from.SecretRef != nil:
+			p.line(2, containerColumn, "Environment from", "%s (Secret)", from.SecretRef.Name)
+		}
+	}
+	if len(c.Env) == 0 {
+		return
+	}
+	fmt.Fprintln(p.w, "    Environment:")
+	longest := 0
+	for _, e := range c.Env {
+		longest = max(longest, len(e.Name))
+	}
+	for _, e := range c.Env {
+		p.line(3, longest+9, e.Name, "%s", envText(e))
+	}
+}
+
+func envText(e v1.EnvVar) string {
+	switch from := e.ValueFrom; {
+	case from == nil:
+		return e.Value
+	case from.FieldRef != nil:
+		return fmt.Sprintf("(%s:%s)", from.FieldRef.APIVersion, from.FieldRef.FieldPath)
+	case from.ResourceFieldRef != nil:
+		return fmt.Sprintf("(%s)", from.ResourceFieldRef.Resource)
+	case from.ConfigMapKeyRef != nil:
+		return fmt.Sprintf("<set to the key '%s' of config map '%s'>", from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Name)
+	case from.SecretKeyRef != nil:
+		return fmt.Sprintf("<set to the key '%s' in secret '%s'>", from.SecretKeyRef.Key, from.SecretKeyRef.Name)
+	}
+	return ""
+}
+
+func (p page) mounts(list []v1.VolumeMount) {
+	if len(list) == 0 {
+		p.line(2, containerColumn, "Mounts", "<none>")
+		return
+	}
+	fmt.Fprintln(p.w, "    Mounts:")
+	for _, m := range list {
+		mode := "rw"
+		if m.ReadOnly {
+			mode = "ro"
+		}
+		if m.SubPath != "" {
+			mode += fmt.Sprintf(",path=%q", m.SubPath)
+		}
+		fmt.Fprintf(p.w, "      %s from %s (%s)\n", printable(m.MountPath), printable(m.Name), printable(mode))
+	}
+}

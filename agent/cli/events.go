@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// details writes what a pod's object does not say.
+func (p page) details(d *api.Details, now time.Time) {
+	if len(d.Problems) > 0 {
+		fmt.Fprintln(p.w, "Problems:")
+		for _, text := range d.Problems {
+			fmt.Fprintf(p.w, "  %s\n", printable(text))
+		}
+	}
+	if len(d.Events) == 0 {
+		p.line(0, podColumn, "Events", "<none>")
+		return
+	}
+	fmt.Fprintln(p.w, "Events:")
+	p.events(d.Events, now)
+}
+
+func (p page) events(list []api.Event, now time.Time) {
+	t := table{indent: "  "}
+	t.row("Type", "Reason", "Age", "Container", "Message")
+	for _, e := range list {
+		old := age(e.Last, now)
+		if e.Count > 1 {
+			old += fmt.Sprintf(" (x%d over %s)", e.Count, age(e.First, now))
+		}
+		t.row(e.Type, e.Reason, old, e.Container, e.Message)
+	}
+	t.print(p.w)
+}

@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/gorilla/websocket"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// execCommand is islet exec and islet attach.
+type execCommand struct {
+	*tool
+	podFlag
+	name       string
+	stdin, tty bool
+	attach     bool
+}
+
+func setupExec(t *tool, flags *pflag.FlagSet) runner {
+	c := &execCommand{tool: t}
+	c.flags(flags)
+	return c.run
+}
+
+func setupAttach(t *tool, flags *pflag.FlagSet) runner {
+	c := &execCommand{tool: t, attach: true}
+	c.flags(flags)
+	return c.run
+}
+
+func (c *execCommand) flags(flags *pflag.FlagSet) {
+	c.declare(flags)
+	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
+	flags.BoolVarP(&c.stdin, "stdin", "i", false, "pass standard input on")
+	flags.BoolVarP(&c.tty, "tty", "t", false, "standard input is a terminal")
+}
+
+func (c *execCommand) run(ctx context.Context, args []string) error {
+	switch {
+	case len(args) == 0:
+		return usage("which pod? See --help")
+	case !c.attach && (len(args) == 1 || c.args == 0):
+		return usage("exec needs a pod and a command: islet exec POD -- COMMAND")
+	case !c.attach && c.args > 1:
+		return usage("exec takes one pod before --, not %d", c.args)
+	case c.attach && len(args) > 1:
+		return usage("attach takes one pod")
+	}
+	pod, err := c.pod(ctx, c.podFlag, args[0])
+	if err != nil {
+		return err
+	}
+	name, err := c.container(pod, c.name)
+	if err != nil {
+		return err
+	}
+	term := c.terminal()
+	if c.tty && term == nil {
+		fmt.Fprintln(c.Stderr, "Standard input is not a terminal: -t has no effect.")
+		c.tty = false
+	}
+	verb := "exec"
+	if c.attach {
+		verb = "attach"
+	}
+	path := fmt.Sprintf("/%s/%s/%s/%s", verb, pod.Namespace, pod.Name, name)
+	conn, err := c.connect(ctx, path, c.query(args[1:]))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if c.attach && c.tty {
+		fmt.Fprintln(c.Stderr, "If you see no prompt, press enter.")
+	}
+	return c.talk(ctx, &socket{conn: conn}, term)
+}
+
+func (c *execCommand) query(command []string) url.Values {
+	q := url.Values{"command": command, "output": {"1"}}
+	if c.stdin {
+		q.Set("input", "1")
+	}
+	if c.tty {
+		q.Set("tty", "1")
+	} else {
+		q.Set("error", "1")
+	}
+	return q
+}
+
+// terminal is standard input if it is one and wanted as one.
+func (c *execCommand) terminal() *terminal {
+	f, ok := c.Stdin.(*os.File)
+	if !c.tty || !ok {
+		return nil
+	}
+	return openTerminal(f)
+}
+
+// connect opens the WebSocket.
+func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*websocket.Conn, error) {
+	d := websocket.Dialer{NetDialContext: c.dial, Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: headerTimeout}
+	conn, resp, err := d.DialContext(ctx, "ws://islet"+path+"?"+q.Encode(), nil)
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.Is(err, websocket.ErrBadHandshake) && resp != nil:
+		defer resp.Body.Close()
+		return nil, refused(resp)
+	}
+	return nil, c.unreachable(err)
+}
+
+// Channels of the v5 protocol.
+const (
+	stdinChannel  = 0
+	stdoutChannel = 1
+	stderrChannel = 2
+	statusChannel = 3
+	resizeChannel = 4
+	closeChannel  = 255
+)
+
+// talk connects the streams until the process has ended, and returns its code
+// as an error.
+func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error {
+	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
+	defer stop()
+	if term != nil {
+		restore, err := term.raw()
+		if err != nil {
+			return fmt.Errorf("set the terminal up: %w", err)
+		}
+		defer restore()
+		sizes, cancel := term.sizes()
+		defer cancel()
+		go func() { // ends with sizes
+			for size := range sizes {
+				data, _ := json.Marshal(size)
+				s.send(resizeChannel, data)
+			}
+		}()
+	}
+	if c.stdin {
+		go c.feed(s) // ends with standard input or, blocked there, with the process
+	}
+	status, err := c.receive(s)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	return outcome(status)
+}
+
+// feed sends standard input, and its end.
+func (c *execCommand) feed(s *socket) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := c.Stdin.Read(buf)
+		if n > 0 && s.send(stdinChannel, buf[:n]) != nil {
+			return
+		}
+		if err != nil {
+			s.send(closeChannel, []byte{stdinChannel})
+			return
+		}
+	}
+}
+
+// receive writes the output until the status comes.
+func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
+	var status *metav1.Status
+	for {
+		_, m, err := s.conn.NextReader()
+		if err != nil {
+			if status == nil {
+				return nil, c.unreachable(err)
+			}
+			return status, nil
+		}
+		var number [1]byte
+		if _, err := io.ReadFull(m, number[:]); err != nil {
+			continue
+		}
+		switch number[0] {
+		case stdoutChannel:
+			err = c.copyAnswer(c.out, m)
+		case stderrChannel:
+			err = c.copyAnswer(c.Stderr, m)
+		case statusChannel:
+			status = &metav1.Status{}
+			if json.NewDecoder(io.LimitReader(m, maxMessage)).Decode(status) != nil {
+				status = nil
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// outcome makes the exit code of a status.
+func outcome(status *metav1.Status) error {
+	if status.Status == metav1.StatusSuccess {
+		return nil
+	}
+	if status.Details != nil {
+		for _, cause := range status.Details.Causes {
+			if code, err := strconv.Atoi(cause.Message); cause.Type == "ExitCode" && err == nil {
+				return exitError{code, nil}
+			}
+		}
+	}
+	return errors.New(printable(status.Message))
+}
+
+// A socket sends messages from several goroutines.
+type socket struct {
+	conn *websocket.Conn
+	mu   sync.Mutex
+}
+
+func (s *socket) send(number byte, data []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, err := s.conn.NextWriter(websocket.BinaryMessage)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Write(append([]byte{number}, data...)); err != nil {
+		return err
+	}
+	return m.Close()
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/agent/server/servertest"
+)
+
+// following runs islet logs -f in the background.
+type following struct {
+	t    *testing.T
+	n    *servertest.Node
+	out  *bufio.Reader
+	errw bytes.Buffer
+	code chan int
+}
+
+func follow(t *testing.T, n *servertest.Node, patience time.Duration, args ...string) *following {
+	r, w := io.Pipe()
+	f := &following{t: t, n: n, out: bufio.NewReader(r), code: make(chan int, 1)}
+	e := env(n, nil, w, &f.errw)
+	e.AgentPatience = patience
+	go func() {
+		f.code <- Main(t.Context(), append([]string{"logs", "-f"}, args...), e)
+		w.Close()
+	}()
+	return f
+}
+
+func (f *following) want(lines ...string) {
+	f.t.Helper()
+	for _, want := range lines {
+		if got, err := f.out.ReadString('\n'); err != nil || got != want+"\n" {
+			f.t.Fatalf("got %q, %v, want %q", got, err, want)
+		}
+	}
+}
+
+// end waits for the command's end; nothing more may be printed.
+func (f *following) end(code int, message string) {
+	f.t.Helper()
+	rest, _ := io.ReadAll(f.out)
+	check(f.t, f.n, result{out: string(rest), err: f.errw.String(), code: <-f.code}, code, "", message)
+}
+
+const lost = "islet: lost the agent at DIR/s: waiting for it to come back\n"
+
+// TestFollow ends with the container, over restarts of the agent in between: no
+// line is lost and none printed twice, though all are of the same time.
+func TestFollow(t *testing.T) {
+	n, stop := node(t)
+	n.Log(t, "web-pi-nginx", "one", "two", "three")
+	f := follow(t, n, 0, "web", "-c", "nginx")
+	f.want("one", "two", "three")
+	stop()
+	n.Log(t, "web-pi-nginx", "four")
+	stop = n.Serve(t)
+	f.want("four")
+	n.Log(t, "web-pi-nginx", "five")
+	f.want("five")
+	stop()
+	n.Log(t, "web-pi-nginx", "six")
+	n.Runtime.Exit("web-pi-nginx")
+	n.Serve(t)
+	f.want("six")
+	f.end(0, lost)
+}
+
+// TestFollowReplaced: the container is another one when the agent is back. What
+// the old one still wrote is printed.
+func TestFollowReplaced(t *testing.T) {
+	n, stop := node(t)
+	n.Log(t, "web-pi-sidecar", "one")
+	f := follow(t, n, 0, "web", "-c", "sidecar", "--timestamps")
+	const stamp = "2026-11-21T02:03:04.000000005Z "
+	f.want(stamp + "one")
+	stop()
+	n.Log(t, "web-pi-sidecar", "last words")
+	n.Runtime.Exit("web-pi-sidecar")
+	n.Replace("web-pi", "sidecar")
+	n.Serve(t)
+	f.want(stamp + "last words")
+	f.end(0, lost)
+}
+
+func TestFollowGone(t *testing.T) {
+	n, stop := node(t)
+	n.Log(t, "dns-pi-dns", "one")
+	f := follow(t, n, 0, "dns")
+	f.want("one")
+	stop()
+	n.Remove("uid-dns-pi")
+	stop = n.Serve(t)
+	f.end(0, lost+"islet: pod kube-system/dns-pi is gone\n")
+
+	n.Log(t, "web-pi-nginx", "one")
+	f = follow(t, n, time.Millisecond, "web", "-c", "nginx")
+	f.want("one")
+	stop()
+	f.end(ExitUnreachable, lost+"islet: gave up after 1ms: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
+}
+
+// TestPosition: a line that was printed in part is completed, wherever the agent
+// was lost.
+func TestPosition(t *testing.T) {
+	log := "t1 a\nt1 a\nt2 long line\nt2 \nt3 end\n"
+	for _, stamps := range []bool{false, true} {
+		want := log
+		if !stamps {
+			want = "a\na\nlong line\n\nend\n"
+		}
+		for cut := range len(log) {
+			for size := 1; size < 9; size++ {
+				var out strings.Builder
+				p := &position{w: &out, stamps: stamps}
+				feed := func(s string) {
+					for len(s) > 0 {
+						n := min(size, len(s))
+						p.Write([]byte(s[:n]))
+						s = s[n:]
+					}
+				}
+				feed(log[:cut])
+				p.resume()
+				feed(log[strings.Index(log, p.last):])
+				if out.String() != want {
+					t.Fatalf("cut after %q: %q", log[:cut], out.String())
+				}
+			}
+		}
+	}
+	var out strings.Builder
+	p := &position{w: &out}
+	p.Write([]byte("t1 half of"))
+	p.resume()
+	p.Write([]byte("t2 next\n")) // the first was rotated away
+	if out.String() != "half of\nnext\n" {
+		t.Errorf("got %q", out.String())
+	}
+}

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
+	noHeaders := flags.Bool("no-headers", false, "only the rows")
+	quiet := flags.BoolP("quiet", "q", false, "only the names")
+	output := flags.StringP("output", "o", "", "json or yaml")
+	return func(ctx context.Context, _ []string) error {
+		var images []api.Image
+		if err := t.get(ctx, api.PathImages, &images); err != nil {
+			return err
+		}
+		if *output != "" {
+			return t.printObject(*output, images)
+		}
+		var out table
+		if !*noHeaders && !*quiet {
+			out.row("IMAGE", "ID", "SIZE")
+		}
+		for _, i := range images {
+			for _, name := range imageNames(i) {
+				if *quiet {
+					out.row(name)
+				} else {
+					out.row(name, shortID(i.ID), size(i.Size))
+				}
+			}
+		}
+		out.print(t.out)
+		return nil
+	}
+}
+
+// imageNames are the tags; without any, the digests, or the ID.
+func imageNames(i api.Image) []string {
+	switch {
+	case len(i.Tags) > 0:
+		return i.Tags
+	case len(i.Digests) > 0:
+		return i.Digests
+	}
+	return []string{i.ID}
+}
+
+func shortID(id string) string {
+	_, hex, ok := strings.Cut(id, ":")
+	if !ok {
+		hex = id
+	}
+	return hex[:min(12, len(hex))]
+}
+
+func setupImagesImport(t *tool, flags *pflag.FlagSet) runner {
+	quiet := flags.BoolP("quiet", "q", false, "no progress")
+	return func(ctx context.Context, args []string) error {
+		if len(args) == 0 {
+			return usage("which archive? islet images import ARCHIVE, or - for standard input")
+		}
+		for _, name := range args {
+			if err := t.importArchive(ctx, name, *quiet); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (t *tool) importArchive(ctx context.Context, name string, quiet bool) error {
+	body, total := t.Stdin, int64(0)
+	if name != "-" {
+		f, err := os.Open(name)
+		if errors.Is(err, os.ErrNotExist) {
+			return exitError{ExitNotFound, fmt.Errorf("no file %s", name)}
+		}
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err == nil {
+			total = info.Size()
+		}
+		body = f
+	}
+	bar := t.progress(quiet)
+	sent := &counter{r: body, bar: bar, name: name, total: total}
+	resp, err := t.request(ctx, http.MethodPost, api.PathImageImport, url.Values{"name": {name}}, io.NopCloser(sent))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return t.watchProgress(resp.Body, bar, "import "+name)
+}
+
+func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
+	quiet := flags.BoolP("quiet", "q", false, "no progress")
+	return func(ctx context.Context, args []string) error {
+		if len(args) == 0 {
+			return usage("which image? islet images pull IMAGE")
+		}
+		for _, ref := range args {
+			resp, err := t.request(ctx, http.MethodPost, api.PathImagePull, url.Values{"ref": {ref}}, nil)
+			if err != nil {
+				return err
+			}
+			err = t.watchProgress(resp.Body, t.progress(*quiet), "pull "+ref)
+			resp.Body.Close()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// watchProgress shows an import or pull until it is done, then names the images.
+func (t *tool) watchProgress(body io.Reader, bar *progress, what string) error {
+	defer bar.clear()
+	return values(t, body, func(p api.Progress) (bool, error) {
+		switch {
+		case p.Error != "":
+			bar.clear()
+			if strings.Contains(p.Error, what+": ") { // perhaps after a reason such as RegistryUnavailable
+				return true, errors.New(printable(p.Error))
+			}
+			return true, fmt.Errorf("%s: %s", what, printable(p.Error))
+		case p.Done:
+			bar.clear()
+			for _, i := range p.Images {
+				fmt.Fprintln(t.out, printable(i))
+			}
+			return true, nil
+		}
+		bar.update(p.Ref, p.Status, p.Current, p.Total)
+		return false, nil
+	})
+}
+
+func setupImagesRemove(t *tool, _ *pflag.FlagSet) runner {
+	return func(ctx context.Context, args []string) error {
+		if len(args) == 0 {
+			return usage("which image? islet images rm IMAGE")
+		}
+		var errs []error
+		for _, ref := range args {
+			var gone api.Image
+			err := t.call(ctx, http.MethodDelete, api.PathImages, url.Values{"ref": {ref}}, nil, &gone)
+			if err == nil {
+				fmt.Fprintf(t.out, "removed %s\n", printable(ref))
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	}
+}

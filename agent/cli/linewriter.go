@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+)
+
+// A lineWriter writes whole lines, each with a prefix, so that several of them
+// can share an output.
+type lineWriter struct {
+	w      io.Writer
+	mu     *sync.Mutex // nil: nobody else writes
+	prefix string
+	held   []byte // of a line without its end
+}
+
+// maxHeld bounds a line that is held for its end.
+const maxHeld = 1 << 20
+
+func (l *lineWriter) Write(b []byte) (int, error) {
+	l.held = append(l.held, b...)
+	var out []byte
+	for {
+		i := bytes.IndexByte(l.held, '\n')
+		if i < 0 && len(l.held) < maxHeld {
+			break
+		}
+		if i < 0 {
+			i = len(l.held) - 1
+		}
+		out = append(append(out, l.prefix...), l.held[:i+1]...)
+		l.held = l.held[i+1:]
+	}
+	if len(out) == 0 {
+		return len(b), nil
+	}
+	if l.mu != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+	}
+	if _, err := l.w.Write(out); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// finish writes a last line that has no end.
+func (l *lineWriter) finish() error {
+	if len(l.held) == 0 {
+		return nil
+	}
+	_, err := l.Write([]byte{'\n'})
+	return err
+}
+
+// A readError tells an error of the agent's answer from one of our own output.
+type readError struct{ err error }
+
+func (e readError) Error() string { return e.err.Error() }
+
+type tagged struct{ r io.Reader }
+
+func (t tagged) Read(b []byte) (int, error) {
+	n, err := t.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = readError{err}
+	}
+	return n, err
+}
+
+// copyAnswer copies an answer's body to an output.
+func (t *tool) copyAnswer(w io.Writer, body io.Reader) error {
+	_, err := io.Copy(w, tagged{body})
+	var from readError
+	if errors.As(err, &from) {
+		return t.unreachable(from.err)
+	}
+	return err
+}

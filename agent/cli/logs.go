@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+)
+
+// logsCommand is islet logs.
+type logsCommand struct {
+	*tool
+	podFlag
+	name                           string
+	followed, timestamps, previous bool
+	all, prefix                    bool
+	tail                           int64
+	limit                          int64
+	since                          time.Duration
+	sinceTime                      string
+	lost                           sync.Once // to tell that the agent is waited for
+}
+
+func setupLogs(t *tool, flags *pflag.FlagSet) runner {
+	c := &logsCommand{tool: t}
+	c.declare(flags)
+	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
+	flags.BoolVar(&c.all, "all-containers", false, "the logs of all containers of the pod")
+	flags.BoolVarP(&c.followed, "follow", "f", false, "go on until the container has ended, over restarts of the agent")
+	flags.Int64Var(&c.tail, "tail", -1, "only so many lines from the end")
+	flags.DurationVar(&c.since, "since", 0, "only what was written within, like 5s, 2m or 3h")
+	flags.StringVar(&c.sinceTime, "since-time", "", "only what was written after, like 2006-01-02T15:04:05Z")
+	flags.BoolVar(&c.timestamps, "timestamps", false, "begin each line with its time")
+	flags.BoolVarP(&c.previous, "previous", "p", false, "of the container before its last restart")
+	flags.Int64Var(&c.limit, "limit-bytes", 0, "stop after so many bytes")
+	flags.BoolVar(&c.prefix, "prefix", false, "begin each line with the pod and the container")
+	return c.run
+}
+
+func (c *logsCommand) run(ctx context.Context, args []string) error {
+	if len(args) == 2 && c.name == "" {
+		c.name, args = args[1], args[:1]
+	}
+	switch {
+	case len(args) != 1:
+		return usage("logs needs one pod: islet logs POD [-c CONTAINER]")
+	case c.all && c.name != "":
+		return usage("--all-containers and a container contradict each other")
+	case c.since != 0 && c.sinceTime != "":
+		return usage("--since and --since-time contradict each other")
+	}
+	pod, err := c.pod(ctx, c.podFlag, args[0])
+	if err != nil {
+		return err
+	}
+	if !c.all {
+		name, err := c.container(pod, c.name)
+		if err != nil {
+			return err
+		}
+		return c.one(ctx, pod, name, nil)
+	}
+	return c.each(ctx, pod)
+}
+
+// each prints the logs of all containers: one after the other, or, followed, as
+// their lines come. What one of them lacks does not hide the others.
+func (c *logsCommand) each(ctx context.Context, pod *v1.Pod) error {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	failed := error(nil)
+	for _, name := range containerNames(pod) {
+		print := func() {
+			if err := c.one(ctx, pod, name, &mu); err != nil && ctx.Err() == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Fprintf(c.Stderr, "islet: %v\n", err)
+				failed = exitError{ExitFailed, nil}
+			}
+		}
+		if c.followed {
+			group.Go(print)
+		} else {
+			print()
+		}
+	}
+	group.Wait()
+	return errors.Join(ctx.Err(), failed)
+}
+
+// one copies the log of one container; with mu, in whole lines.
+func (c *logsCommand) one(ctx context.Context, pod *v1.Pod, container string, mu *sync.Mutex) error {
+	if mu == nil && !c.prefix {
+		return c.to(ctx, c.out, pod, container)
+	}
+	l := &lineWriter{w: c.out, mu: mu}
+	if c.prefix {
+		l.prefix = fmt.Sprintf("[pod/%s/%s] ", pod.Name, container)
+	}
+	return errors.Join(c.to(ctx, l, pod, container), l.finish())
+}
+
+func (c *logsCommand) to(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
+	if c.followed && !c.previous && c.limit == 0 {
+		return c.follow(ctx, out, pod, container)
+	}
+	return c.copy(ctx, out, pod, container, c.query())
+}
+
+// copy prints a log as the query asks.
+func (c *logsCommand) copy(ctx context.Context, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
+	resp, err := c.request(ctx, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return c.copyAnswer(out, resp.Body)
+}
+
+func (c *logsCommand) query() url.Values {
+	q := url.Values{}
+	set := func(is bool, key, value string) {
+		if is {
+			q.Set(key, value)
+		}
+	}
+	set(c.followed, "follow", "true")
+	set(c.timestamps, "timestamps", "true")
+	set(c.previous, "previous", "true")
+	set(c.tail >= 0, "tailLines", fmt.Sprint(c.tail))
+	set(c.limit > 0, "limitBytes", fmt.Sprint(c.limit))
+	set(c.since > 0, "sinceTime", time.Now().Add(-c.since).UTC().Format(time.RFC3339Nano))
+	set(c.sinceTime != "", "sinceTime", c.sinceTime)
+	return q
+}

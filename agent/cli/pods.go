@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// podsCommand is islet pods.
+type podsCommand struct {
+	*tool
+	podFlag
+	all, watch, noHeaders bool
+	output                string
+	table                 table
+}
+
+func setupPods(t *tool, flags *pflag.FlagSet) runner {
+	c := &podsCommand{tool: t}
+	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
+	flags.StringVarP(&c.output, "output", "o", "", "wide, json, yaml or name")
+	flags.BoolVarP(&c.watch, "watch", "w", false, "then go on with each change")
+	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
+	return c.run
+}
+
+func (c *podsCommand) run(ctx context.Context, args []string) error {
+	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, c.output) {
+		return usage("output %q: must be wide, json, yaml or name", c.output)
+	}
+	if c.watch {
+		return c.follow(ctx, args)
+	}
+	pods, err := c.list(ctx)
+	if err != nil {
+		return err
+	}
+	shown, err := c.choose(pods, args)
+	if err != nil {
+		return err
+	}
+	if len(shown) == 0 && (c.output == "" || c.output == "wide") {
+		where := "on this node"
+		if !c.all {
+			where = fmt.Sprintf("in namespace %s", c.inNamespace())
+			if len(pods) > 0 {
+				where += fmt.Sprintf("; there are %d in others: use -A", len(pods))
+			}
+		}
+		fmt.Fprintf(c.Stderr, "No pods %s.\n", where)
+		return nil
+	}
+	return c.show(shown, len(args) == 1)
+}
+
+func (c *podsCommand) inNamespace() string {
+	if c.namespace == "" {
+		return v1.NamespaceDefault
+	}
+	return c.namespace
+}
+
+// choose picks the pods named, or all of the namespace.
+func (c *podsCommand) choose(pods []v1.Pod, args []string) ([]v1.Pod, error) {
+	if len(args) == 0 {
+		return slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return !c.all && p.Namespace != c.inNamespace() }), nil
+	}
+	var out []v1.Pod
+	for _, a := range args {
+		p, err := choose(pods, c.namespace, a)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, *p)
+	}
+	return out, nil
+}
+
+// show prints pods in the form asked for.
+func (c *podsCommand) show(pods []v1.Pod, single bool) error {
+	for i := range pods {
+		pods[i].TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+	}
+	switch c.output {
+	case "name":
+		for _, p := range pods {
+			fmt.Fprintf(c.out, "pod/%s\n", p.Name)
+		}
+	case "json", "yaml":
+		var object any = v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "List", APIVersion: "v1"}, Items: pods}
+		if single && len(pods) == 1 {
+			object = pods[0]
+		}
+		return c.printObject(c.output, object)
+	default:
+		c.header()
+		for i := range pods {
+			c.row(&pods[i])
+		}
+		c.table.print(c.out)
+	}
+	return nil
+}
+
+func (c *podsCommand) header() {
+	if c.noHeaders {
+		return
+	}
+	row := []string{"NAME", "READY", "STATUS", "RESTARTS", "AGE"}
+	if c.all {
+		row = append([]string{"NAMESPACE"}, row...)
+	}
+	if c.output == "wide" {
+		row = append(row, "IP", "NODE", "SOURCE")
+	}
+	c.table.row(row...)
+}
+
+func (c *podsCommand) row(p *v1.Pod) {
+	now := c.Now()
+	s := summarize(p, now)
+	row := []string{p.Name, s.ready, s.status, s.restarts, age(born(p), now)}
+	if c.all {
+		row = append([]string{p.Namespace}, row...)
+	}
+	if c.output == "wide" {
+		row = append(row, or(p.Status.PodIP, "<none>"), or(p.Spec.NodeName, "<none>"), or(p.Annotations["kubernetes.io/config.source"], "<none>"))
+	}
+	c.table.row(row...)
+}
+
+func or(s, instead string) string {
+	if s == "" {
+		return instead
+	}
+	return s
+}
+
+// follow prints the pods and then each change until it is interrupted.
+func (c *podsCommand) follow(ctx context.Context, args []string) error {
+	resp, err := c.request(ctx, http.MethodGet, api.PathPods, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var first []v1.Pod
+	synced := false
+	return values(c.tool, resp.Body, func(e api.PodEvent) (bool, error) {
+		if e.Type == "SYNCED" {
+			synced = true
+			shown, err := c.choose(first, args)
+			if err != nil {
+				return true, err
+			}
+			return false, c.show(shown, false)
+		}
+		if !synced {
+			first = append(first, *e.Pod)
+			return false, nil
+		}
+		if shown, err := c.choose([]v1.Pod{*e.Pod}, args); err != nil || len(shown) == 0 {
+			return false, nil // another pod
+		}
+		if c.output == "" || c.output == "wide" {
+			c.row(e.Pod)
+			c.table.print(c.out)
+			return false, nil
+		}
+		return false, c.show([]v1.Pod{*e.Pod}, true)
+	})
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// summary is what one row says about a pod.
+type summary struct{ ready, status, restarts string }
+
+// born is when the pod came to this node.
+func born(p *v1.Pod) time.Time {
+	if t := p.CreationTimestamp; !t.IsZero() {
+		return t.Time
+	}
+	if t := p.Status.StartTime; t != nil {
+		return t.Time
+	}
+	t, _ := time.Parse(time.RFC3339Nano, p.Annotations["kubernetes.io/config.seen"])
+	return t
+}
+
+// summarize puts a pod in the words of kubectl get pods: the reason that a
+// person looks for (CrashLoopBackOff, Init:0/1, Completed ...), not the phase.
+func summarize(p *v1.Pod, now time.Time) summary {
+	status := or(p.Status.Reason, string(p.Status.Phase))
+	if status == "" {
+		status = string(v1.PodPending)
+	}
+	var restarts int32
+	var restarted time.Time
+	ready := 0
+	count := func(c *v1.ContainerStatus) {
+		restarts += c.RestartCount
+		if t := c.LastTerminationState.Terminated; t != nil && t.FinishedAt.After(restarted) {
+			restarted = t.FinishedAt.Time
+		}
+	}
+	for i := range p.Status.InitContainerStatuses {
+		count(&p.Status.InitContainerStatuses[i])
+	}
+	if s := initializing(p); s != "" {
+		status = s
+	} else {
+		restarts, restarted = 0, time.Time{}
+		running := false
+		for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
+			c := &p.Status.ContainerStatuses[i]
+			count(c)
+			if s := stopped(c.State); s != "" {
+				status = s
+			}
+			if c.Ready && c.State.Running != nil {
+				running = true
+				ready++
+			}
+		}
+		if status == "Completed" && running {
+			status = "NotReady"
+			if isReady(p) {
+				status = "Running"
+			}
+		}
+	}
+	if p.DeletionTimestamp != nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+		status = "Terminating"
+	}
+	s := summary{ready: fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), status: status, restarts: fmt.Sprint(restarts)}
+	if restarts > 0 && !restarted.IsZero() {
+		s.restarts += fmt.Sprintf(" (%s ago)", age(restarted, now))
+	}
+	return s
+}
+
+// initializing names the init container that the pod waits for; "": none.
+func initializing(p *v1.Pod) string {
+	for i := range p.Status.InitContainerStatuses {
+		c := &p.Status.InitContainerStatuses[i]
+		switch t := c.State.Terminated; {
+		case t != nil && t.ExitCode == 0, c.Started != nil && *c.Started && c.State.Running != nil && sidecar(p, c.Name):
+			continue
+		case t != nil:
+			return "Init:" + stopped(c.State)
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "" && c.State.Waiting.Reason != "PodInitializing":
+			return "Init:" + c.State.Waiting.Reason
+		}
+		return fmt.Sprintf("Init:%d/%d", i, len(p.Spec.InitContainers))
+	}
+	return ""
+}
+
+// sidecar says whether an init container runs on beside the others.
+func sidecar(p *v1.Pod, name string) bool {
+	for _, c := range p.Spec.InitContainers {
+		if c.Name == name {
+			return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+		}
+	}
+	return false
+}
+
+// stopped says why a container does not run; "": it runs, or nobody knows.
+func stopped(s v1.ContainerState) string {
+	switch t := s.Terminated; {
+	case s.Waiting != nil:
+		return s.Waiting.Reason
+	case t == nil:
+		return ""
+	case t.Reason != "":
+		return t.Reason
+	case t.Signal != 0:
+		return fmt.Sprintf("Signal:%d", t.Signal)
+	default:
+		return fmt.Sprintf("ExitCode:%d", t.ExitCode)
+	}
+}
+
+func isReady(p *v1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+)
+
+// containerAnnotation names the container that is meant when none is given.
+const containerAnnotation = "kubectl.kubernetes.io/default-container"
+
+// A podFlag is the flag -n. Without it every namespace is looked at when the
+// default one has no such pod.
+type podFlag struct{ namespace string }
+
+func (p *podFlag) declare(flags *pflag.FlagSet) {
+	flags.StringVarP(&p.namespace, "namespace", "n", "", `the pod's namespace (default "default", then any)`)
+}
+
+// list fetches every pod of the node.
+func (t *tool) list(ctx context.Context) ([]v1.Pod, error) {
+	var l v1.PodList
+	if err := t.get(ctx, "/pods", &l); err != nil {
+		return nil, err
+	}
+	return l.Items, nil
+}
+
+// pod finds the pod that the person means.
+func (t *tool) pod(ctx context.Context, p podFlag, name string) (*v1.Pod, error) {
+	pods, err := t.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return choose(pods, p.namespace, name)
+}
+
+// withoutKind lets people say "delete pod NAME" as they would to kubectl.
+func withoutKind(args []string) []string {
+	if len(args) > 1 && slices.Contains([]string{"pod", "pods", "po"}, args[0]) {
+		return args[1:]
+	}
+	return args
+}
+
+// choose picks the pod called NAMESPACE/NAME, NAME, or with a name that only it
+// begins with; from the given namespace, else the default one, else any.
+func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "pod/"), "pods/")
+	if ns, rest, ok := strings.Cut(name, "/"); ok {
+		if namespace != "" && namespace != ns {
+			return nil, usage("pod %s is not in namespace %s", name, namespace)
+		}
+		namespace, name = ns, rest
+	}
+	if name == "" {
+		return nil, usage("a pod's name is empty")
+	}
+	for _, in := range []func(string) bool{
+		func(ns string) bool { return ns == namespace || namespace == "" && ns == v1.NamespaceDefault },
+		func(string) bool { return namespace == "" },
+	} {
+		for _, match := range []func(string) bool{
+			func(n string) bool { return n == name },
+			func(n string) bool { return strings.HasPrefix(n, name) },
+		} {
+			found := map[string]*v1.Pod{}
+			for i, p := range pods {
+				key := p.Namespace + "/" + p.Name
+				// While a pod is replaced there are two: the one with containers is meant.
+				if in(p.Namespace) && match(p.Name) && (found[key] == nil || len(p.Status.ContainerStatuses) > 0) {
+					found[key] = &pods[i]
+				}
+			}
+			if len(found) > 1 {
+				return nil, usage("%q may mean any of %s: write more of it", name, names(found))
+			}
+			for _, p := range found {
+				return p, nil
+			}
+		}
+	}
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
+	return nil, exitError{ExitNotFound, fmt.Errorf("pod %q not found", name)}
+}
+
+// container returns the container that is meant in a pod: the named one, the
+// annotated one, else the first; and says which it took of several.
+func (t *tool) container(pod *v1.Pod, name string) (string, error) {
+	if name != "" {
+		for _, n := range containerNames(pod) {
+			if n == name {
+				return name, nil
+			}
+		}
+		return "", exitError{ExitNotFound, fmt.Errorf("pod %s/%s has no container %q: it has %s",
+			pod.Namespace, pod.Name, name, strings.Join(containerNames(pod), ", "))}
+	}
+	if n := pod.Annotations[containerAnnotation]; n != "" {
+		return n, nil
+	}
+	if len(pod.Spec.Containers) == 0 {
+		return "", fmt.Errorf("pod %s/%s has no containers", pod.Namespace, pod.Name)
+	}
+	first := pod.Spec.Containers[0].Name
+	if all := containerNames(pod); len(all) > 1 {
+		fmt.Fprintf(t.Stderr, "Defaulted container %q out of: %s\n", first, strings.Join(all, ", "))
+	}
+	return first, nil
+}
+
+// containerNames lists ordinary containers, then init containers.
+func containerNames(pod *v1.Pod) []string {
+	var out []string
+	for _, c := range pod.Spec.Containers {
+		out = append(out, c.Name)
+	}
+	for _, c := range pod.Spec.InitContainers {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+func names(pods map[string]*v1.Pod) string {
+	return strings.Join(slices.Sorted(maps.Keys(pods)), ", ")
+}

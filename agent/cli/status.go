@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+func setupStatus(t *tool, flags *pflag.FlagSet) runner {
+	output := flags.StringP("output", "o", "", "json or yaml")
+	return func(ctx context.Context, _ []string) error {
+		var st api.Status
+		if err := t.get(ctx, api.PathStatus, &st); err != nil {
+			return err
+		}
+		attention := needsAttention(&st)
+		switch *output {
+		case "":
+			t.printStatus(&st)
+			t.printWarnings(&st)
+			if len(attention) > 0 {
+				fmt.Fprintln(t.out, "\nNeeds attention:")
+				for _, a := range attention {
+					fmt.Fprintf(t.out, "  - %s\n", printable(a))
+				}
+			}
+		default:
+			if err := t.printObject(*output, st); err != nil {
+				return err
+			}
+		}
+		if len(attention) > 0 {
+			return exitError{ExitFailed, nil}
+		}
+		return nil
+	}
+}
+
+// lowDisk is the part of a file system that should be free.
+const lowDisk = 0.1
+
+// needsAttention lists what a person should look at.
+func needsAttention(st *api.Status) []string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if !st.Runtime.Ready {
+		add("the container runtime is not ready: %s", or(st.Runtime.Message, "no reason given"))
+	}
+	if !st.Network.Ready {
+		add("the pod network is not ready: %s", or(st.Network.Message, "no reason given"))
+	}
+	for _, why := range st.NotReady {
+		if st.Network.Message == "" || !strings.Contains(why, st.Network.Message) {
+			add("the node is not ready: %s", why)
+		}
+	}
+	if c := st.Cluster; c != nil {
+		if c.Link == "Down" {
+			add("there has been no link to the API server for %s (%s): %s; pods go on running", age(c.Since, st.Now), c.Reason, c.Message)
+		}
+		if until := c.ClientCertificate; !until.IsZero() && st.Now.After(until) {
+			add("the client certificate expired %s ago", age(until, st.Now))
+		}
+	}
+	if st.Store.Rebuilt {
+		add("the database was damaged and has been rebuilt: %s", or(st.Store.Message, "pods that were applied by hand may be missing"))
+	}
+	for _, s := range st.Sources {
+		for _, p := range s.Problems {
+			add("%s", problemText(p))
+		}
+	}
+	for _, i := range st.Imports {
+		if i.Error != "" {
+			add("image import %s failed: %s", i.Ref, i.Error)
+		}
+	}
+	for _, d := range st.Disks {
+		if d.Total > 0 && float64(d.Free) < lowDisk*float64(d.Total) {
+			add("the disk of %s is nearly full: %s of %s free", d.Path, size(d.Free), size(d.Total))
+		}
+	}
+	return append(out, st.Problems...)
+}
+
+func problemText(p api.Problem) string {
+	text := p.Origin
+	if p.Field != "" {
+		text += ": " + p.Field
+	}
+	return text + ": " + p.Message
+}
+
+// printStatus prints what there is to know, a line each.
+func (t *tool) printStatus(st *api.Status) {
+	var out table
+	row := func(name, format string, args ...any) { out.row(name+":", fmt.Sprintf(format, args...)) }
+	row("Node", "%s", st.Node)
+	if len(st.Addresses) > 0 {
+		row("Addresses", "%s", strings.Join(st.Addresses, ", "))
+	}
+	ready := "yes"
+	if len(st.NotReady) > 0 || !st.Runtime.Ready {
+		ready = "NO"
+	}
+	row("Ready", "%s", ready)
+	if c := st.Cluster; c != nil {
+		row("Control plane", "%s", clusterText(c, st.Now))
+		row("Certificates", "%s", certificatesText(c, st.Now))
+	}
+	row("Agent", "islet %s, up %s", st.Version, age(st.Started, st.Now))
+	row("Clock", "%s", st.Now.Format("2006-01-02 15:04:05 MST"))
+	row("Runtime", "%s", runtimeText(st.Runtime))
+	row("Network", "%s", networkText(st.Network))
+	row("Pods", "%s", podsText(st.Pods))
+	for _, s := range st.Sources {
+		row("Source "+s.Name, "%s", sourceText(s))
+	}
+	for _, i := range st.Imports {
+		if i.Error == "" {
+			text := i.Status
+			if i.Total > 0 {
+				text += fmt.Sprintf(" %s of %s", size(i.Current), size(i.Total))
+			}
+			row("Import "+i.Ref, "%s", text)
+		}
+	}
+	for _, d := range st.Disks {
+		row("Disk "+d.Path, "%s of %s free", size(d.Free), size(d.Total))
+	}
+	if st.Store.Path != "" {
+		row("Store", "%s", st.Store.Path)
+	}
+	out.print(t.out)
+}
+
+// mostWarnings of the node are shown.
+const mostWarnings = 5
+
+// printWarnings prints what happened to the node lately and is no good news.
+func (t *tool) printWarnings(st *api.Status) {
+	bad := slices.DeleteFunc(slices.Clone(st.Events), func(e api.Event) bool { return e.Type != "Warning" })
+	if len(bad) == 0 {
+		return
+	}
+	fmt.Fprintln(t.out, "\nHappened to the node:")
+	page{t.out}.events(bad[max(0, len(bad)-mostWarnings):], st.Now)
+}
+
+func runtimeText(r api.Runtime) string {
+	parts := []string{strings.TrimSpace(or(r.Name, "unknown") + " " + r.Version)}
+	for _, p := range []struct{ what, value string }{
+		{"", r.OCIRuntime}, {"cgroup v", strings.TrimPrefix(r.CgroupVersion, "v")}, {"", r.Snapshotter}, {"pods per shim: ", r.ShimPods}} {
+		if p.value != "" {
+			parts = append(parts, p.what+p.value)
+		}
+	}
+	if !r.Ready {
+		parts = append(parts, "NOT READY")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func networkText(n api.Network) string {
+	text := or(n.Config, "ready")
+	if len(n.PodCIDRs) > 0 {
+		text += ", " + strings.Join(n.PodCIDRs, " ")
+	}
+	if !n.Ready {
+		text += ", NOT READY"
+	}
+	return text
+}
+
+func clusterText(c *api.Cluster, now time.Time) string {
+	link := strings.ToLower(c.Link)
+	if c.Link == "Down" {
+		link = "DOWN"
+	}
+	text := fmt.Sprintf("%s, %s for %s", or(c.Server, "no server known"), link, age(c.Since, now))
+	if c.Reason != "" {
+		text += ", " + c.Reason
+	}
+	if c.Pending > 0 {
+		text += fmt.Sprintf(", %s to report", plural(c.Pending, "pod"))
+	}
+	return text
+}
+
+// certificatesText names those there are: one to serve with is made when it is needed.
+func certificatesText(c *api.Cluster, now time.Time) string {
+	var all []string
+	for _, cert := range []struct {
+		what  string
+		until time.Time
+	}{{"client", c.ClientCertificate}, {"serving", c.ServingCertificate}} {
+		day := cert.until.UTC().Format("2006-01-02 15:04 UTC")
+		switch {
+		case cert.until.IsZero():
+		case now.After(cert.until):
+			all = append(all, cert.what+" EXPIRED "+day)
+		default:
+			all = append(all, fmt.Sprintf("%s until %s (%s)", cert.what, day, duration.HumanDuration(cert.until.Sub(now))))
+		}
+	}
+	return or(strings.Join(all, ", "), "none")
+}
+
+func podsText(p api.PodCounts) string {
+	text := fmt.Sprintf("%d, %d ready", p.Total, p.Ready)
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{p.Pending, "pending"}, {p.Succeeded, "succeeded"}, {p.Failed, "failed"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, c.what)
+		}
+	}
+	return text
+}
+
+func sourceText(s api.Source) string {
+	text := plural(s.Pods, "pod")
+	if s.Origin != "" {
+		text += " from " + s.Origin
+	}
+	if !s.Spoken {
+		text += " (as stored; it has not answered yet)"
+	}
+	if n := len(s.Problems); n > 0 {
+		text += ", " + plural(n, "problem")
+	}
+	return text
+}

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/width"
+)
+
+// columnGap is kubectl's.
+const columnGap = 3
+
+// A table prints rows with aligned columns, as wide as the terminal shows them.
+// Rows that come after a print are aligned with those before.
+type table struct {
+	indent string
+	rows   [][]string
+	widths []int
+}
+
+func (t *table) row(cells ...string) {
+	for i := range cells {
+		cells[i] = printable(cells[i])
+	}
+	t.rows = append(t.rows, cells)
+}
+
+func (t *table) print(w io.Writer) {
+	for _, row := range t.rows {
+		for i, cell := range row {
+			if i == len(t.widths) {
+				t.widths = append(t.widths, 0)
+			}
+			t.widths[i] = max(t.widths[i], textWidth(cell))
+		}
+	}
+	for _, row := range t.rows {
+		var b strings.Builder
+		b.WriteString(t.indent)
+		for i, cell := range row {
+			b.WriteString(cell)
+			b.WriteString(strings.Repeat(" ", t.widths[i]-textWidth(cell)+columnGap))
+		}
+		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	}
+	t.rows = nil
+}
+
+// textWidth is how many cells of a terminal s takes.
+func textWidth(s string) int {
+	n := 0
+	for _, r := range s {
+		switch {
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		case wide(r):
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+func wide(r rune) bool {
+	k := width.LookupRune(r).Kind()
+	return k == width.EastAsianWide || k == width.EastAsianFullwidth
+}
+
+// printable replaces what could change the terminal or the layout: names and
+// messages come from manifests and from containers.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return '?'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/term"
+)
+
+// A terminal is the one a person types at.
+type terminal struct{ f *os.File }
+
+// openTerminal returns nil for a file that is no terminal.
+func openTerminal(f *os.File) *terminal {
+	if !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	return &terminal{f}
+}
+
+// raw passes every key on, until restore, which may be called twice.
+func (t *terminal) raw() (restore func(), err error) {
+	state, err := term.MakeRaw(int(t.f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { term.Restore(int(t.f.Fd()), state) }), nil
+}
+
+// terminalSize is the message of a resize.
+type terminalSize struct{ Width, Height uint16 }
+
+// sizes yields the size and then each new one, until cancel.
+func (t *terminal) sizes() (sizes <-chan terminalSize, cancel func()) {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	changed <- syscall.SIGWINCH // the first is now
+	out, done := make(chan terminalSize), make(chan struct{})
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case <-done:
+				return
+			case <-changed:
+			}
+			w, h, err := term.GetSize(int(t.f.Fd()))
+			if err != nil {
+				continue
+			}
+			select {
+			case out <- terminalSize{uint16(w), uint16(h)}:
+			case <-done:
+				return
+			}
+		}
+	}()
+	return out, func() {
+		signal.Stop(changed)
+		close(done)
+	}
+}
+
+// isTerminal says whether w is a person's screen.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

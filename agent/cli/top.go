@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// topCommand is islet top.
+type topCommand struct {
+	*tool
+	podFlag
+	all, containers, noHeaders bool
+	sortBy                     string
+}
+
+func setupTop(t *tool, flags *pflag.FlagSet) runner {
+	c := &topCommand{tool: t}
+	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
+	flags.BoolVar(&c.containers, "containers", false, "each container for itself")
+	flags.StringVar(&c.sortBy, "sort-by", "", "cpu or memory")
+	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
+	return c.run
+}
+
+// sampleTime is between two measurements when the agent has only the first.
+const sampleTime = time.Second
+
+func (c *topCommand) run(ctx context.Context, args []string) error {
+	if !slices.Contains([]string{"", "cpu", "memory"}, c.sortBy) {
+		return usage("sort-by %q: must be cpu or memory", c.sortBy)
+	}
+	node := false
+	if len(args) > 0 {
+		switch args[0] {
+		case "node", "nodes":
+			node, args = true, args[1:]
+		case "pod", "pods":
+			args = args[1:]
+		}
+	}
+	sum, err := c.measure(ctx)
+	if err != nil {
+		return err
+	}
+	if node {
+		c.node(&sum.Node)
+		return nil
+	}
+	return c.pods(sum.Pods, args)
+}
+
+// measure asks twice when a rate is not known yet.
+func (c *topCommand) measure(ctx context.Context) (*stats.Summary, error) {
+	var sum stats.Summary
+	if err := c.get(ctx, api.PathStats, &sum); err != nil {
+		return nil, err
+	}
+	known := func(cpu *stats.CPUStats) bool {
+		return cpu == nil || cpu.UsageCoreNanoSeconds == nil || cpu.UsageNanoCores != nil
+	}
+	unknown := slices.ContainsFunc(sum.Pods, func(p stats.PodStats) bool { return !known(p.CPU) })
+	if known(sum.Node.CPU) && !unknown {
+		return &sum, nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(sampleTime):
+	}
+	sum = stats.Summary{}
+	return &sum, c.get(ctx, api.PathStats, &sum)
+}
+
+func (c *topCommand) node(n *stats.NodeStats) {
+	var out table
+	if !c.noHeaders {
+		out.row("NAME", "CPU(cores)", "MEMORY(bytes)", "MEMORY FREE", "DISK USED", "DISK FREE")
+	}
+	row := []string{n.NodeName, cores(n.CPU), memory(n.Memory), "-", "-", "-"}
+	if n.Memory != nil && n.Memory.AvailableBytes != nil {
+		row[3] = size(*n.Memory.AvailableBytes)
+	}
+	if fs := n.Fs; fs != nil && fs.UsedBytes != nil && fs.AvailableBytes != nil {
+		row[4], row[5] = size(*fs.UsedBytes), size(*fs.AvailableBytes)
+	}
+	out.row(row...)
+	out.print(c.out)
+}
+
+func (c *topCommand) pods(pods []stats.PodStats, args []string) error {
+	shown, err := c.choose(pods, args)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(shown, func(a, b stats.PodStats) int {
+		byName := cmp.Or(cmp.Compare(a.PodRef.Namespace, b.PodRef.Namespace), cmp.Compare(a.PodRef.Name, b.PodRef.Name))
+		switch c.sortBy {
+		case "cpu":
+			return cmp.Or(cmp.Compare(nanoCores(b.CPU), nanoCores(a.CPU)), byName)
+		case "memory":
+			return cmp.Or(cmp.Compare(workingSet(b.Memory), workingSet(a.Memory)), byName)
+		}
+		return byName
+	})
+	var out table
+	add := func(ns, pod, container string, cpu, mem string) {
+		row := []string{pod}
+		if c.all {
+			row = []string{ns, pod}
+		}
+		if c.containers {
+			row = append(row, container)
+		}
+		out.row(append(row, cpu, mem)...)
+	}
+	if !c.noHeaders {
+		add("NAMESPACE", "NAME", "CONTAINER", "CPU(cores)", "MEMORY(bytes)")
+	}
+	for _, p := range shown {
+		if !c.containers {
+			add(p.PodRef.Namespace, p.PodRef.Name, "", cores(p.CPU), memory(p.Memory))
+			continue
+		}
+		slices.SortFunc(p.Containers, func(a, b stats.ContainerStats) int { return cmp.Compare(a.Name, b.Name) })
+		for _, k := range p.Containers {
+			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, cores(k.CPU), memory(k.Memory))
+		}
+	}
+	out.print(c.out)
+	return nil
+}
+
+// choose picks the pods named, or all of the namespace, by the rules for names.
+func (c *topCommand) choose(all []stats.PodStats, args []string) ([]stats.PodStats, error) {
+	if len(args) == 0 {
+		ns := or(c.namespace, v1.NamespaceDefault)
+		return slices.DeleteFunc(all, func(p stats.PodStats) bool { return !c.all && p.PodRef.Namespace != ns }), nil
+	}
+	pods := make([]v1.Pod, len(all))
+	for i, p := range all {
+		pods[i].Namespace, pods[i].Name = p.PodRef.Namespace, p.PodRef.Name
+	}
+	var out []stats.PodStats
+	for _, a := range args {
+		pod, err := choose(pods, c.namespace, a)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(all, func(p stats.PodStats) bool {
+			return p.PodRef.Namespace == pod.Namespace && p.PodRef.Name == pod.Name
+		})
+		out = append(out, all[i])
+	}
+	return out, nil
+}
+
+func nanoCores(c *stats.CPUStats) uint64 {
+	if c == nil || c.UsageNanoCores == nil {
+		return 0
+	}
+	return *c.UsageNanoCores
+}
+
+func workingSet(m *stats.MemoryStats) uint64 {
+	if m == nil || m.WorkingSetBytes == nil {
+		return 0
+	}
+	return *m.WorkingSetBytes
+}
+
+// cores writes CPU as kubectl does, in thousandths of a core.
+func cores(c *stats.CPUStats) string {
+	if c == nil || c.UsageNanoCores == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%dm", (*c.UsageNanoCores+999_999)/1_000_000)
+}
+
+func memory(m *stats.MemoryStats) string {
+	if m == nil || m.WorkingSetBytes == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%dMi", *m.WorkingSetBytes>>20)
+}

@@ -1,0 +1,53 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Logs is a hook that removes the log directory of a pod that is gone.
+type Logs struct {
+	Dir string // of all pods: /var/log/pods
+}
+
+// Name is the hook's.
+func (Logs) Name() string { return "logs" }
+
+// Release removes the pod's log directory, <namespace>_<name>_<uid>.
+func (l Logs) Release(_ context.Context, uid types.UID) error {
+	return l.remove(func(u types.UID) bool { return u == uid })
+}
+
+// Sweep removes the log directories of pods that keep does not want.
+func (l Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
+	return l.remove(func(u types.UID) bool { return !keep(u) })
+}
+
+func (l Logs) remove(unwanted func(types.UID) bool) error {
+	root, err := os.OpenRoot(l.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open the pods' log directory: %w", err)
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("list the pods' log directories: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		part := strings.Split(e.Name(), "_") // none of the three has an underscore
+		if len(part) == 3 && e.IsDir() && unwanted(types.UID(part[2])) {
+			errs = append(errs, root.RemoveAll(e.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}

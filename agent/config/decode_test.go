@@ -1,0 +1,148 @@
+package config
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+func TestDecodeErrorsNameFileLineAndField(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"unknown":            {kubeletHead + "maxPods: 1\nfoo: 2\n", []string{"f:4: foo: unknown field"}},
+		"wrong case":         {kubeletHead + "maxpods: 1\n", []string{"f:3: maxpods: unknown field"}},
+		"nested unknown":     {kubeletHead + "authentication:\n  anonymous:\n    enabled: true\n  webhook:\n    enable: true\n", []string{"f:7: authentication.webhook.enable: unknown field"}},
+		"top level is meant": {kubeletHead + "authentication:\n  anonymous:\n    enabled: true\nenabled: true\n", []string{"f:6: enabled: unknown field"}},
+		"in a list":          {kubeletHead + "registerWithTaints:\n- key: a\n  effect: NoExecute\n- key: b\n  efect: x\n", []string{"f:7: registerWithTaints[1].efect: unknown field"}},
+		"duplicate":          {kubeletHead + "port: 1\nmaxPods: 2\nport: 3\n", []string{"f:5: port: duplicate field"}},
+		"wrong type":         {kubeletHead + "port: abc\n", []string{"f:3: port: want int32, have string"}},
+		"duration":           {kubeletHead + "authentication:\n  webhook:\n    cacheTTL: 5\n", []string{"f:5: authentication.webhook.cacheTTL"}},
+		"all of them":        {kubeletHead + "port: abc\nfoo: 1\nmaxPods: [1]\n", []string{"f:3: port", "f:5: maxPods[0]"}},
+		"not YAML":           {kubeletHead + "\tport: 1\n", []string{"f:3: found a tab character"}},
+		"JSON":               {"{\n \"apiVersion\": \"kubelet.config.k8s.io/v1beta1\",\n \"kind\": \"KubeletConfiguration\",\n \"prt\": 1\n}", []string{"f:4: prt: unknown field"}},
+		"other version":      {"apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n", []string{"f:1: apiVersion: want kubelet.config.k8s.io/v1beta1, have \"kubelet.config.k8s.io/v1\""}},
+		"other kind":         {"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Pod\n", []string{"f:2: kind: want KubeletConfiguration, have \"Pod\""}},
+		"no version":         {"port: 1\n", []string{"f: apiVersion: want kubelet.config.k8s.io/v1beta1, have nothing"}},
+		"empty":              {"", []string{"f: want a document with apiVersion"}},
+		"a list":             {"- a\n", []string{"f: want a document with apiVersion"}},
+		"two documents":      {kubeletHead + "---\n" + kubeletHead, []string{"f:3: a second document"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := decode("f", []byte(c.text), kubeletAPIVersion, kubeletKind, &kubelet.KubeletConfiguration{})
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q", err, want)
+				}
+			}
+			var at *FileError
+			if !errors.As(err, &at) || at.File != "f" {
+				t.Errorf("%v must be a FileError", err)
+			}
+		})
+	}
+}
+
+func TestDocumentSeparatorsThatSeparateNothing(t *testing.T) {
+	text := "# comment\n---\n" + kubeletHead + "...\n---\n# end\n"
+	if _, err := decode("f", []byte(strings.ReplaceAll(text, "...\n", "")), kubeletAPIVersion, kubeletKind, &kubelet.KubeletConfiguration{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEdgeConfiguration(t *testing.T) {
+	dir := put(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 4\ncniConfDir: net\ncniBinDirs: [bin, /opt]\nociRuntime: runc\n"})
+	c, _ := mustLoad(t, "--edge-config="+filepath.Join(dir, "edge.yaml"), "--cni-conf-dir=/flag", "--state-dir=/s")
+	e := c.Edge
+	if e.ShimPods != 4 || e.OCIRuntime != "runc" || e.BridgeName != "islet0" || e.ImagesDir != "/s/images" {
+		t.Errorf("got %+v", e)
+	}
+	if e.CNIConfDir != "/flag" || e.CNIBinDirs[0] != filepath.Join(dir, "bin") || e.CNIBinDirs[1] != "/opt" {
+		t.Errorf("got %+v", e)
+	}
+	for text, want := range map[string]string{
+		"shimPods: -1":             "EdgeConfiguration.shimPods: Invalid value: -1",
+		"shimPods: 1.5":            "edge.yaml:3: shimPods: want int",
+		"bridgeName: a/b":          "EdgeConfiguration.bridgeName: Invalid value",
+		"ociRuntime: ./runc":       "EdgeConfiguration.ociRuntime: Invalid value",
+		"shimpods: 1":              "edge.yaml:3: shimpods: unknown field",
+		"shimPods: 1\nshimPods: 2": "edge.yaml:4: shimPods: duplicate field",
+	} {
+		dir := put(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n" + text})
+		if _, _, err := Load([]string{"--edge-config=" + filepath.Join(dir, "edge.yaml")}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// FuzzKubeletConfiguration: no text makes decoding, defaults or validation
+// panic, and defaults are stable.
+func FuzzKubeletConfiguration(f *testing.F) {
+	f.Add(kubeletHead + "port: 1\n")
+	f.Add(kubeletHead + "authentication: {webhook: {cacheTTL: 5}}\nevictionHard: {memory.available: 1%}\n")
+	f.Add(kubeletHead + "logging: {options: {json: {infoBufferSize: 1Ki}}, flushFrequency: 5}\n")
+	f.Add(kubeletHead + "reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\nuserNamespaces: {idsPerPod: 1}\n")
+	f.Add(kubeletHead + "tracing: {endpoint: a, samplingRatePerMillion: -1}\nfeatureGates: {KubeletCrashLoopBackOffMax: false}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		s := settings{Edge: defaultEdge(), Flags: defaultOptions()}
+		doc, err := decode("f", []byte(text), kubeletAPIVersion, kubeletKind, &s.KubeletConfiguration)
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an error must say something")
+			}
+			return
+		}
+		absolute(kubeletPaths(&s.KubeletConfiguration), "/etc")
+		setKubeletDefaults(&s.KubeletConfiguration)
+		once := s.KubeletConfiguration.DeepCopy()
+		setKubeletDefaults(&s.KubeletConfiguration)
+		if !equalJSON(t, once, &s.KubeletConfiguration) {
+			t.Error("setting defaults twice must change nothing")
+		}
+		c, errs := derive(&s)
+		_ = append(errs, validate(&s)...)
+		notices(c, newFlagSet(&s), []document{{"f", doc}})
+	})
+}
+
+// FuzzEdgeConfiguration: no text panics, and what is valid has all defaults.
+func FuzzEdgeConfiguration(f *testing.F) {
+	head := "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
+	f.Add(head + "shimPods: 1\ncniBinDirs: [a]\n")
+	f.Add(head + "bridgeName: ..\nociRuntime: /x\ncriSocket: /y\n")
+	f.Add(`{"apiVersion":"islet.dev/v1alpha1","kind":"EdgeConfiguration","imagesDir":null}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		s := settings{KubeletConfiguration: defaultKubelet(), Flags: defaultOptions()}
+		if _, err := decode("f", []byte(text), EdgeAPIVersion, EdgeKind, &s.Edge); err != nil {
+			return
+		}
+		absolute(s.Edge.paths(), "/etc")
+		setEdgeDefaults(&s.Edge)
+		if e := s.Edge; e.ShimPods == 0 || e.BridgeName == "" || e.CNIConfDir == "" || len(e.CNIBinDirs) == 0 {
+			t.Errorf("a default is missing: %+v", e)
+		}
+		c := checker{k: &s.KubeletConfiguration, edge: &s.Edge, opts: &s.Flags}
+		c.edgeFields()
+	})
+}
+
+// FuzzFlags: no command line makes parsing, derivation or validation panic.
+func FuzzFlags(f *testing.F) {
+	f.Add("--reserved-memory=0:memory=1Gi;1:x=1\n--register-with-taints=a=b:c\n--eviction-hard=a<1,b=2")
+	f.Add("--manifest-url-header=a:b\n-v=4\n--node-ip=::1,1.1.1.1\n--pod-cidr=::/0\n--feature-gates=a=true")
+	f.Add("--cluster-dns=,\n--max-pods\n-1\n--version=raw\n--unknwon")
+	f.Fuzz(func(t *testing.T, line string) {
+		s := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
+		fs := newFlagSet(&s)
+		if err := fs.parse(strings.Split(line, "\n")); err != nil {
+			return
+		}
+		c, errs := derive(&s)
+		_ = append(errs, validate(&s)...)
+		notices(c, fs, nil)
+	})
+}

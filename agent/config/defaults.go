@@ -1,0 +1,153 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logs "k8s.io/component-base/logs/api/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// defaultKubelet is the table of defaults, as documented for kubelet 1.36 at
+// https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two
+// differ: containerRuntimeEndpoint is empty, which means islet's own runtime,
+// and failCgroupV1 is false, since islet runs on cgroup v1. podLogsDir,
+// cgroupRoot and podCIDR depend on the directories (see derive).
+func defaultKubelet() kubelet.KubeletConfiguration {
+	return kubelet.KubeletConfiguration{
+		EnableServer:       new(true),
+		SyncFrequency:      seconds(60),
+		FileCheckFrequency: seconds(20),
+		HTTPCheckFrequency: seconds(20),
+		Address:            "0.0.0.0",
+		Port:               10250,
+		Authentication: kubelet.KubeletAuthentication{
+			Anonymous: kubelet.KubeletAnonymousAuthentication{Enabled: new(false)},
+			Webhook:   kubelet.KubeletWebhookAuthentication{Enabled: new(true), CacheTTL: seconds(120)},
+		},
+		Authorization: kubelet.KubeletAuthorization{
+			Mode:    kubelet.KubeletAuthorizationModeWebhook,
+			Webhook: kubelet.KubeletWebhookAuthorization{CacheAuthorizedTTL: seconds(300), CacheUnauthorizedTTL: seconds(30)},
+		},
+		RegistryPullQPS:                           new(int32(5)),
+		RegistryBurst:                             10,
+		ImagePullCredentialsVerificationPolicy:    kubelet.NeverVerifyPreloadedImages,
+		EventRecordQPS:                            new(int32(50)),
+		EventBurst:                                100,
+		EnableDebuggingHandlers:                   new(true),
+		HealthzPort:                               new(int32(10248)),
+		HealthzBindAddress:                        "127.0.0.1",
+		OOMScoreAdj:                               new(int32(-999)),
+		StreamingConnectionIdleTimeout:            seconds(4 * 60 * 60),
+		NodeStatusUpdateFrequency:                 seconds(10),
+		NodeStatusReportFrequency:                 seconds(300),
+		NodeLeaseDurationSeconds:                  40,
+		ImageMinimumGCAge:                         seconds(120),
+		ImageGCHighThresholdPercent:               new(int32(85)),
+		ImageGCLowThresholdPercent:                new(int32(80)),
+		VolumeStatsAggPeriod:                      seconds(60),
+		CgroupsPerQOS:                             new(true),
+		CgroupDriver:                              "cgroupfs",
+		CPUManagerPolicy:                          "none",
+		CPUManagerReconcilePeriod:                 seconds(10),
+		MemoryManagerPolicy:                       kubelet.NoneMemoryManagerPolicy,
+		TopologyManagerPolicy:                     kubelet.NoneTopologyManagerPolicy,
+		TopologyManagerScope:                      kubelet.ContainerTopologyManagerScope,
+		RuntimeRequestTimeout:                     seconds(120),
+		HairpinMode:                               kubelet.PromiscuousBridge,
+		MaxPods:                                   110,
+		PodPidsLimit:                              new(int64(-1)),
+		ResolverConfig:                            new("/etc/resolv.conf"),
+		CPUCFSQuota:                               new(true),
+		CPUCFSQuotaPeriod:                         &metav1.Duration{Duration: 100 * time.Millisecond},
+		NodeStatusMaxImages:                       new(int32(50)),
+		MaxOpenFiles:                              1000000,
+		ContentType:                               "application/vnd.kubernetes.protobuf",
+		KubeAPIQPS:                                new(int32(50)),
+		KubeAPIBurst:                              100,
+		EvictionPressureTransitionPeriod:          seconds(300),
+		MergeDefaultEvictionSettings:              new(false),
+		EnableControllerAttachDetach:              new(true),
+		MakeIPTablesUtilChains:                    new(true),
+		IPTablesMasqueradeBit:                     new(int32(14)),
+		IPTablesDropBit:                           new(int32(15)),
+		FailSwapOn:                                new(true),
+		ContainerLogMaxSize:                       "10Mi",
+		ContainerLogMaxFiles:                      new(int32(5)),
+		ContainerLogMaxWorkers:                    new(int32(1)),
+		ContainerLogMonitorInterval:               new(seconds(10)),
+		ConfigMapAndSecretChangeDetectionStrategy: kubelet.WatchChangeDetectionStrategy,
+		EnforceNodeAllocatable:                    []string{"pods"},
+		VolumePluginDir:                           "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
+		Logging:                                   logs.LoggingConfiguration{Format: "text", FlushFrequency: logs.TimeOrMetaDuration{Duration: seconds(5), SerializeAsString: true}},
+		EnableSystemLogHandler:                    new(true),
+		EnableSystemLogQuery:                      new(false),
+		EnableProfilingHandler:                    new(true),
+		EnableDebugFlagsHandler:                   new(true),
+		SeccompDefault:                            new(false),
+		MemoryThrottlingFactor:                    new(0.9),
+		MemoryReservationPolicy:                   kubelet.NoneMemoryReservationPolicy,
+		RegisterNode:                              new(true),
+		LocalStorageCapacityIsolation:             new(true),
+		FailCgroupV1:                              new(false),
+		CrashLoopBackOff:                          kubelet.CrashLoopBackOffConfig{MaxContainerRestartPeriod: new(seconds(300))},
+	}
+}
+
+// defaultEvictionHard holds where the configuration names no hard threshold, or
+// asks to merge the defaults (mergeDefaultEvictionSettings).
+func defaultEvictionHard() map[string]string {
+	return map[string]string{
+		"memory.available":   "100Mi",
+		"nodefs.available":   "10%",
+		"nodefs.inodesFree":  "5%",
+		"imagefs.available":  "15%",
+		"imagefs.inodesFree": "5%",
+	}
+}
+
+func seconds(n int) metav1.Duration {
+	return metav1.Duration{Duration: time.Duration(n) * time.Second}
+}
+
+// setKubeletDefaults fills what is unset or zero. A second call changes
+// nothing.
+func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
+	if c.NodeStatusReportFrequency.Duration == 0 { // follows the other one where that is given
+		c.NodeStatusReportFrequency = c.NodeStatusUpdateFrequency
+	}
+	if c.SerializeImagePulls == nil {
+		c.SerializeImagePulls = new(c.MaxParallelImagePulls == nil || *c.MaxParallelImagePulls < 2)
+	}
+	if c.PodPidsLimit != nil && *c.PodPidsLimit < 0 {
+		c.PodPidsLimit = nil
+	}
+	defaults := defaultKubelet()
+	if !gateOn(c.FeatureGates, gateCrashLoop) {
+		defaults.CrashLoopBackOff.MaxContainerRestartPeriod = nil
+	}
+	if !gateOn(c.FeatureGates, gatePulledImages) {
+		defaults.ImagePullCredentialsVerificationPolicy = ""
+	}
+	fill(reflect.ValueOf(c).Elem(), reflect.ValueOf(defaults))
+	if c.EvictionHard == nil {
+		c.EvictionHard = defaultEvictionHard()
+	} else if *c.MergeDefaultEvictionSettings {
+		merged := defaultEvictionHard()
+		maps.Copy(merged, c.EvictionHard)
+		c.EvictionHard = merged
+	}
+}
+
+// fill sets each zero field of a struct to that of the defaults, recursively.
+func fill(c, defaults reflect.Value) {
+	if c.Kind() == reflect.Struct {
+		for i := range c.NumField() {
+			fill(c.Field(i), defaults.Field(i))
+		}
+	} else if c.CanSet() && c.IsZero() { // quantities keep theirs to themselves
+		c.Set(defaults)
+	}
+}

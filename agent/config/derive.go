@@ -1,0 +1,172 @@
+package config
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// DefaultPodCIDR is where pods get addresses from when nobody says.
+const DefaultPodCIDR = "10.42.0.0/24"
+
+func setEdgeDefaults(e *EdgeConfiguration) {
+	fill(reflect.ValueOf(e).Elem(), reflect.ValueOf(defaultEdge()))
+}
+
+// derive makes the Config: what follows from other settings, and what needs
+// parsing. The Config is whole only without errors.
+func derive(s *settings) (*Config, []error) {
+	var errs []error
+	k, o := &s.KubeletConfiguration, &s.Flags
+	c := &Config{
+		Node:                     Node{Labels: o.NodeLabels, CloudProvider: o.CloudProvider},
+		Dead:                     Dead{MinAge: o.MinimumContainerTTL.Duration, MaxPerContainer: o.MaxDeadPerContainer, Max: o.MaxDeadContainers},
+		Kubeconfig:               o.Kubeconfig,
+		BootstrapKubeconfig:      o.BootstrapKubeconfig,
+		CredentialProviderConfig: o.ImageCredentialProviderConfig,
+		CredentialProviderBinDir: o.ImageCredentialProviderBinDir,
+		LogLevel:                 slog.Level(-int(k.Logging.Verbosity)),
+	}
+	for _, step := range []func() error{
+		func() (err error) { c.Dirs, err = deriveDirs(o); return },
+		func() (err error) { c.Node.Name, err = nodeName(o.HostnameOverride); return },
+		func() (err error) { c.Node.IPs, err = nodeIPs(o.NodeIP); return },
+		func() (err error) { c.PodCIDRs, err = podCIDRs(k.PodCIDR); return },
+	} {
+		if err := step(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if s.Edge.ImagesDir == "" {
+		s.Edge.ImagesDir = filepath.Join(c.Dirs.State, "images")
+	}
+	s.Edge.CRISocket = cmp.Or(s.Edge.CRISocket, ownSocket(k.ContainerRuntimeEndpoint, c.Dirs.Run))
+	deriveApart(k, c.Dirs.State)
+	if size, err := resource.ParseQuantity(k.ContainerLogMaxSize); err == nil { // validate tells
+		c.ContainerLogMaxSize = size.Value()
+	}
+	if c.CPUPeriod = k.CPUCFSQuotaPeriod.Microseconds(); !*k.CPUCFSQuota {
+		c.CPUPeriod = -1
+	}
+	if most := k.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil { // nil without its feature gate
+		c.CrashMax = most.Duration
+	}
+	c.Kubelet, c.Edge = *k, s.Edge
+	return c, errs
+}
+
+// ownSocket is the path of a CRI endpoint in the run directory, else empty. No
+// other runtime's socket is there: who names one, as kubeadm does after it was
+// given it by --cri-socket, wants islet to serve it.
+func ownSocket(endpoint, run string) string {
+	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
+	if filepath.Dir(path) != run {
+		return ""
+	}
+	return path
+}
+
+func deriveDirs(o *options) (Dirs, error) {
+	d := Dirs{Root: o.RootDir, State: o.StateDir, Run: o.RunDir, Cert: cmp.Or(o.CertDir, filepath.Join(o.RootDir, "pki"))}
+	for _, p := range []struct {
+		flag string
+		dir  *string
+	}{{"root-dir", &d.Root}, {"state-dir", &d.State}, {"run-dir", &d.Run}, {"cert-dir", &d.Cert}} {
+		if *p.dir == "" {
+			return d, fmt.Errorf("--%s must not be empty", p.flag)
+		}
+		abs, err := filepath.Abs(*p.dir)
+		if err != nil {
+			return d, fmt.Errorf("--%s: %w", p.flag, err)
+		}
+		*p.dir = abs
+	}
+	return d, nil
+}
+
+// deriveApart keeps agents with different state directories apart where the
+// kubelet has one place for the whole machine: pod logs and cgroups. Where the
+// user names a place, that is taken.
+func deriveApart(k *kubelet.KubeletConfiguration, state string) {
+	own := state != defaultOptions().StateDir
+	if k.PodLogsDir == "" {
+		k.PodLogsDir = "/var/log/pods"
+		if own {
+			k.PodLogsDir = filepath.Join(state, "pod-logs")
+		}
+	}
+	if k.CgroupRoot == "" && own {
+		sum := sha256.Sum256([]byte(state))
+		k.CgroupRoot = "/islet-" + hex.EncodeToString(sum[:4])
+	}
+}
+
+// nodeName is the override or the host's name, as a kubelet takes it: trimmed
+// and in lower case; and checked, since every pod's name and UID follow from it.
+func nodeName(override string) (string, error) {
+	name, from := override, "--hostname-override"
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			return "", fmt.Errorf("read the host's name: %w", err)
+		}
+		from = "the host's name (set another or use --hostname-override)"
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+		return "", fmt.Errorf("%s: %q is no node name: %s", from, name, strings.Join(errs, "; "))
+	}
+	return name, nil
+}
+
+// nodeIPs reads --node-ip: an address, or one of each family.
+func nodeIPs(s string) ([]netip.Addr, error) {
+	var ips []netip.Addr
+	for _, part := range split(s, ",") {
+		ip, err := netip.ParseAddr(part)
+		if err != nil {
+			return nil, fmt.Errorf("--node-ip: %q is no IP address", part)
+		}
+		ips = append(ips, ip.Unmap())
+	}
+	if len(ips) > 2 || len(ips) == 2 && ips[0].Is4() == ips[1].Is4() {
+		return nil, fmt.Errorf("--node-ip: %q: want one address, or one of each family", s)
+	}
+	if len(ips) == 2 && (ips[0].IsUnspecified() || ips[1].IsUnspecified()) {
+		return nil, fmt.Errorf("--node-ip: %q: an unspecified address stands alone", s)
+	}
+	return ips, nil
+}
+
+// podCIDRs reads podCIDR: a prefix, or one of each family.
+func podCIDRs(s string) ([]netip.Prefix, error) {
+	if strings.TrimSpace(s) == "" {
+		s = DefaultPodCIDR
+	}
+	var cidrs []netip.Prefix
+	for _, part := range split(s, ",") {
+		p, err := netip.ParsePrefix(part)
+		if err != nil {
+			return nil, fmt.Errorf("podCIDR: Invalid value: %q: not a network such as %s", part, DefaultPodCIDR)
+		}
+		if p = p.Masked(); p.Addr().BitLen()-p.Bits() < 3 {
+			return nil, fmt.Errorf("podCIDR: Invalid value: %q: too small for pods", part)
+		}
+		cidrs = append(cidrs, p)
+	}
+	if len(cidrs) > 2 || len(cidrs) == 2 && cidrs[0].Addr().Is4() == cidrs[1].Addr().Is4() {
+		return nil, fmt.Errorf("podCIDR: Invalid value: %q: want one network, or one of each family", s)
+	}
+	return cidrs, nil
+}

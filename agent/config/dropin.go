@@ -1,0 +1,132 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// The identity of a KubeletConfiguration document.
+const (
+	kubeletAPIVersion = "kubelet.config.k8s.io/v1beta1"
+	kubeletKind       = "KubeletConfiguration"
+)
+
+// loadKubelet reads the configuration file and the drop-ins over it. It returns
+// every document for the notices. Drop-ins are JSON merge patches: maps are
+// merged, lists replaced (KEP-3983).
+func loadKubelet(file, dir string) (kubelet.KubeletConfiguration, []document, error) {
+	var c kubelet.KubeletConfiguration
+	var docs []document
+	if file != "" {
+		doc, err := readDocument(file, kubeletAPIVersion, kubeletKind, &c)
+		if err != nil {
+			return c, nil, err
+		}
+		absolute(kubeletPaths(&c), filepath.Dir(doc.file))
+		docs = append(docs, doc)
+	}
+	setKubeletDefaults(&c)
+	if dir == "" {
+		return c, docs, nil
+	}
+	drops, err := readDropins(dir)
+	if err != nil {
+		return c, nil, err
+	}
+	merged, err := json.Marshal(&c)
+	if err != nil {
+		return c, nil, err
+	}
+	for _, d := range drops {
+		if merged, err = mergePatch(merged, d.json); err != nil {
+			return c, nil, fmt.Errorf("merge %s: %w", d.file, err)
+		}
+	}
+	c = kubelet.KubeletConfiguration{}
+	if err := json.Unmarshal(merged, &c); err != nil {
+		return c, nil, fmt.Errorf("merge the files of %s: %w", dir, err)
+	}
+	setKubeletDefaults(&c)
+	return c, append(docs, drops...), nil
+}
+
+// readDropins decodes the *.conf files below dir in lexical order, each
+// strictly, so that a mistake is told with its own file and line.
+func readDropins(dir string) ([]document, error) {
+	var docs []document
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || filepath.Ext(path) != ".conf" {
+			return err
+		}
+		var c kubelet.KubeletConfiguration
+		doc, err := readDocument(path, kubeletAPIVersion, kubeletKind, &c)
+		docs = append(docs, doc)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read drop-in directory: %w", err)
+	}
+	return docs, nil
+}
+
+// mergePatch applies an RFC 7386 patch to a JSON object.
+func mergePatch(target, patch []byte) ([]byte, error) {
+	t, err := decodeTree(target)
+	if err != nil {
+		return nil, err
+	}
+	p, err := decodeTree(patch)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(mergeTrees(t, p))
+}
+
+func decodeTree(data []byte) (tree any, err error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return tree, d.Decode(&tree)
+}
+
+func mergeTrees(target, patch any) any {
+	p, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	t, ok := target.(map[string]any)
+	if !ok {
+		t = map[string]any{}
+	}
+	for k, v := range p {
+		if v == nil {
+			delete(t, k)
+			continue
+		}
+		t[k] = mergeTrees(t[k], v)
+	}
+	return t
+}
+
+// kubeletPaths are the fields of a file that, when relative, are relative to
+// the directory of that file.
+func kubeletPaths(c *kubelet.KubeletConfiguration) []*string {
+	p := []*string{&c.StaticPodPath, &c.Authentication.X509.ClientCAFile, &c.TLSCertFile,
+		&c.TLSPrivateKeyFile, &c.VolumePluginDir, &c.PodLogsDir}
+	if c.ResolverConfig != nil {
+		p = append(p, c.ResolverConfig)
+	}
+	return p
+}
+
+func absolute(paths []*string, dir string) {
+	for _, p := range paths {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+}

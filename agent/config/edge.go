@@ -1,0 +1,59 @@
+package config
+
+// The identity of an EdgeConfiguration document.
+const (
+	EdgeAPIVersion = "islet.dev/v1alpha1"
+	EdgeKind       = "EdgeConfiguration"
+)
+
+// EdgeConfiguration is what islet can be told beyond a KubeletConfiguration.
+// Durations, paths and names are checked by Load; relative paths are relative
+// to the directory of the file.
+type EdgeConfiguration struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+
+	// ShimPods bounds how many pods share one shim process, and so how many
+	// pods restart when a shim dies. 1 gives each pod its own.
+	ShimPods int `json:"shimPods,omitempty"`
+	// OCIRuntime is the name or absolute path of the OCI runtime. Empty: crun
+	// where it works on this host, else runc.
+	OCIRuntime string `json:"ociRuntime,omitempty"`
+	// BridgeName is the network interface that the built-in network makes.
+	BridgeName string `json:"bridgeName,omitempty"`
+	// CNIConfDir is searched for a network configuration; the first in lexical
+	// order replaces the built-in network.
+	CNIConfDir string `json:"cniConfDir,omitempty"`
+	// CNIBinDirs are searched for plugins that islet has not built in.
+	CNIBinDirs []string `json:"cniBinDirs,omitempty"`
+	// RegistryConfigDir holds a directory per registry host with a hosts.toml:
+	// mirrors, plain HTTP, certificates; containerd's layout.
+	RegistryConfigDir string `json:"registryConfigDir,omitempty"`
+	// ImagesDir is the inbox for image archives. Empty: images under the state
+	// directory.
+	ImagesDir string `json:"imagesDir,omitempty"`
+	// CRISocket is where the runtime is served for crictl and kubeadm. Empty: it
+	// is not, unless containerRuntimeEndpoint names a socket in the run directory.
+	CRISocket string `json:"criSocket,omitempty"`
+}
+
+func defaultEdge() EdgeConfiguration {
+	return EdgeConfiguration{
+		APIVersion:        EdgeAPIVersion,
+		Kind:              EdgeKind,
+		ShimPods:          16,
+		BridgeName:        "islet0",
+		CNIConfDir:        "/etc/cni/net.d",
+		CNIBinDirs:        []string{"/opt/cni/bin"},
+		RegistryConfigDir: "/etc/containerd/certs.d",
+	}
+}
+
+// paths are the fields that hold a path, for the resolution of relative ones.
+func (e *EdgeConfiguration) paths() []*string {
+	p := []*string{&e.CNIConfDir, &e.RegistryConfigDir, &e.ImagesDir, &e.CRISocket}
+	for i := range e.CNIBinDirs {
+		p = append(p, &e.CNIBinDirs[i])
+	}
+	return p
+}

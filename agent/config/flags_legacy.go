@@ -1,0 +1,127 @@
+package config
+
+// uselessFlags are flags of kubelet 1.36 that mean nothing to islet.
+func uselessFlags() []flagRow {
+	const (
+		cadvisor = "islet reads cgroups itself, without cAdvisor"
+		locked   = "the database under --state-dir already keeps a second agent out"
+		split    = "all log lines go to standard error"
+	)
+	return []flagRow{
+		{name: "runtime-cgroups", none: "the runtime is part of islet's own process"},
+		{name: "lock-file", none: locked},
+		{name: "exit-on-lock-contention", none: locked, bare: true},
+		{name: "experimental-mounter-path", none: "volumes are mounted by system calls"},
+		{name: "experimental-allocatable-ignore-eviction", none: "allocatable always leaves the hard eviction thresholds out", bare: true},
+		{name: "log-text-split-stream", none: split, bare: true},
+		{name: "log-json-split-stream", none: split, bare: true},
+		{name: "log-text-info-buffer-size", none: split},
+		{name: "log-json-info-buffer-size", none: split},
+		{name: "application-metrics-count-limit", none: cadvisor},
+		{name: "boot-id-file", none: cadvisor},
+		{name: "container-hints", none: cadvisor},
+		{name: "containerd", none: "islet holds containerd in its own process"},
+		{name: "containerd-namespace", none: "islet holds containerd in its own process"},
+		{name: "enable-load-reader", none: cadvisor, bare: true},
+		{name: "event-storage-age-limit", none: cadvisor},
+		{name: "event-storage-event-limit", none: cadvisor},
+		{name: "global-housekeeping-interval", none: cadvisor},
+		{name: "housekeeping-interval", none: cadvisor},
+		{name: "log-cadvisor-usage", none: cadvisor, bare: true},
+		{name: "machine-id-file", none: cadvisor},
+		{name: "storage-driver-buffer-duration", none: cadvisor},
+		{name: "storage-driver-db", none: cadvisor},
+		{name: "storage-driver-host", none: cadvisor},
+		{name: "storage-driver-password", none: cadvisor},
+		{name: "storage-driver-secure", none: cadvisor, bare: true},
+		{name: "storage-driver-table", none: cadvisor},
+		{name: "storage-driver-user", none: cadvisor},
+	}
+}
+
+// legacyFlags are flags that the kubelet once had.
+func legacyFlags() []flagRow {
+	const (
+		docker   = "islet has no Docker; its runtime is built in"
+		rkt      = "islet has no rkt; its runtime is built in"
+		klog     = "all log lines go to standard error"
+		nocloud  = "cloud providers run outside of the node"
+		netplug  = "a network configuration in --cni-conf-dir is used where there is one, else the built-in network"
+		sources  = "host namespaces are allowed to every source"
+		removed  = "the kubelet dropped it long ago"
+		endpoint = "the API server is named by --kubeconfig"
+	)
+	return []flagRow{
+		{name: "container-runtime", none: "the runtime is built in, or the one at --container-runtime-endpoint"},
+		{name: "pod-infra-container-image", none: "pods have no pause container"},
+		{name: "network-plugin", none: netplug},
+		{name: "network-plugin-dir", none: netplug},
+		{name: "network-plugin-mtu", none: "the bridge takes the MTU of the default route"},
+		{name: "cni-cache-dir", none: "the cache lies under --state-dir"},
+		{name: "non-masquerade-cidr", none: "masquerade is the network's own matter"},
+		{name: "configure-cbr0", none: netplug, bare: true},
+		{name: "reconcile-cidr", none: netplug, bare: true},
+		{name: "allow-privileged", none: "privileged containers are always allowed", bare: true},
+		{name: "host-network-sources", none: sources},
+		{name: "host-pid-sources", none: sources},
+		{name: "host-ipc-sources", none: sources},
+		{name: "cloud-config", none: nocloud},
+		{name: "azure-container-registry-config", none: nocloud},
+		{name: "google-json-key", none: nocloud},
+		{name: "api-servers", none: endpoint},
+		{name: "auth-path", none: endpoint},
+		{name: "require-kubeconfig", none: endpoint, bare: true},
+		{name: "master-service-namespace", none: "the kubernetes service lies in namespace default"},
+		{name: "register-schedulable", none: "use --register-with-taints", bare: true},
+		{name: "keep-terminated-pod-volumes", none: "volumes of ended pods are removed", bare: true},
+		{name: "image-pull-progress-deadline", none: "a pull that stands still is resumed"},
+		{name: "docker", none: docker},
+		{name: "docker-endpoint", none: docker},
+		{name: "docker-exec-handler", none: docker},
+		{name: "docker-root", none: docker},
+		{name: "docker-only", none: docker, bare: true},
+		{name: "docker-env-metadata-whitelist", none: docker},
+		{name: "docker-disable-shared-pid", none: docker, bare: true},
+		{name: "docker-tls", none: docker, bare: true},
+		{name: "docker-tls-ca", none: docker},
+		{name: "docker-tls-cert", none: docker},
+		{name: "docker-tls-key", none: docker},
+		{name: "experimental-dockershim", none: docker, bare: true},
+		{name: "experimental-dockershim-root-directory", none: docker},
+		{name: "enable-cri", none: docker, bare: true},
+		{name: "rkt-path", none: rkt},
+		{name: "rkt-api-endpoint", none: rkt},
+		{name: "rkt-stage1-image", none: rkt},
+		{name: "containerized", none: "islet runs on the host", bare: true},
+		{name: "experimental-mounter-rootfs", none: "volumes are mounted by system calls"},
+		{name: "redirect-container-streaming", none: "streams go through the agent", bare: true},
+		{name: "dynamic-config-dir", none: "the kubelet dropped configuration from the API server"},
+		{name: "init-config-dir", none: "the kubelet dropped configuration from the API server"},
+		{name: "bootstrap-checkpoint-path", none: "pods are kept in the database under --state-dir"},
+		{name: "seccomp-profile-root", none: "profiles lie in seccomp under --root-dir"},
+		{name: "cadvisor-port", none: "islet reads cgroups itself, without cAdvisor"},
+		{name: "enable-cadvisor-json-endpoints", none: "islet reads cgroups itself, without cAdvisor", bare: true},
+		{name: "enable-custom-metrics", none: removed, bare: true},
+		{name: "low-diskspace-threshold-mb", none: "use --eviction-hard"},
+		{name: "outofdisk-transition-frequency", none: "use --eviction-pressure-transition-period"},
+		{name: "resource-container", none: "use --kubelet-cgroups"},
+		{name: "system-container", none: "use --system-cgroups"},
+		{name: "babysit-daemons", none: removed, bare: true},
+		{name: "chaos-chance", none: removed},
+		{name: "really-crash-for-testing", none: removed, bare: true},
+		{name: "experimental-fail-swap-on", none: "use --fail-swap-on", bare: true},
+		{name: "experimental-check-node-capabilities-before-mount", none: removed, bare: true},
+		{name: "experimental-nvidia-gpus", none: "use a device plugin"},
+		{name: "logtostderr", none: klog, bare: true},
+		{name: "alsologtostderr", none: klog, bare: true},
+		{name: "stderrthreshold", none: klog},
+		{name: "log-dir", none: klog},
+		{name: "log-file", none: klog},
+		{name: "log-file-max-size", none: klog},
+		{name: "log-backtrace-at", none: klog},
+		{name: "add-dir-header", none: klog, bare: true},
+		{name: "one-output", none: klog, bare: true},
+		{name: "skip-headers", none: klog, bare: true},
+		{name: "skip-log-headers", none: klog, bare: true},
+	}
+}

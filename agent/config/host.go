@@ -1,0 +1,90 @@
+package config
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// KernelSettings are the kernel parameters, as paths below /proc/sys, that a
+// kubelet expects; protectKernelDefaults makes a difference an error.
+func KernelSettings() map[string]int {
+	return map[string]int{
+		"vm/overcommit_memory":      1,
+		"vm/panic_on_oom":           0,
+		"kernel/panic":              10,
+		"kernel/panic_on_oops":      1,
+		"kernel/keys/root_maxkeys":  1000000,
+		"kernel/keys/root_maxbytes": 25000000,
+	}
+}
+
+// KillsWholeContainers says whether the kernel is to kill a whole container when
+// it runs out of memory, and not one of its processes: as singleProcessOOMKill
+// says, where host (its root directory) has cgroup v2 with its memory controller.
+func (c *Config) KillsWholeContainers(host fs.FS) bool {
+	controllers, err := fs.ReadFile(host, "sys/fs/cgroup/cgroup.controllers")
+	single := c.Kubelet.SingleProcessOOMKill
+	return err == nil && slices.Contains(strings.Fields(string(controllers)), "memory") && (single == nil || !*single)
+}
+
+// SwapCgroup is the version of cgroups by which containers can be kept from swap
+// on host (its root directory), or 0 where the kernel does not count swap.
+func SwapCgroup(host fs.FS) int {
+	if _, err := fs.Stat(host, "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
+		return 1
+	}
+	own, err := fs.ReadFile(host, "proc/self/cgroup") // the root of the hierarchy has no limits
+	path, v2 := strings.CutPrefix(strings.TrimSpace(string(own)), "0::")
+	if err != nil || !v2 {
+		return 0
+	}
+	if _, err := fs.Stat(host, filepath.Join("sys/fs/cgroup", path, "memory.swap.max")); err != nil {
+		return 0
+	}
+	return 2
+}
+
+// CheckHost says what of the host (its root directory) keeps an agent with this
+// configuration from starting: swap with failSwapOn, cgroup v1 with
+// failCgroupV1, kernel parameters with protectKernelDefaults. What cannot be
+// read is taken as fine.
+func (c *Config) CheckHost(host fs.FS) []error {
+	var errs []error
+	add := func(path string, value any, detail string) {
+		errs = append(errs, field.Invalid(field.NewPath(path), value, detail))
+	}
+	if swaps, err := fs.ReadFile(host, "proc/swaps"); err == nil && *c.Kubelet.FailSwapOn {
+		if lines := strings.Split(strings.TrimSpace(string(swaps)), "\n"); len(lines) > 1 {
+			device, _, _ := strings.Cut(lines[1], " ")
+			add("failSwapOn", true, fmt.Sprintf("swap is on (%s): turn it off with swapoff -a, or set failSwapOn: false", device))
+		}
+	}
+	_, err := fs.Stat(host, "sys/fs/cgroup/cgroup.controllers")
+	v1 := err != nil
+	if v1 && *c.Kubelet.FailCgroupV1 {
+		add("failCgroupV1", true, "this host has cgroup v1: boot it with systemd.unified_cgroup_hierarchy=1, or leave failCgroupV1 out")
+	}
+	if single := c.Kubelet.SingleProcessOOMKill; v1 && single != nil && !*single {
+		add("singleProcessOOMKill", false, "cgroup v1 kills single processes only")
+	}
+	if !c.Kubelet.ProtectKernelDefaults {
+		return errs
+	}
+	settings := KernelSettings()
+	for _, path := range slices.Sorted(maps.Keys(settings)) {
+		want := settings[path]
+		data, err := fs.ReadFile(host, "proc/sys/"+path)
+		if have, perr := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && perr == nil && have != want {
+			name := strings.ReplaceAll(path, "/", ".")
+			add("protectKernelDefaults", true, fmt.Sprintf("%s is %d: set it with sysctl -w %s=%d", name, have, name, want))
+		}
+	}
+	return errs
+}

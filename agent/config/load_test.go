@@ -1,0 +1,329 @@
+package config
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+const kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+// put writes files below a directory of the test's own and gives it.
+func put(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func mustLoad(t *testing.T, args ...string) (*Config, []Notice) {
+	t.Helper()
+	c, notices, err := Load(append([]string{"--hostname-override=node"}, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, notices
+}
+
+// What a production guide has: every value arrives, and only what belongs to
+// resource management is said to have no effect yet.
+func TestProductionExample(t *testing.T) {
+	c, notices := mustLoad(t, "--config=testdata/production.yaml")
+	file, err := filepath.Abs("testdata/production.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var raw kubelet.KubeletConfiguration
+	doc, err := readDocument(file, kubeletAPIVersion, kubeletKind, &raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Authentication.X509.ClientCAFile = filepath.Join(filepath.Dir(file), raw.Authentication.X509.ClientCAFile) // relative to the file
+	given, err1 := decodeTree(mustJSON(t, &raw))
+	loaded, err2 := decodeTree(mustJSON(t, &c.Kubelet))
+	asked, err3 := decodeTree(doc.json)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	leavesOf := func(tree any) map[string]any {
+		m := map[string]any{}
+		walkLeaves(tree, "", func(path string, value, _ any) { m[path] = value })
+		return m
+	}
+	want, have := leavesOf(given), leavesOf(loaded)
+	for path := range leavesOf(asked) {
+		if want[path] != have[path] {
+			t.Errorf("%s is %v, not %v", path, have[path], want[path])
+		}
+	}
+	if c.ContainerLogMaxSize != 5<<20 || c.CPUPeriod != 100_000 || c.CrashMax != 5*time.Minute {
+		t.Errorf("derived: %d %d %v", c.ContainerLogMaxSize, c.CPUPeriod, c.CrashMax)
+	}
+	var told []string
+	for _, n := range notices {
+		told = append(told, strings.TrimPrefix(n.Subject, file+": "))
+	}
+	slices.Sort(told)
+	later := []string{"enforceNodeAllocatable", "evictionHard", "imageGCLowThresholdPercent", "kubeReserved", "kubeReservedCgroup", "systemReserved", "systemReservedCgroup"}
+	if !slices.Equal(told, later) {
+		t.Errorf("no effect is said of %v, want %v", told, later)
+	}
+}
+
+// dropinArgs gives the flags of the drop-in for kubeadm that islet ships, but
+// the file that kubeadm would have written.
+func dropinArgs(t *testing.T) []string {
+	t.Helper()
+	data, err := os.ReadFile("../../packaging/kubeadm/10-kubeadm.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var args []string
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if env, ok := strings.CutPrefix(line, "Environment="); ok {
+			_, flags, _ := strings.Cut(strings.Trim(env, `"`), "=")
+			args = append(args, strings.Fields(flags)...)
+		}
+	}
+	if len(args) != 3 {
+		t.Fatalf("got %q", args)
+	}
+	return slices.DeleteFunc(args, func(a string) bool { return a == "--config=/var/lib/kubelet/config.yaml" })
+}
+
+// What kubeadm and systemd hand over.
+func TestKubeadmChain(t *testing.T) {
+	dir := put(t, map[string]string{"config.yaml": kubeletHead + `
+cpuManagerReconcilePeriod: 0s
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+logging:
+  flushFrequency: 0
+  options:
+    json:
+      infoBufferSize: "0"
+    text:
+      infoBufferSize: "0"
+  verbosity: 0
+memorySwap: {}
+staticPodPath: /etc/kubernetes/manifests
+nodeStatusReportFrequency: 0s
+`})
+	args := append(dropinArgs(t), "--config="+filepath.Join(dir, "config.yaml"),
+		// kubeadm-flags.env of older versions, then KUBELET_EXTRA_ARGS
+		"--container-runtime=remote", "--pod-infra-container-image=registry.k8s.io/pause:3.10", "--network-plugin=cni",
+		"", "--node-ip=192.0.2.7", "--v=2", "--v", "5")
+	c, notices := mustLoad(t, args...)
+	if c.Kubelet.FileCheckFrequency.Duration != 20*time.Second || c.Kubelet.NodeStatusReportFrequency.Duration != 5*time.Minute {
+		t.Error("0s must mean the default")
+	}
+	if c.LogLevel != slog.Level(-5) || c.Kubeconfig == "" || c.Node.IPs[0].String() != "192.0.2.7" {
+		t.Errorf("got %+v", c)
+	}
+	var told []string
+	for _, n := range notices {
+		told = append(told, n.Subject)
+	}
+	for _, want := range []string{"--container-runtime", "--pod-infra-container-image", "--network-plugin"} {
+		if !slices.Contains(told, want) {
+			t.Errorf("%s has no effect, and nobody says so", want)
+		}
+	}
+	for _, n := range told {
+		if strings.Contains(n, "config.yaml") {
+			t.Errorf("%s is the default: nothing to say", n)
+		}
+	}
+}
+
+// A CRI endpoint in the run directory is where islet serves CRI, so that kubeadm,
+// which was told by --cri-socket, needs no file of islet's own.
+func TestServesTheEndpointInItsRunDirectory(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+		told bool
+	}{
+		{[]string{"--container-runtime-endpoint=unix:///run/islet/cri.sock"}, "/run/islet/cri.sock", false},
+		{[]string{"--container-runtime-endpoint=/r/cri.sock", "--image-service-endpoint=unix:///r/cri.sock", "--run-dir=/r"}, "/r/cri.sock", false},
+		{[]string{"--container-runtime-endpoint=unix:///run/containerd/containerd.sock"}, "", true},
+		{nil, "", false},
+	} {
+		cfg, notices := mustLoad(t, c.args...)
+		if cfg.Edge.CRISocket != c.want || c.told != (len(notices) > 0) {
+			t.Errorf("%v: CRI at %q, told %v", c.args, cfg.Edge.CRISocket, notices)
+		}
+	}
+}
+
+func TestDropins(t *testing.T) {
+	dir := put(t, map[string]string{
+		"base.yaml":          kubeletHead + "maxPods: 20\nclusterDNS: [10.0.0.1, 10.0.0.2]\nevictionHard: {memory.available: 50Mi}\nport: 11",
+		"d/10-a.conf":        kubeletHead + "maxPods: 30\nclusterDNS: [10.0.0.3]\nevictionHard: {nodefs.available: 1%}",
+		"d/20-b.conf":        kubeletHead + "maxPods: 40\nfeatureGates: {A: true, B: true}\neventRecordQPS: 9007199254",
+		"d/99/30-c.conf":     `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","readOnlyPort":12}`,
+		"d/25-ignored.yaml":  "nonsense",
+		"d/26-ignored.conf~": "nonsense",
+	})
+	base, drop := "--config="+filepath.Join(dir, "base.yaml"), "--config-dir="+filepath.Join(dir, "d")
+	if _, _, err := Load([]string{base, drop}); err == nil || !strings.Contains(err.Error(), "20-b.conf:5: eventRecordQPS: want int32") {
+		t.Fatalf("got %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "d/20-b.conf"), []byte(kubeletHead+"maxPods: 40\nfeatureGates: {A: true, B: true}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := mustLoad(t, base, drop, "--port=13", "--feature-gates=B=false,C=true")
+	k := &c.Kubelet
+	if k.MaxPods != 40 || k.Port != 13 || k.ReadOnlyPort != 12 || !slices.Equal(k.ClusterDNS, []string{"10.0.0.3"}) {
+		t.Errorf("later and stronger must win: %d %d %d %v", k.MaxPods, k.Port, k.ReadOnlyPort, k.ClusterDNS)
+	}
+	if k.EvictionHard["memory.available"] != "50Mi" || k.EvictionHard["nodefs.available"] != "1%" || len(k.EvictionHard) != 2 {
+		t.Errorf("maps must merge: %v", k.EvictionHard)
+	}
+	if g := k.FeatureGates; !g["A"] || g["B"] || !g["C"] {
+		t.Errorf("gates of files and flags must merge: %v", g)
+	}
+	c, _ = mustLoad(t, drop)
+	if c.Kubelet.MaxPods != 40 || c.Kubelet.EvictionHard["memory.available"] != "100Mi" {
+		t.Error("drop-ins must work without a file")
+	}
+}
+
+func TestFlags(t *testing.T) {
+	c, _ := mustLoad(t,
+		"--cluster-dns=10.0.0.1", "--cluster-dns=10.0.0.2,10.0.0.3",
+		"--eviction-hard=memory.available<50Mi,nodefs.available<5%", "--system-reserved=cpu=100m,memory=1Gi",
+		"--manifest-url=https://x.example/p", "--manifest-url-header=A:b,A:c", "--manifest-url-header=D:e:f",
+		"--register-with-taints=k=v:NoSchedule,l:NoExecute", "--node-labels=a=b", "--node-labels=c=d",
+		"--reserved-memory=0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=1Gi",
+		"--fail_swap_on=false", "--enable-server", "--pod-max-pids=100", "--max-pods=5", "--max-pods=6",
+		"--serialize-image-pulls=false", "--event-burst=0", "--node-ip=192.0.2.1,2001:db8::1", "--pod-cidr=10.9.1.5/16,fd00::/64",
+		"-v4", "--logtostderr", "--cni-bin-dir=/a,/b")
+	k := &c.Kubelet
+	for what, ok := range map[string]bool{
+		"lists add up":              slices.Equal(k.ClusterDNS, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}),
+		"thresholds replace":        len(k.EvictionHard) == 2 && k.EvictionHard["nodefs.available"] == "5%",
+		"map":                       k.SystemReserved["memory"] == "1Gi",
+		"headers":                   slices.Equal(k.StaticPodURLHeader["A"], []string{"b", "c"}) && k.StaticPodURLHeader["D"][0] == "e:f",
+		"taints":                    slices.Equal(k.RegisterWithTaints, []v1.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}, {Key: "l", Effect: "NoExecute"}}),
+		"labels":                    c.Node.Labels["a"] == "b" && c.Node.Labels["c"] == "d",
+		"reserved memory":           len(k.ReservedMemory) == 2 && k.ReservedMemory[0].Limits.Memory().Value() == 1<<30,
+		"underscores":               !*k.FailSwapOn,
+		"pointers":                  *k.PodPidsLimit == 100 && *k.EnableServer && !*k.SerializeImagePulls,
+		"last wins":                 k.MaxPods == 6,
+		"zero by flag is zero":      k.EventBurst == 0,
+		"dual stack":                len(c.Node.IPs) == 2 && len(c.PodCIDRs) == 2,
+		"networks are masked":       c.PodCIDRs[0].String() == "10.9.0.0/16",
+		"shorthand":                 c.LogLevel == slog.LevelDebug,
+		"lists replace the default": slices.Equal(c.Edge.CNIBinDirs, []string{"/a", "/b"}),
+	} {
+		if !ok {
+			t.Error(what)
+		}
+	}
+	other, _ := mustLoad(t)
+	if *other.Kubelet.FailSwapOn != true || other.Kubelet.ClusterDNS != nil {
+		t.Error("a load must not show in another")
+	}
+}
+
+func TestCommandLineErrors(t *testing.T) {
+	for _, c := range []struct{ arg, want string }{
+		{"--hostname-overide=x", "did you mean --hostname-override?"},
+		{"--pod-manifest=x", "did you mean --pod-manifest-path?"},
+		{"--completely-different-thing", "see islet --help"},
+		{"--port=abc", `"abc" is no integer of 32 bits`},
+		{"--sync-frequency=5", "is no duration"},
+		{"--fail-swap-on=maybe", "neither true nor false"},
+		{"--feature-gates=A", "not of the form key=value"},
+		{"--register-with-taints=a", "not of the form key=value:Effect"},
+		{"status", `unexpected argument "status"`},
+		{"--hostname-override=Bad_Name", "is no node name"},
+		{"--node-ip=192.0.2.1,192.0.2.2", "one of each family"},
+		{"--node-ip=0.0.0.0,::", "stands alone"},
+		{"--node-ip=foo", "is no IP address"},
+		{"--pod-cidr=10.0.0.0", "not a network"},
+		{"--pod-cidr=10.0.0.0/31", "too small"},
+		{"--root-dir=", "--root-dir must not be empty"},
+		{"--config=/does/not/exist", "no such file"},
+		{"--config-dir=/does/not/exist", "no such file"},
+		{"--node-labels=kubernetes.io/x=y", "a node may not set this label"},
+		{"--run-dir=/" + strings.Repeat("x", 120), "too long to hold sockets"},
+	} {
+		if _, _, err := Load([]string{c.arg}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.arg, err, c.want)
+		}
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	for _, c := range []struct{ arg, want string }{
+		{"--version", "Kubernetes v1.36.3\n"},
+		{"--version=true", "Kubernetes v1.36.3\n"},
+		{"--version=raw", `GitVersion:"v1.36.3"`},
+		{"--help", "--pod-manifest-path"},
+		{"-h", "--state-dir"},
+	} {
+		_, _, err := Load([]string{c.arg})
+		var asked *Asked
+		if !errors.As(err, &asked) || !strings.Contains(asked.Text, c.want) {
+			t.Errorf("%s: got %v", c.arg, err)
+		}
+	}
+	if _, _, err := Load([]string{"--version=false", "--hostname-override=n"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Two agents with different directories share nothing.
+func TestDirectoriesKeepAgentsApart(t *testing.T) {
+	a, _ := mustLoad(t, "--root-dir=/a/root", "--state-dir=/a/state", "--run-dir=/a/run")
+	b, _ := mustLoad(t, "--root-dir=/b/root", "--state-dir=/b/state", "--run-dir=/b/run")
+	places := func(c *Config) []string {
+		return []string{c.Dirs.Root, c.Dirs.State, c.Dirs.Run, c.Dirs.Cert, c.Edge.ImagesDir, c.Kubelet.PodLogsDir, c.Kubelet.CgroupRoot}
+	}
+	for i, p := range places(a) {
+		if p == "" || p == places(b)[i] {
+			t.Errorf("both have %q", p)
+		}
+	}
+	c, _ := mustLoad(t)
+	if c.Kubelet.PodLogsDir != "/var/log/pods" || c.Kubelet.CgroupRoot != "" || c.Dirs.Cert != "/var/lib/kubelet/pki" {
+		t.Errorf("the defaults must be the kubelet's: %v", places(c))
+	}
+	c, _ = mustLoad(t, "--state-dir=/a/state", "--cgroup-root=/")
+	if c.Kubelet.CgroupRoot != "/" {
+		t.Error("a cgroupRoot that is given must hold")
+	}
+}
+
+func TestDerivedSettings(t *testing.T) {
+	dir := put(t, map[string]string{
+		"some.yaml": kubeletHead + "cpuCFSQuotaPeriod: 20ms\ncrashLoopBackOff: {maxContainerRestartPeriod: 3s}",
+		"none.yaml": kubeletHead + "cpuCFSQuota: false\nfeatureGates: {KubeletCrashLoopBackOffMax: false}",
+	})
+	for file, want := range map[string]Config{
+		"some.yaml": {CPUPeriod: 20_000, CrashMax: 3 * time.Second},
+		"none.yaml": {CPUPeriod: -1},
+	} {
+		if c, _ := mustLoad(t, "--config="+filepath.Join(dir, file)); c.CPUPeriod != want.CPUPeriod || c.CrashMax != want.CrashMax {
+			t.Errorf("%s: CPU period %d, longest back-off %v", file, c.CPUPeriod, c.CrashMax)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// walkLeaves calls f with the path and value of every scalar in a decoded JSON
+// tree, in lexical order, and a tree that holds nothing but that scalar.
+func walkLeaves(tree any, path string, f func(path string, value, alone any)) {
+	switch t := tree.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(t)) {
+			walkLeaves(t[k], join(path, k), func(p string, value, alone any) { f(p, value, map[string]any{k: alone}) })
+		}
+	case []any:
+		for i, e := range t {
+			walkLeaves(e, fmt.Sprintf("%s[%d]", path, i), func(p string, value, alone any) { f(p, value, []any{alone}) })
+		}
+	default:
+		f(path, t, t)
+	}
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// newLike gives a new zero value of what v points to.
+func newLike(v any) any { return reflect.New(reflect.TypeOf(v).Elem()).Interface() }
+
+// lineOf finds the line of a field in a YAML or JSON text, 0 if it does not. It
+// reads block style by indentation: of the lines that may hold a key of the
+// path it takes the first with the least indentation below its parent. In flow
+// style it finds the first line that names the key after its parent's.
+func lineOf(data []byte, path string) int {
+	lines := strings.Split(string(data), "\n")
+	from, found, parent := 0, 0, -1
+	for key := range strings.SplitSeq(path, ".") {
+		if key, _, _ = strings.Cut(key, "["); key == "" {
+			return found
+		}
+		best, indent := -1, 0
+		for i := from; i < len(lines); i++ {
+			column, at := keyAt(lines[i], key)
+			if at == 0 && i > from && parent >= 0 && ends(lines[i], parent) {
+				break
+			}
+			if at > 0 && column > parent && (best < 0 || column < indent) {
+				best, indent = i, column
+			}
+		}
+		if best < 0 {
+			return found
+		}
+		from, found, parent = best, best+1, indent
+	}
+	return found
+}
+
+// keyAt gives the column of `key:` (quoted or not, after a list's dashes or
+// not) in a line and 1, or 0 if the line does not hold it as a key.
+func keyAt(line, key string) (column, ok int) {
+	for _, k := range []string{key, `"` + key + `"`, "'" + key + "'"} {
+		for from := 0; ; {
+			i := strings.Index(line[from:], k)
+			if i < 0 {
+				break
+			}
+			i += from
+			from = i + len(k)
+			rest := strings.TrimLeft(line[from:], " ")
+			before := strings.TrimRight(line[:i], " \t")
+			if strings.HasPrefix(rest, ":") && (before == "" || strings.ContainsAny(before[len(before)-1:], "-{,[")) {
+				return i, 1
+			}
+		}
+	}
+	return 0, 0
+}
+
+// ends says whether a line lies outside the block whose key stands in column
+// parent.
+func ends(line string, parent int) bool {
+	text := strings.TrimLeft(line, " -")
+	return text != "" && text[0] != '#' && text[0] != '}' && text[0] != ']' && len(line)-len(text) <= parent
+}

@@ -1,0 +1,85 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// fields gives the description of every field by its path.
+func fields() map[string]fieldRow {
+	all := map[string]fieldRow{}
+	for _, row := range slices.Concat(kubeletFields(), edgeFields(), optionFields()) {
+		all[row.path] = row
+	}
+	return all
+}
+
+// notices tells what was given, on the command line or in a file, and has no
+// effect. Each field is told once, by the first file that gives it; a default
+// that is spelled out is not worth a line.
+func notices(c *Config, fs flagSet, docs []document) []Notice {
+	var out []Notice
+	known := fields()
+	for _, endpoint := range []struct{ path, value string }{
+		{"containerRuntimeEndpoint", c.Kubelet.ContainerRuntimeEndpoint}, {"imageServiceEndpoint", c.Kubelet.ImageServiceEndpoint},
+	} {
+		if c.Edge.CRISocket != "" && ownSocket(endpoint.value, c.Dirs.Run) == c.Edge.CRISocket {
+			delete(known, endpoint.path) // it is served there
+		}
+	}
+	fs.Visit(func(f *pflag.Flag) {
+		row, ok := fs.rows[f.Name]
+		if why := row.none + known[row.field].none; ok && why != "" {
+			out = append(out, Notice{"--" + f.Name, why})
+		}
+	})
+	told, usual := map[string]bool{}, usualLeaves()
+	for _, doc := range docs {
+		tree, err := decodeTree(doc.json)
+		if err != nil {
+			continue // it decoded before
+		}
+		walkLeaves(tree, "", func(path string, value any, _ any) {
+			row, ok := fieldOf(known, path)
+			text := fmt.Sprint(value)
+			if ok && row.none != "" && !told[row.path] && text != usual[path] && text != "0" && text != "0s" && text != "<nil>" {
+				told[row.path] = true
+				out = append(out, Notice{fmt.Sprintf("%s: %s", doc.file, row.path), row.none})
+			}
+		})
+	}
+	return out
+}
+
+// fieldOf finds the row that a leaf such as evictionHard.memory.available or
+// registerWithTaints[0].key belongs to.
+func fieldOf(known map[string]fieldRow, leaf string) (fieldRow, bool) {
+	for path := leaf; path != ""; {
+		if row, ok := known[path]; ok {
+			return row, true
+		}
+		i := strings.LastIndexAny(path, ".[")
+		if i < 0 {
+			break
+		}
+		path = path[:i]
+	}
+	return fieldRow{}, false
+}
+
+// usualLeaves gives the default of every field that has one, as text.
+func usualLeaves() map[string]string {
+	c := defaultKubelet()
+	setKubeletDefaults(&c)
+	leaves := map[string]string{}
+	if data, err := json.Marshal(&c); err == nil {
+		if tree, err := decodeTree(data); err == nil {
+			walkLeaves(tree, "", func(path string, value, _ any) { leaves[path] = fmt.Sprint(value) })
+		}
+	}
+	return leaves
+}

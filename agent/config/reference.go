@@ -1,0 +1,92 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Reference writes the configuration reference, in Markdown, from the tables of
+// fields, flags and defaults.
+func Reference() string {
+	s := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
+	setKubeletDefaults(&s.KubeletConfiguration)
+	flags := flagsByField()
+	var b strings.Builder
+	b.WriteString(`# Configuration
+
+This page is generated from the tables in agent/config by
+` + "`go test ./agent/config -run TestDocs -update`" + `; a test fails when it is stale.
+
+islet takes the flags and the KubeletConfiguration (` + kubeletAPIVersion + `) of kubelet 1.36, and an
+EdgeConfiguration (` + EdgeAPIVersion + `) for what it has beyond. Stronger first:
+
+1. flags; of a flag given twice the last counts, flags with lists and maps add up,
+2. the ` + "`*.conf`" + ` files below ` + "`--config-dir`" + `, in lexical order the later ones stronger: maps are merged, lists replaced,
+3. the file of ` + "`--config`" + ` or ` + "`--edge-config`" + `,
+4. the defaults.
+
+Files are decoded strictly: an unknown or duplicate field, a wrong type, apiVersion or kind is an error with file, line
+and field. Relative paths in a file are relative to its directory. A field marked "no effect" is accepted and checked,
+and islet says so once at its start.
+
+Agents with different directories do not meet: with a ` + "`--state-dir`" + ` of your own, pod logs lie in pod-logs below it and pods'
+cgroups in one of their own, unless podLogsDir and cgroupRoot say otherwise.
+
+Where islet differs from the kubelet: containerRuntimeEndpoint is empty by default, which means the built-in runtime;
+failCgroupV1 is false by default, as islet runs on cgroup v1; without a configuration file the defaults of
+authentication, authorization and readOnlyPort are those of the file, not the open ones of the kubelet's flags.
+`)
+	section := func(title, prefix string, rows []fieldRow) {
+		fmt.Fprintf(&b, "\n## %s\n\n| Field | Flag | Default | What it sets |\n| --- | --- | --- | --- |\n", title)
+		for _, row := range rows {
+			v := value{field: fieldAt(reflect.ValueOf(&s).Elem(), row.path)}
+			what := row.what
+			if row.none != "" {
+				what += ". *No effect: " + row.none + "*"
+			}
+			name := strings.TrimPrefix(row.path, prefix)
+			if prefix == "flags." {
+				name = ""
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, strings.Join(flags[row.path], "<br>"), defaultText(v), what)
+		}
+	}
+	section("Flags that no file has", "flags.", optionFields())
+	section("EdgeConfiguration", "edge.", edgeFields())
+	section("KubeletConfiguration", "", kubeletFields())
+	b.WriteString("\n## Flags without effect\n\nThey are accepted, so that a kubelet's command line works as it is.\n\n| Flag | Why |\n| --- | --- |\n")
+	for _, row := range flagTable() {
+		if row.field == "" {
+			fmt.Fprintf(&b, "| --%s | %s |\n", row.name, row.none)
+		}
+	}
+	return b.String()
+}
+
+func flagsByField() map[string][]string {
+	by := map[string][]string{}
+	for _, row := range flagTable() {
+		if row.field != "" {
+			by[row.field] = append(by[row.field], "--"+row.name)
+		}
+	}
+	return by
+}
+
+func defaultText(v value) string {
+	if f := v.field; f.Kind() == reflect.Map && f.Type().Elem().Kind() == reflect.String {
+		var pairs []string
+		m, _ := f.Interface().(map[string]string)
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			pairs = append(pairs, k+": "+m[k])
+		}
+		return strings.Join(pairs, "<br>")
+	}
+	if v.field.Kind() == reflect.Struct && durationIn(v.field) == nil {
+		return ""
+	}
+	return strings.Trim(v.String(), "[]")
+}

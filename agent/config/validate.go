@@ -1,0 +1,208 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// A checker collects what is wrong with a configuration. Its rules are the
+// kubelet's; each error names its field by path.
+type checker struct {
+	k    *kubelet.KubeletConfiguration
+	edge *EdgeConfiguration
+	opts *options
+	errs []error
+}
+
+// validate checks a configuration whose defaults are set. It looks at nothing
+// outside of it; see CheckHost for what the host must be like.
+func validate(s *settings) []error {
+	c := &checker{k: &s.KubeletConfiguration, edge: &s.Edge, opts: &s.Flags}
+	c.server()
+	c.tls()
+	c.numbers()
+	c.durations()
+	c.images()
+	c.logs()
+	c.network()
+	c.cgroups()
+	c.managers()
+	c.reserved()
+	c.eviction()
+	c.shutdown()
+	c.features()
+	c.taints()
+	c.edgeFields()
+	c.flags()
+	slices.SortStableFunc(c.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return c.errs
+}
+
+func (c *checker) invalid(path *field.Path, value any, format string, args ...any) {
+	c.errs = append(c.errs, field.Invalid(path, value, fmt.Sprintf(format, args...)))
+}
+
+func (c *checker) forbidden(path, format string, args ...any) {
+	c.errs = append(c.errs, field.Forbidden(field.NewPath(path), fmt.Sprintf(format, args...)))
+}
+
+func (c *checker) required(path, format string, args ...any) {
+	c.errs = append(c.errs, field.Required(field.NewPath(path), fmt.Sprintf(format, args...)))
+}
+
+// oneOf checks an enumeration.
+func oneOf[T ~string](c *checker, path string, value T, valid ...T) {
+	if !slices.Contains(valid, value) {
+		c.errs = append(c.errs, field.NotSupported(field.NewPath(path), value, valid))
+	}
+}
+
+// between checks an interval that includes its ends.
+func between[T cmp.Ordered](c *checker, path string, value, low, high T) {
+	if value < low || value > high {
+		c.invalid(field.NewPath(path), value, "must be between %v and %v, inclusive", low, high)
+	}
+}
+
+func atLeast[T cmp.Ordered](c *checker, path string, value, low T) {
+	if value < low {
+		c.invalid(field.NewPath(path), value, "must be %v or more", low)
+	}
+}
+
+// on tells whether a feature gate is on: as given, else kubelet 1.36's default.
+func (c *checker) on(gate string) bool { return gateOn(c.k.FeatureGates, gate) }
+
+func gateOn(given map[string]bool, gate string) bool {
+	if on, ok := given[gate]; ok {
+		return on
+	}
+	return gate != gateMemoryQoS // alpha; the others that validation asks for are on
+}
+
+// The feature gates that validation asks for.
+const (
+	gateMemoryQoS        = "MemoryQoS"
+	gateShutdown         = "GracefulNodeShutdown"
+	gateShutdownPriority = "GracefulNodeShutdownBasedOnPodPriority"
+	gateCrashLoop        = "KubeletCrashLoopBackOffMax"
+	gatePulledImages     = "KubeletEnsureSecretPulledImages"
+	gateServingCert      = "RotateKubeletServerCertificate"
+	gateQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
+)
+
+func (c *checker) server() {
+	k := c.k
+	c.ip("address", k.Address)
+	c.ip("healthzBindAddress", k.HealthzBindAddress)
+	between(c, "port", k.Port, 1, 65535)
+	between(c, "readOnlyPort", k.ReadOnlyPort, 0, 65535)
+	between(c, "healthzPort", *k.HealthzPort, 0, 65535)
+	oneOf(c, "authorization.mode", k.Authorization.Mode, kubelet.KubeletAuthorizationModeAlwaysAllow, kubelet.KubeletAuthorizationModeWebhook)
+	if k.ServerTLSBootstrap && !c.on(gateServingCert) {
+		c.forbidden("serverTLSBootstrap", "needs the feature gate %s", gateServingCert)
+	}
+	if *k.EnableSystemLogQuery && !*k.EnableSystemLogHandler {
+		c.forbidden("enableSystemLogQuery", "needs enableSystemLogHandler")
+	}
+	if v := k.ShowHiddenMetricsForVersion; v != "" && v != previousVersion {
+		c.invalid(field.NewPath("showHiddenMetricsForVersion"), v, "must be empty or the version before this one, %s", previousVersion)
+	}
+	if k.RunOnce {
+		c.forbidden("runOnce", "the mode is gone; use a Job or a static pod with restartPolicy: Never")
+	}
+}
+
+func (c *checker) ip(path, value string) {
+	for _, e := range validation.IsValidIP(field.NewPath(path), value) {
+		c.errs = append(c.errs, e)
+	}
+}
+
+// numbers checks what only has an interval.
+func (c *checker) numbers() {
+	k := c.k
+	atLeast(c, "eventBurst", k.EventBurst, 0)
+	atLeast(c, "eventRecordQPS", *k.EventRecordQPS, 0)
+	atLeast(c, "kubeAPIBurst", k.KubeAPIBurst, 0)
+	atLeast(c, "kubeAPIQPS", *k.KubeAPIQPS, 0)
+	atLeast(c, "maxOpenFiles", k.MaxOpenFiles, 0)
+	atLeast(c, "maxPods", k.MaxPods, 0)
+	atLeast(c, "nodeLeaseDurationSeconds", k.NodeLeaseDurationSeconds, 1)
+	atLeast(c, "nodeStatusMaxImages", *k.NodeStatusMaxImages, -1)
+	atLeast(c, "podsPerCore", k.PodsPerCore, 0)
+	atLeast(c, "registryBurst", k.RegistryBurst, 0)
+	atLeast(c, "registryPullQPS", *k.RegistryPullQPS, 0)
+	between(c, "iptablesDropBit", *k.IPTablesDropBit, 0, 31)
+	between(c, "iptablesMasqueradeBit", *k.IPTablesMasqueradeBit, 0, 31)
+	between(c, "oomScoreAdj", *k.OOMScoreAdj, -1000, 1000)
+	atLeast(c, "podPidsLimit", *k.PodPidsLimit, -1)
+}
+
+// durations checks intervals that something waits for: a negative one would
+// make it spin.
+func (c *checker) durations() {
+	k := c.k
+	for path, d := range map[string]time.Duration{
+		"syncFrequency":                    k.SyncFrequency.Duration,
+		"fileCheckFrequency":               k.FileCheckFrequency.Duration,
+		"httpCheckFrequency":               k.HTTPCheckFrequency.Duration,
+		"nodeStatusUpdateFrequency":        k.NodeStatusUpdateFrequency.Duration,
+		"nodeStatusReportFrequency":        k.NodeStatusReportFrequency.Duration,
+		"runtimeRequestTimeout":            k.RuntimeRequestTimeout.Duration,
+		"streamingConnectionIdleTimeout":   k.StreamingConnectionIdleTimeout.Duration,
+		"evictionPressureTransitionPeriod": k.EvictionPressureTransitionPeriod.Duration,
+		"cpuManagerReconcilePeriod":        k.CPUManagerReconcilePeriod.Duration,
+	} {
+		atLeast(c, path, d, 0)
+	}
+	between(c, "cpuCFSQuotaPeriod", k.CPUCFSQuotaPeriod.Duration, time.Millisecond, time.Second)
+	if k.CPUCFSQuotaPeriod.Duration != 100*time.Millisecond && !c.on(gateQuotaPeriod) {
+		c.forbidden("cpuCFSQuotaPeriod", "needs the feature gate %s", gateQuotaPeriod)
+	}
+}
+
+func (c *checker) images() {
+	k := c.k
+	high, low := *k.ImageGCHighThresholdPercent, *k.ImageGCLowThresholdPercent
+	between(c, "imageGCHighThresholdPercent", high, 0, 100)
+	between(c, "imageGCLowThresholdPercent", low, 0, 100)
+	if low >= high {
+		c.invalid(field.NewPath("imageGCLowThresholdPercent"), low, "must be less than imageGCHighThresholdPercent (%d)", high)
+	}
+	oldest, youngest := k.ImageMaximumGCAge.Duration, k.ImageMinimumGCAge.Duration
+	atLeast(c, "imageMinimumGCAge", youngest, 0)
+	atLeast(c, "imageMaximumGCAge", oldest, 0)
+	if oldest > 0 && oldest <= youngest {
+		c.invalid(field.NewPath("imageMaximumGCAge"), oldest, "must be greater than imageMinimumGCAge (%v)", youngest)
+	}
+	if n := k.MaxParallelImagePulls; n != nil {
+		atLeast(c, "maxParallelImagePulls", *n, 1)
+		if *k.SerializeImagePulls && *n > 1 {
+			c.invalid(field.NewPath("maxParallelImagePulls"), *n, "must be 1 unless serializeImagePulls is false")
+		}
+	}
+	if !c.on(gatePulledImages) {
+		if k.ImagePullCredentialsVerificationPolicy != "" || len(k.PreloadedImagesVerificationAllowlist) > 0 {
+			c.forbidden("imagePullCredentialsVerificationPolicy", "needs the feature gate %s, as does preloadedImagesVerificationAllowlist", gatePulledImages)
+		}
+		return
+	}
+	oneOf(c, "imagePullCredentialsVerificationPolicy", k.ImagePullCredentialsVerificationPolicy,
+		kubelet.NeverVerify, kubelet.NeverVerifyPreloadedImages, kubelet.NeverVerifyAllowlistedImages, kubelet.AlwaysVerify)
+	if len(k.PreloadedImagesVerificationAllowlist) > 0 && k.ImagePullCredentialsVerificationPolicy != kubelet.NeverVerifyAllowlistedImages {
+		c.forbidden("preloadedImagesVerificationAllowlist", "needs imagePullCredentialsVerificationPolicy: %s", kubelet.NeverVerifyAllowlistedImages)
+	}
+	for i, pattern := range k.PreloadedImagesVerificationAllowlist {
+		if why := badImagePattern(pattern); why != "" {
+			c.invalid(field.NewPath("preloadedImagesVerificationAllowlist").Index(i), pattern, "%s", why)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package config
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	labels "k8s.io/kubelet/pkg/apis"
+)
+
+// interfaceName says whether the kernel takes a name for a network interface,
+// and nftables, sysctl and conflists do too.
+func interfaceName(name string) bool {
+	odd := strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+	return name != "" && len(name) <= 15 && odd == ""
+}
+
+func (c *checker) edgeFields() {
+	e, root := c.edge, field.NewPath(EdgeKind)
+	if e.ShimPods < 1 || e.ShimPods > 1000 {
+		c.invalid(root.Child("shimPods"), e.ShimPods, "must be between 1 and 1000, inclusive")
+	}
+	if !interfaceName(e.BridgeName) {
+		c.invalid(root.Child("bridgeName"), e.BridgeName, "must be an interface name: at most 15 letters, digits, - and _")
+	}
+	if strings.Contains(e.OCIRuntime, "/") && !filepath.IsAbs(e.OCIRuntime) {
+		c.invalid(root.Child("ociRuntime"), e.OCIRuntime, "must be a name or an absolute path")
+	}
+	if len(e.CRISocket) > maxSocketPath {
+		c.invalid(root.Child("criSocket"), e.CRISocket, "is longer than a socket's path may be (%d)", maxSocketPath)
+	}
+}
+
+// maxSocketPath is what a sockaddr_un holds, less the final zero.
+const maxSocketPath = 107
+
+func (c *checker) flags() {
+	o := c.opts
+	flag := func(name string) *field.Path { return field.NewPath("--" + name) }
+	oneOf(c, "--cloud-provider", o.CloudProvider, "", "external")
+	if len(filepath.Join(o.RunDir, "islet.sock")) > maxSocketPath {
+		c.invalid(flag("run-dir"), o.RunDir, "is too long to hold sockets")
+	}
+	if (o.ImageCredentialProviderConfig == "") != (o.ImageCredentialProviderBinDir == "") {
+		c.required("--image-credential-provider-bin-dir", "and --image-credential-provider-config go together")
+	}
+	for _, k := range slices.Sorted(maps.Keys(o.NodeLabels)) {
+		path := flag("node-labels").Key(k)
+		for _, e := range validation.IsQualifiedName(k) {
+			c.invalid(path, k, "%s", e)
+		}
+		for _, e := range validation.IsValidLabelValue(o.NodeLabels[k]) {
+			c.invalid(path, o.NodeLabels[k], "%s", e)
+		}
+		if kubernetesOwned(k) && !labels.IsKubeletLabel(k) {
+			c.invalid(path, k, "a node may not set this label; see the NodeRestriction admission plugin")
+		}
+	}
+}
+
+// kubernetesOwned says whether a label lies in Kubernetes' own name space.
+func kubernetesOwned(label string) bool {
+	prefix, _, ok := strings.Cut(label, "/")
+	if !ok {
+		return false
+	}
+	prefix = "." + prefix
+	return strings.HasSuffix(prefix, ".kubernetes.io") || strings.HasSuffix(prefix, ".k8s.io")
+}

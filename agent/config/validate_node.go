@@ -1,0 +1,197 @@
+package config
+
+import (
+	"math"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	cliflag "k8s.io/component-base/cli/flag"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+func (c *checker) tls() {
+	k := c.k
+	if _, err := cliflag.TLSCipherSuites(k.TLSCipherSuites); err != nil {
+		c.invalid(field.NewPath("tlsCipherSuites"), k.TLSCipherSuites, "%v", err)
+	}
+	if _, err := cliflag.TLSVersion(k.TLSMinVersion); err != nil {
+		c.invalid(field.NewPath("tlsMinVersion"), k.TLSMinVersion, "%v", err)
+	}
+	if _, err := cliflag.TLSCurvePreferences(k.TLSCurvePreferences); err != nil {
+		c.invalid(field.NewPath("tlsCurvePreferences"), k.TLSCurvePreferences, "%v", err)
+	}
+	if (k.TLSCertFile == "") != (k.TLSPrivateKeyFile == "") {
+		c.required("tlsPrivateKeyFile", "tlsCertFile and tlsPrivateKeyFile go together")
+	}
+}
+
+// badImagePattern says why a string is no image name without tag and digest,
+// nor a path ending with /*.
+func badImagePattern(p string) string {
+	name, wild := strings.CutSuffix(p, "/*")
+	switch base := name[strings.LastIndex(name, "/")+1:]; {
+	case p != strings.TrimSpace(p):
+		return "begins or ends with a space"
+	case name == "":
+		return "must name a registry at least"
+	case strings.ContainsAny(name, " \t") || strings.Contains("/"+name+"/", "//"):
+		return "is no image name"
+	case strings.Contains(name, "*"):
+		return "only a last path element can be *"
+	case !wild && strings.ContainsAny(base, ":@"):
+		return "must have neither tag nor digest"
+	}
+	return ""
+}
+
+func (c *checker) logs() {
+	k := c.k
+	atLeast(c, "containerLogMaxFiles", *k.ContainerLogMaxFiles, 2)
+	atLeast(c, "containerLogMaxWorkers", *k.ContainerLogMaxWorkers, 1)
+	atLeast(c, "containerLogMonitorInterval", k.ContainerLogMonitorInterval.Duration, 3*time.Second)
+	if _, err := resource.ParseQuantity(k.ContainerLogMaxSize); err != nil {
+		c.invalid(field.NewPath("containerLogMaxSize"), k.ContainerLogMaxSize, "must be a quantity such as 10Mi")
+	}
+	dir := field.NewPath("podLogsDir")
+	switch {
+	case !filepath.IsAbs(k.PodLogsDir) || filepath.Clean(k.PodLogsDir) != k.PodLogsDir:
+		c.invalid(dir, k.PodLogsDir, "must be absolute and without ., .., double or last slashes")
+	case strings.IndexFunc(k.PodLogsDir, func(r rune) bool { return r > 127 }) >= 0:
+		c.invalid(dir, k.PodLogsDir, "must be ASCII")
+	}
+	oneOf(c, "logging.format", k.Logging.Format, "text", "json")
+	if k.Logging.FlushFrequency.Duration.Duration <= 0 {
+		c.invalid(field.NewPath("logging", "flushFrequency"), k.Logging.FlushFrequency.Duration.String(), "must be greater than 0")
+	}
+	if k.Logging.Verbosity > math.MaxInt32 {
+		c.invalid(field.NewPath("logging", "verbosity"), k.Logging.Verbosity, "must be at most %d", math.MaxInt32)
+	}
+	for i, m := range k.Logging.VModule {
+		if m.FilePattern == "" || strings.ContainsAny(m.FilePattern, "=,") {
+			c.invalid(field.NewPath("logging", "vmodule").Index(i), m.FilePattern, "must be a file pattern without = and comma")
+		}
+	}
+	if t := k.Tracing; t != nil && t.SamplingRatePerMillion != nil {
+		between(c, "tracing.samplingRatePerMillion", *t.SamplingRatePerMillion, 0, 1000000)
+	}
+}
+
+func (c *checker) network() {
+	k := c.k
+	oneOf(c, "hairpinMode", k.HairpinMode, kubelet.HairpinNone, kubelet.HairpinVeth, kubelet.PromiscuousBridge)
+	for i, s := range k.ClusterDNS {
+		if _, err := netip.ParseAddr(s); err != nil {
+			c.invalid(field.NewPath("clusterDNS").Index(i), s, "must be an IP address")
+		}
+	}
+	if d := strings.TrimSuffix(k.ClusterDomain, "."); d != "" {
+		for _, e := range validation.IsDNS1123Subdomain(d) {
+			c.invalid(field.NewPath("clusterDomain"), k.ClusterDomain, "%s", e)
+		}
+	}
+	if k.StaticPodURL != "" {
+		if u, err := url.Parse(k.StaticPodURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			c.invalid(field.NewPath("staticPodURL"), k.StaticPodURL, "must be an http or https URL")
+		}
+	}
+	for path, e := range map[string]string{"containerRuntimeEndpoint": k.ContainerRuntimeEndpoint, "imageServiceEndpoint": k.ImageServiceEndpoint} {
+		if file, ok := strings.CutPrefix(e, "unix://"); e != "" && (!filepath.IsAbs(file) || !ok && strings.Contains(e, ":")) {
+			c.invalid(field.NewPath(path), e, "must be a unix socket such as unix:///run/containerd/containerd.sock")
+		}
+	}
+}
+
+func (c *checker) cgroups() {
+	k := c.k
+	oneOf(c, "cgroupDriver", k.CgroupDriver, "cgroupfs", "systemd")
+	if k.SystemCgroups != "" && k.CgroupRoot == "" {
+		c.required("cgroupRoot", "systemCgroups needs it")
+	}
+	if k.CgroupRoot != "" && !filepath.IsAbs(k.CgroupRoot) {
+		c.invalid(field.NewPath("cgroupRoot"), k.CgroupRoot, "must begin with /")
+	}
+	if f := *k.MemoryThrottlingFactor; f <= 0 || f > 1 {
+		c.invalid(field.NewPath("memoryThrottlingFactor"), f, "must be greater than 0 and at most 1")
+	}
+	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy, kubelet.NoneMemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)
+	if k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy && !c.on(gateMemoryQoS) {
+		c.forbidden("memoryReservationPolicy", "needs the feature gate %s", gateMemoryQoS)
+	}
+	oneOf(c, "memorySwap.swapBehavior", k.MemorySwap.SwapBehavior, "", "NoSwap", "LimitedSwap")
+	if k.UserNamespaces != nil && k.UserNamespaces.IDsPerPod != nil {
+		if n := *k.UserNamespaces.IDsPerPod; n < 65536 || n%65536 != 0 || n > math.MaxUint32 {
+			c.invalid(field.NewPath("userNamespaces", "idsPerPod"), n, "must be a multiple of 65536 below 4294967296")
+		}
+	}
+}
+
+func (c *checker) managers() {
+	k := c.k
+	oneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
+	oneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubelet.NoneMemoryManagerPolicy, kubelet.StaticMemoryManagerPolicy)
+	oneOf(c, "topologyManagerPolicy", k.TopologyManagerPolicy, kubelet.NoneTopologyManagerPolicy,
+		kubelet.BestEffortTopologyManagerPolicy, kubelet.RestrictedTopologyManagerPolicy, kubelet.SingleNumaNodeTopologyManagerPolicy)
+	oneOf(c, "topologyManagerScope", k.TopologyManagerScope, kubelet.ContainerTopologyManagerScope, kubelet.PodTopologyManagerScope)
+	oneOf(c, "configMapAndSecretChangeDetectionStrategy", k.ConfigMapAndSecretChangeDetectionStrategy,
+		kubelet.WatchChangeDetectionStrategy, kubelet.TTLCacheChangeDetectionStrategy, kubelet.GetChangeDetectionStrategy)
+	seen := map[string]bool{}
+	for i, r := range k.ReservedMemory {
+		for name, q := range r.Limits {
+			path := field.NewPath("reservedMemory").Index(i).Child("limits").Key(string(name))
+			key := strconv.Itoa(int(r.NumaNode)) + "/" + string(name)
+			switch {
+			case name != v1.ResourceMemory && !strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix):
+				c.invalid(path, q.String(), "only memory and %s<size> can be reserved", v1.ResourceHugePagesPrefix)
+			case q.IsZero():
+				c.invalid(path, q.String(), "must not be zero")
+			case seen[key]:
+				c.errs = append(c.errs, field.Duplicate(path, q.String()))
+			}
+			seen[key] = true
+		}
+	}
+}
+
+// validCPUs says whether s is a list of CPUs and ranges such as 0,2-3.
+func validCPUs(s string) bool {
+	for part := range strings.SplitSeq(s, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		from, err := strconv.ParseUint(low, 10, 16)
+		if err != nil {
+			return false
+		}
+		if to, err := strconv.ParseUint(high, 10, 16); isRange && (err != nil || to < from) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *checker) taints() {
+	for i, t := range c.k.RegisterWithTaints {
+		path := field.NewPath("registerWithTaints").Index(i)
+		for _, e := range validation.IsQualifiedName(t.Key) {
+			c.invalid(path.Child("key"), t.Key, "%s", e)
+		}
+		for _, e := range validation.IsValidLabelValue(t.Value) {
+			c.invalid(path.Child("value"), t.Value, "%s", e)
+		}
+		switch t.Effect {
+		case v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute:
+		default:
+			c.errs = append(c.errs, field.NotSupported(path.Child("effect"), t.Effect,
+				[]v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute}))
+		}
+		if t.TimeAdded != nil {
+			c.errs = append(c.errs, field.Forbidden(path.Child("timeAdded"), "is not the configuration's to set"))
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package config
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// reserved checks what is set aside and how that is enforced.
+func (c *checker) reserved() {
+	k := c.k
+	c.reservedList("systemReserved", k.SystemReserved)
+	c.reservedList("kubeReserved", k.KubeReserved)
+	for name, share := range k.QOSReserved {
+		path := field.NewPath("qosReserved").Key(name)
+		percent, err := strconv.Atoi(strings.TrimSuffix(share, "%"))
+		switch {
+		case name != "memory":
+			c.invalid(path, share, "only memory can be reserved")
+		case !strings.HasSuffix(share, "%") || err != nil || percent < 0 || percent > 100:
+			c.invalid(path, share, "must be between 0%% and 100%%")
+		}
+	}
+	if k.ReservedSystemCPUs != "" {
+		if k.SystemReservedCgroup != "" || k.KubeReservedCgroup != "" {
+			c.forbidden("reservedSystemCPUs", "cannot be combined with systemReservedCgroup or kubeReservedCgroup")
+		}
+		if !validCPUs(k.ReservedSystemCPUs) {
+			c.invalid(field.NewPath("reservedSystemCPUs"), k.ReservedSystemCPUs, "must be a list such as 0,2-3")
+		}
+	}
+	c.enforcement()
+}
+
+func (c *checker) reservedList(name string, list map[string]string) {
+	for key, v := range list {
+		path := field.NewPath(name).Key(key)
+		q, err := resource.ParseQuantity(v)
+		switch {
+		case !slices.Contains([]string{"cpu", "memory", "ephemeral-storage", "pid"}, key):
+			c.invalid(path, v, "only cpu, memory, ephemeral-storage and pid can be reserved")
+		case err != nil || q.Sign() < 0:
+			c.invalid(path, v, "must be a quantity, not negative")
+		}
+	}
+}
+
+func (c *checker) enforcement() {
+	k := c.k
+	const compressible = "-compressible"
+	path := field.NewPath("enforceNodeAllocatable")
+	all := k.EnforceNodeAllocatable
+	for i, what := range all {
+		kind := strings.TrimSuffix(what, compressible)
+		switch {
+		case slices.Contains(all[:i], what):
+			c.errs = append(c.errs, field.Duplicate(path.Index(i), what))
+		case what == "none":
+			if len(all) > 1 {
+				c.invalid(path, all, "none stands alone")
+			}
+			continue
+		case what == "pods":
+		case kind == "system-reserved" || kind == "kube-reserved":
+			if kind != what && slices.Contains(all, kind) {
+				c.invalid(path, all, "%s and %s exclude each other", what, kind)
+			}
+			if kind == "system-reserved" && k.SystemReservedCgroup == "" {
+				c.required("systemReservedCgroup", "enforceNodeAllocatable: %s needs it", what)
+			}
+			if kind == "kube-reserved" && k.KubeReservedCgroup == "" {
+				c.required("kubeReservedCgroup", "enforceNodeAllocatable: %s needs it", what)
+			}
+		default:
+			c.errs = append(c.errs, field.NotSupported(path.Index(i), what,
+				[]string{"pods", "system-reserved", "system-reserved-compressible", "kube-reserved", "kube-reserved-compressible", "none"}))
+			continue
+		}
+		if !*k.CgroupsPerQOS {
+			c.forbidden("enforceNodeAllocatable", "%s needs cgroupsPerQOS", what)
+		}
+	}
+}
+
+// evictionSignals are what thresholds may name.
+func evictionSignals() []string {
+	return []string{"memory.available", "allocatableMemory.available", "nodefs.available", "nodefs.inodesFree",
+		"imagefs.available", "imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "pid.available"}
+}
+
+func (c *checker) eviction() {
+	k := c.k
+	c.thresholds("evictionHard", k.EvictionHard, false)
+	c.thresholds("evictionSoft", k.EvictionSoft, false)
+	c.thresholds("evictionMinimumReclaim", k.EvictionMinimumReclaim, true)
+	for signal := range k.EvictionSoft {
+		if _, ok := k.EvictionSoftGracePeriod[signal]; !ok {
+			c.errs = append(c.errs, field.Required(field.NewPath("evictionSoftGracePeriod").Key(signal), "evictionSoft needs one for each signal"))
+		}
+	}
+	for signal, v := range k.EvictionSoftGracePeriod {
+		path := field.NewPath("evictionSoftGracePeriod").Key(signal)
+		if d, err := time.ParseDuration(v); err != nil || d < 0 {
+			c.invalid(path, v, "must be a duration such as 1m30s")
+		}
+		c.signal(path, signal)
+	}
+}
+
+func (c *checker) signal(path *field.Path, signal string) {
+	if !slices.Contains(evictionSignals(), signal) {
+		c.errs = append(c.errs, field.NotSupported(path, signal, evictionSignals()))
+	}
+}
+
+// thresholds checks quantities or percentages by signal; zero quantities only
+// where they mean something.
+func (c *checker) thresholds(name string, list map[string]string, zero bool) {
+	for signal, v := range list {
+		path := field.NewPath(name).Key(signal)
+		c.signal(path, signal)
+		if number, ok := strings.CutSuffix(v, "%"); ok {
+			if f, err := strconv.ParseFloat(number, 32); err != nil || !(f >= 0 && f <= 100) {
+				c.invalid(path, v, "must be between 0%% and 100%%")
+			}
+			continue
+		}
+		q, err := resource.ParseQuantity(v)
+		if err != nil || q.Sign() < 0 || q.IsZero() && !zero {
+			c.invalid(path, v, "must be a quantity such as 100Mi or a percentage such as 10%%, greater than zero")
+		}
+	}
+}
+
+func (c *checker) shutdown() {
+	k := c.k
+	total, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
+	for path, d := range map[string]time.Duration{"shutdownGracePeriod": total, "shutdownGracePeriodCriticalPods": critical} {
+		if d < 0 || d > 0 && d < time.Second {
+			c.invalid(field.NewPath(path), d.String(), "must be 0 or at least 1s")
+		}
+	}
+	if critical > total {
+		c.invalid(field.NewPath("shutdownGracePeriodCriticalPods"), critical.String(), "must be at most shutdownGracePeriod (%v)", total)
+	}
+	if total > 0 && !c.on(gateShutdown) {
+		c.forbidden("shutdownGracePeriod", "needs the feature gate %s", gateShutdown)
+	}
+	if len(k.ShutdownGracePeriodByPodPriority) == 0 {
+		return
+	}
+	if !c.on(gateShutdownPriority) {
+		c.forbidden("shutdownGracePeriodByPodPriority", "needs the feature gate %s", gateShutdownPriority)
+	}
+	if total > 0 || critical > 0 {
+		c.forbidden("shutdownGracePeriodByPodPriority", "cannot be combined with shutdownGracePeriod")
+	}
+}
+
+func (c *checker) features() {
+	limit := c.k.CrashLoopBackOff.MaxContainerRestartPeriod
+	if limit == nil {
+		return
+	}
+	if !c.on(gateCrashLoop) {
+		c.forbidden("crashLoopBackOff.maxContainerRestartPeriod", "needs the feature gate %s", gateCrashLoop)
+	}
+	between(c, "crashLoopBackOff.maxContainerRestartPeriod", limit.Duration, time.Second, 300*time.Second)
+}

@@ -1,0 +1,157 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+type cgroupMode string
+
+const (
+	cgroupV1     cgroupMode = "v1"
+	cgroupV2     cgroupMode = "v2"
+	cgroupHybrid cgroupMode = "hybrid (v1 with v2 beside)"
+	cgroupNone   cgroupMode = "none"
+)
+
+// cgroupMode tells which hierarchy the host has mounted.
+func (p *patient) cgroupMode() cgroupMode {
+	if p.exists("sys/fs/cgroup/cgroup.controllers") {
+		return cgroupV2
+	}
+	one, two := false, false
+	for _, m := range p.table {
+		one = one || m.kind == "cgroup"
+		two = two || m.kind == "cgroup2"
+	}
+	switch {
+	case one && two:
+		return cgroupHybrid
+	case one:
+		return cgroupV1
+	}
+	return cgroupNone
+}
+
+func (p *patient) controllers(mode cgroupMode) []string {
+	if mode == cgroupV2 {
+		return strings.Fields(p.file("sys/fs/cgroup/cgroup.controllers"))
+	}
+	var names []string
+	for _, m := range p.table {
+		if m.kind == "cgroup" {
+			names = append(names, m.options...)
+		}
+	}
+	return names
+}
+
+func (p *patient) cgroups(context.Context) {
+	mode := p.cgroupMode()
+	switch {
+	case mode == cgroupNone:
+		p.add("cgroup", Error, "mount it: mount -t cgroup2 none /sys/fs/cgroup (systemd and most init systems do)", "no cgroup hierarchy is mounted")
+		return
+	case mode != cgroupV2 && p.FailCgroupV1:
+		p.add("cgroup", Error, "boot with systemd.unified_cgroup_hierarchy=1, or leave failCgroupV1 out", "cgroup %s, and failCgroupV1 is set", mode)
+	case mode != cgroupV2:
+		p.add("cgroup", Info, "cgroup v2 isolates memory better: boot with systemd.unified_cgroup_hierarchy=1 when you can", "cgroup %s", mode)
+	default:
+		p.add("cgroup", OK, "", "cgroup %s", mode)
+	}
+	have := p.controllers(mode)
+	for _, c := range []struct {
+		name     string
+		severity Severity
+		loss     string
+	}{
+		{"cpu", Error, "CPU limits and shares cannot be set"},
+		{"memory", Error, "memory limits cannot be set, and one pod can take the whole machine down"},
+		{"pids", Warning, "podPidsLimit cannot be set, and a fork bomb takes the whole machine down"},
+		{"cpuset", Info, "containers cannot be pinned to CPUs"},
+	} {
+		if slices.Contains(have, c.name) {
+			p.add("cgroup-"+c.name, OK, "", "the %s controller is there", c.name)
+			continue
+		}
+		p.add("cgroup-"+c.name, c.severity, p.enableController(c.name), "the %s cgroup controller is not there: %s", c.name, c.loss)
+	}
+	systemd := p.exists("run/systemd/system")
+	switch {
+	case p.SystemdCgroup && !systemd:
+		p.add("cgroup-driver", Error, "set cgroupDriver: cgroupfs", "cgroupDriver is systemd, but systemd does not run here")
+	case !p.SystemdCgroup && systemd && mode == cgroupV2:
+		p.add("cgroup-driver", Info, "set cgroupDriver: systemd where other software on this host expects one owner of the hierarchy", "cgroupDriver is cgroupfs beside systemd; islet's unit delegates its own part")
+	default:
+		p.add("cgroup-driver", OK, "", "the cgroup driver suits the init system")
+	}
+}
+
+// enableController is advice; Raspberry Pi firmware turns memory off.
+func (p *patient) enableController(name string) string {
+	if name != "memory" {
+		return "use a kernel with this controller; see /proc/cgroups"
+	}
+	for _, file := range []string{"boot/firmware/cmdline.txt", "boot/cmdline.txt"} {
+		if p.exists(file) {
+			return fmt.Sprintf("append cgroup_enable=memory cgroup_memory=1 to the line in /%s and reboot", file)
+		}
+	}
+	return "add cgroup_enable=memory to the kernel's command line and reboot"
+}
+
+// runtime looks for a working OCI runtime. crun refuses hybrid hosts where a
+// controller is on the v2 side.
+func (p *patient) runtime(ctx context.Context) {
+	names := []string{"crun", "runc"}
+	if p.OCIRuntime != "" {
+		names = []string{p.OCIRuntime}
+	}
+	works := 0
+	for _, name := range names {
+		path, err := p.sys.Find(name)
+		if err != nil {
+			continue
+		}
+		out, err := p.sys.Output(ctx, path, "--version")
+		first, _, _ := strings.Cut(out, "\n")
+		switch id := "runtime-" + name[strings.LastIndex(name, "/")+1:]; {
+		case err != nil:
+			p.add(id, Warning, "install it anew", "%s does not run: %v", path, err)
+		case old(first):
+			works++
+			p.add(id, Warning, "upgrade to crun 1.8 or runc 1.1", "%s is old (%s)", path, first)
+		case strings.HasPrefix(first, "crun") && p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
+			p.add(id, Info, "nothing where runc is there too; else install it, or boot with cgroup v2 alone", "%s (%s) refuses hosts with hybrid cgroups such as this", path, first)
+		default:
+			works++
+			p.add(id, OK, "", "%s (%s)", path, first)
+		}
+	}
+	if works == 0 {
+		p.add("runtime", Error, "install one: apt install crun (or runc)", "no OCI runtime works here (looked for %s)", strings.Join(names, ", "))
+	}
+}
+
+// old tells versions that lack what islet needs of them.
+func old(version string) bool {
+	var name string
+	var major, minor int
+	fields := strings.Fields(strings.ReplaceAll(version, "version ", ""))
+	if len(fields) < 2 {
+		return false
+	}
+	name = fields[0]
+	if n, _ := fmt.Sscanf(fields[1], "%d.%d", &major, &minor); n < 2 {
+		return false
+	}
+	switch name {
+	case "crun":
+		return major < 1 // crun 1.x has no minor that is too old
+	case "runc":
+		return major < 1 || major == 1 && minor < 1
+	}
+	return false
+}

@@ -1,0 +1,158 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/host"
+)
+
+// Severity orders findings.
+type Severity int
+
+// Only an Error keeps pods from running; a Warning is a risk or a loss, Info is
+// worth knowing, OK is in order.
+const (
+	OK Severity = iota
+	Info
+	Warning
+	Error
+)
+
+// String is the word that reports use.
+func (s Severity) String() string { return [...]string{"ok", "info", "warning", "error"}[s] }
+
+// MarshalText makes JSON hold the word.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// A Finding is one thing about the host.
+type Finding struct {
+	ID       string   `json:"id"` // stable, such as cgroup-memory
+	Severity Severity `json:"severity"`
+	What     string   `json:"what"`
+	Advice   string   `json:"advice,omitempty"` // what to do; empty when in order
+}
+
+// Input is what the checks need to know of the agent's configuration, and the
+// host as files.
+type Input struct {
+	Host fs.FS // the host's root; paths in it have no leading slash
+
+	RootDir, StateDir, RunDir string
+	OCIRuntime                string // empty: crun, then runc
+	SystemdCgroup             bool
+	FailSwapOn, FailCgroupV1  bool
+	KernelSettings            map[string]int // by path below /proc/sys; empty unless they are protected
+	ResolvConf                string         // file that pods' DNS is made from
+	Ports                     []int          // TCP ports where another kubelet would listen
+	PodCIDRs                  []netip.Prefix
+	Bridge                    string // the built-in network's
+	ForeignNetwork            bool   // a CNI configuration replaces the built-in network
+
+	// Sandboxes asks the agent for the IDs of those that exist. Nil, or false:
+	// nobody knows, and what belongs to none cannot be told from what does.
+	Sandboxes func(ctx context.Context) (ids []string, ok bool)
+	// Self is the process ID not to take for another agent.
+	Self int
+	// Built is when this program was made; the clock cannot be before.
+	Built time.Time
+}
+
+// System is what of the host is not in files. Real asks this machine.
+type System struct {
+	Now    func() time.Time
+	Disk   func(ctx context.Context, path string) (host.Disk, error)
+	Find   func(program string) (path string, err error)
+	Output func(ctx context.Context, path string, args ...string) (string, error)
+}
+
+// A patient is what checks look at and report to.
+type patient struct {
+	Input
+	sys      System
+	table    []mount
+	agent    bool // one runs, as neighbours saw
+	findings []Finding
+}
+
+func (p *patient) add(id string, s Severity, advice, what string, args ...any) {
+	if s == OK {
+		advice = ""
+	}
+	p.findings = append(p.findings, Finding{id, s, fmt.Sprintf(what, args...), advice})
+}
+
+// Check looks the host over. It takes a second or two at most, unless ctx ends
+// before.
+func Check(ctx context.Context, in Input, sys System) []Finding {
+	p := &patient{Input: in, sys: sys}
+	p.table = p.mountTable()
+	for _, check := range []func(context.Context){
+		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime,
+		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
+		p.neighbours, p.leftovers, p.forwarding, p.addresses, p.resolver,
+	} {
+		if ctx.Err() != nil {
+			p.add("interrupted", Warning, "run it again", "the examination was cut short: %v", ctx.Err())
+			break
+		}
+		check(ctx)
+	}
+	return p.findings
+}
+
+// ExitCode is 1 when a finding is an error, else 0.
+func ExitCode(findings []Finding) int {
+	for _, f := range findings {
+		if f.Severity == Error {
+			return 1
+		}
+	}
+	return 0
+}
+
+// Write prints findings for a person: what is in order only with all.
+func Write(w io.Writer, findings []Finding, all bool) error {
+	var b strings.Builder
+	count := map[Severity]int{}
+	for _, f := range findings {
+		count[f.Severity]++
+		if f.Severity == OK && !all {
+			continue
+		}
+		fmt.Fprintf(&b, "%-8s %-18s %s\n", f.Severity, f.ID, f.What)
+		if f.Advice != "" {
+			fmt.Fprintf(&b, "%27s -> %s\n", "", f.Advice)
+		}
+	}
+	fmt.Fprintf(&b, "%d in order, %d to know, %d warnings, %d errors\n", count[OK], count[Info], count[Warning], count[Error])
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// file reads a file of the host; empty when it cannot be read.
+func (p *patient) file(path string) string {
+	data, err := fs.ReadFile(p.Host, inHost(path))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func (p *patient) exists(path string) bool {
+	_, err := fs.Stat(p.Host, inHost(path))
+	return err == nil
+}
+
+// inHost makes a path on the host one in its fs.FS.
+func inHost(path string) string {
+	if path = strings.Trim(path, "/"); path == "" {
+		return "."
+	}
+	return path
+}

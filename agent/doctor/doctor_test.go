@@ -1,0 +1,296 @@
+package doctor
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/host"
+)
+
+// a board in good health: Debian, cgroup v2, systemd.
+func board() fstest.MapFS {
+	f := fstest.MapFS{
+		"proc/42/exe":      {Data: []byte("/usr/local/bin/islet"), Mode: fs.ModeSymlink},
+		"proc/self/ns/net": {}, "proc/self/ns/ipc": {}, "proc/self/ns/pid": {},
+		"sys/module/bridge": {Mode: fs.ModeDir}, "sys/module/veth": {Mode: fs.ModeDir},
+		"sys/class/rtc/rtc0":                    {Mode: fs.ModeDir},
+		"proc/sys/kernel/seccomp/actions_avail": {},
+	}
+	for name, text := range map[string]string{
+		"proc/sys/kernel/osrelease":              "6.1.0-18-arm64",
+		"proc/filesystems":                       "nodev\tsysfs\nnodev\toverlay\n\text4",
+		"lib/modules/6.1.0-18-arm64/modules.dep": "kernel/net/netfilter/nf_tables.ko:\nkernel/net/netfilter/nft_nat.ko.xz:\nkernel/net/netfilter/nft_masq.ko:",
+		"boot/config-6.1.0-18-arm64":             "CONFIG_CGROUP_BPF=y\nCONFIG_NF_TABLES=m\n# CONFIG_X is not set",
+		"proc/self/status":                       "Name:\tx\nCapEff:\t000001ffffffffff\n",
+		"proc/sys/fs/inotify/max_user_instances": "128",
+		"proc/sys/fs/inotify/max_user_watches":   "65536",
+		"sys/fs/cgroup/cgroup.controllers":       "cpuset cpu io memory pids",
+		"proc/mounts":                            "/dev/sda1 / ext4 rw,relatime 0 0\ntmpfs /run tmpfs rw,noexec 0 0\n",
+		"proc/meminfo":                           "MemTotal:        1000000 kB\n",
+		"proc/swaps":                             "Filename\tType\tSize",
+		"proc/42/comm":                           "islet",
+		"proc/net/tcp":                           "  sl local rem st\n   0: 0100007F:0016 00000000:0000 0A 0\n",
+		"proc/net/route":                         "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0100A8C0\t3\t0\t0\t0\t00000000\neth0\t0000A8C0\t00000000\t1\t0\t0\t0\t00FFFFFF\n",
+		"etc/resolv.conf":                        "nameserver 192.168.0.1\n",
+		"proc/sys/net/ipv4/ip_forward":           "1",
+		"var/lib/islet/x":                        "",
+	} {
+		f[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return f
+}
+
+func input(f fstest.MapFS) Input {
+	return Input{
+		Host: f, RootDir: "/var/lib/kubelet", StateDir: "/var/lib/islet", RunDir: "/run/islet", FailSwapOn: true,
+		ResolvConf: "/etc/resolv.conf", Ports: []int{10250}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("fd00:42::/64")},
+		Bridge: "islet0", Self: 42, Built: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+func system() System {
+	return System{
+		Now: func() time.Time { return time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC) },
+		Disk: func(context.Context, string) (host.Disk, error) {
+			return host.Disk{Total: 1 << 30, Free: 1 << 29, Inodes: 100, InodesFree: 50}, nil
+		},
+		Find: func(name string) (string, error) {
+			if name == "nft" {
+				return "", errors.New("not found")
+			}
+			return "/usr/bin/" + name, nil
+		},
+		Output: func(_ context.Context, path string, _ ...string) (string, error) {
+			if strings.HasSuffix(path, "runc") {
+				return "runc version 1.1.5\ncommit: x\n", nil
+			}
+			return "crun version 1.8.1\n", nil
+		},
+	}
+}
+
+func TestHealthyBoard(t *testing.T) {
+	findings := Check(context.Background(), input(board()), system())
+	for _, f := range findings {
+		if f.Severity != OK || f.Advice != "" || f.What == "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(findings) < 25 || ExitCode(findings) != 0 {
+		t.Errorf("%d findings", len(findings))
+	}
+}
+
+// Each case makes the healthy board ill in one way.
+func TestFindings(t *testing.T) {
+	type files = map[string]string
+	const gone = "\x00gone"
+	for _, c := range []struct {
+		name  string
+		files files
+		in    func(*Input)
+		sys   func(*System)
+		want  string // severity and ID
+		says  string // in what or advice
+	}{
+		{name: "old kernel", files: files{"proc/sys/kernel/osrelease": "4.9.0"}, want: "error kernel-version", says: "4.9.0"},
+		{name: "aging kernel", files: files{"proc/sys/kernel/osrelease": "5.4.0-1"}, want: "warning kernel-version"},
+		{name: "no overlayfs", files: files{"proc/filesystems": "ext4", "boot/config-6.1.0-18-arm64": "CONFIG_A=y"}, want: "warning kernel-overlayfs", says: "CONFIG_OVERLAY_FS"},
+		{name: "module not installed", files: files{"lib/modules/6.1.0-18-arm64/modules.dep": gone}, want: "error kernel-nftables", says: "nf_tables.ko"},
+		{name: "nothing known", files: files{"lib/modules/6.1.0-18-arm64/modules.dep": gone, "boot/config-6.1.0-18-arm64": gone}, want: "info kernel-nft-masq", says: "CONFIG_NFT_MASQ"},
+		{name: "foreign network needs no bridge", files: files{"sys/module/bridge": gone}, in: func(i *Input) { i.ForeignNetwork = true }, want: "info kernel-bridge"},
+		{name: "no BPF", files: files{"boot/config-6.1.0-18-arm64": "CONFIG_A=y"}, want: "error kernel-cgroup-bpf"},
+		{name: "confined root", files: files{"proc/self/status": "CapEff:\t000001fffeffffff"}, want: "warning cap-sys-resource"},
+		{name: "not root", files: files{"proc/self/status": "CapEff:\t0000000000000000"}, want: "error cap-sys-admin"},
+		{name: "few watches", files: files{"proc/sys/fs/inotify/max_user_watches": "100"}, want: "warning inotify-watches", says: "32768"},
+		{name: "no cgroups", files: files{"sys/fs/cgroup/cgroup.controllers": gone}, want: "error cgroup"},
+		{name: "cgroup v1", files: files{"sys/fs/cgroup/cgroup.controllers": gone, "proc/mounts": "/dev/sda1 / ext4 rw 0 0\nx /c cgroup rw,cpu,memory 0 0"}, want: "info cgroup", says: "v1"},
+		{name: "cgroup v1 refused", files: files{"sys/fs/cgroup/cgroup.controllers": gone, "proc/mounts": "x /c cgroup rw,cpu,memory 0 0"}, in: func(i *Input) { i.FailCgroupV1 = true }, want: "error cgroup", says: "failCgroupV1"},
+		{name: "pids on v1", files: files{"sys/fs/cgroup/cgroup.controllers": gone, "proc/mounts": "x /c cgroup rw,cpu,memory 0 0"}, want: "warning cgroup-pids"},
+		{name: "Raspberry Pi", files: files{"sys/fs/cgroup/cgroup.controllers": "cpu pids", "boot/firmware/cmdline.txt": "x"}, want: "error cgroup-memory", says: "/boot/firmware/cmdline.txt"},
+		{name: "driver without systemd", in: func(i *Input) { i.SystemdCgroup = true }, want: "error cgroup-driver"},
+		{name: "cgroupfs beside systemd", files: files{"run/systemd/system": ""}, want: "info cgroup-driver"},
+		{name: "no runtime", sys: func(s *System) { s.Find = func(string) (string, error) { return "", os.ErrNotExist } }, want: "error runtime", says: "apt install crun"},
+		{name: "broken runtime", sys: func(s *System) {
+			s.Output = func(context.Context, string, ...string) (string, error) { return "", errors.New("exec format error") }
+		}, want: "warning runtime-crun", says: "exec format error"},
+		{name: "old runtime", sys: func(s *System) {
+			s.Output = func(context.Context, string, ...string) (string, error) { return "runc version 1.0.3", nil }
+		}, want: "warning runtime-runc", says: "old"},
+		{name: "crun on hybrid", files: files{"sys/fs/cgroup/cgroup.controllers": gone, "sys/fs/cgroup/unified/cgroup.controllers": "hugetlb", "proc/mounts": "x /c cgroup rw,cpu,memory 0 0\nx /u cgroup2 rw 0 0"}, want: "info runtime-crun", says: "hybrid"},
+		{name: "named runtime", in: func(i *Input) { i.OCIRuntime = "/opt/youki" }, want: "ok runtime-youki"},
+		{name: "noexec", files: files{"proc/mounts": "/dev/sda1 / ext4 rw 0 0\n/dev/sdb /var/lib/islet ext4 rw,noexec 0 0\ntmpfs /run tmpfs rw 0 0"}, want: "error state-noexec"},
+		{name: "read-only", files: files{"proc/mounts": "/dev/sda1 / ext4 ro 0 0\ntmpfs /run tmpfs rw 0 0"}, want: "error state-ro", says: "card"},
+		{name: "nosuid", files: files{"proc/mounts": "/dev/sda1 / ext4 rw,nosuid 0 0"}, want: "warning state-nosuid"},
+		{name: "FAT", files: files{"proc/mounts": "/dev/sda1 / vfat rw 0 0"}, want: "error state-fs"},
+		{name: "overlay on overlay", files: files{"proc/mounts": "o / overlay rw 0 0"}, want: "warning state-fs"},
+		{name: "network disk", files: files{"proc/mounts": "o / nfs4 rw 0 0"}, want: "error state-fs"},
+		{name: "state in memory", files: files{"proc/mounts": "o / tmpfs rw 0 0"}, want: "warning state-fs"},
+		{name: "run on disk", files: files{"proc/mounts": "/dev/sda1 / ext4 rw 0 0"}, want: "warning run-tmpfs"},
+		{name: "no journal", files: files{"proc/mounts": "/dev/sda1 / ext2 rw 0 0"}, want: "warning state-journal", says: "tune2fs"},
+		{name: "writeback", files: files{"proc/mounts": "/dev/sda1 / ext4 rw,data=writeback 0 0"}, want: "warning state-journal"},
+		{name: "SD card", files: files{"proc/mounts": "/dev/mmcblk0p2 / ext4 rw,relatime 0 0"}, want: "info state-flash", says: "noatime"},
+		{name: "a directory with a blank", files: files{"proc/mounts": `/dev/sda1 / ext4 rw 0 0` + "\n" + `x /a\040b vfat rw 0 0`}, in: func(i *Input) { i.StateDir = "/a b/c" }, want: "error state-fs"},
+		{name: "not its neighbour's mount", files: files{"proc/mounts": "/dev/sda1 / ext4 rw 0 0\nx /var/lib/isl vfat rw 0 0"}, want: "ok state-fs"},
+		{name: "full disk", sys: disk(host.Disk{Total: 1 << 30, Free: 50 << 20}), want: "error disk-space", says: "50 MiB"},
+		{name: "nearly full", sys: disk(host.Disk{Total: 100 << 30, Free: 9 << 30}), want: "warning disk-space"},
+		{name: "no inodes", sys: disk(host.Disk{Total: 1 << 30, Free: 1 << 29, Inodes: 1000, InodesFree: 10}), want: "warning disk-inodes"},
+		{name: "tiny", files: files{"proc/meminfo": "MemTotal: 65536 kB"}, want: "error memory"},
+		{name: "small", files: files{"proc/meminfo": "MemTotal: 262144 kB"}, want: "warning memory"},
+		{name: "swap", files: files{"proc/swaps": "Filename Type\n/dev/zram0 partition 1 0 1"}, want: "error swap", says: "/dev/zram0"},
+		{name: "swap allowed", files: files{"proc/swaps": "Filename\tType\n/swapfile\tfile 1"}, in: func(i *Input) { i.FailSwapOn = false }, want: "info swap", says: "(/swapfile)"},
+		{name: "protected kernel", files: files{"proc/sys/kernel/panic": "0"}, in: func(i *Input) { i.KernelSettings = map[string]int{"kernel/panic": 10} }, want: "error kernel-setting", says: "sysctl -w kernel.panic=10"},
+		{name: "clock never set", sys: at(1970), want: "warning clock", says: "1970"},
+		{name: "clock before the build", sys: at(2025), want: "warning clock", says: "2026-11-01"},
+		{name: "clock far off", sys: at(2077), want: "warning clock"},
+		{name: "unknown build", sys: at(2025), in: func(i *Input) { i.Built = time.Time{} }, want: "warning clock"},
+		{name: "no RTC", files: files{"sys/class/rtc/rtc0": gone}, want: "info clock-rtc"},
+		{name: "a kubelet", files: files{"proc/7/comm": "kubelet\n"}, want: "error other-kubelet", says: "process 7"},
+		{name: "k3s", files: files{"proc/7/comm": "k3s-server\n"}, want: "warning other-node"},
+		{name: "containerd", files: files{"proc/7/comm": "containerd\n"}, want: "info other-runtime"},
+		{name: "port", files: files{"proc/net/tcp6": "h\n 0: 00000000000000000000000000000000:280A 0:0 0A 0\n"}, want: "warning port-in-use", says: "10250"},
+		{name: "kubelet at boot", files: files{"etc/systemd/system/multi-user.target.wants/kubelet.service": ""}, want: "info kubelet-unit"},
+		{name: "mounted volumes", files: files{"proc/mounts": "/dev/sda1 / ext4 rw 0 0\nx /var/lib/kubelet/pods/u/volumes/v tmpfs rw 0 0"}, want: "info leftover-volumes"},
+		{name: "pins", files: files{"proc/mounts": "/dev/sda1 / ext4 rw 0 0\nx /run/islet/ns/a/net nsfs rw 0 0"}, want: "info leftover-pins"},
+		{name: "cgroups", files: files{"sys/fs/cgroup/kubepods/burstable/podx/cgroup.procs": ""}, want: "info leftover-cgroups", says: "/sys/fs/cgroup/kubepods/burstable/podx"},
+		{name: "stray pins", files: files{"run/islet/ns/a/net": "", "run/islet/ns/b/net": ""}, in: sandboxes("a"), want: "warning leftover-pins", says: "such as b"},
+		{name: "stray veths", files: files{"sys/class/net/islet0/brif/v1": ""}, in: sandboxes(), want: "warning leftover-veths"},
+		{name: "clean", in: sandboxes(), want: "ok leftovers"},
+		{name: "pins of pods that run", files: files{"run/islet/ns/a/net": ""}, in: sandboxes("a"), want: "ok leftovers"},
+		{name: "firewall", sys: func(s *System) {
+			s.Find = func(n string) (string, error) { return n, nil }
+			s.Output = func(_ context.Context, path string, _ ...string) (string, error) {
+				return map[string]string{"nft": "chain FORWARD { type filter hook forward priority 0; policy drop; }"}[path], nil
+			}
+		}, want: "warning forward-drop", says: "-i islet0"},
+		{name: "Docker", files: files{"sys/class/net/docker0/x": ""}, want: "info forward-drop"},
+		{name: "no forwarding", files: files{"proc/sys/net/ipv4/ip_forward": "0"}, in: func(i *Input) { i.ForeignNetwork = true }, want: "warning ip-forward"},
+		{name: "k3s network", files: files{"proc/net/route": "h\ncni0\t00002A0A\t00000000\t1\t0\t0\t0\t0000FFFF\n"}, want: "warning pod-network", says: "10.42.0.0/16"},
+		{name: "IPv6 clash", files: files{"proc/net/ipv6_route": "fd000042000000000000000000000000 30 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001 wg0\n"}, want: "warning pod-network", says: "wg0"},
+		{name: "its own route", files: files{"proc/net/route": "h\nislet0\t00002A0A\t00000000\t1\t0\t0\t0\t00FFFFFF\n"}, want: "ok pod-network"},
+		{name: "loop", files: files{"etc/resolv.conf": "nameserver 127.0.0.53", "run/systemd/resolve/resolv.conf": "nameserver 9.9.9.9"}, want: "ok resolv-conf", says: "behind it"},
+		{name: "local server", files: files{"etc/resolv.conf": "nameserver ::1"}, want: "warning resolv-conf", says: "::1"},
+		{name: "no server", files: files{"etc/resolv.conf": gone}, want: "warning resolv-conf"},
+		{name: "too many", files: files{"etc/resolv.conf": strings.Repeat("nameserver 9.9.9.9\n", 4)}, want: "info resolv-conf"},
+		{name: "no DNS wanted", in: func(i *Input) { i.ResolvConf = "" }, want: "info resolv-conf"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, sys := board(), system()
+			for name, text := range c.files {
+				if f[name] = (&fstest.MapFile{Data: []byte(text)}); text == gone {
+					delete(f, name)
+				}
+			}
+			in := input(f)
+			if c.in != nil {
+				c.in(&in)
+			}
+			if c.sys != nil {
+				c.sys(&sys)
+			}
+			severity, id, _ := strings.Cut(c.want, " ")
+			findings := Check(context.Background(), in, sys)
+			for _, got := range findings {
+				if got.ID == id && got.Severity.String() == severity && strings.Contains(got.What+" "+got.Advice, c.says) {
+					if got.Severity > OK && got.Advice == "" {
+						t.Error("what is to be done?")
+					}
+					if (got.Severity == Error) != (severity == "error") || severity == "error" && ExitCode(findings) != 1 {
+						t.Error("the exit code must tell an error")
+					}
+					return
+				}
+			}
+			t.Errorf("want %s saying %q in %+v", c.want, c.says, findings)
+		})
+	}
+}
+
+func disk(d host.Disk) func(*System) {
+	return func(s *System) { s.Disk = func(context.Context, string) (host.Disk, error) { return d, nil } }
+}
+
+// sandboxes has an agent tell which there are.
+func sandboxes(ids ...string) func(*Input) {
+	return func(i *Input) { i.Sandboxes = func(context.Context) ([]string, bool) { return ids, true } }
+}
+
+func at(year int) func(*System) {
+	return func(s *System) { s.Now = func() time.Time { return time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC) } }
+}
+
+// islet installed in the kubelet's place is not a second kubelet.
+func TestIsletNamedKubelet(t *testing.T) {
+	f := board()
+	f["proc/7/comm"] = &fstest.MapFile{Data: []byte("kubelet")}
+	f["proc/7/exe"] = f["proc/42/exe"]
+	f["sys/fs/cgroup/kubepods/podx/cgroup.procs"] = &fstest.MapFile{}
+	f["proc/net/tcp"] = &fstest.MapFile{Data: []byte("h\n 0: 00000000:280A 0:0 0A\n")}
+	for _, got := range Check(context.Background(), input(f), system()) {
+		if got.Severity != OK {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+func TestZippedKernelConfig(t *testing.T) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte("CONFIG_CGROUP_BPF=y\nCONFIG_NFT_NAT=y\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p := &patient{Input: Input{Host: fstest.MapFS{"proc/config.gz": {Data: b.Bytes()}}}}
+	if c := p.kernelConfig("x"); c["CONFIG_NFT_NAT"] != "y" {
+		t.Errorf("got %v", c)
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if f := Check(ctx, input(board()), system()); len(f) != 1 || f[0].ID != "interrupted" {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	findings := []Finding{{"a", OK, "fine", ""}, {"b", Error, "broken", "mend it"}}
+	var short, long strings.Builder
+	if err := errors.Join(Write(&short, findings, false), Write(&long, findings, true)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(short.String(), "fine") || !strings.Contains(long.String(), "fine") || !strings.Contains(short.String(), "-> mend it") {
+		t.Errorf("%s\n%s", short.String(), long.String())
+	}
+	if data, err := json.Marshal(findings[1]); err != nil || !strings.Contains(string(data), `"severity":"error"`) {
+		t.Errorf("%s %v", data, err)
+	}
+}
+
+// The machine that runs the tests: whatever it is like, the doctor gets through.
+func TestThisMachine(t *testing.T) {
+	in := input(nil)
+	in.Host, in.Self = os.DirFS("/"), os.Getpid()
+	findings := Check(context.Background(), in, Real())
+	if len(findings) < 20 {
+		t.Errorf("only %d findings", len(findings))
+	}
+	var b strings.Builder
+	if err := Write(&b, findings, true); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + b.String())
+}

@@ -1,0 +1,174 @@
+package doctor
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// A feature is something that the kernel must be built with.
+type feature struct {
+	id, what string
+	config   string // CONFIG_ symbol
+	module   string // its module's name
+	proof    func(p *patient) bool
+	severity Severity // when it is missing
+	loss     string   // what does not work then
+}
+
+func features(p *patient) []feature {
+	exists := func(path string) func(*patient) bool {
+		return func(p *patient) bool { return p.exists(path) }
+	}
+	network := Error
+	if p.ForeignNetwork {
+		network = Info // the built-in network is not used
+	}
+	list := []feature{
+		{"kernel-overlayfs", "overlayfs", "OVERLAY_FS", "overlay", (*patient).hasOverlay, Warning, "images are copied instead of stacked, which takes space and time"},
+		{"kernel-netns", "network namespaces", "NET_NS", "", exists("proc/self/ns/net"), Error, "pods cannot have a network of their own"},
+		{"kernel-ipcns", "IPC namespaces", "IPC_NS", "", exists("proc/self/ns/ipc"), Error, "pods cannot be kept apart"},
+		{"kernel-pidns", "PID namespaces", "PID_NS", "", exists("proc/self/ns/pid"), Error, "pods cannot be kept apart"},
+		{"kernel-bridge", "bridges", "BRIDGE", "bridge", exists("sys/module/bridge"), network, "pods cannot be connected"},
+		{"kernel-veth", "veth pairs", "VETH", "veth", exists("sys/module/veth"), network, "pods cannot be connected"},
+		{"kernel-nftables", "nftables", "NF_TABLES", "nf_tables", exists("sys/module/nf_tables"), network, "there is neither masquerade nor are there host ports"},
+		{"kernel-nft-nat", "nftables NAT", "NFT_NAT", "nft_nat", exists("sys/module/nft_nat"), network, "host ports do not work"},
+		{"kernel-nft-masq", "nftables masquerade", "NFT_MASQ", "nft_masq", exists("sys/module/nft_masq"), network, "pods reach nothing outside of the node"},
+		{"kernel-seccomp", "seccomp filters", "SECCOMP_FILTER", "", exists("proc/sys/kernel/seccomp/actions_avail"), Warning, "pods with a seccomp profile do not start"},
+	}
+	if p.cgroupMode() == cgroupV2 {
+		list = append(list, feature{"kernel-cgroup-bpf", "BPF on cgroups", "CGROUP_BPF", "", nil, Error, "containers' devices cannot be restricted, and OCI runtimes refuse to start them"})
+	}
+	return list
+}
+
+func (p *patient) kernel(context.Context) {
+	release := p.file("proc/sys/kernel/osrelease")
+	major, minor, ok := kernelVersion(release)
+	switch {
+	case !ok:
+		p.add("kernel-version", Info, "nothing, if the rest is in order", "cannot read the kernel's version")
+	case major < 4 || major == 4 && minor < 19:
+		p.add("kernel-version", Error, "upgrade to 5.10 or later", "kernel %s is too old (4.19 is the least)", release)
+	case major == 4 || major == 5 && minor < 10:
+		p.add("kernel-version", Warning, "upgrade to 5.10 or later when you can", "kernel %s is old: parts of cgroup v2, pidfd and nftables are missing", release)
+	default:
+		p.add("kernel-version", OK, "", "kernel %s", release)
+	}
+	config := p.kernelConfig(release)
+	modules := p.file("lib/modules/"+release+"/modules.dep") + "\n" + p.file("lib/modules/"+release+"/modules.builtin")
+	for _, f := range features(p) {
+		loadable := f.module != "" && strings.Contains(modules, "/"+f.module+".ko")
+		switch set := config["CONFIG_"+f.config]; {
+		case f.proof != nil && f.proof(p), set == "y", loadable:
+			p.add(f.id, OK, "", "the kernel has %s", f.what)
+		case set == "m":
+			p.add(f.id, f.severity, fmt.Sprintf("install the kernel's module package (%s.ko), or boot the kernel whose modules are there", f.module),
+				"the kernel's module for %s is not installed: %s", f.what, f.loss)
+		case len(config) > 0:
+			p.add(f.id, f.severity, fmt.Sprintf("use a kernel with CONFIG_%s", f.config), "the kernel is built without %s: %s", f.what, f.loss)
+		default:
+			p.add(f.id, Info, fmt.Sprintf("if pods fail, look for CONFIG_%s in the kernel's configuration", f.config), "cannot tell whether the kernel has %s", f.what)
+		}
+	}
+}
+
+// kernelVersion reads the first two numbers of a release such as 6.1.0-18-arm64.
+func kernelVersion(release string) (major, minor int, ok bool) {
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return major, minor, n == 2
+}
+
+func (p *patient) hasOverlay() bool {
+	for line := range strings.SplitSeq(p.file("proc/filesystems"), "\n") {
+		if strings.TrimSpace(strings.TrimPrefix(line, "nodev")) == "overlay" {
+			return true
+		}
+	}
+	return p.exists("sys/module/overlay")
+}
+
+// kernelConfig reads what the kernel was built with, where the host tells.
+func (p *patient) kernelConfig(release string) map[string]string {
+	for _, path := range []string{"proc/config.gz", "boot/config-" + release, "lib/modules/" + release + "/config"} {
+		f, err := p.Host.Open(path)
+		if err != nil {
+			continue
+		}
+		config, err := readKernelConfig(f, strings.HasSuffix(path, ".gz"))
+		f.Close()
+		if err == nil && len(config) > 0 {
+			return config
+		}
+	}
+	return nil
+}
+
+func readKernelConfig(f fs.File, zipped bool) (map[string]string, error) {
+	var r io.Reader = f
+	if zipped {
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, err
+		}
+		r = z
+	}
+	config := map[string]string{}
+	lines := bufio.NewScanner(io.LimitReader(r, 4<<20))
+	for lines.Scan() {
+		if k, v, ok := strings.Cut(lines.Text(), "="); ok && strings.HasPrefix(k, "CONFIG_") {
+			config[k] = v
+		}
+	}
+	return config, lines.Err()
+}
+
+// capabilities looks at what the process that asks may do, which is what an
+// agent started the same way could.
+func (p *patient) capabilities(context.Context) {
+	var mask uint64
+	for line := range strings.SplitSeq(p.file("proc/self/status"), "\n") {
+		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			mask, _ = strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+		}
+	}
+	for _, c := range []struct {
+		bit      int
+		name, id string
+		severity Severity
+		loss     string
+	}{
+		{21, "CAP_SYS_ADMIN", "cap-sys-admin", Error, "namespaces and mounts cannot be made"},
+		{12, "CAP_NET_ADMIN", "cap-net-admin", Error, "the pod network cannot be made"},
+		{24, "CAP_SYS_RESOURCE", "cap-sys-resource", Warning, "oom_score_adj cannot be lowered, so islet and guaranteed pods are not protected from the OOM killer; islet clamps it"},
+	} {
+		if mask&(1<<c.bit) != 0 {
+			p.add(c.id, OK, "", "%s is there", c.name)
+			continue
+		}
+		p.add(c.id, c.severity, "run as root, and where root is confined (a container, a VM's sandbox) grant it", "%s is missing: %s", c.name, c.loss)
+	}
+}
+
+func (p *patient) inotify(context.Context) {
+	for _, limit := range []struct {
+		name  string
+		least int
+	}{{"max_user_instances", 128}, {"max_user_watches", 8192}} {
+		have, err := strconv.Atoi(p.file("proc/sys/fs/inotify/" + limit.name))
+		switch id := "inotify-" + strings.ReplaceAll(strings.TrimPrefix(limit.name, "max_user_"), "_", "-"); {
+		case err != nil:
+			p.add(id, Info, "nothing, unless pods use inotify", "cannot read fs.inotify.%s", limit.name)
+		case have < limit.least:
+			p.add(id, Warning, fmt.Sprintf("sysctl -w fs.inotify.%s=%d, and put it into /etc/sysctl.d", limit.name, limit.least*4),
+				"fs.inotify.%s is %d: pods that watch files fail with \"too many open files\"", limit.name, have)
+		default:
+			p.add(id, OK, "", "fs.inotify.%s is %d", limit.name, have)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package doctor
+
+import (
+	"context"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// leftovers looks for what belongs to no pod. With the list of sandboxes that is
+// exact; without, all that is known is what there is.
+func (p *patient) leftovers(ctx context.Context) {
+	pods := filepath.Join(p.RootDir, "pods")
+	var volumes, pins []string
+	for _, m := range p.table {
+		switch {
+		case below(m.dir, pods):
+			volumes = append(volumes, m.dir)
+		case below(m.dir, filepath.Join(p.RunDir, "ns")):
+			pins = append(pins, m.dir)
+		}
+	}
+	// Pods come and go meanwhile: what is left over was there before the agent
+	// was asked, and is there still.
+	bridge, spaces := "sys/class/net/"+p.Bridge+"/brif", filepath.Join(p.RunDir, "ns")
+	ports, stray := p.entries(bridge), p.entries(spaces)
+	live, ok := p.live(ctx)
+	if !ok {
+		p.unknown(volumes, pins)
+		return
+	}
+	still := p.entries(spaces)
+	stray = slices.DeleteFunc(stray, func(id string) bool { return slices.Contains(live, id) || !slices.Contains(still, id) })
+	if after := p.entries(bridge); len(after) < len(ports) {
+		ports = after
+	}
+	if len(stray) > 0 {
+		p.add("leftover-pins", Warning, "restart islet, which clears them up; if they stay, report it", "%d pinned namespaces belong to no pod, such as %s", len(stray), stray[0])
+	}
+	if len(ports) > len(live) {
+		p.add("leftover-veths", Warning, "restart islet, which clears them up; if they stay, report it", "%s has %d interfaces for %d pods", p.Bridge, len(ports), len(live))
+	}
+	if len(stray) == 0 && len(ports) <= len(live) {
+		p.add("leftovers", OK, "", "nothing is left over of pods that are gone")
+	}
+}
+
+// live are the sandboxes that exist, if an agent tells.
+func (p *patient) live(ctx context.Context) ([]string, bool) {
+	if p.Sandboxes == nil {
+		return nil, false
+	}
+	return p.Sandboxes(ctx)
+}
+
+func (p *patient) unknown(volumes, pins []string) {
+	if p.agent {
+		p.add("leftovers", OK, "", "islet runs, and clears up behind its pods")
+		return
+	}
+	if len(pins)+len(volumes) == 0 && len(p.podCgroups()) == 0 {
+		p.add("leftovers", OK, "", "nothing is left over of pods")
+		return
+	}
+	if len(pins) > 0 {
+		p.add("leftover-pins", Info, "start islet: it takes the pods up again, or clears them up", "%d namespaces are pinned below %s: pods that run without an agent, or what is left of them", len(pins), p.RunDir)
+	}
+	if len(volumes) > 0 {
+		p.add("leftover-volumes", Info, "start islet; if they are another kubelet's, unmount them: umount "+volumes[0], "%d volumes are mounted below %s", len(volumes), p.RootDir)
+	}
+	if groups := p.podCgroups(); len(groups) > 0 {
+		p.add("leftover-cgroups", Info, "start islet; if they are another kubelet's, they go with its pods", "%d cgroups of pods are there, such as %s", len(groups), groups[0])
+	}
+}
+
+func (p *patient) entries(dir string) []string {
+	list, err := fs.ReadDir(p.Host, inHost(dir))
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// podCgroups lists pods' cgroups, of one controller where there are several
+// hierarchies.
+func (p *patient) podCgroups() []string {
+	var found []string
+	for _, root := range []string{"sys/fs/cgroup", "sys/fs/cgroup/memory"} {
+		for _, parent := range []string{"kubepods", "kubepods.slice"} {
+			for _, pattern := range []string{"*pod*", "*/*pod*"} {
+				dirs, err := fs.Glob(p.Host, path.Join(root, parent, pattern))
+				if err != nil {
+					continue
+				}
+				for _, d := range dirs {
+					if p.exists(path.Join(d, "cgroup.procs")) && strings.Contains(path.Base(d), "pod") && !strings.HasPrefix(path.Base(d), "kubepods-besteffort.slice") {
+						found = append(found, "/"+d)
+					}
+				}
+			}
+		}
+	}
+	return found
+}

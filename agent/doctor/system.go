@@ -1,0 +1,28 @@
+package doctor
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/host"
+)
+
+// Real asks this machine. Programs get 5 s each.
+func Real() System {
+	machine := host.New(host.Config{})
+	return System{
+		Now:  time.Now,
+		Disk: machine.Disk,
+		Find: exec.LookPath,
+		Output: func(ctx context.Context, path string, args ...string) (string, error) {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, path, args...)
+			cmd.Env = append(os.Environ(), "LC_ALL=C")
+			out, err := cmd.Output()
+			return string(out), err
+		},
+	}
+}

@@ -1,0 +1,127 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func (p *patient) swap(context.Context) {
+	lines := strings.Split(p.file("proc/swaps"), "\n")
+	if len(lines) < 2 {
+		p.add("swap", OK, "", "swap is off")
+		return
+	}
+	device, _, _ := strings.Cut(lines[1], " ")
+	device, _, _ = strings.Cut(device, "\t")
+	if p.FailSwapOn {
+		p.add("swap", Error, "swapoff -a and take it out of /etc/fstab (Raspberry Pi: systemctl disable --now dphys-swapfile; zram: remove zram-tools), or set failSwapOn: false", "swap is on (%s), and failSwapOn is set, as it is by default", device)
+		return
+	}
+	p.add("swap", Info, "nothing: it is allowed by failSwapOn: false", "swap is on (%s)", device)
+}
+
+func (p *patient) kernelSettings(context.Context) {
+	for _, path := range slices.Sorted(maps.Keys(p.KernelSettings)) {
+		want := p.KernelSettings[path]
+		have, err := strconv.Atoi(p.file("proc/sys/" + path))
+		if err == nil && have != want {
+			name := strings.ReplaceAll(path, "/", ".")
+			p.add("kernel-setting", Error, fmt.Sprintf("sysctl -w %s=%d, and put it into /etc/sysctl.d; or set protectKernelDefaults: false", name, want), "%s is %d, and protectKernelDefaults is set", name, have)
+		}
+	}
+}
+
+// clock tells a clock that cannot be right. Certificates and leases depend on
+// it; islet itself does not.
+func (p *patient) clock(context.Context) {
+	const sync = "set it, and turn on time synchronisation: timedatectl set-ntp true"
+	now, built := p.sys.Now(), p.Built
+	if floor := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); built.Before(floor) {
+		built = floor // of the first release
+	}
+	switch {
+	case now.Year() < 1971:
+		p.add("clock", Warning, sync, "the clock says %s: it was never set", now.UTC().Format(time.DateOnly))
+	case now.Before(built.Add(-24 * time.Hour)):
+		p.add("clock", Warning, sync, "the clock says %s, before this program was made (%s)", now.UTC().Format(time.DateOnly), built.UTC().Format(time.DateOnly))
+	case now.After(built.AddDate(20, 0, 0)):
+		p.add("clock", Warning, sync, "the clock says %s, decades after this program was made", now.UTC().Format(time.DateOnly))
+	default:
+		p.add("clock", OK, "", "the clock says %s", now.UTC().Format(time.DateTime))
+	}
+	if !p.exists("sys/class/rtc/rtc0") {
+		p.add("clock-rtc", Info, "nothing: pods start all the same; a clock module or fake-hwclock makes log times right from the start", "there is no real-time clock: after a loss of power the time is wrong until the network is there")
+	}
+}
+
+// A process is one of the host's.
+type process struct {
+	pid  int
+	name string
+	ours bool // runs the program that asks, whatever it is called
+}
+
+func (p *patient) processes() []process {
+	entries, err := fs.ReadDir(p.Host, "proc")
+	if err != nil {
+		return nil
+	}
+	self, _ := fs.ReadLink(p.Host, fmt.Sprintf("proc/%d/exe", p.Self))
+	var list []process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		name := p.file("proc/" + e.Name() + "/comm")
+		if err != nil || name == "" || pid == p.Self {
+			continue
+		}
+		exe, _ := fs.ReadLink(p.Host, "proc/"+e.Name()+"/exe")
+		list = append(list, process{pid, name, self != "" && exe == self})
+	}
+	return list
+}
+
+// neighbours tells other software that does the same work.
+func (p *patient) neighbours(context.Context) {
+	for _, proc := range p.processes() {
+		if proc.ours {
+			p.agent = true // islet may be installed as kubelet
+			continue
+		}
+		where := fmt.Sprintf("%s runs here (process %d)", proc.name, proc.pid)
+		switch proc.name {
+		case "kubelet":
+			p.add("other-kubelet", Error, "systemctl disable --now kubelet: two kubelets fight for the same pods, cgroups and ports", "%s", where)
+		case "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "edgecore", "microk8s":
+			p.add("other-node", Warning, "stop it (for k3s: k3s-killall.sh): it is a node too, and uses the same cgroups, ports and networks", "%s", where)
+		case "containerd", "dockerd", "crio":
+			p.add("other-runtime", Info, "nothing: islet keeps to its own directories and touches nothing of it", "%s", where)
+		}
+	}
+	for _, port := range p.Ports {
+		if !p.agent && p.listening(port) {
+			p.add("port-in-use", Warning, fmt.Sprintf("see who: ss -ltnp sport = :%d; stop it or choose another port", port), "something listens on TCP port %d, which is a kubelet's", port)
+		}
+	}
+	if unit := "etc/systemd/system/multi-user.target.wants/kubelet.service"; p.exists(unit) {
+		p.add("kubelet-unit", Info, "if it is the kubelet's and not islet in its place, systemctl disable kubelet", "kubelet.service starts at boot")
+	}
+}
+
+// listening looks for a port among the host's listening TCP sockets.
+func (p *patient) listening(port int) bool {
+	want := fmt.Sprintf(":%04X", port)
+	for _, file := range []string{"proc/net/tcp", "proc/net/tcp6"} {
+		for line := range strings.SplitSeq(p.file(file), "\n") {
+			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,62 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Prepare calls every Preparer until one fails. The error is the hook's own: it is
+// shown as the pod's.
+func (c Chain) Prepare(ctx context.Context, pod *v1.Pod) error {
+	for _, h := range c {
+		if p, ok := h.(Preparer); ok {
+			if err := p.Prepare(ctx, pod); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Sandbox calls every SandboxHook until one fails.
+func (c Chain) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
+	for _, h := range c {
+		if s, ok := h.(SandboxHook); ok {
+			if err := s.Sandbox(ctx, pod, out); err != nil {
+				return fmt.Errorf("%s: %w", h.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// Container calls every ContainerHook until one fails.
+func (c Chain) Container(ctx context.Context, pod *v1.Pod, ct *v1.Container, out *api.ContainerConfig) error {
+	for _, h := range c {
+		if s, ok := h.(ContainerHook); ok {
+			if err := s.Container(ctx, pod, ct, out); err != nil {
+				return fmt.Errorf("%s: %w", h.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// Release calls every Releaser in reverse order and joins their errors.
+func (c Chain) Release(ctx context.Context, uid types.UID) error {
+	var errs []error
+	for _, h := range slices.Backward(c) {
+		if r, ok := h.(Releaser); ok {
+			if err := r.Release(ctx, uid); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", h.Name(), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,14 @@
+// Package logs reads a container's log as the CRI defines it, across its
+// rotations, once or while it grows.
+//
+//	<attempt>.log.<time>.gz  <attempt>.log.<time>  <attempt>.log     oldest to newest
+//	            \___________________|__________________/
+//	                    set --> scanner --> printer --> writer
+//	                     ^ inotify wakes it at the end of a file
+//
+// A position in the log is an open file and what its name has become since it
+// was opened (the kernel knows), so a rotation between any two steps neither
+// loses nor repeats a line. Names of rotated files sort by age.
+//
+// Format: https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md
+package logs

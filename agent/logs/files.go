@@ -1,0 +1,218 @@
+package logs
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A set is a log file with its rotated predecessors.
+type set struct{ dir, base string }
+
+func newSet(path string) set { return set{dir: filepath.Dir(path), base: filepath.Base(path)} }
+
+// rotated returns the names of the rotated files without .gz, oldest first.
+func (s set) rotated() ([]string, error) {
+	entries, err := list(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e, s.base+".") && !strings.HasSuffix(e, ".tmp") {
+			names = append(names, strings.TrimSuffix(e, ".gz"))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// list reads a directory in one system call as long as it has some hundred
+// files: with more calls, as os.ReadDir makes, a file that is renamed in between
+// may appear in none of them.
+func list(dir string) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	var names []string
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := unix.Getdents(int(d.Fd()), buf)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", dir, err)
+		}
+		if n == 0 {
+			return names, nil
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+	}
+}
+
+// A file is one open file of a set.
+type file struct {
+	f     *os.File
+	plain bool
+	stem  string // the last name it was known by, without .gz
+	scan  *scanner
+}
+
+// open opens the file of that name, or its compressed form.
+func (s set) open(name string) (*file, error) {
+	f, err := os.Open(filepath.Join(s.dir, name))
+	if err == nil {
+		return &file{f: f, plain: true, stem: name, scan: newScanner(f)}, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) || name == s.base {
+		return nil, err
+	}
+	f, err = os.Open(filepath.Join(s.dir, name+".gz"))
+	if err != nil {
+		return nil, err
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	return &file{f: f, stem: name, scan: newScanner(z)}, nil
+}
+
+func (f *file) close() {
+	if f != nil {
+		f.f.Close()
+	}
+}
+
+// next returns the next entry. A damaged compressed file ends where it is
+// damaged: newer ones are not to be lost for it.
+func (f *file) next() (entry, error) {
+	e, err := f.scan.next()
+	if err != nil && !f.plain {
+		err = io.EOF
+	}
+	return e, err
+}
+
+// rewind goes back to the beginning of a compressed file.
+func (f *file) rewind() error {
+	if _, err := f.f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	z, err := gzip.NewReader(f.f)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", f.f.Name(), err)
+	}
+	f.scan = newScanner(z)
+	return nil
+}
+
+// again makes the next read begin at the unfinished line, if there is one: its
+// writer takes it back when the disk is full.
+func (f *file) again() error {
+	unread := int64(f.scan.end - f.scan.start)
+	if !f.plain || unread == 0 {
+		return nil
+	}
+	f.scan.start, f.scan.end = 0, 0
+	_, err := f.f.Seek(-unread, io.SeekCurrent)
+	return err
+}
+
+// name is what the file of a set is called now, or was when it was deleted, and
+// whether it still exists. NFS gives an open file that is deleted a hidden name,
+// which says nothing of its age.
+func (s set) name(f *file) (name string, exists bool, err error) {
+	if !f.plain {
+		return f.stem, true, nil
+	}
+	link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.f.Fd()))
+	if err != nil {
+		return "", false, err
+	}
+	link, deleted := strings.CutSuffix(link, " (deleted)")
+	if name = filepath.Base(link); name != s.base && !strings.HasPrefix(name, s.base+".") {
+		return f.stem, false, nil
+	}
+	f.stem = name
+	return name, !deleted, nil
+}
+
+// newest opens the file that is written to, nil if there is none, and lists the
+// rotated ones that are older, oldest first. In this order: listing first would
+// miss a file that is rotated away before the newest is opened.
+func (s set) newest() (*file, []string, error) {
+	f, err := s.open(s.base)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	names, err := s.rotated()
+	if err != nil || f == nil {
+		f.close()
+		return nil, names, err
+	}
+	own, _, err := s.name(f) // may have been rotated itself meanwhile
+	if err != nil {
+		f.close()
+		return nil, nil, err
+	}
+	if own != s.base {
+		names = slices.DeleteFunc(names, func(n string) bool { return n >= own })
+	}
+	return f, names, nil
+}
+
+// first opens the oldest of the files that match, rotated or not; nil if there
+// is none.
+func (s set) first(match func(rotated string) bool) (*file, error) {
+	for {
+		newest, older, err := s.newest()
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(older, match)
+		if i < 0 {
+			return newest, nil
+		}
+		newest.close()
+		f, err := s.open(older[i])
+		if !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+		// Deleted since the directory was read: look again.
+	}
+}
+
+// after opens the file that follows f. It returns nil when there is none (yet),
+// and io.EOF when the log was removed.
+func (s set) after(f *file) (*file, error) {
+	name, exists, err := s.name(f)
+	if err != nil {
+		return nil, err
+	}
+	if name == s.base {
+		if exists {
+			return nil, nil
+		}
+		return nil, io.EOF
+	}
+	return s.first(func(rotated string) bool { return rotated > name })
+}
+
+// oldest opens the oldest file that has lines since then.
+func (s set) oldest(since time.Time) (*file, error) {
+	return s.first(func(rotated string) bool {
+		info, err := os.Stat(filepath.Join(s.dir, rotated))
+		return err != nil || !info.ModTime().Before(since) // compressed: its lines are looked at
+	})
+}

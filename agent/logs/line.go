@@ -1,0 +1,145 @@
+package logs
+
+import (
+	"bytes"
+	"io"
+	"time"
+)
+
+// Names of the streams in a log line.
+const (
+	Stdout = "stdout"
+	Stderr = "stderr"
+)
+
+// maxLine bounds what is held of one raw line. The runtimes split at 16 KiB;
+// a longer line is passed on in pieces.
+const maxLine = 64 << 10
+
+// An entry is one raw line, or a piece of one.
+type entry struct {
+	time    time.Time
+	stderr  bool
+	partial bool   // the line goes on in the next entry of the same stream
+	content []byte // without newline; valid until the next read
+}
+
+// parseLine takes "2016-10-06T00:17:09.669794202Z stdout F content" apart.
+func parseLine(line []byte) (entry, bool) {
+	stamp, rest, ok1 := bytes.Cut(line, []byte{' '})
+	stream, rest, ok2 := bytes.Cut(rest, []byte{' '})
+	tags, content, _ := bytes.Cut(rest, []byte{' '}) // an empty line may lack the last space
+	if !ok1 || !ok2 || len(stamp) > len("2006-01-02T15:04:05.999999999-07:00") {
+		return entry{}, false
+	}
+	t, err := time.Parse(time.RFC3339Nano, string(stamp))
+	if err != nil {
+		return entry{}, false
+	}
+	e := entry{time: t, content: content}
+	switch string(stream) {
+	case Stdout:
+	case Stderr:
+		e.stderr = true
+	default:
+		return entry{}, false
+	}
+	switch tag, _, _ := bytes.Cut(tags, []byte{':'}); string(tag) {
+	case "F":
+	case "P":
+		e.partial = true
+	default:
+		return entry{}, false
+	}
+	return e, true
+}
+
+// A scanner yields the entries of one file. At io.EOF it keeps an unfinished
+// line and goes on when the file has grown.
+type scanner struct {
+	r          io.Reader
+	buf        []byte
+	start, end int
+	long       *entry // the line under way is longer than the buffer; this was its head
+	junk       bool   // the rest of the line under way is to be skipped
+}
+
+func newScanner(r io.Reader) *scanner { return &scanner{r: r, buf: make([]byte, maxLine)} }
+
+// next returns the next entry. Lines that are not in CRI format (after a power
+// loss, a block of zeros) are skipped.
+func (s *scanner) next() (entry, error) {
+	for {
+		line, complete, err := s.line()
+		if err != nil {
+			return entry{}, err
+		}
+		if e, ok := s.piece(line, complete); ok {
+			return e, nil
+		}
+	}
+}
+
+// rest returns the unfinished last line of a file that will not grow.
+func (s *scanner) rest() (entry, bool) {
+	if s.start == s.end {
+		return entry{}, false
+	}
+	line := s.buf[s.start:s.end]
+	s.start = s.end
+	return s.piece(line, true)
+}
+
+func (s *scanner) piece(line []byte, complete bool) (entry, bool) {
+	if s.junk {
+		s.junk = !complete
+		return entry{}, false
+	}
+	if s.long != nil {
+		e := *s.long
+		e.content = line
+		if complete {
+			s.long = nil
+		} else {
+			e.partial = true
+		}
+		return e, true
+	}
+	e, ok := parseLine(line)
+	switch {
+	case complete:
+		return e, ok
+	case !ok:
+		s.junk = true
+		return entry{}, false
+	}
+	head := e
+	s.long = &head
+	e.partial = true
+	return e, true
+}
+
+// line returns up to the next newline, or a whole buffer without one.
+func (s *scanner) line() (line []byte, complete bool, err error) {
+	for searched := s.start; ; {
+		if i := bytes.IndexByte(s.buf[searched:s.end], '\n'); i >= 0 {
+			line = s.buf[s.start : searched+i]
+			s.start = searched + i + 1
+			return line, true, nil
+		}
+		if s.start > 0 {
+			copy(s.buf, s.buf[s.start:s.end])
+			s.end -= s.start
+			s.start = 0
+		}
+		if searched = s.end; s.end == len(s.buf) {
+			s.start = s.end
+			return s.buf, false, nil
+		}
+		n, err := s.r.Read(s.buf[s.end:])
+		s.end += n
+		if n == 0 && err != nil {
+			return nil, false, err
+		}
+	}
+}

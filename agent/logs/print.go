@@ -1,0 +1,118 @@
+package logs
+
+import (
+	"errors"
+	"io"
+	"time"
+)
+
+// stampOut is the form of times in output: fixed width, as kubectl shows it.
+const stampOut = "2006-01-02T15:04:05.000000000Z07:00"
+
+// maxJoin bounds the pieces of one line that are held to be written in one go.
+const maxJoin = 64 << 10
+
+var errLimit = errors.New("byte limit reached")
+
+// A printer joins entries to lines. Each stream has its own line under way, for
+// a runtime interleaves pieces of both.
+type printer struct {
+	w          io.Writer
+	o          Options
+	out, err   pending
+	open       *pending // its line is written without an end yet
+	left       int64    // of LimitBytes
+	stampSpace []byte
+}
+
+// pending is the line under way of one stream.
+type pending struct {
+	buf     []byte
+	time    time.Time
+	started bool
+	skip    bool
+}
+
+func newPrinter(w io.Writer, o Options) *printer {
+	return &printer{w: w, o: o, left: o.LimitBytes}
+}
+
+// entry takes one entry; errLimit means that the reader has enough.
+func (p *printer) entry(e entry) error {
+	if e.stderr && p.o.Stream == Stdout || !e.stderr && p.o.Stream == Stderr {
+		return nil
+	}
+	s := &p.out
+	if e.stderr {
+		s = &p.err
+	}
+	if !s.started {
+		s.started, s.time, s.skip = true, e.time, e.time.Before(p.o.Since)
+	}
+	if !s.skip {
+		s.buf = append(s.buf, e.content...)
+	}
+	if e.partial {
+		if len(s.buf) < maxJoin {
+			return nil
+		}
+		return p.write(s, false)
+	}
+	return p.write(s, true)
+}
+
+// idle writes what is held, since nothing may follow for long.
+func (p *printer) idle() error {
+	for _, s := range []*pending{&p.out, &p.err} {
+		if len(s.buf) > 0 {
+			if err := p.write(s, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *printer) write(s *pending, end bool) error {
+	defer func() {
+		s.buf = s.buf[:0]
+		s.started = !end
+	}()
+	if s.skip {
+		return nil
+	}
+	if p.open != nil && p.open != s { // the other stream's line is cut by ours
+		p.open = nil
+		if err := p.put([]byte{'\n'}); err != nil {
+			return err
+		}
+	}
+	if p.o.Timestamps && p.open != s {
+		p.stampSpace = append(s.time.AppendFormat(p.stampSpace[:0], stampOut), ' ')
+		if err := p.put(p.stampSpace); err != nil {
+			return err
+		}
+	}
+	p.open = s
+	if end {
+		p.open = nil
+		s.buf = append(s.buf, '\n')
+	}
+	return p.put(s.buf)
+}
+
+func (p *printer) put(b []byte) error {
+	if p.o.LimitBytes > 0 {
+		if int64(len(b)) > p.left {
+			b = b[:p.left]
+		}
+		p.left -= int64(len(b))
+	}
+	if _, err := p.w.Write(b); err != nil {
+		return err
+	}
+	if p.o.LimitBytes > 0 && p.left == 0 {
+		return errLimit
+	}
+	return nil
+}

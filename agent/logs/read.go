@@ -1,0 +1,198 @@
+package logs
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"time"
+)
+
+// Options choose what of a log is read; as v1.PodLogOptions.
+type Options struct {
+	Follow     bool      // wait for more until the container has ended
+	Tail       int64     // only that many lines from the end; negative: all
+	LimitBytes int64     // stop after that many bytes; 0: no limit
+	Since      time.Time // only lines written since then
+	Timestamps bool      // each line begins with its time
+	Stream     string    // Stdout or Stderr; "": both
+}
+
+// A Flusher is a writer that passes on at once what it was given.
+type Flusher interface{ Flush() error }
+
+// While following, ended is asked when a writer closes a log file, soon after
+// that (the runtime may learn of the end later than we do) and every settled.
+const (
+	settling = 20 * time.Millisecond
+	settled  = 5 * time.Second
+)
+
+// Read writes the log at path to w. With Follow it waits for more, and returns
+// nil when ended says that the container has ended and all it wrote is
+// delivered. A w that is a Flusher is flushed whenever there is no more for now.
+func Read(ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer) error {
+	r := &reader{set: newSet(path), o: o, ended: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: settled}
+	r.print = newPrinter(r.out, o)
+	if o.Follow {
+		watch, err := newWatch(filepath.Dir(path)) // before the first look, so that nothing is missed
+		if err != nil {
+			return err
+		}
+		defer watch.close()
+		r.watch = watch
+		r.last = ended(ctx)
+	}
+	err := r.run(ctx)
+	if errors.Is(err, errLimit) {
+		err = nil
+	}
+	return errors.Join(err, r.flush())
+}
+
+type reader struct {
+	set   set
+	o     Options
+	ended func(context.Context) bool
+	w     io.Writer
+	out   *bufio.Writer
+	print *printer
+	watch *watch
+	cur   *file         // nil: the log does not exist yet
+	pause time.Duration // until ended is asked again
+	last  bool          // the container has ended: what is there now is all
+}
+
+func (r *reader) run(ctx context.Context) error {
+	defer func() { r.cur.close() }()
+	if err := r.begin(); err != nil {
+		return err
+	}
+	for {
+		if err := r.drain(ctx); err != nil {
+			return err
+		}
+		moved, err := r.advance(ctx)
+		if errors.Is(err, io.EOF) {
+			return r.finish()
+		}
+		if err != nil {
+			return err
+		}
+		if moved {
+			continue
+		}
+		if !r.o.Follow || r.last {
+			return r.finish()
+		}
+		if err := r.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// begin opens the file to begin with.
+func (r *reader) begin() (err error) {
+	if r.o.Tail >= 0 {
+		r.cur, err = r.set.tail(r.o.Tail, r.o)
+	} else {
+		r.cur, err = r.set.oldest(r.o.Since)
+	}
+	return err
+}
+
+// drain prints the current file up to its present end.
+func (r *reader) drain(ctx context.Context) error {
+	if r.cur == nil {
+		return nil
+	}
+	if err := r.cur.again(); err != nil {
+		return err
+	}
+	for {
+		e, err := r.cur.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.print.entry(e); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// advance goes on to the next file if the writer has. io.EOF: the log is gone.
+func (r *reader) advance(ctx context.Context) (bool, error) {
+	if r.cur == nil {
+		if !r.o.Follow {
+			return false, nil
+		}
+		first, err := r.set.oldest(r.o.Since)
+		r.cur = first
+		return first != nil, err
+	}
+	next, err := r.set.after(r.cur)
+	if next == nil || err != nil {
+		return false, err
+	}
+	// Since there is a next file, the writer is done with this one; but it may
+	// have written to it after we came to its end.
+	err = r.drain(ctx)
+	if e, ok := r.cur.scan.rest(); ok && err == nil {
+		err = r.print.entry(e)
+	}
+	r.cur.close()
+	r.cur = next
+	return true, err
+}
+
+// finish prints the unfinished last line.
+func (r *reader) finish() error {
+	if r.cur == nil {
+		return nil
+	}
+	if e, ok := r.cur.scan.rest(); ok {
+		if err := r.print.entry(e); err != nil {
+			return err
+		}
+	}
+	return r.print.idle()
+}
+
+// wait delivers what is held and waits until there may be more.
+func (r *reader) wait(ctx context.Context) error {
+	if err := errors.Join(r.print.idle(), r.flush()); err != nil {
+		return err
+	}
+	asked := time.Now()
+	closed, err := r.watch.wait(ctx, r.pause)
+	if err != nil {
+		return err
+	}
+	switch waited := time.Since(asked); {
+	case closed:
+		r.pause = settling
+	case waited >= r.pause:
+		r.pause = min(2*r.pause, settled)
+	default:
+		return nil // lines: the container lives
+	}
+	r.last = r.ended(ctx) // asked before the next drain, which so sees everything
+	return nil
+}
+
+func (r *reader) flush() error {
+	if err := r.out.Flush(); err != nil {
+		return err
+	}
+	if f, ok := r.w.(Flusher); ok {
+		return f.Flush()
+	}
+	return nil
+}

@@ -1,0 +1,322 @@
+package logs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const stamp = "2026-11-21T02:03:04.00000000%dZ "
+
+func put(t *testing.T, path string, lines ...string) {
+	t.Helper()
+	data := []byte(strings.Join(lines, "\n") + "\n")
+	if strings.HasSuffix(path, ".gz") {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		z.Write(data)
+		z.Close()
+		data = b.Bytes()
+	}
+	if err := os.WriteFile(path, data, 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func line(n int, rest string) string { return fmt.Sprintf(stamp, n) + rest }
+
+func read(t *testing.T, path string, o Options) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Read(t.Context(), path, o, nil, &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	put(t, path+".20261121-020000.gz", line(1, "stdout F one"), line(2, "stderr F two"))
+	put(t, path+".20261121-020001", line(3, "stdout P thr"), line(3, "stderr F between"), line(4, "stdout F ee"))
+	put(t, path+".20261121-020001.gz.tmp", "not yet")
+	put(t, path, "\x00\x00\x00 garbage", line(5, "stdout F "), line(6, "stdout F"), line(7, "stderr F last words"))
+
+	at := time.Date(2026, 11, 21, 2, 3, 4, 4, time.UTC)
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"all":           {Options{Tail: -1}, "one\ntwo\nbetween\nthree\n\n\nlast words\n"},
+		"stdout":        {Options{Tail: -1, Stream: Stdout}, "one\nthree\n\n\n"},
+		"stderr":        {Options{Tail: -1, Stream: Stderr}, "two\nbetween\nlast words\n"},
+		"tail 0":        {Options{Tail: 0}, ""},
+		"tail 1":        {Options{Tail: 1}, "last words\n"},
+		"tail 3":        {Options{Tail: 3}, "\n\nlast words\n"},
+		"tail 4":        {Options{Tail: 4}, "three\n\n\nlast words\n"[len("thr"):]},
+		"tail 6":        {Options{Tail: 6}, "two\nbetween\nthree\n\n\nlast words\n"},
+		"tail many":     {Options{Tail: 99}, "one\ntwo\nbetween\nthree\n\n\nlast words\n"},
+		"tail a stream": {Options{Tail: 2, Stream: Stderr}, "between\nlast words\n"},
+		"limit":         {Options{Tail: -1, LimitBytes: 6}, "one\ntw"},
+		"since":         {Options{Tail: -1, Since: at}, "\n\nlast words\n"},
+		"timestamps": {Options{Tail: 1, Timestamps: true},
+			"2026-11-21T02:03:04.000000007Z last words\n"},
+	} {
+		if got := read(t, path, c.o); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestReadNothing(t *testing.T) {
+	dir := t.TempDir()
+	if got := read(t, filepath.Join(dir, "0.log"), Options{Tail: -1}); got != "" {
+		t.Errorf("got %q", got)
+	}
+	if err := Read(t.Context(), filepath.Join(dir, "gone", "0.log"), Options{Tail: 5}, nil, io.Discard); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing directory gives %v", err)
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	long := strings.Repeat("x", 3*maxLine+7)
+	var pieces []string
+	for i := range 20 {
+		pieces = append(pieces, line(1, "stdout P "+strings.Repeat(fmt.Sprint(i%10), 16<<10)))
+	}
+	put(t, path, append(append([]string{line(1, "stdout F first"), line(1, "stdout F "+long)}, pieces...),
+		line(1, "stdout F end"), strings.Repeat("j", 2*maxLine), line(2, "stderr F after"))...)
+	got := read(t, path, Options{Tail: -1})
+	lines := strings.Split(got, "\n")
+	if len(lines) != 5 || lines[0] != "first" || lines[1] != long || len(lines[2]) != 20*16<<10+3 || lines[3] != "after" {
+		t.Errorf("got %d lines of %d bytes", len(lines), len(got))
+	}
+	if got := read(t, path, Options{Tail: 2}); got != lines[2]+"\nafter\n" {
+		t.Errorf("tail over long lines: %.80q", got)
+	}
+}
+
+func TestUnfinishedLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	os.WriteFile(path, []byte(line(1, "stdout F whole")+"\n"+line(2, "stdout P prompt> ")), 0o640)
+	if got := read(t, path, Options{Tail: -1}); got != "whole\nprompt> " {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestFullDisk: a line that did not fit is taken back by its writer, and another
+// takes its place.
+func TestFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	put(t, path, line(1, "stdout F one"))
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size := int64(len(line(1, "stdout F one")) + 1)
+	var ended atomic.Bool
+	out, done := make(lineWriter, 4), make(chan error)
+	go func() {
+		done <- Read(t.Context(), path, Options{Follow: true, Tail: -1}, func(context.Context) bool { return ended.Load() }, out)
+	}()
+	<-out
+	for range 3 {
+		f.WriteString(line(2, "stdout F half of a li"))
+		f.Truncate(size)
+	}
+	f.WriteString(line(3, "stdout F another line, and a longer one") + "\n")
+	ended.Store(true)
+	f.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := <-out; got != "another line, and a longer one\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A writer that rotates as the shim does: rename, create, later compress the
+// older ones and drop the oldest.
+type rotator struct {
+	t    *testing.T
+	path string
+	f    *os.File
+	n    int
+}
+
+func (r *rotator) write(text string) {
+	if r.f == nil {
+		f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+		if err != nil {
+			r.t.Error(err)
+			return
+		}
+		r.f = f
+	}
+	fmt.Fprintf(r.f, "%s stdout F %s\n", time.Now().Format(time.RFC3339Nano), text)
+}
+
+func (r *rotator) rotate(compress bool) {
+	r.f.Close()
+	r.f = nil
+	r.n++
+	name := fmt.Sprintf("%s.20261121-%06d", r.path, r.n)
+	if err := os.Rename(r.path, name); err != nil {
+		r.t.Error(err)
+	}
+	if !compress {
+		return
+	}
+	old, _ := filepath.Glob(r.path + ".*[0-9]")
+	for _, o := range old {
+		data, _ := os.ReadFile(o)
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		z.Write(data)
+		z.Close()
+		os.WriteFile(o+".gz.tmp", b.Bytes(), 0o640)
+		os.Rename(o+".gz.tmp", o+".gz")
+		os.Remove(o)
+	}
+}
+
+// TestFollow follows a log that rotates all the time, from its beginning and
+// from its tail, and wants every line once and in order.
+func TestFollow(t *testing.T) {
+	const lines = 3000
+	path := filepath.Join(t.TempDir(), "0.log")
+	w := &rotator{t: t, path: path}
+	var ended atomic.Bool
+	var readers sync.WaitGroup
+	start := make(chan struct{})
+	results := make([]bytes.Buffer, 4)
+	for i := range results {
+		readers.Go(func() {
+			o := Options{Follow: true, Tail: -1}
+			if i%2 == 1 {
+				o.Tail = 2 * lines // more than there are
+			}
+			if i >= 2 {
+				<-start
+			}
+			if err := Read(t.Context(), path, o, func(context.Context) bool { return ended.Load() }, &results[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for i := range lines {
+		w.write(fmt.Sprint(i))
+		if i == lines/2 {
+			close(start)
+		}
+		if rand.IntN(50) == 0 {
+			w.rotate(rand.IntN(2) == 0)
+		}
+	}
+	ended.Store(true)
+	w.write("end")
+	w.f.Close()
+	readers.Wait()
+	for i := range results {
+		got := strings.Split(strings.TrimSuffix(results[i].String(), "\n"), "\n")
+		if len(got) != lines+1 || got[lines] != "end" {
+			t.Errorf("reader %d got %d lines, from %q to %q", i, len(got), got[0], got[len(got)-1])
+			continue
+		}
+		for n, g := range got[:lines] {
+			if g != fmt.Sprint(n) {
+				t.Errorf("reader %d: line %d is %q", i, n, g)
+				break
+			}
+		}
+	}
+}
+
+// TestHiddenName: a file that is read while it is compressed and deleted, on a file
+// system that then gives it another name, is followed by the next one.
+func TestHiddenName(t *testing.T) {
+	s := newSet(filepath.Join(t.TempDir(), "0.log"))
+	path := filepath.Join(s.dir, s.base)
+	put(t, path+".1.gz", line(1, "stdout F one"))
+	put(t, path+".2", line(2, "stdout F two"))
+	put(t, path, line(3, "stdout F three"))
+	f, err := s.open("0.log.2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	put(t, path+".2.gz", line(2, "stdout F two"))
+	if err := os.Rename(path+".2", filepath.Join(s.dir, ".nfs00000001")); err != nil {
+		t.Fatal(err)
+	}
+	next, err := s.after(f)
+	if err != nil || next.stem != "0.log" {
+		t.Fatalf("got %v, %v", next, err)
+	}
+	next.close()
+}
+
+// lineWriter hands on each write.
+type lineWriter chan string
+
+func (w lineWriter) Write(b []byte) (int, error) { w <- string(b); return len(b), nil }
+
+func TestFollowStops(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	ctx, cancel := context.WithCancel(t.Context())
+	out, done := make(lineWriter), make(chan error)
+	go func() {
+		done <- Read(ctx, path, Options{Follow: true, Tail: -1}, func(context.Context) bool { return false }, out)
+	}()
+	w := &rotator{t: t, path: path}
+	w.write("hello")
+	if got := <-out; got != "hello\n" {
+		t.Errorf("got %q", got)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	// A log that is removed ends too.
+	go func() {
+		done <- Read(t.Context(), path, Options{Follow: true, Tail: 0}, func(context.Context) bool { return true }, out)
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzCRILogLine(f *testing.F) {
+	f.Add([]byte("2016-10-06T00:17:09.669794202Z stdout F content"), 3)
+	f.Add([]byte("2016-10-06T00:17:09Z stderr P:x \n\n2016-10-06T00:17:09Z stderr F"), 1)
+	f.Add([]byte("\x00\x00\n2016-10-06T00:17:09+01:00 stdout F a\n"), 0)
+	f.Fuzz(func(t *testing.T, data []byte, n int) {
+		path := filepath.Join(t.TempDir(), "0.log")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all := read(t, path, Options{Tail: -1, Timestamps: true})
+		if len(all) > len(data)*8+64 {
+			t.Fatalf("%d bytes became %d", len(data), len(all))
+		}
+		if n < 0 || n > 1000 {
+			return
+		}
+		tail := read(t, path, Options{Tail: int64(n)})
+		if strings.Count(tail, "\n") > strings.Count(all, "\n")+1 {
+			t.Fatalf("tail %d gives more than all: %q, %q", n, tail, all)
+		}
+	})
+}

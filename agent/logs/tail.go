@@ -1,0 +1,161 @@
+package logs
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// tail opens the file in which the last n lines begin, at their beginning; nil
+// if there is no file. Plain files are read backwards, and no further than needed.
+func (s set) tail(n int64, o Options) (*file, error) {
+	first, older, err := s.newest()
+	if err != nil {
+		return first, err
+	}
+	for f := first; ; {
+		if f != nil {
+			lines, err := f.seekTail(n, o)
+			if n -= lines; n <= 0 || err != nil {
+				return f, err
+			}
+		}
+		if len(older) == 0 {
+			return first, nil
+		}
+		f, err = s.open(older[len(older)-1])
+		older = older[:len(older)-1]
+		if errors.Is(err, fs.ErrNotExist) {
+			f = nil // deleted meanwhile
+			continue
+		}
+		if err != nil {
+			return first, err
+		}
+		first.close()
+		first = f
+	}
+}
+
+// seekTail moves f to the last n of its lines, or to its beginning when it has
+// fewer, and returns how many there are from there.
+func (f *file) seekTail(n int64, o Options) (int64, error) {
+	if f.plain {
+		at, lines, err := lastLines(f.f, n, o)
+		if err != nil {
+			return 0, err
+		}
+		_, err = f.f.Seek(at, io.SeekStart)
+		return lines, err
+	}
+	var lines int64
+	for {
+		e, err := f.next()
+		if err != nil {
+			break
+		}
+		if o.counts(e) {
+			lines++
+		}
+	}
+	if err := f.rewind(); err != nil {
+		return 0, err
+	}
+	for skip := lines - n; skip > 0; {
+		e, err := f.next()
+		if err != nil {
+			return 0, err
+		}
+		if o.counts(e) {
+			skip--
+		}
+	}
+	return min(lines, n), nil
+}
+
+// counts says whether e ends a line that the reader will see.
+func (o Options) counts(e entry) bool {
+	return !e.partial && (o.Stream == "" || e.stderr == (o.Stream == Stderr))
+}
+
+// lastLines finds where the last n lines of a plain file begin, and how many
+// there are from there.
+func lastLines(f *os.File, n int64, o Options) (at, lines int64, err error) {
+	info, err := f.Stat()
+	if err != nil || n == 0 {
+		return size(info), 0, err
+	}
+	back := backward{f: f, buf: make([]byte, maxLine)}
+	for end := info.Size(); end > 0; {
+		newline, err := back.newlineBefore(end - 1) // the one at end-1 ends this line
+		if err != nil {
+			return 0, 0, err
+		}
+		start := newline + 1
+		e, ok, err := back.header(start, end)
+		if err != nil {
+			return 0, 0, err
+		}
+		if ok && o.counts(e) {
+			if lines == n {
+				return end, lines, nil
+			}
+			lines++
+		}
+		end = start
+	}
+	return 0, lines, nil
+}
+
+func size(info os.FileInfo) int64 {
+	if info == nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// backward reads a file from its end, a block at a time.
+type backward struct {
+	f    io.ReaderAt
+	buf  []byte
+	base int64 // offset of buf
+	n    int64 // valid bytes in buf
+}
+
+// newlineBefore returns the offset of the last newline before pos, or -1.
+func (b *backward) newlineBefore(pos int64) (int64, error) {
+	for pos > 0 {
+		if pos <= b.base || pos > b.base+b.n {
+			b.base = max(0, pos-int64(len(b.buf)))
+			b.n = pos - b.base
+			if _, err := b.f.ReadAt(b.buf[:b.n], b.base); err != nil {
+				return 0, err
+			}
+		}
+		if i := bytes.LastIndexByte(b.buf[:pos-b.base], '\n'); i >= 0 {
+			return b.base + int64(i), nil
+		}
+		pos = b.base
+	}
+	return -1, nil
+}
+
+// maxHeader is more than time, stream and tag of a line take.
+const maxHeader = 128
+
+// header parses the beginning of the line from start to end.
+func (b *backward) header(start, end int64) (entry, bool, error) {
+	n := min(end-start, maxHeader)
+	var space [maxHeader]byte
+	line := space[:n]
+	if start >= b.base && start+n <= b.base+b.n {
+		line = b.buf[start-b.base:][:n]
+	} else if _, err := b.f.ReadAt(line, start); err != nil {
+		return entry{}, false, err
+	}
+	line, _, _ = bytes.Cut(line, []byte{'\n'})
+	e, ok := parseLine(line)
+	return e, ok, nil
+}

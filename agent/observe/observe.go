@@ -1,0 +1,213 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+const (
+	relistWithEvents    = 5 * time.Minute // events may be lost, but seldom
+	relistWithoutEvents = 2 * time.Second
+	resubscribeAfter    = time.Second
+)
+
+// Config is what an Observer needs.
+type Config struct {
+	Runtime cri.Runtime     // its events are used when it is a cri.Events too
+	Changed func(types.UID) // called after a view changed; must not block
+	Log     *slog.Logger
+	Relist  time.Duration // 0: five minutes with events, two seconds without
+}
+
+// An Observer is the agent's view of the runtime. Its methods may be called
+// from any goroutine.
+type Observer struct {
+	cfg  Config
+	wake chan struct{} // capacity 1: some pod is dirty
+
+	// One of these is held while a pod is read, chosen by its UID, so that an older
+	// reading never replaces a newer one.
+	reading [64]sync.Mutex
+	seed    maphash.Seed
+
+	mu    sync.Mutex
+	pods  map[types.UID]plan.Observed
+	dirty map[types.UID]struct{}
+	since time.Time // when Run began what it does; zero: it waits
+}
+
+// New starts nothing.
+func New(cfg Config) *Observer {
+	if cfg.Relist == 0 {
+		cfg.Relist = relistWithoutEvents
+		if _, ok := cfg.Runtime.(cri.Events); ok {
+			cfg.Relist = relistWithEvents
+		}
+	}
+	return &Observer{cfg: cfg, seed: maphash.MakeSeed(), pods: map[types.UID]plan.Observed{}, dirty: map[types.UID]struct{}{}, wake: make(chan struct{}, 1)}
+}
+
+// Pod returns the newest view of a pod: nothing if the runtime knows none of it.
+func (o *Observer) Pod(uid types.UID) plan.Observed {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pods[uid]
+}
+
+// UIDs returns the pods of which the runtime knows something.
+func (o *Observer) UIDs() []types.UID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Keys(o.pods))
+}
+
+// Run keeps the views fresh until ctx ends.
+func (o *Observer) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { o.follow(ctx) })
+	tick := time.NewTicker(o.cfg.Relist)
+	defer tick.Stop()
+	for {
+		o.began(time.Time{})
+		select {
+		case <-o.wake:
+			o.began(time.Now())
+			for _, uid := range o.takeDirty() {
+				if err := o.Refresh(ctx, uid); err != nil && ctx.Err() == nil {
+					o.cfg.Log.Warn("cannot read a pod from the runtime", "uid", uid, "err", err)
+				}
+			}
+		case <-tick.C:
+			o.began(time.Now())
+			if err := o.Relist(ctx); err != nil && ctx.Err() == nil {
+				o.cfg.Log.Warn("cannot list the runtime's pods", "err", err)
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (o *Observer) began(t time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.since = t
+}
+
+// Busy is for how long Run has been asking the runtime; 0: it waits for news.
+func (o *Observer) Busy() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since.IsZero() {
+		return 0
+	}
+	return time.Since(o.since)
+}
+
+// follow subscribes to the runtime's events, again after each failure.
+func (o *Observer) follow(ctx context.Context) {
+	events, ok := o.cfg.Runtime.(cri.Events)
+	for ok && ctx.Err() == nil {
+		err := events.ContainerEvents(ctx, func(e *api.ContainerEventResponse) {
+			if uid := uidOf(e); uid != "" {
+				o.touch(uid)
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		o.cfg.Log.Warn("the runtime's events broke off, listing everything", "err", err)
+		select {
+		case <-time.After(resubscribeAfter):
+		case <-ctx.Done():
+			return
+		}
+		if err := o.Relist(ctx); err != nil && ctx.Err() == nil {
+			o.cfg.Log.Warn("cannot list the runtime's pods", "err", err)
+		}
+	}
+}
+
+// touch marks a pod for reading.
+func (o *Observer) touch(uid types.UID) {
+	o.mu.Lock()
+	o.dirty[uid] = struct{}{}
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (o *Observer) takeDirty() []types.UID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	uids := slices.Collect(maps.Keys(o.dirty))
+	clear(o.dirty)
+	return uids
+}
+
+func uidOf(e *api.ContainerEventResponse) types.UID {
+	if s := e.PodSandboxStatus; s != nil {
+		return types.UID(s.Metadata.GetUid())
+	}
+	for _, c := range e.ContainersStatuses {
+		return types.UID(c.Labels[labelPodUID])
+	}
+	return ""
+}
+
+// Relist compares everything the runtime has with the views and reads the pods
+// that differ. It is called once before the workers start.
+func (o *Observer) Relist(ctx context.Context) error {
+	found, err := o.list(ctx, nil)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, uid := range append(o.UIDs(), slices.Collect(maps.Keys(found))...) {
+		if l := found[uid]; l == nil || !l.same(o.Pod(uid)) {
+			if err := o.Refresh(ctx, uid); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Refresh reads one pod from the runtime now. The worker calls it after each of
+// its own actions.
+func (o *Observer) Refresh(ctx context.Context, uid types.UID) error {
+	lock := &o.reading[maphash.String(o.seed, string(uid))%uint64(len(o.reading))]
+	lock.Lock()
+	defer lock.Unlock()
+	before := o.Pod(uid)
+	after, err := o.read(ctx, uid, before)
+	if err != nil {
+		return fmt.Errorf("read pod %s from the runtime: %w", uid, err)
+	}
+	o.mu.Lock()
+	if o.pods[uid] = after; len(after.Sandboxes)+len(after.Containers) == 0 {
+		delete(o.pods, uid)
+	}
+	o.mu.Unlock()
+	if !reflect.DeepEqual(before, after) {
+		o.cfg.Changed(uid)
+	}
+	return nil
+}

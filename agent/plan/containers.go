@@ -1,0 +1,191 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// initialize runs the init containers in order and keeps the sidecars among
+// them running. It reports whether the main containers may run: once one of
+// them was made in this sandbox, initialization is over.
+func (p *planner) initialize(sb Sandbox) bool {
+	over := Initialized(p.Input, sb)
+	for i := range p.Want.Spec.InitContainers {
+		ctr := &p.Want.Spec.InitContainers[i]
+		c, ok := p.Seen.Last(ctr.Name)
+		switch {
+		case Sidecar(ctr):
+			p.ensure(ctr, sb, true)
+			if !over && !(c.SandboxID == sb.ID && Started(p.Input, c)) {
+				return false
+			}
+		case over || ok && c.SandboxID == sb.ID && c.State == Exited && c.ExitCode == 0:
+		default:
+			p.ensure(ctr, sb, false)
+			return false
+		}
+	}
+	return true
+}
+
+// Initialized reports whether a main container was made in the sandbox.
+func Initialized(in Input, sb Sandbox) bool {
+	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
+		c, ok := in.Seen.Last(ctr.Name)
+		return ok && c.SandboxID == sb.ID
+	})
+}
+
+// Started reports whether a container runs, its postStart hook has returned and
+// its startup probe has passed.
+func Started(in Input, c Container) bool {
+	if f, busy := in.Busy[c.Name]; busy && f.Op == StartContainer {
+		return false
+	}
+	h, probed := in.Health[c.ID]
+	return c.State == Running && (!probed || h.Started)
+}
+
+func (p *planner) run(sb Sandbox) {
+	for i := range p.Want.Spec.Containers {
+		ctr := &p.Want.Spec.Containers[i]
+		c, ok := p.Seen.Last(ctr.Name)
+		if ok && c.State == Exited && !Restarts(p.Input, ctr, c) {
+			continue
+		}
+		p.ensure(ctr, sb, true)
+	}
+}
+
+// ensure brings one container to a healthy running state. An attempt that was
+// created but never ran is the work of an agent that died in between: it is
+// started. If that fails it stays until the next attempt is there, so that its
+// number is not used again. One that runs from another definition is stopped first
+// if it may be replaced: an init container that is to end by itself is not.
+func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
+	name, hash := ctr.Name, Hash(ctr)
+	c, exists := p.Seen.Last(name)
+	here, changed := c.SandboxID == sb.ID, Changed(ctr, c)
+	if f, busy := p.Busy[name]; busy && f.Op == StartContainer && f.Hash != hash {
+		p.Cancel = append(p.Cancel, name)
+	}
+	switch {
+	case !exists:
+		p.start(Action{Op: StartContainer, Container: name, Hash: hash})
+	case c.State == Running && here && changed && replace:
+		p.start(Action{Op: StopContainer, Container: name, ID: c.ID, Grace: p.Grace, Hash: hash})
+	case c.State == Running && here && !p.Health[c.ID].Unhealthy:
+	case c.Live():
+		p.start(Action{Op: StopContainer, Container: name, ID: c.ID, Grace: p.Grace})
+	case c.State == Exited && here && !changed && p.waits(c):
+	case c.State == Created && here && !changed && p.Failed[Key{name, StartContainer}].N == 0:
+		p.start(Action{Op: StartContainer, Container: name, Attempt: c.Attempt, Streak: c.Streak, Hash: hash})
+	case changed: // its crashes were those of another definition
+		p.start(Action{Op: StartContainer, Container: name, Attempt: c.Attempt + 1, Hash: hash})
+	default:
+		p.start(Action{Op: StartContainer, Container: name, Attempt: c.Attempt + 1, Streak: streak(c), Hash: hash})
+	}
+}
+
+// waits reports whether a container that ended is in crash back-off.
+func (p *planner) waits(c Container) bool {
+	at, delay := NextStart(c, p.CrashMax)
+	if p.before(at, delay) {
+		p.wake(at)
+		p.notice(c.Name, CrashLoopBackOff, int(c.Attempt))
+		return true
+	}
+	return false
+}
+
+// Replaces reports whether a container was stopped for a new definition.
+func (in Input) Replaces(c Container) bool {
+	id, ok := in.Replaced[c.Name]
+	return ok && id == c.ID
+}
+
+// Restarts reports whether a container that ended is to run again.
+func Restarts(in Input, ctr *v1.Container, c Container) bool {
+	if in.Replaces(c) {
+		return true
+	}
+	for _, r := range ctr.RestartPolicyRules {
+		if e := r.ExitCodes; e != nil && slices.Contains(e.Values, c.ExitCode) == (e.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
+			return r.Action == v1.ContainerRestartRuleActionRestart
+		}
+	}
+	policy := string(in.Want.Spec.RestartPolicy)
+	if ctr.RestartPolicy != nil {
+		policy = string(*ctr.RestartPolicy)
+	}
+	switch policy {
+	case string(v1.RestartPolicyNever):
+		return false
+	case string(v1.RestartPolicyOnFailure):
+		return c.ExitCode != 0
+	}
+	return true
+}
+
+// Finished reports whether the pod has run to its end by itself: an init
+// container failed for good, or every main container ended and stays so.
+func Finished(in Input) bool {
+	for i := range in.Want.Spec.InitContainers {
+		ctr := &in.Want.Spec.InitContainers[i]
+		c, ok := in.Seen.Last(ctr.Name)
+		if ok && c.State == Exited && c.ExitCode != 0 && !Restarts(in, ctr, c) {
+			return true
+		}
+	}
+	return mainsEnded(in)
+}
+
+func mainsEnded(in Input) bool {
+	for i := range in.Want.Spec.Containers {
+		ctr := &in.Want.Spec.Containers[i]
+		c, ok := in.Seen.Last(ctr.Name)
+		if !ok || c.State != Exited || Restarts(in, ctr, c) {
+			return false
+		}
+	}
+	return true
+}
+
+// expired reports whether the pod's activeDeadlineSeconds have passed, or asks
+// to be woken when they will have.
+func (p *planner) expired() bool {
+	if p.Want.Spec.ActiveDeadlineSeconds == nil || p.Started.IsZero() {
+		return false
+	}
+	at := deadline(p.Input)
+	if p.Now.Before(at) {
+		p.wake(at)
+		return false
+	}
+	ready := slices.ContainsFunc(p.Seen.Sandboxes, func(sb Sandbox) bool { return sb.Ready })
+	if ready || len(p.Busy)+len(p.Failed) > 0 || slices.ContainsFunc(p.Seen.Containers, Container.Live) { // it is news
+		p.notice("", DeadlineExceeded, 0)
+	}
+	return true
+}
+
+func deadline(in Input) time.Time {
+	return in.Started.Add(time.Duration(*in.Want.Spec.ActiveDeadlineSeconds) * time.Second)
+}
+
+// Expired reports whether the pod was active for longer than it may be. A pod
+// that finished in time is not.
+func Expired(in Input) bool {
+	if in.Want.Spec.ActiveDeadlineSeconds == nil || in.Started.IsZero() || in.Now.Before(deadline(in)) {
+		return false
+	}
+	if !mainsEnded(in) {
+		return true
+	}
+	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
+		c, _ := in.Seen.Last(ctr.Name)
+		return c.FinishedAt.After(deadline(in))
+	})
+}

@@ -1,0 +1,266 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func FuzzPlan(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+	f.Add([]byte{2, 1, 1, 1, 1, 1, 17, 1, 1, 33, 1, 2, 6, 1})
+	f.Add([]byte{255, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 23, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer func() {
+			if v, ok := recover().(violation); ok {
+				t.Fatal(v)
+			}
+		}()
+		live(data, Decide)
+	})
+}
+
+// live leads a pod through the events that data spells, lets everything go well,
+// and then has one more change honoured.
+func live(data []byte, decide func(Input) Decision) {
+	if len(data) == 0 {
+		return
+	}
+	shape := int(data[0])
+	policy := []v1.RestartPolicy{"Always", "OnFailure", "Never"}[shape%3]
+	pod := wanted(policy, shape>>2%3, shape>>4%3, 1+shape>>6%2)
+	w := newWorld(pod, decide)
+	for _, b := range data[1:min(len(data), 500)] {
+		w.plan()
+		w.event(pod, int(b&15), int(b>>4))
+	}
+	w.settle()
+	w.change(2 + shape%12)
+	w.settle()
+}
+
+// event lets one thing happen; arg chooses which or how much.
+func (w *world) event(pod *v1.Pod, kind, arg int) {
+	subjects := slices.Sorted(maps.Keys(w.in.Busy))
+	containers := w.in.Seen.Containers
+	switch kind {
+	case 0, 1, 2: // an action ends well
+		if len(subjects) > 0 {
+			w.finish(subjects[arg%len(subjects)])
+		}
+	case 3, 4: // an action fails
+		if len(subjects) > 0 {
+			w.fail(subjects[arg%len(subjects)], arg>>1)
+		}
+	case 5, 6: // a container ends
+		if len(containers) > 0 {
+			w.exit(containers[arg%len(containers)].ID, int32(arg%3))
+		}
+	case 7: // time passes
+		w.in.Now = w.in.Now.Add(time.Duration(arg) * 11 * time.Second)
+	case 8: // the clock is set, far or near
+		w.setClock([]time.Duration{-time.Hour, time.Hour, -5 * time.Second, -100 * 24 * time.Hour}[arg%4])
+	case 9: // the shim is killed: the containers with it, or the sandbox only
+		if arg%2 == 0 {
+			w.killAll(137)
+		} else {
+			w.stopSandboxes(func(Sandbox) bool { return true })
+		}
+	case 10: // the agent restarts: everything in memory is lost, actions are cut short
+		w.restart(arg)
+	case 11: // power cut: nothing runs, the clock may start anywhere
+		w.restart(arg)
+		w.killAll(255)
+		w.stopSandboxes(func(Sandbox) bool { return true })
+		w.in.Now = []time.Time{w.in.Now.Add(time.Minute), time.Unix(9, 0)}[arg%2]
+		if w.in.Started.After(w.in.Now) {
+			w.in.Started = w.in.Now
+		}
+	case 12: // the wish changes
+		w.wish(pod, arg)
+	case 13: // a probe gives up, or says nothing yet
+		if len(containers) > 0 {
+			w.in.Health = maps.Clone(w.in.Health)
+			w.in.Health[containers[arg%len(containers)].ID] = Health{Started: true, Unhealthy: arg%2 == 0}
+		}
+	case 14: // the runtime lost its state, or does not know a container's any more
+		if arg%4 == 0 {
+			w.in.Seen, w.sandbox, w.attempts = Observed{}, -1, map[string]int{}
+			w.restart(3)
+		} else if len(containers) > 0 && containers[arg%len(containers)].Live() {
+			w.in.Seen.Containers = slices.Clone(containers)
+			w.in.Seen.Containers[arg%len(containers)].State = Unknown
+		}
+	case 15:
+		w.change(arg)
+	}
+}
+
+// change changes what may change while a pod lives.
+func (w *world) change(arg int) {
+	if arg%4 == 0 {
+		w.in.Grace = time.Duration(arg) * time.Second
+		return
+	}
+	if w.in.Want == nil {
+		return
+	}
+	pod := w.in.Want.DeepCopy()
+	w.in.Want = pod
+	if arg%4 == 1 {
+		d := int64(arg * 60)
+		pod.Spec.ActiveDeadlineSeconds = &d
+		return
+	}
+	list := [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers}[arg%2]
+	if len(list) > 0 {
+		list[arg>>2%len(list)].Image = fmt.Sprint("app:", arg)
+	}
+	if arg > 13 { // an agent from before hashes made the containers
+		w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
+		for i := range w.in.Seen.Containers {
+			w.in.Seen.Containers[i].Hash = ""
+		}
+	}
+}
+
+// setClock moves the wall clock. What the worker remembers has monotonic
+// readings and moves along; what the runtime has written down does not.
+func (w *world) setClock(by time.Duration) {
+	w.in.Now, w.in.Started = w.in.Now.Add(by), w.in.Started.Add(by)
+	if !w.in.Stopping.IsZero() {
+		w.in.Stopping = w.in.Stopping.Add(by)
+	}
+	for k, f := range w.in.Failed {
+		f.At, f.Retry = f.At.Add(by), f.Retry.Add(by)
+		w.in.Failed[k] = f
+	}
+	for s, f := range w.in.Busy {
+		f.Since = f.Since.Add(by)
+		w.in.Busy[s] = f
+	}
+}
+
+func (w *world) restart(how int) {
+	for i, s := range slices.Sorted(maps.Keys(w.in.Busy)) {
+		if (how>>i)%2 == 0 {
+			w.fail(s, how)
+		}
+	}
+	clear(w.in.Busy)
+	clear(w.in.Failed)
+	clear(w.in.Replaced)
+	w.in.Health, w.graced = map[string]Health{}, false
+	if !w.in.Stopping.IsZero() {
+		w.in.Stopping = w.in.Now
+	}
+}
+
+func (w *world) killAll(code int32) {
+	for _, c := range w.in.Seen.Containers {
+		w.exit(c.ID, code)
+	}
+}
+
+func (w *world) wish(pod *v1.Pod, arg int) {
+	in := &w.in
+	stop := func() { in.Stopping, w.graced = in.Now, true }
+	switch arg % 8 {
+	case 0: // the store was lost, too
+		in.Want = nil
+		stop()
+	case 1:
+		in.Deleting = in.Want != nil
+		stop()
+	case 2, 3: // the same UID comes back
+		in.Want, in.Deleting, in.End, in.Stopping, in.Waiting = pod, false, nil, time.Time{}, false
+	case 4:
+		in.Hold, in.Want = true, nil
+	case 5: // its source has spoken
+		if in.Hold {
+			in.Hold, in.Want, in.Deleting, in.End = false, pod, false, nil
+		}
+	case 6:
+		in.End = &End{Reason: "Evicted"}
+		stop()
+	case 7:
+		in.Waiting = len(in.Seen.Sandboxes) == 0
+	}
+	if in.Want != nil {
+		in.Hold = false
+	}
+}
+
+// settle lets everything go well and asserts that the pod gets where it should.
+func (w *world) settle() {
+	w.in.Hold, w.in.Waiting = false, false
+	for id, h := range w.in.Health {
+		w.in.Health[id] = Health{Started: true, Ready: true, Unhealthy: h.Unhealthy}
+	}
+	for range 300 {
+		d := w.plan()
+		subjects := slices.Sorted(maps.Keys(w.in.Busy))
+		switch {
+		case len(subjects) > 0:
+			w.finish(subjects[0])
+		case len(d.Cancel) > 0: // the end of a cancelled action is an event
+		case w.endInits():
+		case !d.Wake.IsZero():
+			w.in.Now = d.Wake
+		default:
+			w.settled(d)
+			return
+		}
+	}
+	w.must(false, 30, "no fixpoint: %+v", w.in)
+}
+
+func (w *world) endInits() (any bool) {
+	for _, c := range w.in.Seen.Containers {
+		if c.Name[0] == 'i' && c.State == Running {
+			w.exit(c.ID, 0)
+			any = true
+		}
+	}
+	return any
+}
+
+func (w *world) settled(d Decision) {
+	in := w.in
+	sb, _ := in.Seen.Sandbox()
+	kept := map[string]int{}
+	ready := 0
+	for _, c := range in.Seen.Containers {
+		kept[c.Name]++
+		if c.State != Exited {
+			kept[c.Name]--
+		}
+		w.must(kept[c.Name] <= 1, 31, "dead containers pile up: %+v", in.Seen.Containers)
+	}
+	for _, s := range in.Seen.Sandboxes {
+		if s.Ready {
+			ready++
+		}
+		used := slices.ContainsFunc(in.Seen.Containers, func(c Container) bool { return c.SandboxID == s.ID })
+		over := in.Want == nil || in.Deleting || in.End != nil || Finished(in) || Expired(in)
+		w.must(s.ID == sb.ID || used || over, 32, "an unused sandbox stays: %+v", s)
+	}
+	w.must(ready <= 1, 33, "more than one sandbox")
+	switch {
+	case in.Want == nil || in.Deleting:
+		w.must(d.Done, 34, "not removed: %+v", in.Seen)
+	case in.End != nil || Finished(in) || Expired(in):
+		w.must(!w.live(func(Container) bool { return true }) && ready == 0, 35, "still runs: %+v", in.Seen)
+	default:
+		for _, ctr := range slices.Concat(in.Want.Spec.InitContainers, in.Want.Spec.Containers) {
+			c, ok := in.Seen.Last(ctr.Name)
+			want := ctr.Name[0] == 's' || ctr.Name[0] == 'c' && (!ok || c.State != Exited || Restarts(in, &ctr, c))
+			w.must(!want || c.State == Running && c.SandboxID == sb.ID && !in.Health[c.ID].Unhealthy, 36, "%s does not run: %+v", ctr.Name, in.Seen)
+			w.must(!want || !Changed(&ctr, c), 37, "%s runs as it was once wanted: %+v", ctr.Name, c)
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package plan
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// spoil makes a planner out of Decide that sometimes decides wrongly.
+func spoil(wrong func(Input, *Decision)) func(Input) Decision {
+	return func(in Input) Decision {
+		d := Decide(in)
+		d.Start = slices.Clone(d.Start)
+		wrong(in, &d)
+		return d
+	}
+}
+
+func each(d *Decision, op Op, f func(*Action)) {
+	for i := range d.Start {
+		if d.Start[i].Op == op {
+			f(&d.Start[i])
+		}
+	}
+}
+
+// mutants are planners with one mistake each.
+var mutants = map[string]func(Input, *Decision){
+	"spins": func(in Input, d *Decision) {
+		if !d.Wake.IsZero() {
+			d.Wake = in.Now
+		}
+	},
+	"sleeps for ever": func(in Input, d *Decision) {
+		if !d.Wake.IsZero() {
+			d.Wake = in.Now.Add(1000 * time.Hour)
+		}
+	},
+	"done too soon": func(in Input, d *Decision) { d.Done = d.Done || in.Want == nil && len(in.Seen.Containers) == 0 },
+	"touches orphans": func(in Input, d *Decision) {
+		in.Hold = false
+		*d = Decide(in)
+	},
+	"does not know what is busy": func(in Input, d *Decision) {
+		in.Busy = nil
+		*d = Decide(in)
+	},
+	"does not wait after failures": func(in Input, d *Decision) {
+		in.Failed = nil
+		*d = Decide(in)
+	},
+	"starts what ends": func(in Input, d *Decision) {
+		if in.Want != nil && in.Deleting {
+			in.Deleting = false
+			*d = Decide(in)
+		}
+	},
+	"does not wait for the predecessor": func(in Input, d *Decision) {
+		in.Waiting = false
+		*d = Decide(in)
+	},
+	"trusts a lost sandbox": func(in Input, d *Decision) {
+		in.Seen.Sandboxes = slices.Clone(in.Seen.Sandboxes)
+		for i := range in.Seen.Sandboxes {
+			in.Seen.Sandboxes[i].Ready = true
+		}
+		*d = Decide(in)
+	},
+	"uses a sandbox attempt twice": func(_ Input, d *Decision) { each(d, RunSandbox, func(a *Action) { a.Attempt = 0 }) },
+	"leaves containers in a lost sandbox": func(in Input, d *Decision) {
+		if sb, ok := in.Seen.Sandbox(); ok && !sb.Ready {
+			in.Seen.Containers = slices.DeleteFunc(slices.Clone(in.Seen.Containers), Container.Live)
+			*d = Decide(in)
+		}
+	},
+	"gives too much grace": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Grace += time.Minute }) },
+	"stops sidecars with the rest": func(in Input, d *Decision) {
+		if in.Deleting && in.Want != nil {
+			p := *in.Want
+			p.Spec.InitContainers = nil
+			in.Want = &p
+			*d = Decide(in)
+		}
+	},
+	"removes what runs": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Op = RemoveContainer }) },
+	"keeps no dead container": func(in Input, d *Decision) {
+		for _, c := range in.Seen.Containers {
+			if _, busy := in.Busy[c.Name]; c.State == Exited && !busy && len(d.Start) == 0 && len(in.Busy) == 0 && !in.Hold {
+				d.Start = append(d.Start, Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
+				return
+			}
+		}
+	},
+	"stops the sandbox first": func(in Input, d *Decision) {
+		if sb, ok := in.Seen.Sandbox(); ok && sb.Ready && in.Deleting && len(in.Busy) == 0 {
+			d.Start = []Action{{Op: StopSandbox, ID: sb.ID}}
+		}
+	},
+	"removes sandboxes with their containers": func(in Input, d *Decision) {
+		in.Seen.Containers = nil
+		if in.Want == nil && len(in.Busy) == 0 {
+			*d = Decide(in)
+		}
+	},
+	"forgets what ran": func(in Input, d *Decision) {
+		in.Seen.Containers = nil
+		if in.Want != nil && !in.Deleting && len(in.Busy) == 0 {
+			*d = Decide(in)
+		}
+	},
+	"uses a container attempt twice": func(_ Input, d *Decision) {
+		each(d, StartContainer, func(a *Action) { a.Attempt = max(a.Attempt, 1) - 1 })
+	},
+	"restarts against the policy": func(in Input, d *Decision) {
+		if in.Want != nil {
+			p := *in.Want
+			p.Spec.RestartPolicy = v1.RestartPolicyAlways
+			in.Want = &p
+			*d = Decide(in)
+		}
+	},
+	"does not back off": func(in Input, d *Decision) {
+		in.Seen.Containers = slices.Clone(in.Seen.Containers)
+		for i := range in.Seen.Containers {
+			in.Seen.Containers[i].FinishedAt = in.Seen.Containers[i].FinishedAt.Add(-time.Hour)
+		}
+		*d = Decide(in)
+	},
+	"does not count crashes": func(_ Input, d *Decision) { each(d, StartContainer, func(a *Action) { a.Streak = 0 }) },
+	"skips init containers": func(in Input, d *Decision) {
+		if in.Want != nil {
+			p := *in.Want
+			p.Spec.InitContainers = nil
+			in.Want = &p
+			*d = Decide(in)
+		}
+	},
+	"never trims": func(in Input, d *Decision) {
+		if in.Want != nil && !in.Deleting {
+			d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == RemoveContainer })
+		}
+	},
+	"never removes sandboxes": func(_ Input, d *Decision) {
+		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == RemoveSandbox })
+	},
+	"never cancels": func(_ Input, d *Decision) { d.Cancel = nil },
+	"ignores probes": func(in Input, d *Decision) {
+		in.Health = nil
+		*d = Decide(in)
+	},
+	"ignores new definitions": func(in Input, d *Decision) {
+		in.Seen.Containers = slices.Clone(in.Seen.Containers)
+		for i := range in.Seen.Containers {
+			in.Seen.Containers[i].Hash = ""
+		}
+		*d = Decide(in)
+	},
+	"replaces what is older than hashes": func(in Input, d *Decision) {
+		in.Seen.Containers = slices.Clone(in.Seen.Containers)
+		for i, c := range in.Seen.Containers {
+			if c.Hash == "" {
+				in.Seen.Containers[i].Hash = "none"
+			}
+		}
+		*d = Decide(in)
+	},
+	"replaces init containers": func(in Input, d *Decision) {
+		for _, c := range in.Seen.Containers {
+			if in.Want != nil && c.Name[0] == 'i' && c.State == Running && len(in.Busy)+len(d.Start) == 0 && !in.Hold && Changed(definition(in.Want, c.Name), c) {
+				d.Start = append(d.Start, Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: in.Grace, Hash: "new"})
+			}
+		}
+	},
+	"runs again what was not replaced": func(in Input, d *Decision) {
+		in.Replaced = map[string]string{}
+		for _, c := range in.Seen.Containers {
+			in.Replaced[c.Name] = c.ID
+		}
+		*d = Decide(in)
+	},
+	"does not run again what was replaced": func(in Input, d *Decision) {
+		in.Replaced = nil
+		*d = Decide(in)
+	},
+	"goes on with an old definition": func(in Input, d *Decision) {
+		if in.Want != nil && !in.Deleting && in.End == nil && !Expired(in) && !Finished(in) {
+			d.Cancel = nil
+		}
+	},
+	"starts an old definition": func(_ Input, d *Decision) { each(d, StartContainer, func(a *Action) { a.Hash = "old" }) },
+	"counts the crashes of an old definition": func(_ Input, d *Decision) {
+		each(d, StartContainer, func(a *Action) { a.Streak = max(a.Streak, a.Attempt) })
+	},
+	"waits for the old clock": func(in Input, d *Decision) {
+		for _, c := range in.Seen.Containers {
+			if c.State == Exited && in.Now.Before(c.FinishedAt) {
+				*d = Decision{}
+			}
+		}
+	},
+}
+
+// Each invariant of the world is worth its name: planners with mistakes are found
+// out, and Decide is not.
+func TestMutants(t *testing.T) {
+	if v := hunt(Decide, 3000); v != "" {
+		t.Errorf("Decide: %s", v)
+	}
+	for name, wrong := range mutants {
+		v := hunt(spoil(wrong), 3000)
+		if v == "" {
+			t.Errorf("nothing finds the planner that %s", name)
+		}
+		t.Logf("planner that %s: %s", name, v)
+	}
+}
+
+// hunt leads random lives until an invariant breaks.
+func hunt(decide func(Input) Decision, lives uint64) (found violation) {
+	for seed := range lives {
+		r := rand.New(rand.NewPCG(seed, 7))
+		data := make([]byte, 5+r.IntN(120))
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		if found = survive(data, decide); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+func survive(data []byte, decide func(Input) Decision) (found violation) {
+	defer func() {
+		if r := recover(); r != nil {
+			found = r.(violation)
+		}
+	}()
+	live(data, decide)
+	return ""
+}

@@ -1,0 +1,169 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Decide says what to do for one pod. Calling it again with the same Input gives
+// the same Decision.
+func Decide(in Input) Decision {
+	p := planner{Input: in}
+	sb, ready := p.sandbox()
+	switch {
+	case in.Hold:
+	case in.Want == nil || in.Deleting:
+		p.teardown()
+		p.remove()
+	case in.End != nil || Finished(in) || p.expired():
+		p.teardown()
+		p.trim()
+	case in.Waiting:
+	case !ready:
+		p.replaceSandbox(sb)
+	default:
+		p.stopStale(sb)
+		if p.initialize(sb) {
+			p.run(sb)
+		}
+		p.trim()
+		p.removeStale(sb)
+	}
+	slices.Sort(p.Cancel)
+	p.Cancel = slices.Compact(p.Cancel)
+	return p.Decision
+}
+
+type planner struct {
+	Input
+	Decision
+}
+
+// sandbox returns the newest sandbox and whether containers may live in it.
+func (p *planner) sandbox() (Sandbox, bool) {
+	if len(p.Seen.Sandboxes) == 0 {
+		return Sandbox{}, false
+	}
+	sb := slices.MaxFunc(p.Seen.Sandboxes, func(a, b Sandbox) int { return cmp.Compare(a.Attempt, b.Attempt) })
+	return sb, sb.Ready
+}
+
+// Last returns the newest container of that name.
+func (o Observed) Last(name string) (c Container, ok bool) {
+	for _, x := range o.Containers {
+		if x.Name == name && (!ok || x.Attempt > c.Attempt) {
+			c, ok = x, true
+		}
+	}
+	return c, ok
+}
+
+// LastExited returns the newest container of that name that has ended.
+func (o Observed) LastExited(name string) (c Container, ok bool) {
+	for _, x := range o.Containers {
+		if x.Name == name && x.State == Exited && (!ok || x.Attempt > c.Attempt) {
+			c, ok = x, true
+		}
+	}
+	return c, ok
+}
+
+// Sandbox returns the newest sandbox.
+func (o Observed) Sandbox() (Sandbox, bool) {
+	p := planner{Input: Input{Seen: o}}
+	sb, _ := p.sandbox()
+	return sb, len(o.Sandboxes) > 0
+}
+
+// replaceSandbox stops what still runs without a ready sandbox, then runs the
+// next one. Pulls for the lost sandbox are cancelled, they would hold it up.
+func (p *planner) replaceSandbox(newest Sandbox) {
+	if len(p.Seen.Sandboxes) == 0 {
+		p.start(Action{Op: RunSandbox})
+		return
+	}
+	p.cancel(StartContainer)
+	live := false
+	for _, c := range p.Seen.Containers {
+		if c.Live() {
+			live = true
+			p.start(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: p.Grace})
+		}
+	}
+	if live {
+		return
+	}
+	if at := newest.CreatedAt.Add(sandboxPause); p.before(at, sandboxPause) {
+		p.wake(at)
+		return
+	}
+	p.start(Action{Op: RunSandbox, Attempt: newest.Attempt + 1})
+}
+
+// stopStale stops a sandbox that is ready beside a newer one.
+func (p *planner) stopStale(newest Sandbox) {
+	for _, sb := range p.Seen.Sandboxes {
+		if sb.ID != newest.ID && sb.Ready {
+			p.start(Action{Op: StopSandbox, ID: sb.ID})
+		}
+	}
+}
+
+// removeStale removes a replaced sandbox once no container needs it: the
+// runtime removes the containers of a sandbox with it, and with them would go
+// the exit codes and attempt numbers that the plan is made from.
+func (p *planner) removeStale(newest Sandbox) {
+	for _, sb := range p.Seen.Sandboxes {
+		used := slices.ContainsFunc(p.Seen.Containers, func(c Container) bool { return c.SandboxID == sb.ID })
+		if sb.ID != newest.ID && !sb.Ready && !used {
+			p.start(Action{Op: RemoveSandbox, ID: sb.ID})
+		}
+	}
+}
+
+// start adds an action unless its subject is busy or must wait after a failure.
+// An action on the pod itself excludes all others.
+func (p *planner) start(a Action) {
+	if _, busy := p.Busy[a.Container]; busy {
+		return
+	}
+	if _, busy := p.Busy[""]; busy || a.Container == "" && len(p.Busy) > 0 {
+		return
+	}
+	for _, b := range p.Start {
+		if b.Container == a.Container || b.Container == "" || a.Container == "" {
+			return
+		}
+	}
+	if f, ok := p.Failed[Key{a.Container, a.Op}]; ok && p.Now.Before(f.Retry) {
+		p.wake(f.Retry)
+		switch at := f.At.Add(PullSettle); {
+		case f.Reason == ErrImagePull && p.Now.Before(at):
+			p.wake(at)
+		case f.Reason == ErrImagePull:
+			p.notice(a.Container, ImagePullBackOff, f.N)
+		}
+		return
+	}
+	p.Start = append(p.Start, a)
+}
+
+// cancel asks for the end of every action in flight of the given kinds.
+func (p *planner) cancel(ops ...Op) {
+	for subject, f := range p.Busy {
+		if slices.Contains(ops, f.Op) {
+			p.Cancel = append(p.Cancel, subject)
+		}
+	}
+}
+
+func (p *planner) notice(container, reason string, n int) {
+	p.Notices = append(p.Notices, Notice{container, reason, n})
+}
+
+func (p *planner) wake(at time.Time) {
+	if p.Wake.IsZero() || at.Before(p.Wake) {
+		p.Wake = at
+	}
+}

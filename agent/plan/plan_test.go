@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func exited(name string, code int32, streak uint32, at time.Time) Container {
+	return Container{ID: "x-" + name, Name: name, SandboxID: "s", State: Exited, ExitCode: code, StartedAt: at.Add(-time.Second), FinishedAt: at, Streak: streak}
+}
+
+func running(name string) Container {
+	return Container{ID: "r-" + name, Name: name, SandboxID: "s", State: Running, StartedAt: t0}
+}
+
+func TestDecide(t *testing.T) {
+	ready := []Sandbox{{ID: "s", Ready: true}}
+	lost := []Sandbox{{ID: "s", Attempt: 3, CreatedAt: t0.Add(-time.Minute)}}
+	seen := func(sb []Sandbox, c ...Container) Observed { return Observed{Sandboxes: sb, Containers: c} }
+	grace := 30 * time.Second
+	deadline := wanted("Always", 0, 0, 1)
+	minute := int64(60)
+	deadline.Spec.ActiveDeadlineSeconds = &minute
+	shared := wanted("Always", 0, 2, 1)
+	for _, tt := range []struct {
+		name string
+		in   Input
+		want Decision
+	}{
+		{"new", Input{Want: wanted("Always", 0, 0, 1)}, Decision{Start: []Action{{Op: RunSandbox}}}},
+		{"waits for its predecessor", Input{Want: wanted("Always", 0, 0, 1), Waiting: true}, Decision{}},
+		{"orphan of a silent source", Input{Hold: true, Seen: seen(ready, running("c0"))}, Decision{}},
+		{"init first", Input{Want: wanted("Always", 1, 0, 1), Seen: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "i0"}}}},
+		{"sidecar before main", Input{Want: wanted("Always", 0, 1, 1), Seen: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "s0"}}}},
+		{"sidecar not started yet", Input{Want: wanted("Always", 0, 1, 1), Seen: seen(ready, running("s0")), Health: map[string]Health{"r-s0": {}}}, Decision{}},
+		{"main after sidecar", Input{Want: wanted("Always", 0, 1, 1), Seen: seen(ready, running("s0"))}, Decision{Start: []Action{{Op: StartContainer, Container: "c0"}}}},
+		{"both at once", Input{Want: wanted("Always", 0, 0, 2), Seen: seen(ready)},
+			Decision{Start: []Action{{Op: StartContainer, Container: "c0"}, {Op: StartContainer, Container: "c1"}}}},
+		{"first restart at once", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Seen: seen(ready, exited("c0", 1, 0, t0))},
+			Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 1, Streak: 1}}}},
+		{"second after 10 s", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Seen: seen(ready, exited("c0", 1, 1, t0))}, Decision{Wake: t0.Add(10 * time.Second)}},
+		{"never more than 5 min", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Seen: seen(ready, exited("c0", 1, 40, t0))}, Decision{Wake: t0.Add(5 * time.Minute)}},
+		{"the clock was set back", Input{Want: wanted("Always", 0, 0, 1), Now: t0.Add(-time.Hour), Seen: seen(ready, exited("c0", 1, 3, t0))},
+			Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 1, Streak: 4}}}},
+		{"killed between create and start", Input{Want: wanted("Always", 0, 0, 1), Seen: seen(ready, Container{ID: "x", Name: "c0", SandboxID: "s", Attempt: 2, Streak: 1})},
+			Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 2, Streak: 1}}}},
+		{"sandbox lost", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Seen: seen(lost, exited("c0", 255, 3, t0))}, Decision{Start: []Action{{Op: RunSandbox, Attempt: 4}}}},
+		{"sandbox lost under a container", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Grace: grace, Seen: seen(lost, running("c0"))},
+			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
+		{"finished", Input{Want: wanted("Never", 0, 0, 1), Seen: seen(ready, exited("c0", 1, 0, t0))}, Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
+		{"finished stays", Input{Want: wanted("OnFailure", 0, 0, 1), Seen: seen(lost, exited("c0", 0, 0, t0))}, Decision{}},
+		{"init failed for good", Input{Want: wanted("Never", 1, 0, 1), Seen: seen(lost, exited("i0", 3, 0, t0))}, Decision{}},
+		{"deadline ahead", Input{Want: deadline, Started: t0, Now: t0.Add(time.Second), Seen: seen(ready, running("c0"))}, Decision{Wake: t0.Add(time.Minute)}},
+		{"deadline over", Input{Want: deadline, Started: t0, Now: t0.Add(time.Minute), Grace: grace, Seen: seen(ready, running("c0"))},
+			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
+		{"mains stop before sidecars", Input{Want: shared, Deleting: true, Now: t0, Stopping: t0, Grace: grace, Seen: seen(ready, running("c0"), running("s0"), running("s1"))},
+			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
+		{"the last sidecar first, in what is left", Input{Want: shared, Deleting: true, Now: t0.Add(20 * time.Second), Stopping: t0, Grace: grace, Seen: seen(ready, exited("c0", 0, 0, t0), running("s0"), running("s1"))},
+			Decision{Start: []Action{{Op: StopContainer, Container: "s1", ID: "r-s1", Grace: 10 * time.Second}}}},
+		{"all at once when time is up", Input{Want: shared, Deleting: true, Now: t0.Add(time.Minute), Stopping: t0, Grace: grace, Seen: seen(ready, running("s0"), running("s1"))},
+			Decision{Start: []Action{{Op: StopContainer, Container: "s0", ID: "r-s0", Grace: leastGrace}, {Op: StopContainer, Container: "s1", ID: "r-s1", Grace: leastGrace}}}},
+		{"delete cancels a pull", Input{Busy: map[string]Flight{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}, Seen: seen(ready)}, Decision{Cancel: []string{"c0"}}},
+		{"less grace replaces a stop", Input{Want: wanted("Always", 0, 0, 1), Deleting: true, Now: t0, Stopping: t0, Seen: seen(ready, running("c0")),
+			Busy: map[string]Flight{"c0": {Action{Op: StopContainer, Container: "c0", Grace: time.Hour}, t0}}}, Decision{Cancel: []string{"c0"}}},
+		{"gone", Input{}, Decision{Done: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for i, a := range tt.want.Start {
+				if a.Op == StartContainer {
+					tt.want.Start[i].Hash = Hash(definition(tt.in.Want, a.Container))
+				}
+			}
+			got := Decide(tt.in)
+			if !slices.Equal(got.Start, tt.want.Start) || !slices.Equal(got.Cancel, tt.want.Cancel) || !got.Wake.Equal(tt.want.Wake) || got.Done != tt.want.Done {
+				t.Errorf("got  %+v\nwant %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestRestarts(t *testing.T) {
+	never := v1.ContainerRestartPolicyNever
+	rule := func(op v1.ContainerRestartRuleOnExitCodesOperator) []v1.ContainerRestartRule {
+		return []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: []int32{42}}}}
+	}
+	for _, tt := range []struct {
+		pod  v1.RestartPolicy
+		ctr  v1.Container
+		code int32
+		want bool
+	}{
+		{"", v1.Container{}, 0, true},
+		{"OnFailure", v1.Container{}, 0, false},
+		{"OnFailure", v1.Container{}, 1, true},
+		{"Never", v1.Container{}, 1, false},
+		{"Always", v1.Container{RestartPolicy: &never}, 1, false},
+		{"Never", v1.Container{RestartPolicyRules: rule("In")}, 42, true},
+		{"Never", v1.Container{RestartPolicyRules: rule("In")}, 1, false},
+		{"Never", v1.Container{RestartPolicyRules: rule("NotIn")}, 1, true},
+	} {
+		in := Input{Want: &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tt.pod}}}
+		if got := Restarts(in, &tt.ctr, Container{State: Exited, ExitCode: tt.code}); got != tt.want {
+			t.Errorf("policy %q, container %+v, code %d: %v", tt.pod, tt.ctr, tt.code, got)
+		}
+	}
+}
+
+func TestStreak(t *testing.T) {
+	long := exited("c0", 1, 5, t0)
+	long.StartedAt = t0.Add(-backoffReset)
+	notStarted := exited("c0", 128, 5, t0)
+	notStarted.StartedAt = time.Time{}
+	for _, tt := range []struct {
+		c    Container
+		want time.Duration
+	}{
+		{exited("c0", 1, 0, t0), 0},
+		{exited("c0", 1, 1, t0), 10 * time.Second},
+		{exited("c0", 0, 2, t0), 20 * time.Second},
+		{exited("c0", 0, 6, t0), 5 * time.Minute},
+		{long, 0},
+		{notStarted, 160 * time.Second},
+	} {
+		if _, got := NextStart(tt.c, 0); got != tt.want {
+			t.Errorf("%+v waits %v, not %v", tt.c, got, tt.want)
+		}
+		if _, got := NextStart(tt.c, 3*time.Second); got != min(tt.want, 3*time.Second) {
+			t.Errorf("%+v waits %v, where 3 s is the most", tt.c, got)
+		}
+	}
+}

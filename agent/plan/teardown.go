@@ -1,0 +1,103 @@
+package plan
+
+import (
+	"slices"
+	"time"
+)
+
+// leastGrace is what a container gets whose turn to stop comes after the pod's
+// grace period is over (the kubelet's minimum).
+const leastGrace = 2 * time.Second
+
+// teardown stops everything: first all containers but the sidecars, then the
+// sidecars, the last one first (KEP-753), then the sandbox. They share the
+// pod's grace period.
+func (p *planner) teardown() {
+	p.cancel(RunSandbox, StartContainer)
+	grace, until := p.remaining()
+	for subject, f := range p.Busy { // the grace period was cut short meanwhile
+		if f.Op == StopContainer && f.Since.Add(f.Grace).After(until.Add(leastGrace)) {
+			p.Cancel = append(p.Cancel, subject)
+		}
+	}
+	var live []Container
+	turn := -1
+	for _, c := range p.Seen.Containers {
+		if c.Live() {
+			live = append(live, c)
+			turn = max(turn, p.turn(c.Name))
+		}
+	}
+	for _, c := range live {
+		if p.turn(c.Name) == turn || !p.Now.Before(until) {
+			p.start(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: grace})
+		}
+	}
+	if len(live) > 0 {
+		return
+	}
+	for _, sb := range p.Seen.Sandboxes {
+		if sb.Ready {
+			p.start(Action{Op: StopSandbox, ID: sb.ID})
+		}
+	}
+}
+
+// turn orders the stopping of containers: those with the highest number first.
+func (p *planner) turn(name string) int {
+	if p.Want == nil {
+		return 0
+	}
+	for i := range p.Want.Spec.InitContainers {
+		if ctr := &p.Want.Spec.InitContainers[i]; ctr.Name == name && Sidecar(ctr) {
+			return i
+		}
+	}
+	return len(p.Want.Spec.InitContainers)
+}
+
+// remaining returns what is left of the pod's grace period, and when it ends.
+func (p *planner) remaining() (time.Duration, time.Time) {
+	since := p.Stopping
+	if since.IsZero() || since.After(p.Now) {
+		since = p.Now
+	}
+	until := since.Add(p.Grace)
+	return max(until.Sub(p.Now), min(leastGrace, p.Grace)), until
+}
+
+// remove removes what teardown has stopped, containers before sandboxes.
+func (p *planner) remove() {
+	ready := slices.ContainsFunc(p.Seen.Sandboxes, func(sb Sandbox) bool { return sb.Ready })
+	live := slices.ContainsFunc(p.Seen.Containers, Container.Live)
+	if live || ready {
+		return
+	}
+	for _, c := range p.Seen.Containers {
+		p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
+	}
+	if len(p.Seen.Containers) > 0 {
+		return
+	}
+	for _, sb := range p.Seen.Sandboxes {
+		p.start(Action{Op: RemoveSandbox, ID: sb.ID})
+	}
+	p.Done = len(p.Seen.Sandboxes) == 0 && len(p.Busy) == 0
+}
+
+// trim removes what no status and no log needs: of each name it keeps the
+// newest container and, if that one has not ended, the newest that has.
+func (p *planner) trim() {
+	for _, c := range p.Seen.Containers {
+		newest, _ := p.Seen.Last(c.Name)
+		ended, _ := p.Seen.LastExited(c.Name)
+		if c.ID == newest.ID || c.ID == ended.ID {
+			continue
+		}
+		op := RemoveContainer
+		if c.Live() {
+			op = StopContainer
+		}
+		p.start(Action{Op: op, Container: c.Name, ID: c.ID, Grace: p.Grace})
+	}
+}

@@ -1,0 +1,167 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// An Op names one thing an executor can do to a pod.
+type Op uint8
+
+// The operations. Carrying out one that is done already is success.
+const (
+	RunSandbox      Op = iota + 1 // release what older sandboxes hold, run the next one
+	StopSandbox                   // stop it and give back its network
+	RemoveSandbox                 // stop it if need be, and remove it
+	StartContainer                // pull the image if needed, create, start, postStart
+	StopContainer                 // preStop, then stop within Grace
+	RemoveContainer               // remove a container that does not run
+	Forget                        // give back what the host holds for a pod that is Done
+)
+
+var opNames = [...]string{"", "RunSandbox", "StopSandbox", "RemoveSandbox", "StartContainer", "StopContainer", "RemoveContainer", "Forget"}
+
+func (o Op) String() string { return opNames[o] }
+
+// An Action is comparable, so plans are compared with slices.Equal. Its subject
+// is the container that it names, or the pod itself when it names none.
+type Action struct {
+	Op        Op
+	Container string // empty: the action is on the pod itself
+	ID        string // sandbox or container ID; empty for RunSandbox and StartContainer
+	Attempt   uint32
+	Streak    uint32        // crashes in a row, kept as an annotation of the container
+	Grace     time.Duration // of StopContainer
+	Hash      string        // of the definition that StartContainer is for, or that StopContainer makes room for
+}
+
+// A Flight is an action that was started and has not ended.
+type Flight struct {
+	Action
+	Since time.Time
+}
+
+// A State is where a container is in its life.
+type State uint8
+
+// The states of the CRI. A container in state Unknown may or may not run: it
+// is stopped before anything else happens to it.
+const (
+	Created State = iota
+	Running
+	Exited
+	Unknown
+)
+
+// A Sandbox is one attempt to give the pod a place to live in.
+type Sandbox struct {
+	ID        string
+	Attempt   uint32
+	Ready     bool
+	CreatedAt time.Time
+	Started   time.Time // when the pod first started; carried from sandbox to sandbox by annotation
+	Source    string    // which source wanted the pod (annotation kubernetes.io/config.source)
+	Namespace string
+	Name      string
+	IPs       []string
+}
+
+// A Container is one attempt to run a container of the pod.
+type Container struct {
+	ID, Name, SandboxID              string
+	Attempt, Streak                  uint32
+	State                            State
+	CreatedAt, StartedAt, FinishedAt time.Time
+	ExitCode                         int32
+	Reason                           string // the runtime's: OOMKilled, Error, Completed ...
+	Message                          string // termination message, or else the runtime's
+	Image, ImageID                   string
+	LogPath                          string
+	Hash                             string // of the definition that it was made from; empty: not known
+}
+
+// Live reports whether the container runs, or may run.
+func (c Container) Live() bool { return c.State == Running || c.State == Unknown }
+
+// Observed is what the runtime last said of one pod. It is replaced, never
+// changed, so it may be shared.
+type Observed struct {
+	Sandboxes  []Sandbox
+	Containers []Container
+}
+
+// A Key names what failed.
+type Key struct {
+	Container string // empty: the pod itself
+	Op        Op
+}
+
+// A Failure remembers that an operation failed N times in a row.
+type Failure struct {
+	N       int
+	At      time.Time // the last time
+	Retry   time.Time // not again before
+	Reason  string    // the kubelet's word for it: ErrImagePull, CreateContainerError ...
+	Hash    string    // of the definition that it failed for
+	Message string
+}
+
+// Health is what the probes of a container say. A container without probes has
+// none and counts as started and ready while it runs.
+type Health struct {
+	Started   bool // the startup probe passed
+	Ready     bool
+	Unhealthy bool // the startup or liveness probe gave it up
+}
+
+// An End is a verdict on a pod: not admitted, evicted, or over since long. Its
+// containers are stopped and it never runs again.
+type End struct {
+	Phase           v1.PodPhase // that it is in already; empty: it is Failed once nothing of it runs
+	Reason, Message string
+}
+
+// Input is everything Decide and status.Make may look at.
+type Input struct {
+	Want     *v1.Pod       // the wanted pod; nil: nothing of it may stay
+	Deleting bool          // it is to end gracefully and to be removed
+	Grace    time.Duration // how long its containers get in all
+	Stopping time.Time     // when the end of the pod was first asked for
+	Waiting  bool          // a predecessor of the same name is not gone yet
+	Hold     bool          // nobody wants it, but its source has not spoken yet: leave it alone
+	End      *End
+	Started  time.Time // when the node first took the pod up
+
+	Seen   Observed
+	Busy   map[string]Flight // in flight, by subject
+	Failed map[Key]Failure   // of the wanted definitions
+	Health map[string]Health // by container ID
+
+	// Replaced has, by name, the IDs of containers that were stopped for a new
+	// definition: they start again whatever their restart policy says.
+	Replaced map[string]string
+
+	// CrashMax is the longest back-off of a container that ends again and again;
+	// 0 stands for 5 min.
+	CrashMax time.Duration
+
+	Now time.Time
+}
+
+// Decision is what to do now, and when to ask again.
+type Decision struct {
+	Start  []Action  // each on a different idle subject
+	Cancel []string  // subjects whose action in flight is no longer wanted
+	Wake   time.Time // ask again then even if nothing happens; zero: only on events
+	Done   bool      // nothing of the pod is left, and nothing of it is wanted
+
+	Notices []Notice // what a person should be told, each once
+}
+
+// A Notice says for what a container waits, or why the pod ends.
+type Notice struct {
+	Container string // empty: it is of the pod
+	Reason    string // CrashLoopBackOff, ImagePullBackOff, DeadlineExceeded
+	N         int    // the attempt that ended, or how many pulls failed
+}

@@ -1,0 +1,323 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// wanted makes a pod whose init containers are i0 ..., its sidecars s0 ... after
+// them, and its main containers c0 ....
+func wanted(policy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
+	always := v1.ContainerRestartPolicyAlways
+	p := &v1.Pod{}
+	p.Spec.RestartPolicy = policy
+	for i := range max(inits, sidecars) {
+		if i < inits {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: fmt.Sprint("i", i)})
+		}
+		if i < sidecars {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: fmt.Sprint("s", i), RestartPolicy: &always})
+		}
+	}
+	for i := range mains {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprint("c", i)})
+	}
+	return p
+}
+
+// definition finds a container of the pod by name.
+func definition(pod *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// A violation is what a broken invariant panics with.
+type violation string
+
+// world is the smallest runtime that can go wrong. It asserts what must hold
+// whatever happens: the numbers in its messages name the invariants.
+type world struct {
+	in       Input
+	decide   func(Input) Decision
+	nextID   int
+	sandbox  int            // highest sandbox attempt ever made
+	attempts map[string]int // highest attempt ever made, by container
+	graced   bool           // time went on steadily since the end was asked for
+}
+
+func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
+	return &world{decide: decide, sandbox: -1, attempts: map[string]int{}, in: Input{Want: pod, Started: t0, Now: t0, Grace: 30 * time.Second,
+		Busy: map[string]Flight{}, Failed: map[Key]Failure{}, Health: map[string]Health{}, Replaced: map[string]string{}}}
+}
+
+func (w *world) id() string { w.nextID++; return fmt.Sprint(w.nextID) }
+
+func (w *world) must(ok bool, invariant int, format string, args ...any) {
+	if !ok {
+		panic(violation(fmt.Sprintf("invariant %d: ", invariant) + fmt.Sprintf(format, args...)))
+	}
+}
+
+// plan decides, checks the decision and puts its actions in flight.
+func (w *world) plan() Decision {
+	w.in.Busy, w.in.Failed, w.in.Replaced = maps.Clone(w.in.Busy), maps.Clone(w.in.Failed), maps.Clone(w.in.Replaced)
+	if w.in.Want != nil { // as the worker does
+		maps.DeleteFunc(w.in.Failed, func(k Key, f Failure) bool {
+			return k.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, k.Container))
+		})
+	}
+	d := w.decide(w.in)
+	d2 := w.decide(w.in)
+	w.must(slices.Equal(d.Start, d2.Start) && slices.Equal(d.Cancel, d2.Cancel) && d.Wake.Equal(d2.Wake), 1, "not deterministic: %+v %+v", d, d2)
+	w.must(d.Wake.IsZero() || d.Wake.After(w.in.Now), 2, "wake %v is not after now: the worker would spin", d.Wake)
+	w.must(d.Wake.IsZero() || d.Wake.Sub(w.in.Now) <= 24*time.Hour, 2, "wake %v is too far away", d.Wake)
+	left := len(w.in.Seen.Sandboxes) + len(w.in.Seen.Containers) + len(w.in.Busy)
+	w.must(!d.Done || left == 0 && (w.in.Want == nil || w.in.Deleting), 3, "done, but something is left or wanted: %+v", w.in.Seen)
+	w.must(!w.in.Hold || len(d.Start)+len(d.Cancel) == 0, 4, "an orphan whose source has not spoken is touched: %+v", d)
+	for subject, f := range w.in.Busy {
+		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && (f.Op == RunSandbox || f.Op == StartContainer)
+		w.must(!useless || w.in.Hold || slices.Contains(d.Cancel, subject), 22, "%+v goes on for a pod that ends", f)
+		if over := w.in.Want == nil || w.in.Waiting || w.in.Hold; !over && f.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, subject)) {
+			w.must(!w.next(subject) || slices.Contains(d.Cancel, subject), 23, "%+v goes on for a definition that is not wanted", f)
+		}
+	}
+	for _, a := range d.Start {
+		_, busy := w.in.Busy[a.Container]
+		w.must(!busy, 5, "two actions on %q", a.Container)
+		_, pod := w.in.Busy[""]
+		w.must(!pod && (a.Container != "" || len(w.in.Busy) == 0), 5, "a pod action beside another one: %+v, busy %+v", a, w.in.Busy)
+		f := w.in.Failed[Key{a.Container, a.Op}]
+		w.must(!w.in.Now.Before(f.Retry), 6, "%+v before its retry", a)
+		w.check(a)
+	}
+	for _, a := range d.Start {
+		w.in.Busy[a.Container] = Flight{Action: a, Since: w.in.Now}
+		if a.Op == StopContainer && a.Hash != "" {
+			w.in.Replaced[a.Container] = a.ID
+		}
+	}
+	for _, s := range d.Cancel {
+		_, busy := w.in.Busy[s]
+		w.must(busy, 5, "cancels %q, which does nothing", s)
+		delete(w.in.Busy, s)
+	}
+	return d
+}
+
+func (w *world) check(a Action) {
+	ending := w.in.Want == nil || w.in.Deleting || w.in.End != nil
+	removing := w.in.Want == nil || w.in.Deleting
+	newest, any := w.in.Seen.Sandbox()
+	switch a.Op {
+	case RunSandbox:
+		w.must(!ending && !w.in.Waiting, 7, "runs a sandbox for a pod that ends or waits")
+		w.must(!newest.Ready, 8, "runs a sandbox beside a ready one")
+		w.must(int(a.Attempt) > w.sandbox, 9, "sandbox attempt %d used twice", a.Attempt)
+		w.must(!w.live(func(Container) bool { return true }), 10, "runs a sandbox while containers run")
+	case StartContainer:
+		w.must(!ending && !w.in.Waiting, 7, "starts a container of a pod that ends or waits")
+		w.must(any && newest.Ready, 8, "starts a container without a ready sandbox")
+		w.checkStart(a, newest)
+	case StopContainer:
+		w.checkStop(a, newest)
+		w.must(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
+		main := a.Container[0] == 's' && w.in.Want != nil && ending && w.graced
+		w.must(!main || !w.live(func(c Container) bool { return c.Name[0] == 'c' && c.ID != a.ID }) || w.in.Now.Sub(w.in.Stopping) >= w.in.Grace, 12, "sidecar %s stops before the main containers", a.Container)
+	case RemoveContainer:
+		c := find(w.in.Seen, a.ID)
+		w.must(c != nil && !c.Live(), 13, "removes a container that runs: %+v", a)
+		last, _ := w.in.Seen.Last(a.Container)
+		ended, _ := w.in.Seen.LastExited(a.Container)
+		w.must(removing || a.ID != last.ID && a.ID != ended.ID, 14, "removes the container that logs and attempts need: %+v", a)
+	case StopSandbox:
+		w.must(!w.live(func(c Container) bool { return c.SandboxID == a.ID && ending }), 15, "stops a sandbox under its containers")
+	case RemoveSandbox:
+		used := slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.SandboxID == a.ID })
+		w.must(!used, 16, "removes a sandbox with its containers")
+		w.must(removing || a.ID != newest.ID, 16, "removes the sandbox that is in use")
+	}
+}
+
+func (w *world) checkStart(a Action, sb Sandbox) {
+	w.must(!w.live(func(c Container) bool { return c.Name == a.Container }), 17, "second live instance of %s", a.Container)
+	last, ok := w.in.Seen.Last(a.Container)
+	ctr := definition(w.in.Want, a.Container)
+	changed := ok && Changed(ctr, last)
+	w.must(a.Hash == Hash(ctr), 23, "%+v is not of the wanted definition", a)
+	w.must(!changed || a.Streak == 0, 20, "streak of %s is %d after another definition", a.Container, a.Streak)
+	resumed := ok && !changed && last.State == Created && last.Attempt == a.Attempt
+	most, made := w.attempts[a.Container]
+	w.must(resumed || !made || int(a.Attempt) > most, 18, "attempt %d of %s used twice", a.Attempt, a.Container)
+	kind := a.Container[0]
+	if ok && last.State == Exited {
+		never := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyNever
+		onFailure := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.ExitCode == 0
+		replaced := w.in.Replaced[a.Container] == last.ID
+		w.must(kind != 'c' || replaced || !never && !onFailure, 19, "%s runs again against its restart policy", a.Container)
+		at, delay := NextStart(last, 0)
+		sane := !changed && at.Sub(w.in.Now) <= 2*delay
+		w.must(last.SandboxID != sb.ID || !sane || !w.in.Now.Before(at), 20, "%s runs again %v too early", a.Container, at.Sub(w.in.Now))
+		w.must(changed || last.FinishedAt.Sub(last.StartedAt) >= backoffReset || a.Streak == last.Streak+1, 20, "streak of %s is %d after %d", a.Container, a.Streak, last.Streak)
+	}
+	if Initialized(w.in, sb) {
+		return
+	}
+	for _, ctr := range w.in.Want.Spec.InitContainers { // all before it must be done
+		if ctr.Name == a.Container {
+			return
+		}
+		c, _ := w.in.Seen.Last(ctr.Name)
+		done := c.SandboxID == sb.ID && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && c.State == Running)
+		w.must(done, 21, "%s starts before %s is done", a.Container, ctr.Name)
+	}
+}
+
+// checkStop says that nothing is stopped without a reason.
+func (w *world) checkStop(a Action, sb Sandbox) {
+	c := find(w.in.Seen, a.ID)
+	if w.in.Want == nil || w.in.Deleting || w.in.End != nil || Finished(w.in) || Expired(w.in) || c == nil {
+		return
+	}
+	last, _ := w.in.Seen.Last(a.Container)
+	changed := Changed(definition(w.in.Want, a.Container), *c) && a.Container[0] != 'i'
+	lost := !sb.Ready || c.SandboxID != sb.ID
+	w.must(lost || changed || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24, "stops %+v for nothing", c)
+	w.must(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
+}
+
+// next reports whether it is a container's turn to start: none is that still has
+// init containers before it.
+func (w *world) next(name string) bool {
+	sb, ok := w.in.Seen.Sandbox()
+	if !ok || !sb.Ready || Finished(w.in) || Expired(w.in) {
+		return false
+	}
+	if Initialized(w.in, sb) {
+		return name[0] != 'i'
+	}
+	for _, ctr := range slices.Concat(w.in.Want.Spec.InitContainers, w.in.Want.Spec.Containers) {
+		if ctr.Name == name {
+			return true
+		}
+		c, _ := w.in.Seen.Last(ctr.Name)
+		if c.SandboxID != sb.ID || !(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && Started(w.in, c)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) live(which func(Container) bool) bool {
+	return slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.Live() && which(c) })
+}
+
+func find(o Observed, id string) *Container {
+	for i := range o.Containers {
+		if o.Containers[i].ID == id {
+			return &o.Containers[i]
+		}
+	}
+	return nil
+}
+
+// finish ends the action on a subject well.
+func (w *world) finish(subject string) {
+	a := w.in.Busy[subject].Action
+	delete(w.in.Busy, subject)
+	delete(w.in.Failed, Key{subject, a.Op})
+	w.happen(a, Running)
+}
+
+// fail ends it badly: half of the time after it had an effect.
+func (w *world) fail(subject string, how int) {
+	a := w.in.Busy[subject].Action
+	delete(w.in.Busy, subject)
+	k := Key{subject, a.Op}
+	n := w.in.Failed[k].N + 1
+	w.in.Failed[k] = Failure{N: n, Hash: a.Hash, At: w.in.Now, Retry: w.in.Now.Add(RetryDelay(n))}
+	switch how % 4 {
+	case 0: // killed between create and start, or the start failed
+		if a.Op == StartContainer {
+			w.happen(a, Created)
+		}
+	case 1: // it worked, the answer was lost
+		w.happen(a, Running)
+	}
+}
+
+// happen applies the effect of an action.
+func (w *world) happen(a Action, state State) {
+	switch a.Op {
+	case RunSandbox:
+		w.in.Seen.Sandboxes = append(slices.Clone(w.in.Seen.Sandboxes), Sandbox{ID: w.id(), Attempt: a.Attempt, Ready: true, CreatedAt: w.in.Now})
+		w.sandbox = max(w.sandbox, int(a.Attempt))
+	case StopSandbox:
+		w.stopSandboxes(func(s Sandbox) bool { return s.ID == a.ID })
+	case RemoveSandbox:
+		w.in.Seen.Sandboxes = slices.DeleteFunc(slices.Clone(w.in.Seen.Sandboxes), func(s Sandbox) bool { return s.ID == a.ID })
+		if len(w.in.Seen.Sandboxes) == 0 { // forgotten on purpose
+			w.sandbox = -1
+		}
+	case StartContainer:
+		w.startContainer(a, state)
+	case StopContainer:
+		w.exit(a.ID, 137)
+	case RemoveContainer:
+		w.in.Seen.Containers = slices.DeleteFunc(slices.Clone(w.in.Seen.Containers), func(c Container) bool { return c.ID == a.ID })
+		if _, ok := w.in.Seen.Last(a.Container); !ok {
+			delete(w.attempts, a.Container)
+		}
+	}
+}
+
+func (w *world) startContainer(a Action, state State) {
+	sb, _ := w.in.Seen.Sandbox()
+	if !sb.Ready {
+		return
+	}
+	for i, c := range w.in.Seen.Containers { // creating it twice is success
+		if c.Name == a.Container && c.Attempt == a.Attempt {
+			if c.State == Created && state == Running {
+				w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
+				w.in.Seen.Containers[i].State, w.in.Seen.Containers[i].StartedAt = Running, w.in.Now
+			}
+			return
+		}
+	}
+	c := Container{ID: w.id(), Name: a.Container, SandboxID: sb.ID, Attempt: a.Attempt, Streak: a.Streak, Hash: a.Hash, Image: "as it was", State: state, CreatedAt: w.in.Now}
+	if state == Running {
+		c.StartedAt = w.in.Now
+	}
+	w.in.Seen.Containers = append(slices.Clone(w.in.Seen.Containers), c)
+	w.attempts[a.Container] = max(w.attempts[a.Container], int(a.Attempt))
+}
+
+func (w *world) stopSandboxes(which func(Sandbox) bool) {
+	w.in.Seen.Sandboxes = slices.Clone(w.in.Seen.Sandboxes)
+	for i := range w.in.Seen.Sandboxes {
+		if which(w.in.Seen.Sandboxes[i]) {
+			w.in.Seen.Sandboxes[i].Ready = false
+		}
+	}
+}
+
+func (w *world) exit(id string, code int32) {
+	w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
+	for i := range w.in.Seen.Containers {
+		if c := &w.in.Seen.Containers[i]; c.ID == id && c.Live() {
+			c.State, c.ExitCode, c.FinishedAt = Exited, code, w.in.Now
+		}
+	}
+}

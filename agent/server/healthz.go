@@ -1,0 +1,72 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// A Check is one thing that healthz looks at.
+type Check struct {
+	Name string
+	// Check returns what is wrong, or nil. It ends soon after ctx.
+	Check func(ctx context.Context) error
+}
+
+// checkTime bounds all checks of one request.
+const checkTime = 5 * time.Second
+
+// routeHealthz adds /healthz and a path for each check, in the form of every
+// Kubernetes component.
+// https://kubernetes.io/docs/reference/using-api/health-checks/
+func (s *Server) routeHealthz(m *http.ServeMux) {
+	fine := func(context.Context) error { return nil }
+	checks := append([]Check{{"ping", fine}, {"log", fine}}, s.Checks...)
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.healthz(w, r, checks) })
+	for _, c := range checks {
+		m.HandleFunc("GET /healthz/"+c.Name, func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), checkTime)
+			defer cancel()
+			if err := c.Check(ctx); err != nil {
+				fail(w, fmt.Errorf("internal server error: %w", err))
+				return
+			}
+			fmt.Fprint(w, "ok")
+		})
+	}
+}
+
+// healthz answers for all checks but those named by ?exclude=. Why one fails is
+// told to who may ask for it alone.
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check) {
+	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
+	defer cancel()
+	query := r.URL.Query()
+	without := map[string]bool{}
+	for _, name := range query["exclude"] {
+		without[name] = true
+	}
+	var out strings.Builder
+	failed := false
+	for _, c := range checks {
+		if without[c.Name] {
+			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.Name)
+		} else if err := c.Check(ctx); err != nil {
+			s.Log.Warn("not healthy", "check", c.Name, "err", err)
+			failed = true
+			fmt.Fprintf(&out, "[-]%s failed: reason withheld\n", c.Name)
+		} else {
+			fmt.Fprintf(&out, "[+]%s ok\n", c.Name)
+		}
+	}
+	switch {
+	case failed:
+		http.Error(w, out.String()+"healthz check failed", http.StatusInternalServerError)
+	case query.Has("verbose"):
+		fmt.Fprint(w, out.String()+"healthz check passed\n")
+	default:
+		fmt.Fprint(w, "ok")
+	}
+}

@@ -1,0 +1,205 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/metrics/exposition"
+)
+
+// routeMetrics adds what Prometheus and metrics-server ask for.
+func (s *Server) routeMetrics(m *http.ServeMux) {
+	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		counted, err := s.counted()
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		exposition.Serve(w, r, s.ownMetrics(r.Context()), counted)
+	})
+	m.HandleFunc("GET /metrics/resource", func(w http.ResponseWriter, r *http.Request) {
+		sum, err := s.summary(r)
+		if err != nil {
+			s.Log.Warn("cannot measure for /metrics/resource", "err", err)
+		}
+		exposition.Serve(w, r, exposition.Resource(sum, err))
+	})
+	m.HandleFunc("GET /metrics/cadvisor", func(w http.ResponseWriter, r *http.Request) {
+		samples, err := s.containerMetrics(r.Context())
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		exposition.Serve(w, r, samples)
+	})
+	m.HandleFunc("GET /metrics/probes", func(w http.ResponseWriter, r *http.Request) {
+		samples := []exposition.Sample{{Name: "process_start_time_seconds", Help: "when the agent started, since 1970", Value: inSeconds(s.started)}}
+		if s.ProbeMetrics != nil {
+			samples = append(samples, s.ProbeMetrics()...)
+		}
+		exposition.Serve(w, r, samples)
+	})
+}
+
+func inSeconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
+
+// ownMetrics are the figures of the agent itself.
+func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
+	major, minor, _ := strings.Cut(strings.TrimPrefix(s.KubeVersion, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	out := []exposition.Sample{
+		{Name: "kubernetes_build_info", Help: "versions, as labels", Value: 1, Labels: []string{"build_date", "", "compiler", runtime.Compiler,
+			"git_commit", "", "git_tree_state", "", "git_version", s.KubeVersion, "go_version", runtime.Version(),
+			"major", major, "minor", minor, "platform", runtime.GOOS + "/" + runtime.GOARCH}},
+		{Name: "islet_build_info", Help: "islet's own version, as a label", Value: 1, Labels: []string{"version", s.Version}},
+		{Name: "kubelet_node_name", Help: "the node's name, as a label", Value: 1, Labels: []string{"node", s.NodeName}},
+	}
+	desired, active := map[bool]int{}, map[bool]int{}
+	for _, p := range s.Pods.List() {
+		static := p.Annotations[sourceAnnotation] != "api"
+		desired[static]++
+		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			active[static]++
+		}
+	}
+	for _, static := range []bool{false, true} {
+		label := []string{"static", strconv.FormatBool(static)}
+		out = append(out,
+			exposition.Sample{Name: "kubelet_desired_pods", Help: "pods that are wanted here", Labels: label, Value: float64(desired[static])},
+			exposition.Sample{Name: "kubelet_active_pods", Help: "pods that are not finished", Labels: label, Value: float64(active[static])})
+	}
+	out = append(out, s.runningMetrics(ctx)...)
+	if s.Metrics != nil {
+		out = append(out, s.Metrics()...)
+	}
+	return out
+}
+
+// runningMetrics counts what the runtime has; nothing when it cannot tell.
+func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
+	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &crapi.ListPodSandboxRequest{Filter: &crapi.PodSandboxFilter{
+		State: &crapi.PodSandboxStateValue{State: crapi.PodSandboxState_SANDBOX_READY}}})
+	if err == nil {
+		out = append(out, exposition.Sample{Name: "kubelet_running_pods", Help: "pods whose sandbox runs", Value: float64(len(sandboxes.Items))})
+	}
+	containers, err := s.Runtime.ListContainers(ctx, &crapi.ListContainersRequest{})
+	if err != nil {
+		return out
+	}
+	states := map[string]int{}
+	for _, c := range containers.Containers {
+		states[strings.ToLower(strings.TrimPrefix(c.State.String(), "CONTAINER_"))]++
+	}
+	for _, state := range []string{"created", "exited", "running", "unknown"} {
+		if n := states[state]; n > 0 || state == "running" {
+			out = append(out, exposition.Sample{Name: "kubelet_running_containers", Help: "containers by state",
+				Labels: []string{"container_state", state}, Value: float64(n)})
+		}
+	}
+	return out
+}
+
+// containerMetrics are the figures of containers under cAdvisor's names.
+func (s *Server) containerMetrics(ctx context.Context) ([]exposition.Sample, error) {
+	list, err := s.Runtime.ListContainerStats(ctx, &crapi.ListContainerStatsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	images := map[string]string{}
+	if containers, err := s.Runtime.ListContainers(ctx, &crapi.ListContainersRequest{}); err == nil {
+		for _, c := range containers.Containers {
+			images[c.Id] = cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage())
+		}
+	}
+	var out []exposition.Sample
+	for _, c := range list.Stats {
+		a := c.GetAttributes()
+		labels := []string{"container", a.GetLabels()["io.kubernetes.container.name"], "id", a.GetId(), "image", images[a.GetId()],
+			"name", a.GetId(), "namespace", a.GetLabels()["io.kubernetes.pod.namespace"], "pod", a.GetLabels()["io.kubernetes.pod.name"]}
+		add := func(name, help string, k exposition.Kind, at int64, v *uint64, scale float64, more ...string) {
+			if v != nil {
+				out = append(out, exposition.Sample{Name: name, Help: help, Kind: k, At: time.Unix(0, at), Value: float64(*v) * scale,
+					Labels: append(labels[:len(labels):len(labels)], more...)})
+			}
+		}
+		if cpu := c.Cpu; cpu != nil {
+			add("container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", exposition.Counter, cpu.Timestamp, value(cpu.UsageCoreNanoSeconds), 1e-9, "cpu", "total")
+		}
+		if mem := c.Memory; mem != nil {
+			add("container_memory_working_set_bytes", "memory that cannot be dropped", exposition.Gauge, mem.Timestamp, value(mem.WorkingSetBytes), 1)
+			add("container_memory_usage_bytes", "memory in use, page cache included", exposition.Gauge, mem.Timestamp, value(mem.UsageBytes), 1)
+			add("container_memory_rss", "anonymous memory", exposition.Gauge, mem.Timestamp, value(mem.RssBytes), 1)
+		}
+	}
+	return out, nil
+}
+
+// requests counts what was asked on the kubelet's ports. It knows few paths and
+// methods, so that no client makes it grow.
+type requests struct {
+	total   *prometheus.CounterVec
+	going   *prometheus.GaugeVec
+	seconds *prometheus.HistogramVec
+}
+
+func newRequests() *requests {
+	labels := []string{"long_running", "method", "path", "server_type"}
+	return &requests{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_http_requests_total", Help: "requests that came"}, labels),
+		going: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "requests that are being answered"}, labels),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_http_requests_duration_seconds",
+			Help: "how long they took", Buckets: prometheus.DefBuckets}, labels),
+	}
+}
+
+func (q *requests) collectors() []prometheus.Collector {
+	return []prometheus.Collector{q.total, q.going, q.seconds}
+}
+
+// count lets a port's requests be counted.
+func (s *Server) count(server string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := pathBucket(r.URL.Path)
+		long := path == "exec" || path == "attach" || path == "portForward" || path == "debug"
+		labels := []string{strconv.FormatBool(long), methodBucket(r.Method), path, server}
+		begin := time.Now()
+		s.asked.total.WithLabelValues(labels...).Inc()
+		s.asked.going.WithLabelValues(labels...).Inc()
+		defer func() { // also when the answer is broken off
+			s.asked.going.WithLabelValues(labels...).Dec()
+			s.asked.seconds.WithLabelValues(labels...).Observe(time.Since(begin).Seconds())
+		}()
+		h.ServeHTTP(w, r)
+	})
+}
+
+func methodBucket(m string) string {
+	switch m {
+	case "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT":
+		return m
+	}
+	return "other"
+}
+
+func pathBucket(path string) string {
+	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
+	switch root := parts[0]; root {
+	case "metrics":
+		if len(parts) > 1 && (parts[1] == "cadvisor" || parts[1] == "probes" || parts[1] == "resource") {
+			return root + "/" + parts[1]
+		}
+		return root
+	case "healthz", "pods", "stats", "run", "exec", "attach", "portForward", "containerLogs", "configz", "runningpods", "logs", "debug", "checkpoint":
+		return root
+	}
+	return "other"
+}

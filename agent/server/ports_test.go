@@ -1,0 +1,415 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+
+	"github.com/islet-edge/islet/agent/access"
+	"github.com/islet-edge/islet/agent/access/accesstest"
+	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/agent/server/servertest"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// open serves a port of the server until the test ends.
+func open(t testing.TB, run func(context.Context, net.Listener) error) string {
+	t.Helper()
+	ln, err := server.Listen(t.Context(), "127.0.0.1", 0, "a test", "port", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+// secured is port 10250 for a client certificate that may do everything.
+type secured struct {
+	addr string
+	ca   *accesstest.Authority
+	cert *tls.Certificate
+}
+
+func openAPI(t testing.TB, s *server.Server) *secured {
+	t.Helper()
+	a := &secured{ca: accesstest.New(t)}
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, a.ca.PEM, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.cert = a.ca.Client(t, "kube-apiserver-kubelet-client", "system:masters")
+	guard := access.New(access.Config{NodeName: "pi", ClientCAFile: file, AlwaysAllow: true, Log: quiet})
+	config := guard.TLS(&tls.Config{Certificates: []tls.Certificate{*a.ca.Server(t)}, MinVersion: tls.VersionTLS13})
+	a.addr = open(t, func(ctx context.Context, ln net.Listener) error { return s.RunAPI(ctx, ln, config, guard.Wrap) })
+	return a
+}
+
+func (a *secured) config() *tls.Config {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(a.ca.PEM)
+	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{*a.cert}}
+}
+
+func (a *secured) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: a.config(), ForceAttemptHTTP2: true, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+func (a *secured) rest(t testing.TB) *rest.Config {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(a.cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rest.Config{Host: "https://" + a.addr, TLSClientConfig: rest.TLSClientConfig{CAData: a.ca.PEM,
+		CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Certificate[0]}),
+		KeyData:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})}}
+}
+
+func fetch(t testing.TB, c *http.Client, method, u string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, u, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// variant is a server like n's with other paths.
+func variant(t testing.TB, n *servertest.Node, change func(*server.Config)) *server.Server {
+	t.Helper()
+	c := n.Server.Config
+	change(&c)
+	s, err := server.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestPorts(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	n.Log(t, "web-nginx", "one")
+	logs := n.Server.Kubelet.SystemLogs
+	if err := os.MkdirAll(filepath.Join(logs, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(n.Dir, "secret")
+	for path, text := range map[string]string{filepath.Join(logs, "sub", "syslog"): "line\n", secret: "secret"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink(secret, filepath.Join(logs, "out")), os.Symlink("sub/syslog", filepath.Join(logs, "in"))); err != nil {
+		t.Fatal(err)
+	}
+	broken := server.Check{Name: "syncloop", Check: func(context.Context) error { return errors.New("asleep") }}
+	all := openAPI(t, n.Server)
+	plain := openAPI(t, variant(t, n, func(c *server.Config) { c.Kubelet = server.Kubelet{}; c.Checks = []server.Check{broken} }))
+	part := openAPI(t, variant(t, n, func(c *server.Config) { c.Kubelet = server.Kubelet{Debugging: true} }))
+	readOnly := "http://" + open(t, n.Server.RunReadOnly)
+	healthz := "http://" + open(t, variant(t, n, func(c *server.Config) { c.Checks = []server.Check{broken} }).RunHealthz)
+	const off = "Debug endpoints are disabled."
+	for _, c := range []struct {
+		where        any // *secured, or the URL of a port without TLS
+		method, path string
+		code         int
+		want         string
+	}{
+		{all, "GET", "/healthz", 200, "ok"},
+		{all, "GET", "/healthz?verbose", 200, "[+]ping ok\n[+]log ok\nhealthz check passed\n"},
+		{all, "GET", "/pods", 200, `"kind":"PodList"`},
+		{all, "GET", "/runningpods/", 200, `"name":"web"`},
+		{all, "GET", "/containerLogs/default/web/nginx", 200, "one\n"},
+		{all, "POST", "/run/default/web/nginx?cmd=ls+-l", 200, "ls,-l"},
+		{all, "GET", "/configz", 200, `{"kubeletconfig":{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1"`},
+		{all, "GET", "/configz", 200, `"Authorization":["\u003cmasked\u003e"]`},
+		{all, "GET", "/logs/", 200, `<a href="sub/">`},
+		{all, "GET", "/logs/sub/syslog", 200, "line\n"},
+		{all, "GET", "/logs/in", 200, "line\n"},
+		{all, "GET", "/logs/out", 500, ""},
+		{all, "GET", "/logs/none", 404, ""},
+		{all, "GET", "/logs/..%2fsecret", 404, ""},
+		{all, "GET", "/debug/pprof/", 200, "goroutine"},
+		{all, "GET", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
+		{all, "GET", "/stats/summary", 200, `"nodeName":"pi"`},
+		{all, "GET", "/metrics", 200, `kubernetes_build_info{build_date="",compiler="gc",git_commit="",git_tree_state="",git_version="v1.36.3"`},
+		{all, "GET", "/metrics", 200, `kubelet_running_containers{container_state="running"} 1`},
+		{all, "GET", "/metrics", 200, `kubelet_http_requests_total{long_running="false",method="POST",path="run",server_type="readwrite"} 1`},
+		{all, "GET", "/metrics", 200, "process_resident_memory_bytes"},
+		{all, "GET", "/metrics", 200, "go_goroutines"},
+		{all, "GET", "/metrics/resource", 200, `container_memory_working_set_bytes{container="nginx",namespace="default",pod="web"} 3.145728e+06 `},
+		{all, "GET", "/metrics/resource", 200, `pod_cpu_usage_seconds_total{namespace="default",pod="web"} `},
+		{all, "GET", "/metrics/resource", 200, `container_start_time_seconds{container="nginx",namespace="default",pod="web"} 1`},
+		{all, "GET", "/metrics/resource", 200, "\nresource_scrape_error 0\n"},
+		{all, "GET", "/metrics/cadvisor", 200, `container_cpu_usage_seconds_total{container="nginx",cpu="total",id="web-nginx"`},
+		{all, "GET", "/metrics/probes", 200, "process_start_time_seconds 1"},
+		{all, "GET", "/metrics/../exec/default/web/nginx?command=x", 307, "/exec/"},
+		{all, "GET", "/islet/v1/status", 404, ""},
+		{all, "PUT", "/pods", 405, ""},
+		{plain, "GET", "/pods", 200, "PodList"},
+		{plain, "GET", "/metrics/resource", 200, "pod_"},
+		{plain, "GET", "/runningpods/", 405, off},
+		{plain, "POST", "/exec/default/web/nginx?command=x&output=1", 405, off},
+		{plain, "GET", "/containerLogs/default/web/nginx", 405, off},
+		{plain, "GET", "/logs/", 405, off},
+		{plain, "GET", "/debug/pprof/heap", 405, off},
+		{plain, "GET", "/configz", 404, ""},
+		{plain, "GET", "/healthz", 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed"},
+		{plain, "GET", "/healthz?exclude=syncloop", 200, "ok"},
+		{plain, "GET", "/healthz/syncloop", 500, "internal server error: asleep"},
+		{plain, "GET", "/healthz/ping", 200, "ok"},
+		{part, "GET", "/logs/", 405, "logs endpoint is disabled."},
+		{part, "GET", "/debug/pprof/", 405, "profiling endpoint is disabled."},
+		{part, "GET", "/runningpods/", 200, "web"},
+		{readOnly, "GET", "/pods", 200, "PodList"},
+		{readOnly, "GET", "/stats/summary", 200, "pi"},
+		{readOnly, "GET", "/metrics", 200, `server_type="readonly"`},
+		{readOnly, "POST", "/exec/default/web/nginx?command=x&output=1", 405, off},
+		{readOnly, "GET", "/containerLogs/default/web/nginx", 405, off},
+		{readOnly, "GET", "/configz", 404, ""},
+		{readOnly, "GET", "/islet/v1/pods", 404, ""},
+		{healthz, "GET", "/healthz", 500, "syncloop failed"},
+		{healthz, "GET", "/healthz/log", 200, "ok"},
+		{healthz, "GET", "/pods", 404, ""},
+		{healthz, "GET", "/metrics", 404, ""},
+	} {
+		client, at := http.DefaultClient, c.where
+		if a, ok := c.where.(*secured); ok {
+			client, at = a.client(), "https://"+a.addr
+		}
+		code, body := fetch(t, client, c.method, at.(string)+c.path)
+		if code != c.code || !strings.Contains(body, c.want) {
+			t.Errorf("%s %s%s: %d %.600s, want %d %q", c.method, at, c.path, code, body, c.code, c.want)
+		}
+	}
+}
+
+// TestExecOverTLS: Kubernetes' own clients, with a client certificate.
+func TestExecOverTLS(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	a := openAPI(t, n.Server)
+	for _, protocol := range []string{"spdy", "websocket"} {
+		config := a.rest(t)
+		u, _ := url.Parse(config.Host + "/exec/default/web/nginx?command=cat&input=1&output=1&error=1")
+		var x remotecommand.Executor
+		var err error
+		if protocol == "spdy" {
+			x, err = remotecommand.NewSPDYExecutor(config, "POST", u)
+		} else {
+			x, err = remotecommand.NewWebSocketExecutor(config, "GET", u.String())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		big := strings.Repeat("0123456789abcdef", 64<<10)
+		var out, errw bytes.Buffer
+		err = x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out, Stderr: &errw})
+		if exit := (exec.CodeExitError{}); err != nil && !errors.As(err, &exit) || out.String() != big {
+			t.Errorf("%s: %d bytes, %v", protocol, out.Len(), err)
+		}
+	}
+	n.Runtime.Streams.Wait()
+}
+
+// TestIdleStream: a stream on which nothing moves ends.
+func TestIdleStream(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	a := openAPI(t, variant(t, n, func(c *server.Config) { c.StreamIdleTimeout = 200 * time.Millisecond }))
+	for _, protocol := range []string{"spdy", "websocket"} {
+		config := a.rest(t)
+		u, _ := url.Parse(config.Host + "/exec/default/web/nginx?command=hang&output=1&error=1")
+		var x remotecommand.Executor
+		if protocol == "spdy" {
+			x, _ = remotecommand.NewSPDYExecutor(config, "POST", u)
+		} else {
+			x, _ = remotecommand.NewWebSocketExecutor(config, "GET", u.String())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
+		if ctx.Err() != nil {
+			t.Errorf("%s: it did not end", protocol)
+		}
+		cancel()
+	}
+	n.Runtime.Streams.Wait()
+}
+
+// TestHostile: clients that say much, little or nothing.
+func TestHostile(t *testing.T) {
+	t.Parallel() // it waits for timeouts
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	a := openAPI(t, n.Server)
+	if resp, err := a.client().Do(withHeader("https://"+a.addr+"/pods", 48<<10)); err != nil || resp.StatusCode != 200 {
+		t.Errorf("a long header: %v %v", resp, err)
+	}
+	if resp, err := a.client().Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode < 400 {
+		t.Errorf("a header without end: %v", resp.Status)
+	}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: a.config(), DisableKeepAlives: true}} // HTTP/1.1
+	if resp, err := c.Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode != 431 {
+		t.Errorf("a header without end, by HTTP/1.1: %v", resp.Status)
+	}
+	// Who is not known is not kept.
+	conn, err := tls.Dial("tcp", a.addr, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n")
+	conn.SetReadDeadline(time.Now().Add(time.Minute))
+	if all, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 401") || !strings.HasSuffix(string(all), "Unauthorized") {
+		t.Errorf("an unknown client: %q %v", all, err)
+	}
+	// A handshake that never begins, and a request that never ends.
+	slow := make([]net.Conn, 2)
+	for i := range slow {
+		if slow[i], err = net.Dial("tcp", a.addr); err != nil {
+			t.Fatal(err)
+		}
+		defer slow[i].Close()
+	}
+	loris := tls.Client(slow[1], a.config())
+	io.WriteString(loris, "GET /pods HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+	for _, s := range slow {
+		s.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := io.Copy(io.Discard, s); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("a slow client was kept")
+		}
+	}
+}
+
+func withHeader(u string, size int) *http.Request {
+	req, _ := http.NewRequest("GET", u, nil)
+	req.Header.Set("X-Long", strings.Repeat("x", size))
+	return req
+}
+
+// TestFlood: of thousands of connections few are kept, they cost little, and
+// when they are gone others get in.
+func TestFlood(t *testing.T) {
+	n, _ := servertest.Start(t)
+	a := openAPI(t, n.Server)
+	before := runtime.NumGoroutine()
+	var conns []net.Conn
+	for range 2000 {
+		c, err := net.Dial("tcp", a.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	kept, config := 0, a.config()
+	config.ServerName = "127.0.0.1"
+	for _, c := range conns[:300] { // refused ones are closed at once
+		if c := tls.Client(c, config); c.SetDeadline(time.Now().Add(time.Minute)) == nil && c.Handshake() == nil {
+			kept++
+		}
+	}
+	if kept == 0 || kept > 128 {
+		t.Errorf("%d connections of one address are kept", kept)
+	}
+	if more := runtime.NumGoroutine() - before; more > 2*128+20 {
+		t.Errorf("%d goroutines more", more)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		resp, err := a.client().Get("https://" + a.addr + "/healthz")
+		if err == nil {
+			resp.Body.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestManyAddresses: what one address holds does not lock out another.
+func TestManyAddresses(t *testing.T) {
+	n, _ := servertest.Start(t)
+	addr := open(t, n.Server.RunHealthz)
+	for range 300 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	other := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	c, err := other.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 200 {
+		t.Errorf("%v %v", resp, err)
+	}
+}
+
+func TestListen(t *testing.T) {
+	first, err := server.Listen(t.Context(), "127.0.0.1", 0, "healthz", "healthzPort", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	port := int32(first.Addr().(*net.TCPAddr).Port)
+	_, err = server.Listen(t.Context(), "127.0.0.1", port, "healthz", "healthzPort", quiet)
+	want := fmt.Sprintf("listen on 127.0.0.1:%d for healthz: the port is taken", port)
+	if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "healthzPort") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := server.Listen(t.Context(), "nonsense", 0, "healthz", "healthzPort", quiet); err == nil {
+		t.Error("no address")
+	}
+	early, err := server.Listen(t.Context(), "192.0.2.7", 0, "the kubelet API", "port", quiet)
+	if err != nil {
+		t.Fatalf("an address that is not there yet: %v", err)
+	}
+	early.Close()
+}

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// A process is what an exec or attach talks to.
+type process struct {
+	cri.Streamer
+	id      string   // of the container
+	command []string // empty: attach
+	wants   remotecommand.Options
+}
+
+// errStopping is told to clients: a connection that just ends looks like success
+// to some of them.
+var errStopping = errors.New("the agent stops; the command went with it")
+
+// run connects the streams that are wanted until the process has ended, the
+// client is gone (ctx) or the agent stops (which the request knows). The code with
+// which a container's own process ended is not the attachment's.
+func (p *process) run(ctx context.Context, o cri.ExecOptions, r *http.Request) error {
+	o.Command, o.TTY = p.command, p.wants.TTY
+	err := p.Stream(ctx, p.id, o)
+	if r.Context().Err() != nil {
+		return errStopping
+	}
+	if p.command == nil && errors.As(err, &cri.ExitError{}) {
+		return nil
+	}
+	return err
+}
+
+// statusText tells the end of a process: as JSON since v4 of the protocol,
+// before that as the text of an error.
+func statusText(err error, v4 bool) []byte {
+	if !v4 {
+		if err == nil {
+			return nil
+		}
+		return []byte(err.Error())
+	}
+	data, _ := json.Marshal(statusFor(err))
+	return data
+}
+
+func statusFor(err error) metav1.Status {
+	var exit cri.ExitError
+	switch {
+	case err == nil:
+		return metav1.Status{Status: metav1.StatusSuccess}
+	case errors.As(err, &exit):
+		return metav1.Status{
+			Status:  metav1.StatusFailure,
+			Reason:  remotecommand.NonZeroExitCodeReason,
+			Message: "command terminated with non-zero exit code: " + err.Error(),
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{
+				Type: remotecommand.ExitCodeCauseType, Message: strconv.Itoa(int(exit.Code))}}},
+		}
+	}
+	return metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
+		Message: err.Error(), Code: http.StatusInternalServerError}
+}
+
+// sizes passes the sizes of a terminal on, keeping only the newest.
+type sizes chan cri.TerminalSize
+
+func newSizes() sizes { return make(sizes, 1) }
+
+// read takes one size; only one goroutine may.
+func (s sizes) read(dec *json.Decoder) error {
+	var size cri.TerminalSize
+	if err := dec.Decode(&size); err != nil {
+		return err
+	}
+	select {
+	case <-s:
+	default:
+	}
+	s <- size
+	return nil
+}
+
+// maxSizes bounds what a client may say about its terminal in one session.
+const maxSizes = 1 << 20
+
+// readAll takes sizes until their stream ends.
+func (s sizes) readAll(r io.Reader) {
+	defer close(s)
+	for dec := json.NewDecoder(io.LimitReader(r, maxSizes)); s.read(dec) == nil; {
+	}
+}

@@ -1,0 +1,237 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/metrics/exposition"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Pods are the pods of this node.
+type Pods interface {
+	// List returns every pod with its newest status. Nobody changes what it returns.
+	List() []*v1.Pod
+	// Changed returns a channel that is closed at the next change of a pod or its
+	// status. Whoever takes it before List misses nothing.
+	Changed() <-chan struct{}
+}
+
+// Local is the source of pods that a person feeds with islet apply and delete.
+type Local interface {
+	Apply(ctx context.Context, pods []*v1.Pod) error
+	// Delete ends a pod; a nil grace (seconds) is the pod's own.
+	Delete(ctx context.Context, uid types.UID, grace *int64) error
+}
+
+// Config is what a Server needs.
+type Config struct {
+	Version     string // of islet
+	KubeVersion string // of the kubelet it stands for, such as v1.36.3
+	NodeName    string
+	LogsDir     string   // pod logs, when the runtime does not know a container any more
+	Disks       []string // directories whose file systems Status shows
+
+	Pods    Pods
+	Local   Local
+	Runtime cri.Runtime // exec, attach and port-forward are direct if it is a cri.Streamer
+	Images  cri.Images  // import, and pull with progress, if it is cri.Archives
+
+	// Decode makes pods of the local source from manifests, with defaults and validated.
+	Decode func(data []byte, origin string) ([]*v1.Pod, error)
+	// Describe adds to the status what only package agent knows: sources, imports, store, problems.
+	Describe func(ctx context.Context, s *api.Status)
+	// Details adds to a pod what only package agent knows. Nil: nothing.
+	Details func(types.UID) api.Details
+	// NodeStats measures the host. Nil: the summary has pods only.
+	NodeStats func(ctx context.Context) (stats.NodeStats, error)
+
+	// Checks are what healthz asks, besides whether anything answers at all.
+	Checks []Check
+	// Kubelet says what is open on the kubelet's ports.
+	Kubelet Kubelet
+	// Counted and Metrics add to /metrics, ProbeMetrics to /metrics/probes; nil: nothing.
+	Counted               []prometheus.Collector
+	Metrics, ProbeMetrics func() []exposition.Sample
+
+	StreamIdleTimeout time.Duration // 0: 4 hours, as a kubelet
+	Log               *slog.Logger
+}
+
+// Kubelet is the part of a kubelet's configuration that decides about paths. The
+// local socket has all of them.
+type Kubelet struct {
+	Debugging  bool                          // enableDebuggingHandlers: more than to tell figures and pods
+	SystemLogs string                        // directory of the host's logs; "": not enableSystemLogHandler
+	Profiling  bool                          // enableProfilingHandler
+	Config     *kubelet.KubeletConfiguration // for /configz; nil: it answers 404
+}
+
+// A Server answers requests. Its handlers may be used by several listeners.
+type Server struct {
+	Config
+	started time.Time
+	kubelet *http.ServeMux // what a kubelet answers
+	local   *http.ServeMux // the same and islet's own
+	rates   rates
+	asked   *requests
+	counted func() (prometheus.Gatherer, error) // Counted, asked, and figures of the process: made by the first scrape
+}
+
+// Bounds of a plain request; a stream sets its own.
+const (
+	headerTimeout  = 10 * time.Second
+	requestTimeout = time.Minute
+	keepAlive      = 2 * time.Minute
+	stopTimeout    = 3 * time.Second
+	maxHeader      = 64 << 10
+	maxStreams     = 64 // of one HTTP/2 connection
+)
+
+// New prepares a Server.
+func New(c Config) (*Server, error) {
+	switch {
+	case c.Pods == nil || c.Local == nil || c.Runtime == nil || c.Images == nil:
+		return nil, errors.New("server: Pods, Local, Runtime and Images are needed")
+	case c.Decode == nil || c.Log == nil:
+		return nil, errors.New("server: Decode and Log are needed")
+	}
+	if c.StreamIdleTimeout == 0 {
+		c.StreamIdleTimeout = 4 * time.Hour
+	}
+	s := &Server{Config: c, started: time.Now(), kubelet: http.NewServeMux(), local: http.NewServeMux(), asked: newRequests()}
+	s.counted = sync.OnceValues(func() (prometheus.Gatherer, error) {
+		return exposition.Process(append(s.asked.collectors(), c.Counted...)...)
+	})
+	s.routeOpen(s.kubelet)
+	if c.Kubelet.Debugging {
+		s.routeDebugging(s.kubelet)
+	} else {
+		s.routeDisabled(s.kubelet)
+	}
+	s.routeOpen(s.local)
+	s.routeDebugging(s.local)
+	s.routeIslet(s.local)
+	return s, nil
+}
+
+// Handler answers everything, islet's own paths too: it is for who passed a
+// local listener's check.
+func (s *Server) Handler() http.Handler { return s.local }
+
+// Run answers on ln, which is a local one (ListenLocal), until ctx ends and
+// every request has, which the end of ctx makes soon.
+func (s *Server) Run(ctx context.Context, ln net.Listener) error {
+	return s.serve(ctx, ln, s.local, nil)
+}
+
+// RunAPI answers what a kubelet's port 10250 does: over TLS, and what guard lets
+// through.
+func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
+	return s.serve(ctx, ln, guard(s.count("readwrite", s.kubelet)), c)
+}
+
+// RunReadOnly answers what a kubelet's port 10255 does: figures and pods, to
+// anybody.
+func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
+	m := http.NewServeMux()
+	s.routeOpen(m)
+	s.routeDisabled(m)
+	return s.serve(ctx, ln, s.count("readonly", m), nil)
+}
+
+// RunHealthz answers what a kubelet's port 10248 does.
+func (s *Server) RunHealthz(ctx context.Context, ln net.Listener) error {
+	m := http.NewServeMux()
+	s.routeHealthz(m)
+	return s.serve(ctx, ln, m, nil)
+}
+
+// serve answers on ln, by TLS with a config, until ctx ends and every request has.
+func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, config *tls.Config) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running handlers
+	hs := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !running.enter() {
+				panic(http.ErrAbortHandler)
+			}
+			defer running.leave()
+			h.ServeHTTP(w, r)
+		}),
+		TLSConfig:         config,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: keepAlive / 2, WriteByteTimeout: requestTimeout},
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: headerTimeout, // and that of a handshake
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
+		IdleTimeout:       keepAlive,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		if hs.Shutdown(grace) != nil {
+			hs.Close()
+		}
+	}()
+	var err error
+	if config == nil {
+		err = hs.Serve(ln)
+	} else {
+		err = hs.ServeTLS(ln, "", "")
+	}
+	cancel()
+	<-stopped
+	running.end()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// handlers counts those that run, also the ones of connections taken over, which
+// an http.Server forgets.
+type handlers struct {
+	mu     sync.Mutex
+	ended  bool
+	active sync.WaitGroup
+}
+
+// enter says whether a handler may still begin.
+func (h *handlers) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.active.Add(1)
+	}
+	return !h.ended
+}
+
+func (h *handlers) leave() { h.active.Done() }
+
+// end returns when every handler has, and lets no other begin.
+func (h *handlers) end() {
+	h.mu.Lock()
+	h.ended = true
+	h.mu.Unlock()
+	h.active.Wait()
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// openTimeout is how long a client may take to open its streams; goodbye is how
+// long it has to take the news that the agent stops.
+const (
+	openTimeout = 30 * time.Second
+	goodbye     = time.Second
+)
+
+// A muxed is a SPDY connection whose streams arrive on a channel.
+type muxed struct {
+	ctx     context.Context // ends with the connection; and the connection soon after it
+	conn    httpstream.Connection
+	streams chan httpstream.Stream
+	waiting atomic.Int32 // streams that nobody has taken yet
+}
+
+// maxWaiting bounds the streams that a client opens without need.
+const maxWaiting = 64
+
+// upgrade makes a SPDY connection of a request, calls use with it and closes it.
+// use is to end soon after the context of the connection has. (The library's own
+// handlers do not notice the end of a connection, and then keep goroutines.)
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxed, protocol string)) {
+	protocol, err := httpstream.Handshake(r, w, protocols)
+	if err != nil {
+		return // it has answered
+	}
+	w, r, cancel := takeover(w, r, goodbye)
+	defer cancel()
+	m := &muxed{ctx: r.Context(), streams: make(chan httpstream.Stream)}
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, m.arrived)
+	if conn == nil {
+		return // it has answered
+	}
+	m.conn = conn
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		<-conn.CloseChan()
+		cancel()
+	}()
+	conn.SetIdleTimeout(s.StreamIdleTimeout)
+	use(m, protocol)
+	cancel() // Close waits for the client to take a last frame
+	conn.Close()
+	<-closed
+}
+
+// arrived hands a stream over once its opening is confirmed, which is after this
+// returns.
+func (m *muxed) arrived(stream httpstream.Stream, confirmed <-chan struct{}) error {
+	if m.waiting.Add(1) > maxWaiting {
+		m.waiting.Add(-1)
+		return errors.New("too many streams")
+	}
+	go func() {
+		defer m.waiting.Add(-1)
+		select {
+		case <-confirmed:
+		case <-m.ctx.Done():
+			return
+		}
+		select {
+		case m.streams <- stream:
+		case <-m.ctx.Done():
+		}
+	}()
+	return m.ctx.Err()
+}
+
+// serveSPDY runs a process over SPDY streams.
+func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
+	s.upgrade(w, r, remotecommand.SupportedStreamingProtocols, func(m *muxed, protocol string) {
+		streams, err := m.await(p.streamTypes(protocol))
+		if err != nil {
+			s.Log.Debug("a client did not open its streams", "container", p.id, "err", err)
+			return
+		}
+		o := cri.ExecOptions{}
+		if in := streams[remotecommand.StreamTypeStdin]; in != nil {
+			o.Stdin = in
+		}
+		if out := streams[remotecommand.StreamTypeStdout]; out != nil {
+			o.Stdout = out
+		}
+		if out := streams[remotecommand.StreamTypeStderr]; out != nil {
+			o.Stderr = out
+		}
+		if in := streams[remotecommand.StreamTypeResize]; in != nil {
+			sizes := newSizes()
+			o.Resize = sizes
+			go sizes.readAll(in) // ends with the connection
+		}
+		text := statusText(p.run(m.ctx, o, r), protocol == remotecommand.StreamProtocolV4Name)
+		streams[remotecommand.StreamTypeError].Write(text) // an error is a client that has gone
+	})
+}
+
+// streamTypes are the streams that the client will open.
+func (p *process) streamTypes(protocol string) []string {
+	types := []string{remotecommand.StreamTypeError}
+	add := func(is bool, name string) {
+		if is {
+			types = append(types, name)
+		}
+	}
+	resizes := []string{remotecommand.StreamProtocolV4Name, remotecommand.StreamProtocolV3Name}
+	add(p.wants.Stdin, remotecommand.StreamTypeStdin)
+	add(p.wants.Stdout, remotecommand.StreamTypeStdout)
+	add(p.wants.Stderr, remotecommand.StreamTypeStderr)
+	add(p.wants.TTY && slices.Contains(resizes, protocol), remotecommand.StreamTypeResize)
+	return types
+}
+
+// await collects one stream of each type.
+func (m *muxed) await(types []string) (map[string]httpstream.Stream, error) {
+	late := time.NewTimer(openTimeout)
+	defer late.Stop()
+	got := map[string]httpstream.Stream{}
+	for len(got) < len(types) {
+		select {
+		case stream := <-m.streams:
+			name := stream.Headers().Get(remotecommand.StreamType)
+			if !slices.Contains(types, name) || got[name] != nil {
+				return nil, fmt.Errorf("unexpected stream of type %q", name)
+			}
+			got[name] = stream
+		case <-late.C:
+			return nil, fmt.Errorf("%d of %d streams after %s", len(got), len(types), openTimeout)
+		case <-m.ctx.Done():
+			return nil, m.ctx.Err()
+		}
+	}
+	return got, nil
+}

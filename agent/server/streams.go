@@ -1,0 +1,132 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// exec answers /exec/NAMESPACE/POD[/UID]/CONTAINER.
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
+	command := r.URL.Query()["command"]
+	if len(command) == 0 {
+		fail(w, refuse(http.StatusBadRequest, "exec needs a command"))
+		return
+	}
+	s.remote(w, r, command, func(id string, o *remotecommand.Options) (string, error) {
+		resp, err := s.Runtime.Exec(r.Context(), &api.ExecRequest{ContainerId: id, Cmd: command,
+			Tty: o.TTY, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr})
+		return resp.GetUrl(), err
+	})
+}
+
+// attach answers /attach/NAMESPACE/POD[/UID]/CONTAINER.
+func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
+	s.remote(w, r, nil, func(id string, o *remotecommand.Options) (string, error) {
+		resp, err := s.Runtime.Attach(r.Context(), &api.AttachRequest{ContainerId: id,
+			Tty: o.TTY, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr})
+		return resp.GetUrl(), err
+	})
+}
+
+// remote connects the client with a process: directly where the runtime is in
+// this process, else by way of the URL that the runtime gives.
+func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string, ask func(string, *remotecommand.Options) (string, error)) {
+	r.Body = http.NoBody // a form in a body is nobody's
+	id, err := s.running(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	o, err := remotecommand.NewOptions(r)
+	if err != nil {
+		fail(w, refuse(http.StatusBadRequest, "%v", err))
+		return
+	}
+	streamer, ok := s.Runtime.(cri.Streamer)
+	if !ok {
+		s.proxy(w, r, func() (string, error) { return ask(id, o) })
+		return
+	}
+	p := &process{Streamer: streamer, id: id, command: command, wants: *o}
+	switch {
+	case websocket.IsWebSocketUpgrade(r):
+		s.serveChannels(w, r, p)
+	case httpstream.IsUpgradeRequest(r):
+		s.serveSPDY(w, r, p)
+	default:
+		fail(w, refuse(http.StatusBadRequest, "Upgrade request required: exec and attach are for SPDY/3.1 or websocket"))
+	}
+}
+
+// running finds the running container that a request names.
+func (s *Server) running(r *http.Request) (string, error) {
+	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	if err != nil {
+		return "", err
+	}
+	name := r.PathValue("container")
+	st, err := statusOf(pod, name)
+	if err != nil {
+		return "", refuse(http.StatusNotFound, "container not found (%q)", name)
+	}
+	if st.State.Running == nil || st.ContainerID == "" {
+		return "", refuse(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
+	}
+	return bareID(st.ContainerID), nil
+}
+
+func stateText(st v1.ContainerState) string {
+	switch {
+	case st.Terminated != nil:
+		return fmt.Sprintf("terminated with exit code %d", st.Terminated.ExitCode)
+	case st.Waiting != nil && st.Waiting.Reason != "":
+		return "waiting, " + st.Waiting.Reason
+	}
+	return "waiting"
+}
+
+// run answers POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=...: the output of a
+// command, without streams.
+func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+	id, err := s.running(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	resp, err := s.Runtime.ExecSync(r.Context(), &api.ExecSyncRequest{ContainerId: id,
+		Cmd: strings.Fields(r.URL.Query().Get("cmd")), Timeout: int64(requestTimeout/time.Second) / 2})
+	switch {
+	case err != nil:
+		fail(w, err)
+	case resp.ExitCode != 0:
+		fail(w, fmt.Errorf("%w: %s%s", cri.ExitError{Code: resp.ExitCode}, resp.Stdout, resp.Stderr))
+	default:
+		w.Write(append(resp.Stdout, resp.Stderr...))
+	}
+}
+
+// checkpoint answers POST /checkpoint/NAMESPACE/POD/CONTAINER as a kubelet does
+// whose runtime cannot do it.
+func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
+	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
+	pod, err := s.find(namespace, name, "")
+	if err == nil {
+		_, err = statusOf(pod, container)
+	}
+	if err == nil {
+		err = fmt.Errorf("checkpointing of %s/%s/%s failed (this container runtime has no checkpoints)", namespace, name, container)
+	}
+	fail(w, err)
+}

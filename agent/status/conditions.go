@@ -1,0 +1,99 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/plan"
+)
+
+// conditions sets the five conditions of a kubelet. Conditions that others own
+// are kept.
+// https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
+func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
+	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.ready(st), m.containersReady(st), condition(v1.PodScheduled, true, "", "")}
+	for _, c := range before.Conditions {
+		if !slices.ContainsFunc(ours, func(o v1.PodCondition) bool { return o.Type == c.Type }) {
+			st.Conditions = append(st.Conditions, c)
+		}
+	}
+	for _, c := range ours {
+		c.LastTransitionTime = *stamp(m.in.Now)
+		for _, old := range before.Conditions {
+			if old.Type == c.Type && old.Status == c.Status {
+				c.LastTransitionTime, c.LastProbeTime = old.LastTransitionTime, old.LastProbeTime
+			}
+		}
+		c.ObservedGeneration = st.ObservedGeneration
+		st.Conditions = append(st.Conditions, c)
+	}
+}
+
+func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCondition {
+	if ok {
+		return v1.PodCondition{Type: t, Status: v1.ConditionTrue, Reason: reason}
+	}
+	return v1.PodCondition{Type: t, Status: v1.ConditionFalse, Reason: reason, Message: message}
+}
+
+func (m *maker) readyToStart() v1.PodCondition {
+	up := m.sandbox.Ready && (m.pod.Spec.HostNetwork || len(m.sandbox.IPs) > 0)
+	f := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
+	return condition(v1.PodReadyToStartContainers, up, notIf(up, f.Reason), f.Message)
+}
+
+func (m *maker) initializedCondition(st *v1.PodStatus) v1.PodCondition {
+	switch {
+	case st.Phase == v1.PodSucceeded:
+		return condition(v1.PodInitialized, true, "PodCompleted", "")
+	case st.Phase == v1.PodFailed && plan.Initialized(m.in, m.sandbox), m.initialized():
+		return condition(v1.PodInitialized, true, "", "")
+	}
+	return condition(v1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %v", m.uninitialized()))
+}
+
+func (m *maker) containersReady(st *v1.PodStatus) v1.PodCondition {
+	switch st.Phase {
+	case v1.PodSucceeded:
+		return condition(v1.ContainersReady, false, "PodCompleted", "")
+	case v1.PodFailed:
+		return condition(v1.ContainersReady, false, "PodFailed", "")
+	}
+	var unready []string
+	for i, c := range st.InitContainerStatuses {
+		if plan.Sidecar(&m.pod.Spec.InitContainers[i]) && !c.Ready {
+			unready = append(unready, c.Name)
+		}
+	}
+	for _, c := range st.ContainerStatuses {
+		if !c.Ready {
+			unready = append(unready, c.Name)
+		}
+	}
+	return condition(v1.ContainersReady, len(unready) == 0, notIf(len(unready) == 0, "ContainersNotReady"), fmt.Sprintf("containers with unready status: %v", unready))
+}
+
+func notIf(ok bool, reason string) string {
+	if ok {
+		return ""
+	}
+	return reason
+}
+
+// ready adds the pod's readiness gates to the readiness of its containers.
+func (m *maker) ready(st *v1.PodStatus) v1.PodCondition {
+	c := m.containersReady(st)
+	c.Type = v1.PodReady
+	if c.Status != v1.ConditionTrue {
+		return c
+	}
+	for _, g := range m.pod.Spec.ReadinessGates {
+		passed := slices.ContainsFunc(m.pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == g.ConditionType && c.Status == v1.ConditionTrue })
+		if !passed {
+			return condition(v1.PodReady, false, "ReadinessGatesNotReady", fmt.Sprintf("the status of pod readiness gate %q is not \"True\"", g.ConditionType))
+		}
+	}
+	return c
+}

@@ -1,0 +1,191 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/plan"
+)
+
+// The kubelet's bound for the messages of all containers of a pod together.
+const maxMessages = 12 << 10
+
+func (m *maker) container(ctr *v1.Container, init bool) v1.ContainerStatus {
+	c, ok := m.in.Seen.Last(ctr.Name)
+	if old := m.kept(ctr.Name); old != nil && !ok && m.over() {
+		return *old
+	}
+	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt)}
+	started := plan.Started(m.in, c)
+	st.Started = &started
+	if ok {
+		st.ContainerID = m.id(c)
+		st.ImageID = c.ImageID
+		if c.Image != "" {
+			st.Image = c.Image
+		}
+	}
+	failure, hasFailure := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
+	switch {
+	case c.State == plan.Running:
+		st.State.Running = &v1.ContainerStateRunning{StartedAt: *stamp(c.StartedAt)}
+	case c.State == plan.Exited && ok && (m.over() || !m.again(ctr, c)):
+		st.State.Terminated = m.terminated(c)
+	case hasFailure:
+		st.State.Waiting = m.waitingAfter(ctr, failure)
+	case c.State == plan.Exited && ok && !m.in.Replaces(c): // else one that never restarts would seem to have ended for good
+		if st.State.Waiting = m.crashLoop(ctr, c); st.State.Waiting == nil {
+			st.State.Terminated = m.terminated(c)
+		}
+	case c.State == plan.Unknown:
+		st.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located", ContainerID: m.id(c)}
+	default:
+		st.State.Waiting = &v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.trouble()}
+	}
+	if last, ok := m.in.Seen.LastExited(ctr.Name); ok && st.State.Terminated == nil {
+		st.LastTerminationState.Terminated = m.terminated(last)
+	}
+	if init && !plan.Sidecar(ctr) {
+		st.Ready = c.State == plan.Exited && c.ExitCode == 0 && ok
+	} else {
+		h, probed := m.in.Health[c.ID]
+		st.Ready = started && (!probed || h.Ready)
+	}
+	return st
+}
+
+// over reports whether no container of the pod starts any more.
+func (m *maker) over() bool { return m.end != nil || m.in.Deleting || plan.Finished(m.in) }
+
+// kept is the last known status of a container that has run, with an end: that of a
+// container which the runtime no longer has, and which does not start again.
+func (m *maker) kept(name string) *v1.ContainerStatus {
+	for _, c := range slices.Concat(m.before.InitContainerStatuses, m.before.ContainerStatuses) {
+		switch t := c.LastTerminationState.Terminated; {
+		case c.Name != name:
+			continue
+		case c.State.Terminated != nil:
+			return &c
+		case c.State.Running != nil:
+			c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated", ContainerID: c.ContainerID,
+			}}
+		case t != nil:
+			c.State, c.LastTerminationState = v1.ContainerState{Terminated: t}, v1.ContainerState{}
+		default:
+			return nil
+		}
+		c.Ready, c.Started = false, new(bool)
+		return &c
+	}
+	return nil
+}
+
+// again reports whether a container that ended will run again.
+func (m *maker) again(ctr *v1.Container, c plan.Container) bool {
+	if c.ExitCode == 0 && !plan.Sidecar(ctr) && m.isInit(ctr) {
+		return false
+	}
+	return plan.Restarts(m.in, ctr, c)
+}
+
+func (m *maker) isInit(ctr *v1.Container) bool {
+	for i := range m.pod.Spec.InitContainers {
+		if m.pod.Spec.InitContainers[i].Name == ctr.Name {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *maker) notYet(init bool) string {
+	if !init && !m.initialized() || init {
+		return plan.PodInitializing
+	}
+	return plan.ContainerCreating
+}
+
+// trouble is why the pod has no sandbox to run its containers in. A kubelet tells
+// that by an event only, which a node without an apiserver cannot show.
+func (m *maker) trouble() string {
+	f, ok := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
+	if !ok || m.sandbox.Ready {
+		return ""
+	}
+	return f.Reason + ": " + f.Message
+}
+
+// waitingAfter explains why a container could not be started. A failed pull is
+// ErrImagePull at first and ImagePullBackOff while the next try is awaited.
+func (m *maker) waitingAfter(ctr *v1.Container, f plan.Failure) *v1.ContainerStateWaiting {
+	w := &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
+	switch {
+	case f.Reason == "":
+		w.Reason = plan.CreateContainerError
+	case f.Reason == plan.ErrImagePull && m.in.Now.Sub(f.At) >= plan.PullSettle && m.in.Now.Before(f.Retry):
+		w.Reason = plan.ImagePullBackOff
+		w.Message = fmt.Sprintf("Back-off pulling image %q: %s: %s", ctr.Image, plan.ErrImagePull, f.Message)
+	}
+	return w
+}
+
+// crashLoop returns nil for a container that starts again without a wait.
+func (m *maker) crashLoop(ctr *v1.Container, c plan.Container) *v1.ContainerStateWaiting {
+	at, delay := plan.NextStart(c, m.in.CrashMax)
+	if c.SandboxID != m.sandbox.ID || !m.in.Now.Before(at) {
+		return nil
+	}
+	return &v1.ContainerStateWaiting{Reason: plan.CrashLoopBackOff,
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", short(delay), ctr.Name, podFullName(m.pod))}
+}
+
+// short is 10s, 1m20s, 5m0s: what Duration.String says of whole seconds.
+func short(d time.Duration) string { return d.Round(time.Second).String() }
+
+func (m *maker) terminated(c plan.Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, FinishedAt: *stamp(c.FinishedAt), ContainerID: m.id(c)}
+	if !c.StartedAt.IsZero() {
+		t.StartedAt = *stamp(c.StartedAt)
+	} else {
+		t.StartedAt = metav1.Time{}
+	}
+	if t.Reason == "" {
+		t.Reason = "Completed"
+		if c.ExitCode != 0 {
+			t.Reason = "Error"
+		}
+	}
+	return t
+}
+
+func (m *maker) id(c plan.Container) string {
+	if c.ID == "" {
+		return ""
+	}
+	return m.host.Runtime + "://" + c.ID
+}
+
+// boundMessages cuts termination messages so that all together keep to the
+// kubelet's bound.
+func boundMessages(st *v1.PodStatus) {
+	var all []*v1.ContainerStateTerminated
+	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+		for i := range list {
+			for _, t := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
+				if t != nil && t.Message != "" {
+					all = append(all, t)
+				}
+			}
+		}
+	}
+	for _, t := range all {
+		if most := maxMessages / len(all); len(t.Message) > most {
+			t.Message = strings.ToValidUTF8(t.Message[:most], "")
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package translate
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/plan"
+)
+
+// Attempt says which start of a container a configuration is for.
+type Attempt struct {
+	Number uint32
+	Streak uint32     // crashes in a row before it
+	Image  *api.Image // the image that it runs
+	Ref    string     // that image's reference, as the runtime wants it in CreateContainer
+}
+
+// Container makes the configuration of one attempt of a container, without
+// mounts and devices. The other result is the container as hooks see it, with
+// the subPathExpr of its mounts expanded.
+func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects) (*api.ContainerConfig, *v1.Container, error) {
+	env, err := environment(pod, ctr, n, objects)
+	if err != nil {
+		return nil, nil, err
+	}
+	sc, err := security(pod, ctr, n, a.Image)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range ctr.Resources.Claims {
+		return nil, nil, fmt.Errorf("resource claim %q: this node does not serve dynamic resources", c.Name)
+	}
+	ctr, err = expandMounts(ctr, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := &api.ContainerConfig{
+		Metadata:    &api.ContainerMetadata{Name: ctr.Name, Attempt: a.Number},
+		Image:       &api.ImageSpec{Image: a.Ref, UserSpecifiedImage: ctr.Image},
+		Command:     expandAll(ctr.Command, env.value),
+		Args:        expandAll(ctr.Args, env.value),
+		WorkingDir:  ctr.WorkingDir,
+		Envs:        env.keyValues(),
+		Labels:      podLabels(pod),
+		Annotations: annotations(pod, ctr, a),
+		LogPath:     LogPath(ctr.Name, a.Number),
+		Stdin:       ctr.Stdin,
+		StdinOnce:   ctr.StdinOnce,
+		Tty:         ctr.TTY,
+		Linux:       &api.LinuxContainerConfig{Resources: resources(pod, ctr, n), SecurityContext: sc},
+	}
+	cfg.Labels[LabelContainerName] = ctr.Name
+	if l := ctr.Lifecycle; l != nil && l.StopSignal != nil {
+		s, ok := api.Signal_value[string(*l.StopSignal)]
+		if !ok {
+			return nil, nil, fmt.Errorf("stop signal %q is not known", *l.StopSignal)
+		}
+		cfg.StopSignal = api.Signal(s)
+	}
+	return cfg, ctr, nil
+}
+
+// LogPath is the path of an attempt's log under the pod's log directory.
+func LogPath(container string, attempt uint32) string {
+	return path.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
+}
+
+func annotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
+	out := map[string]string{
+		AnnotationHash:          plan.Hash(ctr),
+		AnnotationRestartCount:  strconv.FormatUint(uint64(a.Number), 10),
+		AnnotationMessagePath:   ctr.TerminationMessagePath,
+		AnnotationMessagePolicy: string(ctr.TerminationMessagePolicy),
+	}
+	if a.Streak > 0 {
+		out[AnnotationStreak] = strconv.FormatUint(uint64(a.Streak), 10)
+	}
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		out[AnnotationGracePeriod] = strconv.FormatInt(*g, 10)
+	}
+	return out
+}
+
+// expandMounts replaces subPathExpr by subPath. Every variable that it names
+// must be known.
+func expandMounts(ctr *v1.Container, env *environ) (*v1.Container, error) {
+	out := *ctr
+	out.VolumeMounts = nil
+	for _, m := range ctr.VolumeMounts {
+		if m.SubPathExpr != "" {
+			var unknown error
+			m.SubPath = Expand(m.SubPathExpr, func(name string) (string, bool) {
+				v, ok := env.value(name)
+				if !ok {
+					unknown = errors.New("subPathExpr of volume mount " + m.Name + " names the variable " + name + ", which is not set")
+				}
+				return v, ok
+			})
+			if unknown != nil {
+				return nil, unknown
+			}
+			m.SubPathExpr = ""
+		}
+		out.VolumeMounts = append(out.VolumeMounts, m)
+	}
+	return &out, nil
+}

@@ -1,0 +1,182 @@
+package translate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Objects gives the data of other objects to a pod. An object that does not exist is
+// an error for which apierrors.IsNotFound holds.
+type Objects interface {
+	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
+	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
+	// Services lists those that the pod's environment names, and maybe others.
+	Services(pod *v1.Pod) ([]v1.Service, error)
+}
+
+// NoObjects is for a node without an apiserver: nothing but its pods exists.
+type NoObjects struct{}
+
+// ConfigMap says that there is none.
+func (NoObjects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
+	return nil, noObject("configmap", name)
+}
+
+// Secret says that there is none.
+func (NoObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
+	return nil, noObject("secret", name)
+}
+
+// Services says that there are none.
+func (NoObjects) Services(*v1.Pod) ([]v1.Service, error) { return nil, nil }
+
+func noObject(kind, name string) error {
+	return fmt.Errorf("%w: this node has no apiserver to fetch it from", apierrors.NewNotFound(v1.Resource(kind), name))
+}
+
+// environ is a container's environment while it is put together: later
+// definitions replace earlier ones in their place.
+type environ struct {
+	names    []string
+	values   map[string]string
+	services map[string]string // of what the pod does not define itself
+}
+
+func (e *environ) set(name, value string) {
+	if _, ok := e.values[name]; !ok {
+		e.names = append(e.names, name)
+	}
+	e.values[name] = value
+}
+
+func (e *environ) value(name string) (string, bool) {
+	if v, ok := e.values[name]; ok {
+		return v, true
+	}
+	v, ok := e.services[name]
+	return v, ok
+}
+
+func (e *environ) keyValues() []*api.KeyValue {
+	var out []*api.KeyValue
+	for _, n := range e.names {
+		out = append(out, &api.KeyValue{Key: n, Value: []byte(e.values[n])})
+	}
+	return out
+}
+
+// environment evaluates envFrom and then env, and adds the variables of services.
+// https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-container/
+func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects) (*environ, error) {
+	services, err := serviceVariables(pod, objects)
+	if err != nil {
+		return nil, err
+	}
+	e := &environ{values: map[string]string{}, services: services}
+	for _, src := range ctr.EnvFrom {
+		data, err := envFrom(pod, src, objects)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range slices.Sorted(maps.Keys(data)) {
+			e.set(src.Prefix+k, data[k])
+		}
+	}
+	for i := range ctr.Env {
+		v := &ctr.Env[i]
+		if v.ValueFrom == nil {
+			e.set(v.Name, Expand(v.Value, e.value))
+			continue
+		}
+		value, ok, err := valueFrom(pod, ctr, v.ValueFrom, n, objects)
+		if err != nil {
+			return nil, fmt.Errorf("environment variable %s: %w", v.Name, err)
+		}
+		if ok {
+			e.set(v.Name, value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		if _, ok := e.values[name]; !ok {
+			e.set(name, services[name])
+		}
+	}
+	return e, nil
+}
+
+func envFrom(pod *v1.Pod, src v1.EnvFromSource, objects Objects) (map[string]string, error) {
+	switch {
+	case src.ConfigMapRef != nil:
+		m, err := objects.ConfigMap(pod, src.ConfigMapRef.Name)
+		if missing(err, src.ConfigMapRef.Optional) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+		return m.Data, nil
+	case src.SecretRef != nil:
+		s, err := objects.Secret(pod, src.SecretRef.Name)
+		if missing(err, src.SecretRef.Optional) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+		out := map[string]string{}
+		for k, v := range s.Data {
+			out[k] = string(v)
+		}
+		return out, nil
+	}
+	return nil, nil
+}
+
+func missing(err error, optional *bool) bool { return apierrors.IsNotFound(err) && isTrue(optional) }
+
+// valueFrom returns false for an optional reference to what does not exist.
+func valueFrom(pod *v1.Pod, ctr *v1.Container, src *v1.EnvVarSource, n Node, objects Objects) (string, bool, error) {
+	switch {
+	case src.FieldRef != nil:
+		v, err := Field(pod, src.FieldRef.FieldPath, n)
+		return v, err == nil, err
+	case src.ResourceFieldRef != nil:
+		v, err := ResourceField(pod, ctr, src.ResourceFieldRef, n)
+		return v, err == nil, err
+	case src.ConfigMapKeyRef != nil:
+		r := src.ConfigMapKeyRef
+		m, err := objects.ConfigMap(pod, r.Name)
+		if err != nil {
+			return "", false, unlessMissing(err, r.Optional)
+		}
+		v, ok := m.Data[r.Key]
+		return v, ok, keyError(ok, r.Optional, r.Key, "ConfigMap", pod.Namespace, r.Name)
+	case src.SecretKeyRef != nil:
+		r := src.SecretKeyRef
+		s, err := objects.Secret(pod, r.Name)
+		if err != nil {
+			return "", false, unlessMissing(err, r.Optional)
+		}
+		v, ok := s.Data[r.Key]
+		return string(v), ok, keyError(ok, r.Optional, r.Key, "Secret", pod.Namespace, r.Name)
+	}
+	return "", false, errors.New("its valueFrom is of a kind that this node does not know")
+}
+
+func unlessMissing(err error, optional *bool) error {
+	if missing(err, optional) {
+		return nil
+	}
+	return err
+}
+
+func keyError(found bool, optional *bool, key, kind, namespace, name string) error {
+	if found || isTrue(optional) {
+		return nil
+	}
+	return fmt.Errorf("couldn't find key %s in %s %s/%s", key, kind, namespace, name)
+}

@@ -1,0 +1,99 @@
+package translate
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/plan"
+)
+
+const (
+	minShares   = 2
+	maxShares   = 262144
+	quotaPeriod = 100_000 // microseconds; the usual one
+	minQuota    = 1_000
+
+	guaranteedOOM = -997
+	besteffortOOM = 1000
+
+	systemNodeCritical = 2_000_001_000 // the priority of system-node-critical
+)
+
+// resources turns requests and limits into cgroup figures, as the kubelet does.
+// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
+func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
+	req, lim := ctr.Resources.Requests, ctr.Resources.Limits
+	out := &api.LinuxContainerResources{
+		CpuShares:          shares(milli(req, lim)),
+		MemoryLimitInBytes: lim.Memory().Value(),
+		OomScoreAdj:        oomScoreAdj(pod, ctr, n.MemoryBytes),
+	}
+	if m := lim.Cpu().MilliValue(); m > 0 && n.CPUPeriod >= 0 {
+		out.CpuPeriod = cmp.Or(n.CPUPeriod, quotaPeriod)
+		out.CpuQuota = max(m*out.CpuPeriod/1000, minQuota)
+	}
+	unified := map[string]string{}
+	if n.OOMGroup {
+		unified["memory.oom.group"] = "1"
+	}
+	switch n.SwapCgroup {
+	case 1:
+		out.MemorySwapLimitInBytes = out.MemoryLimitInBytes // of both together
+	case 2:
+		unified["memory.swap.max"] = "0"
+	}
+	if len(unified) > 0 {
+		out.Unified = unified
+	}
+	for name, q := range lim {
+		if size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok {
+			out.HugepageLimits = append(out.HugepageLimits, &api.HugepageLimit{PageSize: strings.TrimSuffix(size, "i") + "B", Limit: uint64(q.Value())})
+		}
+	}
+	slices.SortFunc(out.HugepageLimits, func(a, b *api.HugepageLimit) int { return cmp.Compare(a.PageSize, b.PageSize) })
+	return out
+}
+
+// milli is the CPU that the container asks for: its request, else its limit.
+func milli(req, lim v1.ResourceList) int64 {
+	if _, ok := req[v1.ResourceCPU]; ok {
+		return req.Cpu().MilliValue()
+	}
+	return lim.Cpu().MilliValue()
+}
+
+func shares(milli int64) int64 { return min(max(milli*1024/1000, minShares), maxShares) }
+
+// oomScoreAdj orders containers for the kernel's OOM killer: besteffort first,
+// guaranteed and critical ones last, burstable ones by what they asked for. A
+// sidecar goes no sooner than the main containers.
+func oomScoreAdj(pod *v1.Pod, ctr *v1.Container, capacity int64) int64 {
+	if p := pod.Spec.Priority; p != nil && *p >= systemNodeCritical {
+		return guaranteedOOM
+	}
+	switch plan.QOS(pod) {
+	case v1.PodQOSGuaranteed:
+		return guaranteedOOM
+	case v1.PodQOSBestEffort:
+		return besteffortOOM
+	}
+	adj := burstableOOM(ctr, capacity)
+	if ctr.RestartPolicy != nil && slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == ctr.Name }) {
+		for i := range pod.Spec.Containers {
+			adj = min(adj, burstableOOM(&pod.Spec.Containers[i], capacity))
+		}
+	}
+	return adj
+}
+
+func burstableOOM(ctr *v1.Container, capacity int64) int64 {
+	if capacity <= 0 {
+		return besteffortOOM - 1
+	}
+	adj := 1000 - 1000*ctr.Resources.Requests.Memory().Value()/capacity
+	return min(max(adj, 1000+guaranteedOOM), besteffortOOM-1)
+}

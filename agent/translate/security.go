@@ -1,0 +1,127 @@
+package translate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The parts of /proc and /sys that a container does not see or cannot write,
+// unless its procMount is Unmasked.
+func maskedPaths() []string {
+	return []string{"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
+		"/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// security merges the security contexts of pod and container, the container's
+// fields over the pod's, and checks runAsNonRoot against the image's user.
+func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.LinuxContainerSecurityContext, error) {
+	var psc v1.PodSecurityContext
+	if pod.Spec.SecurityContext != nil {
+		psc = *pod.Spec.SecurityContext
+	}
+	var sc v1.SecurityContext
+	if ctr.SecurityContext != nil {
+		sc = *ctr.SecurityContext
+	}
+	out := &api.LinuxContainerSecurityContext{
+		NamespaceOptions: namespaces(pod),
+		Privileged:       isTrue(sc.Privileged),
+		ReadonlyRootfs:   isTrue(sc.ReadOnlyRootFilesystem),
+		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
+		SelinuxOptions:   selinux(cmp.Or(sc.SELinuxOptions, psc.SELinuxOptions)),
+		Seccomp:          seccomp(cmp.Or(sc.SeccompProfile, psc.SeccompProfile), n),
+		Apparmor:         apparmor(cmp.Or(sc.AppArmorProfile, psc.AppArmorProfile)),
+		RunAsUser:        int64Value(cmp.Or(sc.RunAsUser, psc.RunAsUser)),
+		RunAsGroup:       int64Value(cmp.Or(sc.RunAsGroup, psc.RunAsGroup)),
+	}
+	out.SupplementalGroups, out.SupplementalGroupsPolicy = supplementalGroups(pod)
+	if out.RunAsUser == nil {
+		out.RunAsUser, out.RunAsUsername = image.GetUid(), image.GetUsername()
+	}
+	if c := sc.Capabilities; c != nil {
+		out.Capabilities = &api.Capability{AddCapabilities: capabilities(c.Add), DropCapabilities: capabilities(c.Drop)}
+	}
+	if !out.Privileged && (sc.ProcMount == nil || *sc.ProcMount == v1.DefaultProcMount) {
+		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
+	}
+	if isTrue(cmp.Or(sc.RunAsNonRoot, psc.RunAsNonRoot)) {
+		return out, verifyNonRoot(out)
+	}
+	return out, nil
+}
+
+func verifyNonRoot(sc *api.LinuxContainerSecurityContext) error {
+	switch {
+	case sc.RunAsUser != nil && sc.RunAsUser.Value == 0:
+		return errors.New("container has runAsNonRoot, but its user (runAsUser, or the image's) is 0: set runAsUser to another one")
+	case sc.RunAsUser == nil && sc.RunAsUsername != "":
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify that it is not root: set runAsUser", sc.RunAsUsername)
+	case sc.RunAsUser == nil:
+		return errors.New("container has runAsNonRoot and image will run as root: set runAsUser")
+	}
+	return nil
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func capabilities(in []v1.Capability) []string {
+	out := make([]string, len(in))
+	for i, c := range in {
+		out[i] = string(c)
+	}
+	return out
+}
+
+func supplementalGroups(pod *v1.Pod) (groups []int64, policy api.SupplementalGroupsPolicy) {
+	sc := pod.Spec.SecurityContext
+	if sc == nil {
+		return nil, policy
+	}
+	if sc.FSGroup != nil {
+		groups = append(groups, *sc.FSGroup)
+	}
+	groups = append(groups, sc.SupplementalGroups...)
+	if p := sc.SupplementalGroupsPolicy; p != nil && *p == v1.SupplementalGroupsPolicyStrict {
+		policy = api.SupplementalGroupsPolicy_Strict
+	}
+	return groups, policy
+}
+
+func selinux(o *v1.SELinuxOptions) *api.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &api.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
+
+func seccomp(p *v1.SeccompProfile, n Node) *api.SecurityProfile {
+	switch {
+	case p == nil && n.SeccompDefault, p != nil && p.Type == v1.SeccompProfileTypeRuntimeDefault:
+		return &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
+	case p != nil && p.Type == v1.SeccompProfileTypeLocalhost && p.LocalhostProfile != nil:
+		return &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: filepath.Join(n.SeccompDir, *p.LocalhostProfile)}
+	}
+	return &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}
+}
+
+// apparmor is nil where the pod does not say: the runtime's default applies.
+func apparmor(p *v1.AppArmorProfile) *api.SecurityProfile {
+	switch {
+	case p == nil:
+		return nil
+	case p.Type == v1.AppArmorProfileTypeLocalhost && p.LocalhostProfile != nil:
+		return &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile}
+	case p.Type == v1.AppArmorProfileTypeUnconfined:
+		return &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}
+	}
+	return &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
+}

@@ -1,0 +1,162 @@
+package translate
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/plan"
+)
+
+// The container's fields win over the pod's.
+func TestSecurityMerge(t *testing.T) {
+	p := aPod()
+	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: ptr(int64(1)), RunAsGroup: ptr(int64(2)), FSGroup: ptr(int64(3)), SupplementalGroups: []int64{4},
+		SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault}, SELinuxOptions: &v1.SELinuxOptions{Level: "pod"}}
+	ctr := &v1.Container{SecurityContext: &v1.SecurityContext{RunAsUser: ptr(int64(9)), ReadOnlyRootFilesystem: ptr(true), AllowPrivilegeEscalation: ptr(false),
+		Capabilities: &v1.Capabilities{Add: []v1.Capability{"NET_ADMIN"}, Drop: []v1.Capability{"ALL"}}, AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}}}
+	sc, err := security(p, ctr, aNode(), &api.Image{Uid: &api.Int64Value{Value: 77}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sc.RunAsUser.Value != 9 || sc.RunAsGroup.Value != 2 || !slices.Equal(sc.SupplementalGroups, []int64{3, 4}) || !sc.ReadonlyRootfs || !sc.NoNewPrivs ||
+		sc.Seccomp.ProfileType != api.SecurityProfile_RuntimeDefault || sc.SelinuxOptions.Level != "pod" || sc.Apparmor.ProfileType != api.SecurityProfile_Unconfined ||
+		sc.Capabilities.AddCapabilities[0] != "NET_ADMIN" || sc.Capabilities.DropCapabilities[0] != "ALL" || len(sc.MaskedPaths) == 0 {
+		t.Errorf("%+v", sc)
+	}
+	ctr.SecurityContext = &v1.SecurityContext{Privileged: ptr(true), SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr("p.json")}}
+	if sc, _ = security(p, ctr, aNode(), nil); !sc.Privileged || sc.MaskedPaths != nil || sc.Seccomp.LocalhostRef != "/k/seccomp/p.json" {
+		t.Errorf("%+v", sc)
+	}
+	n := aNode()
+	n.SeccompDefault = true
+	if sc, _ = security(aPod(), &v1.Container{}, n, &api.Image{Username: "app"}); sc.Seccomp.ProfileType != api.SecurityProfile_RuntimeDefault || sc.RunAsUsername != "app" || sc.RunAsUser != nil {
+		t.Errorf("%+v", sc)
+	}
+	if sc, _ = security(aPod(), &v1.Container{}, aNode(), nil); sc.Seccomp.ProfileType != api.SecurityProfile_Unconfined || sc.NoNewPrivs {
+		t.Errorf("%+v", sc)
+	}
+}
+
+func TestRunAsNonRoot(t *testing.T) {
+	for _, tt := range []struct {
+		user  *int64
+		image *api.Image
+		ok    bool
+	}{
+		{ptr(int64(1)), nil, true},
+		{ptr(int64(0)), nil, false},
+		{nil, &api.Image{Uid: &api.Int64Value{Value: 5}}, true},
+		{nil, &api.Image{Uid: &api.Int64Value{}}, false},
+		{nil, &api.Image{Username: "app"}, false},
+		{nil, &api.Image{}, false},
+		{nil, nil, false},
+	} {
+		ctr := &v1.Container{SecurityContext: &v1.SecurityContext{RunAsNonRoot: ptr(true), RunAsUser: tt.user}}
+		if _, err := security(aPod(), ctr, aNode(), tt.image); (err == nil) != tt.ok {
+			t.Errorf("user %v, image %v: %v", tt.user, tt.image, err)
+		}
+	}
+}
+
+func TestResources(t *testing.T) {
+	list := func(cpu, mem string) v1.ResourceList {
+		l := v1.ResourceList{}
+		if cpu != "" {
+			l[v1.ResourceCPU] = resource.MustParse(cpu)
+		}
+		if mem != "" {
+			l[v1.ResourceMemory] = resource.MustParse(mem)
+		}
+		return l
+	}
+	for _, tt := range []struct {
+		name                    string
+		req, lim                v1.ResourceList
+		priority                int32
+		shares, quota, mem, oom int64
+	}{
+		{"besteffort", nil, nil, 0, 2, 0, 0, 1000},
+		{"guaranteed", list("500m", "1Gi"), list("500m", "1Gi"), 0, 512, 50000, 1 << 30, -997},
+		{"burstable", list("250m", "1Gi"), list("1", ""), 0, 256, 100000, 0, 750},
+		{"limit only", nil, list("2", ""), 0, 2048, 200000, 0, 999},
+		{"tiny", list("1m", ""), list("1m", ""), 0, 2, 1000, 0, 999},
+		{"critical", nil, nil, systemNodeCritical, 2, 0, 0, -997},
+		{"all the memory", list("", "4Gi"), nil, 0, 2, 0, 0, 3},
+	} {
+		p := aPod()
+		p.Spec.Priority = &tt.priority
+		p.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: tt.req, Limits: tt.lim}
+		r := resources(p, &p.Spec.Containers[0], aNode())
+		if r.CpuShares != tt.shares || r.CpuQuota != tt.quota || r.MemoryLimitInBytes != tt.mem || r.OomScoreAdj != tt.oom {
+			t.Errorf("%s: %+v", tt.name, r)
+		}
+	}
+	p := aPod()
+	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
+	if r := resources(p, &p.Spec.Containers[0], aNode()); len(r.HugepageLimits) != 1 || r.HugepageLimits[0].PageSize != "2MB" || r.HugepageLimits[0].Limit != 4<<20 {
+		t.Errorf("%+v", r.HugepageLimits)
+	}
+}
+
+func TestContainer(t *testing.T) {
+	p := aPod()
+	p.Spec.TerminationGracePeriodSeconds = ptr(int64(5))
+	ctr := &v1.Container{Name: "c", Image: "app:1", WorkingDir: "/w", Stdin: true, TTY: true, TerminationMessagePath: "/t", TerminationMessagePolicy: "File",
+		Env:          []v1.EnvVar{{Name: "POD", Value: "p"}},
+		VolumeMounts: []v1.VolumeMount{{Name: "v", SubPathExpr: "$(POD)/x"}, {Name: "v", SubPath: "$(POD)"}},
+		Lifecycle:    &v1.Lifecycle{StopSignal: ptr(v1.SIGUSR1)}}
+	cfg, hooked, err := Container(p, ctr, aNode(), Attempt{Number: 4, Streak: 2, Ref: "sha256:1"}, NoObjects{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := cfg.Annotations
+	if cfg.LogPath != "c/4.log" || cfg.Metadata.Attempt != 4 || cfg.Image.Image != "sha256:1" || cfg.Image.UserSpecifiedImage != "app:1" || cfg.StopSignal != api.Signal_SIGUSR1 || !cfg.Tty || !cfg.Stdin ||
+		a[AnnotationHash] != plan.Hash(ctr) || a[AnnotationRestartCount] != "4" || a[AnnotationStreak] != "2" || a[AnnotationMessagePath] != "/t" || a[AnnotationMessagePolicy] != "File" || a[AnnotationGracePeriod] != "5" || cfg.Labels[LabelContainerName] != "c" {
+		t.Errorf("%+v", cfg)
+	}
+	if m := hooked.VolumeMounts; m[0].SubPath != "p/x" || m[0].SubPathExpr != "" || m[1].SubPath != "$(POD)" || ctr.VolumeMounts[0].SubPathExpr == "" {
+		t.Errorf("%+v", m)
+	}
+	ctr.VolumeMounts[0].SubPathExpr = "$(NONE)"
+	if _, _, err := Container(p, ctr, aNode(), Attempt{}, NoObjects{}); err == nil {
+		t.Error("an unknown variable in subPathExpr is no error")
+	}
+}
+
+// Containers get no swap, whatever the host has.
+func TestNoSwap(t *testing.T) {
+	ctr := v1.Container{Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"memory": resource.MustParse("1Mi")}}}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{ctr}}}
+	for version, want := range map[int]struct {
+		both    int64
+		unified string
+	}{0: {0, ""}, 1: {1 << 20, ""}, 2: {0, "0"}} {
+		if r := resources(p, &ctr, Node{SwapCgroup: version}); r.MemorySwapLimitInBytes != want.both || r.Unified["memory.swap.max"] != want.unified {
+			t.Errorf("cgroup v%d: memory and swap %d, unified %v", version, r.MemorySwapLimitInBytes, r.Unified)
+		}
+	}
+}
+
+func TestNodeSettings(t *testing.T) {
+	ctr := v1.Container{Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"cpu": resource.MustParse("500m")}}}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{ctr}}}
+	for _, tt := range []struct {
+		n             Node
+		period, quota int64
+		group         string
+	}{
+		{Node{}, 100_000, 50_000, ""},
+		{Node{CPUPeriod: 20_000, OOMGroup: true}, 20_000, 10_000, "1"},
+		{Node{CPUPeriod: 1000}, 1000, 1000, ""}, // the kernel takes no less
+		{Node{CPUPeriod: -1}, 0, 0, ""},
+	} {
+		r := resources(p, &ctr, tt.n)
+		if r.CpuPeriod != tt.period || r.CpuQuota != tt.quota || r.Unified["memory.oom.group"] != tt.group {
+			t.Errorf("%+v: period %d quota %d unified %v", tt.n, r.CpuPeriod, r.CpuQuota, r.Unified)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package translate
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// apiService is the service of the API server in the namespace default, which every
+// pod finds by its environment.
+const apiService = "kubernetes"
+
+// serviceVariables are the environment variables of the services in the pod's
+// namespace, unless it has enableServiceLinks: false, and of the API server.
+// https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+func serviceVariables(pod *v1.Pod, objects Objects) (map[string]string, error) {
+	all, err := objects.Services(pod)
+	if err != nil {
+		return nil, err
+	}
+	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
+	use := map[string]*v1.Service{}
+	for i := range all {
+		s := &all[i]
+		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == v1.ClusterIPNone {
+			continue
+		}
+		if s.Namespace == metav1.NamespaceDefault && s.Name == apiService {
+			if _, hidden := use[s.Name]; !hidden { // by one of the pod's own namespace
+				use[s.Name] = s
+			}
+		} else if links && s.Namespace == pod.Namespace {
+			use[s.Name] = s
+		}
+	}
+	vars := map[string]string{}
+	for _, s := range use {
+		addVariables(vars, s)
+	}
+	return vars, nil
+}
+
+// addVariables adds the variables of one service: its address, its ports by name,
+// and those that Docker's links have had.
+func addVariables(vars map[string]string, s *v1.Service) {
+	name, ip := variable(s.Name), s.Spec.ClusterIP
+	vars[name+"_SERVICE_HOST"] = ip
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		port := strconv.Itoa(int(p.Port))
+		protocol := string(p.Protocol)
+		if protocol == "" {
+			protocol = string(v1.ProtocolTCP)
+		}
+		url := strings.ToLower(protocol) + "://" + net.JoinHostPort(ip, port)
+		if i == 0 {
+			vars[name+"_SERVICE_PORT"] = port
+			vars[name+"_PORT"] = url
+		}
+		if p.Name != "" {
+			vars[name+"_SERVICE_PORT_"+variable(p.Name)] = port
+		}
+		link := fmt.Sprintf("%s_PORT_%s_%s", name, port, strings.ToUpper(protocol))
+		vars[link] = url
+		vars[link+"_PROTO"] = strings.ToLower(protocol)
+		vars[link+"_PORT"] = port
+		vars[link+"_ADDR"] = ip
+	}
+}
+
+func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }

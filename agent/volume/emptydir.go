@@ -1,0 +1,104 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+// emptyDir is a directory of the pod, on disk or in memory, that lives as long
+// as the pod.
+// https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
+type emptyDir struct{}
+
+func (emptyDir) Plugin() string             { return "kubernetes.io/empty-dir" }
+func (emptyDir) Serves(vol *v1.Volume) bool { return vol.EmptyDir != nil }
+
+func (emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error) {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := makeOpen(dir, pod); err != nil {
+			return "", err
+		}
+	} else if err != nil {
+		return "", err
+	}
+	switch vol.EmptyDir.Medium {
+	case v1.StorageMediumDefault:
+		return dir, nil
+	case v1.StorageMediumMemory:
+		there, err := mounted(dir)
+		if err != nil || there {
+			return dir, err
+		}
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, tmpfsOptions(pod, vol)); err != nil {
+			return "", fmt.Errorf("mount tmpfs: %w", err)
+		}
+		return dir, nil
+	}
+	return "", fmt.Errorf("this node does not serve emptyDir of medium %s", vol.EmptyDir.Medium)
+}
+
+// makeOpen makes a directory that every user of the pod may write, and whose
+// files get the pod's fsGroup. It appears under its name when it is complete.
+func makeOpen(dir string, pod *v1.Pod) error {
+	if err := os.MkdirAll(filepath.Dir(dir), dirMode); err != nil {
+		return err
+	}
+	unfinished := dir + ".new" // not the name of a volume
+	if err := os.Mkdir(unfinished, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	mode := fs.FileMode(0o777)
+	if gid, ok := fsGroup(pod); ok {
+		if err := os.Chown(unfinished, -1, gid); err != nil {
+			return err
+		}
+		mode |= fs.ModeSetgid
+	}
+	if err := os.Chmod(unfinished, mode); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, dir)
+}
+
+func fsGroup(pod *v1.Pod) (gid int, ok bool) {
+	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		return int(*sc.FSGroup), true
+	}
+	return 0, false
+}
+
+// tmpfsOptions opens the volume like one on disk and bounds it by its sizeLimit and by the memory that the
+// pod may use, for what is in it counts as that.
+func tmpfsOptions(pod *v1.Pod, vol *v1.Volume) string {
+	size := int64(0)
+	if l := vol.EmptyDir.SizeLimit; l != nil {
+		size = l.Value()
+	}
+	all := int64(0)
+	for i := range pod.Spec.Containers {
+		m := pod.Spec.Containers[i].Resources.Limits.Memory().Value()
+		if m == 0 {
+			all = 0
+			break
+		}
+		all += m
+	}
+	if all > 0 && (size == 0 || all < size) {
+		size = all
+	}
+	options := "mode=0777"
+	if gid, ok := fsGroup(pod); ok {
+		options = fmt.Sprintf("mode=2777,gid=%d", gid)
+	}
+	if size > 0 {
+		options += fmt.Sprintf(",size=%d", size)
+	}
+	return options
+}

@@ -1,0 +1,217 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	dirMode        = 0o750
+	terminationLog = 0o666 // the container writes it under any user
+)
+
+// A Kind is one type of volume. Its methods may be called from any goroutine.
+type Kind interface {
+	// Plugin is the kind's name in paths: kubernetes.io/empty-dir.
+	Plugin() string
+	// Serves reports whether a volume is of this kind.
+	Serves(*v1.Volume) bool
+	// SetUp makes the volume and returns where it is on the host. dir is the place
+	// for it under the pod's directory and need not exist. It is called again for
+	// each container and after a reboot, so a second call is success and cheap.
+	// Whatever is mounted below dir is unmounted when the pod is released.
+	SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error)
+}
+
+// Config is what Volumes needs.
+type Config struct {
+	Root     string                            // --root-dir
+	Hostname func(*v1.Pod) (host, fqdn string) // of a pod, for /etc/hosts
+	Objects  Objects                           // nil: this node has no apiserver
+	Fields   Fields                            // for the downward API
+	Kinds    []Kind                            // beyond those of this package
+}
+
+// Volumes is a hook for the life of a pod.
+type Volumes struct {
+	cfg   Config
+	pods  string // real path: mounts are listed by it
+	kinds []Kind
+
+	recursive bool // this kernel mounts read-only recursively
+}
+
+// builtin lists the kinds. One that is a Refresher has files that change, one that
+// has a method ReadOnly() bool can be mounted read-only alone.
+func builtin(cfg Config) []Kind {
+	return append(contents(cfg.Objects, cfg.Fields), emptyDir{}, hostPath{})
+}
+
+// A Refresher is a Kind whose volumes change while containers use them.
+type Refresher interface {
+	// Refresh brings the volume at dir up to date, if it is set up.
+	Refresh(pod *v1.Pod, vol *v1.Volume, dir string) error
+}
+
+// New makes the directory of all pods.
+func New(cfg Config) (*Volumes, error) {
+	if cfg.Objects == nil {
+		cfg.Objects = noObjects{}
+	}
+	pods := filepath.Join(cfg.Root, "pods")
+	if err := os.MkdirAll(pods, dirMode); err != nil {
+		return nil, fmt.Errorf("make the directory of the pods: %w", err)
+	}
+	pods, err := filepath.EvalSymlinks(pods)
+	if err != nil {
+		return nil, fmt.Errorf("find the directory of the pods: %w", err)
+	}
+	return &Volumes{cfg: cfg, pods: pods, kinds: append(builtin(cfg), cfg.Kinds...), recursive: canMountRecursively()}, nil
+}
+
+// Name is the hook's.
+func (*Volumes) Name() string { return "volumes" }
+
+func (v *Volumes) podDir(uid types.UID) string { return filepath.Join(v.pods, string(uid)) }
+
+// Prepare makes the pod's directories and sets up every volume of it.
+func (v *Volumes) Prepare(ctx context.Context, pod *v1.Pod) error {
+	if err := checkUID(pod.UID); err != nil {
+		return err
+	}
+	for _, d := range []string{"", "volumes", "containers", "plugins"} {
+		if err := os.MkdirAll(filepath.Join(v.podDir(pod.UID), d), dirMode); err != nil {
+			return fmt.Errorf("make the pod's directory: %w", err)
+		}
+	}
+	for i := range pod.Spec.Volumes {
+		if _, err := v.setUp(ctx, pod, &pod.Spec.Volumes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Refresh brings the files of the pod's volumes up to date, where they changed:
+// when an object that the pod uses did, or a label or annotation of the pod. Volumes
+// that are not set up are left so.
+func (v *Volumes) Refresh(pod *v1.Pod) error {
+	if err := checkUID(pod.UID); err != nil {
+		return err
+	}
+	var errs []error
+	for i := range pod.Spec.Volumes {
+		vol := &pod.Spec.Volumes[i]
+		if r, ok := v.kind(vol).(Refresher); ok {
+			if err := r.Refresh(pod, vol, v.dir(pod, vol, r.(Kind))); err != nil {
+				errs = append(errs, fmt.Errorf("volume %q: %w", vol.Name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// kind returns nil for a volume that no kind serves.
+func (v *Volumes) kind(vol *v1.Volume) Kind {
+	if i := slices.IndexFunc(v.kinds, func(k Kind) bool { return k.Serves(vol) }); i >= 0 {
+		return v.kinds[i]
+	}
+	return nil
+}
+
+func (v *Volumes) dir(pod *v1.Pod, vol *v1.Volume, k Kind) string {
+	return filepath.Join(v.podDir(pod.UID), "volumes", escape(k.Plugin()), vol.Name)
+}
+
+func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (string, error) {
+	k := v.kind(vol)
+	if k == nil {
+		return "", fmt.Errorf("volume %q is of a type that this node does not serve", vol.Name)
+	}
+	path, err := k.SetUp(ctx, pod, vol, v.dir(pod, vol, k))
+	if err != nil {
+		return "", fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
+	}
+	return path, nil
+}
+
+// Container adds the mounts of one attempt of a container.
+func (v *Volumes) Container(ctx context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
+	for i := range ctr.VolumeMounts {
+		m, err := v.mount(ctx, pod, ctr, i)
+		if err != nil {
+			return err
+		}
+		out.Mounts = append(out.Mounts, m)
+	}
+	for _, d := range ctr.VolumeDevices {
+		return fmt.Errorf("volume device %q: this node does not serve block volumes", d.Name)
+	}
+	if err := v.etcHosts(pod, ctr, out); err != nil {
+		return err
+	}
+	return v.terminationLog(pod, ctr, out)
+}
+
+func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int) (*api.Mount, error) {
+	m := &ctr.VolumeMounts[index]
+	i := slices.IndexFunc(pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == m.Name })
+	if i < 0 {
+		return nil, fmt.Errorf("volume mount %q: the pod has no such volume", m.Name)
+	}
+	path, err := v.setUp(ctx, pod, &pod.Spec.Volumes[i])
+	if err != nil {
+		return nil, err
+	}
+	if m.SubPath != "" {
+		if path, err = v.subPath(pod, ctr, index, path); err != nil {
+			return nil, fmt.Errorf("subPath %q of volume %q: %w", m.SubPath, m.Name, err)
+		}
+	}
+	alone, ok := v.kind(&pod.Spec.Volumes[i]).(interface{ ReadOnly() bool })
+	out := &api.Mount{ContainerPath: filepath.Join("/", m.MountPath), HostPath: path, Readonly: m.ReadOnly || ok && alone.ReadOnly()}
+	switch p := m.MountPropagation; {
+	case p == nil:
+	case *p == v1.MountPropagationHostToContainer:
+		out.Propagation = api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+	case *p == v1.MountPropagationBidirectional:
+		out.Propagation = api.MountPropagation_PROPAGATION_BIDIRECTIONAL
+	}
+	if r := m.RecursiveReadOnly; r != nil && m.ReadOnly {
+		out.RecursiveReadOnly = v.recursive && *r != v1.RecursiveReadOnlyDisabled
+		if *r == v1.RecursiveReadOnlyEnabled && !v.recursive {
+			return nil, fmt.Errorf("volume mount %q: this kernel cannot mount read-only recursively (5.12 can)", m.Name)
+		}
+	}
+	return out, nil
+}
+
+// terminationLog gives the attempt a file of its own to leave its last words in.
+// https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
+func (v *Volumes) terminationLog(pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
+	if ctr.TerminationMessagePath == "" {
+		return nil
+	}
+	dir := filepath.Join(v.podDir(pod.UID), "containers", ctr.Name)
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return fmt.Errorf("make the container's directory: %w", err)
+	}
+	attempt := out.Metadata.GetAttempt()
+	if err := dropOldAttempts(dir, attempt); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, fmt.Sprint(attempt))
+	if err := touch(path, terminationLog); err != nil {
+		return fmt.Errorf("make the termination log: %w", err)
+	}
+	out.Mounts = append(out.Mounts, &api.Mount{ContainerPath: ctr.TerminationMessagePath, HostPath: path, SelinuxRelabel: true})
+	return nil
+}

@@ -1,0 +1,368 @@
+package volume
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const inside = "ISLET_TEST_MOUNT_NAMESPACE"
+
+// TestMain runs the tests in a mount namespace of their own, so that no mount is
+// left whatever happens.
+func TestMain(m *testing.M) {
+	if os.Getenv(inside) != "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if uid := os.Getuid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func volumes(t *testing.T) *Volumes {
+	t.Helper()
+	v, err := New(Config{Root: t.TempDir(), Hostname: func(p *v1.Pod) (string, string) { return p.Name, p.Spec.Subdomain }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func podWith(vols ...v1.Volume) *v1.Pod {
+	p := &v1.Pod{}
+	p.UID, p.Name, p.Namespace = "u1", "web", "default"
+	p.Spec.Volumes = vols
+	p.Spec.Containers = []v1.Container{{Name: "c"}}
+	return p
+}
+
+func empty(name string, medium v1.StorageMedium) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium}}}
+}
+
+func host(name, path string, kind v1.HostPathType) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &kind}}}
+}
+
+// mountsOf prepares the pod and returns the mounts of a container that mounts
+// what is given.
+func mountsOf(t *testing.T, v *Volumes, p *v1.Pod, mounts ...v1.VolumeMount) ([]*api.Mount, error) {
+	t.Helper()
+	if err := v.Prepare(t.Context(), p); err != nil {
+		return nil, err
+	}
+	ctr := &v1.Container{Name: "c", VolumeMounts: mounts}
+	out := &api.ContainerConfig{Metadata: &api.ContainerMetadata{Name: "c"}}
+	err := v.Container(t.Context(), p, ctr, out)
+	return out.Mounts, err
+}
+
+func gone(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("%s is still there (%v)", path, err)
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEmptyDir(t *testing.T) {
+	v, gid := volumes(t), int64(os.Getgid())
+	p := podWith(empty("data", ""))
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
+	unfinished := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data.new")
+	if err := os.MkdirAll(unfinished, 0o750); err != nil { // the agent was killed while it made the volume
+		t.Fatal(err)
+	}
+	mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "data", MountPath: "/data", ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data")
+	if len(mounts) != 1 || mounts[0].HostPath != dir || mounts[0].ContainerPath != "/data" || !mounts[0].Readonly {
+		t.Errorf("mounts %v", mounts)
+	}
+	if fi, err := os.Stat(dir); err != nil || fi.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 {
+		t.Errorf("mode %v, %v", fi.Mode(), err)
+	}
+	if fi, err := os.Stat(v.podDir("u1")); err != nil || fi.Mode().Perm() != 0o750 {
+		t.Errorf("mode of the pod's directory %v, %v", fi.Mode(), err)
+	}
+	write(t, filepath.Join(dir, "kept"), "x")
+	if _, err := mountsOf(t, v, p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kept")); err != nil {
+		t.Error(err)
+	}
+	if err := v.Release(t.Context(), "u1"); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, v.podDir("u1"))
+}
+
+func TestEmptyDirInMemory(t *testing.T) {
+	v := volumes(t)
+	limit := resource.MustParse("1Mi")
+	vol := empty("mem", v1.StorageMediumMemory)
+	vol.EmptyDir.SizeLimit = &limit
+	p := podWith(vol)
+	for range 2 {
+		if _, err := mountsOf(t, v, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/mem")
+	if mounts, err := mountsBelow(v.podDir("u1")); err != nil || !slices.Equal(mounts, []string{dir}) {
+		t.Errorf("mounts %v, %v", mounts, err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil || st.Type != unix.TMPFS_MAGIC || int64(st.Blocks)*st.Bsize != 1<<20 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o777 {
+		t.Errorf("mode %v, %v", fi.Mode(), err)
+	}
+	if err := v.Release(t.Context(), "u1"); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, v.podDir("u1"))
+}
+
+func TestHostPath(t *testing.T) {
+	d := t.TempDir()
+	write(t, d+"/file", "x")
+	l, err := net.Listen("unix", d+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, tt := range []struct {
+		path string
+		kind v1.HostPathType
+		ok   bool
+	}{
+		{d, v1.HostPathUnset, true},
+		{d + "/made", v1.HostPathUnset, true},
+		{d, v1.HostPathDirectory, true},
+		{d + "/none", v1.HostPathDirectory, false},
+		{d + "/file", v1.HostPathDirectory, false},
+		{d + "/a/b", v1.HostPathDirectoryOrCreate, true},
+		{d + "/file", v1.HostPathFile, true},
+		{d, v1.HostPathFile, false},
+		{d + "/new", v1.HostPathFileOrCreate, true},
+		{d + "/none/new", v1.HostPathFileOrCreate, false},
+		{d + "/socket", v1.HostPathSocket, true},
+		{d + "/file", v1.HostPathSocket, false},
+		{"/dev/null", v1.HostPathCharDev, true},
+		{d + "/file", v1.HostPathCharDev, false},
+		{"/dev/null", v1.HostPathBlockDev, false},
+	} {
+		mounts, err := mountsOf(t, volumes(t), podWith(host("h", tt.path, tt.kind)), v1.VolumeMount{Name: "h", MountPath: "/h"})
+		if (err == nil) != tt.ok {
+			t.Errorf("%s as %q: %v", tt.path, tt.kind, err)
+		}
+		if err == nil && mounts[0].HostPath != tt.path {
+			t.Errorf("%s: %v", tt.path, mounts)
+		}
+	}
+}
+
+// What a container leaves in a volume leads nobody out of it.
+func TestSubPath(t *testing.T) {
+	v, outside := volumes(t), t.TempDir()
+	write(t, outside+"/secret", "s")
+	p := podWith(empty("data", ""))
+	if _, err := mountsOf(t, v, p); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data")
+	write(t, dir+"/file", "f")
+	for link, to := range map[string]string{"abs": outside, "up": "../../../../../../" + outside, "in": "file"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		sub string
+		ok  bool
+	}{
+		{"file", true}, {"in", true}, {"new/deep", true},
+		{"abs", false}, {"abs/secret", false}, {"abs/made", false}, {"up", false}, {"../x", false}, {"/etc", false},
+	} {
+		mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: tt.sub})
+		if (err == nil) != tt.ok {
+			t.Errorf("subPath %s: %v, %v", tt.sub, mounts, err)
+		}
+	}
+	gone(t, outside+"/made")
+	mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The container swaps the directory for a link before it is mounted.
+	if err := os.Rename(dir+"/new", dir+"/old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, dir+"/new"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(mounts[0].HostPath + "/deep"); err != nil {
+		t.Errorf("the subPath leads elsewhere now: %v", err)
+	}
+	if err := v.Release(t.Context(), "u1"); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, v.podDir("u1"))
+	if _, err := os.Stat(outside + "/secret"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Releasing a pod removes its binds of a host's directory, not what is in them.
+func TestReleaseKeepsTheHost(t *testing.T) {
+	v, d := volumes(t), t.TempDir()
+	if err := os.MkdirAll(d+"/sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, d+"/sub/precious", "p")
+	p := podWith(host("h", d, v1.HostPathDirectory))
+	for range 2 { // two attempts
+		mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "h", MountPath: "/h", SubPath: "sub"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(mounts[0].HostPath + "/precious"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mounts, err := mountsBelow(v.podDir("u1")); err != nil || len(mounts) != 1 {
+		t.Errorf("mounts %v, %v", mounts, err)
+	}
+	keep := func(uid types.UID) bool { return uid != "u1" }
+	if err := v.Sweep(t.Context(), keep); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, v.podDir("u1"))
+	if _, err := os.Stat(d + "/sub/precious"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHostileUID(t *testing.T) {
+	v := volumes(t)
+	for _, uid := range []types.UID{"", ".", "..", "../x", "a/b"} {
+		if err := v.Release(t.Context(), uid); err == nil {
+			t.Errorf("released %q", uid)
+		}
+	}
+}
+
+func TestEtcHosts(t *testing.T) {
+	v := volumes(t)
+	p := podWith()
+	if mounts, err := mountsOf(t, v, p); err != nil || len(mounts) != 0 {
+		t.Errorf("without addresses: %v, %v", mounts, err)
+	}
+	p.Status.PodIPs = []v1.PodIP{{IP: "10.1.2.3"}, {IP: "fd00::3"}}
+	p.Spec.HostAliases = []v1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}}
+	mounts, err := mountsOf(t, v, p)
+	if err != nil || len(mounts) != 1 || mounts[0].ContainerPath != "/etc/hosts" {
+		t.Fatalf("%v, %v", mounts, err)
+	}
+	read := func() string {
+		b, err := os.ReadFile(mounts[0].HostPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	for _, want := range []string{"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "\n10.1.2.3\tweb\nfd00::3\tweb\n", "\n# Entries added by HostAliases.\n1.2.3.4\ta\tb\n"} {
+		if !strings.Contains(read(), want) {
+			t.Errorf("no %q in:\n%s", want, read())
+		}
+	}
+	p.Spec.Subdomain = "web.sub.default.svc.cluster.local"
+	if _, err := mountsOf(t, v, p); err != nil || !strings.Contains(read(), "\n10.1.2.3\tweb.sub.default.svc.cluster.local\tweb\n") {
+		t.Errorf("%v:\n%s", err, read())
+	}
+	p.Spec.HostNetwork = true
+	if _, err := mountsOf(t, v, p); err != nil || !strings.HasPrefix(read(), "# Kubernetes-managed hosts file (host network).\n") {
+		t.Errorf("%v:\n%s", err, read())
+	}
+	own := v1.VolumeMount{Name: "data", MountPath: "/etc/hosts"}
+	p.Spec.Volumes = []v1.Volume{empty("data", "")}
+	if mounts, err := mountsOf(t, v, p, own); err != nil || len(mounts) != 1 || mounts[0].HostPath == filepath.Join(v.podDir("u1"), "etc-hosts") {
+		t.Errorf("%v, %v", mounts, err)
+	}
+}
+
+func TestTerminationLog(t *testing.T) {
+	v, p := volumes(t), podWith()
+	if err := v.Prepare(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	var last string
+	for attempt := range uint32(12) {
+		out := &api.ContainerConfig{Metadata: &api.ContainerMetadata{Name: "c", Attempt: attempt}}
+		if err := v.Container(t.Context(), p, &v1.Container{Name: "c", TerminationMessagePath: "/dev/termination-log"}, out); err != nil {
+			t.Fatal(err)
+		}
+		last = out.Mounts[0].HostPath
+	}
+	if fi, err := os.Stat(last); err != nil || fi.Mode().Perm() != 0o666 {
+		t.Errorf("mode %v, %v", fi.Mode(), err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(last)); err != nil || len(left) != keptAttempts+1 {
+		t.Errorf("%d logs are kept, %v", len(left), err)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	v := volumes(t)
+	nfs := v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "x"}}}
+	if _, err := mountsOf(t, v, podWith(nfs)); err == nil || !strings.Contains(err.Error(), `volume "s" is of a type`) {
+		t.Errorf("%v", err)
+	}
+	if _, err := mountsOf(t, v, podWith(), v1.VolumeMount{Name: "none", MountPath: "/x"}); err == nil {
+		t.Error("mounted a volume that is not there")
+	}
+	enabled := v1.RecursiveReadOnlyEnabled
+	m := v1.VolumeMount{Name: "data", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: &enabled}
+	v.recursive = true
+	if mounts, err := mountsOf(t, v, podWith(empty("data", "")), m); err != nil || !mounts[0].RecursiveReadOnly {
+		t.Errorf("%v, %v", mounts, err)
+	}
+	v.recursive = false
+	if _, err := mountsOf(t, v, podWith(empty("data", "")), m); err == nil {
+		t.Error("recursively read-only without the kernel's help")
+	}
+}

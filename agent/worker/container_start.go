@@ -1,0 +1,71 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/agent/translate"
+)
+
+// startContainer pulls the image if it must, configures, creates and starts one
+// attempt. Only what follows the pull takes one of the bounded places.
+func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Action) error {
+	ctr := container(in.Want, a.Container)
+	sb, _ := in.Seen.Sandbox()
+	if ctr == nil {
+		return fmt.Errorf("pod has no container %q", a.Container)
+	}
+	image, ref, err := e.images.ensure(ctx, in.Want, ctr)
+	if err != nil {
+		return err
+	}
+	leave, err := enter(ctx, e.containers)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+
+	n := e.cfg.Node()
+	pod := known(in.Want, in.Seen, n)
+	if err := e.cfg.Hooks.Prepare(ctx, pod); err != nil {
+		return problem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
+	}
+	sandbox, err := e.sandboxConfig(ctx, pod, n, sb.Attempt, in.Started)
+	if err != nil {
+		return problem(plan.CreateContainerConfigError, "configure the sandbox: %w", err)
+	}
+	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{Number: a.Attempt, Streak: a.Streak, Image: image, Ref: ref})
+	if err != nil {
+		return problem(plan.CreateContainerConfigError, "%w", err)
+	}
+	if err := os.MkdirAll(filepath.Join(sandbox.LogDirectory, ctr.Name), 0o755); err != nil {
+		return problem(plan.CreateContainerError, "make the log directory: %w", err)
+	}
+	made, err := e.cfg.Runtime.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: sb.ID, Config: cfg, SandboxConfig: sandbox})
+	if err != nil {
+		return problem(plan.CreateContainerError, "create container %s: %w", ctr.Name, err)
+	}
+	tell := teller{e.cfg.Events, in.Want, ctr.Name}
+	tell.normal(eventCreated, "Container created")
+	if _, err := e.cfg.Runtime.StartContainer(ctx, &api.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
+		return problem(plan.RunContainerError, "start container %s: %w", ctr.Name, err)
+	}
+	tell.normal(eventStarted, "Container started")
+	return nil
+}
+
+func (e *Executor) containerConfig(ctx context.Context, pod *v1.Pod, ctr *v1.Container, n translate.Node, a translate.Attempt) (*api.ContainerConfig, error) {
+	cfg, expanded, err := translate.Container(pod, ctr, n, a, e.cfg.Objects)
+	if err != nil {
+		return nil, err
+	}
+	return cfg, e.cfg.Hooks.Container(ctx, pod, expanded, cfg)
+}

@@ -1,0 +1,14 @@
+// Package worker keeps one goroutine per pod that brings what runs to what is
+// wanted. It sleeps until it is poked, an action ends, or the plan asks to be
+// called again.
+//
+//	desired, observe, probes --Poke(uid)--> Set --> worker (one per UID)
+//	                                                  | plan.Decide
+//	                                                  v
+//	          observe <--Refresh-- Executor.Do (one goroutine per action in flight)
+//	                                  hooks, translate, images, cri
+//
+// After each decision Changed(uid) is called; whoever wants the pod's status
+// fetches Input(uid). The end of the agent is not the end of its pods: when Run's
+// context ends, actions in flight are cancelled and everything stays as it is.
+package worker

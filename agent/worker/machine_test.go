@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/fake"
+)
+
+// machine is a container runtime in memory that takes its time. Its fields are
+// set before it is used, those below mu under it.
+type machine struct {
+	*fake.Runtime
+	startup time.Duration                       // of a sandbox
+	life    time.Duration                       // of a container, which then fails; 0: for ever
+	runFail func() error                        // of a sandbox
+	pull    func(context.Context, string) error // nil: it works
+	login   func(*api.AuthConfig) error         // of a pull; nil: everybody may
+
+	mu         sync.Mutex
+	busy, most int // sandboxes that start at once
+	started    []time.Time
+	pulling    map[string]bool
+}
+
+func newMachine(images ...string) *machine {
+	m := &machine{Runtime: fake.New(images...), pulling: map[string]bool{}}
+	m.Started = func(id string, c *api.ContainerConfig) {
+		m.mu.Lock()
+		m.started = append(m.started, time.Now())
+		m.mu.Unlock()
+		if m.life > 0 {
+			time.AfterFunc(m.life, func() { m.End(id, 1) })
+		}
+	}
+	return m
+}
+
+func (m *machine) RunPodSandbox(ctx context.Context, r *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
+	m.count(1)
+	time.Sleep(m.startup)
+	m.count(-1)
+	if m.runFail != nil {
+		if err := m.runFail(); err != nil {
+			return nil, err
+		}
+	}
+	return m.Runtime.RunPodSandbox(ctx, r)
+}
+
+func (m *machine) count(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.busy += n
+	m.most = max(m.most, m.busy)
+}
+
+// StopContainer takes the whole grace period: nothing in here obeys SIGTERM.
+func (m *machine) StopContainer(ctx context.Context, r *api.StopContainerRequest) (*api.StopContainerResponse, error) {
+	select {
+	case <-time.After(time.Duration(r.Timeout) * time.Second):
+		return m.Runtime.StopContainer(ctx, &api.StopContainerRequest{ContainerId: r.ContainerId})
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// StartContainer allows one instance of each container.
+func (m *machine) StartContainer(ctx context.Context, r *api.StartContainerRequest) (*api.StartContainerResponse, error) {
+	out, err := m.Runtime.StartContainer(ctx, r)
+	names := m.list(false)
+	if len(slices.Compact(names)) < len(names) {
+		panic(fmt.Sprint("two instances: ", names))
+	}
+	return out, err
+}
+
+// PullImage allows one pull of an image at a time.
+func (m *machine) PullImage(ctx context.Context, r *api.PullImageRequest) (*api.PullImageResponse, error) {
+	name := r.Image.Image
+	m.mu.Lock()
+	pull := m.pull
+	if m.pulling[name] {
+		panic("two pulls of " + name)
+	}
+	m.pulling[name] = true
+	m.mu.Unlock()
+	var err error
+	if m.login != nil {
+		err = m.login(r.Auth)
+	}
+	if pull != nil && err == nil {
+		err = pull(ctx, name)
+	}
+	m.mu.Lock()
+	m.pulling[name] = false
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return m.Runtime.PullImage(ctx, r)
+}
+
+// bring puts an image there, as an import does.
+func (m *machine) bring(t *testing.T, name string) {
+	t.Helper()
+	if _, err := m.Runtime.PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: name}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// list names the containers that run, as pod/container or pod/container#attempt.
+func (m *machine) list(attempts bool) (out []string) {
+	running := &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}
+	r, err := m.ListContainers(context.Background(), &api.ListContainersRequest{Filter: &api.ContainerFilter{State: running}})
+	if err != nil {
+		panic(err)
+	}
+	for _, c := range r.Containers {
+		name := c.Labels["io.kubernetes.pod.uid"] + "/" + c.Metadata.Name
+		if attempts {
+			name += fmt.Sprint("#", c.Metadata.Attempt)
+		}
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// left counts the sandboxes and containers of all pods.
+func (m *machine) left(t *testing.T) int {
+	t.Helper()
+	c, err := m.ListContainers(t.Context(), &api.ListContainersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.ListPodSandbox(t.Context(), &api.ListPodSandboxRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(c.Containers) + len(s.Items)
+}

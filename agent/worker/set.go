@@ -1,0 +1,228 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/plan"
+)
+
+// Wanted is what some source wants of a pod.
+type Wanted struct {
+	Pod      *v1.Pod       // never changed
+	Deleting bool          // it is to end and to be forgotten
+	Grace    time.Duration // of the deletion
+	Waiting  types.UID     // the predecessor of the same name that is not forgotten yet; empty: none
+	End      *plan.End     // the node refused or ended it; nil: it may run
+}
+
+// Desired tells what is wanted now.
+type Desired interface {
+	Get(types.UID) (Wanted, bool)
+	// Spoken reports whether a source has said since the agent's start what it
+	// wants. Until then what runs of it is left alone. The source of a pod that
+	// carries none is "".
+	Spoken(source string) bool
+	// Forget is called for a Deleting pod of which nothing is left.
+	Forget(context.Context, types.UID) error
+}
+
+// View tells what is there now.
+type View interface {
+	Pod(types.UID) plan.Observed
+	Refresh(context.Context, types.UID) error
+}
+
+// Actor carries out what was decided.
+type Actor interface {
+	// Do carries out one action. It may take minutes and must return soon after ctx
+	// has ended. Doing a finished action again is success.
+	Do(ctx context.Context, in plan.Input, a plan.Action) error
+	// Release undoes what was prepared on the host for a pod that is gone.
+	Release(ctx context.Context, uid types.UID) error
+}
+
+// Config is what a Set needs.
+type Config struct {
+	Desired Desired
+	View    View
+	Actor   Actor
+	Health  func(types.UID) map[string]plan.Health // by container ID; nil: there are no probes
+	Events  Events                                 // nil: nobody wants to know
+	Changed func(types.UID)                        // the pod's status may have changed; must not block
+	// CrashMax is plan.Input's.
+	CrashMax time.Duration
+	Log      *slog.Logger
+}
+
+// A Set holds the workers. Its methods may be called from any goroutine.
+type Set struct {
+	cfg    Config
+	signal chan struct{} // capacity 1: some pod needs a worker
+
+	mu      sync.Mutex
+	workers map[types.UID]*worker
+	pending map[types.UID]struct{} // poked, and without a worker
+	since   time.Time              // when the first of pending was poked
+}
+
+// New starts nothing.
+func New(cfg Config) *Set {
+	if cfg.Changed == nil {
+		cfg.Changed = func(types.UID) {}
+	}
+	if cfg.Events == nil {
+		cfg.Events = noEvents{}
+	}
+	if cfg.Health == nil {
+		cfg.Health = func(types.UID) map[string]plan.Health { return nil }
+	}
+	return &Set{cfg: cfg, signal: make(chan struct{}, 1), workers: map[types.UID]*worker{}, pending: map[types.UID]struct{}{}}
+}
+
+// Poke says that what is wanted of a pod, or what is there, may have changed. It
+// never blocks and may be called before Run.
+func (s *Set) Poke(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.workers[uid]; w != nil {
+		w.poke()
+		return
+	}
+	if len(s.pending) == 0 {
+		s.since = time.Now()
+	}
+	s.pending[uid] = struct{}{}
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+// Overdue is for how long a pod has been waiting to be taken up; 0: none is.
+func (s *Set) Overdue() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) == 0 {
+		return 0
+	}
+	return time.Since(s.since)
+}
+
+// PokeAll pokes every worker: a source has spoken for the first time.
+func (s *Set) PokeAll() {
+	for _, w := range s.all() {
+		w.poke()
+	}
+}
+
+// Retry lets pulls that wait for their back-off start at once: images have
+// arrived, or the network is back.
+func (s *Set) Retry() {
+	for _, w := range s.all() {
+		w.retry.Store(true)
+		w.poke()
+	}
+}
+
+// RetryPod is Retry for one pod: an object that it uses is another now.
+func (s *Set) RetryPod(uid types.UID) {
+	s.mu.Lock()
+	if w := s.workers[uid]; w != nil {
+		w.retry.Store(true)
+	}
+	s.mu.Unlock()
+	s.Poke(uid)
+}
+
+func (s *Set) all() []*worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.workers))
+}
+
+// Input is what the pod's status is made from: the newest wish and view, with
+// the actions and failures of its worker. Nothing is wanted and nothing seen of
+// a pod that is not known.
+func (s *Set) Input(uid types.UID) plan.Input {
+	s.mu.Lock()
+	w := s.workers[uid]
+	s.mu.Unlock()
+	if w == nil {
+		w = newWorker(uid, s)
+	}
+	return w.input()
+}
+
+// Run starts a worker for each poked pod. It returns once ctx and all workers
+// have ended.
+func (s *Set) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		s.mu.Lock()
+		for uid := range s.pending {
+			w := newWorker(uid, s)
+			s.workers[uid] = w
+			wg.Go(func() { s.work(ctx, w) })
+		}
+		clear(s.pending)
+		s.mu.Unlock()
+		select {
+		case <-s.signal:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// work runs a worker until nothing of its pod is left. A panic costs only this
+// pod, and only for a while.
+func (s *Set) work(ctx context.Context, w *worker) {
+	for n := 1; ; n++ {
+		done := s.attempt(ctx, w)
+		if done && s.drop(w) || ctx.Err() != nil {
+			return
+		}
+		if done { // poked as it ended: the pod is wanted anew
+			w.reset()
+			n = 0
+			continue
+		}
+		select {
+		case <-time.After(plan.RetryDelay(n)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Set) attempt(ctx context.Context, w *worker) (done bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.cfg.Log.Error("pod worker panicked", "uid", w.uid, "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	return w.run(ctx)
+}
+
+// drop removes a worker whose pod is gone, unless it was poked again meanwhile.
+func (s *Set) drop(w *worker) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-w.wake:
+		return false
+	default:
+		delete(s.workers, w.uid)
+		return true
+	}
+}
