@@ -1,0 +1,114 @@
+# islet's build. `make help` explains the targets; CI runs `make test`.
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION  ?= 0.1.0
+GOARCH   ?= $(shell go env GOHOSTARCH)
+CACHE    := .cache
+SHIM_DIR := runtime/shim/embedded
+SHIM     := $(SHIM_DIR)/islet-shim-$(GOARCH).zst
+LDFLAGS  := -s -w
+BUDGET_MB := 45
+DIST      := dist/islet-$(VERSION)-linux-$(GOARCH)
+DIST_ARCHS := amd64 arm64 arm riscv64
+
+# Everything ships as static binaries; only -race needs cgo, in tests.
+export CGO_ENABLED ?= 0
+GO_BUILD = go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
+
+.PHONY: help
+help: ## show this help
+	@echo 'islet: a Kubernetes node in one binary. Targets:'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: bin/islet size ## build bin/islet: static, stripped, the shim embedded
+
+.PHONY: bin/islet
+bin/islet: shim
+	GOARCH=$(GOARCH) $(GO_BUILD) -o $@ .
+
+# The shim depends on nothing but Go code; the Go build cache makes an unchanged
+# one cheap, and packing it gives the same bytes again.
+.PHONY: shim
+shim:
+	@mkdir -p $(CACHE)/shim
+	@rm -f $(filter-out $(SHIM),$(wildcard $(SHIM_DIR)/*.zst)) # the binary embeds what lies there
+	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(CACHE)/shim/islet-shim-$(GOARCH) ./runtime/shim/cmd
+	GOARCH= go run ./runtime/shim/pack $(CACHE)/shim/islet-shim-$(GOARCH) $(SHIM)
+
+.PHONY: size
+size:
+	@mb=$$(( ($$(stat -c %s bin/islet) + 999999) / 1000000 )); \
+	echo "bin/islet: $$mb MB (budget $(BUDGET_MB) MB)"; [ $$mb -le $(BUDGET_MB) ]
+
+.PHONY: deps
+deps: # install what running and testing need and this machine lacks (Debian)
+	@packaging/deps.sh $(DEPS)
+
+.PHONY: run
+run: build demo-image ## build, install what is missing, start a node with demo pods
+	@packaging/deps.sh run
+	@packaging/demo/node.sh start
+
+.PHONY: stop
+stop: ## stop the node of `make run` and remove everything it made
+	@packaging/demo/node.sh stop
+
+.PHONY: demo-image
+demo-image:
+	@mkdir -p $(CACHE)/demo
+	GOARCH= $(GO_BUILD) -o $(CACHE)/demo/demo ./packaging/demo
+	GOARCH= go run ./packaging/mkimage -ref localhost/islet-demo:dev -entrypoint /demo -o $(CACHE)/demo/islet-demo.tar $(CACHE)/demo/demo
+
+.PHONY: check
+check: ## formatting, vet, import rules, generated documents
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
+	go vet ./...
+	cd test && go vet ./...
+	go test -count=1 -run 'TestLayers|TestBinary|TestDocs' . ./agent/config
+
+.PHONY: test
+test: ## all tests, as CI runs them (root needed)
+	@packaging/deps.sh run test vm
+	$(MAKE) build check demo-image
+	CGO_ENABLED=1 go test -race -timeout 20m ./...
+	$(MAKE) dist-one
+	cd test && CGO_ENABLED=1 ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
+	$(MAKE) test-cluster
+
+.PHONY: test-cluster
+test-cluster: build ## the tests against a real control plane, which is built from its Go modules
+	@packaging/deps.sh run test
+	test/cluster/build.sh
+	cd test/cluster && go vet -trimpath ./... && ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
+
+.PHONY: test-vm
+test-vm: ## the long test in a virtual machine: 20 power cuts
+	@packaging/deps.sh run test vm
+	$(MAKE) build dist-one
+	cd test && ISLET_VM_CUTS=20 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 120m ./vm
+
+.PHONY: bench
+bench: build ## measure the node: memory, CPU, latency, disk and wire
+	@packaging/deps.sh run
+	cd test && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 60m -run TestFigures ./bench -v
+	test/cluster/build.sh
+	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 60m -run TestFigures ./bench -v
+
+.PHONY: dist
+dist: ## cross-build tarballs for amd64, arm64, armv7 and riscv64 in dist/
+	@for a in $(DIST_ARCHS); do $(MAKE) --no-print-directory dist-one GOARCH=$$a; done
+	@ls -l dist/*.tar.gz
+
+.PHONY: dist-one
+dist-one: shim
+	@rm -rf $(DIST) && mkdir -p $(DIST)
+	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(DIST)/islet .
+	@cp -r packaging/systemd packaging/openrc packaging/kubeadm packaging/install.sh LICENSE $(DIST)/
+	@tar -C dist --sort=name --owner=0 --group=0 --numeric-owner -czf $(DIST).tar.gz $(notdir $(DIST))
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist $(CACHE) $(SHIM_DIR)/*.zst

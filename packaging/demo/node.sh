@@ -1,0 +1,94 @@
+#!/bin/sh
+# Starts and stops the node of `make run`. It has directories of its own, so
+# that it disturbs neither an installed islet nor a kubelet.
+set -eu
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+islet=$top/bin/islet
+state=/var/lib/islet-demo
+run=/run/islet-demo
+export ISLET_SOCKET=$run/islet.sock
+
+fail() { echo "islet demo: $*" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || fail "must be root: sudo make run"
+
+running() {
+	[ -s "$run/agent.pid" ] || return 1
+	case "$(readlink "/proc/$(cat "$run/agent.pid")/exe" 2>/dev/null || true)" in
+	"$islet" | "$islet (deleted)") ;; # built anew since it was started
+	*) return 1 ;;
+	esac
+}
+
+start() {
+	running && fail "already runs (make stop ends it)"
+	mkdir -p "$state/manifests" "$state/state/images" "$state/cni" "$run"
+	cp "$top/.cache/demo/islet-demo.tar" "$state/state/images/.islet-demo.tar"
+	mv "$state/state/images/.islet-demo.tar" "$state/state/images/islet-demo.tar"
+	cat >"$state/kubelet.yaml" <<-END
+		apiVersion: kubelet.config.k8s.io/v1beta1
+		kind: KubeletConfiguration
+		cgroupRoot: /islet-demo
+		failSwapOn: false
+		podLogsDir: $state/logs
+	END
+	cat >"$state/edge.yaml" <<-END
+		apiVersion: islet.dev/v1alpha1
+		kind: EdgeConfiguration
+		cniConfDir: $state/cni
+		bridgeName: islet-demo0
+	END
+	setsid "$islet" --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" --config="$state/kubelet.yaml" \
+		--edge-config="$state/edge.yaml" --pod-manifest-path="$state/manifests" >>"$state/agent.log" 2>&1 </dev/null &
+	echo $! >"$run/agent.pid"
+	for f in "$top"/packaging/demo/manifests/*.yaml; do
+		cp "$f" "$state/manifests/.new" && mv "$state/manifests/.new" "$state/manifests/$(basename "$f")"
+	done
+	node=$(hostname | tr '[:upper:]' '[:lower:]')
+	tries=0
+	# A pod runs a moment before its program listens: the page is served once it says so.
+	until "$islet" pods 2>/dev/null | grep -c ' Running ' | grep -qx 2 && "$islet" logs "web-$node" 2>/dev/null | grep -q '^serving'; do
+		tries=$((tries + 1))
+		[ $tries -lt 300 ] && running || { tail -20 "$state/agent.log" >&2; fail "the pods do not run; see $state/agent.log and $islet doctor"; }
+		sleep 0.1
+	done
+	"$islet" pods -o wide
+	cat <<-END
+
+		The node runs. Try:
+		  export ISLET_SOCKET=$ISLET_SOCKET
+		  curl http://localhost:8080/            # the page of pod web
+		  $islet status
+		  $islet logs -f log-$node
+		  $islet describe web-$node
+		  $islet top
+		  rm $state/manifests/log.yaml           # the pod ends; copy it back, it returns
+		Its manifests are in $state/manifests, its log is $state/agent.log.
+		To stop it and remove everything it made:  sudo make stop
+	END
+}
+
+stop() {
+	[ -d "$state" ] || { echo "nothing to stop"; return; }
+	if running; then
+		# Ending the agent does not end its pods, so take their manifests first.
+		rm -f "$state"/manifests/*
+		tries=0
+		while [ -n "$("$islet" pods -o name 2>/dev/null)" ] && [ $tries -lt 300 ]; do
+			tries=$((tries + 1))
+			sleep 0.1
+		done
+		kill "$(cat "$run/agent.pid")"
+		while running; do sleep 0.1; done
+	fi
+	# What is left has no process any more: mounts, cgroups, the bridge, the table, the shims.
+	"$islet" cleanup --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" --config="$state/kubelet.yaml" --edge-config="$state/edge.yaml"
+	rm -rf "$state" "$run"
+	echo "stopped, and removed $state and $run"
+}
+
+case "${1:-}" in
+start) start ;;
+stop) stop ;;
+*) fail "say start or stop" ;;
+esac

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Installs what a use of this checkout needs and the machine lacks.
+#   deps.sh run        an OCI runtime (crun preferred, runc as fallback)
+#   deps.sh test       what the tests need besides
+#   deps.sh vm         what the virtual machine tests need besides
+# Only Debian and its relatives are installed by themselves; elsewhere it names what is missing.
+set -eu
+
+missing=
+need() { # need COMMAND PACKAGE
+	command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || missing="$missing $2"
+}
+for use in "$@"; do
+	case $use in
+	run) command -v crun >/dev/null 2>&1 || need crun crun; need runc runc ;;
+	test) need ip iproute2; need nft nftables; need gcc gcc; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
+	vm) need qemu-system-x86_64 qemu-system-x86; need debootstrap debootstrap; need mke2fs e2fsprogs ;;
+	*) echo "deps.sh: unknown use '$use' (run, test, vm)" >&2; exit 2 ;;
+	esac
+done
+[ -n "$missing" ] || exit 0
+if ! command -v apt-get >/dev/null 2>&1; then
+	echo "please install:$missing" >&2
+	exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+	echo "missing:$missing; run as root (sudo make ...) or: apt-get install$missing" >&2
+	exit 1
+fi
+echo "installing:$missing"
+apt-get update -qq
+# shellcheck disable=SC2086 # a list of words
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null

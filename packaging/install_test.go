@@ -1,0 +1,180 @@
+// Package packaging tests what `make dist` ships besides the program.
+package packaging
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// unpacked makes a directory such as the archive holds, with a program that
+// says its version.
+func unpacked(t *testing.T, version string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, part := range []string{"systemd", "openrc", "kubeadm"} {
+		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script, err := os.ReadFile("install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"install.sh": string(script), "islet": "#!/bin/sh\necho " + version + "\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func run(t *testing.T, archive, root string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("sh", append([]string{filepath.Join(archive, "install.sh")}, args...)...)
+	cmd.Env = append(os.Environ(), "DESTDIR="+root)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// tree lists the files below a directory with mode, target and content.
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, root)
+		if info.Mode()&fs.ModeSymlink != 0 {
+			files[name], err = os.Readlink(path)
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files[name] = info.Mode().String() + " " + string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func same(a, b map[string]string) bool {
+	for k := range a {
+		if a[k] != b[k] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+func TestInstallUpgradeUninstall(t *testing.T) {
+	root, archive := t.TempDir(), unpacked(t, "one")
+	foreign := filepath.Join(root, "opt/cni/bin/bridge")
+	if err := os.MkdirAll(filepath.Dir(foreign), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(foreign, []byte("another's"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, root)
+	run(t, archive, root)
+	first := tree(t, root)
+	for _, want := range []string{"/usr/local/bin/islet", "/etc/systemd/system/islet.service", "/etc/init.d/islet", "/etc/default/islet", "/opt/cni/bin/host-local"} {
+		if first[want] == "" {
+			t.Errorf("%s is not installed", want)
+		}
+	}
+	if !strings.HasSuffix(first["/opt/cni/bin/bridge"], "another's") {
+		t.Error("another's plugin was replaced")
+	}
+	if run(t, archive, root); !same(first, tree(t, root)) {
+		t.Error("a second run must change nothing")
+	}
+	own := filepath.Join(root, "etc/default/islet")
+	if err := os.WriteFile(own, []byte("ISLET_ARGS=mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, unpacked(t, "two"), root)
+	if now := tree(t, root); !strings.Contains(now["/usr/local/bin/islet"], "two") || !strings.HasSuffix(now["/etc/default/islet"], "mine") {
+		t.Error("an upgrade must replace the program and keep the settings")
+	}
+	run(t, archive, root, "uninstall")
+	if now := tree(t, root); len(now) != len(before)+1 || now["/etc/default/islet"] == "" {
+		t.Errorf("left over: %v", now)
+	}
+	run(t, archive, root, "uninstall", "--purge")
+	if now := tree(t, root); !same(before, now) {
+		t.Errorf("left over: %v", now)
+	}
+}
+
+func TestInstallAsKubelet(t *testing.T) {
+	root, archive := t.TempDir(), unpacked(t, "one")
+	run(t, archive, root)
+	run(t, archive, root, "--kubeadm")
+	files := tree(t, root)
+	if files["/usr/local/bin/kubelet"] != "/usr/local/bin/islet" || files["/etc/systemd/system/kubelet.service.d/10-kubeadm.conf"] == "" ||
+		files["/etc/systemd/system/islet-cri.service"] == "" || files["/etc/systemd/system/islet.service"] != "" {
+		t.Errorf("got %v", files)
+	}
+	run(t, archive, root, "uninstall", "--purge")
+	if files := tree(t, root); len(files) != 0 {
+		t.Errorf("left over: %v", files)
+	}
+}
+
+func TestInstallRefuses(t *testing.T) {
+	for _, args := range [][]string{{"--frobnicate"}, {"remove"}} {
+		cmd := exec.Command("sh", append([]string{"install.sh"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "unknown argument") {
+			t.Errorf("%v: %v %s", args, err, out)
+		}
+	}
+}
+
+// What the README says must stay in the units.
+func TestUnits(t *testing.T) {
+	for _, file := range []string{"systemd/islet.service", "kubeadm/kubelet.service", "kubeadm/islet-cri.service"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(data), "\n")
+		for _, want := range []string{"Type=notify", "KillMode=process", "Delegate=yes", "Restart=always", "StartLimitIntervalSec=0"} {
+			if !slices.Contains(lines, want) {
+				t.Errorf("%s lacks %s", file, want)
+			}
+		}
+		for _, line := range lines {
+			for _, never := range []string{"Private", "Protect", "ReadOnly", "network-online"} {
+				if strings.Contains(line, never) && !strings.HasPrefix(line, "#") {
+					t.Errorf("%s must not have %s", file, line)
+				}
+			}
+		}
+	}
+}
+
+func TestShellcheck(t *testing.T) {
+	if _, err := exec.LookPath("shellcheck"); err != nil {
+		t.Skip("shellcheck is not installed")
+	}
+	for _, args := range [][]string{{"install.sh", "deps.sh"}, {"-s", "sh", "-e", "SC2034", "openrc/islet.initd"}} {
+		if out, err := exec.Command("shellcheck", args...).CombinedOutput(); err != nil {
+			t.Errorf("%s", out)
+		}
+	}
+}

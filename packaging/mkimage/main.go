@@ -1,0 +1,103 @@
+// Command mkimage packs static programs into a container image archive (the
+// docker-archive format), so that demo and tests need no registry. The same
+// files give the same bytes.
+//
+//	mkimage -ref localhost/islet-demo:dev -entrypoint /demo -o demo.tar .cache/demo/demo
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+func main() {
+	ref := flag.String("ref", "", "reference of the image, with a tag")
+	out := flag.String("o", "", "archive to write")
+	entrypoint := flag.String("entrypoint", "", "program that the image runs")
+	arch := flag.String("arch", runtime.GOARCH, "architecture of the programs")
+	flag.Parse()
+	if err := run(*ref, *out, *entrypoint, *arch, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "mkimage:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ref, out, entrypoint, arch string, files []string) error {
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		return err
+	}
+	if out == "" || len(files) == 0 {
+		return errors.New("name an archive with -o, and at least one program")
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		b, err := pack(files)
+		return io.NopCloser(bytes.NewReader(b)), err
+	})
+	if err != nil {
+		return err
+	}
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", arch
+	config.Config = v1.Config{Env: []string{"PATH=/"}, WorkingDir: "/"}
+	if entrypoint != "" {
+		config.Config.Entrypoint = []string{entrypoint}
+	}
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		return err
+	}
+	partial := out + ".partial" // an importer that watches the folder must not see half an archive
+	if err := tarball.WriteToFile(partial, tag, img); err != nil {
+		return err
+	}
+	return os.Rename(partial, out)
+}
+
+// pack makes a layer: every file an executable in the root, and the folders
+// that programs expect.
+func pack(files []string) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, d := range []struct {
+		name string
+		mode int64
+	}{{"dev/", 0o755}, {"etc/", 0o755}, {"proc/", 0o755}, {"sys/", 0o755}, {"tmp/", 0o1777}} {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d.name, Mode: d.mode}); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.Base(f), Mode: 0o755, Size: int64(len(data))}); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(data); err != nil {
+			return nil, err
+		}
+	}
+	return b.Bytes(), w.Close()
+}
