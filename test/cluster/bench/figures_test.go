@@ -1,0 +1,175 @@
+// Package bench measures a node of a real cluster as its users see it: from the
+// creation of a pod to a watching client, bytes on the wire, and what the node
+// stack takes. It runs only when asked for (make bench).
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/figures"
+	"github.com/islet-edge/islet/test/machine"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+func TestMain(m *testing.M) { cluster.Main(m) }
+
+// goals of the project, by number of pods.
+var (
+	readyGoal  = map[int]string{30: "2 s", 100: "6 s"}
+	deleteGoal = map[int]string{100: "4 s"}
+	memoryGoal = map[int]string{30: "70 MiB", 100: "115 MiB"}
+	cpuGoal    = map[int]string{100: "1 %"}
+	idleGoal   = map[int]string{30: "60 B/s"}
+	diskGoal   = map[int]string{30: "50 KiB/h"}
+)
+
+func TestFigures(t *testing.T) {
+	if os.Getenv("ISLET_BENCH") == "" {
+		t.Skip("figures are measured by make bench")
+	}
+	idle := 60 * time.Second
+	if s := os.Getenv("ISLET_BENCH_IDLE"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle = d
+	}
+	c := cluster.Start(t)
+	n := c.Node(t, "")
+	n.MeasureCPU = true
+	n.Join()
+	b := &bench{c: c, n: n, pods: c.Admin().CoreV1().Pods(c.Namespace(t))}
+	b.single(t, 20)
+	for _, count := range []int{30, 100} {
+		b.batch(t, count, idle)
+	}
+	fmt.Print("\n", &b.table)
+}
+
+type bench struct {
+	c     *cluster.Cluster
+	n     *cluster.Node
+	pods  v1.PodInterface
+	table figures.Table
+}
+
+// single measures pods that are alone on the node.
+func (b *bench) single(t *testing.T, rounds int) {
+	var ready, gone []time.Duration
+	for i := range rounds {
+		names := []string{fmt.Sprintf("single%d", i)}
+		ready = append(ready, b.create(t, names))
+		gone = append(gone, b.remove(t, names))
+	}
+	slices.Sort(ready)
+	slices.Sort(gone)
+	b.table.Add("one pod: created to Ready, median", seconds(ready[rounds/2]), "0.25 s", "slowest "+seconds(ready[rounds-1]))
+	b.table.Add("one pod: deleted to gone, median", seconds(gone[rounds/2]), "", "slowest "+seconds(gone[rounds-1]))
+}
+
+// batch measures many pods that are created at once, and the node that has them.
+func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
+	name := func(s string) string { return fmt.Sprintf("%d pods: %s", count, s) }
+	var names []string
+	for i := range count {
+		names = append(names, fmt.Sprintf("p%03d", i))
+	}
+	cpu, written := b.n.CPU(), b.n.Written()
+	b.table.Add(name("created to all Ready"), seconds(b.create(t, names)), readyGoal[count], "")
+	b.table.Add(name("CPU to start"), seconds(b.n.CPU()-cpu), "", "")
+	b.table.Add(name("written while starting"), fmt.Sprintf("%.2f MiB", float64(b.n.Written()-written)/(1<<20)), "", "")
+
+	cluster.Pass(20 * time.Second) // what the start left behind is sent and collected
+	b.table.Add(name("memory of the node stack, PSS"), fmt.Sprintf("%.1f MiB", b.n.TotalPSS()), memoryGoal[count], "")
+	cpu, written = b.n.CPU(), b.n.Written()
+	in, out := b.n.Bytes(t)
+	cluster.Pass(idle)
+	in2, out2 := b.n.Bytes(t)
+	over := fmt.Sprintf("over %v", idle)
+	b.table.Add(name("idle CPU of one core"), fmt.Sprintf("%.3f %%", 100*(b.n.CPU()-cpu).Seconds()/idle.Seconds()), cpuGoal[count], over)
+	b.table.Add(name("written when idle"), fmt.Sprintf("%.1f KiB/h", float64(b.n.Written()-written)/1024*3600/idle.Seconds()), diskGoal[count], over)
+	b.table.Add(name("received when idle"), fmt.Sprintf("%.0f B/s", float64(in2-in)/idle.Seconds()), idleGoal[count], over)
+	b.table.Add(name("sent when idle"), fmt.Sprintf("%.0f B/s", float64(out2-out)/idle.Seconds()), idleGoal[count], over)
+
+	b.table.Add(name("deleted to all gone, grace 1 s"), seconds(b.remove(t, names)), deleteGoal[count], "")
+}
+
+// create makes pods and returns how long it took until a watching client had
+// seen all of them ready.
+func (b *bench) create(t *testing.T, names []string) time.Duration {
+	return b.watch(t, names, func(ctx context.Context, name string) error {
+		grace := int64(1)
+		_, err := b.pods.Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PodSpec{
+				TerminationGracePeriodSeconds: &grace,
+				Containers:                    []corev1.Container{{Name: "c", Image: machine.Image, ImagePullPolicy: corev1.PullNever, Args: []string{"sleep"}}},
+			},
+		}, metav1.CreateOptions{})
+		return err
+	}, func(e watch.Event) bool { return e.Type != watch.Deleted && cluster.PodReady(e.Object.(*corev1.Pod)) })
+}
+
+// remove deletes pods and returns how long it took until a watching client had
+// seen all of them go.
+func (b *bench) remove(t *testing.T, names []string) time.Duration {
+	return b.watch(t, names, func(ctx context.Context, name string) error {
+		return b.pods.Delete(ctx, name, metav1.DeleteOptions{})
+	}, func(e watch.Event) bool { return e.Type == watch.Deleted })
+}
+
+func (b *bench) watch(t *testing.T, names []string, act func(context.Context, string) error, done func(watch.Event) bool) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
+	defer cancel()
+	list, err := b.pods.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := b.pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	began := time.Now()
+	failed := make(chan error, 1)
+	go func() {
+		for _, name := range names {
+			if err := act(ctx, name); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	missing := map[string]bool{}
+	for _, name := range names {
+		missing[name] = true
+	}
+	for len(missing) > 0 {
+		select {
+		case e := <-w.ResultChan():
+			pod, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				t.Fatalf("the watch ended: %v", e)
+			}
+			if done(e) {
+				delete(missing, pod.Name)
+			}
+		case err := <-failed:
+			t.Fatal(err)
+		}
+	}
+	return time.Since(began)
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Builds the control plane that the end-to-end tests run against, from the Go
+# modules that go.mod here names, and prints the folder it lies in. Nothing is
+# built while the versions are those of the last time.
+set -eu
+cd "$(dirname "$0")"
+out=$(cd ../.. && pwd)/.cache/controlplane
+mkdir -p "$out"
+exec 9>"$out/lock"
+flock 9 # several test programs may ask at once
+version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+want="kubernetes $version, $(go list -m go.etcd.io/etcd/server/v3), $(go env GOVERSION)"
+if [ "$(cat "$out/versions" 2>/dev/null)" != "$want" ]; then
+	echo "building the control plane: $want" >&2
+	rm -f "$out/versions"
+	export CGO_ENABLED=0
+	minor=${version#v1.}
+	stamp=k8s.io/component-base/version
+	cmd=k8s.io/kubernetes/cmd
+	flags="-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=1 -X $stamp.gitMinor=${minor%%.*}"
+	n=0
+	for package in $cmd/kube-apiserver $cmd/kube-controller-manager $cmd/kube-scheduler $cmd/kubeadm $cmd/kubectl go.etcd.io/etcd/server/v3; do
+		name=${package##*/}
+		[ "$name" = v3 ] && name=etcd flags='-s -w'
+		n=$((n + 1))
+		echo "[$n/6] $name (the first takes longest, minutes without a build cache)" >&2
+		nice go build -trimpath -o "$out/$name" -ldflags "$flags" "$package" >&2
+	done
+	echo "$want" >"$out/versions"
+fi
+echo "$out"

@@ -1,0 +1,241 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// dir is where the control plane keeps its files, on its host's tmpfs.
+const dir = "/run/control"
+
+// A Cluster is a running control plane. Its methods may be called by several
+// goroutines, except for those that stop and start the apiserver.
+type Cluster struct {
+	host  *machine.Host
+	bin   string // folder of the binaries
+	admin *kubernetes.Clientset
+	conf  *rest.Config
+	token string // bootstrap token of all nodes
+
+	procs map[string]*machine.Process
+
+	mu    sync.Mutex // guards what follows
+	cable int        // cables plugged in so far: names of interfaces are not used twice
+	hosts int        // addresses given to machines so far
+	ports int        // ports given to proxies so far
+}
+
+// shared is the control plane of this test program: it takes seconds to start,
+// and tests keep apart by nodes and namespaces of their own.
+var shared struct {
+	sync.Once
+	*Cluster
+	err error
+}
+
+// Main is the body of a TestMain.
+func Main(m *testing.M) {
+	machine.Main()
+	code := m.Run()
+	if shared.Cluster != nil {
+		shared.host.Halt() // its namespaces, and so all it is, end with it
+	}
+	os.Exit(code)
+}
+
+// Start returns the control plane of this test program, started by the first call.
+func Start(t testing.TB) *Cluster {
+	t.Helper()
+	shared.Do(func() { shared.Cluster, shared.err = start() })
+	if shared.err != nil {
+		t.Fatalf("start the control plane: %v", shared.err)
+	}
+	return shared.Cluster
+}
+
+func start() (_ *Cluster, err error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("namespaces need root")
+	}
+	bin, err := build()
+	if err != nil {
+		return nil, err
+	}
+	host, err := machine.BootHost("control")
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{host: host, bin: bin, token: "abcdef.0123456789abcdef", procs: map[string]*machine.Process{}}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, c.logs())
+			host.Halt()
+		}
+	}()
+	for _, step := range []func() error{c.bridge, c.certify, c.startEtcd, c.startAPIServer, c.connect, c.startControllers, c.allowJoin} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// build makes the binaries, unless they are there, and returns their folder.
+func build() (string, error) {
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return "", fmt.Errorf("not inside a checkout: %w", err)
+	}
+	cmd := exec.Command(filepath.Join(strings.TrimSpace(string(top)), "test/cluster/build.sh"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("build the control plane: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// kubeadmConfig makes kubeadm's phases work without a look at the internet.
+const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}
+nodeRegistration: {name: control, criSocket: "unix:///run/none.sock"}
+bootstrapTokens:
+- token: %[2]s
+  groups: ["system:bootstrappers:kubeadm:default-node-token"]
+  usages: [signing, authentication]
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: %[3]s
+certificatesDir: %[4]s/pki
+controlPlaneEndpoint: %[1]s:6443
+encryptionAlgorithm: ECDSA-P256
+networking: {serviceSubnet: 10.96.0.0/16, podSubnet: 10.100.0.0/16}
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cgroupDriver: cgroupfs
+failSwapOn: false
+`
+
+func (c *Cluster) certify() error {
+	version, err := os.ReadFile(filepath.Join(c.bin, "versions"))
+	if err != nil {
+		return err
+	}
+	_, v, _ := strings.Cut(string(version), " ")
+	v, _, _ = strings.Cut(v, ",")
+	if err := os.MkdirAll(c.path(""), 0o700); err != nil {
+		return err
+	}
+	config := fmt.Sprintf(kubeadmConfig, gateway, c.token, v, dir)
+	if err := os.WriteFile(c.path("kubeadm.yaml"), []byte(config), 0o600); err != nil {
+		return err
+	}
+	if err := c.kubeadm("certs", "all"); err != nil {
+		return err
+	}
+	return c.kubeadm("kubeconfig", "all", "--kubeconfig-dir="+dir)
+}
+
+// allowJoin makes the rules and objects by which nodes bootstrap and kubeadm joins.
+func (c *Cluster) allowJoin() error {
+	admin := "--kubeconfig=" + dir + "/super-admin.conf"
+	if err := c.kubeadm("upload-config", "all", admin); err != nil {
+		return err
+	}
+	return c.kubeadm("bootstrap-token", admin)
+}
+
+func (c *Cluster) kubeadm(phase ...string) error {
+	args := append([]string{"init", "phase"}, phase...)
+	return c.run("", filepath.Join(c.bin, "kubeadm"), append(args, "--config="+dir+"/kubeadm.yaml")...)
+}
+
+// run runs a command on the control plane's host.
+func (c *Cluster) run(stdin, name string, args ...string) error {
+	cmd := c.host.Command(name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// path is a file of the control plane as this process sees it.
+func (c *Cluster) path(name string) string {
+	return filepath.Join("/proc", fmt.Sprint(c.host.Pid()), "root", dir, name)
+}
+
+// launch starts a part of the control plane, whose output goes to its log.
+func (c *Cluster) launch(name string, args ...string) error {
+	log, err := os.OpenFile(c.path(name+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := c.host.Command(filepath.Join(c.bin, name), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	p, err := machine.StartProcess(cmd)
+	if err != nil {
+		return err
+	}
+	c.procs[name] = p
+	return nil
+}
+
+// halt kills a part of the control plane and returns when it is gone.
+func (c *Cluster) halt(name string) {
+	syscall.Kill(c.procs[name].Pid, syscall.SIGKILL)
+	<-c.procs[name].Ended
+}
+
+// await asks again and again, since the parts say nothing when they are ready.
+func (c *Cluster) await(part string, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-c.procs[part].Ended:
+			return fmt.Errorf("%s ended", part)
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not become ready: %w", part, err)
+		}
+	}
+}
+
+// Log is the end of what a part of the control plane wrote.
+func (c *Cluster) Log(part string, most int) string {
+	b, _ := os.ReadFile(c.path(part + ".log"))
+	return string(b[max(0, len(b)-most):])
+}
+
+func (c *Cluster) logs() string {
+	var b bytes.Buffer
+	for name := range c.procs {
+		fmt.Fprintf(&b, "--- end of the log of %s\n%s\n", name, c.Log(name, 2<<10))
+	}
+	return b.String()
+}

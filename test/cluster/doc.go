@@ -1,0 +1,20 @@
+// Package cluster gives tests a real control plane: etcd, kube-apiserver,
+// kube-controller-manager and kube-scheduler, on a host of its own (package
+// machine), with machines that reach it by cables that can be cut.
+//
+//	Main, in TestMain
+//	Start(t) --> one Cluster for all tests of the program, started by the first
+//	  |
+//	  |   host "control"                      machine of a test
+//	  |   etcd  apiserver :6443 <-+                islet
+//	  |   controllers  scheduler  +-- bridge -- veth -- eth0
+//	  |   fault proxies :7001.. <-+   10.97.0.1   |     10.97.0.2...
+//	  |                                         Link: Cut, Silence, Bytes
+//	  |
+//	  +--> Node(t): a machine with a cable, ready to start islet that bootstraps
+//	  +--> Admin(): a client; Kubectl(t, ...): kubectl; both inside the host
+//	  +--> Proxy(t): what a node may be given for the apiserver, with faults
+//
+// Certificates, kubeconfigs, and the rules for joining are kubeadm's own. All of
+// it lives in namespaces and on a tmpfs that end with the test program.
+package cluster

@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+	"golang.org/x/sys/unix"
+)
+
+// gateway is the control plane's address in the network of the machines, and
+// their way to everywhere.
+const gateway = "10.97.0.1"
+
+// bridge makes the network of the machines, and the filter that Silence uses. Nothing
+// is said to all machines: what one receives (Bytes) is for it alone.
+func (c *Cluster) bridge() error {
+	// With an address of its own: else it takes that of a cable, and who speaks with
+	// the control plane loses it for half a minute when another machine goes.
+	err := c.ip(0, "link add lan0 address 0a:58:0a:61:00:01 type bridge ageing_time 100000000", "link set lan0 addrgenmode none", "addr add "+gateway+"/24 dev lan0", "link set lan0 up")
+	if err != nil {
+		return err
+	}
+	return c.run(`table inet wan {
+	set silent { type ipv4_addr; }
+	chain in { type filter hook input priority 0; ip saddr @silent drop; }
+	chain out { type filter hook output priority 0; ip daddr @silent drop; }
+}`, "nft", "-f", "-")
+}
+
+// ip runs commands of ip, one a line, on the control plane's host, or in the
+// network namespace of another process.
+func (c *Cluster) ip(pid int, lines ...string) error {
+	if pid == 0 {
+		pid = c.host.Pid()
+	}
+	// Not inside the host's process namespace: a pid in a line is one of ours.
+	cmd := exec.Command("nsenter", "-t", strconv.Itoa(pid), "-n", "ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %q: %w\n%s", lines, err, out)
+	}
+	return nil
+}
+
+// A Link is the cable between a machine and the control plane. It keeps its
+// state over the machine's reboots. Used by one goroutine at a time.
+type Link struct {
+	Addr string // of the machine
+
+	c      *Cluster
+	mac    string
+	port   string // this side's interface while the machine is on
+	cut    bool
+	silent bool
+}
+
+// Plug gives a machine that is off a cable, which is there whenever it is on.
+func (c *Cluster) Plug(m *machine.Machine) *Link {
+	c.mu.Lock()
+	c.hosts++
+	l := &Link{c: c, Addr: fmt.Sprintf("10.97.0.%d", 1+c.hosts), mac: fmt.Sprintf("02:00:0a:61:00:%02x", 1+c.hosts)}
+	c.mu.Unlock()
+	m.OnBoot = l.plug
+	return l
+}
+
+func (l *Link) plug(pid int) error {
+	l.c.mu.Lock()
+	l.c.cable++
+	l.port = fmt.Sprint("cable", l.c.cable)
+	l.c.mu.Unlock()
+	err := l.c.ip(0, fmt.Sprintf("link add %s type veth peer name eth0 address %s netns %d", l.port, l.mac, pid),
+		"link set "+l.port+" master lan0 addrgenmode none", "link set "+l.port+" type bridge_slave isolated on flood off mcast_flood off",
+		fmt.Sprintf("neigh replace %s lladdr %s dev lan0 nud permanent", l.Addr, l.mac))
+	if err != nil {
+		return err
+	}
+	err = l.c.ip(pid, "link set eth0 addrgenmode none up", "addr add "+l.Addr+"/24 dev eth0", "route add default via "+gateway)
+	if err != nil || l.cut {
+		return err
+	}
+	return l.c.ip(0, "link set "+l.port+" up")
+}
+
+// Cut pulls the cable: the machine's interface has no carrier.
+func (l *Link) Cut(t testing.TB) {
+	t.Helper()
+	l.cut = true
+	l.set(t, "down")
+}
+
+// Silence loses every packet in both directions and tells neither side:
+// connections stay half open.
+func (l *Link) Silence(t testing.TB) {
+	t.Helper()
+	l.silent = true
+	l.filter(t, "add")
+}
+
+// Restore ends Cut and Silence.
+func (l *Link) Restore(t testing.TB) {
+	t.Helper()
+	if l.silent {
+		l.filter(t, "delete")
+	}
+	if l.cut {
+		l.set(t, "up")
+	}
+	l.cut, l.silent = false, false
+}
+
+// Flap cuts and restores the link again and again, and returns when it is up
+// for good.
+func (l *Link) Flap(t testing.TB, times int, down, up time.Duration) {
+	t.Helper()
+	for range times {
+		l.Cut(t)
+		Pass(down)
+		l.Restore(t)
+		Pass(up)
+	}
+}
+
+// Pass lets a span of time pass that is a test's subject: an outage, a measurement.
+func Pass(d time.Duration) { <-time.After(d) }
+
+func (l *Link) set(t testing.TB, state string) {
+	t.Helper()
+	if err := l.c.ip(0, "link set "+l.port+" "+state); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *Link) filter(t testing.TB, verb string) {
+	t.Helper()
+	if err := l.c.run("", "nft", verb, "element", "inet", "wan", "silent", "{", l.Addr, "}"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Bytes is what the machine has received and sent by its cable since it was
+// turned on, at the IP level.
+func (l *Link) Bytes(t testing.TB) (received, sent int64) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", l.c.host.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		name, figures, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name != l.port {
+			continue
+		}
+		f := strings.Fields(figures)
+		at := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
+		const ethernet = 14 // bytes of each packet that are not IP
+		return at(8) - ethernet*at(9), at(0) - ethernet*at(1)
+	}
+	t.Fatalf("interface %s is gone", l.port)
+	return 0, 0
+}
+
+// inNetwork calls f in the network namespace of a process. Sockets that f makes
+// stay there.
+func inNetwork(pid int, f func() error) error {
+	runtime.LockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer own.Close()
+	if err := enter(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	err = f()
+	if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
+		runtime.UnlockOSThread() // else the thread ends with the goroutine
+	}
+	return err
+}
+
+func enter(path string) error {
+	ns, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+}

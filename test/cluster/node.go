@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A Node is a machine that runs islet as a node of the cluster.
+type Node struct {
+	*machine.Machine
+	*Link
+
+	c *Cluster
+	t testing.TB
+}
+
+// Node boots a machine with a cable and the test image, named after the test.
+// Its files make islet bootstrap when it is started; server is the apiserver's
+// address to use, empty for its own (see Proxy).
+func (c *Cluster) Node(t testing.TB, server string) *Node {
+	t.Helper()
+	if server == "" {
+		server = gateway + ":6443"
+	}
+	t.Cleanup(func() { c.forget(t, Name(t)) }) // last of all: an agent would register again
+	m := machine.New(t, Name(t))
+	n := &Node{Machine: m, Link: c.Plug(m), c: c, t: t}
+	m.InstallImage()
+	m.Write("bootstrap.conf", c.BootstrapKubeconfig(server))
+	m.Write("ca.crt", string(c.conf.CAData))
+	m.Write("kubelet.yaml", fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true, cacheTTL: 2m}
+  x509: {clientCAFile: %[1]s/ca.crt}
+authorization:
+  mode: Webhook
+  webhook: {cacheAuthorizedTTL: 5m, cacheUnauthorizedTTL: 30s}
+cgroupRoot: %[2]s
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+failSwapOn: false
+podLogsDir: %[1]s/logs
+rotateCertificates: true
+`, m.Disk, m.Cgroup))
+	m.Boot()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("what the cluster knows of the node:\n%s", c.Describe("node", m.Name))
+		}
+	})
+	return n
+}
+
+// forget removes a node that is off.
+func (c *Cluster) forget(t testing.TB, name string) {
+	err := c.admin.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Error(err)
+	}
+}
+
+// Flags are islet's flags on this node, besides those of every machine.
+func (n *Node) Flags() []string {
+	return []string{"--kubeconfig=" + n.Disk + "/kubelet.conf", "--bootstrap-kubeconfig=" + n.Disk + "/bootstrap.conf",
+		"--cert-dir=" + n.Disk + "/pki", "--node-ip=" + n.Addr}
+}
+
+// Start starts islet and returns when it answers, connected or not.
+func (n *Node) Start(extra ...string) { n.t.Helper(); n.StartAgent(append(n.Flags(), extra...)...) }
+
+// Join starts islet and returns when its Node is ready.
+func (n *Node) Join(extra ...string) *corev1.Node {
+	n.t.Helper()
+	n.Start(extra...)
+	return n.c.AwaitNode(n.t, n.Name, "to be ready", NodeReady)
+}
+
+// Reboot cuts the power and boots again; islet is not started.
+func (n *Node) Reboot() {
+	n.t.Helper()
+	n.PowerOff()
+	n.Boot()
+}
+
+// Describe is kubectl describe, for a test that failed.
+func (c *Cluster) Describe(args ...string) string {
+	out, err := c.TryKubectl("", append([]string{"--request-timeout=5s", "describe"}, args...)...)
+	if err != nil {
+		return fmt.Sprint(err, " ", out)
+	}
+	return out
+}

@@ -1,0 +1,52 @@
+package node
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestKubeadmInit: islet under the first node of a cluster. Its control plane is
+// static pods, of images that are brought as archives since there is no registry.
+func TestKubeadmInit(t *testing.T) {
+	c := start(t)
+	h := newKubeadmHost(t, c)
+	h.Run("systemctl", "start", "islet-cri")
+	kubeadm := c.JoinCommand(t)[0]
+	programs := filepath.Dir(kubeadm)
+	version := strings.TrimPrefix(strings.TrimSpace(h.Run("/usr/local/bin/kubelet", "--version")), "Kubernetes ")
+	list := h.Run(kubeadm, "config", "images", "list", "--kubernetes-version="+version)
+	for image := range strings.FieldsSeq(list) {
+		name, _, _ := strings.Cut(filepath.Base(image), ":")
+		program := filepath.Join(programs, name)
+		if _, err := exec.LookPath(program); err != nil {
+			program = filepath.Join(programs, "kubectl") // coredns, pause ...: asked for, and not run
+		}
+		archive := filepath.Join(h.Disk, name+".tar")
+		pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", image, "-o", archive, program)
+		pack.Dir = machine.Root(t)
+		if out, err := pack.CombinedOutput(); err != nil {
+			t.Fatalf("pack %s: %v\n%s", image, err, out)
+		}
+		h.Islet("images", "import", archive)
+		h.Remove(name + ".tar")
+	}
+	out := h.kubeadm(t, []string{kubeadm, "init"}, "--node-name="+h.Name, "--cri-socket=unix:///run/islet/cri.sock", "--kubernetes-version="+version,
+		"--apiserver-advertise-address="+h.addr, "--skip-phases=addon")
+	if !strings.Contains(out, "Your Kubernetes control-plane has initialized successfully!") {
+		t.Error("kubeadm does not say that the control plane runs")
+	}
+	kubectl := func(args ...string) string {
+		t.Helper()
+		return h.Run(filepath.Join(programs, "kubectl"), append([]string{"--kubeconfig=/etc/kubernetes/admin.conf"}, args...)...)
+	}
+	kubectl("wait", "--timeout=60s", "--for=condition=Ready", "node/"+h.Name)
+	for _, part := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		for _, state := range []string{"create", "condition=Ready"} {
+			kubectl("-n", "kube-system", "wait", "--timeout=60s", "--for="+state, "pod/"+part+"-"+h.Name)
+		}
+	}
+}

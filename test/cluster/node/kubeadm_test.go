@@ -1,0 +1,143 @@
+package node
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// systemctl does what systemd would with the units that islet ships: the order
+// of the environment, start and stop, and that kubelet.service and
+// islet-cri.service exclude each other. kubeadm calls it.
+const systemctl = `#!/bin/bash
+unit=${2%.service}
+pid=/run/$unit.pid
+alive() { readlink "/proc/$(cat "$pid" 2>/dev/null)/exe" >/dev/null; }
+case $1 in
+start|restart)
+	if [ $1 = restart ] || ! alive; then
+		"$0" stop "$unit"
+		case $unit in
+		kubelet) "$0" stop islet-cri; file=UNITS/10-kubeadm.conf ;;
+		islet-cri) "$0" stop kubelet; file=UNITS/islet-cri.service ;;
+		esac
+		while IFS= read -r line; do
+			case $line in
+			Environment=*) e=${line#Environment=\"}; export "${e%\"}" ;;
+			EnvironmentFile=-*) [ ! -e "${line#EnvironmentFile=-}" ] || { set -a; . "${line#EnvironmentFile=-}"; set +a; } ;;
+			ExecStart=/*) exec=${line#ExecStart=} ;;
+			esac
+		done <"$file"
+		setsid $(eval echo "$exec") </dev/null >>LOG 2>&1 &
+		echo $! >"$pid"
+		until /usr/local/bin/kubelet pods >/dev/null 2>&1 || ! alive; do sleep 0.1; done # Type=notify
+	fi ;;
+stop)
+	if alive; then
+		kill "$(cat "$pid")"
+		while alive; do sleep 0.1; done
+	fi
+	rm -f "$pid" ;;
+is-enabled) echo enabled ;;
+is-active) alive && echo active ;;
+esac
+`
+
+// kubeadmHost is a machine as install.sh --kubeadm leaves it.
+type kubeadmHost struct {
+	*machine.Machine
+	addr  string
+	extra []string // KUBELET_EXTRA_ARGS
+}
+
+func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
+	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // when the machine is off
+	m := machine.New(t, cluster.Name(t))
+	link := c.Plug(m)
+	m.InstallImage()
+	m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+m.Disk+"/cni\n")
+	m.Boot()
+	for _, dir := range []string{"/etc", "/var/lib", "/usr/local"} { // what is written here is the machine's own
+		layer := "/run/layers" + dir
+		m.Run("mkdir", "-p", layer+"/upper", layer+"/work")
+		m.Run("mount", "-t", "overlay", "overlay", "-o", "lowerdir="+dir+",upperdir="+layer+"/upper,workdir="+layer+"/work", dir)
+	}
+	m.Run("mkdir", "-p", "/etc/kubernetes/manifests", "/etc/default", "/var/lib/kubelet", m.Disk+"/kubelet")
+	m.Run("mount", "--bind", m.Disk+"/kubelet", "/var/lib/kubelet")
+	m.Run("ln", "-sf", m.Binary(), "/usr/local/bin/kubelet")
+	h := &kubeadmHost{m, link.Addr, []string{"--state-dir=" + m.Disk + "/state", "--edge-config=" + m.Disk + "/edge.yaml", "--cgroup-root=" + m.Cgroup, "--node-ip=" + link.Addr,
+		"--cgroup-driver=cgroupfs"}} // kubeadm's is systemd, which the test's host has not
+	h.put("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\""+strings.Join(h.extra, " ")+"\"\n")
+	h.put("/etc/hosts", "127.0.0.1 localhost\n"+link.Addr+" "+m.Name+"\n")
+	h.put("/usr/local/bin/systemctl", strings.NewReplacer("UNITS", machine.Root(t)+"/packaging/kubeadm", "LOG", m.Disk+"/agent.log").Replace(systemctl))
+	return h
+}
+
+func (h *kubeadmHost) put(path, content string) {
+	h.Write("put", content)
+	h.Run("install", "-m", "755", filepath.Join(h.Disk, "put"), path)
+}
+
+// kubeadm runs it in the machine. Of its preflight one check is left out, which
+// looks at the kernel and the cgroup hierarchies of the test's host.
+func (h *kubeadmHost) kubeadm(t *testing.T, command []string, args ...string) string {
+	t.Helper()
+	all := append(append([]string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, command...), args...)
+	out := h.Run("env", append(all, "--ignore-preflight-errors=SystemVerification")...)
+	t.Logf("kubeadm %s:\n%s", command[1], out)
+	return out
+}
+
+// join does what docs/kubeadm.md says.
+func (h *kubeadmHost) join(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	h.Run("systemctl", "start", "islet-cri")
+	out := h.kubeadm(t, c.JoinCommand(t), "--node-name="+h.Name, "--cri-socket=unix:///run/islet/cri.sock")
+	if !strings.Contains(out, "This node has joined the cluster") || strings.Contains(out, "ContainerRuntimeVersion") {
+		t.Error("kubeadm does not say that the node has joined, or the runtime does not please it")
+	}
+	c.AwaitNode(t, h.Name, "to be ready", cluster.NodeReady)
+}
+
+// TestKubeadm: the life of a node under kubeadm, islet in the kubelet's place:
+// join, upgrade, reset, and joining again.
+func TestKubeadm(t *testing.T) {
+	c := start(t)
+	h := newKubeadmHost(t, c)
+	h.join(t, c)
+	ns := c.Namespace(t)
+	pods(t, c, ns, 1)
+	config := h.Run("cat", "/var/lib/kubelet/config.yaml")
+	for _, want := range []string{"10.96.0.10", "containerRuntimeEndpoint: unix:///run/islet/cri.sock"} {
+		if !strings.Contains(config, want) {
+			t.Errorf("the node's configuration is not kubeadm's: it lacks %q\n%s", want, config)
+		}
+	}
+	if log := h.AgentLog(1 << 20); strings.Contains(log, "containerRuntimeEndpoint has no effect") {
+		t.Error("islet serves CRI where kubeadm was told, and says that it does not")
+	}
+
+	kubeadm := c.JoinCommand(t)[:1]
+	h.kubeadm(t, append(kubeadm, "upgrade", "node"))
+	h.Run("systemctl", "restart", "kubelet")
+	c.AwaitNode(t, h.Name, "to be ready after the upgrade", cluster.NodeReady)
+
+	h.Run("systemctl", "stop", "kubelet")
+	h.Run(h.Binary(), append([]string{"cleanup", "--config=/var/lib/kubelet/config.yaml"}, h.extra...)...)
+	if left := h.ContainerProcesses(); len(left) > 0 {
+		t.Errorf("containers run after the cleanup: %v", left)
+	}
+	h.kubeadm(t, append(kubeadm, "reset", "--force", "--cri-socket=unix:///run/islet/cri.sock"))
+	h.Run("sh", "-c", "rm "+h.Disk+"/state/islet.db*")
+	if out := h.Run("find", "/etc/kubernetes", "/var/lib/kubelet", "-name", "tmp", "-prune", "-o", "-type", "f", "-print"); out != "" {
+		t.Errorf("kubeadm reset left over:\n%s", out)
+	}
+
+	c.Kubectl(t, "delete", "node", h.Name)
+	h.join(t, c)
+	c.Apply(t, pod(ns, "again", "", "", "sleep"))
+	c.AwaitReady(t, ns, "again")
+}

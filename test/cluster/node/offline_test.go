@@ -1,0 +1,248 @@
+package node
+
+import (
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/machine"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestLinkCut: pods run on without the apiserver, and what was wanted meanwhile
+// happens when the link is back.
+func TestLinkCut(t *testing.T) {
+	c, n, ns := join(t)
+	before := pods(t, c, ns, 3)
+	c.Apply(t, objects(ns)+dressed(ns, "dressed")+pod(ns, "deleted", "", "", "sleep")+pod(ns, "evicted", "", "", "sleep")+pod(ns, "replaced", "", "", "sleep")+
+		pod(ns, "restarts", "", "", "exit", "1", "1s"))
+	gone := c.AwaitReady(t, ns, "deleted", "evicted", "replaced")
+	crashes := c.AwaitReady(t, ns, "dressed")["dressed"]
+	own, shop := seen(t, c, n, ns, "dressed")
+
+	n.Cut(t)
+	n.Await("local commands to answer", func() bool { return inside(n, ns, "p0", "cat", "/etc/hostname") == "p0\n" })
+	c.Kubectl(t, "-n", ns, "delete", "pod", "deleted", "--wait=false")
+	c.Kubectl(t, "-n", ns, "delete", "pod", "evicted", "replaced", "--force", "--grace-period=0")
+	c.Apply(t, pod(ns, "replaced", "nodeName: "+n.Name, "", "sleep")+pod(ns, "new", "nodeName: "+n.Name, "", "sleep"))
+	count := n.Pods()["restarts"].Status.ContainerStatuses[0].RestartCount
+	n.WaitPods("a container to be restarted by policy", func(pods map[string]machine.Pod) bool {
+		return pods["restarts"].Status.ContainerStatuses[0].RestartCount > count
+	})
+	crash(t, n, crashes)
+	n.WaitPods("the container that was killed to run again", func(pods map[string]machine.Pod) bool {
+		return pods["dressed"].Ready() && pods["dressed"].Status.ContainerStatuses[0].RestartCount == 1
+	})
+	if o, s := seen(t, c, n, ns, "dressed"); o != own || s != shop {
+		t.Error("a container that restarts has other tokens")
+	}
+	n.Restore(t)
+
+	c.AwaitReady(t, ns, "new", "replaced")
+	for _, p := range gone {
+		c.AwaitGone(t, p)
+	}
+	unchanged(t, c, before)
+	n.WaitPods("the pods of the API, and no others", func(pods map[string]machine.Pod) bool {
+		_, evicted := pods["evicted"]
+		_, deleted := pods["deleted"]
+		return !evicted && !deleted && len(pods) == 7 && pods["replaced"].Metadata.UID != string(gone["replaced"].UID)
+	})
+	c.AwaitPod(t, ns, "restarts", "to show its restarts", func(p *corev1.Pod) bool {
+		return len(p.Status.ContainerStatuses) == 1 && int(p.Status.ContainerStatuses[0].RestartCount) > count
+	})
+}
+
+// TestRebootCutOff: after a reboot without network everything that ran comes
+// back, with its configuration, secrets and tokens.
+func TestRebootCutOff(t *testing.T) {
+	c, n, ns := join(t)
+	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "sleep"))
+	var all strings.Builder
+	var names []string
+	for _, i := range "abcdefghij" {
+		names = append(names, string(i))
+		all.WriteString(dressed(ns, string(i)))
+	}
+	c.Apply(t, objects(ns)+all.String())
+	c.Kubectl(t, "label", "node", n.Name, "site=roof")
+	c.Apply(t, pod(ns, "roof", "nodeSelector: {site: roof}", "", "sleep"))
+	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
+	everyone := append([]string{"roof"}, names...)
+	before := c.AwaitReady(t, ns, everyone...)
+	tokens := map[string]string{}
+	for _, name := range names {
+		own, shop := seen(t, c, n, ns, name)
+		tokens[name] = own + shop
+	}
+	everyone = append(everyone, "static-"+n.Name)
+	n.WaitReady(everyone...)
+
+	n.Cut(t)
+	n.Reboot()
+	began := time.Now()
+	n.Start()
+	after := n.WaitReady(everyone...)
+	took := time.Since(began)
+	t.Logf("12 pods are back %v after the agent's start", took)
+	if limit := 5 * time.Second * crowd(t); took > limit {
+		t.Errorf("that is too long: %v would do", limit)
+	}
+	for name, p := range after {
+		ip, err := netip.ParseAddr(p.Status.PodIP)
+		if err != nil || !netip.MustParsePrefix(node.Spec.PodCIDR).Contains(ip) || !strings.HasPrefix(name, "static-") && p.Metadata.UID != string(before[name].UID) {
+			t.Errorf("%s is %+v", name, p)
+		}
+	}
+	for _, name := range names {
+		own, shop := seen(t, c, n, ns, name)
+		if own+shop != tokens[name] {
+			t.Errorf("the tokens of %s are not those of before", name)
+		}
+	}
+
+	n.Restore(t)
+	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)
+	for name, p := range after {
+		if strings.HasPrefix(name, "static-") {
+			continue
+		}
+		id := p.Status.ContainerStatuses[0].ContainerID
+		now := c.AwaitPod(t, ns, name, "to show its new container", func(p *corev1.Pod) bool { return cluster.PodReady(p) && container(p) == id })
+		if now.UID != before[name].UID {
+			t.Errorf("%s is another pod", name)
+		}
+	}
+	own, shop := seen(t, c, n, ns, "a")
+	valid(t, c, own, ns, "a")
+	valid(t, c, shop, ns, "a", "shop")
+}
+
+// TestRestartCutOff: the agent is killed while the link is cut; no pod notices.
+func TestRestartCutOff(t *testing.T) {
+	c, n, ns := join(t)
+	before := pods(t, c, ns, 3)
+	n.Cut(t)
+	n.Kill()
+	n.Start()
+	n.WaitReady("p0", "p1", "p2")
+	n.Restore(t)
+	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)
+	unchanged(t, c, before)
+}
+
+// TestApiserverComesAndGoes: an apiserver that is killed, a link that flaps and
+// one that goes silent disturb no pod, and new pods start soon after.
+func TestApiserverComesAndGoes(t *testing.T) {
+	c := start(t) // alone, as the apiserver is everybody's
+	n := c.Node(t, "")
+	n.Join()
+	ns := c.Namespace(t)
+	before := pods(t, c, ns, 3)
+	gone := pods(t, c, ns, 4)["p3"]
+	// The new apiserver has no history: what the node saw last is too old to go on from.
+	n.Cut(t)
+	c.Kubectl(t, "-n", ns, "delete", "pod", "p3", "--wait=false")
+	c.Apply(t, pod(ns, "meanwhile", "nodeName: "+n.Name, "", "sleep"))
+	c.StopAPIServer(t)
+	c.StartAPIServer(t)
+	n.Restore(t)
+	c.AwaitReady(t, ns, "meanwhile")
+	c.AwaitGone(t, gone)
+	n.Flap(t, 3, 2*time.Second, 2*time.Second)
+	soon(t, c, ns, "flapped", 10*time.Second*crowd(t))
+	n.Silence(t)
+	cluster.Pass(30 * time.Second)
+	n.Restore(t)
+	soon(t, c, ns, "silent", 20*time.Second*crowd(t))
+	unchanged(t, c, before)
+}
+
+// soon demands that a new pod is ready within a time.
+func soon(t *testing.T, c *cluster.Cluster, ns, name string, limit time.Duration) {
+	t.Helper()
+	began := time.Now()
+	c.Apply(t, pod(ns, name, "", "", "sleep"))
+	c.AwaitReady(t, ns, name)
+	if took := time.Since(began); took > limit {
+		t.Errorf("%s: a new pod took %v", name, took)
+	}
+}
+
+// TestFaults: an apiserver that refuses or is slow is not asked all the time, and
+// is used again when it has recovered.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	proxy := c.Proxy(t)
+	n := c.Node(t, proxy.Addr)
+	n.Join()
+	ns := c.Namespace(t)
+	before := pods(t, c, ns, 3)
+	wait := func() { cluster.Pass(12 * time.Second) }
+	for _, x := range []struct {
+		name       string
+		begin, run func()
+	}{
+		{"too-many", func() { proxy.Fail(http.StatusTooManyRequests, time.Second) }, wait},
+		{"unavailable", func() { proxy.Fail(http.StatusServiceUnavailable, 0) }, wait},
+		{"error", func() { proxy.Fail(http.StatusInternalServerError, 0) }, wait},
+		{"flapping", func() {}, func() { n.Flap(t, 4, time.Second, 2*time.Second) }},
+		{"slow", func() { proxy.Slow(5 * time.Second) }, wait},
+	} {
+		x.begin()
+		proxy.Requests()
+		c.Kubectl(t, "-n", ns, "delete", "pod", "p2", "--ignore-not-found", "--wait=false")
+		delete(before, "p2")
+		x.run()
+		by, sum := proxy.Requests()
+		if t.Logf("%s: %d requests in 12 s", x.name, sum); sum > 60 {
+			t.Errorf("they are too many: %v", by)
+		}
+		proxy.Heal()
+		soon(t, c, ns, x.name, 15*time.Second*crowd(t)) // the longest back-off and what is left to do
+	}
+	unchanged(t, c, before)
+}
+
+// TestNamespaceDeleted: pods whose namespace goes while the link is cut run on, and end
+// as pods do when it is back.
+func TestNamespaceDeleted(t *testing.T) {
+	c, n, ns := join(t)
+	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
+	c.AwaitReady(t, ns, "dressed")
+	n.Cut(t)
+	c.Kubectl(t, "delete", "namespace", ns, "--wait=false")
+	c.AwaitPod(t, ns, "dressed", "to be deleted", func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	n.WaitReady("dressed")
+	n.Restore(t)
+	c.Kubectl(t, "wait", "--for=delete", "namespace/"+ns, "--timeout=60s")
+	n.WaitReady()
+}
+
+// TestSealed: who copies the database alone learns no secret.
+func TestSealed(t *testing.T) {
+	c, n, ns := join(t)
+	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
+	c.AwaitReady(t, ns, "dressed")
+	own, _ := seen(t, c, n, ns, "dressed")
+	files, err := filepath.Glob(filepath.Join(n.Disk, "state/islet.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no database: %v", err)
+	}
+	for _, f := range files {
+		for _, secret := range []string{"sesame", own} {
+			if contains(t, f, secret) {
+				t.Errorf("%s holds a secret in the clear", f)
+			}
+		}
+	}
+	if key, err := os.Stat(filepath.Join(n.Disk, "state/store.key")); err != nil || key.Mode().Perm() != 0o600 {
+		t.Errorf("the key file: %v, %v", key, err)
+	}
+}

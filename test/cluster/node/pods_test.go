@@ -1,0 +1,138 @@
+package node
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/machine"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestPod: a pod of the API runs, with an address of the node's podCIDR, and
+// people see what became of it.
+func TestPod(t *testing.T) {
+	c, n, ns := join(t)
+	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
+	p := pods(t, c, ns, 1)["p0"]
+	if ip, err := netip.ParseAddr(p.Status.PodIP); err != nil || !netip.MustParsePrefix(node.Spec.PodCIDR).Contains(ip) {
+		t.Errorf("its address is %q, the node's podCIDR %s", p.Status.PodIP, node.Spec.PodCIDR)
+	}
+	s := p.Status
+	if s.Phase != corev1.PodRunning || s.HostIP != n.Addr || s.StartTime == nil || s.QOSClass != corev1.PodQOSBestEffort || s.ContainerStatuses[0].ImageID == "" {
+		t.Errorf("status is %+v", s)
+	}
+	n.Await("its events", func() bool {
+		out := c.Kubectl(t, "-n", ns, "describe", "pod", "p0")
+		for _, reason := range []string{"Scheduled", "Pulled", "Created", "Started"} {
+			if !strings.Contains(out, reason) {
+				return false
+			}
+		}
+		return true
+	})
+
+	c.Apply(t, pod(ns, "ends", "restartPolicy: Never", "", "exit", "3"))
+	ended := c.AwaitPod(t, ns, "ends", "to fail", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	if end := ended.Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 3 || end.Reason != "Error" {
+		t.Errorf("it ended with %+v", end)
+	}
+	c.Apply(t, strings.Replace(pod(ns, "lost", "", "", "sleep"), machine.Image, "localhost/none:none", 1))
+	c.AwaitPod(t, ns, "lost", "to miss its image", func(p *corev1.Pod) bool {
+		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Waiting != nil &&
+			p.Status.ContainerStatuses[0].State.Waiting.Reason == "ErrImageNeverPull"
+	})
+}
+
+// TestAdmission: a pod that is bound to the node although it does not fit fails, with a
+// kubelet's reason, and does not run.
+func TestAdmission(t *testing.T) {
+	c, n, ns := join(t)
+	here := "nodeName: " + n.Name
+	port := "ports: [{containerPort: 80, hostPort: 8080}]"
+	c.Apply(t, pod(ns, "first", here, port, "sleep"))
+	c.AwaitReady(t, ns, "first")
+	for _, x := range []struct{ reason, spec, container string }{
+		{"NodePorts", "", port},
+		{"NodeAffinity", "nodeSelector: {no: such-node}", ""},
+		{"OutOfcpu", "", `resources: {requests: {cpu: "1000"}}`},
+		{"OutOfmemory", "", "resources: {requests: {memory: 1Pi}}"},
+		{"PodOSNotSupported", "os: {name: windows}", ""},
+	} {
+		name := strings.ToLower(x.reason)
+		c.Apply(t, pod(ns, name, here+"\n"+x.spec, x.container, "sleep"))
+		p := c.AwaitPod(t, ns, name, "to fail", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		if p.Status.Reason != x.reason || p.Status.Message == "" {
+			t.Errorf("%s: the reason is %q, the message %q", x.reason, p.Status.Reason, p.Status.Message)
+		}
+		if out := c.Kubectl(t, "-n", ns, "delete", "pod", name, "--timeout=60s"); !strings.Contains(out, "deleted") {
+			t.Error(out)
+		}
+	}
+	n.WaitReady("first")
+	if all := n.ContainerProcesses(); len(all) != 1 {
+		t.Errorf("processes are %v", all)
+	}
+}
+
+// TestDeletion: a deleted pod gets its grace, and its object goes when nothing of
+// it is left; a forced deletion is honoured too.
+func TestDeletion(t *testing.T) {
+	c, n, ns := join(t)
+	c.Apply(t, pod(ns, "polite", "", "", "sleep")+pod(ns, "stubborn", "", "", "stubborn")+pod(ns, "forced", "", "", "stubborn"))
+	all := c.AwaitReady(t, ns, "polite", "stubborn", "forced")
+	remove := func(name string, args ...string) time.Duration {
+		began := time.Now()
+		c.Kubectl(t, append([]string{"-n", ns, "delete", "pod", name}, args...)...) // waits
+		return time.Since(began)
+	}
+	if took := remove("polite", "--grace-period=60"); took > 20*time.Second {
+		t.Errorf("who ends at once was given %v", took)
+	}
+	if took := remove("stubborn", "--grace-period=3"); took < 3*time.Second {
+		t.Errorf("a grace of 3 s lasted %v", took)
+	}
+	remove("forced", "--force", "--grace-period=0")
+	for _, p := range all {
+		c.AwaitGone(t, p)
+	}
+	n.WaitReady() // none is left on the node
+	if left := n.ContainerProcesses(); len(left) != 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+
+	// The same name again, as a StatefulSet does it.
+	old := pods(t, c, ns, 1)["p0"]
+	c.Kubectl(t, "-n", ns, "delete", "pod", "p0")
+	if again := pods(t, c, ns, 1)["p0"]; again.UID == old.UID || container(again) == container(old) {
+		t.Error("a pod of the same name is not another pod")
+	}
+}
+
+// TestMirrorPods: the API shows static pods, as they are, and cannot end them.
+func TestMirrorPods(t *testing.T) {
+	c, n, _ := join(t)
+	ns := "default"
+	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "sleep"))
+	name := "static-" + n.Name
+	mirror := c.AwaitPod(t, ns, name, "to be ready", cluster.PodReady)
+	if mirror.Annotations["kubernetes.io/config.mirror"] == "" || mirror.Annotations["kubernetes.io/config.source"] != "file" ||
+		len(mirror.OwnerReferences) != 1 || mirror.OwnerReferences[0].Kind != "Node" {
+		t.Errorf("metadata is %+v", mirror.ObjectMeta)
+	}
+	c.Kubectl(t, "-n", ns, "delete", "pod", name, "--wait=false")
+	again := c.AwaitPod(t, ns, name, "to come back", func(p *corev1.Pod) bool { return p.UID != mirror.UID && cluster.PodReady(p) })
+	if container(again) != container(mirror) {
+		t.Error("deleting the mirror restarted the pod")
+	}
+	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "count", "1s"))
+	c.AwaitPod(t, ns, name, "to follow the file", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Args[0] == "count" && cluster.PodReady(p) })
+	n.Remove("manifests/static.yaml")
+	last, err := c.Admin().CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
+	if err == nil {
+		c.AwaitGone(t, last)
+	}
+}

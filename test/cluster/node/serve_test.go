@@ -1,0 +1,213 @@
+package node
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// peer is the certificate chain that the node's port shows.
+func peer(t *testing.T, c *cluster.Cluster, n *cluster.Node) ([]*x509.Certificate, error) {
+	raw, err := c.Dial(t.Context(), "tcp", n.Addr+":10250")
+	if err != nil {
+		return nil, err
+	}
+	defer raw.Close()
+	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+	if err := conn.HandshakeContext(t.Context()); err != nil {
+		return nil, err
+	}
+	return conn.ConnectionState().PeerCertificates, nil
+}
+
+// TestKubectl: what people do with pods through the apiserver.
+func TestKubectl(t *testing.T) {
+	c, n, ns := join(t)
+	init := fmt.Sprintf("initContainers:\n- {name: first, image: %q, imagePullPolicy: Never, args: [cat, /etc/hostname]}", machine.Image)
+	c.Apply(t, pod(ns, "web", "", "", "serve", ":8080")+pod(ns, "count", init, "", "count", "50ms")+
+		pod(ns, "cat", "", "stdin: true\nstdinOnce: false", "cat")+pod(ns, "again", "", "", "cat", "/etc/hostname")+
+		strings.Replace(pod(ns, "lost", "", "", "sleep"), machine.Image, "localhost/none:none", 1))
+	n.Write("manifests/static.yaml", pod("default", "static", "", "", "count", "50ms"))
+	k := kubectl{c, ns}
+	web := c.AwaitReady(t, ns, "web", "count", "cat")["web"]
+	t.Run("shows", func(t *testing.T) {
+		k.want(t, n.Name, "get", "pods", "-o", "wide")
+		k.want(t, web.Status.PodIP, "get", "pods", "-o", "wide")
+		k.want(t, web.Status.ContainerStatuses[0].ContainerID, "describe", "pod", "web")
+	})
+	t.Run("logs", k.logs)
+	t.Run("exec", k.exec)
+	t.Run("static", func(t *testing.T) {
+		static, name := kubectl{c, "default"}, "static-"+n.Name
+		c.AwaitReady(t, static.ns, name)
+		static.start(t, nil, "logs", "-f", name).await(t, "3\n")
+		static.want(t, name+"\n", "exec", name, "--", "/podtool", "cat", "/etc/hostname")
+	})
+	t.Run("terminal", k.terminal)
+	t.Run("attach", k.attach)
+	t.Run("run", k.run)
+	t.Run("cp", k.cp)
+	t.Run("port-forward", k.portForward)
+	t.Run("proxy", func(t *testing.T) { k.proxy(t, n) })
+	t.Run("figures", func(t *testing.T) { k.figures(t, n) })
+	t.Run("delete", func(t *testing.T) {
+		k.want(t, `pod "web" force deleted`, "delete", "pod", "web", "--force", "--grace-period=0")
+		c.AwaitGone(t, web)
+	})
+}
+
+// TestDoors: who may not, may not, and is told as a kubelet tells it.
+func TestDoors(t *testing.T) {
+	c, n, ns := join(t)
+	c.Apply(t, pod(ns, "web", "", "", "sleep"))
+	// Who may do one thing only, and an admin of kubelets.
+	place := strings.NewReplacer("NS", ns)
+	subresources := []string{"pods", "healthz", "configz", "stats", "metrics", "log", "proxy", "checkpoint"}
+	token := map[string]string{"nonsense": "nonsense", "default": tokenOf(t, c, ns, "default")}
+	for _, sub := range subresources {
+		token[sub] = mayOne(t, c, n, ns, sub)
+	}
+	c.AwaitReady(t, ns, "web")
+	forbidden := func(who, subresources string) string {
+		return fmt.Sprintf("Forbidden (user=system:serviceaccount:%s:%s, verb=get, resource=nodes, subresource(s)=[%s])", ns, who, subresources)
+	}
+	for _, x := range []struct {
+		who, method, path string
+		code              int
+		want              string
+	}{
+		{"", "GET", "/pods", 401, "Unauthorized"},
+		{"", "GET", "/healthz", 401, "Unauthorized"},
+		{"nonsense", "GET", "/pods", 401, "Unauthorized"},
+		{"default", "GET", "/pods", 403, forbidden("default", "pods proxy")},
+		{"default", "GET", "/metrics", 403, forbidden("default", "metrics")},
+		{"default", "GET", "/logs/", 403, forbidden("default", "log")},
+		{"pods", "GET", "/pods", 200, `"PodList"`},
+		{"pods", "GET", "/runningpods/", 200, `"PodList"`},
+		{"pods", "GET", "/containerLogs/NS/web/c", 403, forbidden("pods", "proxy")},
+		{"healthz", "GET", "/healthz/syncloop", 200, "ok"},
+		{"healthz", "GET", "/configz", 403, forbidden("healthz", "configz proxy")},
+		{"configz", "GET", "/configz", 200, "kubeletconfig"},
+		{"stats", "GET", "/stats/summary", 200, "nodeName"},
+		{"stats", "GET", "/metrics", 403, forbidden("stats", "metrics")},
+		{"metrics", "GET", "/metrics/cadvisor", 200, "# TYPE"},
+		{"log", "GET", "/logs/", 200, "<a href="},
+		{"proxy", "GET", "/pods", 200, `"PodList"`},
+		{"proxy", "GET", "/metrics", 403, forbidden("proxy", "metrics")},
+		{"proxy", "GET", "/containerLogs/NS/none/c", 404, `pod "none" does not exist`},
+		{"proxy", "GET", "/containerLogs/NS/web/none", 404, `container "none" not found in pod "web"`},
+		{"proxy", "POST", "/exec/NS/none/c?command=x&output=1", 404, `pod "none" does not exist`},
+		{"proxy", "POST", "/exec/NS/web/none?command=x&output=1", 404, `container not found ("none")`},
+		{"proxy", "POST", "/exec/NS/web/c?command=x&output=1", 400, "Upgrade request required"},
+		{"proxy", "POST", "/portForward/NS/none", 404, `pod "none" does not exist`},
+		{"proxy", "GET", "/nothing", 404, ""},
+		{"checkpoint", "POST", "/checkpoint/NS/web/c", 500, "checkpointing of NS/web/c failed"},
+	} {
+		code, text := ask(t, c, x.method, "https://"+n.Addr+":10250"+place.Replace(x.path), token[x.who])
+		if code != x.code || !strings.Contains(text, place.Replace(x.want)) {
+			t.Errorf("%q asks for %s: %d %.300q, want %d %q", x.who, x.path, code, text, x.code, x.want)
+		}
+	}
+}
+
+// mayOne makes a service account, named after a subresource of nodes, that may get
+// and create that one, and returns its token.
+func mayOne(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, sub string) string {
+	t.Helper()
+	name := n.Name + "-" + sub
+	c.Kubectl(t, "-n", ns, "create", "serviceaccount", sub)
+	c.Kubectl(t, "create", "clusterrole", name, "--verb=get,create", "--resource=nodes/"+sub)
+	c.Kubectl(t, "create", "clusterrolebinding", name, "--clusterrole="+name, "--serviceaccount="+ns+":"+sub)
+	t.Cleanup(func() { c.Kubectl(t, "delete", "clusterrolebinding,clusterrole", name) })
+	return tokenOf(t, c, ns, sub)
+}
+
+// tokenOf is a token of a service account.
+func tokenOf(t *testing.T, c *cluster.Cluster, ns, account string) string {
+	t.Helper()
+	return strings.TrimSpace(c.Kubectl(t, "-n", ns, "create", "token", account))
+}
+
+// ask asks a node's port from the control plane's host.
+func ask(t *testing.T, c *cluster.Cluster, method, url, token string) (code int, text string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DialContext: c.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// TestPorts: what the settings of ports, TLS and streams do.
+func TestPorts(t *testing.T) {
+	c, n, ns := join(t, "--read-only-port=10255", "--healthz-bind-address=0.0.0.0", "--streaming-connection-idle-timeout=1s",
+		"--tls-min-version=VersionTLS12", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")
+	pods(t, c, ns, 1)
+	for _, x := range []struct {
+		port, path string
+		code       int
+		want       string
+	}{
+		{"10248", "/healthz", 200, "ok"},
+		{"10248", "/pods", 404, ""},
+		{"10255", "/healthz", 200, "ok"},
+		{"10255", "/pods", 200, `"p0"`},
+		{"10255", "/stats/summary", 200, `"p0"`},
+		{"10255", "/metrics/resource", 200, `pod="p0"`},
+		{"10255", "/containerLogs/" + ns + "/p0/c", 405, "Debug endpoints are disabled."},
+		{"10255", "/exec/" + ns + "/p0/c?command=x", 405, "Debug endpoints are disabled."},
+		{"10255", "/runningpods/", 405, "Debug endpoints are disabled."},
+		{"10255", "/configz", 404, ""},
+	} {
+		code, text := ask(t, c, "GET", "http://"+n.Addr+":"+x.port+x.path, "")
+		if code != x.code || !strings.Contains(text, x.want) {
+			t.Errorf("port %s, %s: %d %.300q, want %d %q", x.port, x.path, code, text, x.code, x.want)
+		}
+	}
+	for what, x := range map[string]struct {
+		config *tls.Config
+		ok     bool
+	}{
+		"the one cipher suite": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}, true},
+		"another cipher suite": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}}, false},
+		"an old version":       {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
+		"the newest version":   {&tls.Config{MinVersion: tls.VersionTLS13}, true},
+	} {
+		x.config.InsecureSkipVerify = true
+		raw, err := c.Dial(t.Context(), "tcp", n.Addr+":10250")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tls.Client(raw, x.config).HandshakeContext(t.Context()); (err == nil) != x.ok {
+			t.Errorf("%s: %v", what, err)
+		}
+		raw.Close()
+	}
+	k := kubectl{c, ns}
+	session := k.start(t, nil, "exec", "-i", "p0", "--", "/podtool", "cat")
+	session.say(t, "echo\n", "echo\n")
+	<-session.Ended // nothing moves any more
+	if session.ctx.Err() != nil {
+		t.Error("an idle stream goes on")
+	}
+}

@@ -1,0 +1,41 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cluster"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestStatus: the person at the node sees how it stands with the control plane.
+func TestStatus(t *testing.T) {
+	c, n, ns := join(t)
+	pods(t, c, ns, 2)
+	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" && cluster.NodeReady(n) })
+	shows := func(code int, what ...string) {
+		t.Helper()
+		var out string
+		defer func() { t.Log(out) }()
+		n.Await("islet status to show "+strings.Join(what, ", "), func() bool {
+			var got int
+			out, got = n.Try("status")
+			for _, w := range what {
+				if !strings.Contains(out, w) {
+					return false
+				}
+			}
+			return got == code
+		})
+	}
+	healthy := []string{"up for", "client until 2", "2 pods from 10.", "built in, " + node.Spec.PodCIDR}
+	shows(0, append(healthy, "Ready: ")...)
+	n.Cut(t)
+	c.Kubectl(t, "-n", ns, "delete", "pod", "p0", "--wait=false")
+	if _, code := n.Try("exec", "-n", ns, "p1", "--", "/podtool", "exit", "0"); code != 0 {
+		t.Errorf("a command ends with %d without a link", code)
+	}
+	shows(1, "DOWN for", "Unreachable", "pods go on running", "2 pods from 10.")
+	n.Restore(t)
+	shows(0, "up for", "1 pod from 10.")
+}

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/cluster"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// present gives an agent that is off another client certificate.
+func present(t *testing.T, n *cluster.Node, pem string) {
+	t.Helper()
+	n.Write("pki/kubelet-client-given.pem", pem)
+	current := filepath.Join(n.Disk, "pki/kubelet-client-current.pem")
+	if err := os.Chmod(filepath.Join(n.Disk, "pki/kubelet-client-given.pem"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(current); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("kubelet-client-given.pem", current); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCredentialsExpired: pods run whose node has credentials no more; with a bootstrap
+// token the node gets others by itself.
+func TestCredentialsExpired(t *testing.T) {
+	c, n, ns := join(t)
+	before := pods(t, c, ns, 2)
+	n.Stop()
+	token, err := os.ReadFile(filepath.Join(n.Disk, "bootstrap.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Remove("bootstrap.conf")
+	present(t, n, c.Certificate(t, n.Name, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)))
+	n.Reboot()
+	n.Start()
+	n.WaitReady("p0", "p1")
+	n.Await("the node to say what is wrong", func() bool {
+		out, _ := n.Try("status")
+		return strings.Contains(out, "the client certificate expired at") && strings.Contains(out, "bootstrap.conf: no such file")
+	})
+	n.Write("bootstrap.conf", string(token))
+	soon(t, c, ns, "after", 30*time.Second*crowd(t))
+	for name, old := range before {
+		c.AwaitPod(t, ns, name, "to show that it ran on", func(p *corev1.Pod) bool {
+			return p.UID == old.UID && container(p) != container(old) && cluster.PodReady(p)
+		})
+	}
+}
+
+// TestRotation: a certificate that is about to end is exchanged for another.
+func TestRotation(t *testing.T) {
+	c, n, ns := join(t)
+	n.Stop()
+	given := c.Certificate(t, n.Name, time.Now().Add(-20*time.Hour), time.Now().Add(time.Hour))
+	present(t, n, given)
+	n.Remove("bootstrap.conf")
+	n.Start()
+	n.Await("another certificate", func() bool {
+		b, err := os.ReadFile(filepath.Join(n.Disk, "pki/kubelet-client-current.pem"))
+		return err == nil && string(b) != given
+	})
+	soon(t, c, ns, "after", 10*time.Second*crowd(t))
+}
+
+// TestSlowClock: a node whose clock is behind that of its cluster knows what time it is
+// at least, over restarts without the apiserver. So its tokens are stale; they are
+// served, and refreshed first thing when the link is back.
+func TestSlowClock(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	proxy := c.Proxy(t)
+	n := c.Node(t, proxy.Addr)
+	n.Join()
+	ns := c.Namespace(t)
+	c.Apply(t, objects(ns)+dressed(ns, "a")+dressed(ns, "b"))
+	c.AwaitReady(t, ns, "a", "b")
+	own, shop := seen(t, c, n, ns, "a")
+	proxy.Ahead(2 * time.Hour)
+	proxy.Requests()
+	n.Flap(t, 1, time.Second, 0)
+	n.Await("the node to look whether the server is there", func() bool {
+		by, _ := proxy.Requests()
+		return by["GET /readyz"] > 0
+	})
+	soon(t, c, ns, "ahead", 10*time.Second*crowd(t))
+	n.Cut(t)
+	n.Stop()
+	n.Reboot()
+	n.Start()
+	n.WaitReady("a", "b", "ahead")
+	if o, s := seen(t, c, n, ns, "a"); o != own || s != shop {
+		t.Error("other tokens than before")
+	}
+	if out, _ := n.Try("status"); !strings.Contains(out, "token of pod "+ns+"/a") || !strings.Contains(out, "expired at") {
+		t.Errorf("the node does not show that tokens are stale:\n%s", out)
+	}
+	proxy.Heal()
+	n.Restore(t)
+	began := time.Now()
+	for _, name := range []string{"a", "b"} {
+		n.Await("other tokens", func() bool {
+			o, s := seen(t, c, n, ns, name)
+			return o != own && s != shop
+		})
+	}
+	if took := time.Since(began); took > 10*time.Second*crowd(t) {
+		t.Errorf("stale tokens were refreshed after %v", took)
+	}
+	own, shop = seen(t, c, n, ns, "a")
+	valid(t, c, own, ns, "a")
+	valid(t, c, shop, ns, "a", "shop")
+}

@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A Proxy stands between nodes and the apiserver. It knows nodes by their client
+// certificates, as the apiserver does, and speaks for them (as an aggregating
+// front proxy), so a node sees no difference until the proxy is told to fail.
+type Proxy struct {
+	Addr string // to be used by nodes in the apiserver's place
+
+	mu       sync.Mutex
+	status   int // answer to everything, 0: the apiserver's
+	retry    time.Duration
+	delay    time.Duration
+	ahead    time.Duration // of the clock that answers show
+	requests map[string]int
+}
+
+// Proxy starts a proxy that ends with the test.
+func (c *Cluster) Proxy(t testing.TB) *Proxy {
+	t.Helper()
+	c.mu.Lock()
+	c.ports++
+	p := &Proxy{Addr: fmt.Sprintf("%s:%d", gateway, 7000+c.ports), requests: map[string]int{}}
+	c.mu.Unlock()
+	serving, err := tls.LoadX509KeyPair(c.path("pki/apiserver.crt"), c.path("pki/apiserver.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	front, err := tls.LoadX509KeyPair(c.path("pki/front-proxy-client.crt"), c.path("pki/front-proxy-client.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(c.path("pki/ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	var l net.Listener
+	if err := inNetwork(c.host.Pid(), func() error { l, err = net.Listen("tcp", p.Addr); return err }); err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{
+		DialContext:       c.Dial,
+		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{front}},
+		ForceAttemptHTTP2: true,
+	}
+	forward := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "https", Host: gateway + ":6443"})
+			speakFor(r)
+		},
+		Transport:      transport,
+		ModifyResponse: p.date,
+		FlushInterval:  -1, // watches
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			w.WriteHeader(http.StatusBadGateway)
+		},
+	}
+	srv := &http.Server{
+		Handler:   p.fault(forward),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{serving}, ClientCAs: roots, ClientAuth: tls.VerifyClientCertIfGiven},
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.ServeTLS(l, "", "") }()
+	t.Cleanup(func() {
+		srv.Close()
+		transport.CloseIdleConnections()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// speakFor puts the node's name, as its certificate has it, into the request. A
+// request with a token is the apiserver's to judge.
+func speakFor(r *httputil.ProxyRequest) {
+	for name := range r.Out.Header {
+		if strings.HasPrefix(name, "X-Remote-") {
+			r.Out.Header.Del(name)
+		}
+	}
+	if len(r.In.TLS.PeerCertificates) == 0 {
+		return
+	}
+	subject := r.In.TLS.PeerCertificates[0].Subject
+	r.Out.Header.Set("X-Remote-User", subject.CommonName)
+	for _, group := range subject.Organization {
+		r.Out.Header.Add("X-Remote-Group", group)
+	}
+}
+
+func (p *Proxy) fault(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		p.requests[kindOf(r)]++
+		status, retry, delay := p.status, p.retry, p.delay
+		p.mu.Unlock()
+		if delay > 0 {
+			select {
+			case <-time.After(delay):
+			case <-r.Context().Done():
+				return
+			}
+		}
+		if status == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if retry > 0 {
+			w.Header().Set("Retry-After", fmt.Sprint(int(retry.Seconds())))
+		}
+		http.Error(w, "the test wants it so", status)
+	})
+}
+
+// kindOf tells requests apart: by method and path, and those about one object of a
+// list by its name.
+func kindOf(r *http.Request) string {
+	method, q := r.Method, r.URL.Query()
+	if q.Get("watch") == "true" {
+		method = "WATCH"
+	}
+	if f := q.Get("fieldSelector"); f != "" {
+		return method + " " + r.URL.Path + "?" + f
+	}
+	return method + " " + r.URL.Path
+}
+
+// Fail answers every new request with a status, and with Retry-After unless zero.
+func (p *Proxy) Fail(status int, retry time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status, p.retry = status, retry
+}
+
+// date shows another time in an answer.
+func (p *Proxy) date(r *http.Response) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ahead != 0 {
+		r.Header.Set("Date", time.Now().Add(p.ahead).UTC().Format(http.TimeFormat))
+	}
+	return nil
+}
+
+// Ahead lets the server's clock be ahead of the nodes': theirs are slow, for them.
+func (p *Proxy) Ahead(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ahead = d
+}
+
+// Slow delays every new request.
+func (p *Proxy) Slow(delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = delay
+}
+
+// Heal ends Fail, Slow and Ahead.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status, p.retry, p.delay, p.ahead = 0, 0, 0, 0
+}
+
+// Requests returns the number of requests since the last call, by method, path and
+// the object that is selected, and their sum.
+func (p *Proxy) Requests() (by map[string]int, sum int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	by, p.requests = p.requests, map[string]int{}
+	for n := range maps.Values(by) {
+		sum += n
+	}
+	return by, sum
+}

@@ -1,0 +1,31 @@
+// Package figures shows what benchmarks have measured.
+package figures
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Table of figures, each with what the project wants it to be.
+type Table struct{ rows [][4]string }
+
+// Add adds a row.
+func (f *Table) Add(what, value, goal, note string) {
+	f.rows = append(f.rows, [4]string{what, value, goal, note})
+}
+
+// String is the table in Markdown.
+func (f *Table) String() string {
+	var b strings.Builder
+	width := [4]int{6, 5, 4, 4}
+	all := append([][4]string{{"figure", "value", "goal", "note"}, {"---", "---", "---", "---"}}, f.rows...)
+	for _, r := range all {
+		for i := range r {
+			width[i] = max(width[i], len(r[i]))
+		}
+	}
+	for _, r := range all {
+		fmt.Fprintf(&b, "| %-*s | %*s | %-*s | %-*s |\n", width[0], r[0], width[1], r[1], width[2], r[2], width[3], r[3])
+	}
+	return b.String()
+}

@@ -1,0 +1,45 @@
+package hostile
+
+import (
+	"bytes"
+	"os"
+	"testing"
+)
+
+func TestManifests(t *testing.T) {
+	options := Options{Seed: 1, Count: 500, Victim: "good"}
+	all, again := Manifests(options), Manifests(options)
+	names, kinds := map[string]bool{}, map[string]int{}
+	for i, m := range all {
+		if m.Name != again[i].Name || !bytes.Equal(m.Data, again[i].Data) {
+			t.Errorf("%q differs the second time", m.Name)
+		}
+		if names[m.Name] {
+			t.Errorf("%q is there twice", m.Name)
+		}
+		names[m.Name] = true
+		kinds[m.Kind]++
+	}
+	if len(all) != 500 || len(kinds) != 8 {
+		t.Errorf("got %d manifests: %v", len(all), kinds)
+	}
+	options.Seed = 2
+	if other := Manifests(options); bytes.Equal(other[0].Data, all[0].Data) {
+		t.Error("another seed gives the same bytes")
+	}
+	for _, m := range Manifests(Options{Count: 70}) {
+		if m.Kind == "another pod's" {
+			t.Error("somebody is robbed though there is no victim")
+		}
+	}
+}
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	if err := Write(dir, Manifests(Options{Seed: 3, Count: 500, Victim: "good"})); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 500 {
+		t.Errorf("got %d files, %v", len(files), err)
+	}
+}

@@ -1,0 +1,63 @@
+package hostile
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+func toJSON(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err) // what was read from JSON can be written as JSON
+	}
+	return b.Bytes()
+}
+
+// toYAML writes block style, with scalars as JSON has them.
+func toYAML(v any) []byte {
+	var b bytes.Buffer
+	writeYAML(&b, v, 0)
+	return b.Bytes()
+}
+
+func writeYAML(b *bytes.Buffer, v any, depth int) {
+	indent := strings.Repeat("  ", depth)
+	switch v := v.(type) {
+	case map[string]any:
+		if len(v) == 0 {
+			b.WriteString(indent + "{}\n")
+		}
+		for _, key := range sorted(v) {
+			b.WriteString(indent)
+			b.Write(bytes.TrimSpace(toJSON(key)))
+			b.WriteByte(':')
+			writeBelow(b, v[key], depth)
+		}
+	case []any:
+		if len(v) == 0 {
+			b.WriteString(indent + "[]\n")
+		}
+		for _, item := range v {
+			b.WriteString(indent + "-")
+			writeBelow(b, item, depth)
+		}
+	default:
+		b.WriteString(indent)
+		b.Write(toJSON(v))
+	}
+}
+
+// writeBelow writes a value after its key or dash: a scalar on the same line.
+func writeBelow(b *bytes.Buffer, v any, depth int) {
+	switch v.(type) {
+	case map[string]any, []any:
+		b.WriteByte('\n')
+		writeYAML(b, v, depth+1)
+	default:
+		b.WriteByte(' ')
+		b.Write(toJSON(v))
+	}
+}

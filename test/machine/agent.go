@@ -1,0 +1,230 @@
+package machine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Patience is how long a test waits for what must happen; a busy machine with
+// two cores runs several tests at once.
+const Patience = 90 * time.Second
+
+// An Agent is one run of islet inside a machine.
+type Agent = Process
+
+// StartAgent starts islet with directories on the machine's disk, manifests in
+// Disk/manifests, and returns when it answers.
+func (m *Machine) StartAgent(extra ...string) *Agent {
+	m.t.Helper()
+	a := m.LaunchAgent(extra...)
+	m.awaitReady(a)
+	return a
+}
+
+// LaunchAgent is StartAgent that does not wait.
+func (m *Machine) LaunchAgent(extra ...string) *Agent {
+	m.t.Helper()
+	d := m.Disk
+	for _, dir := range []string{"manifests", "cni", "logs"} {
+		if err := os.MkdirAll(filepath.Join(d, dir), 0o755); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	m.writeDefault("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n", m.Cgroup, d))
+	m.writeDefault("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n", d))
+	args := append([]string{"--root-dir=" + d + "/kubelet", "--state-dir=" + d + "/state", "--run-dir=/run/islet",
+		"--config=" + d + "/kubelet.yaml", "--edge-config=" + d + "/edge.yaml", "--pod-manifest-path=" + d + "/manifests"}, extra...)
+	log, err := os.OpenFile(filepath.Join(d, "agent.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := m.Command(m.islet, args...)
+	if m.MeasureCPU {
+		cmd = m.Measured(m.islet, args...)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	a, err := StartProcess(cmd)
+	if err != nil {
+		m.t.Fatalf("%v:\n%s", err, m.AgentLog(4<<10))
+	}
+	m.agent = a
+	return a
+}
+
+func (m *Machine) writeDefault(name, content string) {
+	if _, err := os.Stat(filepath.Join(m.Disk, name)); errors.Is(err, os.ErrNotExist) {
+		m.Write(name, content)
+	}
+}
+
+func (m *Machine) awaitReady(a *Agent) {
+	m.t.Helper()
+	m.await("the agent to answer", a, func() bool {
+		_, code := m.Try("pods")
+		return code == 0
+	})
+}
+
+// Kill ends the agent with SIGKILL and returns when it is gone.
+func (m *Machine) Kill() {
+	m.t.Helper()
+	m.signal(syscall.SIGKILL)
+}
+
+// Stop asks the agent to end and returns when it has.
+func (m *Machine) Stop() {
+	m.t.Helper()
+	m.signal(syscall.SIGTERM)
+}
+
+func (m *Machine) signal(s syscall.Signal) {
+	m.t.Helper()
+	if m.agent == nil {
+		m.t.Fatal("no agent runs")
+	}
+	if err := syscall.Kill(m.agent.Pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		m.t.Fatal(err)
+	}
+	select {
+	case <-m.agent.Ended:
+	case <-time.After(Patience):
+		m.t.Fatalf("the agent did not end after %v:\n%s", s, m.AgentLog(4<<10))
+	}
+	m.agent = nil
+}
+
+// Islet runs a command of the binary against the agent and demands success.
+func (m *Machine) Islet(args ...string) string {
+	m.t.Helper()
+	out, code := m.Try(args...)
+	if code != 0 {
+		m.t.Fatalf("islet %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// Try runs a command of the binary; the output is standard output, and standard
+// error when it failed.
+func (m *Machine) Try(args ...string) (string, int) {
+	cmd := m.Command(m.islet, args...)
+	cmd.Env = append(os.Environ(), "ISLET_SOCKET=/run/islet/islet.sock")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return out.String(), 0
+	case errors.As(err, &exit):
+		return out.String() + errs.String(), exit.ExitCode()
+	}
+	return err.Error(), -1
+}
+
+// Pod is what the tests look at of a v1.Pod.
+type Pod struct {
+	Metadata struct{ Name, Namespace, UID string }
+	Status   struct {
+		Phase, PodIP      string
+		Reason            string
+		Conditions        []struct{ Type, Status string }
+		ContainerStatuses []ContainerStatus
+	}
+}
+
+// ContainerStatus is what the tests look at of a v1.ContainerStatus.
+type ContainerStatus struct {
+	Name, ContainerID, ImageID string
+	Ready                      bool
+	RestartCount               int
+	State, LastState           struct {
+		Running    *struct{ StartedAt time.Time }
+		Waiting    *struct{ Reason, Message string }
+		Terminated *struct {
+			ExitCode        int
+			Reason, Message string
+		}
+	}
+}
+
+// Ready says whether the pod's Ready condition holds.
+func (p Pod) Ready() bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Status == "True"
+		}
+	}
+	return false
+}
+
+// Pods lists the pods by name; nil while the agent does not answer.
+func (m *Machine) Pods() map[string]Pod {
+	out, code := m.Try("pods", "-A", "-o", "json")
+	if code != 0 {
+		return nil
+	}
+	var list struct{ Items []Pod }
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		m.t.Fatalf("islet pods -o json: %v\n%s", err, out)
+	}
+	pods := map[string]Pod{}
+	for _, p := range list.Items {
+		pods[p.Metadata.Name] = p
+	}
+	return pods
+}
+
+// WaitPods waits until ok holds of the pods.
+func (m *Machine) WaitPods(what string, ok func(map[string]Pod) bool) map[string]Pod {
+	m.t.Helper()
+	var pods map[string]Pod
+	m.await(what, m.agent, func() bool { pods = m.Pods(); return pods != nil && ok(pods) })
+	return pods
+}
+
+// WaitReady waits until exactly these pods exist and all are ready.
+func (m *Machine) WaitReady(names ...string) map[string]Pod {
+	m.t.Helper()
+	return m.WaitPods("pods "+strings.Join(names, " ")+" to be ready", func(pods map[string]Pod) bool {
+		for _, n := range names {
+			if !pods[n].Ready() {
+				return false
+			}
+		}
+		return len(pods) == len(names)
+	})
+}
+
+// Await waits until ok.
+func (m *Machine) Await(what string, ok func() bool) {
+	m.t.Helper()
+	m.await(what, m.agent, ok)
+}
+
+// await asks again and again, at once but for a short pause, since a process
+// outside the agent has no event for what it waits for.
+func (m *Machine) await(what string, a *Agent, ok func() bool) {
+	m.t.Helper()
+	late := time.After(Patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-a.Ended:
+			m.t.Fatalf("waiting for %s: the agent ended:\n%s", what, m.AgentLog(4<<10))
+		case <-late:
+			out, _ := m.Try("pods", "-A", "-o", "wide")
+			m.t.Fatalf("waited in vain for %s\n%s", what, out)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package machine
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Host is the namespaces of a machine and its init. It has no disk: what runs
+// in it sees the file system of the machine below, except for /run. It ends
+// with the process that booted it, and all that runs in it ends with it.
+type Host struct{ init *exec.Cmd }
+
+// BootHost starts a host and returns when its init is ready. Main must be the
+// first thing in this process's TestMain.
+func BootHost(name string) (*Host, error) {
+	init := exec.Command("/proc/self/exe")
+	init.Env = append(os.Environ(), initEnv+"="+name)
+	init.Stderr = os.Stderr
+	init.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	out, err := init.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := init.Start(); err != nil {
+		return nil, fmt.Errorf("boot %s: %w", name, err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		init.Process.Kill()
+		init.Wait()
+		return nil, fmt.Errorf("boot %s: init said %q, %v", name, line, err)
+	}
+	return &Host{init: init}, nil
+}
+
+// Pid is the host's init as this process sees it.
+func (h *Host) Pid() int { return h.init.Process.Pid }
+
+// Halt kills everything in the host at once.
+func (h *Host) Halt() error {
+	err := h.init.Process.Kill()
+	h.init.Wait() // killed: its error says nothing; all processes of its namespace end before it
+	return err
+}
+
+// Command is a command that will run inside the host.
+func (h *Host) Command(name string, args ...string) *exec.Cmd {
+	all := append([]string{"-t", strconv.Itoa(h.Pid()), "-m", "-n", "-p", "-u", "-i", "--", name}, args...)
+	return exec.Command("nsenter", all...)
+}
+
+// A Process was started inside a host.
+type Process struct {
+	Pid   int           // as this process sees it
+	Ended chan struct{} // closed when the process has ended
+}
+
+// StartProcess starts a command that Command made.
+func StartProcess(cmd *exec.Cmd) (*Process, error) {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Process{Ended: make(chan struct{})}
+	go func() { cmd.Wait(); close(p.Ended) }()
+	if p.Pid = childOf(cmd.Process.Pid, p.Ended); p.Pid == 0 {
+		<-p.Ended
+		return nil, fmt.Errorf("%s ended at once", cmd)
+	}
+	return p, nil
+}
+
+// childOf waits for the one child of a process that forks once, as nsenter does
+// to enter a process namespace.
+func childOf(pid int, ended <-chan struct{}) int {
+	for {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		if err != nil {
+			return 0
+		}
+		if f := strings.Fields(string(b)); len(f) > 0 {
+			child, _ := strconv.Atoi(f[0])
+			return child
+		}
+		select {
+		case <-ended:
+			return 0
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

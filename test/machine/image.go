@@ -1,0 +1,61 @@
+package machine
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Image is the reference of the image that holds test/podtool.
+const Image = "localhost/podtool:test"
+
+var archive = sync.OnceValues(func() (string, error) {
+	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return "", err
+	}
+	top := string(root[:len(root)-1])
+	dir := filepath.Join(top, ".cache/podtool")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	tool, out := filepath.Join(dir, "podtool"), filepath.Join(dir, "podtool.tar")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", tool, "./podtool")
+	build.Dir = filepath.Join(top, "test")
+	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", Image, "-entrypoint", "/podtool", "-o", out, tool)
+	pack.Dir = top
+	for _, c := range []*exec.Cmd{build, pack} {
+		c.Env = append(os.Environ(), "CGO_ENABLED=0")
+		c.Stderr = os.Stderr
+		if err := c.Run(); err != nil {
+			return "", err
+		}
+	}
+	return out, nil
+})
+
+// Archive is an image archive of podtool, built once a run.
+func Archive(t testing.TB) string {
+	t.Helper()
+	a, err := archive()
+	if err != nil {
+		t.Fatalf("build the test image: %v", err)
+	}
+	return a
+}
+
+// InstallImage puts podtool's image into the inbox of the state directory.
+func (m *Machine) InstallImage() {
+	m.t.Helper()
+	dir := filepath.Join(m.Disk, "state/images")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	b, err := os.ReadFile(Archive(m.t))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.Write("state/images/podtool.tar", string(b))
+}

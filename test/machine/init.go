@@ -1,0 +1,81 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+)
+
+// initEnv makes a test binary the init of a machine; its value is the host name.
+const initEnv = "ISLET_TEST_MACHINE"
+
+// Main must be the first thing in TestMain: in the process that is to be a
+// machine's init it never returns.
+func Main() {
+	name := os.Getenv(initEnv)
+	if name == "" {
+		return
+	}
+	if err := boot(name); err != nil {
+		fmt.Fprintln(os.Stderr, "machine:", err)
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	reap()
+}
+
+func boot(name string) error {
+	os.Unsetenv(initEnv)
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("make mounts shared, as systemd does: %w", err)
+	}
+	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := syscall.Mount("run", "/run", "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount /run: %w", err)
+	}
+	if err := syscall.Sethostname([]byte(name)); err != nil {
+		return fmt.Errorf("set host name: %w", err)
+	}
+	return loopbackUp()
+}
+
+// loopbackUp needs no netlink: the old ioctl does.
+func loopbackUp() error {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(fd)
+	var req struct {
+		name  [syscall.IFNAMSIZ]byte
+		flags uint16
+		_     [22]byte
+	}
+	copy(req.name[:], "lo")
+	req.flags = syscall.IFF_UP | syscall.IFF_RUNNING
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.SIOCSIFFLAGS, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		return fmt.Errorf("bring loopback up: %w", errno)
+	}
+	return nil
+}
+
+func reap() {
+	for {
+		_, err := syscall.Wait4(-1, nil, 0, nil)
+		if errors.Is(err, syscall.ECHILD) {
+			pause()
+		}
+	}
+}
+
+// pause waits for a signal: SIGCHLD when an orphan that came here has ended.
+func pause() {
+	syscall.Syscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+}

@@ -1,0 +1,112 @@
+package machine
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Processes lists the command lines of everything in the machine's own process
+// namespace but its init, by pid as this process sees it: the agent and its
+// shims, not the containers, which have namespaces of their own.
+func (m *Machine) Processes() map[int]string {
+	m.t.Helper()
+	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", m.host.Pid()))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	found := map[int]string{}
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, d := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(d))
+		if ns, err := os.Readlink(d + "/ns/pid"); err != nil || ns != own || pid == m.host.Pid() {
+			continue
+		}
+		if b, err := os.ReadFile(d + "/cmdline"); err == nil && len(b) > 0 {
+			found[pid] = strings.ReplaceAll(strings.TrimRight(string(b), "\x00"), "\x00", " ")
+		}
+	}
+	return found
+}
+
+// Mounts lists the mount points below the machine's disk and /run.
+func (m *Machine) Mounts() []string {
+	m.t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", m.host.Pid()))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer f.Close()
+	var found []string
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if p := strings.Fields(s.Text())[4]; strings.HasPrefix(p, m.Disk+"/") || strings.HasPrefix(p, "/run/") {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// Links lists the network interfaces of the machine but loopback.
+func (m *Machine) Links() []string {
+	m.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", m.host.Pid()))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var found []string
+	for _, line := range strings.Split(string(b), "\n")[2:] {
+		if name, _, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name != "lo" && !slices.Contains(tunnels, name) {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// tunnels are the devices that a kernel with tunnel drivers gives to every new
+// network namespace.
+var tunnels = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
+
+// Cgroups lists the cgroups below the machine's root that belong to pods, each
+// once, whatever the number of hierarchies.
+func (m *Machine) Cgroups() []string {
+	m.t.Helper()
+	found := map[string]bool{}
+	tops, err := filepath.Glob("/sys/fs/cgroup/*" + m.Cgroup)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, top := range append(tops, "/sys/fs/cgroup"+m.Cgroup) {
+		filepath.WalkDir(top, func(p string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() && strings.Contains(d.Name(), "pod") && !strings.HasPrefix(d.Name(), "kubepods") {
+				found[strings.TrimPrefix(p, top)] = true
+			}
+			return nil
+		})
+	}
+	var list []string
+	for p := range found {
+		list = append(list, p)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Files lists the entries of a folder inside the machine, nil when it does not exist.
+func (m *Machine) Files(dir string) []string {
+	if strings.HasPrefix(dir, "/run/") {
+		dir = fmt.Sprintf("/proc/%d/root%s", m.host.Pid(), dir)
+	}
+	entries, _ := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}

@@ -1,0 +1,192 @@
+// Package machine gives a test a machine of its own: process, mount, network,
+// UTS and IPC namespaces with an init that reaps, a tmpfs as /run, and a disk
+// (a folder) that outlives it. Cutting its power kills every process in it at
+// once and takes its mounts and network namespaces along, as on hardware.
+//
+//	New --> Boot --> StartAgent, Islet ... --> PowerOff --> Boot ...
+//
+// What a namespace does not hold, the cgroups, is removed by PowerOff.
+package machine
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A Machine is used by one goroutine at a time.
+type Machine struct {
+	Disk   string // outlives the power
+	Name   string // host name
+	Cgroup string // root of its pods' cgroups below every hierarchy
+
+	MeasureCPU bool // whether the agent's CPU time counts in CPU
+
+	// OnBoot is called at the end of every Boot with the pid of the machine's
+	// init: a cable that is plugged in, say.
+	OnBoot func(pid int) error
+
+	t     testing.TB
+	islet string // the binary under test
+	host  *Host
+	agent *Agent
+}
+
+// New makes a machine that is off. The binary under test is $ISLET_BIN, else
+// bin/islet of this checkout. The machine is turned off when the test ends.
+func New(t testing.TB, name string) *Machine {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("machines need root")
+	}
+	bin := os.Getenv("ISLET_BIN")
+	if bin == "" {
+		bin = filepath.Join(Root(t), "bin/islet")
+	}
+	if _, err := os.Stat(bin); err != nil {
+		t.Fatalf("no binary to test: %v (make build)", err)
+	}
+	disk, err := os.MkdirTemp("", "islet-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Machine{Disk: disk, Name: name, Cgroup: "/" + filepath.Base(disk), t: t, islet: bin}
+	t.Cleanup(func() {
+		m.PowerOff()
+		if t.Failed() {
+			t.Logf("end of the agent's log:\n%s", m.AgentLog(8<<10))
+		}
+		if err := os.RemoveAll(disk); err != nil {
+			t.Errorf("remove the machine's disk: %v", err)
+		}
+	})
+	return m
+}
+
+// Binary is the binary under test.
+func (m *Machine) Binary() string { return m.islet }
+
+// Root is the top of the checkout.
+func Root(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err == nil {
+		return strings.TrimSpace(string(out))
+	}
+	dir, err := os.Getwd()
+	for err == nil && dir != "/" {
+		if _, e := os.Stat(filepath.Join(dir, "layers_test.go")); e == nil {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+	t.Fatal("not inside a checkout of islet")
+	return ""
+}
+
+// Boot turns the machine on and returns when its init is ready.
+func (m *Machine) Boot() {
+	m.t.Helper()
+	host, err := BootHost(m.Name)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.host = host
+	if m.OnBoot == nil {
+		return
+	}
+	if err := m.OnBoot(host.Pid()); err != nil {
+		m.t.Fatalf("boot: %v", err)
+	}
+}
+
+// PowerOff kills everything in the machine at once. It does nothing to a
+// machine that is off.
+func (m *Machine) PowerOff() {
+	m.t.Helper()
+	if m.host == nil {
+		return
+	}
+	if err := m.host.Halt(); err != nil {
+		m.t.Errorf("power off: %v", err)
+	}
+	m.host = nil
+	if m.agent != nil {
+		<-m.agent.Ended
+		m.agent = nil
+	}
+	m.removeCgroups()
+}
+
+// Command is a command that will run inside the machine.
+func (m *Machine) Command(name string, args ...string) *exec.Cmd {
+	return m.host.Command(name, args...)
+}
+
+// Run runs a command inside the machine and returns its output.
+func (m *Machine) Run(name string, args ...string) string {
+	m.t.Helper()
+	out, err := m.Command(name, args...).CombinedOutput()
+	if err != nil {
+		m.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (m *Machine) removeCgroups() {
+	mounts, err := filepath.Glob("/sys/fs/cgroup/*" + m.Cgroup)
+	if err != nil {
+		m.t.Error(err)
+	}
+	for _, top := range append(mounts, "/sys/fs/cgroup"+m.Cgroup) {
+		var dirs []string
+		filepath.WalkDir(top, func(p string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, p)
+			}
+			return nil
+		})
+		for i := len(dirs) - 1; i >= 0; i-- {
+			if err := syscall.Rmdir(dirs[i]); err != nil {
+				m.t.Errorf("remove cgroup %s: %v", dirs[i], err)
+			}
+		}
+	}
+}
+
+// Write writes a file on the disk at once, as `mv` would.
+func (m *Machine) Write(path, content string) {
+	m.t.Helper()
+	full := filepath.Join(m.Disk, path)
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	tmp := filepath.Join(filepath.Dir(full), "."+filepath.Base(full))
+	if err := os.WriteFile(tmp, []byte(content), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Rename(tmp, full); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// Remove removes a file from the disk.
+func (m *Machine) Remove(path string) {
+	m.t.Helper()
+	if err := os.Remove(filepath.Join(m.Disk, path)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// AgentLog is the end of what the agent wrote, over all its starts.
+func (m *Machine) AgentLog(most int) string {
+	b, err := os.ReadFile(filepath.Join(m.Disk, "agent.log"))
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	return string(b[max(0, len(b)-most):])
+}

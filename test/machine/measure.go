@@ -1,0 +1,163 @@
+package machine
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// cpuFolder is the folder of the machine's cgroup that counts CPU time.
+func (m *Machine) cpuFolder() string {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		return "/sys/fs/cgroup" + m.Cgroup
+	}
+	return "/sys/fs/cgroup/cpuacct" + m.Cgroup
+}
+
+// Measured is Command, but its CPU time and that of all it starts counts in CPU.
+func (m *Machine) Measured(name string, args ...string) *exec.Cmd {
+	group := m.cpuFolder() + "/node"
+	if err := os.MkdirAll(group, 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	script := `echo $$ >"$0" && exec "$@"`
+	return m.Command("sh", append([]string{"-c", script, group + "/cgroup.procs", name}, args...)...)
+}
+
+// CPU is the CPU time that the measured commands, what they started, and the
+// pods have used so far, in user and kernel mode.
+func (m *Machine) CPU() time.Duration {
+	m.t.Helper()
+	if b, err := os.ReadFile(m.cpuFolder() + "/cpuacct.usage"); err == nil {
+		ns, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		return time.Duration(ns)
+	}
+	b, err := os.ReadFile(m.cpuFolder() + "/cpu.stat")
+	if err != nil {
+		return 0 // nothing has been measured yet
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			us, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			return time.Duration(us) * time.Microsecond
+		}
+	}
+	m.t.Fatal("cpu.stat names no usage")
+	return 0
+}
+
+// ContainerProcesses lists the command lines of the processes in pods, by pid.
+func (m *Machine) ContainerProcesses() map[int]string {
+	m.t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	found := map[int]string{}
+	for _, d := range dirs {
+		b, err := os.ReadFile(d + "/cgroup")
+		if err != nil || !strings.Contains(string(b), m.Cgroup+"/kubepods") {
+			continue
+		}
+		cmd, err := os.ReadFile(d + "/cmdline")
+		if err != nil {
+			continue // ended meanwhile
+		}
+		pid, _ := strconv.Atoi(filepath.Base(d))
+		found[pid] = strings.ReplaceAll(strings.TrimRight(string(cmd), "\x00"), "\x00", " ")
+	}
+	return found
+}
+
+// Containers is how many containers have a cgroup. Asking costs the machine next to
+// nothing, unlike asking the agent.
+func (m *Machine) Containers() int {
+	found, err := filepath.Glob(m.cpuFolder() + "/kubepods/besteffort/pod*/*/cgroup.procs")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return len(found)
+}
+
+// A Part of the node stack and its memory.
+type Part struct {
+	What  string // agent, shims
+	Count int    // processes
+	MiB   float64
+}
+
+// PSS is the proportional set size of the node stack, all that runs in the
+// machine except the containers' own processes.
+func (m *Machine) PSS() []Part {
+	m.t.Helper()
+	parts := []Part{{What: "agent"}, {What: "shims"}, {What: "other"}}
+	for pid, cmd := range m.Processes() {
+		kib, err := pss(pid)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		i := 2
+		switch {
+		case strings.Contains(cmd, "islet-shim"):
+			i = 1
+		case strings.HasPrefix(cmd, m.islet):
+			i = 0
+		}
+		parts[i].Count++
+		parts[i].MiB += float64(kib) / 1024
+	}
+	if parts[2].Count == 0 {
+		parts = parts[:2]
+	}
+	return parts
+}
+
+// TotalPSS is the sum of PSS, in MiB.
+func (m *Machine) TotalPSS() (sum float64) {
+	for _, p := range m.PSS() {
+		sum += p.MiB
+	}
+	return sum
+}
+
+func pss(pid int) (kib int64, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "Pss:"); ok {
+			return strconv.ParseInt(strings.Fields(v)[0], 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("process %d has no Pss", pid)
+}
+
+// Written is what the agent, its shims and their ended children have sent to
+// block devices, in bytes.
+func (m *Machine) Written() (sum int64) {
+	m.t.Helper()
+	for pid := range m.Processes() {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		if err != nil {
+			continue // ended meanwhile
+		}
+		for line := range strings.Lines(string(b)) {
+			if v, ok := strings.CutPrefix(line, "write_bytes: "); ok {
+				n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+				sum += n
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,65 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/hostile"
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestHostileManifests drops 500 manifests of random bytes and mutated pods
+// beside a good pod. The agent goes on, and so does the good pod.
+func TestHostileManifests(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("manifests/good.yaml", manifest("good", "", "count", "10ms"))
+	agent := m.StartAgent()
+	before := m.WaitReady("good-edge")["good-edge"]
+
+	made := hostile.Manifests(hostile.Options{Seed: 1, Count: 500, Victim: "good"})
+	if err := hostile.Write(filepath.Join(m.Disk, "manifests"), made); err != nil {
+		t.Fatal(err)
+	}
+	m.Await("the manifests to be read", func() bool {
+		out, _ := m.Try("status")
+		return strings.Count(out, "\n") > 100
+	})
+	select {
+	case <-agent.Ended:
+		t.Fatalf("the agent ended:\n%s", m.AgentLog(8<<10))
+	default:
+	}
+	same(t, before, m.Pods()["good-edge"])
+
+	entries, err := os.ReadDir(filepath.Join(m.Disk, "manifests"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != "good.yaml" {
+			m.Remove("manifests/" + e.Name())
+		}
+	}
+	after := m.WaitReady("good-edge")["good-edge"]
+	same(t, before, after)
+	m.Await("the problems to be gone", func() bool {
+		_, code := m.Try("status")
+		return code == 0
+	})
+	if log := m.AgentLog(1 << 30); strings.Contains(log, "panic") {
+		t.Error("something panicked")
+	}
+	noGap(t, m.Islet("logs", "good-edge"))
+}
+
+func same(t *testing.T, before, now machine.Pod) {
+	t.Helper()
+	if len(now.Status.ContainerStatuses) != 1 || !now.Ready() || now.Metadata.UID != before.Metadata.UID ||
+		now.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID || now.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the good pod was disturbed: before %+v, now %+v", before, now)
+	}
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestBrokenStore breaks the database of a node whose pods run: it is set aside,
+// and the node is rebuilt from its sources and from what runs.
+func TestBrokenStore(t *testing.T) {
+	m, names := fleet(t, 3)
+	m.Write("applied.yaml", manifest("applied", "", "count", "10ms"))
+	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
+	names = append(names, "applied")
+	before := containers(m.WaitReady(names...))
+	m.Kill()
+	db := filepath.Join(m.Disk, "state/islet.db")
+	b, err := os.ReadFile(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 100; i < len(b); i += 7 {
+		b[i] ^= 0x5a
+	}
+	if err := os.WriteFile(db, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"-wal", "-shm"} {
+		os.Remove(db + suffix)
+	}
+	m.StartAgent()
+	pods := m.WaitReady(names...)
+	if n := changed(before, pods); n != 0 || restarts(pods) != 0 {
+		t.Errorf("%d pods were replaced, %d containers restarted", n, restarts(pods))
+	}
+	aside, err := filepath.Glob(db + ".corrupt-*")
+	if err != nil || len(aside) == 0 {
+		t.Errorf("the broken database is not set aside: %q, %v", aside, err)
+	}
+	if out, _ := m.Try("status"); !strings.Contains(out, "set aside") {
+		t.Errorf("status does not tell:\n%s", out)
+	}
+	// What was applied is wanted as before, and a new pod gets a free address.
+	m.Write("manifests/new.yaml", manifest("new", "", "sleep"))
+	pods = m.WaitReady(append(names, "new-edge")...)
+	seen := map[string]string{}
+	for n, p := range pods {
+		if other := seen[p.Status.PodIP]; other != "" {
+			t.Errorf("%s and %s have the address %s", n, other, p.Status.PodIP)
+		}
+		seen[p.Status.PodIP] = n
+	}
+	m.Islet("delete", "applied")
+	m.WaitReady("p0-edge", "p1-edge", "p2-edge", "new-edge")
+}
+
+// TestFullDisk fills the disk of the state directory under a node whose pods run.
+func TestFullDisk(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.Boot()
+	state := filepath.Join(m.Disk, "state")
+	m.Run("mkdir", "-p", state+"/images")
+	m.Run("mount", "-t", "tmpfs", "-o", "size=128m", "state", state)
+	m.Run("mkdir", "-p", state+"/images")
+	m.Run("cp", machine.Archive(t), state+"/images/podtool.tar")
+	m.Write("manifests/a.yaml", manifest("a", "", "count", "10ms"))
+	m.StartAgent()
+	before := m.WaitReady("a-edge")["a-edge"]
+
+	m.Command("dd", "if=/dev/zero", "of="+state+"/fill", "bs=64k").Run() // ends because the disk is full
+	m.Write("b.yaml", manifest("b", "", "sleep"))
+	out, code := m.Try("apply", "-f", m.Disk+"/b.yaml")
+	if code == 0 {
+		// The database had room left inside its file: then the pod must run once there is more.
+		t.Logf("applied in spite of the full disk: %s", out)
+	} else if !strings.Contains(out, "no space left") {
+		t.Errorf("the refusal does not name the disk: %s", out)
+	}
+	if out, code := m.Try("images", "import", machine.Archive(t)); code != 0 && !strings.Contains(out, "no space left") && !strings.Contains(out, "disk") {
+		t.Errorf("the refused import does not name the disk: %s", out)
+	}
+	m.Write("manifests/c.yaml", manifest("c", "", "sleep"))
+	m.Await("the full disk to be told", func() bool {
+		return strings.Contains(m.AgentLog(1<<20), "no space left")
+	})
+	same(t, before, m.Pods()["a-edge"])
+
+	m.Run("rm", state+"/fill")
+	m.Islet("apply", "-f", m.Disk+"/b.yaml")
+	pods := m.WaitReady("a-edge", "b", "c-edge")
+	same(t, before, pods["a-edge"])
+	noGap(t, m.Islet("logs", "a-edge"))
+}

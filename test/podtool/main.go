@@ -1,0 +1,209 @@
+// Command podtool is the program inside the test pods.
+//
+//	count EVERY        numbers 0, 1, 2 ... on standard output, one every EVERY
+//	exit CODE [AFTER]  ends with that code after that time
+//	sleep              until SIGTERM
+//	stubborn           ignores SIGTERM
+//	serve ADDR         answers every HTTP request with the host name
+//	eat MIB            touches that much memory, then sleeps
+//	get URL            fetches a page and prints it
+//	cat FILE..., ls DIR, env, write FILE TEXT
+//	size               prints the size of its terminal at every change of it
+//	install NAME       is there under a second name, such as tar, by which it is that
+//	mark FILE CODE     appends the time to FILE, then ends with CODE
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+func main() {
+	args := os.Args[1:]
+	if os.Args[0] == "tar" {
+		args = os.Args
+	}
+	code, err := run(args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "podtool:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(args []string) (int, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	arg := func(i int, def string) string {
+		if len(args) > i {
+			return args[i]
+		}
+		return def
+	}
+	switch arg(0, "") {
+	case "count":
+		return 0, count(ctx, arg(1, "10ms"))
+	case "exit":
+		code, err := strconv.Atoi(arg(1, "0"))
+		return code, errors.Join(err, wait(ctx, arg(2, "0s")))
+	case "sleep":
+		<-ctx.Done()
+		return 0, nil
+	case "stubborn":
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println("ignoring SIGTERM")
+		select {}
+	case "serve":
+		return 0, serve(ctx, arg(1, ":80"))
+	case "eat":
+		return 0, eat(ctx, arg(1, "1"))
+	case "mark":
+		code, err := strconv.Atoi(arg(2, "0"))
+		return code, errors.Join(err, add(arg(1, ""), time.Now().Format(time.RFC3339Nano)+"\n"))
+	}
+	return 0, small(args)
+}
+
+// small does what a shell's usual tools do, for exec.
+func small(args []string) error {
+	if len(args) == 0 {
+		return errors.New("say what to do")
+	}
+	switch args[0] {
+	case "env":
+		fmt.Println(strings.Join(os.Environ(), "\n"))
+		return nil
+	case "get":
+		c := http.Client{Timeout: 5 * time.Second}
+		r, err := c.Get(args[1])
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		_, err = io.Copy(os.Stdout, r.Body)
+		return err
+	case "ls":
+		entries, err := os.ReadDir(args[1])
+		for _, e := range entries {
+			fmt.Println(e.Name())
+		}
+		return err
+	case "write":
+		return add(args[1], args[2])
+	case "size":
+		return sizes()
+	case "install":
+		return os.Symlink("podtool", "/"+args[1])
+	case "tar":
+		return archive(args[1:])
+	case "cat":
+		if len(args) == 1 {
+			_, err := io.Copy(os.Stdout, os.Stdin)
+			return err
+		}
+		for _, f := range args[1:] {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				return err
+			}
+			os.Stdout.Write(b)
+		}
+		return nil
+	}
+	return fmt.Errorf("unknown: %q", args[0])
+}
+
+func count(ctx context.Context, every string) error {
+	d, err := time.ParseDuration(every)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	out := bufio.NewWriter(os.Stdout)
+	for n := 0; ; n++ {
+		fmt.Fprintln(out, n)
+		out.Flush()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			fmt.Println("end")
+			return nil
+		}
+	}
+}
+
+func wait(ctx context.Context, after string) error {
+	d, err := time.ParseDuration(after)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func serve(ctx context.Context, addr string) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	s := &http.Server{Addr: addr, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, host) })}
+	go func() { <-ctx.Done(); s.Close() }()
+	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func eat(ctx context.Context, mib string) error {
+	n, err := strconv.Atoi(mib)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, n<<20)
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	fmt.Println("ate", n, "MiB")
+	<-ctx.Done()
+	fmt.Println(len(b))
+	return nil
+}
+
+func add(file, text string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// sizes prints the rows and columns of the terminal until it is killed.
+func sizes() error {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	for {
+		var size [4]uint16
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, 0, syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
+		if errno != 0 {
+			return errno
+		}
+		fmt.Println(size[0], size[1])
+		<-changed
+	}
+}

@@ -1,0 +1,216 @@
+package vm
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+)
+
+// A disk serves an image file to the emulator as a network block device with a
+// volatile write cache, as real disks and cards have: what was written since the
+// last flush may be lost in a power cut, sector by sector and in no order. (The
+// emulator itself loses nothing of what the guest has written when it is killed.)
+//
+//	guest --write--> file, and the sector's old content into lost
+//	guest --flush--> lost is empty
+//	cut  ----------> each sector in lost gets its old content back, or not
+type disk struct {
+	file *os.File
+	size int64
+	l    net.Listener
+
+	serving sync.WaitGroup
+	lost    map[int64][]byte // old content of sectors written since the last flush
+	err     error            // why serving ended; nil: the emulator hung up
+}
+
+const sector = 512
+
+// The network block device protocol: fixed newstyle, one export, simple replies.
+// https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
+const (
+	nbdMagic       = 0x4e42444d41474943 // "NBDMAGIC"
+	nbdOption      = 0x49484156454f5054 // "IHAVEOPT"
+	nbdOptionReply = 0x3e889045565a9
+	nbdRequest     = 0x25609513
+	nbdReply       = 0x67446698
+
+	optInfo, optGo                   = 6, 7
+	repAck, repInfo, repUnsup        = 1, 3, 1<<31 | 1
+	cmdRead, cmdWrite                = 0, 1
+	cmdHangUp, cmdFlush              = 2, 3
+	canFlush                         = 1 | 4 // flags are there, flush is known
+	mostData                  uint32 = 64 << 20
+)
+
+// newDisk serves the file on a unix socket until it is closed.
+func newDisk(file, socket string) (*disk, error) {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &disk{file: f, size: st.Size(), l: l, lost: map[int64][]byte{}}, nil
+}
+
+// plug serves the next emulator that connects.
+func (d *disk) plug() {
+	d.serving.Go(func() {
+		c, err := d.l.Accept()
+		if err != nil {
+			d.err = err
+			return
+		}
+		defer c.Close()
+		rw := bufio.NewReadWriter(bufio.NewReaderSize(c, 1<<20), bufio.NewWriterSize(c, 1<<20))
+		if d.err = d.greet(rw); d.err == nil {
+			d.err = d.serve(rw)
+		}
+	})
+}
+
+// unplug waits until the emulator, which has ended, is served, and loses what a
+// loss of power would.
+func (d *disk) unplug() (sectors int, err error) {
+	d.serving.Wait()
+	for at, old := range d.lost {
+		if rand.IntN(2) == 0 {
+			sectors++
+			if _, err := d.file.WriteAt(old, at); err != nil {
+				return sectors, err
+			}
+		}
+	}
+	clear(d.lost)
+	if errors.Is(d.err, io.EOF) || errors.Is(d.err, io.ErrUnexpectedEOF) {
+		d.err = nil // killed
+	}
+	return sectors, d.err
+}
+
+func (d *disk) close() { d.l.Close(); d.serving.Wait(); d.file.Close() }
+
+// greet agrees with the emulator on what the export is.
+func (d *disk) greet(rw *bufio.ReadWriter) error {
+	send := func(values ...any) error {
+		for _, v := range values {
+			if err := binary.Write(rw, binary.BigEndian, v); err != nil {
+				return err
+			}
+		}
+		return rw.Flush()
+	}
+	if err := send(uint64(nbdMagic), uint64(nbdOption), uint16(3)); err != nil {
+		return err
+	}
+	if _, err := rw.Discard(4); err != nil { // the client's flags
+		return err
+	}
+	for {
+		var o struct {
+			Magic       uint64
+			Option, Len uint32
+		}
+		if err := binary.Read(rw, binary.BigEndian, &o); err != nil {
+			return err
+		}
+		if o.Magic != nbdOption || o.Len > mostData {
+			return fmt.Errorf("not an option: %+v", o)
+		}
+		if _, err := rw.Discard(int(o.Len)); err != nil {
+			return err
+		}
+		if o.Option != optInfo && o.Option != optGo {
+			if err := send(uint64(nbdOptionReply), o.Option, uint32(repUnsup), uint32(0)); err != nil {
+				return err
+			}
+			continue
+		}
+		err := send(uint64(nbdOptionReply), o.Option, uint32(repInfo), uint32(12), uint16(0), uint64(d.size), uint16(canFlush),
+			uint64(nbdOptionReply), o.Option, uint32(repAck), uint32(0))
+		if err != nil || o.Option == optGo {
+			return err
+		}
+	}
+}
+
+// serve carries out one request after the other.
+func (d *disk) serve(rw *bufio.ReadWriter) error {
+	var buf []byte
+	for {
+		var r struct {
+			Magic       uint32
+			Flags, Type uint16
+			Handle, At  uint64
+			Len         uint32
+		}
+		if err := binary.Read(rw, binary.BigEndian, &r); err != nil {
+			return err
+		}
+		if r.Magic != nbdRequest || r.Len > mostData || r.At%sector != 0 || r.Len%sector != 0 {
+			return fmt.Errorf("not a request: %+v", r)
+		}
+		if int(r.Len) > len(buf) {
+			buf = make([]byte, r.Len)
+		}
+		data, reply := buf[:r.Len], []byte(nil)
+		var err error
+		switch r.Type {
+		case cmdRead:
+			reply = data
+			_, err = d.file.ReadAt(data, int64(r.At))
+		case cmdWrite:
+			if _, err = io.ReadFull(rw, data); err == nil {
+				err = d.write(data, int64(r.At))
+			}
+		case cmdFlush:
+			clear(d.lost)
+		case cmdHangUp:
+			return nil
+		default:
+			err = fmt.Errorf("unknown command %d", r.Type)
+		}
+		if err != nil {
+			return err
+		}
+		if err := binary.Write(rw, binary.BigEndian, struct {
+			Magic, Error uint32
+			Handle       uint64
+		}{nbdReply, 0, r.Handle}); err != nil {
+			return err
+		}
+		if _, err := rw.Write(reply); err != nil {
+			return err
+		}
+		if err := rw.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *disk) write(data []byte, at int64) error {
+	old := make([]byte, len(data))
+	if _, err := d.file.ReadAt(old, at); err != nil {
+		return err
+	}
+	for i := 0; i < len(old); i += sector {
+		if _, ok := d.lost[at+int64(i)]; !ok {
+			d.lost[at+int64(i)] = old[i : i+sector]
+		}
+	}
+	_, err := d.file.WriteAt(data, at)
+	return err
+}

@@ -1,0 +1,84 @@
+// Command guest runs inside a virtual machine of the tests. It reads one shell
+// command per line (base64) from the machine's control port, and answers each
+// with one line of JSON.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// patience with one command: less than the test host has.
+const patience = 3 * time.Minute
+
+// most of a command's output is passed on: its end.
+const most = 8 << 20
+
+const ports = "/dev/vport*p1" // of virtio-serial; which number it has depends on the kernel
+
+// An Answer is what became of one command.
+type Answer struct {
+	Output string // standard output and error
+	Code   int    // exit code; -1: could not be run
+}
+
+func main() {
+	f, err := open()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "guest:", err)
+		os.Exit(1)
+	}
+	fmt.Fprintln(f, "ready")
+	in := bufio.NewScanner(f)
+	for in.Scan() {
+		b, err := json.Marshal(run(in.Text()))
+		if err != nil {
+			b = []byte(`{"Code":-1}`)
+		}
+		if _, err := f.Write(append(b, '\n')); err != nil {
+			os.Exit(1)
+		}
+	}
+}
+
+func open() (*os.File, error) {
+	found, err := filepath.Glob(ports)
+	if err != nil || len(found) != 1 {
+		return nil, fmt.Errorf("want one %s, have %q", ports, found)
+	}
+	return os.OpenFile(found[0], os.O_RDWR, 0)
+}
+
+func run(line string) Answer {
+	command, err := base64.StdEncoding.DecodeString(line)
+	if err != nil {
+		return Answer{Output: err.Error(), Code: -1}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", string(command))
+	cmd.WaitDelay = time.Second // for output that a process in the background holds
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		out = append(out, "\nit did not end"...)
+	}
+	if len(out) > most {
+		out = append([]byte("...\n"), out[len(out)-most:]...)
+	}
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return Answer{Output: string(out)}
+	case errors.As(err, &exit):
+		return Answer{Output: string(out), Code: exit.ExitCode()}
+	}
+	return Answer{Output: err.Error(), Code: -1}
+}

@@ -1,0 +1,254 @@
+// Package vm boots whole virtual machines for tests: systemd as init, pure
+// cgroup v2, a real kernel and file system on a block device, all in software
+// emulation. Killing the emulator is a power cut, after which the disk has lost
+// some of what was not flushed.
+//
+//	base.sh --> base image --copy--> disk <--NBD-- emulator <--commands-- VM
+//	New --> Boot --> Run(command) ... --> PowerCut or Reboot --> Boot ...
+package vm
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// bootPatience: a boot takes 10 s of an idle machine; CI's is not idle.
+const bootPatience = 4 * time.Minute
+
+// A VM is used by one goroutine at a time, but PowerCut may be called from any.
+type VM struct {
+	Diagnose string // a shell command whose output explains a failed test
+	Clock    string // what the machine's clock shows at the next boot, such as 1970-01-01; empty: the time
+
+	t    testing.TB
+	base string // folder of base.sh
+	dir  string // this machine's disks, console, sockets
+	disk *disk
+	qemu *exec.Cmd // nil: off
+	ctl  net.Conn
+	in   *bufio.Reader
+	hung bool // the machine stood still once
+}
+
+// New makes a machine that is off. Its second disk, /payload, holds the files
+// (name there to path here) and the guest program.
+func New(t testing.TB, cache string, payload map[string]string) *VM {
+	t.Helper()
+	v := &VM{t: t, dir: t.TempDir()}
+	v.base = strings.TrimSpace(v.command("bash", "base.sh", filepath.Join(cache, "vm")))
+	files := filepath.Join(v.dir, "payload")
+	if err := os.Mkdir(files, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	v.command("env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", filepath.Join(files, "guest"), "./guest")
+	for name, path := range payload {
+		v.command("cp", "-r", path, filepath.Join(files, name))
+	}
+	v.command("mke2fs", "-q", "-t", "ext4", "-d", files, filepath.Join(v.dir, "payload.img"), "512M")
+	v.command("cp", "--sparse=always", filepath.Join(v.base, "base.img"), filepath.Join(v.dir, "disk.img"))
+	var err error
+	if v.disk, err = newDisk(filepath.Join(v.dir, "disk.img"), filepath.Join(v.dir, "nbd")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		defer v.disk.close()
+		if t.Failed() && v.qemu != nil && v.Diagnose != "" {
+			t.Logf("%s", first(v.answer(v.Diagnose)))
+		}
+		v.PowerCut()
+		if t.Failed() {
+			b, _ := os.ReadFile(filepath.Join(v.dir, "console"))
+			t.Logf("end of the console:\n%s", b[max(0, len(b)-4096):])
+		}
+	})
+	return v
+}
+
+func (v *VM) command(name string, args ...string) string {
+	v.t.Helper()
+	c := exec.Command(name, args...)
+	c.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		v.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// Boot turns the machine on and returns when its guest program answers.
+func (v *VM) Boot() {
+	v.t.Helper()
+	sock := filepath.Join(v.dir, "ctl")
+	os.Remove(sock)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: sock, Net: "unix"})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer l.Close()
+	drive := func(file string) string { return "if=virtio,format=raw,file=" + file }
+	clock := v.Clock
+	if clock == "" {
+		clock = "utc"
+	}
+	qemu := exec.Command("qemu-system-x86_64", "-rtc", "base="+clock, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,-la57", "-smp", "2", "-m", "1536",
+		"-nographic", "-nic", "none", "-no-reboot",
+		"-drive", drive("nbd:unix:"+filepath.Join(v.dir, "nbd")), "-drive", drive(filepath.Join(v.dir, "payload.img"))+",readonly=on",
+		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path="+sock, "-device", "virtserialport,chardev=ctl,name=ctl",
+		"-kernel", filepath.Join(v.base, "vmlinuz"), "-initrd", filepath.Join(v.base, "initrd.img"),
+		"-append", "console=ttyS0 root=/dev/vda rw panic=1 quiet nokaslr", "-serial", "file:"+filepath.Join(v.dir, "console"), "-monitor", "unix:"+filepath.Join(v.dir, "mon")+",server=on,wait=off")
+	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := qemu.Start(); err != nil {
+		v.t.Fatalf("start the emulator: %v", err)
+	}
+	v.disk.plug()
+	v.qemu = qemu
+	deadline := time.Now().Add(bootPatience)
+	l.SetDeadline(deadline)
+	if v.ctl, err = l.Accept(); err != nil {
+		v.t.Fatalf("the emulator did not connect: %v", err)
+	}
+	v.ctl.SetReadDeadline(deadline)
+	v.in = bufio.NewReader(v.ctl)
+	if line, err := v.in.ReadString('\n'); err != nil || line != "ready\n" {
+		v.t.Fatalf("the machine did not come up: %q, %v", line, err)
+	}
+}
+
+// PowerCut kills the emulator. It does nothing to a machine that is off.
+func (v *VM) PowerCut() {
+	if v.qemu == nil {
+		return
+	}
+	v.qemu.Process.Kill() // an error says that it has ended
+	v.off()
+}
+
+// Reboot asks the machine to shut down in good order and boots it again.
+func (v *VM) Reboot() {
+	v.t.Helper()
+	qemu := v.qemu
+	late := time.AfterFunc(bootPatience, func() { qemu.Process.Kill() })
+	v.answer("systemctl reboot") // which may end before it has answered
+	v.off()                      // -no-reboot: the emulator ends
+	if !late.Stop() {
+		v.t.Errorf("the machine did not go down within %v", bootPatience)
+	}
+	v.Boot()
+}
+
+func (v *VM) off() {
+	v.t.Helper()
+	v.qemu.Wait() // killed or ended: either is meant
+	if v.ctl != nil {
+		v.ctl.Close()
+	}
+	v.qemu, v.ctl = nil, nil
+	if lost, err := v.disk.unplug(); err != nil {
+		v.t.Errorf("the disk: %v", err)
+	} else if lost > 0 {
+		v.t.Logf("the disk lost %d sectors that were not flushed", lost)
+	}
+}
+
+// Try runs a shell command as root and returns its output and exit code.
+func (v *VM) Try(command string) (string, int) {
+	v.t.Helper()
+	a, err := v.answer(command)
+	if err != nil {
+		v.t.Fatalf("%s: %v", command, err)
+	}
+	return a.Output, a.Code
+}
+
+type answer struct {
+	Output string
+	Code   int
+}
+
+func (v *VM) answer(command string) (a answer, err error) {
+	v.ctl.SetDeadline(time.Now().Add(bootPatience))
+	if _, err := fmt.Fprintln(v.ctl, base64.StdEncoding.EncodeToString([]byte(command))); err != nil {
+		return a, err
+	}
+	line, err := v.in.ReadBytes('\n')
+	if err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(line, &a)
+}
+
+func first(a answer, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return a.Output
+}
+
+// Run is Try that demands success.
+func (v *VM) Run(command string) string {
+	v.t.Helper()
+	out, code := v.Try(command)
+	if code != 0 {
+		v.t.Fatalf("%s: exit code %d\n%s", command, code, out)
+	}
+	return out
+}
+
+// Await runs a shell command until it succeeds.
+func (v *VM) Await(command string) string {
+	v.t.Helper()
+	deadline := time.Now().Add(bootPatience)
+	for {
+		// The pause is in the guest: one command on the line at a time.
+		a, err := v.answer(command + " || { sleep 0.2; false; }")
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) && !v.hung:
+			v.hung = true
+			v.unstick()
+			deadline = time.Now().Add(bootPatience)
+		case err != nil:
+			v.t.Fatalf("%s: %v", command, err)
+		case a.Code == 0:
+			return a.Output
+		case time.Now().After(deadline):
+			v.t.Fatalf("waited in vain for: %s\n%s", command, a.Output)
+		}
+	}
+}
+
+// unstick turns off a machine that stands still, and boots it. The guest program
+// bounds every command, so it is the kernel or the emulator that makes no progress:
+// seen once in fifty boots, both processors spinning. To islet it is a power cut.
+func (v *VM) unstick() {
+	v.t.Helper()
+	registers, err := v.lastWords("info registers -a")
+	v.t.Logf("the machine stands still: %v\n%s", err, registers)
+	v.PowerCut()
+	v.Boot()
+}
+
+// lastWords gives the emulator's answer to a command, and ends it.
+func (v *VM) lastWords(command string) ([]byte, error) {
+	c, err := net.Dial("unix", filepath.Join(v.dir, "mon"))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := fmt.Fprintf(c, "%s\nquit\n", command); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(c)
+}

@@ -1,0 +1,230 @@
+package vm
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// bulk is an image of many files, to be torn by power cuts.
+const bulk = "localhost/bulk:test"
+
+// manifest of a pod that runs podtool; limit is in MiB.
+func manifest(name string, args ...string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 2
+  containers:
+  - {name: c, image: %q, imagePullPolicy: Never, args: ["%s"], resources: {limits: {memory: 64Mi, cpu: 300m}}}
+`, name, machine.Image, strings.Join(args, `", "`))
+}
+
+const (
+	kubeletConfig = "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, podPidsLimit: 200, staticPodPath: /etc/kubernetes/manifests, cgroupDriver: %s}\n"
+
+	diagnose = "ps axfo pid,stat,wchan:22,args | grep -v '\\]$' | tail -45; cat /run/islet/s/*.log; islet pods -o wide; islet status; islet images ls; " +
+		"ls /run/islet /run/islet/b; journalctl -u islet -b --no-pager -o short-monotonic | tail -40; df -h / | tail -1"
+)
+
+// payload makes the files that a machine gets.
+func payload(t *testing.T) map[string]string {
+	t.Helper()
+	dist := os.Getenv("ISLET_DIST")
+	if dist == "" {
+		t.Skip("no archive to install: set ISLET_DIST (make test does)")
+	}
+	dir := t.TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for i := range 5 {
+		args := []string{"count", "20ms"}
+		if i == 4 {
+			args = []string{"serve", ":80"}
+		}
+		write(fmt.Sprintf("p%d.yaml", i), []byte(manifest(fmt.Sprint("p", i), args...)))
+	}
+	write("oom.yaml", []byte(manifest("oom", "eat", "200")))
+	for _, driver := range []string{"cgroupfs", "systemd"} {
+		write(driver+".yaml", fmt.Appendf(nil, kubeletConfig, driver))
+	}
+	random, sums := rand.NewChaCha8([32]byte{}), ""
+	files := []string{"run", "./packaging/mkimage", "-ref", bulk, "-entrypoint", "/bulk0", "-o", filepath.Join(dir, "bulk.tar")}
+	for i := range 64 {
+		content := make([]byte, 1<<(i%18)+i)
+		random.Read(content)
+		files = append(files, write(fmt.Sprint("bulk", i), content))
+		sums += fmt.Sprintf("%x  bulk%d\n", sha256.Sum256(content), i)
+	}
+	write("bulk.sums", []byte(sums))
+	pack := exec.Command("go", files...)
+	pack.Dir = machine.Root(t)
+	if out, err := pack.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
+}
+
+// node is a virtual machine with islet installed from its archive.
+func node(t *testing.T) *VM {
+	t.Helper()
+	v := New(t, filepath.Join(machine.Root(t), ".cache"), payload(t))
+	v.Diagnose = diagnose
+	v.Boot()
+	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet")
+	v.Run("cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/p[0-3].yaml /etc/kubernetes/manifests/")
+	v.Run("cp /payload/files/cgroupfs.yaml /etc/islet/kubelet.yaml && echo ISLET_ARGS=--config=/etc/islet/kubelet.yaml >/etc/default/islet")
+	v.Run("/root/islet/install.sh")
+	return v
+}
+
+// ready waits until exactly n pods are there and run.
+func ready(v *VM, n int) {
+	v.t.Helper()
+	v.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
+}
+
+// TestNode installs islet from its archive on Debian with systemd and cgroup v2,
+// examines it, reboots, and cuts the power at random moments.
+func TestNode(t *testing.T) {
+	cuts := 3
+	if s := os.Getenv("ISLET_VM_CUTS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cuts = n
+	}
+	begin := time.Now()
+	v := node(t)
+	step := func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
+	step("installed")
+	start := time.Now()
+	ready(v, 4)
+	step("pods run")
+	limits(v, "/sys/fs/cgroup/kubepods/pod*")
+	looks(v)
+	killed(v)
+	step("limits, OOM, exec, logs, restart and kill of the agent")
+	withoutClock(v)
+	step("rebooted in 1970")
+	patience := min(time.Since(start)/8, 20*time.Second)
+	for i := range cuts {
+		cut(v, i, rand.N(patience))
+		sound(v)
+		step(fmt.Sprintf("power cut %d survived", i+1))
+	}
+	systemdDriver(v)
+	step("the same with systemd's cgroups")
+}
+
+// limits demands what manifests and configuration ask for, in all the pods' cgroups.
+func limits(v *VM, cgroups string) {
+	v.t.Helper()
+	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "pids.max": "200"} {
+		if out := v.Run("cat " + cgroups + "/" + file + " | sort -u"); strings.TrimSpace(out) != want {
+			v.t.Errorf("%s of pods is %q, not %q", file, out, want)
+		}
+	}
+	// crun makes one more cgroup in a container's scope and limits that.
+	if out := v.Run("cat $(find " + cgroups + " -mindepth 2 -name memory.max) | sort -u"); !strings.Contains(out, strconv.Itoa(64<<20)) {
+		v.t.Errorf("memory.max of containers is %q: %s", out, v.Run("find "+cgroups+" -name memory.max | xargs grep ."))
+	}
+}
+
+// looks demands that logs, exec and the reason of an end by memory can be seen.
+func looks(v *VM) {
+	v.t.Helper()
+	if out := v.Run("islet logs --tail=1 p0-edge"); strings.TrimSpace(out) == "" {
+		v.t.Error("a pod that counts has no log")
+	}
+	if out := v.Run("islet exec p0-edge -- /podtool ls /"); !strings.Contains(out, "podtool\n") {
+		v.t.Errorf("exec printed %q", out)
+	}
+	v.Run("cp /payload/files/oom.yaml /etc/kubernetes/manifests/")
+	v.Await(`islet pods -o json | grep '"reason": "OOMKilled"'`)
+	v.Run("rm /etc/kubernetes/manifests/oom.yaml")
+	ready(v, 4)
+}
+
+// processes lists those of containers.
+const processes = "pgrep -x podtool | sort"
+
+// killed demands that containers run through a restart and a kill of the agent.
+func killed(v *VM) {
+	v.t.Helper()
+	before := v.Run(processes)
+	if strings.Count(before, "\n") != 4 {
+		v.t.Errorf("processes of containers: %q", before)
+	}
+	v.Run("systemctl restart islet")
+	ready(v, 4)
+	v.Run("old=$(systemctl show -P MainPID islet); kill -9 $old; until new=$(systemctl show -P MainPID islet); [ $new != 0 ] && [ $new != $old ]; do sleep 0.2; done")
+	ready(v, 4)
+	if after := v.Run(processes); after != before {
+		v.t.Errorf("containers did not outlive the agent:\n%s\n%s", before, after)
+	}
+}
+
+// cut cuts the power a moment after something began, and boots again.
+func cut(v *VM, round int, moment time.Duration) {
+	v.t.Helper()
+	what := []struct{ happens, command string }{
+		{"an image comes in", "islet images rm " + bulk + " >/dev/null 2>&1; islet images import /payload/files/bulk.tar >/dev/null 2>&1 &"},
+		{"pods start", "systemctl stop islet; islet cleanup --config=/etc/islet/kubelet.yaml && systemctl start --no-block islet"},
+		{"a pod stops and one is replaced", "cd /etc/kubernetes/manifests && rm p0.yaml && sed 's/20ms/30ms/' /payload/files/p1.yaml >p1.yaml"},
+	}[round%3]
+	v.t.Logf("power cut %v after the moment when %s", moment.Round(time.Millisecond), what.happens)
+	v.Run(what.command)
+	<-time.After(moment)
+	v.PowerCut()
+	v.Boot()
+	v.Run("cp /payload/files/p?.yaml /etc/kubernetes/manifests/")
+	ready(v, 5)
+}
+
+// withoutClock reboots in good order, as a board that has no clock of its own: its
+// time is long past, before everything that its files and containers tell.
+func withoutClock(v *VM) {
+	v.t.Helper()
+	v.Clock = "1970-01-01"
+	v.Reboot()
+	v.Clock = ""
+	ready(v, 4)
+	now, err := strconv.ParseInt(strings.TrimSpace(v.Run("date +%s")), 10, 64)
+	if month := int64(30 * 24 * 3600); err != nil || now > time.Now().Unix()-month {
+		v.t.Errorf("the machine knows the time: %d, %v", now, err)
+	}
+	before := v.Run(processes)
+	v.Run(fmt.Sprintf("date -s @%d", time.Now().Unix())) // a network came that knows
+	v.Run("islet exec p0-edge -- /podtool ls /")
+	ready(v, 4)
+	if after := v.Run(processes); after != before {
+		v.t.Errorf("containers did not outlive the step of the clock:\n%s\n%s", before, after)
+	}
+}
+
+// systemdDriver moves the node to cgroups that systemd makes.
+func systemdDriver(v *VM) {
+	v.t.Helper()
+	v.Run("systemctl stop islet; islet cleanup --config=/etc/islet/kubelet.yaml && cp /payload/files/systemd.yaml /etc/islet/kubelet.yaml && rm /etc/kubernetes/manifests/p4.yaml && systemctl start islet")
+	ready(v, 4)
+	limits(v, "/sys/fs/cgroup/kubepods.slice/kubepods-pod*.slice")
+	looks(v)
+	killed(v)
+}
