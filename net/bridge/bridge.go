@@ -152,6 +152,9 @@ func address(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error 
 	}
 	defer w.close()
 	for _, p := range missing {
+		if err := free(h, link, p.Addr()); err != nil {
+			return err
+		}
 		if err := addAddress(h, link, p, false); err != nil {
 			return err
 		}
@@ -162,6 +165,27 @@ func address(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error 
 		}
 	}
 	return w.wait(missing)
+}
+
+// free refuses an address that another interface has: the kernel would take it a
+// second time, and the pods of both would be lost.
+func free(h *netlink.Handle, link netlink.Link, addr netip.Addr) error {
+	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range all {
+		p, ok := prefixOf(a.IPNet)
+		if !ok || p.Addr() != addr || a.LinkIndex == link.Attrs().Index {
+			continue
+		}
+		holder := fmt.Sprintf("number %d", a.LinkIndex)
+		if l, err := h.LinkByIndex(a.LinkIndex); err == nil {
+			holder = l.Attrs().Name
+		}
+		return fmt.Errorf("interface %s has the address %s already: choose another podCIDR, or remove that interface if who made it is gone", holder, addr)
+	}
+	return nil
 }
 
 func addAddress(h *netlink.Handle, link netlink.Link, p netip.Prefix, dad bool) error {

@@ -135,6 +135,32 @@ func TestBridgeAddressInTheWay(t *testing.T) {
 	}
 }
 
+func TestBridgeAddressElsewhere(t *testing.T) {
+	s := newSite(t)
+	h, err := s.node.Netlink()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	other := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+	other.Name = "other"
+	if err := h.LinkAdd(other); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.AddrAdd(other, addr(t, "10.9.0.1/16")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.run(t, "ADD", "bridge", `, "isGateway": true`); err == nil || !strings.Contains(err.Error(), "interface other has the address 10.9.0.1 already") {
+		t.Errorf("error is %v", err)
+	}
+	if err := h.LinkDel(other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.run(t, "ADD", "bridge", `, "isGateway": true`); err != nil {
+		t.Errorf("once the address is free: %v", err)
+	}
+}
+
 func addr(t *testing.T, s string) *netlink.Addr {
 	t.Helper()
 	a, err := netlink.ParseAddr(s)
