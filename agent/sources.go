@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -124,15 +123,4 @@ func (a *agent) decode(from string) source.Decode {
 // decodeLocal reads what a person applies: several documents, names as given.
 func (a *agent) decodeLocal(data []byte, origin string) ([]*v1.Pod, error) {
 	return manifest.Decode(data, manifest.Options{Origin: origin, Source: manifest.SourceLocal, NodeName: a.cfg.Node.Name, Seen: time.Now(), Multiple: true})
-}
-
-// local is the source of what a person applies.
-type local struct{ *desired.Desired }
-
-// Apply makes the node want these pods too.
-func (l local) Apply(ctx context.Context, pods []*v1.Pod) error {
-	if err := l.Desired.Apply(ctx, pods); err != nil {
-		return fmt.Errorf("apply: %w", err)
-	}
-	return nil
 }
