@@ -161,7 +161,7 @@ func (a *agent) build(ctx context.Context) error {
 	if err := a.observer.Relist(ctx); err != nil {
 		return fmt.Errorf("look at what runs: %w", err)
 	}
-	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.poke, Log: a.log}); err != nil {
+	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
 	if a.joins() {
@@ -226,6 +226,15 @@ func (a *agent) buildWorkers() error {
 func (a *agent) poke(uid types.UID) {
 	if a.workers != nil {
 		a.workers.Poke(uid)
+	}
+}
+
+// wantedChanged tells of a pod that is wanted otherwise than before: its labels and
+// annotations may be shown in its volumes.
+func (a *agent) wantedChanged(uid types.UID) {
+	a.poke(uid)
+	if a.cluster != nil {
+		a.cluster.objects.changed(uid)
 	}
 }
 

@@ -38,6 +38,7 @@ func openObjects(ctx context.Context, a *agent, client *kube.Client, now func() 
 	for _, d := range a.desired.List() {
 		if d.Source == desired.API {
 			pods = append(pods, d.Pod)
+			o.changed(d.Pod.UID) // its volumes may be those of before a power loss
 		}
 	}
 	if err := o.Load(ctx, pods); err != nil {

@@ -21,7 +21,6 @@ type sink struct {
 // Set takes the full set of a source.
 func (s sink) Set(ctx context.Context, name string, claims []desired.Claim, problems []desired.Problem) error {
 	before := s.Spoken(name)
-	defer s.a.changedInAPI(name, claims)
 	err := s.Desired.Set(ctx, name, claims, problems)
 	if !before && err == nil {
 		s.a.workers.PokeAll() // what runs and nobody wants may end now
@@ -30,23 +29,6 @@ func (s sink) Set(ctx context.Context, name string, claims []desired.Claim, prob
 		}
 	}
 	return err
-}
-
-// Update takes what changed in the set of a source.
-func (s sink) Update(ctx context.Context, name string, claims []desired.Claim, gone []desired.Gone) error {
-	defer s.a.changedInAPI(name, claims)
-	return s.Desired.Update(ctx, name, claims, gone)
-}
-
-// changedInAPI brings to the pods what changed of them under their UID: a label may
-// be shown in a volume.
-func (a *agent) changedInAPI(source string, claims []desired.Claim) {
-	if a.cluster == nil || source != desired.API {
-		return
-	}
-	for _, c := range claims {
-		a.cluster.objects.changed(c.Pod.UID)
-	}
 }
 
 // spoken reports whether a source has said what it wants. One that is not
