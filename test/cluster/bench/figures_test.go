@@ -53,6 +53,7 @@ func TestFigures(t *testing.T) {
 	for _, count := range []int{30, 100} {
 		b.batch(t, count, idle)
 	}
+	b.outages(t)
 	fmt.Print("\n", &b.table)
 }
 
@@ -102,6 +103,36 @@ func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	b.table.Add(name("sent when idle"), fmt.Sprintf("%.0f B/s", float64(out2-out)/idle.Seconds()), idleGoal[count], over)
 
 	b.table.Add(name("deleted to all gone, grace 1 s"), seconds(b.remove(t, names)), deleteGoal[count], "")
+}
+
+// outages measures a node that loses its power and its link.
+func (b *bench) outages(t *testing.T) {
+	var names []string
+	for i := range 10 {
+		names = append(names, fmt.Sprintf("cut%d", i))
+	}
+	b.create(t, names)
+	b.n.WaitReady(names...)
+	b.n.Cut(t)
+	b.n.Reboot()
+	began := time.Now()
+	b.n.Start()
+	b.n.WaitReady(names...)
+	b.table.Add("10 pods, no network: agent's start to all ready after a reboot", seconds(time.Since(began)), "5 s", "")
+
+	back := func(how, goal string) {
+		t.Helper()
+		cluster.Pass(time.Minute)
+		began := time.Now()
+		b.n.Restore(t)
+		b.create(t, []string{"back"})
+		b.table.Add("link "+how+" for a minute, then back: a new pod is Ready", seconds(time.Since(began)), goal, "")
+		b.remove(t, []string{"back"})
+	}
+	back("cut", "5 s")
+	b.n.Silence(t)
+	back("silent", "10 s")
+	b.remove(t, names)
 }
 
 // create makes pods and returns how long it took until a watching client had

@@ -123,10 +123,12 @@ func contains(t *testing.T, file, text string) bool {
 	return bytes.Contains(b, []byte(text))
 }
 
-// crowd is how many want each processor of this machine, by which what is done in
-// good time takes longer; 1 at least.
-func crowd(t *testing.T) time.Duration {
+// within demands that something has not taken longer than a node may, on a machine
+// whose processors nobody else wants. It tells a wait for the next attempt from one for
+// the event; how fast a node is, make bench tells.
+func within(t *testing.T, what string, began time.Time, limit time.Duration) {
 	t.Helper()
+	took := time.Since(began)
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		t.Fatal(err)
@@ -135,5 +137,8 @@ func crowd(t *testing.T) time.Duration {
 	if _, err := fmt.Sscan(string(b), &load); err != nil {
 		t.Fatalf("/proc/loadavg says %q: %v", b, err)
 	}
-	return time.Duration(max(1, math.Ceil(load/float64(runtime.NumCPU()))))
+	crowd := time.Duration(math.Ceil(1 + load/float64(runtime.NumCPU())))
+	if t.Logf("%s after %v", what, took); took > limit*crowd {
+		t.Errorf("that is too long: %v would do", limit*crowd)
+	}
 }

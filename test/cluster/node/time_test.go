@@ -47,7 +47,7 @@ func TestCredentialsExpired(t *testing.T) {
 		return strings.Contains(out, "the client certificate expired at") && strings.Contains(out, "bootstrap.conf: no such file")
 	})
 	n.Write("bootstrap.conf", string(token))
-	soon(t, c, ns, "after", 30*time.Second*crowd(t))
+	soon(t, c, ns, "after", 30*time.Second)
 	for name, old := range before {
 		c.AwaitPod(t, ns, name, "to show that it ran on", func(p *corev1.Pod) bool {
 			return p.UID == old.UID && container(p) != container(old) && cluster.PodReady(p)
@@ -67,7 +67,7 @@ func TestRotation(t *testing.T) {
 		b, err := os.ReadFile(filepath.Join(n.Disk, "pki/kubelet-client-current.pem"))
 		return err == nil && string(b) != given
 	})
-	soon(t, c, ns, "after", 10*time.Second*crowd(t))
+	soon(t, c, ns, "after", 10*time.Second)
 }
 
 // TestSlowClock: a node whose clock is behind that of its cluster knows what time it is
@@ -90,7 +90,7 @@ func TestSlowClock(t *testing.T) {
 		by, _ := proxy.Requests()
 		return by["GET /readyz"] > 0
 	})
-	soon(t, c, ns, "ahead", 10*time.Second*crowd(t))
+	soon(t, c, ns, "ahead", 10*time.Second)
 	n.Cut(t)
 	n.Stop()
 	n.Reboot()
@@ -111,9 +111,7 @@ func TestSlowClock(t *testing.T) {
 			return o != own && s != shop
 		})
 	}
-	if took := time.Since(began); took > 10*time.Second*crowd(t) {
-		t.Errorf("stale tokens were refreshed after %v", took)
-	}
+	within(t, "stale tokens are refreshed", began, 10*time.Second)
 	own, shop = seen(t, c, n, ns, "a")
 	valid(t, c, own, ns, "a")
 	valid(t, c, shop, ns, "a", "shop")
