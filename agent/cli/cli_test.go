@@ -221,7 +221,12 @@ func TestUsage(t *testing.T) {
 		t.Errorf("help of a command: %+v", got)
 	}
 	check(t, n, run(t, n, "", "pull", "x"), ExitUsage, "", "islet: unknown command \"pull\": see 'islet help'\n")
-	if !IsCommand("pods") || IsCommand("--v=2") {
+	check(t, nil, run(t, nil, "", "--socket", n.Socket, "pods", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
+	check(t, nil, run(t, nil, "", "--socket="+n.Socket, "pods", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
+	if got := run(t, nil, "", "--socket"); got.code != ExitUsage || !strings.Contains(got.out, "COMMAND [flags]") {
+		t.Errorf("a socket and nothing else: %+v", got)
+	}
+	if !IsCommand("pods") || !IsCommand("--socket") || IsCommand("--v=2") || IsCommand("--socket-x=1") {
 		t.Error("IsCommand")
 	}
 	stop()

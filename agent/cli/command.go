@@ -89,7 +89,7 @@ func (c *command) parse(t *tool) (*pflag.FlagSet, runner) {
 	if c.hidden {
 		flags.ParseErrorsWhitelist.UnknownFlags = true
 	}
-	flags.StringVar(&t.socket, "socket", t.Getenv("ISLET_SOCKET"), "the agent's unix socket; also $ISLET_SOCKET")
+	flags.StringVar(&t.socket, "socket", t.Getenv(socketVariable), "the agent's unix socket; also $ISLET_SOCKET")
 	return flags, run
 }
 
@@ -114,7 +114,8 @@ func (c *command) printUsage(w io.Writer, path []string, flags *pflag.FlagSet) {
 }
 
 func printCommands(w io.Writer, list []command, path []string) {
-	fmt.Fprintf(w, "Usage:\n  islet %s COMMAND [flags]\n", join(path))
+	name := join(append([]string{"islet"}, path...))
+	fmt.Fprintf(w, "Usage:\n  %s COMMAND [flags]\n", name)
 	if len(path) == 0 {
 		fmt.Fprint(w, "  islet [flags]            run the agent: see 'islet --help'\n")
 	}
@@ -126,7 +127,7 @@ func printCommands(w io.Writer, list []command, path []string) {
 		}
 	}
 	t.print(w)
-	fmt.Fprintf(w, "\n'islet %s COMMAND --help' tells more.\n", join(path))
+	fmt.Fprintf(w, "\n'%s COMMAND --help' tells more.\n", name)
 	if len(path) == 0 {
 		fmt.Fprint(w, `
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not found;

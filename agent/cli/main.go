@@ -64,13 +64,47 @@ func usage(format string, args ...any) error {
 }
 
 // IsCommand says whether the first argument of the process is meant as a command,
-// right or wrong. The agent takes flags only.
-func IsCommand(arg string) bool { return !strings.HasPrefix(arg, "-") }
+// right or wrong, or as the socket that one is to use. The agent takes flags only,
+// and none of this name.
+func IsCommand(arg string) bool {
+	name, _, _ := strings.Cut(arg, "=")
+	return !strings.HasPrefix(arg, "-") || name == socketFlag
+}
 
-// Main runs a command, args[0] being its name, and returns the exit code.
+const (
+	socketFlag     = "--socket"
+	socketVariable = "ISLET_SOCKET"
+)
+
+// leadingSocket takes the socket off the front, where other tools have such flags.
+func leadingSocket(args []string, env *Env) []string {
+	if len(args) == 0 {
+		return args
+	}
+	name, socket, joined := strings.Cut(args[0], "=")
+	if name != socketFlag {
+		return args
+	}
+	args = args[1:]
+	if !joined && len(args) > 0 {
+		socket, args = args[0], args[1:]
+	}
+	getenv := env.Getenv
+	env.Getenv = func(name string) string {
+		if name == socketVariable {
+			return socket
+		}
+		return getenv(name)
+	}
+	return args
+}
+
+// Main runs a command, named by the first of args that is not about the socket, and
+// returns the exit code.
 func Main(ctx context.Context, args []string, env Env) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	args = leadingSocket(args, &env)
 	err := dispatch(ctx, commands(), nil, args, &tool{Env: env, out: env.Stdout})
 	var exit exitError
 	switch {
