@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -89,7 +90,7 @@ func (c *command) parse(t *tool) (*pflag.FlagSet, runner) {
 	if c.hidden {
 		flags.ParseErrorsWhitelist.UnknownFlags = true
 	}
-	flags.StringVar(&t.socket, "socket", t.Getenv(socketVariable), "the agent's unix socket; also $ISLET_SOCKET")
+	flags.StringVar(&t.socket, "socket", cmp.Or(t.socket, t.Getenv("ISLET_SOCKET")), "the agent's unix socket; also $ISLET_SOCKET")
 	return flags, run
 }
 

@@ -71,32 +71,22 @@ func IsCommand(arg string) bool {
 	return !strings.HasPrefix(arg, "-") || name == socketFlag
 }
 
-const (
-	socketFlag     = "--socket"
-	socketVariable = "ISLET_SOCKET"
-)
+const socketFlag = "--socket"
 
 // leadingSocket takes the socket off the front, where other tools have such flags.
-func leadingSocket(args []string, env *Env) []string {
+func leadingSocket(args []string) (socket string, rest []string) {
 	if len(args) == 0 {
-		return args
+		return "", args
 	}
 	name, socket, joined := strings.Cut(args[0], "=")
 	if name != socketFlag {
-		return args
+		return "", args
 	}
-	args = args[1:]
-	if !joined && len(args) > 0 {
-		socket, args = args[0], args[1:]
+	rest = args[1:]
+	if !joined && len(rest) > 0 {
+		socket, rest = rest[0], rest[1:]
 	}
-	getenv := env.Getenv
-	env.Getenv = func(name string) string {
-		if name == socketVariable {
-			return socket
-		}
-		return getenv(name)
-	}
-	return args
+	return socket, rest
 }
 
 // Main runs a command, named by the first of args that is not about the socket, and
@@ -104,8 +94,8 @@ func leadingSocket(args []string, env *Env) []string {
 func Main(ctx context.Context, args []string, env Env) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	args = leadingSocket(args, &env)
-	err := dispatch(ctx, commands(), nil, args, &tool{Env: env, out: env.Stdout})
+	socket, args := leadingSocket(args)
+	err := dispatch(ctx, commands(), nil, args, &tool{Env: env, out: env.Stdout, socket: socket})
 	var exit exitError
 	switch {
 	case err == nil:
