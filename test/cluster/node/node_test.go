@@ -137,7 +137,7 @@ func within(t *testing.T, what string, began time.Time, limit time.Duration) {
 	if _, err := fmt.Sscan(string(b), &load); err != nil {
 		t.Fatalf("/proc/loadavg says %q: %v", b, err)
 	}
-	crowd := time.Duration(math.Ceil(1 + load/float64(runtime.NumCPU())))
+	crowd := time.Duration(max(1, math.Ceil(load/float64(runtime.NumCPU()))))
 	if t.Logf("%s after %v", what, took); took > limit*crowd {
 		t.Errorf("that is too long: %v would do", limit*crowd)
 	}
