@@ -179,15 +179,17 @@ func TestFaults(t *testing.T) {
 	ns := c.Namespace(t)
 	before := pods(t, c, ns, 3)
 	wait := func() { cluster.Pass(12 * time.Second) }
+	const slow = 5 * time.Second
 	for _, x := range []struct {
 		name       string
 		begin, run func()
+		underway   time.Duration // what a request that is under way takes yet
 	}{
-		{"too-many", func() { proxy.Fail(http.StatusTooManyRequests, time.Second) }, wait},
-		{"unavailable", func() { proxy.Fail(http.StatusServiceUnavailable, 0) }, wait},
-		{"error", func() { proxy.Fail(http.StatusInternalServerError, 0) }, wait},
-		{"flapping", func() {}, func() { n.Flap(t, 4, time.Second, 2*time.Second) }},
-		{"slow", func() { proxy.Slow(5 * time.Second) }, wait},
+		{"too-many", func() { proxy.Fail(http.StatusTooManyRequests, time.Second) }, wait, 0},
+		{"unavailable", func() { proxy.Fail(http.StatusServiceUnavailable, 0) }, wait, 0},
+		{"error", func() { proxy.Fail(http.StatusInternalServerError, 0) }, wait, 0},
+		{"flapping", func() {}, func() { n.Flap(t, 4, time.Second, 2*time.Second) }, 0},
+		{"slow", func() { proxy.Slow(slow) }, wait, slow},
 	} {
 		x.begin()
 		proxy.Requests()
@@ -199,7 +201,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("they are too many: %v", by)
 		}
 		proxy.Heal()
-		soon(t, c, ns, x.name, 15*time.Second) // the longest back-off and what is left to do
+		soon(t, c, ns, x.name, x.underway+15*time.Second) // the longest back-off and what is left to do
 	}
 	unchanged(t, c, before)
 }
