@@ -1,0 +1,64 @@
+// Package keys holds the keys of annotations and labels: islet's own, and those of
+// Kubernetes that no library exports. Each is written once; what k8s.io/api exports is
+// taken from there.
+package keys
+
+import "k8s.io/kubelet/pkg/types"
+
+// Annotations by which a kubelet marks pods that it got from elsewhere than the API
+// server. The mirror of such a pod has v1.MirrorPodAnnotationKey.
+const (
+	ConfigHash   = "kubernetes.io/config.hash"   // names the pod's content
+	ConfigSource = "kubernetes.io/config.source" // where it comes from
+	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw it; it says nothing of the pod
+)
+
+// Labels of sandboxes and containers: the kubelet's, so that tools that know it find
+// their way.
+const (
+	PodName       = types.KubernetesPodNameLabel
+	PodNamespace  = types.KubernetesPodNamespaceLabel
+	PodUID        = types.KubernetesPodUIDLabel
+	ContainerName = types.KubernetesContainerNameLabel
+)
+
+// Annotations of containers: the kubelet's.
+const (
+	ContainerHash = "io.kubernetes.container.hash"
+	RestartCount  = "io.kubernetes.container.restartCount"
+	MessagePath   = "io.kubernetes.container.terminationMessagePath"
+	MessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
+	GracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
+)
+
+// Annotations of sandboxes and containers: the planner's own facts, and what the CRI
+// has no field for.
+const (
+	SpecHash = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod that it was made for
+	Started  = "islet.dev/started"   // of a sandbox: when the pod first started, seconds since 1970
+	Manifest = "islet.dev/pod"       // of a sandbox: its pod as JSON, of which the store can be made anew
+	Streak   = "islet.dev/streak"    // of a container: crashes in a row before it
+	// RunAsNonRoot, with any value, on a container's configuration asks for an error if
+	// its user turns out to have the ID 0. A kubelet can check numbers, but only who
+	// reads the image's passwd knows a name.
+	RunAsNonRoot = "islet.dev/run-as-non-root"
+)
+
+// Annotations of pods that become capability arguments of network plugins.
+const (
+	IngressBandwidth = "kubernetes.io/ingress-bandwidth" // bits per second, as a quantity
+	EgressBandwidth  = "kubernetes.io/egress-bandwidth"
+	IPs              = "islet.dev/ips" // comma-separated
+	MAC              = "islet.dev/mac"
+)
+
+// DefaultContainer is an annotation of pods: the container that is meant when a
+// command names none.
+const DefaultContainer = "kubectl.kubernetes.io/default-container"
+
+// Annotations and taints of Nodes, by which a kubelet speaks to controllers.
+const (
+	ControllerManagedAttachDetach = "volumes.kubernetes.io/controller-managed-attach-detach"
+	ProvidedNodeIP                = "alpha.kubernetes.io/provided-node-ip"           // --node-ip, to a cloud provider
+	CloudUninitialized            = "node.cloudprovider.kubernetes.io/uninitialized" // a taint: the cloud provider has yet to see the Node
+)

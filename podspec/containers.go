@@ -1,0 +1,75 @@
+// Package podspec goes through what a pod's spec names.
+package podspec
+
+import (
+	"iter"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// A Kind says when a container runs.
+type Kind int
+
+// The kinds, in the order in which they start.
+const (
+	Init      Kind = iota // to its end, before those after it
+	Sidecar               // among the init containers, but as long as the pod
+	Main                  // side by side
+	Ephemeral             // added later by a person; it has no resources, ports or probes
+)
+
+// Containers gives every container of a pod with its kind, in the order in which they
+// start. What is changed of them is changed in the spec.
+func Containers(spec *v1.PodSpec) iter.Seq2[Kind, *v1.Container] {
+	return func(yield func(Kind, *v1.Container) bool) {
+		for i := range spec.InitContainers {
+			c := &spec.InitContainers[i]
+			kind := Init
+			if IsSidecar(c) {
+				kind = Sidecar
+			}
+			if !yield(kind, c) {
+				return
+			}
+		}
+		for i := range spec.Containers {
+			if !yield(Main, &spec.Containers[i]) {
+				return
+			}
+		}
+		for i := range spec.EphemeralContainers {
+			if !yield(Ephemeral, (*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)) {
+				return
+			}
+		}
+	}
+}
+
+// Find gives the container of that name and its kind; nil: there is none.
+func Find(spec *v1.PodSpec, name string) (Kind, *v1.Container) {
+	for kind, c := range Containers(spec) {
+		if c.Name == name {
+			return kind, c
+		}
+	}
+	return 0, nil
+}
+
+// IsSidecar reports whether an init container runs as long as its pod.
+// https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
+func IsSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// Statuses gives the status of every container of a pod, in the order of Containers.
+func Statuses(st *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
+	return func(yield func(*v1.ContainerStatus) bool) {
+		for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,23 @@
+package readonly
+
+import (
+	"os"
+	"testing"
+)
+
+func TestDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, os.ModeSticky|0o751); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Disk(dir) || Disk(dir+"/missing") {
+		t.Error("a disk that takes writes is read-only")
+	}
+	if after, err := os.Stat(dir); err != nil || after.Mode() != before.Mode() || after.ModTime() != before.ModTime() {
+		t.Errorf("the directory was %v and is %v, %v", before, after, err)
+	}
+}

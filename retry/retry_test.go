@@ -1,0 +1,124 @@
+package retry
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestShortOutage: whatever ends within a minute is tried again within five seconds.
+func TestShortOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 200 {
+			b := Backoff{First: time.Second / 2, Most: 2 * time.Minute}
+			for began := time.Now(); time.Since(began) < time.Minute; {
+				wait := b.Next(0)
+				if wait <= 0 || wait > soon {
+					t.Fatalf("after %s the next try is %s away", time.Since(began), wait)
+				}
+				time.Sleep(wait)
+			}
+			if b.tries > 60 {
+				t.Errorf("%d tries in a minute", b.tries)
+			}
+		}
+	})
+}
+
+// TestReturnOfMany: machines that failed together for an hour come back spread over a
+// window, with a peak of less than three times its mean.
+func TestReturnOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const machines, outage = 20000, time.Hour
+		var back []time.Duration
+		for range machines {
+			b, at := Backoff{First: time.Second, Most: 2 * time.Minute}, time.Duration(0)
+			for at < outage {
+				b.began = time.Now().Add(-at) // as long as it lasts
+				b.tries = max(b.tries, 1)
+				at += b.Next(0)
+			}
+			back = append(back, at-outage)
+		}
+		last := slices.Max(back)
+		if last < time.Minute || last > 2*time.Minute {
+			t.Errorf("the last comes back after %s", last)
+		}
+		seconds := make([]int, int(last/time.Second)+1)
+		for _, at := range back {
+			seconds[at/time.Second]++
+		}
+		if peak, mean := slices.Max(seconds), machines/len(seconds); peak > 3*mean {
+			t.Errorf("a second brings %d, the mean is %d", peak, mean)
+		}
+	})
+}
+
+// TestRetryAfter: a server is never asked before the time it named, and ever later if it
+// goes on naming one; all of that ends with Reset.
+func TestRetryAfter(t *testing.T) {
+	const least = 3 * time.Second
+	widest := func(refusals int) (most time.Duration) {
+		for range 300 {
+			b := Backoff{First: time.Second / 2, Most: time.Minute}
+			var wait time.Duration
+			for range refusals {
+				wait = b.Next(least)
+			}
+			if wait < least || wait > least+time.Minute {
+				t.Fatalf("the wait is %s", wait)
+			}
+			most = max(most, wait)
+			if b.Reset(); b.Failing() || b.Next(0) > time.Second/2 {
+				t.Fatal("not reset")
+			}
+		}
+		return most
+	}
+	if first, fifth := widest(1), widest(5); first > 2*least || fifth < 30*time.Second {
+		t.Errorf("after one refusal up to %s, after five up to %s", first, fifth)
+	}
+	if widest(100) > least+time.Minute {
+		t.Error("not bounded")
+	}
+}
+
+// TestWait: a signal ends it, but not what the server asked for.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Backoff{First: time.Minute, Most: time.Hour}
+		again := make(chan struct{}, 1)
+		again <- struct{}{}
+		began := time.Now()
+		if woken, err := b.Wait(t.Context(), 0, again); !woken || err != nil || time.Since(began) != 0 || b.Failing() {
+			t.Errorf("woken %v after %s: %v", woken, time.Since(began), err)
+		}
+		again <- struct{}{}
+		if woken, err := b.Wait(t.Context(), 3*time.Second, again); !woken || err != nil || time.Since(began) != 3*time.Second {
+			t.Errorf("woken %v after %s: %v", woken, time.Since(began), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.Wait(ctx, time.Minute, again); err == nil {
+			t.Error("the end of its context does not end it")
+		}
+		if woken, err := b.Wait(t.Context(), 0, nil); woken || err != nil || !b.Failing() {
+			t.Errorf("woken %v: %v", woken, err)
+		}
+	})
+}
+
+func TestJitter(t *testing.T) {
+	for _, d := range []time.Duration{0, 1, time.Nanosecond * 20, time.Minute} {
+		for range 100 {
+			if w := Within(d); w < 0 || w > d {
+				t.Errorf("%s within %s", w, d)
+			}
+			if a := Around(d); a < d*4/5 || a > d*6/5+1 {
+				t.Errorf("%s around %s", a, d)
+			}
+		}
+	}
+}
