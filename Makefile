@@ -4,18 +4,27 @@ SHELL       := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION  ?= 0.1.0
-GOARCH   ?= $(shell go env GOHOSTARCH)
+GOARCH   ?= $(shell go env GOHOSTARCH 2>/dev/null)
 CACHE    := .cache
 SHIM_DIR := runtime/shim/embedded
 SHIM     := $(SHIM_DIR)/islet-shim-$(GOARCH).zst
 LDFLAGS  := -s -w
-BUDGET_MB := 45
+BUDGET_MB := 48
 DIST      := dist/islet-$(VERSION)-linux-$(GOARCH)
+# Nodes of the simulated fleet in `make bench`: 10000 take about 8 minutes of CPU and 6 GB of memory.
+FLEET     ?= 10000
 DIST_ARCHS := amd64 arm64 arm riscv64
 
 # Everything ships as static binaries; only -race needs cgo, in tests.
 export CGO_ENABLED ?= 0
 GO_BUILD = go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
+
+# sudo has a PATH of its own, in which Go often is not.
+ifeq ($(shell command -v go),)
+ifneq ($(filter-out help stop clean,$(or $(MAKECMDGOALS),help)),)
+$(error Go is not in the PATH ($(PATH)). If you have it, keep your PATH over sudo: sudo env "PATH=$$PATH" make $(MAKECMDGOALS). Else install it: https://go.dev/doc/install)
+endif
+endif
 
 .PHONY: help
 help: ## show this help
@@ -23,7 +32,7 @@ help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: bin/islet size ## build bin/islet: static, stripped, the shim embedded
+build: bin/islet budget ## build bin/islet: static, stripped, the shim embedded
 
 .PHONY: bin/islet
 bin/islet: shim
@@ -39,7 +48,12 @@ shim:
 	GOARCH= go run ./runtime/shim/pack $(CACHE)/shim/islet-shim-$(GOARCH) $(SHIM)
 
 .PHONY: size
-size:
+size: bin/islet budget ## the size of bin/islet by module
+	GOARCH=$(GOARCH) go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o $(CACHE)/islet.symbols .
+	GOARCH= go run ./packaging/inspect size $(CACHE)/islet.symbols
+
+.PHONY: budget
+budget:
 	@mb=$$(( ($$(stat -c %s bin/islet) + 999999) / 1000000 )); \
 	echo "bin/islet: $$mb MB (budget $(BUDGET_MB) MB)"; [ $$mb -le $(BUDGET_MB) ]
 
@@ -63,11 +77,13 @@ demo-image:
 	GOARCH= go run ./packaging/mkimage -ref localhost/islet-demo:dev -entrypoint /demo -o $(CACHE)/demo/islet-demo.tar $(CACHE)/demo/demo
 
 .PHONY: check
-check: ## formatting, vet, import rules, generated documents
+check: ## formatting, vet, import rules, modules, known vulnerabilities, documents
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
+	go mod tidy -diff
 	go vet ./...
 	cd test && go vet ./...
-	go test -count=1 -run 'TestLayers|TestBinary|TestDocs' . ./agent/config
+	go test -count=1 -run 'TestLayers|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./agent/config
+	@packaging/vulncheck.sh
 
 .PHONY: test
 test: ## all tests, as CI runs them (root needed)
@@ -84,6 +100,11 @@ test-cluster: build ## the tests against a real control plane, which is built fr
 	test/cluster/build.sh
 	cd test/cluster && go vet -trimpath ./... && ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
 
+.PHONY: test-long
+test-long: shim ## the tests that wait for time limits of minutes (root needed)
+	@packaging/deps.sh run
+	ISLET_TEST_LONG=1 CGO_ENABLED=1 go test -race -v -count=1 -timeout 30m -run 'TestAccountsSwapped|TestExecSwappedLong' ./runtime/ctrd
+
 .PHONY: test-vm
 test-vm: ## the long test in a virtual machine: 20 power cuts
 	@packaging/deps.sh run test vm
@@ -93,9 +114,10 @@ test-vm: ## the long test in a virtual machine: 20 power cuts
 .PHONY: bench
 bench: build ## measure the node: memory, CPU, latency, disk and wire
 	@packaging/deps.sh run
+	ISLET_FLEET=$(FLEET) go test -count=1 -timeout 60m -run TestReturnOfAFleet -v ./edge/link
 	cd test && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 60m -run TestFigures ./bench -v
 	test/cluster/build.sh
-	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 60m -run TestFigures ./bench -v
+	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 90m -run 'TestFigures|TestFleet' ./bench -v
 
 .PHONY: dist
 dist: ## cross-build tarballs for amd64, arm64, armv7 and riscv64 in dist/
@@ -106,7 +128,11 @@ dist: ## cross-build tarballs for amd64, arm64, armv7 and riscv64 in dist/
 dist-one: shim
 	@rm -rf $(DIST) && mkdir -p $(DIST)
 	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(DIST)/islet .
+	GOARCH= go run ./packaging/inspect sbom $(DIST)/islet $(VERSION) >$(DIST)/islet.spdx.json
 	@cp -r packaging/systemd packaging/openrc packaging/kubeadm packaging/install.sh LICENSE $(DIST)/
+	GOARCH= GOARM= go run . man $(DIST)/man
+	@mkdir -p $(DIST)/completion
+	@for shell in bash zsh fish; do GOARCH= GOARM= go run . completion $$shell >$(DIST)/completion/$$shell; done
 	@tar -C dist --sort=name --owner=0 --group=0 --numeric-owner -czf $(DIST).tar.gz $(notdir $(DIST))
 
 .PHONY: clean

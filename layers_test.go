@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -13,70 +15,103 @@ const module = "github.com/islet-edge/islet"
 
 // layers says which of our packages each folder may import. A folder that is
 // missing here fails the test, so a new package needs a decision. The rules:
-// main -> agent -> {edge, runtime, net} -> metrics; edge, runtime and net never
+// main -> agent -> {edge, runtime, net} -> {metrics, demand}; edge, runtime and net never
 // import each other; inside agent only package agent and package cli's caller
 // main wire siblings together; agent/api (the types of the local socket, which
-// both its ends speak) and agent/logs (log files) are free of the rest.
+// both its ends speak) is free of the rest. runtime/untrusted (files that pods and
+// images made) is for whoever reads such.
 var layers = map[string][]string{
-	"": {"agent", "agent/cli", "net/cni"},
+	"": {"agent", "agent/cli", "agent/doctor", "net/cni"},
 
-	"agent":           {"agent", "edge", "runtime", "net", "metrics"},
+	"keys":    {}, // of annotations and labels: a leaf, for all who read or write such
+	"podspec": {}, // what a pod's spec names: a leaf, for all who go through it
+
+	"readonly": {}, // which disks take no writes: a leaf, for all who write to one
+
+	"demand": {"podspec"}, // what pods ask for: a leaf, for all who count
+
+	"agent":           {"agent", "edge", "runtime", "net", "metrics", "keys"},
 	"agent/access":    {},
-	"agent/admit":     {},
+	"agent/admit":     {"agent/translate", "demand", "podspec"},
 	"agent/api":       {},
-	"agent/cli":       {"agent/api"},
-	"agent/collect":   {"runtime/cri"},
+	"agent/cli":       {"agent/api", "keys", "podspec"},
+	"agent/collect":   {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"agent/config":    {},
-	"agent/doctor":    {"metrics"},
+	"agent/doctor":    {"agent/api", "agent/config", "agent/hostport", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns"},
+	"agent/dirty":     {},
 	"agent/hook":      {},
-	"agent/logs":      {},
-	"agent/observe":   {"agent/plan", "runtime/cri"},
-	"agent/plan":      {},
-	"agent/server":    {"agent/api", "agent/logs", "runtime/cri", "metrics/exposition"},
-	"agent/status":    {"agent/plan"},
-	"agent/translate": {"agent/plan"},
-	"agent/volume":    {"agent/hook"},
-	"agent/worker":    {"agent/plan", "agent/hook", "agent/translate", "runtime/cri"},
+	"agent/hostport":  {"podspec"},
+	"agent/logs":      {"runtime/untrusted"},
+	"agent/observe":   {"agent/dirty", "agent/plan", "runtime/cri", "runtime/untrusted", "keys"},
+	"agent/plan":      {"podspec"},
+	"agent/pods":      {"agent/admit", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "edge/desired", "edge/store"},
+	"agent/pulls":     {"edge/store", "runtime/cri"},
+	"agent/server":    {"agent/admit", "agent/api", "agent/logs", "runtime/cri", "metrics/exposition", "keys", "podspec"},
+	"agent/status":    {"agent/plan", "demand", "podspec"},
+	"agent/translate": {"agent/plan", "demand", "keys", "podspec"},
+	"agent/volume":    {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
+	"agent/worker":    {"agent/plan", "agent/hook", "agent/translate", "runtime/cri", "keys", "podspec", "retry"},
 
-	"agent/access/accesstest": {},                                           // for tests
-	"agent/server/servertest": {"agent/api", "agent/server", "runtime/cri"}, // for tests
+	// The rooms that package agent wires; none knows the whole.
+	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime"},
+	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/process", "agent/volatile", "edge", "net/cni"},
+	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/ctrd", "runtime/image", "podspec"},
+	"agent/health":     {"agent/server"},
+	"agent/machine":    {"agent/admit", "agent/config", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
+	"agent/objects":    {"agent/dirty", "edge/desired", "edge/kube", "edge/object"},
+	"agent/ports":      {"agent/access", "agent/config", "agent/server", "edge/link", "edge/review"},
+	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
+	"agent/recovery":   {"edge/desired", "keys", "podspec"},
+	"agent/settle":     {},
+	"agent/volatile":   {"readonly", "runtime/mounts"},
+
+	"agent/access/accesstest": {},                                                   // for tests
+	"agent/server/servertest": {"agent/api", "agent/server", "runtime/cri", "keys"}, // for tests
 
 	"edge/apitest":       {"edge/kube", "edge/kube/kubetest"}, // for tests
-	"edge/desired":       {"edge/store"},
-	"edge/kube":          {},
+	"edge/brake":         {"edge/desired", "edge/kube"},
+	"edge/desired":       {"edge/store", "keys"},
+	"edge/history":       {"edge/kube"},
+	"edge/kube":          {"retry"},
 	"edge/kube/kubetest": {},
-	"edge/link":          {"edge/kube"},
-	"edge/manifest":      {},
-	"edge/node":          {"edge/kube", "edge/patch"},
-	"edge/object":        {"edge/kube", "edge/store"},
-	"edge/outbox":        {"edge/kube", "edge/patch"},
+	"edge/manifest":      {"demand", "keys", "podspec"},
+	"edge/link":          {"edge/kube", "retry"},
+	"edge/node":          {"edge/kube", "edge/patch", "retry"},
+	"edge/object":        {"edge/kube", "edge/store", "retry", "keys", "podspec"},
+	"edge/outbox":        {"edge/kube", "edge/patch", "edge/store", "retry", "keys", "podspec"},
 	"edge/patch":         {},
 	"edge/review":        {"edge/kube"},
-	"edge/source":        {"edge/manifest", "edge/desired", "edge/kube"},
-	"edge/store":         {},
+	"edge/source":        {"edge/manifest", "edge/desired", "edge/kube", "retry", "keys"},
+	"edge/store":         {"edge/store/pages", "readonly"},
+	"edge/store/pages":   {},
 
-	"runtime/cgroup":        {"metrics"},
+	"runtime/apparmor":      {},
+	"runtime/cgroup":        {"metrics", "demand"},
 	"runtime/cri":           {},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"runtime/cri", "runtime/daemon", "runtime/image", "runtime/namespace", "runtime/ocispec", "runtime/shim", "runtime/stream", "metrics"},
+	"runtime/ctrd":          {"runtime/apparmor", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/untrusted", "metrics"},
 	"runtime/daemon":        {},
 	"runtime/fake":          {"runtime/cri"},
-	"runtime/image":         {"runtime/cri"},
+	"runtime/image":         {"runtime/cri", "runtime/untrusted"},
+	"runtime/mounts":        {},
 	"runtime/namespace":     {},
-	"runtime/ocispec":       {},
+	"runtime/ocispec":       {"keys"},
+	"runtime/selinux":       {},
 
 	"runtime/shim":        {"runtime/shim/wire"},
-	"runtime/shim/cmd":    {"runtime/shim/server"},
-	"runtime/shim/crilog": {},
+	"runtime/shim/cmd":    {"runtime/shim/server", "runtime/untrusted"},
+	"runtime/shim/crilog": {"runtime/untrusted"},
 	"runtime/shim/pack":   {},
 	"runtime/shim/server": {"runtime/shim/wire", "runtime/shim/crilog"},
 	"runtime/shim/wire":   {},
 
-	"runtime/stream": {"runtime/cri"},
+	"runtime/stream":    {"runtime/cri"},
+	"runtime/untrusted": {}, // files that others made: agent rooms that read such may import it
 
+	"net/address": {"net/netns"},
 	"net/bridge":  {"net/netns", "net/nft"},
-	"net/cni":     {"net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/portmap"},
+	"net/cni":     {"net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/portmap", "keys"},
 	"net/ipam":    {},
 	"net/netns":   {},
 	"net/nft":     {"net/netns"},
@@ -93,8 +128,11 @@ var layers = map[string][]string{
 
 	"metrics/exposition": {},
 
+	"retry": {}, // when to try again; a leaf that everybody may use
+
 	"packaging":         {},
 	"packaging/demo":    {},
+	"packaging/inspect": {},
 	"packaging/mkimage": {},
 }
 
@@ -109,6 +147,7 @@ var homes = map[string][]string{
 	"github.com/shirou/gopsutil":             {"metrics"},
 	"github.com/opencontainers/cgroups":      {"runtime", "metrics"},
 	"github.com/google/go-containerregistry": {"packaging"},
+	"k8s.io/component-helpers/resource":      {"demand"},
 	"k8s.io/kubernetes":                      {},
 }
 
@@ -147,6 +186,31 @@ func TestLayers(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Fatal("go list named no package")
+	}
+}
+
+// wiringLines is how long package agent may be: it builds, connects, runs and closes.
+// What has state or a loop has a room of its own.
+const wiringLines = 1000
+
+func TestWiringIsNoPlaceToLive(t *testing.T) {
+	files, err := filepath.Glob("agent/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(text), "\n")
+	}
+	if lines == 0 || lines >= wiringLines {
+		t.Errorf("package agent has %d lines, not under %d: move what is not wiring to a room", lines, wiringLines)
 	}
 }
 

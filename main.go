@@ -7,14 +7,21 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/islet-edge/islet/agent"
 	"github.com/islet-edge/islet/agent/cli"
+	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/net/cni"
 )
 
 var version = "0.0.0-dev" // set by the Makefile
+
+// The main thread is kept for the main goroutine. A thread that makes the namespaces
+// of a pod stays in them, and ends with its goroutine; the main thread would not end,
+// and what /proc/self and /proc/net say of this process is said of its main thread.
+func init() { runtime.LockOSThread() }
 
 func main() { os.Exit(run()) }
 
@@ -23,11 +30,12 @@ func run() int {
 		return cni.Main(name, os.Args)
 	}
 	args := os.Args[1:]
-	if len(args) > 0 && cli.IsCommand(args[0]) {
+	runAgent := func(args []string) int { return agent.Main(args, version, os.Stdout, os.Stderr) }
+	if cli.IsCommand(os.Args[0], args, cli.AtTerminal(os.Stdin, os.Stdout)) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
-			Doctor: agent.Doctor, Cleanup: agent.Cleanup,
+			Agent: runAgent, Doctor: doctor.Main, Cleanup: agent.Cleanup,
 		})
 	}
-	return agent.Main(args, version, os.Stdout, os.Stderr)
+	return runAgent(args)
 }

@@ -6,26 +6,47 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/collect"
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/containers"
+	"github.com/islet-edge/islet/agent/describe"
+	"github.com/islet-edge/islet/agent/doctor"
+	"github.com/islet-edge/islet/agent/figures"
+	"github.com/islet-edge/islet/agent/health"
 	"github.com/islet-edge/islet/agent/hook"
+	"github.com/islet-edge/islet/agent/hostport"
+	"github.com/islet-edge/islet/agent/machine"
 	"github.com/islet-edge/islet/agent/observe"
+	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/agent/pods"
+	"github.com/islet-edge/islet/agent/ports"
+	"github.com/islet-edge/islet/agent/process"
+	"github.com/islet-edge/islet/agent/pulls"
+	"github.com/islet-edge/islet/agent/recovery"
 	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/agent/settle"
 	"github.com/islet-edge/islet/agent/translate"
+	"github.com/islet-edge/islet/agent/volatile"
 	"github.com/islet-edge/islet/agent/volume"
 	"github.com/islet-edge/islet/agent/worker"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/net/uplink"
+	"github.com/islet-edge/islet/runtime/apparmor"
 	"github.com/islet-edge/islet/runtime/cgroup"
+	"github.com/islet-edge/islet/runtime/selinux"
 )
 
 // An agent is every part of a node, built and connected.
@@ -35,21 +56,28 @@ type agent struct {
 	log     *slog.Logger
 
 	store    *store.Store
-	rt       *containers
+	rt       *containers.Containers
 	observer *observe.Observer
 	desired  *desired.Desired
 	executor *worker.Executor
 	workers  *worker.Set
-	figures  *figures
+	figures  *figures.Figures
 	hooks    hook.Chain
 	cgroups  *cgroup.Pods
 	volumes  *volume.Volumes
+	volatile *volatile.Layer // nil: the disk takes writes
 	logs     collect.Logs
-	pods     *pods
-	node     *node
+	links    *collect.Links
+	pods     *pods.Pods
+	machine  *machine.Machine
+	reporter *machine.Reporter
+	health   health.Health
+	guard    *pulls.Guard // nil: images are everybody's
 	sources  []runner
 	socket   net.Listener
-	ports    []port
+	ports    *ports.Ports
+	server   *server.Server
+	tools    *containers.Socket // nil: none is configured
 	link     *link.Link
 	uplink   *uplink.Uplink // nil: the node stands alone
 	events   *outbox.Events
@@ -66,17 +94,16 @@ type runner interface {
 // Run is the agent: it returns nil when ctx has ended and everything is stopped,
 // but for the pods, which go on running.
 func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logger) (err error) {
-	manager := takeServiceManager()
+	manager := process.TakeServiceManager()
 	a := &agent{cfg: cfg, version: version, log: log}
 	defer func() { err = errors.Join(err, a.close()) }()
-	if err := a.build(ctx); err != nil {
+	if err = a.build(ctx); err == nil {
+		err = a.buildServer(ctx)
+	}
+	if err != nil {
 		if ctx.Err() != nil { // asked to end before it was there
 			return nil
 		}
-		return err
-	}
-	tools, err := a.openCRISocket()
-	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -89,10 +116,13 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 		})
 	}
 	run("containers", a.rt)
+	run("pod network", a.rt.Network)
 	run("observer", a.observer)
 	run("pods", a.pods)
-	run("memory", settling{a.pods.Changed, freeMemory, func() { garbage(busyGC) }, func(err error) { log.Debug("memory is not given back", "error", err) }})
+	run("memory", settle.New(settle.Config{Changed: a.pods.Changed, Log: log}))
 	run("workers", a.workers)
+	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
+	run("events", a.events)
 	for _, s := range a.sources {
 		run("source of pods", s)
 	}
@@ -101,20 +131,17 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 		run("uplink", a.uplink)
 		run("cluster", a.cluster)
 	}
-	if tools != nil {
-		run("CRI socket", tools)
+	if a.tools != nil {
+		run("CRI socket", a.tools)
 	}
-	srv, err := server.New(a.serverConfig())
-	if err != nil {
-		return err
-	}
-	g.Go(func() error { return srv.Run(ctx, a.socket) })
-	for _, p := range a.ports {
-		g.Go(func() error { return p.run(srv, ctx, p.ln) })
-	}
+	g.Go(func() error { return a.server.Run(ctx, a.socket) })
+	g.Go(func() error { return a.ports.Run(ctx, a.server) })
 	a.start()
-	a.tellStart(ctx)
-	if err := manager.tell("READY=1"); err != nil {
+	a.reporter.Started(ctx)
+	if a.volatile != nil {
+		a.events.Node(v1.EventTypeWarning, "FilesystemIsReadOnly", a.volatile.String()) // node-problem-detector's reason
+	}
+	if err := manager.Tell("READY=1"); err != nil {
 		log.Warn("systemd does not learn that islet is ready", "error", err)
 	}
 	return g.Wait()
@@ -128,22 +155,32 @@ func (a *agent) close() error {
 	return errors.Join(errs...)
 }
 
-// build makes every part and connects it. The order is that of the needs: what
+// build makes every part but what others reach the agent at, and connects it. The order is that of the needs: what
 // the store says comes before what runs, what runs before what is wanted.
 func (a *agent) build(ctx context.Context) error {
-	for _, dir := range []string{a.cfg.Dirs.State, a.cfg.Dirs.Run} {
-		l, err := lock(dir)
-		if err != nil {
+	err := a.lock(a.cfg.Dirs.State, a.cfg.Dirs.Run)
+	if err != nil {
+		return err
+	}
+	if a.volatile, err = volatile.Cover(volatile.Config{Dirs: a.writes(), Run: a.cfg.Dirs.Run}); err != nil {
+		return err
+	}
+	if a.volatile.Fresh(a.cfg.Dirs.State) { // whose lock is another file now
+		if err := a.lock(a.cfg.Dirs.State); err != nil {
 			return err
 		}
-		a.closers = append(a.closers, l.Close)
 	}
-	var err error
-	if a.store, err = store.Open(ctx, filepath.Join(a.cfg.Dirs.State, "islet.db"), a.log); err != nil {
+	if a.volatile != nil {
+		a.log.Error(a.volatile.String())
+	}
+	if err := a.cfg.Dirs.Make(); err != nil {
+		return err
+	}
+	if a.store, err = store.Open(ctx, filepath.Join(a.cfg.Dirs.State, process.Database), a.log); err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	a.closers = append(a.closers, a.store.Close)
-	if a.node, err = newNode(ctx, a.cfg); err != nil {
+	if a.machine, err = machine.New(ctx, a.cfg, apparmor.New(a.log).Enabled(), selinux.New().Enabled()); err != nil {
 		return err
 	}
 	if a.link, err = a.openLink(ctx); err != nil {
@@ -152,18 +189,27 @@ func (a *agent) build(ctx context.Context) error {
 	if a.events, err = a.newEvents(); err != nil {
 		return err
 	}
-	a.pods = newPods(a)
-	if a.rt, err = openContainers(ctx, a); err != nil {
+	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: a.imagesRemoved, NetworkChanged: a.networkChanged, Link: a.link, Log: a.log}); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.rt.Close)
-	a.observer = observe.New(observe.Config{Runtime: a.rt.runtime, Changed: a.poke, Log: a.log})
+	a.health = health.New(health.Config{
+		Overdue: func() time.Duration { return a.workers.Overdue() }, Busy: func() time.Duration { return a.observer.Busy() }, Network: a.rt.Ready,
+	})
+	a.reporter = machine.NewReporter(machine.ReporterConfig{
+		Machine: a.machine, Runtime: a.rt.Runtime, Images: a.rt.Images, NotReady: a.health.NotReady, Addresses: a.link.SetAddresses, Events: a.events, Meta: a.store, Log: a.log,
+	})
+	a.observer = observe.New(observe.Config{Runtime: a.rt.Runtime, Changed: a.poke, Log: a.log})
 	if err := a.observer.Relist(ctx); err != nil {
 		return fmt.Errorf("look at what runs: %w", err)
 	}
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
+	a.pods = pods.New(pods.Config{
+		Desired: a.desired, Store: a.store, Spoken: a.spoken, Sources: sourceNames, Node: a.machine.Admit, Host: a.machine.Host,
+		Running: a.running, Events: a.events, Log: a.log,
+	})
 	if a.joins() {
 		if a.cluster, err = openCluster(ctx, a); err != nil {
 			return err
@@ -174,20 +220,55 @@ func (a *agent) build(ctx context.Context) error {
 	}
 	if aside, yes := a.store.Rebuilt(); yes {
 		a.log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
-		if err := a.rebuild(ctx); err != nil {
+		if err := recovery.Rebuild(ctx, recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log}); err != nil {
 			a.log.Error("not everything could be recovered from what runs", "error", err)
 		}
 	}
-	if err := a.rt.reconcile(ctx); err != nil {
+	if err := a.rt.Reconcile(ctx); err != nil {
 		a.log.Warn("not everything of pods that are gone could be cleaned up", "error", err)
 	}
-	if err := a.pods.load(ctx); err != nil {
+	if a.guard != nil {
+		if err := a.guard.Settle(ctx); err != nil {
+			a.log.Error("the records of who pulled images could not be brought up to date", "error", err)
+		}
+	}
+	if err := a.pods.Load(ctx, a.observer.UIDs()); err != nil {
 		return fmt.Errorf("load what is known of the pods: %w", err)
 	}
-	if a.sources, err = a.buildSources(); err != nil {
+	a.sources, err = a.buildSources()
+	return err
+}
+
+func (a *agent) lock(dirs ...string) error {
+	for _, dir := range dirs {
+		l, err := process.Lock(dir)
+		if err != nil {
+			return err
+		}
+		a.closers = append(a.closers, l.Close)
+	}
+	return nil
+}
+
+// writes are the directories that the agent writes to, but for the run directory.
+func (a *agent) writes() []volatile.Dir {
+	return []volatile.Dir{
+		{Path: a.cfg.Dirs.State, Apart: containers.Stacked()}, {Path: a.cfg.Dirs.Root},
+		{Path: a.cfg.Kubelet.PodLogsDir}, {Path: a.cfg.Dirs.LogLinks},
+	}
+}
+
+// buildServer opens what others reach the agent at.
+func (a *agent) buildServer(ctx context.Context) (err error) {
+	a.ports, err = ports.Open(ctx, ports.Config{Config: a.cfg, Link: a.link, Cluster: a.cluster != nil, Log: a.log})
+	if err != nil {
 		return err
 	}
-	if err := a.openPorts(ctx); err != nil {
+	a.closers = append(a.closers, a.ports.Close)
+	if a.server, err = server.New(a.serverConfig()); err != nil {
+		return err
+	}
+	if a.tools, err = containers.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Runtime, a.rt.Images, a.log); err != nil {
 		return err
 	}
 	a.socket, err = server.ListenLocal(filepath.Join(a.cfg.Dirs.Run, "islet.sock"), a.log)
@@ -201,24 +282,62 @@ func (a *agent) buildWorkers() error {
 	if err != nil {
 		return fmt.Errorf("prepare the cgroups of pods: %w", err)
 	}
-	volumes := volume.Config{Root: a.cfg.Dirs.Root, Hostname: a.node.hostname, Fields: translate.Fields{Node: a.node.now}}
-	executor := worker.ExecutorConfig{Runtime: a.rt.runtime, Images: a.rt.images, Imports: a.rt.imports(), Node: a.node.now, Events: a.events, Log: a.log}
+	volumes := volume.Config{Root: a.cfg.Dirs.Root, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
+	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
 	a.hooks = hook.Chain{a.cgroups} // first: what the others make in memory counts in the pod's cgroup
 	if a.cluster != nil {
 		objects := a.cluster.objects
 		a.hooks = append(a.hooks, objects) // before those who read them
-		volumes.Objects, executor.Objects, executor.Keyring = objects, objects, objects
+		volumes.Objects, executor.Objects, executor.Keyring, executor.Classes = objects, objects, objects, objects
+	}
+	if mode := k.ImagePullCredentialsVerificationPolicy; mode != "" { // empty: its feature gate is off
+		policy, err := pulls.NewPolicy(mode, k.PreloadedImagesVerificationAllowlist)
+		if err != nil {
+			return err
+		}
+		a.guard = pulls.New(pulls.Config{Policy: policy, Store: a.store, Images: a.rt.Images, Log: a.log})
+		executor.Guard = a.guard
 	}
 	if a.volumes, err = volume.New(volumes); err != nil {
 		return err
 	}
-	a.logs = collect.Logs{Dir: k.PodLogsDir}
-	a.hooks = append(a.hooks, a.volumes, a.logs, keepManifest{})
+	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}
+	executor.Links = a.links
+	a.hooks = append(a.hooks, a.volumes, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log})
 	executor.Hooks = a.hooks
-	a.executor, a.figures = worker.NewExecutor(executor), newFigures(a.rt.operations)
-	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: meteredActor{a.executor, a.figures}, Events: a.events,
-		Changed: a.pods.changed, CrashMax: a.cfg.CrashMax, Log: a.log})
+	a.executor, a.figures = worker.NewExecutor(executor), figures.New(a.rt.Operations)
+	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
+		Changed: a.pods.StatusChanged, Stale: a.rt.Network.Stale, CrashMax: a.cfg.CrashMax, Log: a.log})
+	if a.cluster != nil {
+		a.pods.Connect(a.workers, a.cluster.outbox)
+	} else {
+		a.pods.Connect(a.workers, nil)
+	}
 	return nil
+}
+
+func (a *agent) serverConfig() server.Config {
+	d := describe.Config{
+		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.spoken, Volatile: a.volatile,
+		Addresses: func() []string { return a.machine.Now().IPs },
+	}
+	var metrics func() []exposition.Sample
+	if c := a.cluster; c != nil {
+		d.Cluster = &describe.Cluster{Link: a.link, Outbox: c.outbox, Objects: c.objects, Brake: c.brake}
+		metrics = func() []exposition.Sample {
+			return figures.Link(a.link, a.cfg.Kubelet.ServerTLSBootstrap, a.events.Dropped())
+		}
+	}
+	shows := describe.New(d)
+	return server.Config{
+		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
+		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
+		Pods:  a.pods, Local: a.desired, Runtime: a.rt.Runtime, Images: a.rt.Images,
+		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
+		Clock:  describe.Clock{Link: a.link},
+		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: a.figures.Collectors(), Metrics: metrics,
+		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
+	}
 }
 
 // poke tells the worker of a pod that something changed. It is called by parts
@@ -229,14 +348,27 @@ func (a *agent) poke(uid types.UID) {
 	}
 }
 
+// newEvents makes what takes the events of pods and of the node. Those of a node that
+// stands alone are for islet describe and islet status only.
+func (a *agent) newEvents() (*outbox.Events, error) {
+	k := &a.cfg.Kubelet
+	c := outbox.EventsConfig{Node: a.cfg.Node.Name, QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: a.link.Now, Store: a.store, Log: a.log}
+	if a.joins() {
+		c.Client, c.Retry = a.link.Client(), a.link.Changed()
+	}
+	return outbox.NewEvents(c)
+}
+
 // wantedChanged tells of a pod that is wanted otherwise than before: its labels and
 // annotations may be shown in its volumes.
 func (a *agent) wantedChanged(uid types.UID) {
 	a.poke(uid)
 	if a.cluster != nil {
-		a.cluster.objects.changed(uid)
+		a.cluster.objects.Changed(uid)
 	}
 }
+
+func (a *agent) running(in plan.Input, before, now *v1.PodStatus) { a.figures.Running(in, before, now) }
 
 // start pokes all pods that are wanted, and all of which something runs.
 func (a *agent) start() {
@@ -245,6 +377,24 @@ func (a *agent) start() {
 	}
 	for _, uid := range a.observer.UIDs() {
 		a.workers.Poke(uid)
+	}
+}
+
+// networkChanged has pods on a network of before replaced, and lets those that wait
+// for one try again. The API server learns of it at once.
+func (a *agent) networkChanged() {
+	if a.workers != nil {
+		a.workers.Retry()
+	}
+	if a.cluster != nil {
+		a.cluster.node.Poke()
+	}
+}
+
+// imagesRemoved forgets who pulled images that are gone.
+func (a *agent) imagesRemoved() {
+	if a.guard != nil {
+		a.guard.Removed(context.Background())
 	}
 }
 

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
-	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/process"
+	"github.com/islet-edge/islet/agent/volatile"
 )
 
 // Cleanup ends every pod of an agent that does not run, and removes what it has
@@ -25,6 +25,15 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 2
 	}
+	something, err := process.Used(cfg.Dirs)
+	if err != nil {
+		fmt.Fprintln(stderr, "islet cleanup:", err)
+		return 1
+	}
+	if !something {
+		fmt.Fprintf(stderr, "islet cleanup: no agent has run with %s and %s: nothing to clean up\n", cfg.Dirs.State, cfg.Dirs.Run)
+		return 0
+	}
 	a := &agent{cfg: cfg, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	err = a.build(ctx)
 	if err == nil {
@@ -34,7 +43,11 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 1
 	}
-	if err := os.RemoveAll(cfg.Dirs.Run); err != nil {
+	if err := volatile.Uncover(a.writes()...); err != nil {
+		fmt.Fprintln(stderr, "islet cleanup:", err)
+		return 1
+	}
+	if err := process.RemoveRun(cfg.Dirs.Run, filepath.Base(cfg.Edge.CRISocket)); err != nil {
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 1
 	}
@@ -42,30 +55,19 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 }
 
 func (a *agent) clean(ctx context.Context) error {
-	list, err := a.rt.runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
+	list, err := a.rt.Runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, s := range list.Items {
-		if _, err := a.rt.runtime.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+		if _, err := a.rt.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		errs = append(errs, a.hooks.Release(ctx, types.UID(s.Metadata.GetUid())))
 	}
 	none := func(types.UID) bool { return false }
-	errs = append(errs, a.volumes.Sweep(ctx, none), a.logs.Sweep(ctx, none), a.cgroups.Clean(), a.rt.network.Clean(ctx))
-	return errors.Join(append(errs, unmountBelow(a.cfg.Dirs.Run))...)
-}
-
-// unmountBelow detaches what is still mounted in a directory.
-func unmountBelow(dir string) error {
-	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-		if err == nil && path != dir {
-			unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // most are no mount points
-		}
-		return nil
-	})
-	return err
+	errs = append(errs, a.volumes.Sweep(ctx, none), a.logs.Sweep(ctx, none), a.links.Sweep(ctx, none), a.cgroups.Clean(), a.rt.Network.Clean(ctx))
+	return errors.Join(errs...)
 }

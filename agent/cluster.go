@@ -12,11 +12,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/objects"
+	"github.com/islet-edge/islet/edge/brake"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/history"
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/link"
 	edgenode "github.com/islet-edge/islet/edge/node"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/net/uplink"
 )
 
@@ -24,15 +29,18 @@ import (
 // is waited for: pods run from the store before the link is up.
 //
 //	link --client--> node, objects, outbox, events, source
-//	source --Set, Update--> desired ...... worker
+//	node --renewals--> history --rewritten--> source, objects, node
+//	source --Set, Update--> brake --> desired ...... worker
 //	   '--Listed, Seen, Gone--> outbox <--Put, Finish-- pods
 type cluster struct {
 	link    *link.Link // the agent's
 	node    *edgenode.Node
-	objects *objects
+	objects *objects.Objects
 	outbox  *outbox.Outbox
 	events  *outbox.Events // the agent's
 	source  *source.API
+	history *history.History
+	brake   *brake.Brake
 
 	up <-chan struct{} // the link may be up again
 }
@@ -45,27 +53,53 @@ func openCluster(ctx context.Context, a *agent) (*cluster, error) {
 	c := &cluster{link: a.link, events: a.events}
 	client := c.link.Client()
 	var err error
-	if c.objects, err = openObjects(ctx, a, client, c.link.Now); err != nil {
+	if c.objects, err = a.openObjects(ctx, client); err != nil {
 		return nil, err
 	}
 	c.outbox, err = outbox.New(outbox.Config{
-		Client: client, Node: a.cfg.Node.Name, NodeUID: c.nodeUID, Wanted: a.pods.wanted, Spoken: a.othersSpoken, Forget: a.pods.forget,
+		Client: client, Node: a.cfg.Node.Name, NodeUID: c.nodeUID, Wanted: a.pods.Wanted, Spoken: a.othersSpoken, Forget: a.pods.Drop,
 		Retry: c.link.Changed(), Log: a.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.source, err = source.NewAPI(source.APIConfig{
-		Client: client, Node: a.cfg.Node.Name, Sink: sink{a.desired, a}, Observer: c.outbox, Retry: c.link.Changed(), Log: a.log,
+	if c.history, err = history.New(ctx, history.Config{Client: client, Node: a.cfg.Node.Name, Meta: a.store, Log: a.log}); err != nil {
+		return nil, err
+	}
+	c.brake, err = brake.New(ctx, brake.Config{
+		Client: client, Node: a.cfg.Node.Name, Next: sink{a.desired, a}, Pods: a.desired.List, Epoch: c.history.Epoch, Meta: a.store,
+		Limit: a.cfg.Edge.HoldPodsFor.Duration, Now: c.link.Now, Event: a.tellHeld, Log: a.log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if c.node, err = a.openNode(ctx, c.link); err != nil {
+	c.source, err = source.NewAPI(source.APIConfig{
+		Client: client, Node: a.cfg.Node.Name, Sink: c.brake, History: c.history, Again: c.brake.Again(), Observer: c.outbox, Retry: c.link.Changed(), Log: a.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.node, err = a.openNode(ctx, c); err != nil {
 		return nil, fmt.Errorf("the Node: %w", err)
 	}
 	c.up = c.link.Changed()
 	return c, nil
+}
+
+func (a *agent) openObjects(ctx context.Context, client *kube.Client) (*objects.Objects, error) {
+	return objects.Open(ctx, objects.Config{
+		Client: client, Store: a.store, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Log: a.log,
+		Refresh: func(pod *v1.Pod) error { return a.volumes.Refresh(pod) }, Retry: func(uid types.UID) { a.workers.RetryPod(uid) },
+	})
+}
+
+// tellHeld tells that pods run on which the control plane has lost, or no longer do.
+func (a *agent) tellHeld(warning bool, reason, message string) {
+	kind := v1.EventTypeNormal
+	if warning {
+		kind = v1.EventTypeWarning
+	}
+	a.events.Node(kind, reason, message)
 }
 
 // openLink makes the way to the control plane. A node that stands alone has one
@@ -79,28 +113,32 @@ func (a *agent) openLink(ctx context.Context) (*link.Link, error) {
 	}
 	return link.New(ctx, link.Config{
 		Kubeconfig: a.cfg.Kubeconfig, BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, CertDir: a.cfg.Dirs.Cert,
-		NodeName: a.cfg.Node.Name, Hostname: a.cfg.Node.Name, NodeIPs: a.node.ips(),
+		NodeName: a.cfg.Node.Name, Hostname: a.cfg.Node.Name, NodeIPs: a.machine.IPs(),
 		Rotate: k.RotateCertificates, ServerTLSBootstrap: k.ServerTLSBootstrap, TLSCertFile: k.TLSCertFile, TLSKeyFile: k.TLSPrivateKeyFile,
 		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), Meta: a.store, NetworkChanged: changed, Log: a.log,
 	})
 }
 
-func (a *agent) openNode(ctx context.Context, l *link.Link) (*edgenode.Node, error) {
-	k := &a.cfg.Kubelet
-	taints, annotations := k.RegisterWithTaints, map[string]string{}
+func (a *agent) openNode(ctx context.Context, c *cluster) (*edgenode.Node, error) {
+	k, l := &a.cfg.Kubelet, c.link
+	taints, annotations, kept := k.RegisterWithTaints, map[string]string{}, map[string]string{keys.ProvidedNodeIP: ""}
 	if *k.EnableControllerAttachDetach {
-		annotations["volumes.kubernetes.io/controller-managed-attach-detach"] = "true"
+		annotations[keys.ControllerManagedAttachDetach] = "true"
 	}
 	if a.cfg.Node.CloudProvider == "external" { // whose controller takes the taint away
-		taints = append(slices.Clone(taints), v1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: v1.TaintEffectNoSchedule})
-		if len(a.cfg.Node.IPs) > 0 {
-			annotations["alpha.kubernetes.io/provided-node-ip"] = strings.Join(a.node.now().IPs, ",")
+		taints = append(slices.Clone(taints), v1.Taint{Key: keys.CloudUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+		if n := a.cfg.Node.IPs; len(n) > 0 && !n[0].IsUnspecified() {
+			kept[keys.ProvidedNodeIP] = strings.Join(a.machine.Now().IPs, ",")
 		}
 	}
 	return edgenode.New(ctx, edgenode.Config{
-		Client: l.Client(), Name: a.cfg.Node.Name, Facts: a.facts(), Meta: a.store, Changed: a.nodeChanged,
-		Register: k.RegisterNode == nil || *k.RegisterNode, Labels: a.cfg.Node.Labels, Annotations: annotations, Taints: taints,
-		ProviderID: k.ProviderID, Port: k.Port,
+		Client: l.Client(), Name: a.cfg.Node.Name, Facts: a.reporter.Facts, Meta: a.store, History: c.history,
+		Changed: func(n *v1.Node) {
+			c.brake.Registered(context.WithoutCancel(ctx), n.UID)
+			a.nodeChanged(n)
+		},
+		Register: k.RegisterNode == nil || *k.RegisterNode, Labels: a.cfg.Node.Labels, Annotations: annotations, Kept: kept, Taints: taints,
+		ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: a.cfg.Node.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
 		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
 		Retry: l.Changed(), Now: l.Now, Log: a.log,
@@ -110,14 +148,18 @@ func (a *agent) openNode(ctx context.Context, l *link.Link) (*edgenode.Node, err
 // Run keeps all of it until ctx ends.
 func (c *cluster) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, r := range []runner{c.node, c.objects, c.outbox, c.events, c.source} {
+	for _, r := range []runner{c.history, c.brake, c.node, c.objects, c.outbox, c.source} {
 		g.Go(func() error { return r.Run(ctx) })
 	}
+	rewritten := c.history.Rewritten()
 	g.Go(func() error {
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
+			case <-rewritten:
+				c.objects.ForgetVersions(ctx)
+				continue
 			case <-c.up:
 			}
 			switch s := c.link.State(); {
@@ -141,10 +183,12 @@ func (c *cluster) nodeUID() types.UID {
 }
 
 // nodeChanged takes what the control plane says of this node: the networks that
-// its pods get their addresses from, and its labels.
+// its pods get their addresses from, its labels, and what others advertise there.
 func (a *agent) nodeChanged(n *v1.Node) {
-	a.node.setLabels(n.Labels)
-	a.tellSchedulable(!n.Spec.Unschedulable)
+	if a.machine.SetNode(n.Labels, n.Status.Capacity) {
+		a.pods.NodeChanged()
+	}
+	a.reporter.Schedulable(!n.Spec.Unschedulable)
 	var cidrs []netip.Prefix
 	for _, s := range n.Spec.PodCIDRs {
 		p, err := netip.ParsePrefix(s)
@@ -157,7 +201,7 @@ func (a *agent) nodeChanged(n *v1.Node) {
 	if len(cidrs) == 0 {
 		return
 	}
-	if err := a.rt.network.SetPodCIDRs(context.Background(), cidrs); err != nil {
+	if err := a.rt.Network.SetPodCIDRs(context.Background(), cidrs); err != nil {
 		a.log.Error("the Node's podCIDRs cannot be used", "podCIDRs", n.Spec.PodCIDRs, "error", err)
 	}
 }

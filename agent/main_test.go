@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/islet-edge/islet/agent/config"
 )
 
 // An agent whose helpers hang ends all the same, and one that ends in time is
@@ -39,31 +39,16 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// The limit counts for the agent; a process that it starts has the old one.
-func TestLimitFiles(t *testing.T) {
-	var before unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &before); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Prlimit(0, unix.RLIMIT_NOFILE, &before, nil)
-	const lower = 321
-	if err := limitFiles(lower); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile("/proc/self/limits")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); strings.HasPrefix(line, "Max open files") && f[3] != "321" {
-			t.Errorf("limit %s", f[3])
+// TestVersion: called as kubelet the version is the line that kubeadm parses, and no
+// other; else islet's own comes first.
+func TestVersion(t *testing.T) {
+	program := os.Args[0]
+	t.Cleanup(func() { os.Args[0] = program })
+	for name, want := range map[string]string{"/usr/bin/kubelet": "Kubernetes " + config.KubernetesVersion + "\n", "islet": "islet 1.2.3\nKubernetes " + config.KubernetesVersion + "\n"} {
+		os.Args[0] = name
+		var out, errs strings.Builder
+		if code := Main([]string{"--version"}, "1.2.3", &out, &errs); code != 0 || out.String() != want {
+			t.Errorf("%s: code %d, %q %s", name, code, out.String(), errs.String())
 		}
-	}
-	if before.Max < 1<<62 {
-		limitFiles(before.Max + 1) // refused or not, the hard limit is not lowered
-	}
-	var now unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &now); err != nil || now.Max < before.Max {
-		t.Errorf("hard limit %d, was %d (%v)", now.Max, before.Max, err)
 	}
 }

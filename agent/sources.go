@@ -2,14 +2,17 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/keys"
 )
 
 // sink is Desired, and wakes those who waited for a source to speak.
@@ -30,6 +33,9 @@ func (s sink) Set(ctx context.Context, name string, claims []desired.Claim, prob
 	}
 	return err
 }
+
+// sourceNames are all sources that a pod may come from.
+var sourceNames = []string{desired.File, desired.HTTP, desired.Local, desired.API}
 
 // spoken reports whether a source has said what it wants. One that is not
 // configured wants nothing, and what a person applied is in the store.
@@ -52,7 +58,7 @@ func (a *agent) buildSources() (out []runner, err error) {
 	k := a.cfg.Kubelet
 	if k.StaticPodPath != "" {
 		d, err := source.NewDirectory(source.DirectoryConfig{
-			Path: k.StaticPodPath, Interval: k.FileCheckFrequency.Duration, Decode: a.decode(manifest.SourceFile), Sink: to, Log: a.log,
+			Path: k.StaticPodPath, Interval: k.FileCheckFrequency.Duration, Decode: a.decode(keys.SourceFile), Sink: to, Log: a.log,
 		})
 		if err != nil {
 			return nil, err
@@ -64,7 +70,7 @@ func (a *agent) buildSources() (out []runner, err error) {
 	if k.StaticPodURL != "" {
 		u, err := source.NewURL(source.URLConfig{
 			URL: k.StaticPodURL, Header: http.Header(k.StaticPodURLHeader), Interval: k.HTTPCheckFrequency.Duration,
-			Decode: a.decode(manifest.SourceHTTP), Sink: to, Log: a.log,
+			Decode: a.decode(keys.SourceHTTP), Sink: to, Log: a.log,
 		})
 		if err != nil {
 			return nil, err
@@ -97,12 +103,25 @@ func (a *agent) decode(from string) source.Decode {
 	return func(data []byte, origin string) ([]*v1.Pod, error) {
 		return manifest.Decode(data, manifest.Options{
 			Origin: origin, Source: from, NodeName: a.cfg.Node.Name, Seen: time.Now(),
-			Multiple: from == manifest.SourceHTTP, // a kubelet takes a PodList from a URL, but one Pod from a file
+			Lists: from == keys.SourceHTTP, // a kubelet takes a PodList from a URL, but none from a file
 		})
 	}
 }
 
 // decodeLocal reads what a person applies: several documents, names as given.
 func (a *agent) decodeLocal(data []byte, origin string) ([]*v1.Pod, error) {
-	return manifest.Decode(data, manifest.Options{Origin: origin, Source: manifest.SourceLocal, NodeName: a.cfg.Node.Name, Seen: time.Now(), Multiple: true})
+	return manifest.Decode(data, manifest.Options{Origin: origin, Source: keys.SourceLocal, NodeName: a.cfg.Node.Name, Seen: time.Now(), Lists: true})
+}
+
+// sweep removes what is left on disk of pods that are neither wanted nor there:
+// directories, mounts, logs. It is called once all sources have spoken.
+func (a *agent) sweep(ctx context.Context) {
+	keep := func(uid types.UID) bool {
+		seen := a.observer.Pod(uid)
+		_, wanted := a.desired.Get(uid)
+		return wanted || len(seen.Sandboxes)+len(seen.Containers) > 0
+	}
+	if err := errors.Join(a.volumes.Sweep(ctx, keep), a.logs.Sweep(ctx, keep), a.links.Sweep(ctx, keep)); err != nil {
+		a.log.Warn("not everything of pods that are gone could be removed", "error", err)
+	}
 }

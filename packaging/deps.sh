@@ -13,7 +13,7 @@ need() { # need COMMAND PACKAGE
 for use in "$@"; do
 	case $use in
 	run) command -v crun >/dev/null 2>&1 || need crun crun; need runc runc ;;
-	test) need ip iproute2; need nft nftables; need gcc gcc; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
+	test) need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
 	vm) need qemu-system-x86_64 qemu-system-x86; need debootstrap debootstrap; need mke2fs e2fsprogs ;;
 	*) echo "deps.sh: unknown use '$use' (run, test, vm)" >&2; exit 2 ;;
 	esac

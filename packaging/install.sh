@@ -12,10 +12,15 @@
 # DESTDIR=/some/root installs below a directory and starts nothing.
 set -eu
 
+umask 022
+
 here=$(cd "$(dirname "$0")" && pwd)
 root=${DESTDIR:-}
 bin=/usr/local/bin
 units=/etc/systemd/system
+sysctls=/etc/sysctl.d/90-islet.conf
+man=/usr/local/share/man/man1
+completions="bash:/usr/local/share/bash-completion/completions/islet zsh:/usr/local/share/zsh/site-functions/_islet fish:/usr/local/share/fish/vendor_completions.d/islet.fish"
 plugins="bridge host-local loopback portmap"
 
 say() { echo "islet: $*"; }
@@ -51,7 +56,29 @@ install_program() {
 	put 0755 "$here/islet" "$bin/islet"
 	# Network plugins of others delegate to these; islet itself needs none of them.
 	for p in $plugins; do link "/opt/cni/bin/$p"; done
-	mkdir -p "$root/etc/kubernetes/manifests"
+	# As the CIS benchmark for Kubernetes has them: who may write here runs pods as root.
+	mkdir -p "$root/etc/kubernetes/manifests" "$root/etc/islet"
+	chmod 0755 "$root/etc/kubernetes" "$root/etc/kubernetes/manifests" "$root/etc/islet"
+	for f in "$root"/etc/kubernetes/manifests/*.yaml "$root"/etc/kubernetes/manifests/*.yml "$root"/etc/kubernetes/manifests/*.json \
+		"$root"/etc/kubernetes/kubelet.conf "$root"/etc/kubernetes/bootstrap-kubelet.conf; do
+		{ [ -L "$f" ] || [ ! -f "$f" ]; } || chmod 0600 "$f"
+	done
+	install_pages
+}
+
+# install_pages: manual pages and shell completion, where the archive has them.
+install_pages() {
+	for f in "$here"/man/*.1; do
+		[ ! -f "$f" ] || put 0644 "$f" "$man/${f##*/}"
+	done
+	for c in $completions; do
+		[ ! -f "$here/completion/${c%%:*}" ] || put 0644 "$here/completion/${c%%:*}" "${c#*:}"
+	done
+}
+
+remove_pages() {
+	rm -f "$root$man/islet.1" "$root$man"/islet-*.1
+	for c in $completions; do rm -f "$root${c#*:}"; done
 }
 
 install_service() {
@@ -61,6 +88,7 @@ install_service() {
 		put 0644 "$here/kubeadm/kubelet.service" "$units/kubelet.service"
 		put 0644 "$here/kubeadm/10-kubeadm.conf" "$units/kubelet.service.d/10-kubeadm.conf"
 		put 0644 "$here/kubeadm/islet-cri.service" "$units/islet-cri.service"
+		put 0644 "$here/kubeadm/islet-sysctl.conf" "$sysctls"
 		stop_service islet # one agent at a time has the directories
 		rm -f "$root$units/islet.service"
 		return
@@ -75,14 +103,21 @@ install_service() {
 	fi
 	[ -z "${defaults:-}" ] || [ -e "$root$defaults" ] || {
 		mkdir -p "$root$(dirname "$defaults")"
-		printf '%s\n' "# Flags of islet: see islet --help and docs/configuration.md." \
+		printf '%s\n' "# Flags of islet: see islet --help-flags, docs/settings.md and docs/configuration.md." \
 			"# ISLET_ARGS=\"--pod-manifest-path=/etc/kubernetes/manifests --edge-config=/etc/islet/edge.yaml\"" >"$root$defaults"
 	}
 }
 
+# forward: kubeadm wants forwarding on before it starts the kubelet.
+forward() {
+	for f in /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding; do
+		[ ! -w "$f" ] || echo 1 >"$f" || say "could not write $f: kubeadm will ask for it"
+	done
+}
+
 start_service() {
 	unit=islet
-	[ "$kubeadm" = no ] || unit=kubelet
+	[ "$kubeadm" = no ] || { unit=kubelet; forward; }
 	if has_systemd; then
 		systemctl daemon-reload
 		systemctl --quiet enable "$unit"
@@ -103,7 +138,7 @@ do_install() {
 	[ -z "$root" ] || { say "installed below $root"; return; }
 	if [ "$start" = yes ]; then start_service; elif has_systemd; then systemctl daemon-reload; fi
 	say "installed $("$bin/islet" --version | head -n 1) in $bin/islet"
-	"$bin/islet" doctor || say "doctor found errors: mend them, pods cannot run before"
+	"$bin/islet" doctor || say "doctor found errors: correct them, pods cannot run before"
 	if [ "$kubeadm" = no ]; then
 		say "put pod manifests into /etc/kubernetes/manifests; look with: islet status, islet pods"
 	elif [ ! -e /var/lib/kubelet/config.yaml ]; then
@@ -141,7 +176,7 @@ do_uninstall() {
 		kubeadm=yes
 		stop_service islet-cri
 		stop_service kubelet
-		rm -f "$root$units/kubelet.service" "$root$units/kubelet.service.d/10-kubeadm.conf" "$root$units/islet-cri.service" "$root$bin/kubelet"
+		rm -f "$root$units/kubelet.service" "$root$units/kubelet.service.d/10-kubeadm.conf" "$root$units/islet-cri.service" "$root$sysctls" "$root$bin/kubelet"
 		rmdir "$root$units/kubelet.service.d" 2>/dev/null || true
 	fi
 	if [ -z "$root" ] && [ -x "$bin/islet" ] && [ "$purge" = yes ]; then
@@ -157,6 +192,7 @@ do_uninstall() {
 		if ours "/opt/cni/bin/$p"; then rm -f "$root/opt/cni/bin/$p"; fi
 	done
 	[ "$purge" = no ] || rm -f "$root/etc/default/islet" "$root/etc/conf.d/islet"
+	remove_pages
 	rm -f "$root$bin/islet"
 	if has_systemd; then systemctl daemon-reload; fi
 	say "removed"

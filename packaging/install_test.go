@@ -21,6 +21,15 @@ func unpacked(t *testing.T, version string) string {
 			t.Fatal(err)
 		}
 	}
+	for name, text := range map[string]string{"man/islet.1": "a page", "man/islet-logs.1": "a page", "completion/bash": "b", "completion/zsh": "z", "completion/fish": "f"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	script, err := os.ReadFile("install.sh")
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +101,9 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	before := tree(t, root)
 	run(t, archive, root)
 	first := tree(t, root)
-	for _, want := range []string{"/usr/local/bin/islet", "/etc/systemd/system/islet.service", "/etc/init.d/islet", "/etc/default/islet", "/opt/cni/bin/host-local"} {
+	for _, want := range []string{"/usr/local/bin/islet", "/etc/systemd/system/islet.service", "/etc/init.d/islet", "/etc/default/islet", "/opt/cni/bin/host-local",
+		"/usr/local/share/man/man1/islet.1", "/usr/local/share/man/man1/islet-logs.1", "/usr/local/share/bash-completion/completions/islet",
+		"/usr/local/share/zsh/site-functions/_islet", "/usr/local/share/fish/vendor_completions.d/islet.fish"} {
 		if first[want] == "" {
 			t.Errorf("%s is not installed", want)
 		}
@@ -133,6 +144,53 @@ func TestInstallAsKubelet(t *testing.T) {
 	run(t, archive, root, "uninstall", "--purge")
 	if files := tree(t, root); len(files) != 0 {
 		t.Errorf("left over: %v", files)
+	}
+}
+
+// TestInstallModes: whatever the umask, what is installed has the modes of the CIS
+// benchmark: nobody but root writes it, and what may hold a secret is root's alone.
+func TestInstallModes(t *testing.T) {
+	for _, mask := range []string{"000", "022", "077"} {
+		for _, args := range []string{"", "--kubeadm"} {
+			root, archive := t.TempDir(), unpacked(t, "one")
+			for _, f := range []string{"etc/kubernetes/manifests/web.yaml", "etc/kubernetes/kubelet.conf"} {
+				if err := os.MkdirAll(filepath.Join(root, filepath.Dir(f)), 0o777); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(root, f), nil, 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.Command("sh", "-c", "umask "+mask+"; exec sh "+filepath.Join(archive, "install.sh")+" "+args)
+			cmd.Env = append(os.Environ(), "DESTDIR="+root)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+				if err != nil || path == root || e.Type()&fs.ModeSymlink != 0 {
+					return err
+				}
+				info, err := e.Info()
+				if err != nil {
+					return err
+				}
+				name, mode := strings.TrimPrefix(path, root), info.Mode().Perm()
+				want := fs.FileMode(0o644)
+				switch {
+				case e.IsDir(), strings.HasSuffix(name, "/bin/islet"), strings.HasPrefix(name, "/etc/init.d/"):
+					want = 0o755
+				case strings.HasPrefix(name, "/etc/kubernetes/"):
+					want = 0o600
+				}
+				if mode != want {
+					t.Errorf("umask %s %s: %s is %o, want %o", mask, args, name, mode, want)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

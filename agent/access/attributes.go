@@ -7,7 +7,10 @@ import (
 
 // attributes says which verb a request is and which subresources of the node,
 // any of which allows it. The finer ones come first; proxy is the one for
-// everything that has none of its own.
+// everything that has none of its own. What opens a session in a pod is create,
+// also as a WebSocket, which begins with GET: who may only read the node's API runs
+// no commands by it. The API server asks the same for the subresources of pods
+// (KEP-4006, AuthorizePodWebsocketUpgradeCreatePermission).
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#fine-grained-authorization
 func attributes(r *http.Request) (verb string, subresources []string) {
 	switch r.Method {
@@ -27,6 +30,10 @@ func attributes(r *http.Request) (verb string, subresources []string) {
 		root = ""
 	}
 	switch root {
+	case "exec", "attach", "portForward":
+		if verb == "get" {
+			verb = "create"
+		}
 	case "pods", "healthz", "configz":
 		return verb, []string{root, "proxy"}
 	case "runningpods":

@@ -87,7 +87,7 @@ func (a *authorities) current() *x509.CertPool {
 	}
 	text := fmt.Sprint(err)
 	if err != nil && text != a.told {
-		a.log.Error("the authorities of client certificates cannot be read", "file", a.path, "still known", a.pool != nil, "err", err)
+		a.log.Error("the authorities of client certificates cannot be read", "file", a.path, "still known", a.pool != nil, "error", err)
 	}
 	a.told = text
 	return a.pool

@@ -79,7 +79,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := g.authenticate(r)
 		if err != nil || user == nil {
-			g.Log.Debug("unauthorized", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "err", err)
+			g.Log.Debug("unauthorized", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
 			w.Header().Set("Connection", "close")
 			answer(w, http.StatusUnauthorized, "Unauthorized")
 			return
@@ -151,7 +151,7 @@ func (g *Guard) authorize(r *http.Request, user *authn.UserInfo) (code int, text
 	for _, sub := range subresources {
 		allowed, err := g.allowed(r.Context(), user, verb, sub)
 		if err != nil {
-			g.Log.Warn("cannot find out what a client may do", "user", user.Username, "verb", verb, "subresource", sub, "err", err)
+			g.Log.Warn("cannot find out what a client may do", "user", user.Username, "verb", verb, "subresource", sub, "error", err)
 			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Username, verb, sub)
 		}
 		if allowed {

@@ -160,10 +160,10 @@ func TestWho(t *testing.T) {
 func TestWhat(t *testing.T) {
 	ca := accesstest.New(t)
 	file := caFile(t, ca.PEM)
-	v := &reviewer{allow: []string{"fine get pods", "coarse get proxy", "coarse create proxy", "scraper get metrics", "scraper get stats", "reader get log"}}
+	v := &reviewer{allow: []string{"fine get pods", "watcher get proxy", "coarse get proxy", "coarse create proxy", "scraper get metrics", "scraper get stats", "reader get log"}}
 	srv := serve(t, access.Config{ClientCAFile: file, Authorizer: v})
 	users := map[string]*tls.Certificate{}
-	for _, name := range []string{"fine", "coarse", "scraper", "reader", "broken"} {
+	for _, name := range []string{"fine", "watcher", "coarse", "scraper", "reader", "broken"} {
 		users[name] = ca.Client(t, name)
 	}
 	for _, c := range []struct {
@@ -181,6 +181,14 @@ func TestWhat(t *testing.T) {
 		{"coarse", "GET", "/healthz/syncloop", 200, ""},
 		{"coarse", "GET", "/configz", 200, ""},
 		{"coarse", "POST", "/exec/ns/pod/c", 200, ""},
+		{"coarse", "GET", "/exec/ns/pod/c", 200, ""},
+		{"watcher", "GET", "/pods", 200, ""},
+		// A WebSocket begins with GET.
+		{"watcher", "GET", "/exec/ns/pod/c", 403, "Forbidden (user=watcher, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
+		{"watcher", "GET", "/exec/ns/pod/uid/c", 403, "Forbidden (user=watcher, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
+		{"watcher", "GET", "/attach/ns/pod/c", 403, "Forbidden (user=watcher, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
+		{"watcher", "GET", "/portForward/ns/pod", 403, "Forbidden (user=watcher, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
+		{"watcher", "POST", "/run/ns/pod/c", 403, "Forbidden (user=watcher, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
 		{"coarse", "PUT", "/exec/ns/pod/c", 403, "Forbidden (user=coarse, verb=update, resource=nodes, subresource(s)=[proxy])\n"},
 		{"coarse", "DELETE", "/x", 403, "Forbidden (user=coarse, verb=delete, resource=nodes, subresource(s)=[proxy])\n"},
 		{"coarse", "PATCH", "/x", 403, "Forbidden (user=coarse, verb=patch, resource=nodes, subresource(s)=[proxy])\n"},

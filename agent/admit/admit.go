@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // Node is what pods are measured against.
@@ -15,6 +19,8 @@ type Node struct {
 	OS, Arch    string            // runtime.GOOS, runtime.GOARCH
 	Labels      map[string]string // of the node
 	Allocatable v1.ResourceList   // nil: resources are not counted
+	AppArmor    error             // nil, or why its profiles are not enforced here
+	SELinux     error             // nil, or why its labels are not enforced here
 	Sysctls     []string          // allowed beyond the safe ones; a final * stands for any rest
 }
 
@@ -25,10 +31,25 @@ func reject(reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Admit says whether pod may run beside others, the pods that were admitted and
-// have not ended. It returns nil if so.
-func Admit(pod *v1.Pod, others []*v1.Pod, n Node) *Rejection {
-	for _, check := range []func(*v1.Pod, []*v1.Pod, Node) *Rejection{operatingSystem, nodeName, selector, sysctls, duplicate, ports, resources} {
+// A Holder is a pod with what it holds. That is worked out once: with each pod that
+// comes, all others are looked at.
+type Holder struct {
+	Pod      *v1.Pod
+	ports    []port
+	requests v1.ResourceList
+}
+
+// Hold works out what a pod holds, or asks for. The pod may not be changed any more.
+func Hold(pod *v1.Pod) *Holder {
+	h := &Holder{Pod: pod, ports: hostPorts(pod), requests: demand.Requests(pod)}
+	h.requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return h
+}
+
+// Admit says whether a pod may run beside others, those that were admitted and have
+// not ended. It returns nil if so.
+func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{operatingSystem, nodeName, selector, sysctls, apparmor, selinux, duplicate, ports, resources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}
@@ -36,7 +57,8 @@ func Admit(pod *v1.Pod, others []*v1.Pod, n Node) *Rejection {
 	return nil
 }
 
-func operatingSystem(pod *v1.Pod, _ []*v1.Pod, n Node) *Rejection {
+func operatingSystem(h *Holder, _ []*Holder, n Node) *Rejection {
+	pod := h.Pod
 	if os := pod.Spec.OS; os != nil && string(os.Name) != n.OS {
 		return reject("PodOSNotSupported", "Pod's operating system field doesn't match this node's (%s)", n.OS)
 	}
@@ -48,30 +70,32 @@ func operatingSystem(pod *v1.Pod, _ []*v1.Pod, n Node) *Rejection {
 	return nil
 }
 
-func nodeName(pod *v1.Pod, _ []*v1.Pod, n Node) *Rejection {
-	if pod.Spec.NodeName != "" && pod.Spec.NodeName != n.Name {
-		return reject("NodeName", "Predicate NodeName failed: the pod is bound to node %s, this is %s", pod.Spec.NodeName, n.Name)
+func nodeName(h *Holder, _ []*Holder, n Node) *Rejection {
+	if to := h.Pod.Spec.NodeName; to != "" && to != n.Name {
+		return reject("NodeName", "Predicate NodeName failed: the pod is bound to node %s, this is %s", to, n.Name)
 	}
 	return nil
 }
 
 // selector checks the pod's nodeSelector. Node affinity is the scheduler's.
-func selector(pod *v1.Pod, _ []*v1.Pod, n Node) *Rejection {
-	for _, key := range slices.Sorted(maps.Keys(pod.Spec.NodeSelector)) {
+func selector(h *Holder, _ []*Holder, n Node) *Rejection {
+	wanted := h.Pod.Spec.NodeSelector
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		have, ok := n.Labels[key]
 		if key == v1.LabelOSStable || key == v1.LabelArchStable { // checked above
 			continue
 		}
-		if want := pod.Spec.NodeSelector[key]; !ok || have != want {
+		if want := wanted[key]; !ok || have != want {
 			return reject("NodeAffinity", "Predicate NodeAffinity failed: node didn't match Pod's node selector %s=%s", key, want)
 		}
 	}
 	return nil
 }
 
-func duplicate(pod *v1.Pod, others []*v1.Pod, _ Node) *Rejection {
-	for _, o := range others {
-		if o.UID != pod.UID && o.Name == pod.Name && o.Namespace == pod.Namespace {
+func duplicate(h *Holder, others []*Holder, _ Node) *Rejection {
+	pod := h.Pod
+	for _, other := range others {
+		if o := other.Pod; o.UID != pod.UID && o.Name == pod.Name && o.Namespace == pod.Namespace {
 			return reject("DuplicatePodName", "another pod of that name and namespace, with UID %s, runs on this node", o.UID)
 		}
 	}
@@ -90,7 +114,7 @@ func (p port) conflicts(o port) bool {
 }
 
 func hostPorts(pod *v1.Pod) (out []port) {
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		for _, p := range c.Ports {
 			if p.HostPort == 0 {
 				continue
@@ -108,39 +132,35 @@ func hostPorts(pod *v1.Pod) (out []port) {
 	return out
 }
 
-func ports(pod *v1.Pod, others []*v1.Pod, _ Node) *Rejection {
-	wanted := hostPorts(pod)
+func ports(h *Holder, others []*Holder, _ Node) *Rejection {
 	for _, o := range others {
-		for _, taken := range hostPorts(o) {
-			if o.UID != pod.UID && slices.ContainsFunc(wanted, taken.conflicts) {
-				return reject("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number, taken.protocol, o.Namespace, o.Name)
+		for _, taken := range o.ports {
+			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.conflicts) {
+				return reject("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number, taken.protocol, o.Pod.Namespace, o.Pod.Name)
 			}
 		}
 	}
 	return nil
 }
 
-func resources(pod *v1.Pod, others []*v1.Pod, n Node) *Rejection {
+func resources(h *Holder, others []*Holder, n Node) *Rejection {
 	if n.Allocatable == nil {
 		return nil
 	}
-	used := v1.ResourceList{}
-	for _, o := range others {
-		if o.UID != pod.UID {
-			add(used, Requests(o))
-			add(used, v1.ResourceList{v1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)})
-		}
-	}
-	asked := Requests(pod)
-	add(asked, v1.ResourceList{v1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)})
-	for _, name := range slices.Sorted(maps.Keys(asked)) {
+	for _, name := range slices.Sorted(maps.Keys(h.requests)) {
 		have, ok := n.Allocatable[name]
-		q, taken := asked[name], used[name]
-		if q.IsZero() || name == v1.ResourcePods && !ok {
+		q := h.requests[name]
+		if q.IsZero() || !ok && (name == v1.ResourcePods || Extended(name)) {
 			continue
 		}
-		sum := q.DeepCopy()
-		sum.Add(taken)
+		var taken resource.Quantity
+		for _, o := range others {
+			if o.Pod.UID != h.Pod.UID {
+				taken.Add(o.requests[name])
+			}
+		}
+		sum := taken.DeepCopy()
+		sum.Add(q)
 		if sum.Cmp(have) > 0 {
 			return reject("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %v, used: %v, capacity: %v", name, figure(name, q), figure(name, taken), figure(name, have))
 		}
@@ -148,53 +168,18 @@ func resources(pod *v1.Pod, others []*v1.Pod, n Node) *Rejection {
 	return nil
 }
 
+// Extended says whether a resource is one that others advertise. Where the node does
+// not know it, it is the scheduler's affair: a pod that is placed by hand, or was placed
+// before a device plugin came, runs without being counted, as with a kubelet.
+// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
+func Extended(name v1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix)
+}
+
 func figure(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
 	}
 	return q.Value()
-}
-
-// Requests is what a pod asks of a node: the sum of its main containers and
-// sidecars, or what an init container needs while the sidecars before it run, if
-// that is more, and the overhead (KEP-753).
-func Requests(pod *v1.Pod) v1.ResourceList {
-	total, sidecars, most := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
-	for i := range pod.Spec.Containers {
-		add(total, pod.Spec.Containers[i].Resources.Requests)
-	}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			add(sidecars, c.Resources.Requests)
-			raise(most, sidecars)
-			continue
-		}
-		step := sidecars.DeepCopy()
-		add(step, c.Resources.Requests)
-		raise(most, step)
-	}
-	add(total, sidecars)
-	raise(total, most)
-	if pod.Spec.Resources != nil { // pod-level requests replace the sums (KEP-2837)
-		maps.Copy(total, pod.Spec.Resources.Requests)
-	}
-	add(total, pod.Spec.Overhead)
-	return total
-}
-
-func add(to, more v1.ResourceList) {
-	for name, q := range more {
-		sum := to[name].DeepCopy()
-		sum.Add(q)
-		to[name] = sum
-	}
-}
-
-func raise(to, least v1.ResourceList) {
-	for name, q := range least {
-		if have := to[name]; q.Cmp(have) > 0 {
-			to[name] = q.DeepCopy()
-		}
-	}
 }

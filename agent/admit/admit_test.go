@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"errors"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,10 +31,31 @@ func asks(name v1.ResourceName, q string) func(*v1.Pod) {
 	}
 }
 
+func wholeAsks(name v1.ResourceName, q string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		list := v1.ResourceList{name: resource.MustParse(q), "memory": resource.MustParse("1Mi")}
+		p.Spec.Resources = &v1.ResourceRequirements{Requests: list, Limits: list}
+	}
+}
+
 func sets(name string, hostNetwork bool) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Spec.HostNetwork = hostNetwork
 		p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: name, Value: "1"}}}
+	}
+}
+
+func confined(by v1.AppArmorProfileType) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		asks("cpu", "0")(p)
+		p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: by}}
+	}
+}
+
+func labelled(kind string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		asks("cpu", "0")(p)
+		p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{SELinuxOptions: &v1.SELinuxOptions{Type: kind}}
 	}
 }
 
@@ -42,8 +64,9 @@ func selects(key, value string) func(*v1.Pod) {
 }
 
 func TestAdmit(t *testing.T) {
-	n := Node{Name: "n1", OS: "linux", Arch: "arm64", Labels: map[string]string{"disk": "ssd"}, Sysctls: []string{"net.core.*"}, Allocatable: v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("2")}}
+	n := Node{AppArmor: errors.New("off"), SELinux: errors.New("off"), Name: "n1", OS: "linux", Arch: "arm64", Labels: map[string]string{"disk": "ssd"}, Sysctls: []string{"net.core.*", "vm.*", "kernel.msg*"}, Allocatable: v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("2"),
+		"example.com/foo": resource.MustParse("3"), "example.com/gone": {}, "hugepages-1Gi": resource.MustParse("1Gi")}}
 	for _, tt := range []struct {
 		name   string
 		pod    *v1.Pod
@@ -59,7 +82,11 @@ func TestAdmit(t *testing.T) {
 		{"bound elsewhere", pod("a", func(p *v1.Pod) { p.Spec.NodeName = "n2" }), nil, "NodeName"},
 		{"safe sysctl", pod("a", sets("net/ipv4/tcp_syncookies", false)), nil, ""},
 		{"allowed sysctl", pod("a", sets("net.core.somaxconn", false)), nil, ""},
-		{"unsafe sysctl", pod("a", sets("kernel.msgmax", false)), nil, "SysctlForbidden"},
+		{"unsafe sysctl", pod("a", sets("kernel.sem", false)), nil, "SysctlForbidden"},
+		{"allowed sysctl of the pod's IPC", pod("a", sets("kernel.msgmax", false)), nil, ""},
+		{"of the host's IPC", pod("a", func(p *v1.Pod) { sets("kernel.msgmax", false)(p); p.Spec.HostIPC = true }), nil, "SysctlForbidden"},
+		{"allowed, but the host's", pod("a", sets("vm.overcommit_memory", false)), nil, "SysctlForbidden"},
+		{"out of its namespace", pod("a", sets("net.core/../../../kernel/core_pattern", false)), nil, "SysctlForbidden"},
 		{"sysctl of the host", pod("a", sets("net.core.somaxconn", true)), nil, "SysctlForbidden"},
 		{"same name", pod("a", func(p *v1.Pod) { p.Name = "b" }), []*v1.Pod{pod("b")}, "DuplicatePodName"},
 		{"itself", pod("a", onPort(80, "", "")), []*v1.Pod{pod("a", onPort(80, "", ""))}, ""},
@@ -70,41 +97,33 @@ func TestAdmit(t *testing.T) {
 		{"cpu fits", pod("a", asks("cpu", "500m")), []*v1.Pod{pod("b", asks("cpu", "1500m"))}, ""},
 		{"cpu does not", pod("a", asks("cpu", "501m")), []*v1.Pod{pod("b", asks("cpu", "1500m"))}, "OutOfcpu"},
 		{"memory does not", pod("a", asks("memory", "2Gi")), nil, "OutOfmemory"},
-		{"no such thing", pod("a", asks("example.com/gpu", "1")), nil, "OutOfexample.com/gpu"},
+		{"of others", pod("a", asks("example.com/gpu", "1")), nil, ""},
+		{"of others, and told", pod("a", asks("example.com/foo", "2")), []*v1.Pod{pod("b", asks("example.com/foo", "1"))}, ""},
+		{"of others, and used up", pod("a", asks("example.com/foo", "2")), []*v1.Pod{pod("b", asks("example.com/foo", "2"))}, "OutOfexample.com/foo"},
+		{"of others, and gone", pod("a", asks("example.com/gone", "1")), nil, "OutOfexample.com/gone"},
+		{"no such native thing", pod("a", asks("hugepages-2Mi", "2Mi")), nil, "OutOfhugepages-2Mi"},
+		{"huge pages of the pod as a whole", pod("a", wholeAsks("hugepages-1Gi", "1Gi")), nil, ""},
+		{"more huge pages of the pod as a whole", pod("a", wholeAsks("hugepages-1Gi", "2Gi")), nil, "OutOfhugepages-1Gi"},
 		{"too many", pod("a"), []*v1.Pod{pod("b"), pod("c")}, "OutOfpods"},
+		{"AppArmor", pod("a", confined(v1.AppArmorProfileTypeRuntimeDefault)), nil, "AppArmor"},
+		{"no AppArmor", pod("a", confined(v1.AppArmorProfileTypeUnconfined)), nil, ""},
+		{"AppArmor by annotation", pod("a", func(p *v1.Pod) {
+			asks("cpu", "0")(p)
+			p.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + p.Spec.Containers[0].Name: "localhost/x"}
+		}), nil, "AppArmor"},
+		{"SELinux", pod("a", labelled("container_t")), nil, "SELinux"},
+		{"no SELinux", pod("a", labelled("spc_t")), nil, ""},
 	} {
-		r := Admit(tt.pod, tt.others, n)
+		var others []*Holder
+		for _, p := range tt.others {
+			others = append(others, Hold(p))
+		}
+		r := Admit(Hold(tt.pod), others, n)
 		if r == nil {
 			r = &Rejection{}
 		}
 		if r.Reason != tt.want || (r.Reason == "") != (r.Message == "") {
 			t.Errorf("%s: %+v", tt.name, r)
-		}
-	}
-}
-
-func TestRequests(t *testing.T) {
-	always := v1.ContainerRestartPolicyAlways
-	cpu := func(name, q string) v1.Container {
-		return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(q)}}}
-	}
-	sidecar := cpu("s", "3")
-	sidecar.RestartPolicy = &always
-	for _, tt := range []struct {
-		inits []v1.Container
-		want  string
-	}{
-		{nil, "2"},
-		{[]v1.Container{cpu("i", "5")}, "5"},
-		{[]v1.Container{cpu("i", "1")}, "2"},
-		{[]v1.Container{sidecar}, "5"},
-		{[]v1.Container{sidecar, cpu("i", "4")}, "7"},
-		{[]v1.Container{cpu("i", "4"), sidecar}, "5"},
-	} {
-		p := pod("a")
-		p.Spec.Containers, p.Spec.InitContainers = []v1.Container{cpu("c", "1"), cpu("d", "1")}, tt.inits
-		if got := Requests(p)[v1.ResourceCPU]; got.String() != tt.want {
-			t.Errorf("%d init containers: %s, not %s", len(tt.inits), got.String(), tt.want)
 		}
 	}
 }

@@ -3,5 +3,5 @@
 //
 //	pod, the pods admitted before it, Node --> Admit --> nil, or why not
 //
-// A pod that was admitted once stays so: admission is stored by the caller.
+// The verdict is an action of the plan; agent/pods makes it count and stores it.
 package admit

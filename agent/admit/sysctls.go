@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 )
 
 // safe lists the sysctls that a pod may set without being able to disturb
@@ -27,22 +27,28 @@ func safe() []string {
 	}
 }
 
-func sysctls(pod *v1.Pod, _ []*v1.Pod, n Node) *Rejection {
+// sysctls refuses what is neither safe nor allowed by the node's configuration, and
+// what would be the host's: because its namespace is, or because it has none.
+func sysctls(h *Holder, _ []*Holder, n Node) *Rejection {
+	pod := h.Pod
 	if pod.Spec.SecurityContext == nil {
 		return nil
 	}
 	for _, s := range pod.Spec.SecurityContext.Sysctls {
-		name := strings.ReplaceAll(s.Name, "/", ".")
+		name := sysctl.NormalizeName(s.Name)
 		allowed := func(pattern string) bool {
-			prefix, open := strings.CutSuffix(strings.ReplaceAll(pattern, "/", "."), "*")
+			prefix, open := strings.CutSuffix(sysctl.NormalizeName(pattern), "*")
 			return name == prefix || open && strings.HasPrefix(name, prefix)
 		}
+		namespace, _, _ := sysctl.GetNamespace(name)
 		switch {
 		case !slices.ContainsFunc(safe(), allowed) && !slices.ContainsFunc(n.Sysctls, allowed):
 			return reject("SysctlForbidden", "forbidden sysctl: %q not allowlisted", s.Name)
-		case strings.HasPrefix(name, "net.") && pod.Spec.HostNetwork:
+		case namespace == sysctl.UnknownNamespace:
+			return reject("SysctlForbidden", "forbidden sysctl: %q is not known to be namespaced: it would be set for the whole host", s.Name)
+		case namespace == sysctl.NetNamespace && pod.Spec.HostNetwork:
 			return reject("SysctlForbidden", "forbidden sysctl: %q not allowed with host net enabled", s.Name)
-		case !strings.HasPrefix(name, "net.") && pod.Spec.HostIPC:
+		case namespace == sysctl.IPCNamespace && pod.Spec.HostIPC:
 			return reject("SysctlForbidden", "forbidden sysctl: %q not allowed with host ipc enabled", s.Name)
 		}
 	}

@@ -17,11 +17,16 @@ const DefaultSocket = "/run/islet/islet.sock"
 // Paths of the endpoints.
 const (
 	PathStatus      = "/islet/v1/status"
-	PathPods        = "/islet/v1/pods"    // GET: watch; POST: apply; DELETE: those of a manifest, or /NAMESPACE/NAME
+	PathPods        = "/islet/v1/pods"    // GET: watch; POST: apply; DELETE: those of a manifest, or /NAMESPACE/NAME; POST /NAMESPACE/NAME/restart
 	PathDetails     = "/islet/v1/details" // /UID: of a pod
 	PathImages      = "/islet/v1/images"
 	PathImageImport = "/islet/v1/images/import"
 	PathImagePull   = "/islet/v1/images/pull"
+	PathImagePrune  = "/islet/v1/images/prune" // POST; ?dryRun
+	PathSettings    = "/islet/v1/settings"     // of the agent, for islet doctor
+	PathEvents      = "/islet/v1/events"       // ?watch
+	PathAccept      = "/islet/v1/accept"       // POST: end the pods that are held
+	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget what was taken for proven
 	PathStats       = "/stats/summary"
 )
 
@@ -33,9 +38,13 @@ type Status struct {
 	Now       time.Time `json:"now"`                // the node's clock
 	NotReady  []string  `json:"notReady,omitempty"` // why pods cannot run here
 	Cluster   *Cluster  `json:"cluster,omitempty"`  // nil: the node stands alone
+	Held      *Held     `json:"held,omitempty"`     // nil: none are
 	Runtime   Runtime   `json:"runtime"`
 	Network   Network   `json:"network"`
 	Pods      PodCounts `json:"pods"`
+	Troubles  []Trouble `json:"troubles,omitempty"`  // pods that failed or are stuck, not too many
+	Ignored   []Ignored `json:"ignored,omitempty"`   // pods with fields that do not act here, not too many
+	Evictable []string  `json:"evictable,omitempty"` // pods, as namespace/name, that the control plane ends when the link is down for a while
 	Sources   []Source  `json:"sources"`
 	Imports   []Import  `json:"imports,omitempty"`
 	Disks     []Disk    `json:"disks,omitempty"`
@@ -59,8 +68,24 @@ type Cluster struct {
 	Pending            int       `json:"pending"` // pods of which the API server does not know the newest
 }
 
+// Held are pods that run on although the control plane does not have them, as after a
+// restore from a backup or in a cluster that was made anew.
+type Held struct {
+	Pods  int       `json:"pods"`
+	Since time.Time `json:"since"`
+	Why   string    `json:"why"`
+	Until time.Time `json:"until,omitzero"` // when they end by themselves; zero: never
+}
+
+// Accepted is the answer to the end of held pods.
+type Accepted struct {
+	Ended int `json:"ended"` // pods
+}
+
 // Event is something that happened to a pod or the node.
 type Event struct {
+	Namespace string    `json:"namespace,omitempty"` // of the pod; empty: of the node
+	Pod       string    `json:"pod,omitempty"`
 	Type      string    `json:"type"` // Normal, Warning
 	Reason    string    `json:"reason"`
 	Container string    `json:"container,omitempty"`
@@ -104,6 +129,24 @@ type PodCounts struct {
 	Pending   int `json:"pending"`
 	Succeeded int `json:"succeeded"`
 	Failed    int `json:"failed"`
+	Stuck     int `json:"stuck,omitempty"` // neither ended nor able to go on by themselves
+}
+
+// Trouble is a pod that a person should look at: it failed, cannot start, or does
+// not end.
+type Trouble struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Container string `json:"container,omitempty"`
+	Reason    string `json:"reason"`
+	Message   string `json:"message,omitempty"`
+}
+
+// Ignored names the fields of a pod that this node accepts although they do not act.
+type Ignored struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	Fields    []string `json:"fields"` // as in spec.containers[0].livenessProbe
 }
 
 // Source is one origin of wanted pods.
@@ -150,7 +193,8 @@ type Applied struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
-	Action    string    `json:"action"` // created, configured, unchanged
+	Action    string    `json:"action"`             // created, configured, unchanged
+	Warnings  []string  `json:"warnings,omitempty"` // fields that do not act, and what happens instead
 }
 
 // Deleted is a pod that is being deleted, or why it is not.
@@ -162,10 +206,14 @@ type Deleted struct {
 	Error     string    `json:"error,omitempty"`
 }
 
+// EventAlive is the type of a line that says nothing but that the agent is there.
+// Every stream has one now and then, or, where its lines have no type, an empty one.
+const EventAlive = "ALIVE"
+
 // PodEvent is one line of a watch. SYNCED follows the pods there were when the
 // watch began.
 type PodEvent struct {
-	Type string  `json:"type"` // ADDED, MODIFIED, DELETED, SYNCED
+	Type string  `json:"type"` // ADDED, MODIFIED, DELETED, SYNCED, ALIVE
 	Pod  *v1.Pod `json:"pod,omitempty"`
 }
 

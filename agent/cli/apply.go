@@ -45,7 +45,7 @@ func (m *manifestFlag) each(stdin io.Reader, do func(origin string, data []byte)
 			return err
 		}
 		for _, f := range files {
-			data, err := os.ReadFile(f)
+			data, err := readManifest(f)
 			if err == nil {
 				err = do(f, data)
 			}
@@ -53,6 +53,17 @@ func (m *manifestFlag) each(stdin io.Reader, do func(origin string, data []byte)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// readManifest reads a file, or of a larger one the beginning: it may be a pipe, or a
+// device that never ends.
+func readManifest(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxManifest))
 }
 
 // manifests lists the manifests of a directory in their order, or names the file.
@@ -83,22 +94,31 @@ func manifests(name string) ([]string, error) {
 func setupApply(t *tool, flags *pflag.FlagSet) runner {
 	var m manifestFlag
 	m.declareFiles(flags)
+	dry := flags.Bool("dry-run", false, "only check the manifests and say what would be done")
 	return func(ctx context.Context, args []string) error {
 		m.files = append(m.files, args...) // islet apply web.yaml can only mean the file
 		if len(m.files) == 0 {
 			return usage("what should be applied? islet apply -f FILE")
 		}
-		return m.each(t.Stdin, func(origin string, data []byte) error { return t.apply(ctx, origin, data) })
+		return m.each(t.Stdin, func(origin string, data []byte) error { return t.apply(ctx, origin, data, *dry) })
 	}
 }
 
-func (t *tool) apply(ctx context.Context, origin string, data []byte) error {
+func (t *tool) apply(ctx context.Context, origin string, data []byte, dry bool) error {
 	var done []api.Applied
-	if err := t.call(ctx, http.MethodPost, api.PathPods, url.Values{"origin": {origin}}, bytes.NewReader(data), &done); err != nil {
+	q, note := url.Values{"origin": {origin}}, ""
+	if dry {
+		q.Set("dryRun", "1")
+		note = " (dry run)"
+	}
+	if err := t.call(ctx, http.MethodPost, api.PathPods, q, bytes.NewReader(data), &done); err != nil {
 		return err
 	}
 	for _, a := range done {
-		fmt.Fprintf(t.out, "pod/%s %s\n", a.Name, a.Action)
+		for _, w := range a.Warnings {
+			fmt.Fprintf(t.Stderr, "Warning: pod/%s: %s\n", a.Name, printable(w))
+		}
+		fmt.Fprintf(t.out, "pod/%s %s%s\n", a.Name, a.Action, note)
 	}
 	return nil
 }

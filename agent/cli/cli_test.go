@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/keys"
 )
 
 // now is the time of the commands under test.
@@ -69,7 +70,7 @@ func node(t *testing.T) (*servertest.Node, func()) {
 	n.Put(crash)
 	dns := n.Pod("dns-pi", now.Add(-48*time.Hour), "dns").DeepCopy()
 	dns.Namespace = "kube-system"
-	dns.Annotations["kubernetes.io/config.source"] = "file"
+	dns.Annotations[keys.ConfigSource] = "file"
 	n.Put(dns)
 	return n, stop
 }
@@ -88,6 +89,8 @@ kube-system   dns-pi     1/1     Running            0             2d     10.42.0
 `, "")
 	check(t, n, run(t, n, "", "pods", "dns", "-o", "name"), 0, "pod/dns-pi\n", "")
 	check(t, n, run(t, n, "", "pods", "-n", "nowhere"), 0, "", "No pods in namespace nowhere; there are 3 in others: use -A.\n")
+	check(t, n, run(t, n, "", "pods", "-l", "no=such"), 0, "", "No pods have the labels no=such.\n")
+	check(t, n, run(t, n, "", "status", "web"), ExitUsage, "", "islet: islet status takes no arguments, not \"web\"\nSee 'islet status --help'\n")
 	check(t, n, run(t, n, "", "pods", "nothing"), ExitNotFound, "", "islet: pod \"nothing\" not found\n")
 	check(t, n, run(t, n, "", "pods", "-o", "xml"), ExitUsage, "", "islet: output \"xml\": must be wide, json, yaml or name\n")
 	if got := run(t, n, "", "pods", "web", "-o", "yaml"); got.code != 0 || !strings.HasPrefix(got.out, "apiVersion: v1\nkind: Pod\nmetadata:\n") {
@@ -123,6 +126,11 @@ func TestApplyDelete(t *testing.T) {
 	check(t, n, run(t, n, "bad: x", "apply", "-f", "-"), 1, "",
 		"islet: standard input: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\n")
 	check(t, n, run(t, n, "", "apply", "-f", filepath.Join(n.Dir, "none")), ExitNotFound, "", "islet: no file DIR/none\n")
+	check(t, n, run(t, n, "", "apply", "-f", "/dev/zero"), 1, "", "islet: /dev/zero is larger than a manifest may be, 8 MiB\n")
+	bad := filepath.Join(n.Dir, "bad.yaml")
+	os.WriteFile(bad, []byte("bad: x"), 0o600)
+	check(t, n, run(t, n, "kind: Pod", "apply", "-f", bad, "-f", "-"), 1, "",
+		"islet: DIR/bad.yaml: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\nislet: standard input has no pod\n")
 	check(t, n, run(t, n, "", "delete", "-f", file, "--force"), 0, "pod/hello deleted\n", "")
 	check(t, n, run(t, n, "", "delete", "-f", file), ExitNotFound, "", "islet: pod \"hello\" does not exist\n")
 	check(t, n, run(t, n, "", "delete", "pod", "hello", "--ignore-not-found"), 0, "", "")
@@ -156,7 +164,14 @@ localhost/web:1   0123456789ab   5.0MiB
 	check(t, n, run(t, n, "", "images", "import", "-q", "-"), 1, "", "islet: import -: - is no image archive\n")
 	check(t, n, run(t, n, "", "images", "pull", "example.com/x"), 1, "",
 		"example.com/x: downloading\nislet: pull example.com/x: no such host\n")
-	check(t, n, run(t, n, "", "images", "rm", "localhost/web:1"), 0, "removed localhost/web:1\n", "")
+	later := &v1.Pod{}
+	later.Name, later.Namespace, later.UID = "later", "default", "uid-later"
+	later.Spec.Containers = []v1.Container{{Name: "i", Image: "localhost/web:1"}}
+	n.Put(later)
+	if got := run(t, n, "", "images", "rm", "localhost/web:1"); got.code == 0 || !strings.Contains(got.err, "is needed by pod default/later") || !strings.Contains(got.err, "--force") {
+		t.Errorf("an image that a pod needs: %+v", got)
+	}
+	check(t, n, run(t, n, "", "images", "rm", "--force", "localhost/web:1"), 0, "removed localhost/web:1\n", "")
 	check(t, n, run(t, n, "", "images", "rm", "localhost/web:1"), ExitNotFound, "", "islet: image \"localhost/web:1\" not found\n")
 }
 
@@ -176,12 +191,18 @@ Agent:                 islet 1.2.3, up 26h
 Clock:                 2026-11-21 02:03:04 UTC
 Runtime:               containerd 2.3.4, crun 1.8.1, cgroup v2, overlayfs, pods per shim: 16
 Network:               built in, 10.42.0.0/24
-Pods:                  3, 3 ready
+Pods:                  3, 3 ready, 1 stuck
 Source file:           1 pod from /etc/kubernetes/manifests
 Source local:          2 pods
 Disk /var/lib/islet:   20.0GiB of 32.0GiB free
 Store:                 /var/lib/islet/islet.db
+
+Needs attention:
+  - pod default/crash-pi: container app: CrashLoopBackOff
 `
+	check(t, n, run(t, n, "", "status"), 1, want, "")
+	n.Remove("uid-crash-pi")
+	want, _, _ = strings.Cut(strings.Replace(want, "3, 3 ready, 1 stuck", "2, 2 ready", 1), "\nNeeds")
 	check(t, n, run(t, n, "", "status"), 0, want, "")
 	healthy := n.Describe
 	n.Describe = func(s *api.Status) {
@@ -220,14 +241,38 @@ func TestUsage(t *testing.T) {
 	if got := run(t, n, "", "help", "images", "import"); got.code != 0 || !strings.Contains(got.out, "islet images import [flags] ARCHIVE... | -\n") {
 		t.Errorf("help of a command: %+v", got)
 	}
-	check(t, n, run(t, n, "", "pull", "x"), ExitUsage, "", "islet: unknown command \"pull\": see 'islet help'\n")
+	check(t, n, run(t, n, "", "frob", "x"), ExitUsage, "", "islet: unknown command \"frob\": see 'islet help'\n")
+	for _, args := range [][]string{{}, {"--help"}, {"-h"}} {
+		if got := run(t, n, "", args...); got.code != 0 || !strings.Contains(got.out, "port-forward") || strings.Contains(got.out, "--pod-manifest-path") {
+			t.Errorf("%q leads to %+v", args, got)
+		}
+	}
 	check(t, nil, run(t, nil, "", "--socket", n.Socket, "pods", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
 	check(t, nil, run(t, nil, "", "--socket="+n.Socket, "pods", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
 	if got := run(t, nil, "", "--socket"); got.code != ExitUsage || !strings.Contains(got.out, "COMMAND [flags]") {
 		t.Errorf("a socket and nothing else: %+v", got)
 	}
-	if !IsCommand("pods") || !IsCommand("--socket") || IsCommand("--v=2") || IsCommand("--socket-x=1") {
-		t.Error("IsCommand")
+	for _, c := range []struct {
+		called, args string
+		terminal     bool
+		want         bool
+	}{
+		{"islet", "pods", false, true},
+		{"/usr/bin/islet", "--socket x pods", false, true},
+		{"islet", "--v=2", true, false},
+		{"islet", "--socket-x=1", true, false},
+		{"islet", "", true, true},
+		{"islet", "", false, false}, // a service without flags
+		{"/usr/local/bin/kubelet", "", true, false},
+		{"islet", "--help", false, true},
+		{"islet", "-h", true, true},
+		{"islet", "--help-flags", true, true},
+		{"islet", "--v=2 --help", true, false},
+		{"kubelet", "--help", true, false},
+	} {
+		if got := IsCommand(c.called, strings.Fields(c.args), c.terminal); got != c.want {
+			t.Errorf("%s %s (terminal %v): command %v", c.called, c.args, c.terminal, got)
+		}
 	}
 	stop()
 	check(t, n, run(t, n, "", "status"), ExitUnreachable, "", "islet: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")

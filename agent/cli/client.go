@@ -17,7 +17,6 @@ import (
 
 const (
 	dialTimeout   = 5 * time.Second
-	headerTimeout = time.Minute      // for the agent to begin an answer
 	answerTimeout = 90 * time.Second // for a whole answer that is not a stream
 	maxMessage    = 64 << 10         // of an error
 )
@@ -37,10 +36,10 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 		return nil, err
 	}
 	client := http.Client{Transport: &http.Transport{DialContext: t.dial, DisableKeepAlives: true,
-		DisableCompression: true, ResponseHeaderTimeout: headerTimeout}}
+		DisableCompression: true, ResponseHeaderTimeout: t.patience(method)}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, t.unreachable(err)
+		return nil, t.gaveUp(ctx, err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
@@ -71,11 +70,19 @@ func (t *tool) unreachable(err error) error {
 	case errors.As(err, &dialing) && dialing.Op == "dial", errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		err = fmt.Errorf("cannot reach the agent at %s: is it running? (systemctl status islet)", t.socket)
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("the agent at %s does not answer: see its log (journalctl -u islet)", t.socket)
+		err = fmt.Errorf("the agent at %s does not answer: it hangs, or is very busy; see its log (journalctl -u islet)", t.socket)
 	default:
 		err = t.lost(err)
 	}
 	return exitError{ExitUnreachable, err}
+}
+
+// gaveUp is unreachable for a request whose context may have ended of silence.
+func (t *tool) gaveUp(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errSilent) {
+		err = context.DeadlineExceeded
+	}
+	return t.unreachable(err)
 }
 
 // lost is the error for an answer that broke off.
@@ -96,6 +103,27 @@ func (t *tool) call(ctx context.Context, method, path string, query url.Values, 
 		return t.unreachable(err)
 	}
 	return nil
+}
+
+// stream sends a request whose answer is one JSON value a line, and reads it until
+// each says to stop. It gives up when the agent says nothing for too long, or, with
+// a body, does not take that either.
+func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader, each func(T) (stop bool, err error)) error {
+	ctx, dog, cancel := t.watch(ctx)
+	defer cancel()
+	if body != nil {
+		body = io.NopCloser(upload{body, dog})
+	}
+	resp, err := t.request(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	err = values(t, answer{resp.Body, dog}, each)
+	if errors.Is(context.Cause(ctx), errSilent) {
+		return t.unreachable(context.DeadlineExceeded)
+	}
+	return err
 }
 
 // get is call for what is only looked at.

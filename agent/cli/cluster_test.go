@@ -12,6 +12,7 @@ import (
 
 func TestStatusOfAClusterNode(t *testing.T) {
 	n, _ := node(t)
+	n.Remove("uid-crash-pi")
 	c := &api.Cluster{Server: "10.0.0.1:6443", Link: "Up", Pending: 2}
 	n.Describe = func(s *api.Status) {
 		s.Now = now
@@ -28,7 +29,7 @@ Agent:           islet 1.2.3, up 60m
 Clock:           2026-01-02 03:04:05 UTC
 Runtime:         containerd 2.3.4, crun 1.8.1, cgroup v2, overlayfs, pods per shim: 16
 Network:         ready
-Pods:            3, 3 ready
+Pods:            2, 2 ready
 Source api:      3 pods from 10.0.0.1:6443
 `, "")
 
@@ -88,5 +89,25 @@ Events:
   Warning   BackOff   5s (x4 over 2m)   nginx       Back-off?
 `; got.code != 0 || !strings.HasSuffix(got.out, want) {
 		t.Errorf("%s\nlacks\n%s", got.out, want)
+	}
+}
+
+// TestClock: what the node knows of the time is shown, and can be forgotten.
+func TestClock(t *testing.T) {
+	n, stop := node(t)
+	defer stop()
+	now := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
+	n.Time = api.Clock{Now: now, Machine: now.AddDate(-1, 0, 0), Floor: now, Refused: "2031-11-22T07:00:00Z: the server's own certificate is over"}
+	got := run(t, n, "", "clock")
+	for _, want := range []string{"Floor:", "2026-11-22T07:00:00Z", "Not believed: 2031", "behind by 8760h"} {
+		if got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("%q is missing: %+v", want, got)
+		}
+	}
+	if got = run(t, n, "", "clock", "reset"); got.code != 0 || strings.Contains(got.out, "Floor:") {
+		t.Errorf("got %+v", got)
+	}
+	if got = run(t, n, "", "clock", "set"); got.code != 2 {
+		t.Errorf("got %+v", got)
 	}
 }

@@ -43,30 +43,46 @@ const (
 func commands() []command {
 	return []command{
 		{name: "status", summary: "show how the node is", setup: setupStatus,
-			detail: "Exits with 1 when something needs attention."},
-		{name: "pods", aliases: []string{"pod", "ps"}, args: "[POD...]", summary: "list pods", takes: takesPods, setup: setupPods},
+			detail: "Exits with 1 when something needs attention. What is worth knowing does not count."},
+		{name: "pods", aliases: []string{"pod", "po", "ps", "ls", "list"}, args: "[POD...]", summary: "list pods", takes: takesPods, setup: setupPods},
 		{name: "describe", args: "[pod] POD...", summary: "show a pod in detail", takes: takesPods, setup: setupDescribe},
 		{name: "logs", args: "POD [CONTAINER]", summary: "print the log of a container", takes: takesPods, setup: setupLogs},
 		{name: "exec", args: "POD -- COMMAND [ARG...]", summary: "run a command in a container", takes: takesPods, setup: setupExec,
 			detail: "Returns the exit code of the command."},
 		{name: "attach", args: "POD", summary: "connect to the process of a container", takes: takesPods, setup: setupAttach},
-		{name: "top", args: "[pods|node] [POD...]", summary: "show what pods or the node use", takes: takesPods, setup: setupTop},
-		{name: "images", aliases: []string{"image"}, summary: "list, import, pull and remove images", sub: []command{
+		{name: "port-forward", aliases: []string{"forward"}, args: "POD [LOCAL:]REMOTE...", summary: "reach ports of a pod at local ones", takes: takesPods, setup: setupPortForward},
+		{name: "cp", args: "POD:PATH FILE | FILE POD:PATH", summary: "copy files from or to a container", takes: takesFiles, setup: setupCopy,
+			detail: "Needs tar in the container, as kubectl cp does."},
+		{name: "restart", args: "POD...", summary: "end the containers of a pod and start them again", takes: takesPods, setup: setupRestart,
+			detail: "The processes get the pod's grace period; preStop hooks do not run. A container in crash back-off starts at once."},
+		{name: "events", aliases: []string{"event"}, args: "[POD]", summary: "show what happened to pods and the node", takes: takesPods, setup: setupEvents},
+		{name: "top", aliases: []string{"stats", "stat"}, args: "[pods|node] [POD...]", summary: "show what pods or the node use", takes: takesPods, setup: setupTop},
+		{name: "images", aliases: []string{"image"}, summary: "list, import, pull, prune and remove images", sub: []command{
 			{name: "ls", aliases: []string{"list"}, summary: "list images", setup: setupImagesList},
 			{name: "import", args: "ARCHIVE... | -", summary: "import image archives (OCI or docker, plain, gzip or zstd)", takes: takesFiles, setup: setupImagesImport},
 			{name: "pull", args: "IMAGE...", summary: "pull images from their registry", setup: setupImagesPull},
-			{name: "rm", aliases: []string{"remove"}, args: "IMAGE...", summary: "remove images", takes: takesImages, setup: setupImagesRemove},
+			{name: "prune", summary: "remove the images that no pod needs", setup: setupImagesPrune,
+				detail: "An image stays that a container has or that any pod on this node wants, whether it runs or not."},
+			{name: "rm", aliases: []string{"remove"}, args: "IMAGE...", summary: "take names from images, and remove those without any", takes: takesImages, setup: setupImagesRemove},
 		}},
 		{name: "apply", args: "-f FILE|DIR|-", summary: "create or change pods from manifests", takes: takesFiles, setup: setupApply},
 		{name: "delete", args: "POD... | -f FILE|DIR|-", summary: "delete pods that were applied", takes: takesPods, setup: setupDelete},
-		{name: "doctor", args: "[--all] [--output=json] [AGENT FLAG...]", summary: "check this host and say what to do about each finding", setup: setupDoctor, agent: true,
-			detail: "Needs no agent. Give it the flags that the agent is started with."},
+		{name: "accept", summary: "end the pods that are held because the API server lost them", setup: setupAccept,
+			detail: "After a restore from a backup, in a cluster that was made anew, or when the Node was deleted, the\npods run on until this command says that the API server is right: see 'islet status'."},
+		{name: "clock", args: "[reset]", summary: "show what the node knows of the time, or forget what it took for proven", setup: setupClock,
+			detail: "Certificates are judged by a time that never goes back behind what has certainly passed. Reset when that is wrong."},
+		{name: "doctor", args: "[--all] [--output=json] [--fix] [--dry-run] [AGENT FLAG...]", summary: "check this host and say what to do about each finding", setup: setupDoctor, agent: true,
+			detail: "Needs no agent. Without flags it examines the host for the agent that runs, else for the flags that are given.\n--fix removes what another kubelet or k3s left and certainly nobody uses, such as its bridge cni0;\nwith --dry-run it only says what that is."},
+		{name: "agent", args: "[FLAG...]", summary: "run the agent: what the service does", setup: setupAgent, agent: true,
+			detail: "Flags before any command run it too: 'islet --pod-manifest-path=DIR' is 'islet agent --pod-manifest-path=DIR'."},
 		{name: "cleanup", args: "[AGENT FLAG...]", summary: "end all pods of an agent that is stopped, and remove what they left on the host", setup: setupCleanup, agent: true,
 			detail: "The state directory stays: the pods come back with the agent. Give it the flags that the agent is started with."},
 		{name: "version", summary: "print the versions of this program and of the agent", setup: setupVersion},
 		{name: "completion", args: "bash|zsh|fish", summary: "print shell completion", setup: setupCompletion,
 			detail: "For example: islet completion bash > /etc/bash_completion.d/islet"},
+		{name: "man", args: "DIR", summary: "write the manual pages to a directory", takes: takesFiles, setup: setupMan, hidden: true},
 		{name: "help", args: "[COMMAND]", summary: "show help", takes: takesCommands, setup: setupHelp},
+		{name: "get", hidden: true, sub: getCommands()},
 		{name: "__complete", hidden: true, setup: setupComplete},
 	}
 }
@@ -96,6 +112,8 @@ func (c *command) parse(t *tool) (*pflag.FlagSet, runner) {
 
 func join(path []string) string { return strings.Join(path, " ") }
 
+const podHelp = "POD is NAME, NAMESPACE/NAME or the beginning of a name, if only one pod has it."
+
 func (c *command) printUsage(w io.Writer, path []string, flags *pflag.FlagSet) {
 	fmt.Fprintf(w, "%s%s.\n\nUsage:\n  islet %s", strings.ToUpper(c.summary[:1]), c.summary[1:], join(path))
 	if flags.HasFlags() {
@@ -106,7 +124,7 @@ func (c *command) printUsage(w io.Writer, path []string, flags *pflag.FlagSet) {
 	}
 	fmt.Fprintln(w)
 	if c.takes == takesPods {
-		fmt.Fprint(w, "\nPOD is NAME, NAMESPACE/NAME or the beginning of a name, if only one pod has it.\n")
+		fmt.Fprintf(w, "\n%s\n", podHelp)
 	}
 	if c.detail != "" {
 		fmt.Fprintf(w, "\n%s\n", c.detail)
@@ -118,7 +136,7 @@ func printCommands(w io.Writer, list []command, path []string) {
 	name := join(append([]string{"islet"}, path...))
 	fmt.Fprintf(w, "Usage:\n  %s COMMAND [flags]\n", name)
 	if len(path) == 0 {
-		fmt.Fprint(w, "  islet [flags]            run the agent: see 'islet --help'\n")
+		fmt.Fprint(w, "  islet agent [FLAG...]    run the agent; its flags: 'islet --help-flags'\n")
 	}
 	fmt.Fprint(w, "\nCommands:\n")
 	t := table{indent: "  "}
@@ -128,7 +146,7 @@ func printCommands(w io.Writer, list []command, path []string) {
 		}
 	}
 	t.print(w)
-	fmt.Fprintf(w, "\n'%s COMMAND --help' tells more.\n", name)
+	fmt.Fprintf(w, "\n'%s COMMAND --help' shows more.\n", name)
 	if len(path) == 0 {
 		fmt.Fprint(w, `
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not found;

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/keys"
 )
 
 // deleteCommand is islet delete.
@@ -21,6 +22,8 @@ type deleteCommand struct {
 	*tool
 	podFlag
 	manifestFlag
+	selectorFlag
+	all, anywhere               bool
 	force, wait, ignoreNotFound bool
 	grace                       int64
 	timeout                     time.Duration
@@ -30,6 +33,9 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 	c := &deleteCommand{tool: t}
 	c.declare(flags)
 	c.declareFiles(flags)
+	c.declareSelector(flags)
+	flags.BoolVar(&c.all, "all", false, "all pods of the namespace that were applied")
+	flags.BoolVarP(&c.anywhere, "all-namespaces", "A", false, "with --all or -l: of every namespace")
 	flags.Int64Var(&c.grace, "grace-period", -1, "seconds the pod has to end (default: what its manifest says)")
 	flags.BoolVar(&c.force, "force", false, "kill at once: the same as --grace-period=0")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is gone")
@@ -40,8 +46,12 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 
 func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	args = withoutKind(args)
-	if len(args) == 0 && len(c.files) == 0 {
-		return usage("which pod? islet delete POD, or -f FILE")
+	many := c.all || c.text != ""
+	switch {
+	case len(args) == 0 && len(c.files) == 0 && !many:
+		return usage("which pod? islet delete POD, -f FILE, -l LABELS or --all")
+	case many && len(args)+len(c.files) > 0:
+		return usage("--all and -l choose the pods: name none besides")
 	}
 	if c.force {
 		c.grace = max(0, c.grace)
@@ -54,10 +64,15 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 		err := c.call(ctx, http.MethodDelete, api.PathPods, q, bytes.NewReader(data), &done)
 		return errors.Join(err, c.report(done, left))
 	})}
-	if len(args) > 0 {
+	if len(args) > 0 || many {
 		pods, err := c.list(ctx)
 		if err != nil {
 			return err
+		}
+		if many {
+			if args, err = c.applied(pods); err != nil {
+				return err
+			}
 		}
 		for _, a := range args {
 			errs = append(errs, c.one(ctx, pods, a, left))
@@ -67,6 +82,26 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 		errs = append(errs, c.await(ctx, left))
 	}
 	return errors.Join(errs...)
+}
+
+// applied names the pods that --all and -l mean: those of the namespace that were
+// applied here. The others are not this command's to delete.
+func (c *deleteCommand) applied(pods []v1.Pod) (names []string, err error) {
+	if pods, err = c.selected(pods); err != nil {
+		return nil, err
+	}
+	for _, p := range pods {
+		if (c.anywhere || p.Namespace == or(c.namespace, v1.NamespaceDefault)) && p.Annotations[keys.ConfigSource] == keys.SourceLocal && p.DeletionTimestamp == nil {
+			names = append(names, p.Namespace+"/"+p.Name)
+		}
+	}
+	if len(names) == 0 {
+		fmt.Fprintln(c.Stderr, "No pods to delete.")
+	}
+	if c.anywhere {
+		c.namespace = ""
+	}
+	return names, nil
 }
 
 func (c *deleteCommand) query() url.Values {
@@ -118,13 +153,8 @@ func (c *deleteCommand) await(ctx context.Context, left map[types.UID]bool) erro
 		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 		defer cancel()
 	}
-	resp, err := c.request(ctx, http.MethodGet, api.PathPods, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
 	here := map[types.UID]bool{}
-	err = values(c.tool, resp.Body, func(e api.PodEvent) (bool, error) {
+	err := stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
 		switch e.Type {
 		case "ADDED":
 			here[e.Pod.UID] = true

@@ -40,14 +40,24 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 				fmt.Fprint(t.out, "\n\n")
 			}
 			describe(t.out, pod, t.Now())
-			page{t.out}.details(&more, t.Now())
+			page{t.out, t}.details(&more, t.Now())
 		}
 		return nil
 	}
 }
 
 // A page is indented text with aligned values, as kubectl describe writes it.
-type page struct{ w io.Writer }
+type page struct {
+	w io.Writer
+	t *tool // for colours; nil: none
+}
+
+func (p page) shade(c colour) colour {
+	if p.t == nil {
+		return plain
+	}
+	return p.t.shade(c)
+}
 
 // line writes "name: value" at a depth, the value in the column that its
 // section uses.
@@ -63,7 +73,7 @@ const (
 )
 
 func describe(w io.Writer, pod *v1.Pod, now time.Time) {
-	p := page{w}
+	p := page{w: w}
 	line := func(name, format string, args ...any) { p.line(0, podColumn, name, format, args...) }
 	line("Name", "%s", pod.Name)
 	line("Namespace", "%s", pod.Namespace)

@@ -1,15 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/spf13/pflag"
@@ -108,7 +111,7 @@ func (c *execCommand) terminal() *terminal {
 
 // connect opens the WebSocket.
 func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*websocket.Conn, error) {
-	d := websocket.Dialer{NetDialContext: c.dial, Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: headerTimeout}
+	d := websocket.Dialer{NetDialContext: c.dial, Subprotocols: []string{"v5.channel.k8s.io"}, HandshakeTimeout: c.patience(http.MethodPost)}
 	conn, resp, err := d.DialContext(ctx, "ws://islet"+path+"?"+q.Encode(), nil)
 	switch {
 	case err == nil:
@@ -181,7 +184,13 @@ func (c *execCommand) feed(s *socket) {
 // receive writes the output until the status comes.
 func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 	var status *metav1.Status
+	s.conn.SetPingHandler(func(data string) error {
+		s.expect()
+		return s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(silentTime))
+	})
+	s.silence = cmp.Or(c.Patience, silentTime)
 	for {
+		s.expect()
 		_, m, err := s.conn.NextReader()
 		if err != nil {
 			if status == nil {
@@ -189,6 +198,7 @@ func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 			}
 			return status, nil
 		}
+		m = awaited{m, s}
 		var number [1]byte
 		if _, err := io.ReadFull(m, number[:]); err != nil {
 			continue
@@ -227,8 +237,24 @@ func outcome(status *metav1.Status) error {
 
 // A socket sends messages from several goroutines.
 type socket struct {
-	conn *websocket.Conn
-	mu   sync.Mutex
+	conn    *websocket.Conn
+	mu      sync.Mutex
+	silence time.Duration // how long the agent, which pings, may say nothing
+}
+
+// expect starts the time of silence anew.
+func (s *socket) expect() { s.conn.SetReadDeadline(time.Now().Add(s.silence)) }
+
+// awaited is a message of which each piece is waited for anew: the time in which its
+// reader does something else does not count.
+type awaited struct {
+	io.Reader
+	s *socket
+}
+
+func (a awaited) Read(b []byte) (int, error) {
+	a.s.expect()
+	return a.Reader.Read(b)
 }
 
 func (s *socket) send(number byte, data []byte) error {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // A followed log goes on when the agent comes back, within agentPatience unless
@@ -106,11 +108,9 @@ func byUID(pods []v1.Pod, pod *v1.Pod) *v1.Pod {
 }
 
 func statusOf(pod *v1.Pod, container string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
-		for i := range list {
-			if list[i].Name == container {
-				return &list[i]
-			}
+	for st := range podspec.Statuses(&pod.Status) {
+		if st.Name == container {
+			return st
 		}
 	}
 	return nil

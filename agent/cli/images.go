@@ -97,12 +97,7 @@ func (t *tool) importArchive(ctx context.Context, name string, quiet bool) error
 	}
 	bar := t.progress(quiet)
 	sent := &counter{r: body, bar: bar, name: name, total: total}
-	resp, err := t.request(ctx, http.MethodPost, api.PathImageImport, url.Values{"name": {name}}, io.NopCloser(sent))
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	return t.watchProgress(resp.Body, bar, "import "+name)
+	return t.watchProgress(ctx, api.PathImageImport, url.Values{"name": {name}}, sent, bar, "import "+name)
 }
 
 func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
@@ -112,13 +107,7 @@ func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
 			return usage("which image? islet images pull IMAGE")
 		}
 		for _, ref := range args {
-			resp, err := t.request(ctx, http.MethodPost, api.PathImagePull, url.Values{"ref": {ref}}, nil)
-			if err != nil {
-				return err
-			}
-			err = t.watchProgress(resp.Body, t.progress(*quiet), "pull "+ref)
-			resp.Body.Close()
-			if err != nil {
+			if err := t.watchProgress(ctx, api.PathImagePull, url.Values{"ref": {ref}}, nil, t.progress(*quiet), "pull "+ref); err != nil {
 				return err
 			}
 		}
@@ -127,9 +116,9 @@ func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
 }
 
 // watchProgress shows an import or pull until it is done, then names the images.
-func (t *tool) watchProgress(body io.Reader, bar *progress, what string) error {
+func (t *tool) watchProgress(ctx context.Context, path string, query url.Values, body io.Reader, bar *progress, what string) error {
 	defer bar.clear()
-	return values(t, body, func(p api.Progress) (bool, error) {
+	return stream(ctx, t, http.MethodPost, path, query, body, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
 			bar.clear()
@@ -144,12 +133,39 @@ func (t *tool) watchProgress(body io.Reader, bar *progress, what string) error {
 			}
 			return true, nil
 		}
-		bar.update(p.Ref, p.Status, p.Current, p.Total)
+		if p.Ref != "" { // else a sign of life
+			bar.update(p.Ref, p.Status, p.Current, p.Total)
+		}
 		return false, nil
 	})
 }
 
-func setupImagesRemove(t *tool, _ *pflag.FlagSet) runner {
+func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
+	dry := flags.Bool("dry-run", false, "only list what would be removed")
+	return func(ctx context.Context, args []string) error {
+		if len(args) > 0 {
+			return usage("prune takes no images: islet images rm removes single ones")
+		}
+		q, verb := url.Values{}, "removed"
+		if *dry {
+			q, verb = url.Values{"dryRun": {"1"}}, "would remove"
+		}
+		var gone []api.Image
+		if err := t.call(ctx, http.MethodPost, api.PathImagePrune, q, nil, &gone); err != nil {
+			return err
+		}
+		var freed uint64
+		for _, i := range gone {
+			fmt.Fprintf(t.out, "%s %s (%s)\n", verb, printable(strings.Join(imageNames(i), ", ")), size(i.Size))
+			freed += i.Size
+		}
+		fmt.Fprintf(t.Stderr, "%s, %s\n", plural(len(gone), "image"), size(freed))
+		return nil
+	}
+}
+
+func setupImagesRemove(t *tool, flags *pflag.FlagSet) runner {
+	force := flags.BoolP("force", "f", false, "also images that a pod needs, which cannot start again without them")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
 			return usage("which image? islet images rm IMAGE")
@@ -157,7 +173,11 @@ func setupImagesRemove(t *tool, _ *pflag.FlagSet) runner {
 		var errs []error
 		for _, ref := range args {
 			var gone api.Image
-			err := t.call(ctx, http.MethodDelete, api.PathImages, url.Values{"ref": {ref}}, nil, &gone)
+			query := url.Values{"ref": {ref}}
+			if *force {
+				query.Set("force", "")
+			}
+			err := t.call(ctx, http.MethodDelete, api.PathImages, query, nil, &gone)
 			if err == nil {
 				fmt.Fprintf(t.out, "removed %s\n", printable(ref))
 			}

@@ -55,7 +55,7 @@ func (l *lineWriter) finish() error {
 	return err
 }
 
-// A readError tells an error of the agent's answer from one of our own output.
+// A readError is an error of the agent's answer, and not of our own output.
 type readError struct{ err error }
 
 func (e readError) Error() string { return e.err.Error() }

@@ -25,7 +25,7 @@ type logsCommand struct {
 	limit                          int64
 	since                          time.Duration
 	sinceTime                      string
-	lost                           sync.Once // to tell that the agent is waited for
+	lost                           sync.Once // to say that the agent is waited for
 }
 
 func setupLogs(t *tool, flags *pflag.FlagSet) runner {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,6 +28,11 @@ type Env struct {
 	// AgentPatience is how long a followed log waits for an agent that stopped; 0:
 	// two minutes.
 	AgentPatience time.Duration
+	// Patience is how long any other command waits for an agent that says nothing; 0:
+	// 20 s to a minute.
+	Patience time.Duration
+	// Agent runs the agent with its flags; it serves islet agent.
+	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code; it serves islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 	// Cleanup removes what an agent that is stopped has on the host.
@@ -63,15 +69,32 @@ func usage(format string, args ...any) error {
 	return exitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// IsCommand says whether the first argument of the process is meant as a command,
-// right or wrong, or as the socket that one is to use. The agent takes flags only,
-// and none of this name.
-func IsCommand(arg string) bool {
-	name, _, _ := strings.Cut(arg, "=")
-	return !strings.HasPrefix(arg, "-") || name == socketFlag
+// IsCommand says whether the arguments of the process, which was called by that
+// path, are meant for a person's command, right or wrong, and not for the agent,
+// which takes flags only: a name, the socket that a command is to use, or a cry for
+// help. Called as kubelet the process answers as one.
+func IsCommand(called string, args []string, atTerminal bool) bool {
+	kubelet := filepath.Base(called) == "kubelet"
+	if len(args) == 0 {
+		return atTerminal && !kubelet
+	}
+	switch name, _, _ := strings.Cut(args[0], "="); {
+	case !strings.HasPrefix(name, "-"), name == socketFlag:
+		return true
+	case name == helpFlags:
+		return true
+	default:
+		return !kubelet && len(args) == 1 && isHelp(name)
+	}
 }
 
-const socketFlag = "--socket"
+// AtTerminal says whether a person is at both ends of the process.
+func AtTerminal(in, out *os.File) bool { return isTerminal(in) && isTerminal(out) }
+
+const (
+	socketFlag = "--socket"
+	helpFlags  = "--help-flags" // as --help of a kubelet
+)
 
 // leadingSocket takes the socket off the front, where other tools have such flags.
 func leadingSocket(args []string) (socket string, rest []string) {
@@ -90,8 +113,17 @@ func leadingSocket(args []string) (socket string, rest []string) {
 }
 
 // Main runs a command, named by the first of args that is not about the socket, and
-// returns the exit code.
+// returns the exit code. Without arguments it shows the commands.
 func Main(ctx context.Context, args []string, env Env) int {
+	switch {
+	case len(args) == 0:
+		args = []string{"help"}
+	case args[0] == helpFlags:
+		args = []string{"agent", "--help"}
+	}
+	if args[0] == "agent" && env.Agent != nil {
+		return env.Agent(args[1:]) // its signals are its own
+	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	socket, args := leadingSocket(args)
@@ -104,12 +136,23 @@ func Main(ctx context.Context, args []string, env Env) int {
 		return exitSignal
 	case errors.As(err, &exit):
 		if exit.err != nil {
-			fmt.Fprintf(env.Stderr, "islet: %v\n", err)
+			complain(env.Stderr, err)
 		}
 		return exit.code
 	}
-	fmt.Fprintf(env.Stderr, "islet: %v\n", err)
+	complain(env.Stderr, err)
 	return ExitFailed
+}
+
+// complain prints an error, and of several joined ones each by itself.
+func complain(w io.Writer, err error) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			complain(w, err)
+		}
+		return
+	}
+	fmt.Fprintf(w, "islet: %v\n", err)
 }
 
 // A tool is one run of a command.
@@ -130,6 +173,9 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 		return nil
 	}
 	c := lookup(list, args[0])
+	if instead := instead(args[0]); c == nil && len(path) == 0 && instead != nil {
+		return dispatch(ctx, list, path, append(instead, args[1:]...), t)
+	}
 	if c == nil {
 		return usage("unknown command %q%s", args[0], didYouMean(args[0], list))
 	}
@@ -150,6 +196,9 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 	}
 	if t.socket == "" {
 		t.socket = api.DefaultSocket
+	}
+	if c.args == "" && flags.NArg() > 0 && !c.hidden && c.name != "prune" && path[0] != "get" { // prune says where to go instead
+		return usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", join(path), flags.Arg(0), join(path))
 	}
 	t.args = flags.ArgsLenAtDash()
 	return run(ctx, flags.Args())

@@ -11,12 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/keys"
 )
 
 // podsCommand is islet pods.
 type podsCommand struct {
 	*tool
 	podFlag
+	selectorFlag
 	all, watch, noHeaders bool
 	output                string
 	table                 table
@@ -26,6 +28,7 @@ func setupPods(t *tool, flags *pflag.FlagSet) runner {
 	c := &podsCommand{tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
+	c.declareSelector(flags)
 	flags.StringVarP(&c.output, "output", "o", "", "wide, json, yaml or name")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "then go on with each change")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
@@ -35,6 +38,9 @@ func setupPods(t *tool, flags *pflag.FlagSet) runner {
 func (c *podsCommand) run(ctx context.Context, args []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, c.output) {
 		return usage("output %q: must be wide, json, yaml or name", c.output)
+	}
+	if _, err := c.selector(); err != nil {
+		return err
 	}
 	if c.watch {
 		return c.follow(ctx, args)
@@ -49,7 +55,9 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 	}
 	if len(shown) == 0 && (c.output == "" || c.output == "wide") {
 		where := "on this node"
-		if !c.all {
+		if c.text != "" {
+			where = fmt.Sprintf("have the labels %s", c.text)
+		} else if !c.all {
 			where = fmt.Sprintf("in namespace %s", c.inNamespace())
 			if len(pods) > 0 {
 				where += fmt.Sprintf("; there are %d in others: use -A", len(pods))
@@ -70,6 +78,10 @@ func (c *podsCommand) inNamespace() string {
 
 // choose picks the pods named, or all of the namespace.
 func (c *podsCommand) choose(pods []v1.Pod, args []string) ([]v1.Pod, error) {
+	pods, err := c.selected(pods)
+	if err != nil {
+		return nil, err
+	}
 	if len(args) == 0 {
 		return slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return !c.all && p.Namespace != c.inNamespace() }), nil
 	}
@@ -127,14 +139,14 @@ func (c *podsCommand) header() {
 func (c *podsCommand) row(p *v1.Pod) {
 	now := c.Now()
 	s := summarize(p, now)
-	row := []string{p.Name, s.ready, s.status, s.restarts, age(born(p), now)}
+	row, status := []string{p.Name, s.ready, s.status, s.restarts, age(born(p), now)}, 2
 	if c.all {
-		row = append([]string{p.Namespace}, row...)
+		row, status = append([]string{p.Namespace}, row...), 3
 	}
 	if c.output == "wide" {
-		row = append(row, or(p.Status.PodIP, "<none>"), or(p.Spec.NodeName, "<none>"), or(p.Annotations["kubernetes.io/config.source"], "<none>"))
+		row = append(row, or(p.Status.PodIP, "<none>"), or(p.Spec.NodeName, "<none>"), or(p.Annotations[keys.ConfigSource], "<none>"))
 	}
-	c.table.row(row...)
+	c.table.painted(map[int]colour{status: c.shade(statusColour(s.status))}, row...)
 }
 
 func or(s, instead string) string {
@@ -146,14 +158,12 @@ func or(s, instead string) string {
 
 // follow prints the pods and then each change until it is interrupted.
 func (c *podsCommand) follow(ctx context.Context, args []string) error {
-	resp, err := c.request(ctx, http.MethodGet, api.PathPods, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
 	var first []v1.Pod
 	synced := false
-	return values(c.tool, resp.Body, func(e api.PodEvent) (bool, error) {
+	return stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+		if e.Type == api.EventAlive {
+			return false, nil
+		}
 		if e.Type == "SYNCED" {
 			synced = true
 			shown, err := c.choose(first, args)

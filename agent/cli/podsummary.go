@@ -5,6 +5,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // summary is what one row says about a pod.
@@ -18,7 +21,7 @@ func born(p *v1.Pod) time.Time {
 	if t := p.Status.StartTime; t != nil {
 		return t.Time
 	}
-	t, _ := time.Parse(time.RFC3339Nano, p.Annotations["kubernetes.io/config.seen"])
+	t, _ := time.Parse(time.RFC3339Nano, p.Annotations[keys.ConfigSeen])
 	return t
 }
 
@@ -93,12 +96,8 @@ func initializing(p *v1.Pod) string {
 
 // sidecar says whether an init container runs on beside the others.
 func sidecar(p *v1.Pod, name string) bool {
-	for _, c := range p.Spec.InitContainers {
-		if c.Name == name {
-			return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		}
-	}
-	return false
+	kind, c := podspec.Find(&p.Spec, name)
+	return c != nil && kind == podspec.Sidecar
 }
 
 // stopped says why a container does not run; "": it runs, or nobody knows.

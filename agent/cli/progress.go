@@ -9,20 +9,21 @@ import (
 )
 
 const (
-	barWidth   = 30
+	mostBar    = 30 // characters in a bar
+	leastName  = 16 // characters of a name, for which a bar gives way
 	redrawTime = 100 * time.Millisecond
 )
 
 // A progress shows how something goes on standard error: a bar that is redrawn
 // on a terminal, else a line whenever the status changes.
 type progress struct {
-	w        io.Writer // nil: quiet
-	terminal bool
-	mu       sync.Mutex
-	order    []string
-	items    map[string]item
-	drawn    int // lines on the screen
-	at       time.Time
+	w      io.Writer                  // nil: quiet
+	screen func() (width, height int) // nil: no terminal
+	mu     sync.Mutex
+	order  []string
+	items  map[string]item
+	drawn  int // lines on the screen
+	at     time.Time
 }
 
 type item struct {
@@ -31,14 +32,14 @@ type item struct {
 }
 
 func (t *tool) progress(quiet bool) *progress {
-	p := &progress{w: t.Stderr, terminal: isTerminal(t.Stderr), items: map[string]item{}}
+	p := &progress{w: t.Stderr, screen: t.screen(t.Stderr), items: map[string]item{}}
 	if quiet {
 		p.w = nil
 	}
 	return p
 }
 
-// update tells how far ref is. It may be called from any goroutine.
+// update shows how far ref is. It may be called from any goroutine.
 func (p *progress) update(ref, status string, current, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,9 +54,9 @@ func (p *progress) update(ref, status string, current, total int64) {
 	changed := !known || old.status != status
 	switch {
 	case p.w == nil:
-	case !p.terminal && changed:
+	case p.screen == nil && changed:
 		fmt.Fprintf(p.w, "%s: %s\n", printable(ref), printable(status))
-	case p.terminal && (changed || time.Since(p.at) > redrawTime):
+	case p.screen != nil && (changed || time.Since(p.at) > redrawTime):
 		p.draw()
 	}
 }
@@ -63,18 +64,40 @@ func (p *progress) update(ref, status string, current, total int64) {
 func (p *progress) draw() {
 	p.at = time.Now()
 	p.erase()
-	for _, ref := range p.order {
-		i := p.items[ref]
-		line := fmt.Sprintf("%-12s", printable(i.status))
-		if i.total > 0 {
-			full := int(min(i.current, i.total) * barWidth / i.total)
-			line += fmt.Sprintf(" [%s%s] %8s of %s", strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), size(i.current), size(i.total))
-		} else if i.current > 0 {
-			line += " " + size(i.current)
-		}
-		fmt.Fprintf(p.w, "%s  %s\n", line, shorten(printable(ref), 60))
+	width, height := p.screen()
+	// What has scrolled away cannot be taken back.
+	for _, ref := range p.order[max(0, len(p.order)-max(1, height-1)):] {
+		fmt.Fprintln(p.w, p.items[ref].line(printable(ref), width-1))
 		p.drawn++
 	}
+}
+
+// line is one row: the status, a bar, the bytes and the end of the name, in at most
+// that many cells.
+func (i item) line(name string, width int) string {
+	status, bytes := fmt.Sprintf("%-11s", printable(i.status)), ""
+	switch {
+	case i.total > 0:
+		bytes = fmt.Sprintf(" %8s of %-8s", size(i.current), size(i.total))
+	case i.current > 0:
+		bytes = fmt.Sprintf(" %8s", size(i.current))
+	}
+	left := width - textWidth(status) - textWidth(bytes) - 1
+	bar := ""
+	if cells := min(mostBar, left-leastName-3); i.total > 0 && cells > 4 {
+		full := int(float64(min(i.current, i.total)) / float64(i.total) * float64(cells))
+		bar = fmt.Sprintf(" [%s%s]", strings.Repeat("=", full), strings.Repeat(" ", cells-full))
+	}
+	return shortenEnd(status+bar+bytes+" "+shorten(name, max(0, left-len(bar))), width)
+}
+
+// shortenEnd cuts what does not fit.
+func shortenEnd(s string, width int) string {
+	r := []rune(strings.TrimRight(s, " "))
+	for textWidth(string(r)) > max(0, width) {
+		r = r[:len(r)-1]
+	}
+	return string(r)
 }
 
 // erase takes back what is drawn.
@@ -92,13 +115,16 @@ func (p *progress) clear() {
 	p.erase()
 }
 
-// shorten keeps the end of a long name, which tells more than its beginning.
+// shorten keeps the end of a long name, which says more than its beginning.
 func shorten(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
+	if textWidth(s) <= n {
 		return s
 	}
-	return "..." + string(r[len(r)-n+3:])
+	r := []rune(s)
+	for len(r) > 0 && textWidth(string(r))+3 > n {
+		r = r[1:]
+	}
+	return "..."[:min(3, n)] + string(r)
 }
 
 // A counter shows how much of an archive has been sent.

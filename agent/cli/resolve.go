@@ -9,10 +9,9 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
-)
 
-// containerAnnotation names the container that is meant when none is given.
-const containerAnnotation = "kubectl.kubernetes.io/default-container"
+	"github.com/islet-edge/islet/keys"
+)
 
 // A podFlag is the flag -n. Without it every namespace is looked at when the
 // default one has no such pod.
@@ -103,7 +102,7 @@ func (t *tool) container(pod *v1.Pod, name string) (string, error) {
 		return "", exitError{ExitNotFound, fmt.Errorf("pod %s/%s has no container %q: it has %s",
 			pod.Namespace, pod.Name, name, strings.Join(containerNames(pod), ", "))}
 	}
-	if n := pod.Annotations[containerAnnotation]; n != "" {
+	if n := pod.Annotations[keys.DefaultContainer]; n != "" {
 		return n, nil
 	}
 	if len(pod.Spec.Containers) == 0 {

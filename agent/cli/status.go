@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,24 +16,40 @@ import (
 
 func setupStatus(t *tool, flags *pflag.FlagSet) runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
+	var again againFlags
+	again.declareAgain(flags)
 	return func(ctx context.Context, _ []string) error {
+		err := t.again(ctx, again, func(ctx context.Context) error {
+			err := t.showStatus(ctx, *output)
+			if bad := (exitError{}); again.watch && errors.As(err, &bad) && bad.err == nil {
+				return nil // it is only watched
+			}
+			return err
+		})
+		return err
+	}
+}
+
+func (t *tool) showStatus(ctx context.Context, output string) error {
+	{
 		var st api.Status
 		if err := t.get(ctx, api.PathStatus, &st); err != nil {
 			return err
 		}
 		attention := needsAttention(&st)
-		switch *output {
+		switch output {
 		case "":
 			t.printStatus(&st)
 			t.printWarnings(&st)
 			if len(attention) > 0 {
-				fmt.Fprintln(t.out, "\nNeeds attention:")
+				fmt.Fprintln(t.out, "\n"+t.paint(yellow, "Needs attention:"))
 				for _, a := range attention {
 					fmt.Fprintf(t.out, "  - %s\n", printable(a))
 				}
 			}
+			t.printNotes(&st)
 		default:
-			if err := t.printObject(*output, st); err != nil {
+			if err := t.printObject(output, st); err != nil {
 				return err
 			}
 		}
@@ -72,6 +89,12 @@ func needsAttention(st *api.Status) []string {
 	if st.Store.Rebuilt {
 		add("the database was damaged and has been rebuilt: %s", or(st.Store.Message, "pods that were applied by hand may be missing"))
 	}
+	for _, p := range st.Troubles {
+		add("%s", troubleText(p))
+	}
+	if n := st.Pods.Failed + st.Pods.Stuck - len(st.Troubles); n > 0 {
+		add("%s more like these: see islet pods -A", plural(n, "pod"))
+	}
 	for _, s := range st.Sources {
 		for _, p := range s.Problems {
 			add("%s", problemText(p))
@@ -90,6 +113,17 @@ func needsAttention(st *api.Status) []string {
 	return append(out, st.Problems...)
 }
 
+func troubleText(p api.Trouble) string {
+	text := fmt.Sprintf("pod %s/%s: ", p.Namespace, p.Name)
+	if p.Container != "" {
+		text += "container " + p.Container + ": "
+	}
+	if text += p.Reason; p.Message != "" {
+		text += ": " + p.Message
+	}
+	return text
+}
+
 func problemText(p api.Problem) string {
 	text := p.Origin
 	if p.Field != "" {
@@ -101,7 +135,10 @@ func problemText(p api.Problem) string {
 // printStatus prints what there is to know, a line each.
 func (t *tool) printStatus(st *api.Status) {
 	var out table
-	row := func(name, format string, args ...any) { out.row(name+":", fmt.Sprintf(format, args...)) }
+	row := func(name, format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		out.painted(map[int]colour{1: t.shade(shouting(text))}, name+":", text)
+	}
 	row("Node", "%s", st.Node)
 	if len(st.Addresses) > 0 {
 		row("Addresses", "%s", strings.Join(st.Addresses, ", "))
@@ -151,7 +188,7 @@ func (t *tool) printWarnings(st *api.Status) {
 		return
 	}
 	fmt.Fprintln(t.out, "\nHappened to the node:")
-	page{t.out}.events(bad[max(0, len(bad)-mostWarnings):], st.Now)
+	page{t.out, t}.events(bad[max(0, len(bad)-mostWarnings):], st.Now)
 }
 
 func runtimeText(r api.Runtime) string {
@@ -218,7 +255,7 @@ func podsText(p api.PodCounts) string {
 	for _, c := range []struct {
 		n    int
 		what string
-	}{{p.Pending, "pending"}, {p.Succeeded, "succeeded"}, {p.Failed, "failed"}} {
+	}{{p.Pending, "pending"}, {p.Succeeded, "succeeded"}, {p.Failed, "failed"}, {p.Stuck, "stuck"}} {
 		if c.n > 0 {
 			text += fmt.Sprintf(", %d %s", c.n, c.what)
 		}

@@ -16,20 +16,29 @@ const columnGap = 3
 // Rows that come after a print are aligned with those before.
 type table struct {
 	indent string
-	rows   [][]string
+	rows   []row
 	widths []int
 }
 
-func (t *table) row(cells ...string) {
+// A row has cells, some of them in a colour.
+type row struct {
+	cells   []string
+	colours map[int]colour
+}
+
+func (t *table) row(cells ...string) { t.painted(nil, cells...) }
+
+// painted adds a row with colours by column.
+func (t *table) painted(colours map[int]colour, cells ...string) {
 	for i := range cells {
 		cells[i] = printable(cells[i])
 	}
-	t.rows = append(t.rows, cells)
+	t.rows = append(t.rows, row{cells, colours})
 }
 
 func (t *table) print(w io.Writer) {
 	for _, row := range t.rows {
-		for i, cell := range row {
+		for i, cell := range row.cells {
 			if i == len(t.widths) {
 				t.widths = append(t.widths, 0)
 			}
@@ -39,9 +48,13 @@ func (t *table) print(w io.Writer) {
 	for _, row := range t.rows {
 		var b strings.Builder
 		b.WriteString(t.indent)
-		for i, cell := range row {
+		for i, cell := range row.cells {
+			gap := strings.Repeat(" ", t.widths[i]-textWidth(cell)+columnGap)
+			if c := row.colours[i]; c != plain && cell != "" {
+				cell = string(c) + cell + endColour
+			}
 			b.WriteString(cell)
-			b.WriteString(strings.Repeat(" ", t.widths[i]-textWidth(cell)+columnGap))
+			b.WriteString(gap)
 		}
 		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -60,6 +61,27 @@ func (t *terminal) sizes() (sizes <-chan terminalSize, cancel func()) {
 	return out, func() {
 		signal.Stop(changed)
 		close(done)
+	}
+}
+
+// usualWidth and usualHeight are those of a terminal that does not say.
+const (
+	usualWidth  = 80
+	usualHeight = 24
+)
+
+// screen returns what asks a terminal for its size in characters; nil: w is none.
+func (t *tool) screen(w io.Writer) func() (width, height int) {
+	f, ok := w.(*os.File)
+	if !ok || !isTerminal(f) {
+		return nil
+	}
+	return func() (int, int) {
+		width, height, err := term.GetSize(int(f.Fd()))
+		if err != nil || width <= 0 || height <= 0 {
+			return usualWidth, usualHeight
+		}
+		return width, height
 	}
 }
 

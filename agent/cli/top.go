@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/agent/api"
@@ -18,8 +19,10 @@ import (
 type topCommand struct {
 	*tool
 	podFlag
+	selectorFlag
+	againFlags
 	all, containers, noHeaders bool
-	sortBy                     string
+	sortBy, output             string
 }
 
 func setupTop(t *tool, flags *pflag.FlagSet) runner {
@@ -29,6 +32,9 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.containers, "containers", false, "each container for itself")
 	flags.StringVar(&c.sortBy, "sort-by", "", "cpu or memory")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
+	flags.StringVarP(&c.output, "output", "o", "", "json or yaml: the figures as the Summary API has them")
+	c.declareSelector(flags)
+	c.declareAgain(flags)
 	return c.run
 }
 
@@ -48,15 +54,33 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 			args = args[1:]
 		}
 	}
-	sum, err := c.measure(ctx)
-	if err != nil {
-		return err
+	if !slices.Contains([]string{"", "json", "yaml"}, c.output) {
+		return usage("output %q: must be json or yaml", c.output)
 	}
-	if node {
+	return c.again(ctx, c.againFlags, func(ctx context.Context) error { return c.once(ctx, node, args) })
+}
+
+func (c *topCommand) once(ctx context.Context, node bool, args []string) error {
+	sum, err := c.measure(ctx)
+	switch {
+	case err != nil:
+		return err
+	case node && c.output != "":
+		return c.printObject(c.output, sum.Node)
+	case node:
 		c.node(&sum.Node)
 		return nil
 	}
-	return c.pods(sum.Pods, args)
+	shown, err := c.choose(ctx, sum.Pods, args)
+	if err != nil {
+		return err
+	}
+	c.sort(shown)
+	if c.output != "" {
+		return c.printObject(c.output, shown)
+	}
+	c.pods(shown)
+	return nil
 }
 
 // measure asks twice when a rate is not known yet.
@@ -97,11 +121,7 @@ func (c *topCommand) node(n *stats.NodeStats) {
 	out.print(c.out)
 }
 
-func (c *topCommand) pods(pods []stats.PodStats, args []string) error {
-	shown, err := c.choose(pods, args)
-	if err != nil {
-		return err
-	}
+func (c *topCommand) sort(shown []stats.PodStats) {
 	slices.SortFunc(shown, func(a, b stats.PodStats) int {
 		byName := cmp.Or(cmp.Compare(a.PodRef.Namespace, b.PodRef.Namespace), cmp.Compare(a.PodRef.Name, b.PodRef.Name))
 		switch c.sortBy {
@@ -112,6 +132,9 @@ func (c *topCommand) pods(pods []stats.PodStats, args []string) error {
 		}
 		return byName
 	})
+}
+
+func (c *topCommand) pods(shown []stats.PodStats) {
 	var out table
 	add := func(ns, pod, container string, cpu, mem string) {
 		row := []string{pod}
@@ -137,11 +160,25 @@ func (c *topCommand) pods(pods []stats.PodStats, args []string) error {
 		}
 	}
 	out.print(c.out)
-	return nil
 }
 
 // choose picks the pods named, or all of the namespace, by the rules for names.
-func (c *topCommand) choose(all []stats.PodStats, args []string) ([]stats.PodStats, error) {
+func (c *topCommand) choose(ctx context.Context, all []stats.PodStats, args []string) ([]stats.PodStats, error) {
+	selector, err := c.selector()
+	if err != nil {
+		return nil, err
+	}
+	if selector != nil { // figures have no labels
+		pods, err := c.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		has := map[string]labels.Set{}
+		for _, p := range pods {
+			has[string(p.UID)] = p.Labels
+		}
+		all = slices.DeleteFunc(all, func(p stats.PodStats) bool { return !selector.Matches(has[p.PodRef.UID]) })
+	}
 	if len(args) == 0 {
 		ns := or(c.namespace, v1.NamespaceDefault)
 		return slices.DeleteFunc(all, func(p stats.PodStats) bool { return !c.all && p.PodRef.Namespace != ns }), nil

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // Logs is a hook that removes the log directory of a pod that is gone.
@@ -30,15 +33,10 @@ func (l Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
 }
 
 func (l Logs) remove(unwanted func(types.UID) bool) error {
-	root, err := os.OpenRoot(l.Dir)
+	entries, err := os.ReadDir(l.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("open the pods' log directory: %w", err)
-	}
-	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return fmt.Errorf("list the pods' log directories: %w", err)
 	}
@@ -46,7 +44,7 @@ func (l Logs) remove(unwanted func(types.UID) bool) error {
 	for _, e := range entries {
 		part := strings.Split(e.Name(), "_") // none of the three has an underscore
 		if len(part) == 3 && e.IsDir() && unwanted(types.UID(part[2])) {
-			errs = append(errs, root.RemoveAll(e.Name()))
+			errs = append(errs, mounts.RemoveAll(filepath.Join(l.Dir, e.Name())))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,12 +1,14 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/pflag"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -43,7 +45,19 @@ type Config struct {
 	CPUPeriod int64
 	// CrashMax is the longest back-off of a container that ends again and again.
 	CrashMax time.Duration
+	// SwapUnasked says that the node stands alone and nothing sets failSwapOn: swap
+	// is then worth a warning, and no reason not to start.
+	SwapUnasked bool
+
+	flags []string
 }
+
+// Flags are all flags with an effect as name=value, in order. Where a file sets what a
+// flag can, the value is the file's; what may hold a password is CLASSIFIED.
+func (c *Config) Flags() []string { return c.flags }
+
+// Alone says whether the node has no control plane.
+func (c *Config) Alone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
 
 // Dirs are the directories of one agent. Two agents with different ones do not
 // meet.
@@ -52,6 +66,8 @@ type Dirs struct {
 	State string // database, containerd, images; /var/lib/islet
 	Run   string // sockets, pins; /run/islet
 	Cert  string // pki under Root unless given
+
+	LogLinks string // links to containers' logs; /var/log/containers
 }
 
 // Node is how this machine appears to a control plane.
@@ -104,10 +120,29 @@ func Load(args []string) (*Config, []Notice, error) {
 	}
 	mergeGates(&s.KubeletConfiguration, kube.FeatureGates)
 	c, errs := derive(&s)
+	if c.Alone() && !given("failSwapOn", fs, docs) {
+		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
+	}
 	if err := errors.Join(append(errs, validate(&s)...)...); err != nil {
 		return nil, nil, err
 	}
+	s.KubeletConfiguration = c.Kubelet
+	c.flags = fs.values()
 	return c, notices(c, fs, docs), nil
+}
+
+// given says whether the command line or a file sets a field of the top level,
+// also to its default.
+func given(path string, fs flagSet, docs []document) bool {
+	by := false
+	fs.Visit(func(f *pflag.Flag) { by = by || fs.rows[f.Name].field == path })
+	for _, doc := range docs {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(doc.json, &fields) == nil && len(fields[path]) > 0 && string(fields[path]) != "null" {
+			by = true
+		}
+	}
+	return by
 }
 
 func loadEdge(file string) (EdgeConfiguration, error) {

@@ -55,20 +55,28 @@ func TestDocumentSeparatorsThatSeparateNothing(t *testing.T) {
 }
 
 func TestEdgeConfiguration(t *testing.T) {
-	dir := put(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 4\ncniConfDir: net\ncniBinDirs: [bin, /opt]\nociRuntime: runc\n"})
+	dir := put(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 4\ncniConfDir: net\ncniBinDirs: [bin, /opt]\nociRuntime: runc\nruntimeHandlers: [{name: gvisor, ociRuntime: /bin/runsc}]\n"})
 	c, _ := mustLoad(t, "--edge-config="+filepath.Join(dir, "edge.yaml"), "--cni-conf-dir=/flag", "--state-dir=/s")
 	e := c.Edge
-	if e.ShimPods != 4 || e.OCIRuntime != "runc" || e.BridgeName != "islet0" || e.ImagesDir != "/s/images" {
+	if e.ShimPods != 4 || e.OCIRuntime != "runc" || e.BridgeName != "islet0" || e.ImagesDir != "/s/images" || e.Handlers()["gvisor"] != "/bin/runsc" {
 		t.Errorf("got %+v", e)
 	}
 	if e.CNIConfDir != "/flag" || e.CNIBinDirs[0] != filepath.Join(dir, "bin") || e.CNIBinDirs[1] != "/opt" {
 		t.Errorf("got %+v", e)
 	}
 	for text, want := range map[string]string{
-		"shimPods: -1":             "EdgeConfiguration.shimPods: Invalid value: -1",
-		"shimPods: 1.5":            "edge.yaml:3: shimPods: want int",
-		"bridgeName: a/b":          "EdgeConfiguration.bridgeName: Invalid value",
-		"ociRuntime: ./runc":       "EdgeConfiguration.ociRuntime: Invalid value",
+		"networkPlugin: none": "EdgeConfiguration.networkPlugin: Unsupported value: \"none\"",
+		"shimPods: -1":        "EdgeConfiguration.shimPods: Invalid value: -1",
+		"shimPods: 1.5":       "edge.yaml:3: shimPods: want int",
+		"bridgeName: a/b":     "EdgeConfiguration.bridgeName: Invalid value",
+		"ociRuntime: ./runc":  "EdgeConfiguration.ociRuntime: Invalid value",
+		"runtimeHandlers: [{name: A_b, ociRuntime: runsc}]":                      "runtimeHandlers[0].name: Invalid value",
+		"runtimeHandlers: [{name: a}]":                                           "runtimeHandlers[0].ociRuntime: Required value",
+		"runtimeHandlers: [{name: a, ociRuntime: x}, {name: a, ociRuntime: z}]":  "runtimeHandlers[1].name: Duplicate value",
+		"runtimeHandlers: [{name: a, ociRuntime: /bin/containerd-shim-kata-v2}]": "is a containerd shim",
+		"runtimeHandlers: [{name: a, ociRuntime: io.containerd.runsc.v1}]":       "is a containerd shim",
+		"runtimeHandlers: [{name: a, ociRuntime: bin/runsc}]":                    "must be a name or an absolute path",
+		"runtimeHandlers: [{name: a, ociRuntime: x, shim: y}]":                   "edge.yaml:3: runtimeHandlers[0].shim: unknown field",
 		"shimpods: 1":              "edge.yaml:3: shimpods: unknown field",
 		"shimPods: 1\nshimPods: 2": "edge.yaml:4: shimPods: duplicate field",
 	} {

@@ -52,7 +52,7 @@ func derive(s *settings) (*Config, []error) {
 		s.Edge.ImagesDir = filepath.Join(c.Dirs.State, "images")
 	}
 	s.Edge.CRISocket = cmp.Or(s.Edge.CRISocket, ownSocket(k.ContainerRuntimeEndpoint, c.Dirs.Run))
-	deriveApart(k, c.Dirs.State)
+	deriveApart(k, &c.Dirs)
 	if size, err := resource.ParseQuantity(k.ContainerLogMaxSize); err == nil { // validate tells
 		c.ContainerLogMaxSize = size.Value()
 	}
@@ -96,15 +96,21 @@ func deriveDirs(o *options) (Dirs, error) {
 }
 
 // deriveApart keeps agents with different state directories apart where the
-// kubelet has one place for the whole machine: pod logs and cgroups. Where the
+// kubelet has one place for the whole machine: pod logs, links to them, and cgroups. Where the
 // user names a place, that is taken.
-func deriveApart(k *kubelet.KubeletConfiguration, state string) {
+func deriveApart(k *kubelet.KubeletConfiguration, d *Dirs) {
+	state := d.State
 	own := state != defaultOptions().StateDir
 	if k.PodLogsDir == "" {
 		k.PodLogsDir = "/var/log/pods"
 		if own {
 			k.PodLogsDir = filepath.Join(state, "pod-logs")
 		}
+	}
+	if own {
+		d.LogLinks = filepath.Join(state, "container-logs")
+	} else {
+		d.LogLinks = "/var/log/containers"
 	}
 	if k.CgroupRoot == "" && own {
 		sum := sha256.Sum256([]byte(state))

@@ -1,5 +1,7 @@
 package config
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // The identity of an EdgeConfiguration document.
 const (
 	EdgeAPIVersion = "islet.dev/v1alpha1"
@@ -19,8 +21,16 @@ type EdgeConfiguration struct {
 	// OCIRuntime is the name or absolute path of the OCI runtime. Empty: crun
 	// where it works on this host, else runc.
 	OCIRuntime string `json:"ociRuntime,omitempty"`
+	// RuntimeHandlers are further OCI runtimes, by the names that RuntimeClasses
+	// have for them.
+	RuntimeHandlers []RuntimeHandler `json:"runtimeHandlers,omitempty"`
 	// BridgeName is the network interface that the built-in network makes.
 	BridgeName string `json:"bridgeName,omitempty"`
+	// NetworkPlugin says where pods get their network from. auto: from a CNI
+	// configuration where there is one, which takes over when it appears, else from
+	// the built-in network. cni: from a CNI configuration only; until there is one
+	// the node is not ready. built-in: CNI configurations are not looked at.
+	NetworkPlugin string `json:"networkPlugin,omitempty"`
 	// CNIConfDir is searched for a network configuration; the first in lexical
 	// order replaces the built-in network.
 	CNIConfDir string `json:"cniConfDir,omitempty"`
@@ -35,6 +45,28 @@ type EdgeConfiguration struct {
 	// CRISocket is where the runtime is served for crictl and kubeadm. Empty: it
 	// is not, unless containerRuntimeEndpoint names a socket in the run directory.
 	CRISocket string `json:"criSocket,omitempty"`
+	// HoldPodsFor is how long pods run on that a control plane has lost: one that
+	// was restored or made anew, or that deleted the Node. 0: until islet accept.
+	HoldPodsFor metav1.Duration `json:"holdPodsFor,omitzero"`
+}
+
+// A RuntimeHandler is an OCI runtime that pods get by a RuntimeClass.
+// https://kubernetes.io/docs/concepts/containers/runtime-class/
+type RuntimeHandler struct {
+	// Name is what a RuntimeClass has as its handler.
+	Name string `json:"name"`
+	// OCIRuntime is the name or absolute path of a program that takes runc's
+	// command line. A containerd shim is refused.
+	OCIRuntime string `json:"ociRuntime"`
+}
+
+// Handlers are the programs of RuntimeHandlers by name.
+func (e *EdgeConfiguration) Handlers() map[string]string {
+	out := make(map[string]string, len(e.RuntimeHandlers))
+	for _, h := range e.RuntimeHandlers {
+		out[h.Name] = h.OCIRuntime
+	}
+	return out
 }
 
 func defaultEdge() EdgeConfiguration {
@@ -43,6 +75,7 @@ func defaultEdge() EdgeConfiguration {
 		Kind:              EdgeKind,
 		ShimPods:          16,
 		BridgeName:        "islet0",
+		NetworkPlugin:     "auto",
 		CNIConfDir:        "/etc/cni/net.d",
 		CNIBinDirs:        []string{"/opt/cni/bin"},
 		RegistryConfigDir: "/etc/containerd/certs.d",

@@ -6,7 +6,6 @@ type fieldRow struct{ path, what, none string }
 
 // Reasons that several fields share.
 const (
-	noVerify   = "an image that is present serves every pod that names it"
 	noEviction = "pods are not evicted by pressure yet"
 	noImageGC  = "images are not collected by disk use yet"
 	noPinning  = "CPUs and memory are not pinned to containers"
@@ -48,8 +47,8 @@ func kubeletFields() []fieldRow {
 		{"authorization.webhook.cacheUnauthorizedTTL", "how long a refusal is believed", ""},
 		{"registryPullQPS", "image pulls per second; 0: any number", "pulls are bounded by serializeImagePulls and maxParallelImagePulls"},
 		{"registryBurst", "image pulls in a burst", "pulls are bounded by serializeImagePulls and maxParallelImagePulls"},
-		{"imagePullCredentialsVerificationPolicy", "when a pod must prove that it may use an image", noVerify},
-		{"preloadedImagesVerificationAllowlist", "images that every pod may use", noVerify},
+		{"imagePullCredentialsVerificationPolicy", "whether a pod that finds an image on the node must prove, with the credentials that pulled it or at the registry, that it may use it: NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify", ""},
+		{"preloadedImagesVerificationAllowlist", "images (or registry/path/*) that every pod may use, with NeverVerifyAllowlistedImages", ""},
 		{"eventRecordQPS", "events per second; 0: any number", ""},
 		{"eventBurst", "events in a burst", ""},
 		{"enableDebuggingHandlers", "serve /runningpods, /containerLogs, /exec, /attach, /portForward, /run, /configz, /logs and profiles on port, not only figures and pods", ""},
@@ -86,7 +85,7 @@ func kubeletFields() []fieldRow {
 		{"hairpinMode", "how a pod reaches itself through a service; none turns it off", ""},
 		{"maxPods", "number of pods that may run", ""},
 		{"podCIDR", "pod network, or one of each family, until a control plane gives one", ""},
-		{"podPidsLimit", "process IDs in a pod; -1: any number", ""},
+		{"podPidsLimit", "process IDs in a pod; -1: half of what all pods may have, which is all that the kernel gives but a tenth", ""},
 		{"resolvConf", "file that pods' DNS configuration is made from; empty: none", ""},
 		{"runOnce", "rejected when true: the mode is gone from the kubelet", ""},
 		{"cpuCFSQuota", "enforce CPU limits", ""},
@@ -112,7 +111,7 @@ func kubeletFields() []fieldRow {
 		{"iptablesMasqueradeBit", "mark of packets to masquerade", asKubelet},
 		{"iptablesDropBit", "mark of packets to drop", asKubelet},
 		{"featureGates", "features by name", "a feature is built into islet or it is not; only validation looks at gates"},
-		{"failSwapOn", "refuse to start where swap is on", ""},
+		{"failSwapOn", "refuse to start where swap is on. Where nothing sets it, a node without a control plane starts with a warning", ""},
 		{"memorySwap.swapBehavior", "NoSwap or LimitedSwap", "containers get no swap where the kernel can keep them from it"},
 		{"containerLogMaxSize", "size at which a container's log is rotated", ""},
 		{"containerLogMaxFiles", "log files kept per container", ""},
@@ -129,7 +128,7 @@ func kubeletFields() []fieldRow {
 		{"allowedUnsafeSysctls", "sysctls that pods may set, beyond the safe ones", ""},
 		{"volumePluginDir", "directory of FlexVolume plugins", "FlexVolume is not supported"},
 		{"providerID", "the machine's ID at its cloud provider", ""},
-		{"kernelMemcgNotification", "let the kernel tell about memory thresholds", noEviction},
+		{"kernelMemcgNotification", "let the kernel report memory thresholds", noEviction},
 		{"logging.format", "text or json", ""},
 		{"logging.flushFrequency", "longest time a log line waits", "log lines are written at once"},
 		{"logging.verbosity", "how much is logged; 4 and more: debugging", ""},
@@ -143,7 +142,7 @@ func kubeletFields() []fieldRow {
 		{"crashLoopBackOff.maxContainerRestartPeriod", "longest back-off of a container that ends again and again", ""},
 		{"reservedMemory", "memory set aside per NUMA node", noPinning},
 		{"enableProfilingHandler", "serve /debug/pprof", ""},
-		{"enableDebugFlagsHandler", "serve /debug/flags/v", "the log level is that of --v until a restart"},
+		{"enableDebugFlagsHandler", "serve /debug/flags/v, which sets the log level", ""},
 		{"seccompDefault", "RuntimeDefault for pods that name no seccomp profile", ""},
 		{"memoryThrottlingFactor", "share of the limit at which memory is throttled", noQoS},
 		{"memoryReservationPolicy", "None or TieredReservation", noQoS},
@@ -163,12 +162,15 @@ func edgeFields() []fieldRow {
 	return []fieldRow{
 		{"edge.shimPods", "pods that share one shim process, and restart when it dies; 1: none share", ""},
 		{"edge.ociRuntime", "name or path of the OCI runtime; empty: crun where it works, else runc", ""},
+		{"edge.runtimeHandlers", "OCI runtimes that pods get by a RuntimeClass: a name, and as ociRuntime a program's name or path", ""},
 		{"edge.bridgeName", "interface of the built-in network", ""},
+		{"edge.networkPlugin", "auto: a CNI configuration where there is one, which takes over when it appears, else the built-in network; cni: a CNI configuration only; built-in: none is looked at", ""},
 		{"edge.cniConfDir", "directory of network configurations; the first replaces the built-in network", ""},
 		{"edge.cniBinDirs", "directories of network plugins", ""},
 		{"edge.registryConfigDir", "directory with a hosts.toml per registry: mirrors, certificates, plain HTTP", ""},
 		{"edge.imagesDir", "inbox of image archives; empty: images in the state directory", ""},
 		{"edge.criSocket", "where to serve CRI, for crictl and kubeadm; empty: at containerRuntimeEndpoint if that lies in --run-dir, else nowhere", ""},
+		{"edge.holdPodsFor", "how long pods run on that the API server lost, after a restore from a backup, in a cluster made anew or when the Node was deleted; 0s: until `islet accept`", ""},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,7 +63,10 @@ func defaultOptions() options {
 
 // Asked is the error of Load when the command line asks for a text instead of a
 // run: --help and --version. It is not a failure: print it and end.
-type Asked struct{ Text string }
+type Asked struct {
+	Text    string
+	Version bool // Text is the version of the kubelet that this stands for
+}
 
 // Error is the text.
 func (a *Asked) Error() string { return a.Text }
@@ -104,6 +108,21 @@ func newFlagSet(s *settings) flagSet {
 	return fs
 }
 
+// values are those of all flags with an effect, as Config.Flags gives them.
+func (fs flagSet) values() (out []string) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		switch row := fs.rows[f.Name]; {
+		case row.field == "":
+		case row.field == "staticPodURLHeader" && f.Value.String() != "":
+			out = append(out, f.Name+"=CLASSIFIED")
+		default:
+			out = append(out, f.Name+"="+f.Value.String())
+		}
+	})
+	slices.Sort(out)
+	return out
+}
+
 // ignored is the value of a flag without effect.
 type ignored struct{}
 
@@ -125,7 +144,7 @@ func (fs flagSet) parse(args []string) error {
 	var unknown *pflag.NotExistError
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		return &Asked{"Usage:\n  islet [flags]\n\nFlags (the whole reference is docs/configuration.md):\n" + fs.FlagUsages()}
+		return &Asked{Text: "Usage:\n  islet agent [flags]\n  islet [flags]\n\nFlags (the whole reference is docs/configuration.md):\n" + fs.FlagUsages()}
 	case errors.As(err, &unknown):
 		return fmt.Errorf("%w%s", err, fs.suggest(unknown.GetSpecifiedName()))
 	case err != nil:
@@ -134,7 +153,7 @@ func (fs flagSet) parse(args []string) error {
 		return fmt.Errorf("unexpected argument %q: the agent takes flags only", fs.Arg(0))
 	}
 	if text := ask.Value.(*askVersion).text(); text != "" {
-		return &Asked{text}
+		return &Asked{Text: text, Version: true}
 	}
 	return nil
 }
@@ -148,7 +167,7 @@ func (fs flagSet) suggest(name string) string {
 		}
 	}
 	if best == "" {
-		return "; see islet --help"
+		return "; see islet --help-flags"
 	}
 	return fmt.Sprintf("; did you mean --%s?", best)
 }

@@ -51,6 +51,29 @@ func SwapCgroup(host fs.FS) int {
 	return 2
 }
 
+// swapDevice names the first device or file that the host swaps to; "": none.
+func swapDevice(host fs.FS) string {
+	swaps, err := fs.ReadFile(host, "proc/swaps")
+	lines := strings.Split(strings.TrimSpace(string(swaps)), "\n")
+	if err != nil || len(lines) < 2 {
+		return ""
+	}
+	if fields := strings.Fields(lines[1]); len(fields) > 0 {
+		return fields[0]
+	}
+	return ""
+}
+
+// Concerns are what of the host (its root directory) a person should know, and no
+// reason not to start.
+func (c *Config) Concerns(host fs.FS) (out []string) {
+	if device := swapDevice(host); device != "" && c.SwapUnasked {
+		out = append(out, fmt.Sprintf("swap is on (%s): containers are kept from it where the kernel can, the rest of the system may become slow and wear the card; "+
+			"turn it off with swapoff -a, or set failSwapOn: false to accept it, or true to refuse it", device))
+	}
+	return out
+}
+
 // CheckHost says what of the host (its root directory) keeps an agent with this
 // configuration from starting: swap with failSwapOn, cgroup v1 with
 // failCgroupV1, kernel parameters with protectKernelDefaults. What cannot be
@@ -60,11 +83,8 @@ func (c *Config) CheckHost(host fs.FS) []error {
 	add := func(path string, value any, detail string) {
 		errs = append(errs, field.Invalid(field.NewPath(path), value, detail))
 	}
-	if swaps, err := fs.ReadFile(host, "proc/swaps"); err == nil && *c.Kubelet.FailSwapOn {
-		if lines := strings.Split(strings.TrimSpace(string(swaps)), "\n"); len(lines) > 1 {
-			device, _, _ := strings.Cut(lines[1], " ")
-			add("failSwapOn", true, fmt.Sprintf("swap is on (%s): turn it off with swapoff -a, or set failSwapOn: false", device))
-		}
+	if device := swapDevice(host); device != "" && *c.Kubelet.FailSwapOn {
+		add("failSwapOn", true, fmt.Sprintf("swap is on (%s): turn it off with swapoff -a, or set failSwapOn: false", device))
 	}
 	_, err := fs.Stat(host, "sys/fs/cgroup/cgroup.controllers")
 	v1 := err != nil

@@ -237,7 +237,7 @@ func TestFlags(t *testing.T) {
 			t.Error(what)
 		}
 	}
-	other, _ := mustLoad(t)
+	other, _ := mustLoad(t, "--kubeconfig=/k")
 	if *other.Kubelet.FailSwapOn != true || other.Kubelet.ClusterDNS != nil {
 		t.Error("a load must not show in another")
 	}
@@ -296,7 +296,7 @@ func TestDirectoriesKeepAgentsApart(t *testing.T) {
 	a, _ := mustLoad(t, "--root-dir=/a/root", "--state-dir=/a/state", "--run-dir=/a/run")
 	b, _ := mustLoad(t, "--root-dir=/b/root", "--state-dir=/b/state", "--run-dir=/b/run")
 	places := func(c *Config) []string {
-		return []string{c.Dirs.Root, c.Dirs.State, c.Dirs.Run, c.Dirs.Cert, c.Edge.ImagesDir, c.Kubelet.PodLogsDir, c.Kubelet.CgroupRoot}
+		return []string{c.Dirs.Root, c.Dirs.State, c.Dirs.Run, c.Dirs.Cert, c.Edge.ImagesDir, c.Kubelet.PodLogsDir, c.Dirs.LogLinks, c.Kubelet.CgroupRoot}
 	}
 	for i, p := range places(a) {
 		if p == "" || p == places(b)[i] {
@@ -304,7 +304,7 @@ func TestDirectoriesKeepAgentsApart(t *testing.T) {
 		}
 	}
 	c, _ := mustLoad(t)
-	if c.Kubelet.PodLogsDir != "/var/log/pods" || c.Kubelet.CgroupRoot != "" || c.Dirs.Cert != "/var/lib/kubelet/pki" {
+	if c.Kubelet.PodLogsDir != "/var/log/pods" || c.Dirs.LogLinks != "/var/log/containers" || c.Kubelet.CgroupRoot != "" || c.Dirs.Cert != "/var/lib/kubelet/pki" {
 		t.Errorf("the defaults must be the kubelet's: %v", places(c))
 	}
 	c, _ = mustLoad(t, "--state-dir=/a/state", "--cgroup-root=/")
@@ -325,5 +325,24 @@ func TestDerivedSettings(t *testing.T) {
 		if c, _ := mustLoad(t, "--config="+filepath.Join(dir, file)); c.CPUPeriod != want.CPUPeriod || c.CrashMax != want.CrashMax {
 			t.Errorf("%s: CPU period %d, longest back-off %v", file, c.CPUPeriod, c.CrashMax)
 		}
+	}
+}
+
+// TestFlagValues: /flagz shows every flag that acts, with its default, what a file says or
+// what was given, and no password.
+func TestFlagValues(t *testing.T) {
+	file := filepath.Join(put(t, map[string]string{"kubelet.yaml": kubeletHead + "maxPods: 42\n"}), "kubelet.yaml")
+	cfg, _, err := Load([]string{"--hostname-override=n", "--config=" + file, "--v=3", "--manifest-url=http://x/", "--manifest-url-header=Authorization:secret", "--vmodule=x=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := cfg.Flags()
+	for _, want := range []string{"max-pods=42", "v=3", "root-dir=/var/lib/kubelet", "fail-swap-on=false", "manifest-url-header=CLASSIFIED", "config=" + file} {
+		if !slices.Contains(flags, want) {
+			t.Errorf("no %s in %q", want, flags)
+		}
+	}
+	if all := strings.Join(flags, "\n"); strings.Contains(all, "secret") || strings.Contains(all, "vmodule") || !slices.IsSorted(flags) {
+		t.Error(all)
 	}
 }

@@ -17,6 +17,8 @@ func Reference() string {
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
+New to islet? [Common settings](settings.md) is the shorter page.
+
 This page is generated from the tables in agent/config by
 ` + "`go test ./agent/config -run TestDocs -update`" + `; a test fails when it is stale.
 
@@ -36,7 +38,8 @@ Agents with different directories do not meet: with a ` + "`--state-dir`" + ` of
 cgroups in one of their own, unless podLogsDir and cgroupRoot say otherwise.
 
 Where islet differs from the kubelet: containerRuntimeEndpoint is empty by default, which means the built-in runtime;
-failCgroupV1 is false by default, as islet runs on cgroup v1; without a configuration file the defaults of
+failCgroupV1 is false by default, as islet runs on cgroup v1; failSwapOn is false where nothing sets it and the node has no
+control plane, with a warning; without a configuration file the defaults of
 authentication, authorization and readOnlyPort are those of the file, not the open ones of the kubelet's flags.
 `)
 	section := func(title, prefix string, rows []fieldRow) {

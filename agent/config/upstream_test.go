@@ -88,7 +88,7 @@ func TestDefaultsAreTheKubelets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var theirs, ours map[string]any
-	c, _ := mustLoad(t)
+	c, _ := mustLoad(t, "--kubeconfig=/k") // a node that stands alone takes swap
 	for _, d := range []struct {
 		data []byte
 		into *map[string]any

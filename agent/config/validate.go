@@ -31,6 +31,7 @@ func validate(s *settings) []error {
 	c.durations()
 	c.images()
 	c.logs()
+	c.sysctls()
 	c.network()
 	c.cgroups()
 	c.managers()

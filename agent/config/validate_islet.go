@@ -26,11 +26,40 @@ func (c *checker) edgeFields() {
 	if !interfaceName(e.BridgeName) {
 		c.invalid(root.Child("bridgeName"), e.BridgeName, "must be an interface name: at most 15 letters, digits, - and _")
 	}
+	oneOf(c, EdgeKind+".networkPlugin", e.NetworkPlugin, "auto", "built-in", "cni")
 	if strings.Contains(e.OCIRuntime, "/") && !filepath.IsAbs(e.OCIRuntime) {
 		c.invalid(root.Child("ociRuntime"), e.OCIRuntime, "must be a name or an absolute path")
 	}
+	c.runtimeHandlers(root.Child("runtimeHandlers"))
 	if len(e.CRISocket) > maxSocketPath {
 		c.invalid(root.Child("criSocket"), e.CRISocket, "is longer than a socket's path may be (%d)", maxSocketPath)
+	}
+	if e.HoldPodsFor.Duration < 0 {
+		c.invalid(root.Child("holdPodsFor"), e.HoldPodsFor.Duration.String(), "must not be negative; 0s holds them until islet accept")
+	}
+}
+
+// runtimeHandlers checks names as RuntimeClasses have them, and that each leads to a
+// program that islet's own shim can run.
+func (c *checker) runtimeHandlers(root *field.Path) {
+	seen := map[string]bool{}
+	for i, h := range c.edge.RuntimeHandlers {
+		path := root.Index(i)
+		for _, e := range validation.IsDNS1123Label(h.Name) {
+			c.invalid(path.Child("name"), h.Name, "%s", e)
+		}
+		if seen[h.Name] {
+			c.errs = append(c.errs, field.Duplicate(path.Child("name"), h.Name))
+		}
+		seen[h.Name] = true
+		switch program := path.Child("ociRuntime"); {
+		case h.OCIRuntime == "":
+			c.errs = append(c.errs, field.Required(program, "it is the program that runs the handler's containers"))
+		case strings.HasPrefix(filepath.Base(h.OCIRuntime), "containerd-shim-"), strings.HasPrefix(h.OCIRuntime, "io.containerd."):
+			c.invalid(program, h.OCIRuntime, "is a containerd shim, which islet does not start: name an OCI runtime that takes runc's command line, such as runsc")
+		case strings.Contains(h.OCIRuntime, "/") && !filepath.IsAbs(h.OCIRuntime):
+			c.invalid(program, h.OCIRuntime, "must be a name or an absolute path")
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-helpers/node/util/sysctl"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -81,6 +83,26 @@ func (c *checker) logs() {
 	}
 	if t := k.Tracing; t != nil && t.SamplingRatePerMillion != nil {
 		between(c, "tracing.samplingRatePerMillion", *t.SamplingRatePerMillion, 0, 1000000)
+	}
+}
+
+// sysctlPattern is a sysctl's name, or the beginning of one before a star.
+const sysctlPattern = `^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`
+
+// sysctls takes only what lives in a namespace of a pod, as a kubelet does.
+// https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/
+func (c *checker) sysctls() {
+	const longest = 253
+	pattern := regexp.MustCompile(sysctlPattern)
+	for i, s := range c.k.AllowedUnsafeSysctls {
+		at := field.NewPath("allowedUnsafeSysctls").Index(i)
+		if len(s) > longest || !pattern.MatchString(s) {
+			c.invalid(at, s, "must be the name of a sysctl or its beginning and a star")
+			continue
+		}
+		if namespace, _, _ := sysctl.GetNamespace(s); namespace == sysctl.UnknownNamespace {
+			c.invalid(at, s, "is not known to be namespaced: a pod would set it for the whole host")
+		}
 	}
 }
 

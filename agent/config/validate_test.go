@@ -37,6 +37,11 @@ func TestValidation(t *testing.T) {
 		{"imageMinimumGCAge: -1m", "imageMinimumGCAge: Invalid value"},
 		{"maxParallelImagePulls: 0", "maxParallelImagePulls: Invalid value"},
 		{"maxParallelImagePulls: 2\nserializeImagePulls: true", "must be 1 unless serializeImagePulls is false"},
+		{"allowedUnsafeSysctls: [kernel.core_pattern]", "allowedUnsafeSysctls[0]: Invalid value: \"kernel.core_pattern\": is not known to be namespaced"},
+		{"allowedUnsafeSysctls: [net.core.*, vm.*]", "allowedUnsafeSysctls[1]: Invalid value: \"vm.*\": is not known to be namespaced"},
+		{"allowedUnsafeSysctls: [net.*.foo]", "allowedUnsafeSysctls[0]: Invalid value: \"net.*.foo\": must be the name"},
+		{"allowedUnsafeSysctls: [net/../kernel/*]", "allowedUnsafeSysctls[0]: Invalid value: \"net/../kernel/*\": must be the name"},
+		{"allowedUnsafeSysctls: ['*']", "allowedUnsafeSysctls[0]: Invalid value: \"*\": is not known"},
 		{"port: 70000", "port: Invalid value: 70000"},
 		{"readOnlyPort: -1", "readOnlyPort: Invalid value"},
 		{"healthzPort: 65536", "healthzPort: Invalid value"},
@@ -169,13 +174,19 @@ func TestCheckHost(t *testing.T) {
 		"proc/sys/kernel/panic":            {Data: []byte("10\n")},
 	}
 	v1 := fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n")}}
+	refusing := filepath.Join(put(t, map[string]string{"swap.conf": kubeletHead + "failSwapOn: true"}), "swap.conf")
 	for _, c := range []struct {
 		name string
 		host fstest.MapFS
 		args []string
 		want string
 	}{
-		{"swap", swapping, nil, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap", swapping, []string{"--kubeconfig=/k"}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap, joining", swapping, []string{"--kubeconfig=/k", "--bootstrap-kubeconfig=/b"}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap refused", swapping, []string{"--fail-swap-on"}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap refused by a file", swapping, []string{"--config=" + refusing}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap refused by a drop-in", swapping, []string{"--config-dir=" + filepath.Dir(refusing)}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap on a node that stands alone", swapping, nil, ""},
 		{"swap allowed", swapping, []string{"--fail-swap-on=false"}, ""},
 		{"kernel", swapping, []string{"--fail-swap-on=false", "--protect-kernel-defaults"}, "vm.overcommit_memory is 0: set it with sysctl -w vm.overcommit_memory=1"},
 		{"v1", v1, nil, ""},
@@ -186,6 +197,29 @@ func TestCheckHost(t *testing.T) {
 		err := errors.Join(cfg.CheckHost(c.host)...)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestSwapUnasked: nobody asked whether swap is right, so somebody should know.
+func TestSwapUnasked(t *testing.T) {
+	swapping := fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n/var/swap file 1 0 100\n")}}
+	for _, c := range []struct {
+		host fstest.MapFS
+		args []string
+		want int
+	}{
+		{swapping, nil, 1},
+		{fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n")}}, nil, 0},
+		{fstest.MapFS{}, nil, 0},
+		{swapping, []string{"--fail-swap-on=false"}, 0},
+		{swapping, []string{"--fail-swap-on"}, 0},
+		{swapping, []string{"--kubeconfig=/k"}, 0},
+	} {
+		cfg, _ := mustLoad(t, c.args...)
+		got := cfg.Concerns(c.host)
+		if len(got) != c.want || c.want > 0 && !strings.Contains(got[0], "swap is on (/var/swap)") {
+			t.Errorf("%q: %q", c.args, got)
 		}
 	}
 }

@@ -16,7 +16,7 @@ const (
 	cgroupNone   cgroupMode = "none"
 )
 
-// cgroupMode tells which hierarchy the host has mounted.
+// cgroupMode says which hierarchy the host has mounted.
 func (p *patient) cgroupMode() cgroupMode {
 	if p.exists("sys/fs/cgroup/cgroup.controllers") {
 		return cgroupV2
@@ -117,6 +117,7 @@ func (p *patient) runtime(ctx context.Context) {
 		}
 		out, err := p.sys.Output(ctx, path, "--version")
 		first, _, _ := strings.Cut(out, "\n")
+		p.runcEscapes(ctx, path, first)
 		switch id := "runtime-" + name[strings.LastIndex(name, "/")+1:]; {
 		case err != nil:
 			p.add(id, Warning, "install it anew", "%s does not run: %v", path, err)
@@ -135,7 +136,7 @@ func (p *patient) runtime(ctx context.Context) {
 	}
 }
 
-// old tells versions that lack what islet needs of them.
+// old reports versions that lack what islet needs of them.
 func old(version string) bool {
 	var name string
 	var major, minor int

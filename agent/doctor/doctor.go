@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -36,6 +38,8 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	What     string   `json:"what"`
 	Advice   string   `json:"advice,omitempty"` // what to do; empty when in order
+
+	remedy *remedy // nil: a person must decide
 }
 
 // Input is what the checks need to know of the agent's configuration, and the
@@ -47,16 +51,33 @@ type Input struct {
 	OCIRuntime                string // empty: crun, then runc
 	SystemdCgroup             bool
 	FailSwapOn, FailCgroupV1  bool
+	SwapUnasked               bool           // nothing sets failSwapOn, and the node stands alone
 	KernelSettings            map[string]int // by path below /proc/sys; empty unless they are protected
 	ResolvConf                string         // file that pods' DNS is made from
 	Ports                     []int          // TCP ports where another kubelet would listen
 	PodCIDRs                  []netip.Prefix
 	Bridge                    string // the built-in network's
 	ForeignNetwork            bool   // a CNI configuration replaces the built-in network
+	CNIConfDir                string
 
+	// HasPlugin reports whether a CNI plugin of that type is there; nil: nobody knows.
+	HasPlugin func(kind string) bool
+	// Interfaces lists the host's network interfaces; nil: nobody knows.
+	Interfaces func() ([]Interface, error)
+	// RemoveInterface removes one that Interfaces has listed, unless it is in use by
+	// now. It is called by Fix only.
+	RemoveInterface func(name string, index int) error
+
+	Bridges []string // of other agents on this host, which are nobody's mistake either
+
+	// Pods asks the agent for its pods. Nil, or false: nobody knows.
+	Pods func(ctx context.Context) ([]v1.Pod, bool)
 	// Sandboxes asks the agent for the IDs of those that exist. Nil, or false:
 	// nobody knows, and what belongs to none cannot be told from what does.
 	Sandboxes func(ctx context.Context) (ids []string, ok bool)
+	// Link asks the agent how it stands with its control plane. Nil, or false: nobody
+	// knows, or the node stands alone.
+	Link func(ctx context.Context) (Link, bool)
 	// Self is the process ID not to take for another agent.
 	Self int
 	// Built is when this program was made; the clock cannot be before.
@@ -84,7 +105,12 @@ func (p *patient) add(id string, s Severity, advice, what string, args ...any) {
 	if s == OK {
 		advice = ""
 	}
-	p.findings = append(p.findings, Finding{id, s, fmt.Sprintf(what, args...), advice})
+	p.findings = append(p.findings, Finding{ID: id, Severity: s, What: fmt.Sprintf(what, args...), Advice: advice})
+}
+
+// remedy gives the last finding its remedy.
+func (p *patient) remedy(what string, do func() error) {
+	p.findings[len(p.findings)-1].remedy = &remedy{what, do}
 }
 
 // Check looks the host over. It takes a second or two at most, unless ctx ends
@@ -93,9 +119,9 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 	p := &patient{Input: in, sys: sys}
 	p.table = p.mountTable()
 	for _, check := range []func(context.Context){
-		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime,
+		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement,
 		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
-		p.neighbours, p.leftovers, p.forwarding, p.addresses, p.resolver,
+		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.link,
 	} {
 		if ctx.Err() != nil {
 			p.add("interrupted", Warning, "run it again", "the examination was cut short: %v", ctx.Err())

@@ -72,7 +72,7 @@ func system() System {
 		},
 		Output: func(_ context.Context, path string, _ ...string) (string, error) {
 			if strings.HasSuffix(path, "runc") {
-				return "runc version 1.1.5\ncommit: x\n", nil
+				return "runc version 1.3.3\ncommit: x\n", nil
 			}
 			return "crun version 1.8.1\n", nil
 		},
@@ -131,6 +131,8 @@ func TestFindings(t *testing.T) {
 		{name: "named runtime", in: func(i *Input) { i.OCIRuntime = "/opt/youki" }, want: "ok runtime-youki"},
 		{name: "noexec", files: files{"proc/mounts": "/dev/sda1 / ext4 rw 0 0\n/dev/sdb /var/lib/islet ext4 rw,noexec 0 0\ntmpfs /run tmpfs rw 0 0"}, want: "error state-noexec"},
 		{name: "read-only", files: files{"proc/mounts": "/dev/sda1 / ext4 ro 0 0\ntmpfs /run tmpfs rw 0 0"}, want: "error state-ro", says: "card"},
+		{name: "stopped by the kernel", files: files{"proc/mounts": "/dev/sda1 / ext4 rw,emergency_ro 0 0\ntmpfs /run tmpfs rw 0 0"}, want: "error state-ro", says: "fsck"},
+		{name: "covered", files: files{"proc/mounts": "/dev/sda1 / ext4 ro 0 0\nislet-volatile /var/lib/islet overlay rw 0 0\ntmpfs /run tmpfs rw 0 0"}, want: "warning state-ro", says: "lost at the next boot"},
 		{name: "nosuid", files: files{"proc/mounts": "/dev/sda1 / ext4 rw,nosuid 0 0"}, want: "warning state-nosuid"},
 		{name: "FAT", files: files{"proc/mounts": "/dev/sda1 / vfat rw 0 0"}, want: "error state-fs"},
 		{name: "overlay on overlay", files: files{"proc/mounts": "o / overlay rw 0 0"}, want: "warning state-fs"},
@@ -148,6 +150,7 @@ func TestFindings(t *testing.T) {
 		{name: "tiny", files: files{"proc/meminfo": "MemTotal: 65536 kB"}, want: "error memory"},
 		{name: "small", files: files{"proc/meminfo": "MemTotal: 262144 kB"}, want: "warning memory"},
 		{name: "swap", files: files{"proc/swaps": "Filename Type\n/dev/zram0 partition 1 0 1"}, want: "error swap", says: "/dev/zram0"},
+		{name: "swap, and nobody asked", files: files{"proc/swaps": "Filename\tType\n/var/swap\tfile 1"}, in: func(i *Input) { i.FailSwapOn, i.SwapUnasked = false, true }, want: "warning swap", says: "(/var/swap)"},
 		{name: "swap allowed", files: files{"proc/swaps": "Filename\tType\n/swapfile\tfile 1"}, in: func(i *Input) { i.FailSwapOn = false }, want: "info swap", says: "(/swapfile)"},
 		{name: "protected kernel", files: files{"proc/sys/kernel/panic": "0"}, in: func(i *Input) { i.KernelSettings = map[string]int{"kernel/panic": 10} }, want: "error kernel-setting", says: "sysctl -w kernel.panic=10"},
 		{name: "clock never set", sys: at(1970), want: "warning clock", says: "1970"},
@@ -167,6 +170,14 @@ func TestFindings(t *testing.T) {
 		{name: "stray veths", files: files{"sys/class/net/islet0/brif/v1": ""}, in: sandboxes(), want: "warning leftover-veths"},
 		{name: "clean", in: sandboxes(), want: "ok leftovers"},
 		{name: "pins of pods that run", files: files{"run/islet/ns/a/net": ""}, in: sandboxes("a"), want: "ok leftovers"},
+		{name: "link", in: link(Link{State: "Up", Server: "10.0.0.1:6443"}), want: "ok link", says: "10.0.0.1:6443"},
+		{name: "link not known yet", in: link(Link{State: "Connecting", Reason: "Unreachable"}), want: "info link"},
+		{name: "no way", in: link(Link{Reason: "Unreachable", Message: "dial tcp: no route to host"}), want: "warning link", says: "no route to host"},
+		{name: "another CA", in: link(Link{Reason: "ServerCertificateInvalid", Message: "unknown authority"}), want: "warning link", says: "in place of /k/kubelet.conf that has the cluster's CA"},
+		{name: "refused", in: link(Link{Reason: "Unauthorized"}), want: "warning link", says: "put a kubeconfig in place of /k/kubelet.conf"},
+		{name: "expired", in: link(Link{Reason: "ClientCertificateExpired"}), want: "warning link", says: "put a kubeconfig in place of /k/kubelet.conf"},
+		{name: "expired, bootstrap", in: link(Link{Reason: "ClientCertificateExpired", Bootstrap: "/k/bootstrap.conf"}), want: "warning link", says: "bootstrap kubeconfig at /k/bootstrap.conf"},
+		{name: "not approved", in: link(Link{Reason: "Bootstrapping", Bootstrap: "/k/bootstrap.conf"}), want: "warning link", says: "approve"},
 		{name: "firewall", sys: func(s *System) {
 			s.Find = func(n string) (string, error) { return n, nil }
 			s.Output = func(_ context.Context, path string, _ ...string) (string, error) {
@@ -220,6 +231,12 @@ func disk(d host.Disk) func(*System) {
 	return func(s *System) { s.Disk = func(context.Context, string) (host.Disk, error) { return d, nil } }
 }
 
+// link has an agent tell how it stands with its control plane.
+func link(l Link) func(*Input) {
+	l.Kubeconfig = "/k/kubelet.conf"
+	return func(in *Input) { in.Link = func(context.Context) (Link, bool) { return l, true } }
+}
+
 // sandboxes has an agent tell which there are.
 func sandboxes(ids ...string) func(*Input) {
 	return func(i *Input) { i.Sandboxes = func(context.Context) ([]string, bool) { return ids, true } }
@@ -267,7 +284,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestWrite(t *testing.T) {
-	findings := []Finding{{"a", OK, "fine", ""}, {"b", Error, "broken", "mend it"}}
+	findings := []Finding{{ID: "a", Severity: OK, What: "fine"}, {ID: "b", Severity: Error, What: "broken", Advice: "mend it"}}
 	var short, long strings.Builder
 	if err := errors.Join(Write(&short, findings, false), Write(&long, findings, true)); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func (p *patient) kernel(context.Context) {
 		case len(config) > 0:
 			p.add(f.id, f.severity, fmt.Sprintf("use a kernel with CONFIG_%s", f.config), "the kernel is built without %s: %s", f.what, f.loss)
 		default:
-			p.add(f.id, Info, fmt.Sprintf("if pods fail, look for CONFIG_%s in the kernel's configuration", f.config), "cannot tell whether the kernel has %s", f.what)
+			p.add(f.id, Info, fmt.Sprintf("if pods fail, look for CONFIG_%s in the kernel's configuration", f.config), "whether the kernel has %s is not known", f.what)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func (p *patient) hasOverlay() bool {
 	return p.exists("sys/module/overlay")
 }
 
-// kernelConfig reads what the kernel was built with, where the host tells.
+// kernelConfig reads what the kernel was built with, where the host says it.
 func (p *patient) kernelConfig(release string) map[string]string {
 	for _, path := range []string{"proc/config.gz", "boot/config-" + release, "lib/modules/" + release + "/config"} {
 		f, err := p.Host.Open(path)

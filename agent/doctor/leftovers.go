@@ -47,7 +47,7 @@ func (p *patient) leftovers(ctx context.Context) {
 	}
 }
 
-// live are the sandboxes that exist, if an agent tells.
+// live are the sandboxes that exist, if an agent says so.
 func (p *patient) live(ctx context.Context) ([]string, bool) {
 	if p.Sandboxes == nil {
 		return nil, false
@@ -71,6 +71,10 @@ func (p *patient) unknown(volumes, pins []string) {
 		p.add("leftover-volumes", Info, "start islet; if they are another kubelet's, unmount them: umount "+volumes[0], "%d volumes are mounted below %s", len(volumes), p.RootDir)
 	}
 	if groups := p.podCgroups(); len(groups) > 0 {
+		if busy := slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return !p.populated(g) }); len(busy) > 0 {
+			p.add("leftover-cgroups", Warning, "start islet, if the pods are its own; else stop their containers (k3s-killall.sh for k3s'), or reboot", "processes run in %d cgroups of pods, such as %s, and no kubelet answers for them", len(busy), busy[0])
+			return
+		}
 		p.add("leftover-cgroups", Info, "start islet; if they are another kubelet's, they go with its pods", "%d cgroups of pods are there, such as %s", len(groups), groups[0])
 	}
 }
@@ -107,4 +111,13 @@ func (p *patient) podCgroups() []string {
 		}
 	}
 	return found
+}
+
+// populated reports whether a process is in a cgroup of a pod or in one of its
+// containers'.
+func (p *patient) populated(group string) bool {
+	if p.file(path.Join(group, "cgroup.procs")) != "" {
+		return true
+	}
+	return slices.ContainsFunc(p.entries(group), func(name string) bool { return p.file(path.Join(group, name, "cgroup.procs")) != "" })
 }

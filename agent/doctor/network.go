@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -52,7 +53,7 @@ func (p *patient) addresses(context.Context) {
 	clash := false
 	for _, r := range p.routes() {
 		for _, cidr := range p.PodCIDRs {
-			if r.device != p.Bridge && r.to.Overlaps(cidr) {
+			if r.device != p.Bridge && !slices.Contains(p.Bridges, r.device) && r.to.Overlaps(cidr) {
 				clash = true
 				p.add("pod-network", Warning, "choose another podCIDR", "the pod network %s overlaps %s, which the host reaches by %s", cidr, r.to, r.device)
 			}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/islet-edge/islet/agent/volatile"
 )
 
 // A mount is a line of /proc/mounts.
@@ -45,7 +47,7 @@ func (p *patient) mountOf(path string) mount {
 	return best
 }
 
-// below tells whether path is dir or lies in it.
+// below says whether path is dir or lies in it.
 func below(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }
@@ -58,6 +60,7 @@ func (p *patient) mounts(context.Context) {
 		advice     string
 	}{
 		{"state-ro", "ro", Error, "remount it: mount -o remount,rw %s; if it became so by itself, the card is failing"},
+		{"state-ro", "emergency_ro", Error, "the kernel met an error on %s and writes no more: see dmesg, repair the file system with fsck and reboot; the card may be failing"},
 		{"state-noexec", "noexec", Error, "containers' files lie there and cannot be executed: mount -o remount,exec %s, or choose another --state-dir"},
 		{"state-nosuid", "nosuid", Warning, "programs in containers that need setuid (ping, sudo) fail: mount -o remount,suid %s"},
 	} {
@@ -65,6 +68,20 @@ func (p *patient) mounts(context.Context) {
 			p.add(c.id, c.severity, fmt.Sprintf(c.advice, state.dir), "%s lies on %s, which is mounted %s", p.StateDir, state.dir, c.option)
 		}
 	}
+	if state.device == volatile.Source {
+		p.add("state-ro", Warning, "repair the disk and reboot; to go on without a reboot stop islet, run islet cleanup, which ends the pods, and mount it read-write", "%s is on a disk that takes no writes: what changes is in memory and lost at the next boot", p.StateDir)
+	} else {
+		p.fileSystem(state)
+	}
+	if run := p.mountOf(p.RunDir); run.kind != "" && run.kind != "tmpfs" && run.kind != "ramfs" {
+		p.add("run-tmpfs", Warning, "mount a tmpfs on /run, or choose another --run-dir: what is there must be gone after a reboot", "%s lies on %s (%s), which survives a reboot", p.RunDir, run.dir, run.kind)
+	} else {
+		p.add("run-tmpfs", OK, "", "%s is gone after a reboot", p.RunDir)
+	}
+}
+
+// fileSystem looks at the kind of the state directory's.
+func (p *patient) fileSystem(state mount) {
 	switch kind := state.kind; kind {
 	case "overlay", "aufs":
 		p.add("state-fs", Warning, "put --state-dir on a disk of its own", "%s lies on %s, on which overlayfs cannot stack: images are copied instead", p.StateDir, kind)
@@ -79,11 +96,6 @@ func (p *patient) mounts(context.Context) {
 	default:
 		p.add("state-fs", OK, "", "%s lies on %s", p.StateDir, kind)
 		p.journal(state)
-	}
-	if run := p.mountOf(p.RunDir); run.kind != "" && run.kind != "tmpfs" && run.kind != "ramfs" {
-		p.add("run-tmpfs", Warning, "mount a tmpfs on /run, or choose another --run-dir: what is there must be gone after a reboot", "%s lies on %s (%s), which survives a reboot", p.RunDir, run.dir, run.kind)
-	} else {
-		p.add("run-tmpfs", OK, "", "%s is gone after a reboot", p.RunDir)
 	}
 }
 

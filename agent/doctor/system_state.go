@@ -19,8 +19,16 @@ func (p *patient) swap(context.Context) {
 	}
 	device, _, _ := strings.Cut(lines[1], " ")
 	device, _, _ = strings.Cut(device, "\t")
+	if major, minor, ok := kernelVersion(p.file("proc/sys/kernel/osrelease")); ok && (major < 6 || major == 6 && minor < 4) {
+		p.add("memory-volumes", Warning, "turn swap off, encrypt it, or upgrade the kernel to 6.4 or later", "this kernel cannot keep memory volumes out of swap, which is on (%s): Secrets and tokens of pods may be written to it", device)
+	}
+	const off = "swapoff -a and take it out of /etc/fstab (Raspberry Pi: systemctl disable --now dphys-swapfile; zram: remove zram-tools), or set failSwapOn: false"
 	if p.FailSwapOn {
-		p.add("swap", Error, "swapoff -a and take it out of /etc/fstab (Raspberry Pi: systemctl disable --now dphys-swapfile; zram: remove zram-tools), or set failSwapOn: false", "swap is on (%s), and failSwapOn is set, as it is by default", device)
+		p.add("swap", Error, off, "swap is on (%s), and failSwapOn is set, as it is by default on a node with a control plane", device)
+		return
+	}
+	if p.SwapUnasked {
+		p.add("swap", Warning, off, "swap is on (%s): islet starts, and the system may become slow and wear the card", device)
 		return
 	}
 	p.add("swap", Info, "nothing: it is allowed by failSwapOn: false", "swap is on (%s)", device)
@@ -37,7 +45,7 @@ func (p *patient) kernelSettings(context.Context) {
 	}
 }
 
-// clock tells a clock that cannot be right. Certificates and leases depend on
+// clock reports a clock that cannot be right. Certificates and leases depend on
 // it; islet itself does not.
 func (p *patient) clock(context.Context) {
 	const sync = "set it, and turn on time synchronisation: timedatectl set-ntp true"
@@ -86,7 +94,7 @@ func (p *patient) processes() []process {
 	return list
 }
 
-// neighbours tells other software that does the same work.
+// neighbours reports other software that does the same work.
 func (p *patient) neighbours(context.Context) {
 	for _, proc := range p.processes() {
 		if proc.ours {

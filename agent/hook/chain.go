@@ -48,6 +48,31 @@ func (c Chain) Container(ctx context.Context, pod *v1.Pod, ct *v1.Container, out
 	return nil
 }
 
+// Update calls every Updater until one fails.
+func (c Chain) Update(ctx context.Context, pod *v1.Pod) error {
+	for _, h := range c {
+		if u, ok := h.(Updater); ok {
+			if err := u.Update(ctx, pod); err != nil {
+				return fmt.Errorf("%s: %w", h.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// Ended calls every Ender in reverse order and joins their errors.
+func (c Chain) Ended(ctx context.Context, pod *v1.Pod) error {
+	var errs []error
+	for _, h := range slices.Backward(c) {
+		if e, ok := h.(Ender); ok {
+			if err := e.Ended(ctx, pod); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", h.Name(), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Release calls every Releaser in reverse order and joins their errors.
 func (c Chain) Release(ctx context.Context, uid types.UID) error {
 	var errs []error

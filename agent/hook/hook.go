@@ -3,7 +3,19 @@
 // worker calls them. A feature implements Named and the abilities it needs; it
 // need not import this package, for the interfaces use only Kubernetes' types.
 //
-//	admitted --> Prepare --> Sandbox --> run sandbox --> Container --> create, start ... --> sandbox removed --> Release
+//	admitted --> Prepare --> Sandbox --> run sandbox --> Prepare --> Container --> create, start
+//	                                         |
+//	                  spec changed: Update --+
+//	                                         +--> all over, still wanted --> Ended
+//	                                         +--> deleted, nothing left in the runtime --> Release
+//
+// Each step is an action of the plan: it runs beside other pods' actions, is cancelled
+// when it is no longer wanted, and is repeated with a back-off after a failure. Prepare,
+// Update, Ended and Release may wait, for the network or for another program, until
+// their context ends, which must end them soon; they keep no place that others need, but
+// only so many pods prepare at once.
+// Sandbox and Container are called in one of the bounded places in which pods start:
+// they must not wait.
 package hook
 
 import (
@@ -18,7 +30,7 @@ import (
 type Named interface{ Name() string }
 
 // A Preparer makes what the pod needs on the host (directories, mounts,
-// cgroups) before its sandbox and before each container. It is called again
+// cgroups), or waits for what it uses, before its sandbox and before each container. It is called again
 // after a failure, a restart of the agent and for each container, so a second
 // call must be success and cheap.
 type Preparer interface {
@@ -36,12 +48,29 @@ type ContainerHook interface {
 	Container(ctx context.Context, pod *v1.Pod, c *v1.Container, out *api.ContainerConfig) error
 }
 
+// An Updater follows a change of a pod's spec in place: an image, resources, an
+// ephemeral container (KEP-1287, KEP-277). It is called while the pod has a sandbox,
+// once for each spec, and once more if the agent restarted since; so a second call
+// must be success and cheap.
+type Updater interface {
+	Update(ctx context.Context, pod *v1.Pod) error
+}
+
+// An Ender gives back what a pod needs only while something of it runs: devices,
+// volumes, CPUs. It is called for a pod that is still wanted but over (it ran to its
+// end, was evicted, refused, or active for too long), once nothing of it runs; and
+// again after a restart of the agent. A pod that is deleted while it runs is released
+// without it. If the pod is to run after all, Prepare comes anew.
+type Ender interface {
+	Ended(ctx context.Context, pod *v1.Pod) error
+}
+
 // A Releaser undoes Prepare once nothing of the pod is left in the runtime. It
 // knows only the UID, since the pod may be known no longer, and may be called
-// for a pod that was never prepared.
+// for a pod that was never prepared, and more than once.
 type Releaser interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
-// A Chain is called in order; Release in reverse order.
+// A Chain is called in order; Ended and Release in reverse order.
 type Chain []Named

@@ -13,16 +13,29 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
-// A set is a log file with its rotated predecessors.
-type set struct{ dir, base string }
+// A set is a log file with its rotated predecessors. Nobody else can change root;
+// what is below may have been changed by a pod that mounts the host's log
+// directory, so nothing but regular files is opened there, through no link.
+type set struct{ root, sub, dir, base string }
 
-func newSet(path string) set { return set{dir: filepath.Dir(path), base: filepath.Base(path)} }
+// newSet takes <logs>/<namespace>_<name>_<uid>/<container>/<file> apart after the
+// first, and any other path before its last element.
+func newSet(path string) set {
+	dir, base := filepath.Dir(path), filepath.Base(path)
+	pod := filepath.Dir(dir)
+	if strings.Count(filepath.Base(pod), "_") >= 2 {
+		return set{root: filepath.Dir(pod), sub: filepath.Join(filepath.Base(pod), filepath.Base(dir)), dir: dir, base: base}
+	}
+	return set{root: dir, sub: ".", dir: dir, base: base}
+}
 
 // rotated returns the names of the rotated files without .gz, oldest first.
 func (s set) rotated() ([]string, error) {
-	entries, err := list(s.dir)
+	entries, err := list(s.root, s.sub)
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +52,13 @@ func (s set) rotated() ([]string, error) {
 // list reads a directory in one system call as long as it has some hundred
 // files: with more calls, as os.ReadDir makes, a file that is renamed in between
 // may appear in none of them.
-func list(dir string) ([]string, error) {
-	d, err := os.Open(dir)
+func list(root, sub string) ([]string, error) {
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	d, err := r.OpenFile(sub, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +68,7 @@ func list(dir string) ([]string, error) {
 	for {
 		n, err := unix.Getdents(int(d.Fd()), buf)
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", dir, err)
+			return nil, fmt.Errorf("list %s: %w", filepath.Join(root, sub), err)
 		}
 		if n == 0 {
 			return names, nil
@@ -61,22 +79,23 @@ func list(dir string) ([]string, error) {
 
 // A file is one open file of a set.
 type file struct {
-	f     *os.File
-	plain bool
-	stem  string // the last name it was known by, without .gz
-	scan  *scanner
+	f      *os.File
+	plain  bool
+	newest bool   // was it when it was opened
+	stem   string // the last name it was known by, without .gz
+	scan   *scanner
 }
 
 // open opens the file of that name, or its compressed form.
 func (s set) open(name string) (*file, error) {
-	f, err := os.Open(filepath.Join(s.dir, name))
+	f, err := untrusted.Open(s.root, filepath.Join(s.sub, name))
 	if err == nil {
-		return &file{f: f, plain: true, stem: name, scan: newScanner(f)}, nil
+		return &file{f: f, plain: true, newest: name == s.base, stem: name, scan: newScanner(f)}, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) || name == s.base {
 		return nil, err
 	}
-	f, err = os.Open(filepath.Join(s.dir, name+".gz"))
+	f, err = untrusted.Open(s.root, filepath.Join(s.sub, name+".gz"))
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +231,7 @@ func (s set) after(f *file) (*file, error) {
 // oldest opens the oldest file that has lines since then.
 func (s set) oldest(since time.Time) (*file, error) {
 	return s.first(func(rotated string) bool {
-		info, err := os.Stat(filepath.Join(s.dir, rotated))
+		info, err := os.Lstat(filepath.Join(s.dir, rotated))
 		return err != nil || !info.ModTime().Before(since) // compressed: its lines are looked at
 	})
 }

@@ -43,7 +43,7 @@ func (s set) tail(n int64, o Options) (*file, error) {
 // fewer, and returns how many there are from there.
 func (f *file) seekTail(n int64, o Options) (int64, error) {
 	if f.plain {
-		at, lines, err := lastLines(f.f, n, o)
+		at, lines, err := lastLines(f.f, n, o, f.newest)
 		if err != nil {
 			return 0, err
 		}
@@ -81,14 +81,15 @@ func (o Options) counts(e entry) bool {
 }
 
 // lastLines finds where the last n lines of a plain file begin, and how many
-// there are from there.
-func lastLines(f *os.File, n int64, o Options) (at, lines int64, err error) {
+// there are from there. At the end of the newest a line without its end counts.
+func lastLines(f *os.File, n int64, o Options, newest bool) (at, lines int64, err error) {
 	info, err := f.Stat()
 	if err != nil || n == 0 {
 		return size(info), 0, err
 	}
-	back := backward{f: f, buf: make([]byte, maxLine)}
-	for end := info.Size(); end > 0; {
+	back := backward{f: f, buf: make([]byte, maxLine), floor: max(0, info.Size()-maxSearch)}
+	met := map[bool]bool{} // whether a later piece of stderr and of stdout is known
+	for end := info.Size(); end > back.floor; {
 		newline, err := back.newlineBefore(end - 1) // the one at end-1 ends this line
 		if err != nil {
 			return 0, 0, err
@@ -98,6 +99,12 @@ func lastLines(f *os.File, n int64, o Options) (at, lines int64, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
+		if ok && newest && !met[e.stderr] {
+			e.partial = false
+		}
+		if ok {
+			met[e.stderr] = true
+		}
 		if ok && o.counts(e) {
 			if lines == n {
 				return end, lines, nil
@@ -106,7 +113,7 @@ func lastLines(f *os.File, n int64, o Options) (at, lines int64, err error) {
 		}
 		end = start
 	}
-	return 0, lines, nil
+	return back.floor, lines, nil
 }
 
 func size(info os.FileInfo) int64 {
@@ -116,19 +123,25 @@ func size(info os.FileInfo) int64 {
 	return info.Size()
 }
 
+// maxSearch bounds how much of a file is searched for its last lines: one without
+// newlines may be of any size, since holes take no disk.
+const maxSearch = 256 << 20
+
 // backward reads a file from its end, a block at a time.
 type backward struct {
-	f    io.ReaderAt
-	buf  []byte
-	base int64 // offset of buf
-	n    int64 // valid bytes in buf
+	f     io.ReaderAt
+	buf   []byte
+	base  int64 // offset of buf
+	n     int64 // valid bytes in buf
+	floor int64 // where the search ends
 }
 
-// newlineBefore returns the offset of the last newline before pos, or -1.
+// newlineBefore returns the offset of the last newline before pos, or the one
+// before the floor.
 func (b *backward) newlineBefore(pos int64) (int64, error) {
-	for pos > 0 {
+	for pos > b.floor {
 		if pos <= b.base || pos > b.base+b.n {
-			b.base = max(0, pos-int64(len(b.buf)))
+			b.base = max(b.floor, pos-int64(len(b.buf)))
 			b.n = pos - b.base
 			if _, err := b.f.ReadAt(b.buf[:b.n], b.base); err != nil {
 				return 0, err
@@ -139,7 +152,7 @@ func (b *backward) newlineBefore(pos int64) (int64, error) {
 		}
 		pos = b.base
 	}
-	return -1, nil
+	return b.floor - 1, nil
 }
 
 // maxHeader is more than time, stream and tag of a line take.

@@ -20,7 +20,7 @@ func newWatch(dir string) (*watch, error) {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
 	const events = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_MOVE | unix.IN_DELETE |
-		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 	if _, err := unix.InotifyAddWatch(fd, dir, events); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("watch %s: %w", dir, err)

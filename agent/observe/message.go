@@ -3,12 +3,14 @@ package observe
 import (
 	"bytes"
 	"io"
-	"os"
+	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
 // The kubelet's bounds for one termination message.
@@ -22,7 +24,7 @@ const (
 // log, or where its policy says so the end of its output.
 // https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 func terminationMessage(st *api.ContainerStatus) string {
-	path := st.GetAnnotations()[annotationMessagePath]
+	path := st.GetAnnotations()[keys.MessagePath]
 	for _, m := range st.GetMounts() {
 		if m.ContainerPath == path && path != "" {
 			if b := tail(m.HostPath, maxMessage); len(b) > 0 {
@@ -30,21 +32,23 @@ func terminationMessage(st *api.ContainerStatus) string {
 			}
 		}
 	}
-	if v1.TerminationMessagePolicy(st.GetAnnotations()[annotationPolicy]) == v1.TerminationMessageFallbackToLogsOnError && st.GetExitCode() != 0 {
+	if v1.TerminationMessagePolicy(st.GetAnnotations()[keys.MessagePolicy]) == v1.TerminationMessageFallbackToLogsOnError && st.GetExitCode() != 0 {
 		return lastLines(tail(st.GetLogPath(), 4*maxMessageLog))
 	}
 	return ""
 }
 
 // tail reads at most the last n bytes of a regular file; a missing one is empty.
+// A container can write to it, and a pod that mounts the host's log directory can
+// put anything in its place.
 func tail(path string, n int64) []byte {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	f, err := untrusted.Open(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
 	fi, err := f.Stat()
-	if err != nil || !fi.Mode().IsRegular() {
+	if err != nil {
 		return nil
 	}
 	b, err := io.ReadAll(io.NewSectionReader(f, max(fi.Size()-n, 0), n))

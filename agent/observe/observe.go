@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/dirty"
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -36,8 +38,8 @@ type Config struct {
 // An Observer is the agent's view of the runtime. Its methods may be called
 // from any goroutine.
 type Observer struct {
-	cfg  Config
-	wake chan struct{} // capacity 1: some pod is dirty
+	cfg   Config
+	dirty *dirty.Set[types.UID] // to be read
 
 	// One of these is held while a pod is read, chosen by its UID, so that an older
 	// reading never replaces a newer one.
@@ -46,7 +48,6 @@ type Observer struct {
 
 	mu    sync.Mutex
 	pods  map[types.UID]plan.Observed
-	dirty map[types.UID]struct{}
 	since time.Time // when Run began what it does; zero: it waits
 }
 
@@ -58,7 +59,7 @@ func New(cfg Config) *Observer {
 			cfg.Relist = relistWithEvents
 		}
 	}
-	return &Observer{cfg: cfg, seed: maphash.MakeSeed(), pods: map[types.UID]plan.Observed{}, dirty: map[types.UID]struct{}{}, wake: make(chan struct{}, 1)}
+	return &Observer{cfg: cfg, seed: maphash.MakeSeed(), pods: map[types.UID]plan.Observed{}, dirty: dirty.New[types.UID]()}
 }
 
 // Pod returns the newest view of a pod: nothing if the runtime knows none of it.
@@ -85,17 +86,17 @@ func (o *Observer) Run(ctx context.Context) error {
 	for {
 		o.began(time.Time{})
 		select {
-		case <-o.wake:
+		case <-o.dirty.Wake():
 			o.began(time.Now())
-			for _, uid := range o.takeDirty() {
+			for _, uid := range o.dirty.Take() {
 				if err := o.Refresh(ctx, uid); err != nil && ctx.Err() == nil {
-					o.cfg.Log.Warn("cannot read a pod from the runtime", "uid", uid, "err", err)
+					o.cfg.Log.Warn("cannot read a pod from the runtime", "uid", uid, "error", err)
 				}
 			}
 		case <-tick.C:
 			o.began(time.Now())
 			if err := o.Relist(ctx); err != nil && ctx.Err() == nil {
-				o.cfg.Log.Warn("cannot list the runtime's pods", "err", err)
+				o.cfg.Log.Warn("cannot list the runtime's pods", "error", err)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -125,41 +126,22 @@ func (o *Observer) follow(ctx context.Context) {
 	for ok && ctx.Err() == nil {
 		err := events.ContainerEvents(ctx, func(e *api.ContainerEventResponse) {
 			if uid := uidOf(e); uid != "" {
-				o.touch(uid)
+				o.dirty.Add(uid)
 			}
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		o.cfg.Log.Warn("the runtime's events broke off, listing everything", "err", err)
+		o.cfg.Log.Warn("the runtime's events broke off, listing everything", "error", err)
 		select {
 		case <-time.After(resubscribeAfter):
 		case <-ctx.Done():
 			return
 		}
 		if err := o.Relist(ctx); err != nil && ctx.Err() == nil {
-			o.cfg.Log.Warn("cannot list the runtime's pods", "err", err)
+			o.cfg.Log.Warn("cannot list the runtime's pods", "error", err)
 		}
 	}
-}
-
-// touch marks a pod for reading.
-func (o *Observer) touch(uid types.UID) {
-	o.mu.Lock()
-	o.dirty[uid] = struct{}{}
-	o.mu.Unlock()
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (o *Observer) takeDirty() []types.UID {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	uids := slices.Collect(maps.Keys(o.dirty))
-	clear(o.dirty)
-	return uids
 }
 
 func uidOf(e *api.ContainerEventResponse) types.UID {
@@ -167,7 +149,7 @@ func uidOf(e *api.ContainerEventResponse) types.UID {
 		return types.UID(s.Metadata.GetUid())
 	}
 	for _, c := range e.ContainersStatuses {
-		return types.UID(c.Labels[labelPodUID])
+		return types.UID(c.Labels[keys.PodUID])
 	}
 	return ""
 }

@@ -18,6 +18,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -42,7 +43,7 @@ func (r *table) ListPodSandbox(_ context.Context, req *api.ListPodSandboxRequest
 	defer r.mu.Unlock()
 	out := &api.ListPodSandboxResponse{}
 	for _, s := range r.sandboxes {
-		if uid, ok := req.Filter.LabelSelector[labelPodUID]; !ok || s.Labels[labelPodUID] == uid {
+		if uid, ok := req.Filter.LabelSelector[keys.PodUID]; !ok || s.Labels[keys.PodUID] == uid {
 			out.Items = append(out.Items, &api.PodSandbox{Id: s.Id, State: s.State, Labels: s.Labels})
 		}
 	}
@@ -54,7 +55,7 @@ func (r *table) ListContainers(_ context.Context, req *api.ListContainersRequest
 	defer r.mu.Unlock()
 	out := &api.ListContainersResponse{}
 	for _, c := range r.containers {
-		if uid, ok := req.Filter.LabelSelector[labelPodUID]; !ok || c.Labels[labelPodUID] == uid {
+		if uid, ok := req.Filter.LabelSelector[keys.PodUID]; !ok || c.Labels[keys.PodUID] == uid {
 			out.Containers = append(out.Containers, &api.Container{Id: c.Id, PodSandboxId: "s", State: c.State, Labels: c.Labels})
 		}
 	}
@@ -105,18 +106,18 @@ func (r eventful) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	}
 }
 
-func labels(uid string) map[string]string { return map[string]string{labelPodUID: uid} }
+func labels(uid string) map[string]string { return map[string]string{keys.PodUID: uid} }
 
 func aTable() *table {
 	return &table{
 		sandboxes: []*api.PodSandboxStatus{
 			{Id: "s", Metadata: &api.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u1", Attempt: 2}, Labels: labels("u1"), CreatedAt: 5e9,
-				Annotations: map[string]string{annotationStarted: "1234", annotationSource: "file"},
+				Annotations: map[string]string{keys.Started: "1234", keys.ConfigSource: "file", keys.SpecHash: "abc"},
 				Network:     &api.PodSandboxNetworkStatus{Ip: "10.0.0.7", AdditionalIps: []*api.PodIP{{Ip: "fd00::7"}}}},
 			{Id: "foreign", Metadata: &api.PodSandboxMetadata{}},
 		},
 		containers: []*api.ContainerStatus{{Id: "c", Metadata: &api.ContainerMetadata{Name: "app", Attempt: 3}, State: api.ContainerState_CONTAINER_RUNNING, StartedAt: 6e9,
-			Labels: labels("u1"), Annotations: map[string]string{annotationStreak: "4", annotationHash: "8e45cbd0"}, Image: &api.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "app:1"}}},
+			Labels: labels("u1"), Annotations: map[string]string{keys.Streak: "4", keys.ContainerHash: "8e45cbd0"}, Image: &api.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "app:1"}}},
 	}
 }
 
@@ -139,7 +140,7 @@ func TestView(t *testing.T) {
 		o, _ := run(t, aTable())
 		seen := o.Pod("u1")
 		sb, c := seen.Sandboxes[0], seen.Containers[0]
-		if sb.ID != "s" || !sb.Ready || sb.Attempt != 2 || sb.Source != "file" || !sb.Started.Equal(time.Unix(1234, 0)) || len(sb.IPs) != 2 || sb.Name != "web" {
+		if sb.ID != "s" || !sb.Ready || sb.Attempt != 2 || sb.Source != "file" || !sb.Started.Equal(time.Unix(1234, 0)) || len(sb.IPs) != 2 || sb.Name != "web" || sb.Hash != "abc" {
 			t.Errorf("%+v", sb)
 		}
 		if c.Name != "app" || c.State != plan.Running || c.Streak != 4 || c.Attempt != 3 || c.Image != "app:1" || c.Hash != "8e45cbd0" || !c.FinishedAt.IsZero() || c.SandboxID != "s" {
@@ -243,6 +244,7 @@ func TestTerminationMessage(t *testing.T) {
 		{"written", file("a", "bye"), "File", "", 1, "bye"},
 		{"nothing written", file("b", ""), "File", file("l", short), 1, ""},
 		{"from the log", file("c", ""), "FallbackToLogsOnError", file("l", short), 1, "one\ntwo\n"},
+		{"a line without its end", file("g", ""), "FallbackToLogsOnError", file("u", short+"2026-01-01T00:00:00Z stdout P DONE\n"), 1, "one\ntwo\nDONE"},
 		{"not after success", file("d", ""), "FallbackToLogsOnError", file("l", short), 0, ""},
 		{"long", file("e", strings.Repeat("x", 9000)), "File", "", 0, strings.Repeat("x", maxMessage)},
 		{"not text", file("f", "a\xffb"), "File", "", 0, "ab"},
@@ -251,12 +253,12 @@ func TestTerminationMessage(t *testing.T) {
 		{"gone", d + "/none", "FallbackToLogsOnError", d + "/none", 1, ""},
 	} {
 		st := &api.ContainerStatus{ExitCode: tt.code, LogPath: tt.out, Mounts: []*api.Mount{{ContainerPath: "/t", HostPath: tt.log}},
-			Annotations: map[string]string{annotationMessagePath: "/t", annotationPolicy: tt.policy}}
+			Annotations: map[string]string{keys.MessagePath: "/t", keys.MessagePolicy: tt.policy}}
 		if got := terminationMessage(st); got != tt.want {
 			t.Errorf("%s: %.60q (%d bytes)", tt.name, got, len(got))
 		}
 	}
-	st := &api.ContainerStatus{ExitCode: 1, LogPath: file("long", lines.String()), Annotations: map[string]string{annotationPolicy: "FallbackToLogsOnError"}}
+	st := &api.ContainerStatus{ExitCode: 1, LogPath: file("long", lines.String()), Annotations: map[string]string{keys.MessagePolicy: "FallbackToLogsOnError"}}
 	if got := terminationMessage(st); len(got) != maxMessageLines*len("a line of the log\n") || !strings.HasPrefix(got, "a line") {
 		t.Errorf("%d bytes of a long log: %.40q", len(got), got)
 	}

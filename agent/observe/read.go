@@ -14,18 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
-)
-
-// The kubelet's labels, and the annotations that carry facts of the planner
-// (agent/translate writes them).
-const (
-	labelPodUID           = "io.kubernetes.pod.uid"
-	annotationSource      = "kubernetes.io/config.source"
-	annotationStarted     = "islet.dev/started"
-	annotationStreak      = "islet.dev/streak"
-	annotationHash        = "io.kubernetes.container.hash"
-	annotationMessagePath = "io.kubernetes.container.terminationMessagePath"
-	annotationPolicy      = "io.kubernetes.container.terminationMessagePolicy"
+	"github.com/islet-edge/islet/keys"
 )
 
 // A listing is what the runtime's lists say of one pod.
@@ -52,13 +41,13 @@ func (o *Observer) list(ctx context.Context, match map[string]string) (map[types
 		return found[types.UID(uid)]
 	}
 	for _, sb := range sandboxes.Items {
-		if uid := sb.Labels[labelPodUID]; uid != "" { // else not a pod of ours
+		if uid := sb.Labels[keys.PodUID]; uid != "" { // else not a pod of ours
 			l := of(uid)
 			l.sandboxes = append(l.sandboxes, sb)
 		}
 	}
 	for _, c := range containers.Containers {
-		if uid := c.Labels[labelPodUID]; uid != "" {
+		if uid := c.Labels[keys.PodUID]; uid != "" {
 			l := of(uid)
 			l.containers = append(l.containers, c)
 		}
@@ -87,7 +76,7 @@ func (l *listing) same(seen plan.Observed) bool {
 // read makes a view of one pod. What cannot have changed is taken from the view
 // before.
 func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed) (plan.Observed, error) {
-	found, err := o.list(ctx, map[string]string{labelPodUID: string(uid)})
+	found, err := o.list(ctx, map[string]string{keys.PodUID: string(uid)})
 	if err != nil {
 		return plan.Observed{}, err
 	}
@@ -149,11 +138,12 @@ func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandb
 		return nil, fmt.Errorf("status of sandbox %s: %w", sb.Id, err)
 	}
 	st := r.GetStatus()
-	s := &plan.Sandbox{ID: st.GetId(), Ready: ready(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), Source: st.GetAnnotations()[annotationSource]}
+	s := &plan.Sandbox{ID: st.GetId(), Ready: ready(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), Source: st.GetAnnotations()[keys.ConfigSource]}
 	if m := st.GetMetadata(); m != nil {
 		s.Attempt, s.Namespace, s.Name = m.Attempt, m.Namespace, m.Name
 	}
-	if n, err := strconv.ParseInt(st.GetAnnotations()[annotationStarted], 10, 64); err == nil {
+	s.Hash = st.GetAnnotations()[keys.SpecHash]
+	if n, err := strconv.ParseInt(st.GetAnnotations()[keys.Started], 10, 64); err == nil {
 		s.Started = time.Unix(n, 0)
 	}
 	if n := st.GetNetwork(); n != nil && net.ParseIP(n.Ip) != nil {
@@ -180,9 +170,9 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 		State: state(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), StartedAt: stamp(st.GetStartedAt()), FinishedAt: stamp(st.GetFinishedAt()),
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
 		Image: cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()), ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()), LogPath: st.GetLogPath(),
-		Hash: st.GetAnnotations()[annotationHash],
+		Hash: st.GetAnnotations()[keys.ContainerHash],
 	}
-	if n, err := strconv.ParseUint(st.GetAnnotations()[annotationStreak], 10, 32); err == nil {
+	if n, err := strconv.ParseUint(st.GetAnnotations()[keys.Streak], 10, 32); err == nil {
 		out.Streak = uint32(n)
 	}
 	if out.State == plan.Exited {

@@ -16,6 +16,10 @@ const (
 
 	sandboxPause = time.Second // a pod whose sandbox dies at once must not take the whole CPU
 
+	// PullFirst and PullMost are the windows of the first wait after a failed pull of an
+	// image, and of any: as a kubelet's, but nodes wait for any time within.
+	PullFirst, PullMost = backoffMin, backoffMax
+
 	// PullForget is how long after its retry a failed pull is remembered.
 	PullForget = 2 * backoffMax
 
@@ -32,9 +36,6 @@ func CrashDelay(streak uint32, most time.Duration) time.Duration {
 	}
 	return min(backoffMin<<min(streak-1, 5), cmp.Or(most, backoffMax))
 }
-
-// PullDelay is how long to wait after n failed pulls of an image in a row.
-func PullDelay(n int) time.Duration { return doubling(backoffMin, backoffMax, n) }
 
 // RetryDelay is how long to wait after n failures in a row of any operation
 // other than a pull.

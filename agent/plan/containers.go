@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // initialize runs the init containers in order and keeps the sidecars among
@@ -16,7 +18,7 @@ func (p *planner) initialize(sb Sandbox) bool {
 		ctr := &p.Want.Spec.InitContainers[i]
 		c, ok := p.Seen.Last(ctr.Name)
 		switch {
-		case Sidecar(ctr):
+		case podspec.IsSidecar(ctr):
 			p.ensure(ctr, sb, true)
 			if !over && !(c.SandboxID == sb.ID && Started(p.Input, c)) {
 				return false
@@ -164,11 +166,26 @@ func (p *planner) expired() bool {
 		p.wake(at)
 		return false
 	}
-	ready := slices.ContainsFunc(p.Seen.Sandboxes, func(sb Sandbox) bool { return sb.Ready })
-	if ready || len(p.Busy)+len(p.Failed) > 0 || slices.ContainsFunc(p.Seen.Containers, Container.Live) { // it is news
+	if p.runs() || p.tries() { // it is news
 		p.notice("", DeadlineExceeded, 0)
 	}
 	return true
+}
+
+// tries reports whether something of the pod is being done, or failed, but what
+// follows its end.
+func (p *planner) tries() bool {
+	for _, f := range p.Busy {
+		if f.Op != Ended {
+			return true
+		}
+	}
+	for k := range p.Failed {
+		if k.Op != Ended {
+			return true
+		}
+	}
+	return false
 }
 
 func deadline(in Input) time.Time {
@@ -186,6 +203,9 @@ func Expired(in Input) bool {
 	}
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
 		c, _ := in.Seen.Last(ctr.Name)
-		return c.FinishedAt.After(deadline(in))
+		// The runtime dates by the machine's clock, which may have been set meanwhile: what
+		// ended in its future ended in time.
+		ago := in.Now.Round(0).Sub(c.FinishedAt)
+		return ago >= 0 && in.Now.Add(-ago).After(deadline(in))
 	})
 }

@@ -25,6 +25,18 @@ func Hash(ctr *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
+// SpecHash tells the specs of a pod apart, whatever the order in which its maps were
+// written. It is for this node only: another islet may give another value.
+func SpecHash(spec *v1.PodSpec) string {
+	b, err := spec.Marshal() // its maps are sorted
+	if err != nil {
+		return "" // not known
+	}
+	h := fnv.New64a()
+	h.Write(b)
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
 // Changed reports whether a container was made from another definition than the
 // wanted one. One without a hash is older than hashes; and a hash of another make,
 // by an older agent or kubelet, says nothing while the image is the wanted one.

@@ -96,7 +96,7 @@ func TestDefinitionChanged(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := tt.in
-			in.Want, in.Now, in.Grace = tt.want, t0, grace
+			in.Want, in.Now, in.Grace, in.Admitted = tt.want, t0, grace, true
 			in.Seen = Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: tt.seen}
 			if got := Decide(in); !slices.Equal(got.Start, tt.start) || !slices.Equal(got.Cancel, tt.cancel) {
 				t.Errorf("got  %+v\nwant %+v, cancel %v", got, tt.start, tt.cancel)

@@ -8,14 +8,22 @@
 //
 // The life of a pod, derived anew from the Input at each call:
 //
-//	(nothing) --RunSandbox--> ready --StartContainer--> inits in order, sidecars among them
-//	   ^                        |                              |
-//	   |                        | sandbox lost                 v
-//	   |                        +--> stop what runs, next   mains, restarted by policy
-//	   |                             sandbox attempt           |
-//	   |                                                       | all ended, deadline, End, Deleting
-//	   |                                                       v
-//	   +--RemoveSandbox <-- RemoveContainer <--(Deleting)-- stop mains, then sidecars, then the sandbox
+//	(wanted) --Admit--> End, or admitted --RunSandbox--> ready --StartContainer--> inits in order, sidecars among them
+//	                                                       |                              |
+//	                                 sandbox lost or stale |                              v
+//	                             stop what runs, the next <+        mains, restarted by policy; the spec changed: Update
+//	                             sandbox attempt                                          |
+//	                                                                                      | all ended, deadline, End, Deleting
+//	                                                                                      v
+//	(done) <--Forget-- RemoveSandbox <-- RemoveContainer <--(Deleting)-- stop mains, then sidecars, then the sandbox
+//	                                                                                      |
+//	                                                                                      '--(still wanted)--> Ended
 //
-// A pod that is finished but still wanted keeps its last containers, for logs.
+// A pod that is finished but still wanted keeps its last containers, for logs. What it
+// held only in order to run is given back by Ended. An End that may be wrong by now is
+// followed by Admit again.
+//
+// All but Admit, Update, Ended and Forget are carried out by the runtime, which shows
+// their effect. Of Admit the verdict is the effect; that the other three were carried
+// out only the worker knows, so after a restart of the agent they may be repeated.
 package plan

@@ -104,6 +104,9 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 func (w *world) change(arg int) {
 	if arg%4 == 0 {
 		w.in.Grace = time.Duration(arg) * time.Second
+		if sb, ok := w.in.Seen.Sandbox(); ok && arg%8 == 4 { // the node's network is another one
+			w.in.Stale = sb.ID
+		}
 		return
 	}
 	if w.in.Want == nil {
@@ -125,6 +128,11 @@ func (w *world) change(arg int) {
 		for i := range w.in.Seen.Containers {
 			w.in.Seen.Containers[i].Hash = ""
 		}
+		w.in.Seen.Sandboxes = slices.Clone(w.in.Seen.Sandboxes)
+		for i := range w.in.Seen.Sandboxes {
+			w.in.Seen.Sandboxes[i].Hash = ""
+		}
+		w.applied = ""
 	}
 }
 
@@ -155,6 +163,8 @@ func (w *world) restart(how int) {
 	clear(w.in.Failed)
 	clear(w.in.Replaced)
 	w.in.Health, w.graced = map[string]Health{}, false
+	w.in.Ended, w.in.Forgotten, w.applied = false, false, ""
+	w.in.Admitted = w.in.End == nil && len(w.in.Seen.Sandboxes)+len(w.in.Seen.Containers) > 0
 	if !w.in.Stopping.IsZero() {
 		w.in.Stopping = w.in.Now
 	}
@@ -169,7 +179,14 @@ func (w *world) killAll(code int32) {
 func (w *world) wish(pod *v1.Pod, arg int) {
 	in := &w.in
 	stop := func() { in.Stopping, w.graced = in.Now, true }
-	switch arg % 8 {
+	if arg > 10 {
+		arg -= 8
+	}
+	switch arg {
+	case 8, 9:
+		w.refuse = arg == 8
+	case 10: // a pod ended, or the node is another
+		in.Reconsider = in.End != nil && in.End.Reason == "OutOfcpu"
 	case 0: // the store was lost, too
 		in.Want = nil
 		stop()
@@ -250,14 +267,19 @@ func (w *world) settled(d Decision) {
 		w.must(s.ID == sb.ID || used || over, 32, "an unused sandbox stays: %+v", s)
 	}
 	w.must(ready <= 1, 33, "more than one sandbox")
+	over := in.Want != nil && !in.Deleting && (in.End != nil || Finished(in) || Expired(in))
+	w.must(!over || in.End == nil || !in.Reconsider, 48, "a refusal is not reconsidered")
+	w.must(!over || !w.held["running"], 46, "the hooks still hold what a pod needs that runs")
 	switch {
 	case in.Want == nil || in.Deleting:
 		w.must(d.Done, 34, "not removed: %+v", in.Seen)
 	case in.End != nil || Finished(in) || Expired(in):
 		w.must(!w.live(func(Container) bool { return true }) && ready == 0, 35, "still runs: %+v", in.Seen)
 	default:
+		w.must(in.Applied == in.Spec || in.Applied == "", 47, "the hooks do not know the spec")
 		for _, ctr := range slices.Concat(in.Want.Spec.InitContainers, in.Want.Spec.Containers) {
 			c, ok := in.Seen.Last(ctr.Name)
+			w.must(!sb.Ready || sb.ID != in.Stale, 38, "stays in a stale sandbox: %+v", in.Seen)
 			want := ctr.Name[0] == 's' || ctr.Name[0] == 'c' && (!ok || c.State != Exited || Restarts(in, &ctr, c))
 			w.must(!want || c.State == Running && c.SandboxID == sb.ID && !in.Health[c.ID].Unhealthy, 36, "%s does not run: %+v", ctr.Name, in.Seen)
 			w.must(!want || !Changed(&ctr, c), 37, "%s runs as it was once wanted: %+v", ctr.Name, c)

@@ -27,6 +27,9 @@ func each(d *Decision, op Op, f func(*Action)) {
 	}
 }
 
+// idle reports whether nothing happens to a pod, nor is about to.
+func idle(in Input, d *Decision) bool { return !in.Hold && len(in.Busy)+len(d.Start) == 0 }
+
 // mutants are planners with one mistake each.
 var mutants = map[string]func(Input, *Decision){
 	"spins": func(in Input, d *Decision) {
@@ -51,6 +54,15 @@ var mutants = map[string]func(Input, *Decision){
 	"does not wait after failures": func(in Input, d *Decision) {
 		in.Failed = nil
 		*d = Decide(in)
+	},
+	"does not see what is stale": func(in Input, d *Decision) {
+		in.Stale = ""
+		*d = Decide(in)
+	},
+	"stops a stale sandbox under its containers": func(in Input, d *Decision) {
+		if sb, _ := in.Seen.Sandbox(); sb.ID == in.Stale && sb.Ready && len(d.Start) > 0 {
+			d.Start = []Action{{Op: StopSandbox, ID: sb.ID}}
+		}
 	},
 	"starts what ends": func(in Input, d *Decision) {
 		if in.Want != nil && in.Deleting {
@@ -194,6 +206,80 @@ var mutants = map[string]func(Input, *Decision){
 	"counts the crashes of an old definition": func(_ Input, d *Decision) {
 		each(d, StartContainer, func(a *Action) { a.Streak = max(a.Streak, a.Attempt) })
 	},
+	"does not wait for a verdict": func(in Input, d *Decision) {
+		in.Admitted = true
+		*d = Decide(in)
+	},
+	"asks for a verdict again": func(in Input, d *Decision) {
+		if in.Want != nil && in.Admitted && idle(in, d) {
+			d.Start = []Action{{Op: Admit}}
+		}
+	},
+	"asks for a verdict while a predecessor is there": func(in Input, d *Decision) {
+		if in.Want != nil && in.Waiting && idle(in, d) {
+			d.Start = []Action{{Op: Admit}}
+		}
+	},
+	"does not reconsider": func(in Input, d *Decision) {
+		if in.Reconsider {
+			d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == Admit })
+		}
+	},
+	"does not tell the hooks of the end": func(_ Input, d *Decision) {
+		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == Ended })
+	},
+	"tells the hooks of an end that is none": func(in Input, d *Decision) {
+		if in.Want != nil && !in.Deleting && in.End == nil && idle(in, d) {
+			d.Start = []Action{{Op: Ended}}
+		}
+	},
+	"tells the hooks of the end too early": func(in Input, d *Decision) {
+		if in.End != nil && !in.Ended && len(in.Busy) == 0 && !in.Hold {
+			d.Start = []Action{{Op: Ended}}
+		}
+	},
+	"tells the hooks of the same end again": func(in Input, d *Decision) {
+		in.Ended = false
+		*d = Decide(in)
+	},
+	"forgets too early": func(in Input, d *Decision) {
+		if in.Deleting && len(in.Busy) == 0 && !in.Hold {
+			d.Start = []Action{{Op: Forget}}
+		}
+	},
+	"never forgets": func(in Input, d *Decision) {
+		in.Forgotten = true
+		*d = Decide(in)
+	},
+	"forgets again": func(in Input, d *Decision) {
+		in.Forgotten = false
+		*d = Decide(in)
+	},
+	"goes on forgetting what is wanted": func(in Input, d *Decision) {
+		if f, busy := in.Busy[""]; busy && f.Op == Forget {
+			d.Cancel = nil
+		}
+	},
+	"goes on with what is the end of others": func(in Input, d *Decision) {
+		if f, busy := in.Busy[""]; busy && (f.Op == Admit || f.Op == Ended) {
+			d.Cancel = nil
+		}
+	},
+	"does not update": func(_ Input, d *Decision) {
+		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == Update })
+	},
+	"updates for nothing": func(in Input, d *Decision) {
+		if in.Spec != "" {
+			in.Applied = "another"
+			*d = Decide(in)
+		}
+	},
+	"goes on with an old update": func(in Input, d *Decision) {
+		if f, busy := in.Busy[""]; busy && f.Op == Update && in.Want != nil && !in.Deleting && in.End == nil {
+			d.Cancel = nil
+		}
+	},
+	"runs a sandbox of an old spec": func(_ Input, d *Decision) { each(d, RunSandbox, func(a *Action) { a.Hash = "old" }) },
 	"waits for the old clock": func(in Input, d *Decision) {
 		for _, c := range in.Seen.Containers {
 			if c.State == Exited && in.Now.Before(c.FinishedAt) {

@@ -19,10 +19,21 @@ func Decide(in Input) Decision {
 	case in.End != nil || Finished(in) || p.expired():
 		p.teardown()
 		p.trim()
+		p.ended()
 	case in.Waiting:
+		p.cancel(Admit, Update, Ended, Forget)
+	case !in.Admitted:
+		p.cancel(Update, Ended, Forget)
+		p.start(Action{Op: Admit})
 	case !ready:
+		p.cancel(Update, Ended, Forget)
 		p.replaceSandbox(sb)
+	case sb.ID == in.Stale:
+		p.cancel(Ended, Forget)
+		p.teardown() // in order, and with its network; then it is replaced
 	default:
+		p.cancel(Ended, Forget)
+		p.update()
 		p.stopStale(sb)
 		if p.initialize(sb) {
 			p.run(sb)
@@ -80,7 +91,7 @@ func (o Observed) Sandbox() (Sandbox, bool) {
 // next one. Pulls for the lost sandbox are cancelled, they would hold it up.
 func (p *planner) replaceSandbox(newest Sandbox) {
 	if len(p.Seen.Sandboxes) == 0 {
-		p.start(Action{Op: RunSandbox})
+		p.start(Action{Op: RunSandbox, Hash: p.Spec})
 		return
 	}
 	p.cancel(StartContainer)
@@ -98,7 +109,7 @@ func (p *planner) replaceSandbox(newest Sandbox) {
 		p.wake(at)
 		return
 	}
-	p.start(Action{Op: RunSandbox, Attempt: newest.Attempt + 1})
+	p.start(Action{Op: RunSandbox, Attempt: newest.Attempt + 1, Hash: p.Spec})
 }
 
 // stopStale stops a sandbox that is ready beside a newer one.
@@ -147,6 +158,19 @@ func (p *planner) start(a Action) {
 		return
 	}
 	p.Start = append(p.Start, a)
+}
+
+// update lets the hooks follow a change of the spec. Beside what goes on it has to
+// wait, so it comes before whatever else may start.
+func (p *planner) update() {
+	if p.Applied != "" && p.Applied != p.Spec {
+		p.start(Action{Op: Update, Hash: p.Spec})
+	}
+	for subject, f := range p.Busy {
+		if f.Op == Update && f.Hash != p.Spec {
+			p.Cancel = append(p.Cancel, subject)
+		}
+	}
 }
 
 // cancel asks for the end of every action in flight of the given kinds.

@@ -50,9 +50,16 @@ func TestDecide(t *testing.T) {
 		{"sandbox lost", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Seen: seen(lost, exited("c0", 255, 3, t0))}, Decision{Start: []Action{{Op: RunSandbox, Attempt: 4}}}},
 		{"sandbox lost under a container", Input{Want: wanted("Always", 0, 0, 1), Now: t0, Grace: grace, Seen: seen(lost, running("c0"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
+		{"sandbox stale: mains stop before sidecars", Input{Want: shared, Stale: "s", Now: t0, Grace: grace, Seen: seen(ready, running("c0"), running("s0"), running("s1"))},
+			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
+		{"sandbox stale: then it stops", Input{Want: wanted("Always", 0, 0, 1), Stale: "s", Now: t0, Seen: seen(ready, exited("c0", 143, 0, t0))},
+			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
+		{"sandbox stale: nothing starts in it", Input{Want: wanted("Always", 0, 0, 1), Stale: "s", Now: t0, Seen: seen(ready), Busy: map[string]Flight{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}},
+			Decision{Cancel: []string{"c0"}}},
+		{"another sandbox is stale", Input{Want: wanted("Always", 0, 0, 1), Stale: "former", Now: t0, Seen: seen(ready, running("c0"))}, Decision{}},
 		{"finished", Input{Want: wanted("Never", 0, 0, 1), Seen: seen(ready, exited("c0", 1, 0, t0))}, Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
-		{"finished stays", Input{Want: wanted("OnFailure", 0, 0, 1), Seen: seen(lost, exited("c0", 0, 0, t0))}, Decision{}},
-		{"init failed for good", Input{Want: wanted("Never", 1, 0, 1), Seen: seen(lost, exited("i0", 3, 0, t0))}, Decision{}},
+		{"finished stays", Input{Want: wanted("OnFailure", 0, 0, 1), Seen: seen(lost, exited("c0", 0, 0, t0))}, Decision{Start: []Action{{Op: Ended}}}},
+		{"init failed for good", Input{Want: wanted("Never", 1, 0, 1), Seen: seen(lost, exited("i0", 3, 0, t0))}, Decision{Start: []Action{{Op: Ended}}}},
 		{"deadline ahead", Input{Want: deadline, Started: t0, Now: t0.Add(time.Second), Seen: seen(ready, running("c0"))}, Decision{Wake: t0.Add(time.Minute)}},
 		{"deadline over", Input{Want: deadline, Started: t0, Now: t0.Add(time.Minute), Grace: grace, Seen: seen(ready, running("c0"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
@@ -65,7 +72,8 @@ func TestDecide(t *testing.T) {
 		{"delete cancels a pull", Input{Busy: map[string]Flight{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}, Seen: seen(ready)}, Decision{Cancel: []string{"c0"}}},
 		{"less grace replaces a stop", Input{Want: wanted("Always", 0, 0, 1), Deleting: true, Now: t0, Stopping: t0, Seen: seen(ready, running("c0")),
 			Busy: map[string]Flight{"c0": {Action{Op: StopContainer, Container: "c0", Grace: time.Hour}, t0}}}, Decision{Cancel: []string{"c0"}}},
-		{"gone", Input{}, Decision{Done: true}},
+		{"gone", Input{}, Decision{Start: []Action{{Op: Forget}}}},
+		{"forgotten", Input{Forgotten: true}, Decision{Done: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for i, a := range tt.want.Start {
@@ -73,6 +81,7 @@ func TestDecide(t *testing.T) {
 					tt.want.Start[i].Hash = Hash(definition(tt.in.Want, a.Container))
 				}
 			}
+			tt.in.Admitted = true
 			got := Decide(tt.in)
 			if !slices.Equal(got.Start, tt.want.Start) || !slices.Equal(got.Cancel, tt.want.Cancel) || !got.Wake.Equal(tt.want.Wake) || got.Done != tt.want.Done {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)

@@ -20,5 +20,6 @@ const (
 const (
 	FailedCreatePodSandBox = "FailedCreatePodSandBox"
 	FailedMount            = "FailedMount"
+	NetworkNotReady        = "NetworkNotReady"
 	DeadlineExceeded       = "DeadlineExceeded"
 )

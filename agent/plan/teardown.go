@@ -3,6 +3,8 @@ package plan
 import (
 	"slices"
 	"time"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // leastGrace is what a container gets whose turn to stop comes after the pod's
@@ -13,7 +15,7 @@ const leastGrace = 2 * time.Second
 // sidecars, the last one first (KEP-753), then the sandbox. They share the
 // pod's grace period.
 func (p *planner) teardown() {
-	p.cancel(RunSandbox, StartContainer)
+	p.cancel(RunSandbox, StartContainer, Update)
 	grace, until := p.remaining()
 	for subject, f := range p.Busy { // the grace period was cut short meanwhile
 		if f.Op == StopContainer && f.Since.Add(f.Grace).After(until.Add(leastGrace)) {
@@ -49,7 +51,7 @@ func (p *planner) turn(name string) int {
 		return 0
 	}
 	for i := range p.Want.Spec.InitContainers {
-		if ctr := &p.Want.Spec.InitContainers[i]; ctr.Name == name && Sidecar(ctr) {
+		if ctr := &p.Want.Spec.InitContainers[i]; ctr.Name == name && podspec.IsSidecar(ctr) {
 			return i
 		}
 	}
@@ -68,9 +70,8 @@ func (p *planner) remaining() (time.Duration, time.Time) {
 
 // remove removes what teardown has stopped, containers before sandboxes.
 func (p *planner) remove() {
-	ready := slices.ContainsFunc(p.Seen.Sandboxes, func(sb Sandbox) bool { return sb.Ready })
-	live := slices.ContainsFunc(p.Seen.Containers, Container.Live)
-	if live || ready {
+	p.cancel(Admit, Ended)
+	if p.runs() {
 		return
 	}
 	for _, c := range p.Seen.Containers {
@@ -82,7 +83,35 @@ func (p *planner) remove() {
 	for _, sb := range p.Seen.Sandboxes {
 		p.start(Action{Op: RemoveSandbox, ID: sb.ID})
 	}
-	p.Done = len(p.Seen.Sandboxes) == 0 && len(p.Busy) == 0
+	switch {
+	case len(p.Seen.Sandboxes) > 0:
+	case !p.Forgotten:
+		p.start(Action{Op: Forget})
+	default:
+		p.Done = len(p.Busy) == 0
+	}
+}
+
+// ended gives back what a pod that is over holds though it is still wanted, once
+// nothing of it runs; then, if its end was the node's decision and the reason may be
+// gone, it asks for another one.
+func (p *planner) ended() {
+	p.cancel(Forget)
+	if p.runs() {
+		return
+	}
+	if !p.Ended {
+		p.start(Action{Op: Ended})
+		return
+	}
+	if p.End != nil && p.Reconsider && !p.Waiting {
+		p.start(Action{Op: Admit})
+	}
+}
+
+// runs reports whether a container runs, or may, or a sandbox is ready.
+func (p *planner) runs() bool {
+	return slices.ContainsFunc(p.Seen.Sandboxes, func(sb Sandbox) bool { return sb.Ready }) || slices.ContainsFunc(p.Seen.Containers, Container.Live)
 }
 
 // trim removes what no status and no log needs: of each name it keeps the

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // An Op names one thing an executor can do to a pod.
@@ -17,10 +18,14 @@ const (
 	StartContainer                // pull the image if needed, create, start, postStart
 	StopContainer                 // preStop, then stop within Grace
 	RemoveContainer               // remove a container that does not run
-	Forget                        // give back what the host holds for a pod that is Done
+	Admit                         // decide whether the pod may run here, and store that
+	Update                        // let the hooks follow a change of the pod's spec
+	Ended                         // give back what a pod needs only while something of it runs
+	Forget                        // give back all that the host holds for it, and let its source forget it
 )
 
-var opNames = [...]string{"", "RunSandbox", "StopSandbox", "RemoveSandbox", "StartContainer", "StopContainer", "RemoveContainer", "Forget"}
+var opNames = [...]string{"", "RunSandbox", "StopSandbox", "RemoveSandbox", "StartContainer", "StopContainer", "RemoveContainer",
+	"Admit", "Update", "Ended", "Forget"}
 
 func (o Op) String() string { return opNames[o] }
 
@@ -33,7 +38,9 @@ type Action struct {
 	Attempt   uint32
 	Streak    uint32        // crashes in a row, kept as an annotation of the container
 	Grace     time.Duration // of StopContainer
-	Hash      string        // of the definition that StartContainer is for, or that StopContainer makes room for
+	// Hash is that of the definition that StartContainer is for, or that StopContainer
+	// makes room for; of RunSandbox and Update it is that of the pod's spec.
+	Hash string
 }
 
 // A Flight is an action that was started and has not ended.
@@ -65,6 +72,7 @@ type Sandbox struct {
 	Namespace string
 	Name      string
 	IPs       []string
+	Hash      string // of the pod's spec that it was made for; empty: not known
 }
 
 // A Container is one attempt to run a container of the pod.
@@ -124,14 +132,30 @@ type End struct {
 
 // Input is everything Decide and status.Make may look at.
 type Input struct {
+	UID      types.UID
 	Want     *v1.Pod       // the wanted pod; nil: nothing of it may stay
 	Deleting bool          // it is to end gracefully and to be removed
 	Grace    time.Duration // how long its containers get in all
 	Stopping time.Time     // when the end of the pod was first asked for
 	Waiting  bool          // a predecessor of the same name is not gone yet
 	Hold     bool          // nobody wants it, but its source has not spoken yet: leave it alone
-	End      *End
-	Started  time.Time // when the node first took the pod up
+	Admitted bool          // the node decided that it may run here
+	End      *End          // the node decided that it may not, or not any more
+	Started  time.Time     // when the node first took the pod up
+
+	// Reconsider asks for another decision on a pod with an End: the reason may be gone.
+	Reconsider bool
+
+	// Spec is the hash of the wanted spec, Applied that of the spec which the hooks know;
+	// it is empty where that is not known.
+	Spec, Applied string
+
+	Ended     bool // the hooks gave back what a pod that is over does not need; nothing was started since
+	Forgotten bool // the hooks gave back everything, and its source knows; nothing was started since
+
+	// Stale is the ID of a sandbox that is to be replaced though it is ready: the
+	// node's network is another one now. Empty: there is none.
+	Stale string
 
 	Seen   Observed
 	Busy   map[string]Flight // in flight, by subject

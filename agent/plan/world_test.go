@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,13 +53,18 @@ type world struct {
 	in       Input
 	decide   func(Input) Decision
 	nextID   int
-	sandbox  int            // highest sandbox attempt ever made
-	attempts map[string]int // highest attempt ever made, by container
-	graced   bool           // time went on steadily since the end was asked for
+	sandbox  int             // highest sandbox attempt ever made
+	attempts map[string]int  // highest attempt ever made, by container
+	graced   bool            // time went on steadily since the end was asked for
+	refuse   bool            // the next verdict
+	held     map[string]bool // what the hooks hold: "pod" since the sandbox was prepared, "running" until Ended
+	applied  string          // the spec that the worker knows to be the hooks'
+	spec     *v1.PodSpec     // whose hash is
+	hash     string
 }
 
 func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
-	return &world{decide: decide, sandbox: -1, attempts: map[string]int{}, in: Input{Want: pod, Started: t0, Now: t0, Grace: 30 * time.Second,
+	return &world{decide: decide, sandbox: -1, attempts: map[string]int{}, held: map[string]bool{}, in: Input{Want: pod, Started: t0, Now: t0, Grace: 30 * time.Second,
 		Busy: map[string]Flight{}, Failed: map[Key]Failure{}, Health: map[string]Health{}, Replaced: map[string]string{}}}
 }
 
@@ -78,6 +84,7 @@ func (w *world) plan() Decision {
 			return k.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, k.Container))
 		})
 	}
+	w.specs()
 	d := w.decide(w.in)
 	d2 := w.decide(w.in)
 	w.must(slices.Equal(d.Start, d2.Start) && slices.Equal(d.Cancel, d2.Cancel) && d.Wake.Equal(d2.Wake), 1, "not deterministic: %+v %+v", d, d2)
@@ -85,10 +92,16 @@ func (w *world) plan() Decision {
 	w.must(d.Wake.IsZero() || d.Wake.Sub(w.in.Now) <= 24*time.Hour, 2, "wake %v is too far away", d.Wake)
 	left := len(w.in.Seen.Sandboxes) + len(w.in.Seen.Containers) + len(w.in.Busy)
 	w.must(!d.Done || left == 0 && (w.in.Want == nil || w.in.Deleting), 3, "done, but something is left or wanted: %+v", w.in.Seen)
+	w.must(!d.Done || !w.held["pod"], 40, "done, but the hooks hold something of it")
 	w.must(!w.in.Hold || len(d.Start)+len(d.Cancel) == 0, 4, "an orphan whose source has not spoken is touched: %+v", d)
 	for subject, f := range w.in.Busy {
-		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && (f.Op == RunSandbox || f.Op == StartContainer)
+		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && (f.Op == RunSandbox || f.Op == StartContainer || f.Op == Update)
+		useless = useless || (w.in.Want == nil || w.in.Deleting) && (f.Op == Admit || f.Op == Ended)
+		useless = useless || w.in.Want != nil && !w.in.Deleting && f.Op == Forget
 		w.must(!useless || w.in.Hold || slices.Contains(d.Cancel, subject), 22, "%+v goes on for a pod that ends", f)
+		if sb, _ := w.in.Seen.Sandbox(); f.Op == Update && !useless && sb.Ready && w.in.Admitted && !w.in.Waiting && !w.in.Hold && !Finished(w.in) && !Expired(w.in) {
+			w.must(f.Hash == w.in.Spec || slices.Contains(d.Cancel, subject), 49, "an update to a spec that is not wanted goes on")
+		}
 		if over := w.in.Want == nil || w.in.Waiting || w.in.Hold; !over && f.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, subject)) {
 			w.must(!w.next(subject) || slices.Contains(d.Cancel, subject), 23, "%+v goes on for a definition that is not wanted", f)
 		}
@@ -107,6 +120,10 @@ func (w *world) plan() Decision {
 		if a.Op == StopContainer && a.Hash != "" {
 			w.in.Replaced[a.Container] = a.ID
 		}
+		w.in.Forgotten = false
+		if a.Op == RunSandbox || a.Op == StartContainer { // whose first step is Prepare
+			w.in.Ended, w.held["pod"], w.held["running"] = false, true, true
+		}
 	}
 	for _, s := range d.Cancel {
 		_, busy := w.in.Busy[s]
@@ -116,19 +133,50 @@ func (w *world) plan() Decision {
 	return d
 }
 
+// specs gives the planner the hashes of specs as the worker does.
+func (w *world) specs() {
+	if w.in.Spec, w.in.Applied = "", ""; w.in.Want == nil {
+		return
+	}
+	if w.spec != &w.in.Want.Spec {
+		w.spec, w.hash = &w.in.Want.Spec, SpecHash(&w.in.Want.Spec)
+	}
+	sb, _ := w.in.Seen.Sandbox()
+	w.in.Spec, w.in.Applied = w.hash, cmp.Or(w.applied, sb.Hash)
+}
+
 func (w *world) check(a Action) {
 	ending := w.in.Want == nil || w.in.Deleting || w.in.End != nil
 	removing := w.in.Want == nil || w.in.Deleting
 	newest, any := w.in.Seen.Sandbox()
+	runs := w.live(func(Container) bool { return true }) || slices.ContainsFunc(w.in.Seen.Sandboxes, func(s Sandbox) bool { return s.Ready })
 	switch a.Op {
+	case Admit:
+		w.must(w.in.Want != nil && !w.in.Deleting && !w.in.Waiting, 41, "a verdict on a pod that ends or waits")
+		w.must(!w.in.Admitted && w.in.End == nil || w.in.End != nil && w.in.Reconsider && !runs, 41, "a second verdict")
+	case Update:
+		w.must(!ending && w.in.Admitted && newest.Ready, 42, "updates what does not run")
+		w.must(a.Hash == w.in.Spec && a.Hash != w.in.Applied && w.in.Applied != "", 42, "updates for nothing: %q is %q", a.Hash, w.in.Applied)
+	case Ended:
+		over := w.in.End != nil || w.in.Want != nil && (Finished(w.in) || Expired(w.in))
+		w.must(over && !removing, 43, "the hooks hear of an end that is none")
+		w.must(!runs, 43, "the hooks give back what runs")
+		w.must(!w.in.Ended, 43, "the hooks hear of the same end again")
+	case Forget:
+		w.must(removing && len(w.in.Seen.Sandboxes)+len(w.in.Seen.Containers) == 0, 44, "forgets a pod of which something is left")
+		w.must(!w.in.Forgotten, 44, "forgets it again")
 	case RunSandbox:
+		w.must(w.in.Admitted && w.in.End == nil, 45, "runs a sandbox without a verdict")
+		w.must(a.Hash == w.in.Spec, 42, "a sandbox of another spec")
 		w.must(!ending && !w.in.Waiting, 7, "runs a sandbox for a pod that ends or waits")
 		w.must(!newest.Ready, 8, "runs a sandbox beside a ready one")
 		w.must(int(a.Attempt) > w.sandbox, 9, "sandbox attempt %d used twice", a.Attempt)
 		w.must(!w.live(func(Container) bool { return true }), 10, "runs a sandbox while containers run")
 	case StartContainer:
+		w.must(w.in.Admitted && w.in.End == nil, 45, "starts a container without a verdict")
 		w.must(!ending && !w.in.Waiting, 7, "starts a container of a pod that ends or waits")
 		w.must(any && newest.Ready, 8, "starts a container without a ready sandbox")
+		w.must(newest.ID != w.in.Stale, 8, "starts a container in a stale sandbox")
 		w.checkStart(a, newest)
 	case StopContainer:
 		w.checkStop(a, newest)
@@ -142,7 +190,7 @@ func (w *world) check(a Action) {
 		ended, _ := w.in.Seen.LastExited(a.Container)
 		w.must(removing || a.ID != last.ID && a.ID != ended.ID, 14, "removes the container that logs and attempts need: %+v", a)
 	case StopSandbox:
-		w.must(!w.live(func(c Container) bool { return c.SandboxID == a.ID && ending }), 15, "stops a sandbox under its containers")
+		w.must(!w.live(func(c Container) bool { return c.SandboxID == a.ID && (ending || a.ID == w.in.Stale) }), 15, "stops a sandbox under its containers")
 	case RemoveSandbox:
 		used := slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.SandboxID == a.ID })
 		w.must(!used, 16, "removes a sandbox with its containers")
@@ -192,7 +240,7 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 	}
 	last, _ := w.in.Seen.Last(a.Container)
 	changed := Changed(definition(w.in.Want, a.Container), *c) && a.Container[0] != 'i'
-	lost := !sb.Ready || c.SandboxID != sb.ID
+	lost := !sb.Ready || c.SandboxID != sb.ID || sb.ID == w.in.Stale
 	w.must(lost || changed || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24, "stops %+v for nothing", c)
 	w.must(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
 }
@@ -201,7 +249,7 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 // init containers before it.
 func (w *world) next(name string) bool {
 	sb, ok := w.in.Seen.Sandbox()
-	if !ok || !sb.Ready || Finished(w.in) || Expired(w.in) {
+	if !ok || !sb.Ready || sb.ID == w.in.Stale || Finished(w.in) || Expired(w.in) {
 		return false
 	}
 	if Initialized(w.in, sb) {
@@ -238,6 +286,16 @@ func (w *world) finish(subject string) {
 	delete(w.in.Busy, subject)
 	delete(w.in.Failed, Key{subject, a.Op})
 	w.happen(a, Running)
+	switch a.Op { // what only the worker knows
+	case RunSandbox, Update:
+		w.applied = a.Hash
+	case Ended:
+		w.in.Ended = true
+	case Forget:
+		w.in.Forgotten, w.applied = true, ""
+		clear(w.in.Failed)
+		clear(w.in.Replaced)
+	}
 }
 
 // fail ends it badly: half of the time after it had an effect.
@@ -260,8 +318,18 @@ func (w *world) fail(subject string, how int) {
 // happen applies the effect of an action.
 func (w *world) happen(a Action, state State) {
 	switch a.Op {
+	case Admit:
+		w.in.Admitted, w.in.End, w.in.Reconsider = !w.refuse, nil, false
+		if w.refuse {
+			w.in.End = &End{Reason: "OutOfcpu"}
+		}
+	case Ended:
+		w.held["running"] = false
+	case Forget:
+		w.in.Admitted, w.in.End = false, nil
+		clear(w.held)
 	case RunSandbox:
-		w.in.Seen.Sandboxes = append(slices.Clone(w.in.Seen.Sandboxes), Sandbox{ID: w.id(), Attempt: a.Attempt, Ready: true, CreatedAt: w.in.Now})
+		w.in.Seen.Sandboxes = append(slices.Clone(w.in.Seen.Sandboxes), Sandbox{ID: w.id(), Attempt: a.Attempt, Ready: true, CreatedAt: w.in.Now, Hash: a.Hash})
 		w.sandbox = max(w.sandbox, int(a.Attempt))
 	case StopSandbox:
 		w.stopSandboxes(func(s Sandbox) bool { return s.ID == a.ID })

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/keys"
 )
 
 // maxManifest bounds what islet apply may send.
@@ -18,24 +19,17 @@ const maxManifest = 8 << 20
 // maxIgnored bounds what is read of a manifest that is too large.
 const maxIgnored = 64 << 20
 
-// sourceAnnotation says on a pod which source wants it; localSource is the one
-// that apply and delete change.
-const (
-	sourceAnnotation = "kubernetes.io/config.source"
-	localSource      = "local"
-)
-
 // manifest decodes the pods in the body of a request.
 func (s *Server) manifest(r *http.Request) ([]*v1.Pod, error) {
+	origin := cmp.Or(r.URL.Query().Get("origin"), "manifest")
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxManifest+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
 	if len(data) > maxManifest {
 		io.Copy(io.Discard, io.LimitReader(r.Body, maxIgnored)) // a client that still sends reads no answer
-		return nil, refuse(http.StatusRequestEntityTooLarge, "the manifest is larger than %d MiB", maxManifest>>20)
+		return nil, refuse(http.StatusRequestEntityTooLarge, "%s is larger than a manifest may be, %d MiB", origin, maxManifest>>20)
 	}
-	origin := cmp.Or(r.URL.Query().Get("origin"), "manifest")
 	pods, err := s.Decode(data, origin)
 	if err != nil {
 		return nil, refusal{http.StatusUnprocessableEntity, err.Error()}
@@ -46,7 +40,8 @@ func (s *Server) manifest(r *http.Request) ([]*v1.Pod, error) {
 	return pods, nil
 }
 
-// applyPods makes the pods of a manifest wanted by the local source.
+// applyPods makes the pods of a manifest wanted by the local source; with ?dryRun it
+// only reports what that would do.
 func (s *Server) applyPods(r *http.Request) ([]api.Applied, error) {
 	pods, err := s.manifest(r)
 	if err != nil {
@@ -59,16 +54,19 @@ func (s *Server) applyPods(r *http.Request) ([]api.Applied, error) {
 		for _, k := range known {
 			switch {
 			case k.Namespace != p.Namespace || k.Name != p.Name:
-			case k.Annotations[sourceAnnotation] != localSource:
+			case k.Annotations[keys.ConfigSource] != keys.SourceLocal:
 				return nil, refuse(http.StatusConflict, "pod %s/%s exists and comes from the %s source: choose another name",
-					p.Namespace, p.Name, k.Annotations[sourceAnnotation])
+					p.Namespace, p.Name, k.Annotations[keys.ConfigSource])
 			case k.UID == p.UID && k.DeletionTimestamp == nil:
 				action = "unchanged"
 			case action == "created":
 				action = "configured"
 			}
 		}
-		done = append(done, api.Applied{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Action: action})
+		done = append(done, api.Applied{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Action: action, Warnings: warnings(p)})
+	}
+	if r.URL.Query().Has("dryRun") {
+		return done, nil
 	}
 	if err := s.Local.Apply(r.Context(), pods); err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
@@ -103,7 +101,7 @@ func (s *Server) end(r *http.Request, namespace, name string) (*api.Deleted, err
 	if err != nil {
 		return nil, err
 	}
-	if source := pod.Annotations[sourceAnnotation]; source != localSource {
+	if source := pod.Annotations[keys.ConfigSource]; source != keys.SourceLocal {
 		return nil, refuse(http.StatusConflict, "pod %s/%s comes from the %s source: remove its manifest there", namespace, name, source)
 	}
 	var grace *int64

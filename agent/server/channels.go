@@ -25,6 +25,13 @@ func channelProtocols() []string {
 	return []string{remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, "v4." + asText, remotecommand.StreamProtocolV1Name, asText}
 }
 
+func isChannelProtocol(name string) bool { return slices.Contains(channelProtocols(), name) }
+
+// anyOrigin lets a client name any page as its origin, as a kubelet does: the
+// libraries of old clients invent one, and the API server passes it on. Who asks
+// is known by a certificate or a token, never by a browser's cookie.
+func anyOrigin(*http.Request) bool { return true }
+
 const asText = "base64.channel.k8s.io"
 
 const (
@@ -36,7 +43,12 @@ const (
 
 // serveChannels runs a process over a WebSocket.
 func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *process) {
-	up := websocket.Upgrader{Subprotocols: channelProtocols(), HandshakeTimeout: headerTimeout}
+	if offered := websocket.Subprotocols(r); len(offered) > 0 && !slices.ContainsFunc(offered, isChannelProtocol) {
+		fail(w, refuse(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this server knows %s, and takes none for %s",
+			strings.Join(offered, ", "), strings.Join(channelProtocols(), ", "), remotecommand.StreamProtocolV1Name))
+		return
+	}
+	up := websocket.Upgrader{Subprotocols: channelProtocols(), HandshakeTimeout: headerTimeout, CheckOrigin: anyOrigin}
 	conn, err := up.Upgrade(w, r, nil) // it answers an error itself
 	if err != nil {
 		return
@@ -57,6 +69,7 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 		cancel()
 	})
 	loops.Go(func() { c.ping(ctx, cancel) })
+	c.greet(p.wants)
 	o := cri.ExecOptions{Resize: c.sizes}
 	if p.wants.Stdin {
 		o.Stdin = stdin
@@ -160,14 +173,32 @@ func (c *channels) write(number byte, b []byte) error {
 	return m.Close()
 }
 
-// finish tells how the session ended and closes the connection.
+// greet sends an empty message on the first channel of output: by it old clients
+// learn that the session stands, and wait for it.
+func (c *channels) greet(wants remotecommand.Options) {
+	number := byte(remotecommand.StreamErr)
+	switch {
+	case wants.Stdout:
+		number = remotecommand.StreamStdOut
+	case wants.Stderr:
+		number = remotecommand.StreamStdErr
+	}
+	c.write(number, nil) // an error is a client that has gone
+}
+
+// finish reports how the session ended and closes the connection.
 func (c *channels) finish(err error) {
 	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or v5
-	if c.write(remotecommand.StreamErr, statusText(err, v4)) == nil {
-		bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-		c.conn.WriteControl(websocket.CloseMessage, bye, time.Now().Add(pingTime))
+	if !v4 && err == nil {
+		c.bye() // before v4 what comes on this channel is an error
+	} else if c.write(remotecommand.StreamErr, statusText(err, v4)) == nil {
+		c.bye()
 	}
 	c.conn.Close()
+}
+
+func (c *channels) bye() {
+	c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(pingTime))
 }
 
 // A channel is an output of the process.
@@ -187,5 +218,5 @@ func (ch channel) Write(b []byte) (int, error) {
 	return sent, nil
 }
 
-// Close does nothing: the status tells the end.
+// Close does nothing: the status says the end.
 func (channel) Close() error { return nil }

@@ -17,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/logs"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // containerLogs answers /containerLogs/NAMESPACE/POD/CONTAINER with the options
@@ -149,25 +150,13 @@ func whyWaiting(reason string) string {
 
 // statusOf finds the status of a container of any kind.
 func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, error) {
-	for _, list := range [][]v1.ContainerStatus{
-		pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i], nil
-			}
+	for st := range podspec.Statuses(&pod.Status) {
+		if st.Name == name {
+			return st, nil
 		}
 	}
-	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &v1.ContainerStatus{Name: name}, nil
-			}
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			return &v1.ContainerStatus{Name: name}, nil
-		}
+	if _, c := podspec.Find(&pod.Spec, name); c != nil {
+		return &v1.ContainerStatus{Name: name}, nil
 	}
 	return nil, refuse(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
 }

@@ -23,7 +23,7 @@ func (s *Server) configz(*http.Request) (map[string]*kubelet.KubeletConfiguratio
 }
 
 // routeProfiling adds the profiles of this process.
-func (s *Server) routeProfiling(m *http.ServeMux) {
+func (s *Server) routeProfiling(m mux) {
 	m.HandleFunc("GET /debug/pprof/", pprof.Index)
 	m.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	m.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

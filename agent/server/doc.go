@@ -4,7 +4,7 @@
 //
 //	islet <command> --unix socket, peer checked--> local mux ---+--> pods, logs, streams
 //	API server -----TLS, access.Guard--> 10250 --> kubelet mux -+       |       |
-//	anybody ---------------------------> 10255 --> what only tells   Pods   cri.Runtime
+//	anybody ---------------------------> 10255 --> what only reports   Pods   cri.Runtime
 //	anybody on this host --------------> 10248 --> healthz
 //
 // Port 10250 is there when somebody could be admitted: a node without a control

@@ -21,15 +21,16 @@ const checkTime = 5 * time.Second
 // routeHealthz adds /healthz and a path for each check, in the form of every
 // Kubernetes component.
 // https://kubernetes.io/docs/reference/using-api/health-checks/
-func (s *Server) routeHealthz(m *http.ServeMux) {
+func (s *Server) routeHealthz(m mux) {
 	fine := func(context.Context) error { return nil }
 	checks := append([]Check{{"ping", fine}, {"log", fine}}, s.Checks...)
+	m.HandleFunc("GET /metrics/slis", func(w http.ResponseWriter, r *http.Request) { s.serveSLIs(w, r, checks) })
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.healthz(w, r, checks) })
 	for _, c := range checks {
 		m.HandleFunc("GET /healthz/"+c.Name, func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 			defer cancel()
-			if err := c.Check(ctx); err != nil {
+			if err := s.checked(ctx, c); err != nil {
 				fail(w, fmt.Errorf("internal server error: %w", err))
 				return
 			}
@@ -53,8 +54,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check)
 	for _, c := range checks {
 		if without[c.Name] {
 			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.Name)
-		} else if err := c.Check(ctx); err != nil {
-			s.Log.Warn("not healthy", "check", c.Name, "err", err)
+		} else if err := s.checked(ctx, c); err != nil {
+			s.Log.Warn("not healthy", "check", c.Name, "error", err)
 			failed = true
 			fmt.Fprintf(&out, "[-]%s failed: reason withheld\n", c.Name)
 		} else {
@@ -69,4 +70,11 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check)
 	default:
 		fmt.Fprint(w, "ok")
 	}
+}
+
+// checked runs a check and counts how it went.
+func (s *Server) checked(ctx context.Context, c Check) error {
+	err := c.Check(ctx)
+	s.slis.note(c.Name, err)
+	return err
 }

@@ -36,22 +36,6 @@ func (s *Server) listImages(r *http.Request) ([]api.Image, error) {
 	return images, nil
 }
 
-// removeImage removes the image ?ref=. Containers keep what they use of it.
-func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
-	ref := &crapi.ImageSpec{Image: r.URL.Query().Get("ref")}
-	st, err := s.Images.ImageStatus(r.Context(), &crapi.ImageStatusRequest{Image: ref})
-	if err != nil {
-		return nil, fmt.Errorf("find image %s: %w", ref.Image, err)
-	}
-	if st.Image == nil {
-		return nil, refuse(http.StatusNotFound, "image %q not found", ref.Image)
-	}
-	if _, err := s.Images.RemoveImage(r.Context(), &crapi.RemoveImageRequest{Image: ref}); err != nil {
-		return nil, fmt.Errorf("remove image %s: %w", ref.Image, err)
-	}
-	return &api.Image{ID: st.Image.Id, Tags: st.Image.RepoTags, Digests: st.Image.RepoDigests, Size: st.Image.Size}, nil
-}
-
 // importImage imports the archive that is the request's body, telling how it
 // goes while it is read.
 func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
@@ -64,6 +48,7 @@ func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
 	out.c.EnableFullDuplex()
 	out.Flush()
 	name := cmp.Or(r.URL.Query().Get("name"), "archive")
+	defer out.alive()()
 	refs, err := archives.ImportArchive(r.Context(), stalling{r.Body, out.c}, name, out.tell)
 	out.end(refs, err)
 }
@@ -73,6 +58,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
 	ref := r.URL.Query().Get("ref")
 	out := s.progress(w, r)
 	out.Flush()
+	defer out.alive()()
 	req := &crapi.PullImageRequest{Image: &crapi.ImageSpec{Image: ref}}
 	var err error
 	if archives, ok := s.Images.(cri.Archives); ok {
@@ -101,8 +87,9 @@ func (s stalling) Read(b []byte) (int, error) {
 // progress sends api.Progress lines, of each reference not too many.
 type progress struct {
 	*lines
-	mu   sync.Mutex
-	last map[string]said
+	mu    sync.Mutex
+	last  map[string]said
+	ended bool
 }
 
 type said struct {
@@ -125,9 +112,37 @@ func (p *progress) tell(i cri.ImportProgress) {
 	p.send(api.Progress{Ref: i.Ref, Status: i.Status, Current: i.Current, Total: i.Total})
 }
 
+// alive sends an empty line now and then, until done: what takes its time is not to
+// look like an agent that hangs.
+func (p *progress) alive() (done func()) {
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(relook)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			p.mu.Lock()
+			if !p.ended {
+				p.send(api.Progress{})
+			}
+			p.mu.Unlock()
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+	}
+}
+
 func (p *progress) end(images []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ended = true
 	if err != nil {
 		p.send(api.Progress{Error: err.Error()})
 		return

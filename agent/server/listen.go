@@ -66,7 +66,7 @@ func (l *localListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if err := allowed(c); err != nil {
-			l.log.Warn("refused a connection", "socket", l.path, "err", err)
+			l.log.Warn("refused a connection", "socket", l.path, "error", err)
 			c.Close()
 			continue
 		}

@@ -13,11 +13,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
 // routeMetrics adds what Prometheus and metrics-server ask for.
-func (s *Server) routeMetrics(m *http.ServeMux) {
+func (s *Server) routeMetrics(m mux) {
 	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		counted, err := s.counted()
 		if err != nil {
@@ -29,7 +30,7 @@ func (s *Server) routeMetrics(m *http.ServeMux) {
 	m.HandleFunc("GET /metrics/resource", func(w http.ResponseWriter, r *http.Request) {
 		sum, err := s.summary(r)
 		if err != nil {
-			s.Log.Warn("cannot measure for /metrics/resource", "err", err)
+			s.Log.Warn("cannot measure for /metrics/resource", "error", err)
 		}
 		exposition.Serve(w, r, exposition.Resource(sum, err))
 	})
@@ -65,7 +66,7 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	}
 	desired, active := map[bool]int{}, map[bool]int{}
 	for _, p := range s.Pods.List() {
-		static := p.Annotations[sourceAnnotation] != "api"
+		static := p.Annotations[keys.ConfigSource] != keys.SourceAPI
 		desired[static]++
 		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 			active[static]++
@@ -123,8 +124,8 @@ func (s *Server) containerMetrics(ctx context.Context) ([]exposition.Sample, err
 	var out []exposition.Sample
 	for _, c := range list.Stats {
 		a := c.GetAttributes()
-		labels := []string{"container", a.GetLabels()["io.kubernetes.container.name"], "id", a.GetId(), "image", images[a.GetId()],
-			"name", a.GetId(), "namespace", a.GetLabels()["io.kubernetes.pod.namespace"], "pod", a.GetLabels()["io.kubernetes.pod.name"]}
+		labels := []string{"container", a.GetLabels()[keys.ContainerName], "id", a.GetId(), "image", images[a.GetId()],
+			"name", a.GetId(), "namespace", a.GetLabels()[keys.PodNamespace], "pod", a.GetLabels()[keys.PodName]}
 		add := func(name, help string, k exposition.Kind, at int64, v *uint64, scale float64, more ...string) {
 			if v != nil {
 				out = append(out, exposition.Sample{Name: name, Help: help, Kind: k, At: time.Unix(0, at), Value: float64(*v) * scale,

@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/keys"
 )
 
 // pods answers /pods: a PodList, as a kubelet's.
@@ -45,16 +46,16 @@ func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
 	var pods []*v1.Pod
 	byUID := map[types.UID]*v1.Pod{}
 	for _, c := range list.Containers {
-		uid := types.UID(c.Labels["io.kubernetes.pod.uid"])
+		uid := types.UID(c.Labels[keys.PodUID])
 		pod := byUID[uid]
 		if pod == nil {
 			pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid,
-				Namespace: c.Labels["io.kubernetes.pod.namespace"], Name: c.Labels["io.kubernetes.pod.name"]}}
+				Namespace: c.Labels[keys.PodNamespace], Name: c.Labels[keys.PodName]}}
 			byUID[uid] = pod
 			pods = append(pods, pod)
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{
-			Name: c.Labels["io.kubernetes.container.name"], Image: c.GetImage().GetImage()})
+			Name: c.Labels[keys.ContainerName], Image: c.GetImage().GetImage()})
 	}
 	return podList(pods), nil
 }
@@ -117,6 +118,7 @@ func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-changed:
 		case <-time.After(relook):
+			out.send(api.PodEvent{Type: api.EventAlive})
 		case <-r.Context().Done():
 			out.abort()
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -112,7 +113,7 @@ func (s *Server) sandbox(r *http.Request) (string, error) {
 		return "", err
 	}
 	list, err := s.Runtime.ListPodSandbox(r.Context(), &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{
-		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(pod.UID)},
+		LabelSelector: map[string]string{keys.PodUID: string(pod.UID)},
 		State:         &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}}})
 	if err != nil {
 		return "", fmt.Errorf("list sandboxes of pod %s/%s: %w", pod.Namespace, pod.Name, err)

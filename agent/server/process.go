@@ -22,7 +22,7 @@ type process struct {
 	wants   remotecommand.Options
 }
 
-// errStopping is told to clients: a connection that just ends looks like success
+// errStopping is what clients get: a connection that just ends looks like success
 // to some of them.
 var errStopping = errors.New("the agent stops; the command went with it")
 
@@ -41,7 +41,7 @@ func (p *process) run(ctx context.Context, o cri.ExecOptions, r *http.Request) e
 	return err
 }
 
-// statusText tells the end of a process: as JSON since v4 of the protocol,
+// statusText says how a process ended: as JSON since v4 of the protocol,
 // before that as the text of an error.
 func statusText(err error, v4 bool) []byte {
 	if !v4 {

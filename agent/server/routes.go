@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/agent/api"
 )
 
-// routeOpen adds the paths that a kubelet has on every port: they only tell.
-func (s *Server) routeOpen(m *http.ServeMux) {
+// routeOpen adds the paths that a kubelet has on every port: they only report.
+func (s *Server) routeOpen(m mux) {
 	s.routeHealthz(m)
 	m.HandleFunc("GET /pods", answer(s.pods))
 	m.HandleFunc("GET /pods/{$}", answer(s.pods))
@@ -22,7 +22,7 @@ func (s *Server) routeOpen(m *http.ServeMux) {
 
 // routeDebugging adds the paths of port 10250 that enableDebuggingHandlers turns
 // off: those that reach into containers, the host and this process.
-func (s *Server) routeDebugging(m *http.ServeMux) {
+func (s *Server) routeDebugging(m mux) {
 	m.HandleFunc("GET /runningpods", answer(s.runningPods))
 	m.HandleFunc("GET /runningpods/{$}", answer(s.runningPods))
 	m.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
@@ -36,7 +36,12 @@ func (s *Server) routeDebugging(m *http.ServeMux) {
 		m.HandleFunc("POST /run/"+pod+"/{container}", s.run)
 	}
 	m.HandleFunc("GET /configz", answer(s.configz))
-	m.HandleFunc("/debug/flags/v", disabled("flags endpoint is disabled."))
+	s.routeZPages(m)
+	if s.Kubelet.SetLevel != nil {
+		m.HandleFunc("/debug/flags/v", s.setLevel)
+	} else {
+		m.HandleFunc("/debug/flags/v", disabled("flags endpoint is disabled."))
+	}
 	if s.Kubelet.SystemLogs != "" {
 		m.HandleFunc("GET /logs/", s.systemLogs)
 	} else {
@@ -50,7 +55,7 @@ func (s *Server) routeDebugging(m *http.ServeMux) {
 }
 
 // routeDisabled answers for what routeDebugging would add.
-func (s *Server) routeDisabled(m *http.ServeMux) {
+func (s *Server) routeDisabled(m mux) {
 	for _, root := range []string{"run", "exec", "attach", "portForward", "containerLogs", "runningpods", "debug/pprof", "logs"} {
 		m.HandleFunc("/"+root+"/", disabled("Debug endpoints are disabled."))
 	}
@@ -61,20 +66,27 @@ func disabled(text string) http.HandlerFunc {
 }
 
 // routeIslet adds islet's own paths.
-func (s *Server) routeIslet(m *http.ServeMux) {
+func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathStatus, answer(s.status))
+	m.HandleFunc("POST "+api.PathAccept, answer(s.accept))
 	m.HandleFunc("GET "+api.PathDetails+"/{uid}", answer(s.details))
 	m.HandleFunc("GET "+api.PathPods, s.watchPods)
 	m.HandleFunc("POST "+api.PathPods, answer(s.applyPods))
 	m.HandleFunc("DELETE "+api.PathPods+"/{namespace}/{name}", answer(s.deletePod))
+	m.HandleFunc("POST "+api.PathPods+"/{namespace}/{name}/restart", s.restartPod)
 	m.HandleFunc("DELETE "+api.PathPods, answer(s.deleteManifest))
 	m.HandleFunc("GET "+api.PathImages, answer(s.listImages))
 	m.HandleFunc("DELETE "+api.PathImages, answer(s.removeImage))
 	m.HandleFunc("POST "+api.PathImageImport, s.importImage)
 	m.HandleFunc("POST "+api.PathImagePull, s.pullImage)
+	m.HandleFunc("POST "+api.PathImagePrune, answer(s.pruneImages))
+	m.HandleFunc("GET "+api.PathEvents, s.listEvents)
+	m.HandleFunc("GET "+api.PathClock, answer(s.clock))
+	m.HandleFunc("DELETE "+api.PathClock, answer(s.resetClock))
+	m.HandleFunc("GET "+api.PathSettings, answer(s.settings))
 }
 
-// A refusal is an error with the HTTP code that tells it.
+// A refusal is an error with its HTTP code.
 type refusal struct {
 	code int
 	msg  string

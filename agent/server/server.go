@@ -56,6 +56,13 @@ type Config struct {
 	Describe func(ctx context.Context, s *api.Status)
 	// Details adds to a pod what only package agent knows. Nil: nothing.
 	Details func(types.UID) api.Details
+	// Events are those of the node and of all pods that are kept. Nil: none.
+	Events func() []api.Event
+	// Accept ends the pods that are held. Nil: none ever are.
+	Accept func(ctx context.Context) (api.Accepted, error)
+	Clock  Clock // nil: none
+	// Settings are those of the agent, as JSON can hold them. Nil: they are not known.
+	Settings func() any
 	// NodeStats measures the host. Nil: the summary has pods only.
 	NodeStats func(ctx context.Context) (stats.NodeStats, error)
 
@@ -74,20 +81,23 @@ type Config struct {
 // Kubelet is the part of a kubelet's configuration that decides about paths. The
 // local socket has all of them.
 type Kubelet struct {
-	Debugging  bool                          // enableDebuggingHandlers: more than to tell figures and pods
+	Debugging  bool                          // enableDebuggingHandlers: more than figures and pods
 	SystemLogs string                        // directory of the host's logs; "": not enableSystemLogHandler
 	Profiling  bool                          // enableProfilingHandler
 	Config     *kubelet.KubeletConfiguration // for /configz; nil: it answers 404
+	Flags      []string                      // name=value of all that there are, in order; for /flagz
+	SetLevel   func(v int)                   // takes a log level of klog's; nil: not enableDebugFlagsHandler
 }
 
 // A Server answers requests. Its handlers may be used by several listeners.
 type Server struct {
 	Config
 	started time.Time
-	kubelet *http.ServeMux // what a kubelet answers
-	local   *http.ServeMux // the same and islet's own
+	kubelet mux // what a kubelet answers
+	local   mux // the same and islet's own
 	rates   rates
 	asked   *requests
+	slis    slis
 	counted func() (prometheus.Gatherer, error) // Counted, asked, and figures of the process: made by the first scrape
 }
 
@@ -112,7 +122,7 @@ func New(c Config) (*Server, error) {
 	if c.StreamIdleTimeout == 0 {
 		c.StreamIdleTimeout = 4 * time.Hour
 	}
-	s := &Server{Config: c, started: time.Now(), kubelet: http.NewServeMux(), local: http.NewServeMux(), asked: newRequests()}
+	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), asked: newRequests()}
 	s.counted = sync.OnceValues(func() (prometheus.Gatherer, error) {
 		return exposition.Process(append(s.asked.collectors(), c.Counted...)...)
 	})
@@ -147,7 +157,7 @@ func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, gua
 // RunReadOnly answers what a kubelet's port 10255 does: figures and pods, to
 // anybody.
 func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
-	m := http.NewServeMux()
+	m := newMux()
 	s.routeOpen(m)
 	s.routeDisabled(m)
 	return s.serve(ctx, ln, s.count("readonly", m), nil)
@@ -155,7 +165,7 @@ func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
 
 // RunHealthz answers what a kubelet's port 10248 does.
 func (s *Server) RunHealthz(ctx context.Context, ln net.Listener) error {
-	m := http.NewServeMux()
+	m := newMux()
 	s.routeHealthz(m)
 	return s.serve(ctx, ln, m, nil)
 }

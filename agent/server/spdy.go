@@ -90,7 +90,7 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 	s.upgrade(w, r, remotecommand.SupportedStreamingProtocols, func(m *muxed, protocol string) {
 		streams, err := m.await(p.streamTypes(protocol))
 		if err != nil {
-			s.Log.Debug("a client did not open its streams", "container", p.id, "err", err)
+			s.Log.Debug("a client did not open its streams", "container", p.id, "error", err)
 			return
 		}
 		o := cri.ExecOptions{}

@@ -7,10 +7,12 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // summary answers /stats/summary: what the host and the running pods use.
@@ -39,13 +41,13 @@ func (s *Server) podStats(ctx context.Context) ([]stats.PodStats, error) {
 	used := s.rates.of(list.Stats)
 	for _, c := range list.Stats {
 		labels := c.GetAttributes().GetLabels()
-		uid := labels["io.kubernetes.pod.uid"]
+		uid := labels[keys.PodUID]
 		i, ok := byUID[uid]
 		if !ok {
 			i = len(pods)
 			byUID[uid] = i
 			pods = append(pods, stats.PodStats{StartTime: podStarts[uid], PodRef: stats.PodReference{UID: uid,
-				Name: labels["io.kubernetes.pod.name"], Namespace: labels["io.kubernetes.pod.namespace"]}})
+				Name: labels[keys.PodName], Namespace: labels[keys.PodNamespace]}})
 		}
 		id := c.GetAttributes().GetId()
 		st := containerStats(c, used[id])
@@ -58,18 +60,16 @@ func (s *Server) podStats(ctx context.Context) ([]stats.PodStats, error) {
 	return pods, nil
 }
 
-// startTimes tells when pods (by UID) and their running containers (by ID) started.
+// startTimes says when pods (by UID) and their running containers (by ID) started.
 func (s *Server) startTimes() (pods, containers map[string]metav1.Time) {
 	pods, containers = map[string]metav1.Time{}, map[string]metav1.Time{}
 	for _, p := range s.Pods.List() {
 		if p.Status.StartTime != nil {
 			pods[string(p.UID)] = *p.Status.StartTime
 		}
-		for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
-			for _, c := range list {
-				if c.State.Running != nil {
-					containers[bareID(c.ContainerID)] = c.State.Running.StartedAt
-				}
+		for c := range podspec.Statuses(&p.Status) {
+			if c.State.Running != nil {
+				containers[bareID(c.ContainerID)] = c.State.Running.StartedAt
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func (s *Server) startTimes() (pods, containers map[string]metav1.Time) {
 }
 
 func containerStats(c *crapi.ContainerStats, nanoCores *uint64) stats.ContainerStats {
-	out := stats.ContainerStats{Name: c.GetAttributes().GetLabels()["io.kubernetes.container.name"]}
+	out := stats.ContainerStats{Name: c.GetAttributes().GetLabels()[keys.ContainerName]}
 	if cpu := c.Cpu; cpu != nil {
 		out.CPU = &stats.CPUStats{Time: metav1.NewTime(time.Unix(0, cpu.Timestamp)), UsageNanoCores: nanoCores,
 			UsageCoreNanoSeconds: value(cpu.UsageCoreNanoSeconds)}

@@ -15,13 +15,27 @@ import (
 
 // status answers how the node is.
 func (s *Server) status(r *http.Request) (*api.Status, error) {
+	pods := s.Pods.List()
 	st := &api.Status{Version: s.Version, Node: s.NodeName, Started: s.started, Now: time.Now(),
-		Pods: countPods(s.Pods.List()), Disks: disks(s.Disks)}
+		Pods: countPods(pods), Disks: disks(s.Disks)}
+	st.Pods.Stuck, st.Troubles = troubles(pods, st.Now)
 	s.askRuntime(r, st)
 	if s.Describe != nil {
 		s.Describe(r.Context(), st)
 	}
+	st.Ignored = ignored(pods)
+	if st.Cluster != nil {
+		st.Evictable = evictable(pods)
+	}
 	return st, nil
+}
+
+// settings answers with the agent's settings, for who examines its host.
+func (s *Server) settings(*http.Request) (any, error) {
+	if s.Settings == nil {
+		return nil, refuse(http.StatusNotFound, "this agent does not say its settings")
+	}
+	return s.Settings(), nil
 }
 
 // askRuntime fills in what the runtime says of itself and of the pod network.
@@ -75,7 +89,7 @@ func countPods(pods []*v1.Pod) api.PodCounts {
 	return n
 }
 
-// disks tells of the file systems that the directories are on, each once.
+// disks lists the file systems that the directories are on, each once.
 func disks(dirs []string) []api.Disk {
 	var out []api.Disk
 	seen := map[uint64]bool{}

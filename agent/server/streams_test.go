@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,20 +174,86 @@ func TestExecClientGone(t *testing.T) {
 	}
 }
 
-// TestOldWebSocket: a client that offers v4 only.
-func TestOldWebSocket(t *testing.T) {
+// A frame is a message of a WebSocket: its channel, and what it says.
+type frame struct {
+	channel byte
+	text    string
+}
+
+// frames reads a session to its end.
+func frames(t *testing.T, c *websocket.Conn, base64d bool) (all []frame) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(time.Minute))
+	for {
+		kind, m, err := c.ReadMessage()
+		if err != nil {
+			if !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+				t.Errorf("the session ended with %v", err)
+			}
+			return all
+		}
+		if want := map[bool]int{true: websocket.TextMessage, false: websocket.BinaryMessage}[base64d]; kind != want || len(m) == 0 {
+			t.Fatalf("a message %q of kind %d", m, kind)
+		}
+		f := frame{m[0], string(m[1:])}
+		if base64d {
+			plain, err := base64.StdEncoding.DecodeString(f.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f = frame{f.channel - '0', string(plain)}
+		}
+		all = append(all, f)
+	}
+}
+
+// dialOld connects as old clients do: with the subprotocols they know, or none,
+// and with an origin that is not this server.
+func dialOld(t *testing.T, n *servertest.Node, path string, protocols ...string) *websocket.Conn {
+	t.Helper()
+	d := websocket.Dialer{NetDialContext: n.Dial, Subprotocols: protocols}
+	c, resp, err := d.Dial("ws://islet"+path, http.Header{"Origin": {"http://elsewhere.example"}})
+	if err != nil {
+		t.Fatalf("%s with %q: %v (%+v)", path, protocols, err, resp)
+	}
+	t.Cleanup(func() { c.Close() })
+	if got, want := c.Subprotocol(), strings.Join(protocols[:min(1, len(protocols))], ""); got != want {
+		t.Errorf("offered %q, agreed on %q", protocols, got)
+	}
+	return c
+}
+
+// TestWebSocketProtocols: clients of every age are greeted, get their output, and
+// learn how the command ended, as each version of the protocol has it.
+func TestWebSocketProtocols(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
-	d := websocket.Dialer{NetDialContext: n.Dial, Subprotocols: []string{"v4.channel.k8s.io"}}
-	c, _, err := d.Dial("ws://islet/exec/default/web/nginx?command=exit&command=3&output=1", nil)
-	if err != nil {
-		t.Fatal(err)
+	for _, protocols := range [][]string{nil, {"channel.k8s.io"}, {"base64.channel.k8s.io"}, {"v4.channel.k8s.io"}, {"v4.base64.channel.k8s.io"},
+		{"v5.channel.k8s.io"}, {"v4.channel.k8s.io", "channel.k8s.io"}} {
+		name := strings.Join(protocols, "")
+		base64d, v4 := strings.Contains(name, "base64"), strings.HasPrefix(name, "v")
+		success, failure := []frame(nil), []frame{{3, "exit code 3"}}
+		if v4 {
+			success = []frame{{3, `{"metadata":{},"status":"Success"}`}}
+		}
+		c := dialOld(t, n, "/exec/default/web/nginx?command=echo&command=hi&output=1", protocols...)
+		if got, want := frames(t, c, base64d), append([]frame{{1, ""}, {1, "hi\n"}}, success...); !slices.Equal(got, want) {
+			t.Errorf("%q: echo: %q, want %q", protocols, got, want)
+		}
+		c = dialOld(t, n, "/exec/default/web/nginx?command=exit&command=3&error=1", protocols...)
+		got := frames(t, c, base64d)
+		if v4 && len(got) == 2 && strings.Contains(got[1].text, `"reason":"ExitCode","message":"3"`) {
+			got[1].text = "exit code 3"
+		}
+		if want := append([]frame{{2, ""}}, failure...); len(got) != 2 || got[0] != want[0] || got[1].channel != 3 || !strings.Contains(got[1].text, failure[0].text) {
+			t.Errorf("%q: exit 3: %q, want %q", protocols, got, want)
+		}
 	}
-	defer c.Close()
-	_, m, err := c.ReadMessage()
-	if err != nil || m[0] != 3 || !strings.Contains(string(m), `"reason":"ExitCode","message":"3"`) {
-		t.Errorf("got %q, %v", m, err)
+	d := websocket.Dialer{NetDialContext: n.Dial, Subprotocols: []string{"v9.channel.k8s.io"}}
+	if _, resp, err := d.Dial("ws://islet/exec/default/web/nginx?command=echo&output=1", nil); err == nil || resp == nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a subprotocol that nobody knows: %v, %+v", err, resp)
 	}
+	n.Runtime.Streams.Wait()
 }
 
 // TestTextWebSocket: a terminal in a browser.
@@ -194,25 +261,50 @@ func TestTextWebSocket(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
 	for protocol, end := range map[string]string{"base64.channel.k8s.io": "exit code 7", "v4.base64.channel.k8s.io": `"reason":"ExitCode"`} {
-		d := websocket.Dialer{NetDialContext: n.Dial, Subprotocols: []string{protocol}}
-		c, _, err := d.Dial("ws://islet/exec/default/web/nginx?command=sh&input=1&output=1&tty=1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := dialOld(t, n, "/exec/default/web/nginx?command=sh&input=1&output=1&tty=1", protocol)
 		c.WriteMessage(websocket.TextMessage, []byte("4"+text(`{"Width":80,"Height":24}`)))
 		if got := <-n.Runtime.Size; got != (cri.TerminalSize{Width: 80, Height: 24}) {
 			t.Errorf("%s: size %v", protocol, got)
 		}
 		c.WriteMessage(websocket.TextMessage, []byte("0"+text("hello\nexit\n")))
-		if kind, m, err := c.ReadMessage(); err != nil || kind != websocket.TextMessage || string(m) != "1"+text("you said hello\r\n") {
-			t.Errorf("%s: got %d %q, %v", protocol, kind, m, err)
+		got := frames(t, c, true)
+		if len(got) != 3 || got[0] != (frame{1, ""}) || got[1] != (frame{1, "you said hello\r\n"}) || got[2].channel != 3 || !strings.Contains(got[2].text, end) {
+			t.Errorf("%s: got %q", protocol, got)
 		}
-		_, m, err := c.ReadMessage()
-		status, _ := base64.StdEncoding.DecodeString(string(m[min(1, len(m)):]))
-		if err != nil || string(m[:1]) != "3" || !strings.Contains(string(status), end) {
-			t.Errorf("%s: ended with %q, %v", protocol, status, err)
+	}
+}
+
+// TestWebSocketPortForward: a client forwards a port by channels, two for each
+// port; each begins with the port's number.
+func TestWebSocketPortForward(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	for _, protocols := range [][]string{nil, {"v4.channel.k8s.io"}, {"v4.base64.channel.k8s.io"}} {
+		base64d := strings.Contains(strings.Join(protocols, ""), "base64")
+		c := dialOld(t, n, "/portForward/default/web?port=80", protocols...)
+		c.SetReadDeadline(time.Now().Add(time.Minute))
+		got := map[byte]string{}
+		if base64d {
+			c.WriteMessage(websocket.TextMessage, []byte("0"+text("hello")))
+		} else {
+			c.WriteMessage(websocket.BinaryMessage, []byte("\x00hello"))
 		}
+		for got[0] != "P\x00hello" {
+			_, m, err := c.ReadMessage()
+			if err != nil || len(m) == 0 {
+				t.Fatalf("%q: %q, then %v", protocols, got, err)
+			}
+			channel, data := m[0], m[1:]
+			if base64d {
+				channel -= '0'
+				data, _ = base64.StdEncoding.DecodeString(string(data))
+			}
+			got[channel] += string(data)
+		}
+		if got[1] != "P\x00" {
+			t.Errorf("%q: the channel of errors said %q", protocols, got[1])
+		}
+		c.Close()
 	}
 }
 

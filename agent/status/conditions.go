@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // conditions sets the five conditions of a kubelet. Conditions that others own
@@ -63,7 +64,7 @@ func (m *maker) containersReady(st *v1.PodStatus) v1.PodCondition {
 	}
 	var unready []string
 	for i, c := range st.InitContainerStatuses {
-		if plan.Sidecar(&m.pod.Spec.InitContainers[i]) && !c.Ready {
+		if podspec.IsSidecar(&m.pod.Spec.InitContainers[i]) && !c.Ready {
 			unready = append(unready, c.Name)
 		}
 	}

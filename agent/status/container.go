@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // The kubelet's bound for the messages of all containers of a pod together.
@@ -50,7 +50,7 @@ func (m *maker) container(ctr *v1.Container, init bool) v1.ContainerStatus {
 	if last, ok := m.in.Seen.LastExited(ctr.Name); ok && st.State.Terminated == nil {
 		st.LastTerminationState.Terminated = m.terminated(last)
 	}
-	if init && !plan.Sidecar(ctr) {
+	if init && !podspec.IsSidecar(ctr) {
 		st.Ready = c.State == plan.Exited && c.ExitCode == 0 && ok
 	} else {
 		h, probed := m.in.Health[c.ID]
@@ -65,7 +65,8 @@ func (m *maker) over() bool { return m.end != nil || m.in.Deleting || plan.Finis
 // kept is the last known status of a container that has run, with an end: that of a
 // container which the runtime no longer has, and which does not start again.
 func (m *maker) kept(name string) *v1.ContainerStatus {
-	for _, c := range slices.Concat(m.before.InitContainerStatuses, m.before.ContainerStatuses) {
+	for st := range podspec.Statuses(&m.before) {
+		c := *st
 		switch t := c.LastTerminationState.Terminated; {
 		case c.Name != name:
 			continue
@@ -88,19 +89,10 @@ func (m *maker) kept(name string) *v1.ContainerStatus {
 
 // again reports whether a container that ended will run again.
 func (m *maker) again(ctr *v1.Container, c plan.Container) bool {
-	if c.ExitCode == 0 && !plan.Sidecar(ctr) && m.isInit(ctr) {
+	if kind, _ := podspec.Find(&m.pod.Spec, ctr.Name); kind == podspec.Init && c.ExitCode == 0 {
 		return false
 	}
 	return plan.Restarts(m.in, ctr, c)
-}
-
-func (m *maker) isInit(ctr *v1.Container) bool {
-	for i := range m.pod.Spec.InitContainers {
-		if m.pod.Spec.InitContainers[i].Name == ctr.Name {
-			return true
-		}
-	}
-	return false
 }
 
 func (m *maker) notYet(init bool) string {
@@ -174,12 +166,10 @@ func (m *maker) id(c plan.Container) string {
 // kubelet's bound.
 func boundMessages(st *v1.PodStatus) {
 	var all []*v1.ContainerStateTerminated
-	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
-		for i := range list {
-			for _, t := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
-				if t != nil && t.Message != "" {
-					all = append(all, t)
-				}
+	for c := range podspec.Statuses(st) {
+		for _, t := range []*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+			if t != nil && t.Message != "" {
+				all = append(all, t)
 			}
 		}
 	}

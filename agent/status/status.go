@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // Host is what a pod's status says of its node.
@@ -39,7 +41,7 @@ func Make(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
 	m := maker{in: in, pod: in.Want, host: host, before: before}
 	m.sandbox, _ = in.Seen.Sandbox()
 	m.end = m.verdict()
-	st := v1.PodStatus{ObservedGeneration: m.pod.Generation, QOSClass: plan.QOS(m.pod)}
+	st := v1.PodStatus{ObservedGeneration: m.pod.Generation, QOSClass: demand.Class(m.pod)}
 	st.StartTime = startTime(in.Started, before.StartTime)
 	m.containers(&st)
 	boundMessages(&st)
@@ -95,7 +97,9 @@ func (m *maker) containers(st *v1.PodStatus) {
 func (m *maker) stuck() string {
 	var all []string
 	for key, f := range m.in.Failed {
-		if key.Op != plan.RunSandbox && key.Op != plan.StartContainer {
+		switch key.Op {
+		case plan.RunSandbox, plan.StartContainer, plan.Admit, plan.Update: // of its life
+		default:
 			all = append(all, f.Message)
 		}
 	}
@@ -169,7 +173,7 @@ func (m *maker) uninitialized() (names []string) {
 		ctr := &m.pod.Spec.InitContainers[i]
 		c, ok := m.in.Seen.Last(ctr.Name)
 		done := c.State == plan.Exited && c.ExitCode == 0
-		if plan.Sidecar(ctr) {
+		if podspec.IsSidecar(ctr) {
 			done = plan.Started(m.in, c)
 		}
 		if !ok || !done || c.SandboxID != m.sandbox.ID {

@@ -10,6 +10,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/keys"
 )
 
 // Attempt says which start of a container a configuration is for.
@@ -54,7 +55,7 @@ func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Object
 		Tty:         ctr.TTY,
 		Linux:       &api.LinuxContainerConfig{Resources: resources(pod, ctr, n), SecurityContext: sc},
 	}
-	cfg.Labels[LabelContainerName] = ctr.Name
+	cfg.Labels[keys.ContainerName] = ctr.Name
 	if l := ctr.Lifecycle; l != nil && l.StopSignal != nil {
 		s, ok := api.Signal_value[string(*l.StopSignal)]
 		if !ok {
@@ -72,16 +73,19 @@ func LogPath(container string, attempt uint32) string {
 
 func annotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
 	out := map[string]string{
-		AnnotationHash:          plan.Hash(ctr),
-		AnnotationRestartCount:  strconv.FormatUint(uint64(a.Number), 10),
-		AnnotationMessagePath:   ctr.TerminationMessagePath,
-		AnnotationMessagePolicy: string(ctr.TerminationMessagePolicy),
+		keys.ContainerHash: plan.Hash(ctr),
+		keys.RestartCount:  strconv.FormatUint(uint64(a.Number), 10),
+		keys.MessagePath:   ctr.TerminationMessagePath,
+		keys.MessagePolicy: string(ctr.TerminationMessagePolicy),
 	}
 	if a.Streak > 0 {
-		out[AnnotationStreak] = strconv.FormatUint(uint64(a.Streak), 10)
+		out[keys.Streak] = strconv.FormatUint(uint64(a.Streak), 10)
+	}
+	if runAsNonRoot(pod, ctr) {
+		out[keys.RunAsNonRoot] = "true"
 	}
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		out[AnnotationGracePeriod] = strconv.FormatInt(*g, 10)
+		out[keys.GracePeriod] = strconv.FormatInt(*g, 10)
 	}
 	return out
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // Field is the value of a field of the pod, as environment variables and the
@@ -84,7 +86,7 @@ func formatMap(m map[string]string) string {
 // https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef
 func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector, n Node) (string, error) {
 	if sel.ContainerName != "" && (ctr == nil || sel.ContainerName != ctr.Name) {
-		if ctr = containerOf(pod, sel.ContainerName); ctr == nil {
+		if _, ctr = podspec.Find(&pod.Spec, sel.ContainerName); ctr == nil {
 			return "", fmt.Errorf("container %q is not in the pod", sel.ContainerName)
 		}
 	}
@@ -111,15 +113,6 @@ func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector
 		return ceilDiv(q.MilliValue(), sel.Divisor.MilliValue(), 1000), nil
 	}
 	return ceilDiv(q.Value(), sel.Divisor.Value(), 1), nil
-}
-
-func containerOf(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		if i := slices.IndexFunc(list, func(c v1.Container) bool { return c.Name == name }); i >= 0 {
-			return &list[i]
-		}
-	}
-	return nil
 }
 
 // ceilDiv divides by a divisor, or by one, and rounds up.

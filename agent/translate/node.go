@@ -7,24 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Labels and annotations of sandboxes and containers: the kubelet's, so that
-// tools that know it find their way, and the planner's own facts.
-const (
-	LabelPodName       = "io.kubernetes.pod.name"
-	LabelPodNamespace  = "io.kubernetes.pod.namespace"
-	LabelPodUID        = "io.kubernetes.pod.uid"
-	LabelContainerName = "io.kubernetes.container.name"
-
-	AnnotationHash          = "io.kubernetes.container.hash"
-	AnnotationRestartCount  = "io.kubernetes.container.restartCount"
-	AnnotationMessagePath   = "io.kubernetes.container.terminationMessagePath"
-	AnnotationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
-	AnnotationGracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
-
-	AnnotationStarted = "islet.dev/started" // of a sandbox: when the pod first started, seconds since 1970
-	AnnotationStreak  = "islet.dev/streak"  // of a container: crashes in a row before it
-)
-
 // Node is what the configurations need to know of the node. It may change while
 // the agent runs: its addresses, its resolv.conf.
 type Node struct {
@@ -32,14 +14,15 @@ type Node struct {
 	IPs            []string // the primary one first
 	ClusterDNS     []string
 	ClusterDomain  string
-	Resolv         DNS    // the host's resolv.conf, or --resolv-conf
-	LogDir         string // of all pods; /var/log/pods
-	SeccompDir     string // of localhost profiles; <root-dir>/seccomp
-	SeccompDefault bool   // RuntimeDefault for pods that do not say
-	CPUPeriod      int64  // of CPU quotas, in microseconds; 0: 100 ms; negative: CPU limits are not enforced
-	OOMGroup       bool   // out of memory kills a whole container; needs cgroup v2
-	SwapCgroup     int    // the version of cgroups by which containers are kept from swap; 0: they cannot be
-	MemoryBytes    int64  // capacity, for oom_score_adj
+	Resolv         DNS      // the host's resolv.conf, or --resolv-conf
+	LogDir         string   // of all pods; /var/log/pods
+	SeccompDir     string   // of localhost profiles; <root-dir>/seccomp
+	Throttles      []string // directories of /sys that containers do not see
+	SeccompDefault bool     // RuntimeDefault for pods that do not say
+	CPUPeriod      int64    // of CPU quotas, in microseconds; 0: 100 ms; negative: CPU limits are not enforced
+	OOMGroup       bool     // out of memory kills a whole container; needs cgroup v2
+	SwapCgroup     int      // the version of cgroups by which containers are kept from swap; 0: they cannot be
+	MemoryBytes    int64    // capacity, for oom_score_adj
 	Allocatable    v1.ResourceList
 }
 

@@ -2,13 +2,11 @@ package translate
 
 import (
 	"cmp"
-	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/demand"
 )
 
 const (
@@ -26,7 +24,7 @@ const (
 // resources turns requests and limits into cgroup figures, as the kubelet does.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
-	req, lim := ctr.Resources.Requests, ctr.Resources.Limits
+	req, lim := ctr.Resources.Requests, demand.Container(pod, ctr)
 	out := &api.LinuxContainerResources{
 		CpuShares:          shares(milli(req, lim)),
 		MemoryLimitInBytes: lim.Memory().Value(),
@@ -49,12 +47,9 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 	if len(unified) > 0 {
 		out.Unified = unified
 	}
-	for name, q := range lim {
-		if size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok {
-			out.HugepageLimits = append(out.HugepageLimits, &api.HugepageLimit{PageSize: strings.TrimSuffix(size, "i") + "B", Limit: uint64(q.Value())})
-		}
+	for _, h := range demand.HugePagesOf(lim) {
+		out.HugepageLimits = append(out.HugepageLimits, &api.HugepageLimit{PageSize: h.Size, Limit: h.Bytes})
 	}
-	slices.SortFunc(out.HugepageLimits, func(a, b *api.HugepageLimit) int { return cmp.Compare(a.PageSize, b.PageSize) })
 	return out
 }
 
@@ -75,25 +70,15 @@ func oomScoreAdj(pod *v1.Pod, ctr *v1.Container, capacity int64) int64 {
 	if p := pod.Spec.Priority; p != nil && *p >= systemNodeCritical {
 		return guaranteedOOM
 	}
-	switch plan.QOS(pod) {
+	switch demand.Class(pod) {
 	case v1.PodQOSGuaranteed:
 		return guaranteedOOM
 	case v1.PodQOSBestEffort:
 		return besteffortOOM
 	}
-	adj := burstableOOM(ctr, capacity)
-	if ctr.RestartPolicy != nil && slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == ctr.Name }) {
-		for i := range pod.Spec.Containers {
-			adj = min(adj, burstableOOM(&pod.Spec.Containers[i], capacity))
-		}
-	}
-	return adj
-}
-
-func burstableOOM(ctr *v1.Container, capacity int64) int64 {
 	if capacity <= 0 {
 		return besteffortOOM - 1
 	}
-	adj := 1000 - 1000*ctr.Resources.Requests.Memory().Value()/capacity
+	adj := 1000 - 1000*demand.Memory(pod, ctr)/capacity
 	return min(max(adj, 1000+guaranteedOOM), besteffortOOM-1)
 }

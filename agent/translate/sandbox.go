@@ -3,20 +3,22 @@ package translate
 import (
 	"errors"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // Sandbox makes the configuration of the pod's sandbox. started is when the
 // node first took the pod up; it travels from one sandbox to the next.
 func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSandboxConfig, error) {
 	if u := pod.Spec.HostUsers; u != nil && !*u {
-		return nil, errors.New("hostUsers: false (user namespaces) is not supported on this node")
+		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 	}
 	cfg := &api.PodSandboxConfig{
 		Metadata:     &api.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
@@ -29,7 +31,7 @@ func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSa
 	maps.Copy(cfg.Labels, pod.Labels)
 	maps.Copy(cfg.Labels, podLabels(pod))
 	maps.Copy(cfg.Annotations, pod.Annotations)
-	cfg.Annotations[AnnotationStarted] = strconv.FormatInt(started.Unix(), 10)
+	cfg.Annotations[keys.Started] = strconv.FormatInt(started.Unix(), 10)
 	if !pod.Spec.HostNetwork {
 		host, _, err := Hostname(pod, n.ClusterDomain)
 		if err != nil {
@@ -47,13 +49,13 @@ func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSa
 }
 
 func podLabels(pod *v1.Pod) map[string]string {
-	return map[string]string{LabelPodName: pod.Name, LabelPodNamespace: pod.Namespace, LabelPodUID: string(pod.UID)}
+	return map[string]string{keys.PodName: pod.Name, keys.PodNamespace: pod.Namespace, keys.PodUID: string(pod.UID)}
 }
 
-// portMappings lists the host ports of the main containers and the sidecars.
+// portMappings lists the host ports of the containers.
 func portMappings(pod *v1.Pod) []*api.PortMapping {
 	var out []*api.PortMapping
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for _, c := range podspec.Containers(&pod.Spec) {
 		for _, p := range c.Ports {
 			if p.HostPort > 0 {
 				out = append(out, &api.PortMapping{Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP})
@@ -76,8 +78,10 @@ func protocol(p v1.Protocol) api.Protocol {
 func sandboxSecurity(pod *v1.Pod) *api.LinuxSandboxSecurityContext {
 	out := &api.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(pod),
-		Privileged:       slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), privileged),
 		Seccomp:          &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
+	}
+	for _, c := range podspec.Containers(&pod.Spec) {
+		out.Privileged = out.Privileged || privileged(c)
 	}
 	sc := pod.Spec.SecurityContext
 	if sc == nil {
@@ -107,7 +111,7 @@ func namespaces(pod *v1.Pod) *api.NamespaceOption {
 	return o
 }
 
-func privileged(c v1.Container) bool {
+func privileged(c *v1.Container) bool {
 	return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 }
 

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -12,9 +14,9 @@ import (
 
 // The parts of /proc and /sys that a container does not see or cannot write,
 // unless its procMount is Unmasked.
-func maskedPaths() []string {
-	return []string{"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
-		"/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"}
+func maskedPaths(n Node) []string {
+	return append([]string{"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
+		"/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"}, n.Throttles...)
 }
 
 func readonlyPaths() []string {
@@ -39,7 +41,7 @@ func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.Li
 		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		SelinuxOptions:   selinux(cmp.Or(sc.SELinuxOptions, psc.SELinuxOptions)),
 		Seccomp:          seccomp(cmp.Or(sc.SeccompProfile, psc.SeccompProfile), n),
-		Apparmor:         apparmor(cmp.Or(sc.AppArmorProfile, psc.AppArmorProfile)),
+		Apparmor:         apparmor(AppArmorProfile(pod, ctr)),
 		RunAsUser:        int64Value(cmp.Or(sc.RunAsUser, psc.RunAsUser)),
 		RunAsGroup:       int64Value(cmp.Or(sc.RunAsGroup, psc.RunAsGroup)),
 	}
@@ -51,20 +53,36 @@ func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.Li
 		out.Capabilities = &api.Capability{AddCapabilities: capabilities(c.Add), DropCapabilities: capabilities(c.Drop)}
 	}
 	if !out.Privileged && (sc.ProcMount == nil || *sc.ProcMount == v1.DefaultProcMount) {
-		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
+		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(n), readonlyPaths()
 	}
-	if isTrue(cmp.Or(sc.RunAsNonRoot, psc.RunAsNonRoot)) {
+	if runAsNonRoot(pod, ctr) {
 		return out, verifyNonRoot(out)
 	}
 	return out, nil
 }
 
+// runAsNonRoot says whether a container must not run as root.
+func runAsNonRoot(pod *v1.Pod, ctr *v1.Container) bool {
+	var own, all *bool
+	if ctr.SecurityContext != nil {
+		own = ctr.SecurityContext.RunAsNonRoot
+	}
+	if pod.Spec.SecurityContext != nil {
+		all = pod.Spec.SecurityContext.RunAsNonRoot
+	}
+	return isTrue(cmp.Or(own, all))
+}
+
+// verifyNonRoot checks what the image says of its user. The runtime checks the ID
+// that comes of it: see keys.RunAsNonRoot.
 func verifyNonRoot(sc *api.LinuxContainerSecurityContext) error {
 	switch {
+	case sc.RunAsUser != nil && (sc.RunAsUser.Value < 0 || sc.RunAsUser.Value > math.MaxInt32):
+		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d): it must be from 1 to %d", sc.RunAsUser.Value, math.MaxInt32)
 	case sc.RunAsUser != nil && sc.RunAsUser.Value == 0:
 		return errors.New("container has runAsNonRoot, but its user (runAsUser, or the image's) is 0: set runAsUser to another one")
 	case sc.RunAsUser == nil && sc.RunAsUsername != "":
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify that it is not root: set runAsUser", sc.RunAsUsername)
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root: set runAsUser", sc.RunAsUsername)
 	case sc.RunAsUser == nil:
 		return errors.New("container has runAsNonRoot and image will run as root: set runAsUser")
 	}
@@ -111,6 +129,28 @@ func seccomp(p *v1.SeccompProfile, n Node) *api.SecurityProfile {
 		return &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: filepath.Join(n.SeccompDir, *p.LocalhostProfile)}
 	}
 	return &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}
+}
+
+// AppArmorProfile is what a container asks for: itself, or in an annotation from
+// before there was a field (static pods may still have one), or its pod. Nil is
+// nothing.
+func AppArmorProfile(pod *v1.Pod, ctr *v1.Container) *v1.AppArmorProfile {
+	if sc := ctr.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
+		return sc.AppArmorProfile
+	}
+	switch old := pod.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+ctr.Name]; {
+	case old == v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}
+	case old == v1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}
+	case strings.HasPrefix(old, v1.DeprecatedAppArmorBetaProfileNamePrefix):
+		name := strings.TrimPrefix(old, v1.DeprecatedAppArmorBetaProfileNamePrefix)
+		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+	}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		return sc.AppArmorProfile
+	}
+	return nil
 }
 
 // apparmor is nil where the pod does not say: the runtime's default applies.

@@ -3,12 +3,14 @@ package translate
 import (
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/keys"
 )
 
 // The container's fields win over the pod's.
@@ -38,6 +40,29 @@ func TestSecurityMerge(t *testing.T) {
 	}
 	if sc, _ = security(aPod(), &v1.Container{}, aNode(), nil); sc.Seccomp.ProfileType != api.SecurityProfile_Unconfined || sc.NoNewPrivs {
 		t.Errorf("%+v", sc)
+	}
+}
+
+// The masks are those of a kubelet (k8s.io/kubernetes/pkg/securitycontext, 1.36), which
+// for processors depend on the machine. A procMount of Unmasked has none.
+func TestMasks(t *testing.T) {
+	n := aNode()
+	n.Throttles = []string{"/sys/devices/system/cpu/cpu0/thermal_throttle"}
+	want := []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
+		"/proc/timer_list", "/proc/timer_stats", "/sys/devices/system/cpu/cpu0/thermal_throttle", "/sys/devices/virtual/powercap", "/sys/firmware"}
+	sc, err := security(aPod(), &v1.Container{}, n, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Sorted(slices.Values(sc.MaskedPaths)); !slices.Equal(got, want) {
+		t.Errorf("masked are %v", got)
+	}
+	if got, want := slices.Sorted(slices.Values(sc.ReadonlyPaths)), []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}; !slices.Equal(got, want) {
+		t.Errorf("read-only are %v", got)
+	}
+	sc, err = security(aPod(), &v1.Container{SecurityContext: &v1.SecurityContext{ProcMount: ptr(v1.UnmaskedProcMount)}}, n, nil)
+	if err != nil || len(sc.MaskedPaths)+len(sc.ReadonlyPaths) > 0 {
+		t.Errorf("unmasked: %v, %v, %v", sc.MaskedPaths, sc.ReadonlyPaths, err)
 	}
 }
 
@@ -115,7 +140,7 @@ func TestContainer(t *testing.T) {
 	}
 	a := cfg.Annotations
 	if cfg.LogPath != "c/4.log" || cfg.Metadata.Attempt != 4 || cfg.Image.Image != "sha256:1" || cfg.Image.UserSpecifiedImage != "app:1" || cfg.StopSignal != api.Signal_SIGUSR1 || !cfg.Tty || !cfg.Stdin ||
-		a[AnnotationHash] != plan.Hash(ctr) || a[AnnotationRestartCount] != "4" || a[AnnotationStreak] != "2" || a[AnnotationMessagePath] != "/t" || a[AnnotationMessagePolicy] != "File" || a[AnnotationGracePeriod] != "5" || cfg.Labels[LabelContainerName] != "c" {
+		a[keys.ContainerHash] != plan.Hash(ctr) || a[keys.RestartCount] != "4" || a[keys.Streak] != "2" || a[keys.MessagePath] != "/t" || a[keys.MessagePolicy] != "File" || a[keys.GracePeriod] != "5" || cfg.Labels[keys.ContainerName] != "c" {
 		t.Errorf("%+v", cfg)
 	}
 	if m := hooked.VolumeMounts; m[0].SubPath != "p/x" || m[0].SubPathExpr != "" || m[1].SubPath != "$(POD)" || ctr.VolumeMounts[0].SubPathExpr == "" {
@@ -157,6 +182,20 @@ func TestNodeSettings(t *testing.T) {
 		r := resources(p, &ctr, tt.n)
 		if r.CpuPeriod != tt.period || r.CpuQuota != tt.quota || r.Unified["memory.oom.group"] != tt.group {
 			t.Errorf("%+v: period %d quota %d unified %v", tt.n, r.CpuPeriod, r.CpuQuota, r.Unified)
+		}
+	}
+}
+
+// A pod that asks for user namespaces is refused in a kubelet's words, and not run
+// without.
+func TestHostUsers(t *testing.T) {
+	for _, host := range []*bool{nil, ptr(true), ptr(false)} {
+		p := aPod()
+		p.Spec.HostUsers = host
+		_, err := Sandbox(p, aNode(), 0, time.Now())
+		refused := host != nil && !*host
+		if (err != nil) != refused || refused && err.Error() != "can't set `spec.hostUsers: false`, runtime does not support user namespaces" {
+			t.Errorf("hostUsers %v: %v", host, err)
 		}
 	}
 }

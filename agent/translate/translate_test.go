@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/keys"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -269,8 +271,8 @@ func TestSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Hostname != "web" || cfg.Metadata.Attempt != 3 || cfg.LogDirectory != "/var/log/pods/default_web_u1" || cfg.Labels["app"] != "web" || cfg.Labels[LabelPodUID] != "u1" ||
-		cfg.Annotations["note"] != "n" || cfg.Annotations[AnnotationStarted] != "1234" || cfg.Linux.Sysctls["net.ipv4.ip_forward"] != "1" {
+	if cfg.Hostname != "web" || cfg.Metadata.Attempt != 3 || cfg.LogDirectory != "/var/log/pods/default_web_u1" || cfg.Labels["app"] != "web" || cfg.Labels[keys.PodUID] != "u1" ||
+		cfg.Annotations["note"] != "n" || cfg.Annotations[keys.Started] != "1234" || cfg.Linux.Sysctls["net.ipv4.ip_forward"] != "1" {
 		t.Errorf("%+v", cfg)
 	}
 	if len(cfg.PortMappings) != 2 || cfg.PortMappings[1].Protocol != api.Protocol_UDP || cfg.PortMappings[0].HostIp != "127.0.0.1" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,13 @@ type fakeAPI struct {
 	secrets     map[string]map[string]string
 	token       string
 	unreachable error
+	deleted     []string // kind/name, which pods that had it still read
+}
+
+func (a *fakeAPI) Deleted(_ *v1.Pod, kind, name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.deleted, kind+"/"+name)
 }
 
 func (a *fakeAPI) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {

@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // Objects gives what volumes show of the API's objects to a pod. Reading is quick
@@ -20,6 +22,9 @@ type Objects interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
 	Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error)
+	// Deleted reports whether the API server said that a "ConfigMap" or "Secret" is
+	// deleted; the pod that had it may read it still.
+	Deleted(pod *v1.Pod, kind, name string) bool
 }
 
 // Fields gives what volumes show of the pod itself.
@@ -33,7 +38,7 @@ type Fields interface {
 type content struct {
 	plugin string
 	serves func(*v1.Volume) bool
-	memory bool // on a tmpfs, so that no disk ever has it
+	memory *memory // on a tmpfs, so that no disk ever has it; nil: on disk
 	files  func(*v1.Pod, *v1.Volume) (files, error)
 
 	writing sync.Mutex // several containers of a pod may start at once
@@ -56,11 +61,11 @@ func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir st
 		return "", err
 	}
 	medium := v1.StorageMediumDefault
-	if c.memory {
+	if c.memory != nil {
 		medium = v1.StorageMediumMemory
 	}
 	empty := &v1.Volume{Name: vol.Name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium}}}
-	if _, err := (emptyDir{}).SetUp(ctx, pod, empty, dir); err != nil {
+	if _, err := (emptyDir{c.memory}).SetUp(ctx, pod, empty, dir); err != nil {
 		return "", err
 	}
 	if err := f.write(dir, groupOf(pod)); err != nil {
@@ -98,15 +103,13 @@ func mountPoints(pod *v1.Pod, vol *v1.Volume, dir string) error {
 		return err
 	}
 	defer root.Close()
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, sub := range nested(&list[i], vol.Name) {
-				if _, err := root.Stat(sub); !errors.Is(err, fs.ErrNotExist) {
-					continue
-				}
-				if err := root.MkdirAll(sub, 0o755); err != nil {
-					return fmt.Errorf("make the mount point %s in the volume: %w", sub, err)
-				}
+	for _, c := range podspec.Containers(&pod.Spec) {
+		for _, sub := range nested(c, vol.Name) {
+			if _, err := root.Stat(sub); !errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err := root.MkdirAll(sub, 0o755); err != nil {
+				return fmt.Errorf("make the mount point %s in the volume: %w", sub, err)
 			}
 		}
 	}
@@ -141,6 +144,8 @@ func (noObjects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
 func (noObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, fmt.Errorf("%w: %w", apierrors.NewNotFound(v1.Resource("secret"), name), errNoServer)
 }
+
+func (noObjects) Deleted(*v1.Pod, string, string) bool { return false }
 
 func (noObjects) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
 	return "", fmt.Errorf("service account token: %w", errNoServer)

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 func setUp(t *testing.T, v *Volumes, p *v1.Pod) string {
@@ -33,8 +35,8 @@ func isTmpfs(t *testing.T, dir string) bool {
 	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	mounts, err := mountsBelow(dir)
-	return err == nil && len(mounts) == 1 && st.Type == unix.TMPFS_MAGIC
+	points, err := mounts.Below(filepath.Dir(dir))
+	return err == nil && slices.Contains(points, dir) && st.Type == unix.TMPFS_MAGIC
 }
 
 func TestConfigMapVolume(t *testing.T) {
@@ -258,5 +260,63 @@ func TestConcurrentSetUp(t *testing.T) {
 	dir := setUp(t, v, p)
 	if h := hiddenIn(t, dir); len(h) != 2 || !isTmpfs(t, dir) {
 		t.Error(h)
+	}
+}
+
+// TestDeletedObjects: what a pod needs stays when it is deleted, what is optional goes.
+func TestDeletedObjects(t *testing.T) {
+	yes := true
+	for _, optional := range []*bool{nil, &yes} {
+		api := &fakeAPI{maps: map[string]map[string]string{"m": {"a": "1"}}, secrets: map[string]map[string]string{"s": {"b": "2"}}}
+		v, err := New(Config{Root: t.TempDir(), Objects: api, Hostname: func(*v1.Pod) (string, string) { return "h", "" }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		local := func(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
+		p := podWith(
+			v1.Volume{Name: "m", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: local("m"), Optional: optional}}},
+			v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s", Optional: optional}}},
+			v1.Volume{Name: "p", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+				{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: local("m"), Optional: optional}},
+				{Secret: &v1.SecretProjection{LocalObjectReference: local("s"), Optional: optional}},
+			}}}},
+		)
+		if err := v.Prepare(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(v.podDir("u1"), "volumes")
+		all := []string{"kubernetes.io~configmap/m/a", "kubernetes.io~secret/s/b", "kubernetes.io~projected/p/a", "kubernetes.io~projected/p/b"}
+		there := func(want bool, which ...string) {
+			t.Helper()
+			for _, f := range which {
+				for _, path := range []string{f, filepath.Join(filepath.Dir(f), dataLink, filepath.Base(f))} {
+					if _, err := os.Stat(filepath.Join(dir, path)); (err == nil) != want {
+						t.Errorf("optional %v: %s is there: %v", optional != nil, path, err == nil)
+					}
+				}
+			}
+		}
+		there(true, all...)
+		api.set(func() { api.deleted = []string{"ConfigMap/m"} })
+		if err := v.Refresh(p); err != nil {
+			t.Fatal(err)
+		}
+		there(optional == nil, all[0], all[2])
+		there(true, all[1], all[3])
+		api.set(func() { api.deleted = []string{"ConfigMap/m", "Secret/s"} })
+		if err := v.Refresh(p); err != nil {
+			t.Fatal(err)
+		}
+		there(optional == nil, all...)
+		api.set(func() { api.deleted, api.unreachable = nil, errors.New("no route") }) // made again
+		v.Refresh(p)
+		api.set(func() { api.unreachable = nil })
+		if err := v.Refresh(p); err != nil {
+			t.Fatal(err)
+		}
+		there(true, all...)
+		if err := v.Release(t.Context(), "u1"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // keptAttempts is how many termination logs stay beside the newest.
@@ -29,23 +31,28 @@ func checkUID(uid types.UID) error {
 }
 
 // Release unmounts all that is mounted below the pod's directory and removes
-// it. Symbolic links are removed and never followed.
+// it, if nothing is mounted there any more. Symbolic links are removed and never
+// followed.
 func (v *Volumes) Release(_ context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
 	}
-	if err := unmountBelow(v.podDir(uid)); err != nil {
-		return fmt.Errorf("release the pod's directory: %w", err)
-	}
-	root, err := os.OpenRoot(v.pods)
-	if err != nil {
-		return fmt.Errorf("open the directory of the pods: %w", err)
-	}
-	defer root.Close()
-	if err := root.RemoveAll(string(uid)); err != nil {
+	if err := mounts.RemoveMounted(v.podDir(uid), v.points(uid)); err != nil {
 		return fmt.Errorf("remove the pod's directory: %w", err)
 	}
 	return nil
+}
+
+// points are where the volumes of a pod are mounted, if they are.
+func (v *Volumes) points(uid types.UID) []string {
+	points, err := fs.Glob(os.DirFS(v.podDir(uid)), "volumes/*/*")
+	if err != nil {
+		return nil // they are found among all mounts
+	}
+	for i, p := range points {
+		points[i] = filepath.Join(v.podDir(uid), p)
+	}
+	return points
 }
 
 // Sweep releases the directories of pods that keep does not want. It is called

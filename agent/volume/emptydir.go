@@ -8,19 +8,20 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/demand"
 )
 
 // emptyDir is a directory of the pod, on disk or in memory, that lives as long
 // as the pod.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
-type emptyDir struct{}
+type emptyDir struct{ memory *memory }
 
 func (emptyDir) Plugin() string             { return "kubernetes.io/empty-dir" }
 func (emptyDir) Serves(vol *v1.Volume) bool { return vol.EmptyDir != nil }
 
-func (emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error) {
+func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := makeOpen(dir, pod); err != nil {
 			return "", err
@@ -36,10 +37,7 @@ func (emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir string
 		if err != nil || there {
 			return dir, err
 		}
-		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, tmpfsOptions(pod, vol)); err != nil {
-			return "", fmt.Errorf("mount tmpfs: %w", err)
-		}
-		return dir, nil
+		return dir, e.memory.mountAt(dir, tmpfsOptions(pod, vol))
 	}
 	return "", fmt.Errorf("this node does not serve emptyDir of medium %s", vol.EmptyDir.Medium)
 }
@@ -81,17 +79,10 @@ func tmpfsOptions(pod *v1.Pod, vol *v1.Volume) string {
 	if l := vol.EmptyDir.SizeLimit; l != nil {
 		size = l.Value()
 	}
-	all := int64(0)
-	for i := range pod.Spec.Containers {
-		m := pod.Spec.Containers[i].Resources.Limits.Memory().Value()
-		if m == 0 {
-			all = 0
-			break
+	if demand.Limited(pod, v1.ResourceMemory) {
+		if limits := demand.Limits(pod); size == 0 || limits.Memory().Value() < size {
+			size = limits.Memory().Value()
 		}
-		all += m
-	}
-	if all > 0 && (size == 0 || all < size) {
-		size = all
 	}
 	options := "mode=0777"
 	if gid, ok := fsGroup(pod); ok {

@@ -12,9 +12,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
-const etcHostsPath = "/etc/hosts"
+const (
+	etcHostsPath = "/etc/hosts"
+	maxHosts     = 1 << 20 // of the host's, for pods in its network
+)
 
 // etcHosts writes the pod's /etc/hosts and mounts it, unless the container
 // mounts something of its own there. The pod's addresses are in its status: they
@@ -27,15 +32,16 @@ func (v *Volumes) etcHosts(pod *v1.Pod, ctr *v1.Container, out *api.ContainerCon
 	}
 	content := podHosts(pod, v.cfg.Hostname)
 	if pod.Spec.HostNetwork {
-		host, err := os.ReadFile(etcHostsPath)
+		host, err := untrusted.ReadInRoot("/", etcHostsPath, maxHosts)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("read the host's %s: %w", etcHostsPath, err)
 		}
 		content = append([]byte("# Kubernetes-managed hosts file (host network).\n"), host...)
 	}
 	content = append(content, hostAliases(pod)...)
+	// The containers that have it may write to it.
 	path := filepath.Join(v.podDir(pod.UID), "etc-hosts")
-	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, content) {
+	if old, err := untrusted.ReadFile(v.podDir(pod.UID), "etc-hosts", int64(len(content))); err != nil || !bytes.Equal(old, content) {
 		if err := replace(path, content); err != nil {
 			return fmt.Errorf("write the pod's %s: %w", etcHostsPath, err)
 		}

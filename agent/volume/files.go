@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/islet-edge/islet/runtime/mounts"
+	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
 // A file of a volume.
@@ -97,10 +100,14 @@ func (f files) same(root *os.Root, data string, gid int) bool {
 			return err
 		}
 		want, ok := f[strings.TrimPrefix(name, data+"/")]
-		if !ok || fi.Mode() != want.finalMode(gid) || fi.Size() != int64(len(want.data)) {
+		if !ok {
+			found = -1 // one too many
 			return fs.SkipAll
 		}
-		got, err := root.ReadFile(name)
+		if fi.Mode() != want.finalMode(gid) || fi.Size() != int64(len(want.data)) {
+			return fs.SkipAll
+		}
+		got, err := untrusted.ReadFile(root.Name(), name, int64(len(want.data)))
 		if err != nil || !bytes.Equal(got, want.data) {
 			return fs.SkipAll
 		}
@@ -194,14 +201,14 @@ func (f files) show(root *os.Root, data string) error {
 		if has, err := root.Readlink(name); err == nil && has == to {
 			continue
 		}
-		if err := root.RemoveAll(name); err != nil {
+		if err := remove(root, name); err != nil {
 			return err
 		}
 		if err := root.Symlink(to, name); err != nil {
 			return err
 		}
 	}
-	if err := root.RemoveAll(nextLink); err != nil {
+	if err := remove(root, nextLink); err != nil {
 		return err
 	}
 	if err := root.Symlink(data, nextLink); err != nil {
@@ -228,7 +235,7 @@ func (f files) tidy(root *os.Root, data string) error {
 		if !stale {
 			continue
 		}
-		if err := root.RemoveAll(name); err != nil {
+		if err := remove(root, name); err != nil {
 			return fmt.Errorf("remove old files of the volume: %w", err)
 		}
 	}
@@ -243,4 +250,14 @@ func (f files) tops() map[string]bool {
 		tops[top] = true
 	}
 	return tops
+}
+
+// remove removes a name with all below it, but nothing that is mounted there.
+func remove(root *os.Root, name string) error {
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return mounts.RemoveAt(dir, name)
 }

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 
 // contents are the kinds whose files come from the API, or from the pod itself.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/
-func contents(objects Objects, fields Fields) []Kind {
+func contents(objects Objects, fields Fields, m *memory) []Kind {
 	s := sources{objects, fields}
 	return []Kind{
 		&content{
@@ -29,20 +31,20 @@ func contents(objects Objects, fields Fields) []Kind {
 			},
 		},
 		&content{
-			plugin: "kubernetes.io/secret", serves: func(v *v1.Volume) bool { return v.Secret != nil }, memory: true,
+			plugin: "kubernetes.io/secret", serves: func(v *v1.Volume) bool { return v.Secret != nil }, memory: m,
 			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
 				c := vol.Secret
 				return s.secret(pod, c.SecretName, c.Items, c.DefaultMode, c.Optional)
 			},
 		},
 		&content{
-			plugin: "kubernetes.io/downward-api", serves: func(v *v1.Volume) bool { return v.DownwardAPI != nil }, memory: true,
+			plugin: "kubernetes.io/downward-api", serves: func(v *v1.Volume) bool { return v.DownwardAPI != nil }, memory: m,
 			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
 				return s.downward(pod, vol.DownwardAPI.Items, vol.DownwardAPI.DefaultMode)
 			},
 		},
 		&content{
-			plugin: "kubernetes.io/projected", serves: func(v *v1.Volume) bool { return v.Projected != nil }, memory: true,
+			plugin: "kubernetes.io/projected", serves: func(v *v1.Volume) bool { return v.Projected != nil }, memory: m,
 			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) { return s.projected(pod, vol.Projected) },
 		},
 	}
@@ -84,9 +86,13 @@ func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, mode *int32) (files
 	return nil, errors.New("it projects a source of a kind that this node does not know")
 }
 
+// configMap gives the files of one. A pod that needs it keeps them when it is deleted,
+// since its containers must start again without it; one to which it is optional loses
+// them, as with a kubelet.
+// https://kubernetes.io/docs/concepts/storage/volumes/#configmap
 func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
 	m, err := s.objects.ConfigMap(pod, name)
-	if missing(err, optional) {
+	if missing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "ConfigMap", name) {
 		return files{}, nil
 	} else if err != nil {
 		return nil, err
@@ -101,7 +107,7 @@ func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode 
 
 func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
 	m, err := s.objects.Secret(pod, name)
-	if missing(err, optional) {
+	if missing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "Secret", name) {
 		return files{}, nil
 	} else if err != nil {
 		return nil, err
@@ -170,14 +176,12 @@ func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode *i
 
 // onlyUser is the user as which the spec makes every container of the pod run.
 func onlyUser(pod *v1.Pod) (uid int, ok bool) {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			user := runAsUser(pod, &list[i])
-			if user == nil || ok && int(*user) != uid {
-				return 0, false
-			}
-			uid, ok = int(*user), true
+	for _, c := range podspec.Containers(&pod.Spec) {
+		user := runAsUser(pod, c)
+		if user == nil || ok && int(*user) != uid {
+			return 0, false
 		}
+		uid, ok = int(*user), true
 	}
 	return uid, ok
 }

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // subPath returns a path that is the subPath of a volume mount and stays so: the
@@ -27,7 +29,7 @@ func (v *Volumes) subPath(pod *v1.Pod, ctr *v1.Container, index int, volume stri
 	}
 	defer f.Close()
 	target := filepath.Join(v.podDir(pod.UID), "volume-subpaths", m.Name, ctr.Name, strconv.Itoa(index))
-	if err := unmountBelow(target); err != nil { // of the attempt before
+	if err := mounts.Detach(target); err != nil { // of the attempt before
 		return "", err
 	}
 	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -36,10 +38,26 @@ func (v *Volumes) subPath(pod *v1.Pod, ctr *v1.Container, index int, volume stri
 	if err := likeness(f, target); err != nil {
 		return "", err
 	}
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return "", fmt.Errorf("bind it to %s: %w", target, err)
+	both := m.MountPropagation != nil && *m.MountPropagation == v1.MountPropagationBidirectional
+	if err := bindTo(f, target, both); err != nil {
+		return "", fmt.Errorf("bind it to %s: %w", target, errors.Join(err, mounts.Detach(target)))
 	}
 	return target, nil
+}
+
+// bindTo mounts what is open at target, without what is mounted below it, as a
+// kubelet does. It is a slave of the host's mount: what the host mounts and
+// unmounts reaches it, and nothing goes the other way. Only a container whose own
+// mounts are to reach the host (both) shares its mount with the host; then
+// mounts.Detach cuts it off before it unmounts.
+func bindTo(f *os.File, target string, both bool) error {
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), target, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	if both {
+		return nil
+	}
+	return unix.Mount("", target, "", unix.MS_SLAVE, "")
 }
 
 // openBeneath opens a path below a volume without leaving it. A missing

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +39,7 @@ type Config struct {
 	Objects  Objects                           // nil: this node has no apiserver
 	Fields   Fields                            // for the downward API
 	Kinds    []Kind                            // beyond those of this package
+	Log      *slog.Logger                      // nil: none
 }
 
 // Volumes is a hook for the life of a pod.
@@ -52,7 +54,8 @@ type Volumes struct {
 // builtin lists the kinds. One that is a Refresher has files that change, one that
 // has a method ReadOnly() bool can be mounted read-only alone.
 func builtin(cfg Config) []Kind {
-	return append(contents(cfg.Objects, cfg.Fields), emptyDir{}, hostPath{})
+	m := newMemory(cfg.Log)
+	return append(contents(cfg.Objects, cfg.Fields, m), emptyDir{m}, hostPath{})
 }
 
 // A Refresher is a Kind whose volumes change while containers use them.
@@ -178,6 +181,8 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	}
 	alone, ok := v.kind(&pod.Spec.Volumes[i]).(interface{ ReadOnly() bool })
 	out := &api.Mount{ContainerPath: filepath.Join("/", m.MountPath), HostPath: path, Readonly: m.ReadOnly || ok && alone.ReadOnly()}
+	_, hosts := v.kind(&pod.Spec.Volumes[i]).(hostPath)
+	out.SelinuxRelabel = !hosts // what is the pod's own gets its label, if it has one
 	switch p := m.MountPropagation; {
 	case p == nil:
 	case *p == v1.MountPropagationHostToContainer:

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 const inside = "ISLET_TEST_MOUNT_NAMESPACE"
@@ -107,7 +109,7 @@ func TestEmptyDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data")
-	if len(mounts) != 1 || mounts[0].HostPath != dir || mounts[0].ContainerPath != "/data" || !mounts[0].Readonly {
+	if len(mounts) != 1 || mounts[0].HostPath != dir || mounts[0].ContainerPath != "/data" || !mounts[0].Readonly || !mounts[0].SelinuxRelabel {
 		t.Errorf("mounts %v", mounts)
 	}
 	if fi, err := os.Stat(dir); err != nil || fi.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 {
@@ -141,8 +143,8 @@ func TestEmptyDirInMemory(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/mem")
-	if mounts, err := mountsBelow(v.podDir("u1")); err != nil || !slices.Equal(mounts, []string{dir}) {
-		t.Errorf("mounts %v, %v", mounts, err)
+	if points, err := mounts.Below(v.podDir("u1")); err != nil || !slices.Equal(points, []string{dir}) {
+		t.Errorf("mounts %v, %v", points, err)
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil || st.Type != unix.TMPFS_MAGIC || int64(st.Blocks)*st.Bsize != 1<<20 {
@@ -190,7 +192,7 @@ func TestHostPath(t *testing.T) {
 		if (err == nil) != tt.ok {
 			t.Errorf("%s as %q: %v", tt.path, tt.kind, err)
 		}
-		if err == nil && mounts[0].HostPath != tt.path {
+		if err == nil && (mounts[0].HostPath != tt.path || mounts[0].SelinuxRelabel) {
 			t.Errorf("%s: %v", tt.path, mounts)
 		}
 	}
@@ -264,8 +266,8 @@ func TestReleaseKeepsTheHost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if mounts, err := mountsBelow(v.podDir("u1")); err != nil || len(mounts) != 1 {
-		t.Errorf("mounts %v, %v", mounts, err)
+	if points, err := mounts.Below(v.podDir("u1")); err != nil || len(points) != 1 {
+		t.Errorf("mounts %v, %v", points, err)
 	}
 	keep := func(uid types.UID) bool { return uid != "u1" }
 	if err := v.Sweep(t.Context(), keep); err != nil {
@@ -364,5 +366,41 @@ func TestRefuses(t *testing.T) {
 	v.recursive = false
 	if _, err := mountsOf(t, v, podWith(empty("data", "")), m); err == nil {
 		t.Error("recursively read-only without the kernel's help")
+	}
+}
+
+// TestHostileHosts: a container may do what it likes to its /etc/hosts.
+func TestHostileHosts(t *testing.T) {
+	v := volumes(t)
+	p := podWith()
+	p.Status.PodIPs = []v1.PodIP{{IP: "10.0.0.1"}}
+	if _, err := mountsOf(t, v, p); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(v.podDir("u1"), "etc-hosts")
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func() error{
+		"huge":   func() error { return os.Truncate(path, 1<<40) },
+		"longer": func() error { return os.WriteFile(path, append(slices.Clone(want), "x"...), 0o644) },
+		"other":  func() error { return os.WriteFile(path, make([]byte, len(want)), 0o644) },
+		"FIFO":   func() error { os.Remove(path); return unix.Mkfifo(path, 0o600) },
+		"link":   func() error { os.Remove(path); return os.Symlink("/dev/zero", path) },
+	} {
+		if err := spoil(); err != nil {
+			t.Logf("%s: %v", name, err) // not every file system takes a terabyte
+			continue
+		}
+		if _, err := mountsOf(t, v, p); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if fi, err := os.Lstat(path); err != nil || !fi.Mode().IsRegular() || fi.Size() != int64(len(want)) {
+			t.Fatalf("%s: %v, %v", name, fi, err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != string(want) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }

@@ -29,6 +29,7 @@ func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Ac
 		for _, p := range parts {
 			errs = append(errs, os.Remove(p))
 		}
+		errs = append(errs, e.cfg.Links.Unlink(c.LogPath))
 	}
 	return errors.Join(errs...)
 }

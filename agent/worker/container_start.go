@@ -11,12 +11,14 @@ import (
 
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/translate"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // startContainer pulls the image if it must, configures, creates and starts one
-// attempt. Only what follows the pull takes one of the bounded places.
+// attempt. Only what follows the pull and the hooks' preparations takes one of the
+// bounded places.
 func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Action) error {
-	ctr := container(in.Want, a.Container)
+	_, ctr := podspec.Find(&in.Want.Spec, a.Container)
 	sb, _ := in.Seen.Sandbox()
 	if ctr == nil {
 		return fmt.Errorf("pod has no container %q", a.Container)
@@ -25,7 +27,12 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	if err != nil {
 		return err
 	}
-	leave, err := enter(ctx, e.containers)
+	n := e.cfg.Node()
+	pod := known(in.Want, in.Seen, n)
+	if err := e.prepare(ctx, pod); err != nil {
+		return problem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
+	}
+	leave, err := enter(ctx, e.containers, placeTime)
 	if err != nil {
 		return err
 	}
@@ -33,11 +40,6 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 
-	n := e.cfg.Node()
-	pod := known(in.Want, in.Seen, n)
-	if err := e.cfg.Hooks.Prepare(ctx, pod); err != nil {
-		return problem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
-	}
 	sandbox, err := e.sandboxConfig(ctx, pod, n, sb.Attempt, in.Started)
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "configure the sandbox: %w", err)
@@ -59,6 +61,9 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 		return problem(plan.RunContainerError, "start container %s: %w", ctr.Name, err)
 	}
 	tell.normal(eventStarted, "Container started")
+	if err := e.cfg.Links.Link(pod, ctr.Name, made.ContainerId, filepath.Join(sandbox.LogDirectory, cfg.LogPath)); err != nil { // it runs all the same
+		e.cfg.Log.Warn("log shippers do not find the log of a container", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
+	}
 	return nil
 }
 

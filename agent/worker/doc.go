@@ -6,7 +6,7 @@
 //	                                                  | plan.Decide
 //	                                                  v
 //	          observe <--Refresh-- Executor.Do (one goroutine per action in flight)
-//	                                  hooks, translate, images, cri
+//	                                  hooks, translate, images, cri; Desired.Admit, Forget
 //
 // After each decision Changed(uid) is called; whoever wants the pod's status
 // fetches Input(uid). The end of the agent is not the end of its pods: when Run's

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // Events takes what happens to pods, in the reasons and words of a kubelet. It
@@ -70,8 +71,8 @@ func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err
 	switch a.Op {
 	case plan.RunSandbox:
 		switch why.Reason {
-		case plan.FailedMount:
-			tell.warning(plan.FailedMount, "%s", message)
+		case plan.FailedMount, plan.NetworkNotReady:
+			tell.warning(why.Reason, "%s", message)
 		case plan.FailedCreatePodSandBox:
 			tell.warning(plan.FailedCreatePodSandBox, "Failed to create pod sandbox: %s", message)
 		default:
@@ -95,6 +96,8 @@ func killing(in plan.Input, a plan.Action) string {
 	switch ends := in.Deleting || in.End != nil; {
 	case a.Hash != "":
 		return fmt.Sprintf("Container %s definition changed, will be restarted", a.Container)
+	case in.Stale != "" && !ends:
+		return fmt.Sprintf("Stopping container %s: the node's network is another one now", a.Container)
 	case ends || !h.Unhealthy:
 		return "Stopping container " + a.Container
 	case !h.Started:
@@ -115,7 +118,8 @@ func (w *worker) notice(pod *v1.Pod, notices []plan.Notice) {
 		case plan.CrashLoopBackOff:
 			tell.warning(eventBackOff, "Back-off restarting failed container %s in pod %s_%s(%s)", n.Container, pod.Name, pod.Namespace, pod.UID)
 		case plan.ImagePullBackOff:
-			tell.normal(eventBackOff, "Back-off pulling image %q", container(pod, n.Container).Image)
+			_, ctr := podspec.Find(&pod.Spec, n.Container)
+			tell.normal(eventBackOff, "Back-off pulling image %q", ctr.Image)
 			tell.warning(eventFailed, "Error: %s", plan.ImagePullBackOff)
 		case plan.DeadlineExceeded:
 			tell.normal(plan.DeadlineExceeded, "Pod was active on the node longer than the specified deadline")

@@ -71,7 +71,7 @@ func TestEventsOfALife(t *testing.T) {
 			`c Normal Pulled a: Successfully pulled image "app:1" in 1.5s (1.5s including waiting). Image size: 1 bytes.`,
 			"c Normal Created a: Container created", "c Normal Started a: Container started")
 		n.want("b", Wanted{Pod: pod("b", v1.PullIfNotPresent)})
-		n.events.expect(t, "b", `c Normal Pulled b: Container image "app:1" already present on machine`,
+		n.events.expect(t, "b", `c Normal Pulled b: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Normal Created b: Container created", "c Normal Started b: Container started")
 
 		changed := pod("b", v1.PullIfNotPresent)
@@ -106,7 +106,7 @@ func TestEventsOfACrashLoop(t *testing.T) {
 			n.set.Poke("a")
 		}
 		backOff := "c Warning BackOff a: Back-off restarting failed container c in pod a_default(a)"
-		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine`,
+		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Normal Created a: Container created", "c Normal Started a: Container started", backOff)
 		if starts, waits := n.events.times("c Normal Started a: Container started"), n.events.times(backOff); waits != starts-1 || waits != 5 {
 			t.Errorf("%d starts, %d back-offs", starts, waits)
@@ -126,7 +126,7 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 		n.events.expect(t, "a", `c Normal BackOff a: Back-off pulling image "app:1"`, "c Warning Failed a: Error: ImagePullBackOff")
 		time.Sleep(time.Hour)
 		n.events.expect(t, "a")
-		if p, f, b := n.events.times(pulling), n.events.times(failed), n.events.times(`c Normal BackOff a: Back-off pulling image "app:1"`); p != f || p != b || p < 12 {
+		if p, f, b := n.events.times(pulling), n.events.times(failed), n.events.times(`c Normal BackOff a: Back-off pulling image "app:1"`); p != f || b > p || b < p-1 || p < 12 { // the last back-off may be about to be told
 			t.Errorf("%d pulls, %d failures, %d back-offs", p, f, b)
 		}
 
@@ -168,7 +168,7 @@ func TestEventsOfFailures(t *testing.T) {
 		n.events.expect(t, "a", "Warning FailedCreatePodSandBox a: Failed to create pod sandbox: run the sandbox: RunPodSandbox broke")
 		fail("CreateContainer")
 		time.Sleep(time.Minute)
-		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine`, "c Warning Failed a: Error: create container c: CreateContainer broke")
+		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`, "c Warning Failed a: Error: create container c: CreateContainer broke")
 		fail("StartContainer")
 		time.Sleep(time.Minute)
 		n.events.expect(t, "a", "c Normal Created a: Container created", "c Warning Failed a: Error: start container c: StartContainer broke")
@@ -191,7 +191,7 @@ func TestEventsOfADeadline(t *testing.T) {
 		p.Spec.TerminationGracePeriodSeconds = new(int64(5))
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "slow", Image: "slow:1"})
 		n.want("a", Wanted{Pod: p})
-		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine`,
+		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Normal Created a: Container created", "c Normal Started a: Container started", `slow Normal Pulling a: Pulling image "slow:1"`)
 		time.Sleep(2 * time.Minute)
 		n.events.expect(t, "a", "Normal DeadlineExceeded a: Pod was active on the node longer than the specified deadline", "c Normal Killing a: Stopping container c")

@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/translate"
+	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -32,12 +32,33 @@ type ExecutorConfig struct {
 	Imports Imports // nil: no archives are ever imported
 	Hooks   hook.Chain
 	Node    func() translate.Node // the node as it is now
+	Network func() error          // why no pod gets a network of its own now, as a kubelet words it; nil: they do
 	Objects translate.Objects     // nil: there are none
 	Keyring Keyring               // nil: nobody has credentials
+	Guard   Guard                 // nil: who may start a pod may use its images
+	Links   Links                 // nil: logs have no links
+	Classes Classes               // nil: the name of a RuntimeClass is its handler's
 	Events  Events                // nil: nobody wants to know
 	Starts  int                   // sandboxes, and containers, that start at once; 0: twice the CPUs
 	Log     *slog.Logger
 }
+
+// Classes resolve a pod's RuntimeClass to the runtime handler of its sandbox; empty is
+// the node's default.
+type Classes interface {
+	RuntimeHandler(pod *v1.Pod) (string, error)
+}
+
+// Links are other names of containers' logs. collect.Links is one.
+type Links interface {
+	Link(pod *v1.Pod, container, id, log string) error
+	Unlink(log string) error
+}
+
+type noLinks struct{}
+
+func (noLinks) Link(*v1.Pod, string, string, string) error { return nil }
+func (noLinks) Unlink(string) error                        { return nil }
 
 // An Executor carries out actions with the runtime and the hooks. Its methods
 // may be called from any goroutine.
@@ -46,6 +67,8 @@ type Executor struct {
 	images     *images
 	sandboxes  chan struct{} // a place for each sandbox that may start now
 	containers chan struct{} // the same for containers, so that none waits for all sandboxes
+	prepares   chan struct{} // for pods whose hooks prepare, so that not all do at once
+	fetches    chan struct{} // the same for the API server's pods, which may wait for the network
 }
 
 // NewExecutor starts nothing.
@@ -53,13 +76,28 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 	if cfg.Objects == nil {
 		cfg.Objects = translate.NoObjects{}
 	}
+	if cfg.Links == nil {
+		cfg.Links = noLinks{}
+	}
+	if cfg.Classes == nil {
+		cfg.Classes = classIsHandler{}
+	}
+	if cfg.Guard == nil {
+		cfg.Guard = everybody{}
+	}
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
+	}
+	if cfg.Network == nil {
+		cfg.Network = func() error { return nil }
 	}
 	if cfg.Starts == 0 {
 		cfg.Starts = 2 * runtime.GOMAXPROCS(0)
 	}
-	return &Executor{cfg: cfg, images: newImages(cfg), sandboxes: make(chan struct{}, cfg.Starts), containers: make(chan struct{}, cfg.Starts)}
+	return &Executor{
+		cfg: cfg, images: newImages(cfg), sandboxes: make(chan struct{}, cfg.Starts), containers: make(chan struct{}, cfg.Starts),
+		prepares: make(chan struct{}, preparing*cfg.Starts), fetches: make(chan struct{}, preparing*cfg.Starts),
+	}
 }
 
 // Do carries out one action, and tells events of it.
@@ -85,13 +123,41 @@ func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
 		return e.stopContainer(ctx, in, a)
 	case plan.RemoveContainer:
 		return e.removeContainer(ctx, in, a)
+	case plan.Update:
+		return e.hooks(ctx, in, e.cfg.Hooks.Update)
+	case plan.Ended:
+		return e.hooks(ctx, in, e.cfg.Hooks.Ended)
+	case plan.Forget:
+		ctx, stop := context.WithTimeout(ctx, callTimeout)
+		defer stop()
+		return e.cfg.Hooks.Release(ctx, in.UID)
 	}
 	return fmt.Errorf("no way to carry out %v", a.Op)
 }
 
-// Release gives back what the hooks hold for a pod that is gone.
-func (e *Executor) Release(ctx context.Context, uid types.UID) error {
-	return e.cfg.Hooks.Release(ctx, uid)
+// hooks lets the hooks take a step that is theirs alone.
+func (e *Executor) hooks(ctx context.Context, in plan.Input, step func(context.Context, *v1.Pod) error) error {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	return step(ctx, known(in.Want, in.Seen, e.cfg.Node()))
+}
+
+// prepare lets the hooks make what the pod needs. What they do on this machine is
+// bounded, as starts are. A pod whose hooks wait for the network soon loses its place to
+// the next one, and pods that are not the API server's do not share places with it.
+func (e *Executor) prepare(ctx context.Context, pod *v1.Pod) error {
+	places := e.prepares
+	if pod.Annotations[keys.ConfigSource] == keys.SourceAPI {
+		places = e.fetches
+	}
+	leave, err := enter(ctx, places, prepareTime)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
+	defer stop()
+	return e.cfg.Hooks.Prepare(ctx, pod)
 }
 
 // ImagesChanged forgets which images could not be pulled: the next start asks
@@ -132,21 +198,23 @@ func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, n translate.N
 	return cfg, e.cfg.Hooks.Sandbox(ctx, pod, cfg)
 }
 
-// container finds a container of the pod by name.
-func container(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		if i := slices.IndexFunc(list, func(c v1.Container) bool { return c.Name == name }); i >= 0 {
-			return &list[i]
-		}
-	}
-	return nil
-}
+// preparing is how many pods may prepare for each that may start.
+const preparing = 4
 
-// enter waits for a place; the caller gives it back.
-func enter(ctx context.Context, places chan struct{}) (leave func(), err error) {
+// What takes longer than these waits for something outside of this machine, or was made
+// to wait by a pod; it does not keep its place from others.
+const (
+	placeTime   = 30 * time.Second       // of a start
+	prepareTime = 500 * time.Millisecond // of a preparation, most of which take a few milliseconds
+)
+
+// enter waits for a place; the caller gives it back, or loses it after that time.
+func enter(ctx context.Context, places chan struct{}, most time.Duration) (leave func(), err error) {
 	select {
 	case places <- struct{}{}:
-		return func() { <-places }, nil
+		free := sync.OnceFunc(func() { <-places })
+		late := time.AfterFunc(most, free)
+		return func() { late.Stop(); free() }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -18,8 +18,10 @@ import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/retry"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -30,10 +32,35 @@ type Imports interface {
 	WaitImage(ctx context.Context, image string) error
 }
 
-// Keyring gives the credentials of a pod for an image, the best first.
+// Keyring gives the credentials of a pod for an image, the best first, and the Secret
+// that each is from.
 type Keyring interface {
-	Keyring(ctx context.Context, pod *v1.Pod, image string) []*api.AuthConfig
+	Keyring(ctx context.Context, pod *v1.Pod, image string) ([]*api.AuthConfig, []v1.ObjectReference)
 }
+
+// Guard keeps private images from pods that may not have them. pulls.Guard is one.
+type Guard interface {
+	// May reports whether a pod may use an image that is here, by its ID, without
+	// asking the registry.
+	May(ctx context.Context, name, id string, credentials func() ([]*api.AuthConfig, []v1.ObjectReference)) bool
+
+	// Begin is called before each pull with these credentials; unless it fails, Pulled or
+	// Failed follow it. with is what the registry took; nil: it asked for none.
+	Begin(ctx context.Context, name string, auths []*api.AuthConfig) error
+	Pulled(ctx context.Context, name, id string, auths []*api.AuthConfig, with *api.AuthConfig, from v1.ObjectReference)
+	Failed(ctx context.Context, name string, auths []*api.AuthConfig, unreachable bool)
+}
+
+// everybody is the Guard of a node where who may start a pod may use its images.
+type everybody struct{}
+
+func (everybody) May(context.Context, string, string, func() ([]*api.AuthConfig, []v1.ObjectReference)) bool {
+	return true
+}
+func (everybody) Begin(context.Context, string, []*api.AuthConfig) error { return nil }
+func (everybody) Pulled(context.Context, string, string, []*api.AuthConfig, *api.AuthConfig, v1.ObjectReference) {
+}
+func (everybody) Failed(context.Context, string, []*api.AuthConfig, bool) {}
 
 // images gets the images of containers: one pull per image and credentials at a
 // time, shared among all pods that want it with these, and one back-off for each.
@@ -41,6 +68,7 @@ type images struct {
 	svc     cri.Images
 	imports Imports
 	keyring Keyring
+	guard   Guard
 	events  Events
 	log     *slog.Logger
 
@@ -66,18 +94,20 @@ type pull struct {
 }
 
 type failedPull struct {
-	n     int
-	retry time.Time
+	again retry.Backoff
+	at    time.Time // of the next try
 	err   error
 }
 
 func newImages(cfg ExecutorConfig) *images {
-	return &images{svc: cfg.Images, imports: cfg.Imports, keyring: cfg.Keyring, events: cfg.Events, log: cfg.Log, pulls: map[wish]*pull{}, failed: map[wish]failedPull{}}
+	return &images{svc: cfg.Images, imports: cfg.Imports, keyring: cfg.Keyring, guard: cfg.Guard, events: cfg.Events, log: cfg.Log, pulls: map[wish]*pull{}, failed: map[wish]failedPull{}}
 }
 
 // ensure returns the image of a container and the reference to create it with,
-// after pulling it if the container's imagePullPolicy asks for that.
+// after pulling it if the container's imagePullPolicy asks for that, or if the pod has
+// not proven yet that it may use the one that is here.
 // https://kubernetes.io/docs/concepts/containers/images/#image-pull-policy
+// https://kubernetes.io/docs/concepts/containers/images/#ensureimagepullcredentialverification
 func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*api.Image, string, error) {
 	tell := teller{m.events, pod, ctr.Name}
 	name, err := imageName(ctr.Image)
@@ -90,11 +120,14 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 		if image == nil && err == nil {
 			image, err = m.awaitImport(ctx, name)
 		}
+		if image != nil && !m.may(ctx, pod, name, image) {
+			image = nil // it is not for this pod, unless the registry says so
+		}
 		switch {
 		case err != nil && ctx.Err() == nil:
 			tell.warning(eventInspectFailed, "Failed to inspect image %q: %v", ctr.Image, err)
 		case image != nil:
-			tell.normal(eventPulled, "Container image %q already present on machine", ctr.Image)
+			tell.normal(eventPulled, "Container image %q already present on machine and can be accessed by the pod", ctr.Image)
 		}
 		if image != nil || err != nil {
 			return image, image.GetId(), err
@@ -109,13 +142,10 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 
 // fetch pulls an image, or does with the one that is here.
 func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell teller) (*api.Image, string, error) {
-	var auths []*api.AuthConfig
-	if m.keyring != nil {
-		auths = m.keyring.Keyring(ctx, pod, name)
-	}
+	creds := m.credentials(ctx, pod, name)
 	began := time.Now()
-	w := wish{name, digest(auths)}
-	p, err := m.join(ctx, w, auths)
+	w := wish{name, digest(creds.auths)}
+	p, err := m.join(ctx, w, creds)
 	if err == nil {
 		tell.normal(eventPulling, "Pulling image %q", ctr.Image)
 		if err = m.await(ctx, w, p); err != nil && ctx.Err() == nil {
@@ -123,7 +153,7 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 		}
 	}
 	if err != nil {
-		if image := m.instead(ctx, name, err); image != nil {
+		if image := m.instead(ctx, pod, name, err); image != nil {
 			tell.normal(eventPulled, "Container image %q already present on machine, and its registry cannot be reached", ctr.Image)
 			return image, image.Id, nil
 		}
@@ -146,8 +176,9 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 // unlike a kubelet on purpose: a node that lost its connection, and perhaps its
 // power, has to start its pods, also under the policy Always. An answer of the
 // registry counts: who may not have the image, or whose tag is gone, gets no
-// older one.
-func (m *images) instead(ctx context.Context, name string, why error) *api.Image {
+// older one. Nor does the loss of the network give a pod what it never proved that it
+// may have.
+func (m *images) instead(ctx context.Context, pod *v1.Pod, name string, why error) *api.Image {
 	if !unreachable(why) {
 		return nil
 	}
@@ -155,10 +186,33 @@ func (m *images) instead(ctx context.Context, name string, why error) *api.Image
 	if image == nil {
 		image, _ = m.awaitImport(ctx, name)
 	}
+	if image != nil && !m.may(ctx, pod, name, image) {
+		return nil
+	}
 	if image != nil {
-		m.log.Warn("the registry cannot be reached, using the image that is here", "image", name, "err", why)
+		m.log.Warn("the registry cannot be reached, using the image that is here", "image", name, "error", why)
 	}
 	return image
+}
+
+// credentials are a pod's, and the Secrets that they are from.
+type credentials struct {
+	auths []*api.AuthConfig
+	from  []v1.ObjectReference
+}
+
+func (m *images) credentials(ctx context.Context, pod *v1.Pod, name string) (k credentials) {
+	if m.keyring != nil {
+		k.auths, k.from = m.keyring.Keyring(ctx, pod, name)
+	}
+	return k
+}
+
+func (m *images) may(ctx context.Context, pod *v1.Pod, name string, image *api.Image) bool {
+	return m.guard.May(ctx, name, image.GetId(), func() ([]*api.AuthConfig, []v1.ObjectReference) {
+		k := m.credentials(ctx, pod, name)
+		return k.auths, k.from
+	})
 }
 
 // imageName checks a reference as a kubelet does and adds its default tag.
@@ -194,15 +248,15 @@ func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, erro
 
 // join joins the pull of the image that goes on, or begins one, and fails while the
 // last one is not to be repeated. Who joins awaits.
-func (m *images) join(ctx context.Context, w wish, auths []*api.AuthConfig) (*pull, error) {
+func (m *images) join(ctx context.Context, w wish, k credentials) (*pull, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if f, ok := m.failed[w]; ok && time.Now().Before(f.retry) {
-		return nil, &Problem{Reason: plan.ErrImagePull, Retry: f.retry, Err: f.err}
+	if f, ok := m.failed[w]; ok && time.Now().Before(f.at) {
+		return nil, &Problem{Reason: plan.ErrImagePull, Retry: f.at, Err: f.err}
 	}
 	p := m.pulls[w]
 	if p == nil {
-		p = m.begin(ctx, w, auths)
+		p = m.begin(ctx, w, k)
 	}
 	p.waiting++
 	return p, nil
@@ -230,14 +284,14 @@ func (m *images) await(ctx context.Context, w wish, p *pull) error {
 }
 
 // begin starts a pull that outlives the caller's context if others wait too.
-func (m *images) begin(ctx context.Context, w wish, auths []*api.AuthConfig) *pull {
+func (m *images) begin(ctx context.Context, w wish, k credentials) *pull {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &pull{cancel: cancel, done: make(chan struct{})}
 	m.pulls[w] = p
 	go func() {
 		defer cancel()
 		began := time.Now()
-		r, err := m.pullNow(ctx, w.image, auths)
+		r, err := m.pullNow(ctx, w.image, k)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if m.pulls[w] == p {
@@ -263,34 +317,61 @@ func digest(auths []*api.AuthConfig) (d [sha256.Size]byte) {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// pullNow tries each of the credentials, and then without any. It turns a panic,
-// which nobody else could recover, into an error.
-func (m *images) pullNow(ctx context.Context, name string, auths []*api.AuthConfig) (r *api.PullImageResponse, err error) {
+// pullNow tries each of the credentials, and then without any, and has the guard record
+// which worked before anybody uses the image. It turns a panic, which nobody else could
+// recover, into an error.
+func (m *images) pullNow(ctx context.Context, name string, k credentials) (r *api.PullImageResponse, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			m.log.Error("image pull panicked", "image", name, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("pull panicked: %v", p)
 		}
 	}()
+	if err := m.guard.Begin(ctx, name, k.auths); err != nil {
+		return nil, err
+	}
+	after := context.WithoutCancel(ctx) // what was pulled is recorded also if nobody waits any more
+	failed := func(err error) error {
+		m.guard.Failed(after, name, k.auths, ctx.Err() != nil || unreachable(err))
+		return err
+	}
 	var errs []error
-	for _, auth := range append(slices.Clip(auths), nil) {
+	for i, auth := range append(slices.Clip(k.auths), nil) {
 		r, err := m.svc.PullImage(ctx, &api.PullImageRequest{Image: &api.ImageSpec{Image: name}, Auth: auth})
-		if err == nil || unreachable(err) || ctx.Err() != nil {
-			return r, err
+		if err == nil {
+			var from v1.ObjectReference
+			if auth != nil {
+				from = k.from[i]
+			}
+			m.guard.Pulled(after, name, r.GetImageRef(), k.auths, auth, from)
+			return r, nil
+		}
+		if unreachable(err) || ctx.Err() != nil {
+			return r, failed(err)
 		}
 		errs = append(errs, err)
 	}
-	return nil, errors.Join(errs...)
+	return nil, failed(errors.Join(errs...))
 }
 
-// note remembers a failed pull and for how long not to try again.
+// note remembers a failed pull and for how long not to try again: nodes that lost a
+// registry together do not come back together, and none before the registry asked for.
 func (m *images) note(w wish, err error) error {
 	now := time.Now()
-	maps.DeleteFunc(m.failed, func(_ wish, f failedPull) bool { return now.Sub(f.retry) > plan.PullForget })
-	n := m.failed[w].n + 1
+	maps.DeleteFunc(m.failed, func(_ wish, f failedPull) bool { return now.Sub(f.at) > plan.PullForget })
+	f, again := m.failed[w]
+	if !again {
+		f.again = retry.Backoff{First: plan.PullFirst, Soon: plan.PullMost, Most: plan.PullMost}
+	}
 	err = fmt.Errorf("failed to pull and unpack image %q: %w", w.image, err)
-	m.failed[w] = failedPull{n: n, retry: now.Add(plan.PullDelay(n)), err: err}
-	return &Problem{Reason: plan.ErrImagePull, Retry: m.failed[w].retry, Err: err}
+	var asked interface{ RetryAfter() time.Duration }
+	least := time.Duration(0)
+	if errors.As(err, &asked) {
+		least = asked.RetryAfter()
+	}
+	f.at, f.err = now.Add(f.again.Next(least)), err
+	m.failed[w] = f
+	return &Problem{Reason: plan.ErrImagePull, Retry: f.at, Err: err}
 }
 
 func (m *images) forget() {
@@ -300,8 +381,13 @@ func (m *images) forget() {
 }
 
 // unreachable reports whether a pull failed on the way to the registry and not by
-// its answer.
+// its answer. That a registry is out of order or has too much to do (5xx, 429), and
+// that it breaks off or sends nothing, says nothing about the image either: the
+// runtime calls all that RegistryUnavailable.
 func unreachable(err error) bool {
+	if unavailable := crierrors.ErrRegistryUnavailable; errors.Is(err, unavailable) || strings.Contains(err.Error(), unavailable.Error()+":") {
+		return true
+	}
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
 	}

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/plan"
@@ -47,9 +48,10 @@ func TestSharedPull(t *testing.T) {
 		other.Spec.Containers[0].Image = "other:1"
 		n.want("other", Wanted{Pod: other})
 		expect(t, n, "other/c#0")
-		time.Sleep(61 * time.Second)
+		time.Sleep(time.Minute)
+		synctest.Wait()
 		f := n.failure("p7")
-		if f.Reason != plan.ErrImagePull || time.Until(f.Retry) != 9*time.Second {
+		if wait := time.Until(f.Retry); f.Reason != plan.ErrImagePull || wait <= 0 || wait > plan.PullFirst {
 			t.Errorf("failure %+v", f)
 		}
 		m.mu.Lock()
@@ -64,6 +66,44 @@ func TestSharedPull(t *testing.T) {
 		}
 	})
 }
+
+// TestPullBackoff: failed pulls wait for any time within windows that double as a
+// kubelet's, and never for less than the registry asked for.
+func TestPullBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, w := newImages(ExecutorConfig{}), wish{image: "app:1"}
+		next := func(err error) time.Duration {
+			p, ok := errors.AsType[*Problem](m.note(w, err))
+			if !ok || p.Reason != plan.ErrImagePull {
+				t.Fatal(p)
+			}
+			return time.Until(p.Retry)
+		}
+		var waits []time.Duration
+		for _, most := range []int{10, 20, 40, 80, 160, 300, 300} {
+			wait := next(errors.New("404"))
+			if wait <= 0 || wait > time.Duration(most)*time.Second {
+				t.Errorf("waits for %s within %d s", wait, most)
+			}
+			waits = append(waits, wait)
+			time.Sleep(wait)
+		}
+		for i, most := range []time.Duration{10, 20, 40} {
+			if waits[i] == most*time.Second {
+				t.Errorf("no jitter: %v", waits)
+			}
+		}
+		if wait := next(fmt.Errorf("pull: %w", busy(10*time.Minute))); wait < 10*time.Minute || wait > 15*time.Minute {
+			t.Errorf("waits for %s after a registry asked for 10 min", wait)
+		}
+	})
+}
+
+// busy is the error of a registry that asks for time.
+type busy time.Duration
+
+func (busy) Error() string               { return "429" }
+func (b busy) RetryAfter() time.Duration { return time.Duration(b) }
 
 type importing chan struct{}
 
@@ -113,24 +153,34 @@ func TestPullAlways(t *testing.T) {
 	bubble(t, m, func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
 		expect(t, n, "a/c#0")
+		for i, trouble := range []error{
+			fmt.Errorf("%w: 429 Too Many Requests", crierrors.ErrRegistryUnavailable),
+			errors.New("rpc error: code = Unknown desc = RegistryUnavailable: unexpected EOF"), // of a runtime behind a socket
+		} {
+			time.Sleep(time.Minute)
+			err = trouble
+			uid := types.UID(fmt.Sprint("t", i))
+			n.want(uid, Wanted{Pod: pod(string(uid), v1.PullAlways)})
+			expect(t, n, []string{"a/c#0", "t0/c#0", "t1/c#0"}[:i+2]...)
+		}
 		time.Sleep(time.Minute)
 		err = errors.New("403 Forbidden")
 		n.want("b", Wanted{Pod: pod("b", v1.PullAlways)})
-		expect(t, n, "a/c#0")
+		expect(t, n, "a/c#0", "t0/c#0", "t1/c#0")
 		if f := n.failure("b"); f.Reason != plan.ErrImagePull {
 			t.Errorf("failure %+v", f)
 		}
 	})
 }
 
-// keys has credentials by pod.
-type keys map[types.UID][]string
+// keyring has credentials by pod.
+type keyring map[types.UID][]string
 
-func (k keys) Keyring(_ context.Context, pod *v1.Pod, _ string) (all []*api.AuthConfig) {
+func (k keyring) Keyring(_ context.Context, pod *v1.Pod, _ string) (all []*api.AuthConfig, from []v1.ObjectReference) {
 	for _, user := range k[pod.UID] {
-		all = append(all, &api.AuthConfig{Username: user})
+		all, from = append(all, &api.AuthConfig{Username: user}), append(from, v1.ObjectReference{Namespace: pod.Namespace, Name: user, UID: types.UID("uid-" + user)})
 	}
-	return all
+	return all, from
 }
 
 // Each credential is tried, and then none. One pod's do not help another, nor do its
@@ -148,7 +198,7 @@ func TestPullWithCredentials(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, m)
-		n.keyring = keys{"b": {"old", "right", "unused"}}
+		n.keyring = keyring{"b": {"old", "right", "unused"}}
 		n.start(t)
 		defer n.stop()
 		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
@@ -174,7 +224,7 @@ func TestUnreachableWithCredentials(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, m)
-		n.keyring = keys{"a": {"one", "two"}}
+		n.keyring = keyring{"a": {"one", "two"}}
 		n.start(t)
 		defer n.stop()
 		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})

@@ -61,6 +61,13 @@ func (m *machine) count(n int) {
 	m.most = max(m.most, m.busy)
 }
 
+// starting is how many sandboxes have started at once, at most.
+func (m *machine) starting() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.most
+}
+
 // StopContainer takes the whole grace period: nothing in here obeys SIGTERM.
 func (m *machine) StopContainer(ctx context.Context, r *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	select {

@@ -4,21 +4,22 @@ import (
 	"context"
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/keys"
 )
 
 // runSandbox gives back what older sandboxes of the pod hold and runs the next
-// one.
+// one. Hooks may wait for the network, so they do before the pod takes one of the
+// bounded places.
 func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action) error {
-	leave, err := enter(ctx, e.sandboxes)
-	if err != nil {
-		return err
+	if !in.Want.Spec.HostNetwork {
+		if err := e.cfg.Network(); err != nil {
+			return problem(plan.NetworkNotReady, "network is not ready: %w", err)
+		}
 	}
-	defer leave()
-	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
-	defer stop()
 	if len(in.Seen.Sandboxes) > 0 {
 		teller{e.cfg.Events, in.Want, ""}.normal(eventSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
 	}
@@ -29,21 +30,41 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	}
 	n := e.cfg.Node()
 	pod := known(in.Want, in.Seen, n)
-	if err := e.cfg.Hooks.Prepare(ctx, pod); err != nil {
+	if err := e.prepare(ctx, pod); err != nil {
 		return problem(plan.FailedMount, "%w", err)
 	}
+	leave, err := enter(ctx, e.sandboxes, placeTime)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
+	defer stop()
 	cfg, err := e.sandboxConfig(ctx, pod, n, a.Attempt, in.Started)
 	if err != nil {
 		return problem(plan.FailedCreatePodSandBox, "configure the sandbox: %w", err)
 	}
-	handler := ""
-	if c := pod.Spec.RuntimeClassName; c != nil {
-		handler = *c
+	if a.Hash != "" {
+		cfg.Annotations[keys.SpecHash] = a.Hash
+	}
+	handler, err := e.cfg.Classes.RuntimeHandler(pod)
+	if err != nil {
+		return problem(plan.FailedCreatePodSandBox, "%w", err)
 	}
 	if _, err := e.cfg.Runtime.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler}); err != nil {
 		return problem(plan.FailedCreatePodSandBox, "run the sandbox: %w", err)
 	}
 	return nil
+}
+
+// classIsHandler is for a node without an API server, which has no RuntimeClasses.
+type classIsHandler struct{}
+
+func (classIsHandler) RuntimeHandler(pod *v1.Pod) (string, error) {
+	if pod.Spec.RuntimeClassName == nil {
+		return "", nil
+	}
+	return *pod.Spec.RuntimeClassName, nil
 }
 
 // stopSandbox stops a sandbox and gives back its network, also when it runs no

@@ -21,12 +21,19 @@ type Wanted struct {
 	Deleting bool          // it is to end and to be forgotten
 	Grace    time.Duration // of the deletion
 	Waiting  types.UID     // the predecessor of the same name that is not forgotten yet; empty: none
-	End      *plan.End     // the node refused or ended it; nil: it may run
+	Admitted bool          // the node decided that it may run
+	End      *plan.End     // the node refused or ended it; nil: it may run, once it is Admitted
+
+	Reconsider bool // the reason for End may be gone: Admit is to decide again
 }
 
 // Desired tells what is wanted now.
 type Desired interface {
+	// Get only reads.
 	Get(types.UID) (Wanted, bool)
+	// Admit decides whether a pod may run on this node. Once it has returned nil, Get
+	// shows the verdict: Admitted, or an End that is not to be reconsidered.
+	Admit(context.Context, types.UID) error
 	// Spoken reports whether a source has said since the agent's start what it
 	// wants. Until then what runs of it is left alone. The source of a pod that
 	// carries none is "".
@@ -46,21 +53,28 @@ type Actor interface {
 	// Do carries out one action. It may take minutes and must return soon after ctx
 	// has ended. Doing a finished action again is success.
 	Do(ctx context.Context, in plan.Input, a plan.Action) error
-	// Release undoes what was prepared on the host for a pod that is gone.
-	Release(ctx context.Context, uid types.UID) error
 }
+
+// Health tells what the probes say of a pod's containers, by container ID; pod is
+// nil when nobody wants it. It must not block. One that is not in it has no probe.
+type Health func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health
 
 // Config is what a Set needs.
 type Config struct {
 	Desired Desired
 	View    View
 	Actor   Actor
-	Health  func(types.UID) map[string]plan.Health // by container ID; nil: there are no probes
-	Events  Events                                 // nil: nobody wants to know
-	Changed func(types.UID)                        // the pod's status may have changed; must not block
+	Health  Health          // nil: there are no probes
+	Events  Events          // nil: nobody wants to know
+	Changed func(types.UID) // the pod's status may have changed; must not block
+	// Stale reports whether a sandbox is to be replaced though it is ready, as
+	// plan.Input has it; nil: none is.
+	Stale func(sandbox string) bool
 	// CrashMax is plan.Input's.
 	CrashMax time.Duration
-	Log      *slog.Logger
+	// Uptime is how long the machine is up, whatever its clock says; nil: asks the kernel.
+	Uptime func() time.Duration
+	Log    *slog.Logger
 }
 
 // A Set holds the workers. Its methods may be called from any goroutine.
@@ -79,11 +93,17 @@ func New(cfg Config) *Set {
 	if cfg.Changed == nil {
 		cfg.Changed = func(types.UID) {}
 	}
+	if cfg.Uptime == nil {
+		cfg.Uptime = uptime
+	}
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
 	}
+	if cfg.Stale == nil {
+		cfg.Stale = func(string) bool { return false }
+	}
 	if cfg.Health == nil {
-		cfg.Health = func(types.UID) map[string]plan.Health { return nil }
+		cfg.Health = func(*v1.Pod, plan.Observed) map[string]plan.Health { return nil }
 	}
 	return &Set{cfg: cfg, signal: make(chan struct{}, 1), workers: map[types.UID]*worker{}, pending: map[types.UID]struct{}{}}
 }
@@ -192,8 +212,7 @@ func (s *Set) work(ctx context.Context, w *worker) {
 		if done && s.drop(w) || ctx.Err() != nil {
 			return
 		}
-		if done { // poked as it ended: the pod is wanted anew
-			w.reset()
+		if done { // poked as it ended: the pod is wanted anew, or its source does not know yet
 			n = 0
 			continue
 		}

@@ -14,7 +14,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/podspec"
 )
 
 const (
@@ -41,7 +44,16 @@ type worker struct {
 	failed   map[plan.Key]plan.Failure
 	replaced map[string]string // as plan.Input has it
 	started  time.Time         // with a monotonic reading, so that a clock that jumps does no harm
+	aged     bool
 	stopping time.Time
+
+	name    string  // NAMESPACE/NAME, once the pod is known
+	applied string  // hash of the spec that the hooks know; empty: what the sandbox says
+	over    bool    // plan.Input's Ended
+	gone    bool    // plan.Input's Forgotten, of given
+	given   *v1.Pod // what was given back last; nil: what nobody wanted
+	spec    *v1.PodSpec
+	hash    string // of spec
 }
 
 type ended struct {
@@ -80,8 +92,12 @@ func (w *worker) run(ctx context.Context) bool {
 			w.forgetMended()
 		}
 		in := w.input()
+		if in.Want != nil && w.name == "" { // before the first action, whose goroutine logs
+			w.name = in.Want.Namespace + "/" + in.Want.Name
+			w.log = w.set.cfg.Log.With("pod", w.name, "uid", w.uid)
+		}
 		d := plan.Decide(in)
-		if d.Done && w.finish(ctx, in, &d) {
+		if d.Done {
 			return true
 		}
 		for _, s := range d.Cancel {
@@ -112,9 +128,11 @@ func (w *worker) input() plan.Input {
 	cfg := &w.set.cfg
 	wanted, ok := cfg.Desired.Get(w.uid)
 	in := plan.Input{
-		Want: wanted.Pod, Deleting: wanted.Deleting, Grace: wanted.Grace, Waiting: wanted.Waiting != "", End: wanted.End,
-		Seen: cfg.View.Pod(w.uid), Health: cfg.Health(w.uid), CrashMax: cfg.CrashMax,
+		UID: w.uid, Want: wanted.Pod, Deleting: wanted.Deleting, Grace: wanted.Grace, Waiting: wanted.Waiting != "",
+		Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider,
+		Seen: cfg.View.Pod(w.uid), CrashMax: cfg.CrashMax,
 	}
+	in.Health = cfg.Health(in.Want, in.Seen)
 	switch {
 	case !ok:
 		in.Want, in.Grace = nil, defaultGrace
@@ -127,13 +145,35 @@ func (w *worker) input() plan.Input {
 			in.Grace = time.Duration(*g) * time.Second
 		}
 	}
+	if sb, ok := in.Seen.Sandbox(); ok && sb.Ready && cfg.Stale(sb.ID) {
+		in.Stale = sb.ID
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in.Now = time.Now()
 	w.forgetChanged(in.Want)
 	in.Busy, in.Failed, in.Replaced = maps.Clone(w.busy), maps.Clone(w.failed), maps.Clone(w.replaced)
 	in.Started, in.Stopping = w.since(in)
+	// A wanted pod is never changed but replaced: another one is another's news.
+	in.Ended, in.Forgotten = w.over, w.gone && (in.Want == nil || in.Want == w.given)
+	in.Spec, in.Applied = w.specs(in)
 	return in
+}
+
+// specs gives the hash of the wanted spec and of the one that the hooks know. The
+// caller holds mu.
+func (w *worker) specs(in plan.Input) (spec, applied string) {
+	if in.Want == nil {
+		return "", ""
+	}
+	if w.spec != &in.Want.Spec { // a wanted pod is never changed but replaced
+		w.spec, w.hash = &in.Want.Spec, plan.SpecHash(&in.Want.Spec)
+	}
+	if applied = w.applied; applied == "" {
+		sb, _ := in.Seen.Sandbox()
+		applied = sb.Hash
+	}
+	return w.hash, applied
 }
 
 // since says when the pod was first taken up and when its end was first asked
@@ -142,28 +182,57 @@ func (w *worker) input() plan.Input {
 func (w *worker) since(in plan.Input) (started, stopping time.Time) {
 	if w.started.IsZero() && !in.Waiting {
 		w.started = in.Now
+		if !w.aged { // once: the clock may be set later
+			w.aged = true
+			w.started = in.Now.Add(-age(in, w.set.cfg.Uptime()))
+		}
 	}
 	if in.Want != nil && !in.Deleting && in.End == nil {
 		w.stopping = time.Time{}
 	} else if w.stopping.IsZero() {
 		w.stopping = in.Now
 	}
-	started = w.started
-	for _, sb := range in.Seen.Sandboxes {
-		if sb.Started.Year() >= clockFloor && sb.Started.Before(started) {
-			started = sb.Started
-		}
-	}
-	return started, w.stopping
+	return w.started, w.stopping
 }
 
 // clockFloor is a year before which no node of this program has lived.
 const clockFloor = 2020
 
+// age is how old the pod was when this agent took it up, as its sandboxes say by the
+// machine's clock. That may have been set since: one that lives is no older than the
+// machine is up.
+func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
+	for _, sb := range in.Seen.Sandboxes {
+		if sb.Started.Year() < clockFloor {
+			continue
+		}
+		old := in.Now.Round(0).Sub(sb.Started)
+		if sb.Ready {
+			old = min(old, uptime)
+		}
+		oldest = max(oldest, old)
+	}
+	return oldest
+}
+
+// uptime is how long the machine is up, with the time that it slept.
+func uptime() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 1<<63 - 1 // no bound is known
+	}
+	return time.Duration(now.Nano())
+}
+
 func (w *worker) start(ctx context.Context, in plan.Input, a plan.Action) {
 	ctx, w.cancel[a.Container] = context.WithCancel(ctx)
 	w.mu.Lock()
 	w.busy[a.Container] = plan.Flight{Action: a, Since: in.Now}
+	w.over = w.over && a.Op != plan.RunSandbox && a.Op != plan.StartContainer
+	w.gone = false
+	if a.Op == plan.Forget {
+		w.given = in.Want
+	}
 	replaces := a.Op == plan.StopContainer && a.Hash != ""
 	if replaces {
 		w.replaced[a.Container] = a.ID
@@ -179,8 +248,8 @@ func (w *worker) start(ctx context.Context, in plan.Input, a plan.Action) {
 	}()
 }
 
-// do carries out one action and then reads the pod anew, so that the next
-// decision sees what this one did.
+// do carries out one action and, if that is the runtime's, then reads the pod anew,
+// so that the next decision sees what this one did.
 func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -188,6 +257,17 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 			err = fmt.Errorf("%v panicked: %v", a.Op, r)
 		}
 	}()
+	switch a.Op {
+	case plan.Admit:
+		return w.admit(ctx)
+	case plan.Forget:
+		if err := w.set.cfg.Actor.Do(ctx, in, a); err != nil || in.Want == nil {
+			return err
+		}
+		return w.set.cfg.Desired.Forget(ctx, w.uid)
+	case plan.Update, plan.Ended:
+		return w.set.cfg.Actor.Do(ctx, in, a)
+	}
 	err = w.set.cfg.Actor.Do(ctx, in, a)
 	fresh, stop := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
 	defer stop()
@@ -195,6 +275,19 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 		err = rerr
 	}
 	return err
+}
+
+// admit asks for the node's verdict. One that does not show would be asked for
+// again and again.
+func (w *worker) admit(ctx context.Context) error {
+	if err := w.set.cfg.Desired.Admit(ctx, w.uid); err != nil {
+		return err
+	}
+	now, ok := w.set.cfg.Desired.Get(w.uid)
+	if ok && !now.Deleting && !now.Admitted && (now.End == nil || now.Reconsider) {
+		return errNoEffect
+	}
+	return nil
 }
 
 // end notes how an action ended. The end of a cancelled one is not a failure.
@@ -209,16 +302,41 @@ func (w *worker) end(e ended) {
 	if e.cancelled && e.err != nil {
 		return
 	}
-	if e.err == nil && w.last[e.subject] == f.Action {
+	switch {
+	case e.err != nil:
+	case w.done(f.Action):
+		delete(w.failed, key)
+		return
+	case w.last[e.subject] == f.Action:
 		e.err = errNoEffect
-	}
-	if e.err == nil {
+	default:
 		w.last[e.subject] = f.Action
 		delete(w.failed, key)
 		return
 	}
 	w.failed[key] = failure(w.failed[key].N+1, f.Hash, e.err)
-	w.log.Warn("will try again", "op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", time.Until(w.failed[key].Retry).Round(time.Second), "err", e.err)
+	w.log.Warn("will try again", "op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", time.Until(w.failed[key].Retry).Round(time.Second), "error", e.err)
+}
+
+// done takes note of a success that the runtime does not show, and reports whether
+// it was one. The caller holds mu.
+func (w *worker) done(a plan.Action) bool {
+	switch a.Op {
+	case plan.Ended:
+		w.over = true
+	case plan.Forget: // and with it its life ends
+		w.reset()
+		w.gone = true
+	case plan.Update:
+		w.applied = a.Hash
+	case plan.RunSandbox:
+		w.applied = a.Hash
+		return false
+	case plan.Admit:
+	default:
+		return false
+	}
+	return true
 }
 
 func failure(n int, hash string, err error) plan.Failure {
@@ -239,25 +357,24 @@ func (w *worker) drain() {
 	}
 }
 
-// reset makes the worker forget the life of the pod that has ended.
+// reset makes the worker forget the life of the pod that has ended. The caller holds mu.
 func (w *worker) reset() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	clear(w.last)
 	clear(w.told)
 	clear(w.failed)
 	clear(w.replaced)
 	w.started, w.stopping = time.Time{}, time.Time{}
+	w.applied, w.over, w.gone = "", false, false
 }
 
-// forgetMended forgets failures whose cause lies outside of the pod: images, objects
-// and credentials that were missing.
+// forgetMended forgets failures whose cause lies outside of the pod: images, objects,
+// credentials and networks that were missing.
 func (w *worker) forgetMended() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.failed, func(_ plan.Key, f plan.Failure) bool {
 		switch f.Reason {
-		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.CreateContainerConfigError:
+		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.NetworkNotReady, plan.CreateContainerConfigError:
 			return true
 		}
 		return false
@@ -271,30 +388,7 @@ func (w *worker) forgetChanged(pod *v1.Pod) {
 		return
 	}
 	maps.DeleteFunc(w.failed, func(k plan.Key, f plan.Failure) bool {
-		ctr := container(pod, k.Container)
+		_, ctr := podspec.Find(&pod.Spec, k.Container)
 		return k.Op == plan.StartContainer && ctr != nil && f.Hash != plan.Hash(ctr)
 	})
-}
-
-// finish gives back what the host holds for the pod and lets its source forget
-// it. Failing that, it asks to be called again.
-func (w *worker) finish(ctx context.Context, in plan.Input, d *plan.Decision) bool {
-	key := plan.Key{Op: plan.Forget}
-	if f, ok := in.Failed[key]; ok && in.Now.Before(f.Retry) {
-		d.Wake = f.Retry
-		return false
-	}
-	err := w.set.cfg.Actor.Release(ctx, w.uid)
-	if err == nil && in.Want != nil {
-		err = w.set.cfg.Desired.Forget(ctx, w.uid)
-	}
-	if err == nil {
-		return true
-	}
-	w.log.Warn("cannot clear up after the pod, will try again", "err", err)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.failed[key] = failure(w.failed[key].N+1, "", err)
-	d.Wake = w.failed[key].Retry
-	return false
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,18 +24,38 @@ import (
 
 // wishes is what is wanted, in memory.
 type wishes struct {
-	mu     sync.Mutex
-	pods   map[types.UID]Wanted
-	silent bool
-	again  *v1.Pod // wanted as soon as it is forgotten
-	poke   func(types.UID)
+	mu       sync.Mutex
+	pods     map[types.UID]Wanted
+	admitted map[types.UID]bool // what was decided; whoever is not in it is asked about
+	refused  *plan.End          // the next verdict; nil: it may run
+	asked    atomic.Int64       // how often
+	broken   error              // why no verdict can be stored
+	mute     bool               // a verdict does not show
+	silent   bool
+	again    *v1.Pod // wanted as soon as it is forgotten
+	late     int     // so often a pod is still there, Deleting, after it was forgotten
+	poke     func(types.UID)
 }
 
 func (d *wishes) Get(uid types.UID) (Wanted, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w, ok := d.pods[uid]
+	w.Admitted = d.admitted[uid] && w.End == nil
 	return w, ok
+}
+
+func (d *wishes) Admit(_ context.Context, uid types.UID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked.Add(1)
+	if d.broken != nil {
+		return d.broken
+	}
+	w := d.pods[uid]
+	w.End, w.Reconsider = d.refused, false
+	d.pods[uid], d.admitted[uid] = w, d.refused == nil && !d.mute
+	return nil
 }
 
 func (d *wishes) Spoken(string) bool {
@@ -46,7 +67,16 @@ func (d *wishes) Spoken(string) bool {
 func (d *wishes) Forget(_ context.Context, uid types.UID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.late > 0 {
+		d.late--
+		w := d.pods[uid]
+		w.Pod = w.Pod.DeepCopy() // news of it
+		d.pods[uid] = w
+		d.poke(uid)
+		return nil
+	}
 	delete(d.pods, uid)
+	delete(d.admitted, uid)
 	if d.again != nil {
 		d.pods[uid], d.again = Wanted{Pod: d.again}, nil
 		d.poke(uid)
@@ -63,6 +93,10 @@ type node struct {
 	hooks   hook.Chain
 	imports Imports
 	keyring Keyring
+	guard   Guard
+	network func() error      // nil: pods always get one
+	stale   func(string) bool // nil: no sandbox is
+	starts  int               // 0: four
 	events  heard
 	logs    string
 	changed atomic.Int64
@@ -70,17 +104,17 @@ type node struct {
 }
 
 func newNode(t *testing.T, m *machine) *node {
-	return &node{machine: m, wishes: wishes{pods: map[types.UID]Wanted{}}, logs: t.TempDir()}
+	return &node{machine: m, wishes: wishes{pods: map[types.UID]Wanted{}, admitted: map[types.UID]bool{}}, logs: t.TempDir()}
 }
 
 // start runs an agent; the one before it must have been stopped.
 func (n *node) start(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var view *observe.Observer
-	n.actor = NewExecutor(ExecutorConfig{Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Hooks: n.hooks, Events: &n.events, Starts: 4, Log: log,
+	n.actor = NewExecutor(ExecutorConfig{Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Guard: n.guard, Network: n.network, Hooks: n.hooks, Events: &n.events, Starts: cmp.Or(n.starts, 4), Log: log,
 		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
-	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
+	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Stale: n.stale, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
 	n.wishes.poke = n.set.Poke
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := view.Relist(ctx); err != nil {
@@ -291,6 +325,29 @@ func TestBoundedStarts(t *testing.T) {
 	})
 }
 
+// Starts that hang hold up no others for longer than placeTime.
+func TestHangingStarts(t *testing.T) {
+	m := newMachine("app:1")
+	m.startup = 100 * time.Second
+	bubble(t, m, func(t *testing.T, n *node) {
+		for i := range 6 {
+			n.want(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
+		}
+		time.Sleep(placeTime - time.Second)
+		if got := m.starting(); got != 4 {
+			t.Errorf("%d start at once", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := m.starting(); got != 6 {
+			t.Errorf("%d have begun to start: those that hang keep their places", got)
+		}
+		time.Sleep(5 * time.Minute) // a place is given back once
+		if got := len(n.list(true)); got != 6 {
+			t.Errorf("%d pods run", got)
+		}
+	})
+}
+
 // A pod that is wanted again as it ends begins a new life.
 func TestWantedAgain(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
@@ -305,11 +362,25 @@ func TestWantedAgain(t *testing.T) {
 	})
 }
 
+// A pod whose end its source has not taken note of, and shows once more as the worker
+// ends, is given back once more: else it stays for ever, and whoever has its name waits.
+func TestForgottenLate(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", "")})
+		n.late = 1
+		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, known := n.Get("a"); known || len(n.set.all()) > 0 {
+			t.Error("not forgotten")
+		}
+	})
+}
+
 // idle is an actor that says that all is done and does nothing.
 type idle struct{ n atomic.Int64 }
 
 func (a *idle) Do(context.Context, plan.Input, plan.Action) error { a.n.Add(1); return nil }
-func (a *idle) Release(context.Context, types.UID) error          { return nil }
 
 // A runtime that claims success and shows no effect does not make workers spin.
 func TestNoEffect(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -102,11 +103,52 @@ func (s *Server) Terminate(o object, grace int64) {
 	s.delete(keyOf(o), &grace)
 }
 
-// Compact forgets the changes until now: a watch that begins before gets 410.
+// Compact forgets the changes until now: a watch that begins before, and a list that is
+// continued, get 410.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log, s.compacted = nil, s.version
+	clear(s.log)
+	clear(s.pages)
+	s.compacted = s.version
+}
+
+// A Snapshot is a backup of all that a Server has.
+type Snapshot struct {
+	version, compacted int64
+	objects            map[key]object
+}
+
+// Snapshot makes a backup.
+func (s *Server) Snapshot() *Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := &Snapshot{version: s.version, compacted: s.compacted, objects: map[key]object{}}
+	for k, o := range s.objects {
+		b.objects[k] = o.DeepCopyObject().(object)
+	}
+	return b
+}
+
+// Restore goes back to a backup, as a control plane does whose etcd was restored: its
+// versions are those of then. The connections break. With others it is as if so many
+// things were changed by others since.
+func (s *Server) Restore(b *Snapshot, others int64) {
+	s.mu.Lock()
+	s.version, s.compacted = b.version+others, b.compacted
+	for k := range s.objects {
+		s.take(k)
+	}
+	clear(s.log)
+	clear(s.pages)
+	for k, o := range b.objects {
+		s.keep(k, o.DeepCopyObject().(object))
+	}
+	for of := range s.changed {
+		s.wake(of)
+	}
+	s.mu.Unlock()
+	s.Cut()
 }
 
 // Bookmark tells all watches how far they are.
@@ -114,7 +156,9 @@ func (s *Server) Bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
-	s.note(change{s.version, watch.Bookmark, key{}, nil})
+	for of := range s.log {
+		s.note(of, change{s.version, watch.Bookmark, key{}, nil})
+	}
 }
 
 // The rest is called with mu held.
@@ -135,8 +179,8 @@ func (s *Server) put(k key, o object) {
 		o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
 	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
-	s.objects[k] = o
-	s.note(change{s.version, event, k, o})
+	s.keep(k, o)
+	s.tell(change{s.version, event, k, o})
 }
 
 func (s *Server) drop(k key) {
@@ -147,14 +191,14 @@ func (s *Server) drop(k key) {
 	s.version++
 	o = o.DeepCopyObject().(object)
 	o.SetResourceVersion(strconv.FormatInt(s.version, 10))
-	delete(s.objects, k)
-	s.note(change{s.version, watch.Deleted, k, o})
+	s.take(k)
+	s.tell(change{s.version, watch.Deleted, k, o})
 }
 
 func (s *Server) delete(k key, grace *int64) {
 	p, ok := s.objects[k].(*v1.Pod)
 	switch {
-	case !ok || grace != nil && *grace == 0 || p.Spec.NodeName == "":
+	case !ok || p.Spec.NodeName == "":
 		s.drop(k)
 	default:
 		p = p.DeepCopy()
@@ -168,13 +212,10 @@ func (s *Server) delete(k key, grace *int64) {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Duration(seconds) * time.Second).Truncate(time.Second)}
 		p.DeletionGracePeriodSeconds = &seconds
 		s.put(k, p)
+		if seconds == 0 { // as a real server, which shows the deletion first
+			s.drop(k)
+		}
 	}
-}
-
-func (s *Server) note(c change) {
-	s.log = append(s.log, c)
-	close(s.changed)
-	s.changed = make(chan struct{})
 }
 
 func keyOf(o object) key {
@@ -197,6 +238,8 @@ func resourceOf(o runtime.Object) string {
 		return "services"
 	case *coordinationv1.Lease:
 		return "leases"
+	case *nodev1.RuntimeClass:
+		return "runtimeclasses"
 	}
 	return ""
 }
@@ -217,6 +260,8 @@ func kindOf(resource string) (object, schema.GroupVersionKind) {
 		return &v1.Event{}, v1.SchemeGroupVersion.WithKind("Event")
 	case "leases":
 		return &coordinationv1.Lease{}, coordinationv1.SchemeGroupVersion.WithKind("Lease")
+	case "runtimeclasses":
+		return &nodev1.RuntimeClass{}, nodev1.SchemeGroupVersion.WithKind("RuntimeClass")
 	}
 	return nil, schema.GroupVersionKind{}
 }
@@ -232,6 +277,8 @@ func listOf(resource string) runtime.Object {
 		return &v1.SecretList{}
 	case "services":
 		return &v1.ServiceList{}
+	case "runtimeclasses":
+		return &nodev1.RuntimeClassList{}
 	}
 	return &v1.PodList{}
 }

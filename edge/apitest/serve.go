@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sort"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -43,6 +44,12 @@ func parse(path string) (k key, sub string) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/readyz" {
+		if f := s.Fault.Load(); f == nil || !(*f)(w, r) {
+			_, _ = io.WriteString(w, "ok")
+		}
+		return
+	}
 	k, sub := parse(r.URL.Path)
 	verb := r.Method
 	watching := r.URL.Query().Get("watch") == "true"
@@ -92,7 +99,7 @@ func (s *Server) change(r *http.Request, verb string, k key, sub string, body []
 	}
 	switch verb {
 	case "LIST":
-		return s.list(r, k), nil
+		return s.list(r, k)
 	case http.MethodGet:
 		return old, nil
 	case http.MethodPost:
@@ -158,33 +165,6 @@ func (s *Server) patch(k key, old object, body []byte) (runtime.Object, error) {
 	return o, nil
 }
 
-// selected answers the two field selectors that a node uses.
-func selected(r *http.Request, o object) bool {
-	field, value, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
-	switch p, _ := o.(*v1.Pod); field {
-	case "spec.nodeName":
-		return p != nil && p.Spec.NodeName == value
-	case "metadata.name":
-		return o.GetName() == value
-	}
-	return true
-}
-
-func (s *Server) list(r *http.Request, k key) runtime.Object {
-	var items []runtime.Object
-	for at, o := range s.objects {
-		if within(at, k) && selected(r, o) {
-			items = append(items, o.DeepCopyObject())
-		}
-	}
-	list := listOf(k.resource)
-	if err := meta.SetList(list, items); err != nil {
-		panic(err)
-	}
-	list.(metav1.ListInterface).SetResourceVersion(strconv.FormatInt(s.version, 10))
-	return list
-}
-
 // within says whether an object is of the resource, and the namespace, that are asked
 // for.
 func within(at, asked key) bool {
@@ -193,6 +173,10 @@ func within(at, asked key) bool {
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	since, err := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
+	of := topicOf(r, k.resource)
+	if !watchable(k.resource) {
+		err = apierrors.NewMethodNotSupported(group(k.resource), "watch")
+	}
 	s.mu.Lock()
 	if err == nil && since < s.compacted {
 		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", since, s.compacted))
@@ -207,10 +191,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	frames := info.StreamSerializer.NewFrameWriter(w)
 	for {
 		s.mu.Lock()
-		fresh, changed := s.log, s.changed
+		changed, log := s.next(of), s.log[of]
+		fresh := log[sort.Search(len(log), func(i int) bool { return log[i].version > since }):]
 		s.mu.Unlock()
 		for _, c := range fresh {
-			if c.version <= since || c.event != watch.Bookmark && (!within(c.key, k) || !selected(r, c.object)) {
+			if c.version <= since || c.event != watch.Bookmark && !within(c.key, k) {
 				continue
 			}
 			since = c.version
@@ -267,6 +252,9 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o run
 	w.Header().Set("Content-Type", info.MediaType)
 	w.WriteHeader(status)
 	gv := v1.SchemeGroupVersion
+	if _, ok := o.(*nodev1.RuntimeClassList); ok {
+		gv = nodev1.SchemeGroupVersion
+	}
 	if stored, ok := o.(object); ok {
 		if _, kind := kindOf(resourceOf(stored)); kind != (schema.GroupVersionKind{}) {
 			gv = kind.GroupVersion()

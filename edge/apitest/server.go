@@ -14,6 +14,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -39,8 +40,10 @@ type Server struct {
 	version   int64
 	compacted int64
 	objects   map[key]object
-	log       []change
-	changed   chan struct{} // closed at the next change
+	index     map[topic]map[key]struct{}
+	log       map[topic][]change
+	changed   map[topic]chan struct{} // closed at the next change
+	pages     map[string]page         // by continue token
 	requests  map[string]int
 	conns     map[net.Conn]struct{}
 }
@@ -48,7 +51,7 @@ type Server struct {
 // New starts a server, which ends with the test.
 func New(t testing.TB) *Server {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordinationv1.AddToScheme, metav1.AddMetaToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordinationv1.AddToScheme, nodev1.AddToScheme, metav1.AddMetaToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +59,7 @@ func New(t testing.TB) *Server {
 	metav1.AddToGroupVersion(scheme, v1.SchemeGroupVersion)
 	s := &Server{
 		listener: &listener{conns: make(chan net.Conn), closed: make(chan struct{})}, codecs: serializer.NewCodecFactory(scheme),
-		objects: map[key]object{}, changed: make(chan struct{}), requests: map[string]int{}, conns: map[net.Conn]struct{}{}, version: 100,
+		objects: map[key]object{}, index: map[topic]map[key]struct{}{}, log: map[topic][]change{}, changed: map[topic]chan struct{}{}, pages: map[string]page{}, requests: map[string]int{}, conns: map[net.Conn]struct{}{}, version: 100,
 	}
 	s.http = &http.Server{Handler: http.HandlerFunc(s.serve), ErrorLog: log.New(io.Discard, "", 0)}
 	ended := make(chan struct{})
@@ -76,7 +79,7 @@ func New(t testing.TB) *Server {
 
 // Client makes a client of the server. Its connections end with the test.
 func (s *Server) Client(t testing.TB) *kube.Client {
-	cfg := &rest.Config{Host: "http://127.0.0.1:1", Dial: s.dial}
+	cfg := &rest.Config{Host: "http://127.0.0.1:1", Dial: s.Dial}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return cfg, nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +126,8 @@ func (s *Server) Total() (n int) {
 	return n
 }
 
-func (s *Server) dial(ctx context.Context, _, address string) (net.Conn, error) {
+// Dial connects to the server, whatever the address.
+func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if s.down.Load() {
 		return nil, fmt.Errorf("dial %s: no route to host", address)
 	}

@@ -3,6 +3,7 @@ package desired
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -127,6 +128,17 @@ func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 		next.forget(uid)
 		return nil
 	})
+}
+
+// Rewrite stores all that is known once more: the store may have lost rows. What it has
+// is not written.
+func (d *Desired) Rewrite(ctx context.Context) error {
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	if err := d.Store.UpdatePods(ctx, slices.Collect(maps.Values(d.rows)), nil); err != nil {
+		return fmt.Errorf("store the wanted pods once more: %w", err)
+	}
+	return nil
 }
 
 // Recovered is a pod that the containers which run tell of.

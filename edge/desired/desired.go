@@ -15,15 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
 )
 
 // Sources of pods, by the names a kubelet gives them in the annotation
 // kubernetes.io/config.source. Local is islet's own: what a person applied.
 const (
-	File  = "file"
-	HTTP  = "http"
-	API   = "api"
-	Local = "local"
+	File  = keys.SourceFile
+	HTTP  = keys.SourceHTTP
+	API   = keys.SourceAPI
+	Local = keys.SourceLocal
 )
 
 var (
@@ -54,7 +55,8 @@ type Claim struct {
 
 // An Ending is how a pod is to end.
 type Ending struct {
-	Grace time.Duration // for all its containers
+	Grace  time.Duration // for all its containers
+	Forced bool          // nobody waited for this node: its source has forgotten it, or is about to
 }
 
 // A Gone is a pod that its source no longer knows.

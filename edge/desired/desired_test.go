@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
 )
 
 // A world is a Desired on a store that can be restarted.
@@ -229,7 +230,7 @@ func TestSeenAgain(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	seen := func(when string) []Claim {
 		c := claims("a/a1")
-		c[0].Pod.Annotations = map[string]string{annotationSeen: when}
+		c[0].Pod.Annotations = map[string]string{keys.ConfigSeen: when}
 		return c
 	}
 	w.want("seen", w.Set(ctx, File, seen("1970"), nil), "a1", "a1")
@@ -311,5 +312,21 @@ func TestPokeMayCallBack(t *testing.T) {
 	}
 	if left := d.List(); len(left) != 0 {
 		t.Error(left)
+	}
+}
+
+// TestRewrite: a store that lost rows gets them back.
+func TestRewrite(t *testing.T) {
+	disk := &memory{pods: map[types.UID]store.Pod{}}
+	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Set(t.Context(), File, claims("a/a1", "b/b1"), nil); err != nil {
+		t.Fatal(err)
+	}
+	clear(disk.pods)
+	if err := d.Rewrite(t.Context()); err != nil || len(disk.pods) != 2 {
+		t.Errorf("%d rows, %v", len(disk.pods), err)
 	}
 }

@@ -12,10 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
 )
-
-// annotationSeen tells when a kubelet first saw a manifest; it says nothing of the pod.
-const annotationSeen = "kubernetes.io/config.seen"
 
 // rows is everything known, by UID. Its methods are pure.
 type rows map[types.UID]store.Pod
@@ -234,8 +232,8 @@ func same(a, b *v1.Pod) bool {
 		return true
 	}
 	b = b.DeepCopy()
-	if seen, ok := a.Annotations[annotationSeen]; ok && b.Annotations[annotationSeen] != "" {
-		b.Annotations[annotationSeen] = seen
+	if seen, ok := a.Annotations[keys.ConfigSeen]; ok && b.Annotations[keys.ConfigSeen] != "" {
+		b.Annotations[keys.ConfigSeen] = seen
 	}
 	return equality.Semantic.DeepEqual(a, b)
 }

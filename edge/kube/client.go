@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"runtime"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +30,8 @@ type Config struct {
 	// request uses on a connection of its own. Of its fields those about host, TLS,
 	// tokens, proxy and dialing count.
 	Rest func() (*rest.Config, error)
+	// Dial makes connections; nil: as Rest says, or by the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now is the time by which the server's certificate is judged; nil: time.Now.
 	Now func() time.Time
 	// QPS and Burst bound the requests of all who share the client, but for
@@ -42,6 +43,9 @@ type Config struct {
 	// Requests that their caller cancelled are not told.
 	Before func(ctx context.Context) error
 	After  func(status int, err error)
+	// Heard, when set, is told what each answer of a server whose certificate was verified
+	// says of its time, and when that certificate ends.
+	Heard func(date, until time.Time)
 }
 
 // A Client speaks to one API server. All methods may be called concurrently.
@@ -51,6 +55,9 @@ type Client struct {
 	codecs  serializer.CodecFactory
 	params  apiruntime.ParameterCodec
 	limiter flowcontrol.RateLimiter
+
+	progress progress
+	page     atomic.Int64 // items of a page of a list; 0: as many as usual
 
 	mu     sync.Mutex
 	conn   *connection           // nil before the first request
@@ -73,6 +80,7 @@ func New(cfg Config) (*Client, error) {
 		cfg.Now = time.Now
 	}
 	c := &Client{cfg: cfg, scheme: newScheme(), open: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{}}
+	c.progress.began = time.Now()
 	c.codecs = serializer.NewCodecFactory(c.scheme)
 	c.params = apiruntime.NewParameterCodec(c.scheme)
 	if cfg.QPS > 0 {
@@ -120,38 +128,6 @@ func (c *Client) CloseConnections() {
 	for _, conn := range open {
 		_ = conn.Close()
 	}
-}
-
-// An Answer is what a server says of itself.
-type Answer struct {
-	Status     int           // of HTTP
-	Date       time.Time     // of its clock; zero: it does not say
-	RetryAfter time.Duration // 0: it does not say
-}
-
-// Ready asks the server whether it is ready, past Before and After and the rate
-// limit. The error says why there was no answer.
-func (c *Client) Ready(ctx context.Context) (Answer, error) {
-	conn, err := c.connection()
-	if err != nil {
-		return Answer{}, err
-	}
-	req, err := http.NewRequestWithContext(context.WithValue(ctx, ungated{}, true), http.MethodGet, conn.base+"/readyz", nil)
-	if err != nil {
-		return Answer{}, err
-	}
-	resp, err := conn.http.Do(req)
-	if err != nil {
-		return Answer{}, err
-	}
-	a := Answer{Status: resp.StatusCode}
-	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		a.Date = date
-	}
-	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		a.RetryAfter = time.Duration(seconds) * time.Second
-	}
-	return a, resp.Body.Close()
 }
 
 // restClient gives the client of a group and version, with the credentials that

@@ -18,13 +18,18 @@ import (
 )
 
 const (
-	dialTimeout = 10 * time.Second
-	// unacknowledged is how long sent data may wait for the peer's kernel.
-	unacknowledged = 20 * time.Second
+	// dialTimeout bounds each step to a connection: with round trips of eight seconds a
+	// handshake takes half a minute. Who waits for it gives up earlier.
+	dialTimeout = time.Minute
+	// unacknowledged is how long sent data may wait for the peer's kernel: a thin link
+	// loses a packet and its repetition now and then.
+	unacknowledged = time.Minute
 	// silence is after how long without a received byte the peer is pinged. It is
-	// longer than a lease's interval, so that an idle node never pings.
+	// longer than a lease's interval, so that an idle node never pings. The reply waits
+	// in line behind what is under way, for a minute on a thin link.
 	silence   = 45 * time.Second
-	pingReply = 15 * time.Second
+	pingReply = time.Minute
+	keepAlive = 15 * time.Second // of TCP, between probes of an idle connection
 	idle      = 90 * time.Second // how long a connection without requests is kept
 	sessions  = 4                // of TLS, kept for resumption
 )
@@ -107,18 +112,23 @@ func (conn *connection) client(c *Client, gv schema.GroupVersion) (*rest.RESTCli
 func (c *Client) dialer(tc *transport.Config) func(context.Context, string, string) (net.Conn, error) {
 	d := &net.Dialer{
 		Timeout:         dialTimeout,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence, Interval: pingReply, Count: 2},
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence, Interval: keepAlive, Count: 2},
 		Control:         boundUnacknowledged,
 	}
 	dial := d.DialContext
 	if tc.DialHolder != nil {
 		dial = tc.DialHolder.Dial
 	}
+	if c.cfg.Dial != nil {
+		dial = c.cfg.Dial
+	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		began := time.Now()
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
+		c.progress.connected(time.Since(began))
 		t := &tracked{Conn: conn, client: c}
 		c.mu.Lock()
 		c.open[t] = struct{}{}
@@ -155,4 +165,13 @@ func (t *tracked) Close() error {
 	delete(t.client.open, t)
 	t.client.mu.Unlock()
 	return t.Conn.Close()
+}
+
+// Read also notes that something arrived.
+func (t *tracked) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	if n > 0 {
+		t.client.progress.heard()
+	}
+	return n, err
 }

@@ -48,20 +48,40 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, refused{err}
 		}
 	}
+	began := g.client.progress.now()
 	resp, err := g.next.RoundTrip(req)
+	if late := context.Cause(ctx); err != nil && errors.Is(late, errSilent) {
+		err = late
+	}
 	leave(ctx, err)
-	if errors.Is(err, context.Canceled) {
+	if err != nil && cancelled(ctx, err) {
 		return resp, err
+	}
+	if err == nil {
+		resp.Body = watched(ctx, bounded(req, resp.Body))
+		if date, until := said(resp); gated && cfg.Heard != nil && !date.IsZero() && !until.IsZero() {
+			cfg.Heard(date, until)
+		}
 	}
 	status := 0
 	if err == nil {
 		status = resp.StatusCode
 	}
 	g.client.count(Outcome{Method: req.Method, Status: status})
-	if gated && cfg.After != nil {
+	// Who gave up while bytes arrived knows nothing of the link but that it is slow.
+	slow := errors.Is(err, context.DeadlineExceeded) && g.client.progress.last() > began
+	if gated && cfg.After != nil && !slow {
 		cfg.After(status, err)
 	}
 	return resp, err
+}
+
+// cancelled reports whether a request ended because its caller gave it up, for whatever
+// cause: that says nothing of the server.
+func cancelled(ctx context.Context, err error) bool {
+	cause := context.Cause(ctx)
+	ours := errors.Is(cause, errSilent) || errors.Is(cause, ErrBusy)
+	return errors.Is(err, context.Canceled) || !ours && errors.Is(ctx.Err(), context.Canceled)
 }
 
 func leave(ctx context.Context, err error) {

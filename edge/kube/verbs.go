@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,32 +10,24 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const (
-	// answer is how long a request may take whose context has no earlier end.
-	answer = 30 * time.Second
-	// retries is how often a request is repeated that the server asked to repeat
-	// (Retry-After), and a GET whose connection broke.
-	retries = 2
-)
-
 // metadataOnly asks for the metadata of objects alone: who changes an object knows the
 // rest of it. A server that does not do that may answer with all of it.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
 const metadataOnly = protobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + protobuf + ",application/json"
 
 // Get reads an object. The namespace is empty for what has none. Errors of the server
-// are those of k8s.io/apimachinery/pkg/api/errors, here and below; a request whose
-// context has no end of its own ends after half a minute.
+// are those of k8s.io/apimachinery/pkg/api/errors, here and below; a request
+// ends when nothing arrived for half a minute, however long it takes while something does.
 func Get[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*T, error) {
 	return do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
 		return at(r, namespace).Name(name)
 	})
 }
 
-// List reads a list; T is the list's type, such as corev1.PodList.
-func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
-	return do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
-		return at(r, namespace).VersionedParams(&o, c.params)
+// GetMetadata reads the metadata of an object.
+func GetMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*metav1.ObjectMeta, error) {
+	return change(ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
+		return at(r, namespace).Name(name)
 	})
 }
 
@@ -75,26 +66,28 @@ func Patch[T any, P Object[T]](ctx context.Context, c *Client, namespace, name s
 
 // Delete deletes an object.
 func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string, o metav1.DeleteOptions) error {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
-	r, err := request(c, P(new(T)), "DELETE")
-	if err != nil {
-		return err
-	}
-	return plain(at(r, namespace).Name(name).SetHeader("Accept", metadataOnly).Body(&o).Do(ctx).Error())
+	return c.repeat(ctx, "DELETE", func(ctx context.Context) error {
+		r, err := request(c, P(new(T)), "DELETE")
+		if err != nil {
+			return err
+		}
+		return at(r, namespace).Name(name).SetHeader("Accept", metadataOnly).Body(&o).Do(ctx).Error()
+	})
 }
 
-// change sends a request that changes what of is, and gives the metadata of that.
+// change sends a request about what of is, mostly to change it, and gives the metadata
+// of that.
 func change(ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request) (*metav1.ObjectMeta, error) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
-	r, err := request(c, of, verb)
+	var out runtime.Object
+	err := c.repeat(ctx, verb, func(ctx context.Context) error {
+		r, err := request(c, of, verb)
+		if err == nil {
+			out, err = build(r).SetHeader("Accept", metadataOnly).Do(ctx).Get()
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	out, err := build(r).SetHeader("Accept", metadataOnly).Do(ctx).Get()
-	if err != nil {
-		return nil, plain(err)
 	}
 	m, err := meta.Accessor(out)
 	if err != nil {
@@ -105,15 +98,17 @@ func change(ctx context.Context, c *Client, of runtime.Object, verb string, buil
 
 // do sends a request about what of is, and decodes its answer.
 func do[T any, P Object[T]](ctx context.Context, c *Client, of runtime.Object, verb string, build func(*rest.Request) *rest.Request) (*T, error) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
-	r, err := request(c, of, verb)
+	var out P
+	err := c.repeat(ctx, verb, func(ctx context.Context) error {
+		r, err := request(c, of, verb)
+		if err == nil {
+			out = P(new(T))
+			err = build(r).Do(ctx).Into(out)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	out := P(new(T))
-	if err := build(r).Do(ctx).Into(out); err != nil {
-		return nil, plain(err)
 	}
 	return out, nil
 }
@@ -127,7 +122,8 @@ func request(c *Client, of runtime.Object, verb string) (*rest.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rc.Verb(verb).Resource(gvr.Resource).MaxRetries(retries), nil
+	// What client-go would repeat it repeats for a whole fleet in the same second.
+	return rc.Verb(verb).Resource(gvr.Resource).MaxRetries(0), nil
 }
 
 func at(r *rest.Request, namespace string) *rest.Request {

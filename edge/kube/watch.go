@@ -1,9 +1,8 @@
 package kube
 
 import (
+	"cmp"
 	"context"
-	"sync"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -11,7 +10,7 @@ import (
 )
 
 // Watch begins to watch objects of a type. It returns when the server has accepted
-// the watch, or after half a minute without an answer, with an error. The watch ends,
+// the watch, or when nothing arrived for half a minute, with an error. The watch ends,
 // and its channel is closed, when the server, the connection or ctx ends, or by Stop.
 // A watch that fell behind ends with an event of type watch.Error, which
 // apierrors.FromObject turns into an error (410: list anew).
@@ -36,23 +35,20 @@ func WatchMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace
 func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	var unanswered error
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, noAnswer{}, &unanswered))
-	late := time.AfterFunc(answer, func() { cancel(context.DeadlineExceeded) })
-	w, err := r.VersionedParams(&o, c.params).Watch(ctx)
-	if !late.Stop() && err == nil {
-		err = context.DeadlineExceeded
-	}
+	p := c.patient(context.WithValue(ctx, noAnswer{}, &unanswered))
+	w, err := r.VersionedParams(&o, c.params).Watch(p)
+	late := p.settle()
 	if err == nil {
 		err = unanswered // the request may take it for an empty watch
 	}
-	if err != nil {
+	if err != nil || late != nil {
 		if w != nil {
 			w.Stop()
 		}
-		cancel(nil)
-		return nil, plain(err)
+		p.end()
+		return nil, plain(cmp.Or(late, err))
 	}
-	return &watching{Interface: w, end: sync.OnceFunc(func() { cancel(nil) })}, nil
+	return &watching{Interface: w, end: p.end}, nil
 }
 
 // watching frees the context when it is stopped.

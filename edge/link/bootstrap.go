@@ -25,7 +25,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		return err
 	}
 	i.lack(&noCredentials{ReasonBootstrapping, "asking " + with.Host + " for a client certificate"})
-	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return with, nil }, Now: i.link.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst})
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return with, nil }, Dial: cfg.Dial, Now: i.link.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst})
 	if err != nil {
 		return err
 	}
@@ -38,8 +38,8 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		i.lack(&noCredentials{ReasonBootstrapping, unanswered(err).message})
 		return err
 	}
-	if !a.Date.IsZero() && !with.Insecure {
-		i.link.clock.prove(a.Date)
+	if !a.Date.IsZero() && !a.Until.IsZero() {
+		i.link.clock.answered(a.Date, a.Until, true)
 	}
 	if err := i.obtain(ctx, c); err != nil {
 		i.lack(&noCredentials{ReasonBootstrapping, err.Error()})
@@ -90,7 +90,7 @@ func obtain(ctx context.Context, p pairs, r request, c *kube.Client, clock *cloc
 	if _, ok := made.cert.PrivateKey.(crypto.Signer); !ok {
 		return nil, errors.New("the certificate's key cannot sign")
 	}
-	clock.prove(made.cert.Leaf.NotBefore)
+	clock.suggest(made.cert.Leaf.NotBefore)
 	return made, nil
 }
 

@@ -26,12 +26,13 @@
 //
 // # Time
 //
-// A board without a clock of its own boots in 1970, and one with a broken clock in any
-// year. Two wrong conclusions must not be drawn: that a valid certificate is not valid
-// yet, and that an expired one is still good. So Now is the later of the machine's clock
-// and a floor, and the floor is made only of proven times: when a certificate of the
-// cluster's CA began to be valid, and the Date of an authenticated answer, each plus
-// what has passed since by the monotonic clock. It is stored at most hourly. The machine's
+// A board without a clock of its own boots in 1970, one with a broken clock in any year,
+// and a server may have one too. Two wrong conclusions must not be drawn: that a valid
+// certificate is not valid yet, and that an expired one is still good. So Now is the later
+// of the machine's clock, a floor, and what certificates of the cluster's CA suggest. The
+// floor is made only of Dates of verified servers, within their certificates: small steps
+// at once, large ones when several answers agree and the machine's clock is known to be
+// behind. It is stored at most hourly, and goes back when answers agree on that. The machine's
 // clock itself never raises the floor: a wrong future would be believed for ever. Nothing
 // is deleted because of a date: an expired certificate stays, and is used again when
 // the time turns out to be another.

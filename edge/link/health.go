@@ -10,25 +10,28 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/retry"
 )
 
 const (
-	probeOld = 5 * time.Second  // on connections that exist
-	probeNew = 15 * time.Second // with name resolution and handshakes over a slow link
+	// How long a probe waits while nothing arrives, to which a link with long round trips
+	// adds some: on connections that exist, and with name resolution and handshakes.
+	probeOld = 5 * time.Second
+	probeNew = 15 * time.Second
 	// stable is how long a link is up before its troubles count as over.
 	stable = 10 * time.Second
 	// doubt is how long a good probe outweighs answers that make suspicious.
 	doubt = 10 * time.Second
 	quiet = time.Minute // between lines of the log
+	apart = time.Second // between probes of a link that comes and goes
 
 	firstRetry  = time.Second
-	mostRetry   = 10 * time.Second // an attempt is a packet or two
+	mostRetry   = 2 * time.Minute  // of an outage of an hour and more
 	mostRefused = 30 * time.Second // while one side does not accept the other: each is a handshake for both
 )
 
@@ -42,6 +45,7 @@ type health struct {
 	log      *slog.Logger
 
 	suspicion   chan struct{}   // capacity 1
+	retried     chan struct{}   // capacity 1: it is worth a try
 	credentials <-chan struct{} // they changed
 	told        trouble         // what the log last said; zero: that the link is up
 	toldAt      time.Time
@@ -50,7 +54,7 @@ type health struct {
 func newHealth(l *Link) *health {
 	return &health{
 		client: l.client, clock: l.clock, states: l.states, identity: l.identity, network: l.cfg.NetworkChanged, log: l.cfg.Log,
-		suspicion: make(chan struct{}, 1), credentials: l.identity.changed, told: trouble{reason: ReasonNoCredentials},
+		suspicion: make(chan struct{}, 1), retried: make(chan struct{}, 1), credentials: l.identity.changed, told: trouble{reason: ReasonNoCredentials},
 	}
 }
 
@@ -58,6 +62,7 @@ func newHealth(l *Link) *health {
 func (h *health) after(status int, err error) {
 	switch {
 	case err != nil:
+		h.log.Debug("a request was not answered; is the API server still there", "error", err)
 		poke(h.suspicion)
 	case status == http.StatusUnauthorized, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubt {
@@ -71,10 +76,11 @@ type trouble struct {
 	reason, message string
 	most            time.Duration // bound of the back-off; 0: only a change helps
 	wait            time.Duration // at least, as the server asked
+	again           bool          // it is worth another try at once
 }
 
 func (h *health) run(ctx context.Context) error {
-	retry := backoff{first: firstRetry, most: mostRetry}
+	again := retry.Backoff{First: firstRetry, Most: mostRetry}
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "the server has not answered yet"})
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -88,17 +94,17 @@ func (h *health) run(ctx context.Context) error {
 			return nil
 		}
 		if t == nil {
-			h.up(ctx, &retry, began)
+			h.up(ctx, &again, began)
 			continue
 		}
-		h.down(ctx, t, &retry)
+		h.down(ctx, t, &again)
 	}
 	return nil
 }
 
 // forget drops the signals of before a probe, which sees what they are about.
 func (h *health) forget() {
-	for _, c := range []<-chan struct{}{h.suspicion, h.credentials, h.network} {
+	for _, c := range []<-chan struct{}{h.suspicion, h.credentials, h.network, h.retried} {
 		select {
 		case <-c:
 		default:
@@ -107,7 +113,7 @@ func (h *health) forget() {
 }
 
 // up is until there is a suspicion. Probes are a second apart at least.
-func (h *health) up(ctx context.Context, retry *backoff, probed time.Time) {
+func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time) {
 	h.states.set(State{Phase: Up})
 	h.tell(trouble{})
 	since := time.Now()
@@ -116,33 +122,57 @@ func (h *health) up(ctx context.Context, retry *backoff, probed time.Time) {
 		case <-ctx.Done():
 			return
 		case <-h.network: // connections may have lost their way
-			suspected = true
+			suspected = !h.holds(ctx)
 		case <-h.credentials:
 			suspected = true
 		case <-h.suspicion:
 			suspected = true
+		case <-h.clock.doubt: // a question of when to ask
+		case <-h.askTime():
+			if t := h.ask(ctx, probeNew, h.client.ReadyAnew); t != nil && t.reason == ReasonUnreachable {
+				suspected = true
+			}
 		}
 	}
 	if time.Since(since) >= stable {
-		retry.reset()
-	} else if !sleep(ctx, max(retry.next()-time.Since(probed), 0)) {
+		again.Reset()
+	} else if !sleep(ctx, min(max(again.Next(0), apart), stable)-time.Since(probed)) {
 		return
 	}
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "a request was not answered"})
 }
 
-func (h *health) down(ctx context.Context, t *trouble, retry *backoff) {
+// holds looks whether the server still answers, while the link counts as up: most changes
+// of the network are not about the way to the server.
+func (h *health) holds(ctx context.Context) bool {
+	t := h.probe(ctx, probeOld)
+	if t == nil {
+		sleep(ctx, apart)
+		return true
+	}
+	if t.reason == ReasonUnreachable && ctx.Err() == nil {
+		h.client.CloseConnections()
+	}
+	return false
+}
+
+func (h *health) down(ctx context.Context, t *trouble, again *retry.Backoff) {
 	h.states.set(State{Phase: Down, Reason: t.reason, Message: t.message})
 	h.tell(*t)
 	if t.most == 0 {
 		select {
 		case <-h.credentials:
+		case <-h.retried:
 		case <-ctx.Done():
 		}
 		return
 	}
-	retry.most = t.most
-	sleep(ctx, max(retry.next(), t.wait), h.network, h.credentials)
+	again.Most = t.most
+	wait := again.Next(t.wait)
+	if unsure := h.clock.unsure(); unsure > 0 {
+		wait = max(min(wait, unsure), t.wait)
+	}
+	h.clock.sleep(ctx, wait, h.network, h.credentials, h.retried)
 }
 
 // tell logs what is new; a link that flaps gets a line a minute.
@@ -158,8 +188,34 @@ func (h *health) tell(t trouble) {
 	h.log.Warn("no link to the API server", "reason", t.reason, "error", t.message)
 }
 
-// probe asks the server whether it is ready; nil: it is there for this node.
-func (h *health) probe(ctx context.Context, within time.Duration) *trouble {
+// askTime signals when the server is to be asked for its time once more.
+func (h *health) askTime() <-chan time.Time {
+	if wait := h.clock.unsure(); wait > 0 {
+		return time.After(wait)
+	}
+	return nil
+}
+
+// probe asks the server whether it is ready; nil: it is there for this node. What its
+// certificate says of the time may make another try worth it.
+func (h *health) probe(ctx context.Context, within time.Duration) (t *trouble) {
+	by := h.client.Ready
+	if h.clock.unsure() > 0 {
+		by = h.client.ReadyAnew
+	}
+	for range certificateTries {
+		if t = h.ask(ctx, within, by); t == nil || !t.again {
+			return t
+		}
+	}
+	return t
+}
+
+// certificateTries is how often what a certificate says of the time is followed at once:
+// that of the server, and that of the node against it.
+const certificateTries = 3
+
+func (h *health) ask(ctx context.Context, within time.Duration, by func(context.Context) (kube.Answer, error)) *trouble {
 	cfg, err := h.identity.rest()
 	if err != nil {
 		var no *noCredentials
@@ -168,24 +224,24 @@ func (h *health) probe(ctx context.Context, within time.Duration) *trouble {
 		}
 		return &trouble{reason: ReasonNoCredentials, message: err.Error()}
 	}
-	limited, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	a, err := h.client.Ready(limited)
+	a, err := by(kube.Within(ctx, within))
 	if err != nil {
-		if h.clock.learn(err, cfg) {
-			return h.probe(ctx, within)
+		t := unanswered(err)
+		if t.reason == ReasonServerCertificate {
+			t.message += "; if the cluster has another CA now, put a kubeconfig with it in place of " + h.identity.link.cfg.Kubeconfig
 		}
-		return unanswered(err)
+		t.again = h.clock.learn(err, cfg)
+		return t
 	}
-	if !a.Date.IsZero() && !cfg.Insecure && strings.HasPrefix(cfg.Host, "https://") {
-		h.clock.prove(a.Date)
+	if !a.Date.IsZero() && !a.Until.IsZero() {
+		h.clock.answered(a.Date, a.Until, a.Fresh)
 	}
 	switch {
 	case a.Status == http.StatusUnauthorized:
 		reason, message := h.identity.refused()
 		return &trouble{reason: reason, message: message, most: mostRefused, wait: a.RetryAfter}
 	case a.Status == http.StatusTooManyRequests, a.Status >= http.StatusInternalServerError:
-		return &trouble{reason: ReasonNotReady, message: fmt.Sprintf("%s answers %d %s", cfg.Host, a.Status, http.StatusText(a.Status)), most: mostRetry, wait: min(a.RetryAfter, time.Minute)}
+		return &trouble{reason: ReasonNotReady, message: fmt.Sprintf("%s answers %d %s", cfg.Host, a.Status, http.StatusText(a.Status)), most: mostRetry, wait: a.RetryAfter}
 	}
 	return nil // ready, or at least there: it may keep its health to itself
 }
@@ -207,9 +263,9 @@ func unanswered(err error) *trouble {
 	return &trouble{reason: ReasonUnreachable, message: message, most: mostRetry}
 }
 
-// learn looks at a server's certificate that was refused for not being valid yet. When
-// its chain leads to the cluster's CA, that CA says that this time has come; it tells
-// whether that was news.
+// learn looks at a server's certificate that was refused because of the time. When its
+// chain leads to the cluster's CA it says that the time of its beginning has come, or
+// that other certificates claim one that cannot be; learn reports whether that was news.
 func (c *clock) learn(err error, cfg *rest.Config) bool {
 	var invalid *tls.CertificateVerificationError
 	if !errors.As(err, &invalid) || len(invalid.UnverifiedCertificates) == 0 || len(cfg.CAData) == 0 {
@@ -218,16 +274,16 @@ func (c *clock) learn(err error, cfg *rest.Config) bool {
 	roots, chain := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(cfg.CAData)
 	leaf := invalid.UnverifiedCertificates[0]
-	begins := leaf.NotBefore
 	for _, cert := range invalid.UnverifiedCertificates[1:] {
 		chain.AddCert(cert)
 	}
-	if !begins.After(c.Now()) {
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: chain, CurrentTime: leaf.NotBefore, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
 		return false
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: chain, CurrentTime: begins, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
-		return false
+	before := c.Now()
+	if leaf.NotBefore.After(before) {
+		c.suggest(leaf.NotBefore)
+		return c.Now().After(before)
 	}
-	c.prove(begins)
-	return true
+	return c.contradict(leaf.NotBefore, leaf.NotAfter)
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/retry"
 )
 
 const (
@@ -56,6 +57,9 @@ type identity struct {
 	config  *rest.Config      // nil: see missing
 	leaf    *x509.Certificate // nil: the credentials are no certificate
 	missing *noCredentials
+	// rejected is a certificate that is over by what anybody knows of the time and that the
+	// server did not accept: the clock alone takes nobody's credentials away.
+	rejected *x509.Certificate
 }
 
 func newIdentity(l *Link) *identity {
@@ -87,15 +91,14 @@ func (i *identity) expiry() time.Time {
 	return i.leaf.NotAfter
 }
 
-// expired tells whether the certificate is over, by the time that is known.
-func (i *identity) expired() bool {
-	until := i.expiry()
-	return !until.IsZero() && i.link.clock.Now().After(until)
-}
-
 // refused says why a server may not have accepted the credentials.
 func (i *identity) refused() (reason, message string) {
-	if until := i.expiry(); i.expired() {
+	until := i.expiry()
+	if over := !until.IsZero() && i.link.clock.later().After(until); over {
+		i.mu.Lock()
+		i.rejected = i.leaf
+		i.mu.Unlock()
+		i.filesChanged() // to take or get another
 		return ReasonCertificateExpired, fmt.Sprintf("the client certificate expired at %s; give a bootstrap kubeconfig (--bootstrap-kubeconfig) or another kubeconfig", until.Format(time.RFC3339))
 	}
 	return ReasonUnauthorized, "the server refuses the credentials of " + i.link.cfg.Kubeconfig
@@ -109,9 +112,12 @@ func (i *identity) load() bool {
 		return false
 	}
 	if leaf != nil {
-		i.link.clock.prove(leaf.NotBefore)
+		i.link.clock.suggest(leaf.NotBefore)
 	}
-	if leaf != nil && i.link.clock.Now().After(leaf.NotAfter) && i.link.cfg.BootstrapKubeconfig != "" {
+	i.mu.Lock()
+	over := leaf != nil && i.rejected != nil && leaf.Equal(i.rejected)
+	i.mu.Unlock()
+	if over && i.link.cfg.BootstrapKubeconfig != "" {
 		message := "the client certificate expired at " + leaf.NotAfter.Format(time.RFC3339)
 		if _, err := readRest(i.link.cfg.BootstrapKubeconfig); err != nil {
 			message += fmt.Sprintf(", and there is nothing to get another with: %v", err)
@@ -182,7 +188,10 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	return config, leaf, nil
 }
 
-// better tells whether the newest pair counts, and not what the kubeconfig says.
+// better tells whether the newest pair counts, and not what the kubeconfig says. A pair
+// that was rotated is issued later, and ends later, than the certificate that a kubeconfig
+// began with. One that was issued after the pair was put there by somebody, such as for
+// another CA, which does not accept the pair; it counts until it is over.
 func (i *identity) better(newest *pair, user *api.AuthInfo) bool {
 	if user.ClientCertificate == i.pairs.current() {
 		return true
@@ -191,25 +200,31 @@ func (i *identity) better(newest *pair, user *api.AuthInfo) bool {
 		return false
 	}
 	leaf, err := leafOfUser(user)
-	return err != nil || (newest.cert.Leaf.Subject.CommonName == leaf.Subject.CommonName && newest.cert.Leaf.NotAfter.After(leaf.NotAfter))
+	if err != nil {
+		return true
+	}
+	i.mu.Lock()
+	given := leaf.NotBefore.After(newest.cert.Leaf.NotBefore) && (i.rejected == nil || !leaf.Equal(i.rejected))
+	i.mu.Unlock()
+	return newest.cert.Leaf.Subject.CommonName == leaf.Subject.CommonName && newest.cert.Leaf.NotAfter.After(leaf.NotAfter) && !given
 }
 
 // run gets and renews the certificate until ctx ends.
 func (i *identity) run(ctx context.Context) error {
-	retry := backoff{first: firstAttempt}
+	again := retry.Backoff{First: firstAttempt, Most: mostAttempt}
 	for ctx.Err() == nil {
 		usable := i.load()
 		switch {
 		case !usable && i.link.cfg.BootstrapKubeconfig != "":
-			i.attempt(ctx, "bootstrap", i.bootstrap, &retry)
+			i.attempt(ctx, "bootstrap", i.bootstrap, &again)
 		case usable && i.due():
 			if s, moved := i.link.states.get(); s.Phase != Up {
 				sleep(ctx, look, i.files, moved)
 				continue
 			}
-			i.attempt(ctx, "rotate the client certificate", i.rotate, &retry)
+			i.attempt(ctx, "rotate the client certificate", i.rotate, &again)
 		default:
-			retry.reset()
+			again.Reset()
 			sleep(ctx, i.untilNext(), i.files)
 		}
 	}
@@ -217,10 +232,10 @@ func (i *identity) run(ctx context.Context) error {
 }
 
 // attempt does what is needed, and after a failure waits.
-func (i *identity) attempt(ctx context.Context, what string, do func(context.Context) error, retry *backoff) {
+func (i *identity) attempt(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
 	err := do(ctx)
 	if err == nil || ctx.Err() != nil {
-		retry.reset()
+		again.Reset()
 		i.failed = ""
 		return
 	}
@@ -229,15 +244,11 @@ func (i *identity) attempt(ctx context.Context, what string, do func(context.Con
 		i.failed = err.Error()
 		i.log.Warn("no client certificate yet", "doing", what, "error", err)
 	}
-	retry.most = mostRetry
-	if kube.Answered(err) {
-		retry.most = mostAttempt
-	}
-	wait := retry.next()
+	wait := again.Next(kube.RetryAfter(err))
 	if errors.Is(err, errDenied) {
-		wait = jitter(afterDenial)
+		wait = retry.Around(afterDenial)
 	}
-	sleep(ctx, wait, i.files, i.link.cfg.NetworkChanged)
+	i.link.clock.sleep(ctx, wait, i.files, i.link.cfg.NetworkChanged)
 }
 
 // look is how long the next decision is put off at most: timers of months would not

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
 func mode(t *testing.T, path string) os.FileMode {
@@ -213,4 +214,104 @@ func TestStandalone(t *testing.T) {
 	if _, err := kube.Get[corev1.Node](t.Context(), l.Client(), "", "n"); err == nil || kube.Answered(err) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestOldCA: the cluster's CA was replaced while the node was away. A kubeconfig with the
+// new one, put in place of the old, is all it needs.
+func TestOldCA(t *testing.T) {
+	w := newWorld(t)
+	cfg, now := w.config(), w.server.CA
+	w.server.CA = kubetest.NewCA(t)
+	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now(), time.Now().Add(24*time.Hour))
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	w.server.CA = now
+	l, _ := w.start(cfg)
+	if s := await(t, l, func(s State) bool { return s.Phase == Down }); s.Reason != ReasonServerCertificate || !strings.Contains(s.Message, cfg.Kubeconfig) {
+		t.Errorf("it does not say what to do: %+v", s)
+	}
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	if s := await(t, l, func(s State) bool { return s.Reason == ReasonUnauthorized }); s.Phase != Down {
+		t.Errorf("a certificate of the old CA: %+v", s)
+	}
+	cert, key = w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now(), time.Now().Add(24*time.Hour))
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	await(t, l, up)
+}
+
+// TestGivenCertificate: a certificate that somebody put into the kubeconfig counts, though
+// the pair of before, of the CA that was replaced, would be valid for longer; once it is
+// over it does not.
+func TestGivenCertificate(t *testing.T) {
+	for name, c := range map[string]struct {
+		pairs *kubetest.CA // that signed the pair; nil: the server's
+		begin time.Duration
+		end   time.Duration
+		which string
+	}{
+		"of another CA": {kubetest.NewCA(t), -time.Minute, 10 * time.Minute, "given"},
+		"over":          {nil, -2 * time.Minute, -time.Minute, "pair"},
+		"rotated":       {nil, -24 * time.Hour, 10 * time.Minute, "pair"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			cfg, now := w.config(), time.Now()
+			signer := w.server.CA
+			if c.pairs != nil {
+				signer = c.pairs
+			}
+			ends := map[string]time.Time{"pair": now.Add(24 * time.Hour).Truncate(time.Second), "given": now.Add(c.end).Truncate(time.Second)}
+			cert, key := signer.Client(t, "system:node:n", []string{"system:nodes"}, now.Add(-time.Hour), ends["pair"])
+			if _, err := (pairs{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
+				t.Fatal(err)
+			}
+			cert, key = w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, now.Add(c.begin), ends["given"])
+			w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+			l, _ := w.start(cfg)
+			await(t, l, up)
+			if until, _ := l.Expiry(); !until.Equal(ends[c.which]) {
+				t.Errorf("the certificate until %s is used, want the %s until %s", until, c.which, ends[c.which])
+			}
+		})
+	}
+}
+
+// TestJoinsAnew: with credentials of another CA than the server's, a node whose kubeconfig
+// and pairs are removed bootstraps as a new one does, while it runs.
+func TestJoinsAnew(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.BootstrapKubeconfig = w.path("bootstrap.conf")
+	now := time.Now()
+	cert, key := kubetest.NewCA(t).Client(t, "system:node:n", []string{"system:nodes"}, now.Add(-time.Hour), now.Add(24*time.Hour))
+	if _, err := (pairs{dir: cfg.CertDir, prefix: "kubelet-client"}).save(cert, key, now); err != nil {
+		t.Fatal(err)
+	}
+	current := filepath.Join(cfg.CertDir, "kubelet-client-current.pem")
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificate: current, ClientKey: current})
+	l, _ := w.start(cfg)
+	await(t, l, func(s State) bool { return s.Reason == ReasonUnauthorized })
+	for _, gone := range []string{cfg.Kubeconfig, cfg.CertDir} {
+		if err := os.RemoveAll(gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token})
+	await(t, l, up)
+	<-w.asked
+}
+
+// TestBootstrapGone: the certificate is over and the bootstrap kubeconfig was deleted, as
+// kubeadm does. A new one is used as soon as it is there.
+func TestBootstrapGone(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.BootstrapKubeconfig = w.path("bootstrap.conf")
+	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-time.Hour), time.Now().Add(-time.Minute))
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	l, _ := w.start(cfg)
+	if s := await(t, l, func(s State) bool { return s.Reason == ReasonCertificateExpired && s.Phase == Down }); !strings.Contains(s.Message, cfg.BootstrapKubeconfig) && !strings.Contains(s.Message, "bootstrap") {
+		t.Errorf("it does not say what is missing: %+v", s)
+	}
+	w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token})
+	await(t, l, up)
 }

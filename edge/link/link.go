@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -41,6 +42,11 @@ type Config struct {
 	QPS   float32
 	Burst int
 	Meta  Meta
+	// Dial makes connections to the API server; nil: the network's. Only tests have another,
+	// as of Clock.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Clock is the machine's; nil: time.Now.
+	Clock func() time.Time
 	// NetworkChanged may be nil; a signal, that the way out changed (and not the network
 	// of a pod), makes a node that is down try at once and one that is up look again.
 	NetworkChanged <-chan struct{}
@@ -73,13 +79,14 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	}
 	l := &Link{cfg: cfg, states: newStates()}
 	var err error
-	if l.clock, err = newClock(ctx, cfg.Meta, cfg.Log); err != nil {
+	if l.clock, err = newClock(ctx, cfg); err != nil {
 		return nil, err
 	}
 	l.identity = newIdentity(l)
 	if l.client, err = kube.New(kube.Config{
-		Rest: l.identity.rest, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst,
+		Rest: l.identity.rest, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst,
 		Before: l.states.admit, After: func(status int, err error) { l.health.after(status, err) },
+		Heard: func(date, until time.Time) { l.clock.answered(date, until, false) },
 	}); err != nil {
 		return nil, err
 	}
@@ -120,6 +127,19 @@ func (l *Link) Client() *kube.Client { return l.client }
 // Now is the time to judge certificates, tokens and deadlines of others by: never
 // before a time that is proven to have passed.
 func (l *Link) Now() time.Time { return l.clock.Now() }
+
+// Times gives what is known of the time, for people.
+func (l *Link) Times() Times { return l.clock.times() }
+
+// ResetClock forgets what was taken for proven of the time: the machine's clock counts,
+// until the API server or a certificate says more. A link that is down is tried at once.
+func (l *Link) ResetClock(ctx context.Context) error {
+	err := l.clock.reset(ctx)
+	l.identity.filesChanged()
+	poke(l.health.suspicion)
+	poke(l.health.retried)
+	return err
+}
 
 // State tells how things stand.
 func (l *Link) State() State {

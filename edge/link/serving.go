@@ -19,6 +19,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/retry"
 )
 
 // selfSignedLife is how long a self-signed certificate lasts; a kubelet's does so too.
@@ -122,7 +125,8 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 }
 
 func (s *serving) over(leaf *x509.Certificate) bool {
-	return s.link.clock.Now().After(leaf.NotAfter)
+	now := s.link.clock.Now() // one from a wrong future is as useless
+	return now.After(leaf.NotAfter) || now.Before(leaf.NotBefore)
 }
 
 // selfSigned reads kubelet.crt and kubelet.key, or makes them when they are not there,
@@ -181,11 +185,11 @@ func (s *serving) run(ctx context.Context) error {
 	if p, err := s.pairs.load(); err == nil {
 		s.set(p.cert)
 	}
-	retry := backoff{first: firstAttempt, most: mostAttempt}
+	again := retry.Backoff{First: firstAttempt, Most: mostAttempt}
 	for ctx.Err() == nil {
 		wanted, wait := s.wanted()
 		if wait > 0 {
-			retry.reset()
+			again.Reset()
 			sleep(ctx, wait, s.moved)
 			continue
 		}
@@ -200,9 +204,9 @@ func (s *serving) run(ctx context.Context) error {
 		case ctx.Err() == nil && !errors.Is(err, errMoved):
 			s.failures.Add(1)
 			s.log.Warn("no serving certificate from the control plane yet", "error", err)
-			wait := retry.next()
+			wait := again.Next(kube.RetryAfter(err))
 			if errors.Is(err, errDenied) {
-				wait = jitter(afterDenial)
+				wait = retry.Around(afterDenial)
 			}
 			sleep(ctx, wait, s.moved)
 		}

@@ -14,25 +14,23 @@ import (
 // The annotations that came before the fields of seccomp and AppArmor. They do
 // nothing any more, but they must not say something else than the fields.
 const (
-	seccompPod       = "seccomp.security.alpha.kubernetes.io/pod"
-	seccompContainer = "container.seccomp.security.alpha.kubernetes.io/"
-	appArmor         = "container.apparmor.security.beta.kubernetes.io/"
-	localhost        = "localhost/"
+	appArmor  = v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
+	localhost = "localhost/"
 )
 
 // annotations has the rules for annotations that mean something to Kubernetes.
 func (r *review) annotations(p *field.Path) {
 	all := r.pod.Annotations
-	if _, mirror := all[AnnotationMirror]; mirror && r.spec.NodeName == "" {
-		r.invalid(p.Key(AnnotationMirror), "", "a mirror pod needs spec.nodeName")
+	if _, mirror := all[v1.MirrorPodAnnotationKey]; mirror && r.spec.NodeName == "" {
+		r.invalid(p.Key(v1.MirrorPodAnnotationKey), "", "a mirror pod needs spec.nodeName")
 	}
-	if cost, there := all["controller.kubernetes.io/pod-deletion-cost"]; there {
+	if cost, there := all[v1.PodDeletionCost]; there {
 		_, err := strconv.ParseInt(cost, 10, 32)
-		r.when(err != nil || cost[0] == '+' || cost[0] == '0' && cost != "0", p.Key("controller.kubernetes.io/pod-deletion-cost"), cost,
+		r.when(err != nil || cost[0] == '+' || cost[0] == '0' && cost != "0", p.Key(v1.PodDeletionCost), cost,
 			"must be a 32 bit number")
 	}
-	if text := all["scheduler.alpha.kubernetes.io/tolerations"]; text != "" {
-		at := p.Key("scheduler.alpha.kubernetes.io/tolerations")
+	if text := all[v1.TolerationsAnnotationKey]; text != "" {
+		at := p.Key(v1.TolerationsAnnotationKey)
 		var list []v1.Toleration
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
 			r.invalid(at, text, err.Error())
@@ -40,7 +38,7 @@ func (r *review) annotations(p *field.Path) {
 		r.tolerations(at, list)
 	}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if key == seccompPod || strings.HasPrefix(key, seccompContainer) {
+		if key == v1.SeccompPodAnnotationKey || strings.HasPrefix(key, v1.SeccompContainerAnnotationKeyPrefix) {
 			r.seccompAnnotation(p.Key(key), all[key])
 		}
 		if name, ok := strings.CutPrefix(key, appArmor); ok {
@@ -86,13 +84,13 @@ func (r *review) agreeing() {
 	}
 	pod := r.spec.SecurityContext
 	if pod != nil && pod.SeccompProfile != nil {
-		compare(spec.Child("securityContext", "seccompProfile"), seccompPod, string(pod.SeccompProfile.Type), pod.SeccompProfile.LocalhostProfile)
+		compare(spec.Child("securityContext", "seccompProfile"), v1.SeccompPodAnnotationKey, string(pod.SeccompProfile.Type), pod.SeccompProfile.LocalhostProfile)
 	}
 	windows := r.spec.OS != nil && r.spec.OS.Name == v1.Windows
 	eachContainer(r.spec, func(p *field.Path, c *v1.Container) {
 		p = p.Child("securityContext")
 		if sc := c.SecurityContext; sc != nil && sc.SeccompProfile != nil {
-			compare(p.Child("seccompProfile"), seccompContainer+c.Name, string(sc.SeccompProfile.Type), sc.SeccompProfile.LocalhostProfile)
+			compare(p.Child("seccompProfile"), v1.SeccompContainerAnnotationKeyPrefix+c.Name, string(sc.SeccompProfile.Type), sc.SeccompProfile.LocalhostProfile)
 		}
 		var profile *v1.AppArmorProfile
 		if pod != nil {

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // containers has the rules for containers and init containers. A name is
@@ -32,7 +34,7 @@ func (r *review) containers(p *field.Path) {
 		r.unique(at.Child("name"), names, c.Name)
 		r.uniqueHostPorts(at.Child("ports"), c, map[string]bool{})
 		r.restartRules(at, c)
-		if isSidecar(c) {
+		if podspec.IsSidecar(c) {
 			r.lifecycle(at.Child("lifecycle"), c.Lifecycle)
 			r.probes(at, c)
 		} else {

@@ -14,15 +14,6 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// The sources a manifest can come from, with the names a kubelet writes into
-// the annotation kubernetes.io/config.source, and islet's own.
-const (
-	SourceFile  = "file"
-	SourceHTTP  = "http"
-	SourceAPI   = "api"
-	SourceLocal = "local"
-)
-
 // MaxSize is the largest manifest that is looked at, in bytes: what an API
 // server takes as one request.
 const MaxSize = 3 << 20
@@ -31,7 +22,7 @@ const MaxSize = 3 << 20
 type Options struct {
 	// Origin is the file or URL, for error messages and for the UID.
 	Origin string
-	// Source is one of the Source constants.
+	// Source is a value of keys.ConfigSource.
 	Source string
 	// NodeName is the node the pods will run on.
 	NodeName string
@@ -39,9 +30,10 @@ type Options struct {
 	// kubernetes.io/config.seen, which is left out when it is zero. It is no
 	// part of the UID.
 	Seen time.Time
-	// Multiple permits several documents, Lists and PodLists. Without it the
-	// manifest must be exactly one Pod, as in a kubelet's manifest directory.
-	Multiple bool
+	// Lists permits Lists and PodLists. Without it each document must be a Pod, as
+	// in a kubelet's manifest directory, where this one differs only in that a file
+	// may hold several documents.
+	Lists bool
 }
 
 // Decode reads the pods of a manifest. Any error fails the whole manifest, so
@@ -53,9 +45,6 @@ func Decode(data []byte, o Options) ([]*v1.Pod, error) {
 	docs, err := documents(data)
 	if err != nil {
 		return nil, at.fail("", "%v", err)
-	}
-	if len(docs) > 1 && !o.Multiple {
-		return nil, at.fail("", "holds several documents: only one Pod is allowed here")
 	}
 	var pods []*v1.Pod
 	var errs []error
@@ -92,8 +81,8 @@ func decodeDocument(raw []byte, at place, o Options) ([]*v1.Pod, error) {
 		}
 		return []*v1.Pod{pod}, nil
 	}
-	if !o.Multiple {
-		return nil, at.fail("kind", "Unsupported value: %q: only one Pod is allowed here", meta.Kind)
+	if !o.Lists {
+		return nil, at.fail("kind", "Unsupported value: %q: only Pods are allowed here; several of them are separated by lines of ---", meta.Kind)
 	}
 	if meta.APIVersion != "v1" {
 		return nil, at.fail("apiVersion", "Unsupported value: %q: a %s is v1", meta.APIVersion, meta.Kind)
@@ -166,7 +155,7 @@ func decodePod(raw []byte, meta metav1.TypeMeta, at place, o Options) (*v1.Pod, 
 	if pod.Name == "" {
 		return nil, at.fail("metadata.name", "Required value")
 	}
-	at.pod = fmt.Sprintf("pod %q", plain(pod.Name))
+	at.pod = strings.TrimPrefix(fmt.Sprintf("%s, pod %q", at.pod, plain(pod.Name)), ", ")
 	Default(pod)
 	errs := references(pod, o.Source)
 	if err := own(pod, raw, o); err != nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/islet-edge/islet/keys"
 )
 
 const web = `apiVersion: v1
@@ -24,11 +26,11 @@ func named(name string) string {
 }
 
 func fileOptions() Options {
-	return Options{Origin: "/etc/islet/web.yaml", Source: SourceFile, NodeName: "node-1"}
+	return Options{Origin: "/etc/islet/web.yaml", Source: keys.SourceFile, NodeName: "node-1"}
 }
 
 func localOptions() Options {
-	return Options{Origin: "pods.yaml", Source: SourceLocal, NodeName: "node-1", Multiple: true}
+	return Options{Origin: "pods.yaml", Source: keys.SourceLocal, NodeName: "node-1", Lists: true}
 }
 
 func TestDocuments(t *testing.T) {
@@ -159,10 +161,30 @@ func bomb() string {
 	return b.String()
 }
 
-func TestOnlyOnePod(t *testing.T) {
-	for _, data := range []string{web + "---\n" + web, named("a") + named("b"), "---\n{apiVersion: v1, kind: List}", `{"apiVersion":"v1","kind":"PodList"}`} {
-		if pods, err := Decode([]byte(data), fileOptions()); err == nil || !strings.HasSuffix(err.Error(), ": only one Pod is allowed here") {
+// TestFileOfPods: a file may hold several pods, each a document; which of them is
+// wrong is said with the file.
+func TestFileOfPods(t *testing.T) {
+	for _, data := range []string{"---\n{apiVersion: v1, kind: List}", `{"apiVersion":"v1","kind":"PodList"}`} {
+		if pods, err := Decode([]byte(data), fileOptions()); err == nil || !strings.Contains(err.Error(), ": only Pods are allowed here") {
 			t.Errorf("got %d pods and %v of %s", len(pods), err, data)
+		}
+	}
+	pods, err := Decode([]byte("# two pods\n"+web+"---\n"+strings.Replace(web, "name: web", "name: other", 1)+"---\n"), fileOptions())
+	if err != nil || len(pods) != 2 || pods[0].UID == pods[1].UID || pods[0].Name == pods[1].Name {
+		t.Errorf("two documents: %v, %v", pods, err)
+	}
+	alone := decodeOne(t, web, fileOptions())
+	if alone.UID != pods[0].UID {
+		t.Error("a pod must stay the same when another is added to its file")
+	}
+	for data, want := range map[string]string{
+		web + "---\n" + web: "twice",
+		web + "---\n" + strings.Replace(web, "image:", "imagee:", 1):           "/etc/islet/web.yaml: document 2",
+		web + "---\n" + strings.Replace(web, "name: web", "name: Bad_Name", 1): "/etc/islet/web.yaml: document 2, pod \"Bad_Name\"",
+		web + "---\nkind: Service\napiVersion: v1\n":                           "/etc/islet/web.yaml: document 2",
+	} {
+		if pods, err := Decode([]byte(data), fileOptions()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %d pods and %v, want %q, of %s", len(pods), err, want, data)
 		}
 	}
 	decodeOne(t, "# nothing\n---\n"+web+"---\n\n", fileOptions())

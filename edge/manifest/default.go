@@ -3,6 +3,8 @@ package manifest
 import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // Default fills in what a pod leaves open, with the values of the API reference
@@ -10,16 +12,12 @@ import (
 // Doing it twice changes nothing.
 func Default(pod *v1.Pod) {
 	spec := &pod.Spec
-	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			requestsFromLimits(&list[i].Resources)
-		}
+	for _, c := range podspec.Containers(spec) {
+		requestsFromLimits(&c.Resources)
 	}
 	defaultPodResources(spec)
-	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			defaultContainer(&list[i], spec.HostNetwork)
-		}
+	for _, c := range podspec.Containers(spec) {
+		defaultContainer(c, spec.HostNetwork)
 	}
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i])

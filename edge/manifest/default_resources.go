@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/demand"
 )
 
 // roundUp makes every quantity a whole number of thousandths.
@@ -35,7 +37,7 @@ func defaultPodResources(spec *v1.PodSpec) {
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {
 		return
 	}
-	for name, quantity := range together(spec, limitsOf) {
+	for name, quantity := range demand.ContainerLimits(spec) {
 		_, requested := r.Requests[name]
 		_, limited := r.Limits[name]
 		if isHugepages(name) && !requested && !limited {
@@ -45,7 +47,7 @@ func defaultPodResources(spec *v1.PodSpec) {
 	if len(r.Limits) == 0 {
 		return
 	}
-	for name, quantity := range together(spec, requestsOf) {
+	for name, quantity := range demand.ContainerRequests(spec) {
 		if _, there := r.Requests[name]; !there && podLevel(name) && !isHugepages(name) {
 			r.Requests = set(r.Requests, name, quantity)
 		}
@@ -65,9 +67,6 @@ func set(list v1.ResourceList, name v1.ResourceName, quantity resource.Quantity)
 	return list
 }
 
-func limitsOf(c *v1.Container) v1.ResourceList   { return c.Resources.Limits }
-func requestsOf(c *v1.Container) v1.ResourceList { return c.Resources.Requests }
-
 // podLevel says whether a pod as a whole can have this resource.
 func podLevel(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory || isHugepages(name)
@@ -75,49 +74,4 @@ func podLevel(name v1.ResourceName) bool {
 
 func isHugepages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
-}
-
-// isSidecar says whether an init container stays while the pod runs.
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}
-
-// together is what the containers of a pod need at the moment they need most:
-// containers and sidecars run at once, the other init containers one by one
-// beside the sidecars that came before.
-func together(spec *v1.PodSpec, of func(*v1.Container) v1.ResourceList) v1.ResourceList {
-	running, sidecars, most := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
-	for i := range spec.Containers {
-		add(running, of(&spec.Containers[i]))
-	}
-	for i := range spec.InitContainers {
-		c := &spec.InitContainers[i]
-		if isSidecar(c) {
-			add(running, of(c))
-			add(sidecars, of(c))
-			atLeast(most, sidecars)
-			continue
-		}
-		now := sidecars.DeepCopy()
-		add(now, of(c))
-		atLeast(most, now)
-	}
-	atLeast(most, running)
-	return most
-}
-
-func add(to, more v1.ResourceList) {
-	for name, quantity := range more {
-		sum := to[name].DeepCopy()
-		sum.Add(quantity)
-		to[name] = sum
-	}
-}
-
-func atLeast(list, floor v1.ResourceList) {
-	for name, quantity := range floor {
-		if have, there := list[name]; !there || have.Cmp(quantity) < 0 {
-			list[name] = quantity.DeepCopy()
-		}
-	}
 }

@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/islet-edge/islet/keys"
 )
 
 // FuzzDecode checks for every input that decoding does not panic, that every
@@ -27,7 +29,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(c.Pod))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		o := Options{Origin: "fuzz", Source: SourceAPI, NodeName: "node", Multiple: true}
+		o := Options{Origin: "fuzz", Source: keys.SourceAPI, NodeName: "node", Lists: true}
 		pods, err := Decode(data, o)
 		if err != nil {
 			if len(pods) > 0 || len(All(err)) == 0 {
@@ -46,7 +48,7 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("decoded again it differs:\n%v\n%v", pod, again)
 			}
 		}
-		o.Source = SourceFile
+		o.Source = keys.SourceFile
 		own, err := Decode(data, o)
 		if err != nil && len(All(err)) == 0 {
 			t.Fatalf("error is not ours: %v", err)
@@ -104,7 +106,7 @@ func verdicts(t testing.TB) []verdict {
 // TestVerdicts compares verdicts and defaults with Kubernetes' own.
 func TestVerdicts(t *testing.T) {
 	for _, want := range verdicts(t) {
-		pods, err := Decode(want.Pod, Options{Source: SourceAPI})
+		pods, err := Decode(want.Pod, Options{Source: keys.SourceAPI})
 		var says []string
 		for _, e := range All(err) {
 			says = append(says, e.Field+": "+e.Detail)

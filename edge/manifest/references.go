@@ -3,6 +3,8 @@ package manifest
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/islet-edge/islet/keys"
 )
 
 // references refuses what a pod without an API server cannot have: references
@@ -10,7 +12,7 @@ import (
 // a static Pod cannot refer to other API objects",
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/).
 func references(pod *v1.Pod, source string) field.ErrorList {
-	if source == SourceAPI {
+	if source == keys.SourceAPI {
 		return nil
 	}
 	var errs field.ErrorList

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/islet-edge/islet/demand"
 )
 
 // resources has the rules for limits and requests; name checks which resources
@@ -149,7 +151,7 @@ func (r *review) podCoversContainers(p *field.Path, res *v1.ResourceRequirements
 			r.invalid(at.Key(string(name)), have.String(), fmt.Sprintf("must be at least the %s of the containers", part.String()))
 		}
 	}
-	requests, limits := together(r.spec, requestsOf), together(r.spec, limitsOf)
+	requests, limits := demand.ContainerRequests(r.spec), demand.ContainerLimits(r.spec)
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
 		covers(p.Child("requests"), res.Requests, name, requests[name])
 	}

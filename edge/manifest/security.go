@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-helpers/node/util/sysctl"
 )
 
 func isPrivileged(c *v1.Container) bool {
@@ -134,31 +135,11 @@ func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {
 		r.when(len(s.Name) > longest || !sysctlName.MatchString(s.Name), at, s.Name,
 			fmt.Sprintf("must be at most %d of a-z, 0-9, - and _, with dots or slashes between", longest))
 		r.unique(at, seen, s.Name)
-		switch {
-		case r.spec.HostNetwork && sysctlNamespace(s.Name) == "net":
+		switch namespace, _, _ := sysctl.GetNamespace(s.Name); {
+		case r.spec.HostNetwork && namespace == sysctl.NetNamespace:
 			r.invalid(at, s.Name, "must not be set together with hostNetwork")
-		case r.spec.HostIPC && sysctlNamespace(s.Name) == "ipc":
+		case r.spec.HostIPC && namespace == sysctl.IPCNamespace:
 			r.invalid(at, s.Name, "must not be set together with hostIPC")
 		}
 	}
-}
-
-// sysctlNamespace says which namespace holds a sysctl: net, ipc or, when it is
-// not known, none. Both net.ipv4.ip_forward and net/ipv4/ip_forward are names.
-func sysctlNamespace(name string) string {
-	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
-		name = strings.NewReplacer("/", ".", ".", "/").Replace(name)
-	}
-	switch name {
-	case "kernel.sem", "kernel.shm", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
-		"kernel.msg", "kernel.msgmax", "kernel.msgmnb", "kernel.msgmni":
-		return "ipc"
-	}
-	switch {
-	case strings.HasPrefix(name, "net."):
-		return "net"
-	case strings.HasPrefix(name, "fs.mqueue."):
-		return "ipc"
-	}
-	return ""
 }

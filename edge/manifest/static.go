@@ -12,17 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-// The annotations by which a kubelet marks pods that it got from elsewhere than
-// the API server.
-const (
-	AnnotationHash   = "kubernetes.io/config.hash"
-	AnnotationSource = "kubernetes.io/config.source"
-	AnnotationSeen   = "kubernetes.io/config.seen"
-	// AnnotationMirror marks a pod of the API server as the mirror of a static
-	// pod, so it has no place in a manifest.
-	AnnotationMirror = "kubernetes.io/config.mirror"
+	"github.com/islet-edge/islet/keys"
 )
 
 // own makes a pod that no API server knows this node's own, as a kubelet does
@@ -36,7 +27,7 @@ const (
 // source (`islet apply`) keeps its name without the node's: it was given to
 // this one node by name, and is deleted by that name.
 func own(pod *v1.Pod, raw []byte, o Options) error {
-	if o.Source == SourceAPI {
+	if o.Source == keys.SourceAPI {
 		return nil
 	}
 	uid, err := uidOf(raw, o)
@@ -55,21 +46,21 @@ func own(pod *v1.Pod, raw []byte, o Options) error {
 	if pod.Namespace == "" {
 		pod.Namespace = metav1.NamespaceDefault
 	}
-	if o.Source != SourceLocal {
+	if o.Source != keys.SourceLocal {
 		pod.Name += "-" + strings.ToLower(o.NodeName)
 	}
 	pod.Spec.NodeName = o.NodeName
 	if pod.Annotations == nil {
 		pod.Annotations = make(map[string]string, 3)
 	}
-	delete(pod.Annotations, AnnotationMirror)
-	delete(pod.Annotations, AnnotationSeen)
-	pod.Annotations[AnnotationHash] = string(uid)
-	pod.Annotations[AnnotationSource] = o.Source
+	delete(pod.Annotations, v1.MirrorPodAnnotationKey)
+	delete(pod.Annotations, keys.ConfigSeen)
+	pod.Annotations[keys.ConfigHash] = string(uid)
+	pod.Annotations[keys.ConfigSource] = o.Source
 	if !o.Seen.IsZero() {
-		pod.Annotations[AnnotationSeen] = o.Seen.Format(time.RFC3339Nano)
+		pod.Annotations[keys.ConfigSeen] = o.Seen.Format(time.RFC3339Nano)
 	}
-	if o.Source != SourceHTTP {
+	if o.Source != keys.SourceHTTP {
 		tolerateNoExecute(pod)
 	}
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
@@ -93,9 +84,9 @@ func uidOf(raw []byte, o Options) (types.UID, error) {
 	h := fnv.New128a()
 	h.Write(canonical)
 	switch o.Source {
-	case SourceFile:
+	case keys.SourceFile:
 		fmt.Fprintf(h, "host:%sfile:%s", o.NodeName, o.Origin)
-	case SourceHTTP:
+	case keys.SourceHTTP:
 		fmt.Fprintf(h, "url:%s", o.Origin)
 	default:
 		fmt.Fprintf(h, "host:%slocal", o.NodeName)

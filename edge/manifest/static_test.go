@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/keys"
 )
 
 func decodeOne(t *testing.T, data string, o Options) *v1.Pod {
@@ -28,7 +30,7 @@ func TestStaticPod(t *testing.T) {
 	if pod.Name != "web-node-1" || pod.Namespace != "default" || pod.Spec.NodeName != "node-1" || pod.Status.Phase != v1.PodPending {
 		t.Errorf("got %s/%s on %s, %s", pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Status.Phase)
 	}
-	want := map[string]string{AnnotationHash: string(pod.UID), AnnotationSource: "file", AnnotationSeen: "2026-11-21T02:05:00.000000007Z"}
+	want := map[string]string{keys.ConfigHash: string(pod.UID), keys.ConfigSource: "file", keys.ConfigSeen: "2026-11-21T02:05:00.000000007Z"}
 	if len(pod.UID) != 32 || len(pod.Annotations) != len(want) {
 		t.Errorf("got UID %q, annotations %v", pod.UID, pod.Annotations)
 	}
@@ -54,8 +56,8 @@ func TestUID(t *testing.T) {
 	seen.Seen = time.Unix(1, 0)
 	elsewhere.Origin = "/etc/islet/other.yaml"
 	otherNode.NodeName = "node-2"
-	url.Source = SourceHTTP
-	local.Source = SourceLocal
+	url.Source = keys.SourceHTTP
+	local.Source = keys.SourceLocal
 	otherURLNode := url
 	otherURLNode.NodeName = "node-2"
 	asJSON := `{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"image":"example.com/web:1","name":"web"}]},"metadata":{"name":"web"}}`
@@ -90,17 +92,17 @@ func TestSources(t *testing.T) {
 		name        string
 		tolerations int
 	}{
-		SourceFile: {"web-node-1", 1}, SourceHTTP: {"web-node-1", 0}, SourceLocal: {"web", 1},
+		keys.SourceFile: {"web-node-1", 1}, keys.SourceHTTP: {"web-node-1", 0}, keys.SourceLocal: {"web", 1},
 	} {
 		o := fileOptions()
 		o.Source = source
 		pod := decodeOne(t, web, o)
-		if pod.Name != want.name || len(pod.Spec.Tolerations) != want.tolerations || pod.Annotations[AnnotationSource] != source {
+		if pod.Name != want.name || len(pod.Spec.Tolerations) != want.tolerations || pod.Annotations[keys.ConfigSource] != source {
 			t.Errorf("%s: got %s, %v, %v", source, pod.Name, pod.Spec.Tolerations, pod.Annotations)
 		}
 	}
 	o := fileOptions()
-	o.Source = SourceAPI
+	o.Source = keys.SourceAPI
 	pod := decodeOne(t, strings.Replace(web, "  name: web\n", "  name: web\n  namespace: a\n  uid: given\n", 1), o)
 	if pod.Name != "web" || pod.UID != "given" || pod.Annotations != nil || pod.Spec.NodeName != "" {
 		t.Errorf("changed a pod of the API server: %v", pod.ObjectMeta)

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -17,17 +16,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/retry"
 )
 
 const (
-	firstRetry = 500 * time.Millisecond // doubled up to lastRetry
-	lastRetry  = 10 * time.Second
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = time.Minute      // of an outage of half an hour and more
 	steady     = 10 * time.Second // what held as long has shown that the server is well
 )
 
 // keepNode registers the Node, then keeps its status and follows its changes.
 func (n *Node) keepNode(ctx context.Context) {
-	delay := firstRetry
+	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
 	failing := false
 	r := &reporter{Node: n}
 	for {
@@ -41,25 +41,16 @@ func (n *Node) keepNode(ctx context.Context) {
 		}
 		failing = failing || err != nil
 		if time.Since(began) > steady {
-			delay = firstRetry
+			again.Reset()
 		}
-		select {
-		case <-ctx.Done():
+		if _, ended := kube.Wait(ctx, &again, err, n.nodeRetry); ended != nil {
 			return
-		case <-n.Retry:
-			delay = firstRetry
-			signal(n.renew)
-		case <-time.After(max(delay/2+rand.N(delay), retryAfter(err))):
-			delay = min(2*delay, lastRetry)
 		}
 	}
 }
 
-// retryAfter is how long the server asks to be left alone.
-func retryAfter(err error) time.Duration {
-	seconds, _ := apierrors.SuggestsClientDelay(err)
-	return min(time.Duration(seconds)*time.Second, time.Minute)
-}
+// errRewritten ends a session whose Node is not that of the server's history.
+var errRewritten = errors.New("the cluster has another history than before")
 
 // errDeleted ends a session in which the Node was deleted; the next one makes it again.
 var errDeleted = errors.New("the Node was deleted")
@@ -91,6 +82,8 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 			return nil
 		case <-every.C:
 		case <-r.poke:
+		case <-r.rewritten:
+			return r.lost(errRewritten)
 		case e, open := <-w.ResultChan():
 			if !open {
 				return nil
@@ -104,7 +97,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 
 // lost says when what is known of the Node no longer helps.
 func (r *reporter) lost(err error) error {
-	if errors.Is(err, errDeleted) || apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err) {
+	if errors.Is(err, errRewritten) || errors.Is(err, errDeleted) || apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err) {
 		r.server, r.told = nil, time.Time{}
 	}
 	return err
@@ -152,12 +145,14 @@ func newer(a, b string) bool {
 func (n *Node) learn(ctx context.Context, node *v1.Node) {
 	now := &v1.Node{Spec: node.Spec}
 	now.Name, now.UID, now.Labels, now.Annotations, now.CreationTimestamp = node.Name, node.UID, node.Labels, node.Annotations, node.CreationTimestamp
+	now.Status.Capacity = foreign(node.Status.Capacity)
 	n.mu.Lock()
 	before := n.last
 	n.last = now
 	n.mu.Unlock()
 	if before != nil && before.UID == now.UID && equality.Semantic.DeepEqual(before.Labels, now.Labels) &&
-		equality.Semantic.DeepEqual(before.Annotations, now.Annotations) && equality.Semantic.DeepEqual(before.Spec, now.Spec) {
+		equality.Semantic.DeepEqual(before.Annotations, now.Annotations) && equality.Semantic.DeepEqual(before.Spec, now.Spec) &&
+		equality.Semantic.DeepEqual(before.Status.Capacity, now.Status.Capacity) {
 		return
 	}
 	data, err := now.Marshal()

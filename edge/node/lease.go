@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -14,41 +15,45 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/retry"
 )
 
 const (
 	renewals    = 4               // of a lease within its duration, as a kubelet does
 	leaseJitter = 0.04            // so that a fleet does not renew in step
-	leaseAnswer = 8 * time.Second // how long a renewal may take: others wait for the next
+	leaseAnswer = 8 * time.Second // how long a renewal waits while nothing arrives: others wait for the next
 	microTime   = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// keepLease renews the lease until ctx ends.
+// keepLease renews the lease until ctx ends. A failure is followed by another try before
+// the next renewal would be due, however long the trouble: others judge the node by it.
+// While the link is down it waits for the link.
 func (n *Node) keepLease(ctx context.Context) {
 	every := n.LeaseFor / renewals
-	delay := firstRetry
+	again := retry.Backoff{First: firstRetry, Most: every / 2}
 	l := &lease{Node: n}
 	for {
 		begin := time.Now()
-		pause := every + time.Duration(leaseJitter*rand.Float64()*float64(every))
-		err := l.touch(ctx, min(every, leaseAnswer))
+		err := l.touch(kube.Busy(kube.Within(ctx, min(every, leaseAnswer)), every))
 		if ctx.Err() != nil {
 			return
 		}
+		if errors.Is(err, kube.ErrBusy) { // the answer waits behind what arrives; renewals do not
+			continue
+		}
 		l.tell(err)
 		if err != nil {
-			pause = max(delay/2+rand.N(delay), retryAfter(err))
-			delay = min(2*delay, every/2)
-		} else {
-			delay = firstRetry
-			pause -= time.Since(begin)
+			n.History.Doubt()
+			if _, ended := kube.Wait(ctx, &again, err, n.leaseRetry); ended != nil {
+				return
+			}
+			continue
 		}
+		again.Reset()
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.renew:
-			delay = firstRetry
-		case <-time.After(pause):
+		case <-time.After(every + time.Duration(leaseJitter*rand.Float64()*float64(every)) - time.Since(begin)):
 		}
 	}
 }
@@ -75,9 +80,10 @@ func (l *lease) tell(err error) {
 }
 
 // touch renews the lease, or makes it.
-func (l *lease) touch(ctx context.Context, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
+func (l *lease) touch(ctx context.Context) error {
+	if err := l.History.Settle(ctx); err != nil { // the renewal overwrites what it looks at
+		return err
+	}
 	now := l.Now()
 	if !now.After(l.last) { // a clock that stands still or was set back: others only see that it moves
 		now = l.last.Add(time.Second)
@@ -99,10 +105,11 @@ func (l *lease) touch(ctx context.Context, within time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("encode the lease: %w", err)
 	}
-	_, err = kube.Patch[coordinationv1.Lease](ctx, l.Client, v1.NamespaceNodeLease, l.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	m, err := kube.Patch[coordinationv1.Lease](ctx, l.Client, v1.NamespaceNodeLease, l.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		l.slim = false
-		err = l.make(ctx, now)
+		l.History.Missing(ctx)
+		m, err = l.make(ctx, now)
 	} else if err == nil {
 		l.slim = owners != nil
 	}
@@ -110,18 +117,18 @@ func (l *lease) touch(ctx context.Context, within time.Duration) error {
 		return fmt.Errorf("renew the lease: %w", err)
 	}
 	l.last = now
+	l.History.Renewed(ctx, m.ResourceVersion, now)
 	return nil
 }
 
-func (l *lease) make(ctx context.Context, now time.Time) error {
+func (l *lease) make(ctx context.Context, now time.Time) (*metav1.ObjectMeta, error) {
 	seconds, renewed := int32(l.LeaseFor/time.Second), metav1.NewMicroTime(now)
 	made := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: l.Name},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &l.Name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
 	}
 	made.OwnerReferences = l.owners()
-	_, err := kube.Create(ctx, l.Client, made)
-	return err
+	return kube.Create(ctx, l.Client, made)
 }
 
 // owners lets the lease go with its Node; nil while that is not there.

@@ -23,6 +23,24 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
+// A History knows whether the API server is where it was. *history.History is one.
+type History interface {
+	Doubt()                                                    // a renewal failed
+	Settle(ctx context.Context) error                          // called before each renewal
+	Renewed(ctx context.Context, version string, at time.Time) // the server acknowledged one
+	Missing(ctx context.Context)                               // there is no Lease
+	Rewritten() <-chan struct{}                                // what is known of the Node no longer holds
+}
+
+// anyHistory believes every server.
+type anyHistory struct{}
+
+func (anyHistory) Doubt()                                     {}
+func (anyHistory) Settle(context.Context) error               { return nil }
+func (anyHistory) Renewed(context.Context, string, time.Time) {}
+func (anyHistory) Missing(context.Context)                    {}
+func (anyHistory) Rewritten() <-chan struct{}                 { return nil }
+
 // Facts are what the machine is like now.
 type Facts struct {
 	Capacity        v1.ResourceList
@@ -44,9 +62,18 @@ type Config struct {
 	Name   string
 	Facts  func(ctx context.Context) (Facts, error) // called often, so it must be cheap
 	Meta   Meta
-	// Changed is told the Node whenever its labels, taints, podCIDRs or UID are others
-	// than before, and at once what the store has; it must not block. Nil: nobody.
+	// Changed is told the Node whenever its labels, taints, podCIDRs, UID or the resources
+	// that others advertise (its capacity has no others) are different from before, and at
+	// once what the store has; it must not block. Nil: nobody.
 	Changed func(*v1.Node)
+
+	// History is told of each renewal of the Lease, and asked before one that comes after
+	// trouble. When it was rewritten the Node is read anew. Nil: nobody cares.
+	History History
+
+	// Kept are annotations that are set right whenever they differ; what is to have an
+	// empty value is taken away.
+	Kept map[string]string
 
 	// These are for the registration.
 	Register    bool              // --register-node; without, someone else makes the Node
@@ -56,6 +83,9 @@ type Config struct {
 	Cordoned    bool       // !registerSchedulable
 	ProviderID  string
 	Port        int32 // of the kubelet API
+	// CloudAddresses is --cloud-provider=external: addresses that the Node has are the
+	// provider's, and are told only to one that has none.
+	CloudAddresses bool
 
 	StatusEvery time.Duration // nodeStatusUpdateFrequency
 	ReportEvery time.Duration // nodeStatusReportFrequency
@@ -70,8 +100,11 @@ type Config struct {
 // A Node is safe for concurrent use.
 type Node struct {
 	Config
-	poke  chan struct{} // capacity 1
-	renew chan struct{} // capacity 1: the lease is to be renewed at once
+	poke chan struct{} // capacity 1
+	// These say what Retry says, each to one goroutine; nil, like Retry: never said.
+	nodeRetry, leaseRetry chan struct{} // capacity 1
+
+	rewritten <-chan struct{}
 
 	mu   sync.Mutex
 	last *v1.Node // as the API server last showed it; nil: never
@@ -88,7 +121,13 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if c.Changed == nil {
 		c.Changed = func(*v1.Node) {}
 	}
-	n := &Node{Config: c, poke: make(chan struct{}, 1), renew: make(chan struct{}, 1)}
+	if c.History == nil {
+		c.History = anyHistory{}
+	}
+	n := &Node{Config: c, rewritten: c.History.Rewritten(), poke: make(chan struct{}, 1)}
+	if c.Retry != nil {
+		n.nodeRetry, n.leaseRetry = make(chan struct{}, 1), make(chan struct{}, 1)
+	}
 	text, found, err := c.Meta.Meta(ctx, metaNode)
 	if err != nil {
 		return nil, fmt.Errorf("load the last Node: %w", err)
@@ -109,7 +148,7 @@ func decode(text string, log *slog.Logger) *v1.Node {
 		err = node.Unmarshal(data)
 	}
 	if err != nil {
-		log.Error("the stored Node cannot be read, the API server will tell it again", "error", err)
+		log.Error("the stored Node cannot be read, the API server will send it again", "error", err)
 		return nil
 	}
 	return node
@@ -136,8 +175,22 @@ func signal(c chan struct{}) {
 // Run keeps Node and Lease until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
+	wg.Go(func() { n.passRetry(ctx) })
 	wg.Go(func() { n.keepLease(ctx) })
 	n.keepNode(ctx)
 	wg.Wait()
 	return nil
+}
+
+// passRetry tells both of those who wait for the server.
+func (n *Node) passRetry(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.Retry:
+			signal(n.nodeRetry)
+			signal(n.leaseRetry)
+		}
+	}
 }

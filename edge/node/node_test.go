@@ -69,14 +69,21 @@ func (w *world) now(context.Context) (Facts, error) {
 }
 
 func newWorld(t *testing.T, cfg func(*Config)) *world {
-	w := &world{T: t, Server: apitest.New(t), path: filepath.Join(t.TempDir(), "islet.db"), retry: make(chan struct{}, 1), cfg: cfg}
+	w := prepare(t)
+	w.cfg = cfg
+	w.start()
+	t.Cleanup(func() { w.end() })
+	return w
+}
+
+// prepare makes a world whose node does not run yet.
+func prepare(t *testing.T) *world {
+	w := &world{T: t, Server: apitest.New(t), path: filepath.Join(t.TempDir(), "islet.db"), retry: make(chan struct{}, 1)}
 	w.facts = Facts{
 		Capacity: v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")}, Allocatable: v1.ResourceList{"cpu": resource.MustParse("2")},
 		Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}, {Type: v1.NodeHostName, Address: "n"}},
 		Info:      v1.NodeSystemInfo{KernelVersion: "6.1", KubeletVersion: "v1.36.3"},
 	}
-	w.start()
-	t.Cleanup(func() { w.end() })
 	return w
 }
 

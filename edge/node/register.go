@@ -56,8 +56,14 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at this machine: %w", err)
 	}
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.standard(), Annotations: n.Annotations}}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.standard(), Annotations: map[string]string{}}}
 	maps.Copy(node.Labels, n.Labels)
+	maps.Copy(node.Annotations, n.Annotations)
+	for key, value := range n.Kept {
+		if value != "" {
+			node.Annotations[key] = value
+		}
+	}
 	node.Spec = v1.NodeSpec{ProviderID: n.ProviderID, Unschedulable: n.Cordoned, Taints: n.Taints}
 	if n.Cordoned {
 		node.Spec.Taints = append(node.Spec.Taints[:len(node.Spec.Taints):len(node.Spec.Taints)], v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
@@ -106,6 +112,35 @@ func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	if _, err := kube.Patch[v1.Node](ctx, n.Client, "", n.Name, types.MergePatchType, data, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("set the labels of the Node: %w", err)
 	}
+	return nil
+}
+
+// keepAnnotations sets those of Kept right that differ on the Node.
+func (r *reporter) keepAnnotations(ctx context.Context) error {
+	wrong := map[string]any{}
+	for key, want := range r.Kept {
+		if have, there := r.server.Annotations[key]; want == "" && there {
+			wrong[key] = nil
+		} else if have != want {
+			wrong[key] = want
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": wrong}})
+	if err != nil {
+		return fmt.Errorf("encode annotations: %w", err)
+	}
+	m, err := kube.Patch[v1.Node](ctx, r.Client, "", r.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("set the annotations of the Node: %w", err)
+	}
+	if m.UID != r.server.UID {
+		return errDeleted // and made again by someone else
+	}
+	r.server = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: r.server.Status}
+	r.learn(ctx, r.server)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,9 +29,12 @@ type reporter struct {
 
 // report sends what differs, with new heartbeats; if nothing does, only when it is due.
 func (r *reporter) report(ctx context.Context) error {
+	if err := r.keepAnnotations(ctx); err != nil {
+		return err
+	}
 	facts, err := r.Facts(ctx)
 	if err != nil {
-		r.Log.Warn("the state of this machine cannot be told", "error", err)
+		r.Log.Warn("the state of this machine cannot be reported", "error", err)
 		return nil
 	}
 	now := r.status(facts, r.server.Status)
@@ -72,12 +76,33 @@ func ours(t v1.NodeConditionType) bool {
 	return false
 }
 
+// withOthers adds the resources to a list that others advertise in the Node's capacity.
+// All of them are allocatable, as with a kubelet.
+// https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/
+func withOthers(own, capacity v1.ResourceList) v1.ResourceList {
+	all := foreign(capacity)
+	maps.Copy(all, own)
+	return all
+}
+
+// foreign are the resources of a capacity that others advertise: native ones have no
+// domain.
+func foreign(capacity v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name, q := range capacity {
+		if strings.Contains(string(name), "/") {
+			out[name] = q.DeepCopy()
+		}
+	}
+	return out
+}
+
 // status is what the Node should say. What is not this node's to tell is kept: other
-// conditions, attached volumes, and addresses that a cloud provider sets.
+// conditions and resources, attached volumes, and addresses that a cloud provider sets.
 func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	st := before
-	st.Capacity, st.Allocatable = f.Capacity, f.Allocatable
-	if len(f.Addresses) > 0 {
+	st.Capacity, st.Allocatable = withOthers(f.Capacity, before.Capacity), withOthers(f.Allocatable, before.Capacity)
+	if len(f.Addresses) > 0 && !(n.CloudAddresses && len(before.Addresses) > 0) {
 		st.Addresses = f.Addresses
 	}
 	st.NodeInfo, st.RuntimeHandlers, st.Features = f.Info, f.RuntimeHandlers, f.Features

@@ -40,6 +40,30 @@ func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	})
 }
 
+// TestRenewalsPassBy: on a thin link answers wait behind what arrives. The next renewal does
+// not wait for the answer to the last, or the lease would lapse on a link that works.
+func TestRenewalsPassBy(t *testing.T) {
+	var lines lines
+	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
+		time.Sleep(time.Minute)
+		late := func(rw http.ResponseWriter, r *http.Request) bool {
+			return strings.Contains(r.URL.Path, "/leases/") && apitest.Swallow(rw, r)
+		}
+		w.Fault.Store(&late)
+		before := w.Requests("PATCH leases")
+		for range 120 {
+			w.Bookmark() // what arrives meanwhile
+			time.Sleep(time.Second)
+		}
+		if n := w.Requests("PATCH leases") - before; n < 10 || n > 14 {
+			t.Errorf("%d renewals in two minutes", n)
+		}
+		if lines.count("cannot be renewed") > 0 {
+			t.Error("a late answer is taken for none")
+		}
+	})
+}
+
 func TestFailuresAreNoBusyLoop(t *testing.T) {
 	for _, err := range []error{apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3),
 		apierrors.NewUnauthorized("who?"), apierrors.NewForbidden(v1.Resource("nodes"), "n", nil), apierrors.NewResourceExpired("always"), apierrors.NewConflict(v1.Resource("nodes"), "n", nil)} {

@@ -32,6 +32,7 @@ type Store interface {
 	Objects(ctx context.Context) ([]store.Object, error)
 	PutObject(ctx context.Context, o store.Object) error
 	RemoveObjects(ctx context.Context, keys ...store.ObjectKey) error
+	VoidObjects(ctx context.Context) error
 	Tokens(ctx context.Context) ([]store.Token, error)
 	PutToken(ctx context.Context, t store.Token) error
 }
@@ -64,6 +65,7 @@ type Cache struct {
 	tokens *tokens
 
 	mu      sync.Mutex
+	epoch   int // counts the calls of Void
 	items   map[store.ObjectKey]*item
 	pending []*item // have no goroutine yet
 	pods    map[types.UID]map[store.ObjectKey]bool

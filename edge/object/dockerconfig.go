@@ -26,6 +26,7 @@ type credentials []credential
 type credential struct {
 	place string
 	auth  *api.AuthConfig
+	from  v1.ObjectReference // the Secret
 }
 
 // entry is what a docker configuration says about a place.
@@ -54,6 +55,7 @@ func (c *credentials) add(s *v1.Secret) error {
 	if err != nil {
 		return errors.New("it is not the JSON of a docker configuration") // whose words may be secret
 	}
+	from := v1.ObjectReference{Kind: secretKind, Namespace: s.Namespace, Name: s.Name, UID: s.UID}
 	var errs []error
 	for at, raw := range file.Auths {
 		auth, err := decode(raw)
@@ -62,7 +64,7 @@ func (c *credentials) add(s *v1.Secret) error {
 			continue
 		}
 		if place := placeOf(at); place != "" {
-			*c = append(*c, credential{place, auth})
+			*c = append(*c, credential{place, auth, from})
 		}
 	}
 	return errors.Join(errs...)
@@ -104,23 +106,24 @@ func placeOf(name string) string {
 	return u.Host + p
 }
 
-// lookup gives the credentials for an image, named in full but without tag or digest.
-func (c credentials) lookup(image string) (found []*api.AuthConfig) {
+// lookup gives the credentials for an image, named in full but without tag or digest, and
+// the Secrets that they are from.
+func (c credentials) lookup(image string) (found []*api.AuthConfig, from []v1.ObjectReference) {
 	slices.SortStableFunc(c, func(a, b credential) int { return -cmp.Compare(a.place, b.place) })
 	for _, cred := range c {
 		if matches(cred.place, image) {
-			found = append(found, cred.auth)
+			found, from = append(found, cred.auth), append(from, cred.from)
 		}
 	}
 	if len(found) > 0 || !strings.HasPrefix(image, "docker.io/") {
-		return found
+		return found, from
 	}
 	for _, cred := range c {
 		if cred.place == hub {
-			found = append(found, cred.auth)
+			found, from = append(found, cred.auth), append(from, cred.from)
 		}
 	}
-	return found
+	return found, from
 }
 
 // matches compares host names label by label, where one of the place may have

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,16 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/retry"
 )
 
 const (
-	pollEvery = time.Minute      // Cache and Get
-	settled   = time.Minute      // a watch that lived so long did not fail
-	retryMin  = time.Second      // after a failure, doubling to
-	retryMax  = 30 * time.Second //
-	askedGap  = 5 * time.Second  // between attempts that Retry asks for: a link may flap
-	tooEarly  = 5                // refusals that may come of the server not knowing the pod yet
+	pollEvery = time.Minute     // Cache and Get
+	settled   = time.Minute     // a watch that lived so long did not fail
+	retryMin  = time.Second     // the window after a failure, growing to
+	retryMax  = time.Minute     // that of an outage of half an hour and more
+	askedGap  = 5 * time.Second // between attempts that Retry asks for: a link may flap
+	tooEarly  = 5               // refusals that may come of the server not knowing the pod yet
 )
 
 // An item is one object, or the services of a namespace. Its goroutine alone changes
@@ -42,7 +43,10 @@ type item struct {
 	content content // nil: never known
 	gone    bool    // deleted; content is for those who had it
 	version string  // to go on watching from; empty: list first
-	err     error   // why the last attempt failed
+	epoch   int     // of the Cache, in which version was had
+	voided  bool    // the store has no version
+	watched watch.Interface
+	err     error // why the last attempt failed
 	attempt chan struct{}
 }
 
@@ -55,8 +59,11 @@ func newItem(k store.ObjectKey, kind *kind) *item {
 
 // String names the object for people.
 func (it *item) String() string {
-	if it.Name == "" {
+	switch {
+	case it.Name == "":
 		return it.Kind + "s of namespace " + it.Namespace
+	case it.Namespace == "":
+		return it.Kind + " " + it.Name
 	}
 	return it.Kind + " " + it.Namespace + "/" + it.Name
 }
@@ -86,7 +93,7 @@ func (it *item) answer() {
 
 // follow keeps an item up to date until ctx ends, or nothing about it can change.
 func (c *Cache) follow(ctx context.Context, it *item) {
-	failures := 0
+	failures, again := 0, newRetry()
 	for {
 		began := time.Now()
 		select {
@@ -98,31 +105,38 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 			return
 		}
 		if failures++; time.Since(began) > settled {
+			failures = 1
+			again.Reset()
+		}
+		pause := pollEvery
+		switch {
+		case apierrors.IsForbidden(err) && failures <= tooEarly:
+			pause = early(failures)
+		case err == nil && c.polls(it.kind):
 			failures = 0
+			again.Reset()
+		default:
+			pause = again.Next(kube.RetryAfter(err))
 		}
-		pause := delay(failures, err)
-		if err == nil && c.polls(it.kind) {
-			failures, pause = 0, pollEvery
-		}
-		if !c.pause(ctx, it, began, pause) {
+		if !c.pause(ctx, it, began, pause, kube.RetryAfter(err)) {
 			return
 		}
 	}
 }
 
-// delay doubles with each failure in a row, and is different for each item.
-func delay(failures int, err error) time.Duration {
-	least := retryMin
-	if apierrors.IsForbidden(err) && failures <= tooEarly {
-		least = retryMin / 16
-	}
-	d := min(least<<min(failures, 6), retryMax)
-	return d/2 + rand.N(d)
+// early is the pause after one of the first refusals.
+func early(failures int) time.Duration {
+	return retry.Around(2 * retryMin >> (tooEarly - min(failures, tooEarly)))
 }
 
-// pause waits, but for less if the item is asked for. It is false when ctx has ended.
-func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d time.Duration) bool {
-	timer := time.NewTimer(d)
+func newRetry() retry.Backoff {
+	return retry.Backoff{First: retryMin, Soon: retryMax / 2, Most: retryMax}
+}
+
+// pause waits, but for less if the item is asked for, and the least that the server asked
+// for has passed. It is false when ctx has ended.
+func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
+	timer, free := time.NewTimer(d), time.Now().Add(least)
 	defer timer.Stop()
 	asked := it.asked
 	for {
@@ -132,9 +146,9 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d time.Dur
 		case <-asked:
 			gap := time.Duration(0)
 			if it.known() && !c.polls(it.kind) {
-				gap = time.Until(began.Add(askedGap)) + rand.N(retryMin)
+				gap = time.Until(began.Add(askedGap)) + retry.Within(retryMin)
 			}
-			timer.Reset(max(min(gap, d), 0))
+			timer.Reset(max(min(gap, d), time.Until(free), 0))
 			asked = nil
 		case <-ctx.Done():
 			return false
@@ -146,6 +160,9 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d time.Dur
 // as that works. A version from before that the server does not go on from is dropped.
 func (c *Cache) round(ctx context.Context, it *item, failures int) error {
 	for {
+		if epoch := c.current(); epoch != it.epoch {
+			it.epoch, it.version, it.voided = epoch, "", true
+		}
 		resumed := it.version != "" && !c.polls(it.kind)
 		err := c.once(ctx, it, resumed, failures)
 		if !answered(err) {
@@ -180,6 +197,10 @@ func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) e
 		return err
 	}
 	defer w.Stop()
+	if !c.watching(it, w) {
+		return errRewritten
+	}
+	defer c.watching(it, nil)
 	return c.watch(ctx, it, w)
 }
 
@@ -246,8 +267,9 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 	}
 	if it.known() && it.gone == gone {
 		if before, err := it.content.Marshal(); err == nil && bytes.Equal(before, data) {
-			it.version = version
-			return nil
+			if it.version = version; !it.voided {
+				return nil
+			}
 		}
 	}
 	o := store.Object{ObjectKey: it.ObjectKey, Version: version, Gone: gone, Data: data}
@@ -259,7 +281,7 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 		c.cfg.Log.Error("an object could not be stored: a restart without the API server would lack it", "object", it.String(), "error", err)
 	}
 	c.mu.Lock()
-	it.content, it.gone, it.version = now, gone, version
+	it.content, it.gone, it.version, it.voided = now, gone, version, false
 	it.answer()
 	users := make([]types.UID, 0, len(it.users))
 	for uid := range it.users {

@@ -9,20 +9,20 @@ import (
 )
 
 // Keyring gives the credentials that the pod's imagePullSecrets have for an image,
-// those first that name it most exactly. A secret that cannot be had, or read, has
-// none: the registry may give the image to anybody.
+// those first that name it most exactly, and the Secret that each is from. A secret that
+// cannot be had, or read, has none: the registry may give the image to anybody.
 // https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod
-func (c *Cache) Keyring(ctx context.Context, pod *v1.Pod, image string) []*api.AuthConfig {
+func (c *Cache) Keyring(ctx context.Context, pod *v1.Pod, image string) ([]*api.AuthConfig, []v1.ObjectReference) {
 	if len(pod.Spec.ImagePullSecrets) == 0 {
-		return nil
+		return nil, nil
 	}
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	waits, _ := c.register(pod, false)
 	if !static(pod) && wait(ctx, waits) != nil {
-		return nil
+		return nil, nil
 	}
 	var all credentials
 	for _, ref := range pod.Spec.ImagePullSecrets {
@@ -31,7 +31,7 @@ func (c *Cache) Keyring(ctx context.Context, pod *v1.Pod, image string) []*api.A
 			err = all.add(secret)
 		}
 		if err != nil {
-			c.cfg.Log.Warn("an image pull secret is of no use", "pod", pod.Name, "uid", pod.UID, "secret", ref.Name, "image", image, "error", err)
+			c.cfg.Log.Warn("an image pull secret is of no use", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "secret", ref.Name, "image", image, "error", err)
 		}
 	}
 	return all.lookup(named.Name())

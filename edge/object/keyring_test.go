@@ -52,7 +52,7 @@ func TestLookup(t *testing.T) {
 		if err := c.add(dockerConfig("s", fmt.Sprintf(`{"auths":{%q:%s}}`, tt.place, auth("ann")))); err != nil {
 			t.Error(err)
 		}
-		if got := c.lookup(tt.image); (len(got) == 1) != tt.found {
+		if got, _ := c.lookup(tt.image); (len(got) == 1) != tt.found {
 			t.Errorf("%q for %q: %v", tt.place, tt.image, got)
 		}
 	}
@@ -69,7 +69,8 @@ func TestAdd(t *testing.T) {
 		}
 	}
 	var users []string
-	for _, a := range c.lookup("a.example/team/app") {
+	auths, _ := c.lookup("a.example/team/app")
+	for _, a := range auths {
 		if a.Password != "pw" {
 			t.Error(a)
 		}
@@ -91,10 +92,10 @@ func TestAdd(t *testing.T) {
 			t.Error(name, err)
 		}
 	}
-	if got := c.lookup("c.example/app"); len(got) != 1 {
+	if got, _ := c.lookup("c.example/app"); len(got) != 1 {
 		t.Error("a good entry went with a bad one:", got)
 	}
-	if got := c.lookup("b.example/app"); len(got) != 0 {
+	if got, _ := c.lookup("b.example/app"); len(got) != 0 {
 		t.Error(got)
 	}
 }
@@ -106,7 +107,11 @@ func FuzzDockerConfig(f *testing.F) {
 		var c credentials
 		_ = c.add(dockerConfig("s", config))
 		_ = c.add(&v1.Secret{Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(config)}})
-		for _, a := range c.lookup(image) {
+		auths, from := c.lookup(image)
+		if len(auths) != len(from) {
+			t.Error(auths, from)
+		}
+		for _, a := range auths {
 			if a == nil {
 				t.Error("nil")
 			}
@@ -121,8 +126,11 @@ func TestKeyring(t *testing.T) {
 		p := podOf("a")
 		p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "none"}, {Name: "pull"}}
 		users := func(p *v1.Pod, image string) (all []string) {
-			for _, a := range w.cache.Keyring(w.Context(), p, image) {
-				all = append(all, a.Username)
+			auths, from := w.cache.Keyring(w.Context(), p, image)
+			for i, a := range auths {
+				if all = append(all, a.Username); from[i].Namespace != "default" || from[i].Name != "pull" {
+					w.Error(from[i])
+				}
 			}
 			return all
 		}

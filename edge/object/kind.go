@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -17,6 +18,7 @@ const (
 	configMapKind = "ConfigMap"
 	secretKind    = "Secret"
 	serviceKind   = "Service"
+	classKind     = "RuntimeClass"
 )
 
 // content is the list of a kind that an item holds: none or one object by a name, or
@@ -63,7 +65,13 @@ func kinds() map[string]*kind {
 	})
 	services.always = true
 	services.immutable = func(content) bool { return false }
-	return map[string]*kind{configMapKind: configMaps, secretKind: secrets, serviceKind: services}
+	classes := kindOf(func(l *nodev1.RuntimeClassList) *[]nodev1.RuntimeClass { return &l.Items }, func(c *nodev1.RuntimeClass) bool {
+		*c = nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Handler: c.Handler} // the overhead is in the pod
+		return true
+	})
+	classes.always = true
+	classes.immutable = func(content) bool { return false } // its handler is, but not the class
+	return map[string]*kind{configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes}
 }
 
 // kindOf makes a kind of objects T, whose list is L. strip takes off what a node does

@@ -74,12 +74,20 @@ func TestChanges(t *testing.T) {
 		}
 
 		// What is deleted stays with those that had it, over a restart too.
+		if w.cache.Deleted(a, configMapKind, "cm") || w.cache.Deleted(a, configMapKind, "never heard of") {
+			w.Error("deleted too early")
+		}
 		w.server.Remove(configMap("cm", ""))
-		w.pokes()
+		if got := w.pokes(); got["a"] != 1 {
+			w.Error("nobody learns of the deletion:", got)
+		}
 		late := podOf("late", "cm")
 		w.prepare(late)
 		for range 2 {
 			w.wants(a, "cm", "2")
+			if !w.cache.Deleted(a, configMapKind, "cm") || w.cache.Deleted(a, configMapKind, "other") {
+				w.Error("what is deleted is not known")
+			}
 			if _, err := w.cache.ConfigMap(late, "cm"); !apierrors.IsNotFound(err) {
 				w.Error(err)
 			}
@@ -94,6 +102,9 @@ func TestChanges(t *testing.T) {
 		}
 		w.wants(a, "cm", "3")
 		w.wants(late, "cm", "3")
+		if w.cache.Deleted(a, configMapKind, "cm") {
+			w.Error("still deleted")
+		}
 	})
 }
 

@@ -31,6 +31,15 @@ func (c *Cache) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
 	return &got.(*v1.SecretList).Items[0], nil
 }
 
+// Deleted reports whether the API server said that a ConfigMap or Secret (kind) that
+// the pod names is deleted. That it cannot be asked says nothing.
+func (c *Cache) Deleted(pod *v1.Pod, kind, name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	it := c.items[store.ObjectKey{Kind: kind, Namespace: pod.Namespace, Name: name}]
+	return it != nil && it.gone
+}
+
 // Services gives those that the pod's environment names: of its namespace, unless it
 // has enableServiceLinks: false, and the API server's. A static pod gets those that
 // are known.

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/keys"
 )
 
 func TestServices(t *testing.T) {
@@ -29,7 +31,7 @@ func TestServices(t *testing.T) {
 		linked, apart, own := podOf("linked"), podOf("apart"), podOf("own")
 		linked.Namespace, apart.Namespace, own.Namespace = "app", "lonely", "app"
 		apart.Spec.EnableServiceLinks = ptr(false)
-		own.Annotations = map[string]string{sourceAnnotation: "file"}
+		own.Annotations = map[string]string{keys.ConfigSource: "file"}
 		w.server.Down()
 		if took := w.prepare(own); took != 0 {
 			w.Error("a static pod waited for", took)

@@ -5,6 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/podspec"
 )
 
 const (
@@ -12,8 +14,6 @@ const (
 	apiService = "kubernetes"
 	// tokenSeconds is how long a token lasts for which the pod asks no time.
 	tokenSeconds = 3600
-	// sourceAnnotation tells of pods that are not the API server's.
-	sourceAnnotation = "kubernetes.io/config.source"
 )
 
 // A set of references of a pod.
@@ -37,13 +37,14 @@ func referencesOf(pod *v1.Pod) references {
 	if !links || pod.Namespace != metav1.NamespaceDefault {
 		r.objects[store.ObjectKey{Kind: serviceKind, Namespace: metav1.NamespaceDefault, Name: apiService}] = true
 	}
+	if class := classOf(pod); class != "" && !static(pod) {
+		r.objects[store.ObjectKey{Kind: classKind, Name: class}] = true
+	}
 	for _, s := range pod.Spec.ImagePullSecrets {
 		add(secretKind, s.Name)
 	}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			environment(&list[i], add)
-		}
+	for _, c := range podspec.Containers(&pod.Spec) {
+		environment(c, add)
 	}
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
@@ -100,6 +101,6 @@ func tokenKey(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) store.TokenKey {
 // static reports whether a pod is the node's own: it starts before anything of the
 // API is known.
 func static(pod *v1.Pod) bool {
-	source, ok := pod.Annotations[sourceAnnotation]
-	return ok && source != "api"
+	source, ok := pod.Annotations[keys.ConfigSource]
+	return ok && source != keys.SourceAPI
 }

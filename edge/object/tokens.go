@@ -18,6 +18,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/retry"
 )
 
 // When tokens are refreshed, as by a kubelet.
@@ -37,6 +38,7 @@ type token struct {
 	pod         podName
 	err         error
 	failures    int
+	again       retry.Backoff
 	retry       time.Time     // after a failure, not before
 	due         time.Time     // monotonic; zero: it is from before, or there is none
 	early       time.Duration // chance
@@ -56,7 +58,8 @@ type tokens struct {
 
 	mu     sync.Mutex
 	quiet  time.Time // the server could not be reached: not before
-	misses int       // in a row
+	asked  time.Time // not even when the link is up again, as the server asked
+	missed retry.Backoff
 	all    map[store.TokenKey]*token
 	loaded map[store.TokenKey]store.Token // not claimed by a pod yet
 }
@@ -64,7 +67,7 @@ type tokens struct {
 func newTokens(cfg *Config) *tokens {
 	return &tokens{
 		client: cfg.Client, store: cfg.Store, changed: cfg.Changed, now: cfg.Now, log: cfg.Log,
-		wake: make(chan struct{}, 1), all: map[store.TokenKey]*token{}, loaded: map[store.TokenKey]store.Token{},
+		missed: newRetry(), wake: make(chan struct{}, 1), all: map[store.TokenKey]*token{}, loaded: map[store.TokenKey]store.Token{},
 	}
 }
 
@@ -100,7 +103,7 @@ func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 		if t.all[k] != nil {
 			continue
 		}
-		n := &token{Token: store.Token{TokenKey: k}, pod: podName{pod.Namespace, pod.Name, cmp.Or(pod.Spec.ServiceAccountName, "default")}}
+		n := &token{Token: store.Token{TokenKey: k}, again: newRetry(), pod: podName{pod.Namespace, pod.Name, cmp.Or(pod.Spec.ServiceAccountName, "default")}}
 		if s, ok := t.loaded[k]; ok {
 			n.Token, n.early = s, chance(s)
 			delete(t.loaded, k)
@@ -129,7 +132,7 @@ func (t *tokens) retry() {
 	for _, n := range t.all {
 		n.retry = time.Time{}
 	}
-	t.quiet = time.Time{}
+	t.quiet = t.asked
 	t.poke()
 }
 
@@ -196,11 +199,11 @@ func (t *tokens) reached(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil || refused(err) {
-		t.misses = 0
+		t.missed.Reset()
 		return true
 	}
-	t.misses++
-	t.quiet = time.Now().Add(delay(t.misses, nil))
+	asked := kube.RetryAfter(err)
+	t.asked, t.quiet = time.Now().Add(asked), time.Now().Add(t.missed.Next(asked))
 	return false
 }
 
@@ -257,7 +260,7 @@ func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) err
 	got, err := t.request(ctx, n)
 	if err == nil {
 		if serr := t.store.PutToken(ctx, got); serr != nil && ctx.Err() == nil {
-			t.log.Error("a token could not be stored: a restart without the API server would lack it", "pod", n.pod.name, "uid", k.UID, "error", serr)
+			t.log.Error("a token could not be stored: a restart without the API server would lack it", "pod", n.pod.namespace+"/"+n.pod.name, "uid", k.UID, "error", serr)
 		}
 	}
 	t.mu.Lock()
@@ -275,6 +278,7 @@ func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) err
 func (n *token) note(got store.Token, err error) {
 	if err == nil {
 		n.Token, n.err, n.failures, n.retry, n.early = got, nil, 0, time.Time{}, chance(got)
+		n.again.Reset()
 		n.due = time.Now().Add(n.refreshAt().Sub(n.Issued))
 		return
 	}
@@ -283,20 +287,20 @@ func (n *token) note(got store.Token, err error) {
 	}
 	n.failures++
 	n.err = fmt.Errorf("service account token for audience %q: %w", n.Audience, err)
-	pause := min(retryMin<<min(n.failures, 6), retryMax)
+	pause := n.again.Next(kube.RetryAfter(err))
 	if refused(err) {
-		pause = min(refusedMin<<min(n.failures-1, 6), refusedMax)
+		pause = retry.Around(min(refusedMin<<min(n.failures-1, 6), refusedMax))
 	}
 	if n.Token.Token == "" && n.failures <= tooEarly {
-		pause = retryMin
+		pause = max(retry.Around(retryMin), kube.RetryAfter(err))
 	}
-	n.retry = time.Now().Add(pause/2 + rand.N(pause))
+	n.retry = time.Now().Add(pause)
 }
 
 // refused reports whether it was the server that did not give a token.
 func refused(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTooManyRequests(err)
 }
 
 func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
@@ -324,7 +328,7 @@ func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
 		if !apierrors.IsForbidden(err) || failures >= tooEarly || n.Token.Token != "" {
 			return store.Token{}, err
 		}
-		timer := time.NewTimer(delay(failures, err)) // the server may not know yet that the pod is here
+		timer := time.NewTimer(early(failures)) // the server may not know yet that the pod is here
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

@@ -7,17 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/retry"
 )
 
 const (
@@ -40,20 +43,28 @@ type EventsConfig struct {
 	Burst  int     // eventBurst
 	Retry  <-chan struct{}
 	Now    func() time.Time // nil: time.Now. The clock that others are told
+	Store  EventStore       // nil: the events end with the agent
 	Log    *slog.Logger
 }
 
 // Events records what happens to pods and the node, in the words of a kubelet. It is
-// safe for concurrent use. Events are kept in memory, a bounded number of them, so they
-// outlive an outage of the link but not the agent.
+// safe for concurrent use. A bounded number is kept. Those that the API server does not
+// know, and warnings, are stored after some seconds, many at once, and so outlive the
+// agent; what was told before that is not written.
 type Events struct {
 	EventsConfig
-	wake chan struct{} // capacity 1
+	wake    chan struct{} // capacity 1
+	changed chan struct{} // capacity 1: there may be something to store
+	wrote   time.Time     // keep's: when it last did
+	failing bool          // the store did
 
 	mu      sync.Mutex
-	kept    []*record // oldest first
-	objects map[types.UID]*budget
+	kept    []*record                   // oldest first
+	removed []string                    // names of events that are not kept any more, and still stored
+	objects map[types.UID]*rate.Limiter // how many events of an object are told
 	names   int64
+	seq     int64 // of the newest
+	dropped int
 }
 
 // A record is one event, however often it happened.
@@ -64,6 +75,9 @@ type record struct {
 	last  time.Time // when it happened last
 	next  time.Time
 	mute  bool // its object has used up its budget
+
+	seq    int64
+	stored stored
 }
 
 type eventKey struct {
@@ -71,13 +85,7 @@ type eventKey struct {
 	field, kind, reason, message string
 }
 
-// A budget bounds the events of one object.
-type budget struct {
-	tokens float64
-	at     time.Time
-}
-
-// NewEvents starts nothing.
+// NewEvents takes over what is stored, and starts nothing.
 func NewEvents(c EventsConfig) (*Events, error) {
 	if c.Node == "" || c.Log == nil {
 		return nil, errors.New("events: a part of the configuration is missing")
@@ -85,7 +93,13 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Events{EventsConfig: c, wake: make(chan struct{}, 1), objects: map[types.UID]*budget{}}, nil
+	e := &Events{EventsConfig: c, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), objects: map[types.UID]*rate.Limiter{}}
+	if c.Store != nil {
+		if err := e.load(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
 }
 
 // Pod notes an event of a pod, or of one of its containers if that is named. The type
@@ -103,10 +117,14 @@ func fieldPath(p *v1.Pod, container string) string {
 	if container == "" {
 		return ""
 	}
-	if slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == container }) {
-		return "spec.initContainers{" + container + "}"
+	kind, c := podspec.Find(&p.Spec, container)
+	switch {
+	case c == nil || kind == podspec.Main:
+		return "spec.containers{" + container + "}"
+	case kind == podspec.Ephemeral:
+		return "spec.ephemeralContainers{" + container + "}"
 	}
-	return "spec.containers{" + container + "}"
+	return "spec.initContainers{" + container + "}"
 }
 
 func (e *Events) add(about v1.ObjectReference, eventType, reason, message string) {
@@ -117,7 +135,7 @@ func (e *Events) add(about v1.ObjectReference, eventType, reason, message string
 	key := eventKey{about.UID, about.FieldPath, eventType, reason, message}
 	if e.alike(key, now) >= mostAlike {
 		key.message = ""
-		message = "(combined from similar events): " + message
+		message = combined + message
 	}
 	affordable := e.spend(about.UID, now)
 	i := slices.IndexFunc(e.kept, func(r *record) bool { return r.key == key })
@@ -126,21 +144,24 @@ func (e *Events) add(about v1.ObjectReference, eventType, reason, message string
 		r.event.Count++
 		r.event.LastTimestamp, r.event.Message = stamp, message
 		r.last, r.mute = now, !affordable
+		e.seq++
+		r.seq = e.seq
 		e.kept = append(slices.Delete(e.kept, i, i+1), r)
 	} else {
 		e.names++
-		e.kept = append(e.kept, &record{key: key, last: now, mute: !affordable, event: v1.Event{
+		e.seq++
+		e.kept = append(e.kept, &record{key: key, last: now, seq: e.seq, mute: !affordable, event: v1.Event{
 			ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.names)},
 			InvolvedObject: about, Type: eventType, Reason: reason, Message: message, Count: 1, FirstTimestamp: stamp, LastTimestamp: stamp,
 			Source: v1.EventSource{Component: component, Host: e.EventsConfig.Node}, ReportingController: component, ReportingInstance: e.EventsConfig.Node,
 		}})
 	}
-	if over := len(e.kept) - maxEvents; over > 0 {
-		e.kept = slices.Delete(e.kept, 0, over)
-	}
-	select {
-	case e.wake <- struct{}{}:
-	default:
+	e.drop()
+	for _, c := range []chan struct{}{e.wake, e.changed} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -155,7 +176,7 @@ func (e *Events) alike(key eventKey, now time.Time) (n int) {
 			continue
 		}
 		k.message = key.message
-		if k == key && now.Sub(r.last) < similar {
+		if k == key && !r.last.IsZero() && now.Sub(r.last) < similar {
 			n++
 		}
 	}
@@ -167,22 +188,12 @@ func (e *Events) spend(uid types.UID, now time.Time) bool {
 	b, ok := e.objects[uid]
 	if !ok {
 		if len(e.objects) > maxEvents { // those that are full again need no memory
-			for id, b := range e.objects {
-				if b.tokens+now.Sub(b.at).Seconds()/refill.Seconds() >= perObject {
-					delete(e.objects, id)
-				}
-			}
+			maps.DeleteFunc(e.objects, func(_ types.UID, b *rate.Limiter) bool { return b.TokensAt(now) >= perObject })
 		}
-		b = &budget{tokens: perObject, at: now}
+		b = rate.NewLimiter(rate.Every(refill), perObject)
 		e.objects[uid] = b
 	}
-	b.tokens = min(perObject, b.tokens+now.Sub(b.at).Seconds()/refill.Seconds())
-	b.at = now
-	if b.tokens < 1 {
-		return false
-	}
-	b.tokens--
-	return true
+	return b.AllowN(now, 1)
 }
 
 // Recent gives the last events of an object, oldest first.
@@ -197,27 +208,50 @@ func (e *Events) Recent(uid types.UID) (all []v1.Event) {
 	return all[max(0, len(all)-recentEvents):]
 }
 
-// Run sends events until ctx ends.
+// All gives the events of every object that are kept, oldest first.
+func (e *Events) All() (all []v1.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range e.kept {
+		all = append(all, *r.event.DeepCopy())
+	}
+	return all
+}
+
+// Run sends and stores events until ctx ends.
 func (e *Events) Run(ctx context.Context) error {
+	var storing sync.WaitGroup
+	defer storing.Wait()
+	if e.Store != nil {
+		storing.Go(func() { e.keep(ctx) })
+	}
 	if e.Client == nil {
 		<-ctx.Done()
 		return nil
 	}
-	ctx = kube.Unbound(ctx)
-	tokens := bucket{rate: e.QPS, most: float64(max(e.Burst, 1)), tokens: float64(max(e.Burst, 1)), at: time.Now()}
-	delay := firstRetry
+	return e.tell(kube.Unbound(ctx))
+}
+
+// tell sends events until ctx ends.
+func (e *Events) tell(ctx context.Context) error {
+	tokens := rate.NewLimiter(rate.Inf, 0)
+	if e.QPS > 0 {
+		tokens = rate.NewLimiter(rate.Limit(e.QPS), max(e.Burst, 1))
+	}
+	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
 	for {
 		r, wait := e.next()
 		if r != nil {
-			if wait = tokens.take(); wait == 0 {
+			if wait = take(tokens); wait == 0 {
 				if err := e.send(ctx, r); err != nil {
-					e.Log.Debug("an event could not be told, trying again", "error", err)
-					wait = max(delay/2+rand.N(delay), retryAfter(err))
-					delay = min(2*delay, lastRetry)
+					e.Log.Debug("an event could not be sent, trying again", "error", err)
+					if _, ended := kube.Wait(ctx, &again, err, e.Retry); ended != nil {
+						return nil
+					}
 				} else {
-					delay = firstRetry
-					continue
+					again.Reset()
 				}
+				continue
 			}
 		}
 		if !e.sleep(ctx, wait, r != nil) {
@@ -270,14 +304,13 @@ func (e *Events) next() (*record, time.Duration) {
 func (e *Events) send(ctx context.Context, r *record) error {
 	var err error
 	if r.told > 0 {
-		var data []byte
-		data, err = json.Marshal(map[string]any{"count": r.event.Count, "lastTimestamp": r.event.LastTimestamp, "message": r.event.Message})
-		if err == nil {
-			_, err = kube.Patch[v1.Event](ctx, e.Client, r.event.Namespace, r.event.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
-		}
+		err = e.patch(ctx, r)
 	}
 	if r.told == 0 || apierrors.IsNotFound(err) { // events live for an hour only
 		_, err = kube.Create(ctx, e.Client, r.event.DeepCopy())
+	}
+	if r.told == 0 && apierrors.IsAlreadyExists(err) { // told by an agent that ended before it noted that
+		err = e.patch(ctx, r)
 	}
 	if err != nil && !refusal(err) {
 		return err
@@ -290,28 +323,33 @@ func (e *Events) send(ctx context.Context, r *record) error {
 	for _, k := range e.kept {
 		if k.key == r.key && k.event.Name == r.event.Name {
 			k.told, k.next = r.event.Count, time.Now().Add(repeatEvery)
+			if k.stored.there {
+				select {
+				case e.changed <- struct{}{}:
+				default:
+				}
+			}
 		}
 	}
 	return nil
 }
 
-// A bucket bounds a rate.
-type bucket struct {
-	rate, most, tokens float64
-	at                 time.Time
+// patch tells the new count of an event.
+func (e *Events) patch(ctx context.Context, r *record) error {
+	data, err := json.Marshal(map[string]any{"count": r.event.Count, "lastTimestamp": r.event.LastTimestamp, "message": r.event.Message})
+	if err != nil {
+		return fmt.Errorf("encode an event: %w", err)
+	}
+	_, err = kube.Patch[v1.Event](ctx, e.Client, r.event.Namespace, r.event.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+	return err
 }
 
-// take gives 0, or how long to wait for the next token.
-func (b *bucket) take() time.Duration {
-	if b.rate <= 0 {
-		return 0
+// take takes a token and gives 0, or says how long to wait for the next one.
+func take(tokens *rate.Limiter) time.Duration {
+	r := tokens.Reserve()
+	wait := r.Delay()
+	if wait > 0 {
+		r.Cancel()
 	}
-	now := time.Now()
-	b.tokens = min(b.most, b.tokens+b.rate*now.Sub(b.at).Seconds())
-	b.at = now
-	if b.tokens < 1 {
-		return time.Duration((1-b.tokens)/b.rate*float64(time.Second)) + time.Millisecond
-	}
-	b.tokens--
-	return 0
+	return wait
 }

@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // An item is what there is to tell of one pod. It is guarded by the Outbox's mu.
@@ -38,7 +40,7 @@ type view struct {
 func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
 	v := &view{uid: m.UID, deleting: m.DeletionTimestamp != nil, status: status}
 	v.version, _ = strconv.ParseUint(m.ResourceVersion, 10, 64)
-	v.hash, v.mirror = m.Annotations[annotationMirror]
+	v.hash, v.mirror = m.Annotations[v1.MirrorPodAnnotationKey]
 	return v
 }
 
@@ -76,7 +78,7 @@ func fresh(s *v1.PodStatus) bool {
 	if s.Phase != v1.PodPending {
 		return false
 	}
-	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
+	for c := range podspec.Statuses(s) {
 		if w := c.State.Waiting; w == nil && c.State.Terminated == nil && c.State.Running == nil || w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			return false
 		}
@@ -95,7 +97,7 @@ type state struct {
 }
 
 func states(s *v1.PodStatus) (all []state) {
-	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses) {
+	for c := range podspec.Statuses(s) {
 		st := state{name: c.Name, restarts: c.RestartCount, ready: c.Ready}
 		switch {
 		case c.State.Running != nil:
@@ -114,10 +116,4 @@ func states(s *v1.PodStatus) (all []state) {
 func refusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsConflict(err) ||
 		apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
-}
-
-// retryAfter is how long the server asks to be left alone.
-func retryAfter(err error) time.Duration {
-	seconds, _ := apierrors.SuggestsClientDelay(err)
-	return min(time.Duration(seconds)*time.Second, time.Minute)
 }

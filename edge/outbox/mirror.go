@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/keys"
 )
 
 // mirror makes the server show a pod that the node has from elsewhere, as it is.
@@ -23,7 +24,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 	case now.manifest == nil && !o.Spoken(): // its source may still want it
 		o.later(it)
 		return nil
-	case now.manifest == nil, now.server != nil && (now.server.deleting || now.server.hash != now.manifest.Annotations[annotationHash]):
+	case now.manifest == nil, now.server != nil && (now.server.deleting || now.server.hash != now.manifest.Annotations[keys.ConfigHash]):
 		if err := o.delete(ctx, it, now.server.uid); err != nil || now.manifest == nil {
 			return err
 		}
@@ -39,7 +40,7 @@ func (o *Outbox) mirror(ctx context.Context, it *item, now item) error {
 		if apierrors.IsAlreadyExists(err) { // the watch will tell of it, if it is a mirror pod
 			if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
 				m = &p.ObjectMeta
-				if _, mirror := p.Annotations[annotationMirror]; !mirror {
+				if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; !mirror {
 					err = apierrors.NewAlreadyExists(v1.Resource("pods"), now.name.Name)
 				}
 			}
@@ -68,7 +69,7 @@ func (o *Outbox) later(it *item) {
 // mirrorOf is the pod that stands in the cluster for one of this node's own.
 func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
 	m := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: maps.Clone(p.Annotations)}, Spec: p.Spec}
-	m.Annotations[annotationMirror] = p.Annotations[annotationHash]
+	m.Annotations[v1.MirrorPodAnnotationKey] = p.Annotations[keys.ConfigHash]
 	yes := true
 	m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: p.Spec.NodeName, UID: owner, Controller: &yes}}
 	return m

@@ -2,12 +2,14 @@ package outbox
 
 import v1 "k8s.io/api/core/v1"
 
-// Listed takes all pods that the server has of this node.
+// Listed takes all pods that the server has of this node, whatever was known before: a
+// server that was restored from a backup has older versions.
 func (o *Outbox) Listed(pods []v1.Pod) {
 	o.mu.Lock()
 	there := map[*item]bool{}
 	for i := range pods {
-		it := o.see(&pods[i])
+		it := o.itemOf(&pods[i])
+		it.server = viewOf(&pods[i].ObjectMeta, *pods[i].Status.DeepCopy())
 		there[it] = true
 	}
 	o.listed = true
@@ -40,7 +42,7 @@ func (o *Outbox) Gone(p *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it := o.pods[p.UID]
-	if _, mirror := p.Annotations[annotationMirror]; mirror {
+	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		it = o.mirrors[nameOf(p)]
 	}
 	if it == nil || it.server != nil && it.server.uid != p.UID {
@@ -51,14 +53,17 @@ func (o *Outbox) Gone(p *v1.Pod) {
 	o.signal()
 }
 
-// see finds the item of a pod of the server. The caller holds mu.
-func (o *Outbox) see(p *v1.Pod) *item {
-	var it *item
-	if _, mirror := p.Annotations[annotationMirror]; mirror {
-		it = o.mirrorItem(nameOf(p))
-	} else {
-		it = o.podItem(nameOf(p), p.UID)
+// itemOf finds the item of a pod of the server. The caller holds mu.
+func (o *Outbox) itemOf(p *v1.Pod) *item {
+	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
+		return o.mirrorItem(nameOf(p))
 	}
+	return o.podItem(nameOf(p), p.UID)
+}
+
+// see takes how the server shows a pod. The caller holds mu.
+func (o *Outbox) see(p *v1.Pod) *item {
+	it := o.itemOf(p)
 	it.see(viewOf(&p.ObjectMeta, *p.Status.DeepCopy()))
 	return it
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -12,20 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/retry"
 )
 
 const (
-	annotationSource = "kubernetes.io/config.source"
-	annotationHash   = "kubernetes.io/config.hash"
-	annotationMirror = "kubernetes.io/config.mirror"
-	sourceAPI        = "api"
-
-	parallel   = 4                // requests at once while the server is well
-	starting   = time.Second      // how long the first words of a pod wait for news
-	calm       = 5 * time.Second  // how long other things do
-	firstRetry = time.Second / 2  // doubled up to lastRetry
-	lastRetry  = 10 * time.Second // while the server fails
-	refused    = 5 * time.Minute  // at most, between tries of what the server refuses
+	parallel   = 4               // requests at once while the server is well
+	starting   = time.Second     // how long the first words of a pod wait for news
+	calm       = 5 * time.Second // how long other things do
+	firstRetry = time.Second / 2
+	lastRetry  = time.Minute     // while the server fails, for half an hour and more
+	refused    = 5 * time.Minute // at most, between tries of what the server refuses
 )
 
 // Config is what an Outbox needs.
@@ -58,7 +54,10 @@ type Outbox struct {
 	listed  bool                           // the server has told all that it has
 	busy    int
 	pause   time.Time     // nothing is sent before
-	delay   time.Duration // of the last pause; zero: the server is well
+	asked   time.Time     // whatever else happens, as the server asked
+	trouble retry.Backoff // of the server
+	heard   int           // signals of Retry
+	offline bool          // nothing is sent before the next of them
 }
 
 // New starts nothing.
@@ -66,7 +65,7 @@ func New(c Config) (*Outbox, error) {
 	if c.Client == nil || c.Node == "" || c.NodeUID == nil || c.Wanted == nil || c.Spoken == nil || c.Forget == nil {
 		return nil, errors.New("outbox: a part of the configuration is missing")
 	}
-	return &Outbox{Config: c, wake: make(chan struct{}, 1), pods: map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{}}, nil
+	return &Outbox{Config: c, trouble: retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}, wake: make(chan struct{}, 1), pods: map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{}}, nil
 }
 
 // Put takes the newest status of a pod, with the pod as the node wants it. Neither is
@@ -125,7 +124,7 @@ func (o *Outbox) Pending() (n int) {
 	return n
 }
 
-func fromAPI(p *v1.Pod) bool { return p.Annotations[annotationSource] == sourceAPI }
+func fromAPI(p *v1.Pod) bool { return p.Annotations[keys.ConfigSource] == keys.SourceAPI }
 
 func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
@@ -196,7 +195,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-o.Retry:
 			o.mu.Lock()
-			o.pause = time.Time{}
+			o.pause, o.offline = o.asked, false
+			o.heard++
 			o.mu.Unlock()
 		}
 	}
@@ -207,7 +207,7 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, most := time.Now(), parallel
-	if o.delay > 0 {
+	if o.trouble.Failing() {
 		most = 1
 	}
 	later := func(at time.Time) {
@@ -217,7 +217,7 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 	}
 	for _, it := range o.all() {
 		switch {
-		case it.busy || it.due.IsZero() || !o.listed:
+		case it.busy || it.due.IsZero() || !o.listed || o.offline:
 		case now.Before(o.pause):
 			later(o.pause)
 		case now.Before(it.due):
@@ -233,6 +233,9 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 
 // send does what is next for one item.
 func (o *Outbox) send(ctx context.Context, it *item) {
+	o.mu.Lock()
+	heard := o.heard
+	o.mu.Unlock()
 	err := o.sync(ctx, it)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -241,20 +244,24 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
-		it.tries, o.delay = 0, 0
+		it.tries = 0
+		o.trouble.Reset()
 	case refusal(err):
-		o.delay = 0
+		o.trouble.Reset()
 		it.tries++
 		it.soon(min(firstRetry<<min(it.tries, 12), refused))
-		o.Log.Warn("the API server refuses what it is told about a pod, trying again", "pod", it.name, "tries", it.tries, "error", err)
+		o.Log.Warn("the API server refuses the status of a pod, trying again", "pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
+	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
+		it.soon(0)
+		o.offline = o.heard == heard // else the link changed meanwhile
 	default:
 		it.soon(0)
 		if now := time.Now(); !now.Before(o.pause) {
-			if o.delay == 0 {
-				o.Log.Warn("the API server cannot be told of pods, trying again", "pod", it.name, "error", err)
+			if !o.trouble.Failing() {
+				o.Log.Warn("the API server cannot be reached with the status of pods, trying again", "pod", it.name.String(), "uid", it.uid, "error", err)
 			}
-			o.delay = min(max(2*o.delay, firstRetry), lastRetry)
-			o.pause = now.Add(max(o.delay/2+rand.N(o.delay), retryAfter(err)))
+			asked := kube.RetryAfter(err)
+			o.asked, o.pause = now.Add(asked), now.Add(o.trouble.Next(asked))
 		}
 	}
 	o.drop(it)

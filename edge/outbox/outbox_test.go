@@ -16,11 +16,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
 )
 
 // A world is a cluster, and a node without containers: the test says what they do.
@@ -32,6 +35,7 @@ type world struct {
 	path   string
 	spoken atomic.Bool
 	retry  chan struct{}
+	before func(context.Context) error // asked before each request of the outbox; nil: nobody
 	end    func()
 }
 
@@ -58,8 +62,12 @@ func (w *world) start() {
 		w.Fatal(err)
 	}
 	client, wanted := w.Client(w.T), w.wanted
+	told := client
+	if w.before != nil {
+		told = w.gated()
+	}
 	w.box, err = New(Config{
-		Client: client, Node: "n", NodeUID: func() types.UID { return "node-uid" }, Spoken: w.spoken.Load,
+		Client: told, Node: "n", NodeUID: func() types.UID { return "node-uid" }, Spoken: w.spoken.Load,
 		Wanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Forget: wanted.Forget, Retry: w.retry, Log: log,
 	})
 	if err != nil {
@@ -88,6 +96,17 @@ func (w *world) start() {
 	}
 }
 
+// gated gives a client that asks before each request.
+func (w *world) gated() *kube.Client {
+	to := &rest.Config{Host: "http://127.0.0.1:1"}
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Dial, Before: w.before})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(c.CloseConnections)
+	return c
+}
+
 func bound(name string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -110,7 +129,7 @@ func (w *world) bind(name string) *v1.Pod {
 func static(name, hash string) *v1.Pod {
 	p := bound(name)
 	p.UID = types.UID(hash)
-	p.Annotations = map[string]string{annotationSource: "file", annotationHash: hash}
+	p.Annotations = map[string]string{keys.ConfigSource: "file", keys.ConfigHash: hash}
 	return p
 }
 
@@ -248,7 +267,7 @@ func TestMirrorPods(t *testing.T) {
 		w.box.Put(s, status(v1.PodRunning, ""))
 		synctest.Wait()
 		m := w.Pod("default", "s-n")
-		if m == nil || m.Annotations[annotationMirror] != "1" || m.OwnerReferences[0].UID != "node-uid" || w.shown("s-n") != "Running" {
+		if m == nil || m.Annotations[v1.MirrorPodAnnotationKey] != "1" || m.OwnerReferences[0].UID != "node-uid" || w.shown("s-n") != "Running" {
 			t.Fatalf("%+v", m)
 		}
 		w.Terminate(m, 30)
@@ -258,7 +277,7 @@ func TestMirrorPods(t *testing.T) {
 		}
 		w.box.Put(static("s-n", "2"), status(v1.PodRunning, "other"))
 		time.Sleep(time.Second)
-		if m := w.Pod("default", "s-n"); m.Annotations[annotationMirror] != "2" || w.shown("s-n") != "Running other" {
+		if m := w.Pod("default", "s-n"); m.Annotations[v1.MirrorPodAnnotationKey] != "2" || w.shown("s-n") != "Running other" {
 			t.Errorf("%+v", m)
 		}
 		w.end()

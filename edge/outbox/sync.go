@@ -12,6 +12,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/patch"
+	"github.com/islet-edge/islet/keys"
 )
 
 // sync makes the server's side of one pod what it should be. It works on a copy, so
@@ -103,7 +104,7 @@ func (it *item) pending(listed bool) bool {
 	switch {
 	case it.finish || !listed && it.want != nil:
 		return true
-	case it.uid == "" && it.manifest != nil && (it.server == nil || it.server.hash != it.manifest.Annotations[annotationHash]):
+	case it.uid == "" && it.manifest != nil && (it.server == nil || it.server.hash != it.manifest.Annotations[keys.ConfigHash]):
 		return true // the mirror pod is missing, or is that of another
 	case it.want == nil || it.server == nil:
 		return false

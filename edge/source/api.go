@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -18,11 +17,12 @@ import (
 
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/retry"
 )
 
 const (
-	apiFirstRetry = 500 * time.Millisecond // doubled up to apiLastRetry
-	apiLastRetry  = 10 * time.Second
+	apiFirstRetry = 500 * time.Millisecond
+	apiLastRetry  = time.Minute      // of an outage of half an hour and more
 	apiSteady     = 10 * time.Second // a watch that lived as long has shown that the server is well
 	apiBatch      = 512              // events that are told in one change, at most
 )
@@ -44,12 +44,34 @@ type Observer interface {
 	Gone(pod *v1.Pod)     // one was removed
 }
 
+// A History knows whether the API server is where it was. *history.History is one.
+type History interface {
+	Doubt()                           // a watch ended: it may be another server now
+	Settle(ctx context.Context) error // called before a list or a version from before is believed
+	// Resume is called before a watch goes on from a version.
+	Resume(ctx context.Context, version string) error
+	// Listed compares the versions of two lists, and reports whether the second is older.
+	Listed(ctx context.Context, before, now string) bool
+	Rewritten() <-chan struct{} // versions from before mean nothing any more
+}
+
+// anyHistory believes every server.
+type anyHistory struct{}
+
+func (anyHistory) Doubt()                                      {}
+func (anyHistory) Settle(context.Context) error                { return nil }
+func (anyHistory) Resume(context.Context, string) error        { return nil }
+func (anyHistory) Listed(context.Context, string, string) bool { return false }
+func (anyHistory) Rewritten() <-chan struct{}                  { return nil }
+
 // APIConfig says from where to take pods.
 type APIConfig struct {
 	Client   *kube.Client
 	Node     string          // name of this node
 	Sink     APISink         // of the pods to run
 	Observer Observer        // nil: none
+	History  History         // nil: every server is believed
+	Again    <-chan struct{} // the full set is to be listed anew; nil: never
 	Retry    <-chan struct{} // the server may answer again; nil: never said
 	Log      *slog.Logger
 }
@@ -57,8 +79,10 @@ type APIConfig struct {
 // API is the source of the pods that the scheduler bound to this node.
 type API struct {
 	APIConfig
-	version string // of the last thing that the sink has taken; empty: list anew
-	warned  bool   // of this outage
+	version   string // of the last thing that the sink has taken; empty: list anew
+	newest    string // of the last list or event, to compare the next list with
+	warned    bool   // of this outage
+	rewritten <-chan struct{}
 }
 
 // NewAPI checks the configuration.
@@ -66,40 +90,32 @@ func NewAPI(c APIConfig) (*API, error) {
 	if c.Client == nil || c.Node == "" || c.Sink == nil {
 		return nil, errors.New("pods of the API server: client, node or sink is missing")
 	}
-	return &API{APIConfig: c}, nil
+	if c.History == nil {
+		c.History = anyHistory{}
+	}
+	return &API{APIConfig: c, rewritten: c.History.Rewritten()}, nil
 }
 
 // Run tells the sink what the server wants until ctx ends. A watch that ended goes
 // on where it was; only when the server no longer knows that place, or the sink could
 // not take something, the full set is listed.
 func (a *API) Run(ctx context.Context) error {
-	delay := apiFirstRetry
+	again := retry.Backoff{First: apiFirstRetry, Soon: apiLastRetry / 4, Most: apiLastRetry}
 	for {
 		began := time.Now()
 		err := a.follow(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
+		a.History.Doubt()
 		a.report(err)
 		if time.Since(began) > apiSteady {
-			delay = apiFirstRetry
+			again.Reset()
 		}
-		pause := max(delay/2+rand.N(delay), retryAfter(err))
-		select {
-		case <-ctx.Done():
+		if _, err := kube.Wait(ctx, &again, err, a.Retry); err != nil {
 			return nil
-		case <-a.Retry:
-			delay = apiFirstRetry
-		case <-time.After(pause):
-			delay = min(2*delay, apiLastRetry)
 		}
 	}
-}
-
-// retryAfter is how long the server asks to be left alone.
-func retryAfter(err error) time.Duration {
-	seconds, _ := apierrors.SuggestsClientDelay(err)
-	return min(time.Duration(seconds)*time.Second, time.Minute)
 }
 
 func (a *API) report(err error) {
@@ -116,6 +132,16 @@ func (a *API) report(err error) {
 
 // follow lists if it must, then watches until that ends.
 func (a *API) follow(ctx context.Context) error {
+	if err := a.History.Settle(ctx); err != nil {
+		return err
+	}
+	a.forget()
+	if a.version != "" {
+		if err := a.History.Resume(ctx, a.newest); err != nil {
+			return err
+		}
+		a.forget()
+	}
 	if a.version == "" {
 		if err := a.list(ctx); err != nil {
 			if !errors.Is(err, kube.ErrNoLink) { // which the link itself tells
@@ -131,7 +157,7 @@ func (a *API) follow(ctx context.Context) error {
 	defer w.Stop()
 	a.report(nil)
 	for {
-		batch, open := next(ctx, w.ResultChan())
+		batch, open := a.next(ctx, w.ResultChan())
 		if err := a.take(ctx, batch); err != nil {
 			return a.watchError(err)
 		}
@@ -143,6 +169,18 @@ func (a *API) follow(ctx context.Context) error {
 
 func (a *API) options(version string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "spec.nodeName=" + a.Node, ResourceVersion: version, AllowWatchBookmarks: true}
+}
+
+// forget drops the version if it is of a history that the server does not have, or if
+// someone wants the list.
+func (a *API) forget() {
+	select {
+	case <-a.rewritten:
+		a.version, a.newest = "", ""
+	case <-a.Again:
+		a.version = ""
+	default:
+	}
 }
 
 // watchError says when to list anew.
@@ -166,6 +204,12 @@ func (a *API) list(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the pods of this node: %w", err)
 	}
+	if versionless(all.ResourceVersion) { // whoever answered, an API server says of which moment its list is
+		return errors.New("list the pods of this node: the answer has no resourceVersion, so it is not that of an API server; the pods stay")
+	}
+	if a.History.Listed(ctx, a.newest, all.ResourceVersion) {
+		a.newest = ""
+	}
 	var claims []desired.Claim
 	for i := range all.Items {
 		if c, ok := claimOf(&all.Items[i]); ok {
@@ -175,17 +219,26 @@ func (a *API) list(ctx context.Context) error {
 	if err := a.Sink.Set(ctx, desired.API, claims, nil); err != nil {
 		return err
 	}
-	a.version = all.ResourceVersion
+	a.version, a.newest = all.ResourceVersion, all.ResourceVersion
 	if a.Observer != nil {
 		a.Observer.Listed(all.Items)
 	}
 	return nil
 }
 
-// next waits for an event and gives it with those that have arrived behind it.
-func next(ctx context.Context, events <-chan apiwatch.Event) (batch []apiwatch.Event, open bool) {
+func versionless(version string) bool { return version == "" || version == "0" }
+
+// next waits for an event and gives it with those that have arrived behind it. A watch
+// of another history, which may be deaf, ends.
+func (a *API) next(ctx context.Context, events <-chan apiwatch.Event) (batch []apiwatch.Event, open bool) {
 	select {
 	case <-ctx.Done():
+		return nil, false
+	case <-a.rewritten:
+		a.version, a.newest = "", ""
+		return nil, false
+	case <-a.Again:
+		a.version = ""
 		return nil, false
 	case e, ok := <-events:
 		if !ok {
@@ -226,7 +279,7 @@ func (a *API) take(ctx context.Context, batch []apiwatch.Event) error {
 	if err := a.tell(ctx, latest); err != nil {
 		return fmt.Errorf("%w: %w", errNotTaken, err)
 	}
-	a.version = version
+	a.version, a.newest = version, version
 	return failed
 }
 

@@ -22,8 +22,8 @@ import (
 
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/desired"
-	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
 )
 
 // A cluster is an API server with one node's source of pods.
@@ -146,7 +146,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		other.Spec.NodeName = "m"
 		c.Put(other)
 		mirror := bound("static-n")
-		mirror.Annotations = map[string]string{manifest.AnnotationMirror: "x"}
+		mirror.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 		c.Put(mirror)
 		c.settled("listed", "a=a:1")
 		if !c.Spoken(desired.API) {
@@ -162,7 +162,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		if c.poked[a.UID] != pokes {
 			t.Error("a status has changed the pod")
 		}
-		if p, _ := c.Get(a.UID); len(p.Pod.ManagedFields) > 0 || p.Pod.Annotations[manifest.AnnotationSource] != "api" || p.Pod.ResourceVersion != "" {
+		if p, _ := c.Get(a.UID); len(p.Pod.ManagedFields) > 0 || p.Pod.Annotations[keys.ConfigSource] != "api" || p.Pod.ResourceVersion != "" {
 			t.Errorf("stored %+v", p.Pod.ObjectMeta)
 		}
 		a.Spec.Containers[0].Image = "a:2"
@@ -175,7 +175,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		c.settled("deleted", "a=a:2 ends in 7s, b=a:1")
 		c.Terminate(a, 0)
 		c.Put(bound("a"))
-		c.settled("replaced", "a=a:2 ends in 7s, a=a:1, b=a:1")
+		c.settled("replaced", "a=a:2 ends in 1s, a=a:1, b=a:1")
 		if err := c.Forget(t.Context(), a.UID); err != nil {
 			t.Error(err)
 		}

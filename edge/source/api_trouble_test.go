@@ -40,7 +40,7 @@ func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 				c.settled("stays", "a=a:1")
 				c.fail(nil)
 				c.Put(bound("b"))
-				time.Sleep(30 * time.Second)
+				time.Sleep(70 * time.Second) // without a word that the server is well again
 				c.settled("recovered", "a=a:1, b=a:1")
 			})
 		})

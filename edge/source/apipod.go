@@ -9,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/edge/desired"
-	"github.com/islet-edge/islet/edge/manifest"
+	"github.com/islet-edge/islet/keys"
 )
 
 // claimOf gives what the node needs of a pod of the API server. A mirror pod is no
 // claim: it only shows a pod that the node has from elsewhere.
 func claimOf(p *v1.Pod) (desired.Claim, bool) {
-	if _, mirror := p.Annotations[manifest.AnnotationMirror]; mirror {
+	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return desired.Claim{}, false
 	}
 	return desired.Claim{Pod: needed(p), Ending: endingOf(p)}, true
@@ -34,7 +34,7 @@ func endingOf(p *v1.Pod) *desired.Ending {
 	if seconds == nil {
 		return &desired.Ending{Grace: v1.DefaultTerminationGracePeriodSeconds * time.Second}
 	}
-	return &desired.Ending{Grace: time.Duration(max(*seconds, 1)) * time.Second}
+	return &desired.Ending{Grace: time.Duration(max(*seconds, 1)) * time.Second, Forced: *seconds == 0}
 }
 
 // needed copies of a pod what its containers and a person on the device can see, and
@@ -52,7 +52,7 @@ func needed(p *v1.Pod) *v1.Pod {
 	if n.Annotations == nil {
 		n.Annotations = map[string]string{}
 	}
-	n.Annotations[manifest.AnnotationSource] = desired.API
+	n.Annotations[keys.ConfigSource] = desired.API
 	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 		n.Status = p.Status
 		return n

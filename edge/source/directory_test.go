@@ -90,6 +90,18 @@ func TestDirectoryFollowsFiles(t *testing.T) {
 	h.until("a=v2", "")
 }
 
+// TestFileOfSeveralPods: each document is a pod, and comes and goes by itself.
+func TestFileOfSeveralPods(t *testing.T) {
+	h := newHost(t, never, "a.yaml")
+	h.until("a=v1", "")
+	h.write("a.yaml", podYAML("a", "v1")+"---\n"+podYAML("b", "v1"))
+	h.until("a=v1 b=v1", "")
+	h.write("a.yaml", podYAML("a", "v1")+"---\n"+strings.Replace(podYAML("b", "v2"), "image:", "imagee:", 1))
+	h.until("a=v1 b=v1", "imagee")
+	h.write("a.yaml", podYAML("b", "v2"))
+	h.until("b=v2", "")
+}
+
 func TestBadFilesKeepTheirPodAndDisturbNone(t *testing.T) {
 	bad := map[string]struct {
 		data    string

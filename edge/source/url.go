@@ -7,18 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/retry"
 )
 
 const (
 	requestTimeout = 30 * time.Second // of a whole request; a phone link is slow
-	firstRetry     = time.Second      // doubled up to the interval
+	firstRetry     = time.Second
 	maxRedirects   = 5
 )
 
@@ -43,7 +44,8 @@ type URL struct {
 	etag, modified string // of claims
 	sum            [sha256.Size]byte
 	claims         []desired.Claim
-	told           bool // the sink has claims
+	told           bool          // the sink has claims
+	asked          time.Duration // by the server, to be left alone: of its last answer
 }
 
 // NewURL checks the configuration.
@@ -75,30 +77,23 @@ func NewURL(c URLConfig) (*URL, error) {
 // again sooner: at boot the link is often seconds late.
 func (s *URL) Run(ctx context.Context) error {
 	defer s.client.CloseIdleConnections()
-	for failures := 0; ; {
+	again := retry.Backoff{First: firstRetry, Most: s.Interval}
+	for {
+		var wait time.Duration
 		if s.check(ctx) {
-			failures = 0
+			again.Reset()
+			wait = s.Interval - retry.Within(s.Interval/10) // so that a fleet does not ask in step
 		} else {
-			failures++
+			wait = again.Next(s.asked)
 		}
-		wait := time.NewTimer(pause(s.Interval, failures))
+		pause := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			wait.Stop()
+			pause.Stop()
 			return nil
-		case <-wait.C:
+		case <-pause.C:
 		}
 	}
-}
-
-// pause is the time to the next check, with up to a tenth of jitter so that the
-// nodes of a fleet do not ask all at once.
-func pause(interval time.Duration, failures int) time.Duration {
-	d := interval
-	if failures > 0 && failures < 30 {
-		d = min(interval, firstRetry<<(failures-1))
-	}
-	return d - time.Duration(rand.Int64N(int64(d)/10+1))
 }
 
 // check fetches once and tells the sink, and says whether both went well.
@@ -146,6 +141,7 @@ func (s *URL) fetch(ctx context.Context) ([]desired.Claim, []desired.Problem, er
 	if err != nil {
 		return nil, nil, err
 	}
+	s.asked = 0
 	req.Header = s.Header.Clone()
 	if req.Header == nil {
 		req.Header = http.Header{}
@@ -164,6 +160,9 @@ func (s *URL) fetch(ctx context.Context) ([]desired.Claim, []desired.Problem, er
 		return nil, nil, err // it names the URL, without its password
 	}
 	defer resp.Body.Close()
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		s.asked = min(time.Duration(seconds), s.Interval/time.Second) * time.Second
+	}
 	switch {
 	case resp.StatusCode == http.StatusNotModified && s.etag+s.modified != "":
 		return nil, nil, errSame

@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
 )
 
 // A node is a real sink that says when it was told something.
@@ -104,7 +105,7 @@ func (n *node) until(pods, problem string) {
 }
 
 func decode(data []byte, origin string) ([]*v1.Pod, error) {
-	return manifest.Decode(data, manifest.Options{Origin: origin, Source: manifest.SourceFile, NodeName: "node", Multiple: true})
+	return manifest.Decode(data, manifest.Options{Origin: origin, Source: keys.SourceFile, NodeName: "node", Lists: true})
 }
 
 func podYAML(name, image string) string {

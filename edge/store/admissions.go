@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Admission says why a pod may not run on this node. The answer is final for
-// a UID, so it outlives the agent; it goes with the pod.
+// An Admission says why a pod may not run on this node. It outlives the agent and
+// goes with the pod, unless Admit takes it back.
 type Admission struct {
 	Reason  string // as in PodStatus.Reason, e.g. OutOfcpu
 	Message string
@@ -30,10 +30,22 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 	return nil
 }
 
+// Admit durably takes a rejection back.
+func (s *Store) Admit(ctx context.Context, uid types.UID) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM admissions WHERE uid = ?", string(uid))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("take back the rejection of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
 // Rejected gives all pods that may not run here.
 func (s *Store) Rejected(ctx context.Context) (map[types.UID]Admission, error) {
 	all := map[types.UID]Admission{}
-	err := s.query(ctx, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {
 		var uid string
 		var a Admission
 		if err := rows.Scan(&uid, &a.Reason, &a.Message); err != nil {

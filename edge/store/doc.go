@@ -14,6 +14,10 @@
 // Flash wears, so an unchanged row is never written, a transaction that changed
 // nothing touches no file, and an idle store does no input or output at all.
 //
+// What breaks the file, at any time, costs the rows that are on the broken pages: the
+// others are read from the raw pages (package pages) into a new file. On a disk that takes
+// no writes everything is read into memory and goes on there. Health says so.
+//
 // What comes from the API server for pods (ConfigMaps, Secrets, tokens) is sealed
 // with a key in a file of its own: who copies the database alone learns nothing.
 //

@@ -55,10 +55,28 @@ func broken(err error) bool {
 		return true
 	}
 	switch c := code(err); c & 0xff {
-	case 0, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT:
+	case 0, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT,
+		sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY:
 		return false
 	case sqlite3.SQLITE_IOERR:
-		return c == sqlite3.SQLITE_IOERR_READ || c == sqlite3.SQLITE_IOERR_SHORT_READ || c == sqlite3.SQLITE_IOERR_CORRUPTFS
+		return c == sqlite3.SQLITE_IOERR_SHORT_READ || c == sqlite3.SQLITE_IOERR_CORRUPTFS
 	}
 	return true
+}
+
+// corrupt says that a statement met a part of the file that is broken.
+func corrupt(err error) bool {
+	c := code(err)
+	return c&0xff == sqlite3.SQLITE_CORRUPT || c&0xff == sqlite3.SQLITE_NOTADB ||
+		c == sqlite3.SQLITE_IOERR_SHORT_READ || c == sqlite3.SQLITE_IOERR_CORRUPTFS
+}
+
+// frozen says that the disk of the database takes no writes, or cannot be read: the file
+// is as good as it was, but it cannot be used as it is.
+func frozen(err error) bool {
+	switch code(err) & 0xff {
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR:
+		return true
+	}
+	return errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO)
 }

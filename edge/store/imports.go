@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 )
 
@@ -31,9 +30,9 @@ func (s *Store) Imported(ctx context.Context, digest string) (bool, error) {
 
 // value reads one string.
 func (s *Store) value(ctx context.Context, query string, args ...any) (value string, found bool, err error) {
-	err = s.read.QueryRowContext(ctx, query, args...).Scan(&value)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", false, nil
-	}
-	return value, err == nil, s.explain(err)
+	err = s.query(ctx, func() { found = false }, func(rows *sql.Rows) error {
+		found = true
+		return rows.Scan(&value)
+	}, query, args...)
+	return value, found && err == nil, err
 }

@@ -42,7 +42,7 @@ func (s *Store) ReleaseLeases(ctx context.Context, owner string) error {
 // Leases gives the owner of each leased address.
 func (s *Store) Leases(ctx context.Context) (map[netip.Addr]string, error) {
 	all := map[netip.Addr]string{}
-	err := s.query(ctx, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {
 		var raw []byte
 		var owner string
 		if err := rows.Scan(&raw, &owner); err != nil {

@@ -69,12 +69,25 @@ func (s *Store) RemoveObjects(ctx context.Context, keys ...ObjectKey) error {
 	return nil
 }
 
+// VoidObjects durably drops the versions of all objects: the API server has another
+// history than the one that they are of.
+func (s *Store) VoidObjects(ctx context.Context) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "UPDATE objects SET version = '' WHERE version <> ''")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("void the versions of stored objects: %w", err)
+	}
+	return nil
+}
+
 // Objects gives all rows. Those that cannot be opened, since the key is lost, are
 // logged and left out: the API server has them still.
 func (s *Store) Objects(ctx context.Context) ([]Object, error) {
 	var all []Object
 	var lost unreadable
-	err := s.query(ctx, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { all, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
 		var o Object
 		var sealed []byte
 		if err := rows.Scan(&o.Kind, &o.Namespace, &o.Name, &o.Version, &o.Gone, &sealed); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -32,11 +33,16 @@ var errContent = errors.New("not an intact database of islet")
 var suffixes = []string{"", "-wal", "-shm"}
 
 // open makes s.db and s.read.
-func (s *Store) open(ctx context.Context) (err error) {
+func (s *Store) open(ctx context.Context) error {
 	if err := private(s.path); err != nil {
 		return err
 	}
-	s.db, err = sql.Open("sqlite", dsn(s.path, "synchronous(FULL)", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
+	return s.openAt(ctx, dsn(s.path))
+}
+
+// openAt makes s.db and s.read of the database that connections name.
+func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) (err error) {
+	s.db, err = sql.Open("sqlite", dsn("synchronous(FULL)", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
 	if err != nil {
 		return err
 	}
@@ -45,7 +51,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 		s.db.Close()
 		return err
 	}
-	s.read, err = sql.Open("sqlite", dsn(s.path, "query_only(1)"))
+	s.read, err = sql.Open("sqlite", dsn("query_only(1)"))
 	if err != nil {
 		s.db.Close()
 		return err
@@ -83,7 +89,7 @@ func private(path string) error {
 // prepare checks the database and brings it to this islet's version.
 func prepare(ctx context.Context, db *sql.DB) error {
 	// The page size is settled by the first write, which turning on the WAL is.
-	if _, err := db.ExecContext(ctx, "PRAGMA page_size = 1024; PRAGMA journal_mode = WAL"); err != nil {
+	if _, err := db.ExecContext(ctx, "PRAGMA page_size = "+strconv.Itoa(pageSize)+"; PRAGMA journal_mode = WAL"); err != nil {
 		return err
 	}
 	var version, app int
@@ -178,7 +184,7 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 	if err := syncDir(filepath.Dir(path)); err != nil {
 		return "", err
 	}
-	log.Error("the database cannot be used: starting with an empty one, which the manifests and the running containers fill again",
+	log.Error("the database cannot be used: starting with a new one, with what can be read of the former; manifests and running containers add to it",
 		"database", path, "kept", to, "error", why)
 	return to, prune(path, to)
 }

@@ -77,7 +77,7 @@ func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
 // left out: it must not keep the others from running.
 func (s *Store) Pods(ctx context.Context) ([]Pod, error) {
 	var all []Pod
-	err := s.query(ctx, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
 		var uid string
 		var manifest []byte
 		p := Pod{Pod: &v1.Pod{}}

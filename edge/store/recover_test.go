@@ -121,7 +121,8 @@ func TestBrokenFilesAreSetAside(t *testing.T) {
 				t.Error("the log does not tell:", got)
 			}
 			works(t, s)
-			if s = reopen(t, s); s.rebuilt != "" {
+			s = reopen(t, s)
+			if _, again := s.Rebuilt(); again {
 				t.Error("rebuilt twice")
 			}
 			works(t, s)
@@ -263,6 +264,12 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			if version+1 >= 2 {
 				sealedRowsOfOldDatabase(t, s)
 			}
+			if events, err := s.Events(t.Context()); err != nil || version+1 >= 3 && (len(events) != 1 || events[0].Event.Name != "e" || events[0].Told != 1) {
+				t.Error(events, err)
+			}
+			if version+1 >= 4 {
+				pullsOfOldDatabase(t, s)
+			}
 			pods, err := s.Pods(t.Context())
 			if err != nil || len(pods) != 2 || pods[1].Pod.Name != "log" || !pods[1].Deleting {
 				t.Error(pods, err)
@@ -286,6 +293,19 @@ func sealedRowsOfOldDatabase(t *testing.T, s *Store) {
 	tokens, err := s.Tokens(t.Context())
 	if err != nil || len(tokens) != 1 || tokens[0].Token != "ey.token" || tokens[0].Expires.Unix() != 4607 {
 		t.Error(tokens, err)
+	}
+}
+
+func pullsOfOldDatabase(t *testing.T, s *Store) {
+	t.Helper()
+	pulls, err := s.PullsOf(t.Context(), "sha256:01")
+	want := []Pull{{"sha256:01", "registry.example/app", PullSecret{"default", "pull", "uid-pull", []byte("hash:32")}}}
+	if diff := cmp.Diff(want, pulls); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	begun, err := s.BegunPulls(t.Context())
+	if diff := cmp.Diff([]BegunPull{{"registry.example/app:2", "sha256:01"}}, begun); err != nil || diff != "" {
+		t.Error(err, diff)
 	}
 }
 

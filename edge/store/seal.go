@@ -3,7 +3,9 @@ package store
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,6 +32,7 @@ type seal struct {
 
 	mu   sync.Mutex
 	aead cipher.AEAD // nil: not read yet
+	hash []byte      // key of hashes, made of the same key
 }
 
 // close seals data for the row of a table that the key columns name.
@@ -84,8 +87,21 @@ func (s *seal) cipher(make bool) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.hash, err = hkdf.Key(sha256.New, key, nil, "islet: who pulled an image", sha256.Size); err != nil {
+		return nil, err
+	}
 	s.aead, err = cipher.NewGCM(block)
 	return s.aead, err
+}
+
+// hashKey is for hashes that are worth nothing without the key file.
+func (s *seal) hashKey() ([]byte, error) {
+	if _, err := s.cipher(true); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hash, nil
 }
 
 func readKey(path string) ([]byte, error) {

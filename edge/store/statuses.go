@@ -30,7 +30,7 @@ func (s *Store) PutStatus(uid types.UID, status *v1.PodStatus) error {
 // Statuses gives the newest known status of each pod, written or not.
 func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, error) {
 	raw := map[types.UID][]byte{}
-	err := s.query(ctx, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { clear(raw) }, func(rows *sql.Rows) error {
 		var uid string
 		var data []byte
 		if err := rows.Scan(&uid, &data); err != nil {
@@ -75,7 +75,7 @@ func (s *Store) flush() bool {
 	if len(pending) == 0 {
 		return true
 	}
-	err := s.transact(coalesced, write{do: func(tx *sql.Tx) error {
+	store := write{do: func(tx *sql.Tx) error {
 		for uid, data := range pending {
 			// Only of a pod that still exists: it may have been removed meanwhile.
 			if _, err := tx.Exec(`
@@ -86,7 +86,11 @@ func (s *Store) flush() bool {
 			}
 		}
 		return nil
-	}})
+	}}
+	err := s.transact(coalesced, store)
+	if err != nil && s.mend(err) {
+		err = s.transact(coalesced, store)
+	}
 	if err != nil {
 		if !s.failing { // a full disk is not to be filled with this
 			s.log.Warn("the status of pods could not be stored, trying again", "error", s.explain(err))

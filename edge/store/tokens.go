@@ -52,7 +52,7 @@ func (s *Store) PutToken(ctx context.Context, t Token) error {
 func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
 	var all []Token
 	var lost unreadable
-	err := s.query(ctx, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { all, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
 		var t Token
 		var uid string
 		var issued, expires int64

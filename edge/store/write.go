@@ -38,6 +38,8 @@ func (s *Store) write() {
 		select {
 		case w := <-s.writes:
 			s.group(w)
+		case r := <-s.repairs:
+			r.done <- s.mend(r.why) || time.Since(s.mended) < repairEvery
 		case <-s.dirty:
 			if flush == nil {
 				flush = time.After(flushEvery)
@@ -67,6 +69,9 @@ func (s *Store) group(first write) {
 		}
 	}
 	err := s.transact(durable, all...)
+	if err != nil && s.mend(err) {
+		err = s.transact(durable, all...)
+	}
 	for _, w := range all {
 		if err != nil && len(all) > 1 {
 			w.done <- s.transact(durable, w)
@@ -109,17 +114,29 @@ func undo(tx *sql.Tx) error {
 	return nil
 }
 
-// query reads rows; scan is called once per row.
-func (s *Store) query(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error {
+// query reads rows; scan is called once per row. If the database had to be made anew on
+// the way, start is called again before the first row; it drops what was read.
+func (s *Store) query(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
+	err := s.queryOnce(ctx, start, scan, query, args...)
+	if err != nil && s.askMend(ctx, err) {
+		err = s.queryOnce(ctx, start, scan, query, args...)
+	}
+	return s.explain(err)
+}
+
+func (s *Store) queryOnce(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	start()
 	rows, err := s.read.QueryContext(ctx, query, args...)
 	if err != nil {
-		return s.explain(err)
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return s.explain(err)
+			return err
 		}
 	}
-	return s.explain(rows.Err())
+	return rows.Err()
 }

@@ -25,6 +25,9 @@ type Config struct {
 	// Foreign says whether to remove an address that is not in Addresses; nil
 	// means no. Link-local ones are always left.
 	Foreign func(netip.Prefix) bool
+	// Exclusive refuses networks to which another interface is the way already:
+	// pods would not be reached.
+	Exclusive bool
 }
 
 // Ensure makes the bridge what Config says, or leaves it as it is, and returns
@@ -90,7 +93,7 @@ func find(h *netlink.Handle, c Config) (netlink.Link, error) {
 		return nil, err
 	}
 	if link.Type() != "bridge" {
-		return nil, fmt.Errorf("an interface of this name exists and is a %s: remove it, or choose another name", link.Type())
+		return nil, noBridge(link)
 	}
 	return link, nil
 }
@@ -152,7 +155,7 @@ func address(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error 
 	}
 	defer w.close()
 	for _, p := range missing {
-		if err := free(h, link, p.Addr()); err != nil {
+		if err := free(h, link.Attrs().Index, p, c.Exclusive); err != nil {
 			return err
 		}
 		if err := addAddress(h, link, p, false); err != nil {
@@ -167,23 +170,62 @@ func address(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error 
 	return w.wait(missing)
 }
 
+// Obstacle returns why Ensure would fail because of what others made, or nil.
+// Nothing is changed.
+func Obstacle(ns netns.NS, c Config) error {
+	h, err := ns.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	index := 0
+	link, err := h.LinkByName(c.Name)
+	switch {
+	case err == nil && link.Type() != "bridge":
+		return fmt.Errorf("bridge %s: %w", c.Name, noBridge(link))
+	case err == nil:
+		index = link.Attrs().Index
+	case !notFound(err):
+		return fmt.Errorf("bridge %s: %w", c.Name, err)
+	}
+	for _, p := range c.Addresses {
+		if err := free(h, index, p, c.Exclusive); err != nil {
+			return fmt.Errorf("bridge %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func noBridge(link netlink.Link) error {
+	return fmt.Errorf("an interface of this name exists and is a %s: remove it, or choose another name", link.Type())
+}
+
 // free refuses an address that another interface has: the kernel would take it a
-// second time, and the pods of both would be lost.
-func free(h *netlink.Handle, link netlink.Link, addr netip.Addr) error {
+// second time, and the pods of both would be lost. Where exclusive, also one in a
+// network that another interface is the way to.
+func free(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
 	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range all {
 		p, ok := prefixOf(a.IPNet)
-		if !ok || p.Addr() != addr || a.LinkIndex == link.Attrs().Index {
+		if !ok || a.LinkIndex == index {
+			continue
+		}
+		hides := exclusive && p.Bits() >= want.Bits() && !p.IsSingleIP() && want.Masked().Contains(p.Addr())
+		if p.Addr() != want.Addr() && !hides {
 			continue
 		}
 		holder := fmt.Sprintf("number %d", a.LinkIndex)
 		if l, err := h.LinkByIndex(a.LinkIndex); err == nil {
 			holder = l.Attrs().Name
 		}
-		return fmt.Errorf("interface %s has the address %s already: choose another podCIDR, or remove that interface if who made it is gone", holder, addr)
+		what := "the address " + want.Addr().String()
+		if p.Addr() != want.Addr() {
+			what = fmt.Sprintf("the address %s, in the pods' network %s,", p, want.Masked())
+		}
+		return fmt.Errorf("interface %s has %s already: islet doctor says whose it is, and islet doctor --fix removes it when nobody uses it; or choose another podCIDR", holder, what)
 	}
 	return nil
 }
@@ -226,3 +268,6 @@ func notFound(err error) bool {
 	var none netlink.LinkNotFoundError
 	return errors.As(err, &none) || errors.Is(err, unix.ENODEV)
 }
+
+// NotFound reports whether an error says that there is no such interface.
+func NotFound(err error) bool { return notFound(err) }

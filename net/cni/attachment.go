@@ -12,14 +12,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"k8s.io/apimachinery/pkg/api/resource"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
 
-// Annotations of a pod that become capability arguments.
-const (
-	ingressBandwidth = "kubernetes.io/ingress-bandwidth" // bits per second, as a quantity
-	egressBandwidth  = "kubernetes.io/egress-bandwidth"
-	wantedIPs        = "islet.dev/ips" // comma-separated
-	wantedMAC        = "islet.dev/mac"
+	"github.com/islet-edge/islet/keys"
 )
 
 // attachment is what a sandbox was added to a network with.
@@ -70,7 +64,7 @@ func capabilities(cfg *api.PodSandboxConfig) (map[string]any, error) {
 	}
 	annotations := cfg.GetAnnotations()
 	bandwidth := map[string]uint64{}
-	for name, field := range map[string]string{ingressBandwidth: "ingress", egressBandwidth: "egress"} {
+	for name, field := range map[string]string{keys.IngressBandwidth: "ingress", keys.EgressBandwidth: "egress"} {
 		text := annotations[name]
 		if text == "" {
 			continue
@@ -84,10 +78,10 @@ func capabilities(cfg *api.PodSandboxConfig) (map[string]any, error) {
 	if len(bandwidth) > 0 {
 		args["bandwidth"] = bandwidth
 	}
-	if ips := annotations[wantedIPs]; ips != "" {
+	if ips := annotations[keys.IPs]; ips != "" {
 		args["ips"] = strings.Split(ips, ",")
 	}
-	if mac := annotations[wantedMAC]; mac != "" {
+	if mac := annotations[keys.MAC]; mac != "" {
 		args["mac"] = mac
 	}
 	return args, nil

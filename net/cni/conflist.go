@@ -40,12 +40,14 @@ type plugins struct {
 func newPlugins(cfg Config) *plugins {
 	exec := &plugin.Exec{Host: cfg.Host}
 	paths := append(cfg.BinDirs[:len(cfg.BinDirs):len(cfg.BinDirs)], linksDir(cfg.DataDir))
-	return &plugins{
+	p := &plugins{
 		confs: confs{dir: cfg.ConfDir},
 		cni:   libcni.NewCNIConfigWithCacheDir(paths, filepath.Join(cfg.DataDir, "cache"), exec),
 		exec:  exec, paths: paths,
 		attachments: attachments{dir: filepath.Join(cfg.DataDir, "attachments")},
 	}
+	p.confs.check = p.usable
+	return p
 }
 
 // setup adds a sandbox to the network. What it is about to do is written down
@@ -133,8 +135,8 @@ func (p *plugins) reconcile(ctx context.Context, live map[string]bool) (err erro
 	return errors.Join(errs...)
 }
 
-// ready returns why a list cannot be used now, or nil.
-func (p *plugins) ready(list *libcni.NetworkConfigList) (err error) {
+// usable returns what a list asks for that is not there, or nil.
+func (p *plugins) usable(list *libcni.NetworkConfigList) (err error) {
 	defer caught(&err)
 	for _, conf := range list.Plugins {
 		if _, err := p.exec.FindInPath(conf.Network.Type, p.paths); err != nil {
@@ -143,6 +145,15 @@ func (p *plugins) ready(list *libcni.NetworkConfigList) (err error) {
 		if err := plugin.Validate(conf.Network.Type, conf.Bytes); err != nil {
 			return fmt.Errorf("CNI network %s: %w", list.Name, err)
 		}
+	}
+	return nil
+}
+
+// ready returns why a list cannot be used now, or nil.
+func (p *plugins) ready(list *libcni.NetworkConfigList) (err error) {
+	defer caught(&err)
+	if err := p.usable(list); err != nil {
+		return err
 	}
 	if !atLeast11(list) {
 		return nil

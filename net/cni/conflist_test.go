@@ -191,27 +191,53 @@ func TestConfigurationChanges(t *testing.T) {
 		t.Errorf("own network: %v", own.addrs)
 	}
 	w.conf(t, "50-late.conflist", w.chained("1.0.0"))
+	_, path := netnstest.New(t)
+	if _, err := n.Setup(t.Context(), "early", path, nil); err == nil || !strings.Contains(err.Error(), "still leave") {
+		t.Errorf("beside a pod on the built-in network: %v", err)
+	}
+	check(t, n.Teardown(t.Context(), own.id, own.path, own.cfg))
+	n.move(false)
 	if got := w.pod(t, n, "late").addrs[0].String(); got != "10.88.0.2" {
 		t.Errorf("after a configuration came: %s", got)
 	}
 	if got := n.Config(); got != filepath.Join(dir, "50-late.conflist") {
 		t.Errorf("configuration: %s", got)
 	}
-	if again, err := n.Setup(t.Context(), own.id, own.path, own.cfg); err != nil || again[0] != own.addrs[0] {
-		t.Errorf("the older pod moved: %v, %v", again, err)
+	for _, c := range []struct{ content, problem string }{
+		{`{"name": "half`, "10-half.conflist"},
+		{"", "10-half.conflist"}, // after a power loss
+		{`{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`, `plugin "nowhere" is not in`},
+		{"gone", "50-late.conflist is gone"},
+	} {
+		w.conf(t, "10-half.conflist", c.content)
+		if c.content == "gone" {
+			check(t, os.RemoveAll(dir))
+		}
+		check(t, n.Ready())
+		if err := n.Problem(); err == nil || !strings.Contains(err.Error(), c.problem) {
+			t.Errorf("%q: the problem is %v", c.content, err)
+		}
 	}
-	w.conf(t, "10-half.conflist", `{"name": "half`)
-	if err := n.Ready(); err == nil || !strings.Contains(err.Error(), "10-half.conflist") {
-		t.Errorf("half-written file: %v", err)
+	if got := w.pod(t, n, "later").addrs[0].String(); got != "10.88.0.3" {
+		t.Errorf("on the last good configuration: %s", got)
 	}
-	w.conf(t, "10-half.conflist", `{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`)
-	if err := n.Ready(); err == nil || !strings.Contains(err.Error(), `plugin "nowhere" is not in`) {
-		t.Errorf("missing plugin: %v", err)
-	}
-	check(t, os.RemoveAll(dir))
-	check(t, n.Ready())
 	check(t, n.Reconcile(t.Context(), nil))
 	w.clean(t)
+}
+
+// TestFirstConfigurationIsBroken has none that was good before: the built-in network
+// does not step in for it.
+func TestFirstConfigurationIsBroken(t *testing.T) {
+	for _, content := range []string{"", `{"name": "half`, `{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`} {
+		w := newWorld(t)
+		n := w.network(t, w.conf(t, "1.conflist", content))
+		check(t, n.Reconcile(t.Context(), nil))
+		_, path := netnstest.New(t)
+		if _, err := n.Setup(t.Context(), "pod", path, nil); err == nil || n.Ready() == nil || n.Admit() == nil {
+			t.Errorf("%q: a pod gets a network (%v)", content, err)
+		}
+		w.pristine(t)
+	}
 }
 
 // TestConflistAfterPowerLoss has an ADD that was cut off: the plugins did their

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -22,16 +23,18 @@ const (
 )
 
 // confs finds the CNI configuration in a directory: the first file by name that
-// ends in .conf, .conflist or .json. It looks when it is asked, which costs a
-// listing and a stat; a file is read only when it changed. So a change counts for
-// the next pod, and nothing watches meanwhile.
+// ends in .conf, .conflist or .json. Each look costs a listing and a stat; a file is
+// read only when it changed. A configuration that was good stays in force while its
+// file is gone or broken: add-ons replace their files while pods start.
 type confs struct {
-	dir string
+	dir   string
+	check func(*libcni.NetworkConfigList) error // whether its plugins are there; nil: nobody looks
 
 	mu   sync.Mutex
-	seen stamp
-	list *libcni.NetworkConfigList
-	err  error
+	seen stamp                     // what the last look found
+	list *libcni.NetworkConfigList // the last good one; nil: none yet
+	path string                    // its file
+	err  error                     // what is wrong with what is there now
 }
 
 // stamp tells versions of a file apart.
@@ -41,25 +44,58 @@ type stamp struct {
 	time time.Time
 }
 
-// current returns the configuration, or nil when there is none. A file that is not
-// valid is an error: the next one is not taken in its place.
+// current returns the configuration, or nil when there was none yet; and what is
+// wrong with the directory now, also when a former configuration is still in force.
+// Of a file that is not valid the next one is not taken in its place.
 func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	if c.dir == "" {
 		return nil, nil
 	}
-	now, err := c.first()
-	if err != nil {
-		return nil, fmt.Errorf("CNI configuration: %w", err)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now != c.seen || time.Since(now.time) < 2*time.Second { // a file system may count time coarsely
-		c.seen, c.list, c.err = now, nil, nil
-		if now.path != "" {
-			c.list, c.err = load(now.path)
+	now, err := c.first()
+	if err != nil {
+		return c.list, fmt.Errorf("CNI configuration: %w", err)
+	}
+	if now == c.seen && c.err == nil && time.Since(now.time) >= 2*time.Second { // a file system may count time coarsely
+		return c.list, nil
+	}
+	c.seen, c.err = now, nil
+	if now.path == "" {
+		if c.list != nil {
+			c.err = fmt.Errorf("CNI configuration %s is gone: network %s stays in use until islet restarts", c.path, c.list.Name)
 		}
+		return c.list, c.err
+	}
+	list, err := load(now.path)
+	if err == nil && c.check != nil {
+		err = c.check(list)
+	}
+	switch {
+	case err != nil && c.list != nil:
+		c.err = fmt.Errorf("%w (network %s of before stays in use)", err, c.list.Name)
+	case err != nil:
+		c.err = err
+	case c.list == nil || !same(list, c.list):
+		c.list = list
+	}
+	if err == nil {
+		c.path = now.path
 	}
 	return c.list, c.err
+}
+
+// file returns the file of the configuration in force, or "".
+func (c *confs) file() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.path
+}
+
+// same reports whether two lists say the same.
+func same(a, b *libcni.NetworkConfigList) bool {
+	return a.Name == b.Name && a.CNIVersion == b.CNIVersion && bytes.Equal(a.Bytes, b.Bytes) &&
+		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *libcni.PluginConfig) bool { return bytes.Equal(x.Bytes, y.Bytes) })
 }
 
 func (c *confs) first() (stamp, error) {

@@ -5,6 +5,18 @@
 //	                 \-> conflist: libcni --> cni/plugin (built-in types in this process,
 //	                                          others executed), when the directory has one
 //
+// The built-in network is on the node only when it is used: bridge, nftables table
+// and sysctls come with the first pod. A conflist that appears takes over, for good,
+// once its plugins are there. Then sandboxes on the built-in network are stale: the
+// plan replaces them, and until the last has left (or half a minute is over) no pod
+// starts on the new network, whose bridge may have the same addresses:
+//
+//	built-in, not laid --first pod--> laid --conflist--> pods leave --last, or 30 s--> conflist
+//	   '----------------------conflist------------------------------------------------^
+//
+// A conflist that goes, or breaks, stays in force as it was. What an add-on made is
+// never removed.
+//
 // A sandbox is known by its ID everywhere: as owner of its leases, of its host
 // ports, of its CNI attachment, and in the name of its veth. So every step can be
 // repeated, and what belongs to no live sandbox can be found (Reconcile).

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/islet-edge/islet/net/cni/plugin"
 )
@@ -18,9 +19,20 @@ func IsPlugin(name string) bool { return plugin.Has(name) }
 // process, the name included. It returns the exit code.
 func Main(name string, args []string) int {
 	if len(args) > 1 {
-		fmt.Fprintf(os.Stderr, "%s takes no arguments: CNI plugins are told what to do by CNI_COMMAND and stdin\n", name)
+		fmt.Fprintf(os.Stderr, "%s takes no arguments: CNI plugins take their orders from CNI_COMMAND and stdin\n", name)
 	}
 	return plugin.Main(name)
+}
+
+// Has reports whether a plugin of that type is built in or in one of the directories.
+func Has(binDirs []string, kind string) bool {
+	if plugin.Has(kind) {
+		return true
+	}
+	return slices.ContainsFunc(binDirs, func(dir string) bool {
+		info, err := os.Stat(filepath.Join(dir, filepath.Base(kind)))
+		return err == nil && info.Mode().IsRegular()
+	})
 }
 
 // linksDir is where Install puts its links, and the last directory that plugins

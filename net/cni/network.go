@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 	"github.com/islet-edge/islet/net/nft"
 	"github.com/islet-edge/islet/net/portmap"
+	"github.com/moby/locker"
 	"github.com/vishvananda/netlink"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -35,6 +37,7 @@ const undoTime = 10 * time.Second
 
 // Config of a Network. Zero values take the defaults that are named.
 type Config struct {
+	Mode     Mode           // default Auto
 	ConfDir  string         // CNI configuration; used when it has any
 	BinDirs  []string       // CNI plugins
 	PodCIDRs []netip.Prefix // one of a family at most; default 10.42.0.0/24
@@ -44,6 +47,9 @@ type Config struct {
 	Leases   ipam.Store
 	Log      *slog.Logger
 	Host     netns.NS // the node's side; default the process's own namespace
+	// Changed is called by Run when sandboxes may be stale, or pods that had to wait
+	// for a network may get one. It must not block. Nil: nobody wants to know.
+	Changed func()
 }
 
 // Network sets sandboxes' networks up and down. Its methods may be called
@@ -52,14 +58,28 @@ type Network struct {
 	cfg     Config
 	ports   *portmap.Table
 	plugins *plugins
-	busy    keyed // one operation at a time for a sandbox
+	busy    locker.Locker // one operation at a time for a sandbox
+	poked   chan struct{} // capacity 1: Run is to see whether pods have moved
 
 	all sync.RWMutex // held for writing by Reconcile and SetPodCIDRs, for reading by each operation
 
 	mu        sync.Mutex
 	addresses *ipam.Allocator // nil until the leases are loaded
 	cidrs     []netip.Prefix
+	problem   error // what is wrong with the CNI directory while one of before is in force
+	place
+	found foundation
 }
+
+// foundation is what the last ensure left behind: the bridge, and when that was.
+type foundation struct {
+	index int
+	at    time.Time
+}
+
+// ensureFresh is for how long ensure is not repeated while pods start: what it looks
+// at costs more the more pods there are.
+const ensureFresh = 5 * time.Second
 
 // New checks the configuration. Nothing on the node is touched before the first
 // call of a method.
@@ -73,7 +93,12 @@ func New(cfg Config) (*Network, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Mode == "" {
+		cfg.Mode = Auto
+	}
 	switch {
+	case cfg.Mode != Auto && cfg.Mode != BuiltInOnly && cfg.Mode != CNIOnly:
+		return nil, fmt.Errorf("pod network: mode %q is unknown: use %s, %s or %s", cfg.Mode, Auto, BuiltInOnly, CNIOnly)
 	case cfg.Leases == nil:
 		return nil, errors.New("pod network: no lease store")
 	case !filepath.IsAbs(cfg.DataDir):
@@ -84,8 +109,12 @@ func New(cfg Config) (*Network, error) {
 	if err := new(ipam.Allocator).SetRanges(cfg.PodCIDRs); err != nil {
 		return nil, fmt.Errorf("pod network: %w", err)
 	}
+	if cfg.Mode == BuiltInOnly {
+		cfg.ConfDir = ""
+	}
 	return &Network{
 		cfg:     cfg,
+		poked:   make(chan struct{}, 1),
 		cidrs:   cfg.PodCIDRs,
 		ports:   portmap.New(cfg.Host, tableName, filepath.Join(cfg.DataDir, "ports")),
 		plugins: newPlugins(cfg),
@@ -99,7 +128,8 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	if err := validID(id); err != nil {
 		return nil, err
 	}
-	defer n.busy.lock(id)()
+	n.busy.Lock(id)
+	defer n.busy.Unlock(id)
 	n.all.RLock()
 	defer n.all.RUnlock()
 	addrs, err := n.setup(ctx, id, path, cfg)
@@ -111,27 +141,40 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	return addrs, nil
 }
 
-// setup uses the CNI configuration, if there is one; a sandbox that has an address
-// of islet's own network stays there.
+// setup uses the CNI configuration, if there is one. A sandbox that has an address
+// of islet's own network stays there until the other one has taken over.
 func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	addresses, err := n.leases(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !addresses.Has(id) {
-		list, err := n.plugins.confs.current()
-		if err != nil {
+	own := n.own(addresses, id)
+	if own && !n.Stale(id) {
+		return n.setupOwn(ctx, addresses, id, netns.At(path), cfg)
+	}
+	list, err := n.plugins.confs.current()
+	switch {
+	case list != nil:
+	case err != nil:
+		return nil, err
+	case n.cfg.Mode == CNIOnly:
+		return nil, errNotInitialized
+	default:
+		return n.setupOwn(ctx, addresses, id, netns.At(path), cfg)
+	}
+	if own {
+		if err := n.teardown(ctx, id); err != nil {
 			return nil, err
 		}
-		if list != nil {
-			return n.plugins.setup(ctx, list, id, path, cfg)
-		}
 	}
-	return n.setupOwn(ctx, addresses, id, netns.At(path), cfg)
+	if err := n.Admit(); err != nil {
+		return nil, err
+	}
+	return n.plugins.setup(ctx, list, id, path, cfg)
 }
 
 func (n *Network) setupOwn(ctx context.Context, addresses *ipam.Allocator, id string, pod netns.NS, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
-	br, err := n.ensure()
+	br, err := n.ensured()
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +220,8 @@ func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSan
 	if err := validID(id); err != nil {
 		return err
 	}
-	defer n.busy.lock(id)()
+	n.busy.Lock(id)
+	defer n.busy.Unlock(id)
 	n.all.RLock()
 	defer n.all.RUnlock()
 	if err := n.teardown(ctx, id); err != nil {
@@ -200,30 +244,40 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 	if err := errors.Join(n.ports.Remove(id), bridge.Detach(n.cfg.Host, vethName(id))); err != nil {
 		return err // the lease stays as long as something may use the address
 	}
-	return addresses.Release(ctx, id)
+	if err := addresses.Release(ctx, id); err != nil {
+		return err
+	}
+	if n.now().moving() {
+		n.poke() // it may have been the last one
+	}
+	return nil
 }
 
-// Ready returns nil, or why pods cannot get a network. It repairs what it can:
-// bridge, nftables table and sysctls are made anew when they are missing.
+// Ready returns nil, or why pods cannot get a network. Of the built-in network it
+// repairs what it can while that is in use: bridge, nftables table and sysctls are
+// made anew when they are missing. Before that it only looks.
 func (n *Network) Ready() error {
 	n.all.RLock()
 	defer n.all.RUnlock()
-	list, err := n.plugins.confs.current()
-	if err != nil {
+	list, err := n.look()
+	if list != nil || err != nil {
 		return err
 	}
-	if list != nil {
-		return n.plugins.ready(list)
+	if !n.now().laid {
+		return n.obstacle()
 	}
 	_, err = n.ensure()
 	return errors.Join(err, n.admit())
 }
 
 // Config names what pods get their network from: the file of the CNI configuration
-// in use, or BuiltIn.
+// in use, BuiltIn, or nothing while there is none.
 func (n *Network) Config() string {
-	if file, err := n.plugins.confs.first(); err == nil && file.path != "" {
-		return file.path
+	if list, _ := n.plugins.confs.current(); list != nil {
+		return n.plugins.confs.file()
+	}
+	if n.cfg.Mode == CNIOnly {
+		return ""
 	}
 	return BuiltIn
 }
@@ -251,8 +305,11 @@ func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	}
 	n.mu.Lock()
 	n.cidrs = slices.Clone(cidrs)
+	use := n.laid && !n.moved
 	n.mu.Unlock()
-	_, err = n.ensure()
+	if use {
+		_, err = n.ensure()
+	}
 	return err
 }
 
@@ -281,17 +338,26 @@ func (n *Network) leases(ctx context.Context) (*ipam.Allocator, error) {
 	return a, nil
 }
 
+// ensured is ensure where that was not done just now, or the bridge is another one.
+func (n *Network) ensured() (netlink.Link, error) {
+	n.mu.Lock()
+	found := n.found
+	n.mu.Unlock()
+	if age := time.Since(found.at); age >= 0 && age < ensureFresh {
+		br, err := bridge.Find(n.cfg.Host, n.cfg.Bridge)
+		if err == nil && br.Attrs().Index == found.index && br.Attrs().Flags&net.FlagUp != 0 {
+			return br, nil
+		}
+	}
+	return n.ensure()
+}
+
 // ensure makes sure of all that is common to pods, and returns the bridge.
 func (n *Network) ensure() (netlink.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c := bridge.Config{Name: n.cfg.Bridge}
-	var ipv4, ipv6 bool
+	c, ipv4, ipv6 := n.bridge()
 	networks := slices.Clone(n.cidrs)
-	for _, p := range n.cidrs {
-		c.Addresses = append(c.Addresses, netip.PrefixFrom(ipam.Gateway(p), p.Bits()))
-		ipv4, ipv6 = ipv4 || p.Addr().Is4(), ipv6 || p.Addr().Is6()
-	}
 	c.Foreign = func(p netip.Prefix) bool { // of a former pod CIDR
 		if n.addresses != nil && !n.addresses.Uses(p.Masked()) {
 			return true
@@ -299,6 +365,7 @@ func (n *Network) ensure() (netlink.Link, error) {
 		networks = append(networks, p.Masked())
 		return false
 	}
+	n.laid, n.found = true, foundation{} // also when it fails half way
 	br, err := bridge.Ensure(n.cfg.Host, c)
 	if err != nil {
 		return nil, err
@@ -307,7 +374,29 @@ func (n *Network) ensure() (netlink.Link, error) {
 		return nil, err
 	}
 	n.ports.SetNetworks(networks)
-	return br, n.ports.Repair()
+	if err := n.ports.Repair(); err != nil {
+		return nil, err
+	}
+	n.found = foundation{br.Attrs().Index, time.Now()}
+	return br, nil
+}
+
+// obstacle returns what of the node would keep ensure from its work.
+func (n *Network) obstacle() error {
+	n.mu.Lock()
+	c, _, _ := n.bridge()
+	n.mu.Unlock()
+	return bridge.Obstacle(n.cfg.Host, c)
+}
+
+// bridge describes the bridge, and which families it has. The caller holds mu.
+func (n *Network) bridge() (c bridge.Config, ipv4, ipv6 bool) {
+	c = bridge.Config{Name: n.cfg.Bridge, Exclusive: true}
+	for _, p := range n.cidrs {
+		c.Addresses = append(c.Addresses, netip.PrefixFrom(ipam.Gateway(p), p.Bits()))
+		ipv4, ipv6 = ipv4 || p.Addr().Is4(), ipv6 || p.Addr().Is6()
+	}
+	return c, ipv4, ipv6
 }
 
 // networkOf returns the pod CIDR of an address. The caller knows that it has one.

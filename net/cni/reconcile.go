@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/islet-edge/islet/net/bridge"
+	"github.com/islet-edge/islet/net/ipam"
 )
 
 // Reconcile is called at start with the IDs of all sandboxes that may still have
@@ -45,13 +46,34 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 		}
 	}
 	errs = append(errs, n.plugins.reconcile(ctx, alive))
-	list, err := n.plugins.confs.current()
-	if err == nil && (list == nil || len(addresses.Leases()) > 0) { // else islet's own network is not used
-		_, err = n.ensure()
-		err = errors.Join(err, n.admit())
-	}
+	err = n.restore(addresses)
+	n.poke() // pods may have to move
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("reconcile pod network: %w", err)
 	}
 	return nil
+}
+
+// restore makes the built-in network anew where sandboxes are on it, and takes away
+// what is left of it where another network has its place. The caller holds all.
+func (n *Network) restore(addresses *ipam.Allocator) error {
+	for id := range addresses.Leases() {
+		if n.own(addresses, id) {
+			_, err := n.ensure()
+			return errors.Join(err, n.admit())
+		}
+	}
+	laid, err := isLaid(n.cfg.Host, n.cfg.Bridge)
+	if err != nil {
+		return err
+	}
+	list, _ := n.look() // Ready tells of an error
+	switch {
+	case laid && list == nil:
+		_, err := n.ensure()
+		return errors.Join(err, n.admit())
+	case laid:
+		return n.remove()
+	}
+	return n.ports.Clean() // someone removed the bridge alone
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
-	"sync"
 
 	"github.com/islet-edge/islet/net/portmap"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -44,39 +43,4 @@ func mappings(cfg *api.PodSandboxConfig) []portmap.Mapping {
 		out = append(out, portmap.Mapping{HostPort: int(p.HostPort), ContainerPort: int(p.ContainerPort), Protocol: p.Protocol.String(), HostIP: p.HostIp})
 	}
 	return out
-}
-
-// keyed is a lock for each key, that takes no memory when nobody holds it.
-type keyed struct {
-	mu    sync.Mutex
-	locks map[string]*keyedLock
-}
-
-type keyedLock struct {
-	sync.Mutex
-	users int
-}
-
-// lock locks a key and returns what unlocks it.
-func (k *keyed) lock(key string) func() {
-	k.mu.Lock()
-	if k.locks == nil {
-		k.locks = map[string]*keyedLock{}
-	}
-	l := k.locks[key]
-	if l == nil {
-		l = &keyedLock{}
-		k.locks[key] = l
-	}
-	l.users++
-	k.mu.Unlock()
-	l.Lock()
-	return func() {
-		l.Unlock()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if l.users--; l.users == 0 {
-			delete(k.locks, key)
-		}
-	}
 }

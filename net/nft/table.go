@@ -98,6 +98,18 @@ func Change(ns netns.NS, from, to Table) error {
 	return Replace(ns, to) // or something is missing after all
 }
 
+// SwapPorts takes some ports out of tables that are there and puts others in, in one
+// transaction. Nothing else of the tables is looked at.
+func SwapPorts(ns netns.NS, name string, gone, fresh []Port) error {
+	return write(ns, name, func(b builder) error {
+		from, to := Table{Ports: gone}.of(b.family), Table{Ports: fresh}.of(b.family)
+		if from.empty() && to.empty() {
+			return nil
+		}
+		return b.change(from, to)
+	})
+}
+
 // write sends what f adds to the batch for each family.
 func write(ns netns.NS, name string, f func(builder) error) error {
 	c, done, err := conn(ns)

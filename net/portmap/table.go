@@ -33,17 +33,18 @@ type Table struct {
 	mu       sync.Mutex
 	networks []netip.Prefix
 	ports    map[string][]nft.Port
-	changed  uint64 // number of the last change
+	changed  uint64                // number of the last change
+	before   map[string][]nft.Port // what the kernel has of the owners that changed since
+	whole    bool                  // what the kernel has is not known, or of other networks
 
 	flush   sync.Mutex
 	flushed uint64 // number of the last change that the kernel has
-	content nft.Table
 }
 
 // New returns a table that keeps its files in dir. Nothing is read or written
 // before the first method.
 func New(ns netns.NS, name, dir string) *Table {
-	return &Table{ns: ns, name: name, dir: dir, ports: map[string][]nft.Port{}}
+	return &Table{ns: ns, name: name, dir: dir, ports: map[string][]nft.Port{}, before: map[string][]nft.Port{}, whole: true}
 }
 
 // Load reads the files of the owners that are live, and removes the others. Then
@@ -70,7 +71,7 @@ func (t *Table) Load(live func(owner string) bool) error {
 	}
 	t.mu.Lock()
 	t.ports = ports
-	t.changed++
+	t.outdated()
 	t.mu.Unlock()
 	return errors.Join(errs...)
 }
@@ -95,8 +96,25 @@ func (t *Table) SetNetworks(networks []netip.Prefix) {
 	defer t.mu.Unlock()
 	if !slices.Equal(t.networks, networks) {
 		t.networks = slices.Clone(networks)
-		t.changed++
+		t.outdated()
 	}
+}
+
+// outdated has Sync write the whole table. The caller holds mu.
+func (t *Table) outdated() {
+	t.whole = true
+	t.changed++
+}
+
+// set changes the ports of one owner. The caller holds mu.
+func (t *Table) set(owner string, ports []nft.Port) {
+	if _, noted := t.before[owner]; !noted {
+		t.before[owner] = t.ports[owner]
+	}
+	if t.ports[owner] = ports; len(ports) == 0 {
+		delete(t.ports, owner)
+	}
+	t.changed++
 }
 
 // Add opens a pod's ports. It replaces those that the owner had; a port that
@@ -113,8 +131,7 @@ func (t *Table) Add(owner string, mappings []Mapping, pod []netip.Addr) error {
 		return err
 	}
 	if !same {
-		t.ports[owner] = ports
-		t.changed++
+		t.set(owner, ports)
 	}
 	t.mu.Unlock()
 	if same {
@@ -150,8 +167,7 @@ func (t *Table) Remove(owner string) error {
 	t.mu.Lock()
 	ports := t.ports[owner]
 	if len(ports) > 0 {
-		delete(t.ports, owner)
-		t.changed++
+		t.set(owner, nil)
 	}
 	t.mu.Unlock()
 	if err := t.Sync(); err != nil {
@@ -177,7 +193,8 @@ func (t *Table) write(owner string, r record) error {
 	return nil
 }
 
-// Sync brings all changes to the kernel. Concurrent callers share one flush.
+// Sync brings all changes to the kernel. Concurrent callers share one flush. What it
+// costs depends on what changed, not on how many ports there are.
 func (t *Table) Sync() error {
 	t.mu.Lock()
 	want := t.changed
@@ -187,21 +204,46 @@ func (t *Table) Sync() error {
 	if t.flushed >= want {
 		return nil
 	}
-	content, number := t.wanted()
-	var err error
-	if t.content.Name == "" {
-		err = nft.Replace(t.ns, content) // what is there may be of another version
-	} else {
-		err = nft.Change(t.ns, t.content, content)
+	number, gone, fresh, known := t.difference()
+	if !known || nft.SwapPorts(t.ns, t.name, gone, fresh) != nil { // or something is missing after all
+		var content nft.Table
+		content, number = t.wanted()
+		if err := nft.Replace(t.ns, content); err != nil {
+			t.mu.Lock()
+			t.whole = true
+			t.mu.Unlock()
+			return err
+		}
 	}
-	if err != nil {
-		t.content = nft.Table{} // not known
-		return err
-	}
-	t.content, t.flushed = content, number
+	t.flushed = number
 	return nil
 }
 
+// difference takes what changed since the last Sync: the ports that the kernel has
+// and shall not have, and the other way round. It is not known where the whole table
+// is to be written.
+func (t *Table) difference() (number uint64, gone, fresh []nft.Port, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known = !t.whole
+	for owner, before := range t.before {
+		gone, fresh = append(gone, before...), append(fresh, t.ports[owner]...)
+		if len(t.ports[owner]) > 0 && !t.served(t.ports[owner]) {
+			known = false
+		}
+	}
+	clear(t.before)
+	return t.changed, gone, fresh, known
+}
+
+// served reports whether there are networks, and so tables, of the ports' families.
+func (t *Table) served(ports []nft.Port) bool {
+	return !slices.ContainsFunc(ports, func(p nft.Port) bool {
+		return !slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Addr().Is4() == p.To.Addr().Is4() })
+	})
+}
+
+// wanted is the whole table, which will be written.
 func (t *Table) wanted() (nft.Table, uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,30 +254,32 @@ func (t *Table) wanted() (nft.Table, uint64) {
 	for _, owner := range slices.Sorted(maps.Keys(t.ports)) {
 		content.Ports = append(content.Ports, t.ports[owner]...)
 	}
+	t.whole = false
+	clear(t.before)
 	return content, t.changed
 }
 
 // Repair makes the table anew when someone removed it.
 func (t *Table) Repair() error {
-	content, _ := t.wanted()
-	there, err := nft.Exists(t.ns, content)
+	t.mu.Lock()
+	base := nft.Table{Name: t.name, Local: slices.Clone(t.networks)}
+	t.mu.Unlock()
+	there, err := nft.Exists(t.ns, base)
 	if err != nil {
 		return err
 	}
 	if !there {
-		t.flush.Lock()
-		t.content, t.flushed = nft.Table{}, 0
-		t.flush.Unlock()
 		t.mu.Lock()
-		t.changed++
+		t.outdated()
 		t.mu.Unlock()
 	}
 	return t.Sync()
 }
 
-// Clean removes the tables, on a node that is given up.
+// Clean removes the tables and forgets all that was in them, on a node that is
+// given up or gets its network from elsewhere.
 func (t *Table) Clean() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return nft.Remove(t.ns, t.name)
+	err := t.Load(func(string) bool { return false })
+	t.SetNetworks(nil)
+	return errors.Join(err, t.Sync())
 }

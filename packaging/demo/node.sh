@@ -5,19 +5,28 @@ set -eu
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
 islet=$top/bin/islet
-state=/var/lib/islet-demo
-run=/run/islet-demo
+state=${ISLET_DEMO_STATE:-/var/lib/islet-demo}
+run=${ISLET_DEMO_RUN:-/run/islet-demo}
 export ISLET_SOCKET=$run/islet.sock
 
 fail() { echo "islet demo: $*" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || fail "must be root: sudo make run"
 
 running() {
-	[ -s "$run/agent.pid" ] || return 1
-	case "$(readlink "/proc/$(cat "$run/agent.pid")/exe" 2>/dev/null || true)" in
+	[ -s "$state/agent.pid" ] || return 1
+	case "$(readlink "/proc/$(cat "$state/agent.pid")/exe" 2>/dev/null || true)" in
 	"$islet" | "$islet (deleted)") ;; # built anew since it was started
 	*) return 1 ;;
 	esac
+}
+
+# gone_within SECONDS: whether the agent ends in that time.
+gone_within() {
+	until_late=$(($(date +%s) + $1))
+	while running; do
+		[ "$(date +%s)" -lt $until_late ] || return 1
+		sleep 0.1
+	done
 }
 
 start() {
@@ -40,7 +49,7 @@ start() {
 	END
 	setsid "$islet" --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" --config="$state/kubelet.yaml" \
 		--edge-config="$state/edge.yaml" --pod-manifest-path="$state/manifests" >>"$state/agent.log" 2>&1 </dev/null &
-	echo $! >"$run/agent.pid"
+	echo $! >"$state/agent.pid"
 	for f in "$top"/packaging/demo/manifests/*.yaml; do
 		cp "$f" "$state/manifests/.new" && mv "$state/manifests/.new" "$state/manifests/$(basename "$f")"
 	done
@@ -71,19 +80,24 @@ start() {
 stop() {
 	[ -d "$state" ] || { echo "nothing to stop"; return; }
 	if running; then
-		# Ending the agent does not end its pods, so take their manifests first.
+		# Ending the agent does not end its pods, so take their manifests first. An
+		# agent that hangs is not waited for: the clean-up ends its pods.
 		rm -f "$state"/manifests/*
-		tries=0
-		while [ -n "$("$islet" pods -o name 2>/dev/null)" ] && [ $tries -lt 300 ]; do
-			tries=$((tries + 1))
+		until_late=$(($(date +%s) + 30))
+		while pods=$(timeout 5 "$islet" pods -A -o name 2>/dev/null) && [ -n "$pods" ] && [ "$(date +%s)" -lt $until_late ]; do
 			sleep 0.1
 		done
-		kill "$(cat "$run/agent.pid")"
-		while running; do sleep 0.1; done
+		kill "$(cat "$state/agent.pid")"
+		gone_within 15 || {
+			echo "islet demo: the agent does not end, so it is killed" >&2
+			kill -9 "$(cat "$state/agent.pid")"
+			gone_within 15 || fail "the agent (process $(cat "$state/agent.pid")) cannot be killed: it waits for the kernel; see $state/agent.log"
+		}
 	fi
 	# What is left has no process any more: mounts, cgroups, the bridge, the table, the shims.
-	"$islet" cleanup --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" --config="$state/kubelet.yaml" --edge-config="$state/edge.yaml"
-	rm -rf "$state" "$run"
+	timeout 120 "$islet" cleanup --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" --config="$state/kubelet.yaml" --edge-config="$state/edge.yaml" ||
+		fail "not everything could be removed; $state and $run are still there. Try again: sudo make stop"
+	rm -rf --one-file-system "$state" "$run"
 	echo "stopped, and removed $state and $run"
 }
 

@@ -2,9 +2,12 @@ package cgroup
 
 import (
 	"cmp"
+	"path/filepath"
 
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/demand"
 )
 
 // What the kernel takes, and the kubelet's period.
@@ -30,16 +33,35 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	if pids > 0 {
 		r.PidsLimit = pids
 	}
-	if class(pod) != v1.PodQOSBestEffort {
-		r.CpuShares = shares(total(pod, requests, v1.ResourceCPU))
+	if demand.Class(pod) != v1.PodQOSBestEffort {
+		r.CpuShares = shares(milli(demand.Requests(pod)))
 	}
-	if declared(pod, v1.ResourceCPU) && period >= 0 {
+	if demand.Limited(pod, v1.ResourceCPU) && period >= 0 {
 		period = cmp.Or(period, usualPeriod)
 		r.CpuPeriod = uint64(period)
-		r.CpuQuota = max(total(pod, limits, v1.ResourceCPU)*period/1000, minQuota)
+		r.CpuQuota = max(milli(demand.Limits(pod))*period/1000, minQuota)
 	}
-	if declared(pod, v1.ResourceMemory) {
-		r.Memory = total(pod, limits, v1.ResourceMemory)
+	if demand.Limited(pod, v1.ResourceMemory) {
+		limits := demand.Limits(pod)
+		r.Memory = limits.Memory().Value()
 	}
 	return r
 }
+
+// hugePages bounds the huge pages of a pod as a whole by what it asks for, as a kubelet
+// does, of those sizes that the kernel counts; dir is the cgroup above the pod's, "" if
+// there is none for huge pages.
+func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
+	if dir == "" {
+		return nil
+	}
+	for _, h := range demand.HugePagesOf(demand.Requests(pod)) {
+		file := filepath.Join(dir, "hugetlb."+h.Size)
+		if cgroups.PathExists(file+".max") || cgroups.PathExists(file+".limit_in_bytes") { // v2, v1
+			out = append(out, &cgroups.HugepageLimit{Pagesize: h.Size, Limit: h.Bytes})
+		}
+	}
+	return out
+}
+
+func milli(l v1.ResourceList) int64 { return l.Cpu().MilliValue() }

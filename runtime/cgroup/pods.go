@@ -18,6 +18,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/demand"
 )
 
 // Drivers.
@@ -33,7 +35,7 @@ const killRounds = 200
 type Config struct {
 	Driver       string // Cgroupfs or Systemd
 	Root         string // where kubepods is, "" or "/" for the hierarchy's root
-	PodPidsLimit int64  // 0 or less: none
+	PodPidsLimit int64  // 0 or less: half of what all pods may have
 	CPUPeriod    int64  // of CPU quotas, in microseconds; 0: 100 ms; negative: CPU limits are not enforced
 	Log          *slog.Logger
 }
@@ -45,9 +47,11 @@ type Pods struct {
 	systemd bool
 
 	mu        sync.Mutex
+	pids      pidLimits                            // found with base
 	base      map[v1.PodQOSClass]map[string]string // where kubepods and the classes are, by controller; nil: not made yet
 	prepared  map[types.UID]cgroups.Manager
-	burstable map[types.UID]int64 // thousandths of a CPU asked for
+	burstable map[types.UID]int64                  // thousandths of a CPU asked for
+	above     map[v1.PodQOSClass]map[string]string // where the classes would be, by controller, as far as they were looked up
 }
 
 // New checks the configuration. It makes nothing.
@@ -58,7 +62,7 @@ func New(c Config) (*Pods, error) {
 	if c.Log == nil {
 		return nil, errors.New("cgroup: no logger")
 	}
-	p := &Pods{c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]cgroups.Manager{}, burstable: map[types.UID]int64{}}
+	p := &Pods{c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]cgroups.Manager{}, burstable: map[types.UID]int64{}, above: map[v1.PodQOSClass]map[string]string{}}
 	for part := range strings.SplitSeq(c.Root, "/") {
 		if part != "" {
 			p.root = append(p.root, strings.TrimSuffix(part, ".slice"))
@@ -74,15 +78,23 @@ func (p *Pods) Name() string { return "cgroup" }
 func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if m := p.prepared[pod.UID]; m != nil && anyExists(m) {
+	if m := p.prepared[pod.UID]; m != nil && anyExists(m.GetPaths()) {
 		return nil
 	}
 	if err := p.makeBase(); err != nil {
 		return err
 	}
-	c := class(pod)
+	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
-	m, err := p.make(n, podLimits(pod, p.c.PodPidsLimit, p.c.CPUPeriod), p.limited(c, n))
+	limits, controllers := podLimits(pod, p.pids.pod, p.c.CPUPeriod), []string{"cpu", "memory", "pids"}
+	above := p.base[c]["hugetlb"]
+	if cgroups.IsCgroup2UnifiedMode() {
+		above = p.base[c][""]
+	}
+	if limits.HugetlbLimit = hugePages(pod, above); len(limits.HugetlbLimit) > 0 {
+		controllers = append(controllers, "hugetlb")
+	}
+	m, err := p.make(n, limits, p.limited(c, n, controllers))
 	if err != nil {
 		return err
 	}
@@ -90,7 +102,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if c != v1.PodQOSBurstable {
 		return nil
 	}
-	p.burstable[pod.UID] = total(pod, requests, v1.ResourceCPU)
+	p.burstable[pod.UID] = milli(demand.Requests(pod))
 	return p.setBurstable()
 }
 
@@ -99,7 +111,7 @@ func (p *Pods) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig
 	if out.Linux == nil {
 		out.Linux = &api.LinuxPodSandboxConfig{}
 	}
-	n := podName(p.root, class(pod), pod.UID)
+	n := podName(p.root, demand.Class(pod), pod.UID)
 	out.Linux.CgroupParent = n.cgroupfs()
 	if p.systemd {
 		out.Linux.CgroupParent = n.slices()
@@ -107,18 +119,24 @@ func (p *Pods) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig
 	return nil
 }
 
+// Ended removes the cgroup of a pod of which nothing runs any more.
+func (p *Pods) Ended(ctx context.Context, pod *v1.Pod) error { return p.Release(ctx, pod.UID) }
+
 // Release kills what is left of a pod and removes its cgroup. Of a pod that never
-// had one, too.
+// had one, too. Other pods do not wait for processes that do not end.
 func (p *Pods) Release(ctx context.Context, uid types.UID) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		m, err := manager.New(podName(p.root, c, uid).config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+		n := podName(p.root, c, uid)
+		paths, err := p.places(c, n)
 		if err != nil {
 			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
-		if !anyExists(m) {
+		if !anyExists(paths) {
 			continue
+		}
+		m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
+		if err != nil {
+			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
 		if err := kill(ctx, m); err != nil {
 			return fmt.Errorf("end what is left of pod %s: %w", uid, err)
@@ -127,6 +145,8 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 			return fmt.Errorf("remove the cgroup of pod %s: %w", uid, err)
 		}
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	delete(p.prepared, uid)
 	if _, ok := p.burstable[uid]; ok {
 		delete(p.burstable, uid)
@@ -135,10 +155,35 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
+// places are the directories of a pod's cgroup, whether it is there or not, by controller.
+// Those of its class are looked up once.
+func (p *Pods) places(c v1.PodQOSClass, n name) (map[string]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	above := p.above[c]
+	if above == nil {
+		m, err := manager.New(n[:len(n)-1].config(p.systemd, &cgroups.Resources{SkipDevices: true}))
+		if err != nil {
+			return nil, err
+		}
+		above = m.GetPaths()
+		p.above[c] = above
+	}
+	leaf := n[len(n)-1]
+	if p.systemd {
+		leaf = n.slice()
+	}
+	paths := map[string]string{}
+	for controller, dir := range above {
+		paths[controller] = filepath.Join(dir, leaf)
+	}
+	return paths, nil
+}
+
 // anyExists says whether one of the cgroup's directories is there: on v1 there is
 // one per controller, and a removal may have been cut short.
-func anyExists(m cgroups.Manager) bool {
-	for _, path := range m.GetPaths() {
+func anyExists(paths map[string]string) bool {
+	for _, path := range paths {
 		if cgroups.PathExists(path) {
 			return true
 		}
@@ -180,6 +225,7 @@ func (p *Pods) makeBase() error {
 		return nil
 	}
 	base := map[v1.PodQOSClass]map[string]string{}
+	pids := findPIDLimits(kernelDir, p.c.PodPidsLimit)
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
 		if c == v1.PodQOSGuaranteed { // kubepods itself
@@ -191,6 +237,12 @@ func (p *Pods) makeBase() error {
 			return fmt.Errorf("make cgroup %s: %w", n.cgroupfs(), err)
 		}
 		base[c] = m.GetPaths()
+		switch counted := countsPIDs(m); {
+		case c == v1.PodQOSGuaranteed && counted:
+			r.PidsLimit = pids.all
+		case c == v1.PodQOSGuaranteed && p.c.PodPidsLimit <= 0:
+			pids.pod = 0 // what nobody asked for must not fail
+		}
 		if c == v1.PodQOSBurstable && m.Exists() {
 			continue // after a restart its shares are those of the pods there
 		}
@@ -198,19 +250,19 @@ func (p *Pods) makeBase() error {
 			return err
 		}
 	}
-	p.base = base
+	p.base, p.pids = base, pids
 	return nil
 }
 
 // limited is where a pod's cgroup is made on v1: only where it has limits, as each
 // hierarchy takes its time. In the others the OCI runtime makes it when it makes
 // the first container's. Elsewhere it is nil, which is everywhere.
-func (p *Pods) limited(c v1.PodQOSClass, n name) map[string]string {
+func (p *Pods) limited(c v1.PodQOSClass, n name, controllers []string) map[string]string {
 	if p.systemd || cgroups.IsCgroup2UnifiedMode() {
 		return nil
 	}
 	paths := map[string]string{}
-	for _, controller := range []string{"cpu", "memory", "pids"} {
+	for _, controller := range controllers {
 		if above, ok := p.base[c][controller]; ok {
 			paths[controller] = filepath.Join(above, n[len(n)-1])
 		}
@@ -252,7 +304,7 @@ func (p *Pods) Clean() error {
 	var errs []error
 	for _, c := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
 		m, err := manager.New(qosName(p.root, c).config(p.systemd, &cgroups.Resources{SkipDevices: true}))
-		if err == nil && anyExists(m) {
+		if err == nil && anyExists(m.GetPaths()) {
 			err = m.Destroy()
 		}
 		errs = append(errs, err)

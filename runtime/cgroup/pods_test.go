@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/demand"
 )
 
 func list(kv ...string) v1.ResourceList {
@@ -44,12 +46,12 @@ func TestClassAndLimits(t *testing.T) {
 		"nothing":         {pod("a", v1.ResourceRequirements{}), v1.PodQOSBestEffort, 2, 0, 0},
 		"request":         {pod("a", v1.ResourceRequirements{Requests: list("cpu", "100m")}), v1.PodQOSBurstable, 102, 0, 0},
 		"all":             {pod("a", full, full), v1.PodQOSGuaranteed, 1024, 100000, 128 << 20},
-		"limits only":     {pod("a", v1.ResourceRequirements{Limits: full.Limits}), v1.PodQOSGuaranteed, 512, 50000, 64 << 20},
+		"limits only":     {pod("a", v1.ResourceRequirements{Limits: full.Limits}), v1.PodQOSGuaranteed, 2, 50000, 64 << 20}, // requests are filled in before
 		"one without":     {pod("a", full, v1.ResourceRequirements{}), v1.PodQOSBurstable, 512, 0, 0},
 		"limit > request": {pod("a", v1.ResourceRequirements{Limits: full.Limits, Requests: list("cpu", "1m", "memory", "1Mi")}), v1.PodQOSBurstable, 2, 50000, 64 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := class(c.pod); got != c.class {
+			if got := demand.Class(c.pod); got != c.class {
 				t.Errorf("class %s, want %s", got, c.class)
 			}
 			r := podLimits(c.pod, 0, 0)
@@ -73,7 +75,7 @@ func TestInitContainers(t *testing.T) {
 		{RestartPolicy: &always, Resources: v1.ResourceRequirements{Requests: list("cpu", "50m")}},
 		{Resources: v1.ResourceRequirements{Requests: list("cpu", "300m")}},
 	}
-	if got := total(p, requests, v1.ResourceCPU); got != 350 {
+	if got := milli(demand.Requests(p)); got != 350 {
 		t.Errorf("total %d, want 350", got)
 	}
 }
@@ -123,6 +125,7 @@ func TestPods(t *testing.T) {
 		t.Fatalf("parent %s, want %s", cfg.Linux.CgroupParent, want)
 	}
 	expect(t, want, "pids.max", "77")
+	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(findPIDLimits(kernelDir, 0).all, 10))
 	expect(t, want, "memory.limit_in_bytes memory.max", "67108864")
 	expect(t, filepath.Dir(want), "cpu.shares cpu.weight", "512 59 20")
 
@@ -162,6 +165,38 @@ func TestPods(t *testing.T) {
 	}
 	if err := p.Clean(); err != nil || len(dirs("/"+root)) != 0 {
 		t.Errorf("after the node was given up there is %v (%v)", dirs("/"+root), err)
+	}
+}
+
+// Pods have a limit of process IDs that nobody asked for.
+func TestDefaultPIDs(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := "islet-pids-" + strconv.Itoa(os.Getpid())
+	p, err := New(Config{Driver: Cgroupfs, Root: "/" + root, PodPidsLimit: -1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, d := range dirs(root) {
+			removeTree(d)
+		}
+	})
+	if err := p.Prepare(t.Context(), pod("p1", v1.ResourceRequirements{})); err != nil {
+		t.Fatal(err)
+	}
+	l := findPIDLimits(kernelDir, -1)
+	if l.pod <= 0 || l.pod >= l.all {
+		t.Fatalf("limits %+v", l)
+	}
+	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(l.all, 10))
+	expect(t, "/"+root+"/kubepods/besteffort/podp1", "pids.max", strconv.FormatInt(l.pod, 10))
+	if err := p.Release(t.Context(), "p1"); err != nil {
+		t.Error(err)
+	}
+	if err := p.Clean(); err != nil {
+		t.Error(err)
 	}
 }
 

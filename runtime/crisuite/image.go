@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,18 +32,46 @@ func Build(t testing.TB, pkg string) string {
 // Image makes an OCI archive of an image with the program at /prog, users, and a
 // configuration that the tests know.
 func Image(t testing.TB, program string) []byte {
+	return pack(t, ImageRef, base(t, program), archive(t, []file{{"second", 0o644, []byte("layer")}}))
+}
+
+// HostileRef names the image that HostileImage makes of a shape.
+func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
+
+// HostileImage is Image with one thing more: name is a symlink to link, or a FIFO if
+// there is no link, whatever was there before.
+func HostileImage(t testing.TB, program, shape, name, link string) []byte {
+	t.Helper()
+	h := &tar.Header{Name: name, Mode: 0o777, Typeflag: tar.TypeFifo}
+	if link != "" {
+		h.Typeflag, h.Linkname = tar.TypeSymlink, link
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := errors.Join(w.WriteHeader(h), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return pack(t, HostileRef(shape), base(t, program), b.Bytes())
+}
+
+// base is the layer with the program.
+func base(t testing.TB, program string) []byte {
 	t.Helper()
 	bin, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	layer := archive(t, []file{
+	return archive(t, []file{
 		{"prog", 0o755, bin},
 		{"etc/passwd", 0o644, []byte("root:x:0:0::/:/prog\nnina:x:1234:2345::/:/prog\n")},
 		{"etc/group", 0o644, []byte("root:x:0:\nstaff:x:77:nina\n")},
 		{"tmp/", 0o777, nil},
 	})
-	second := archive(t, []file{{"second", 0o644, []byte("layer")}})
+}
+
+// pack makes the archive of an image of two layers.
+func pack(t testing.TB, ref string, layer, second []byte) []byte {
+	t.Helper()
 	config := encode(t, map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
 		"config": map[string]any{"Entrypoint": []string{"/prog"}, "Cmd": []string{"print", "default"}, "Env": []string{"FROM=image", "BOTH=image"}, "WorkingDir": "/tmp"},
@@ -56,7 +85,7 @@ func Image(t testing.TB, program string) []byte {
 	})
 	index := encode(t, map[string]any{"schemaVersion": 2, "manifests": []any{
 		descriptor(kind+"manifest.v1+json", manifest, map[string]string{
-			"org.opencontainers.image.ref.name": ImageRef, "io.containerd.image.name": ImageRef,
+			"org.opencontainers.image.ref.name": ref, "io.containerd.image.name": ref,
 		}),
 	}})
 	blob := func(b []byte) file { return file{"blobs/sha256/" + digest(b)[len("sha256:"):], 0o644, b} }

@@ -191,6 +191,46 @@ func testSharedProcesses(t *testing.T, b *bench) {
 	}
 }
 
+// testSharedProcessesRoot: no container of a pod can do through the first process
+// of the pod's process namespace what it could not do itself.
+func testSharedProcessesRoot(t *testing.T, b *bench) {
+	cfg := b.pod(func(c *api.PodSandboxConfig) {
+		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
+	})
+	pod := b.runPod(cfg)
+	const pattern = "/proc/1/root/proc/sys/kernel/core_pattern"
+	for name, c := range map[string]struct {
+		change func(*api.LinuxContainerSecurityContext)
+		args   []string
+		want   string
+	}{
+		"root":   {nil, []string{"opens", pattern}, "permission denied"},
+		"tracer": {trace, []string{"opens", pattern}, "read-only file system"},
+		"writer": {trace, []string{"write", "/proc/1/root/new", "x"}, "read-only file system"},
+		"same":   {same, []string{"opens", pattern}, "permission denied"},
+	} {
+		cc := b.container(name, c.args...)
+		cc.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
+		if c.change != nil {
+			c.change(cc.Linux.SecurityContext)
+		}
+		if out, _ := b.output(pod, cfg, cc); !strings.Contains(out, c.want) {
+			t.Errorf("%s: %v gives %q, want %s", name, c.args, out, c.want)
+		}
+	}
+}
+
+// same is the user of the pod's first process.
+func same(s *api.LinuxContainerSecurityContext) {
+	s.RunAsUser, s.Capabilities = &api.Int64Value{Value: 65535}, &api.Capability{DropCapabilities: []string{"ALL"}}
+}
+
+// trace lets a container look into others' processes, whose masks are then all
+// that keeps it from the host.
+func trace(s *api.LinuxContainerSecurityContext) {
+	s.Capabilities = &api.Capability{AddCapabilities: []string{"SYS_PTRACE"}}
+}
+
 // processes counts the numbers in a list of /proc.
 func processes(list string) (n int) {
 	for _, f := range strings.Fields(list) {

@@ -18,7 +18,7 @@ func testStatus(t *testing.T, b *bench) {
 		t.Errorf("version: %v", v)
 	}
 	if c := must(b.Runtime.RuntimeConfig(b.ctx, &api.RuntimeConfigRequest{}))(b); c.Linux == nil {
-		t.Errorf("no cgroup driver is told: %v", c)
+		t.Errorf("no cgroup driver is reported: %v", c)
 	}
 	st := must(b.Runtime.Status(b.ctx, &api.StatusRequest{Verbose: true}))(b)
 	for _, want := range []string{"RuntimeReady", "NetworkReady"} {

@@ -54,6 +54,8 @@ func Run(t *testing.T, s Subject) {
 		{"Privileged", true, testPrivileged},
 		{"Namespaces", true, testNamespaces},
 		{"SharedProcesses", true, testSharedProcesses},
+		{"SharedProcessesRoot", true, testSharedProcessesRoot},
+		{"Escape", true, testEscape},
 		{"HostProcesses", true, testHostProcesses},
 		{"Files", true, testFiles},
 		{"OOM", true, testOOM},

@@ -54,6 +54,33 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
+// BenchmarkMany compares what one of the last of many pods costs with one of the
+// first.
+func BenchmarkMany(b *testing.B) {
+	const many = 8 * benchPods
+	for b.Loop() {
+		n := newNode(b, 16)
+		var took []time.Duration
+		for batch := range many / benchPods {
+			before := n.cost(b)
+			var g errgroup.Group
+			g.SetLimit(4)
+			for i := range benchPods {
+				g.Go(func() error { n.runPod(b, batch*benchPods+i, "wait"); return nil })
+			}
+			if err := g.Wait(); err != nil {
+				b.Fatal(err)
+			}
+			took = append(took, n.cost(b).cpu-before.cpu)
+		}
+		b.ReportMetric(took[0].Seconds()*1000/benchPods, "first-cpu-ms/pod")
+		b.ReportMetric(took[len(took)-1].Seconds()*1000/benchPods, "last-cpu-ms/pod")
+		before := n.cost(b)
+		n.removeAll(b)
+		b.ReportMetric((n.cost(b).cpu-before.cpu).Seconds()*1000/many, "remove-cpu-ms/pod")
+	}
+}
+
 type cost struct {
 	cpu         time.Duration // of this process, its children and the shims with theirs
 	written     uint64        // bytes, of this process and the shims
@@ -69,12 +96,7 @@ func (n *node) cost(t testing.TB) cost {
 		cpu:     cpuTime(self) + cpuTime(children),
 		written: procNumber("/proc/self/io", "write_bytes:"), heap: procNumber("/proc/self/smaps_rollup", "Pss:") * 1024,
 	}
-	for i := 1; i <= benchPods; i++ {
-		pid := shimProcess(t, n.shim, strconv.Itoa(i))
-		if pid == 0 {
-			break
-		}
-		dir := "/proc/" + strconv.Itoa(pid)
+	for _, dir := range n.shimDirs(t) {
 		c.shims += procNumber(dir+"/smaps_rollup", "Pss:") * 1024
 		c.written += procNumber(dir+"/io", "write_bytes:")
 		b, _ := os.ReadFile(dir + "/stat")
@@ -86,6 +108,22 @@ func (n *node) cost(t testing.TB) cost {
 		}
 	}
 	return c
+}
+
+// shimDirs lists the shims' directories in /proc, in one pass: what that costs is in
+// the next figure, and grows with the number of containers.
+func (n *node) shimDirs(t testing.TB) (dirs []string) {
+	t.Helper()
+	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range procs {
+		if b, _ := os.ReadFile(p); strings.HasPrefix(string(b), n.shim+"\x00serve\x00") {
+			dirs = append(dirs, filepath.Dir(p))
+		}
+	}
+	return dirs
 }
 
 func cpuTime(u unix.Rusage) time.Duration {

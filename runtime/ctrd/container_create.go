@@ -10,11 +10,15 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/image"
+	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/ocispec"
+	"github.com/islet-edge/islet/runtime/selinux"
+	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
 func (r *Runtime) containerDir(id string) string { return filepath.Join(r.dirs.containers, id) }
@@ -33,7 +37,8 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	if err != nil {
 		return nil, err
 	}
-	defer r.ops.lock(id)()
+	r.ops.Lock(id)
+	defer r.ops.Unlock(id)
 	if _, err := r.container(id); err == nil {
 		return &api.CreateContainerResponse{ContainerId: id}, nil
 	}
@@ -48,7 +53,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", cfg.GetMetadata().GetName(), err)
 	}
-	packed, err := pack(cfg)
+	packed, err := pack(withoutSecrets(cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +79,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 			defer cancel()
-			err = errors.Join(err, r.removeBundle(c.rec.ID), os.RemoveAll(dir), r.dropView(ctx, c.rec.Chain))
+			err = errors.Join(err, r.removeBundle(c.rec.ID), mounts.RemoveAll(dir), r.dropView(ctx, c.rec.Chain))
 		}
 	}()
 	for _, d := range []string{dir, bundle} {
@@ -82,10 +87,14 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 			return err
 		}
 	}
-	if err := r.mountRootfs(ctx, c); err != nil {
+	labels, err := r.selinux.Labels(c.config.GetLinux().GetSecurityContext(), s.rec.Level)
+	if err != nil {
 		return err
 	}
-	spec, err := r.specOf(s, c, img)
+	if err := r.mountRootfs(ctx, c, labels.File); err != nil {
+		return err
+	}
+	spec, err := r.specOf(s, c, img, labels)
 	if err != nil {
 		return err
 	}
@@ -99,6 +108,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err := createRecord(filepath.Join(dir, recordFile), c.rec); err != nil {
 		return err
 	}
+	c.config = withoutSecrets(c.config) // what only the specification needs takes memory, too
 	r.mu.Lock()
 	r.containers[c.rec.ID] = c
 	r.mu.Unlock()
@@ -108,24 +118,34 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 // removeBundle unmounts a container's root file system and removes its bundle.
 func (r *Runtime) removeBundle(id string) error {
 	b := r.bundle(id)
-	if err := unmount(filepath.Join(b, "rootfs")); err != nil {
+	if err := unmount(filepath.Join(b, rootfs)); err != nil {
 		return err
 	}
-	return os.RemoveAll(b)
+	return mounts.RemoveAll(b)
 }
 
 // specOf makes the OCI specification of a container.
-func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved) (any, error) {
-	root, err := os.OpenRoot(filepath.Join(r.bundle(c.rec.ID), "rootfs"))
+func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels) (*specs.Spec, error) {
+	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
+	if err := checkRootfs(root); err != nil {
+		return nil, err
+	}
+	read := func(name string) ([]byte, error) { return untrusted.ReadInRoot(root, name, ocispec.MaxUserFile) }
+	user, err := ocispec.User(read, c.config, img.Config.Config.User)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	user, err := ocispec.User(root.FS(), c.config.GetLinux().GetSecurityContext(), img.Config.Config.User)
+	profile, err := r.apparmor.Profile(c.config.GetLinux().GetSecurityContext())
 	if err != nil {
 		return nil, err
 	}
 	if err := hostPaths(c.config.GetMounts()); err != nil {
+		return nil, err
+	}
+	if err := r.relabel(s, c.config.GetMounts(), labels.File); err != nil {
+		return nil, err
+	}
+	if err := checkAccounts(root, c.config.GetMounts()); err != nil {
 		return nil, err
 	}
 	ns, err := r.namespacesOf(s, c)
@@ -138,10 +158,15 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved) (any, err
 			return nil, err
 		}
 	}
-	return ocispec.Make(ocispec.Input{
-		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user,
-		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID),
+	spec, err := ocispec.Make(ocispec.Input{
+		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Home: ocispec.Home(accounts(root, c.config.GetMounts()), user.UID),
+		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
+		ProcessLabel: labels.Process, MountLabel: labels.File,
 	})
+	if err == nil && len(r.hidden) > 0 {
+		c.mounts, err = r.lend(c, spec, filepath.Join(r.dirs.pins, s.rec.ID))
+	}
+	return spec, err
 }
 
 // hostPaths makes directories for bind mounts whose source is missing, as every
@@ -152,6 +177,27 @@ func hostPaths(mounts []*api.Mount) error {
 			if err := os.MkdirAll(m.GetHostPath(), 0o755); err != nil {
 				return fmt.Errorf("make %s for a mount: %w", m.GetHostPath(), err)
 			}
+		}
+	}
+	return nil
+}
+
+// relabel gives what a container mounts of its pod its SELinux label, if it has one:
+// the sandbox's files and the mounts that ask for it.
+func (r *Runtime) relabel(s *sandbox, mounts []*api.Mount, label string) error {
+	f := r.filesOf(s)
+	paths := []string{f.Hosts, f.Hostname, f.Resolv}
+	if !s.hostIPC() {
+		paths = append(paths, f.Shm)
+	}
+	for _, m := range mounts {
+		if m.GetSelinuxRelabel() {
+			paths = append(paths, m.GetHostPath())
+		}
+	}
+	for _, path := range paths {
+		if err := r.selinux.Relabel(path, label); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // RemoveContainer kills a container if it runs, and removes it. One that is not
@@ -25,7 +27,8 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	if err := r.stopContainer(ctx, c, 0); err != nil {
 		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
 	}
-	defer r.ops.lock(c.rec.ID)()
+	r.ops.Lock(c.rec.ID)
+	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	_, there := r.containers[c.rec.ID]
 	s := r.sandboxes[c.rec.Sandbox]
@@ -43,7 +46,7 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	delete(r.containers, c.rec.ID)
 	r.mu.Unlock()
 	if err := r.dropView(ctx, c.rec.Chain); err != nil {
-		r.log.Warn("an image's layers were not let go", "chain", c.rec.Chain, "err", err)
+		r.log.Warn("an image's layers were not let go", "chain", c.rec.Chain, "error", err)
 	}
 	r.tell(s, c.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil
@@ -55,5 +58,5 @@ func (r *Runtime) removeContainerDir(id string) error {
 	if err := os.Remove(r.recordPath(id)); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	return os.RemoveAll(r.containerDir(id))
+	return mounts.RemoveAll(r.containerDir(id))
 }

@@ -24,7 +24,8 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	if err != nil {
 		return nil, err
 	}
-	defer r.ops.lock(c.rec.ID)()
+	r.ops.Lock(c.rec.ID)
+	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	state, s := c.state(), r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
@@ -59,6 +60,11 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 		return err
 	}
 	r.started(c, running)
+	// What it runs on is in its own namespace now. On the host it would be one more
+	// mount for whoever reads the mount table.
+	if err := unmount(filepath.Join(r.bundle(c.rec.ID), rootfs)); err != nil {
+		r.log.Warn("the root file system of a container stays mounted on the host until it ends", "container", c.rec.ID, "error", err)
+	}
 	return nil
 }
 
@@ -73,7 +79,7 @@ func (r *Runtime) started(c *container, running wire.Running) {
 	rec := c.rec
 	r.mu.Unlock()
 	if err := appendRecord(r.recordPath(rec.ID), course{StartedAt: rec.StartedAt}, false); err != nil {
-		r.log.Error("the start of a container was not recorded", "container", rec.ID, "err", err)
+		r.log.Error("the start of a container was not recorded", "container", rec.ID, "error", err)
 	}
 }
 
@@ -82,8 +88,8 @@ func (r *Runtime) recordPath(id string) string { return filepath.Join(r.containe
 func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 	pid := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid()
 	req := wire.RunRequest{
-		ID: c.rec.ID, Bundle: r.bundle(c.rec.ID), OCI: r.oci, Cgroup: r.cgroupDir(s, c.rec.ID), KillAll: pid != api.NamespaceMode_CONTAINER,
-		Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
+		ID: c.rec.ID, Bundle: r.bundle(c.rec.ID), OCI: s.oci, Cgroup: r.cgroupDir(s, c.rec.ID), KillAll: pid != api.NamespaceMode_CONTAINER,
+		Mounts: c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
 		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles},
 	}
 	if dir, name := s.config.GetLogDirectory(), c.config.GetLogPath(); dir != "" && name != "" {

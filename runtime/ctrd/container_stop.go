@@ -33,7 +33,8 @@ func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerReque
 }
 
 func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Duration) error {
-	r.ops.lock(c.rec.ID)() // let a start that goes on end first
+	r.ops.Lock(c.rec.ID) // let a start that goes on end first
+	r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	running, s := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()

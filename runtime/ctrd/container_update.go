@@ -20,7 +20,8 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, req *api.UpdateC
 	if err != nil {
 		return nil, err
 	}
-	defer r.ops.lock(c.rec.ID)()
+	r.ops.Lock(c.rec.ID)
+	defer r.ops.Unlock(c.rec.ID)
 	b, err := json.Marshal(ocispec.Resources(req.GetLinux()))
 	if err != nil {
 		return nil, err
@@ -29,7 +30,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, req *api.UpdateC
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		return nil, fmt.Errorf("update container %s: %w", c.rec.ID, err)
 	}
-	if out, err := ociCommand(ctx, r.oci, "update", "--resources", file, c.rec.ID).CombinedOutput(); err != nil {
+	if out, err := ociCommand(ctx, r.ociOf(c.rec.Sandbox), "update", "--resources", file, c.rec.ID).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("update container %s: %w: %s", c.rec.ID, err, strings.TrimSpace(string(out)))
 	}
 	cfg := proto.CloneOf(c.config)

@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/moby/locker"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/runtime/apparmor"
 	"github.com/islet-edge/islet/runtime/daemon"
 	"github.com/islet-edge/islet/runtime/image"
 	"github.com/islet-edge/islet/runtime/ocispec"
+	"github.com/islet-edge/islet/runtime/selinux"
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
@@ -44,12 +46,18 @@ type Config struct {
 	// StateDir outlives a reboot, RunDir does not. The path of RunDir must be short
 	// enough for a unix socket below it.
 	StateDir, RunDir string
+	// PodDirs are where others mount the volumes of pods. They become mount points,
+	// and shims do not see what is mounted below them but for what a container needs.
+	PodDirs []string
 	// ShimPath is the shim program; empty: the embedded one, unpacked.
 	ShimPath string
 	// ShimPods is how many pods share a shim; less than 1 means 1.
 	ShimPods int
 	// OCIRuntime is a path or name; empty: crun if it works on this host, else runc.
-	OCIRuntime    string
+	OCIRuntime string
+	// Handlers are the OCI runtimes that sandboxes may ask for by name: absolute
+	// paths, or names to be found in PATH.
+	Handlers      map[string]string
 	SystemdCgroup bool
 	LogMaxSize    int64 // bytes; 0: logs are not rotated
 	LogMaxFiles   int
@@ -63,16 +71,20 @@ type Runtime struct {
 	log  *slog.Logger
 	dirs dirs
 	oci  wire.OCI
+	// hidden are the directories that shims do not see the mounts of.
+	hidden []string
 	// ociVersion asks once, and only when somebody wants to know.
 	ociVersion func() string
 	host       ocispec.Host
+	apparmor   *apparmor.Host
+	selinux    *selinux.Host
 	snap       snapshots.Snapshotter
 
 	cgroups cgroup.Reader
 	shims   *shims
 	watch   watchers
 	views   views
-	ops     keyed          // serialises verbs on one ID
+	ops     locker.Locker  // serialises verbs on one ID
 	tasks   sync.WaitGroup // exits being handled
 
 	mu         sync.Mutex // guards what follows, and the fields of what it holds that may change
@@ -84,7 +96,12 @@ type Runtime struct {
 type dirs struct {
 	sandboxes, containers, program       string // persistent
 	bundles, files, pins, sockets, state string // gone after a reboot
+	handlers                             string // the same; the state of handlers' OCI runtimes
 }
+
+// Containers is where below a StateDir what containers write is, above the layers of
+// their images.
+func Containers(stateDir string) string { return filepath.Join(stateDir, "containers") }
 
 // New takes over what an earlier process has left running, cleans up what it has
 // left half done, and is ready. Containers that run are not touched.
@@ -95,21 +112,19 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	r := &Runtime{
 		c: c, log: c.Log, cgroups: cgroup.NewReader(cgroup.Mountpoint), snap: c.Daemon.Client().SnapshotService(c.Daemon.Snapshotter()),
 		dirs: dirs{
-			sandboxes: filepath.Join(c.StateDir, "sandboxes"), containers: filepath.Join(c.StateDir, "containers"),
+			sandboxes: filepath.Join(c.StateDir, "sandboxes"), containers: Containers(c.StateDir),
 			program: filepath.Join(c.StateDir, "bin"),
 			bundles: filepath.Join(c.RunDir, "b"), files: filepath.Join(c.RunDir, "sandboxes"),
-			pins: filepath.Join(c.RunDir, "ns"), sockets: filepath.Join(c.RunDir, "s"), state: filepath.Join(c.RunDir, "oci"),
+			pins: filepath.Join(c.RunDir, "ns"), sockets: filepath.Join(c.RunDir, "s"), state: filepath.Join(c.RunDir, "oci"), handlers: filepath.Join(c.RunDir, "h"),
 		},
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
 	}
 	for _, d := range []string{r.dirs.sandboxes, r.dirs.containers, r.dirs.bundles, r.dirs.files, r.dirs.pins, r.dirs.sockets, r.dirs.state} {
-		if err := os.MkdirAll(d, 0o711); err != nil {
+		if err := daemon.Private(d); err != nil {
 			return nil, fmt.Errorf("make runtime directory: %w", err)
 		}
 	}
-	if err := os.Chmod(r.dirs.sockets, 0o700); err != nil {
-		return nil, fmt.Errorf("close the sockets' directory to others: %w", err)
-	}
+	r.apparmor, r.selinux = apparmor.New(r.log), selinux.New()
 	var err error
 	if r.c.ShimPath == "" {
 		if r.c.ShimPath, err = shim.Unpack(r.dirs.program); err != nil {
@@ -121,6 +136,9 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	}
 	if r.oci, err = r.chooseOCI(ctx); err != nil {
 		return nil, err
+	}
+	if r.hidden, err = r.hide(); err != nil {
+		r.log.Warn("starting a container will cost more the more pods there are", "error", err)
 	}
 	r.ociVersion = sync.OnceValue(r.askVersion)
 	r.shims = newShims(r)
@@ -135,5 +153,5 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 func (r *Runtime) Close() error {
 	r.shims.close()
 	r.tasks.Wait()
-	return nil
+	return r.unhide()
 }

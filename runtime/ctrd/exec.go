@@ -20,6 +20,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // maxOutput bounds what ExecSync returns of each stream, as in every CRI runtime.
@@ -66,23 +67,41 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		return err
 	}
 	r.mu.Lock()
-	running := c.pid > 0
+	pid := c.pid
 	r.mu.Unlock()
-	if !running {
+	if pid <= 0 {
 		return fmt.Errorf("exec in container %s: it does not run: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
+	}
+	if err := checkRunning(pid); err != nil {
+		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
 	dir, err := os.MkdirTemp(r.bundle(c.rec.ID), "exec-")
 	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
-	defer os.RemoveAll(dir)
-	if err := r.execProcess(c.rec.ID, dir, o); err != nil {
+	defer mounts.RemoveAll(dir)
+	p, err := r.execProcess(c.rec.ID, o)
+	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
-	cmd := ociCommand(context.WithoutCancel(ctx), r.oci, "--log", filepath.Join(dir, "log"), "--log-format", "json",
-		"exec", "--process", filepath.Join(dir, "process.json"), "--pid-file", filepath.Join(dir, "pid"), c.rec.ID)
+	cmd := ociCommand(context.WithoutCancel(ctx), r.ociOf(c.rec.Sandbox), "--log", filepath.Join(dir, "log"), "--log-format", "json",
+		"exec", "--process", handedProcess, "--pid-file", filepath.Join(dir, "pid"), c.rec.ID)
+	hand, err := handProcess(cmd, p)
+	if err != nil {
+		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+	}
+	defer hand.close()
+	late := make(chan struct{})
 	watch := func() (stop func() bool) {
-		return context.AfterFunc(ctx, func() { killExec(cmd.Process, dir) })
+		hand.over(r.log)
+		begin := time.AfterFunc(execBegins, func() {
+			if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
+				close(late)
+				killExec(cmd.Process, dir)
+			}
+		})
+		ended := context.AfterFunc(ctx, func() { killExec(cmd.Process, dir) })
+		return func() bool { begin.Stop(); return ended() }
 	}
 	if o.Stderr != nil {
 		o.Stderr = &gate{WriteCloser: o.Stderr, dir: dir}
@@ -98,40 +117,66 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return execError(err, dir)
+	select {
+	case <-late:
+		return fmt.Errorf("exec in container %s: the command has not begun after %v: %w", c.rec.ID, execBegins, errdefs.ErrUnavailable)
+	default:
+		return execError(err, dir)
+	}
 }
 
-// execProcess writes the process to run: the container's own, with another command.
-func (r *Runtime) execProcess(id, dir string, o cri.ExecOptions) error {
+// execBegins is how long an OCI runtime may take until a command runs: as long as one
+// may take to start a container. What the container changes meanwhile may stop it.
+const execBegins = 2 * time.Minute
+
+// execProcess is the process to run: the container's own, with another command.
+func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, error) {
 	b, err := os.ReadFile(filepath.Join(r.bundle(id), "config.json"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var spec specs.Spec
 	if err := json.Unmarshal(b, &spec); err != nil {
-		return err
+		return nil, err
 	}
 	p := spec.Process
 	p.Args, p.Terminal = o.Command, o.TTY
 	if o.TTY {
 		p.Env = append(p.Env, "TERM=xterm")
 	}
-	if b, err = json.Marshal(p); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "process.json"), b, 0o600)
+	return p, nil
 }
 
 // killExec kills the command inside the container, on which the OCI runtime ends
-// too; before the command has begun, the OCI runtime.
+// too; before the command has begun, the OCI runtime with what it has started inside.
 func killExec(oci *os.Process, dir string) {
 	b, _ := os.ReadFile(filepath.Join(dir, "pid"))
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
+		killChildren(oci.Pid)
 		oci.Kill()
 		return
 	}
 	unix.Kill(pid, unix.SIGKILL)
+}
+
+// killChildren kills the children of a process, and those that they leave to it. The
+// kernel lists those of each thread.
+func killChildren(pid int) {
+	killed := map[int]bool{}
+	for found := true; found; {
+		found = false
+		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+		for _, list := range lists {
+			b, _ := os.ReadFile(list)
+			for _, f := range strings.Fields(string(b)) {
+				if child, err := strconv.Atoi(f); err == nil && !killed[child] {
+					unix.Kill(child, unix.SIGKILL)
+					killed[child], found = true, true
+				}
+			}
+		}
+	}
 }
 
 // runPipes runs cmd with plain streams. What holds its output open after its end

@@ -46,7 +46,8 @@ func (r *Runtime) ended(id string, exit wire.Exit) {
 	}
 	r.tasks.Go(func() {
 		// A start that is not recorded yet holds this lock.
-		defer r.ops.lock(id)()
+		r.ops.Lock(id)
+		defer r.ops.Unlock(id)
 		r.finish(c, exit, reasonOf(exit), "")
 	})
 }
@@ -67,7 +68,7 @@ func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
 	r.mu.Unlock()
 	err := appendRecord(r.recordPath(rec.ID), rec.course, true)
 	if err != nil {
-		r.log.Error("the end of a container was not recorded", "container", rec.ID, "err", err)
+		r.log.Error("the end of a container was not recorded", "container", rec.ID, "error", err)
 	}
 	r.mu.Lock()
 	c.rec, c.pid = rec, 0
@@ -86,7 +87,7 @@ func (r *Runtime) tidy(c *container) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanup)
 	defer cancel()
 	if err := r.release(ctx, c); err != nil {
-		r.log.Warn("an ended container was not tidied up", "container", c.rec.ID, "err", err)
+		r.log.Warn("an ended container was not tidied up", "container", c.rec.ID, "error", err)
 	}
 }
 
@@ -109,7 +110,7 @@ func (r *Runtime) release(ctx context.Context, c *container) error {
 		}
 	}
 	if !forgotten {
-		if err := r.ociDelete(ctx, c.rec.ID); err != nil {
+		if err := r.ociDelete(ctx, r.ociOf(c.rec.Sandbox), c.rec.ID); err != nil {
 			return err
 		}
 	}
@@ -119,7 +120,8 @@ func (r *Runtime) release(ctx context.Context, c *container) error {
 // lost ends a container whose shim is gone: by what the shim wrote last, else it
 // is killed. The container's lock is not held.
 func (r *Runtime) lost(c *container) {
-	defer r.ops.lock(c.rec.ID)()
+	r.ops.Lock(c.rec.ID)
+	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	running, ending, id, started := c.state() == api.ContainerState_CONTAINER_RUNNING, c.ending, c.rec.ID, c.rec.StartedAt
 	r.mu.Unlock()
@@ -132,8 +134,8 @@ func (r *Runtime) lost(c *container) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleanup)
 	defer cancel()
-	if err := r.ociDelete(ctx, id); err != nil {
-		r.log.Error("a container without a shim was not killed", "container", id, "err", err)
+	if err := r.ociDelete(ctx, r.ociOf(c.rec.Sandbox), id); err != nil {
+		r.log.Error("a container without a shim was not killed", "container", id, "error", err)
 	}
 	r.finish(c, wire.Exit{Code: codeKilled, StartedAt: started, FinishedAt: time.Now()}, reasonShimLost, "the shim that ran this container has died, so the container was killed")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +35,8 @@ func lookAtHost(log *slog.Logger) (ocispec.Host, error) {
 		log.Info("without CAP_SYS_RESOURCE no container can be protected from the OOM killer", "lowest oom_score_adj", h.MinOOMScore)
 	}
 	h.CgroupV2 = cgroupV2()
-	return h, nil
+	h.Throttles, err = filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle")
+	return h, err
 }
 
 // cgroupV2 says whether this is a pure cgroup v2 host.

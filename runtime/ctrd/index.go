@@ -18,6 +18,7 @@ import (
 type sandbox struct {
 	rec    sandboxRecord
 	config *api.PodSandboxConfig
+	oci    wire.OCI // never changed
 	ready  bool
 	pid    int // of the init of a shared process namespace
 }
@@ -30,6 +31,7 @@ type container struct {
 	pid    int           // while it runs
 	ending *wire.Exit    // has ended, but that is not recorded yet
 	done   chan struct{} // closed once its exit is recorded
+	mounts *wire.Mounts  // for its shim; nil: it starts among the host's mounts
 	usage  usage
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,34 +31,46 @@ type node struct {
 	cgroup   string
 	shimPods int
 	shim     string
+	handlers map[string]string
 	daemon   *daemon.Daemon
 	network  *network
+	images   *image.Service
 }
 
 // programs are built once per run of the tests.
 var programs struct {
 	once       sync.Once
 	shim       string
+	prog       string
 	image      []byte
 	cleanupDir string
 }
+
+// The main thread is kept for the main goroutine, as islet's own main function keeps it:
+// what /proc says of this process is said of that thread.
+func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
 	if os.Getenv(victimEnv) != "" {
 		victim()
 	}
+	os.Exit(amongSharedMounts(func() int { return runAll(m) }))
+}
+
+func runAll(m *testing.M) int {
 	code := m.Run()
 	if programs.cleanupDir != "" {
 		os.RemoveAll(programs.cleanupDir)
 	}
-	os.Exit(code)
+	return code
 }
 
 func build(t testing.TB) {
 	t.Helper()
 	programs.once.Do(func() {
 		if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // where there is no Go, as in a virtual machine
-			programs.shim, programs.image = filepath.Join(dir, "shim"), crisuite.Image(t, filepath.Join(dir, "prog"))
+			programs.shim, programs.prog = filepath.Join(dir, "shim"), filepath.Join(dir, "prog")
+			programs.image = crisuite.Image(t, programs.prog)
 			return
 		}
 		dir, err := os.MkdirTemp("", "islet-test")
@@ -69,7 +82,11 @@ func build(t testing.TB) {
 		if err := os.Rename(crisuite.Build(t, "github.com/islet-edge/islet/runtime/shim/cmd"), programs.shim); err != nil {
 			t.Fatal(err)
 		}
-		programs.image = crisuite.Image(t, crisuite.Build(t, "github.com/islet-edge/islet/runtime/crisuite/prog"))
+		programs.prog = filepath.Join(dir, "prog")
+		if err := os.Rename(crisuite.Build(t, "github.com/islet-edge/islet/runtime/crisuite/prog"), programs.prog); err != nil {
+			t.Fatal(err)
+		}
+		programs.image = crisuite.Image(t, programs.prog)
 	})
 	if programs.image == nil {
 		t.Fatal("the programs were not built")
@@ -133,10 +150,12 @@ func (n *node) open(log *slog.Logger, archive []byte) error {
 			return err
 		}
 	}
+	n.images = images
 	n.Runtime, err = ctrd.New(ctx, ctrd.Config{
 		Daemon: n.daemon, Images: images, Network: n.network, StateDir: filepath.Join(n.dir, "state"), RunDir: n.run,
+		PodDirs:  []string{filepath.Join(n.dir, "pods")},
 		ShimPath: n.shim, ShimPods: n.shimPods, LogMaxSize: 10 << 20, LogMaxFiles: 5, Log: log,
-		OCIRuntime: os.Getenv("ISLET_TEST_OCI"), SystemdCgroup: systemd(),
+		OCIRuntime: os.Getenv("ISLET_TEST_OCI"), Handlers: n.handlers, SystemdCgroup: systemd(),
 	})
 	return err
 }
@@ -199,7 +218,8 @@ func (n *node) checkClean(t testing.TB) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, n.run+"/") {
+		own := slices.Contains([]string{n.run + "/b", n.run + "/ns", n.run + "/sandboxes"}, strings.Fields(line)[4])
+		if strings.Contains(line, n.run+"/") && !own {
 			t.Errorf("mount is left: %s", line)
 		}
 	}

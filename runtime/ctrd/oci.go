@@ -14,7 +14,9 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/ocispec"
+	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
@@ -91,7 +93,7 @@ func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 	err = r.tryOCI(ctx, oci)
 	if err != nil {
 		said = err.Error()
-		r.log.Info("an OCI runtime does not work here", "runtime", oci.Path, "err", err)
+		r.log.Info("an OCI runtime does not work here", "runtime", oci.Path, "error", err)
 	}
 	if ctx.Err() == nil {
 		os.WriteFile(cache, []byte(key+said), 0o600) // only saves the next try
@@ -114,17 +116,13 @@ func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
 	if oci.Systemd {
 		cgroup = "system.slice:islet:" + id
 	}
-	spec, err := ocispec.Make(ocispec.Input{
-		Sandbox: &api.PodSandboxConfig{}, Host: r.host, CgroupsPath: cgroup,
-		Container: &api.ContainerConfig{
-			Command: []string{initProgram, "true"},
-			Mounts:  []*api.Mount{{ContainerPath: initProgram, HostPath: r.c.ShimPath, Readonly: true}},
-			Linux:   &api.LinuxContainerConfig{Resources: &api.LinuxContainerResources{CpuShares: 2}},
-		},
+	spec, err := ocispec.Own(ocispec.Input{
+		Sandbox: &api.PodSandboxConfig{}, Host: r.host, CgroupsPath: cgroup, Container: r.ownContainer("true"),
 	})
 	if err != nil {
 		return err
 	}
+	spec.Linux.Seccomp = nil // an OCI runtime without it still runs most pods
 	b, err := json.Marshal(spec)
 	if err != nil {
 		return err
@@ -145,21 +143,31 @@ func ociCommand(ctx context.Context, oci wire.OCI, args ...string) *exec.Cmd {
 	if oci.Systemd {
 		global = append(global, "--systemd-cgroup")
 	}
-	return exec.CommandContext(ctx, oci.Path, append(global, args...)...)
+	cmd := exec.CommandContext(ctx, oci.Path, append(global, args...)...)
+	cmd.Env = shim.Environ()
+	return cmd
 }
 
 // ociDelete kills a container and removes what the OCI runtime knows of it, without
 // a shim. One that is not there is success.
-func (r *Runtime) ociDelete(ctx context.Context, id string) error {
-	if _, err := os.Stat(filepath.Join(r.dirs.state, id)); errors.Is(err, os.ErrNotExist) {
+func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error {
+	state := filepath.Join(oci.Root, id)
+	known := state
+	if oci.Root != r.dirs.state {
+		known = oci.Root // where a handler's program keeps what is its own affair
+	}
+	if _, err := os.Stat(known); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	out, err := ociCommand(ctx, r.oci, "delete", "--force", id).CombinedOutput()
-	if _, gone := os.Stat(filepath.Join(r.dirs.state, id)); errors.Is(gone, os.ErrNotExist) {
+	out, err := ociCommand(ctx, oci, "delete", "--force", id).CombinedOutput()
+	_, gone := os.Stat(state)
+	switch {
+	case oci.Root == r.dirs.state && errors.Is(gone, os.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, os.ErrNotExist): // a handler was taken off the machine: the pod's cgroup ends what runs
+		r.log.Error("the OCI runtime of a container is gone: what runs of it ends with its pod", "container", id, "program", oci.Path)
+	case err != nil:
 		return fmt.Errorf("delete container %s: %w: %s", id, err, strings.TrimSpace(string(out)))
 	}
-	return os.RemoveAll(filepath.Join(r.dirs.state, id))
+	return mounts.RemoveAll(state)
 }

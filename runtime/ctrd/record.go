@@ -25,9 +25,11 @@ type sandboxRecord struct {
 	ID        string    `json:"id"`
 	Config    []byte    `json:"config"` // api.PodSandboxConfig
 	Handler   string    `json:"handler,omitempty"`
+	Program   string    `json:"program,omitempty"` // the OCI runtime of the handler
 	CreatedAt time.Time `json:"createdAt"`
 	IPs       []string  `json:"ips,omitempty"`
 	Shim      string    `json:"shim"`
+	Level     string    `json:"seLinuxLevel,omitempty"` // of its containers that bring none
 	Stopped   bool      `json:"stopped,omitempty"`
 }
 
@@ -36,7 +38,7 @@ type containerRecord struct {
 	Format     int       `json:"format"`
 	ID         string    `json:"id"`
 	Sandbox    string    `json:"sandbox"`
-	Config     []byte    `json:"config"`          // api.ContainerConfig
+	Config     []byte    `json:"config"`          // api.ContainerConfig, withoutSecrets
 	Image      string    `json:"image,omitempty"` // by digest in its registry
 	ImageID    string    `json:"imageID"`
 	Chain      string    `json:"chain,omitempty"` // of the image's layers

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/namespace"
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
@@ -55,13 +56,15 @@ func (r *Runtime) loadSandboxes() error {
 			return err
 		}
 		if err != nil || s.rec.ID+".json" != e.Name() {
-			r.log.Warn("a sandbox's record cannot be read and is removed", "path", path, "err", err)
-			if err := os.RemoveAll(path); err != nil {
+			r.log.Warn("a sandbox's record cannot be read and is removed", "path", path, "error", err)
+			if err := mounts.RemoveAll(path); err != nil {
 				return err
 			}
 			continue
 		}
+		s.oci = r.recordedOCI(s.rec)
 		r.sandboxes[s.rec.ID] = s
+		r.selinux.Keep(s.rec.Level)
 		r.shims.mu.Lock()
 		r.shims.put(s.rec.ID, s.rec.Shim)
 		r.shims.mu.Unlock()
@@ -88,6 +91,9 @@ func (r *Runtime) loadContainers() error {
 		}
 		if err != nil || c.rec.ID != e.Name() {
 			continue // sweep removes its directory and its bundle
+		}
+		if err := dropSecrets(r.recordPath(e.Name()), c); err != nil {
+			r.log.Warn("a container's record keeps its environment, which may hold secrets, until the container is removed", "container", c.rec.ID, "error", err)
 		}
 		if c.state() == api.ContainerState_CONTAINER_EXITED {
 			close(c.done)
@@ -134,7 +140,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 			return nil, ctx.Err()
 		}
 		if err != nil { // it must not keep the other pods from being looked after
-			r.log.Error("a shim does not answer and is killed: its pods start again", "shim", name, "err", err)
+			r.log.Error("a shim does not answer and is killed: its pods start again", "shim", name, "error", err)
 			client.Abandon()
 			os.Remove(r.shims.socket(name))
 			continue
@@ -172,7 +178,8 @@ func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adopted) 
 }
 
 func (r *Runtime) tidyLocked(c *container) {
-	defer r.ops.lock(c.rec.ID)()
+	r.ops.Lock(c.rec.ID)
+	defer r.ops.Unlock(c.rec.ID)
 	r.tidy(c)
 }
 
@@ -184,7 +191,8 @@ func (r *Runtime) adoptSandboxes(held map[string]adopted) {
 		if s.rec.Stopped {
 			continue
 		}
-		s.ready = true
+		// An earlier islet ran it with the default OCI runtime, whatever the pod asks for.
+		s.ready = s.rec.Handler == "" || s.rec.Program != ""
 		c := namespaceConfig(s)
 		for name, has := range map[string]bool{namespace.Net: c.Net, namespace.IPC: c.IPC, namespace.UTS: c.UTS} {
 			if has && !namespace.Pinned(filepath.Join(r.dirs.pins, id, name)) {
@@ -233,7 +241,21 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 			}
 		}
 	}
-	each(r.dirs.state, known, func(id string) error { return r.ociDelete(ctx, id) })
+	each(r.dirs.state, known, func(id string) error { return r.ociDelete(ctx, r.oci, id) })
+	each(r.dirs.handlers, func(string) bool { return false }, func(name string) error {
+		oci, err := r.handler(name)
+		each(filepath.Join(r.dirs.handlers, name), known, func(id string) error {
+			path := filepath.Join(r.dirs.handlers, name, id)
+			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
+				return nil // a file of the program's own
+			}
+			if err != nil { // who could end it is gone: the pod's cgroup ends what runs
+				return mounts.RemoveAll(path)
+			}
+			return r.ociDelete(ctx, oci, id)
+		})
+		return nil
+	})
 	each(r.dirs.bundles, known, r.removeBundle)
 	each(r.dirs.containers, func(id string) bool { return r.containers[id] != nil }, r.removeContainerDir)
 	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
@@ -241,7 +263,7 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 	each(r.dirs.files, sandbox, r.removeSandboxFiles)
 	r.shims.endUnused()
 	each(r.dirs.sockets, func(name string) bool { return r.shims.has(strings.TrimSuffix(name, ".log")) }, func(name string) error {
-		return os.RemoveAll(filepath.Join(r.dirs.sockets, name))
+		return mounts.RemoveAll(filepath.Join(r.dirs.sockets, name))
 	})
 	errs = append(errs, r.dropViews(ctx))
 	return errors.Join(errs...)

@@ -17,7 +17,12 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/islet-edge/islet/runtime/daemon"
+	"github.com/islet-edge/islet/runtime/selinux"
 )
+
+// rootfs is where in its bundle a container's root file system is mounted until it
+// has started.
+const rootfs = "rootfs"
 
 // viewPrefix is how the snapshots begin that keep an image's layers here while a
 // container uses them. There is one per image.
@@ -31,9 +36,9 @@ type views struct {
 
 // mountRootfs gives a container its root file system at <bundle>/rootfs: the
 // image's layers with a directory of its own above, or a copy of them where
-// overlayfs does not work.
-func (r *Runtime) mountRootfs(ctx context.Context, c *container) error {
-	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundle(c.rec.ID), "rootfs")
+// overlayfs does not work. Its files have the SELinux label, if it is not empty.
+func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string) error {
+	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundle(c.rec.ID), rootfs)
 	layers, err := r.layersOf(ctx, c.rec.Chain)
 	if err != nil {
 		return fmt.Errorf("look at the image's layers: %w", err)
@@ -43,9 +48,13 @@ func (r *Runtime) mountRootfs(ctx context.Context, c *container) error {
 	}
 	var m mount.Mount
 	if r.c.Daemon.Snapshotter() == daemon.Overlay && len(layers) > 0 {
-		m, err = overlayMount(dir, layers)
+		if m, err = overlayMount(dir, layers); label != "" {
+			m.Options = append(m.Options, selinux.MountOption(label))
+		}
 	} else {
-		m, err = copyMount(dir, layers)
+		if m, err = copyMount(dir, layers); err == nil {
+			err = r.selinux.Relabel(m.Source, label)
+		}
 	}
 	if err != nil {
 		return err
@@ -87,7 +96,7 @@ func copyMount(dir string, layers []string) (mount.Mount, error) {
 			return mount.Mount{}, fmt.Errorf("copy the image: %w", err)
 		}
 	}
-	return mount.Mount{Type: "bind", Source: root, Options: []string{"rbind", "rw"}}, nil
+	return mount.Mount{Type: "bind", Source: root, Options: []string{"bind", "rprivate", "rw"}}, nil
 }
 
 // copyOwner gives a directory the mode and owner of another.

@@ -10,15 +10,31 @@ import (
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// shmSize is what every container runtime gives to /dev/shm.
-const shmSize = "size=67108864"
+// shmMode is that of /tmp: any user of a pod may write to /dev/shm.
+const shmMode = 0o777 | os.ModeSticky
+
+// filesLimit is how much a pod can write to its files and to /dev/shm together. Its
+// size is what every container runtime gives to /dev/shm, and it has an inode for
+// each page. A pod that uses the host's /dev/shm needs room only for its files.
+func filesLimit(s *sandbox) string {
+	if s.hostIPC() {
+		return "mode=0755,size=1m,nr_inodes=64"
+	}
+	return "mode=0755,size=64m,nr_inodes=16k"
+}
 
 // makeSandboxFiles makes what the containers of a sandbox share: /etc/hostname,
 // /etc/resolv.conf, /etc/hosts (for those whose configuration brings none) and
-// /dev/shm.
+// /dev/shm. Containers can write to all of these, so that they lie in a file system
+// of the sandbox's own, with a limit, and never in that of the host's run directory:
+//
+//	/run/islet/sandboxes/ID        tmpfs, 64 MiB
+//	├── hostname resolv.conf hosts
+//	└── shm/                       mode 1777, /dev/shm of the containers
 func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 	if err := r.removeSandboxFiles(s.rec.ID); err != nil {
 		return err
@@ -39,6 +55,9 @@ func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 	if err != nil || !s.hostNetwork() {
 		hosts = []byte("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
 	}
+	if err := unix.Mount("shm", dir, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, filesLimit(s)); err != nil {
+		return fmt.Errorf("mount a tmpfs at %s: %w", dir, err)
+	}
 	for name, b := range map[string][]byte{"hostname": []byte(hostname + "\n"), "resolv.conf": resolv, "hosts": hosts} {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
 			return err
@@ -48,13 +67,10 @@ func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 		return nil
 	}
 	shm := filepath.Join(dir, "shm")
-	if err := os.Mkdir(shm, 0o755); err != nil {
+	if err := os.Mkdir(shm, 0o700); err != nil {
 		return err
 	}
-	if err := unix.Mount("shm", shm, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,"+shmSize); err != nil {
-		return fmt.Errorf("mount %s: %w", shm, err)
-	}
-	return nil
+	return os.Chmod(shm, shmMode) // whatever the umask
 }
 
 // resolvConf writes a pod's resolv.conf; without a configuration it is the host's.
@@ -79,12 +95,16 @@ func resolvConf(d *api.DNSConfig) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
+// removeSandboxFiles removes what makeSandboxFiles made, also that of an earlier
+// islet, which mounted only /dev/shm.
 func (r *Runtime) removeSandboxFiles(id string) error {
 	dir := filepath.Join(r.dirs.files, id)
-	if err := unmount(filepath.Join(dir, "shm")); err != nil {
-		return err
+	for _, at := range []string{filepath.Join(dir, "shm"), dir} {
+		if err := unmount(at); err != nil {
+			return err
+		}
 	}
-	return os.RemoveAll(dir)
+	return mounts.RemoveAll(dir)
 }
 
 // filesOf are what a container mounts of its sandbox.

@@ -43,7 +43,7 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	if err != nil {
 		return err
 	}
-	running, err := client.Run(context.WithoutCancel(ctx), wire.RunRequest{ID: s.rec.ID, Bundle: bundle, OCI: r.oci, Cgroup: r.cgroupDir(s, s.rec.ID)})
+	running, err := client.Run(context.WithoutCancel(ctx), wire.RunRequest{ID: s.rec.ID, Bundle: bundle, OCI: s.oci, Cgroup: r.cgroupDir(s, s.rec.ID)})
 	if err != nil {
 		return err
 	}
@@ -53,23 +53,26 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// initSpec is a container with nothing but the shim program in it.
+// initSpec is a container with nothing but the shim program in it, which may do
+// nothing: whatever runs in the pod shares its process namespace with it.
 func (r *Runtime) initSpec(s *sandbox) (*specs.Spec, error) {
-	c := &api.ContainerConfig{
-		Command: []string{initProgram, "init"},
-		Mounts:  []*api.Mount{{ContainerPath: initProgram, HostPath: r.c.ShimPath, Readonly: true}},
-		Linux: &api.LinuxContainerConfig{
-			Resources:       &api.LinuxContainerResources{CpuShares: 2},
-			SecurityContext: &api.LinuxContainerSecurityContext{NoNewPrivs: true},
-		},
-	}
 	n, err := r.namespacesOf(s, &container{config: &api.ContainerConfig{}})
 	if err != nil {
 		return nil, err
 	}
-	return ocispec.Make(ocispec.Input{
-		Sandbox: s.config, Container: c, Namespaces: n, Host: r.host, CgroupsPath: r.cgroupsPath(s, s.rec.ID),
+	return ocispec.Own(ocispec.Input{
+		Sandbox: s.config, Namespaces: n, Host: r.host, CgroupsPath: r.cgroupsPath(s, s.rec.ID),
+		Container: r.ownContainer("init"),
 	})
+}
+
+// ownContainer runs the shim program as something else than a shim.
+func (r *Runtime) ownContainer(verb string) *api.ContainerConfig {
+	return &api.ContainerConfig{
+		Command: []string{initProgram, verb},
+		Mounts:  []*api.Mount{{ContainerPath: initProgram, HostPath: r.c.ShimPath, Readonly: true}},
+		Linux:   &api.LinuxContainerConfig{Resources: &api.LinuxContainerResources{CpuShares: 2}},
+	}
 }
 
 // stopInit ends the init, and with it whatever is left in its process namespace.
@@ -92,7 +95,7 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 			return r.removeBundle(s.rec.ID)
 		}
 	}
-	if err := r.ociDelete(ctx, s.rec.ID); err != nil {
+	if err := r.ociDelete(ctx, s.oci, s.rec.ID); err != nil {
 		return err
 	}
 	return r.removeBundle(s.rec.ID)

@@ -17,7 +17,8 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandbo
 	if err != nil {
 		return &api.RemovePodSandboxResponse{}, ignoreNotFound(err)
 	}
-	defer r.ops.lock(s.rec.ID)()
+	r.ops.Lock(s.rec.ID)
+	defer r.ops.Unlock(s.rec.ID)
 	if err := r.stopSandbox(ctx, s); err != nil {
 		return nil, err
 	}
@@ -33,6 +34,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandbo
 	delete(r.sandboxes, s.rec.ID)
 	r.mu.Unlock()
 	r.shims.leave(s.rec.ID)
+	r.selinux.Release(s.rec.Level)
 	r.tell(s, s.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return &api.RemovePodSandboxResponse{}, nil
 }

@@ -26,7 +26,12 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	if err != nil {
 		return nil, err
 	}
-	defer r.ops.lock(id)()
+	r.ops.Lock(id)
+	defer r.ops.Unlock(id)
+	oci, err := r.handler(req.GetRuntimeHandler())
+	if err != nil {
+		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
+	}
 	r.mu.Lock()
 	old := r.sandboxes[id]
 	ready := old != nil && old.ready
@@ -45,7 +50,10 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	}
 	s := &sandbox{
 		rec:    sandboxRecord{Format: recordFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), CreatedAt: time.Now()},
-		config: proto.CloneOf(cfg), ready: true,
+		config: proto.CloneOf(cfg), oci: oci, ready: true,
+	}
+	if s.rec.Handler != "" {
+		s.rec.Program = oci.Path
 	}
 	if err := r.runSandbox(ctx, s); err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
@@ -56,7 +64,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 
 // runSandbox brings s up and makes it known. After an error nothing is left.
 func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
-	s.rec.Shim = r.shims.join(s.rec.ID)
+	s.rec.Shim, s.rec.Level = r.shims.join(s.rec.ID), r.selinux.Level()
 	defer func() {
 		if err == nil {
 			return
@@ -65,6 +73,7 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 		defer cancel()
 		err = errors.Join(err, r.tearDown(ctx, s))
 		r.shims.leave(s.rec.ID)
+		r.selinux.Release(s.rec.Level)
 	}()
 	if err := namespace.Pin(filepath.Join(r.dirs.pins, s.rec.ID), namespaceConfig(s)); err != nil {
 		return err

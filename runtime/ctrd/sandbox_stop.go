@@ -19,7 +19,8 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxReq
 	if err != nil {
 		return &api.StopPodSandboxResponse{}, ignoreNotFound(err)
 	}
-	defer r.ops.lock(s.rec.ID)()
+	r.ops.Lock(s.rec.ID)
+	defer r.ops.Unlock(s.rec.ID)
 	if err := r.stopSandbox(ctx, s); err != nil {
 		return nil, err
 	}

@@ -103,7 +103,7 @@ func (s *shims) end(name string, client *shim.Client) {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanup)
 		defer cancel()
 		if err := client.Shutdown(ctx); err != nil {
-			s.r.log.Warn("an unused shim did not end", "shim", name, "err", err)
+			s.r.log.Warn("an unused shim did not end", "shim", name, "error", err)
 		}
 		client.Close()
 	}
@@ -137,7 +137,7 @@ func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
 	if c := s.connected(name); c != nil {
 		return c, nil
 	}
-	if err := shim.Start(s.r.c.ShimPath, s.socket(name)); err != nil {
+	if err := shim.Start(s.r.c.ShimPath, s.socket(name), s.r.hidden); err != nil {
 		return nil, err
 	}
 	return s.connect(ctx, g)

@@ -10,6 +10,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// NetworkPluginNotReady is the reason of a network that is not ready.
+const NetworkPluginNotReady = "NetworkPluginNotReady"
+
 // Version names what this runtime is made of.
 func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
 	v, _, _ := strings.Cut(version.Version, "+")
@@ -21,11 +24,13 @@ func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionRes
 func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.StatusResponse, error) {
 	network := &api.RuntimeCondition{Type: "NetworkReady", Status: true}
 	if err := r.c.Network.Ready(); err != nil {
-		network.Status, network.Reason, network.Message = false, "NetworkPluginNotReady", err.Error()
+		network.Status, network.Reason, network.Message = false, NetworkPluginNotReady, "Network plugin returns error: "+err.Error()
 	}
 	out := &api.StatusResponse{
 		Status:   &api.RuntimeStatus{Conditions: []*api.RuntimeCondition{{Type: "RuntimeReady", Status: true}, network}},
 		Features: &api.RuntimeFeatures{SupplementalGroupsPolicy: true},
+
+		RuntimeHandlers: r.handlers(),
 	}
 	if req.GetVerbose() {
 		cgroup := "1"

@@ -37,13 +37,18 @@ func containerConfig(name string, args ...string) *api.ContainerConfig {
 // runPod runs a sandbox with one container and returns their IDs.
 func (n *node) runPod(t testing.TB, i int, args ...string) (pod, id string) {
 	t.Helper()
+	return n.runContainer(t, i, containerConfig("main", args...))
+}
+
+func (n *node) runContainer(t testing.TB, i int, ctr *api.ContainerConfig) (pod, id string) {
+	t.Helper()
 	ctx := context.Background()
 	cfg := n.podConfig(i)
 	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: s.PodSandboxId, SandboxConfig: cfg, Config: containerConfig("main", args...)})
+	c, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: s.PodSandboxId, SandboxConfig: cfg, Config: ctr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +100,7 @@ func shimProcess(t testing.TB, program, name string) int {
 	}
 	for _, p := range procs {
 		b, _ := os.ReadFile(p)
-		if string(b) == program+"\x00serve\x00"+name+"\x00" {
+		if strings.HasPrefix(string(b), program+"\x00serve\x00"+name+"\x00") {
 			found, _ = strconv.Atoi(filepath.Base(filepath.Dir(p)))
 		}
 	}

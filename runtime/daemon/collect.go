@@ -62,7 +62,7 @@ func (c *collector) run() {
 		case <-due:
 			due = nil
 			if err := c.collect(); err != nil {
-				c.log.Warn("containerd's garbage was not collected", "err", err)
+				c.log.Warn("containerd's garbage was not collected", "error", err)
 			}
 		case done := <-c.now:
 			done <- c.collect()

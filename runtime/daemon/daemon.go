@@ -60,7 +60,7 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if c.Root == "" || c.Log == nil {
 		return nil, errors.New("daemon: Root and Log are needed")
 	}
-	if err := os.MkdirAll(c.Root, 0o711); err != nil {
+	if err := Private(c.Root); err != nil {
 		return nil, fmt.Errorf("make containerd's root: %w", err)
 	}
 	quiet(c.Log)
@@ -72,8 +72,12 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	}()
 	if d.snapshotter == "" {
 		d.snapshotter = Overlay
-		if err := overlayutils.Supported(c.Root); err != nil {
-			c.Log.Warn("overlayfs does not work here: images and containers are copied, which takes more time and disk", "dir", c.Root, "err", err)
+		dir := filepath.Join(c.Root, Overlay) // which may be on another file system than the rest
+		if _, err := os.Stat(dir); err != nil {
+			dir = c.Root
+		}
+		if err := overlayutils.Supported(dir); err != nil {
+			c.Log.Warn("overlayfs does not work here: images and containers are copied, which takes more time and disk", "dir", dir, "error", err)
 			d.snapshotter = Native
 		}
 	}

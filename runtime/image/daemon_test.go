@@ -39,8 +39,13 @@ func logger(tb testing.TB) *slog.Logger {
 // that tests do not wait for a disk.
 func onSmallDisk(tb testing.TB, size int) string {
 	tb.Helper()
+	return onSmallDiskWith(tb, fmt.Sprintf("size=%d", size))
+}
+
+func onSmallDiskWith(tb testing.TB, options string) string {
+	tb.Helper()
 	dir := tb.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {

@@ -1,8 +1,11 @@
 package image
 
 import (
+	"archive/tar"
 	"fmt"
 	"io"
+	"strings"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -19,8 +22,45 @@ func (e *diskFull) Error() string {
 // Is makes a diskFull what it is: no space left on device.
 func (e *diskFull) Is(target error) bool { return target == syscall.ENOSPC }
 
-// guardStep is how many bytes pass between two looks at the disk.
-const guardStep = 8 << 20
+// inodesUsed says that the file system of dir has no room for more files.
+type inodesUsed struct {
+	dir        string
+	free, keep int64
+}
+
+func (e *inodesUsed) Error() string {
+	return fmt.Sprintf("the disk of %s can hold no more files: %d inodes are free and %d are kept for running pods; remove images or other files", e.dir, e.free, e.keep)
+}
+
+func (e *inodesUsed) Is(target error) bool { return target == syscall.ENOSPC }
+
+const (
+	// guardStep and guardFiles are how many bytes and files pass between two looks
+	// at the disk.
+	guardStep  = 8 << 20
+	guardFiles = 256
+	// reserveInodes is what an import or a pull leaves free of inodes; of a small
+	// file system one in reserveShare.
+	reserveInodes = 4096
+	reserveShare  = 20
+)
+
+// room fails unless the file system of dir has room for that much, beside what is
+// kept for running pods.
+func room(dir string, bytes, inodes int64) error {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	if free := int64(st.Bavail) * int64(st.Bsize); bytes < 0 || free-reserve < bytes {
+		return &diskFull{dir: dir, free: free}
+	}
+	keep := min(int64(st.Files)/reserveShare, reserveInodes)
+	if free := int64(st.Ffree); st.Files > 0 && free-keep < inodes { // some make inodes as they need them
+		return &inodesUsed{dir: dir, free: free, keep: keep}
+	}
+	return nil
+}
 
 // guard ends a stream that is written to dir with an error before the file
 // system of dir is full. That bounds decompression bombs too.
@@ -34,16 +74,49 @@ func newGuard(r io.Reader, dir string) *guard { return &guard{Reader: r, dir: di
 
 func (g *guard) Read(p []byte) (int, error) {
 	if g.left <= 0 {
-		var st syscall.Statfs_t
-		if err := syscall.Statfs(g.dir, &st); err != nil {
-			return 0, fmt.Errorf("free space of %s: %w", g.dir, err)
-		}
-		if free := int64(st.Bavail) * int64(st.Bsize); free < reserve {
-			return 0, &diskFull{dir: g.dir, free: free}
+		if err := room(g.dir, 0, 0); err != nil {
+			return 0, err
 		}
 		g.left = guardStep
 	}
 	n, err := g.Reader.Read(p)
 	g.left -= int64(n)
 	return n, err
+}
+
+// filesGuard ends the unpacking of a layer before the file system of dir is full
+// of what the stream does not show: a sparse file is a few bytes in the stream and
+// as many on disk as its header says, and a file without content takes an inode,
+// with one for each directory in its name. Layers are unpacked side by side, so
+// promised is what all of them are about to write.
+type filesGuard struct {
+	dir      string
+	promised *atomic.Int64
+	own      int64 // of promised
+	files    int64 // since the last look
+	small    int64 // bytes of them
+}
+
+// next is called before each file, with its header; containerd's archive.Filter.
+func (g *filesGuard) next(h *tar.Header) (bool, error) {
+	g.done()
+	g.files += 1 + int64(strings.Count(h.Name, "/"))
+	if h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse {
+		g.own = max(h.Size, 0)
+	}
+	all := g.promised.Add(g.own)
+	if g.small += g.own; g.small < guardStep && g.files < guardFiles {
+		return true, nil
+	}
+	if err := room(g.dir, all, g.files); err != nil {
+		return false, err
+	}
+	g.files, g.small = 0, 0
+	return true, nil
+}
+
+// done takes back what was promised for a file, which is written.
+func (g *filesGuard) done() {
+	g.promised.Add(-g.own)
+	g.own = 0
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -183,20 +184,125 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// TestHiddenBombs: what a layer takes on the disk need not pass through its stream.
+func TestHiddenBombs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		options string
+		layer   []byte
+		want    string
+	}{
+		"a sparse file":         {"", sparse("hole", 1<<40), "is full"},
+		"some sparse files":     {"", slices.Concat(sparse("a", 7<<20), sparse("b", 7<<20), sparse("c", 7<<20), sparse("d", 7<<20), sparse("e", 7<<20)), "is full"},
+		"empty files":           {",nr_inodes=2000", emptyFiles(t, 3000, ""), "no more files"},
+		"directories in a name": {",nr_inodes=2000", emptyFiles(t, 20, strings.Repeat("d/", 200)), "no more files"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := onSmallDiskWith(t, fmt.Sprintf("size=%d%s", reserve+16<<20, tt.options))
+			s := serviceOn(t, newDaemon(t, dir), dir, nil)
+			before := free(t, dir)
+			var plain bytes.Buffer
+			plain.Write(tt.layer)
+			plain.Write(make([]byte, 1024))
+			_, err := s.ImportArchive(t.Context(), bytes.NewReader(archiveOf(t, plain.Bytes())), "bomb", nil)
+			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), tt.want) {
+				t.Fatalf("%v", err)
+			}
+			if got := left(t, s); len(got) > 0 {
+				t.Errorf("left over: %q", got)
+			}
+			if after := free(t, dir); before.bytes-after.bytes > 15<<20 || after.inodes < 100 && tt.options != "" {
+				t.Errorf("free %+v, then %+v", before, after)
+			}
+			ok := ociArchive(t, func(p layout.Path) error { return p.AppendImage(small(t), named1("demo:1")) })
+			if _, err := s.ImportArchive(t.Context(), bytes.NewReader(ok), "ok", nil); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+type freeSpace struct{ bytes, inodes int64 }
+
+func free(t *testing.T, dir string) freeSpace {
+	t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return freeSpace{int64(st.Bavail) * int64(st.Bsize), int64(st.Ffree)}
+}
+
+// sparse is a tar entry of a file that is one hole, in the PAX form of GNU tar.
+func sparse(name string, size int64) []byte {
+	block := func(name string, kind byte, data string) []byte {
+		h := make([]byte, 512, 1536)
+		copy(h, name)
+		for at, n := range map[int]int{100: 0o644, 108: 0, 116: 0, 124: len(data), 136: 0} {
+			copy(h[at:], fmt.Sprintf("%07o\x00", n))
+		}
+		copy(h[148:], "        ")
+		h[156] = kind
+		copy(h[257:], "ustar\x0000")
+		sum := 0
+		for _, b := range h {
+			sum += int(b)
+		}
+		copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
+		return append(append(h, data...), make([]byte, (512-len(data)%512)%512)...)
+	}
+	var records string
+	for _, kv := range []string{"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=" + name, fmt.Sprint("GNU.sparse.realsize=", size)} {
+		n := len(kv) + 4 // the length counts itself, in two digits
+		records += fmt.Sprintf("%d %s\n", n, kv)
+	}
+	hole := fmt.Sprintf("1\n%d\n0\n", size) // a fragment of no bytes at the end
+	hole += strings.Repeat("\x00", 512-len(hole))
+	return slices.Concat(block("x", 'x', records), block(name, '0', hole))
+}
+
+func emptyFiles(t *testing.T, n int, below string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := range n {
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%d/%sx", i, below), Typeflag: tar.TypeReg, Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
 // bombLayer is an archive with a layer that is small until it is unpacked.
 func bombLayer(t *testing.T, size int64) []byte {
 	t.Helper()
-	var layer bytes.Buffer
-	sum := digest.Canonical.Digester()
-	z := gzip.NewWriter(&layer)
-	w := tar.NewWriter(io.MultiWriter(z, sum.Hash()))
+	var plain bytes.Buffer
+	w := tar.NewWriter(&plain)
 	if err := w.WriteHeader(&tar.Header{Name: "zeros", Typeflag: tar.TypeReg, Size: size, Mode: 0o644}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.CopyN(w, zeros{}, size); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Close(), z.Close()); err != nil {
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return archiveOf(t, plain.Bytes())
+}
+
+// archiveOf is an archive of an image with one layer.
+func archiveOf(t *testing.T, plain []byte) []byte {
+	t.Helper()
+	var layer bytes.Buffer
+	sum := digest.Canonical.Digester()
+	sum.Hash().Write(plain)
+	z := gzip.NewWriter(&layer)
+	if _, err := z.Write(plain); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
 	config := ocispec.Image{

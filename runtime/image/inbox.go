@@ -85,7 +85,7 @@ func NewInbox(c InboxConfig) (*Inbox, error) {
 	if c.Report == nil {
 		c.Report = func(file string, err error) {
 			if err != nil {
-				c.Log.Warn("image archive not imported", "file", file, "err", err)
+				c.Log.Warn("image archive not imported", "file", file, "error", err)
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (b *Inbox) once(ctx context.Context, ref string) bool {
 	}
 	yes, err := b.c.Imports.Imported(ctx, imageKey(named.String()))
 	if err != nil {
-		b.c.Log.Warn("cannot tell whether an archive had the image", "image", ref, "err", err)
+		b.c.Log.Warn("whether an archive had the image is not known", "image", ref, "error", err)
 	}
 	return yes
 }
@@ -164,7 +164,7 @@ func (b *Inbox) Run(ctx context.Context) error {
 		err = watcher.Add(b.c.Dir)
 	}
 	if err != nil {
-		b.c.Log.Warn("changes of the image inbox are seen late", "dir", b.c.Dir, "every", lookEvery, "err", err)
+		b.c.Log.Warn("changes of the image inbox are seen late", "dir", b.c.Dir, "every", lookEvery, "error", err)
 	}
 	l := &looker{inbox: b, files: map[string]*archiveFile{}}
 	due := time.NewTimer(0)

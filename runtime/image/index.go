@@ -60,7 +60,7 @@ func (s *Service) load(ctx context.Context) error {
 				return ctx.Err()
 			}
 			// Left out it counts as absent, and so is pulled or imported again.
-			s.log.Warn("image is incomplete and will not be used", "image", img.Name, "err", err)
+			s.log.Warn("image is incomplete and will not be used", "image", img.Name, "error", err)
 			continue
 		}
 		names[img.Name] = record{target: img.Target.Digest, id: e.id}

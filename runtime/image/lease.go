@@ -164,7 +164,7 @@ func (s *Service) drop(ctx context.Context, l leases.Lease) {
 	err := s.c.Client.LeasesService().Delete(ctx, l, leases.SynchronousDelete)
 	if err != nil && !errdefs.IsNotFound(err) {
 		// The lease stays; the next sweep takes it.
-		s.log.Warn("lease of an image not given up", "lease", l.ID, "err", err)
+		s.log.Warn("lease of an image not given up", "lease", l.ID, "error", err)
 	}
 }
 

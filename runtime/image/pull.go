@@ -140,7 +140,7 @@ func (s *Service) pullLease(ctx context.Context, name string) (leased context.Co
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		if err := s.sweep(clean); err != nil {
-			s.log.Warn("sweep of unfinished images failed", "err", err)
+			s.log.Warn("sweep of unfinished images failed", "error", err)
 		}
 	}, nil
 }
@@ -227,7 +227,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 		if err == nil || !resumed || network || ctx.Err() != nil {
 			return err
 		}
-		s.log.Info("download is damaged and begins anew", "layer", l.Digest, "err", err)
+		s.log.Info("download is damaged and begins anew", "layer", l.Digest, "error", err)
 		t.add(before - t.now())
 		if err := store.Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 			return err

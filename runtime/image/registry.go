@@ -34,6 +34,12 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 		Credentials: func(host string) (string, string, error) { return credentials(auth, host) },
 		UpdateClient: func(c *http.Client) error {
 			r.clients = append(r.clients, c)
+			if t, ok := c.Transport.(*http.Transport); ok && t.TLSClientConfig != nil {
+				t.TLSClientConfig.Time = s.c.Now
+			}
+			if _, twice := c.Transport.(reach); !twice {
+				c.Transport = reach{c.Transport, &s.hosts}
+			}
 			return nil
 		},
 	}
@@ -145,7 +151,7 @@ func unavailable(err error) error {
 		if status.StatusCode < 500 && status.StatusCode != http.StatusTooManyRequests {
 			return err
 		}
-	case errors.As(err, &network), errors.As(err, &u), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, errStalled):
+	case errors.As(err, &network), errors.As(err, &u), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, errStalled):
 	default:
 		return err
 	}

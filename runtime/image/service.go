@@ -35,12 +35,20 @@ type Config struct {
 	// SerializePulls lets one pull at a time go on, as serializeImagePulls of the
 	// KubeletConfiguration says.
 	SerializePulls bool
+	// LinkDown reports that the way out of this node is known to be down: a registry
+	// that does not answer soon is not waited for. Nil: unknown.
+	LinkDown func() bool
 	// MaxParallel bounds pulls going on at once; 0 means 4. With SerializePulls it
 	// has no meaning.
 	MaxParallel int
+	// Now is the time by which certificates of registries are judged; nil: time.Now.
+	Now func() time.Time
 	// OnChange is called after an image was added, from the goroutine that added
 	// it; it must not block. May be nil.
 	OnChange func()
+	// OnRemove is called after images were removed, from the goroutine that removed
+	// them. May be nil.
+	OnRemove func()
 	Log      *slog.Logger
 }
 
@@ -67,7 +75,9 @@ type Service struct {
 	going    going
 	pulls    *semaphore.Weighted
 	unpacks  *semaphore.Weighted
-	dirty    atomic.Bool // layers were unpacked since the last flush
+	hosts    hosts
+	promised atomic.Int64 // bytes that layers being unpacked are about to write
+	dirty    atomic.Bool  // layers were unpacked since the last flush
 	flushing sync.Mutex
 	usage    usageCache
 	stall    time.Duration
@@ -101,6 +111,7 @@ func New(c Config) (*Service, error) {
 		c:        c,
 		log:      c.Log,
 		stall:    defaultStall,
+		hosts:    hosts{down: c.LinkDown},
 		platform: platforms.Only(platforms.DefaultSpec()),
 		pulls:    semaphore.NewWeighted(int64(parallel)),
 		// Unpacking is bound by CPU and flash; more at once only costs memory.
@@ -123,7 +134,7 @@ func (s *Service) Run(ctx context.Context) error {
 			err = s.sweep(namespaced(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("sweep of unfinished images failed", "err", err)
+			s.log.Warn("sweep of unfinished images failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():

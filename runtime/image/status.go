@@ -164,5 +164,37 @@ func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) 
 		return nil, err
 	}
 	s.usage.forget()
+	if s.c.OnRemove != nil {
+		s.c.OnRemove()
+	}
 	return &api.RemoveImageResponse{}, nil
+}
+
+// Untag takes one name from an image. With its last tag the image goes too, as by
+// RemoveImage.
+func (s *Service) Untag(ctx context.Context, name string) error {
+	ctx = namespaced(ctx)
+	ref, err := normalize(name)
+	if err != nil {
+		return err
+	}
+	e, err := s.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	s.index.mu.Lock()
+	others := slices.DeleteFunc(s.index.namesOf(e.id), func(n string) bool { return n == ref.String() || strings.Contains(n, "@") })
+	_, known := s.index.names[ref.String()]
+	if !known || len(others) == 0 {
+		s.index.mu.Unlock()
+		_, err := s.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: name}})
+		return err
+	}
+	defer s.index.mu.Unlock()
+	if err := s.c.Client.ImageService().Delete(ctx, ref.String()); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("untag image %s: %w", name, err)
+	}
+	delete(s.index.names, ref.String())
+	s.index.dropUnnamed()
+	return nil
 }

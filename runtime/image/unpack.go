@@ -129,7 +129,7 @@ func (s *Service) discard(ctx context.Context, key string) {
 	defer cancel()
 	if err := s.snapshots().Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 		// It goes with the lease.
-		s.log.Warn("snapshot of an unfinished layer not removed", "snapshot", key, "err", err)
+		s.log.Warn("snapshot of an unfinished layer not removed", "snapshot", key, "error", err)
 	}
 }
 
@@ -148,7 +148,9 @@ func (s *Service) extract(ctx context.Context, r io.Reader, mounts []mount.Mount
 	defer plain.Close()
 	sum := digest.Canonical.Digester()
 	in := io.TeeReader(newGuard(plain, s.c.Root), sum.Hash())
-	if _, err := layers.Apply(ctx, dir, in, opts...); err != nil {
+	files := &filesGuard{dir: s.c.Root, promised: &s.promised}
+	defer files.done()
+	if _, err := layers.Apply(ctx, dir, in, append(opts, layers.WithFilter(files.next))...); err != nil {
 		return "", err
 	}
 	if _, err := io.Copy(io.Discard, in); err != nil { // padding counts too

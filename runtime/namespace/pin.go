@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/component-helpers/node/util/sysctl"
 )
 
 // Names of the files in a sandbox's directory.
@@ -27,7 +29,7 @@ var flags = []struct {
 type Config struct {
 	Net, IPC, UTS bool
 	Hostname      string            // needs UTS
-	Sysctls       map[string]string // dotted names; of namespaces that the sandbox has
+	Sysctls       map[string]string // of namespaces that the sandbox has; others are refused
 }
 
 func (c Config) has(name string) bool {
@@ -37,6 +39,9 @@ func (c Config) has(name string) bool {
 // Pin makes new namespaces and pins them under dir. What was pinned there before
 // is unpinned first. After an error nothing is left.
 func Pin(dir string, c Config) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	if err := Unpin(dir); err != nil {
 		return err
 	}
@@ -99,13 +104,24 @@ func pin(dir string, c Config) error {
 	return nil
 }
 
-// sysctlPath turns a name with dots, or with slashes where a part itself has a
-// dot, into its file.
-func sysctlPath(name string) string {
-	if !strings.Contains(name, "/") {
-		name = strings.ReplaceAll(name, ".", "/")
+// check refuses sysctls that would be the host's: because the sandbox has no
+// namespace of its own for them, or because they have none.
+func (c Config) check() error {
+	for k := range c.Sysctls {
+		of, _, _ := sysctl.GetNamespace(k)
+		own := of == sysctl.NetNamespace && c.Net || of == sysctl.IPCNamespace && c.IPC
+		if parts := strings.Split(sysctlPath(k), "/"); !own || slices.Contains(parts, "..") || slices.Contains(parts, ".") {
+			return fmt.Errorf("sysctl %q is not in a namespace of the sandbox's own: it would be set for the host", k)
+		}
 	}
-	return filepath.Join("/proc/sys", filepath.Clean("/"+name))
+	return nil
+}
+
+// sysctlPath turns a name, whose parts are joined by dots or by slashes, into its
+// file. The other of the two is a dot in a part.
+func sysctlPath(name string) string {
+	swapped := strings.NewReplacer(".", "/", "/", ".").Replace(sysctl.NormalizeName(name))
+	return "/proc/sys/" + swapped
 }
 
 func loopbackUp() error {

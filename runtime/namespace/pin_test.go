@@ -57,3 +57,37 @@ func TestPin(t *testing.T) {
 		t.Errorf("a failure left something: %v", err)
 	}
 }
+
+// A sysctl that is not in a namespace of the sandbox's own is the host's.
+func TestHostSysctls(t *testing.T) {
+	all, none := Config{Net: true, IPC: true, UTS: true}, Config{}
+	for name, c := range map[string]struct {
+		Config
+		ok bool
+	}{
+		"net.ipv4.tcp_syncookies":    {all, true},
+		"net/ipv4/tcp_syncookies":    {all, true},
+		"net/ipv4/conf/eth0.1/x":     {all, true},
+		"kernel.msgmax":              {all, true},
+		"fs.mqueue.msg_max":          {Config{IPC: true}, true},
+		"net.core.somaxconn":         {Config{IPC: true}, false},
+		"kernel.sem":                 {Config{Net: true}, false},
+		"net.core.wmem_max":          {none, false},
+		"kernel.core_pattern":        {all, false},
+		"vm.overcommit_memory":       {all, false},
+		"net/../kernel/core_pattern": {all, false},
+		"net.core/../../kernel.sem":  {all, false},
+		"net/./../kernel/x":          {all, false},
+		"kernel":                     {all, false},
+		"":                           {all, false},
+		"fs/mqueue/../../kernel/x":   {all, false},
+	} {
+		c.Sysctls = map[string]string{name: "1"}
+		if err := c.check(); (err == nil) != c.ok {
+			t.Errorf("%q with net %v, ipc %v: %v", name, c.Net, c.IPC, err)
+		}
+	}
+	if got := sysctlPath("net.ipv4.conf.eth0/1.x"); got != "/proc/sys/net/ipv4/conf/eth0.1/x" || got != sysctlPath("net/ipv4/conf/eth0.1/x") {
+		t.Errorf("path %s", got)
+	}
+}

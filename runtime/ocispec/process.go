@@ -62,6 +62,9 @@ func env(in Input) []string {
 	for _, e := range in.Container.GetEnvs() {
 		set(e.GetKey() + "=" + string(e.GetValue()))
 	}
+	if has := slices.ContainsFunc(out, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }); in.Home != "" && !has {
+		set("HOME=" + in.Home)
+	}
 	return out
 }
 

@@ -18,10 +18,15 @@ type Input struct {
 	Container *api.ContainerConfig
 	Image     imagespec.ImageConfig
 	User      specs.User
+	Home      string // HOME of a process that has none otherwise; empty: the OCI runtime's choice
 	Namespaces
 	Files
 	Host
 	CgroupsPath string
+	AppArmor    string // the profile to run with; empty: none
+	// The SELinux labels of the process, and of what the OCI runtime mounts for it;
+	// empty: none.
+	ProcessLabel, MountLabel string
 }
 
 // Namespaces are the paths of those that the container joins. An empty path of
@@ -43,6 +48,7 @@ type Host struct {
 	MinOOMScore  int      // lower values of oom_score_adj are not allowed
 	CgroupV2     bool
 	Devices      []specs.LinuxDevice // for privileged containers
+	Throttles    []string            // directories of /sys that Own masks
 }
 
 // Make makes the specification.
@@ -65,11 +71,11 @@ func Make(in Input) (*specs.Spec, error) {
 		Process: &specs.Process{
 			Terminal: in.Container.GetTty(), User: in.User, Args: args, Env: env(in), Cwd: cwd(in.Container, in.Image),
 			Capabilities: caps, NoNewPrivileges: sec.GetNoNewPrivs(), OOMScoreAdj: oomScore(in),
-			ApparmorProfile: apparmor(sec),
+			ApparmorProfile: in.AppArmor, SelinuxLabel: in.ProcessLabel,
 		},
 		Linux: &specs.Linux{
 			CgroupsPath: in.CgroupsPath, Namespaces: in.linuxNamespaces(), Resources: Resources(in.Container.GetLinux().GetResources()),
-			MaskedPaths: sec.GetMaskedPaths(), ReadonlyPaths: sec.GetReadonlyPaths(),
+			MaskedPaths: sec.GetMaskedPaths(), ReadonlyPaths: sec.GetReadonlyPaths(), MountLabel: in.MountLabel,
 		},
 	}
 	if s.Linux.Resources == nil {
@@ -114,13 +120,4 @@ func (in Input) linuxNamespaces() []specs.LinuxNamespace {
 func oomScore(in Input) *int {
 	v := max(int(in.Container.GetLinux().GetResources().GetOomScoreAdj()), in.MinOOMScore)
 	return &v
-}
-
-// apparmor names the profile of a container; the runtime's default profile is not
-// loaded by islet, so a container that asks for it runs with none.
-func apparmor(sec *api.LinuxContainerSecurityContext) string {
-	if p := sec.GetApparmor(); p.GetProfileType() == api.SecurityProfile_Localhost {
-		return p.GetLocalhostRef()
-	}
-	return ""
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -168,51 +167,6 @@ func TestSeccomp(t *testing.T) {
 	}
 }
 
-var passwd = fstest.MapFS{
-	"etc/passwd": {Data: []byte("root:x:0:0::/:/bin/sh\nnina:x:1000:1001::/:/bin/sh\nbroken\n:::\nbig:x:99999999999:1:\n")},
-	"etc/group":  {Data: []byte("root:x:0:\nstaff:x:50:nina,other\nwheel:x:10:root\n")},
-}
-
-func TestUser(t *testing.T) {
-	for name, c := range map[string]struct {
-		image string
-		sec   *api.LinuxContainerSecurityContext
-		uid   uint32
-		gid   uint32
-		more  []uint32
-		fails bool
-	}{
-		"nothing":       {uid: 0, gid: 0, more: []uint32{0, 10}},
-		"image name":    {image: "nina", uid: 1000, gid: 1001, more: []uint32{1001, 50}},
-		"image number":  {image: "7", uid: 7, more: []uint32{0}},
-		"number:number": {image: "7:8", uid: 7, gid: 8, more: []uint32{8}},
-		"name:group":    {image: "nina:staff", uid: 1000, gid: 50, more: []uint32{50}},
-		"override":      {image: "nina", sec: &api.LinuxContainerSecurityContext{RunAsUser: &api.Int64Value{Value: 5}}, uid: 5, more: []uint32{0}},
-		"stranger":      {image: "stranger", fails: true},
-		"no group":      {image: "nina:none", fails: true},
-		"out of range":  {image: "big", fails: true},
-	} {
-		u, err := User(passwd, c.sec, c.image)
-		if (err != nil) != c.fails || u.UID != c.uid || u.GID != c.gid || !slices.Equal(u.AdditionalGids, c.more) {
-			t.Errorf("%s: %+v, %v", name, u, err)
-		}
-	}
-}
-
-// FuzzUser: whatever an image's files hold, looking up a user ends with an error
-// or with an entry of them.
-func FuzzUser(f *testing.F) {
-	f.Add("nina:x:1000:1001::/:/bin/sh", "staff:x:50:nina", "nina:staff")
-	f.Add(":::\n\n\x00", "a", "0:0")
-	f.Fuzz(func(t *testing.T, users, groups, image string) {
-		root := fstest.MapFS{"etc/passwd": {Data: []byte(users)}, "etc/group": {Data: []byte(groups)}}
-		u, err := User(root, nil, image)
-		if err == nil && !slices.Contains(u.AdditionalGids, u.GID) {
-			t.Errorf("%+v lacks its own group", u)
-		}
-	})
-}
-
 // FuzzMake: a configuration that is accepted makes a specification that can be
 // written down, with a command and absolute mounts in order.
 func FuzzMake(f *testing.F) {
@@ -241,4 +195,16 @@ func FuzzMake(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// The labels that were made for a container reach the OCI runtime, which enforces them.
+func TestLabels(t *testing.T) {
+	in := input(nil)
+	in.ProcessLabel, in.MountLabel = "u:r:container_t:s0:c1,c2", "u:object_r:container_file_t:s0:c1,c2"
+	if s := spec(t, in); s.Process.SelinuxLabel != in.ProcessLabel || s.Linux.MountLabel != in.MountLabel {
+		t.Errorf("labels %q, %q", s.Process.SelinuxLabel, s.Linux.MountLabel)
+	}
+	if s := spec(t, input(nil)); s.Process.SelinuxLabel != "" || s.Linux.MountLabel != "" {
+		t.Errorf("without any: %q, %q", s.Process.SelinuxLabel, s.Linux.MountLabel)
+	}
 }

@@ -1,21 +1,38 @@
 package ocispec
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
 	"io/fs"
+	"math"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/keys"
 )
+
+// MaxUserFile bounds the passwd and group of an image, in bytes.
+const MaxUserFile = 10 << 20
+
+// ReadFile reads a file of a container's root file system, such as "etc/passwd".
+// Whatever an image may put there must not make it block or return without end.
+type ReadFile func(name string) ([]byte, error)
 
 // User finds the IDs that a container runs with: by what its configuration asks
 // for, else by the image's user ("name", "uid", "uid:gid", "name:group"). Names
 // and group memberships are looked up in the image's own files.
-func User(root fs.FS, sec *api.LinuxContainerSecurityContext, image string) (specs.User, error) {
+//
+// What is a number is an ID and never a name, and an ID beyond int32 is refused, as
+// OCI runtimes want it. A container whose configuration has the annotation
+// keys.RunAsNonRoot is refused when the ID that was found is 0.
+func User(read ReadFile, c *api.ContainerConfig, image string) (specs.User, error) {
+	sec := c.GetLinux().GetSecurityContext()
 	name, group, _ := strings.Cut(image, ":")
 	switch {
 	case sec.GetRunAsUser() != nil:
@@ -26,18 +43,29 @@ func User(root fs.FS, sec *api.LinuxContainerSecurityContext, image string) (spe
 	if name == "" {
 		name = "0"
 	}
-	out, login, err := lookupUser(root, name)
+	out, login, err := lookupUser(read, name)
 	if err != nil {
 		return specs.User{}, err
 	}
+	if out.UID == 0 && c.GetAnnotations()[keys.RunAsNonRoot] != "" {
+		return specs.User{}, fmt.Errorf("container has runAsNonRoot and image will run as root: its user %q is that of ID 0", name)
+	}
 	if group != "" {
-		if out.GID, err = lookupGroup(root, group); err != nil {
+		if out.GID, err = lookupGroup(read, group); err != nil {
 			return specs.User{}, err
 		}
 	}
 	if g := sec.GetRunAsGroup(); g != nil {
-		out.GID = uint32(g.GetValue())
+		if out.GID, err = inRange("runAsGroup", g.GetValue()); err != nil {
+			return specs.User{}, err
+		}
 	}
+	return withGroups(read, sec, out, login)
+}
+
+// withGroups adds the groups that the configuration names, and those that the
+// image has the user in.
+func withGroups(read ReadFile, sec *api.LinuxContainerSecurityContext, out specs.User, login string) (specs.User, error) {
 	add := func(gid uint32) {
 		if !slices.Contains(out.AdditionalGids, gid) {
 			out.AdditionalGids = append(out.AdditionalGids, gid)
@@ -45,66 +73,140 @@ func User(root fs.FS, sec *api.LinuxContainerSecurityContext, image string) (spe
 	}
 	add(out.GID)
 	if sec.GetSupplementalGroupsPolicy() == api.SupplementalGroupsPolicy_Merge && login != "" {
-		for _, e := range entries(root, "etc/group", 4) {
-			if slices.Contains(strings.Split(e[3], ","), login) {
-				if gid, err := strconv.ParseUint(e[2], 10, 32); err == nil {
-					add(uint32(gid))
-				}
+		groups, err := readEntries(read, "etc/group")
+		if err != nil {
+			return specs.User{}, err
+		}
+		for e := range groups {
+			if gid, ok := parseID(e[2]); ok && slices.Contains(strings.Split(e[3], ","), login) {
+				add(gid)
 			}
 		}
 	}
 	for _, g := range sec.GetSupplementalGroups() {
-		add(uint32(g))
+		gid, err := inRange("supplemental group", g)
+		if err != nil {
+			return specs.User{}, err
+		}
+		add(gid)
 	}
 	return out, nil
 }
 
-// lookupUser finds a user by name or number; a number needs no entry.
-func lookupUser(root fs.FS, name string) (u specs.User, login string, err error) {
-	uid, numErr := strconv.ParseUint(name, 10, 32)
-	for _, e := range entries(root, "etc/passwd", 4) {
-		if e[0] != name && (numErr != nil || e[2] != name) {
+// Home is the home directory of a user by /etc/passwd, or "/", as OCI runtimes set
+// HOME for a process that has none. They look at it inside the container, where it
+// may be a file that a pod has made; a process that has HOME spares crun the look.
+func Home(read ReadFile, uid uint32) string {
+	users, err := readEntries(read, "etc/passwd")
+	if err != nil {
+		return "/"
+	}
+	for e := range users {
+		if id, ok := parseID(e[2]); !ok || id != uid || len(e) <= fields {
 			continue
 		}
-		id, err1 := strconv.ParseUint(e[2], 10, 32)
-		gid, err2 := strconv.ParseUint(e[3], 10, 32)
-		if err1 == nil && err2 == nil {
-			return specs.User{UID: uint32(id), GID: uint32(gid)}, e[0], nil
+		if rest := strings.Split(e[fields], ":"); len(rest) > 1 && path.IsAbs(rest[1]) && !strings.Contains(rest[1], "\x00") {
+			return rest[1]
+		}
+		break
+	}
+	return "/"
+}
+
+// lookupUser finds a user by number, which needs no entry, or by name.
+func lookupUser(read ReadFile, name string) (u specs.User, login string, err error) {
+	uid, isNumber, err := number("user", name)
+	if err != nil {
+		return specs.User{}, "", err
+	}
+	users, err := readEntries(read, "etc/passwd")
+	if err != nil {
+		return specs.User{}, "", err
+	}
+	for e := range users {
+		id, okUser := parseID(e[2])
+		gid, okGroup := parseID(e[3])
+		switch {
+		case isNumber && okUser && okGroup && id == uid:
+			return specs.User{UID: uid, GID: gid}, e[0], nil
+		case !isNumber && e[0] == name && okUser && okGroup:
+			return specs.User{UID: id, GID: gid}, name, nil
+		case !isNumber && e[0] == name:
+			return specs.User{}, "", fmt.Errorf("user %q has no IDs from 0 to %d in the image's /etc/passwd", name, math.MaxInt32)
 		}
 	}
-	if numErr != nil {
+	if !isNumber {
 		return specs.User{}, "", fmt.Errorf("no user %q in the image's /etc/passwd", name)
 	}
-	return specs.User{UID: uint32(uid)}, "", nil
+	return specs.User{UID: uid}, "", nil
 }
 
-func lookupGroup(root fs.FS, name string) (uint32, error) {
-	for _, e := range entries(root, "etc/group", 4) {
-		if e[0] == name {
-			gid, err := strconv.ParseUint(e[2], 10, 32)
-			return uint32(gid), err
-		}
+func lookupGroup(read ReadFile, name string) (uint32, error) {
+	gid, isNumber, err := number("group", name)
+	if err != nil || isNumber {
+		return gid, err
 	}
-	gid, err := strconv.ParseUint(name, 10, 32)
+	groups, err := readEntries(read, "etc/group")
 	if err != nil {
-		return 0, fmt.Errorf("no group %q in the image's /etc/group", name)
+		return 0, err
 	}
-	return uint32(gid), nil
+	for e := range groups {
+		if e[0] != name {
+			continue
+		}
+		if gid, ok := parseID(e[2]); ok {
+			return gid, nil
+		}
+		return 0, fmt.Errorf("group %q has no ID from 0 to %d in the image's /etc/group", name, math.MaxInt32)
+	}
+	return 0, fmt.Errorf("no group %q in the image's /etc/group", name)
 }
 
-// entries reads a file of lines with fields between colons; those with fewer than
-// n fields are left out, as is a file that is not there.
-func entries(root fs.FS, path string, n int) [][]string {
-	f, err := root.Open(path)
+// number says whether s is an ID rather than a name. One out of range is neither.
+func number(what, s string) (id uint32, is bool, err error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if errors.Is(err, strconv.ErrSyntax) {
+		return 0, false, nil
+	}
 	if err != nil {
-		return nil
+		return 0, false, fmt.Errorf("%s %s: an ID is from 0 to %d", what, s, math.MaxInt32)
 	}
-	defer f.Close()
-	var out [][]string
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		if e := strings.Split(strings.TrimSpace(sc.Text()), ":"); len(e) >= n {
-			out = append(out, e)
+	id, err = inRange(what, n)
+	return id, true, err
+}
+
+func inRange(what string, n int64) (uint32, error) {
+	if n < 0 || n > math.MaxInt32 {
+		return 0, fmt.Errorf("%s %d: an ID is from 0 to %d", what, n, math.MaxInt32)
+	}
+	return uint32(n), nil
+}
+
+// parseID reads the ID of an entry. (The parser of moby/sys/user takes what is no
+// number for 0, which is root.)
+func parseID(s string) (uint32, bool) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	return uint32(n), err == nil
+}
+
+// fields is how many each line of passwd and group has at least.
+const fields = 4
+
+// readEntries reads a file of lines with fields between colons, and yields those
+// that have enough of them. A file that is not there has none.
+func readEntries(read ReadFile, name string) (func(yield func([]string) bool), error) {
+	b, err := read(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		b, err = nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the image's /%s cannot be used: %w", name, err)
+	}
+	return func(yield func([]string) bool) {
+		for line := range strings.Lines(string(b)) {
+			if e := strings.SplitN(strings.TrimSpace(line), ":", fields+1); len(e) >= fields && !yield(e) {
+				return
+			}
 		}
-	}
-	return out
+	}, nil
 }

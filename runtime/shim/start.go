@@ -18,8 +18,10 @@ const oomScore = -999
 
 // Start starts the program at path as a shim that listens on the given unix
 // socket. The socket is ready when Start returns. The shim outlives this process;
-// what it logs is appended to <socket>.log.
-func Start(path, socket string) error {
+// what it logs is appended to <socket>.log. It does not see what is mounted below the
+// directories in hidden, which are mount points; without any it is among the host's
+// mounts.
+func Start(path, socket string, hidden []string) error {
 	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("start shim: %w", err)
 	}
@@ -32,14 +34,14 @@ func Start(path, socket string) error {
 	if err := os.Chmod(socket, 0o600); err != nil {
 		return fmt.Errorf("start shim: %w", err)
 	}
-	if err := start(path, socket, l); err != nil {
+	if err := start(path, socket, l, hidden); err != nil {
 		os.Remove(socket)
 		return fmt.Errorf("start shim %s: %w", path, err)
 	}
 	return nil
 }
 
-func start(path, socket string, l *net.UnixListener) error {
+func start(path, socket string, l *net.UnixListener, hidden []string) error {
 	f, err := l.File()
 	if err != nil {
 		return err
@@ -50,11 +52,23 @@ func start(path, socket string, l *net.UnixListener) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(path, "serve", filepath.Base(socket))
+	cmd := exec.Command(path, append([]string{"serve", filepath.Base(socket)}, hidden...)...)
 	cmd.Dir = "/"
+	cmd.Env = Environ()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if len(hidden) > 0 {
+		for _, name := range []string{"/", "/proc/self/ns/mnt"} {
+			f, err := os.Open(name)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+		}
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
+	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -62,6 +76,19 @@ func start(path, socket string, l *net.UnixListener) error {
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte(strconv.Itoa(oomScore)), 0)
 	go cmd.Wait() // reaps it, should it end before this process
 	return nil
+}
+
+// Environ is what shims and OCI runtimes inherit of this process's environment: no
+// more than they need to find programs and systemd. What is meant for the agent is
+// none of theirs: an OCI runtime passes on sockets that LISTEN_FDS counts.
+func Environ() []string {
+	out := []string{} // not nil, which would be everything
+	for _, name := range []string{"PATH", "DBUS_SYSTEM_BUS_ADDRESS", "TMPDIR"} {
+		if v, ok := os.LookupEnv(name); ok {
+			out = append(out, name+"="+v)
+		}
+	}
+	return out
 }
 
 // peerPID is the process at the other end of a unix socket: the one that called

@@ -197,6 +197,20 @@ func (c *Cluster) ApproveServing(t testing.TB, node string) {
 // BootstrapKubeconfig is what lets a new node ask for its credentials, at the
 // apiserver or at a proxy's address.
 func (c *Cluster) BootstrapKubeconfig(server string) string {
+	return c.kubeconfig(server, "token: "+c.token)
+}
+
+// NodeKubeconfig is what an administrator gives a node whose credentials are worth
+// nothing: the CA of now, and a client certificate that it signed, as Certificate makes it.
+func (c *Cluster) NodeKubeconfig(certificate string) string {
+	pair := base64.StdEncoding.EncodeToString([]byte(certificate))
+	return c.kubeconfig(gateway+":6443", fmt.Sprintf("client-certificate-data: %[1]s, client-key-data: %[1]s", pair))
+}
+
+// Authority is the certificate of the cluster's CA, in PEM.
+func (c *Cluster) Authority() string { return string(c.conf.CAData) }
+
+func (c *Cluster) kubeconfig(server, user string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters:
@@ -205,11 +219,11 @@ clusters:
     server: https://%s
     certificate-authority-data: %s
 users:
-- name: bootstrap
-  user: {token: %s}
+- name: u
+  user: {%s}
 contexts:
 - name: c
-  context: {cluster: c, user: bootstrap}
+  context: {cluster: c, user: u}
 current-context: c
-`, server, base64.StdEncoding.EncodeToString(c.conf.CAData), c.token)
+`, server, base64.StdEncoding.EncodeToString(c.conf.CAData), user)
 }

@@ -23,7 +23,7 @@ import (
 const dir = "/run/control"
 
 // A Cluster is a running control plane. Its methods may be called by several
-// goroutines, except for those that stop and start the apiserver.
+// goroutines, except for those that stop and start parts of it.
 type Cluster struct {
 	host  *machine.Host
 	bin   string // folder of the binaries
@@ -147,6 +147,11 @@ func (c *Cluster) certify() error {
 	if err := os.WriteFile(c.path("kubeadm.yaml"), []byte(config), 0o600); err != nil {
 		return err
 	}
+	return c.credentials()
+}
+
+// credentials makes those certificates and kubeconfigs that are not there.
+func (c *Cluster) credentials() error {
 	if err := c.kubeadm("certs", "all"); err != nil {
 		return err
 	}

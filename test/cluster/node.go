@@ -33,7 +33,7 @@ func (c *Cluster) Node(t testing.TB, server string) *Node {
 	n := &Node{Machine: m, Link: c.Plug(m), c: c, t: t}
 	m.InstallImage()
 	m.Write("bootstrap.conf", c.BootstrapKubeconfig(server))
-	m.Write("ca.crt", string(c.conf.CAData))
+	m.Write("ca.crt", c.Authority())
 	m.Write("kubelet.yaml", fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:

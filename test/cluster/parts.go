@@ -144,6 +144,14 @@ func (c *Cluster) KubectlCommand(args ...string) *exec.Cmd {
 	return c.host.Command("env", all...)
 }
 
+// RunAsAdmin runs a program on the control plane's host and gives its output. The variable
+// of its environment names an administrator's kubeconfig; arguments of the form NAME=VALUE
+// before the program are variables too.
+func (c *Cluster) RunAsAdmin(variable string, args ...string) (string, error) {
+	out, err := c.host.Command("env", append([]string{"HOME=" + dir, variable + "=" + dir + "/super-admin.conf"}, args...)...).CombinedOutput()
+	return string(out), err
+}
+
 // Apply applies a manifest.
 func (c *Cluster) Apply(t testing.TB, manifest string) {
 	t.Helper()

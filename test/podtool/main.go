@@ -10,6 +10,8 @@
 //	cat FILE..., ls DIR, env, write FILE TEXT
 //	size               prints the size of its terminal at every change of it
 //	install NAME       is there under a second name, such as tar, by which it is that
+//	flannel DIR SUBNET sets up a pod network as flannel's DaemonSet does; called as
+//	                   flannel it is that network's CNI plugin
 //	mark FILE CODE     appends the time to FILE, then ends with CODE
 package main
 
@@ -22,6 +24,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,6 +36,13 @@ func main() {
 	args := os.Args[1:]
 	if os.Args[0] == "tar" {
 		args = os.Args
+	}
+	if filepath.Base(os.Args[0]) == "flannel" {
+		if err := flannel(); err != nil {
+			fmt.Printf(`{"code": 100, "msg": %q}`, err.Error())
+			os.Exit(1)
+		}
+		return
 	}
 	code, err := run(args)
 	if err != nil {
@@ -68,6 +78,8 @@ func run(args []string) (int, error) {
 		return 0, serve(ctx, arg(1, ":80"))
 	case "eat":
 		return 0, eat(ctx, arg(1, "1"))
+	case "flannel":
+		return 0, flanneld(ctx, arg(1, ""), arg(2, ""))
 	case "mark":
 		code, err := strconv.Atoi(arg(2, "0"))
 		return code, errors.Join(err, add(arg(1, ""), time.Now().Format(time.RFC3339Nano)+"\n"))

@@ -24,6 +24,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/keys"
 )
 
 // A Node is the agent's part that the server asks.
@@ -36,6 +37,13 @@ type Node struct {
 	Describe func(*api.Status)
 	// Details adds to a pod.
 	Details func(types.UID) api.Details
+	// Settings are the agent's.
+	Settings func() any
+	// Events are those that are kept.
+	Events func() []api.Event
+
+	// Time is what the clock says.
+	Time api.Clock
 
 	mu      sync.Mutex
 	pods    []*v1.Pod
@@ -44,7 +52,7 @@ type Node struct {
 
 // Start runs a server on a socket in a directory of the test's own. stop ends it
 // as a killed agent would be seen to end.
-func Start(t testing.TB) (n *Node, stop func()) {
+func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "islet") // t.TempDir is too long for a socket
 	if err != nil {
@@ -52,8 +60,8 @@ func Start(t testing.TB) (n *Node, stop func()) {
 	}
 	n = &Node{Dir: dir, Socket: filepath.Join(dir, "s"), changed: make(chan struct{}), Runtime: newRuntime()}
 	log := slog.New(slog.DiscardHandler)
-	n.Server, err = server.New(server.Config{Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
-		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode, Log: log,
+	cfg := server.Config{Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
+		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode, Log: log, Clock: n,
 		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"), Config: &kubelet.KubeletConfiguration{
 			StaticPodURLHeader: map[string][]string{"Authorization": {"secret"}}}},
 		Describe: func(_ context.Context, s *api.Status) {
@@ -61,12 +69,28 @@ func Start(t testing.TB) (n *Node, stop func()) {
 				n.Describe(s)
 			}
 		},
+		Settings: func() any {
+			if n.Settings == nil {
+				return nil
+			}
+			return n.Settings()
+		},
+		Events: func() []api.Event {
+			if n.Events == nil {
+				return nil
+			}
+			return n.Events()
+		},
 		Details: func(uid types.UID) (d api.Details) {
 			if n.Details != nil {
 				d = n.Details(uid)
 			}
 			return d
-		}})
+		}}
+	for _, f := range change {
+		f(&cfg)
+	}
+	n.Server, err = server.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +195,7 @@ func decode(data []byte, origin string) ([]*v1.Pod, error) {
 		pod.Namespace = "default"
 	}
 	pod.UID = types.UID("uid-" + pod.Name + "-" + pod.Spec.NodeName)
-	pod.Annotations = map[string]string{"kubernetes.io/config.source": "local"}
+	pod.Annotations = map[string]string{keys.ConfigSource: keys.SourceLocal}
 	return []*v1.Pod{&pod}, nil
 }
 
@@ -179,7 +203,7 @@ func decode(data []byte, origin string) ([]*v1.Pod, error) {
 // the runtime knows by the IDs POD-CONTAINER.
 func (n *Node) Pod(name string, started time.Time, containers ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name),
-		Annotations: map[string]string{"kubernetes.io/config.source": "local"}}}
+		Annotations: map[string]string{keys.ConfigSource: keys.SourceLocal}}}
 	at := metav1.NewTime(started)
 	pod.Spec.NodeName = "pi"
 	pod.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &at, PodIP: "10.42.0.7", HostIP: "192.0.2.1",
@@ -220,17 +244,29 @@ func (n *Node) Log(t testing.TB, id string, lines ...string) {
 
 // Replace restarts a container: the one there was becomes the last one, and the
 // new one has the ID POD-CONTAINER-2.
+// Containers that end side by side are replaced side by side, so it is one change.
 func (n *Node) Replace(pod, container string) {
-	i := slices.IndexFunc(n.List(), func(p *v1.Pod) bool { return p.Name == pod })
-	p := n.List()[i].DeepCopy()
-	for i := range p.Status.ContainerStatuses {
-		if st := &p.Status.ContainerStatuses[i]; st.Name == container {
-			st.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ContainerID: st.ContainerID}
-			st.ContainerID += "-2"
-			st.RestartCount++
-			id := pod + "-" + container + "-2"
-			n.Runtime.run(p, id, container, filepath.Join(n.Dir, id, "0.log"))
+	n.change(func() {
+		i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.Name == pod })
+		p := n.pods[i].DeepCopy()
+		for i := range p.Status.ContainerStatuses {
+			if st := &p.Status.ContainerStatuses[i]; st.Name == container {
+				st.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ContainerID: st.ContainerID}
+				st.ContainerID += "-2"
+				st.RestartCount++
+				id := pod + "-" + container + "-2"
+				n.Runtime.run(p, id, container, filepath.Join(n.Dir, id, "0.log"))
+			}
 		}
-	}
-	n.Put(p)
+		n.pods = append(slices.Delete(slices.Clone(n.pods), i, i+1), p)
+	})
+}
+
+// Clock gives Time.
+func (n *Node) Clock() api.Clock { return n.Time }
+
+// ResetClock leaves the machine's time of it.
+func (n *Node) ResetClock(context.Context) error {
+	n.Time = api.Clock{Now: n.Time.Machine, Machine: n.Time.Machine}
+	return nil
 }

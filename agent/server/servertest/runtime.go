@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -28,6 +30,8 @@ type Runtime struct {
 	cpu        uint64
 	images     []*api.Image
 
+	// Stopped is called with the ID of a container that was stopped.
+	Stopped func(id string)
 	// Streams counts processes that run.
 	Streams sync.WaitGroup
 	// Size is the last size a terminal was given.
@@ -43,8 +47,8 @@ func (r *Runtime) run(pod *v1.Pod, id, name, log string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.containers[id] = &api.ContainerStatus{Id: id, State: api.ContainerState_CONTAINER_RUNNING, LogPath: log,
-		Labels: map[string]string{"io.kubernetes.pod.name": pod.Name, "io.kubernetes.pod.namespace": pod.Namespace,
-			"io.kubernetes.pod.uid": string(pod.UID), "io.kubernetes.container.name": name}}
+		Labels: map[string]string{keys.PodName: pod.Name, keys.PodNamespace: pod.Namespace,
+			keys.PodUID: string(pod.UID), keys.ContainerName: name}}
 }
 
 // Exit ends a container.
@@ -52,6 +56,30 @@ func (r *Runtime) Exit(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.containers[id].State = api.ContainerState_CONTAINER_EXITED
+}
+
+// Knows says whether there is a container.
+func (r *Runtime) Knows(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.containers[id] != nil
+}
+
+// StopContainer implements cri.Runtime.
+func (r *Runtime) StopContainer(_ context.Context, q *api.StopContainerRequest) (*api.StopContainerResponse, error) {
+	r.Exit(q.ContainerId)
+	if r.Stopped != nil {
+		r.Stopped(q.ContainerId)
+	}
+	return &api.StopContainerResponse{}, nil
+}
+
+// RemoveContainer implements cri.Runtime.
+func (r *Runtime) RemoveContainer(_ context.Context, q *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.containers, q.ContainerId)
+	return &api.RemoveContainerResponse{}, nil
 }
 
 // ContainerStatus implements cri.Runtime.
@@ -66,14 +94,26 @@ func (r *Runtime) ContainerStatus(_ context.Context, q *api.ContainerStatusReque
 }
 
 // ListContainers implements cri.Runtime.
-func (r *Runtime) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+func (r *Runtime) ListContainers(_ context.Context, q *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := &api.ListContainersResponse{}
 	for _, c := range r.containers {
+		if st := q.GetFilter().GetState(); st != nil && c.State != st.State || !labelled(c.Labels, q.GetFilter().GetLabelSelector()) {
+			continue
+		}
 		out.Containers = append(out.Containers, &api.Container{Id: c.Id, Labels: c.Labels, State: c.State})
 	}
 	return out, nil
+}
+
+func labelled(has, want map[string]string) bool {
+	for k, v := range want {
+		if has[k] != v {
+			return false
+		}
+	}
+	return true
 }
 
 // ListPodSandbox implements cri.Runtime.
@@ -114,7 +154,7 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 }
 
 // Stream implements cri.Streamer for the commands echo WORDS, cat, exit CODE,
-// hang and size (which tells each size of the terminal by Size).
+// hang and size (which reports each size of the terminal by Size).
 func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	r.Streams.Add(1)
 	defer r.Streams.Done()
@@ -141,6 +181,14 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 			}
 		}
 		return ctx.Err()
+	case "tar", "test": // the host's, which are as good
+		cmd := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
+		err := cmd.Run()
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			return cri.ExitError{Code: int32(exit.ExitCode())}
+		}
+		return err
 	case "hang":
 		<-ctx.Done()
 		return ctx.Err()

@@ -78,9 +78,15 @@ func (ca *CA) Client(t testing.TB, name string, groups []string, from, until tim
 // Server makes a certificate of a server at IP addresses, which is valid for a year.
 func (ca *CA) Server(t testing.TB, from time.Time, addresses ...string) tls.Certificate {
 	t.Helper()
+	return ca.ServerUntil(t, from, from.AddDate(1, 0, 0), addresses...)
+}
+
+// ServerUntil is Server with an end of its own.
+func (ca *CA) ServerUntil(t testing.TB, from, until time.Time, addresses ...string) tls.Certificate {
+	t.Helper()
 	k := newKey(t)
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "server"}, NotBefore: from.Add(-time.Minute), NotAfter: from.AddDate(1, 0, 0),
+		Subject: pkix.Name{CommonName: "server"}, NotBefore: from.Add(-time.Minute), NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, a := range addresses {

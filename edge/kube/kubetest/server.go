@@ -33,6 +33,7 @@ type Server struct {
 	// Certificate, when set before the first connection, is what the server shows.
 	Certificate *tls.Certificate
 
+	line   *Line
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
 }
@@ -40,6 +41,17 @@ type Server struct {
 // New starts a server that knows the types of the given registrations, such as
 // corev1.AddToScheme. It ends with the test.
 func New(t testing.TB, register ...func(*runtime.Scheme) error) *Server {
+	t.Helper()
+	return start(t, nil, register)
+}
+
+// NewOn starts a server on a Line, which Rest dials.
+func NewOn(t testing.TB, line *Line, register ...func(*runtime.Scheme) error) *Server {
+	t.Helper()
+	return start(t, line, register)
+}
+
+func start(t testing.TB, line *Line, register []func(*runtime.Scheme) error) *Server {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -57,6 +69,10 @@ func New(t testing.TB, register ...func(*runtime.Scheme) error) *Server {
 		}
 		s.Mux.ServeHTTP(w, r)
 	}))
+	if line != nil {
+		_ = s.Listener.Close()
+		s.Listener, s.line = line, line
+	}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{
@@ -78,7 +94,11 @@ func New(t testing.TB, register ...func(*runtime.Scheme) error) *Server {
 
 // Rest gives a configuration that trusts the server, with no credentials.
 func (s *Server) Rest() *rest.Config {
-	return &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.CA.PEM}}
+	cfg := &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.CA.PEM}}
+	if s.line != nil {
+		cfg.Dial = s.line.Dial
+	}
+	return cfg
 }
 
 // Write answers with an object, or with an error as the API server words it.

@@ -10,7 +10,12 @@
 //	orphan ARG...    run itself with the rest, do not wait for it
 //	lines N          print that many numbered lines
 //	write PATH TEXT  read PATH  ls PATH  hostname  pid  serve PORT
+//	put PATH TEXT    write it there, print how that went
+//	fill PATH        append to it until that fails, print why
+//	room PATH        print the MiB of its file system, and its mode
 //	size             of the terminal, once it has one
+//	fds              print what each open descriptor is
+//	opens PATH       print whether it can be opened for writing; nothing is written
 package main
 
 import (
@@ -148,12 +153,41 @@ func show(verb string, next func() string) bool {
 		for _, f := range e {
 			fmt.Println(f.Name())
 		}
+	case "opens":
+		f, err := os.OpenFile(next(), os.O_WRONLY, 0)
+		if err == nil {
+			err = f.Close()
+		}
+		fmt.Println("open:", err)
+	case "put":
+		path := next()
+		fmt.Println("put:", os.WriteFile(path, []byte(next()), 0o644))
+	case "fill":
+		fill(next())
+	case "room":
+		path := next()
+		var fs unix.Statfs_t
+		check(unix.Statfs(path, &fs))
+		st, err := os.Stat(path)
+		check(err)
+		fmt.Println(int64(fs.Blocks)*int64(fs.Bsize)>>20, st.Mode())
+	case "fds":
+		showDescriptors()
 	case "size":
 		showSize()
 	default:
 		return false
 	}
 	return true
+}
+
+// showDescriptors leaves out the one that it lists them with.
+func showDescriptors() {
+	for fd := range 1024 {
+		if target, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)); err == nil {
+			fmt.Println(target)
+		}
+	}
 }
 
 // showSize waits for a size: a terminal is there before whoever uses it has said
@@ -170,6 +204,20 @@ func showSize() {
 		}
 		<-changed
 	}
+}
+
+// fill stops at 256 MiB: who tests a limit has none then.
+func fill(path string) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	check(err)
+	defer f.Close()
+	for b := make([]byte, 1<<20); err == nil; {
+		_, err = f.Write(b)
+		if at, _ := f.Seek(0, io.SeekCurrent); at > 256<<20 {
+			fail("no limit")
+		}
+	}
+	fmt.Println("fill:", err)
 }
 
 // serve answers each connection with what it sends.

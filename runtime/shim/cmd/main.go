@@ -1,10 +1,14 @@
 // Command islet-shim is the parent of the containers of some pods; see package
 // server. It is embedded in islet and started by it:
 //
-//	islet-shim serve <name>     with the listening socket as file descriptor 3
+//	islet-shim serve <name> [dir...]
+//	                            with the listening socket as file descriptor 3; with
+//	                            directories, in a mount namespace of its own in which
+//	                            they are hidden, and with the host's root directory and
+//	                            mount namespace as 4 and 5
 //	islet-shim init             the first process of a pod that shares its PIDs
 //	islet-shim true             ends at once; islet tries OCI runtimes with it
-//	islet-shim compress <file>  gzips a rotated log
+//	islet-shim compress <root> <file>  gzips a rotated log below root
 package main
 
 import (
@@ -35,7 +39,7 @@ func main() {
 		initProcess()
 	case "true":
 	case "compress":
-		err = compress(os.Args[2])
+		err = compress(os.Args[2], os.Args[3])
 	default:
 		err = fmt.Errorf("this program is started by islet; see islet help")
 	}
@@ -66,7 +70,13 @@ func serve() error {
 		return fmt.Errorf("no listening socket was handed over: %w", err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	s := server.New(log)
+	var host *server.Host
+	if hidden := os.Args[min(3, len(os.Args)):]; len(hidden) > 0 {
+		if host, err = server.OpenHost(os.NewFile(4, "/"), os.NewFile(5, "mnt"), hidden); err != nil {
+			return err
+		}
+	}
+	s := server.New(log, host)
 	go func() {
 		<-term
 		s.Leave()

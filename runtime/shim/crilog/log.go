@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
 // MaxLine is how many bytes of output one log line holds; a longer line is
@@ -18,16 +21,19 @@ type Options struct {
 	MaxBytes int64            // rotate before a line would make it larger; 0: never
 	MaxFiles int              // how many files are kept, with the current one
 	Now      func() time.Time // nil: time.Now
-	// Compress, if any, is called with the path of each rotated file that may be
-	// compressed to <path>.gz: all but the newest, which a reader may still follow.
-	// It must not block.
-	Compress func(path string)
+	// Compress, if any, is called with the name, below a root that nobody else can
+	// change, of each rotated file that may be compressed to <name>.gz: all but the
+	// newest, which a reader may still follow. It must not block.
+	Compress func(root, name string)
 }
 
 // A Log is one container's log file. Its streams may be written to at once.
 type Log struct {
 	path string
-	o    Options
+	// What of the path nobody else can change, and the rest, in which a pod may have
+	// put links: one that mounts the host's log directory.
+	root, rest string
+	o          Options
 
 	mu   sync.Mutex
 	f    *os.File
@@ -41,7 +47,8 @@ func Open(path string, o Options) (*Log, error) {
 		o.Now = time.Now
 	}
 	l := &Log{path: path, o: o}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	l.root, l.rest = split(path)
+	if err := l.makeDir(); err != nil {
 		return nil, fmt.Errorf("make log directory: %w", err)
 	}
 	if err := l.open(); err != nil {
@@ -50,8 +57,34 @@ func Open(path string, o Options) (*Log, error) {
 	return l, nil
 }
 
-func (l *Log) open() error {
-	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+// split takes <logs>/<namespace>_<name>_<uid>/<container>/<file> apart after the
+// first, and any other path before its last element.
+func split(path string) (root, rest string) {
+	root, rest = filepath.Split(filepath.Clean(path))
+	container := filepath.Dir(root + "x")
+	pod := filepath.Dir(container)
+	if strings.Count(filepath.Base(pod), "_") >= 2 {
+		return filepath.Dir(pod), filepath.Join(filepath.Base(pod), filepath.Base(container), rest)
+	}
+	return root, rest
+}
+
+func (l *Log) makeDir() error {
+	if err := os.MkdirAll(l.root, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(l.root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.MkdirAll(filepath.Dir(l.rest), 0o755)
+}
+
+func (l *Log) open() error { return l.openIn(l.root, l.rest) }
+
+func (l *Log) openIn(root, name string) error {
+	f, err := untrusted.OpenFile(root, name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}

@@ -2,10 +2,12 @@ package crilog
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -36,8 +38,8 @@ func TestLines(t *testing.T) {
 		"nothing":        {nil, ""},
 		"line":           {[]string{"a\n"}, at + "stdout F a\n"},
 		"empty line":     {[]string{"\n"}, at + "stdout F \n"},
-		"in pieces":      {[]string{"a", "b", "\nc"}, at + "stdout F ab\n" + at + "stdout F c\n"},
-		"no end":         {[]string{"a"}, at + "stdout F a\n"},
+		"in pieces":      {[]string{"a", "b", "\nc"}, at + "stdout F ab\n" + at + "stdout P c\n"},
+		"no end":         {[]string{"a"}, at + "stdout P a\n"},
 		"just fits":      {[]string{long + "\n"}, at + "stdout F " + long + "\n"},
 		"too long":       {[]string{long + "y\n"}, at + "stdout P " + long + "\n" + at + "stdout F y\n"},
 		"long in pieces": {[]string{"a", long + "\n"}, at + "stdout P a" + long[1:] + "\n" + at + "stdout F x\n"},
@@ -64,17 +66,30 @@ func TestLines(t *testing.T) {
 	}
 }
 
+func rotatedPaths(path string) ([]string, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := rotated(dir, filepath.Base(path))
+	for i := range names {
+		names[i] = filepath.Join(filepath.Dir(path), names[i])
+	}
+	return names, err
+}
+
 // Rotation keeps the newest files, in order, and no line is lost or torn.
 func TestRotate(t *testing.T) {
 	var told []string // files that may be compressed
-	l, path := open(t, Options{MaxBytes: 130, MaxFiles: 3, Compress: func(p string) { told = append(told, p) }})
+	l, path := open(t, Options{MaxBytes: 130, MaxFiles: 3, Compress: func(root, name string) { told = append(told, filepath.Join(root, name)) }})
 	s := l.Stream("stdout")
 	for i := range 10 {
 		if _, err := s.Write([]byte(strings.Repeat(string(rune('a'+i)), 20) + "\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	old, err := Rotated(path)
+	old, err := rotatedPaths(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +154,7 @@ func FuzzCRILog(f *testing.F) {
 		}
 		s.Close()
 		l.Close()
-		files, err := Rotated(path)
+		files, err := rotatedPaths(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,12 +179,94 @@ func FuzzCRILog(f *testing.F) {
 				got = append(got, text...)
 			}
 		}
-		want := in
-		if len(want) > 0 && want[len(want)-1] != '\n' {
-			want = append(slices.Clone(want), '\n')
-		}
-		if !bytes.Equal(got, want) {
-			t.Fatalf("got %q, want %q", got, want)
+		if !bytes.Equal(got, in) { // with no newline that was not written
+			t.Fatalf("got %q, want %q", got, in)
 		}
 	})
+}
+
+// TestHostileLog has in place of a log what a pod can put there that mounts the
+// host's log directory.
+func TestHostileLog(t *testing.T) {
+	for name, make := range map[string]func(target, log string) error{
+		"a link":          func(target, log string) error { return os.Symlink(target+"/file", log) },
+		"a dangling link": func(target, log string) error { return os.Symlink(target+"/made", log) },
+		"a FIFO":          func(_, log string) error { return syscall.Mkfifo(log, 0o600) },
+		"linked directory": func(target, log string) error {
+			os.Remove(filepath.Dir(log))
+			return os.Symlink(target, filepath.Dir(log))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			target, log := dir+"/target", dir+"/pods/default_web_u1/c/0.log"
+			for _, d := range []string{target, filepath.Dir(log)} {
+				if err := os.MkdirAll(d, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(target+"/file", []byte("precious"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := make(target, log); err != nil {
+				t.Fatal(err)
+			}
+			if l, err := Open(log, Options{}); err == nil {
+				l.Close()
+				t.Error("opened")
+			}
+			entries, err := os.ReadDir(target)
+			if b, _ := os.ReadFile(target + "/file"); err != nil || len(entries) != 1 || string(b) != "precious" {
+				t.Errorf("the target has %v, %q, %v", entries, b, err)
+			}
+		})
+	}
+}
+
+// A pod that mounts the directory of its logs puts a link in place of it: nothing is
+// renamed, removed or made where that leads, and the log goes on where it was.
+func TestHostileRotation(t *testing.T) {
+	dir := t.TempDir()
+	path, own, other := dir+"/pods/default_web_u1/c/0.log", dir+"/pods/default_web_u1/c", dir+"/pods/default_db_u2/c"
+	var told []string
+	l, err := Open(path, Options{MaxBytes: 1, MaxFiles: 2, Now: fixed, Compress: func(root, name string) { told = append(told, name) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := l.Stream("stdout")
+	for range 3 {
+		if _, err := s.Write([]byte("a line\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(told) == 0 || told[0] != "default_web_u1/c/0.log.20260101-120000" {
+		t.Errorf("to be compressed are %v", told)
+	}
+	if err := os.MkdirAll(other, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	theirs := []string{"0.log", "0.log.20250101-120000", "0.log.20250102-120000", "0.log.20250103-120000"}
+	for _, name := range theirs {
+		if err := os.WriteFile(filepath.Join(other, name), []byte("precious"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Rename(own, own+".away"), os.Symlink(other, own)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write([]byte("after\n")); err == nil {
+		t.Error("rotated through a link")
+	}
+	entries, err := os.ReadDir(other)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if err != nil || !slices.Equal(names, theirs) {
+		t.Errorf("the other pod has %v, %v", names, err)
+	}
+	if b, err := os.ReadFile(own + ".away/0.log"); err != nil || !strings.HasSuffix(string(b), " stdout F after\n") {
+		t.Errorf("the log has %q, %v", b, err)
+	}
 }

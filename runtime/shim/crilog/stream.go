@@ -44,12 +44,13 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close writes what is left of a line that had no end.
+// Close writes what is left of a line that had no end. It has the tag P, as
+// containerd writes it: there is no newline that the container did not write.
 func (s *Stream) Close() error {
 	if len(s.rest) == 0 {
 		return nil
 	}
-	return s.flush(nil, false)
+	return s.flush(nil, true)
 }
 
 // flush writes what was kept and text as one line.

@@ -46,7 +46,7 @@ func (s *Server) serve(nc net.Conn) {
 		}
 		var r wire.Request
 		if err := json.Unmarshal(line, &r); err != nil {
-			s.log.Warn("not a request", "err", err)
+			s.log.Warn("not a request", "error", err)
 			return
 		}
 		if r.Method == wire.MethodAttach {

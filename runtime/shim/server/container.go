@@ -46,7 +46,7 @@ func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	exit := wire.Exit{Code: exitCode(st), StartedAt: c.started, FinishedAt: time.Now()}
 	if c.req.KillAll {
 		if err := c.cgroup.killAll(); err != nil {
-			s.log.Warn("processes of a container that ended were not killed", "container", c.req.ID, "err", err)
+			s.log.Warn("processes of a container that ended were not killed", "container", c.req.ID, "error", err)
 		}
 	}
 	c.io.finish(drain)
@@ -55,7 +55,7 @@ func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	}
 	exit.OOM = exit.Code != 0 && c.cgroup.oomKilled()
 	if err := writeExit(c.req.Bundle, exit); err != nil {
-		s.log.Warn("exit of a container was not written", "container", c.req.ID, "err", err)
+		s.log.Warn("exit of a container was not written", "container", c.req.ID, "error", err)
 	}
 	c.mu.Lock()
 	c.exit = &exit

@@ -8,6 +8,7 @@
 //	                  |--> crilog (pipes or a terminal) --> attached clients
 //	                  '--> exit.json in the bundle, then an event to the agent
 //
-// One container runs in one goroutine (supervise); the reaper is the only caller
+// Where it can, it lives in a mount namespace of its own, in which the mounts of pods
+// are not: see Host. One container runs in one goroutine (supervise); the reaper is the only caller
 // of wait(2).
 package server

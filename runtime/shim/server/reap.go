@@ -71,8 +71,8 @@ func (r *reaper) reap() {
 }
 
 // call is command for the OCI runtime: it ends within callTime, or by endCalls.
-func (r *reaper) call(cmd *exec.Cmd) error {
-	return r.command(cmd, func(pid int) (ended func()) {
+func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
+	return r.command(cmd, launch, func(pid int) (ended func()) {
 		r.calls[pid] = struct{}{}
 		late := time.AfterFunc(callTime, func() { r.kill(pid, unix.SIGKILL) })
 		return func() { late.Stop() }
@@ -88,11 +88,11 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command runs cmd, whose streams must be files, to its end. began
+// command runs cmd, whose streams must be files, to its end. launch starts it. began
 // is called with mu held.
-func (r *reaper) command(cmd *exec.Cmd, began func(pid int) (ended func())) error {
+func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // no reaping between fork and registration
-	if err := cmd.Start(); err != nil {
+	if err := launch(cmd); err != nil {
 		r.mu.Unlock()
 		return err
 	}

@@ -86,7 +86,11 @@ func (s *Server) start(c *container) (int, error) {
 	}
 	cmd := s.ociCommand(r, append(args, r.ID)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.io.childStdin, c.io.childStdout, c.io.childStderr
-	err = s.reaper.call(cmd)
+	launch, started, err := s.among(r)
+	if err == nil {
+		err = s.reaper.call(cmd, launch)
+		started()
+	}
 	c.io.closeChild()
 	if err != nil {
 		err = fmt.Errorf("OCI runtime: %s", ociError(r.Bundle, err))
@@ -104,9 +108,27 @@ func (s *Server) start(c *container) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
+// among decides among which mounts a container starts: it returns how its command is
+// launched, and what is to be done once it has started or failed to.
+func (s *Server) among(r wire.RunRequest) (launch func(*exec.Cmd) error, started func(), err error) {
+	nothing := func() {}
+	switch {
+	case s.host == nil:
+		return (*exec.Cmd).Start, nothing, nil
+	case r.Mounts == nil:
+		return s.host.start, nothing, nil
+	}
+	giveBack, err := s.host.borrow(r.Bundle, *r.Mounts)
+	if errors.Is(err, errVisible) {
+		s.log.Info("started among the host's mounts", "container", r.ID, "why", err)
+		return s.host.start, nothing, direct(r.Bundle, *r.Mounts)
+	}
+	return (*exec.Cmd).Start, giveBack, err
+}
+
 // oci runs a command of the OCI runtime that has no streams.
 func (s *Server) oci(r wire.RunRequest, args ...string) error {
-	if err := s.reaper.call(s.ociCommand(r, args...)); err != nil {
+	if err := s.reaper.call(s.ociCommand(r, args...), (*exec.Cmd).Start); err != nil {
 		return fmt.Errorf("OCI runtime, %s: %s", args[0], ociError(r.Bundle, err))
 	}
 	return nil
@@ -141,14 +163,11 @@ func ociError(bundle string, err error) string {
 
 // compress makes a rotated log smaller in a process of its own, whose memory goes
 // away with it.
-func (s *Server) compress(path string) {
+func (s *Server) compress(root, name string) {
 	go func() {
-		self, err := os.Executable()
-		if err != nil {
-			self = "/proc/self/exe"
-		}
-		if err := s.reaper.command(exec.Command(self, "compress", path), nil); err != nil {
-			s.log.Warn("rotated log was not compressed", "path", path, "err", err)
+		// Not by its path: a newer program may have taken its place.
+		if err := s.reaper.command(exec.Command("/proc/self/exe", "compress", root, name), (*exec.Cmd).Start, nil); err != nil {
+			s.log.Warn("rotated log was not compressed", "path", filepath.Join(root, name), "error", err)
 		}
 	}()
 }

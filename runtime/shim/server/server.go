@@ -27,6 +27,7 @@ var (
 type Server struct {
 	log    *slog.Logger
 	reaper *reaper
+	host   *Host // nil: this process is among the host's mounts
 
 	mu         sync.Mutex
 	containers map[string]*container
@@ -42,10 +43,11 @@ type Server struct {
 	owner *conn        // guarded by acts; nil: anyone
 }
 
-// New makes a Server. It starts nothing.
-func New(log *slog.Logger) *Server {
+// New makes a Server. It starts nothing. host is nil for a process that is among the
+// host's mounts.
+func New(log *slog.Logger, host *Host) *Server {
 	return &Server{
-		log: log, reaper: newReaper(),
+		log: log, reaper: newReaper(), host: host,
 		containers: map[string]*container{}, conns: map[*conn]struct{}{},
 		changed: make(chan struct{}, 1),
 	}

@@ -26,7 +26,7 @@ func TestLeave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(slog.New(slog.DiscardHandler))
+	s := New(slog.New(slog.DiscardHandler), nil)
 	ended := make(chan error)
 	go func() { ended <- s.Run(context.Background(), l) }()
 	c, err := s.run(nil, wire.RunRequest{ID: "c", Bundle: dir, OCI: wire.OCI{Path: oci, Root: dir}})

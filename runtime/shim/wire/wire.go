@@ -67,7 +67,29 @@ type RunRequest struct {
 	Terminal  bool `json:"terminal,omitempty"`
 	Stdin     bool `json:"stdin,omitempty"`
 	StdinOnce bool `json:"stdinOnce,omitempty"`
+	// Mounts is what a shim that does not see the host's mounts must know; nil:
+	// the OCI runtime runs among the host's mounts.
+	Mounts *Mounts `json:"mounts,omitempty"`
 }
+
+// Mounts are what a container needs from below the directories that its shim does
+// not see the mounts of. In the bundle a symbolic link leads to each place on the
+// host, so that it also works for a shim that sees all of them; one that does not
+// puts the mount itself in the link's place for as long as the container starts.
+type Mounts struct {
+	// Pins is the directory on the host with the pinned namespaces to which the
+	// bundle's link PinsLink leads.
+	Pins string `json:"pins,omitempty"`
+	// Borrow are the sources of bind mounts, by the path of their link in the
+	// bundle. The root file system is one of them, without a link.
+	Borrow map[string]string `json:"borrow,omitempty"`
+	// Same are the sources that must be the same file seen from the shim and from
+	// the host; else the container is started among the host's mounts.
+	Same []string `json:"same,omitempty"`
+}
+
+// PinsLink is the link in a bundle to its sandbox's pinned namespaces.
+const PinsLink = "ns"
 
 // A Log says where and how a container's CRI log is written. No path: nowhere.
 type Log struct {

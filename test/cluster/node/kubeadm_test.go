@@ -68,6 +68,7 @@ func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
 	m.Run("mkdir", "-p", "/etc/kubernetes/manifests", "/etc/default", "/var/lib/kubelet", m.Disk+"/kubelet")
 	m.Run("mount", "--bind", m.Disk+"/kubelet", "/var/lib/kubelet")
 	m.Run("ln", "-sf", m.Binary(), "/usr/local/bin/kubelet")
+	m.Run("sysctl", "-q", "-p", machine.Root(t)+"/packaging/kubeadm/islet-sysctl.conf")
 	h := &kubeadmHost{m, link.Addr, []string{"--state-dir=" + m.Disk + "/state", "--edge-config=" + m.Disk + "/edge.yaml", "--cgroup-root=" + m.Cgroup, "--node-ip=" + link.Addr,
 		"--cgroup-driver=cgroupfs"}} // kubeadm's is systemd, which the test's host has not
 	h.put("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\""+strings.Join(h.extra, " ")+"\"\n")

@@ -55,14 +55,17 @@ func TestAdmission(t *testing.T) {
 	port := "ports: [{containerPort: 80, hostPort: 8080}]"
 	c.Apply(t, pod(ns, "first", here, port, "sleep"))
 	c.AwaitReady(t, ns, "first")
+	c.Kubectl(t, "patch", "node", n.Name, "--subresource=status", "--type=merge", "-p", `{"status":{"capacity":{"example.com/foo":"1"}}}`)
+	c.Kubectl(t, "wait", "node", n.Name, "--for=jsonpath={.status.allocatable.example\\.com/foo}=1", "--timeout=60s") // it has seen it
 	for _, x := range []struct{ reason, spec, container string }{
+		{"OutOfexample.com/foo", "", "resources: {limits: {example.com/foo: 2}}"},
 		{"NodePorts", "", port},
 		{"NodeAffinity", "nodeSelector: {no: such-node}", ""},
 		{"OutOfcpu", "", `resources: {requests: {cpu: "1000"}}`},
 		{"OutOfmemory", "", "resources: {requests: {memory: 1Pi}}"},
 		{"PodOSNotSupported", "os: {name: windows}", ""},
 	} {
-		name := strings.ToLower(x.reason)
+		name := strings.ReplaceAll(strings.ToLower(x.reason), "/", "-")
 		c.Apply(t, pod(ns, name, here+"\n"+x.spec, x.container, "sleep"))
 		p := c.AwaitPod(t, ns, name, "to fail", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if p.Status.Reason != x.reason || p.Status.Message == "" {
@@ -89,7 +92,7 @@ func TestDeletion(t *testing.T) {
 		c.Kubectl(t, append([]string{"-n", ns, "delete", "pod", name}, args...)...) // waits
 		return time.Since(began)
 	}
-	if took := remove("polite", "--grace-period=60"); took > 20*time.Second {
+	if took := remove("polite", "--grace-period=60"); took > 50*time.Second {
 		t.Errorf("who ends at once was given %v", took)
 	}
 	if took := remove("stubborn", "--grace-period=3"); took < 3*time.Second {

@@ -44,6 +44,7 @@ func TestKubectl(t *testing.T) {
 	})
 	t.Run("logs", k.logs)
 	t.Run("exec", k.exec)
+	t.Run("websockets", func(t *testing.T) { k.webSockets(t, n) })
 	t.Run("static", func(t *testing.T) {
 		static, name := kubectl{c, "default"}, "static-"+n.Name
 		c.AwaitReady(t, static.ns, name)
@@ -74,6 +75,7 @@ func TestDoors(t *testing.T) {
 	for _, sub := range subresources {
 		token[sub] = mayOne(t, c, n, ns, sub)
 	}
+	token["watcher"] = may(t, c, n, ns, "watcher", "get", "proxy")
 	c.AwaitReady(t, ns, "web")
 	forbidden := func(who, subresources string) string {
 		return fmt.Sprintf("Forbidden (user=system:serviceaccount:%s:%s, verb=get, resource=nodes, subresource(s)=[%s])", ns, who, subresources)
@@ -108,6 +110,10 @@ func TestDoors(t *testing.T) {
 		{"proxy", "POST", "/exec/NS/web/c?command=x&output=1", 400, "Upgrade request required"},
 		{"proxy", "POST", "/portForward/NS/none", 404, `pod "none" does not exist`},
 		{"proxy", "GET", "/nothing", 404, ""},
+		// A WebSocket begins with GET, and opens a session all the same.
+		{"watcher", "GET", "/nothing", 404, ""},
+		{"watcher", "GET", "/exec/NS/web/c?command=x&output=1", 403, "verb=create, resource=nodes, subresource(s)=[proxy]"},
+		{"watcher", "GET", "/portForward/NS/web?port=80", 403, "verb=create, resource=nodes, subresource(s)=[proxy]"},
 		{"checkpoint", "POST", "/checkpoint/NS/web/c", 500, "checkpointing of NS/web/c failed"},
 	} {
 		code, text := ask(t, c, x.method, "https://"+n.Addr+":10250"+place.Replace(x.path), token[x.who])
@@ -121,12 +127,19 @@ func TestDoors(t *testing.T) {
 // and create that one, and returns its token.
 func mayOne(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, sub string) string {
 	t.Helper()
-	name := n.Name + "-" + sub
-	c.Kubectl(t, "-n", ns, "create", "serviceaccount", sub)
-	c.Kubectl(t, "create", "clusterrole", name, "--verb=get,create", "--resource=nodes/"+sub)
-	c.Kubectl(t, "create", "clusterrolebinding", name, "--clusterrole="+name, "--serviceaccount="+ns+":"+sub)
+	return may(t, c, n, ns, sub, "get,create", sub)
+}
+
+// may makes a service account that has the verbs for a subresource of nodes, and
+// returns its token.
+func may(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, account, verbs, sub string) string {
+	t.Helper()
+	name := n.Name + "-" + account
+	c.Kubectl(t, "-n", ns, "create", "serviceaccount", account)
+	c.Kubectl(t, "create", "clusterrole", name, "--verb="+verbs, "--resource=nodes/"+sub)
+	c.Kubectl(t, "create", "clusterrolebinding", name, "--clusterrole="+name, "--serviceaccount="+ns+":"+account)
 	t.Cleanup(func() { c.Kubectl(t, "delete", "clusterrolebinding,clusterrole", name) })
-	return tokenOf(t, c, ns, sub)
+	return tokenOf(t, c, ns, account)
 }
 
 // tokenOf is a token of a service account.

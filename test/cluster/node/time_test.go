@@ -91,6 +91,10 @@ func TestSlowClock(t *testing.T) {
 		return by["GET /readyz"] > 0
 	})
 	soon(t, c, ns, "ahead", 10*time.Second)
+	n.Await("several answers to have proven the server's time", func() bool {
+		out, _ := n.Try("clock")
+		return strings.Contains(out, "The machine's clock is behind by")
+	})
 	n.Cut(t)
 	n.Stop()
 	n.Reboot()

@@ -1,0 +1,123 @@
+package admit
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// An Ignored field is one that a pod may have here although it does not act: a person
+// who set it has to know.
+type Ignored struct {
+	Field   string // as in spec.containers[0].livenessProbe
+	Instead string // what happens, as the rest of a sentence about the field
+}
+
+func (i Ignored) String() string { return i.Field + " " + i.Instead }
+
+// mostWords of the fields of a pod fit into an event.
+const mostWords = 1000
+
+// Sentence names fields and what happens instead, in one line.
+func Sentence(list []Ignored) string {
+	var b strings.Builder
+	b.WriteString("This node accepts fields that do not act: ")
+	for i, f := range list {
+		switch text := f.String(); {
+		case i > 0 && b.Len()+len(text) > mostWords:
+			fmt.Fprintf(&b, "; and %d more", len(list)-i)
+			return b.String()
+		case i > 0:
+			b.WriteString("; " + text)
+		default:
+			b.WriteString(text)
+		}
+	}
+	return b.String()
+}
+
+// ignored is a row of the tables below, of one pod or container.
+type ignored struct {
+	there   bool
+	path    *field.Path
+	instead string
+}
+
+// IgnoredFields lists the fields of a pod that do not act on this node, in the order of
+// its manifest. What makes one of them act removes its row here, and the warnings of
+// islet apply, the event FieldIgnored and the line of islet status go with it.
+func IgnoredFields(pod *v1.Pod) (out []Ignored) {
+	eachContainer(pod, func(at *field.Path, c *v1.Container) { out = listed(out, ofContainer(at, c)) })
+	spec := field.NewPath("spec")
+	for i := range pod.Spec.EphemeralContainers {
+		out = listed(out, []ignored{{true, spec.Child("ephemeralContainers").Index(i), "is not started"}})
+	}
+	for i := range pod.Spec.Volumes {
+		out = listed(out, ofVolume(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i]))
+	}
+	return out
+}
+
+// IgnoredChange lists what was changed of a pod that runs, and does not act at once.
+func IgnoredChange(before, now *v1.Pod) (out []Ignored) {
+	was := map[string]v1.ResourceRequirements{}
+	eachContainer(before, func(_ *field.Path, c *v1.Container) { was[c.Name] = c.Resources })
+	eachContainer(now, func(at *field.Path, c *v1.Container) {
+		out = listed(out, []ignored{{!equality.Semantic.DeepEqual(was[c.Name], c.Resources), at.Child("resources"),
+			"was changed, which applies from the next start of the container"}})
+	})
+	return out
+}
+
+func ofContainer(at *field.Path, c *v1.Container) []ignored {
+	var hooks v1.Lifecycle
+	if c.Lifecycle != nil {
+		hooks = *c.Lifecycle
+	}
+	_, disk := c.Resources.Limits[v1.ResourceEphemeralStorage]
+	rows := []ignored{
+		{c.LivenessProbe != nil, at.Child("livenessProbe"), "is not run: a container that hangs is not restarted"},
+		{c.ReadinessProbe != nil, at.Child("readinessProbe"), "is not run: the container is ready as soon as it runs"},
+		{c.StartupProbe != nil, at.Child("startupProbe"), "is not run: the container has started as soon as it runs"},
+		{hooks.PostStart != nil, at.Child("lifecycle", "postStart"), "is not run"},
+		{hooks.PreStop != nil, at.Child("lifecycle", "preStop"), "is not run: the container gets its stop signal at once"},
+		{disk, at.Child("resources", "limits").Key(string(v1.ResourceEphemeralStorage)), "is not enforced: the pod is not evicted for what it writes"},
+	}
+	for i, p := range c.ResizePolicy {
+		rows = append(rows, ignored{p.RestartPolicy == v1.RestartContainer, at.Child("resizePolicy").Index(i), "does not act: changed resources apply from the next start of the container"})
+	}
+	for i, r := range c.RestartPolicyRules {
+		rows = append(rows, ignored{r.Action == v1.ContainerRestartRuleActionRestartAllContainers, at.Child("restartPolicyRules").Index(i).Child("action"),
+			"is not done: the container stays ended"})
+	}
+	return rows
+}
+
+func ofVolume(at *field.Path, v *v1.Volume) []ignored {
+	e := v.EmptyDir
+	return []ignored{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault, at.Child("emptyDir", "sizeLimit"),
+		"is not enforced on disk: the volume can fill its file system"}}
+}
+
+func listed(out []Ignored, rows []ignored) []Ignored {
+	for _, r := range rows {
+		if r.there {
+			out = append(out, Ignored{r.path.String(), r.instead})
+		}
+	}
+	return out
+}
+
+// eachContainer visits init containers, then containers.
+func eachContainer(pod *v1.Pod, visit func(*field.Path, *v1.Container)) {
+	spec := field.NewPath("spec")
+	for i := range pod.Spec.InitContainers {
+		visit(spec.Child("initContainers").Index(i), &pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		visit(spec.Child("containers").Index(i), &pod.Spec.Containers[i])
+	}
+}

@@ -1,0 +1,84 @@
+package admit
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// everything has each field that a pod may have without that it acts.
+func everything(p *v1.Pod) {
+	probe, hook := &v1.Probe{}, &v1.LifecycleHandler{}
+	always := v1.ContainerRestartPolicyAlways
+	p.Spec.InitContainers = []v1.Container{{Name: "side", RestartPolicy: &always, StartupProbe: probe}}
+	p.Spec.Containers = append(p.Spec.Containers, v1.Container{
+		Name: "all", LivenessProbe: probe, ReadinessProbe: probe, StartupProbe: probe, Lifecycle: &v1.Lifecycle{PostStart: hook, PreStop: hook},
+		Resources:          v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi"), v1.ResourceCPU: resource.MustParse("1")}},
+		ResizePolicy:       []v1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: v1.NotRequired}, {ResourceName: "memory", RestartPolicy: v1.RestartContainer}},
+		RestartPolicyRules: []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart}, {Action: v1.ContainerRestartRuleActionRestartAllContainers}},
+	})
+	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{}}
+	limit := resource.MustParse("1Mi")
+	empty := func(medium v1.StorageMedium, limit *resource.Quantity) v1.Volume {
+		return v1.Volume{VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium, SizeLimit: limit}}}
+	}
+	p.Spec.Volumes = []v1.Volume{{}, empty("", nil), empty("", &limit), empty(v1.StorageMediumMemory, &limit)}
+}
+
+func fields(list []Ignored) (out []string) {
+	for _, f := range list {
+		out = append(out, f.Field)
+	}
+	return out
+}
+
+func TestIgnoredFields(t *testing.T) {
+	if got := IgnoredFields(pod("plain", onPort(80, "", ""), asks("cpu", "1"))); len(got) > 0 {
+		t.Errorf("a plain pod: %v", got)
+	}
+	stop := v1.SIGTERM
+	if got := IgnoredFields(pod("stop", func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{StopSignal: &stop} })); len(got) > 0 {
+		t.Errorf("a stop signal acts: %v", got)
+	}
+	got := IgnoredFields(pod("all", everything))
+	if want := []string{
+		"spec.initContainers[0].startupProbe",
+		"spec.containers[1].livenessProbe", "spec.containers[1].readinessProbe", "spec.containers[1].startupProbe",
+		"spec.containers[1].lifecycle.postStart", "spec.containers[1].lifecycle.preStop",
+		"spec.containers[1].resources.limits[ephemeral-storage]", "spec.containers[1].resizePolicy[1]", "spec.containers[1].restartPolicyRules[1].action",
+		"spec.ephemeralContainers[0]", "spec.volumes[2].emptyDir.sizeLimit",
+	}; !slices.Equal(fields(got), want) {
+		t.Errorf("got  %q\nwant %q", fields(got), want)
+	}
+	for _, f := range got {
+		if f.Instead == "" {
+			t.Errorf("%s: what happens instead?", f.Field)
+		}
+	}
+}
+
+func TestIgnoredChange(t *testing.T) {
+	before := pod("a", asks("cpu", "1"), everything)
+	after := before.DeepCopy()
+	after.Labels = map[string]string{"new": "1"}
+	if got := IgnoredChange(before, after); len(got) > 0 {
+		t.Errorf("its labels are others: %v", got)
+	}
+	asks("cpu", "2")(after)
+	if got := fields(IgnoredChange(before, after)); !slices.Equal(got, []string{"spec.containers[0].resources"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSentence(t *testing.T) {
+	one := []Ignored{{"spec.a", "is not run"}, {"spec.b", "is not enforced"}}
+	if got := Sentence(one); got != "This node accepts fields that do not act: spec.a is not run; spec.b is not enforced" {
+		t.Errorf("got %q", got)
+	}
+	if got := Sentence(slices.Repeat(one, 100)); len(got) > 1024 || !strings.Contains(got, "more") {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
+}

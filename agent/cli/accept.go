@@ -1,0 +1,27 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// setupAccept is islet accept: what the control plane no longer has is to end.
+func setupAccept(t *tool, _ *pflag.FlagSet) runner {
+	return func(ctx context.Context, _ []string) error {
+		var done api.Accepted
+		if err := t.call(ctx, http.MethodPost, api.PathAccept, nil, nil, &done); err != nil {
+			return err
+		}
+		if done.Ended == 0 {
+			fmt.Fprintln(t.out, "no pods are held")
+			return nil
+		}
+		fmt.Fprintf(t.out, "%d pods that the API server does not have are ending\n", done.Ended)
+		return nil
+	}
+}

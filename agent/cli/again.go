@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// againFlags are the flags of what is shown anew again and again.
+type againFlags struct {
+	watch bool
+	every time.Duration
+}
+
+func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
+	flags.BoolVarP(&a.watch, "watch", "w", false, "show it anew until interrupted")
+	flags.DurationVar(&a.every, "interval", 2*time.Second, "with -w: how often")
+}
+
+// again calls show once or, to be watched, until ctx ends. A terminal is cleared in
+// between. An error ends it, but for an agent that is not there for the moment.
+func (t *tool) again(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
+	if !a.watch {
+		return show(ctx)
+	}
+	if a.every <= 0 {
+		return usage("interval %s: must be more than nothing", a.every)
+	}
+	for first := true; ; first = false {
+		switch clear := isTerminal(t.out); {
+		case clear:
+			fmt.Fprint(t.out, "\x1b[H\x1b[2J")
+		case !first:
+			fmt.Fprintln(t.out)
+		}
+		if err := show(ctx); err != nil && ctx.Err() == nil {
+			if first || !isLost(err) {
+				return err
+			}
+			fmt.Fprintf(t.Stderr, "islet: %v\n", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(a.every):
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+)
+
+// copyCommand is islet cp. Like kubectl cp it needs tar in the container. What comes
+// out of a container is written below the target only, whatever the archive says.
+type copyCommand struct {
+	*tool
+	podFlag
+	name string
+}
+
+func setupCopy(t *tool, flags *pflag.FlagSet) runner {
+	c := &copyCommand{tool: t}
+	c.declare(flags)
+	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
+	return c.run
+}
+
+// A place is a path here or, with a pod, in a container.
+type place struct{ pod, path string }
+
+// parsePlace reads PATH or POD:PATH. A path here that has a colon begins with / or .
+func parsePlace(s string) place {
+	pod, path, ok := strings.Cut(s, ":")
+	if !ok || strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") {
+		return place{path: s}
+	}
+	return place{pod, path}
+}
+
+func (c *copyCommand) run(ctx context.Context, args []string) error {
+	if len(args) != 2 {
+		return usage("cp needs two places: islet cp POD:PATH FILE, or islet cp FILE POD:PATH")
+	}
+	from, to := parsePlace(args[0]), parsePlace(args[1])
+	inside := from
+	if from.pod == "" {
+		inside = to
+	}
+	switch {
+	case (from.pod == "") == (to.pod == ""):
+		return usage("one of %s and %s must be in a pod, as POD:PATH, the other here", args[0], args[1])
+	case inside.path == "":
+		return usage("%s:: which path in the container?", inside.pod)
+	case from.path == "" || to.path == "":
+		return usage("a path is empty")
+	}
+	pod, err := c.pod(ctx, c.podFlag, inside.pod)
+	if err != nil {
+		return err
+	}
+	name, err := c.container(pod, c.name)
+	if err != nil {
+		return err
+	}
+	if to.pod != "" {
+		return c.upload(ctx, pod, name, from.path, to.path)
+	}
+	return c.download(ctx, pod, name, from.path, to.path)
+}
+
+// download reads an archive of one path of the container.
+func (c *copyCommand) download(ctx context.Context, pod *v1.Pod, container, from, to string) error {
+	from = path.Clean("/" + from)
+	dir, base := path.Split(from)
+	if base == "" {
+		dir, base = "/", "."
+	}
+	target := to
+	if info, err := os.Stat(to); err == nil && info.IsDir() && base != "." {
+		target = filepath.Join(to, base)
+	}
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := unpack(r, base, target)
+		r.CloseWithError(err) // lets tar go
+		done <- err
+	}()
+	err := c.tar(ctx, pod, container, []string{"tar", "cf", "-", "-C", dir, "--", base}, nil, w)
+	w.CloseWithError(err)
+	if err := <-done; err != nil { // also what tar said
+		return err
+	}
+	return err
+}
+
+// upload sends an archive with one path of this machine.
+func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, to string) error {
+	if _, err := os.Lstat(from); err != nil {
+		return exitError{ExitNotFound, err}
+	}
+	dir, base := path.Split(path.Clean("/" + to))
+	if strings.HasSuffix(to, "/") || base == "" || c.isDirectory(ctx, pod, container, path.Clean("/"+to)) {
+		dir, base = path.Clean("/"+to), filepath.Base(from)
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(pack(w, from, base)) }()
+	defer r.Close()
+	return c.tar(ctx, pod, container, []string{"tar", "xmf", "-", "-C", dir}, r, io.Discard)
+}
+
+// isDirectory reports whether a path of the container is a directory. Like kubectl cp
+// it asks the program test; without that the path is taken for the new name.
+func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) bool {
+	return c.tar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard) == nil
+}
+
+// tar runs tar in the container with those streams. Its complaints are the error.
+func (c *copyCommand) tar(ctx context.Context, pod *v1.Pod, container string, command []string, in io.Reader, out io.Writer) error {
+	var complaint limited
+	t := *c.tool
+	t.Stdin, t.out, t.Stderr = in, out, &complaint
+	x := &execCommand{tool: &t, stdin: in != nil}
+	conn, err := x.connect(ctx, fmt.Sprintf("/exec/%s/%s/%s", pod.Namespace, pod.Name, container), x.query(command))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	err = x.talk(ctx, &socket{conn: conn}, nil)
+	text := printable(strings.TrimSpace(complaint.String()))
+	exit := exitError{}
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit) && exit.err == nil:
+		return fmt.Errorf("tar in container %s of pod %s/%s: %s", container, pod.Namespace, pod.Name, or(text, err.Error()))
+	case strings.Contains(err.Error(), "not found") || strings.Contains(err.Error(), "no such file"):
+		return fmt.Errorf("container %s of pod %s/%s has no tar, which cp needs (%w)", container, pod.Namespace, pod.Name, err)
+	}
+	return err
+}
+
+// limited keeps the beginning of what is written.
+type limited struct{ strings.Builder }
+
+func (l *limited) Write(b []byte) (int, error) {
+	l.Builder.Write(b[:min(len(b), max(0, maxMessage-l.Len()))])
+	return len(b), nil
+}

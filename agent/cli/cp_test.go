@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// archive makes one with the given entries.
+func archive(t *testing.T, entries ...tar.Header) io.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range entries {
+		data := []byte("evil")
+		if h.Typeflag == tar.TypeReg {
+			h.Size = int64(len(data))
+		}
+		h.Mode = 0o644
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			w.Write(data)
+		}
+	}
+	w.Close()
+	return &b
+}
+
+// TestUnpackHostile: whatever a container sends, nothing is written beside the
+// target.
+func TestUnpackHostile(t *testing.T) {
+	reg := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg} }
+	link := func(name, to string) tar.Header {
+		return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to}
+	}
+	dir := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeDir} }
+	for name, entries := range map[string][]tar.Header{
+		"up":               {reg("../evil")},
+		"up and in":        {reg("d/../../evil")},
+		"absolute":         {reg("/evil")},
+		"another name":     {reg("evil")},
+		"a longer name":    {reg("data-evil")},
+		"link out":         {dir("d"), link("d/x", "../../evil"), reg("d/x")},
+		"absolute link":    {dir("d"), link("d/x", "/etc"), reg("d/x/evil")},
+		"link to a link":   {dir("d"), dir("d/e"), link("d/e/x", ".."), link("d/y", "e/x/../../evil")},
+		"up by a link":     {dir("d"), link("d/l", "."), link("d/l/l/l/y", "../../evil")},
+		"through a link":   {dir("d"), link("d/x", "."), link("d/x/y", "../../evil")},
+		"over a link":      {dir("d"), link("d/here", "there"), reg("d/here")},
+		"device":           {{Name: "d", Typeflag: tar.TypeChar}},
+		"fifo":             {{Name: "d/f", Typeflag: tar.TypeFifo}},
+		"hard link":        {{Name: "d", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}},
+		"nothing":          {},
+		"a file, then dir": {reg("d"), reg("d/evil")},
+	} {
+		top := t.TempDir()
+		inner := filepath.Join(top, "inner")
+		if err := os.Mkdir(inner, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unpack(archive(t, entries...), "d", filepath.Join(inner, "target")); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+		for _, place := range []string{top, inner} {
+			list, err := os.ReadDir(place)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range list {
+				if e.Name() != "inner" && e.Name() != "target" {
+					t.Errorf("%s wrote %s", name, filepath.Join(place, e.Name()))
+				}
+			}
+		}
+	}
+}
+
+func TestPackUnpack(t *testing.T) {
+	from := filepath.Join(t.TempDir(), "from")
+	for name, text := range map[string]string{"a": "one", "sub/b": strings.Repeat("two", 1<<16), "sub/deep/c": ""} {
+		file := filepath.Join(from, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("../a", filepath.Join(from, "sub/link")); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := pack(&b, from, "data"); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "to")
+	for range 2 { // the second time over the first
+		if err := unpack(bytes.NewReader(b.Bytes()), "data", to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(to, "sub/b")); err != nil || len(data) != 3<<16 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	if data, err := os.ReadFile(filepath.Join(to, "sub/link")); err != nil || string(data) != "one" {
+		t.Errorf("the link leads to %q, %v", data, err)
+	}
+	if info, err := os.Stat(filepath.Join(to, "a")); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// TestUnpackLeavesOut: a link that leads out does not keep the rest from being copied,
+// and is named.
+func TestUnpackLeavesOut(t *testing.T) {
+	to := filepath.Join(t.TempDir(), "to")
+	err := unpack(archive(t, tar.Header{Name: "d", Typeflag: tar.TypeDir}, tar.Header{Name: "d/out", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
+		tar.Header{Name: "d/file", Typeflag: tar.TypeReg}), "d", to)
+	if err == nil || !strings.Contains(err.Error(), "to/out is a symbolic link to \"/etc/passwd\"") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(to, "file")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(to, "out")); err == nil {
+		t.Error("the link was made")
+	}
+}
+
+// TestCopy: to a container and back, by its tar.
+func TestCopy(t *testing.T) {
+	n, _ := node(t)
+	inside, here := t.TempDir(), t.TempDir()
+	file := filepath.Join(here, "file")
+	if err := os.WriteFile(file, []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"/copied", "/"} {
+		check(t, n, run(t, n, "", "cp", file, "web:"+inside+to, "-c", "nginx"), 0, "", "")
+	}
+	for _, name := range []string{"copied", "file"} {
+		if data, err := os.ReadFile(filepath.Join(inside, name)); err != nil || string(data) != "hello" {
+			t.Errorf("%s in the container: %q, %v", name, data, err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(inside, "dir"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	check(t, n, run(t, n, "", "cp", here, "web:"+inside+"/dir", "-c", "nginx"), 0, "", "")
+	if data, err := os.ReadFile(filepath.Join(inside, "dir", filepath.Base(here), "file")); err != nil || string(data) != "hello" {
+		t.Errorf("into a directory: %q, %v", data, err)
+	}
+	back := filepath.Join(here, "back")
+	check(t, n, run(t, n, "", "cp", "web:"+inside+"/copied", back, "-c", "nginx"), 0, "", "")
+	check(t, n, run(t, n, "", "cp", "web:"+inside, back+"-dir", "-c", "nginx"), 0, "", "")
+	for _, name := range []string{back, back + "-dir/copied"} {
+		if data, err := os.ReadFile(name); err != nil || string(data) != "hello" {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if got := run(t, n, "", "cp", "web:/does/not/exist", back, "-c", "nginx"); got.code != 1 || !strings.Contains(got.err, "tar in container nginx of pod default/web-pi") || strings.Count(got.err, "\n") != 1 {
+		t.Errorf("what is not there: %+v", got)
+	}
+	check(t, n, run(t, n, "", "cp", "a", "b"), ExitUsage, "", "islet: one of a and b must be in a pod, as POD:PATH, the other here\n")
+	check(t, n, run(t, n, "", "cp", "web:x", "web:y"), ExitUsage, "", "islet: one of web:x and web:y must be in a pod, as POD:PATH, the other here\n")
+	check(t, n, run(t, n, "", "cp", "a"), ExitUsage, "", "islet: cp needs two places: islet cp POD:PATH FILE, or islet cp FILE POD:PATH\n")
+}

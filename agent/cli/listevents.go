@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// eventsCommand is islet events.
+type eventsCommand struct {
+	*tool
+	podFlag
+	watch, warnings, noHeaders bool
+	output                     string
+	table                      table
+}
+
+func setupEvents(t *tool, flags *pflag.FlagSet) runner {
+	c := &eventsCommand{tool: t}
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "of pods of this namespace (default: of all and of the node)")
+	flags.BoolVarP(&c.watch, "watch", "w", false, "then go on with each event")
+	flags.BoolVar(&c.warnings, "warnings", false, "only what is no good news")
+	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
+	flags.StringVarP(&c.output, "output", "o", "", "json or yaml")
+	return c.run
+}
+
+func (c *eventsCommand) run(ctx context.Context, args []string) error {
+	args = withoutKind(args)
+	if len(args) > 1 {
+		return usage("events takes one pod at most")
+	}
+	var of *v1.Pod
+	if len(args) == 1 {
+		pod, err := c.pod(ctx, c.podFlag, args[0])
+		if err != nil {
+			return err
+		}
+		of = pod
+	}
+	if c.watch {
+		return c.follow(ctx, of)
+	}
+	var all []api.Event
+	if err := c.get(ctx, api.PathEvents, &all); err != nil {
+		return err
+	}
+	shown := []api.Event{}
+	for _, e := range all {
+		if c.wanted(e, of) {
+			shown = append(shown, e)
+		}
+	}
+	if c.output != "" {
+		return c.printObject(c.output, shown)
+	}
+	if len(shown) == 0 {
+		fmt.Fprintln(c.Stderr, "No events.")
+		return nil
+	}
+	c.header()
+	for _, e := range shown {
+		c.row(e)
+	}
+	c.table.print(c.out)
+	return nil
+}
+
+func (c *eventsCommand) wanted(e api.Event, of *v1.Pod) bool {
+	switch {
+	case e.Type == api.EventAlive, c.warnings && e.Type != v1.EventTypeWarning:
+		return false
+	case of != nil:
+		return e.Namespace == of.Namespace && e.Pod == of.Name
+	}
+	return c.namespace == "" || e.Namespace == c.namespace
+}
+
+func (c *eventsCommand) header() {
+	if !c.noHeaders {
+		c.table.row("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+	}
+}
+
+func (c *eventsCommand) row(e api.Event) {
+	now := c.Now()
+	old := age(e.Last, now)
+	if e.Count > 1 {
+		old += fmt.Sprintf(" (x%d over %s)", e.Count, age(e.First, now))
+	}
+	object := "node"
+	if e.Pod != "" {
+		object = "pod/" + e.Pod
+		if e.Namespace != v1.NamespaceDefault {
+			object = e.Namespace + "/" + object
+		}
+		if e.Container != "" {
+			object += " " + e.Container
+		}
+	}
+	c.table.painted(map[int]colour{1: c.shade(eventColour(e.Type))}, old, e.Type, e.Reason, object, e.Message)
+}
+
+// follow prints the events there are and then each new one.
+func (c *eventsCommand) follow(ctx context.Context, of *v1.Pod) error {
+	if c.output != "" && c.output != "json" {
+		return usage("output %q: with -w it must be json", c.output)
+	}
+	if c.output == "" {
+		c.header()
+	}
+	return stream(ctx, c.tool, http.MethodGet, api.PathEvents, url.Values{"watch": {"1"}}, nil, func(e api.Event) (bool, error) {
+		switch {
+		case !c.wanted(e, of):
+		case c.output != "":
+			return false, c.printObject(c.output, e)
+		default:
+			c.row(e)
+			c.table.print(c.out)
+		}
+		return false, nil
+	})
+}

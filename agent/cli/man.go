@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// setupMan writes the manual pages: one of all commands, and one of each.
+func setupMan(t *tool, _ *pflag.FlagSet) runner {
+	return func(_ context.Context, args []string) error {
+		if len(args) != 1 {
+			return usage("man needs the directory to write the pages to")
+		}
+		if err := os.MkdirAll(args[0], 0o755); err != nil {
+			return err
+		}
+		for name, text := range manPages() {
+			if err := os.WriteFile(filepath.Join(args[0], name), text, 0o644); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// manPages are the pages by file name. They depend on the table of commands only, so
+// that they are the same wherever and whenever they are made.
+func manPages() map[string][]byte {
+	pages := map[string][]byte{}
+	var list, all bytes.Buffer
+	addManPages(pages, &list, commands(), nil)
+	heading(&all, "islet", "run and look after a Kubernetes node")
+	section(&all, "SYNOPSIS", ".B islet\n.I COMMAND\n[flags]\n.br\n.B islet agent\n[flags]\n")
+	section(&all, "DESCRIPTION", escape("islet makes a Linux machine a Kubernetes node: one program that is kubelet, container runtime and pod network. "+
+		"Its commands talk to the agent that runs on this machine, by its unix socket, and need root. "+
+		"The flags of the agent, which are a kubelet's and its own, are shown by 'islet --help-flags'.")+"\n")
+	section(&all, "COMMANDS", list.String())
+	section(&all, "EXIT STATUS", escape("0 done, 1 failed, 2 wrong usage, 3 agent not reachable, 4 not found; of exec, the code of the command.")+"\n")
+	section(&all, "ENVIRONMENT", ".TP\n.B ISLET_SOCKET\n"+escape("the agent's unix socket (default /run/islet/islet.sock)")+
+		"\n.TP\n.B NO_COLOR\n"+escape("when set, no colours on a terminal")+"\n")
+	pages["islet.1"] = all.Bytes()
+	return pages
+}
+
+func addManPages(pages map[string][]byte, list *bytes.Buffer, from []command, path []string) {
+	for _, c := range from {
+		if c.hidden {
+			continue
+		}
+		path := append(path[:len(path):len(path)], c.name)
+		if c.sub != nil {
+			addManPages(pages, list, c.sub, path)
+			continue
+		}
+		page := "islet-" + strings.Join(path, "-")
+		pages[page+".1"] = c.manPage(page, path)
+		fmt.Fprintf(list, ".TP\n.BR %s (1)\n%s\n", escape(page), escape(c.summary))
+	}
+}
+
+func (c *command) manPage(name string, path []string) []byte {
+	var b bytes.Buffer
+	heading(&b, name, c.summary)
+	synopsis := ".B " + escape("islet "+join(path)) + "\n[flags]\n"
+	if c.args != "" {
+		synopsis += ".I " + escape(c.args) + "\n"
+	}
+	section(&b, "SYNOPSIS", synopsis)
+	text := escape(strings.ToUpper(c.summary[:1])+c.summary[1:]+".") + "\n"
+	if c.takes == takesPods {
+		text += ".PP\n" + escape(podHelp) + "\n"
+	}
+	if c.detail != "" {
+		text += ".PP\n" + escape(c.detail) + "\n"
+	}
+	if len(c.aliases) > 0 {
+		text += ".PP\n" + escape("Also: "+strings.Join(c.aliases, ", ")+".") + "\n"
+	}
+	section(&b, "DESCRIPTION", text)
+	var flags bytes.Buffer
+	set, _ := c.parse(&tool{Env: Env{Getenv: func(string) string { return "" }}})
+	set.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		kind, what := pflag.UnquoteUsage(f)
+		names := "--" + f.Name
+		if f.Shorthand != "" {
+			names = "-" + f.Shorthand + ", " + names
+		}
+		if kind != "" {
+			names += " " + kind
+		}
+		fmt.Fprintf(&flags, ".TP\n.B %s\n%s\n", escape(names), escape(what))
+	})
+	section(&b, "OPTIONS", flags.String())
+	section(&b, "SEE ALSO", ".BR islet (1)\n")
+	return b.Bytes()
+}
+
+func heading(b *bytes.Buffer, name, what string) {
+	fmt.Fprintf(b, ".TH %s 1 \"\" \"islet\" \"islet\"\n.SH NAME\n%s \\- %s\n", strings.ToUpper(escape(name)), escape(name), escape(what))
+}
+
+func section(b *bytes.Buffer, name, text string) { fmt.Fprintf(b, ".SH %s\n%s", name, text) }
+
+// escape makes plain text safe for troff: no line of it is a request.
+func escape(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "\n", " ").Replace(s)
+	if strings.HasPrefix(s, ".") {
+		s = `\&` + s
+	}
+	return s
+}

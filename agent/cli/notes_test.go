@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// Fields that do not act are named when a pod is applied, and in the status, of which
+// they are no trouble. Of a node that stands alone nobody evicts pods.
+func TestFieldsThatDoNotAct(t *testing.T) {
+	n, _ := node(t)
+	n.Remove("uid-crash-pi")
+	const manifest = `{kind: Pod, apiVersion: v1, metadata: {name: probed}, spec: {containers: [{name: c, livenessProbe: {exec: {command: ["true"]}}}]}}`
+	const warning = "Warning: pod/probed: spec.containers[0].livenessProbe is not run: a container that hangs is not restarted\n"
+	check(t, n, run(t, n, manifest, "apply", "--dry-run", "-f", "-"), 0, "pod/probed created (dry run)\n", warning)
+	if got := run(t, n, "", "status"); got.code != 0 || strings.Contains(got.out, "Worth knowing") {
+		t.Errorf("there is nothing to know: %+v", got)
+	}
+	check(t, n, run(t, n, manifest, "apply", "-f", "-"), 0, "pod/probed created\n", warning)
+	const note = "\nWorth knowing:\n  - pod default/probed has fields that do not act on this node: spec.containers[0].livenessProbe\n"
+	if got := run(t, n, "", "status"); got.code != 0 || !strings.HasSuffix(got.out, note) {
+		t.Errorf("code %d\n%s\nlacks%s", got.code, got.out, note)
+	}
+}
+
+func TestPodsThatAreEvicted(t *testing.T) {
+	n, _ := node(t)
+	n.Remove("uid-crash-pi")
+	moved := n.Pod("moved", now, "c").DeepCopy()
+	moved.Annotations["kubernetes.io/config.source"] = "api"
+	n.Put(moved)
+	if got := run(t, n, "", "status"); strings.Contains(got.out, "moved") {
+		t.Errorf("this node is in no cluster:\n%s", got.out)
+	}
+	n.Describe = func(s *api.Status) { s.Cluster = &api.Cluster{Link: "Up"} }
+	if got := run(t, n, "", "status"); got.code != 0 || !strings.Contains(got.out, "  - the control plane deletes default/moved when this node does not answer") {
+		t.Errorf("code %d\n%s", got.code, got.out)
+	}
+	stays := moved.DeepCopy()
+	stays.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+	n.Put(stays)
+	if got := run(t, n, "", "status"); strings.Contains(got.out, "moved") {
+		t.Errorf("it tolerates that:\n%s", got.out)
+	}
+}

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+// forwardCommand is islet port-forward.
+type forwardCommand struct {
+	*tool
+	podFlag
+	address string
+	print   sync.Mutex
+}
+
+func setupPortForward(t *tool, flags *pflag.FlagSet) runner {
+	c := &forwardCommand{tool: t}
+	c.declare(flags)
+	flags.StringVar(&c.address, "address", "127.0.0.1", "the local address to listen on")
+	return c.run
+}
+
+// A forwarded port of the pod, and where it is reached here.
+type forwarded struct{ local, remote uint16 }
+
+func (c *forwardCommand) run(ctx context.Context, args []string) error {
+	args = withoutKind(args)
+	if len(args) < 2 {
+		return usage("port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE")
+	}
+	var ports []forwarded
+	for _, a := range args[1:] {
+		p, err := parseForwarded(a)
+		if err != nil {
+			return err
+		}
+		ports = append(ports, p)
+	}
+	pod, err := c.pod(ctx, c.podFlag, args[0])
+	if err != nil {
+		return err
+	}
+	conn, err := c.openSPDY(ctx, fmt.Sprintf("/portForward/%s/%s", pod.Namespace, pod.Name))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for _, p := range ports {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(c.address, strconv.Itoa(int(p.local))))
+		if err != nil {
+			return fmt.Errorf("listen for port %d of the pod: %w", p.remote, err)
+		}
+		context.AfterFunc(ctx, func() { ln.Close() })
+		fmt.Fprintf(c.out, "Forwarding from %s -> %d\n", ln.Addr(), p.remote)
+		all.Go(func() { c.accept(ctx, ln, conn, p.remote, &all) })
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-conn.CloseChan():
+		return exitError{ExitUnreachable, fmt.Errorf("lost the connection to pod %s/%s: it, or the agent, has ended", pod.Namespace, pod.Name)}
+	}
+}
+
+// parseForwarded reads REMOTE, LOCAL:REMOTE or :REMOTE, which takes any free port.
+func parseForwarded(s string) (p forwarded, err error) {
+	local, remote, both := strings.Cut(s, ":")
+	if !both {
+		remote = local
+	}
+	number := func(text string) (uint16, error) {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return 0, usage("port %q: must be [LOCAL:]REMOTE, numbers up to 65535", s)
+		}
+		return uint16(n), nil
+	}
+	if p.remote, err = number(remote); err != nil || p.remote == 0 {
+		return p, cmp.Or(err, usage("port %q: the pod has no port 0", s))
+	}
+	if both && local == "" {
+		return p, nil
+	}
+	p.local, err = number(local)
+	return p, err
+}
+
+// openSPDY upgrades a connection to the agent.
+func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.Connection, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://islet"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
+	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
+	req.Header.Set(httpstream.HeaderProtocolVersion, portforward.ProtocolV1Name)
+	raw, err := c.dial(ctx, "", "")
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	raw.SetDeadline(time.Now().Add(c.patience(http.MethodPost)))
+	in := bufio.NewReader(raw)
+	err = req.Write(raw)
+	var resp *http.Response
+	if err == nil {
+		resp, err = http.ReadResponse(in, req)
+	}
+	if err != nil {
+		raw.Close()
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		defer raw.Close()
+		defer resp.Body.Close()
+		return nil, refused(resp)
+	}
+	raw.SetDeadline(time.Time{})
+	return spdy.NewClientConnection(ahead{raw, in})
+}
+
+// ahead is a connection of which a part was read already.
+type ahead struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (a ahead) Read(b []byte) (int, error) { return a.in.Read(b) }
+
+// accept forwards connections to a port of the pod until ln is closed.
+func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstream.Connection, port uint16, all *sync.WaitGroup) {
+	for {
+		local, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		all.Go(func() {
+			defer local.Close()
+			stop := context.AfterFunc(ctx, func() { local.Close() })
+			defer stop()
+			if err := c.forward(local, to, port); err != nil && ctx.Err() == nil {
+				c.print.Lock()
+				defer c.print.Unlock()
+				fmt.Fprintf(c.Stderr, "islet: %s\n", printable(err.Error()))
+			}
+		})
+	}
+}
+
+// forward joins one connection with a pair of streams: one for its data and one for
+// what goes wrong. https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
+func (c *forwardCommand) forward(local net.Conn, to httpstream.Connection, port uint16) error {
+	headers := http.Header{}
+	headers.Set(portforward.PortHeader, strconv.Itoa(int(port)))
+	headers.Set(portforward.PortForwardRequestIDHeader, local.RemoteAddr().String())
+	headers.Set(portforward.StreamType, portforward.StreamTypeError)
+	failed, err := to.CreateStream(headers)
+	if err != nil {
+		return err
+	}
+	defer to.RemoveStreams(failed)
+	failed.Close() // nothing is said there from here
+	headers.Set(portforward.StreamType, portforward.StreamTypeData)
+	data, err := to.CreateStream(headers)
+	if err != nil {
+		return err
+	}
+	defer to.RemoveStreams(data)
+	go func() { // ends with the local connection or the stream
+		io.Copy(data, local)
+		data.Close() // the pod sees the end, and may still answer
+	}()
+	io.Copy(local, data)
+	local.Close()
+	text, err := io.ReadAll(io.LimitReader(failed, maxMessage))
+	if len(text) > 0 {
+		return errors.New(string(text))
+	}
+	return err
+}

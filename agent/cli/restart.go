@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// restartCommand is islet restart.
+type restartCommand struct {
+	*tool
+	podFlag
+	grace   int64
+	wait    bool
+	timeout time.Duration
+}
+
+func setupRestart(t *tool, flags *pflag.FlagSet) runner {
+	c := &restartCommand{tool: t}
+	c.declare(flags)
+	flags.Int64Var(&c.grace, "grace-period", -1, "seconds the processes have to end (default: what the pod says)")
+	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is ready again")
+	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "wait no longer than this")
+	return c.run
+}
+
+func (c *restartCommand) run(ctx context.Context, args []string) error {
+	args = withoutKind(args)
+	if len(args) == 0 {
+		return usage("which pod? islet restart POD")
+	}
+	pods, err := c.list(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, a := range args {
+		pod, err := choose(pods, c.namespace, a)
+		if err == nil {
+			err = c.one(ctx, pod)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (c *restartCommand) one(ctx context.Context, pod *v1.Pod) error {
+	q := url.Values{}
+	if c.grace >= 0 {
+		q.Set("gracePeriodSeconds", fmt.Sprint(c.grace))
+	}
+	var names []string
+	path := fmt.Sprintf("%s/%s/%s/restart", api.PathPods, pod.Namespace, pod.Name)
+	err := stream(ctx, c.tool, http.MethodPost, path, q, nil, func(p api.Progress) (bool, error) {
+		names = p.Images
+		if p.Error != "" {
+			return true, errors.New(printable(p.Error))
+		}
+		return p.Done, nil
+	})
+	if err != nil {
+		return err
+	}
+	if c.wait {
+		if err := c.await(ctx, pod, names); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(c.out, "pod/%s restarted\n", pod.Name)
+	return nil
+}
+
+// await watches until each container runs as another than before, and the pod is
+// ready.
+func (c *restartCommand) await(ctx context.Context, pod *v1.Pod, names []string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
+	defer cancel()
+	before := map[string]string{}
+	for _, st := range pod.Status.ContainerStatuses {
+		before[st.Name] = st.ContainerID
+	}
+	last := ""
+	err := stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+		switch {
+		case e.Pod == nil || e.Pod.UID != types.UID(pod.UID):
+			return false, nil
+		case e.Type == "DELETED":
+			return true, exitError{ExitNotFound, fmt.Errorf("pod %s/%s is gone", pod.Namespace, pod.Name)}
+		}
+		last = summarize(e.Pod, c.Now()).status
+		for _, st := range e.Pod.Status.ContainerStatuses {
+			if slices.Contains(names, st.Name) && (st.State.Running == nil || st.ContainerID == before[st.Name]) {
+				return false, nil
+			}
+		}
+		return isReady(e.Pod), nil
+	})
+	if errors.Is(context.Cause(ctx), errTimeout) {
+		return fmt.Errorf("pod %s/%s is not ready %s after its containers ended: it is %s; see islet describe %s", pod.Namespace, pod.Name, c.timeout, or(last, "unknown"), pod.Name)
+	}
+	return err
+}

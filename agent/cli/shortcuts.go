@@ -1,0 +1,30 @@
+package cli
+
+import "slices"
+
+// shortcuts are words that people know from other tools, and the command here that
+// each means.
+func shortcuts() map[string][]string {
+	return map[string][]string{
+		"rmi":    {"images", "rm"},
+		"pull":   {"images", "pull"},
+		"import": {"images", "import"},
+		"load":   {"images", "import"},
+		"prune":  {"images", "prune"},
+		"rm":     {"delete"},
+		"log":    {"logs"},
+	}
+}
+
+// instead returns what a word of another tool means, or nil.
+func instead(word string) []string { return slices.Clone(shortcuts()[word]) }
+
+// getCommands are what "islet get" takes, as kubectl has it.
+func getCommands() []command {
+	return []command{
+		{name: "pods", aliases: []string{"pod", "po", "all"}, args: "[POD...]", summary: "list pods", takes: takesPods, setup: setupPods},
+		{name: "events", aliases: []string{"event", "ev"}, args: "[POD]", summary: "show what happened to pods and the node", takes: takesPods, setup: setupEvents},
+		{name: "nodes", aliases: []string{"node", "no"}, summary: "show how the node is", setup: setupStatus},
+		{name: "images", aliases: []string{"image"}, summary: "list images", setup: setupImagesList},
+	}
+}

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// pack writes an archive of the file or directory from, called base in it.
+func pack(w io.Writer, from, base string) error {
+	out := tar.NewWriter(w)
+	err := filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, file)
+		if err != nil {
+			return err
+		}
+		return packOne(out, file, path.Join(base, filepath.ToSlash(rel)), e)
+	})
+	return errors.Join(err, out.Close())
+}
+
+func packOne(out *tar.Writer, file, name string, e fs.DirEntry) error {
+	info, err := e.Info()
+	if err != nil {
+		return err
+	}
+	link := ""
+	switch mode := info.Mode(); {
+	case mode&fs.ModeSymlink != 0:
+		if link, err = os.Readlink(file); err != nil {
+			return err
+		}
+	case !mode.IsRegular() && !mode.IsDir():
+		return fmt.Errorf("%s is neither a file, a directory nor a symbolic link", file)
+	}
+	head, err := tar.FileInfoHeader(info, link)
+	if err != nil {
+		return err
+	}
+	head.Name, head.Uname, head.Gname = name, "", ""
+	if info.IsDir() {
+		head.Name += "/"
+	}
+	if err := out.WriteHeader(head); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err = io.Copy(out, io.LimitReader(f, head.Size)); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// unpack writes what an archive has below base to target. The archive comes from a
+// container, which may be hostile: nothing is written outside of target, no link
+// that leads out is followed, and only files, directories and symbolic links that
+// stay inside are made.
+func unpack(r io.Reader, base, target string) error {
+	in := tar.NewReader(r)
+	parent, name := filepath.Split(filepath.Clean(target))
+	if base == "." {
+		parent, name = target, "."
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			return err
+		}
+	}
+	root, err := os.OpenRoot(or(parent, "."))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	some := false
+	var left []error
+	for {
+		head, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		rel, inside := relativeTo(base, head.Name)
+		if !inside {
+			return fmt.Errorf("the container sent %q, which was not asked for", head.Name)
+		}
+		some = true
+		err = unpackOne(root, in, head, name, path.Join(name, rel))
+		if out := (leadsOut{}); errors.As(err, &out) {
+			if left = append(left, err); len(left) < mostLeft {
+				continue
+			}
+			return errors.Join(left...)
+		}
+		if err != nil {
+			return errors.Join(append(left, err)...)
+		}
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil { // the padding of an archive
+		return err
+	}
+	if !some {
+		return exitError{ExitNotFound, errors.New("the container sent nothing")}
+	}
+	return errors.Join(left...)
+}
+
+// mostLeft is after how many links that lead out the rest is not copied.
+const mostLeft = 100
+
+// leadsOut is the error of a symbolic link that is left out: the rest is copied.
+type leadsOut struct{ file, to string }
+
+func (l leadsOut) Error() string {
+	return fmt.Sprintf("%s is a symbolic link to %q, which leads out of what is copied: it is left out", l.file, l.to)
+}
+
+// relativeTo is the path of an entry below base.
+func relativeTo(base, name string) (rel string, ok bool) {
+	name, base = path.Clean(name), path.Clean(base)
+	switch {
+	case path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../"):
+		return "", false
+	case name == base:
+		return ".", true
+	case base == ".":
+		return name, true
+	}
+	return strings.CutPrefix(name, base+"/")
+}
+
+func unpackOne(root *os.Root, in io.Reader, head *tar.Header, top, file string) error {
+	mode := fs.FileMode(head.Mode) & fs.ModePerm
+	if err := withoutLinks(root, top, path.Dir(file)); err != nil {
+		return err
+	}
+	switch head.Typeflag {
+	case tar.TypeDir:
+		if err := root.Mkdir(file, mode|0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return nil
+	case tar.TypeSymlink:
+		if !staysBelow(file, head.Linkname, top) {
+			return leadsOut{file, head.Linkname}
+		}
+		if err := root.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return root.Symlink(head.Linkname, file)
+	case tar.TypeReg:
+	default:
+		return fmt.Errorf("%s is neither a file, a directory nor a symbolic link", file)
+	}
+	if err := root.MkdirAll(path.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if info, err := root.Lstat(file); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is there and no regular file", file)
+	}
+	f, err := root.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, in)
+	return errors.Join(err, f.Close())
+}
+
+// withoutLinks refuses a directory below top that is reached by a symbolic link:
+// what ".." means in it could not be read off its name.
+func withoutLinks(root *os.Root, top, dir string) error {
+	for ; dir != top && below(dir, top); dir = path.Dir(dir) {
+		if info, err := root.Lstat(dir); err == nil && !info.IsDir() {
+			return fmt.Errorf("%s is no directory", dir)
+		}
+	}
+	return nil
+}
+
+// staysBelow says whether a symbolic link at file leads to what is at or below top.
+// It may go up at its beginning only, because further on its way could go by other
+// links.
+func staysBelow(file, to, top string) bool {
+	rest := to
+	for strings.HasPrefix(rest, "../") {
+		rest = rest[len("../"):]
+	}
+	up := rest != ".." && strings.Contains("/"+rest+"/", "/../")
+	return !path.IsAbs(to) && !up && below(path.Join(path.Dir(file), to), top)
+}
+
+// below says whether a cleaned relative path is at or below top.
+func below(file, top string) bool {
+	file, top = path.Clean(file), path.Clean(top)
+	if top == "." {
+		return file != ".." && !strings.HasPrefix(file, "../")
+	}
+	return file == top || strings.HasPrefix(file, top+"/")
+}

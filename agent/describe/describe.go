@@ -1,0 +1,114 @@
+// Package describe shows how the node fares to those who ask at the local socket: what
+// only several of its parts know together. It changes nothing, but for Accept.
+//
+//	desired, store, events, containers, link, outbox, objects, brake --> Describer --> server
+package describe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/containers"
+	"github.com/islet-edge/islet/agent/process"
+	"github.com/islet-edge/islet/agent/volatile"
+	"github.com/islet-edge/islet/edge/brake"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/object"
+	"github.com/islet-edge/islet/edge/outbox"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/net/cni"
+)
+
+// Config is what New needs.
+type Config struct {
+	*config.Config
+	Desired    *desired.Desired
+	Store      *store.Store
+	Events     *outbox.Events
+	Containers *containers.Containers
+	Addresses  func() []string // of the node
+	NotReady   func(context.Context) []string
+	Spoken     func(source string) bool
+	Cluster    *Cluster        // nil: the node stands alone
+	Volatile   *volatile.Layer // nil: the disk takes writes
+}
+
+// A Cluster is the way to the control plane.
+type Cluster struct {
+	Link    *link.Link
+	Outbox  *outbox.Outbox
+	Objects interface{ Problems() []object.Problem }
+	Brake   *brake.Brake
+}
+
+// A Describer shows what only the whole node knows.
+type Describer struct{ c Config }
+
+// New asks nobody.
+func New(c Config) *Describer { return &Describer{c} }
+
+// Status adds to the node's status what the server does not know.
+func (a *Describer) Status(ctx context.Context, s *api.Status) {
+	s.Sources = a.describeSources()
+	s.NotReady = a.c.NotReady(ctx)
+	s.Events = eventsOf(a.c.Events.Recent(types.UID(a.c.Node.Name)))
+	s.Addresses = a.c.Addresses()
+	s.Imports = append(a.c.Containers.Going(), a.c.Containers.FailedArchives()...)
+	s.Network.Config = a.c.Containers.Network.Config()
+	if err := a.c.Containers.Network.Problem(); err != nil {
+		s.Problems = append(s.Problems, err.Error())
+	}
+	s.Store.Path = a.c.Dirs.State + "/" + process.Database
+	h := a.c.Store.Health()
+	if h.Aside != "" {
+		s.Store.Rebuilt = true
+		s.Store.Message = fmt.Sprintf("the database was broken; it was set aside as %s and a new one made from the %d rows that could be read, the sources and what runs", h.Aside, h.Salvaged)
+	}
+	if h.Volatile != "" {
+		s.Store.Message = h.Volatile
+		s.Problems = append(s.Problems, h.Volatile)
+	}
+	if a.c.Volatile != nil {
+		s.Problems = append(s.Problems, a.c.Volatile.String())
+	}
+	if s.Network.Config == cni.BuiltIn {
+		for _, p := range a.c.Containers.Network.PodCIDRs() {
+			s.Network.PodCIDRs = append(s.Network.PodCIDRs, p.String())
+		}
+	}
+	if a.c.Cluster != nil {
+		s.Cluster = a.cluster(s.Now)
+		a.held(s)
+		s.Problems = append(s.Problems, a.objectProblems()...)
+	}
+}
+
+func (a *Describer) describeSources() (out []api.Source) {
+	counts := map[string]int{}
+	for _, p := range a.c.Desired.List() {
+		counts[p.Source]++
+	}
+	origins := map[string]string{desired.File: a.c.Kubelet.StaticPodPath, desired.HTTP: a.c.Kubelet.StaticPodURL}
+	if a.c.Cluster != nil {
+		origins[desired.API] = cmp.Or(a.c.Cluster.Link.Client().Host(), "the API server")
+	}
+	for _, name := range []string{desired.File, desired.HTTP, desired.Local, desired.API} {
+		if name != desired.Local && origins[name] == "" {
+			continue
+		}
+		src := api.Source{Name: name, Origin: origins[name], Spoken: a.c.Spoken(name), Pods: counts[name]}
+		for _, p := range a.c.Desired.Problems() {
+			if p.Source == name {
+				src.Problems = append(src.Problems, api.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})
+			}
+		}
+		out = append(out, src)
+	}
+	return out
+}

@@ -1,0 +1,39 @@
+package dirty
+
+import (
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Nothing that is added is lost, however often the reader comes, and what is added
+// twice comes once.
+func TestNothingIsLost(t *testing.T) {
+	s := New[int]()
+	s.Add(1)
+	s.Add(1)
+	<-s.Wake()
+	if got := s.Take(); !slices.Equal(got, []int{1}) {
+		t.Errorf("got %v", got)
+	}
+	select {
+	case <-s.Wake():
+		t.Error("woken for nothing")
+	default:
+	}
+	var writers sync.WaitGroup
+	for i := range 100 {
+		writers.Go(func() { s.Add(i) })
+	}
+	seen := map[int]bool{}
+	for len(seen) < 100 {
+		<-s.Wake()
+		for _, i := range s.Take() {
+			seen[i] = true
+		}
+	}
+	writers.Wait()
+	if got := s.Take(); len(got) > 0 {
+		t.Errorf("still there: %v", got)
+	}
+}

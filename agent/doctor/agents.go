@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// RunDirs are the run directories of the agents on the host (its root directory)
+// that run the same program as the process self, as their command lines say; usual
+// is the directory of those that do not say.
+func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
+	exe := program(host, strconv.Itoa(self))
+	entries, err := fs.ReadDir(host, "proc")
+	if err != nil || exe == "" {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == self || program(host, e.Name()) != exe {
+			continue
+		}
+		line, err := fs.ReadFile(host, fmt.Sprintf("proc/%d/cmdline", pid))
+		if err != nil {
+			continue
+		}
+		if dir, ok := runDir(line, usual); ok && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// program is the file that a process runs; one that was replaced since is the same.
+func program(host fs.FS, pid string) string {
+	exe, err := fs.ReadLink(host, "proc/"+pid+"/exe")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(exe, " (deleted)")
+}
+
+// runDir reads the command line of an agent; other commands are none.
+func runDir(line []byte, usual string) (dir string, ok bool) {
+	var args []string
+	for part := range bytes.SplitSeq(bytes.TrimRight(line, "\x00"), []byte{0}) {
+		args = append(args, string(part))
+	}
+	if len(args) > 1 && !strings.HasPrefix(args[1], "-") && args[1] != "agent" && args[1] != "" {
+		return "", false
+	}
+	dir = usual
+	for i, a := range args {
+		name, value, joined := strings.Cut(strings.ReplaceAll(a, "_", "-"), "=")
+		switch {
+		case name != "--run-dir":
+		case joined:
+			_, dir, _ = strings.Cut(a, "=")
+		case i+1 < len(args):
+			dir = args[i+1]
+		default:
+			dir = value
+		}
+	}
+	return dir, filepath.IsAbs(dir)
+}

@@ -1,0 +1,139 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/agent/config"
+)
+
+// configuration is the configuration that the report is about, and what there is to
+// say of it: that of the flags or, without any, that of an agent that runs.
+func configuration(ctx context.Context, args, sockets []string) (*config.Config, Finding, error) {
+	var silent *Finding
+	if len(args) == 0 {
+		for _, socket := range sockets {
+			var cfg config.Config
+			err := ask(ctx, socket, api.PathSettings, &cfg)
+			if err == nil {
+				return &cfg, Finding{ID: "configuration", Severity: OK, What: "the settings are those of the agent at " + socket}, nil
+			}
+			if f, there := unasked(socket, err); there {
+				silent = &f
+			}
+		}
+	}
+	cfg, _, err := config.Load(args)
+	if err == nil && silent != nil {
+		return cfg, *silent, nil
+	}
+	if err == nil {
+		return cfg, Finding{ID: "configuration", Severity: OK, What: "the configuration is valid"}, nil
+	}
+	finding := Finding{ID: "configuration", Severity: Error,
+		What: strings.ReplaceAll(err.Error(), "\n", "; "), Advice: "correct it; the rest of this report is for the defaults"}
+	cfg, _, err = config.Load([]string{"--hostname-override=node"})
+	return cfg, finding, err
+}
+
+// unasked is the finding about an agent that seems to be there and did not say its
+// settings.
+func unasked(socket string, err error) (f Finding, there bool) {
+	f = Finding{ID: "configuration", Severity: Warning, What: fmt.Sprintf("the agent at %s does not say its settings (%v): this report is for the defaults", socket, err)}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return f, false
+	case errors.Is(err, fs.ErrPermission):
+		f.What, f.Advice = fmt.Sprintf("there is no permission to ask the agent at %s for its settings: this report is for the defaults", socket), "run it as root"
+	case errors.Is(err, context.DeadlineExceeded):
+		f.What, f.Advice = fmt.Sprintf("the agent at %s does not answer: this report is for the defaults", socket), "see its log; to start it anew leaves the pods running"
+	default:
+		f.Advice = "give the flags that the agent is started with"
+	}
+	return f, true
+}
+
+// Settings are what Main asks an agent with that configuration for.
+func Settings(cfg *config.Config) any {
+	c := *cfg
+	c.Kubelet.StaticPodURLHeader = nil // may hold a password, and helps nobody
+	return c
+}
+
+func socketIn(run string) string { return filepath.Join(run, filepath.Base(api.DefaultSocket)) }
+
+// agentSockets are where agents may listen: at the one that is given, else at the
+// usual one and where those that run on this machine have theirs.
+func agentSockets(given string) []string {
+	if given != "" {
+		return []string{given}
+	}
+	sockets := []string{api.DefaultSocket}
+	for _, dir := range RunDirs(os.DirFS("/"), os.Getpid(), filepath.Dir(api.DefaultSocket)) {
+		if s := socketIn(dir); !slices.Contains(sockets, s) {
+			sockets = append(sockets, s)
+		}
+	}
+	return sockets
+}
+
+// otherBridges are those of the agents that run here.
+func otherBridges(ctx context.Context, sockets []string) (names []string) {
+	for _, socket := range sockets {
+		var cfg config.Config
+		if askAgent(ctx, socket, api.PathSettings, &cfg) {
+			names = append(names, cfg.Edge.BridgeName)
+		}
+	}
+	return names
+}
+
+// askSandboxes asks the agent at a socket for the sandboxes that exist.
+func askSandboxes(ctx context.Context, socket string) (ids []string, ok bool) {
+	var st api.Status
+	ok = askAgent(ctx, socket, api.PathStatus, &st)
+	return st.Sandboxes, ok && st.Sandboxes != nil
+}
+
+// maxSettings bounds an agent's answer.
+const maxSettings = 64 << 20
+
+// askAgent asks the agent at a socket. One that does not answer soon is no agent:
+// the report is about this machine, not it.
+func askAgent(ctx context.Context, socket, path string, out any) bool {
+	return ask(ctx, socket, path, out) == nil
+}
+
+func ask(ctx context.Context, socket, path string, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://islet"+path, nil)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return json.NewDecoder(io.LimitReader(resp.Body, maxSettings)).Decode(out)
+}

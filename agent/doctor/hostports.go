@@ -1,0 +1,33 @@
+package doctor
+
+import (
+	"context"
+
+	"github.com/islet-edge/islet/agent/hostport"
+)
+
+// hostPorts looks for host ports of pods at which a program of the host listens.
+// Pods in the host's network listen there themselves.
+func (p *patient) hostPorts(ctx context.Context) {
+	if p.Pods == nil {
+		return
+	}
+	pods, ok := p.Pods(ctx)
+	sockets, err := hostport.Listening(p.Host)
+	if !ok || err != nil {
+		return
+	}
+	found := false
+	for i := range pods {
+		if pods[i].Spec.HostNetwork {
+			continue
+		}
+		for _, text := range hostport.Taken(&pods[i], sockets) {
+			found = true
+			p.add("host-port", Warning, "stop that program, or choose another hostPort", "pod %s/%s: %s", pods[i].Namespace, pods[i].Name, text)
+		}
+	}
+	if !found {
+		p.add("host-port", OK, "", "no program of the host listens at a host port of a pod")
+	}
+}

@@ -1,0 +1,123 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/net/bridge"
+	"github.com/islet-edge/islet/net/cni"
+	"github.com/islet-edge/islet/net/netns"
+)
+
+// Main is islet doctor: it examines this machine for an agent, and needs none to run.
+// Without flags of the agent it asks one that runs for its settings; else it takes
+// those of the flags. It also takes --all, which prints what is in order too,
+// --output=json, --socket=PATH, where the agent listens, and --fix, which first
+// removes what is certainly nobody's; with --dry-run it only says what that is. It
+// returns the exit code: 1 when something keeps pods from running.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var all, asJSON, fix, dry bool
+	var rest []string
+	socket := ""
+	for _, arg := range args {
+		value, isSocket := strings.CutPrefix(arg, "--socket=")
+		switch {
+		case arg == "--all", arg == "-a":
+			all = true
+		case arg == "--output=json", arg == "-ojson":
+			asJSON = true
+		case isSocket:
+			socket = value
+		case arg == "--fix":
+			fix = true
+		case arg == "--dry-run":
+			dry = true
+		default:
+			rest = append(rest, arg)
+		}
+	}
+	sockets := agentSockets(socket)
+	cfg, first, err := configuration(ctx, rest, sockets)
+	if err != nil {
+		fmt.Fprintln(stderr, "islet: doctor:", err)
+		return 1
+	}
+	in := inputOf(cfg)
+	in.Bridges = otherBridges(ctx, sockets)
+	found := Check(ctx, in, Real())
+	if fix || dry {
+		switch n, err := Fix(stderr, found, dry); {
+		case n == 0:
+			fmt.Fprintln(stderr, "there is nothing that is certainly nobody's")
+		case err == nil && !dry:
+			found = Check(ctx, in, Real())
+		}
+	}
+	findings := append([]Finding{first}, found...)
+	if asJSON {
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(findings)
+	} else {
+		err = Write(stdout, findings, all)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "islet: doctor:", err)
+		return 1
+	}
+	return ExitCode(findings)
+}
+
+// inputOf is what the checks need to know of a configuration, and ways to ask.
+func inputOf(cfg *config.Config) Input {
+	k := &cfg.Kubelet
+	in := Input{
+		Host: os.DirFS("/"), RootDir: cfg.Dirs.Root, StateDir: cfg.Dirs.State, RunDir: cfg.Dirs.Run,
+		OCIRuntime: cfg.Edge.OCIRuntime, SystemdCgroup: k.CgroupDriver == "systemd",
+		FailSwapOn: *k.FailSwapOn, SwapUnasked: cfg.SwapUnasked, FailCgroupV1: *k.FailCgroupV1, ResolvConf: *k.ResolverConfig,
+		Ports: []int{int(k.Port)}, PodCIDRs: cfg.PodCIDRs, Bridge: cfg.Edge.BridgeName, Self: os.Getpid(),
+	}
+	in.CNIConfDir = cfg.Edge.CNIConfDir
+	in.HasPlugin = func(kind string) bool { return cni.Has(cfg.Edge.CNIBinDirs, kind) }
+	in.Interfaces = func() (list []Interface, err error) {
+		found, err := bridge.Survey(netns.NS{})
+		for _, i := range found {
+			list = append(list, Interface(i))
+		}
+		return list, err
+	}
+	in.RemoveInterface = func(name string, index int) error { return bridge.RemoveUnused(netns.NS{}, name, index) }
+	socket := socketIn(cfg.Dirs.Run)
+	in.Sandboxes = func(ctx context.Context) ([]string, bool) { return askSandboxes(ctx, socket) }
+	in.Pods = func(ctx context.Context) ([]v1.Pod, bool) {
+		var l v1.PodList
+		return l.Items, askAgent(ctx, socket, "/pods", &l)
+	}
+	in.Link = func(ctx context.Context) (Link, bool) { return askLink(ctx, socket, cfg) }
+	if k.ProtectKernelDefaults {
+		in.KernelSettings = config.KernelSettings()
+	}
+	in.ForeignNetwork = cfg.Edge.NetworkPlugin == "cni"
+	for _, pattern := range []string{"*.conflist", "*.conf", "*.json"} {
+		if cfg.Edge.NetworkPlugin == "built-in" {
+			break
+		}
+		found, err := filepath.Glob(filepath.Join(cfg.Edge.CNIConfDir, pattern))
+		in.ForeignNetwork = in.ForeignNetwork || err == nil && len(found) > 0
+	}
+	if exe, err := os.Executable(); err == nil {
+		if info, err := os.Stat(exe); err == nil && info.ModTime().Before(time.Now().AddDate(0, 0, 1)) {
+			in.Built = info.ModTime()
+		}
+	}
+	return in
+}

@@ -1,0 +1,74 @@
+package figures
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	model "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/plan"
+)
+
+func TestPodStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(NewOperations())
+		pod := &v1.Pod{Spec: v1.PodSpec{
+			InitContainers: []v1.Container{{Name: "i", Image: "init:1"}}, Containers: []v1.Container{{Name: "a", Image: "app"}, {Name: "b", Image: "app"}},
+		}}
+		pod.CreationTimestamp = metav1.Now()
+		time.Sleep(time.Second)
+		in := plan.Input{Want: pod, Started: time.Now()}
+		pull := func(image string, d time.Duration) {
+			end := f.pulls.begin(image)
+			time.Sleep(d)
+			end()
+		}
+		pull("init:1", 2*time.Second)
+		pull("other:1", 4*time.Second) // between the two of this pod
+		pull("app:latest", 8*time.Second)
+		began := metav1.Now()
+		time.Sleep(16 * time.Second)
+		initialized := []v1.ContainerStatus{{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{StartedAt: began, FinishedAt: metav1.Now()}}}}
+		time.Sleep(32 * time.Second)
+		runs := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}}}
+		ran := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}} // before the agent
+		states := []*v1.PodStatus{
+			{Phase: v1.PodPending},
+			{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{runs, ran}},
+			{Phase: v1.PodPending},
+			{Phase: v1.PodRunning, InitContainerStatuses: initialized, ContainerStatuses: []v1.ContainerStatus{runs, {}}},
+			{Phase: v1.PodRunning, InitContainerStatuses: initialized, ContainerStatuses: []v1.ContainerStatus{runs, runs}},
+			{Phase: v1.PodRunning, InitContainerStatuses: initialized, ContainerStatuses: []v1.ContainerStatus{runs, {RestartCount: 1}}},
+			{Phase: v1.PodRunning, InitContainerStatuses: initialized, ContainerStatuses: []v1.ContainerStatus{runs, {RestartCount: 1, State: runs.State}}},
+		}
+		for i := range states[1:] {
+			f.Running(in, states[i], states[i+1])
+		}
+		for what, x := range map[string]struct {
+			prometheus.Histogram
+			want float64
+		}{"since seen": {f.seen, 62}, "since created": {f.created, 63}, "of its own": {f.sli, 33}} {
+			var m model.Metric
+			if err := x.Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			if h := m.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != x.want {
+				t.Errorf("%s: %d starts of %v s, want one of %v", what, h.GetSampleCount(), h.GetSampleSum(), x.want)
+			}
+		}
+	})
+}
+
+func TestPullsAreForgotten(t *testing.T) {
+	var p pulls
+	for range 3 * maxPulls {
+		p.begin("image")()
+	}
+	if len(p.last) != maxPulls {
+		t.Errorf("%d pulls are kept", len(p.last))
+	}
+}

@@ -1,0 +1,43 @@
+package figures
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/metrics/exposition"
+)
+
+// Link are the figures of the way to the control plane, under a kubelet's names;
+// serving says whether the node asks that for its serving certificate too, dropped how many
+// events it could not be told of.
+func Link(l *link.Link, serving bool, dropped int) (out []exposition.Sample) {
+	add := func(kind exposition.Kind, name, help string, v float64, labels ...string) {
+		out = append(out, exposition.Sample{Name: name, Help: help, Kind: kind, Labels: labels, Value: v})
+	}
+	left := func(until time.Time) float64 {
+		if until.IsZero() { // there is none, as for a kubelet
+			return math.Inf(1)
+		}
+		return until.Sub(l.Now()).Seconds()
+	}
+	client, server := l.Expiry()
+	clientFailed, servingFailed := l.Failures()
+	add(exposition.Gauge, "kubelet_certificate_manager_client_ttl_seconds", "how long the client certificate is still valid", left(client))
+	add(exposition.Counter, "kubelet_certificate_manager_client_expiration_renew_errors", "failures to get a client certificate", float64(clientFailed))
+	if serving {
+		add(exposition.Gauge, "kubelet_certificate_manager_server_ttl_seconds", "how long the serving certificate is still valid", left(server))
+		add(exposition.Counter, "kubelet_server_expiration_renew_errors", "failures to get a serving certificate", float64(servingFailed))
+	}
+	add(exposition.Counter, "islet_events_dropped_total", "events that were dropped before the API server was told of them", float64(dropped))
+	host := l.Client().Host()
+	for o, n := range l.Client().Requests() {
+		code := "<error>"
+		if o.Status != 0 {
+			code = strconv.Itoa(o.Status)
+		}
+		add(exposition.Counter, "rest_client_requests_total", "requests to the API server", float64(n), "code", code, "host", host, "method", o.Method)
+	}
+	return out
+}

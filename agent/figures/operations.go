@@ -1,0 +1,132 @@
+package figures
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/ctrd"
+	"github.com/islet-edge/islet/runtime/image"
+)
+
+// Operations counts what the container runtime is asked, under the names that a
+// kubelet has for it.
+type Operations struct {
+	total, failed *prometheus.CounterVec
+	seconds       *prometheus.HistogramVec
+	pulls         pulls
+}
+
+// NewOperations counts from nothing.
+func NewOperations() *Operations {
+	kind := []string{"operation_type"}
+	return &Operations{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_total",
+			Help: "what the container runtime was asked"}, kind),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_errors_total",
+			Help: "what of it failed"}, kind),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_runtime_operations_duration_seconds",
+			Help: "how long it took", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14)}, kind),
+	}
+}
+
+func (o *Operations) collectors() []prometheus.Collector {
+	return []prometheus.Collector{o.total, o.failed, o.seconds}
+}
+
+// counted does f and counts it.
+func counted[Q, R any](ctx context.Context, o *Operations, op string, f func(context.Context, Q) (R, error), q Q) (R, error) {
+	begin := time.Now()
+	r, err := f(ctx, q)
+	o.seconds.WithLabelValues(op).Observe(time.Since(begin).Seconds())
+	o.total.WithLabelValues(op).Inc()
+	if err != nil {
+		o.failed.WithLabelValues(op).Inc()
+	}
+	return r, err
+}
+
+// Runtime counts what changes containers or looks at them.
+type Runtime struct {
+	*ctrd.Runtime
+	*Operations
+}
+
+// RunPodSandbox is counted.
+func (m Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
+	return counted(ctx, m.Operations, "run_podsandbox", m.Runtime.RunPodSandbox, q)
+}
+
+// StopPodSandbox is counted.
+func (m Runtime) StopPodSandbox(ctx context.Context, q *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
+	return counted(ctx, m.Operations, "stop_podsandbox", m.Runtime.StopPodSandbox, q)
+}
+
+// RemovePodSandbox is counted.
+func (m Runtime) RemovePodSandbox(ctx context.Context, q *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
+	return counted(ctx, m.Operations, "remove_podsandbox", m.Runtime.RemovePodSandbox, q)
+}
+
+// ListPodSandbox is counted.
+func (m Runtime) ListPodSandbox(ctx context.Context, q *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
+	return counted(ctx, m.Operations, "list_podsandbox", m.Runtime.ListPodSandbox, q)
+}
+
+// CreateContainer is counted.
+func (m Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+	return counted(ctx, m.Operations, "create_container", m.Runtime.CreateContainer, q)
+}
+
+// StartContainer is counted.
+func (m Runtime) StartContainer(ctx context.Context, q *api.StartContainerRequest) (*api.StartContainerResponse, error) {
+	return counted(ctx, m.Operations, "start_container", m.Runtime.StartContainer, q)
+}
+
+// StopContainer is counted.
+func (m Runtime) StopContainer(ctx context.Context, q *api.StopContainerRequest) (*api.StopContainerResponse, error) {
+	return counted(ctx, m.Operations, "stop_container", m.Runtime.StopContainer, q)
+}
+
+// RemoveContainer is counted.
+func (m Runtime) RemoveContainer(ctx context.Context, q *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
+	return counted(ctx, m.Operations, "remove_container", m.Runtime.RemoveContainer, q)
+}
+
+// ListContainers is counted.
+func (m Runtime) ListContainers(ctx context.Context, q *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	return counted(ctx, m.Operations, "list_containers", m.Runtime.ListContainers, q)
+}
+
+// PodSandboxStatus is counted.
+func (m Runtime) PodSandboxStatus(ctx context.Context, q *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
+	return counted(ctx, m.Operations, "podsandbox_status", m.Runtime.PodSandboxStatus, q)
+}
+
+// ContainerStatus is counted.
+func (m Runtime) ContainerStatus(ctx context.Context, q *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
+	return counted(ctx, m.Operations, "container_status", m.Runtime.ContainerStatus, q)
+}
+
+// ExecSync is counted.
+func (m Runtime) ExecSync(ctx context.Context, q *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
+	return counted(ctx, m.Operations, "exec_sync", m.Runtime.ExecSync, q)
+}
+
+// Images counts pulls.
+type Images struct {
+	*image.Service
+	*Operations
+}
+
+// PullImage is counted.
+func (m Images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
+	defer m.pulls.begin(q.GetImage().GetImage())()
+	return counted(ctx, m.Operations, "pull_image", m.Service.PullImage, q)
+}
+
+// RemoveImage is counted.
+func (m Images) RemoveImage(ctx context.Context, q *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
+	return counted(ctx, m.Operations, "remove_image", m.Service.RemoveImage, q)
+}

@@ -1,0 +1,28 @@
+package health
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestNotReady(t *testing.T) {
+	for _, tt := range []struct {
+		overdue, busy time.Duration
+		network       error
+		want          []string
+	}{
+		{},
+		{overdue: time.Minute, busy: 2 * time.Minute},
+		{overdue: 3 * time.Minute, want: []string{"a pod has been waiting for its worker for 3m0s"}},
+		{busy: time.Hour, network: errors.New("no conflist"), want: []string{"the container runtime has not answered for 1h0m0s", "no conflist"}},
+	} {
+		h := New(Config{
+			Overdue: func() time.Duration { return tt.overdue }, Busy: func() time.Duration { return tt.busy }, Network: func() error { return tt.network },
+		})
+		if got := h.NotReady(t.Context()); !slices.Equal(got, tt.want) {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package logs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestHostileFiles has in place of logs what a pod can put there that mounts the
+// host's log directory.
+func TestHostileFiles(t *testing.T) {
+	const secret = "2026-11-21T02:03:04Z stdout F secret\n"
+	for name, make := range map[string]func(dir, log string) error{
+		"a link":            func(dir, log string) error { return os.Symlink(dir+"/secret/0.log", log) },
+		"a FIFO":            func(_, log string) error { return unix.Mkfifo(log, 0o600) },
+		"a directory":       func(_, log string) error { return os.Mkdir(log, 0o700) },
+		"a device":          func(_, log string) error { return os.Symlink("/dev/zero", log) },
+		"a rotated link":    func(dir, log string) error { return os.Symlink(dir+"/secret/0.log", log+".20260101-000000") },
+		"a compressed link": func(dir, log string) error { return os.Symlink(dir+"/secret/0.log", log+".20260101-000000.gz") },
+		"a compressed FIFO": func(_, log string) error { return unix.Mkfifo(log+".20260101-000000.gz", 0o600) },
+		"a linked directory": func(dir, log string) error {
+			return errorsJoin(os.Remove(filepath.Dir(log)), os.Symlink(dir+"/secret", filepath.Dir(log)))
+		},
+		"a FIFO as directory": func(_, log string) error {
+			return errorsJoin(os.Remove(filepath.Dir(log)), unix.Mkfifo(filepath.Dir(log), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			log := dir + "/pods/default_web_u1/c/0.log"
+			err := errorsJoin(os.MkdirAll(filepath.Dir(log), 0o755), os.Mkdir(dir+"/secret", 0o755), os.WriteFile(dir+"/secret/0.log", []byte(secret), 0o600))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := make(dir, log); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range []Options{{Tail: -1}, {Tail: 1}} {
+				var out bytes.Buffer
+				if err := Read(t.Context(), log, o, nil, &out); err == nil && !strings.Contains(name, "rotated") {
+					t.Errorf("it was read: %q", out.String())
+				}
+				if out.Len() > 0 {
+					t.Errorf("got %q", out.String())
+				}
+			}
+		})
+	}
+}
+
+func errorsJoin(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestHugeFile: the end of a file is found in bounded time, whatever its size.
+func TestHugeFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	put(t, path, line(1, "stdout F one"))
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Skip("this file system has no files of that size:", err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("\n" + line(2, "stdout F two") + "\n" + line(3, "stdout F three") + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, path, Options{Tail: 1}); got != "three\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := read(t, path, Options{Tail: 9}); got != "two\nthree\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestNoNewlineThatIsNotThere: the last line of a container that wrote no end has none.
+func TestNoNewlineThatIsNotThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	put(t, path, line(1, "stdout F one"), line(2, "stdout F two"), line(3, "stderr P th"), line(4, "stderr P ree"))
+	for tail, want := range map[int64]string{-1: "one\ntwo\nthree", 2: "two\nthree", 1: "three", 0: ""} {
+		if got := read(t, path, Options{Tail: tail}); got != want {
+			t.Errorf("tail %d: %q, not %q", tail, got, want)
+		}
+	}
+}
+
+// FuzzCRILogSet reads any bytes as a log and as its compressed predecessor.
+func FuzzCRILogSet(f *testing.F) {
+	f.Add([]byte("2016-10-06T00:17:09Z stdout P a\n"), []byte("2016-10-06T00:17:09Z stdout F b\n"), false)
+	f.Add([]byte("\n\n"), []byte{0x1f, 0x8b}, true)
+	f.Fuzz(func(t *testing.T, now, old []byte, raw bool) {
+		path := filepath.Join(t.TempDir(), "0.log")
+		if !raw {
+			var b bytes.Buffer
+			z := gzip.NewWriter(&b)
+			z.Write(old)
+			z.Close()
+			old = b.Bytes()
+		}
+		if err := errorsJoin(os.WriteFile(path, now, 0o600), os.WriteFile(path+".20260101-000000.gz", old, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []Options{{Tail: -1}, {Tail: 3, Timestamps: true}, {Tail: -1, LimitBytes: 7, Stream: Stderr}} {
+			var out bytes.Buffer
+			Read(t.Context(), path, o, nil, &out) // a broken gzip may be an error
+			if o.LimitBytes > 0 && int64(out.Len()) > o.LimitBytes {
+				t.Fatalf("%d bytes, not %d", out.Len(), o.LimitBytes)
+			}
+		}
+	})
+}

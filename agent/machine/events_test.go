@@ -1,0 +1,67 @@
+package machine
+
+import (
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/islet-edge/islet/agent/config"
+	edgenode "github.com/islet-edge/islet/edge/node"
+	"github.com/islet-edge/islet/edge/outbox"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// TestNodeEvents: what changes is told once, and what was so before the agent
+// learned of it is no change.
+func TestNodeEvents(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "islet.db"), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var events *outbox.Events
+	var a *Reporter
+	start := func() {
+		var err error
+		events, err = outbox.NewEvents(outbox.EventsConfig{Node: "n", Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a = NewReporter(ReporterConfig{Machine: &Machine{cfg: &config.Config{Node: config.Node{Name: "n"}}}, Meta: s, Events: events, Log: log})
+		a.Started(t.Context())
+	}
+	told := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range events.Recent("n") {
+			got = append(got, e.Reason)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("told %v, not %v", got, want)
+		}
+	}
+	start()
+	told("Starting")
+	start()
+	told("Starting")
+	if err := s.SetMeta(t.Context(), metaBoot, "another"); err != nil {
+		t.Fatal(err)
+	}
+	start()
+	told("Starting", "Rebooted")
+
+	start()
+	for range 2 {
+		a.conditions(&edgenode.Facts{NotReady: []string{"no network"}})
+	}
+	for range 2 {
+		a.conditions(&edgenode.Facts{DiskPressure: true})
+	}
+	for _, yes := range []bool{false, false, true, true} {
+		a.Schedulable(yes)
+	}
+	told("Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady",
+		"NodeHasDiskPressure", "NodeReady", "NodeSchedulable")
+}

@@ -1,0 +1,188 @@
+// Package machine says what is so of the machine that the agent runs on: to pods its
+// name, addresses and resolv.conf, to admission what it has, to the Node object and
+// its events all that a kubelet reports.
+//
+//	configuration, host --> Machine --> translate, admit, status, link
+//	Machine, runtime, health --> Reporter --> Node object, events
+package machine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/islet-edge/islet/agent/admit"
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/status"
+	"github.com/islet-edge/islet/agent/translate"
+	"github.com/islet-edge/islet/net/address"
+	"github.com/islet-edge/islet/net/netns"
+)
+
+// nodeFresh is for how long the node's addresses and resolv.conf are not looked
+// at again. They are read when a pod starts, never by a timer.
+const nodeFresh = 10 * time.Second
+
+// A Machine is what pods are told about the machine they run on.
+type Machine struct {
+	cfg               *config.Config
+	appArmor, seLinux error
+
+	mu     sync.Mutex
+	labels map[string]string
+	others v1.ResourceList // that others advertise on the Node
+	read   time.Time
+	found  []netip.Addr // the addresses that were found last
+	last   translate.Node
+}
+
+// New looks at what the machine has; appArmor and seLinux are why profiles and
+// labels do not act here.
+func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Machine, error) {
+	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
+	for k, v := range cfg.Node.Labels {
+		n.labels[k] = v
+	}
+	room, err := allocatable(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("look at what this machine has: %w", err)
+	}
+	k := cfg.Kubelet
+	n.last = translate.Node{
+		Name: cfg.Node.Name, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, LogDir: k.PodLogsDir,
+		SeccompDir: filepath.Join(cfg.Dirs.Root, "seccomp"), SeccompDefault: *k.SeccompDefault, CPUPeriod: cfg.CPUPeriod,
+		OOMGroup: cfg.KillsWholeContainers(os.DirFS("/")), SwapCgroup: config.SwapCgroup(os.DirFS("/")),
+		MemoryBytes: room.Memory().Value(), Allocatable: room, Throttles: throttles("/"),
+	}
+	return n, nil
+}
+
+// Now is the node as it is.
+func (n *Machine) Now() translate.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if since := time.Since(n.read); n.read.IsZero() || since > nodeFresh || since < 0 {
+		n.read = time.Now()
+		n.last.IPs = n.addresses()
+		n.last.Resolv = n.resolv()
+	}
+	return n.last
+}
+
+// Name is the Node's.
+func (n *Machine) Name() string { return n.cfg.Node.Name }
+
+// Host is what the statuses of pods say of their node.
+func (n *Machine) Host() status.Host {
+	return status.Host{IPs: n.Now().IPs, Runtime: "containerd"}
+}
+
+// Hostname is that of a pod, for its /etc/hosts.
+func (n *Machine) Hostname(pod *v1.Pod) (host, fqdn string) {
+	host, fqdn, err := translate.Hostname(pod, n.cfg.Kubelet.ClusterDomain)
+	if err != nil { // running the sandbox says so
+		return pod.Name, ""
+	}
+	return host, fqdn
+}
+
+// SetNode takes the labels that the control plane gave the Node, and the extended
+// resources that others advertise there, and reports whether they are different from
+// before.
+func (n *Machine) SetNode(labels map[string]string, capacity v1.ResourceList) (changed bool) {
+	others := v1.ResourceList{}
+	for name, q := range capacity {
+		if admit.Extended(name) {
+			others[name] = q
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changed = !maps.Equal(n.labels, labels) || !equality.Semantic.DeepEqual(n.others, others)
+	n.labels, n.others = labels, others
+	return changed
+}
+
+// Labels are those of the Node.
+func (n *Machine) Labels() map[string]string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.labels
+}
+
+// IPs are the node's addresses.
+func (n *Machine) IPs() (out []netip.Addr) {
+	for _, s := range n.Now().IPs {
+		if ip, err := netip.ParseAddr(s); err == nil {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// addresses are --node-ip, or else those of the default route: see package address.
+// What was found before is kept while the kernel does not answer.
+func (n *Machine) addresses() (out []string) {
+	for _, ip := range n.cfg.Node.IPs {
+		if !ip.IsUnspecified() {
+			out = append(out, ip.String())
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	found, err := address.Find(netns.NS{}, n.found, n.cfg.Edge.BridgeName)
+	if err != nil {
+		found = n.found
+	}
+	n.found = found
+	for _, ip := range found {
+		out = append(out, ip.String())
+	}
+	if i := n.cfg.Node.IPs; len(i) > 0 && i[0].Is6() { // --node-ip=::
+		slices.Reverse(out)
+	}
+	return out
+}
+
+// Admit is what pods are measured against.
+func (n *Machine) Admit() admit.Node {
+	now := n.Now()
+	room := maps.Clone(now.Allocatable)
+	n.mu.Lock()
+	maps.Copy(room, n.others)
+	n.mu.Unlock()
+	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: n.Labels(), Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, AppArmor: n.appArmor, SELinux: n.seLinux}
+}
+
+// resolv is the resolv.conf that pods with DNS policy Default inherit. Of a
+// host with systemd-resolved it is the one with the real servers, since the stub
+// on loopback does not answer pods.
+// https://kubernetes.io/docs/tasks/administer-cluster/dns-debugging-resolution/#known-issues
+func (n *Machine) resolv() translate.DNS {
+	path := *n.cfg.Kubelet.ResolverConfig
+	if path == "" {
+		return translate.DNS{}
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return translate.DNS{}
+	}
+	dns := translate.ParseResolv(string(b))
+	if slices.Equal(dns.Servers, []string{"127.0.0.53"}) {
+		if b, err := os.ReadFile("/run/systemd/resolve/resolv.conf"); err == nil {
+			return translate.ParseResolv(string(b))
+		}
+	}
+	return dns
+}

@@ -1,0 +1,34 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestDeadlineAndTheClock: a pod that ended in time has not failed by a clock that was set
+// since; one that ended late has.
+func TestDeadlineAndTheClock(t *testing.T) {
+	now, limit := time.Now(), int64(3600)
+	for name, c := range map[string]struct {
+		ran, ago time.Duration // for how long, and how long ago it ended by the machine's clock
+		want     bool
+	}{
+		"in time":                          {30 * time.Minute, time.Hour, false},
+		"late":                             {90 * time.Minute, time.Minute, true},
+		"in time, the clock went back":     {30 * time.Minute, -365 * 24 * time.Hour, false},
+		"in time, the clock went 5y ahead": {30 * time.Minute, 5 * 365 * 24 * time.Hour, false},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, ActiveDeadlineSeconds: &limit, Containers: []v1.Container{{Name: "c"}}}}
+		in := Input{Want: pod, Now: now, Started: now.Add(-c.ran - max(c.ago, time.Minute))}
+		if c.ago > time.Hour {
+			in.Started = now.Add(-2 * time.Hour) // monotonic: no step moves it
+		}
+		in.Seen.Sandboxes = []Sandbox{{ID: "s"}}
+		in.Seen.Containers = []Container{{ID: "x", Name: "c", SandboxID: "s", State: Exited, StartedAt: now.Add(-c.ran - c.ago), FinishedAt: now.Add(-c.ago).Round(0)}}
+		if got := Expired(in); got != c.want {
+			t.Errorf("%s: expired %v", name, got)
+		}
+	}
+}

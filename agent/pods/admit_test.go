@@ -1,0 +1,72 @@
+package pods
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+// crowd is a node on which that many pods were admitted, and one more that asks.
+func crowd(t testing.TB, size int) *world {
+	w := newWorld(t)
+	w.cpu = "1k"
+	var pods []*v1.Pod
+	for i := range size + 1 {
+		pod := &v1.Pod{}
+		pod.Name, pod.Namespace, pod.UID = fmt.Sprint("p", i), "default", types.UID(fmt.Sprint(i))
+		for c := range 3 {
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: fmt.Sprint("c", c), Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m"), v1.ResourceEphemeralStorage: {}}}})
+		}
+		pods = append(pods, pod)
+	}
+	w.want(t, desired.File, pods...)
+	for i := range size {
+		if err := w.Admit(t.Context(), types.UID(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// admitLast decides about the last pod of a crowd, and forgets that.
+func (w *world) admitLast(t testing.TB, size int) {
+	uid := types.UID(fmt.Sprint(size))
+	if err := w.Admit(t.Context(), uid); err != nil {
+		t.Fatal(err)
+	}
+	if v := w.verdicts[uid]; v.end != nil {
+		t.Fatalf("refused: %+v", v.end)
+	}
+	delete(w.verdicts, uid)
+}
+
+// TestAdmitDoesNotRepeatItself: what a pod holds is worked out once, not with each pod
+// that comes after it.
+func TestAdmitDoesNotRepeatItself(t *testing.T) {
+	cost := func(size int) float64 {
+		w := crowd(t, size)
+		return testing.AllocsPerRun(10, func() { w.admitLast(t, size) })
+	}
+	// Slices grow by doubling: that is all that may differ.
+	if few, many := cost(4), cost(240); many > few+20 {
+		t.Errorf("%v allocations with 4 other pods, %v with 240", few, many)
+	}
+}
+
+func BenchmarkAdmit(b *testing.B) {
+	for _, size := range []int{30, 240} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			w := crowd(b, size)
+			b.ReportAllocs()
+			for b.Loop() {
+				w.admitLast(b, size)
+			}
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package pods
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/agent/status"
+)
+
+// StatusChanged says that the status of a pod may have changed. It never blocks.
+func (p *Pods) StatusChanged(uid types.UID) { p.dirty.Add(uid) }
+
+// Run makes the statuses of pods that changed until ctx ends.
+func (p *Pods) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.dirty.Wake():
+		}
+		for _, uid := range p.dirty.Take() {
+			p.refresh(uid)
+		}
+	}
+}
+
+func (p *Pods) refresh(uid types.UID) {
+	in := p.workers.Input(uid)
+	p.noteIgnored(uid, in)
+	if p.show(uid, in) {
+		p.release()
+	}
+}
+
+// show takes the status that follows from in, and reports whether the pod gave back
+// what it held.
+func (p *Pods) show(uid types.UID, in plan.Input) (freed bool) {
+	host := p.c.Host()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, known := p.states[uid]
+	if in.Want == nil {
+		if known {
+			delete(p.states, uid)
+			p.tell()
+		}
+		return false
+	}
+	if !known && undecided(in) {
+		return false // else it would be Pending first, and Failed a moment later
+	}
+	if !known && in.End != nil {
+		before.status = in.Want.Status // it ended before this node knew of it
+	}
+	now := state{status: status.Make(in, before.status, host)}
+	if in.Deleting {
+		now.stopping = in.Stopping
+	}
+	if known && now.stopping.Equal(before.stopping) && equality.Semantic.DeepEqual(before.status, now.status) {
+		return false
+	}
+	p.c.Running(in, &before.status, &now.status)
+	p.states[uid] = now
+	p.send(uid, &now.status)
+	if err := p.c.Store.PutStatus(uid, &now.status); err != nil {
+		p.c.Log.Warn("status not stored", "pod", nameOf(in.Want), "uid", uid, "error", err)
+	}
+	p.tell()
+	v, decided := p.verdicts[uid]
+	return decided && v.end == nil && over(now.status.Phase) && !over(before.status.Phase)
+}
+
+// undecided reports whether the node has yet to decide about a pod.
+func undecided(in plan.Input) bool {
+	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Seen.Sandboxes)+len(in.Seen.Containers) == 0
+}
+
+// send lets the control plane know the status of a pod. The caller holds mu.
+func (p *Pods) send(uid types.UID, s *v1.PodStatus) {
+	if p.outbox == nil {
+		return
+	}
+	if d, ok := p.c.Desired.Get(uid); ok && d.Waiting == "" {
+		p.outbox.Put(d.Pod, s)
+	}
+}

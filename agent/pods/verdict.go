@@ -1,0 +1,133 @@
+package pods
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/admit"
+	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A verdict is what the node decided about a pod.
+type verdict struct {
+	end  *plan.End     // nil: the pod may run
+	made uint64        // what Pods.freed was then
+	held *admit.Holder // what the pod holds; nil, or of another object of the pod: it is to be worked out
+}
+
+// Admit decides whether a pod may run here, unless that is decided. Two pods are
+// decided about one after the other, so the last port or byte goes to one of them; the
+// store is waited for without others waiting. An error means that nothing was decided.
+func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
+	d, ok := p.c.Desired.Get(uid)
+	if !ok {
+		return nil
+	}
+	node := p.c.Node()
+	p.mu.Lock()
+	before, known := p.verdicts[uid]
+	if known && !p.reconsiders(d, before) {
+		p.mu.Unlock()
+		return nil
+	}
+	made, refusal := p.freed, admit.Admit(admit.Hold(d.Pod), p.holders(uid), node)
+	if refusal == nil && !known {
+		p.verdicts[uid] = verdict{made: made} // what runs tells the next agent of it
+		p.mu.Unlock()
+		return nil
+	}
+	if refusal != nil {
+		p.mu.Unlock()
+		return p.refuse(ctx, d, before.end, verdict{end: &plan.End{Reason: refusal.Reason, Message: "Pod was rejected: " + refusal.Message}, made: made}, refusal.Message)
+	}
+	p.reserved[uid] = struct{}{}
+	p.mu.Unlock()
+	return p.readmit(ctx, d, made)
+}
+
+// refuse makes a refusal count. One for the same reason as before is no news.
+func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v verdict, message string) error {
+	news := before == nil || before.Reason != v.end.Reason
+	if news {
+		if err := p.c.Store.Reject(ctx, d.Pod.UID, store.Admission{Reason: v.end.Reason, Message: v.end.Message}); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	p.verdicts[d.Pod.UID] = v
+	p.mu.Unlock()
+	if news {
+		p.c.Events.Pod(d.Pod, "", v1.EventTypeWarning, v.end.Reason, message)
+		p.c.Log.Warn("pod refused", "pod", nameOf(d.Pod), "uid", d.Pod.UID, "reason", v.end.Reason, "message", message)
+	}
+	return nil
+}
+
+// readmit lets a pod run that was refused before. Until that is stored it holds what it
+// asked for, but does not run: an agent that starts meanwhile would end it.
+func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64) error {
+	err := p.c.Store.Admit(ctx, d.Pod.UID)
+	p.mu.Lock()
+	delete(p.reserved, d.Pod.UID)
+	if err == nil {
+		p.verdicts[d.Pod.UID] = verdict{made: made}
+	}
+	p.mu.Unlock()
+	if err != nil {
+		p.release() // others may have been refused for it
+		return err
+	}
+	p.c.Log.Info("pod admitted that was refused before", "pod", nameOf(d.Pod), "uid", d.Pod.UID)
+	return nil
+}
+
+// reconsiders reports whether a verdict may be another one now. A refused pod of the
+// API server is Failed for good: its controller makes another one. The caller holds mu.
+func (p *Pods) reconsiders(d desired.Pod, v verdict) bool {
+	return v.end != nil && d.Source != desired.API && v.made < p.freed
+}
+
+// holders lists the other pods that hold what a pod may want: those that may run and
+// have not ended yet. The caller holds mu.
+func (p *Pods) holders(except types.UID) (out []*admit.Holder) {
+	for uid, v := range p.verdicts {
+		if _, soon := p.reserved[uid]; uid == except || v.end != nil && !soon || over(p.states[uid].status.Phase) && !soon {
+			continue
+		}
+		d, ok := p.c.Desired.Get(uid)
+		if !ok {
+			continue
+		}
+		if v.held == nil || v.held.Pod != d.Pod { // a wanted pod is never changed but replaced
+			v.held = admit.Hold(d.Pod)
+			p.verdicts[uid] = v
+		}
+		out = append(out, v.held)
+	}
+	return out
+}
+
+// NodeChanged says that the node is another than it was: refusals may be wrong now.
+func (p *Pods) NodeChanged() { p.release() }
+
+// release lets refused pods ask again: something was given back.
+func (p *Pods) release() {
+	p.mu.Lock()
+	p.freed++
+	var again []types.UID
+	for uid, v := range p.verdicts {
+		if v.end != nil {
+			again = append(again, uid)
+		}
+	}
+	p.mu.Unlock()
+	for _, uid := range again {
+		if d, ok := p.c.Desired.Get(uid); ok && d.Source != desired.API {
+			p.workers.Poke(uid)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+// Package ports opens the TCP ports of a kubelet, 10250, 10255 and 10248, and says who
+// may use them.
+//
+//	configuration, link --> Open --> listeners --Run(server)--> answers
+package ports
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"golang.org/x/sync/errgroup"
+	cliflag "k8s.io/component-base/cli/flag"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/agent/access"
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/review"
+)
+
+// A port is a TCP port of a kubelet's, and who answers there.
+type port struct {
+	address     string
+	number      int32
+	what, field string // for messages
+	run         func(*server.Server, context.Context, net.Listener) error
+	ln          net.Listener
+}
+
+// Config is what Open needs.
+type Config struct {
+	*config.Config
+	Link    *link.Link
+	Cluster bool // there is a control plane to ask about tokens and permissions
+	Log     *slog.Logger
+}
+
+// Ports are open until Run ends, or Close.
+type Ports struct{ all []port }
+
+// Open listens where the configuration says. Nothing but the listeners is
+// there until somebody asks.
+func Open(ctx context.Context, a Config) (*Ports, error) {
+	ports, err := a.kubeletPorts()
+	if err != nil {
+		return nil, err
+	}
+	out := &Ports{}
+	for _, p := range ports {
+		if p.ln, err = server.Listen(ctx, p.address, p.number, p.what, p.field, a.Log); err != nil {
+			return nil, errors.Join(err, out.Close())
+		}
+		out.all = append(out.all, p)
+	}
+	return out, nil
+}
+
+// Run has srv answer on all ports until ctx ends.
+func (o *Ports) Run(ctx context.Context, srv *server.Server) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, p := range o.all {
+		g.Go(func() error { return p.run(srv, ctx, p.ln) })
+	}
+	return g.Wait()
+}
+
+// Close ends what nobody served.
+func (o *Ports) Close() error {
+	for _, p := range o.all {
+		p.ln.Close() // most often closed by who served
+	}
+	return nil
+}
+
+func (a Config) kubeletPorts() (ports []port, err error) {
+	k := &a.Kubelet
+	if n := *k.HealthzPort; n > 0 {
+		ports = append(ports, port{address: k.HealthzBindAddress, number: n, what: "healthz", field: "healthzPort", run: (*server.Server).RunHealthz})
+	}
+	if n := k.ReadOnlyPort; n > 0 {
+		ports = append(ports, port{address: k.Address, number: n, what: "the read-only kubelet API", field: "readOnlyPort", run: (*server.Server).RunReadOnly})
+	}
+	if !*k.EnableServer || k.Port == 0 {
+		return ports, nil
+	}
+	guard := a.guard()
+	if why := guard.Nobody(); why != "" {
+		a.Log.Info("the kubelet API is on the local socket only: nobody could use its port", "port", k.Port, "because", why)
+		return ports, nil
+	}
+	secured, err := a.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	secured = guard.TLS(secured)
+	return append(ports, port{address: k.Address, number: k.Port, what: "the kubelet API", field: "port",
+		run: func(s *server.Server, ctx context.Context, ln net.Listener) error {
+			return s.RunAPI(ctx, ln, secured, guard.Wrap)
+		}}), nil
+}
+
+// guard decides who may use port 10250. Tokens and permissions need a control
+// plane to ask.
+func (a Config) guard() *access.Guard {
+	authn, authz := &a.Kubelet.Authentication, &a.Kubelet.Authorization
+	c := access.Config{
+		NodeName: a.Node.Name, ClientCAFile: authn.X509.ClientCAFile, Anonymous: *authn.Anonymous.Enabled,
+		AlwaysAllow: authz.Mode == kubelet.KubeletAuthorizationModeAlwaysAllow, Now: a.Link.Now, Log: a.Log,
+	}
+	if a.Cluster {
+		client := a.Link.Client()
+		if *authn.Webhook.Enabled {
+			c.Tokens = review.NewTokens(client, authn.Webhook.CacheTTL.Duration)
+		}
+		c.Authorizer = review.NewAccess(client, authz.Webhook.CacheAuthorizedTTL.Duration, authz.Webhook.CacheUnauthorizedTTL.Duration)
+	}
+	return access.New(c)
+}
+
+// tlsConfig is that of port 10250, by the configuration.
+func (a Config) tlsConfig() (*tls.Config, error) {
+	k := &a.Kubelet
+	oldest, verr := cliflag.TLSVersion(k.TLSMinVersion)
+	suites, serr := cliflag.TLSCipherSuites(k.TLSCipherSuites)
+	curves, cerr := cliflag.TLSCurvePreferences(k.TLSCurvePreferences)
+	if err := errors.Join(verr, serr, cerr); err != nil {
+		return nil, fmt.Errorf("TLS of the kubelet API: %w", err)
+	}
+	if len(suites) == 0 {
+		suites = nil // Go's choice
+	}
+	return &tls.Config{MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
+		GetCertificate: a.Link.ServingCertificate, NextProtos: []string{"h2", "http/1.1"}}, nil
+}
+
+// hostLogs is what /logs/ shows.
+const hostLogs = "/var/log"
+
+// Paths says what is open on the kubelet's ports.
+func Paths(k *kubelet.KubeletConfiguration) server.Kubelet {
+	p := server.Kubelet{Debugging: *k.EnableDebuggingHandlers, Profiling: *k.EnableProfilingHandler, Config: k}
+	if *k.EnableSystemLogHandler {
+		p.SystemLogs = hostLogs
+	}
+	return p
+}

@@ -1,0 +1,38 @@
+package process
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The limit counts for the agent; a process that it starts has the old one.
+func TestLimitFiles(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Prlimit(0, unix.RLIMIT_NOFILE, &before, nil)
+	const lower = 321
+	if err := limitFiles(lower); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("/proc/self/limits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); strings.HasPrefix(line, "Max open files") && f[3] != "321" {
+			t.Errorf("limit %s", f[3])
+		}
+	}
+	if before.Max < 1<<62 {
+		limitFiles(before.Max + 1) // refused or not, the hard limit is not lowered
+	}
+	var now unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &now); err != nil || now.Max < before.Max {
+		t.Errorf("hard limit %d, was %d (%v)", now.Max, before.Max, err)
+	}
+}

@@ -1,0 +1,48 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/agent/config"
+)
+
+// TestLockMarks: the run directory of an agent is known as such.
+func TestLockMarks(t *testing.T) {
+	d := config.Dirs{State: t.TempDir(), Run: filepath.Join(t.TempDir(), "run")}
+	for range 2 {
+		f, err := Lock(d.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	if used, err := Used(d); err != nil || !used {
+		t.Errorf("used %v, %v", used, err)
+	}
+	if err := os.WriteFile(d.Run+"/mine", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(d.Run+"/h/boxed", 0o700); err != nil { // of a runtime class
+		t.Fatal(err)
+	}
+	if err := RemoveRun(d.Run); err == nil || !strings.Contains(err.Error(), "mine") {
+		t.Errorf("removed: %v", err)
+	}
+	if left, err := names(d.Run); err != nil || len(left) != 1 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+	if err := os.Remove(d.Run + "/mine"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := RemoveRun(d.Run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(d.Run); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+}

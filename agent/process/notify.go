@@ -1,0 +1,37 @@
+package process
+
+import (
+	"fmt"
+	"net"
+	"os"
+)
+
+// A ServiceManager is told how the agent fares: the address of systemd's
+// notification socket, empty where there is none.
+// https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
+type ServiceManager string
+
+// TakeServiceManager takes the address out of the environment. Were it left
+// there, OCI runtimes would inherit it, and wait for each container to report
+// that it is ready.
+func TakeServiceManager() ServiceManager {
+	m := ServiceManager(os.Getenv("NOTIFY_SOCKET"))
+	os.Unsetenv("NOTIFY_SOCKET")
+	return m
+}
+
+// Tell sends a state such as READY=1.
+func (m ServiceManager) Tell(state string) error {
+	if m == "" {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: string(m), Net: "unixgram"})
+	if err != nil {
+		return fmt.Errorf("report to the service manager %s: %w", state, err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte(state)); err != nil {
+		return fmt.Errorf("report to the service manager %s: %w", state, err)
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package process
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestServiceManager(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	m := TakeServiceManager()
+	if v, set := os.LookupEnv("NOTIFY_SOCKET"); set {
+		t.Errorf("OCI runtimes would inherit %q", v)
+	}
+	if err := m.Tell("READY=1"); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 64)
+	if err := l.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := l.Read(b); err != nil || string(b[:n]) != "READY=1" {
+		t.Errorf("got %q, %v", b[:n], err)
+	}
+	if err := TakeServiceManager().Tell("READY=1"); err != nil {
+		t.Errorf("without a service manager there is nobody to tell: %v", err)
+	}
+}

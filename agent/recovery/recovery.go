@@ -1,0 +1,160 @@
+// Package recovery fills a store that was lost with what runs. Each sandbox carries
+// the manifest of its pod, by the hook Manifest; Rebuild reads them back.
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/podspec"
+)
+
+// Manifest is the hook that writes the annotation keys.Manifest, so that what runs can
+// fill the store again if that is lost: of what a person applied there is no other copy,
+// and a manifest may be damaged or out of reach just then.
+type Manifest struct{}
+
+// Name is the hook's.
+func (Manifest) Name() string { return "manifest" }
+
+// Sandbox adds the pod's manifest.
+func (Manifest) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
+	kept := *pod
+	kept.Status = v1.PodStatus{}
+	b, err := json.Marshal(kept)
+	if err != nil {
+		return err
+	}
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	out.Annotations[keys.Manifest] = string(b)
+	return nil
+}
+
+// Config is what Rebuild needs.
+type Config struct {
+	Runtime Runtime
+	Desired Desired
+	Store   Store
+	Log     *slog.Logger
+}
+
+// Runtime tells what runs.
+type Runtime interface {
+	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
+	PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
+	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
+}
+
+// Desired takes the pods. *desired.Desired is one.
+type Desired interface {
+	Rewrite(context.Context) error
+	Adopt(context.Context, []desired.Recovered) error
+}
+
+// Store takes the addresses in use, and says when it was made anew. *store.Store is one.
+type Store interface {
+	Repaired() <-chan struct{}
+	AddLease(ctx context.Context, addr netip.Addr, sandbox string) error
+}
+
+// Rebuild fills a store that was lost with what runs: the pods, each as its
+// source's, and the addresses that are in use.
+func Rebuild(ctx context.Context, c Config) error {
+	list, err := c.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	made, err := c.Runtime.ListContainers(ctx, &api.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	var pods []desired.Recovered
+	known := map[string]bool{}
+	for _, s := range list.Items {
+		if s.State == api.PodSandboxState_SANDBOX_READY {
+			errs = append(errs, keepAddresses(ctx, c, s.Id))
+		}
+		text := s.Annotations[keys.Manifest]
+		if uid := s.Metadata.GetUid(); text == "" || known[uid] {
+			continue
+		}
+		known[s.Metadata.GetUid()] = true
+		pod := &v1.Pod{}
+		if err := json.Unmarshal([]byte(text), pod); err != nil {
+			errs = append(errs, fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err))
+			continue
+		}
+		asMade(pod, made.Containers)
+		pods = append(pods, desired.Recovered{Source: pod.Annotations[keys.ConfigSource], Pod: pod})
+	}
+	return errors.Join(append(errs, c.Desired.Adopt(ctx, pods))...)
+}
+
+// A Refill writes again what a database lost that broke while it was in use.
+type Refill struct{ c Config }
+
+// New starts nothing.
+func New(c Config) *Refill { return &Refill{c} }
+
+// Run does so whenever the store says that it was made anew, until ctx ends.
+func (r *Refill) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.c.Store.Repaired():
+		}
+		if err := errors.Join(r.c.Desired.Rewrite(ctx), Rebuild(ctx, r.c)); err != nil && ctx.Err() == nil {
+			r.c.Log.Error("not everything that the database lost could be written again", "error", err)
+		}
+	}
+}
+
+// asMade gives the containers of a pod the images that they were last made with: the
+// API may have changed them since the pod's sandbox was made.
+func asMade(pod *v1.Pod, made []*api.Container) {
+	for _, ctr := range podspec.Containers(&pod.Spec) {
+		var last uint32
+		for _, c := range made {
+			of, image := types.UID(c.Labels[keys.PodUID]), c.Image.GetUserSpecifiedImage()
+			if m := c.Metadata; of == pod.UID && image != "" && m.GetName() == ctr.Name && m.GetAttempt() >= last {
+				last, ctr.Image = m.GetAttempt(), image
+			}
+		}
+	}
+}
+
+func keepAddresses(ctx context.Context, c Config, sandbox string) error {
+	st, err := c.Runtime.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: sandbox})
+	if err != nil {
+		return err
+	}
+	network := st.GetStatus().GetNetwork()
+	ips := []string{network.GetIp()}
+	for _, ip := range network.GetAdditionalIps() {
+		ips = append(ips, ip.Ip)
+	}
+	for _, ip := range ips {
+		addr, err := netip.ParseAddr(ip)
+		if err != nil {
+			continue // a pod on the host's network has none of its own
+		}
+		if err := c.Store.AddLease(ctx, addr, sandbox); err != nil {
+			return fmt.Errorf("keep the address %s of sandbox %s: %w", addr, sandbox, err)
+		}
+	}
+	return nil
+}

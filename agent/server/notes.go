@@ -1,0 +1,77 @@
+package server
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/admit"
+	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/keys"
+)
+
+// warnings are what who applies a pod has to know.
+func warnings(pod *v1.Pod) (out []string) {
+	for _, f := range admit.IgnoredFields(pod) {
+		out = append(out, f.String())
+	}
+	return out
+}
+
+// ignored lists the pods that run with fields that do not act.
+func ignored(pods []*v1.Pod) (list []api.Ignored) {
+	for _, p := range pods {
+		if ends(p) {
+			continue
+		}
+		i := api.Ignored{Namespace: p.Namespace, Name: p.Name}
+		for _, f := range admit.IgnoredFields(p) {
+			i.Fields = append(i.Fields, f.Field)
+		}
+		if len(i.Fields) > 0 {
+			list = append(list, i)
+		}
+	}
+	slices.SortFunc(list, func(a, b api.Ignored) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return list[:min(len(list), mostTrouble)]
+}
+
+// evictable names the pods that the control plane deletes when the node does not answer
+// for a while. Pods of DaemonSets tolerate that for ever, and those of other sources are
+// not the control plane's to delete.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
+func evictable(pods []*v1.Pod) (names []string) {
+	for _, p := range pods {
+		owner := metav1.GetControllerOf(p)
+		switch {
+		case p.Annotations[keys.ConfigSource] != keys.SourceAPI, ends(p), owner != nil && owner.Kind == "DaemonSet":
+		case stays(p, v1.TaintNodeNotReady) && stays(p, v1.TaintNodeUnreachable):
+		default:
+			names = append(names, p.Namespace+"/"+p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// stays reports whether a pod tolerates a taint without a value for ever. As in the
+// control plane the first toleration that matches counts.
+func stays(pod *v1.Pod, taint string) bool {
+	for _, t := range pod.Spec.Tolerations {
+		about := (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "")
+		equal := t.Value == "" && (t.Operator == v1.TolerationOpEqual || t.Operator == "")
+		if about && (equal || t.Operator == v1.TolerationOpExists) {
+			return t.TolerationSeconds == nil
+		}
+	}
+	return false
+}
+
+// ends reports whether a pod has ended or is about to.
+func ends(p *v1.Pod) bool {
+	return p.DeletionTimestamp != nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}

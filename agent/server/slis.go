@@ -1,0 +1,57 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/islet-edge/islet/metrics/exposition"
+)
+
+// slis count how the checks of healthz went, whoever asked for them.
+// https://kubernetes.io/docs/reference/instrumentation/slis/
+type slis struct {
+	mu    sync.Mutex
+	total map[[2]string]int // by check and status
+}
+
+func (c *slis) note(check string, err error) {
+	status := "success"
+	if err != nil {
+		status = "error"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.total == nil {
+		c.total = map[[2]string]int{}
+	}
+	c.total[[2]string{check, status}]++
+}
+
+func (c *slis) count(check, status string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total[[2]string{check, status}]
+}
+
+// serveSLIs runs the checks and reports them, with what came of them before.
+func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request, checks []Check) {
+	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
+	defer cancel()
+	var now, ever []exposition.Sample
+	for _, c := range checks {
+		ok := 1.0
+		if s.checked(ctx, c) != nil {
+			ok = 0
+		}
+		now = append(now, exposition.Sample{Name: "kubernetes_healthcheck", Help: "whether a check of health passed",
+			Labels: []string{"name", c.Name, "type", "healthz"}, Value: ok})
+		for _, status := range []string{"error", "success"} {
+			if n := s.slis.count(c.Name, status); n > 0 {
+				ever = append(ever, exposition.Sample{Name: "kubernetes_healthchecks_total", Help: "results of checks of health", Kind: exposition.Counter,
+					Labels: []string{"name", c.Name, "status", status, "type", "healthz"}, Value: float64(n)})
+			}
+		}
+	}
+	exposition.Serve(w, r, append(now, ever...))
+}

@@ -1,0 +1,66 @@
+package volatile
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// seed makes a directory like another: regular files are copied, and so many levels of
+// directories made, of which the last are links. What is neither file nor directory is of
+// no use to anybody and left out.
+func seed(from, to string, levels int) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		source, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		switch {
+		case e.Type().IsRegular():
+			err = copyFile(source, target)
+		case !e.IsDir():
+			continue
+		case levels == 1:
+			err = os.Symlink(source, target)
+		default:
+			err = seed(source, target, levels-1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return alike(from, to)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.OpenFile(from, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if err := errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	return alike(from, to)
+}
+
+// alike gives a file or directory the owner and mode of another.
+func alike(from, to string) error {
+	st, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	owner := st.Sys().(*syscall.Stat_t)
+	return errors.Join(os.Chown(to, int(owner.Uid), int(owner.Gid)), os.Chmod(to, st.Mode()))
+}

@@ -1,0 +1,235 @@
+package volatile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const inside = "ISLET_TEST_MOUNT_NAMESPACE"
+
+// TestMain runs the tests in a mount namespace of their own.
+func TestMain(m *testing.M) {
+	if os.Getuid() != 0 || os.Getenv(inside) != "" {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+const bound = 4 << 20
+
+// world is a host whose root is shared, as systemd has it, with an agent's directories on
+// a disk that takes no writes any more.
+func world(t *testing.T) (c Config, state, root string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	top := t.TempDir()
+	tmpfs(t, top)
+	must(t, unix.Mount("", top, "", unix.MS_SHARED, ""))
+	t.Cleanup(func() {
+		unix.Mount("", top, "", unix.MS_REC|unix.MS_PRIVATE, "")
+		unix.Unmount(top, unix.MNT_DETACH)
+	})
+	disk := top + "/disk"
+	state, root = disk+"/state", disk+"/root"
+	must(t, os.MkdirAll(top+"/run", 0o755))
+	must(t, os.MkdirAll(disk, 0o755))
+	tmpfs(t, disk)
+	for _, d := range []string{state + "/layers/1/fs", state + "/dir", root + "/pods/volume"} {
+		must(t, os.MkdirAll(d, 0o755))
+	}
+	for _, f := range []string{state + "/file", state + "/dir/file", state + "/layers/db", state + "/layers/1/record", root + "/pods/file"} {
+		must(t, os.WriteFile(f, []byte("disk"), 0o640))
+	}
+	must(t, unix.Mknod(state+"/layers/1/fs/whiteout", unix.S_IFCHR, 0))
+	for _, kind := range []uintptr{unix.MS_BIND, unix.MS_PRIVATE, unix.MS_SHARED} { // as the runtime does
+		must(t, unix.Mount(root+"/pods", root+"/pods", "", kind, ""))
+	}
+	tmpfs(t, root+"/pods/volume")
+	must(t, os.WriteFile(root+"/pods/volume/kept", nil, 0o600))
+	must(t, unix.Mount("", disk, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	dirs := []Dir{{Path: state, Apart: []string{"layers", "none"}}, {Path: root}, {Path: disk + "/missing"}, {Path: top + "/run"}}
+	return Config{Dirs: dirs, Run: top + "/run", Bytes: bound}, state, root
+}
+
+func tmpfs(t *testing.T, dir string) {
+	t.Helper()
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	must(t, err)
+	return string(b)
+}
+
+func write(t *testing.T, path string) {
+	t.Helper()
+	must(t, os.WriteFile(path, []byte("memory"), 0o600))
+}
+
+// ours lists the mounts of the layer, and fails for one that is there twice.
+func ours(t *testing.T) (points []string) {
+	t.Helper()
+	for line := range strings.Lines(read(t, "/proc/self/mountinfo")) {
+		if f := strings.Fields(line); strings.Contains(line, " "+Source+" ") {
+			if slices.Contains(points, f[4]) {
+				t.Errorf("mounted twice: %s", line)
+			}
+			points = append(points, f[4])
+		}
+	}
+	return points
+}
+
+func TestCover(t *testing.T) {
+	c, state, root := world(t)
+	l, err := Cover(c)
+	must(t, err)
+	if !l.Fresh(state) || !l.Fresh(root) || len(l.Dirs) != 2 || l.Bytes != bound {
+		t.Fatalf("covered %+v", l)
+	}
+	for _, f := range []string{"/file", "/dir/file", "/layers/db", "/layers/1/record"} {
+		if got := read(t, state+f); got != "disk" {
+			t.Errorf("%s has %q", f, got)
+		}
+		write(t, state+f)
+	}
+	must(t, os.Rename(state+"/dir", state+"/moved"))
+	write(t, root+"/pods/file")
+	write(t, root+"/pods/volume/new")
+	if _, err := os.Stat(root + "/pods/volume/kept"); err != nil {
+		t.Errorf("what was mounted is hidden: %v", err)
+	}
+	if fi, err := os.Stat(state + "/file"); err != nil || fi.Mode().Perm() != 0o640 {
+		t.Errorf("%v, %v", fi.Mode(), err)
+	}
+	stacks(t, state+"/layers")
+
+	// The next start goes on with it.
+	before := ours(t)
+	again, err := Cover(c)
+	must(t, err)
+	if again.Fresh(state) || again.Fresh(root) || again.String() != l.String() || !slices.Equal(ours(t), before) {
+		t.Errorf("covered %+v with %q, before %+v with %q", again, ours(t), l, before)
+	}
+	if got := read(t, state+"/moved/file"); got != "memory" {
+		t.Errorf("after a restart %q", got)
+	}
+
+	must(t, Uncover(c.Dirs...))
+	for _, f := range []string{state + "/file", state + "/dir/file", root + "/pods/file"} {
+		if got := read(t, f); got != "disk" {
+			t.Errorf("the disk's %s has %q", f, got)
+		}
+	}
+	for _, p := range ours(t) {
+		if !strings.HasPrefix(p, filepath.Join(c.Run, Name)) {
+			t.Errorf("left: %s", p)
+		}
+	}
+	must(t, Uncover(c.Dirs...))
+}
+
+// stacks mounts a container's root file system: an overlay of a layer that is on the disk,
+// with an upper beside it. What the layer whites out is not there.
+func stacks(t *testing.T, dir string) {
+	t.Helper()
+	own := dir + "/2"
+	for _, d := range []string{"base", "upper", "work", "merged"} {
+		must(t, os.MkdirAll(filepath.Join(own, d), 0o755))
+	}
+	write(t, own+"/base/whiteout")
+	write(t, own+"/base/kept")
+	must(t, unix.Mount("overlay", own+"/merged", "overlay", 0, fmt.Sprintf("lowerdir=%s/1/fs:%s/base,upperdir=%s/upper,workdir=%s/work", dir, own, own, own)))
+	defer unix.Unmount(own+"/merged", unix.MNT_DETACH)
+	write(t, own+"/merged/new")
+	entries, err := os.ReadDir(own + "/merged")
+	must(t, err)
+	if len(entries) != 2 || entries[0].Name() != "kept" || entries[1].Name() != "new" {
+		t.Errorf("the root file system has %v", entries)
+	}
+}
+
+// TestBound: pods cannot fill the memory.
+func TestBound(t *testing.T) {
+	c, state, root := world(t)
+	_, err := Cover(c)
+	must(t, err)
+	if err := os.WriteFile(root+"/big", make([]byte, 2*bound), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("wrote more than there may be: %v", err)
+	}
+	if err := os.WriteFile(state+"/more", make([]byte, bound/2), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("the bound is not for all together: %v", err)
+	}
+	must(t, os.Remove(root+"/big"))
+	for i := 0; err == nil; i++ {
+		if err = os.WriteFile(fmt.Sprint(root, "/", i), nil, 0o600); i > bound/1024 {
+			t.Fatal("files without end")
+		}
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Error(err)
+	}
+}
+
+// TestHalfDone covers after a call that was killed before it had put the layer in place.
+func TestHalfDone(t *testing.T) {
+	c, state, root := world(t)
+	table := read(t, "/proc/self/mountinfo")
+	broken := c
+	broken.Dirs = []Dir{{Path: state, Apart: []string{"file"}}} // is no directory: fails late
+	if _, err := Cover(broken); err == nil || !strings.Contains(err.Error(), state+" is on a disk that takes no writes") || !strings.Contains(err.Error(), "remount,rw") {
+		t.Fatalf("%v", err)
+	}
+	if now := read(t, "/proc/self/mountinfo"); !strings.HasPrefix(now, table) || strings.Contains(strings.TrimPrefix(now, table), state+" ") {
+		t.Errorf("mounted\n%s\nbefore\n%s", now, table)
+	}
+	l, err := Cover(c)
+	must(t, err)
+	if !l.Fresh(state) || !l.Fresh(root) {
+		t.Errorf("%+v", l)
+	}
+	write(t, state+"/file")
+}
+
+// TestWritable: a disk that takes writes is left alone.
+func TestWritable(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	must(t, os.Mkdir(dir+"/state", 0o755))
+	l, err := Cover(Config{Dirs: []Dir{{Path: dir + "/state"}}, Run: dir})
+	if l != nil || err != nil || l.Fresh(dir+"/state") {
+		t.Errorf("%v, %v", l, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("made %v, %v", entries, err)
+	}
+}

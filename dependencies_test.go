@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write dependencies.txt anew")
+
+// dependenciesFile lists every module that is linked into islet, and which rooms, or
+// else which other modules, bring it in. A change to it is reviewed like code.
+const dependenciesFile = "dependencies.txt"
+
+// A goPackage is what go list says of a package.
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+	Standard   bool
+	Module     *struct{ Path string }
+}
+
+// linked lists all packages that are linked into islet for Linux, by import path.
+func linked(t *testing.T) map[string]goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Standard,Module", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]goPackage{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all[p.ImportPath] = p
+	}
+}
+
+// TestDependencies compares the modules that are linked with the reviewed list.
+func TestDependencies(t *testing.T) {
+	all := linked(t)
+	rooms, modules := map[string]map[string]bool{}, map[string]map[string]bool{}
+	for _, p := range all {
+		for _, imp := range p.Imports {
+			q := all[imp]
+			if q.Standard || q.Module == nil || q.Module.Path == module || p.Module == nil || p.Module.Path == q.Module.Path {
+				continue
+			}
+			by, name := modules, p.Module.Path
+			if p.Module.Path == module {
+				by, name = rooms, short(p.ImportPath)
+			}
+			if by[q.Module.Path] == nil {
+				by[q.Module.Path] = map[string]bool{}
+			}
+			by[q.Module.Path][name] = true
+		}
+	}
+	var b strings.Builder
+	b.WriteString("# Every module that is linked into islet, and which of islet's rooms import it, or else\n# which modules do. Write it anew with: go test -run TestDependencies -update .\n")
+	for _, m := range slices.Sorted(maps.Keys(union(rooms, modules))) {
+		if by := slices.Sorted(maps.Keys(rooms[m])); len(by) > 0 {
+			fmt.Fprintf(&b, "%s: %s\n", m, strings.Join(by, " "))
+		} else {
+			fmt.Fprintf(&b, "%s: by %s\n", m, strings.Join(slices.Sorted(maps.Keys(modules[m])), " "))
+		}
+	}
+	if *update {
+		if err := os.WriteFile(dependenciesFile, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := os.ReadFile(dependenciesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(stored) != b.String() {
+		t.Errorf("%s is not what is linked: review the difference, then run go test -run TestDependencies -update .\nnow:\n%s", dependenciesFile, &b)
+	}
+}
+
+func union(a, b map[string]map[string]bool) map[string]bool {
+	out := map[string]bool{}
+	for _, m := range []map[string]map[string]bool{a, b} {
+		for k := range m {
+			out[k] = true
+		}
+	}
+	return out
+}
+
+// TestHomes finds heavy dependencies that a room brings in through another module.
+// That which comes through one of our own rooms is that room's.
+func TestHomes(t *testing.T) {
+	all := linked(t)
+	for path, p := range all {
+		if p.Module == nil || p.Module.Path != module {
+			continue
+		}
+		reached := map[string]string{} // package by which it was reached
+		var walk func(string)
+		walk = func(from string) {
+			for _, imp := range all[from].Imports {
+				q := all[imp]
+				if _, seen := reached[imp]; seen || q.Standard || q.Module == nil || q.Module.Path == module {
+					continue
+				}
+				reached[imp] = from
+				walk(imp)
+			}
+		}
+		walk(path)
+		for imp := range reached {
+			for dep, home := range homes {
+				if under(imp, []string{dep}) && !under(short(path), home) {
+					t.Errorf("%q brings in %s by %s, whose home is %q", short(path), imp, reached[imp], home)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package apitest
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// A page is what is left of a list that was asked for in pages, as it was at the version
+// of the first one.
+type page struct {
+	version int64
+	items   []runtime.Object
+}
+
+// list answers with all objects, or with a page of at most limit of them and a token to
+// continue with.
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
+func (s *Server) list(r *http.Request, k key) (runtime.Object, error) {
+	of := page{version: s.version}
+	if token := r.URL.Query().Get("continue"); token != "" {
+		var known bool
+		if of, known = s.pages[token]; !known {
+			return nil, apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.")
+		}
+	} else {
+		of.items = s.selected(r, k)
+	}
+	list := listOf(k.resource)
+	m := list.(metav1.ListInterface)
+	m.SetResourceVersion(strconv.FormatInt(of.version, 10))
+	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && len(of.items) > limit {
+		token := fmt.Sprintf("page-%d", len(s.pages)+1)
+		s.pages[token] = page{of.version, of.items[limit:]}
+		m.SetContinue(token)
+		of.items = of.items[:limit]
+	}
+	return list, meta.SetList(list, of.items)
+}
+
+// selected gives copies of the objects that a request asks for, by namespace and name.
+func (s *Server) selected(r *http.Request, k key) (items []runtime.Object) {
+	var keys []key
+	for at := range s.index[topicOf(r, k.resource)] {
+		if within(at, k) {
+			keys = append(keys, at)
+		}
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	for _, at := range keys {
+		items = append(items, s.objects[at].DeepCopyObject())
+	}
+	return items
+}

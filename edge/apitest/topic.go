@@ -1,0 +1,100 @@
+package apitest
+
+import (
+	"net/http"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// A topic is what a list or a watch can ask for: the objects of a resource, or those of
+// them that a field selector names. Changes are kept and told by topic, so that with ten
+// thousand nodes each hears of its own pods only, as with the index of a real server.
+type topic struct{ resource, field, value string }
+
+// topicOf is what a request asks for. Other selectors than these select nothing less.
+func topicOf(r *http.Request, resource string) topic {
+	field, value, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
+	if field == "metadata.name" || field == "spec.nodeName" && resource == "pods" {
+		return topic{resource, field, value}
+	}
+	return topic{resource: resource}
+}
+
+// topicsOf are all that an object belongs to.
+func topicsOf(o object) []topic {
+	resource := resourceOf(o)
+	all := []topic{{resource: resource}, {resource, "metadata.name", o.GetName()}}
+	if p, ok := o.(*v1.Pod); ok {
+		all = append(all, topic{resource, "spec.nodeName", p.Spec.NodeName})
+	}
+	return all
+}
+
+// watchable says whether there are watches of a resource. The Leases of many nodes would
+// fill the memory with changes of which nobody hears.
+func watchable(resource string) bool { return resource != "leases" && resource != "events" }
+
+// What follows is called with mu held.
+
+// keep stores an object in place of what is there.
+func (s *Server) keep(k key, o object) {
+	s.take(k)
+	s.objects[k] = o
+	for _, of := range topicsOf(o) {
+		if s.index[of] == nil {
+			s.index[of] = map[key]struct{}{}
+		}
+		s.index[of][k] = struct{}{}
+	}
+}
+
+// take removes an object, if it is there.
+func (s *Server) take(k key) {
+	o, there := s.objects[k]
+	if !there {
+		return
+	}
+	delete(s.objects, k)
+	for _, of := range topicsOf(o) {
+		if delete(s.index[of], k); len(s.index[of]) == 0 {
+			delete(s.index, of)
+		}
+	}
+}
+
+// tell notes a change for all whom it concerns.
+func (s *Server) tell(c change) {
+	if !watchable(c.key.resource) {
+		return
+	}
+	for _, of := range topicsOf(c.object) {
+		s.note(of, c)
+	}
+}
+
+func (s *Server) note(of topic, c change) {
+	s.log[of] = append(s.log[of], c)
+	s.wake(of)
+}
+
+// wake lets the watches of a topic look.
+func (s *Server) wake(of topic) {
+	if changed, ok := s.changed[of]; ok {
+		close(changed)
+		delete(s.changed, of)
+	}
+}
+
+// next gives what is closed at the next change.
+func (s *Server) next(of topic) <-chan struct{} {
+	changed, ok := s.changed[of]
+	if !ok {
+		changed = make(chan struct{})
+		s.changed[of] = changed
+	}
+	if _, ok := s.log[of]; !ok {
+		s.log[of] = nil // which bookmarks reach
+	}
+	return changed
+}

@@ -1,0 +1,418 @@
+package brake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+const (
+	// metaBrake is the key under which the store has the state, as JSON.
+	metaBrake = "brake"
+	// settleFor is how long pods that are removed one after the other, as garbage
+	// collection does it, are waited for before they are judged together.
+	settleFor = 5 * time.Second
+	// lookEvery is how often a hold looks whether its time is over or its reason gone.
+	lookEvery = time.Minute
+)
+
+// Reasons of the events of the Node.
+const (
+	ReasonHeld     = "PodsHeld"
+	ReasonReleased = "PodsReleased"
+)
+
+// A Sink takes what the API server says. *desired.Desired is one.
+type Sink interface {
+	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
+	Fail(source string, problems []desired.Problem)
+	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error
+}
+
+// Meta keeps small values. *store.Store is one.
+type Meta interface {
+	Meta(ctx context.Context, key string) (value string, found bool, err error)
+	SetMeta(ctx context.Context, key, value string) error
+}
+
+// Config is what a Brake needs.
+type Config struct {
+	Client *kube.Client
+	Node   string               // name of this node
+	Next   Sink                 // what is judged goes there
+	Pods   func() []desired.Pod // all that the node knows
+	Epoch  func() int           // of the history
+	Meta   Meta
+	Limit  time.Duration                              // a hold ends after it; 0: never
+	Now    func() time.Time                           // nil: time.Now. The clock that others are told
+	Event  func(warning bool, reason, message string) // of the Node; nil: none
+	Log    *slog.Logger
+}
+
+// A Hold is a set of pods that run on although the API server does not have them.
+type Hold struct {
+	Since time.Time   `json:"since"`
+	Why   string      `json:"why"`
+	Seen  *Identity   `json:"seen,omitempty"` // of the control plane that lacks them; nil: not settled yet
+	Pods  []types.UID `json:"pods"`           // sorted
+}
+
+// state is what survives the agent.
+type state struct {
+	Known Identity `json:"known"`
+	Hold  *Hold    `json:"hold,omitempty"`
+}
+
+// A Brake is a Sink. It is safe for concurrent use.
+type Brake struct {
+	Config
+	again chan struct{} // capacity 1: the source is to list
+	wake  chan struct{} // capacity 1: there is a hold to look after
+
+	judging sync.Mutex // one judgement at a time; Next is called with it held
+
+	mu     sync.Mutex
+	state  state
+	settle time.Time // when an unsettled hold is to be judged; zero: it is not
+}
+
+// New loads what is held.
+func New(ctx context.Context, c Config) (*Brake, error) {
+	if c.Client == nil || c.Node == "" || c.Next == nil || c.Pods == nil || c.Epoch == nil || c.Meta == nil || c.Log == nil {
+		return nil, errors.New("brake: a part of the configuration is missing")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Event == nil {
+		c.Event = func(bool, string, string) {}
+	}
+	b := &Brake{Config: c, again: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	text, found, err := c.Meta.Meta(ctx, metaBrake)
+	if err != nil {
+		return nil, err
+	}
+	if found {
+		if err := json.Unmarshal([]byte(text), &b.state); err != nil {
+			c.Log.Error("what is stored of the cluster's identity cannot be read: the next list of pods is believed", "error", err)
+			b.state = state{}
+		}
+	}
+	if h := b.state.Hold; h != nil {
+		c.Log.Warn("pods that the API server does not have are held since before the agent started; islet accept ends them", "pods", len(h.Pods), "since", h.Since, "because", h.Why)
+		signal(b.wake)
+	}
+	return b, nil
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Registered takes the UID of the Node, if none is known: before the first list, or from an
+// islet that had no brake.
+func (b *Brake) Registered(ctx context.Context, uid types.UID) {
+	b.judging.Lock()
+	defer b.judging.Unlock()
+	if now := b.copy(); now.Known.Node == "" {
+		now.Known.Node = uid
+		b.keep(ctx, now)
+	}
+}
+
+// Again says when the source is to list its full set, since what was held may be
+// judged otherwise.
+func (b *Brake) Again() <-chan struct{} { return b.again }
+
+// Held gives what is held now.
+func (b *Brake) Held() (Hold, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state.Hold == nil {
+		return Hold{}, false
+	}
+	h := *b.state.Hold
+	h.Pods = slices.Clone(h.Pods)
+	return h, true
+}
+
+// Until is when a hold ends by itself; zero: never.
+func (b *Brake) Until(h Hold) time.Time {
+	if b.Limit == 0 {
+		return time.Time{}
+	}
+	return h.Since.Add(b.Limit)
+}
+
+// Fail takes why the API server cannot be asked.
+func (b *Brake) Fail(source string, problems []desired.Problem) { b.Next.Fail(source, problems) }
+
+// Set takes the full set of a source. Of what the API server does not have it may hold
+// pods: then they are told to the next sink as if they were there.
+func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
+	if source != desired.API {
+		return b.Next.Set(ctx, source, claims, problems)
+	}
+	b.judging.Lock()
+	defer b.judging.Unlock()
+	now, err := b.identify(ctx, true)
+	if err != nil {
+		return fmt.Errorf("learn whether the cluster is the one from before: %w", err)
+	}
+	before := b.copy()
+	running, vanished := missing(b.Pods(), claims)
+	scene := Scene{Known: before.Known, Now: now, Running: running, Vanished: len(vanished), Held: before.Hold != nil}
+	if before.Hold != nil {
+		scene.Seen = before.Hold.Seen
+	}
+	verdict, why := Judge(scene)
+	if verdict == EndAll && most(len(vanished), running) {
+		if err := b.confirm(ctx, vanished); err != nil {
+			return err
+		}
+	}
+	after := state{Known: before.Known}
+	switch held := toHold(vanished, claims, verdict, before.Hold); {
+	case len(held) > 0:
+		after.Hold = &Hold{Since: b.Now(), Why: why, Seen: &now}
+		if h := before.Hold; h != nil {
+			after.Hold.Since = h.Since
+		}
+		for _, p := range held {
+			after.Hold.Pods = append(after.Hold.Pods, p.Pod.UID)
+			claims = append(claims, desired.Claim{Pod: p.Pod, Origin: p.Origin})
+		}
+		slices.Sort(after.Hold.Pods)
+		b.keep(ctx, after) // first: what is held is shown as held
+	default:
+		after.Known = before.Known.merge(now)
+	}
+	if err := b.Next.Set(ctx, source, claims, problems); err != nil {
+		return err
+	}
+	b.keep(ctx, after)
+	b.tell(before.Hold, after.Hold, running)
+	return nil
+}
+
+// Update takes changes. A pod that was removed, or is now, without that this node ended it
+// is only ended if the Node is the one from before: garbage collection removes the pods of
+// a Node that was deleted. Else it is held until all are judged together.
+func (b *Brake) Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error {
+	if source != desired.API {
+		return b.Next.Update(ctx, source, claims, gone)
+	}
+	b.judging.Lock()
+	defer b.judging.Unlock()
+	forced := b.forced(claims, gone)
+	if len(forced) == 0 {
+		return b.Next.Update(ctx, source, claims, gone)
+	}
+	now, err := b.identify(ctx, false)
+	if err != nil {
+		return fmt.Errorf("learn whether the Node is the one from before: %w", err)
+	}
+	before := b.copy()
+	why := before.Known.differs(now)
+	if h := before.Hold; why == "" || h != nil && h.Seen != nil && h.Seen.Node == now.Node && h.Seen.Epoch == now.Epoch {
+		return b.Next.Update(ctx, source, claims, gone) // a pod that this control plane had itself
+	}
+	after := state{Known: before.Known, Hold: &Hold{Since: b.Now(), Why: why, Pods: slices.Clone(forced)}}
+	if h := before.Hold; h != nil {
+		after.Hold.Since = h.Since
+		after.Hold.Pods = append(after.Hold.Pods, h.Pods...)
+	}
+	slices.Sort(after.Hold.Pods)
+	after.Hold.Pods = slices.Compact(after.Hold.Pods)
+	b.keep(ctx, after)
+	b.mu.Lock()
+	b.settle = time.Now().Add(settleFor)
+	b.mu.Unlock()
+	signal(b.wake)
+	claims = slices.DeleteFunc(slices.Clone(claims), func(c desired.Claim) bool { return slices.Contains(forced, c.Pod.UID) })
+	gone = slices.DeleteFunc(slices.Clone(gone), func(g desired.Gone) bool { return slices.Contains(forced, g.UID) })
+	return b.Next.Update(ctx, source, claims, gone)
+}
+
+// forced gives the pods that run and were not deleted with time to end, as far as this node
+// was told. Of a forced deletion the server shows a grace period of 0 before it removes the
+// pod; what is removed by other ways shows none.
+func (b *Brake) forced(claims []desired.Claim, gone []desired.Gone) (uids []types.UID) {
+	for _, c := range claims {
+		if c.Ending != nil && c.Ending.Forced || collected(c.Pod) {
+			uids = append(uids, c.Pod.UID)
+		}
+	}
+	for _, g := range gone {
+		if g.Ending == nil || g.Ending.Forced {
+			uids = append(uids, g.UID)
+		}
+	}
+	if len(uids) == 0 {
+		return nil
+	}
+	runs := map[types.UID]bool{}
+	for _, p := range b.Pods() {
+		runs[p.Pod.UID] = p.Source == desired.API && !p.Deleting
+	}
+	return slices.DeleteFunc(uids, func(uid types.UID) bool { return !runs[uid] })
+}
+
+// collected says that pod garbage collection has ended a pod, which it removes next.
+func collected(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodFailed && slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Reason == "DeletionByPodGC"
+	})
+}
+
+// Accept ends what is held: the control plane is right. It gives how many pods those are.
+func (b *Brake) Accept(ctx context.Context) (int, error) {
+	b.judging.Lock()
+	defer b.judging.Unlock()
+	before := b.copy()
+	h := before.Hold
+	if h == nil {
+		return 0, nil
+	}
+	var gone []desired.Gone
+	for _, uid := range h.Pods {
+		gone = append(gone, desired.Gone{UID: uid})
+	}
+	if err := b.Next.Update(ctx, desired.API, nil, gone); err != nil {
+		return 0, fmt.Errorf("end the held pods: %w", err)
+	}
+	after := state{Known: before.Known}
+	if h.Seen != nil {
+		after.Known = after.Known.merge(*h.Seen)
+	}
+	b.keep(ctx, after)
+	b.tell(h, nil, len(h.Pods))
+	signal(b.again) // the control plane may be another one again by now
+	return len(gone), nil
+}
+
+func (b *Brake) copy() state {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state
+}
+
+// keep stores a state, if it is another. A disk that takes no writes does not end pods.
+func (b *Brake) keep(ctx context.Context, now state) {
+	b.mu.Lock()
+	before := b.state
+	b.state = now
+	if now.Hold == nil || now.Hold.Seen != nil {
+		b.settle = time.Time{}
+	}
+	b.mu.Unlock()
+	old, err := json.Marshal(before)
+	data, err2 := json.Marshal(now)
+	if err = errors.Join(err, err2); err == nil && string(old) != string(data) {
+		err = b.Meta.SetMeta(ctx, metaBrake, string(data))
+	}
+	if err != nil {
+		b.Log.Error("which pods are held is not stored: after a restart of the agent they are judged anew", "error", err)
+	}
+	if now.Hold != nil {
+		signal(b.wake)
+	}
+}
+
+// tell logs what is held and what no longer is.
+func (b *Brake) tell(before, after *Hold, running int) {
+	switch {
+	case after != nil && (before == nil || before.Seen == nil || len(before.Pods) != len(after.Pods) || before.Why != after.Why):
+		b.Log.Warn("the API server no longer has most pods of this node: they run on until islet accept", "pods", len(after.Pods), "of", running, "because", after.Why)
+		b.Event(true, ReasonHeld, after.message(running))
+	case after == nil && before != nil:
+		b.Log.Info("no pods are held any more", "held", len(before.Pods), "since", before.Since)
+		b.Event(false, ReasonReleased, "No pods are held any more")
+	}
+}
+
+func (h *Hold) message(running int) string {
+	return fmt.Sprintf("%d of %d pods run on although the API server does not have them: %s. \"islet accept\" on the node ends them", len(h.Pods), running, h.Why)
+}
+
+// Describe is a hold in one sentence, with the names of some pods.
+func (b *Brake) Describe(h Hold) string {
+	names := map[types.UID]string{}
+	for _, p := range b.Pods() {
+		names[p.Pod.UID] = p.Pod.Namespace + "/" + p.Pod.Name
+	}
+	var some []string
+	for _, uid := range h.Pods[:min(len(h.Pods), 5)] {
+		some = append(some, names[uid])
+	}
+	slices.Sort(some)
+	if more := len(h.Pods) - len(some); more > 0 {
+		some = append(some, fmt.Sprintf("%d more", more))
+	}
+	until := "until islet accept"
+	if at := b.Until(h); !at.IsZero() {
+		until += " or " + at.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("the API server does not have %d pods that run here (%s): %s. They are held %s", len(h.Pods), strings.Join(some, ", "), h.Why, until)
+}
+
+// Run looks after holds until ctx ends: it ends one whose time is over, and has the pods
+// listed anew when those that were removed one by one can be judged together, or when
+// the Node is there again.
+func (b *Brake) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if wait := b.look(ctx); wait > 0 {
+			timer.Reset(wait)
+		}
+	}
+}
+
+// look does what is due for a hold and says when to look again; 0: there is none.
+func (b *Brake) look(ctx context.Context) time.Duration {
+	b.mu.Lock()
+	h, settle := b.state.Hold, b.settle
+	b.mu.Unlock()
+	if h == nil {
+		return 0
+	}
+	if at := b.Until(*h); !at.IsZero() && !b.Now().Before(at) {
+		b.Log.Warn("pods were held for as long as the configuration says: they end", "pods", len(h.Pods), "since", h.Since)
+		if _, err := b.Accept(ctx); err != nil {
+			b.Log.Error("held pods could not be ended", "error", err)
+		}
+		return lookEvery
+	}
+	if h.Seen == nil {
+		if wait := time.Until(settle); !settle.IsZero() && wait > 0 {
+			return wait
+		}
+		signal(b.again)
+	} else if now, err := b.identify(ctx, true); err == nil && now != *h.Seen {
+		signal(b.again)
+	}
+	return lookEvery
+}

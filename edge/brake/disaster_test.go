@@ -1,0 +1,499 @@
+package brake
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/history"
+	"github.com/islet-edge/islet/edge/node"
+	"github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A site is a control plane and a node's whole way from it to what is wanted, in a
+// bubble of time. Nothing runs there, so what is to end has ended.
+type site struct {
+	testing.TB
+	*apitest.Server
+	*desired.Desired
+	brake  *Brake
+	path   string
+	limit  time.Duration
+	events []string
+	stop   func()
+}
+
+// at runs a test at a site with pods a, b, c, d.
+func at(t *testing.T, test func(s *site)) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "islet.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{TB: t, Server: apitest.New(t), path: path}
+		s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
+		for _, name := range []string{"a", "b", "c", "d"} {
+			s.Put(pod(name))
+		}
+		s.start()
+		defer func() { s.stop() }()
+		s.want("a b c d", "")
+		time.Sleep(time.Minute) // with some renewals of the lease
+		test(s)
+	})
+}
+
+func pod(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "a:1"}}}}
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// start is what the agent does.
+func (s *site) start() {
+	s.Helper()
+	log := slog.New(slog.NewTextHandler(s.Output(), nil))
+	ctx, cancel := context.WithCancel(s.Context())
+	db := must[*store.Store](s.TB)(store.Open(ctx, s.path, log))
+	var d *desired.Desired
+	forget := make(chan types.UID, 100)
+	d = must[*desired.Desired](s.TB)(desired.New(desired.Config{Store: db, Poke: func(uid types.UID) { forget <- uid }, Log: log}))
+	client := s.Client(s.TB)
+	h := must[*history.History](s.TB)(history.New(ctx, history.Config{Client: client, Node: "n", Meta: db, Log: log}))
+	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch, Meta: db, Limit: s.limit, Log: log,
+		Event: func(_ bool, reason, _ string) { s.events = append(s.events, reason) }}))
+	n := must[*node.Node](s.TB)(node.New(ctx, node.Config{Client: client, Name: "n", Meta: db, History: h, Register: true, Log: log,
+		Facts:       func(context.Context) (node.Facts, error) { return node.Facts{}, nil },
+		Changed:     func(n *v1.Node) { b.Registered(ctx, n.UID) },
+		StatusEvery: time.Minute, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second}))
+	a := must[*source.API](s.TB)(source.NewAPI(source.APIConfig{Client: client, Node: "n", Sink: b, History: h, Again: b.Again(), Log: log}))
+	done := make(chan struct{})
+	runs := []interface{ Run(context.Context) error }{h, b, n, a}
+	for _, r := range runs {
+		go func() {
+			if err := r.Run(ctx); err != nil {
+				s.Error(err)
+			}
+			done <- struct{}{}
+		}()
+	}
+	go func() {
+		for {
+			select {
+			case uid := <-forget:
+				if p, ok := d.Get(uid); ok && p.Deleting {
+					if err := d.Forget(ctx, uid); err != nil && ctx.Err() == nil {
+						s.Error(err)
+					}
+				}
+			case <-ctx.Done():
+				done <- struct{}{}
+				return
+			}
+		}
+	}()
+	s.Desired, s.brake = d, b
+	s.stop = func() {
+		cancel()
+		for range len(runs) + 1 {
+			<-done
+		}
+		client.CloseConnections()
+		if err := db.Close(); err != nil {
+			s.Error(err)
+		}
+		s.stop = func() {}
+	}
+}
+
+func (s *site) restart() {
+	s.Helper()
+	s.stop()
+	s.start()
+}
+
+func (s *site) running() string {
+	var names []string
+	for _, p := range s.List() {
+		names = append(names, p.Pod.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// want says which pods are to run within 5 s, and which of them are held.
+func (s *site) want(running, held string) {
+	s.Helper()
+	began := time.Now()
+	var got, kept string
+	for time.Since(began) <= 5*time.Second {
+		synctest.Wait()
+		got = s.running()
+		var names []string
+		if h, ok := s.brake.Held(); ok {
+			for _, p := range s.List() {
+				if slices.Contains(h.Pods, p.Pod.UID) {
+					names = append(names, p.Pod.Name)
+				}
+			}
+		}
+		slices.Sort(names)
+		if kept = strings.Join(names, " "); got == running && kept == held {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	s.Fatalf("runs %q and holds %q, want %q and %q", got, kept, running, held)
+}
+
+// stays says that nothing changes for minutes, restarts included.
+func (s *site) stays(running, held string) {
+	s.Helper()
+	for range 2 {
+		time.Sleep(3 * time.Minute)
+		s.want(running, held)
+		s.restart()
+		s.want(running, held)
+	}
+}
+
+// away takes the node off the net while something happens.
+func (s *site) away(happens func()) {
+	s.Down()
+	s.Cut()
+	time.Sleep(2 * time.Minute)
+	happens()
+	s.Up()
+	time.Sleep(30 * time.Second) // until it has tried again
+}
+
+func (s *site) accept(want int) {
+	s.Helper()
+	if n, err := s.brake.Accept(s.Context()); n != want || err != nil {
+		s.Errorf("accepted the end of %d pods: %v; want %d", n, err, want)
+	}
+}
+
+func TestRestoredFromABackup(t *testing.T) {
+	for name, others := range map[string]int64{"older": 0, "overtaken": 10_000} {
+		t.Run(name, func(t *testing.T) {
+			at(t, func(s *site) {
+				for _, name := range []string{"b", "c", "d"} {
+					s.Terminate(pod(name), 1)
+				}
+				s.want("a", "")
+				backup := s.Snapshot()
+				for _, name := range []string{"e", "f", "g"} {
+					s.Put(pod(name))
+				}
+				s.want("a e f g", "")
+				time.Sleep(time.Minute)
+				s.Restore(backup, others)
+				time.Sleep(30 * time.Second)
+				s.want("a e f g", "e f g")
+				s.Put(pod("new")) // it is not deaf
+				s.want("a e f g new", "e f g")
+				s.Terminate(pod("new"), 1)
+				s.want("a e f g", "e f g")
+				s.stays("a e f g", "e f g")
+				s.accept(3)
+				s.want("a", "")
+				s.stays("a", "")
+			})
+		})
+	}
+}
+
+// TestRestoredSoonAfterTheBackup: the node has not renewed its Lease between, so that only
+// the versions of the pods tell.
+func TestRestoredSoonAfterTheBackup(t *testing.T) {
+	at(t, func(s *site) {
+		backup := s.Snapshot()
+		for range 20 {
+			s.Put(pod("e"))
+		}
+		s.want("a b c d e", "")
+		s.Restore(backup, 0)
+		time.Sleep(time.Second)
+		s.Put(pod("f")) // with a version that the node has seen already
+		s.want("a b c d f", "")
+		s.stays("a b c d f", "")
+	})
+}
+
+// TestRestoredWhileTheAgentIsDown: the stored marker tells it then.
+func TestRestoredWhileTheAgentIsDown(t *testing.T) {
+	at(t, func(s *site) {
+		backup := s.Snapshot()
+		for _, name := range []string{"e", "f", "g", "h"} {
+			s.Put(pod(name))
+		}
+		s.want("a b c d e f g h", "")
+		time.Sleep(time.Minute)
+		s.stop()
+		s.Restore(backup, 0)
+		s.start()
+		time.Sleep(30 * time.Second)
+		s.want("a b c d e f g h", "e f g h")
+		for _, name := range []string{"e", "f", "g", "h"} { // the backup of the right moment was found
+			p, _ := s.get(name)
+			s.Put(p)
+		}
+		s.want("a b c d e f g h", "e f g h") // until they are listed
+		s.restart()
+		s.want("a b c d e f g h", "")
+		s.stays("a b c d e f g h", "")
+	})
+}
+
+// get gives a pod as the node knows it.
+func (s *site) get(name string) (*v1.Pod, bool) {
+	for _, p := range s.List() {
+		if p.Pod.Name == name {
+			p := p.Pod.DeepCopy()
+			p.Annotations = nil
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+func TestClusterMadeAnew(t *testing.T) {
+	at(t, func(s *site) {
+		right := s.Snapshot()
+		s.away(func() {
+			s.Restore(&apitest.Snapshot{}, 50)
+			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
+			s.Put(pod("new"))
+		})
+		s.want("a b c d new", "a b c d")
+		if !slices.Contains(s.events, ReasonHeld) {
+			t.Errorf("events: %q", s.events)
+		}
+		s.stays("a b c d new", "a b c d")
+		s.Remove(pod("new")) // by force: that cluster's own pod ends
+		s.want("a b c d", "a b c d")
+		s.away(func() { s.Restore(right, 0) })
+		s.want("a b c d", "")
+		s.stays("a b c d", "")
+	})
+}
+
+func TestNodeDeletedWhileAway(t *testing.T) {
+	for name, remove := range ways {
+		t.Run(name, func(t *testing.T) {
+			at(t, func(s *site) {
+				s.away(func() {
+					s.Remove(s.Server.Node("n"))
+					for _, name := range []string{"a", "b", "c", "d"} {
+						remove(s, name)
+					}
+				})
+				time.Sleep(2 * time.Minute)
+				s.want("a b c d", "a b c d")
+				s.Put(pod("a")) // a StatefulSet makes its pod anew: that is the one now
+				s.want("a b c d", "b c d")
+				s.stays("a b c d", "b c d")
+				s.accept(3)
+				s.want("a", "")
+				s.stays("a", "")
+			})
+		})
+	}
+}
+
+// ways are how a pod is removed that did not end: without a word, as by kubectl delete
+// --force, and as by pod garbage collection.
+var ways = map[string]func(s *site, name string){
+	"gone":   func(s *site, name string) { s.Remove(pod(name)) },
+	"forced": func(s *site, name string) { s.Terminate(pod(name), 0) },
+	"collected": func(s *site, name string) {
+		p := s.Server.Pod("default", name)
+		p.Status.Phase = v1.PodFailed
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByPodGC"}}
+		n := s.Server.Node("n")
+		other := n == nil || n.UID != s.brake.copy().Known.Node
+		s.Put(p)
+		synctest.Wait()
+		if d, ok := s.get(name); other && ok && d.Status.Phase == v1.PodFailed {
+			s.Errorf("pod %s has ended", name)
+		}
+		s.Terminate(p, 0)
+	},
+}
+
+// TestNodeDeletedWhileConnected: pods are removed one after the other.
+func TestNodeDeletedWhileConnected(t *testing.T) {
+	for name, remove := range ways {
+		t.Run(name, func(t *testing.T) {
+			at(t, func(s *site) {
+				s.Remove(s.Server.Node("n"))
+				for _, name := range []string{"a", "b", "c", "d"} {
+					remove(s, name)
+					time.Sleep(500 * time.Millisecond)
+				}
+				time.Sleep(2 * time.Minute)
+				s.want("a b c d", "a b c d")
+				s.stays("a b c d", "a b c d")
+			})
+			at(t, func(s *site) { // but when only one of them is removed then, it ends
+				s.Remove(s.Server.Node("n"))
+				time.Sleep(10 * time.Second)
+				remove(s, "c")
+				time.Sleep(2 * time.Minute)
+				s.want("a b d", "")
+				remove(s, "d")
+				s.want("a b", "")
+			})
+		})
+	}
+}
+
+func TestNormalDeletionsEndAtOnce(t *testing.T) {
+	for name, remove := range map[string]func(s *site){
+		"gracefully": func(s *site) {
+			for _, name := range []string{"a", "b", "c", "d"} {
+				s.Terminate(pod(name), 30)
+			}
+		},
+		"by force": func(s *site) {
+			for _, name := range []string{"a", "b", "c", "d"} {
+				s.Terminate(pod(name), 0)
+			}
+		},
+		"without a word": func(s *site) {
+			for _, name := range []string{"a", "b", "c", "d"} {
+				s.Remove(pod(name))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at(t, func(s *site) {
+				remove(s)
+				s.want("", "")
+			})
+			at(t, func(s *site) {
+				s.away(func() { remove(s) })
+				s.want("", "")
+			})
+		})
+	}
+}
+
+// TestLyingList: a list that lacks pods which are there, or that is no list at all.
+func TestLyingList(t *testing.T) {
+	for name, answer := range map[string]string{
+		"empty":              `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"99999"},"items":[]}`,
+		"without a version":  `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`,
+		"nothing but braces": `{}`,
+		"cut short":          `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"99999"},"items":[{"metadata":{"namespace":"default","name":"a","uid":"%s"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"a:1"}]}}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			at(t, func(s *site) {
+				a, _ := s.get("a")
+				var lies atomic.Int64
+				lie := func(w http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Path != "/api/v1/pods" || r.URL.Query().Get("watch") == "true" {
+						return false
+					}
+					lies.Add(1)
+					w.Header().Set("Content-Type", "application/json")
+					if strings.Contains(answer, "%s") {
+						fmt.Fprintf(w, answer, a.UID)
+					} else {
+						fmt.Fprint(w, answer)
+					}
+					return true
+				}
+				s.Fault.Store(&lie)
+				s.Compact()
+				s.Cut()
+				s.stays("a b c d", "")
+				if lies.Load() == 0 {
+					t.Error("nobody was lied to")
+				}
+				s.Fault.Store(nil)
+				s.Terminate(pod("b"), 1)
+				time.Sleep(time.Minute)
+				s.want("a c d", "")
+			})
+		})
+	}
+}
+
+// TestUnsure: without an answer to who the server is nothing ends.
+func TestUnsure(t *testing.T) {
+	at(t, func(s *site) {
+		deny := func(w http.ResponseWriter, r *http.Request) bool {
+			if strings.HasPrefix(r.URL.Path, "/api/v1/nodes") {
+				s.Server.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("no")))
+				return true
+			}
+			return false
+		}
+		s.Fault.Store(&deny)
+		s.Remove(pod("a"))
+		time.Sleep(time.Minute)
+		s.want("a b c d", "")
+		s.Fault.Store(nil)
+		time.Sleep(time.Minute)
+		s.want("b c d", "")
+	})
+}
+
+func TestHoldEndsByTime(t *testing.T) {
+	at(t, func(s *site) {
+		s.limit = time.Hour
+		s.restart()
+		s.away(func() {
+			s.Restore(&apitest.Snapshot{}, 50)
+			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
+		})
+		s.stays("a b c d", "a b c d")
+		time.Sleep(55 * time.Minute)
+		s.want("", "")
+	})
+}
+
+// TestIdleWire: a brake and a history ask nothing while nothing happens.
+func TestIdleWire(t *testing.T) {
+	at(t, func(s *site) {
+		asked := []string{"GET leases", "GET nodes", "GET services", "LIST pods"}
+		count := func() (all []int) {
+			for _, what := range asked {
+				all = append(all, s.Requests(what))
+			}
+			return all
+		}
+		before, renewals := count(), s.Requests("PATCH leases")
+		time.Sleep(30 * time.Minute)
+		if now := count(); !slices.Equal(now, before) {
+			t.Errorf("%q were asked %v times, after %v half an hour ago", asked, now, before)
+		}
+		if s.Requests("PATCH leases")-renewals < 100 {
+			t.Error("the lease is not renewed")
+		}
+	})
+}

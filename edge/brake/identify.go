@@ -1,0 +1,117 @@
+package brake
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// apiService is the Service of the API server itself, which nodes may read.
+const apiService = "kubernetes"
+
+// asked is how many of the missing pods are asked for by name.
+const asked = 4
+
+// identify asks the control plane who it is. A watch that goes on cannot have come to
+// another cluster: then only the Node is asked for.
+func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err error) {
+	now.Epoch = b.Epoch()
+	if now.Node, err = uidOf[v1.Node](ctx, b.Client, "", b.Node); err != nil {
+		return now, fmt.Errorf("read the Node %s: %w", b.Node, err)
+	}
+	if !cluster {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		now.Cluster = b.state.Known.Cluster
+		return now, nil
+	}
+	now.Cluster, err = uidOf[v1.Service](ctx, b.Client, metav1.NamespaceDefault, apiService)
+	if apierrors.IsForbidden(err) { // a policy of the cluster's own: the other facts must do
+		err = nil
+	}
+	if err != nil {
+		return now, fmt.Errorf("read the Service %s: %w", apiService, err)
+	}
+	return now, nil
+}
+
+// uidOf gives the UID of an object; empty: there is none.
+func uidOf[T any, P kube.Object[T]](ctx context.Context, c *kube.Client, namespace, name string) (types.UID, error) {
+	m, err := kube.GetMetadata[T, P](ctx, c, namespace, name)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return m.UID, nil
+}
+
+// confirm asks for some of the pods that a list lacks. That one is there after all is an
+// error: the list was cut short. The node authorizer refuses what does not exist.
+func (b *Brake) confirm(ctx context.Context, vanished []desired.Pod) error {
+	for i := range min(asked, len(vanished)) {
+		p := vanished[i*(len(vanished)-1)/max(1, min(asked, len(vanished))-1)].Pod
+		uid, err := uidOf[v1.Pod](ctx, b.Client, p.Namespace, p.Name)
+		if err != nil && !apierrors.IsForbidden(err) {
+			return fmt.Errorf("ask for pod %s/%s, which the list lacks: %w", p.Namespace, p.Name, err)
+		}
+		if uid == p.UID {
+			return fmt.Errorf("the list of the API server lacks %d pods, but it still has %s/%s: the list is not believed", len(vanished), p.Namespace, p.Name)
+		}
+	}
+	return nil
+}
+
+// missing gives how many pods of the API server are to run, and those of them that a
+// list lacks, in the order of their names.
+func missing(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
+	listed := make(map[types.UID]bool, len(claims))
+	for _, c := range claims {
+		listed[c.Pod.UID] = true
+	}
+	for _, p := range pods {
+		if p.Source != desired.API || p.Deleting {
+			continue
+		}
+		running++
+		if !listed[p.Pod.UID] {
+			vanished = append(vanished, p)
+		}
+	}
+	return running, vanished
+}
+
+// toHold gives what of the vanished pods is to run on. One that has a successor here is
+// not: a pod of its name, or of its DaemonSet.
+func toHold(vanished []desired.Pod, claims []desired.Claim, v Verdict, before *Hold) (held []desired.Pod) {
+	if v == EndAll {
+		return nil
+	}
+	for _, p := range vanished {
+		old := before != nil && slices.Contains(before.Pods, p.Pod.UID)
+		if (v == HoldAll || old) && !slices.ContainsFunc(claims, func(c desired.Claim) bool { return succeeds(c, p.Pod) }) {
+			held = append(held, p)
+		}
+	}
+	return held
+}
+
+func succeeds(c desired.Claim, p *v1.Pod) bool {
+	if c.Ending != nil || c.Pod.Namespace != p.Namespace {
+		return false
+	}
+	if c.Pod.Name == p.Name {
+		return true
+	}
+	was, is := metav1.GetControllerOf(p), metav1.GetControllerOf(c.Pod)
+	return was != nil && is != nil && was.Kind == "DaemonSet" && is.Kind == was.Kind && is.Name == was.Name
+}

@@ -1,0 +1,177 @@
+package history
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/edge/apitest"
+)
+
+// disk is a store that counts its writes.
+type disk struct {
+	values map[string]string
+	writes int
+}
+
+func (d *disk) Meta(_ context.Context, key string) (string, bool, error) {
+	v, ok := d.values[key]
+	return v, ok, nil
+}
+
+func (d *disk) SetMeta(_ context.Context, key, value string) error {
+	d.values[key] = value
+	d.writes++
+	return nil
+}
+
+// A scene is a node that renews its lease.
+type scene struct {
+	*testing.T
+	*apitest.Server
+	*History
+	disk *disk
+}
+
+func in(t *testing.T, test func(s *scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{T: t, Server: apitest.New(t), disk: &disk{values: map[string]string{}}}
+		s.restart()
+		s.renew()
+		test(s)
+	})
+}
+
+func (s *scene) restart() {
+	s.Helper()
+	var err error
+	s.History, err = New(s.Context(), Config{Client: s.Client(s.T), Node: "n", Meta: s.disk, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+}
+
+// renew is what the lease's keeper does.
+func (s *scene) renew() {
+	s.Helper()
+	if err := s.Settle(s.Context()); err != nil {
+		s.Error(err)
+	}
+	now := metav1.NewMicroTime(time.Now())
+	s.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"}, Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
+	s.Renewed(s.Context(), s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
+	time.Sleep(10 * time.Second)
+}
+
+func (s *scene) want(epoch int, heard bool, c <-chan struct{}) {
+	s.Helper()
+	got := false
+	select {
+	case <-c:
+		got = true
+	default:
+	}
+	if s.Epoch() != epoch || got != heard {
+		s.Errorf("epoch %d, heard of it %v; want %d, %v", s.Epoch(), got, epoch, heard)
+	}
+}
+
+func TestRewritten(t *testing.T) {
+	type step = func(s *scene, backup *apitest.Snapshot)
+	for name, c := range map[string]struct {
+		happens step
+		epoch   int
+	}{
+		"nothing":             {func(s *scene, _ *apitest.Snapshot) { s.Doubt(); s.renew() }, 0},
+		"a restart":           {func(s *scene, _ *apitest.Snapshot) { s.restart(); s.renew() }, 0},
+		"restored":            {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 0); s.Doubt(); s.renew() }, 1},
+		"restored, unnoticed": {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 0); s.renew() }, 1},
+		"restored, overtaken": {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 1000); s.Doubt(); s.renew() }, 1},
+		"the lease removed": {func(s *scene, _ *apitest.Snapshot) {
+			s.Remove(s.Lease(v1.NamespaceNodeLease, "n"))
+			s.Doubt()
+			s.renew()
+		}, 1},
+		"restored, restarted": {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 0); s.restart(); s.renew() }, 1},
+		"an older list": {func(s *scene, _ *apitest.Snapshot) {
+			if !s.Listed(s.Context(), "100", "99") || s.Listed(s.Context(), "100", "100") || s.Listed(s.Context(), "", "1") {
+				s.Error("lists are compared wrongly")
+			}
+		}, 1},
+		"an answer that was lost": {func(s *scene, _ *apitest.Snapshot) {
+			at := metav1.NewMicroTime(time.Now())
+			l := s.Lease(v1.NamespaceNodeLease, "n")
+			l.Spec.RenewTime = &at
+			s.Put(l)
+			s.Doubt()
+			s.renew()
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(s *scene) {
+				backup := s.Snapshot()
+				for range 70 { // enough for a marker that is newer than the backup
+					s.renew()
+				}
+				heard := s.Rewritten()
+				before := s.History
+				c.happens(s, backup)
+				s.want(c.epoch, c.epoch > 0 && before == s.History, heard)
+				s.renew()
+				s.Doubt()
+				s.renew()
+				s.want(c.epoch, false, s.Rewritten())
+				s.restart()
+				s.renew()
+				s.want(c.epoch, false, s.Rewritten())
+			})
+		})
+	}
+}
+
+// TestFewWrites: that the lease is renewed wears no flash.
+func TestFewWrites(t *testing.T) {
+	in(t, func(s *scene) {
+		for range 6 * 60 {
+			s.renew()
+		}
+		if s.disk.writes > 8 {
+			t.Errorf("%d writes in an hour", s.disk.writes)
+		}
+		if n := s.Requests("GET leases"); n != 0 {
+			t.Errorf("the lease was read %d times without a doubt", n)
+		}
+		if _, err := strconv.Atoi(s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestUnsettled: what cannot be asked stays in doubt.
+func TestUnsettled(t *testing.T) {
+	in(t, func(s *scene) {
+		backup := s.Snapshot()
+		s.renew()
+		s.Restore(backup, 1000)
+		s.Doubt()
+		s.Down()
+		ctx, cancel := context.WithTimeout(s.Context(), time.Second)
+		defer cancel()
+		if err := s.Settle(ctx); err == nil {
+			t.Error("settled without an answer")
+		}
+		s.Up()
+		s.renew()
+		if s.Epoch() != 1 {
+			t.Error("a restored server was not noticed after an outage")
+		}
+	})
+}

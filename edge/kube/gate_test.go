@@ -1,0 +1,43 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// TestGivenUp: a request that its caller gives up says nothing of the server, whatever
+// the cause is called.
+func TestGivenUp(t *testing.T) {
+	for _, cause := range []error{nil, errors.New("the pod was deleted"), context.DeadlineExceeded} {
+		synctest.Test(t, func(t *testing.T) {
+			s := apitest.New(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			fault := func(_ http.ResponseWriter, r *http.Request) bool {
+				cancel(cause)
+				<-r.Context().Done()
+				return true
+			}
+			s.Fault.Store(&fault)
+			to := &rest.Config{Host: "http://127.0.0.1:1"}
+			c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial, After: func(status int, err error) {
+				t.Errorf("told of %d, %v", status, err)
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.CloseConnections()
+			if _, err := kube.Get[corev1.Pod](ctx, c, "ns", "a"); err == nil {
+				t.Error("want an error")
+			}
+		})
+	}
+}

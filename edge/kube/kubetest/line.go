@@ -1,0 +1,237 @@
+package kubetest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Line is a network of a test, in memory and with all that is bad about real ones, which
+// works within a testing/synctest bubble. The zero Line is perfect. It is a net.Listener
+// too: what it accepts is the other end of what Dial makes.
+//
+//	Dial --packets--> rate (shared by all connections) --> delay --> loss --> Accept
+//
+// A lost packet arrives a round trip and a second later than it would have, takes its part
+// of the rate twice, and holds up what follows on its connection, as TCP has it.
+type Line struct {
+	Rate  int           // bytes a second, each way; 0: no bound
+	Delay time.Duration // one way
+	Loss  float64       // the part of packets that is lost
+	Seed  uint64        // of the loss
+
+	Sent, Received atomic.Int64 // bytes of whoever dials, with headers
+
+	once   sync.Once
+	out    *way
+	in     *way
+	queue  chan net.Conn
+	closed chan struct{}
+	end    sync.Once
+
+	all   sync.WaitGroup
+	down  atomic.Bool
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+}
+
+const (
+	packet  = 1000 // bytes, at most
+	headers = 40   // of TCP and IP
+	window  = 32   // packets under way on a connection, at most
+)
+
+// A way is one direction of a Line.
+type way struct {
+	line  *Line
+	count *atomic.Int64
+	mu    sync.Mutex
+	free  time.Time
+	rand  *rand.Rand
+}
+
+func (l *Line) prepare() {
+	l.once.Do(func() {
+		l.out = &way{line: l, count: &l.Sent, rand: rand.New(rand.NewPCG(l.Seed, 1))}
+		l.in = &way{line: l, count: &l.Received, rand: rand.New(rand.NewPCG(l.Seed, 2))}
+		l.queue, l.closed, l.conns = make(chan net.Conn), make(chan struct{}), map[net.Conn]struct{}{}
+	})
+}
+
+// arrival is when a packet that is sent now arrives.
+func (w *way) arrival(n int) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count.Add(int64(n + headers))
+	var takes time.Duration
+	if w.line.Rate > 0 {
+		takes = time.Duration(n+headers) * time.Second / time.Duration(w.line.Rate)
+	}
+	if now := time.Now(); w.free.Before(now) {
+		w.free = now
+	}
+	w.free = w.free.Add(takes)
+	at := w.free.Add(w.line.Delay)
+	for w.rand.Float64() < w.line.Loss {
+		w.free = w.free.Add(takes)
+		at = at.Add(2*w.line.Delay + time.Second)
+	}
+	return at
+}
+
+// Down makes the line swallow what is sent; connections stay open until Cut.
+func (l *Line) Down() { l.down.Store(true) }
+
+// Up ends that.
+func (l *Line) Up() { l.down.Store(false) }
+
+// Cut breaks all connections.
+func (l *Line) Cut() {
+	l.prepare()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		_ = c.Close()
+	}
+	clear(l.conns)
+}
+
+// Dial makes a connection, which takes a round trip.
+func (l *Line) Dial(ctx context.Context, _, address string) (net.Conn, error) {
+	l.prepare()
+	for _, w := range []*way{l.out, l.in} {
+		wait := time.NewTimer(time.Until(w.arrival(0)))
+		defer wait.Stop()
+		if l.down.Load() {
+			wait.Stop()
+		}
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("dial %s: %w", address, ctx.Err())
+		}
+	}
+	near, nearEnd := net.Pipe()
+	far, farEnd := net.Pipe()
+	select {
+	case l.queue <- far:
+	case <-l.closed:
+		return nil, fmt.Errorf("dial %s: connection refused", address)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	l.mu.Lock()
+	l.conns[nearEnd], l.conns[farEnd] = struct{}{}, struct{}{}
+	l.mu.Unlock()
+	l.all.Go(func() { l.carry(farEnd, nearEnd, l.out) })
+	l.all.Go(func() { l.carry(nearEnd, farEnd, l.in) })
+	return near, nil
+}
+
+type sent struct {
+	data []byte
+	at   time.Time
+}
+
+// carry takes bytes from one end to the other.
+func (l *Line) carry(to, from net.Conn, w *way) {
+	under := make(chan sent, window)
+	go func() {
+		defer close(under)
+		for {
+			data := make([]byte, packet)
+			n, err := from.Read(data)
+			if n > 0 && !l.down.Load() {
+				under <- sent{data[:n], w.arrival(n)}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for s := range under {
+		// Whoever closes the line may hold locks: what is under way is lost then.
+		if !l.awaits(s.at) {
+			break
+		}
+		if _, err := to.Write(s.data); err != nil {
+			break
+		}
+	}
+	_ = to.Close()
+	_ = from.Close()
+	for range under { // which lets the reader end
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, from)
+	delete(l.conns, to)
+}
+
+// awaits waits for a time and reports whether the line is still there then.
+func (l *Line) awaits(at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// Accept waits for a connection.
+func (l *Line) Accept() (net.Conn, error) {
+	l.prepare()
+	select {
+	case c := <-l.queue:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept and all connections.
+func (l *Line) Close() error {
+	l.prepare()
+	l.end.Do(func() { close(l.closed) })
+	l.Cut()
+	l.all.Wait()
+	return nil
+}
+
+// Addr is an address that certificates can be for.
+func (l *Line) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443} }
+
+// Bare is how long the line takes for so many bytes to whoever dials, over a connection
+// that is there already and with nothing else on it.
+func (l *Line) Bare(bytes int) (time.Duration, error) {
+	other := &Line{Rate: l.Rate, Delay: l.Delay, Loss: l.Loss, Seed: l.Seed}
+	defer other.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, err := other.Accept()
+		if err == nil {
+			accepted <- c
+		}
+	}()
+	near, err := other.Dial(context.Background(), "", "")
+	if err != nil {
+		return 0, err
+	}
+	far, began := <-accepted, time.Now()
+	go func() {
+		_, _ = far.Write(make([]byte, bytes))
+		_ = far.Close()
+	}()
+	n, err := io.Copy(io.Discard, near)
+	if err == nil && n != int64(bytes) {
+		err = fmt.Errorf("%d of %d bytes arrived", n, bytes)
+	}
+	return time.Since(began), err
+}

@@ -1,0 +1,102 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// A page has so many items, which is all there are of a node; the server compresses
+	// large answers only. After a list that did not arrive pages are smaller, for what has
+	// arrived need not be sent again.
+	usualPage, smallestPage, pageFactor = 500, 5, 10
+	// mostPages and mostBytes bound what a server can say: nothing that a node lists is
+	// near to this.
+	mostPages = 2000
+	mostBytes = 64 << 20
+)
+
+// List reads a list, page by page; T is the list's type, such as corev1.PodList. All pages
+// are of one version: when the server has forgotten that, the list is read anew in one
+// piece. A Limit of the options is the size of a page.
+// https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
+func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
+	if o.Limit == 0 {
+		if o.Limit = c.page.Load(); o.Limit == 0 {
+			o.Limit = usualPage
+		}
+	}
+	all, err := pages[T, P](ctx, c, namespace, o)
+	if apierrors.IsResourceExpired(err) && errors.Is(err, errContinued) {
+		o.Limit = 0
+		all, err = pages[T, P](ctx, c, namespace, o)
+	}
+	switch {
+	case err == nil:
+		c.page.Store(min(o.Limit*pageFactor, usualPage))
+	case !Answered(err) && !errors.Is(err, ErrNoLink) && !errors.Is(err, context.Canceled):
+		c.page.Store(max(o.Limit/pageFactor, smallestPage))
+	}
+	return all, err
+}
+
+// errContinued marks an error of a page that is not the first one.
+var errContinued = errors.New("a further page")
+
+func pages[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
+	var first P
+	var items []runtime.Object
+	bytes, seen := 0, map[string]bool{}
+	for n := 0; n < mostPages; n++ {
+		page, err := do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
+			return at(r, namespace).VersionedParams(&o, c.params)
+		})
+		if err != nil && n > 0 {
+			return nil, fmt.Errorf("%w: %w", errContinued, err)
+		} else if err != nil {
+			return nil, err
+		}
+		m, err := meta.ListAccessor(P(page))
+		if err != nil {
+			return nil, err
+		}
+		o.Continue = m.GetContinue()
+		if n == 0 && o.Continue == "" {
+			return page, nil
+		}
+		more, err := meta.ExtractList(P(page))
+		if err != nil {
+			return nil, err
+		}
+		if sized, ok := any(page).(interface{ Size() int }); ok {
+			bytes += sized.Size()
+		}
+		switch {
+		case bytes > mostBytes:
+			return nil, fmt.Errorf("the server's list is longer than %d MiB", mostBytes>>20)
+		case seen[o.Continue]:
+			return nil, errors.New("the server gives the list in pages that lead back to each other: the token to continue with is one of before")
+		case o.Continue != "":
+			seen[o.Continue] = true
+		}
+		items = append(items, more...)
+		if n == 0 {
+			first = page
+			o.ResourceVersion, o.ResourceVersionMatch = "", "" // the token says it
+		}
+		if o.Continue == "" {
+			m, _ := meta.ListAccessor(first)
+			m.SetContinue("")
+			m.SetRemainingItemCount(nil)
+			return first, meta.SetList(first, items)
+		}
+	}
+	return nil, fmt.Errorf("the server gives the list in more than %d pages", mostPages)
+}

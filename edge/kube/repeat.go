@@ -1,0 +1,56 @@
+package kube
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/islet-edge/islet/retry"
+)
+
+const (
+	// repeats is how often a request is repeated that the server asked to repeat
+	// (Retry-After), and a GET whose connection broke.
+	repeats = 2
+	// hold is how long a request is held back at most for that; who asks for more gets
+	// the error, and decides.
+	hold = 10 * time.Second
+)
+
+// repeat makes a request until it is answered, or its error is for the caller. The time
+// between the tries is jittered: what one server asks of a thousand nodes they must not do
+// in the same second.
+func (c *Client) repeat(ctx context.Context, verb string, once func(context.Context) error) error {
+	b := retry.Backoff{First: time.Second, Most: hold}
+	for tries := 0; ; tries++ {
+		err := c.once(ctx, once)
+		asked := RetryAfter(err)
+		broken := verb == http.MethodGet && (utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err))
+		if err == nil || tries == repeats || ctx.Err() != nil || asked > hold || asked == 0 && !broken {
+			return err
+		}
+		wait := b.Next(asked)
+		if end, bound := ctx.Deadline(); bound && time.Until(end) < wait {
+			return err
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
+}
+
+func (c *Client) once(ctx context.Context, do func(context.Context) error) error {
+	p := c.patient(ctx)
+	defer p.end()
+	err := do(p)
+	if late := p.settle(); err != nil && late != nil {
+		return late
+	}
+	return plain(err)
+}

@@ -1,0 +1,189 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// TestFleetOfAServer is TestReturnOfAFleet with a real API server, whose administrator's
+// kubeconfig ISLET_FLEET_KUBECONFIG names: when all nodes were away until the cluster had
+// given them up, all are Ready again within two minutes, and hardly a request is refused
+// for want of time. The nodes speak as themselves, by impersonation. test/cluster/bench
+// runs it.
+func TestFleetOfAServer(t *testing.T) {
+	admin := os.Getenv("ISLET_FLEET_KUBECONFIG")
+	if admin == "" {
+		t.Skip("needs a control plane; make bench has one")
+	}
+	nodes, err := strconv.Atoi(os.Getenv("ISLET_FLEET"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, dir, began := &wan{open: map[net.Conn]struct{}{}}, t.TempDir(), time.Now()
+	f := &fleet{t: t, server: w}
+	f.start(nodes, func(ctx context.Context, g *errgroup.Group, name string) {
+		f.join(ctx, g, name, impersonated(t, admin, dir, name), dir)
+	})
+	defer f.stop()
+	to, err := clientcmd.BuildConfigFromFlags("", admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseConnections()
+	awaitReady(t, c, nodes, 10*time.Minute)
+	t.Logf("all %d nodes joined within %s", nodes, time.Since(began).Round(time.Second))
+
+	w.Down()
+	w.Cut()
+	awaitReady(t, c, 0, 10*time.Minute)
+	before, refused := f.requests()
+	began = time.Now()
+	w.Up()
+	awaitReady(t, c, nodes, 2*time.Minute)
+	took := time.Since(began)
+	sleep(t.Context(), 30*time.Second) // what the return left behind
+	all, tooMany := f.requests()
+	all, tooMany = all-before, tooMany-refused
+	t.Logf("all %d nodes are Ready %s after the link was back; %d requests, %d of them refused with 429", nodes, took.Round(time.Second), all, tooMany)
+	if tooMany*100 >= all {
+		t.Errorf("%d of %d requests were refused with 429", tooMany, all)
+	}
+}
+
+// impersonated writes the kubeconfig of a node that speaks by an administrator.
+func impersonated(t *testing.T, admin, dir, name string) string {
+	cfg, err := clientcmd.LoadFromFile(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := cfg.AuthInfos[cfg.Contexts[cfg.CurrentContext].AuthInfo]
+	user.Impersonate, user.ImpersonateGroups = "system:node:"+name, []string{"system:nodes", "system:authenticated"}
+	path := filepath.Join(dir, name+".conf")
+	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// awaitReady waits until so many of the fleet's nodes are Ready as the server shows them.
+func awaitReady(t *testing.T, c *kube.Client, want int, within time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	ready, last := -1, error(nil)
+	for {
+		list, err := kube.List[corev1.NodeList](ctx, c, "", metav1.ListOptions{})
+		if last = err; err == nil {
+			ready = 0
+			for i := range list.Items {
+				if nodeReady(&list.Items[i]) {
+					ready++
+				}
+			}
+		}
+		if ready == want {
+			return
+		}
+		if !sleep(ctx, time.Second) {
+			t.Fatalf("%d of the nodes are Ready after %s, not %d; the last look: %v", ready, within, want, last)
+		}
+	}
+}
+
+func nodeReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// requests counts those of all nodes that the server answered, and how many of them it
+// refused for want of time.
+func (f *fleet) requests() (all, tooMany uint64) {
+	for _, l := range f.links {
+		for outcome, n := range l.Client().Requests() {
+			if outcome.Status != 0 {
+				all += n
+			}
+			if outcome.Status == http.StatusTooManyRequests {
+				tooMany += n
+			}
+		}
+	}
+	return all, tooMany
+}
+
+// A wan is what lies between a fleet and its server.
+type wan struct {
+	mu   sync.Mutex
+	down bool
+	open map[net.Conn]struct{}
+}
+
+var errCut = errors.New("no route to host")
+
+// Dial connects by the network, unless that is down.
+func (w *wan) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	w.mu.Lock()
+	down := w.down
+	w.mu.Unlock()
+	if down {
+		return nil, fmt.Errorf("dial %s: %w", address, errCut)
+	}
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down { // meanwhile
+		_ = c.Close()
+		return nil, fmt.Errorf("dial %s: %w", address, errCut)
+	}
+	w.open[c] = struct{}{}
+	return c, nil
+}
+
+func (w *wan) set(down bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = down
+}
+
+// Down lets no new connection through.
+func (w *wan) Down() { w.set(true) }
+
+// Up ends that.
+func (w *wan) Up() { w.set(false) }
+
+// Cut breaks all connections.
+func (w *wan) Cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.open {
+		_ = c.Close()
+	}
+	clear(w.open)
+}

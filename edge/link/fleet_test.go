@@ -1,0 +1,235 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/node"
+	"github.com/islet-edge/islet/edge/outbox"
+	"github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/keys"
+)
+
+// TestReturnOfAFleet: nodes that lost their API server together for an hour come back
+// spread over a window of a few minutes, and after a few seconds within seconds. Each
+// node is all of the edge that talks to the server; ISLET_FLEET says how many there are.
+func TestReturnOfAFleet(t *testing.T) {
+	nodes := 60
+	if n, err := strconv.Atoi(os.Getenv("ISLET_FLEET")); err == nil {
+		nodes = n
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nodes)
+		defer f.stop()
+		time.Sleep(2 * time.Minute)
+		if up := f.up(); up != nodes {
+			t.Fatalf("%d of %d nodes joined", up, nodes)
+		}
+		took, peak, mean, total := f.outage(time.Hour)
+		t.Logf("after an hour: all %d are back after %s, %d requests, peak %d a second, mean %.0f; heap %d MiB", nodes, took, total, peak, mean, heap())
+		if float64(peak) > 3*mean {
+			t.Errorf("the peak is %.1f times the mean", float64(peak)/mean)
+		}
+		if took > 3*time.Minute {
+			t.Errorf("the last is back after %s", took)
+		}
+		time.Sleep(time.Minute) // a link that was up for a moment only has not ended its outage
+		took, peak, mean, total = f.outage(15 * time.Second)
+		t.Logf("after 15 s: all %d are back after %s, %d requests, peak %d a second, mean %.0f", nodes, took, total, peak, mean)
+		if took > 6*time.Second {
+			t.Errorf("a short outage is followed after %s", took)
+		}
+	})
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse >> 20
+}
+
+// A fleet is many nodes of one server.
+type fleet struct {
+	t      *testing.T
+	server interface {
+		Dial(ctx context.Context, network, address string) (net.Conn, error)
+		Down() // no new connections
+		Up()
+		Cut() // none of those that there are
+	}
+	links []*Link
+	stop  func()
+
+	mu   sync.Mutex
+	from time.Time
+	per  []int // requests by bin since
+}
+
+func newFleet(t *testing.T, nodes int) *fleet {
+	server := apitest.New(t)
+	f := &fleet{t: t, server: server}
+	count := func(http.ResponseWriter, *http.Request) bool {
+		f.note()
+		return false
+	}
+	server.Fault.Store(&count)
+	dir := t.TempDir()
+	path := dir + "/kubelet.conf"
+	c := api.NewConfig()
+	c.Clusters["c"] = &api.Cluster{Server: "http://127.0.0.1:1"}
+	c.AuthInfos["u"] = &api.AuthInfo{Token: "t"}
+	c.Contexts["x"] = &api.Context{Cluster: "c", AuthInfo: "u"}
+	c.CurrentContext = "x"
+	text, err := clientcmd.Write(*c)
+	if err == nil {
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.start(nodes, func(ctx context.Context, g *errgroup.Group, name string) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-pod", UID: types.UID("u" + name)}, Spec: corev1.PodSpec{NodeName: name}}
+		server.Put(pod)
+		box := f.join(ctx, g, name, path, dir)
+		shown := pod.DeepCopy()
+		shown.Annotations = map[string]string{keys.ConfigSource: desired.API}
+		g.Go(func() error { // its pod changes every ten minutes, also while nobody hears of it
+			for i := 0; sleep(ctx, 10*time.Minute); i++ {
+				box.Put(shown, &corev1.PodStatus{Phase: corev1.PodRunning, Message: fmt.Sprint(i)})
+			}
+			return nil
+		})
+	})
+	return f
+}
+
+// start starts so many nodes, each as join says.
+func (f *fleet) start(nodes int, join func(ctx context.Context, g *errgroup.Group, name string)) {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	g, ctx := errgroup.WithContext(ctx)
+	f.stop = func() {
+		cancel()
+		if err := g.Wait(); err != nil {
+			f.t.Error(err)
+		}
+		for _, l := range f.links {
+			l.client.CloseConnections()
+		}
+	}
+	for n := range nodes {
+		join(ctx, g, fmt.Sprint("n", n))
+	}
+}
+
+// join starts one node: all that it has to talk to the server, but not what runs pods.
+func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, dir string) *outbox.Outbox {
+	log, meta := slog.New(slog.DiscardHandler), &memory{values: map[string]string{}}
+	l, err := New(ctx, Config{Kubeconfig: kubeconfig, CertDir: dir, NodeName: name, Meta: meta, Dial: f.server.Dial, QPS: 50, Burst: 100, Log: log})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	l.files.dirs = nil
+	f.links = append(f.links, l)
+	no, err := node.New(ctx, node.Config{
+		Client: l.Client(), Name: name, Meta: meta, Register: true, StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second,
+		Facts: func(context.Context) (node.Facts, error) { return node.Facts{}, nil }, Retry: l.Changed(), Now: l.Now, Log: log,
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	box, err := outbox.New(outbox.Config{
+		Client: l.Client(), Node: name, NodeUID: func() types.UID { return "" }, Wanted: func(types.UID) bool { return true }, Spoken: func() bool { return true },
+		Forget: func(context.Context, types.UID) error { return nil }, Retry: l.Changed(), Log: log,
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	pods, err := source.NewAPI(source.APIConfig{Client: l.Client(), Node: name, Sink: nowhere{}, Observer: box, Retry: l.Changed(), Log: log})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, run := range []func(context.Context) error{l.Run, no.Run, box.Run, pods.Run} {
+		g.Go(func() error { return run(ctx) })
+	}
+	return box
+}
+
+// nowhere is a sink that has taken everything.
+type nowhere struct{}
+
+func (nowhere) Set(context.Context, string, []desired.Claim, []desired.Problem) error { return nil }
+func (nowhere) Fail(string, []desired.Problem)                                        {}
+func (nowhere) Update(context.Context, string, []desired.Claim, []desired.Gone) error { return nil }
+
+func (f *fleet) note() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.from.IsZero() {
+		return
+	}
+	at := int(time.Since(f.from) / f.bin())
+	for len(f.per) <= at {
+		f.per = append(f.per, 0)
+	}
+	f.per[at]++
+}
+
+// bin is how long a peak is: a second, or with few nodes, of which each is a peak, five.
+func (f *fleet) bin() time.Duration {
+	if len(f.links) < 1000 {
+		return 5 * time.Second
+	}
+	return time.Second
+}
+
+func (f *fleet) up() (n int) {
+	for _, l := range f.links {
+		if l.State().Phase == Up {
+			n++
+		}
+	}
+	return n
+}
+
+// outage cuts the server off, and counts what its return brings until all nodes are back.
+func (f *fleet) outage(long time.Duration) (took time.Duration, peak int, mean float64, total int) {
+	f.server.Down()
+	f.server.Cut()
+	time.Sleep(long)
+	f.mu.Lock()
+	f.from, f.per = time.Now(), nil
+	f.mu.Unlock()
+	f.server.Up()
+	for f.up() < len(f.links) && time.Since(f.from) < 10*time.Minute {
+		time.Sleep(100 * time.Millisecond)
+	}
+	took = time.Since(f.from)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, n := range f.per {
+		total += n
+	}
+	f.from = time.Time{}
+	return took, slices.Max(append(f.per, 0)) / int(f.bin()/time.Second), float64(total) / took.Seconds(), total
+}

@@ -1,0 +1,147 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/kube/kubetest"
+	"github.com/islet-edge/islet/edge/source"
+)
+
+// whole is a sink that says when it has the full set.
+type whole struct {
+	pods chan int
+}
+
+func (w whole) Set(_ context.Context, _ string, claims []desired.Claim, _ []desired.Problem) error {
+	w.pods <- len(claims)
+	return nil
+}
+func (whole) Fail(string, []desired.Problem) {}
+func (whole) Update(context.Context, string, []desired.Claim, []desired.Gone) error {
+	return nil
+}
+
+// TestThinLink: pods arrive over links on which a request takes minutes, at half the speed
+// of the bare link at least, while the lease is renewed on the same connection.
+func TestThinLink(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		line  *kubetest.Line
+		bytes int
+	}{
+		{"9.6 kbit/s, 2 s round trip, 5 % loss", &kubetest.Line{Rate: 1200, Delay: time.Second, Loss: 0.05, Seed: 1}, 100 << 10},
+		{"another loss", &kubetest.Line{Rate: 1200, Delay: time.Second, Loss: 0.05, Seed: 7}, 100 << 10},
+		{"9.6 kbit/s, 0.6 s round trip", &kubetest.Line{Rate: 1200, Delay: 300 * time.Millisecond}, 20 << 10},
+		{"8 s round trip", &kubetest.Line{Rate: 20000, Delay: 4 * time.Second, Loss: 0.02, Seed: 3}, 100 << 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { thin(t, c.line, c.bytes) })
+		})
+	}
+}
+
+// podsOf gives pods that are so many bytes together, which nothing compresses.
+func podsOf(bytes int) *corev1.PodList {
+	list := &corev1.PodList{}
+	list.ResourceVersion = "7"
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := 0; list.Size() < bytes; n++ {
+		text := make([]byte, 0, 2000)
+		for len(text) < 2000 {
+			text = append(text, byte('!'+random.IntN(90)))
+		}
+		list.Items = append(list.Items, corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", n), UID: types.UID(fmt.Sprint("u", n)), ResourceVersion: "7", Annotations: map[string]string{"a": string(text)}},
+			Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		})
+	}
+	return list
+}
+
+func thin(t *testing.T, line *kubetest.Line, bytes int) {
+	time.Sleep(2 * year)
+	w := &timed{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now, who: map[string]int{}}, line: line}
+	w.server = kubetest.NewOn(t, line, corev1.AddToScheme, coordinationv1.AddToScheme)
+	pods, lists, renewed := podsOf(bytes), atomic.Int32{}, atomic.Int32{}
+	var last, longest atomic.Int64 // between renewals, as the server sees them
+	w.server.Mux.HandleFunc("GET /api/v1/pods", func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "true" {
+			w.server.Watch(rw, r, make(chan watch.Event))
+			return
+		}
+		lists.Add(1)
+		w.server.Write(rw, r, 200, pods)
+	})
+	w.server.Mux.HandleFunc("PATCH /apis/coordination.k8s.io/v1/namespaces/ns/leases/n", func(rw http.ResponseWriter, r *http.Request) {
+		renewed.Add(1)
+		now := time.Now().UnixNano()
+		if before := last.Swap(now); before != 0 {
+			longest.Store(max(longest.Load(), now-before))
+		}
+		w.server.Write(rw, r, 200, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"}})
+	})
+	cfg := w.config()
+	cfg.Log, cfg.Dial, cfg.Rotate = slog.New(slog.DiscardHandler), line.Dial, false
+	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-time.Hour), time.Now().Add(year))
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	bare, err := line.Bare(bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	l, stop := w.boot(cfg)
+	have := whole{make(chan int, 10)}
+	pod, err := source.NewAPI(source.APIConfig{Client: l.Client(), Node: "n", Sink: have, Retry: l.Changed(), Log: cfg.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{}, 2)
+	go func() { _ = pod.Run(ctx); ended <- struct{}{} }()
+	go func() {
+		for sleep(ctx, 10*time.Second) {
+			_, _ = kube.Patch[coordinationv1.Lease](kube.Busy(kube.Within(ctx, 8*time.Second), 10*time.Second), l.Client(), "ns", "n", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"n"}}`), metav1.PatchOptions{})
+		}
+		ended <- struct{}{}
+	}()
+	select {
+	case n := <-have.pods:
+		took := time.Since(began)
+		t.Logf("%d pods after %s, with a bare transfer of %s; %d lists, %d renewals, %d bytes received", n, took, bare, lists.Load(), renewed.Load(), line.Received.Load())
+		// To the transfer comes the connection: six round trips, and the certificates.
+		if most := max(bare*3/2, bare+12*line.Delay+10*time.Second); n != len(pods.Items) || took > most || lists.Load() != 1 {
+			t.Errorf("want one list within %s", most)
+		}
+	case <-time.After(time.Hour):
+		t.Errorf("no pods after an hour: %d lists, %+v", lists.Load(), l.State())
+	}
+	time.Sleep(5 * time.Minute)
+	if s := l.State(); s.Phase != Up || time.Since(s.Since) < 5*time.Minute {
+		t.Errorf("the link does not hold: %+v", s)
+	}
+	if gap := time.Duration(longest.Load()); renewed.Load() < 5 || gap > 35*time.Second {
+		t.Errorf("%d renewals, %s apart at most: a lease of 40 s has lapsed", renewed.Load(), gap)
+	}
+	cancel()
+	l.client.CloseConnections()
+	<-ended
+	<-ended
+	stop()
+}

@@ -1,0 +1,179 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/islet-edge/islet/edge/kube/kubetest"
+)
+
+const year = 365 * 24 * time.Hour
+
+// A timed world is a node with a clock of its own and a server with another, on a line in
+// memory. The bubble's time is the right one.
+type timed struct {
+	*world
+	line   *kubetest.Line
+	offset atomic.Int64 // of the machine's clock
+	date   atomic.Int64 // of the Date that the server says
+}
+
+func newTimed(t *testing.T) *timed {
+	w := &timed{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now, who: map[string]int{}}, line: &kubetest.Line{Delay: 20 * time.Millisecond}}
+	w.server = kubetest.NewOn(t, w.line, corev1.AddToScheme)
+	w.server.Authenticate = func(r *http.Request) bool { return w.authenticate(r) }
+	date := func(rw http.ResponseWriter) {
+		rw.Header().Set("Date", time.Now().Add(time.Duration(w.date.Load())).UTC().Format(http.TimeFormat))
+	}
+	w.server.Mux = http.NewServeMux()
+	w.server.Mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) { date(rw) })
+	w.server.Mux.HandleFunc("GET /api/v1/nodes/n", func(rw http.ResponseWriter, r *http.Request) {
+		date(rw)
+		w.server.Write(rw, r, 200, &corev1.Node{})
+	})
+	return w
+}
+
+func (w *timed) machine() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
+
+// boot starts the node until the returned function is called.
+func (w *timed) boot(cfg Config) (*Link, func()) {
+	l, err := New(w.t.Context(), cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	l.files.dirs = nil // inotify is none of the bubble's
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	return l, func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+		l.client.CloseConnections()
+	}
+}
+
+// member is a node with a certificate of a year, half of which has passed, and a server
+// whose certificate is as old. A bootstrap kubeconfig is there, but nobody answers it.
+func (w *timed) member(serverLife time.Duration) Config {
+	begin := time.Now().Add(-year / 2)
+	cert := w.server.CA.ServerUntil(w.t, begin, begin.Add(serverLife), "127.0.0.1")
+	w.server.Certificate = &cert
+	cfg := w.config()
+	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.Dial, cfg.Clock = w.line.Dial, w.machine
+	cfg.BootstrapKubeconfig = filepath.Join(w.dir, "bootstrap.conf")
+	cfg.Rotate = false
+	c, k := w.server.CA.Client(w.t, "system:node:n", []string{"system:nodes"}, begin, begin.Add(year))
+	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: c, ClientKeyData: k})
+	w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: "over long ago"})
+	return cfg
+}
+
+// asks is what the node does all the time: a request now and then.
+func (w *timed) asks(l *Link, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(30 * time.Second):
+			_ = get(w.t.Context(), l)
+		}
+	}
+}
+
+func up60(t *testing.T, l *Link, since time.Time, what string) {
+	t.Helper()
+	for {
+		s, moved := l.states.get()
+		if s.Phase == Up {
+			break
+		}
+		select {
+		case <-moved:
+		case <-time.After(10 * time.Minute):
+			t.Fatalf("%s: the link stays %+v, with %+v", what, s, l.Times())
+		}
+	}
+	if took := time.Since(since); took > time.Minute {
+		t.Errorf("%s: the link is up %s after the clock is right", what, took)
+	}
+}
+
+// TestWrongTimes is the matrix of clocks that are wrong, at boot or while the node runs,
+// with a server certificate of one or ten years: while a clock is wrong the node stays
+// itself, and within a minute of the first right one its link is up, with no restart and
+// nobody's help. After a restart too.
+func TestWrongTimes(t *testing.T) {
+	bubble := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct{ machine, date time.Duration }{
+		"1970":        {machine: time.Unix(1000, 0).Sub(bubble)},
+		"a year ago":  {machine: -year},
+		"in 5 years":  {machine: 5 * year},
+		"wrong Date":  {date: 5 * year},
+		"Date of old": {date: -year},
+		"both":        {machine: -year, date: 5 * year},
+	} {
+		for _, life := range []time.Duration{year, 10 * year} {
+			for _, running := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, server %dy, running %v", name, life/year, running), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { wrongTime(t, c.machine, c.date, life, running) })
+				})
+			}
+		}
+	}
+}
+
+func wrongTime(t *testing.T, machine, date, life time.Duration, running bool) {
+	time.Sleep(2 * year) // certificates began after the test CA
+	w := newTimed(t)
+	cfg := w.member(life)
+	wrong := func() {
+		w.offset.Store(int64(machine))
+		w.date.Store(int64(date))
+	}
+	if !running {
+		wrong()
+	}
+	l, stop := w.boot(cfg)
+	enough := make(chan struct{})
+	go w.asks(l, enough)
+	if running {
+		up60(t, l, time.Now(), "before")
+		time.Sleep(time.Hour)
+		wrong()
+		w.line.Cut() // the next connection is made by the wrong clock
+	}
+	time.Sleep(time.Hour)
+	if _, err := l.identity.rest(); err != nil {
+		t.Errorf("a clock takes the node's credentials away: %v", err)
+	}
+	w.offset.Store(0)
+	w.date.Store(0)
+	up60(t, l, time.Now(), "the clocks are right")
+	time.Sleep(10 * time.Minute)
+	w.line.Cut()
+	time.Sleep(time.Second)
+	up60(t, l, time.Now(), "the next connection")
+	if off := l.Now().Sub(time.Now()).Abs(); off > time.Hour {
+		t.Errorf("the node's time is off by %s: %+v", off, l.Times())
+	}
+	close(enough)
+	stop()
+	l, stop = w.boot(cfg)
+	up60(t, l, time.Now(), "after a restart")
+	time.Sleep(40 * time.Second) // for who asks
+	stop()
+}

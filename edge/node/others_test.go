@@ -1,0 +1,123 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// TestWhatOthersWrite: extended resources, addresses and conditions that others write on
+// the Node stay through reports, a restart and a new boot of the machine.
+func TestWhatOthersWrite(t *testing.T) {
+	in(t, nil, func(w *world) {
+		time.Sleep(time.Minute)
+		n := w.node()
+		n.Status.Capacity["example.com/dongle"] = resource.MustParse("4")
+		n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("4Mi") // native: this node's to say
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "NetworkUnavailable", Status: v1.ConditionFalse, Reason: "FlannelIsUp"})
+		w.Put(n)
+		look := func(when string) {
+			t.Helper()
+			st := w.node().Status
+			for name, list := range map[string]v1.ResourceList{"capacity": st.Capacity, "allocatable": st.Allocatable} {
+				if q := list["example.com/dongle"]; q.Value() != 4 {
+					t.Errorf("%s: %s has %v", when, name, list)
+				}
+				if q := list["hugepages-2Mi"]; !q.IsZero() {
+					t.Errorf("%s: %s has %v", when, name, list)
+				}
+			}
+			if w.condition("NetworkUnavailable").Reason != "FlannelIsUp" || w.condition(v1.NodeReady).Status != v1.ConditionTrue {
+				t.Errorf("%s: conditions %+v", when, st.Conditions)
+			}
+		}
+		time.Sleep(time.Minute)
+		look("told")
+		w.are(func(f *Facts) { f.Capacity = v1.ResourceList{"cpu": resource.MustParse("4")}; f.MemoryPressure = true })
+		time.Sleep(time.Minute)
+		look("after a change of ours")
+		w.end()
+		w.start()
+		time.Sleep(6 * time.Minute)
+		look("after a restart")
+		if q := w.Last().Status.Capacity["example.com/dongle"]; q.Value() != 4 || len(w.Last().Status.Capacity) != 1 {
+			t.Errorf("the node counts with %v of others", w.Last().Status.Capacity)
+		}
+		n = w.node()
+		delete(n.Status.Capacity, "example.com/dongle")
+		w.Put(n)
+		told := w.changed.Load()
+		time.Sleep(time.Minute)
+		if len(w.Last().Status.Capacity) != 0 || w.changed.Load() == told {
+			t.Errorf("taken away, it counts still: %v", w.Last().Status.Capacity)
+		}
+		if st := w.node().Status; st.Allocatable.Name("example.com/dongle", resource.DecimalSI).Value() != 0 {
+			t.Errorf("taken away, it is still allocatable: %v", st.Allocatable)
+		}
+	})
+}
+
+// TestKeptAnnotations: an annotation that a controller waits for is there after the
+// registration, after somebody took or changed it, and gone once it is not to be there.
+func TestKeptAnnotations(t *testing.T) {
+	const key = "example.com/provided"
+	var changes []func(*Config)
+	in(t, func(c *Config) {
+		c.Kept = map[string]string{key: "10.0.0.2"}
+		for _, change := range changes {
+			change(c)
+		}
+	}, func(w *world) {
+		look := func(when, want string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			if got, there := w.node().Annotations[key]; got != want || there != (want != "") {
+				t.Errorf("%s: %q", when, got)
+			}
+		}
+		look("registered", "10.0.0.2")
+		requests := w.Requests("PATCH nodes")
+		n := w.node()
+		n.Annotations = map[string]string{"theirs": "1"}
+		w.Put(n)
+		look("taken away", "10.0.0.2")
+		if more := w.Requests("PATCH nodes") - requests; more > 1 {
+			t.Errorf("%d patches", more)
+		}
+		n = w.node()
+		n.Annotations[key] = "10.9.9.9"
+		w.Put(n)
+		look("changed", "10.0.0.2")
+		changes = append(changes, func(c *Config) { c.Kept = map[string]string{key: ""} })
+		w.end()
+		w.start()
+		look("no longer wanted", "")
+		if w.node().Annotations["theirs"] != "1" {
+			t.Errorf("others' annotations: %v", w.node().Annotations)
+		}
+	})
+}
+
+// TestCloudAddresses: with an external cloud provider this node only gives addresses to
+// a Node that has none.
+func TestCloudAddresses(t *testing.T) {
+	in(t, func(c *Config) { c.CloudAddresses = true }, func(w *world) {
+		time.Sleep(time.Minute)
+		if got := w.node().Status.Addresses; len(got) != 2 || got[0].Address != "10.0.0.2" {
+			t.Errorf("registered with %v", got)
+		}
+		n := w.node()
+		n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeExternalIP, Address: "203.0.113.9"}, {Type: v1.NodeInternalIP, Address: "10.9.0.1"}}
+		w.Put(n)
+		w.are(func(f *Facts) { f.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.3"}} })
+		time.Sleep(6 * time.Minute)
+		w.end()
+		w.start()
+		time.Sleep(6 * time.Minute)
+		if got := w.node().Status.Addresses; len(got) != 2 || got[0].Address != "203.0.113.9" || got[1].Address != "10.9.0.1" {
+			t.Errorf("the provider's addresses became %v", got)
+		}
+	})
+}

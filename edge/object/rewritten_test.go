@@ -1,0 +1,68 @@
+package object
+
+import (
+	"testing"
+	"time"
+)
+
+// TestRestoredServer: a watch from a version that the server does not have yet hears
+// nothing. Void makes the cache list anew, also after a restart.
+func TestRestoredServer(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		w.server.Put(configMap("wifi", "old"))
+		p := podOf("a", "wifi")
+		w.prepare(p)
+		backup := w.server.Snapshot()
+		for range 20 {
+			w.server.Put(configMap("other", "x"))
+		}
+		w.server.Put(configMap("wifi", "newer"))
+		time.Sleep(time.Second)
+		w.wants(p, "wifi", "newer")
+
+		w.stop()
+		w.server.Restore(backup, 0)
+		w.start(Watch)
+		time.Sleep(time.Minute)
+		w.wants(p, "wifi", "newer") // deaf
+		if err := w.cache.Void(w.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		w.wants(p, "wifi", "old")
+		w.server.Put(configMap("wifi", "after"))
+		time.Sleep(time.Minute)
+		w.wants(p, "wifi", "after")
+		w.restart()
+		w.server.Put(configMap("wifi", "last"))
+		time.Sleep(time.Minute)
+		w.wants(p, "wifi", "last")
+	})
+}
+
+// TestVoidWithoutNews: an unchanged object is written once more, with its version.
+func TestVoidWithoutNews(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		w.server.Put(configMap("wifi", "same"))
+		p := podOf("a", "wifi")
+		w.prepare(p)
+		version := func() string {
+			all, err := w.store.Objects(w.Context())
+			if err != nil || len(all) == 0 {
+				t.Fatal(all, err)
+			}
+			return all[0].Version
+		}
+		before := version()
+		if err := w.cache.Void(w.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if now := version(); now == "" || now != before {
+			t.Errorf("the stored version is %q, before %q", now, before)
+		}
+		if n := len(w.pokes()); n > 1 {
+			t.Errorf("%d pods were poked", n)
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+const (
+	storeAfter = 10 * time.Second // how old an event gets in memory alone; one that was told meanwhile is not written
+	storeEvery = time.Minute      // how often events are written, at most
+	combined   = "(combined from similar events): "
+)
+
+// An EventStore keeps events over a restart. *store.Store is one.
+type EventStore interface {
+	Events(ctx context.Context) ([]store.Event, error)
+	// UpdateEvents writes and removes, by name, all or nothing.
+	UpdateEvents(ctx context.Context, put []store.Event, remove []string) error
+}
+
+// stored is what the store has of a record.
+type stored struct {
+	count, told int32
+	there       bool
+}
+
+// load takes over the events of the last run.
+func (e *Events) load(ctx context.Context) error {
+	all, err := e.Store.Events(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range all[:max(0, len(all)-maxEvents)] {
+		e.removed = append(e.removed, s.Event.Name)
+	}
+	for _, s := range all[max(0, len(all)-maxEvents):] {
+		o := s.Event.InvolvedObject
+		key := eventKey{o.UID, o.FieldPath, s.Event.Type, s.Event.Reason, s.Event.Message}
+		if strings.HasPrefix(key.message, combined) {
+			key.message = ""
+		}
+		e.seq = max(e.seq, s.Seq)
+		e.kept = append(e.kept, &record{key: key, event: *s.Event, seq: s.Seq, told: s.Told, stored: stored{s.Event.Count, s.Told, true}})
+	}
+	return nil
+}
+
+// lasting says that an event is to outlive the agent: the API server does not know it, or
+// it is a warning, which a person looks for.
+func (r *record) lasting() bool {
+	return r.event.Type == v1.EventTypeWarning || r.told != r.event.Count && !r.mute
+}
+
+// keep writes what changed until ctx ends, and then once more. While nothing happens it
+// waits.
+func (e *Events) keep(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			e.write(context.WithoutCancel(ctx))
+			return
+		case <-e.changed:
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(max(storeAfter, storeEvery-time.Since(e.wrote))):
+			e.write(ctx)
+		}
+	}
+}
+
+// write stores the difference, in one transaction.
+func (e *Events) write(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, storeAfter)
+	defer cancel()
+	e.mu.Lock()
+	put, now, remove := e.difference()
+	gone := len(e.removed)
+	e.mu.Unlock()
+	if len(put)+len(remove) == 0 {
+		return
+	}
+	e.wrote = time.Now()
+	err := e.Store.UpdateEvents(ctx, put, remove)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		if !e.failing {
+			e.Log.Warn("events could not be stored, trying again with the next", "error", err)
+		}
+		e.failing = true
+		return
+	}
+	e.failing = false
+	for r, s := range now {
+		r.stored = s
+	}
+	e.removed = e.removed[gone:]
+}
+
+// difference gives what to write and to remove, and what the store has of each record
+// then. The caller holds mu.
+func (e *Events) difference() (put []store.Event, now map[*record]stored, remove []string) {
+	now = map[*record]stored{}
+	remove = append(remove, e.removed...)
+	for _, r := range e.kept {
+		want := stored{r.event.Count, r.told, r.lasting()}
+		switch {
+		case !want.there && r.stored.there:
+			remove = append(remove, r.event.Name)
+			now[r] = stored{}
+		case want.there && want != r.stored:
+			put = append(put, store.Event{Event: r.event.DeepCopy(), Seq: r.seq, Told: r.told})
+			now[r] = want
+		}
+	}
+	return put, now, remove
+}
+
+// Dropped is how many events were lost that nobody was told of, since the agent started.
+func (e *Events) Dropped() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.dropped
+}
+
+// drop forgets the oldest events beyond the bound. The caller holds mu.
+func (e *Events) drop() {
+	over := len(e.kept) - maxEvents
+	if over <= 0 {
+		return
+	}
+	for _, r := range e.kept[:over] {
+		if r.stored.there {
+			e.removed = append(e.removed, r.event.Name)
+		}
+		if r.told == r.event.Count || r.mute || e.Client == nil {
+			continue
+		}
+		if e.dropped++; e.dropped == 1 {
+			e.Log.Warn(fmt.Sprintf("more than %d events wait for the API server: the oldest are dropped", maxEvents))
+		}
+	}
+	e.kept = append(e.kept[:0:0], e.kept[over:]...)
+}

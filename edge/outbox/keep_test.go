@@ -1,0 +1,229 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A recorder is an agent's events, which can be restarted, with a store that counts.
+type recorder struct {
+	*testing.T
+	*apitest.Server
+	*Events
+	path   string
+	alone  bool
+	writes atomic.Int64
+	stop   func()
+}
+
+// counting counts the transactions that write.
+type counting struct {
+	*store.Store
+	r *recorder
+}
+
+func (c counting) UpdateEvents(ctx context.Context, put []store.Event, remove []string) error {
+	c.r.writes.Add(1)
+	return c.Store.UpdateEvents(ctx, put, remove)
+}
+
+func recorded(t *testing.T, alone bool, test func(r *recorder)) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "islet.db")
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{T: t, Server: apitest.New(t), path: path, alone: alone}
+		r.start()
+		defer func() { r.stop() }()
+		test(r)
+	})
+}
+
+func (r *recorder) start() {
+	r.Helper()
+	db, err := store.Open(r.Context(), r.path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	c := EventsConfig{Node: "n", QPS: 50, Burst: 100, Store: counting{db, r}, Log: slog.New(slog.DiscardHandler)}
+	closing := func() {}
+	if !r.alone {
+		c.Client = r.Client(r.T)
+		closing = c.Client.CloseConnections
+	}
+	if r.Events, err = NewEvents(c); err != nil {
+		r.T.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Events.Run(ctx) }()
+	r.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.Error(err)
+		}
+		closing()
+		if err := db.Close(); err != nil {
+			r.Error(err)
+		}
+		r.stop = func() {}
+	}
+}
+
+func podNamed(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u"}}
+}
+
+func TestEventsOutliveTheAgent(t *testing.T) {
+	recorded(t, false, func(r *recorder) {
+		r.Down()
+		p := podNamed("a")
+		first := time.Now().Truncate(time.Second)
+		for range 3 {
+			r.Events.Pod(p, "", v1.EventTypeWarning, "BackOff", "again")
+			time.Sleep(time.Minute)
+		}
+		r.Events.Pod(p, "", v1.EventTypeNormal, "Pulled", "done")
+		last := first.Add(2 * time.Minute)
+		r.stop()
+		time.Sleep(time.Hour) // the machine is off
+		r.start()
+		r.Events.Pod(p, "", v1.EventTypeNormal, "Started", "new")
+		if got := r.Recent("u"); len(got) != 3 || got[0].Count != 3 || got[0].Reason != "BackOff" {
+			t.Errorf("%+v", got)
+		}
+		r.Up()
+		time.Sleep(2 * time.Minute)
+		all := map[string]*v1.Event{}
+		for _, e := range r.Server.Events() {
+			all[e.Reason] = e
+		}
+		if b := all["BackOff"]; len(all) != 3 || b == nil || b.Count != 3 || !b.FirstTimestamp.Time.Equal(first) || !b.LastTimestamp.Time.Equal(last) {
+			t.Errorf("%d events, %+v", len(all), all["BackOff"])
+		}
+		before := r.Total()
+		r.stop()
+		r.start()
+		time.Sleep(10 * time.Minute)
+		if n := r.Total() - before; n != 0 {
+			t.Errorf("%d requests for what was told", n)
+		}
+		if got := r.Recent("u"); len(got) != 1 || got[0].Reason != "BackOff" {
+			t.Errorf("of what was told the warnings stay: %+v", got)
+		}
+		r.Events.Pod(p, "", v1.EventTypeWarning, "BackOff", "again")
+		time.Sleep(time.Minute)
+		for _, e := range r.Server.Events() {
+			if e.Reason == "BackOff" && e.Count != 4 {
+				t.Errorf("a series is told anew: %+v", e)
+			}
+		}
+	})
+}
+
+// TestToldBeforeItWasNoted: an agent that was killed tells no event twice.
+func TestToldBeforeItWasNoted(t *testing.T) {
+	recorded(t, false, func(r *recorder) {
+		r.Down()
+		r.Events.Pod(podNamed("a"), "", v1.EventTypeWarning, "BackOff", "again")
+		time.Sleep(time.Minute) // it is stored
+		e := r.Recent("u")[0]
+		r.Up()
+		time.Sleep(time.Minute)
+		if n := len(r.Server.Events()); n != 1 {
+			t.Fatalf("%d events", n)
+		}
+		again := &record{event: e}
+		again.event.Count = 7
+		if err := r.send(r.Context(), again); err != nil {
+			t.Error(err)
+		}
+		if all := r.Server.Events(); len(all) != 1 || all[0].Count != 7 {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// TestEventsWearNoFlash: what is told at once is not written, a burst is one write, and
+// while nothing happens there is none.
+func TestEventsWearNoFlash(t *testing.T) {
+	recorded(t, false, func(r *recorder) {
+		for i := range 50 {
+			r.Events.Pod(podNamed(fmt.Sprint("p", i)), "", v1.EventTypeNormal, "Started", fmt.Sprint(i))
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Hour)
+		if r.writes.Load() != 0 {
+			t.Errorf("%d writes of events that were told", r.writes.Load())
+		}
+		r.Down()
+		for i := range 300 {
+			r.Events.Pod(podNamed(fmt.Sprint("q", i)), "", v1.EventTypeNormal, "Started", fmt.Sprint(i))
+		}
+		time.Sleep(time.Hour)
+		if r.writes.Load() != 1 {
+			t.Errorf("%d writes of one burst", r.writes.Load())
+		}
+		for range 600 {
+			r.Events.Pod(podNamed("a"), "", v1.EventTypeWarning, "BackOff", "again")
+			time.Sleep(time.Second)
+		}
+		if r.writes.Load() > 12 {
+			t.Errorf("%d writes in ten minutes", r.writes.Load())
+		}
+	})
+}
+
+func TestStoredEventsAreBounded(t *testing.T) {
+	recorded(t, false, func(r *recorder) {
+		r.Down()
+		for i := range maxEvents + 40 {
+			if i == maxEvents {
+				time.Sleep(time.Minute) // those so far are stored
+			}
+			p := podNamed(fmt.Sprint("p", i))
+			p.UID = types.UID(p.Name)
+			r.Events.Pod(p, "", v1.EventTypeWarning, "Failed", fmt.Sprint(i))
+		}
+		if n := len(r.All()); n != maxEvents || r.Dropped() != 40 {
+			t.Errorf("%d kept, %d dropped", n, r.Dropped())
+		}
+		r.stop()
+		r.start()
+		all := r.All()
+		if len(all) > maxEvents || all[len(all)-1].Count < 1 {
+			t.Errorf("%d after a restart", len(all))
+		}
+		rows, err := r.Store.Events(r.Context())
+		if err != nil || len(rows) != len(all) {
+			t.Errorf("%d rows for %d events: %v", len(rows), len(all), err)
+		}
+	})
+}
+
+// TestEventsOfANodeAlone are for the person at the device.
+func TestEventsOfANodeAlone(t *testing.T) {
+	recorded(t, true, func(r *recorder) {
+		r.Events.Pod(podNamed("a"), "", v1.EventTypeNormal, "Started", "x")
+		r.stop()
+		r.start()
+		if got := r.Recent("u"); len(got) != 1 || got[0].Reason != "Started" {
+			t.Errorf("%+v", got)
+		}
+		if r.Dropped() != 0 {
+			t.Error("nobody waits for them")
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// An Event is one that happened here, however often.
+type Event struct {
+	Event *v1.Event // its name is the key
+	Seq   int64     // order in which they happened last
+	Told  int32     // the count that the API server knows; 0: nothing of it
+}
+
+// UpdateEvents durably writes and removes rows, by their names, all or none.
+func (s *Store) UpdateEvents(ctx context.Context, put []Event, remove []string) error {
+	if len(put)+len(remove) == 0 {
+		return nil
+	}
+	data := make([][]byte, len(put))
+	for i, e := range put {
+		var err error
+		if data[i], err = e.Event.Marshal(); err != nil {
+			return fmt.Errorf("encode event %s: %w", e.Event.Name, err)
+		}
+	}
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		for _, name := range remove {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM events WHERE name = ?", name); err != nil {
+				return err
+			}
+		}
+		for i, e := range put {
+			if _, err := tx.ExecContext(ctx, `
+				INSERT INTO events (name, seq, told, event) VALUES (?, ?, ?, ?)
+				ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, told = excluded.told, event = excluded.event
+				WHERE (seq, told, event) IS NOT (excluded.seq, excluded.told, excluded.event)`,
+				e.Event.Name, e.Seq, e.Told, data[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("store events: %w", err)
+	}
+	return nil
+}
+
+// Events gives all rows in their order. One that cannot be decoded is logged and left
+// out.
+func (s *Store) Events(ctx context.Context) ([]Event, error) {
+	var all []Event
+	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
+		var name string
+		var data []byte
+		e := Event{Event: &v1.Event{}}
+		if err := rows.Scan(&name, &e.Seq, &e.Told, &data); err != nil {
+			return err
+		}
+		if err := e.Event.Unmarshal(data); err != nil || e.Event.Name != name {
+			s.log.Error("a stored event cannot be decoded, leaving it out", "name", name, "error", err)
+			return nil
+		}
+		all = append(all, e)
+		return nil
+	}, "SELECT name, seq, told, event FROM events ORDER BY seq")
+	if err != nil {
+		return nil, fmt.Errorf("read the stored events: %w", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,163 @@
+package pages
+
+import (
+	"encoding/binary"
+)
+
+const (
+	header    = 100 // bytes of the first page before its b-tree
+	walHeader = 32
+	walFrame  = 24 // header of a frame
+	walMagic  = 0x377f0682
+	minPage   = 512
+	maxPage   = 65536
+	magic     = "SQLite format 3\x00"
+)
+
+// A File is the newest content of a database.
+type File struct {
+	size  int            // of a page
+	pages map[int][]byte // by number, from 1
+	count int            // of pages
+}
+
+// Open takes the content of a database and of its -wal. The size of a page is that of the
+// database's header, if that is intact, else of the -wal, else the given one.
+func Open(db, wal []byte, size int) *File {
+	if n := headerSize(db); n > 0 {
+		size = n
+	} else if n := walSize(wal); n > 0 {
+		size = n
+	}
+	f := &File{size: size, pages: map[int][]byte{}, count: len(db) / size}
+	for n := range f.count {
+		f.pages[n+1] = db[n*size : (n+1)*size]
+	}
+	f.replay(wal)
+	return f
+}
+
+func validSize(n int) bool { return n >= minPage && n <= maxPage && n&(n-1) == 0 }
+
+func headerSize(db []byte) int {
+	if len(db) < header || string(db[:len(magic)]) != magic {
+		return 0
+	}
+	n := int(binary.BigEndian.Uint16(db[16:]))
+	if n == 1 {
+		n = maxPage
+	}
+	if !validSize(n) {
+		return 0
+	}
+	return n
+}
+
+func walSize(wal []byte) int {
+	if len(wal) < walHeader || binary.BigEndian.Uint32(wal)&^1 != walMagic {
+		return 0
+	}
+	if n := int(binary.BigEndian.Uint32(wal[8:])); validSize(n) {
+		return n
+	}
+	return 0
+}
+
+// replay takes over the frames of a -wal up to its last commit, as SQLite does: each must
+// have the salts of the header, and a checksum over all before it.
+func (f *File) replay(wal []byte) {
+	if walSize(wal) != f.size {
+		return
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	if binary.BigEndian.Uint32(wal)&1 == 1 {
+		order = binary.BigEndian
+	}
+	sum := checksum(order, [2]uint32{}, wal[:24])
+	if sum[0] != binary.BigEndian.Uint32(wal[24:]) || sum[1] != binary.BigEndian.Uint32(wal[28:]) {
+		return
+	}
+	fresh := map[int][]byte{}
+	for at := walHeader; at+walFrame+f.size <= len(wal); at += walFrame + f.size {
+		head, page := wal[at:at+walFrame], wal[at+walFrame:at+walFrame+f.size]
+		number, commit := int(binary.BigEndian.Uint32(head)), int(binary.BigEndian.Uint32(head[4:]))
+		sum = checksum(order, checksum(order, sum, head[:8]), page)
+		if string(head[8:16]) != string(wal[16:24]) || number == 0 ||
+			sum[0] != binary.BigEndian.Uint32(head[16:]) || sum[1] != binary.BigEndian.Uint32(head[20:]) {
+			return
+		}
+		fresh[number] = page
+		if commit == 0 {
+			continue
+		}
+		for n, p := range fresh {
+			f.pages[n] = p
+		}
+		clear(fresh)
+		for n := range f.pages {
+			if n > commit {
+				delete(f.pages, n)
+			}
+		}
+		f.count = commit
+	}
+}
+
+func checksum(order binary.ByteOrder, s [2]uint32, data []byte) [2]uint32 {
+	for i := 0; i+8 <= len(data); i += 8 {
+		s[0] += order.Uint32(data[i:]) + s[1]
+		s[1] += order.Uint32(data[i+4:]) + s[0]
+	}
+	return s
+}
+
+// usable is how many bytes of a page are SQLite's.
+func (f *File) usable() int {
+	if p := f.pages[1]; headerSize(p) == f.size && int(p[20]) <= f.size-480 {
+		return f.size - int(p[20])
+	}
+	return f.size
+}
+
+// free gives the pages that hold nothing any more. If their list, to which the header
+// leads, is not whole, then what looks like a part of it is taken for one.
+func (f *File) free() map[int]bool {
+	free := map[int]bool{}
+	if p := f.pages[1]; headerSize(p) == f.size {
+		next := int(binary.BigEndian.Uint32(p[32:]))
+		for next != 0 && !free[next] {
+			free[next] = true
+			next = f.trunk(next, free)
+		}
+		if len(free) >= int(binary.BigEndian.Uint32(p[36:])) {
+			return free
+		}
+	}
+	for n := range f.pages {
+		f.trunk(n, free)
+	}
+	return free
+}
+
+// trunk notes the pages that a page of the list of free pages names, and gives the next
+// such page. One that cannot be such a page names none.
+func (f *File) trunk(n int, free map[int]bool) (next int) {
+	p := f.pages[n]
+	if p == nil {
+		return 0
+	}
+	next, count := int(binary.BigEndian.Uint32(p)), int(binary.BigEndian.Uint32(p[4:]))
+	if next > f.count || count > f.usable()/4-2 {
+		return 0
+	}
+	named := make([]int, count)
+	for i := range named {
+		if named[i] = int(binary.BigEndian.Uint32(p[8+4*i:])); named[i] < 2 || named[i] > f.count || named[i] == n {
+			return 0
+		}
+	}
+	for _, m := range named {
+		free[m] = true
+	}
+	return next
+}

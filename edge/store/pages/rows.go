@@ -1,0 +1,186 @@
+package pages
+
+import (
+	"encoding/binary"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// Types of pages of an index b-tree, as which tables WITHOUT ROWID are stored.
+const (
+	interior = 2
+	leaf     = 10
+)
+
+// A Row is what is on one place of a page.
+type Row struct {
+	Page   int
+	Values []any // nil, int64, float64, string, []byte, as the columns of the table are stored: those of its key first
+}
+
+// Rows gives all rows that can be read, by the pages that they are on.
+func (f *File) Rows() iter.Seq[Row] {
+	return func(yield func(Row) bool) {
+		free := f.free()
+		for _, n := range slices.Sorted(maps.Keys(f.pages)) {
+			if free[n] {
+				continue
+			}
+			for _, cell := range f.cells(n) {
+				if values, ok := record(cell); ok && !yield(Row{n, values}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// cells gives the payloads of a page that are whole.
+func (f *File) cells(n int) (all [][]byte) {
+	p, at := f.pages[n], 0
+	if n == 1 {
+		at = header // the schema: a table of another kind, unless it is broken
+	}
+	p = p[:f.usable()]
+	skip, content := 0, at+8
+	switch p[at] {
+	case leaf:
+	case interior:
+		skip, content = 4, at+12
+	default:
+		return nil
+	}
+	for i := range int(binary.BigEndian.Uint16(p[at+3:])) {
+		pointer := content + 2*i
+		if pointer+2 > len(p) {
+			break
+		}
+		start := int(binary.BigEndian.Uint16(p[pointer:])) + skip
+		if start < content || start >= len(p) {
+			continue
+		}
+		if data, ok := f.payload(p, start); ok {
+			all = append(all, data)
+		}
+	}
+	return all
+}
+
+// payload gives what a cell holds, together with its overflow pages.
+func (f *File) payload(p []byte, at int) ([]byte, bool) {
+	size, n := varint(p[at:])
+	if n == 0 || size == 0 || size > uint64(f.count*f.size) {
+		return nil, false
+	}
+	at += n
+	total := int(size)
+	local := f.local(total)
+	if at+local > len(p) {
+		return nil, false
+	}
+	data := p[at : at+local]
+	if local == total {
+		return data, true
+	}
+	if at += local; at+4 > len(p) {
+		return nil, false
+	}
+	data = slices.Clone(data)
+	next := int(binary.BigEndian.Uint32(p[at:]))
+	for len(data) < total { // each page adds to it, so this ends
+		q := f.pages[next]
+		if q == nil || blank(q) { // what a card loses reads as zeros
+			return nil, false
+		}
+		next = int(binary.BigEndian.Uint32(q))
+		data = append(data, q[4:4+min(total-len(data), f.usable()-4)]...)
+	}
+	return data, next == 0
+}
+
+func blank(p []byte) bool {
+	return !slices.ContainsFunc(p, func(b byte) bool { return b != 0 })
+}
+
+// local is how much of a payload is on the page of its cell.
+func (f *File) local(total int) int {
+	u := f.usable()
+	most, least := (u-12)*64/255-23, (u-12)*32/255-23
+	if total <= most {
+		return total
+	}
+	if k := least + (total-least)%(u-4); k <= most {
+		return k
+	}
+	return least
+}
+
+// varint reads a number of up to nine bytes; n is 0 if there is none.
+func varint(b []byte) (v uint64, n int) {
+	for i := range min(len(b), 9) {
+		if i == 8 {
+			return v<<8 | uint64(b[i]), 9
+		}
+		v = v<<7 | uint64(b[i]&0x7f)
+		if b[i] < 0x80 {
+			return v, i + 1
+		}
+	}
+	return 0, 0
+}
+
+// record reads the columns of a row. They must fill it exactly.
+func record(b []byte) (values []any, ok bool) {
+	size, n := varint(b)
+	if n == 0 || size < uint64(n) || size > uint64(len(b)) {
+		return nil, false
+	}
+	types, body := b[n:size], b[size:]
+	for len(types) > 0 {
+		t, n := varint(types)
+		if n == 0 {
+			return nil, false
+		}
+		types = types[n:]
+		v, length, ok := column(t, body)
+		if !ok {
+			return nil, false
+		}
+		values, body = append(values, v), body[length:]
+	}
+	return values, len(body) == 0 && len(values) > 0
+}
+
+// column reads a value of a serial type.
+func column(t uint64, b []byte) (v any, length int, ok bool) {
+	switch {
+	case t == 0:
+		return nil, 0, true
+	case t == 8, t == 9:
+		return int64(t - 8), 0, true
+	case t <= 7:
+		length = []int{0, 1, 2, 3, 4, 6, 8, 8}[t]
+		if length > len(b) {
+			return nil, 0, false
+		}
+		var u uint64
+		for _, c := range b[:length] {
+			u = u<<8 | uint64(c)
+		}
+		if t == 7 {
+			return math.Float64frombits(u), length, true
+		}
+		shift := 64 - 8*length
+		return int64(u<<shift) >> shift, length, true
+	case t < 12 || (t-12)/2 > uint64(len(b)):
+		return nil, 0, false
+	}
+	length = int((t - 12) / 2)
+	if t%2 == 0 {
+		return slices.Clone(b[:length]), length, true
+	}
+	return string(b[:length]), length, utf8.Valid(b[:length])
+}

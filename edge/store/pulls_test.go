@@ -1,0 +1,101 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func secretOf(name, hash string) PullSecret {
+	return PullSecret{Namespace: "default", Name: name, UID: "uid", Hash: []byte(hash)}
+}
+
+func TestPulls(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+	ctx := t.Context()
+	of := func(id string, want ...Pull) {
+		t.Helper()
+		got, err := s.PullsOf(ctx, id)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Error(err, diff)
+		}
+	}
+	begun := func(want ...BegunPull) {
+		t.Helper()
+		got, err := s.BegunPulls(ctx)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Error(err, diff)
+		}
+	}
+	must(t, s.BeginPull(ctx, BegunPull{"reg/app:1", ""}))
+	must(t, s.BeginPull(ctx, BegunPull{"reg/app:1", "id0"}))
+	must(t, s.BeginPull(ctx, BegunPull{"reg/app:2", ""}))
+	of("")
+	s = reopen(t, s)
+	begun(BegunPull{"reg/app:1", "id0"}, BegunPull{"reg/app:2", ""})
+	must(t, s.EndPull(ctx, "reg/app:2"))
+	must(t, s.PutPull(ctx, Pull{"id1", "reg/app", secretOf("a", "old")}, "reg/app:1"))
+	begun()
+	must(t, s.PutPull(ctx, Pull{"id1", "reg/app", secretOf("b", "b")}, ""))
+	must(t, s.PutPull(ctx, Pull{"id1", "reg/app", secretOf("a", "new")}, ""))
+	must(t, s.PutPull(ctx, Pull{"id1", "other/app", secretOf("a", "new")}, ""))
+	must(t, s.PutPull(ctx, Pull{Image: "id2"}, ""))
+	s = reopen(t, s)
+	other := Pull{"id1", "other/app", secretOf("a", "new")}
+	of("id1", other, Pull{"id1", "reg/app", secretOf("a", "new")}, Pull{"id1", "reg/app", secretOf("b", "b")})
+	of("id2", Pull{Image: "id2"})
+	everyone := Pull{"id1", "reg/app", PullSecret{}}
+	must(t, s.PutPull(ctx, everyone, ""))
+	must(t, s.PutPull(ctx, Pull{"id1", "reg/app", secretOf("c", "c")}, ""))
+	of("id1", other, everyone)
+	must(t, s.BeginPull(ctx, BegunPull{"reg/app:3", ""}))
+	if ids, err := s.PulledImages(ctx); err != nil || fmt.Sprint(ids) != "[id1 id2]" {
+		t.Error(ids, err)
+	}
+	must(t, s.DeletePulls(ctx, []string{"id1", "", "none"}))
+	of("id1")
+	begun(BegunPull{"reg/app:3", ""})
+}
+
+// Flash wears: what the database says already is not written.
+func TestUnchangedPullsAreNotWritten(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+	again := func() {
+		must(t, s.BeginPull(t.Context(), BegunPull{"reg/app:2", "id1"}))
+		must(t, s.PutPull(t.Context(), Pull{"id1", "reg/app", secretOf("a", "a")}, ""))
+		must(t, s.PutPull(t.Context(), Pull{"id1", "reg/open", PullSecret{}}, ""))
+		must(t, s.PutPull(t.Context(), Pull{Image: "id2"}, ""))
+		must(t, s.EndPull(t.Context(), "reg/other:1"))
+		must(t, s.DeletePulls(t.Context(), []string{"id3"}))
+	}
+	again()
+	before, err := os.ReadFile(s.path + "-wal")
+	must(t, err)
+	again()
+	after, err := os.ReadFile(s.path + "-wal")
+	must(t, err)
+	if len(before) == 0 || !bytes.Equal(before, after) {
+		t.Errorf("%d bytes of -wal, then %d", len(before), len(after))
+	}
+}
+
+// The hash of a credential is the same after a restart, and another one on every node.
+func TestFingerprint(t *testing.T) {
+	s, _ := secretive(t)
+	hash := func(s *Store, of string) []byte {
+		t.Helper()
+		h, err := s.Fingerprint([]byte(of))
+		must(t, err)
+		return h
+	}
+	first := hash(s, hush)
+	s = reopen(t, s)
+	other, _ := secretive(t)
+	if len(first) != 32 || !bytes.Equal(first, hash(s, hush)) || bytes.Equal(first, hash(s, "other")) || bytes.Equal(first, hash(other, hush)) {
+		t.Errorf("%x", first)
+	}
+}

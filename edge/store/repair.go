@@ -1,0 +1,152 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/islet-edge/islet/readonly"
+)
+
+// repairEvery bounds repairs: a card that breaks whatever is written to it would be worn
+// by them, and does not get better.
+const repairEvery = time.Minute
+
+// A repair is asked of the writer by who reads.
+type repair struct {
+	why  error
+	done chan<- bool // whether reading again may help
+}
+
+// readOnly reports whether the disk of a database takes no writes.
+func readOnly(path string) bool { return readonly.Disk(filepath.Dir(path)) }
+
+// replace sets a broken database aside and opens a new one with all rows of it that can
+// be read. On a disk that refuses that, the new one is in memory.
+func (s *Store) replace(ctx context.Context, why error) error {
+	aside, err := setAside(s.path, why, s.log)
+	if err != nil {
+		if frozen(err) {
+			return s.openMemory(ctx, why)
+		}
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		if full(err) || frozen(err) {
+			s.setHealth(func(h *Health) { h.Aside = aside })
+			return s.fillMemory(ctx, aside, err)
+		}
+		return err
+	}
+	n := 0
+	if !errors.Is(why, errNewer) { // whose rows may mean something else
+		if n, err = salvage(ctx, aside, s.db); err != nil {
+			s.log.Error("not all could be read from the broken database", "database", aside, "error", err)
+		}
+	}
+	s.log.Warn("rows of the broken database were kept", "rows", n, "database", aside)
+	s.setHealth(func(h *Health) { h.Aside, h.Salvaged = aside, n })
+	return nil
+}
+
+// openMemory opens a database in memory with all rows of the one on the disk, which can
+// be read but not written.
+func (s *Store) openMemory(ctx context.Context, why error) error {
+	return s.fillMemory(ctx, s.path, why)
+}
+
+func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
+	if err := s.openAt(ctx, memoryDSN()); err != nil {
+		return errors.Join(why, err)
+	}
+	n, err := salvage(ctx, from, s.db)
+	if err != nil {
+		s.closeFiles()
+		return errors.Join(why, err)
+	}
+	s.log.Error("the disk of the database takes no writes: what the node learns from now on is lost when the agent ends", "database", s.path, "rows", n, "error", why)
+	s.setHealth(func(h *Health) {
+		h.Volatile = fmt.Sprintf("the disk of %s takes no writes (%v): what changes is kept in memory, until the agent ends", s.path, why)
+	})
+	return nil
+}
+
+// memories counts databases in memory, whose names must differ within a process.
+var memories atomic.Int64
+
+// memoryDSN names a new database in memory that several connections can share.
+func memoryDSN() func(pragmas ...string) string {
+	name := fmt.Sprintf("/islet-%d", memories.Add(1))
+	return func(pragmas ...string) string { return connection(name, "memdb", pragmas...) }
+}
+
+func (s *Store) closeFiles() error {
+	return errors.Join(s.read.Close(), s.db.Close())
+}
+
+// mend makes the database anew if an error says that it is broken, or opens it in memory
+// if its disk takes no writes any more. It reports whether to try again what failed. Only
+// the writer calls it.
+func (s *Store) mend(why error) bool {
+	still := errors.Is(why, syscall.EROFS) || frozen(why) && readOnly(s.path)
+	if !corrupt(why) && !still || !s.mended.IsZero() && time.Since(s.mended) < repairEvery || s.Health().Volatile != "" {
+		return false
+	}
+	s.mended = time.Now()
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	s.log.Error("the database is broken or cannot be written: making it anew", "database", s.path, "error", why)
+	s.closeFiles()
+	ctx := context.Background()
+	var err error
+	if still {
+		err = s.openMemory(ctx, why)
+	} else {
+		err = s.replace(ctx, why)
+	}
+	if err != nil {
+		s.log.Error("the database could not be made anew: starting with an empty one in memory", "database", s.path, "error", err)
+		if err := s.openAt(ctx, memoryDSN()); err != nil {
+			s.log.Error("no database at all", "error", err)
+			s.db, s.read = closed(), closed()
+			return false
+		}
+		s.setHealth(func(h *Health) {
+			h.Volatile = fmt.Sprintf("the database %s is broken (%v): all is kept in memory", s.path, why)
+		})
+	}
+	select {
+	case s.again <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// closed is a database that refuses everything.
+func closed() *sql.DB {
+	db, err := sql.Open("sqlite", "")
+	if err == nil {
+		db.Close()
+	}
+	return db
+}
+
+// askMend lets the writer mend what a reader met.
+func (s *Store) askMend(ctx context.Context, why error) bool {
+	if !corrupt(why) {
+		return false
+	}
+	done := make(chan bool, 1)
+	select {
+	case s.repairs <- repair{why, done}:
+		return <-done
+	case <-ctx.Done():
+	case <-s.stop:
+	}
+	return false
+}

@@ -1,0 +1,381 @@
+package store
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/store/pages"
+)
+
+// furnished makes a database with rows in all tables, some of them removed again, and
+// gives its files. Of the last changes some are in the -wal alone.
+func furnished(t testing.TB) (db, wal []byte) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "islet.db")
+	s := open(t, path)
+	ctx := t.Context()
+	for i := range 40 {
+		p := typical(fmt.Sprintf("%032d", i))
+		p.Seq = int64(i)
+		must(t, s.UpdatePods(ctx, []Pod{p}, nil))
+		must(t, s.AddLease(ctx, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), fmt.Sprint("sandbox-", i)))
+		must(t, s.PutStatus(p.Pod.UID, &v1.PodStatus{Phase: v1.PodRunning, Message: strings.Repeat("m", i*20)}))
+		must(t, s.PutObject(ctx, Object{ObjectKey: ObjectKey{"Secret", "default", fmt.Sprint("s", i)}, Version: "7", Data: bytes.Repeat([]byte("hush"), i*i)}))
+		must(t, s.PutToken(ctx, Token{TokenKey: TokenKey{UID: p.Pod.UID, Seconds: 3600}, Token: "ey", Issued: time.Unix(1, 0), Expires: time.Unix(1<<33, 0)}))
+		must(t, s.PutPull(ctx, Pull{fmt.Sprint("sha256:", i), "registry.example/app", PullSecret{"default", "pull", "uid", bytes.Repeat([]byte("h"), 32)}}, ""))
+		must(t, s.SetMeta(ctx, fmt.Sprint("key", i), "value"))
+		must(t, s.AddImport(ctx, fmt.Sprint("sha256:", i), "name"))
+		must(t, s.UpdateEvents(ctx, []Event{{Event: &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}, Message: strings.Repeat("e", i*30)}, Seq: int64(i), Told: int32(i % 2)}}, nil))
+		if i%3 == 0 {
+			must(t, s.Reject(ctx, p.Pod.UID, Admission{"OutOfcpu", "no"}))
+		}
+		if i == 30 { // a part of it reaches the file
+			s = reopen(t, s)
+		}
+	}
+	var gone []types.UID
+	for i := range 12 {
+		gone = append(gone, types.UID(fmt.Sprintf("%032d", i*3+1)))
+	}
+	must(t, s.UpdatePods(ctx, nil, gone))
+	db, err := os.ReadFile(path)
+	must(t, err)
+	wal, err = os.ReadFile(path + "-wal")
+	must(t, err)
+	must(t, s.Close())
+	return db, wal
+}
+
+// rowsOf gives all rows of all tables as text, as SQLite reads them.
+func rowsOf(t testing.TB, db *sql.DB) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, s := range shapes() {
+		rows, err := db.Query("SELECT " + s.columns + " FROM " + s.table)
+		must(t, err)
+		for rows.Next() {
+			values := make([]any, len(s.types))
+			into := make([]any, len(values))
+			for i := range values {
+				into[i] = &values[i]
+			}
+			must(t, rows.Scan(into...))
+			all[fmt.Sprintf("%s %q", s.table, values)] = true
+		}
+		must(t, rows.Err())
+		rows.Close()
+	}
+	return all
+}
+
+// readBySQLite opens files as SQLite does.
+func readBySQLite(t testing.TB, db, wal []byte) map[string]bool {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "copy.db")
+	must(t, os.WriteFile(path, db, 0o600))
+	must(t, os.WriteFile(path+"-wal", wal, 0o600))
+	c, err := sql.Open("sqlite", path)
+	must(t, err)
+	defer c.Close()
+	return rowsOf(t, c)
+}
+
+// readByPages reads files as salvage does.
+func readByPages(db, wal []byte) map[string]bool {
+	all := map[string]bool{}
+	for row := range pages.Open(db, wal, pageSize).Rows() {
+		for _, s := range shapes() {
+			if s.fits(row.Values) {
+				all[fmt.Sprintf("%s %q", s.table, row.Values)] = true
+				break
+			}
+		}
+	}
+	return all
+}
+
+func without(a, b map[string]bool) (only []string) {
+	for row := range a {
+		if !b[row] {
+			only = append(only, row[:min(len(row), 80)])
+		}
+	}
+	slices.Sort(only)
+	return only
+}
+
+// checkpointed gives the file with what was in the -wal.
+func checkpointed(t testing.TB, db, wal []byte) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "whole.db")
+	must(t, os.WriteFile(path, db, 0o600))
+	must(t, os.WriteFile(path+"-wal", wal, 0o600))
+	execute(t, path, "PRAGMA wal_checkpoint(TRUNCATE)")
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	return whole
+}
+
+// TestPagesAgreeWithSQLite: of intact files the same rows are read, and no others.
+func TestPagesAgreeWithSQLite(t *testing.T) {
+	db, wal := furnished(t)
+	if len(wal) < 20*pageSize {
+		t.Fatal("the -wal holds nothing")
+	}
+	want := readBySQLite(t, db, wal)
+	for name, got := range map[string]map[string]bool{
+		"with its -wal": readByPages(db, wal),
+		"checkpointed":  readByPages(checkpointed(t, db, wal), nil),
+		"a torn commit": readByPages(db, append(slices.Clone(wal), wal[walHead:walHead+3000]...)),
+	} {
+		if a, b := without(want, got), without(got, want); len(a)+len(b) > 0 {
+			t.Errorf("%s: missing %q, too many %q", name, a, b)
+		}
+	}
+	if len(want) < 200 {
+		t.Errorf("only %d rows", len(want))
+	}
+}
+
+const walHead = 32
+
+// TestRowsOnIntactPagesSurvive: a page costs the rows that have a part on it, and no
+// others, whatever else is broken, the pages that lead to them included.
+func TestRowsOnIntactPagesSurvive(t *testing.T) {
+	db, wal := furnished(t)
+	db = checkpointed(t, db, wal)
+	all := readByPages(db, nil)
+	n := len(db) / pageSize
+	if free := binary.BigEndian.Uint32(db[36:]); free == 0 {
+		t.Error("no page is free: that what was removed stays so is not tested")
+	}
+	costs := make([]map[string]bool, n)
+	for p := range n {
+		broken := slices.Clone(db)
+		clear(broken[p*pageSize : (p+1)*pageSize])
+		rest := readByPages(broken, nil)
+		if more := without(rest, all); len(more) > 0 {
+			t.Errorf("without page %d there are rows that were removed before: %q", p+1, more)
+		}
+		costs[p] = maps.Clone(all)
+		for row := range rest {
+			delete(costs[p], row)
+		}
+		if len(costs[p]) > 40 {
+			t.Errorf("page %d costs %d rows", p+1, len(costs[p]))
+		}
+	}
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		broken, may := slices.Clone(db), map[string]bool{}
+		for range 1 + r.IntN(n/3) {
+			p := r.IntN(n)
+			if p == 0 && r.IntN(4) > 0 {
+				continue
+			}
+			maps.Copy(may, costs[p])
+			page := broken[p*pageSize : (p+1)*pageSize]
+			if r.IntN(2) == 0 {
+				clear(page)
+				continue
+			}
+			for range 1 + r.IntN(20) {
+				page[r.IntN(len(page))] ^= 1 << r.IntN(8)
+			}
+		}
+		rest := readByPages(broken, nil)
+		for row := range all {
+			if !rest[row] && !may[row] {
+				t.Errorf("seed %d: lost %.80s, which is on no broken page", seed, row)
+			}
+		}
+	}
+}
+
+// TestSalvage: a store that finds its file broken keeps what can be read, at its start
+// and while it is in use.
+func TestSalvage(t *testing.T) {
+	db, wal := furnished(t)
+	db = checkpointed(t, db, wal)
+	root := pageOf(t, db, "pods")
+	at := filepath.Join(t.TempDir(), "islet.db")
+	broken := slices.Clone(db)
+	clear(broken[(root-1)*pageSize : root*pageSize])
+
+	t.Run("at the start", func(t *testing.T) {
+		must(t, os.WriteFile(at, broken, 0o600))
+		s := open(t, at)
+		pods, err := s.Pods(t.Context())
+		if h := s.Health(); err != nil || len(pods) < 20 || h.Salvaged < 200 || h.Aside == "" || h.Volatile != "" {
+			t.Errorf("%d pods, %+v, %v", len(pods), h, err)
+		}
+		leases, err := s.Leases(t.Context())
+		if err != nil || len(leases) != 40 {
+			t.Errorf("%d leases, %v", len(leases), err)
+		}
+		s = reopen(t, s)
+		if again, err := s.Pods(t.Context()); err != nil || len(again) != len(pods) {
+			t.Errorf("after a restart %d pods, %v", len(again), err)
+		}
+		works(t, s)
+	})
+	for _, way := range []string{"reading", "writing"} {
+		t.Run("while "+way, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "islet.db")
+			must(t, os.WriteFile(path, db, 0o600))
+			s := open(t, path)
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			must(t, err)
+			_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, pageSize), int64(root-1)*pageSize)
+			must(t, err)
+			must(t, f.Close())
+			fresh := open1(t, s) // whose cache does not have the page
+			if way == "writing" {
+				must(t, s.UpdatePods(t.Context(), []Pod{pod("z", "z")}, nil))
+			}
+			pods, err := s.Pods(t.Context())
+			if h := s.Health(); err != nil || len(pods) < 20 || h.Salvaged < 200 || h.Aside == "" {
+				t.Errorf("%d pods, %+v, %v", len(pods), h, err)
+			}
+			select {
+			case <-s.Repaired():
+			default:
+				t.Error("nobody hears of it")
+			}
+			works(t, s)
+			_ = fresh
+		})
+	}
+}
+
+// open1 drops the page caches of a store's connections.
+func open1(t testing.TB, s *Store) error {
+	t.Helper()
+	_, err := s.read.Exec("PRAGMA shrink_memory")
+	must(t, err)
+	_, err = s.db.Exec("PRAGMA shrink_memory")
+	return err
+}
+
+// pageOf gives the root page of a table.
+func pageOf(t testing.TB, db []byte, table string) (root int) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "root.db")
+	must(t, os.WriteFile(path, db, 0o600))
+	c, err := sql.Open("sqlite", path)
+	must(t, err)
+	defer c.Close()
+	must(t, c.QueryRow("SELECT rootpage FROM sqlite_schema WHERE name = ?", table).Scan(&root))
+	return root
+}
+
+// TestReadOnlyDisk: the store has what is on the disk, the -wal included, and takes
+// changes for as long as it is open. It says so, and leaves the files alone.
+func TestReadOnlyDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	db, wal := furnished(t)
+	want := readBySQLite(t, db, wal)
+	dir := t.TempDir()
+	must(t, syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"))
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	path := filepath.Join(dir, "islet.db")
+	must(t, os.WriteFile(path, db, 0o600))
+	must(t, os.WriteFile(path+"-wal", wal, 0o600))
+	must(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+	var log bytes.Buffer
+	s, err := Open(t.Context(), path, slog.New(slog.NewTextHandler(&log, nil)))
+	must(t, err)
+	got := rowsOf(t, s.db)
+	if a, b := without(want, got), without(got, want); len(a)+len(b) > 0 {
+		t.Errorf("missing %q, too many %q", a, b)
+	}
+	h := s.Health()
+	if _, rebuilt := s.Rebuilt(); rebuilt || !strings.Contains(h.Volatile, path) || !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("%+v, log %q", h, log.String())
+	}
+	works(t, s)
+	must(t, s.AddLease(t.Context(), netip.MustParseAddr("10.1.1.1"), "new"))
+	must(t, s.Reject(t.Context(), "u", Admission{"r", "m"}))
+	must(t, s.Close())
+	for suffix, data := range map[string][]byte{"": db, "-wal": wal} {
+		if now, err := os.ReadFile(path + suffix); err != nil || !bytes.Equal(now, data) {
+			t.Errorf("%s was changed: %v", path+suffix, err)
+		}
+	}
+}
+
+// TestDiskTurnsReadOnly: what runs goes on, with all that was stored.
+func TestDiskTurnsReadOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.db")
+	filled(t, path, 10, true)
+	s := open(t, path)
+	must(t, s.UpdatePods(t.Context(), []Pod{pod("y", "y")}, nil))
+	before, err := os.ReadFile(path)
+	must(t, err)
+	done := make(chan bool, 1)
+	s.repairs <- repair{syscall.EROFS, done}
+	if !<-done {
+		t.Fatal("not repaired")
+	}
+	works(t, s)
+	if pods, err := s.Pods(t.Context()); err != nil || len(pods) != 12 {
+		t.Errorf("%d pods, %v", len(pods), err)
+	}
+	if h := s.Health(); h.Volatile == "" || h.Aside != "" {
+		t.Errorf("%+v", h)
+	}
+	must(t, s.UpdatePods(t.Context(), []Pod{pod("x", "x")}, nil))
+	if _, err := os.ReadFile(path); err != nil || len(before) == 0 {
+		t.Error("the file is gone", err)
+	}
+}
+
+// TestNotCorrupt: what a disk or a process lacks for a while does not cost the file.
+func TestNotCorrupt(t *testing.T) {
+	for name, err := range map[string]error{"EIO": syscall.EIO, "read-only": syscall.EROFS} {
+		if broken(err) || !frozen(err) {
+			t.Errorf("%s: broken %v, frozen %v", name, broken(err), frozen(err))
+		}
+	}
+	path := filepath.Join(t.TempDir(), "no", "such", "folder", "islet.db")
+	db, err := sql.Open("sqlite", path)
+	must(t, err)
+	defer db.Close()
+	if err := db.Ping(); err == nil || broken(err) || !frozen(err) {
+		t.Errorf("%v: broken %v, frozen %v", err, broken(err), frozen(err))
+	}
+}
+
+// FuzzPages: no content of files makes the reader fail, or read for ever.
+func FuzzPages(f *testing.F) {
+	db, wal := furnished(f)
+	f.Add(db[:20*pageSize], wal[:8*pageSize])
+	f.Add([]byte("SQLite format 3\x00"), []byte{})
+	f.Fuzz(func(t *testing.T, db, wal []byte) {
+		n := 0
+		for range pages.Open(db, wal, pageSize).Rows() {
+			if n++; n > len(db)+len(wal) {
+				t.Fatal("more rows than bytes")
+			}
+		}
+	})
+}

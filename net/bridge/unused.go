@@ -1,0 +1,94 @@
+package bridge
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/islet-edge/islet/net/netns"
+	"github.com/vishvananda/netlink"
+)
+
+// An Interface is what a survey says of one of the node's interfaces.
+type Interface struct {
+	Name      string
+	Index     int
+	Kind      string // bridge, vxlan, dummy, veth ...
+	Addresses []netip.Prefix
+	Users     int // interfaces that are ports of it, or lie on it
+	Port      bool
+}
+
+// Survey lists the interfaces of a namespace. It only reads.
+func Survey(ns netns.NS) ([]Interface, error) {
+	h, err := ns.Netlink()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	return survey(h)
+}
+
+func survey(h *netlink.Handle) ([]Interface, error) {
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	addrs, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	users := map[int]int{}
+	for _, l := range links {
+		a := l.Attrs()
+		if a.MasterIndex != 0 {
+			users[a.MasterIndex]++
+		}
+		if a.ParentIndex != 0 && l.Type() != "veth" { // of a veth it is the other end
+			users[a.ParentIndex]++
+		}
+	}
+	var out []Interface
+	for _, l := range links {
+		a := l.Attrs()
+		i := Interface{Name: a.Name, Index: a.Index, Kind: l.Type(), Users: users[a.Index], Port: a.MasterIndex != 0}
+		for _, addr := range addrs {
+			if p, ok := prefixOf(addr.IPNet); ok && addr.LinkIndex == a.Index && !p.Addr().IsLinkLocalUnicast() {
+				i.Addresses = append(i.Addresses, p)
+			}
+		}
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+// RemoveUnused removes an interface that a survey found, unless it is another one
+// by now or somebody uses it: nothing may be a port of it or lie on it, and it must
+// not be a port itself.
+func RemoveUnused(ns netns.NS, name string, index int) error {
+	h, err := ns.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	all, err := survey(h)
+	if err != nil {
+		return err
+	}
+	for _, i := range all {
+		if i.Index != index || i.Name != name {
+			continue
+		}
+		if i.Users > 0 || i.Port {
+			return fmt.Errorf("interface %s is in use: %d interfaces are on it", name, i.Users)
+		}
+		link, err := h.LinkByIndex(index)
+		if err == nil {
+			err = h.LinkDel(link)
+		}
+		if err != nil {
+			return fmt.Errorf("remove interface %s: %w", name, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("interface %s is not the one that was looked at any more", name)
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A document is what is used here of SPDX 2.3, https://spdx.github.io/spdx-spec/v2.3/.
+type document struct {
+	Version       string         `json:"spdxVersion"`
+	DataLicense   string         `json:"dataLicense"`
+	ID            string         `json:"SPDXID"`
+	Name          string         `json:"name"`
+	Namespace     string         `json:"documentNamespace"`
+	Creation      creation       `json:"creationInfo"`
+	Packages      []spdxPackage  `json:"packages"`
+	Relationships []relationship `json:"relationships"`
+}
+
+type creation struct {
+	Created  string   `json:"created"`
+	Creators []string `json:"creators"`
+}
+
+type spdxPackage struct {
+	ID               string      `json:"SPDXID"`
+	Name             string      `json:"name"`
+	Version          string      `json:"versionInfo"`
+	Download         string      `json:"downloadLocation"`
+	FilesAnalyzed    bool        `json:"filesAnalyzed"`
+	LicenseConcluded string      `json:"licenseConcluded"`
+	LicenseDeclared  string      `json:"licenseDeclared"`
+	Checksums        []checksum  `json:"checksums,omitempty"`
+	References       []reference `json:"externalRefs"`
+}
+
+type checksum struct {
+	Algorithm string `json:"algorithm"`
+	Value     string `json:"checksumValue"`
+}
+
+type reference struct {
+	Category string `json:"referenceCategory"`
+	Type     string `json:"referenceType"`
+	Locator  string `json:"referenceLocator"`
+}
+
+type relationship struct {
+	From string `json:"spdxElementId"`
+	Kind string `json:"relationshipType"`
+	To   string `json:"relatedSpdxElement"`
+}
+
+const noAssertion = "NOASSERTION"
+
+// writeSBOM lists the main module, in this version, the modules that are linked and Go itself. The
+// same binary always gives the same bytes: the time is SOURCE_DATE_EPOCH, see
+// https://reproducible-builds.org/docs/source-date-epoch/.
+func writeSBOM(out io.Writer, info *debug.BuildInfo, version string) error {
+	created := time.Unix(0, 0)
+	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+		}
+		created = time.Unix(n, 0)
+	}
+	platform := setting(info, "GOOS") + "-" + setting(info, "GOARCH")
+	info.Main.Version = version
+	main := describe(&info.Main)
+	d := document{
+		Version: "SPDX-2.3", DataLicense: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: "islet-" + main.Version + "-" + platform,
+		Namespace:     "https://" + info.Main.Path + "/sbom/" + main.Version + "/" + platform,
+		Creation:      creation{created.UTC().Format(time.RFC3339), []string{"Tool: islet-inspect"}},
+		Packages:      []spdxPackage{main},
+		Relationships: []relationship{{"SPDXRef-DOCUMENT", "DESCRIBES", main.ID}},
+	}
+	d.Packages[0].LicenseConcluded, d.Packages[0].LicenseDeclared = "Apache-2.0", "Apache-2.0"
+	parts := append([]*debug.Module{{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}}, info.Deps...)
+	for _, m := range parts {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		p := describe(m)
+		d.Packages = append(d.Packages, p)
+		d.Relationships = append(d.Relationships, relationship{main.ID, "DEPENDS_ON", p.ID})
+	}
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(d)
+}
+
+// describe makes a package of a module. Go's h1 sum is a SHA-256 over the sums of the
+// module's files, https://go.dev/ref/mod#go-sum-files.
+func describe(m *debug.Module) spdxPackage {
+	p := spdxPackage{
+		ID: "SPDXRef-" + identifier(m.Path), Name: m.Path, Version: m.Version, Download: noAssertion,
+		LicenseConcluded: noAssertion, LicenseDeclared: noAssertion,
+		References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + m.Path + "@" + m.Version}},
+	}
+	if sum, ok := strings.CutPrefix(m.Sum, "h1:"); ok {
+		if b, err := base64.StdEncoding.DecodeString(sum); err == nil {
+			p.Checksums = []checksum{{"SHA256", hex.EncodeToString(b)}}
+		}
+	}
+	return p
+}
+
+// identifier makes a module's path an identifier of letters, digits, dots and dashes.
+func identifier(path string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.':
+			return r
+		}
+		return '-'
+	}, path)
+}
+
+func setting(info *debug.BuildInfo, key string) string {
+	for _, s := range info.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
+}

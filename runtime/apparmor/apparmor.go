@@ -1,0 +1,141 @@
+package apparmor
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/containerd/containerd/v2/contrib/apparmor"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// DefaultProfile is the name of the profile of containers that ask for none: that
+// of containerd, under a name of its own.
+const DefaultProfile = "islet-default"
+
+// errOff says that the kernel does not enforce profiles.
+var errOff = errors.New("AppArmor is not enabled on the host")
+
+// A Host is one with, or without, AppArmor. Its methods may be called at once.
+type Host struct {
+	root string
+	load func(name string) error
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	loaded bool
+	failed error // the default profile cannot be loaded; not tried again
+}
+
+// New looks at nothing yet.
+func New(log *slog.Logger) *Host {
+	return &Host{root: "/", load: load, log: log}
+}
+
+// load loads the default profile into the kernel.
+func load(name string) error {
+	if _, err := exec.LookPath("apparmor_parser"); err != nil {
+		return errors.New("apparmor_parser is not installed: install the package apparmor")
+	}
+	return apparmor.LoadDefaultProfile(name)
+}
+
+// Enabled is nil, or says why profiles are not enforced here.
+func (h *Host) Enabled() error {
+	b, err := os.ReadFile(filepath.Join(h.root, "sys/module/apparmor/parameters/enabled"))
+	if err != nil || !strings.HasPrefix(string(b), "Y") {
+		return errOff
+	}
+	if _, err := os.Stat(h.profiles()); err != nil {
+		return fmt.Errorf("AppArmor's profiles cannot be seen: mount securityfs: %w", err)
+	}
+	return nil
+}
+
+func (h *Host) profiles() string {
+	return filepath.Join(h.root, "sys/kernel/security/apparmor/profiles")
+}
+
+// Profile names the profile that a container is to run with; "" is none. What was
+// asked for and cannot be enforced is an error. A container that asks for nothing
+// gets the default profile where that works; a privileged one gets none.
+func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
+	p := sec.GetApparmor()
+	if p.GetProfileType() == api.SecurityProfile_Unconfined && p != nil {
+		return "", nil
+	}
+	if err := h.Enabled(); err != nil {
+		if p == nil {
+			return "", nil
+		}
+		return "", fmt.Errorf("AppArmor profile cannot be enforced: %w", err)
+	}
+	if p.GetProfileType() == api.SecurityProfile_Localhost {
+		return h.localhost(strings.TrimPrefix(p.GetLocalhostRef(), "localhost/"))
+	}
+	if sec.GetPrivileged() {
+		return "", nil
+	}
+	if err := h.loadDefault(); err != nil {
+		if p == nil {
+			return "", nil // reported once, and by islet doctor
+		}
+		return "", fmt.Errorf("AppArmor's default profile cannot be loaded: %w", err)
+	}
+	return DefaultProfile, nil
+}
+
+// localhost is a profile that somebody has loaded.
+func (h *Host) localhost(name string) (string, error) {
+	switch found, err := h.has(name); {
+	case err != nil:
+		return "", fmt.Errorf("look for AppArmor profile %q: %w", name, err)
+	case !found:
+		return "", fmt.Errorf("AppArmor profile %q is not loaded: load it on the node with apparmor_parser -r", name)
+	}
+	return name, nil
+}
+
+// has looks for a profile in the kernel. Lines are "name (mode)", and a name may
+// have spaces.
+func (h *Host) has(name string) (bool, error) {
+	if name == "" {
+		return false, errors.New("it has no name")
+	}
+	f, err := os.Open(h.profiles())
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if i := strings.LastIndex(lines.Text(), " ("); i > 0 && lines.Text()[:i] == name {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
+}
+
+// loadDefault loads the default profile, once.
+func (h *Host) loadDefault() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.loaded || h.failed != nil {
+		return h.failed
+	}
+	if found, err := h.has(DefaultProfile); err != nil || !found {
+		if err := h.load(DefaultProfile); err != nil {
+			h.log.Warn("AppArmor is on, but containers run without its default profile", "error", err)
+			h.failed = err
+			return err
+		}
+	}
+	h.loaded = true
+	return nil
+}

@@ -1,0 +1,36 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestHugePages: what the pod as a whole, or its containers together, ask for bounds it,
+// where the kernel counts pages of that size.
+func TestHugePages(t *testing.T) {
+	r := v1.ResourceRequirements{Requests: list("memory", "1Mi", "hugepages-2Mi", "4Mi"), Limits: list("memory", "1Mi", "hugepages-2Mi", "4Mi")}
+	both := pod("a", r, r)
+	whole := pod("a", v1.ResourceRequirements{}, v1.ResourceRequirements{})
+	whole.Spec.Resources = &v1.ResourceRequirements{Requests: list("memory", "1Mi", "hugepages-2Mi", "6Mi", "hugepages-1Gi", "1Gi"), Limits: list("memory", "1Mi", "hugepages-2Mi", "6Mi", "hugepages-1Gi", "1Gi")}
+	for _, file := range []string{"hugetlb.2MB.max", "hugetlb.2MB.limit_in_bytes", ""} {
+		dir := t.TempDir()
+		if file != "" {
+			if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for p, want := range map[*v1.Pod]uint64{both: 8 << 20, whole: 6 << 20, pod("a", v1.ResourceRequirements{}): 0} {
+			got := hugePages(p, dir)
+			if file == "" || want == 0 {
+				if len(got) > 0 {
+					t.Errorf("%q: limits %+v", file, got[0])
+				}
+			} else if len(got) != 1 || got[0].Pagesize != "2MB" || got[0].Limit != want {
+				t.Errorf("%q: limits %+v, want %d", file, got, want)
+			}
+		}
+	}
+}

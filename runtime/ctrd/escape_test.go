@@ -1,0 +1,95 @@
+package ctrd_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The shim is a process that islet starts for pods, too, with the agent's own rights.
+// So it has nothing that a pod could reach: it is in no namespace and no cgroup of a
+// pod, inherits no secret of the agent's environment and no descriptor but its
+// socket, its log and the ends of its containers' output.
+func TestEscapeShim(t *testing.T) {
+	t.Setenv("ISLET_TEST_SECRET", "secret")
+	n := newNode(t, 4)
+	_, id := n.runPod(t, 1, "wait")
+	container := n.pid(t, id)
+	shim := shimProcess(t, n.shim, "1")
+	if shim == 0 {
+		t.Fatal("no shim runs")
+	}
+	self := process(os.Getpid())
+	for _, field := range []string{"Uid", "Gid", "CapEff", "CapBnd", "Seccomp", "NoNewPrivs"} {
+		if own, its := self.status(t)[field], process(shim).status(t)[field]; own != its {
+			t.Errorf("the shim's %s is %s, the agent's is %s", field, its, own)
+		}
+	}
+	if score := process(shim).read(t, "oom_score_adj"); score != "-999\n" && score != self.read(t, "oom_score_adj") {
+		t.Errorf("its oom_score_adj is %s", score)
+	}
+	if place := process(shim).read(t, "cgroup"); strings.Contains(place, n.cgroup+"/") {
+		t.Errorf("it is in a cgroup of a pod:\n%s", place)
+	}
+	for _, ns := range []string{"mnt", "pid", "net", "ipc", "uts"} {
+		if its := process(shim).link(t, "ns/"+ns); its == process(container).link(t, "ns/"+ns) || ns != "mnt" && its != self.link(t, "ns/"+ns) {
+			t.Errorf("its %s namespace is %s", ns, its)
+		}
+	}
+	if env := process(shim).read(t, "environ"); strings.Contains(env, "secret") {
+		t.Errorf("its environment is %q", env)
+	}
+	if root := process(shim).link(t, "root"); root != "/" {
+		t.Errorf("its root is %s", root)
+	}
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", shim))
+	if err != nil || len(fds) < 3 {
+		t.Fatalf("it has %d descriptors: %v", len(fds), err)
+	}
+	log := n.status(t, id).LogPath
+	for _, fd := range fds {
+		target, err := os.Readlink(fd)
+		// It reaches the host's mounts by the host's root, which it passes on to nobody.
+		if target == "/" && strings.Contains(process(shim).read(t, "fdinfo/"+filepath.Base(fd)), "flags:\t02") {
+			continue
+		}
+		own := slices.ContainsFunc([]string{"pipe:", "socket:", "anon_inode:", "/dev/null", filepath.Join(n.run, "s") + "/", log, "/sys/fs/cgroup/"}, func(p string) bool { return strings.HasPrefix(target, p) })
+		if err == nil && !own {
+			t.Errorf("it has descriptor %s open: %s", filepath.Base(fd), target)
+		}
+	}
+}
+
+// A process is one of this machine, by its ID.
+type process int
+
+func (p process) read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func (p process) link(t *testing.T, name string) string {
+	t.Helper()
+	l, err := os.Readlink(fmt.Sprintf("/proc/%d/%s", p, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func (p process) status(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for line := range strings.Lines(p.read(t, "status")) {
+		k, v, _ := strings.Cut(line, ":")
+		out[k] = strings.TrimSpace(v)
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package ctrd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What a container makes of its /etc/passwd and /etc/group while it runs, which OCI
+// runtimes read, does not hold up a command: it runs, or fails with an error.
+func TestExecAccounts(t *testing.T) {
+	n := newNode(t, 16)
+	_, id := n.runPod(t, 1, "wait")
+	etc := fmt.Sprintf("/proc/%d/root/etc", n.pid(t, id))
+	if err := os.MkdirAll(etc, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fifo := func(path string) error { return unix.Mkfifo(path, 0o666) }
+	sparse := func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o666), os.Truncate(path, 1<<40)) }
+	for _, c := range []struct {
+		name string
+		put  func(path string) error
+		want string // of the error; "": any, or none
+	}{
+		{"passwd", fifo, "/etc/passwd cannot be used"},
+		{"group", fifo, "/etc/group cannot be used"},
+		{"passwd", sparse, "/etc/passwd cannot be used"},
+		{"group", sparse, "/etc/group cannot be used"},
+		{"passwd", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) }, ""}, // zeros without end
+		{"passwd", func(path string) error { return os.Symlink("/proc/self/fd/0", path) }, ""},
+		{"passwd", func(path string) error { return os.Mkdir(path, 0o755) }, ""},
+	} {
+		path := filepath.Join(etc, c.name)
+		if err := errors.Join(os.RemoveAll(path), c.put(path)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := n.ExecSync(t.Context(), &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "print", "ran"}})
+		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) || err == nil && string(out.Stdout) != "ran\n" {
+			t.Errorf("%s: %v, %v; want %q", c.name, out, err, c.want)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expectProcesses(t, n, 1)
+}
+
+// A FIFO that comes after the look: who asked for the command can go, and nothing is
+// left of it in the container.
+func TestExecSwapped(t *testing.T) {
+	n, id := swapping(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		_, err := n.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "ignore"}})
+		done <- err
+	}()
+	eventually(t, "something runs beside the container", func() bool { return processes(n) == 2 })
+	stop()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	expectProcesses(t, n, 1)
+}
+
+// The same with nobody who goes: the command fails when its time to begin is over.
+func TestExecSwappedLong(t *testing.T) {
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		t.Skip("ISLET_TEST_LONG is not set")
+	}
+	n, id := swapping(t)
+	began := time.Now()
+	_, err := n.ExecSync(t.Context(), &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "print", "ran"}})
+	t.Log(time.Since(began), err)
+	if err != nil && !strings.Contains(err.Error(), "has not begun") {
+		t.Errorf("got %v", err)
+	}
+	expectProcesses(t, n, 1)
+}
+
+// swapping is a node with a container whose /etc/passwd becomes a FIFO when its OCI
+// runtime is called for a command.
+func swapping(t *testing.T) (n *node, id string) {
+	t.Helper()
+	n = newNode(t, 4)
+	program, _ := n.wrapper(t, "swaps")
+	script, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(t.TempDir(), "passwd")
+	swap := fmt.Sprintf("case \" $* \" in *\" exec \"*) p=$(cat %s); rm -f $p; mkfifo $p;; esac\nexec ", at)
+	if err := os.WriteFile(program, []byte(strings.Replace(string(script), "exec ", swap, 1)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.stop(t)
+	n.handlers = map[string]string{"swaps": program}
+	n.start(t)
+	cfg := n.podConfig(1)
+	s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: "swaps"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := n.CreateContainer(t.Context(), &api.CreateContainerRequest{PodSandboxId: s.PodSandboxId, SandboxConfig: cfg, Config: containerConfig("main", "wait")})
+	if err == nil {
+		_, err = n.StartContainer(t.Context(), &api.StartContainerRequest{ContainerId: c.ContainerId})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	etc := fmt.Sprintf("/proc/%d/root/etc", n.pid(t, c.ContainerId))
+	if err := errors.Join(os.MkdirAll(etc, 0o755), os.WriteFile(at, []byte(etc+"/passwd"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return n, c.ContainerId
+}
+
+// processes counts those of all of a node's containers.
+func processes(n *node) int {
+	seen := map[string]bool{}
+	for _, dir := range cgroupDirs(n.cgroup) {
+		filepath.Walk(dir, func(path string, _ os.FileInfo, _ error) error {
+			if filepath.Base(path) == "cgroup.procs" {
+				b, _ := os.ReadFile(path)
+				for _, pid := range strings.Fields(string(b)) {
+					seen[pid] = true
+				}
+			}
+			return nil
+		})
+	}
+	return len(seen)
+}
+
+func expectProcesses(t *testing.T, n *node, want int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d processes are left", want), func() bool { return processes(n) == want })
+}

@@ -1,0 +1,148 @@
+package ctrd_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// wrapper makes an OCI runtime that notes its arguments before it does its work.
+func (n *node) wrapper(t *testing.T, name string) (program string, calls func(verb string) int) {
+	t.Helper()
+	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // it knows which one works on this host
+	if err != nil {
+		t.Fatal(err)
+	}
+	oci, err := exec.LookPath(st.Info["ociRuntime"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program, trace := filepath.Join(dir, name), filepath.Join(dir, "trace")
+	script := fmt.Sprintf("#!/bin/sh\necho \" $* \" >> %s\nexec %s \"$@\"\n", trace, oci)
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return program, func(verb string) int {
+		b, err := os.ReadFile(trace)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return strings.Count(string(b), " "+verb+" ")
+	}
+}
+
+// TestHandler: a sandbox that asks for a handler has all of its containers, and its
+// init, run by that handler's program and by no other, whatever becomes of the agent
+// and its configuration meanwhile. A name that is not configured is refused.
+func TestHandler(t *testing.T) {
+	n := newNode(t, 4)
+	program, calls := n.wrapper(t, "boxed")
+	n.stop(t)
+	n.handlers = map[string]string{"boxed": program, "lost": filepath.Join(filepath.Dir(program), "none")}
+	n.start(t)
+	ctx := t.Context()
+
+	st, err := n.Status(ctx, &api.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, h := range st.RuntimeHandlers {
+		names = append(names, h.Name)
+		if h.Features == nil {
+			t.Errorf("handler %q says nothing of its features", h.Name)
+		}
+	}
+	if got := strings.Join(names, ","); got != ",boxed" {
+		t.Errorf("handlers %q: what is not installed is not offered", got)
+	}
+	for name, want := range map[string]string{"kata": `no runtime for "kata" is configured: this node has "boxed", "lost"`, "lost": "install the program"} {
+		_, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(9), RuntimeHandler: name})
+		if err == nil || !strings.Contains(err.Error(), want) || name == "kata" && !errdefs.IsNotFound(err) {
+			t.Errorf("handler %q: %v", name, err)
+		}
+	}
+
+	_, plain := n.runPod(t, 1, "wait")
+	if calls("run")+calls("create") != 0 {
+		t.Error("a pod that asks for no handler was run by one")
+	}
+	cfg := n.podConfig(2)
+	cfg.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
+	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: "boxed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	init := calls("run") + calls("create")
+	ctr := containerConfig("main", "wait")
+	ctr.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
+	c, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: s.PodSandboxId, SandboxConfig: cfg, Config: ctr})
+	if err == nil {
+		_, err = n.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if both := calls("run") + calls("create"); init == 0 || both <= init {
+		t.Errorf("the handler ran %d, then %d", init, both)
+	}
+	if ps, err := n.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: s.PodSandboxId}); err != nil || ps.Status.RuntimeHandler != "boxed" {
+		t.Errorf("%v, %v", ps, err)
+	}
+
+	n.stop(t)
+	n.handlers = nil // the configuration forgets it while the pod runs
+	n.start(t)
+	if got := n.status(t, c.ContainerId).State; got != api.ContainerState_CONTAINER_RUNNING {
+		t.Fatalf("after a restart it is %v", got)
+	}
+	if r, err := n.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: c.ContainerId, Cmd: []string{"/prog", "exit", "3"}}); err != nil || r.ExitCode != 3 {
+		t.Error(r, err)
+	}
+	if calls("exec") == 0 {
+		t.Error("the command was run by another program")
+	}
+	for _, id := range []string{c.ContainerId, plain} {
+		if _, err := n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id}); err != nil {
+			t.Error(err)
+		}
+	}
+	n.removeAll(t)
+	if calls("delete") < 2 {
+		t.Errorf("%d of its containers were deleted by it", calls("delete"))
+	}
+}
+
+// TestHandlerOfBefore: an islet that took every handler for the default left sandboxes
+// that run without the isolation they ask for. They are not ready, so they are made
+// anew, or refused.
+func TestHandlerOfBefore(t *testing.T) {
+	n := newNode(t, 4)
+	pod, _ := n.runPod(t, 1, "wait")
+	n.stop(t)
+	f, err := os.OpenFile(filepath.Join(n.dir, "state", "sandboxes", pod+".json"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("{\"handler\":\"gvisor\"}\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
+	if got := n.sandboxState(t, pod); got != api.PodSandboxState_SANDBOX_NOTREADY {
+		t.Errorf("it is %v", got)
+	}
+	if _, err := n.StopPodSandbox(context.Background(), &api.StopPodSandboxRequest{PodSandboxId: pod}); err != nil {
+		t.Error(err)
+	}
+}

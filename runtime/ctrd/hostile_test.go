@@ -1,0 +1,216 @@
+package ctrd_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/crisuite"
+)
+
+// hostileTime is far more than a start takes that waits for nothing.
+const hostileTime = 30 * time.Second
+
+// tree is what a directory holds, with modes, times and texts.
+func tree(t testing.TB, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st, err := d.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(&all, path, st.Mode(), st.ModTime().UnixNano())
+		if st.Mode().IsRegular() {
+			b, err := os.ReadFile(path)
+			fmt.Fprintf(&all, "%s\n", b)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// Whatever an image has where a container's files and mounts go, as a link to a place
+// of the host or a FIFO: the container runs confined or fails with an error, in time,
+// and nothing of the host is touched.
+func TestHostileRootfs(t *testing.T) {
+	n := newNode(t, 16)
+	ctx := context.Background()
+	canary := filepath.Join(n.dir, "canary")
+	for _, dir := range []string{canary, filepath.Join(canary, "shm"), filepath.Join(canary, "pts")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"file": "secret", "hosts": "secret", "passwd": "root:x:0:0::/canary:/x\n", "group": "secret"} {
+		if err := os.WriteFile(filepath.Join(canary, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := strings.Repeat("/..", 12) + canary
+	cfg := n.podConfig(1)
+	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct{ name, link string }{
+		{"etc", out}, {"dev", out}, {"proc", out}, {"sys", out}, {"dev/shm", out}, {"tmp", out},
+		{"etc/hosts", out + "/file"}, {"etc/resolv.conf", out + "/new"}, {"etc/hostname", "/proc/1/root" + canary + "/file"}, {"etc/passwd", out + "/passwd"},
+		{"etc", ""}, {"dev", ""}, {"proc", ""}, {"sys", ""}, {"dev/shm", ""}, {"tmp", ""}, {"etc/hosts", ""}, {"etc/resolv.conf", ""}, {"etc/passwd", ""}, {"etc/group", ""},
+	} {
+		shape := fmt.Sprintf("shape-%d", i)
+		t.Run(fmt.Sprint(strings.ReplaceAll(c.name, "/", "-"), map[bool]string{true: " FIFO", false: " link"}[c.link == ""]), func(t *testing.T) {
+			if _, err := n.images.ImportArchive(ctx, bytes.NewReader(crisuite.HostileImage(t, programs.prog, shape, c.name, c.link)), shape+".tar", nil); err != nil {
+				t.Fatal(err)
+			}
+			ctr := containerConfig(shape, "print", "ran", "put", "/etc/hosts", "x", "put", "/etc/resolv.conf", "x", "put", "/dev/shm/x", "x", "put", "/tmp/file", "x", "put", "file", "x", "env", "HOME")
+			ctr.Image.Image = crisuite.HostileRef(shape)
+			before, began := tree(t, canary), time.Now()
+			said := n.tryContainer(t, s.PodSandboxId, cfg, ctr)
+			if took := time.Since(began); took > hostileTime {
+				t.Errorf("it took %v", took)
+			}
+			t.Log(said)
+			if after := tree(t, canary); after != before {
+				t.Fatalf("the host's directory was\n%s\nand is\n%s", before, after)
+			}
+			if strings.Contains(said, "/canary:") || strings.Contains(said, "secret") {
+				t.Error("it has seen the host's files")
+			}
+		})
+	}
+}
+
+// tryContainer runs a container to its end and returns what it said, or the error,
+// which must say what is wrong.
+func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr *api.ContainerConfig) string {
+	t.Helper()
+	ctx := context.Background()
+	c, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: pod, SandboxConfig: cfg, Config: ctr})
+	if err == nil {
+		_, err = n.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId})
+	}
+	if err != nil {
+		if !strings.Contains(err.Error(), "/") || strings.HasSuffix(err.Error(), "exit status 1") || strings.Contains(err.Error(), "islet.test") {
+			t.Errorf("the error names no file: %v", err)
+		}
+		return "error: " + err.Error()
+	}
+	eventually(t, "it ends", func() bool { return n.status(t, c.ContainerId).State == api.ContainerState_CONTAINER_EXITED })
+	b, err := os.ReadFile(filepath.Join(cfg.LogDirectory, ctr.LogPath))
+	if err != nil || !strings.Contains(string(b), "ran\n") {
+		t.Errorf("it neither failed nor ran: %v, %s", err, b)
+	}
+	return string(b)
+}
+
+// A FIFO that a pod puts in place of a file which OCI runtimes read is an error at
+// once; and HOME is what the container's own /etc/passwd says.
+func TestAccountsOfVolumes(t *testing.T) {
+	n := newNode(t, 16)
+	dir := filepath.Join(n.dir, "pods", "u", "volumes", "v")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"fifo/passwd", "fifo/passwd2", "groups/group", "plain/passwd", "huge/group"} {
+		path := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil && filepath.Dir(name) == "plain" {
+			err = os.WriteFile(path, []byte("root:x:0:0:r:/volume:/x\n"), 0o644)
+		} else if err == nil && filepath.Dir(name) == "huge" {
+			err = errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, 1<<40))
+		} else if err == nil {
+			err = unix.Mkfifo(path, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := n.podConfig(1)
+	s, err := n.RunPodSandbox(context.Background(), &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct{ at, host, want string }{
+		{"/etc/passwd", "fifo/passwd", "the container's /etc/passwd cannot be used"},
+		{"/etc", "fifo", "the container's /etc/passwd cannot be used"},
+		{"/etc", "groups", "the container's /etc/group cannot be used"},
+		{"/etc/group", "huge/group", "the container's /etc/group cannot be used"},
+		{"/etc/passwd", "plain/passwd", " /volume\n"},
+		{"/etc/", "plain", " /volume\n"},
+		{"/etc/passwd-", "fifo/passwd2", " /\n"},
+	} {
+		ctr := containerConfig(fmt.Sprint("c", i), "print", "ran", "env", "HOME")
+		ctr.Mounts = []*api.Mount{{ContainerPath: c.at, HostPath: filepath.Join(dir, c.host)}}
+		began := time.Now()
+		if got := n.tryContainer(t, s.PodSandboxId, cfg, ctr); !strings.Contains(got, c.want) {
+			t.Errorf("%s on %s: %s", c.host, c.at, got)
+		}
+		if took := time.Since(began); took > hostileTime {
+			t.Errorf("%s on %s: it took %v", c.host, c.at, took)
+		}
+	}
+}
+
+// A FIFO that comes after the look makes a start fail when its time is over, and
+// leaves nothing. It takes as long as a start may: two minutes.
+func TestAccountsSwapped(t *testing.T) {
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		t.Skip("ISLET_TEST_LONG is not set")
+	}
+	n := newNode(t, 16)
+	ctx := context.Background()
+	passwd := filepath.Join(n.dir, "passwd")
+	if err := os.WriteFile(passwd, []byte("root:x:0:0:r:/:/x\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cfg := n.podConfig(1)
+	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctr := containerConfig("main", "print", "ran")
+	ctr.Mounts = []*api.Mount{{ContainerPath: "/etc/passwd", HostPath: passwd}}
+	c, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: s.PodSandboxId, SandboxConfig: cfg, Config: ctr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(passwd); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(passwd, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err = n.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId})
+	if took := time.Since(began); took > 3*time.Minute || err == nil && took > hostileTime {
+		t.Errorf("it took %v: %v", took, err)
+	}
+	t.Log(time.Since(began), err)
+	for _, path := range cgroupDirs(n.cgroup) {
+		procs, _ := filepath.Glob(filepath.Join(path, "*/*/cgroup.procs"))
+		for _, p := range procs {
+			if b, _ := os.ReadFile(p); err != nil && len(b) > 0 {
+				t.Errorf("there runs still in %s: %s", p, b)
+			}
+		}
+	}
+	n.removeAll(t) // and newNode looks for what is left
+}

@@ -1,0 +1,170 @@
+package image
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+)
+
+// TestRegistryTrouble: all that is no answer about the image is one kind of error.
+func TestRegistryTrouble(t *testing.T) {
+	hub := newServer(t, false)
+	hub.push(t, "demo:1", small(t))
+	s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
+	for name, tt := range map[string]struct {
+		answer func(w http.ResponseWriter)
+		away   bool
+	}{
+		"too much to do":     {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, true},
+		"out of order":       {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, true},
+		"a broken proxy":     {func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, true},
+		"an end at once":     {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, true},
+		"not for this node":  {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, false},
+		"no such image":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, false},
+		"who are you at all": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, false},
+	} {
+		hub.set(func(h *server) {
+			h.before = func(w http.ResponseWriter, _ *http.Request) bool { tt.answer(w); return true }
+		})
+		s.hosts.forget()
+		_, err := pull(t.Context(), s, "registry.example/demo:1", nil)
+		if err == nil || errors.Is(err, crierrors.ErrRegistryUnavailable) != tt.away {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestRetryAfter: a registry that asked for time gets it, from every pull.
+func TestRetryAfter(t *testing.T) {
+	hub := newServer(t, false)
+	hub.push(t, "demo:1", small(t))
+	s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
+	var asked atomic.Int32
+	hub.set(func(h *server) {
+		h.before = func(w http.ResponseWriter, _ *http.Request) bool {
+			asked.Add(1)
+			w.Header().Set("Retry-After", "300")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return true
+		}
+	})
+	for range 5 {
+		_, err := pull(t.Context(), s, "registry.example/demo:1", nil)
+		if !errors.Is(err, crierrors.ErrRegistryUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("it was asked %d times", n)
+	}
+	hub.set(func(h *server) { h.before = nil })
+	_, err := pull(t.Context(), s, "registry.example/demo:1", nil)
+	if err == nil || !strings.Contains(err.Error(), "is asked again in") {
+		t.Errorf("pulled too early: %v", err)
+	}
+	if again, ok := errors.AsType[interface {
+		error
+		RetryAfter() time.Duration
+	}](err); !ok || again.RetryAfter() <= 0 || again.RetryAfter() > 300*time.Second {
+		t.Errorf("the error does not say when to try again: %v", err)
+	}
+	s.hosts.forget()
+	if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRetryAfterHeader(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for header, want := range map[string]time.Duration{
+		"": 0, "nonsense": 0, "-5": 0, "0": 0, "7": 7 * time.Second, "99999999": askLatest, "99999999999999999999": 0,
+		"Thu, 01 Jan 2026 00:01:00 GMT": time.Minute, "Thu, 01 Jan 2015 00:00:00 GMT": 0, "Thu, 01 Jan 2099 00:00:00 GMT": askLatest,
+	} {
+		if got := retryAfter(header, now); got != want {
+			t.Errorf("%q: %v, not %v", header, got, want)
+		}
+	}
+}
+
+// TestSilentRegistry: what does not answer is waited for once, and not for long
+// where the way out is down.
+func TestSilentRegistry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		h := &hosts{down: down.Load}
+		silent := reach{roundTripper(func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		}), h}
+		try := func() (time.Duration, error) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://registry.example/v2/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			_, err = silent.RoundTrip(req)
+			return time.Since(began), err
+		}
+		for _, want := range []time.Duration{patience, 0, 0} {
+			took, err := try()
+			if network := net.Error(nil); took != want || !errors.As(err, &network) {
+				t.Errorf("%v, not %v: %v", took, want, err)
+			}
+		}
+		time.Sleep(silence)
+		down.Store(true)
+		for _, want := range []time.Duration{impatience, 0} {
+			if took, err := try(); took != want || err == nil {
+				t.Errorf("%v, not %v: %v", took, want, err)
+			}
+		}
+		h.forget()
+		if took, _ := try(); took != impatience {
+			t.Errorf("after the network changed: %v", took)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestPullLocalhost: a registry on this host needs neither TLS nor a setting.
+func TestPullLocalhost(t *testing.T) {
+	hub := newServer(t, false)
+	hub.push(t, "demo:1", small(t))
+	s := newService(t, nil)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(hub.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts := []string{"127.0.0.1", "localhost"}
+	if l, err := net.Listen("tcp", "[::1]:"+port); err != nil {
+		t.Log("without IPv6:", err)
+	} else {
+		six := &http.Server{Handler: hub.Config.Handler}
+		served := make(chan error, 1)
+		go func() { served <- six.Serve(l) }()
+		defer func() { six.Close(); <-served }()
+		hosts = append(hosts, "[::1]")
+	}
+	for _, host := range hosts {
+		if _, err := s.PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: host + ":" + port + "/demo:1"}}); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}
+
+func (h *hosts) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.not = nil
+}

@@ -1,0 +1,42 @@
+package mounts
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// TestTableIsShared: however many ask at once, two readings serve them, and nobody gets
+// one that began before it asked.
+func TestTableIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mounted, readings atomic.Int64
+		s := newSharedReading(func() ([]*mountinfo.Info, error) {
+			readings.Add(1)
+			seen := mounted.Load()
+			time.Sleep(time.Second)
+			return []*mountinfo.Info{{ID: int(seen)}}, nil
+		})
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				own := mounted.Add(1)
+				if got, err := s.read(); err != nil || len(got) != 1 || int64(got[0].ID) < own {
+					t.Errorf("mount %d is not in the table that was read after it: %v, %v", own, got, err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if n := readings.Load(); n != 2 {
+			t.Errorf("the table was read %d times", n)
+		}
+		if _, err := s.read(); err != nil || readings.Load() != 3 {
+			t.Errorf("a later one reads again: %d, %v", readings.Load(), err)
+		}
+	})
+}

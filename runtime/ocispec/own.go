@@ -1,0 +1,41 @@
+package ocispec
+
+import (
+	"github.com/opencontainers/runtime-spec/specs-go"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// nobody is the user of containers that islet runs for itself: that of the pause
+// container elsewhere.
+const nobody = 65535
+
+// ownOOMScore spares what a whole pod lives by, as every CRI runtime does for its
+// pause containers.
+const ownOOMScore = -998
+
+// Own makes the specification of a container that islet itself runs for a pod. A
+// pod's processes may reach it, and through /proc its root file system: so it may
+// do nothing, and what it sees is read-only or not to be seen. Of in, the user and
+// the container's security context, processes' OOM score and profiles are set.
+func Own(in Input) (*specs.Spec, error) {
+	in.User = specs.User{UID: nobody, GID: nobody, AdditionalGids: []uint32{nobody}}
+	l := in.Container.GetLinux()
+	if l == nil {
+		l = &api.LinuxContainerConfig{}
+		in.Container.Linux = l
+	}
+	if l.Resources == nil {
+		l.Resources = &api.LinuxContainerResources{}
+	}
+	l.Resources.OomScoreAdj = ownOOMScore
+	l.SecurityContext = &api.LinuxContainerSecurityContext{
+		Capabilities:   &api.Capability{DropCapabilities: []string{"ALL"}},
+		ReadonlyRootfs: true,
+		NoNewPrivs:     true,
+		Seccomp:        &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
+		MaskedPaths: append([]string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
+			"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"}, in.Throttles...),
+		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
+	}
+	return Make(in)
+}

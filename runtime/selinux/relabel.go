@@ -1,0 +1,107 @@
+package selinux
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/opencontainers/selinux/go-selinux/label"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	batch = 256 // names read of a directory at once
+	// deepest is how deep a tree may be that is relabelled: each level holds a
+	// descriptor open.
+	deepest = 256
+)
+
+// MountOption makes a mount give all of its files a label.
+func MountOption(l string) string { return label.FormatMountLabel("", l) }
+
+// Relabel labels a file, or a directory with all that is in it, in the same file
+// system. A pod may change it meanwhile: no link is followed and nothing is opened
+// but directories. The path itself, which is trusted, comes last: if it has the
+// label, so has what is below.
+func (h *Host) Relabel(path, label string) error {
+	if label == "" {
+		return nil
+	}
+	if err := h.relabel(path, label); err != nil {
+		return fmt.Errorf("relabel %s with %s: %w", path, label, err)
+	}
+	return nil
+}
+
+func (h *Host) relabel(path, label string) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if now, err := h.get(reached(fd)); err == nil && now == label {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	return h.tree(fd, st, label, 0)
+}
+
+// tree labels what fd, opened without I/O, stands for, after what is in it.
+func (h *Host) tree(fd int, st unix.Stat_t, label string, depth int) error {
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if depth == deepest {
+			return fmt.Errorf("directories are nested deeper than %d", deepest)
+		}
+		if err := h.entries(fd, st.Dev, label, depth); err != nil {
+			return err
+		}
+	}
+	err := h.set(reached(fd), label)
+	if errors.Is(err, unix.ENOTSUP) { // this file system has one label for all
+		return nil
+	}
+	return err
+}
+
+func (h *Host) entries(fd int, dev uint64, label string, depth int) error {
+	d, err := os.OpenFile(reached(fd), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(batch)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := h.entry(int(d.Fd()), name, dev, label, depth); err != nil && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+}
+
+func (h *Host) entry(dir int, name string, dev uint64, label string, depth int) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Dev) != dev {
+		return err
+	}
+	return h.tree(fd, st, label, depth+1)
+}
+
+// reached is a path by which a descriptor's own file is reached, whatever it is.
+func reached(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -1,0 +1,149 @@
+package selinux
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/selinux/go-selinux"
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// enforcing is a host with SELinux, with the labels of Fedora's policy. The machines
+// of these tests have none.
+func enforcing() *Host {
+	return &Host{
+		enabled: func() bool { return true },
+		init: func(options []string) (string, string, error) {
+			p, err1 := selinux.NewContext("system_u:system_r:container_t:s0:c1,c2")
+			f, err2 := selinux.NewContext("system_u:object_r:container_file_t:s0:c1,c2")
+			for _, o := range options {
+				k, v, _ := strings.Cut(o, ":")
+				p[k] = v
+				if k == "level" || k == "user" {
+					f[k] = v
+				}
+			}
+			return p.Get(), f.Get(), errors.Join(err1, err2)
+		},
+	}
+}
+
+func TestLabels(t *testing.T) {
+	off := New()
+	off.enabled = func() bool { return false }
+	bare := enforcing()
+	bare.init = func([]string) (string, string, error) { return "", "", nil }
+	for name, c := range map[string]struct {
+		host       *Host
+		asked      *api.SELinuxOption
+		privileged bool
+		want       Labels
+		fails      string
+	}{
+		"off, nothing asked": {host: off},
+		"off, no options":    {host: off, asked: &api.SELinuxOption{}},
+		"off, unconfined":    {host: off, asked: &api.SELinuxOption{Type: "spc_t"}},
+		"off, type":          {host: off, asked: &api.SELinuxOption{Type: "container_t"}, fails: "not enabled"},
+		"off, level":         {host: off, asked: &api.SELinuxOption{Level: "s0:c3,c4"}, fails: "not enabled"},
+		"no policy":          {host: bare, asked: &api.SELinuxOption{Type: "container_t"}, fails: "container-selinux"},
+		"on, nothing asked":  {host: enforcing()},
+		"on, type": {host: enforcing(), asked: &api.SELinuxOption{Type: "my_t"},
+			want: Labels{"system_u:system_r:my_t:s0:c7,c8", "system_u:object_r:container_file_t:s0:c7,c8"}},
+		"on, level": {host: enforcing(), asked: &api.SELinuxOption{Level: "s0:c3,c4"},
+			want: Labels{"system_u:system_r:container_t:s0:c3,c4", "system_u:object_r:container_file_t:s0:c3,c4"}},
+		"on, all": {host: enforcing(), asked: &api.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s1"},
+			want: Labels{"u:r:t:s1", "u:object_r:container_file_t:s1"}},
+		"on, unconfined": {host: enforcing(), asked: &api.SELinuxOption{Type: "spc_t"},
+			want: Labels{"system_u:system_r:spc_t:s0:c7,c8", "system_u:object_r:container_file_t:s0:c7,c8"}},
+		"on, privileged": {host: enforcing(), privileged: true, asked: &api.SELinuxOption{Type: "my_t"},
+			want: Labels{"", "system_u:object_r:container_file_t:s0:c7,c8"}},
+		"no level": {host: enforcing(), asked: &api.SELinuxOption{Level: `s0",rw`}, fails: "not well-formed"},
+	} {
+		got, err := c.host.Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: c.asked, Privileged: c.privileged}, "s0:c7,c8")
+		if got != c.want || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestLevel(t *testing.T) {
+	off := New()
+	off.enabled = func() bool { return false }
+	if l := off.Level(); l != "" {
+		t.Errorf("without SELinux the level is %q", l)
+	}
+	if l := enforcing().Level(); l != "s0:c1,c2" {
+		t.Errorf("the level is %q", l)
+	}
+}
+
+// marking labels by an attribute that every kernel has.
+func marking() *Host {
+	const attribute = "trusted.islet-test"
+	return &Host{
+		get: func(path string) (string, error) {
+			b := make([]byte, 100)
+			n, err := unix.Getxattr(path, attribute, b)
+			return string(b[:max(n, 0)]), err
+		},
+		set: func(path, label string) error { return unix.Setxattr(path, attribute, []byte(label), 0) },
+	}
+}
+
+// Every file of a volume gets the label, whatever it is, and nothing that a link
+// leads to.
+func TestRelabel(t *testing.T) {
+	h := marking()
+	top := t.TempDir()
+	at := func(name string) string { return filepath.Join(top, name) }
+	if err := errors.Join(os.MkdirAll(at("v/deep/deeper"), 0o755), os.Mkdir(at("out"), 0o755), os.WriteFile(at("out/secret"), nil, 0o600),
+		os.WriteFile(at("v/deep/file"), nil, 0o600), unix.Mkfifo(at("v/fifo"), 0o600), os.Symlink("../out", at("v/link")), os.Symlink("../../out/secret", at("v/deep/link"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.set(top, "x"); err != nil {
+		t.Skip("trusted attributes need root and a file system that has them:", err)
+	}
+	label := func(name string) string {
+		b := make([]byte, 100)
+		n, _ := unix.Lgetxattr(at(name), "trusted.islet-test", b)
+		return string(b[:max(n, 0)])
+	}
+	if err := h.Relabel(at("v"), "l"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"v": "l", "v/deep": "l", "v/deep/deeper": "l", "v/deep/file": "l", "v/fifo": "l", "v/link": "l", "v/deep/link": "l", "out": "", "out/secret": "", ".": "x",
+	} {
+		if got := label(name); got != want {
+			t.Errorf("%s has label %q", name, got)
+		}
+	}
+	if err := os.WriteFile(at("v/new"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Relabel(at("v"), "l"); err != nil || label("new") != "" {
+		t.Errorf("a tree that has its label was walked again: %v", err)
+	}
+	if err := h.Relabel(at("v"), ""); err != nil || label("v") != "l" {
+		t.Errorf("without a label: %v, %q", err, label("v"))
+	}
+}
+
+// Directories without end are an error, and not the end of the agent's descriptors.
+func TestRelabelDeep(t *testing.T) {
+	h := marking()
+	dir := filepath.Join(t.TempDir(), "v")
+	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", deepest+1)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.set(dir, "x"); err != nil {
+		t.Skip(err)
+	}
+	if err := h.Relabel(dir, "l"); err == nil || !strings.Contains(err.Error(), "nested deeper") {
+		t.Errorf("got %v", err)
+	}
+}

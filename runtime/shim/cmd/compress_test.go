@@ -1,0 +1,67 @@
+package main
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+)
+
+func TestCompress(t *testing.T) {
+	dir := t.TempDir()
+	log, secret := dir+"/0.log.1", dir+"/secret"
+	for path, text := range map[string]string{log: "a line", secret: "precious"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(secret, log+".gz.tmp"); err != nil { // a pod waits for what is written
+		t.Fatal(err)
+	}
+	if err := compress(dir, "0.log.1"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(log + ".gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(z); err != nil || string(got) != "a line" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if b, err := os.ReadFile(secret); err != nil || string(b) != "precious" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if err := compress(dir, "0.log.1"); err != nil {
+		t.Errorf("one that is gone: %v", err)
+	}
+	for _, make := range []func() error{func() error { return os.Symlink(secret, dir+"/x") }, func() error { return syscall.Mkfifo(dir+"/x", 0o600) }} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if err := compress(dir, "x"); err == nil {
+			t.Error("what is no regular file was compressed")
+		}
+		if err := os.Remove(dir + "/x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// A link in place of the directory leads nowhere, and one that is swapped in for
+	// the log's own is not gone through.
+	if err := errors.Join(os.Mkdir(dir+"/pod", 0o755), os.Mkdir(dir+"/other", 0o755), os.WriteFile(dir+"/other/0.log.1", []byte("precious"), 0o600), os.Symlink("../other", dir+"/pod/c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := compress(dir, "pod/c/0.log.1"); err == nil {
+		t.Error("a log was compressed through a link")
+	}
+	if l, err := os.ReadDir(dir + "/other"); err != nil || len(l) != 1 || l[0].Name() != "0.log.1" {
+		t.Errorf("the link's target has %v, %v", l, err)
+	}
+}

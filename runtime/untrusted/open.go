@@ -1,0 +1,140 @@
+package untrusted
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotRegular says that a name is a directory, FIFO, device, socket or symlink.
+var ErrNotRegular = errors.New("not a regular file")
+
+// ErrFIFO is the ErrNotRegular of a FIFO: whoever opens it plainly waits for ever.
+var ErrFIFO = fmt.Errorf("%w but a FIFO", ErrNotRegular)
+
+// Open opens the regular file name below the directory root for reading. A symlink
+// in name is an error, as its last component (ErrNotRegular) and before. Root
+// itself is trusted and may be a symlink.
+func Open(root, name string) (*os.File, error) { return OpenFile(root, name, os.O_RDONLY, 0) }
+
+// OpenFile is Open with the flags of os.OpenFile: with os.O_CREATE a file that is
+// missing is made with perm, in a directory that must exist; os.O_TRUNC acts on
+// regular files only.
+func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
+	f, err := openFile(root, name, flag, perm, refuse)
+	if err != nil {
+		return nil, fmt.Errorf("open %s below %s: %w", name, root, err)
+	}
+	return f, nil
+}
+
+// OpenDir opens the directory name below the directory root, through no symlink, to
+// list it and to reach what is in it by the descriptor.
+func OpenDir(root, name string) (*os.File, error) {
+	f, err := openDir(root, name)
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s below %s: %w", name, root, err)
+	}
+	return f, nil
+}
+
+func openDir(root, name string) (*os.File, error) {
+	w, err := startWalk(root, name, refuse)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	path, _, err := w.walk()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(path)
+	fd, err := unix.Openat(path, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// OpenInRoot opens the regular file name for reading, as a process would whose
+// root directory is root: symlinks are followed and stay below root.
+func OpenInRoot(root, name string) (*os.File, error) {
+	f, err := openFile(root, name, os.O_RDONLY, 0, follow)
+	if err != nil {
+		return nil, fmt.Errorf("open %s in the root %s: %w", name, root, err)
+	}
+	return f, nil
+}
+
+// openFile walks to the directory that holds name, looks at what is there, and
+// opens that very thing if it is a regular file.
+func openFile(root, name string, flag int, perm fs.FileMode, on links) (*os.File, error) {
+	w, err := startWalk(root, name, on)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	for range swaps {
+		fd, last, err := w.walk()
+		if err == nil {
+			f, err := reopen(fd, name, flag)
+			unix.Close(fd)
+			return f, err
+		}
+		if last == "" || flag&os.O_CREATE == 0 || !errors.Is(err, unix.ENOENT) {
+			return nil, err
+		}
+		fd, err = unix.Openat(w.dir(), last, flag|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(perm.Perm()))
+		if err == nil {
+			return os.NewFile(uintptr(fd), name), nil
+		}
+		if !errors.Is(err, unix.EEXIST) || flag&os.O_EXCL != 0 {
+			return nil, err
+		}
+		w.parts = []string{last} // somebody was faster: look again
+	}
+	return nil, unix.EAGAIN
+}
+
+// swaps bounds how often a file may come and go while it is being created.
+const swaps = 8
+
+// reopen opens for I/O what path, which was opened without, stands for.
+func reopen(path int, name string, flag int) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(path, &st); err != nil {
+		return nil, err
+	}
+	switch kind := st.Mode & unix.S_IFMT; kind {
+	case unix.S_IFREG:
+	case unix.S_IFIFO:
+		return nil, ErrFIFO
+	default:
+		return nil, fmt.Errorf("%w but %s", ErrNotRegular, kindName(kind))
+	}
+	if flag&os.O_EXCL != 0 {
+		return nil, unix.EEXIST
+	}
+	// Not blocking, for a lease that somebody holds on a file delays who opens it.
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), flag&^os.O_CREATE|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func kindName(kind uint32) string {
+	switch kind {
+	case unix.S_IFDIR:
+		return "a directory"
+	case unix.S_IFLNK:
+		return "a symlink"
+	case unix.S_IFSOCK:
+		return "a socket"
+	}
+	return "a device"
+}

@@ -1,0 +1,229 @@
+package untrusted
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tree makes a root with a file of every kind, and a secret beside it.
+func tree(t *testing.T) (root string) {
+	t.Helper()
+	top := t.TempDir()
+	root = filepath.Join(top, "root")
+	at := func(name string) string { return filepath.Join(root, name) }
+	must(t, os.MkdirAll(at("etc/deep"), 0o755), os.WriteFile(filepath.Join(top, "secret"), []byte("secret"), 0o600),
+		os.WriteFile(at("etc/plain"), []byte("plain"), 0o600), unix.Mkfifo(at("etc/fifo"), 0o600),
+		os.WriteFile(at("secret"), []byte("inside"), 0o600))
+	for link, target := range map[string]string{
+		"etc/link": "plain", "etc/absolute": "/etc/plain", "etc/out": "../../../secret", "etc/proc": "/proc/self/environ",
+		"dirs": "etc", "top": "/", "etc/loop": "loop", "etc/parent": "deep/../../etc/plain", "etc/nowhere": "missing", "etc/toFifo": "fifo",
+	} {
+		must(t, os.Symlink(target, at(link)))
+	}
+	return root
+}
+
+func TestOpen(t *testing.T) {
+	root := tree(t)
+	const gone, irregular, loop = "missing", "irregular", "loop"
+	for name, want := range map[string][2]string{ // below, in root: content or kind of error
+		"etc/plain":                {"plain", "plain"},
+		"/etc//./plain":            {"plain", "plain"},
+		"etc/link":                 {irregular, "plain"},
+		"etc/absolute":             {irregular, "plain"},
+		"etc/parent":               {irregular, "plain"},
+		"etc/out":                  {irregular, "inside"}, // as from "/"
+		"etc/proc":                 {irregular, gone},
+		"etc/nowhere":              {irregular, gone},
+		"etc/missing":              {gone, gone},
+		"missing/plain":            {gone, gone},
+		"dirs/plain":               {loop, "plain"},
+		"top/etc/plain":            {loop, "plain"},
+		"etc/loop":                 {irregular, loop},
+		"etc/fifo":                 {irregular, irregular},
+		"etc/toFifo":               {irregular, irregular},
+		"etc":                      {irregular, irregular},
+		"":                         {irregular, irregular},
+		"etc/plain/x":              {"not a directory", "not a directory"},
+		"../secret":                {"leads out", "inside"},
+		"a\x00b":                   {"invalid", "invalid"},
+		strings.Repeat("x/", 3000): {"too long", "too long"},
+	} {
+		for i, read := range []func(string, string, int64) ([]byte, error){ReadFile, ReadInRoot} {
+			b, err := read(root, name, 10)
+			got := string(b)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				got = gone
+			case errors.Is(err, ErrNotRegular):
+				got = irregular
+			case errors.Is(err, unix.ELOOP):
+				got = loop
+			case err != nil && strings.Contains(err.Error(), want[i]):
+				got = want[i]
+			}
+			if got != want[i] {
+				t.Errorf("%d %.20q: %q, %v; want %s", i, name, b, err, want[i])
+			}
+		}
+	}
+}
+
+// A device is not even opened: some act on that.
+func TestDevice(t *testing.T) {
+	if _, err := Open("/dev", "null"); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "device") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOpenDir(t *testing.T) {
+	root := tree(t)
+	for name, opens := range map[string]bool{
+		"etc": true, "etc/deep": true, "": true, ".": true, "dirs": false, "dirs/deep": false, "top": false, "etc/plain": false, "etc/fifo": false, "missing": false, "../root": false,
+	} {
+		d, err := OpenDir(root, name)
+		if (err == nil) != opens {
+			t.Errorf("%q: %v", name, err)
+		}
+		if err == nil {
+			must(t, d.Close())
+		}
+	}
+}
+
+func TestLimit(t *testing.T) {
+	root := tree(t)
+	if b, err := ReadFile(root, "etc/plain", 5); string(b) != "plain" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if b, err := ReadFile(root, "etc/plain", 4); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%q, %v", b, err)
+	}
+	must(t, os.Truncate(filepath.Join(root, "etc/plain"), 1<<40))
+	if b, err := ReadInRoot(root, "etc/plain", 10<<20); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+	if b, err := ReadFile("/proc", "self/status", 1<<20); err == nil || b != nil {
+		t.Errorf("a symlink was followed: %q", b)
+	}
+	if b, err := ReadInRoot("/proc", "self/status", 10); !errors.Is(err, ErrTooLarge) { // its size is said to be 0
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	root := tree(t)
+	const flags = os.O_CREATE | os.O_WRONLY
+	for _, c := range []struct {
+		name string
+		flag int
+		want string // the content afterwards; "": an error
+	}{
+		{"etc/new", flags, "x"},
+		{"etc/new", flags | os.O_APPEND, "xx"},
+		{"etc/new", flags | os.O_EXCL, ""},
+		{"etc/plain", flags | os.O_TRUNC, "x"},
+		{"etc/link", flags, ""},
+		{"etc/nowhere", flags, ""},
+		{"etc/out", flags | os.O_TRUNC, ""},
+		{"dirs/new", flags, ""},
+		{"missing/new", flags, ""},
+		{"etc/fifo", flags, ""},
+		{"../new", flags, ""},
+	} {
+		f, err := OpenFile(root, c.name, c.flag, 0o640)
+		if (err != nil) != (c.want == "") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if err != nil {
+			continue
+		}
+		_, err = io.WriteString(f, "x")
+		must(t, err, f.Close())
+		if b, err := ReadFile(root, c.name, 10); string(b) != c.want {
+			t.Errorf("%s: %q, %v", c.name, b, err)
+		}
+	}
+	if st, err := os.Stat(filepath.Join(root, "etc/new")); err != nil || st.Mode().Perm() != 0o640 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	if b, err := os.ReadFile(filepath.Join(root, "../secret")); string(b) != "secret" {
+		t.Errorf("outside of the root: %q, %v", b, err)
+	}
+	if _, err := os.Lstat(filepath.Join(root, "etc/missing")); err == nil {
+		t.Error("a file was made through a symlink")
+	}
+}
+
+// A symlink that comes and goes is never followed.
+func TestRace(t *testing.T) {
+	root := tree(t)
+	at := func(name string) string { return filepath.Join(root, name) }
+	must(t, os.Mkdir(at("d"), 0o755), os.WriteFile(at("d/secret"), []byte("inside"), 0o600), os.Symlink("..", at("evil")))
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				unix.Renameat2(unix.AT_FDCWD, at("d"), unix.AT_FDCWD, at("evil"), unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	for range 2000 {
+		b, err := ReadFile(root, "d/secret", 10)
+		if err == nil && string(b) != "inside" || err != nil && !errors.Is(err, unix.ELOOP) {
+			t.Errorf("%q, %v", b, err)
+		}
+		if b, _ := ReadInRoot(root, "d/secret", 10); len(b) > 0 && string(b) != "inside" {
+			t.Errorf("in the root: %q", b)
+		}
+	}
+	close(stop)
+	<-done
+}
+
+// FuzzOpen: whatever a name and a symlink's target say, nothing outside is read,
+// and no descriptor is left open.
+func FuzzOpen(f *testing.F) {
+	f.Add("etc/x", "../../../secret")
+	f.Add("x/../x/secret", "/etc/../..")
+	f.Add("x", "x")
+	f.Fuzz(func(t *testing.T, name, target string) {
+		root := tree(t)
+		if os.Symlink(target, filepath.Join(root, "etc/x")) != nil {
+			return
+		}
+		before := descriptors(t)
+		for _, read := range []func(string, string, int64) ([]byte, error){ReadFile, ReadInRoot} {
+			if b, _ := read(root, name, 100); string(b) == "secret" {
+				t.Errorf("%q with %q leads outside", name, target)
+			}
+		}
+		if after := descriptors(t); after > before {
+			t.Errorf("%d descriptors, before there were %d", after, before)
+		}
+	})
+}
+
+func descriptors(t *testing.T) int {
+	l, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(l)
+}

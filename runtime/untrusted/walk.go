@@ -1,0 +1,146 @@
+package untrusted
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// links says what becomes of symlinks.
+type links bool
+
+const (
+	refuse links = false
+	follow links = true
+)
+
+// What bounds a walk, as in the kernel; and how many directories it may be below
+// root, each of which is held open.
+const (
+	maxName  = 4096
+	maxLinks = 40
+	maxDepth = 128
+)
+
+// A walk is a way from root to a name. It holds a descriptor of each directory on
+// it, so ".." is where it came from, whatever has been renamed since.
+type walk struct {
+	on     links
+	dirs   []int    // the first is root
+	parts  []string // still to go
+	linked int      // symlinks that were followed
+}
+
+func startWalk(root, name string, on links) (*walk, error) {
+	if len(name) > maxName {
+		return nil, unix.ENAMETOOLONG
+	}
+	if strings.ContainsRune(name, 0) {
+		return nil, unix.EINVAL
+	}
+	w := &walk{on: on, parts: split(name)}
+	if on == refuse && slices.Contains(w.parts, "..") {
+		return nil, errors.New("the name leads out of the directory")
+	}
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	w.dirs = []int{fd}
+	return w, nil
+}
+
+// split leaves out what leads nowhere.
+func split(name string) []string {
+	return slices.DeleteFunc(strings.Split(name, "/"), func(p string) bool { return p == "" || p == "." })
+}
+
+func (w *walk) dir() int { return w.dirs[len(w.dirs)-1] }
+
+// walk goes all the way and returns a descriptor, for no I/O, of what is there. If
+// only the last component could not be opened, it is named beside the error, and
+// dir is where it would be.
+func (w *walk) walk() (fd int, last string, err error) {
+	for len(w.parts) > 0 {
+		part := w.parts[0]
+		w.parts = w.parts[1:]
+		if part == ".." {
+			w.up()
+			continue
+		}
+		fd, err := unix.Openat(w.dir(), part, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			if len(w.parts) > 0 {
+				part = ""
+			}
+			return -1, part, err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			unix.Close(fd)
+			return -1, "", err
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFLNK:
+			if w.on == refuse && len(w.parts) == 0 {
+				return fd, "", nil
+			}
+			err := w.enter(fd)
+			unix.Close(fd)
+			if err != nil {
+				return -1, "", err
+			}
+			continue
+		case unix.S_IFDIR:
+			if len(w.dirs) == maxDepth {
+				unix.Close(fd)
+				return -1, "", unix.ENAMETOOLONG
+			}
+			w.dirs = append(w.dirs, fd)
+			continue
+		}
+		if len(w.parts) > 0 {
+			unix.Close(fd)
+			return -1, "", unix.ENOTDIR
+		}
+		return fd, "", nil
+	}
+	fd, err = unix.FcntlInt(uintptr(w.dir()), unix.F_DUPFD_CLOEXEC, 0) // a directory
+	return fd, "", err
+}
+
+// enter puts what a symlink says before what is still to go.
+func (w *walk) enter(link int) error {
+	if w.linked++; w.on == refuse || w.linked > maxLinks {
+		return unix.ELOOP
+	}
+	b := make([]byte, maxName)
+	n, err := unix.Readlinkat(link, "", b)
+	if err != nil {
+		return err
+	}
+	target := string(b[:n])
+	if strings.HasPrefix(target, "/") {
+		for len(w.dirs) > 1 {
+			w.up()
+		}
+	}
+	w.parts = append(split(target), w.parts...)
+	return nil
+}
+
+// up goes to the directory above, which of root is root.
+func (w *walk) up() {
+	if len(w.dirs) > 1 {
+		unix.Close(w.dir())
+		w.dirs = w.dirs[:len(w.dirs)-1]
+	}
+}
+
+func (w *walk) close() {
+	for _, fd := range w.dirs {
+		unix.Close(fd)
+	}
+}

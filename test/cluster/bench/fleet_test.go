@@ -1,0 +1,40 @@
+package bench
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cluster"
+)
+
+// TestFleet: a thousand nodes, of which all is real but what runs pods, lose this control
+// plane and come back. What they are lies in edge/link, a room of another module, so its
+// test program runs on the control plane's host.
+func TestFleet(t *testing.T) {
+	if os.Getenv("ISLET_BENCH") == "" {
+		t.Skip("figures are measured by make bench")
+	}
+	c := cluster.Start(t)
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "fleet")
+	build := exec.Command("go", "test", "-c", "-o", program, "./edge/link")
+	build.Dir, build.Env = strings.TrimSpace(string(top)), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the fleet: %v\n%s", err, out)
+	}
+	nodes := os.Getenv("ISLET_FLEET")
+	if nodes == "" {
+		nodes = "1000"
+	}
+	out, err := c.RunAsAdmin("ISLET_FLEET_KUBECONFIG", "ISLET_FLEET="+nodes, program, "-test.run=TestFleetOfAServer", "-test.v", "-test.timeout=30m")
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,209 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/machine"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Tests of what befalls a whole control plane run alone, as it is everybody's.
+
+// ranOn demands that the pods' containers are those of before, as the node has them: what
+// the API shows may be out of date.
+func ranOn(t *testing.T, n *cluster.Node, before map[string]*corev1.Pod) {
+	t.Helper()
+	now := n.Pods()
+	for name, old := range before {
+		p := now[name]
+		if s := p.Status.ContainerStatuses; p.Metadata.UID != string(old.UID) || len(s) != 1 || s[0].ContainerID != container(old) {
+			t.Errorf("%s: want container %s of pod %s, have %+v", name, container(old), old.UID, p)
+		}
+	}
+}
+
+// started is when a pod's first container did.
+func started(p *corev1.Pod) time.Time {
+	if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].State.Running != nil {
+		return s[0].State.Running.StartedAt.Time
+	}
+	return time.Time{}
+}
+
+// holding says whether the status tells that pods are held, and how to end that.
+func holding(n *cluster.Node) bool {
+	out, _ := n.Try("status")
+	return strings.Contains(out, "They are held until islet accept")
+}
+
+// held waits until the node says that it holds pods that the API server does not have, in
+// its status and by an event of the Node.
+func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
+	t.Helper()
+	n.Await("the status to say that pods are held", func() bool { return holding(n) })
+	n.Await("an event of the Node", func() bool {
+		out, err := c.TryKubectl("", "get", "events", "-A", "--field-selector=reason=PodsHeld,involvedObject.kind=Node,involvedObject.name="+n.Name, "-o=name")
+		return err == nil && out != ""
+	})
+}
+
+// TestRestored: etcd goes back to a backup. The node hears of what is wanted then and from
+// then on, and what runs before and after is not restarted.
+func TestRestored(t *testing.T) {
+	c := start(t)
+	n := c.Node(t, "")
+	n.Join()
+	ns := c.Namespace(t)
+	c.Apply(t, objects(ns)+dressed(ns, "dressed")+pod(ns, "removed", "", "", "sleep"))
+	before := pods(t, c, ns, 3)
+	removed := c.AwaitReady(t, ns, "dressed", "removed")
+	before["dressed"] = removed["dressed"]
+	backup := c.Backup(t)
+
+	c.Apply(t, strings.ReplaceAll(objects(ns), "green", "blue")+pod(ns, "later", "", "", "sleep"))
+	c.AwaitReady(t, ns, "later")
+	colour := func(want string) {
+		t.Helper()
+		n.Await("the ConfigMap to be "+want, func() bool { return inside(n, ns, "dressed", "cat", "/conf/paint/colour") == want })
+	}
+	colour("blue")
+	c.Kubectl(t, "-n", ns, "delete", "pod", "removed")
+	c.Restore(t, backup)
+
+	colour("green")
+	c.AwaitPod(t, ns, "removed", "to run again, as it is wanted again", func(p *corev1.Pod) bool {
+		return p.UID == removed["removed"].UID && cluster.PodReady(p) && started(p).After(started(removed["removed"]))
+	})
+	n.WaitReady("dressed", "p0", "p1", "p2", "removed")
+	ranOn(t, n, before)
+	own, shop := seen(t, c, n, ns, "dressed")
+	valid(t, c, own, ns, "dressed")
+	valid(t, c, shop, ns, "dressed", "shop")
+
+	c.Apply(t, strings.ReplaceAll(objects(ns), "green", "red")+pod(ns, "new", "", "", "sleep"))
+	c.AwaitReady(t, ns, "new")
+	colour("red")
+	c.Kubectl(t, "-n", ns, "delete", "pod", "p2", "--wait=false")
+	c.AwaitGone(t, before["p2"])
+	delete(before, "p2")
+	unchanged(t, c, before)
+	ranOn(t, n, before)
+}
+
+// TestClusterMadeAnew: another cluster with the CA of the former one knows none of the
+// pods. They run on, over a restart of the agent, beside those of the new cluster, until
+// somebody accepts that they are to end. Deletions are followed as ever.
+func TestClusterMadeAnew(t *testing.T) {
+	c := start(t)
+	n := c.Node(t, "")
+	n.Join()
+	ns := c.Namespace(t)
+	before := pods(t, c, ns, 3)
+	c.Wipe(t)
+	// The first event of it may be refused: the new cluster has no namespace for it yet.
+	n.Await("the status to say that pods are held", func() bool { return holding(n) })
+	n.WaitReady("p0", "p1", "p2")
+	ranOn(t, n, before)
+	n.Kill()
+	n.Start()
+	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)
+
+	c.Namespace(t)
+	c.Apply(t, pod(ns, "new", "", "", "sleep")+pod(ns, "p2", "", "", "sleep"))
+	now := c.AwaitReady(t, ns, "new", "p2")
+	n.WaitPods("the pod that has a successor of its name to be gone", func(pods map[string]machine.Pod) bool {
+		return len(pods) == 4 && pods["p2"].Metadata.UID == string(now["p2"].UID)
+	})
+	delete(before, "p2")
+	n.Await("the status to say that pods are held", func() bool { return holding(n) })
+	ranOn(t, n, before)
+	n.Islet("accept")
+	n.WaitReady("new", "p2")
+	ranOn(t, n, now)
+
+	var many strings.Builder
+	names := []string{"new", "p2"}
+	for i := range 6 {
+		names = append(names, fmt.Sprint("many", i))
+		many.WriteString(pod(ns, names[len(names)-1], "", "", "sleep"))
+	}
+	c.Apply(t, many.String())
+	all := c.AwaitReady(t, ns, names...)
+	c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--wait=false")
+	for _, p := range all {
+		c.AwaitGone(t, p)
+	}
+	n.WaitReady()
+	if holding(n) {
+		t.Error("pods that were deleted are held")
+	}
+}
+
+// TestNodeAndPodsDeleted: the Node of a node that is cut off is deleted, and then its pods,
+// in the way of pod garbage collection, whose minute of patience is left out.
+func TestNodeAndPodsDeleted(t *testing.T) {
+	c, n, ns := join(t)
+	before := pods(t, c, ns, 3)
+	n.Cut(t)
+	c.Kubectl(t, "delete", "node", n.Name)
+	for name := range before {
+		c.Kubectl(t, "-n", ns, "patch", "pod", name, "--subresource=status", "-p",
+			`{"status": {"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]}}`)
+	}
+	c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--force", "--grace-period=0")
+	n.Restore(t)
+	c.AwaitNode(t, n.Name, "to come back", cluster.NodeReady)
+	held(t, c, n)
+	n.WaitReady("p0", "p1", "p2")
+	ranOn(t, n, before)
+	n.Islet("accept")
+	n.WaitReady()
+}
+
+// TestAuthorityReplaced: the cluster has another CA when the link is back. The way of
+// docs/offline.md leads back, with no pod deleted and nothing restarted.
+func TestAuthorityReplaced(t *testing.T) {
+	c := start(t)
+	n := c.Node(t, "")
+	n.Join()
+	ns := c.Namespace(t)
+	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
+	before := pods(t, c, ns, 2)
+	before["dressed"] = c.AwaitReady(t, ns, "dressed")["dressed"]
+	n.Cut(t)
+	c.ReplaceAuthority(t)
+	n.Restore(t)
+	advice := func(when, says string) {
+		t.Helper()
+		n.Await("doctor to say what is wrong "+when, func() bool {
+			out, _ := n.Try("doctor", "--socket=/run/islet/islet.sock")
+			return strings.Contains(out, says) && strings.Contains(out, "put a kubeconfig in place of "+n.Disk+"/kubelet.conf")
+		})
+	}
+	advice("with the server", "no link to the API server (ServerCertificateInvalid)")
+	n.Await("the status to say what to do", func() bool {
+		out, _ := n.Try("status")
+		return strings.Contains(out, "if the cluster has another CA now, put a kubeconfig with it in place of "+n.Disk+"/kubelet.conf")
+	})
+	n.WaitReady("dressed", "p0", "p1")
+
+	n.Write("ca.crt", c.Authority()) // which the kubelet API trusts its clients by
+	n.Write("kubelet.conf", c.NodeKubeconfig(c.Certificate(t, n.Name, time.Now(), time.Now().Add(time.Hour))))
+	c.Apply(t, pod(ns, "after", "", "", "sleep"))
+	c.AwaitReady(t, ns, "after")
+	unchanged(t, c, before)
+	ranOn(t, n, before)
+	n.Await("the new CA in a pod that runs", func() bool {
+		return inside(n, ns, "dressed", "cat", "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt") == c.Authority()
+	})
+	if out := c.Kubectl(t, "-n", ns, "exec", "p0", "--", "/podtool", "cat", "/etc/hostname"); out != "p0\n" {
+		t.Errorf("exec through the API server: %q", out)
+	}
+	if out, _ := n.Try("doctor", "--socket=/run/islet/islet.sock"); strings.Contains(out, "no link to the API server") {
+		t.Errorf("doctor still finds fault:\n%s", out)
+	}
+}

@@ -1,0 +1,33 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// Cleaning up needs no port: another agent, or a kubelet that took the node over, may
+// have them all.
+func TestCleanupBesideAnother(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("manifests/one.yaml", manifest("one", "", "sleep"))
+	m.StartAgent()
+	m.WaitReady("one-edge")
+	m.Stop()
+	m.LaunchAgent("--root-dir="+m.Disk+"/other/kubelet", "--state-dir="+m.Disk+"/other/state", "--run-dir=/run/other", "--pod-manifest-path="+m.Disk+"/other/manifests")
+	m.Await("the other agent to listen", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/run/other/islet.sock", m.Pid()))
+		return err == nil
+	})
+	if out, code := m.Try("cleanup", "--root-dir="+m.Disk+"/kubelet", "--state-dir="+m.Disk+"/state", "--run-dir=/run/islet",
+		"--config="+m.Disk+"/kubelet.yaml", "--edge-config="+m.Disk+"/edge.yaml"); code != 0 {
+		t.Errorf("cleanup: exit code %d\n%s", code, out)
+	}
+	if left := m.ContainerProcesses(); len(left) > 0 {
+		t.Errorf("still there: %v", left)
+	}
+}

@@ -1,0 +1,176 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// addOn is the static pod of a network add-on, as flannel's DaemonSet has it.
+func addOn(m *machine.Machine) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: flannel}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 2
+  containers:
+  - name: c
+    image: %s
+    imagePullPolicy: Never
+    args: [flannel, %[2]s/cni, 10.42.0.0/24]
+    volumeMounts: [{name: cni, mountPath: %[2]s/cni}, {name: run, mountPath: /run/flannel}]
+  volumes:
+  - {name: cni, hostPath: {path: %[2]s/cni}}
+  - {name: run, hostPath: {path: /run/flannel, type: DirectoryOrCreate}}
+`, machine.Image, m.Disk)
+}
+
+// installPlugin puts the add-on's CNI plugin where the node looks for it.
+func installPlugin(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Write("bin/flannel", string(b))
+	if err := os.Chmod(m.Disk+"/bin/flannel", 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onAddOn demands that pods are on the add-on's network, and nothing else is there.
+func onAddOn(t *testing.T, m *machine.Machine, pods map[string]machine.Pod) {
+	t.Helper()
+	links := m.Links()
+	if slices.Contains(links, "islet0") || !slices.Contains(links, "cni0") {
+		t.Errorf("interfaces are %q", links)
+	}
+	if tables := m.Run("nft", "list", "tables"); strings.Contains(tables, "table ip islet\n") {
+		t.Errorf("nftables: %s", tables)
+	}
+	if got := m.Islet("exec", "app-edge", "--", "/podtool", "get", "http://"+pods["web-edge"].Status.PodIP); got != "web-edge\n" {
+		t.Errorf("from pod to pod: %q", got)
+	}
+}
+
+// TestAddOnTakesOver has a network add-on come to a node whose pods are on the
+// built-in network, and stay over a reboot, after which its pod must run before the
+// others can start.
+func TestAddOnTakesOver(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	installPlugin(t, m)
+	m.Boot()
+	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
+	m.StartAgent()
+	if links := m.Links(); len(links) > 0 {
+		t.Errorf("interfaces before the first pod: %q", links)
+	}
+	m.Write("manifests/web.yaml", manifest("web", "", "serve", ":80"))
+	m.Write("manifests/app.yaml", manifest("app", "", "count", "1s"))
+	before := containers(m.WaitReady("app-edge", "web-edge"))
+	if links := m.Links(); !slices.Contains(links, "islet0") {
+		t.Errorf("interfaces are %q", links)
+	}
+	m.Write("manifests/flannel.yaml", addOn(m))
+	all := []string{"app-edge", "flannel-edge", "web-edge"}
+	pods := m.WaitPods("the pods to move", func(pods map[string]machine.Pod) bool { return changed(before, pods) == 2 && ready(pods, all) })
+	onAddOn(t, m, pods)
+	for name, p := range pods {
+		want := 1
+		if name == "flannel-edge" {
+			want = 0
+		}
+		if got := p.Status.ContainerStatuses[0].RestartCount; got != want {
+			t.Errorf("%s was restarted %d times", name, got)
+		}
+	}
+	conflist, err := os.ReadFile(m.Disk + "/cni/10-flannel.conflist")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	before = containers(pods)
+	m.PowerOff()
+	m.Boot()
+	m.StartAgent()
+	pods = m.WaitPods("every pod to run again", func(pods map[string]machine.Pod) bool { return changed(before, pods) == 3 && ready(pods, all) })
+	onAddOn(t, m, pods)
+	if after, err := os.ReadFile(m.Disk + "/cni/10-flannel.conflist"); err != nil || string(after) != string(conflist) {
+		t.Errorf("the add-on's file is %s (%v)", after, err)
+	}
+
+	before = containers(pods)
+	m.Remove("cni/10-flannel.conflist")
+	m.Write("manifests/late.yaml", manifest("late", "", "count", "1s"))
+	all = append(all, "late-edge")
+	slices.Sort(all)
+	pods = m.WaitReady(all...)
+	if n := changed(before, pods); n > 0 {
+		t.Errorf("%d pods were replaced when the file went", n)
+	}
+	if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "10-flannel.conflist is gone") {
+		t.Errorf("status does not say that the file is gone: code %d\n%s", code, out)
+	}
+	for _, name := range []string{"web", "app", "late", "flannel"} {
+		m.Remove("manifests/" + name + ".yaml")
+	}
+	m.WaitReady()
+	for _, l := range m.Links() {
+		if l != "cni0" {
+			t.Errorf("interface %s is left", l)
+		}
+	}
+	m.Stop()
+	inventory(t, m)
+}
+
+// TestNetworkOfAddOnsOnly has a node that waits for its add-on.
+func TestNetworkOfAddOnsOnly(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	installPlugin(t, m)
+	m.Boot()
+	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nnetworkPlugin: cni\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
+	m.Write("manifests/web.yaml", manifest("web", "", "serve", ":80"))
+	m.Write("manifests/app.yaml", manifest("app", "", "count", "1s"))
+	m.StartAgent()
+	const why = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"
+	m.Await("the pods to say what they wait for", func() bool { return strings.Contains(m.Islet("describe", "web-edge"), why) })
+	if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "cni plugin not initialized") {
+		t.Errorf("status: code %d\n%s", code, out)
+	}
+	m.Write("manifests/flannel.yaml", addOn(m))
+	onAddOn(t, m, m.WaitReady("app-edge", "flannel-edge", "web-edge"))
+}
+
+// TestFormerNode has a machine on which another node's network left its bridge, with
+// the addresses of the pods.
+func TestFormerNode(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Run("ip", "link", "add", "cni0", "type", "bridge")
+	m.Run("ip", "address", "add", "10.42.0.1/24", "dev", "cni0")
+	m.Write("manifests/web.yaml", manifest("web", "", "serve", ":80"))
+	m.StartAgent()
+	m.Await("the pod to say what is in its way", func() bool {
+		out := m.Islet("describe", "web-edge")
+		return strings.Contains(out, "interface cni0 has the address 10.42.0.1") && strings.Contains(out, "islet doctor --fix")
+	})
+	settings := "--edge-config=" + m.Disk + "/edge.yaml"
+	if out, code := m.Try("doctor", "--dry-run", settings); code == 0 || !strings.Contains(out, "would remove interface cni0") || !slices.Contains(m.Links(), "cni0") {
+		t.Errorf("dry run: code %d\n%s", code, out)
+	}
+	out, _ := m.Try("doctor", "--fix", settings)
+	if slices.Contains(m.Links(), "cni0") {
+		t.Errorf("cni0 is still there:\n%s", out)
+	}
+	m.WaitReady("web-edge")
+}
