@@ -34,6 +34,7 @@ var layers = map[string][]string{
 	"agent/access":    {},
 	"agent/admit":     {"agent/translate", "demand", "podspec"},
 	"agent/api":       {},
+	"agent/call":      {"runtime/cri"},
 	"agent/cli":       {"agent/api", "keys", "podspec"},
 	"agent/collect":   {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"agent/config":    {},

@@ -1,0 +1,116 @@
+package call
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// handshake is how long TLS may take to begin where a call has no timeout of its own.
+const handshake = 10 * time.Second
+
+// An exchange is one HTTP/1.1 request and its answer on a connection of its own. It serves
+// instead of an http.Transport, which costs goroutines for a pool that is not wanted, and
+// logs what a server sends unasked, in HTTP/2 frame by frame: as much as a pod likes.
+type exchange struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (exchange) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	conn, err := connect(ctx, req.URL)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	closing := func() error { stop(); return conn.Close() }
+	resp, err := ask(conn, req)
+	if err != nil {
+		closing()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, err
+	}
+	resp.Body = &body{resp.Body, ctx, closing}
+	return resp, nil
+}
+
+// connect dials the host of a URL.
+func connect(ctx context.Context, u *url.URL) (net.Conn, error) {
+	port := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	switch {
+	case port == "":
+		return nil, fmt.Errorf("unsupported protocol scheme %q", u.Scheme)
+	case u.Hostname() == "": // which net takes for this machine
+		return nil, errors.New("no Host in request URL")
+	case u.Port() != "":
+		port = u.Port()
+	}
+	conn, err := dialer().DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	if err != nil || u.Scheme == "http" {
+		return conn, err
+	}
+	secure := tls.Client(conn, &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	ctx, stop := context.WithTimeout(ctx, handshake)
+	defer stop()
+	if err = secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		if odd, ok := errors.AsType[tls.RecordHeaderError](err); ok && string(odd.RecordHeader[:]) == "HTTP/" {
+			err = http.ErrSchemeMismatch
+		}
+		return nil, err
+	}
+	return secure, nil
+}
+
+// ask sends a request and reads the answer up to its body.
+func ask(conn net.Conn, req *http.Request) (*http.Response, error) {
+	once := *req
+	once.Close = true
+	if err := once.Write(conn); err != nil {
+		return nil, err
+	}
+	limit := &io.LimitedReader{R: conn, N: maxHeader}
+	in := bufio.NewReader(limit)
+	if _, err := in.Peek(1); err != nil {
+		return nil, err
+	}
+	for {
+		resp, err := http.ReadResponse(in, req)
+		switch {
+		case err != nil && limit.N == 0:
+			return nil, fmt.Errorf("net/http: server response headers exceeded %d bytes; aborted", maxHeader)
+		case err != nil:
+			return nil, fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", err)
+		case resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols:
+			continue // the answer is still to come
+		}
+		limit.N = math.MaxInt64
+		return resp, nil
+	}
+}
+
+// A body closes its connection.
+type body struct {
+	io.ReadCloser
+	ctx   context.Context // of the request, whose end is the reason of a read that fails
+	close func() error
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && b.ctx.Err() != nil {
+		err = b.ctx.Err()
+	}
+	return n, err
+}
+
+func (b *body) Close() error { return b.close() }

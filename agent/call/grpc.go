@@ -1,0 +1,77 @@
+package call
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// window is how much a gRPC server may send ahead, the least that gRPC knows.
+const window = 64 << 10
+
+// Check asks a server, by the gRPC health checking protocol, whether a service of it
+// serves; the error says why not. A timeout of 0 is none but ctx.
+// https://github.com/grpc/grpc/blob/master/doc/health-checking.md
+func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout time.Duration) error {
+	address, err := t.address("", intstr.FromInt32(a.Port))
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(c.agent(Probe)),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // and by no proxy
+			return dialer().DialContext(ctx, "tcp", address)
+		}),
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
+		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxOutput)), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
+	if err != nil {
+		return &marked{err, ErrInvalid}
+	}
+	defer conn.Close()
+	ctx, stop := within(ctx, timeout)
+	defer stop()
+	if err := ready(ctx, conn); err != nil {
+		return fmt.Errorf("timeout: failed to connect service %q within %v: %w", address, timeout, err)
+	}
+	var service string
+	if a.Service != nil {
+		service = *a.Service
+	}
+	answer, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{Service: service})
+	switch s, _ := status.FromError(err); {
+	case err == nil && answer.GetStatus() == health.HealthCheckResponse_SERVING:
+		return nil
+	case err == nil:
+		return fmt.Errorf("service unhealthy (responded with %q)", answer.GetStatus().String())
+	case s.Code() == codes.Unimplemented:
+		return fmt.Errorf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", s.Message())
+	case s.Code() == codes.DeadlineExceeded:
+		return fmt.Errorf("timeout: health rpc did not complete within %v", timeout)
+	default:
+		return fmt.Errorf("error: health rpc probe failed: %w", err)
+	}
+}
+
+// ready connects, again and again, until the server has spoken gRPC or ctx ends.
+func ready(ctx context.Context, conn *grpc.ClientConn) error {
+	for {
+		conn.Connect()
+		s := conn.GetState()
+		if s == connectivity.Ready {
+			return nil
+		}
+		if !conn.WaitForStateChange(ctx, s) {
+			return ctx.Err()
+		}
+	}
+}
