@@ -61,13 +61,21 @@ func newCable(w *world) *cable {
 func (c *cable) forward(conn net.Conn) {
 	number := c.count.Add(1)
 	far, err := net.Dial("tcp", c.server)
-	if err != nil || c.cut.Load() {
+	if err != nil {
 		conn.Close()
 		return
 	}
-	c.mu.Lock()
-	c.conns = append(c.conns, conn, far)
+	c.mu.Lock() // one that is made while the cable is cut does not outlive that
+	whole := !c.cut.Load()
+	if whole {
+		c.conns = append(c.conns, conn, far)
+	}
 	c.mu.Unlock()
+	if !whole {
+		conn.Close()
+		far.Close()
+		return
+	}
 	pump := func(to, from net.Conn) {
 		buf := make([]byte, 4096)
 		for {

@@ -213,6 +213,10 @@ func (i *identity) better(newest *pair, user *api.AuthInfo) bool {
 func (i *identity) run(ctx context.Context) error {
 	again := retry.Backoff{First: firstAttempt, Most: mostAttempt}
 	for ctx.Err() == nil {
+		select {
+		case <-i.files: // which are read now
+		default:
+		}
 		usable := i.load()
 		switch {
 		case !usable && i.link.cfg.BootstrapKubeconfig != "":

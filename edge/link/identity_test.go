@@ -118,7 +118,7 @@ func TestDenied(t *testing.T) {
 // them fails.
 func TestRotation(t *testing.T) {
 	w := newWorld(t)
-	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-time.Hour), time.Now().Add(time.Minute))
+	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-1000*time.Hour), time.Now().Add(30*time.Minute))
 	cfg := w.config()
 	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 	w.hold = true

@@ -108,7 +108,8 @@ func (l *Link) standalone() bool {
 // Run keeps identity, certificates, state and clock until ctx ends.
 func (l *Link) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return l.files.run(ctx) })
+	watched := l.files.watch()
+	g.Go(func() error { return l.files.run(ctx, watched) })
 	if !l.standalone() {
 		g.Go(func() error { return l.identity.run(ctx) })
 		g.Go(func() error { return l.health.run(ctx) })

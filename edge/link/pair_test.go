@@ -11,6 +11,8 @@ import (
 
 	"errors"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
@@ -117,6 +119,41 @@ func TestLostLinkOrFile(t *testing.T) {
 	_, key := testPair(t, ca)
 	if _, err := p.save(cert, key, time.Now()); err == nil {
 		t.Error("a certificate of another key is saved")
+	}
+}
+
+// TestRequestsEndNoWait: what a request that is denied writes and removes is nothing that
+// others gave, for which it would be made again at once.
+func TestRequestsEndNoWait(t *testing.T) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
+	if err := w.Add(p.dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.pendingKey(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(p.pending()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.current(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	for e := range w.Events {
+		if e.Name == p.current() {
+			break
+		}
+		if told++; !passing(e.Name) {
+			t.Errorf("%s is taken for news", e)
+		}
+	}
+	if told == 0 || passing(p.current()) {
+		t.Errorf("%d events, of the current pair too: %v", told, passing(p.current()))
 	}
 }
 
