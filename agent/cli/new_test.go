@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -435,23 +436,26 @@ func TestHungInTheMiddle(t *testing.T) {
 // TestSlowReader: who reads slowly, such as a pager, does not look like an agent
 // that hangs.
 func TestSlowReader(t *testing.T) {
-	tl := &tool{Env: Env{Patience: 20 * time.Millisecond}}
-	ctx, dog, cancel := tl.watch(t.Context())
-	defer cancel()
-	r := answer{strings.NewReader("abc"), dog}
-	for range 3 {
-		r.Read(make([]byte, 1))
-		select {
-		case <-ctx.Done():
-			t.Fatal("given up while nobody waited")
-		case <-time.After(60 * time.Millisecond):
+	synctest.Test(t, func(t *testing.T) {
+		tl := &tool{Env: Env{Patience: time.Second}}
+		ctx, dog, cancel := tl.watch(t.Context())
+		defer cancel()
+		r := answer{strings.NewReader("abc"), dog}
+		for range 3 {
+			r.Read(make([]byte, 1))
+			select {
+			case <-ctx.Done():
+				t.Fatal("given up while nobody waited")
+			case <-time.After(time.Minute):
+			}
 		}
-	}
-	slow, _ := io.Pipe()
-	defer slow.Close()
-	go answer{slow, dog}.Read(make([]byte, 1))
-	<-ctx.Done()
-	if !errors.Is(context.Cause(ctx), errSilent) {
-		t.Errorf("given up by %v", context.Cause(ctx))
-	}
+		slow, _ := io.Pipe()
+		defer slow.Close()
+		began := time.Now()
+		go answer{slow, dog}.Read(make([]byte, 1))
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), errSilent) || time.Since(began) != time.Second {
+			t.Errorf("given up after %s by %v", time.Since(began), context.Cause(ctx))
+		}
+	})
 }

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -50,8 +51,11 @@ func (w *world) admitLast(t testing.TB, size int) {
 // that comes after it.
 func TestAdmitDoesNotRepeatItself(t *testing.T) {
 	cost := func(size int) float64 {
-		w := crowd(t, size)
-		return testing.AllocsPerRun(10, func() { w.admitLast(t, size) })
+		w, least := crowd(t, size), math.Inf(1)
+		for range 5 { // what goes on beside it counts too, but not each time
+			least = min(least, testing.AllocsPerRun(10, func() { w.admitLast(t, size) }))
+		}
+		return least
 	}
 	// Slices grow by doubling: that is all that may differ.
 	if few, many := cost(4), cost(240); many > few+20 {

@@ -141,8 +141,12 @@ func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) 
 	}
 	c := &counted{Conn: near, s: s}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down.Load() { // meanwhile: it would outlive the Cut that follows Down
+		_ = near.Close()
+		return nil, fmt.Errorf("dial %s: no route to host", address)
+	}
 	s.conns[c] = struct{}{}
-	s.mu.Unlock()
 	return c, nil
 }
 

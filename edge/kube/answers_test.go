@@ -57,7 +57,7 @@ func TestUnbound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for range 10 {
 		if _, err := kube.Get[corev1.Pod](kube.Unbound(ctx), c, "ns", "a"); err != nil {

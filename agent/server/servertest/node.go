@@ -173,13 +173,13 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 		n.Remove(uid)
 		return nil
 	}
-	n.mu.Lock()
-	i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid })
-	pod := n.pods[i].DeepCopy()
-	n.mu.Unlock()
-	now := metav1.Now()
-	pod.DeletionTimestamp = &now
-	n.Put(pod)
+	n.change(func() {
+		if i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }); i >= 0 {
+			pod, now := n.pods[i].DeepCopy(), metav1.Now()
+			pod.DeletionTimestamp = &now
+			n.pods = append(slices.Delete(slices.Clone(n.pods), i, i+1), pod)
+		}
+	})
 	return nil
 }
 

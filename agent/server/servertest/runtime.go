@@ -32,7 +32,7 @@ type Runtime struct {
 
 	// Stopped is called with the ID of a container that was stopped.
 	Stopped func(id string)
-	// Streams counts processes that run.
+	// Streams counts processes that run. Who waits for them has heard of each of them.
 	Streams sync.WaitGroup
 	// Size is the last size a terminal was given.
 	Size chan cri.TerminalSize
@@ -153,8 +153,9 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 	return &api.ExecSyncResponse{Stdout: []byte(strings.Join(q.Cmd, ","))}, nil
 }
 
-// Stream implements cri.Streamer for the commands echo WORDS, cat, exit CODE,
-// hang and size (which reports each size of the terminal by Size).
+// Stream implements cri.Streamer for the commands echo WORDS, cat, exit CODE, flood,
+// hang, begin (which says so, and hangs) and sh (which reports each size of the
+// terminal by Size).
 func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	r.Streams.Add(1)
 	defer r.Streams.Done()
@@ -189,6 +190,10 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 			return cri.ExitError{Code: int32(exit.ExitCode())}
 		}
 		return err
+	case "begin": // and then hang
+		fmt.Fprintln(o.Stdout, "begun")
+		<-ctx.Done()
+		return ctx.Err()
 	case "hang":
 		<-ctx.Done()
 		return ctx.Err()
