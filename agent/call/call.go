@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -83,7 +84,7 @@ func (t Target) named(name string) (int, error) {
 // A Config is what a Caller needs.
 type Config struct {
 	Runtime cri.Runtime
-	Version string // of Kubernetes that servers are told, as in 1.36
+	Version string // of Kubernetes that servers are told, as in v1.36.3
 }
 
 // A Caller may be used from any goroutine.
@@ -93,7 +94,11 @@ type Caller struct{ Config }
 func New(c Config) *Caller { return &Caller{c} }
 
 // agent is how a caller names itself: kube-probe/1.36 or kube-lifecycle/1.36.
-func (c *Caller) agent(purpose string) string { return "kube-" + purpose + "/" + c.Version }
+func (c *Caller) agent(purpose string) string {
+	major, minor, _ := strings.Cut(strings.TrimPrefix(c.Version, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	return "kube-" + purpose + "/" + major + "." + minor
+}
 
 // within bounds a context; 0 is no bound.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {

@@ -150,7 +150,7 @@ func TestGet(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := &v1.HTTPGetAction{Path: "/healthz?deep=1", Port: intstr.FromString("web"), HTTPHeaders: tt.headers}
-			resp, err := New(Config{Version: "1.36"}).Get(t.Context(), to, a, Probe, long)
+			resp, err := New(Config{Version: "v1.36.3"}).Get(t.Context(), to, a, Probe, long)
 			if err != nil || resp.Code != http.StatusTeapot || len(resp.Body) != MaxOutput {
 				t.Fatalf("%d, %d bytes, %v", resp.Code, len(resp.Body), err)
 			}
@@ -360,7 +360,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, path, name, value string) {
 		a := &v1.HTTPGetAction{Path: path, Port: intstr.FromInt(80), HTTPHeaders: []v1.HTTPHeader{{Name: name, Value: value}}}
-		req, err := New(Config{Version: "1.36"}).request(target(), a, Probe)
+		req, err := New(Config{Version: "v1.36.3"}).request(target(), a, Probe)
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%v", err)

@@ -61,7 +61,7 @@ func serveGRPC(t *testing.T, register func(*grpc.Server)) int32 {
 
 func check(t *testing.T, port int32, service string, timeout time.Duration) error {
 	t.Helper()
-	return New(Config{Version: "1.36"}).Check(t.Context(), target(), &v1.GRPCAction{Port: port, Service: &service}, timeout)
+	return New(Config{Version: "v1.36.3"}).Check(t.Context(), target(), &v1.GRPCAction{Port: port, Service: &service}, timeout)
 }
 
 func TestCheck(t *testing.T) {

@@ -78,7 +78,9 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 		p.start(Action{Op: StartContainer, Container: name, Hash: hash})
 	case c.State == Running && here && changed && replace:
 		p.start(Action{Op: StopContainer, Container: name, ID: c.ID, Grace: p.Grace, Hash: hash})
-	case c.State == Running && here && !p.Health[c.ID].Unhealthy:
+	case c.State == Running && here && p.Health[c.ID].Unhealthy:
+		p.start(Action{Op: StopContainer, Container: name, ID: c.ID, Grace: p.patience(ctr, c), Again: policy(p.Want, ctr) == v1.RestartPolicyOnFailure})
+	case c.State == Running && here:
 	case c.Live():
 		p.start(Action{Op: StopContainer, Container: name, ID: c.ID, Grace: p.Grace})
 	case c.State == Exited && here && !changed && p.waits(c):
@@ -89,6 +91,18 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	default:
 		p.start(Action{Op: StartContainer, Container: name, Attempt: c.Attempt + 1, Streak: streak(c), Hash: hash})
 	}
+}
+
+// patience is how long a container gets to end that its probes gave up (KEP-2238).
+func (p *planner) patience(ctr *v1.Container, c Container) time.Duration {
+	probe := ctr.LivenessProbe
+	if !p.Health[c.ID].Started {
+		probe = ctr.StartupProbe
+	}
+	if probe == nil || probe.TerminationGracePeriodSeconds == nil {
+		return p.Grace
+	}
+	return time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 }
 
 // waits reports whether a container that ended is in crash back-off.
@@ -102,7 +116,7 @@ func (p *planner) waits(c Container) bool {
 	return false
 }
 
-// Replaces reports whether a container was stopped for a new definition.
+// Replaces reports whether a container was stopped only to run again.
 func (in Input) Replaces(c Container) bool {
 	id, ok := in.Replaced[c.Name]
 	return ok && id == c.ID
@@ -118,17 +132,26 @@ func Restarts(in Input, ctr *v1.Container, c Container) bool {
 			return r.Action == v1.ContainerRestartRuleActionRestart
 		}
 	}
-	policy := string(in.Want.Spec.RestartPolicy)
-	if ctr.RestartPolicy != nil {
-		policy = string(*ctr.RestartPolicy)
-	}
-	switch policy {
-	case string(v1.RestartPolicyNever):
+	switch policy(in.Want, ctr) {
+	case v1.RestartPolicyNever:
 		return false
-	case string(v1.RestartPolicyOnFailure):
+	case v1.RestartPolicyOnFailure:
 		return c.ExitCode != 0
 	}
 	return true
+}
+
+// policy is the container's own, or else its pod's.
+func policy(pod *v1.Pod, ctr *v1.Container) v1.RestartPolicy {
+	if ctr.RestartPolicy != nil {
+		return v1.RestartPolicy(*ctr.RestartPolicy)
+	}
+	return pod.Spec.RestartPolicy
+}
+
+// RestartsUnhealthy reports whether a container that its probes gave up runs again.
+func RestartsUnhealthy(pod *v1.Pod, ctr *v1.Container) bool {
+	return policy(pod, ctr) != v1.RestartPolicyNever
 }
 
 // Finished reports whether the pod has run to its end by itself: an init

@@ -85,7 +85,7 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 	case 13: // a probe gives up, or says nothing yet
 		if len(containers) > 0 {
 			w.in.Health = maps.Clone(w.in.Health)
-			w.in.Health[containers[arg%len(containers)].ID] = Health{Started: true, Unhealthy: arg%2 == 0}
+			w.in.Health[containers[arg%len(containers)].ID] = []Health{{Started: true, Unhealthy: true}, {Started: true, Ready: true}, {}, {Unhealthy: true}}[arg%4]
 		}
 	case 14: // the runtime lost its state, or does not know a container's any more
 		if arg%4 == 0 {
@@ -162,7 +162,10 @@ func (w *world) restart(how int) {
 	clear(w.in.Busy)
 	clear(w.in.Failed)
 	clear(w.in.Replaced)
-	w.in.Health, w.graced = map[string]Health{}, false
+	w.in.Health, w.graced = maps.Clone(w.in.Health), false
+	for id, h := range w.in.Health { // what the status says stays known
+		w.in.Health[id] = Health{Started: h.Started, Ready: h.Ready}
+	}
 	w.in.Ended, w.in.Forgotten, w.applied = false, false, ""
 	w.in.Admitted = w.in.End == nil && len(w.in.Seen.Sandboxes)+len(w.in.Seen.Containers) > 0
 	if !w.in.Stopping.IsZero() {
@@ -225,7 +228,7 @@ func (w *world) settle() {
 		case len(subjects) > 0:
 			w.finish(subjects[0])
 		case len(d.Cancel) > 0: // the end of a cancelled action is an event
-		case w.endInits():
+		case w.endInits(), w.pass():
 		case !d.Wake.IsZero():
 			w.in.Now = d.Wake
 		default:
@@ -234,6 +237,17 @@ func (w *world) settle() {
 		}
 	}
 	w.must(false, 30, "no fixpoint: %+v", w.in)
+}
+
+// pass lets startup probes pass.
+func (w *world) pass() (any bool) {
+	w.in.Health = maps.Clone(w.in.Health)
+	for id, h := range w.in.Health {
+		if !h.Started {
+			w.in.Health[id], any = Health{Started: true, Ready: true}, true
+		}
+	}
+	return any
 }
 
 func (w *world) endInits() (any bool) {

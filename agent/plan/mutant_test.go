@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -163,6 +164,22 @@ var mutants = map[string]func(Input, *Decision){
 		in.Health = nil
 		*d = Decide(in)
 	},
+	"does not wait for startup probes": func(in Input, d *Decision) {
+		in.Health = maps.Clone(in.Health)
+		for id, h := range in.Health {
+			h.Started = true
+			in.Health[id] = h
+		}
+		*d = Decide(in)
+	},
+	"ignores the grace of probes": func(in Input, d *Decision) {
+		each(d, StopContainer, func(a *Action) {
+			if in.Health[a.ID].Unhealthy {
+				a.Grace = in.Grace
+			}
+		})
+	},
+	"lets what was given up rest": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Again = false }) },
 	"ignores new definitions": func(in Input, d *Decision) {
 		in.Seen.Containers = slices.Clone(in.Seen.Containers)
 		for i := range in.Seen.Containers {

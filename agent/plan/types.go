@@ -38,6 +38,7 @@ type Action struct {
 	Attempt   uint32
 	Streak    uint32        // crashes in a row, kept as an annotation of the container
 	Grace     time.Duration // of StopContainer
+	Again     bool          // of StopContainer: it is to run again however it ends
 	// Hash is that of the definition that StartContainer is for, or that StopContainer
 	// makes room for; of RunSandbox and Update it is that of the pod's spec.
 	Hash string
@@ -163,7 +164,7 @@ type Input struct {
 	Health map[string]Health // by container ID
 
 	// Replaced has, by name, the IDs of containers that were stopped for a new
-	// definition: they start again whatever their restart policy says.
+	// definition, or so that they run Again: they do whatever their restart policy says.
 	Replaced map[string]string
 
 	// CrashMax is the longest back-off of a container that ends again and again;

@@ -13,7 +13,8 @@ import (
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // wanted makes a pod whose init containers are i0 ..., its sidecars s0 ... after
-// them, and its main containers c0 ....
+// them, and its main containers c0 .... The first sidecar and the first main container
+// have probes, with more and with less grace than the pod.
 func wanted(policy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p := &v1.Pod{}
@@ -23,11 +24,19 @@ func wanted(policy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 			p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: fmt.Sprint("i", i)})
 		}
 		if i < sidecars {
-			p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: fmt.Sprint("s", i), RestartPolicy: &always})
+			c := v1.Container{Name: fmt.Sprint("s", i), RestartPolicy: &always}
+			if i == 0 {
+				c.StartupProbe = &v1.Probe{TerminationGracePeriodSeconds: new(int64(90))}
+			}
+			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 		}
 	}
 	for i := range mains {
-		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprint("c", i)})
+		c := v1.Container{Name: fmt.Sprint("c", i)}
+		if i == 0 {
+			c.LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: new(int64(3))}
+		}
+		p.Spec.Containers = append(p.Spec.Containers, c)
 	}
 	return p
 }
@@ -117,7 +126,7 @@ func (w *world) plan() Decision {
 	}
 	for _, a := range d.Start {
 		w.in.Busy[a.Container] = Flight{Action: a, Since: w.in.Now}
-		if a.Op == StopContainer && a.Hash != "" {
+		if a.Op == StopContainer && (a.Hash != "" || a.Again) {
 			w.in.Replaced[a.Container] = a.ID
 		}
 		w.in.Forgotten = false
@@ -180,7 +189,7 @@ func (w *world) check(a Action) {
 		w.checkStart(a, newest)
 	case StopContainer:
 		w.checkStop(a, newest)
-		w.must(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
+		w.checkGrace(a, ending)
 		main := a.Container[0] == 's' && w.in.Want != nil && ending && w.graced
 		w.must(!main || !w.live(func(c Container) bool { return c.Name[0] == 'c' && c.ID != a.ID }) || w.in.Now.Sub(w.in.Stopping) >= w.in.Grace, 12, "sidecar %s stops before the main containers", a.Container)
 	case RemoveContainer:
@@ -227,9 +236,33 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 			return
 		}
 		c, _ := w.in.Seen.Last(ctr.Name)
-		done := c.SandboxID == sb.ID && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && c.State == Running)
+		done := c.SandboxID == sb.ID && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && c.State == Running && (ctr.StartupProbe == nil || w.in.Health[c.ID].Started))
 		w.must(done, 21, "%s starts before %s is done", a.Container, ctr.Name)
 	}
+}
+
+// checkGrace says that a container gets what its pod grants; one that its probes gave up,
+// what the probe does, and that this one runs again also if it ends well.
+func (w *world) checkGrace(a Action, ending bool) {
+	c := find(w.in.Seen, a.ID)
+	sb, _ := w.in.Seen.Sandbox()
+	if ending || c == nil || a.Hash != "" || sb.ID == w.in.Stale || !sb.Ready || c.SandboxID != sb.ID || c.State != Running || Finished(w.in) || Expired(w.in) || !w.in.Health[c.ID].Unhealthy {
+		w.must(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
+		w.must(!a.Again, 50, "%s runs again however it ends", a.Container)
+		return
+	}
+	if last, _ := w.in.Seen.Last(c.Name); last.ID != c.ID {
+		return
+	}
+	want, ctr := w.in.Grace, definition(w.in.Want, a.Container)
+	switch started := w.in.Health[c.ID].Started; {
+	case started && ctr.LivenessProbe != nil:
+		want = time.Duration(*ctr.LivenessProbe.TerminationGracePeriodSeconds) * time.Second
+	case !started && ctr.StartupProbe != nil:
+		want = time.Duration(*ctr.StartupProbe.TerminationGracePeriodSeconds) * time.Second
+	}
+	w.must(a.Grace == want, 11, "grace %v is not the probe's, %v", a.Grace, want)
+	w.must(a.Again == (w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil), 50, "again: %v", a.Again)
 }
 
 // checkStop says that nothing is stopped without a reason.
@@ -340,8 +373,8 @@ func (w *world) happen(a Action, state State) {
 		}
 	case StartContainer:
 		w.startContainer(a, state)
-	case StopContainer:
-		w.exit(a.ID, 137)
+	case StopContainer: // every other one ends well
+		w.exit(a.ID, []int32{0, 137}[a.ID[len(a.ID)-1]&1])
 	case RemoveContainer:
 		w.in.Seen.Containers = slices.DeleteFunc(slices.Clone(w.in.Seen.Containers), func(c Container) bool { return c.ID == a.ID })
 		if _, ok := w.in.Seen.Last(a.Container); !ok {
@@ -369,6 +402,11 @@ func (w *world) startContainer(a Action, state State) {
 		c.StartedAt = w.in.Now
 	}
 	w.in.Seen.Containers = append(slices.Clone(w.in.Seen.Containers), c)
+	if c.Name == "s0" || c.Name == "c0" { // which have probes: some sidecars take a while
+		started := c.Name == "c0" || w.nextID%3 > 0
+		w.in.Health = maps.Clone(w.in.Health)
+		w.in.Health[c.ID] = Health{Started: started, Ready: started}
+	}
 	w.attempts[a.Container] = max(w.attempts[a.Container], int(a.Attempt))
 }
 

@@ -38,10 +38,10 @@ func (m *maker) container(ctr *v1.Container, init bool) v1.ContainerStatus {
 		st.State.Terminated = m.terminated(c)
 	case hasFailure:
 		st.State.Waiting = m.waitingAfter(ctr, failure)
+	case c.State == plan.Exited && ok && !(m.in.Replaces(c) && plan.Changed(ctr, c)) && m.crashLoop(ctr, c) != nil:
+		st.State.Waiting = m.crashLoop(ctr, c)
 	case c.State == plan.Exited && ok && !m.in.Replaces(c): // else one that never restarts would seem to have ended for good
-		if st.State.Waiting = m.crashLoop(ctr, c); st.State.Waiting == nil {
-			st.State.Terminated = m.terminated(c)
-		}
+		st.State.Terminated = m.terminated(c)
 	case c.State == plan.Unknown:
 		st.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located", ContainerID: m.id(c)}
 	default:

@@ -101,9 +101,22 @@ func killing(in plan.Input, a plan.Action) string {
 	case ends || !h.Unhealthy:
 		return "Stopping container " + a.Container
 	case !h.Started:
-		return fmt.Sprintf("Container %s failed startup probe, will be restarted", a.Container)
+		return gaveUp(in.Want, a.Container, "startup")
 	}
-	return fmt.Sprintf("Container %s failed liveness probe, will be restarted", a.Container)
+	return gaveUp(in.Want, a.Container, "liveness")
+}
+
+// gaveUp says which probe ends a container, and whether it runs again: of a sidecar, which
+// always does, a kubelet does not say so.
+func gaveUp(pod *v1.Pod, container, probe string) string {
+	what, then := "Container", ""
+	switch kind, ctr := podspec.Find(&pod.Spec, container); {
+	case kind == podspec.Sidecar:
+		what = "Init container"
+	case ctr != nil && plan.RestartsUnhealthy(pod, ctr):
+		then = ", will be restarted"
+	}
+	return fmt.Sprintf("%s %s failed %s probe%s", what, container, probe, then)
 }
 
 // notice tells what the plan found to tell, each once.

@@ -200,3 +200,32 @@ func TestEventsOfADeadline(t *testing.T) {
 		}
 	})
 }
+
+// What ends a container says so, in a kubelet's words.
+func TestKilling(t *testing.T) {
+	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
+	pod := &v1.Pod{}
+	pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+	pod.Spec.InitContainers = []v1.Container{{Name: "side", RestartPolicy: &always}}
+	pod.Spec.Containers = []v1.Container{{Name: "main"}, {Name: "once", RestartPolicy: &never}}
+	lives, starts := plan.Health{Started: true, Unhealthy: true}, plan.Health{Unhealthy: true}
+	for _, tt := range []struct {
+		container string
+		health    plan.Health
+		deleting  bool
+		want      string
+	}{
+		{"main", lives, false, "Container main failed liveness probe, will be restarted"},
+		{"main", starts, false, "Container main failed startup probe, will be restarted"},
+		{"once", lives, false, "Container once failed liveness probe"},
+		{"side", lives, false, "Init container side failed liveness probe"},
+		{"side", starts, false, "Init container side failed startup probe"},
+		{"main", lives, true, "Stopping container main"},
+		{"main", plan.Health{Started: true}, false, "Stopping container main"},
+	} {
+		in := plan.Input{Want: pod, Deleting: tt.deleting, Health: map[string]plan.Health{"id": tt.health}}
+		if got := killing(in, plan.Action{Op: plan.StopContainer, Container: tt.container, ID: "id"}); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}

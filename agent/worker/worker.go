@@ -234,7 +234,7 @@ func (w *worker) start(ctx context.Context, in plan.Input, a plan.Action) {
 		w.given = in.Want
 	}
 	replaces := a.Op == plan.StopContainer && a.Hash != ""
-	if replaces {
+	if replaces || a.Again {
 		w.replaced[a.Container] = a.ID
 	}
 	w.mu.Unlock()
