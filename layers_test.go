@@ -46,6 +46,7 @@ var layers = map[string][]string{
 	"agent/observe":   {"agent/dirty", "agent/plan", "runtime/cri", "runtime/untrusted", "keys"},
 	"agent/plan":      {"podspec"},
 	"agent/pods":      {"agent/admit", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "edge/desired", "edge/store"},
+	"agent/probe":     {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
 	"agent/pulls":     {"edge/store", "runtime/cri"},
 	"agent/server":    {"agent/admit", "agent/api", "agent/logs", "runtime/cri", "metrics/exposition", "keys", "podspec"},
 	"agent/status":    {"agent/plan", "demand", "podspec"},

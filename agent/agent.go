@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/call"
 	"github.com/islet-edge/islet/agent/collect"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/containers"
@@ -29,6 +30,7 @@ import (
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/pods"
 	"github.com/islet-edge/islet/agent/ports"
+	"github.com/islet-edge/islet/agent/probe"
 	"github.com/islet-edge/islet/agent/process"
 	"github.com/islet-edge/islet/agent/pulls"
 	"github.com/islet-edge/islet/agent/recovery"
@@ -61,6 +63,7 @@ type agent struct {
 	desired  *desired.Desired
 	executor *worker.Executor
 	workers  *worker.Set
+	probes   *probe.Probes
 	figures  *figures.Figures
 	hooks    hook.Chain
 	cgroups  *cgroup.Pods
@@ -121,6 +124,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("pods", a.pods)
 	run("memory", settle.New(settle.Config{Changed: a.pods.Changed, Log: log}))
 	run("workers", a.workers)
+	run("probes", a.probes)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
 	run("events", a.events)
 	for _, s := range a.sources {
@@ -306,8 +310,10 @@ func (a *agent) buildWorkers() error {
 	a.hooks = append(a.hooks, a.volumes, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log})
 	executor.Hooks = a.hooks
 	a.executor, a.figures = worker.NewExecutor(executor), figures.New(a.rt.Operations)
+	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesVersion})
+	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, Changed: a.poke, Log: a.log})
 	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
-		Changed: a.pods.StatusChanged, Stale: a.rt.Network.Stale, CrashMax: a.cfg.CrashMax, Log: a.log})
+		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, CrashMax: a.cfg.CrashMax, Log: a.log})
 	if a.cluster != nil {
 		a.pods.Connect(a.workers, a.cluster.outbox)
 	} else {
@@ -335,7 +341,7 @@ func (a *agent) serverConfig() server.Config {
 		Pods:  a.pods, Local: a.desired, Runtime: a.rt.Runtime, Images: a.rt.Images,
 		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
 		Clock:  describe.Clock{Link: a.link},
-		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: a.figures.Collectors(), Metrics: metrics,
+		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: a.figures.Collectors(), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}
 }
@@ -346,6 +352,14 @@ func (a *agent) poke(uid types.UID) {
 	if a.workers != nil {
 		a.workers.Poke(uid)
 	}
+}
+
+func (a *agent) input(uid types.UID) plan.Input { return a.workers.Input(uid) }
+
+// podChanged tells of a pod that its worker looked at anew.
+func (a *agent) podChanged(uid types.UID) {
+	a.probes.Poke(uid)
+	a.pods.StatusChanged(uid)
 }
 
 // newEvents makes what takes the events of pods and of the node. Those of a node that

@@ -12,7 +12,7 @@ import (
 // An Ignored field is one that a pod may have here although it does not act: a person
 // who set it has to know.
 type Ignored struct {
-	Field   string // as in spec.containers[0].livenessProbe
+	Field   string // as in spec.containers[0].resizePolicy[1]
 	Instead string // what happens, as the rest of a sentence about the field
 }
 
@@ -79,9 +79,6 @@ func ofContainer(at *field.Path, c *v1.Container) []ignored {
 	}
 	_, disk := c.Resources.Limits[v1.ResourceEphemeralStorage]
 	rows := []ignored{
-		{c.LivenessProbe != nil, at.Child("livenessProbe"), "is not run: a container that hangs is not restarted"},
-		{c.ReadinessProbe != nil, at.Child("readinessProbe"), "is not run: the container is ready as soon as it runs"},
-		{c.StartupProbe != nil, at.Child("startupProbe"), "is not run: the container has started as soon as it runs"},
 		{hooks.PostStart != nil, at.Child("lifecycle", "postStart"), "is not run"},
 		{hooks.PreStop != nil, at.Child("lifecycle", "preStop"), "is not run: the container gets its stop signal at once"},
 		{disk, at.Child("resources", "limits").Key(string(v1.ResourceEphemeralStorage)), "is not enforced: the pod is not evicted for what it writes"},

@@ -11,11 +11,11 @@ import (
 
 // everything has each field that a pod may have without that it acts.
 func everything(p *v1.Pod) {
-	probe, hook := &v1.Probe{}, &v1.LifecycleHandler{}
+	hook := &v1.LifecycleHandler{}
 	always := v1.ContainerRestartPolicyAlways
-	p.Spec.InitContainers = []v1.Container{{Name: "side", RestartPolicy: &always, StartupProbe: probe}}
+	p.Spec.InitContainers = []v1.Container{{Name: "side", RestartPolicy: &always, Lifecycle: &v1.Lifecycle{PostStart: hook}}}
 	p.Spec.Containers = append(p.Spec.Containers, v1.Container{
-		Name: "all", LivenessProbe: probe, ReadinessProbe: probe, StartupProbe: probe, Lifecycle: &v1.Lifecycle{PostStart: hook, PreStop: hook},
+		Name: "all", Lifecycle: &v1.Lifecycle{PostStart: hook, PreStop: hook},
 		Resources:          v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi"), v1.ResourceCPU: resource.MustParse("1")}},
 		ResizePolicy:       []v1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: v1.NotRequired}, {ResourceName: "memory", RestartPolicy: v1.RestartContainer}},
 		RestartPolicyRules: []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart}, {Action: v1.ContainerRestartRuleActionRestartAllContainers}},
@@ -39,14 +39,20 @@ func TestIgnoredFields(t *testing.T) {
 	if got := IgnoredFields(pod("plain", onPort(80, "", ""), asks("cpu", "1"))); len(got) > 0 {
 		t.Errorf("a plain pod: %v", got)
 	}
+	probed := func(p *v1.Pod) {
+		c := &p.Spec.Containers[0]
+		c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = &v1.Probe{}, &v1.Probe{}, &v1.Probe{}
+	}
+	if got := IgnoredFields(pod("probed", probed)); len(got) > 0 {
+		t.Errorf("probes act: %v", got)
+	}
 	stop := v1.SIGTERM
 	if got := IgnoredFields(pod("stop", func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{StopSignal: &stop} })); len(got) > 0 {
 		t.Errorf("a stop signal acts: %v", got)
 	}
 	got := IgnoredFields(pod("all", everything))
 	if want := []string{
-		"spec.initContainers[0].startupProbe",
-		"spec.containers[1].livenessProbe", "spec.containers[1].readinessProbe", "spec.containers[1].startupProbe",
+		"spec.initContainers[0].lifecycle.postStart",
 		"spec.containers[1].lifecycle.postStart", "spec.containers[1].lifecycle.preStop",
 		"spec.containers[1].resources.limits[ephemeral-storage]", "spec.containers[1].resizePolicy[1]", "spec.containers[1].restartPolicyRules[1].action",
 		"spec.ephemeralContainers[0]", "spec.volumes[2].emptyDir.sizeLimit",

@@ -146,7 +146,7 @@ type Trouble struct {
 type Ignored struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
-	Fields    []string `json:"fields"` // as in spec.containers[0].livenessProbe
+	Fields    []string `json:"fields"` // as in spec.containers[0].resizePolicy[1]
 }
 
 // Source is one origin of wanted pods.

@@ -14,14 +14,14 @@ import (
 func TestFieldsThatDoNotAct(t *testing.T) {
 	n, _ := node(t)
 	n.Remove("uid-crash-pi")
-	const manifest = `{kind: Pod, apiVersion: v1, metadata: {name: probed}, spec: {containers: [{name: c, livenessProbe: {exec: {command: ["true"]}}}]}}`
-	const warning = "Warning: pod/probed: spec.containers[0].livenessProbe is not run: a container that hangs is not restarted\n"
-	check(t, n, run(t, n, manifest, "apply", "--dry-run", "-f", "-"), 0, "pod/probed created (dry run)\n", warning)
+	const manifest = `{kind: Pod, apiVersion: v1, metadata: {name: wide}, spec: {containers: [{name: c, resources: {limits: {ephemeral-storage: 1Gi}}}]}}`
+	const warning = "Warning: pod/wide: spec.containers[0].resources.limits[ephemeral-storage] is not enforced: the pod is not evicted for what it writes\n"
+	check(t, n, run(t, n, manifest, "apply", "--dry-run", "-f", "-"), 0, "pod/wide created (dry run)\n", warning)
 	if got := run(t, n, "", "status"); got.code != 0 || strings.Contains(got.out, "Worth knowing") {
 		t.Errorf("there is nothing to know: %+v", got)
 	}
-	check(t, n, run(t, n, manifest, "apply", "-f", "-"), 0, "pod/probed created\n", warning)
-	const note = "\nWorth knowing:\n  - pod default/probed has fields that do not act on this node: spec.containers[0].livenessProbe\n"
+	check(t, n, run(t, n, manifest, "apply", "-f", "-"), 0, "pod/wide created\n", warning)
+	const note = "\nWorth knowing:\n  - pod default/wide has fields that do not act on this node: spec.containers[0].resources.limits[ephemeral-storage]\n"
 	if got := run(t, n, "", "status"); got.code != 0 || !strings.HasSuffix(got.out, note) {
 		t.Errorf("code %d\n%s\nlacks%s", got.code, got.out, note)
 	}

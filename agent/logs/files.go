@@ -90,7 +90,7 @@ type file struct {
 func (s set) open(name string) (*file, error) {
 	f, err := untrusted.Open(s.root, filepath.Join(s.sub, name))
 	if err == nil {
-		return &file{f: f, plain: true, newest: name == s.base, stem: name, scan: newScanner(&present{f: f})}, nil
+		return &file{f: f, plain: true, newest: name == s.base, stem: name, scan: newScanner(f)}, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) || name == s.base {
 		return nil, err
@@ -105,24 +105,6 @@ func (s set) open(name string) (*file, error) {
 		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
 	}
 	return &file{f: f, stem: name, scan: newScanner(z)}, nil
-}
-
-// A present is what a file has now. What comes after a read that went to the end is not
-// put to it: a writer whose disk is full takes back what that read has seen, and writes
-// something else there. Then it is again that goes back.
-type present struct {
-	f   *os.File
-	end bool // the last read went to it
-}
-
-func (p *present) Read(b []byte) (int, error) {
-	if p.end {
-		p.end = false
-		return 0, io.EOF
-	}
-	n, err := p.f.Read(b)
-	p.end = n > 0 && n < len(b)
-	return n, err
 }
 
 func (f *file) close() {

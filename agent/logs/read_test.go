@@ -147,33 +147,6 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// What a writer took back is not the beginning of what it wrote in its place, whenever
-// the reader looks.
-func TestTakenBackWhileItIsRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "0.log")
-	if err := os.WriteFile(path, []byte("half of a li"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, b := &present{f: f}, make([]byte, 100)
-	if n, err := r.Read(b); n != len("half of a li") || err != nil {
-		t.Fatal(n, err)
-	}
-	if err := os.WriteFile(path, []byte("another line, and a longer one\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := r.Read(b); n != 0 || err != io.EOF {
-		t.Errorf("%q, %v was put to it", b[:n], err)
-	}
-	if n, err := r.Read(b); n == 0 || err != nil { // the next look
-		t.Error(n, err)
-	}
-}
-
 // A writer that rotates as the shim does: rename, create, later compress the
 // older ones and drop the oldest.
 type rotator struct {

@@ -16,7 +16,7 @@ func TestIgnoredFieldsAreToldOnce(t *testing.T) {
 	w := newWorld(t)
 	pod := aPod("web", "1", 0)
 	pod.Generation = 1
-	pod.Spec.Containers[0].LivenessProbe = &v1.Probe{}
+	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
 	shown := func(pod *v1.Pod, admitted bool) {
 		t.Helper()
 		w.want(t, desired.API, pod, aPod("plain", "1", 0))

@@ -14,6 +14,13 @@ import (
 // StatusChanged says that the status of a pod may have changed. It never blocks.
 func (p *Pods) StatusChanged(uid types.UID) { p.dirty.Add(uid) }
 
+// Status is what is shown of a pod now; before the first time, what the last run showed.
+func (p *Pods) Status(uid types.UID) v1.PodStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.states[uid].status
+}
+
 // Run makes the statuses of pods that changed until ctx ends.
 func (p *Pods) Run(ctx context.Context) error {
 	for {

@@ -42,12 +42,13 @@ func (s *Server) routeMetrics(m mux) {
 		}
 		exposition.Serve(w, r, samples)
 	})
+	probes := prometheus.NewRegistry()
+	if s.ProbeMetrics != nil {
+		probes.MustRegister(s.ProbeMetrics)
+	}
 	m.HandleFunc("GET /metrics/probes", func(w http.ResponseWriter, r *http.Request) {
 		samples := []exposition.Sample{{Name: "process_start_time_seconds", Help: "when the agent started, since 1970", Value: inSeconds(s.started)}}
-		if s.ProbeMetrics != nil {
-			samples = append(samples, s.ProbeMetrics()...)
-		}
-		exposition.Serve(w, r, samples)
+		exposition.Serve(w, r, samples, probes)
 	})
 }
 

@@ -20,7 +20,7 @@ func TestMetrics(t *testing.T) {
 	n.Pod("web", time.Now(), "nginx")
 	took := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "took_seconds", Help: "a figure of another room"})
 	took.Observe(1)
-	a := openAPI(t, variant(t, n, func(c *server.Config) { c.Counted = []prometheus.Collector{took} }))
+	a := openAPI(t, variant(t, n, func(c *server.Config) { c.Counted, c.ProbeMetrics = []prometheus.Collector{took}, took }))
 	client := a.client()
 	scrape := func(path string) map[string]*dto.MetricFamily {
 		t.Helper()
@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 			"pod_memory_working_set_bytes": dto.MetricType_GAUGE, "scrape_error": dto.MetricType_GAUGE,
 		},
 		"/metrics/cadvisor": {"container_cpu_usage_seconds_total": dto.MetricType_COUNTER, "container_memory_working_set_bytes": dto.MetricType_GAUGE},
-		"/metrics/probes":   {"process_start_time_seconds": dto.MetricType_GAUGE},
+		"/metrics/probes":   {"process_start_time_seconds": dto.MetricType_GAUGE, "took_seconds": dto.MetricType_HISTOGRAM},
 	} {
 		got := scrape(path)
 		for name, want := range families {

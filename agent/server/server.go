@@ -71,8 +71,9 @@ type Config struct {
 	// Kubelet says what is open on the kubelet's ports.
 	Kubelet Kubelet
 	// Counted and Metrics add to /metrics, ProbeMetrics to /metrics/probes; nil: nothing.
-	Counted               []prometheus.Collector
-	Metrics, ProbeMetrics func() []exposition.Sample
+	Counted      []prometheus.Collector
+	Metrics      func() []exposition.Sample
+	ProbeMetrics prometheus.Collector
 
 	StreamIdleTimeout time.Duration // 0: 4 hours, as a kubelet
 	Log               *slog.Logger

@@ -37,7 +37,6 @@ type DirectoryConfig struct {
 type Directory struct {
 	DirectoryConfig
 	files   map[string]file // by path, as last read
-	waits   time.Duration   // patience; in tests another
 	told    bool            // the sink has the set of files
 	removed bool            // Path itself was seen to be removed or renamed
 }
@@ -49,7 +48,7 @@ func NewDirectory(c DirectoryConfig) (*Directory, error) {
 		return nil, fmt.Errorf("manifest path %q, checked every %s: both must be set", c.Path, c.Interval)
 	}
 	c.Path = path // stored with the pods, so it must not depend on how it was written
-	return &Directory{DirectoryConfig: c, waits: patience}, nil
+	return &Directory{DirectoryConfig: c}, nil
 }
 
 // Run tells the sink what is there, now and at every change, until ctx ends.
@@ -113,7 +112,7 @@ func (d *Directory) concerns(e fsnotify.Event) bool {
 // check reads what changed and tells the sink if anything did, or if it refused
 // to take it the last time.
 func (d *Directory) check(ctx context.Context) {
-	files, changed, err := scan(d.Path, d.files, d.Decode, d.waits)
+	files, changed, err := scan(d.Path, d.files, d.Decode)
 	switch {
 	case err == nil:
 		d.removed = false

@@ -44,7 +44,6 @@ func (h *host) start(path string, interval time.Duration) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	d.waits = never // however long a busy disk takes
 	ctx, cancel := context.WithCancel(h.Context())
 	ended := make(chan error)
 	go func() { ended <- d.Run(ctx) }()
@@ -361,15 +360,15 @@ func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	first, there := look(path, file{}, decode, patience)
+	first, there := look(path, file{}, decode)
 	if !there || len(first.claims) != 0 || first.open.IsZero() {
 		t.Skip("this file system has no leases")
 	}
-	if again, _ := look(path, first, decode, patience); again.open != first.open {
+	if again, _ := look(path, first, decode); again.open != first.open {
 		t.Error("the time it rests begins anew")
 	}
 	first.open = first.open.Add(-patience)
-	if rested, _ := look(path, first, decode, patience); len(rested.claims) != 1 || !rested.open.IsZero() {
+	if rested, _ := look(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {
 		t.Error(rested)
 	}
 }

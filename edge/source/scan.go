@@ -57,7 +57,7 @@ func identify(fi fs.FileInfo) identity {
 
 // scan reads the manifests at path, a directory or one file, but for those that
 // are as they were in old. An error means that it cannot be told what is there.
-func scan(path string, old map[string]file, decode Decode, patience time.Duration) (files map[string]file, changed bool, err error) {
+func scan(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
 	names, err := list(path)
 	if err != nil {
 		return nil, false, err
@@ -65,7 +65,7 @@ func scan(path string, old map[string]file, decode Decode, patience time.Duratio
 	files = make(map[string]file, len(names))
 	for _, name := range names {
 		before, known := old[name]
-		f, there := look(name, before, decode, patience)
+		f, there := look(name, before, decode)
 		if there {
 			files[name] = f
 		}
@@ -106,7 +106,7 @@ func list(path string) ([]string, error) {
 
 // look reads one file unless it is as before. Not there are also directories
 // behind a symbolic link.
-func look(name string, before file, decode Decode, patience time.Duration) (f file, there bool) {
+func look(name string, before file, decode Decode) (f file, there bool) {
 	fi, err := os.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

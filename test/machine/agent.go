@@ -134,9 +134,12 @@ func (m *Machine) Try(args ...string) (string, int) {
 type Pod struct {
 	Metadata struct{ Name, Namespace, UID string }
 	Status   struct {
-		Phase, PodIP      string
-		Reason            string
-		Conditions        []struct{ Type, Status string }
+		Phase, PodIP string
+		Reason       string
+		Conditions   []struct {
+			Type, Status       string
+			LastTransitionTime time.Time
+		}
 		ContainerStatuses []ContainerStatus
 	}
 }

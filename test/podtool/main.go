@@ -173,7 +173,16 @@ func serve(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Addr: addr, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, host) })}
+	handler := http.NewServeMux()
+	handler.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, host) })
+	for path, wanted := range map[string]bool{"/if/": true, "/unless/": false} { // there is such a file: for probes
+		handler.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if _, err := os.Stat(strings.TrimPrefix(r.URL.Path, strings.TrimSuffix(path, "/"))); (err == nil) != wanted {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})
+	}
+	s := &http.Server{Addr: addr, Handler: handler}
 	go func() { <-ctx.Done(); s.Close() }()
 	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -1,0 +1,16 @@
+// Package probe asks the containers of pods, again and again, whether they have started,
+// live and are ready, and keeps what follows from the answers.
+//
+//	worker --Poke(uid)--> follow: what is to be asked --> queue, by time --> ask: a goroutine per call in flight
+//	                         ^                                                 |
+//	                         +---- keep: thresholds, verdicts <----------------+
+//	                                        |          |
+//	worker, status --Health(pod, seen)------+          +--> Changed(uid), if Health is another now
+//
+// One goroutine and one timer serve all checks; between two calls a check is a few
+// hundred bytes. A verdict is on one container, by its ID: the next attempt begins
+// without. It is kept in memory only. What an earlier run of the agent found is read off
+// the last status of the pod, which is stored whenever it changes: so a pod that was
+// ready stays so, and one that was not does, until enough answers say otherwise.
+// https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-probes
+package probe
