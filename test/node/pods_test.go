@@ -125,7 +125,7 @@ func TestReasons(t *testing.T) {
 			return p.Status.Phase == "Failed" && c.State.Terminated != nil && strings.Contains(c.State.Terminated.Message, "/none: no such file")
 		},
 		"crash": func(p machine.Pod, c machine.ContainerStatus) bool {
-			return c.RestartCount == 1 && c.State.Waiting != nil && c.State.Waiting.Reason == "CrashLoopBackOff" && c.LastState.Terminated != nil && c.LastState.Terminated.ExitCode == 3
+			return c.RestartCount >= 1 && c.State.Waiting != nil && c.State.Waiting.Reason == "CrashLoopBackOff" && c.LastState.Terminated != nil && c.LastState.Terminated.ExitCode == 3
 		},
 		"words": func(p machine.Pod, c machine.ContainerStatus) bool {
 			return c.State.Terminated != nil && c.State.Terminated.Message == "last words"
