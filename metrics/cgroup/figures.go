@@ -149,3 +149,28 @@ func pairs(path string) (map[string]uint64, error) {
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV)
 }
+
+// Processes lists the processes in a cgroup, not those below it. One that is gone has
+// none.
+func (r Reader) Processes(path string) ([]int, error) {
+	controller := "memory"
+	if r.v2 {
+		controller = ""
+	}
+	b, err := os.ReadFile(filepath.Join(r.root, controller, path, "cgroup.procs"))
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read cgroup: %w", err)
+	}
+	var out []int
+	for _, f := range strings.Fields(string(b)) {
+		pid, err := strconv.Atoi(f)
+		if err != nil {
+			return nil, fmt.Errorf("read cgroup %s: %w", path, err)
+		}
+		out = append(out, pid)
+	}
+	return out, nil
+}
