@@ -272,7 +272,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 	if a.server, err = server.New(a.serverConfig()); err != nil {
 		return err
 	}
-	if a.tools, err = containers.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Runtime, a.rt.Images, a.log); err != nil {
+	if a.tools, err = containers.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Runtime, a.rt.Images, a.server.PodNeeding, a.log); err != nil {
 		return err
 	}
 	a.socket, err = server.ListenLocal(filepath.Join(a.cfg.Dirs.Run, "islet.sock"), a.log)

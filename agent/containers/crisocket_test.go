@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/cri"
@@ -22,12 +24,15 @@ type streamer struct {
 // What a Socket is is for root only, answers, and is gone after the end.
 func TestCRISocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cri.sock")
-	rt := fake.New("demo:1")
+	rt := fake.New("demo:1", "spare:1")
+	needed := func(_ context.Context, ref string) (string, error) {
+		return map[string]string{"demo:1": "pod default/web"}[ref], nil
+	}
 	log := slog.New(slog.DiscardHandler)
-	if s, err := OpenSocket("", streamer{Runtime: rt}, rt, log); s != nil || err != nil {
+	if s, err := OpenSocket("", streamer{Runtime: rt}, rt, needed, log); s != nil || err != nil {
 		t.Fatalf("without a path: %v, %v", s, err)
 	}
-	s, err := OpenSocket(path, streamer{Runtime: rt}, rt, log)
+	s, err := OpenSocket(path, streamer{Runtime: rt}, rt, needed, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +49,12 @@ func TestCRISocket(t *testing.T) {
 	defer c.Close()
 	if v, err := c.Version(ctx, &api.VersionRequest{}); err != nil || v.RuntimeApiVersion != "v1" {
 		t.Errorf("version: %v, %v", v, err)
+	}
+	if _, err := c.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "demo:1"}}); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "pod default/web") {
+		t.Errorf("remove an image that a pod needs: %v", err)
+	}
+	if _, err := c.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "spare:1"}}); err != nil {
+		t.Errorf("remove one that nobody needs: %v", err)
 	}
 	end()
 	if err := <-ended; err != nil && ctx.Err() == nil {

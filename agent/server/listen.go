@@ -20,6 +20,11 @@ const maxLocal = 64
 // ListenLocal opens the unix socket for root and the agent's own user only. A
 // socket that a killed agent left behind is replaced; one that is served is not.
 func ListenLocal(path string, log *slog.Logger) (net.Listener, error) {
+	return ListenUnix(path, maxLocal, log)
+}
+
+// ListenUnix is ListenLocal for another number of connections.
+func ListenUnix(path string, most int, log *slog.Logger) (net.Listener, error) {
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
 		return nil, fmt.Errorf("listen on %s: another process answers there; stop it, or choose another path (--run-dir, criSocket)", path)
@@ -47,7 +52,7 @@ func ListenLocal(path string, log *slog.Logger) (net.Listener, error) {
 		os.Remove(hidden)
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	return &localListener{UnixListener: ln, path: path, log: log, slots: make(chan struct{}, maxLocal)}, nil
+	return &localListener{UnixListener: ln, path: path, log: log, slots: make(chan struct{}, most)}, nil
 }
 
 // A localListener accepts from root and the agent's own user, a bounded number
@@ -74,7 +79,7 @@ func (l *localListener) Accept() (net.Conn, error) {
 		case l.slots <- struct{}{}:
 			return &localConn{UnixConn: c, slots: l.slots}, nil
 		default:
-			l.log.Warn("refused a connection: too many", "socket", l.path, "limit", maxLocal)
+			l.log.Warn("refused a connection: too many", "socket", l.path, "limit", cap(l.slots))
 			c.Close()
 		}
 	}

@@ -57,8 +57,17 @@ func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 	return gone, nil
 }
 
-// neededBy names who needs an image, or just that name of it.
-func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (string, error) {
+// PodNeeding names a pod that needs an image, which then is not to be removed by who
+// knows nothing of pods; "": none does.
+func (s *Server) PodNeeding(ctx context.Context, ref string) (string, error) {
+	st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
+	if err != nil || st.Image == nil {
+		return "", err
+	}
+	return s.podNeeding(ctx, st.Image.Id, fullName(ref), false)
+}
+
+func (s *Server) podNeeding(ctx context.Context, id, name string, onlyName bool) (string, error) {
 	for _, p := range s.Pods.List() {
 		for _, ref := range imagesOf(&p.Spec) {
 			needs := fullName(ref) == name
@@ -74,8 +83,14 @@ func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (
 			}
 		}
 	}
-	if onlyName {
-		return "", nil
+	return "", nil
+}
+
+// neededBy names who needs an image, or just that name of it.
+func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (string, error) {
+	pod, err := s.podNeeding(ctx, id, name, onlyName)
+	if err != nil || pod != "" || onlyName {
+		return pod, err
 	}
 	needed, err := s.neededImages(ctx)
 	if err == nil && needed[id] {

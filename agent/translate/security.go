@@ -58,6 +58,9 @@ func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.Li
 	if runAsNonRoot(pod, ctr) {
 		return out, verifyNonRoot(out)
 	}
+	if out.RunAsGroup != nil && out.RunAsUser == nil && out.RunAsUsername == "" {
+		out.RunAsUser = &api.Int64Value{} // a runtime refuses a group alone; an image without a user runs as root
+	}
 	return out, nil
 }
 

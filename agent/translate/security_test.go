@@ -199,3 +199,24 @@ func TestHostUsers(t *testing.T) {
 		}
 	}
 }
+
+// A group alone is that of root, as which an image without a user runs: a runtime
+// refuses a group without a user.
+func TestGroupAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		image *api.Image
+		user  *int64
+		named string
+	}{
+		"no user": {&api.Image{}, ptr(int64(0)), ""},
+		"number":  {&api.Image{Uid: &api.Int64Value{Value: 7}}, ptr(int64(7)), ""},
+		"name":    {&api.Image{Username: "nina"}, nil, "nina"},
+	} {
+		p := aPod()
+		p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsGroup: ptr(int64(2))}
+		sc, err := security(p, &p.Spec.Containers[0], aNode(), c.image)
+		if err != nil || (sc.RunAsUser == nil) != (c.user == nil) || sc.RunAsUser != nil && sc.RunAsUser.Value != *c.user || sc.RunAsUsername != c.named || sc.RunAsGroup.GetValue() != 2 {
+			t.Errorf("%s: %v, %v", name, sc, err)
+		}
+	}
+}

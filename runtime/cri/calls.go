@@ -53,6 +53,11 @@ func (c *Client) ListPodSandbox(ctx context.Context, r *api.ListPodSandboxReques
 	return c.runtime.ListPodSandbox(ctx, r)
 }
 
+// UpdatePodSandboxResources is the CRI call of that name.
+func (c *Client) UpdatePodSandboxResources(ctx context.Context, r *api.UpdatePodSandboxResourcesRequest) (*api.UpdatePodSandboxResourcesResponse, error) {
+	return c.runtime.UpdatePodSandboxResources(ctx, r)
+}
+
 // CreateContainer is the CRI call of that name.
 func (c *Client) CreateContainer(ctx context.Context, r *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	return c.runtime.CreateContainer(ctx, r)
@@ -93,6 +98,11 @@ func (c *Client) ReopenContainerLog(ctx context.Context, r *api.ReopenContainerL
 	return c.runtime.ReopenContainerLog(ctx, r)
 }
 
+// CheckpointContainer is the CRI call of that name.
+func (c *Client) CheckpointContainer(ctx context.Context, r *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
+	return c.runtime.CheckpointContainer(ctx, r)
+}
+
 // ExecSync is the CRI call of that name.
 func (c *Client) ExecSync(ctx context.Context, r *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
 	return c.runtime.ExecSync(ctx, r)
@@ -131,6 +141,16 @@ func (c *Client) PodSandboxStats(ctx context.Context, r *api.PodSandboxStatsRequ
 // ListPodSandboxStats is the CRI call of that name.
 func (c *Client) ListPodSandboxStats(ctx context.Context, r *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error) {
 	return c.runtime.ListPodSandboxStats(ctx, r)
+}
+
+// ListMetricDescriptors is the CRI call of that name.
+func (c *Client) ListMetricDescriptors(ctx context.Context, r *api.ListMetricDescriptorsRequest) (*api.ListMetricDescriptorsResponse, error) {
+	return c.runtime.ListMetricDescriptors(ctx, r)
+}
+
+// ListPodSandboxMetrics is the CRI call of that name.
+func (c *Client) ListPodSandboxMetrics(ctx context.Context, r *api.ListPodSandboxMetricsRequest) (*api.ListPodSandboxMetricsResponse, error) {
+	return c.runtime.ListPodSandboxMetrics(ctx, r)
 }
 
 // ListImages is the CRI call of that name.

@@ -19,7 +19,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is the part of the CRI's RuntimeService that the agent calls.
+// Runtime is the CRI's RuntimeService. Serve makes its streams: those that list by the
+// calls that list, GetContainerEvents by Subscriber.
 type Runtime interface {
 	Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error)
 	Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error)
@@ -31,6 +32,7 @@ type Runtime interface {
 	RemovePodSandbox(context.Context, *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error)
 	PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
 	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
+	UpdatePodSandboxResources(context.Context, *api.UpdatePodSandboxResourcesRequest) (*api.UpdatePodSandboxResourcesResponse, error)
 
 	CreateContainer(context.Context, *api.CreateContainerRequest) (*api.CreateContainerResponse, error)
 	StartContainer(context.Context, *api.StartContainerRequest) (*api.StartContainerResponse, error)
@@ -40,6 +42,7 @@ type Runtime interface {
 	ContainerStatus(context.Context, *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error)
 	UpdateContainerResources(context.Context, *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error)
 	ReopenContainerLog(context.Context, *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error)
+	CheckpointContainer(context.Context, *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error)
 
 	ExecSync(context.Context, *api.ExecSyncRequest) (*api.ExecSyncResponse, error)
 	Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error)
@@ -50,6 +53,8 @@ type Runtime interface {
 	ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error)
 	PodSandboxStats(context.Context, *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error)
 	ListPodSandboxStats(context.Context, *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error)
+	ListMetricDescriptors(context.Context, *api.ListMetricDescriptorsRequest) (*api.ListMetricDescriptorsResponse, error)
+	ListPodSandboxMetrics(context.Context, *api.ListPodSandboxMetricsRequest) (*api.ListPodSandboxMetricsResponse, error)
 }
 
 // Images is the CRI's ImageService.
@@ -67,6 +72,12 @@ type Images interface {
 // everything and subscribe again. handle must not block.
 type Events interface {
 	ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error
+}
+
+// Subscriber is an optional ability of a Runtime: Events for who must know when they
+// begin. handle is called for each change after Subscribe has returned, until end has.
+type Subscriber interface {
+	Subscribe(handle func(*api.ContainerEventResponse)) (end func())
 }
 
 // TerminalSize is the size of a terminal in characters.

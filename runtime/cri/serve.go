@@ -6,7 +6,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -19,14 +18,20 @@ const maxMessage = 16 << 20
 const stopWait = 5 * time.Second
 
 // Serve offers r and images as CRI services on l until ctx ends; then it returns
-// nil. Exec, Attach and PortForward answer as r does.
+// nil. Exec, Attach and PortForward answer as r does. The calls are those of tools:
+// see ByTool, and limits for how much they may use.
 func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error {
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			res, err := handle(ctx, req)
-			return res, errgrpc.ToGRPC(err)
-		}))
-	api.RegisterRuntimeServiceServer(s, runtimeServer{Runtime: r})
+	limits := newLimits()
+	s := grpc.NewServer(append(limits.options(), grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		done, err := limits.charge(req)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		res, err := handle(ByTool(ctx), req)
+		return res, errgrpc.ToGRPC(err)
+	}))...)
+	api.RegisterRuntimeServiceServer(s, runtimeServer{Runtime: r, events: &eventStreams{}})
 	if images != nil {
 		api.RegisterImageServiceServer(s, imageServer{Images: images})
 	}
@@ -53,38 +58,10 @@ type (
 	runtimeServer struct {
 		Runtime
 		otherRuntimeCalls
+		events *eventStreams
 	}
 	imageServer struct {
 		Images
 		otherImageCalls
 	}
 )
-
-// GetContainerEvents streams the events of a runtime that has them. A client that
-// does not keep up is cut off, so that it knows to list everything.
-func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.RuntimeService_GetContainerEventsServer) error {
-	events, ok := s.Runtime.(Events)
-	if !ok {
-		return errgrpc.ToGRPC(fmt.Errorf("container events: %w", errdefs.ErrNotImplemented))
-	}
-	ctx, cancel := context.WithCancelCause(to.Context())
-	defer cancel(nil)
-	queue := make(chan *api.ContainerEventResponse, 256)
-	go events.ContainerEvents(ctx, func(e *api.ContainerEventResponse) {
-		select {
-		case queue <- e:
-		default:
-			cancel(errdefs.ErrUnavailable)
-		}
-	})
-	for {
-		select {
-		case e := <-queue:
-			if err := to.Send(e); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return errgrpc.ToGRPC(context.Cause(ctx))
-		}
-	}
-}

@@ -20,7 +20,11 @@ func testStatus(t *testing.T, b *bench) {
 	if c := must(b.Runtime.RuntimeConfig(b.ctx, &api.RuntimeConfigRequest{}))(b); c.Linux == nil {
 		t.Errorf("no cgroup driver is reported: %v", c)
 	}
+	must(b.Runtime.UpdateRuntimeConfig(b.ctx, &api.UpdateRuntimeConfigRequest{RuntimeConfig: &api.RuntimeConfig{NetworkConfig: &api.NetworkConfig{PodCidr: "10.88.0.0/24,fd00::/64"}}}))(b)
 	st := must(b.Runtime.Status(b.ctx, &api.StatusRequest{Verbose: true}))(b)
+	if b.Kernel && !slices.ContainsFunc(st.RuntimeHandlers, func(h *api.RuntimeHandler) bool { return h.Name == "" && h.Features != nil }) {
+		t.Errorf("no default handler among %v", st.RuntimeHandlers)
+	}
 	for _, want := range []string{"RuntimeReady", "NetworkReady"} {
 		if !slices.ContainsFunc(st.Status.Conditions, func(c *api.RuntimeCondition) bool { return c.Type == want && c.Status }) {
 			t.Errorf("%s is not true: %v", want, st.Status.Conditions)

@@ -161,6 +161,15 @@ func testUsers(t *testing.T, b *bench) {
 		if sortGroups(out) != c.want {
 			t.Errorf("%s: %q (%v), want %q", name, out, st.Message, c.want)
 		}
+		u := st.GetUser().GetLinux()
+		if said := sortGroups(fmt.Sprint(u.GetUid(), u.GetGid(), u.GetSupplementalGroups())); said != c.want {
+			t.Errorf("%s: the status says %s, want %s", name, said, c.want)
+		}
+	}
+	alone := b.container("alone", "id")
+	alone.Linux.SecurityContext.RunAsGroup = &api.Int64Value{Value: 6}
+	if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: alone, SandboxConfig: cfg}); err == nil {
+		t.Error("a group without a user")
 	}
 	cc := b.container("nobody", "id")
 	cc.Linux.SecurityContext.RunAsUsername = "stranger"

@@ -40,6 +40,8 @@ func Run(t *testing.T, s Subject) {
 		{"MessagesAreNotShared", false, testMessages},
 		{"Events", false, testEvents},
 		{"RemoveRunning", false, testRemoveRunning},
+		{"UpdatePod", false, testUpdatePod},
+		{"Checkpoint", false, testCheckpoint},
 
 		{"ExitCodes", true, testExitCodes},
 		{"Stop", true, testStop},
@@ -49,6 +51,8 @@ func Run(t *testing.T, s Subject) {
 		{"Image", true, testImage},
 		{"Users", true, testUsers},
 		{"Mounts", true, testMounts},
+		{"ImageMounts", true, testImageMounts},
+		{"ReadonlyTrees", true, testReadonlyTrees},
 		{"ReadonlyRoot", true, testReadonlyRoot},
 		{"Security", true, testSecurity},
 		{"Privileged", true, testPrivileged},
@@ -65,7 +69,11 @@ func Run(t *testing.T, s Subject) {
 		{"Attach", true, testAttach},
 		{"Forward", true, testForward},
 		{"Update", true, testUpdate},
+		{"UpdateAll", true, testUpdateAll},
+		{"UpdateRefused", true, testUpdateRefused},
+		{"UpdateCreated", true, testUpdateCreated},
 		{"Stats", true, testStats},
+		{"Metrics", true, testMetrics},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.kernel && !s.Kernel {

@@ -33,6 +33,9 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	if err != nil {
 		return nil, err
 	}
+	if err := r.guard(ctx, s, "create container "+cfg.GetMetadata().GetName()); err != nil {
+		return nil, err
+	}
 	id, err := containerID(s.rec.ID, cfg)
 	if err != nil {
 		return nil, err
@@ -79,9 +82,12 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 			defer cancel()
-			err = errors.Join(err, r.removeBundle(c.rec.ID), mounts.RemoveAll(dir), r.dropView(ctx, c.rec.Chain))
+			err = errors.Join(err, r.removeBundle(c.rec.ID), mounts.RemoveAll(dir), r.dropViewsOf(ctx, c))
 		}
 	}()
+	if err := r.checkMounts(s, c.config.GetMounts()); err != nil {
+		return err
+	}
 	for _, d := range []string{dir, bundle} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return err
@@ -94,10 +100,15 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err := r.mountRootfs(ctx, c, labels.File); err != nil {
 		return err
 	}
+	asked := c.config
+	if c.config, err = r.mountVolumes(ctx, c, labels.File); err != nil {
+		return err
+	}
 	spec, err := r.specOf(s, c, img, labels)
 	if err != nil {
 		return err
 	}
+	c.config, c.rec.User = asked, &spec.Process.User
 	b, err := json.Marshal(spec)
 	if err != nil {
 		return err
@@ -118,7 +129,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 // removeBundle unmounts a container's root file system and removes its bundle.
 func (r *Runtime) removeBundle(id string) error {
 	b := r.bundle(id)
-	if err := unmount(filepath.Join(b, rootfs)); err != nil {
+	if err := errors.Join(unmount(filepath.Join(b, rootfs)), r.unmountVolumes(id)); err != nil {
 		return err
 	}
 	return mounts.RemoveAll(b)

@@ -17,6 +17,9 @@ func (r *Runtime) RemoveContainer(ctx context.Context, req *api.RemoveContainerR
 	if err != nil {
 		return &api.RemoveContainerResponse{}, ignoreNotFound(err)
 	}
+	if err := r.guardContainer(ctx, c, "remove container"); err != nil {
+		return nil, err
+	}
 	if err := r.removeContainer(ctx, c); err != nil {
 		return nil, err
 	}
@@ -45,8 +48,8 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	r.mu.Lock()
 	delete(r.containers, c.rec.ID)
 	r.mu.Unlock()
-	if err := r.dropView(ctx, c.rec.Chain); err != nil {
-		r.log.Warn("an image's layers were not let go", "chain", c.rec.Chain, "error", err)
+	if err := r.dropViewsOf(ctx, c); err != nil {
+		r.log.Warn("an image's layers were not let go", "container", c.rec.ID, "error", err)
 	}
 	r.tell(s, c.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil

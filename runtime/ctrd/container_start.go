@@ -2,6 +2,7 @@ package ctrd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -22,6 +23,9 @@ const (
 func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
+		return nil, err
+	}
+	if err := r.guardContainer(ctx, c, "start container"); err != nil {
 		return nil, err
 	}
 	r.ops.Lock(c.rec.ID)
@@ -62,7 +66,7 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	r.started(c, running)
 	// What it runs on is in its own namespace now. On the host it would be one more
 	// mount for whoever reads the mount table.
-	if err := unmount(filepath.Join(r.bundle(c.rec.ID), rootfs)); err != nil {
+	if err := errors.Join(unmount(filepath.Join(r.bundle(c.rec.ID), rootfs)), r.unmountVolumes(c.rec.ID)); err != nil {
 		r.log.Warn("the root file system of a container stays mounted on the host until it ends", "container", c.rec.ID, "error", err)
 	}
 	return nil

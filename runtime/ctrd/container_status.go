@@ -39,7 +39,14 @@ func (r *Runtime) containerStatus(c *container) *api.ContainerStatus {
 		FinishedAt: nanos(c.rec.FinishedAt), ExitCode: c.rec.ExitCode, Reason: c.rec.Reason, Message: c.rec.Message,
 		Image: cfg.GetImage(), ImageRef: cmp.Or(c.rec.Image, c.rec.ImageID), ImageId: c.rec.ImageID,
 		Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),
-		Resources: &api.ContainerResources{Linux: cfg.GetLinux().GetResources()},
+		Resources: &api.ContainerResources{Linux: cfg.GetLinux().GetResources()}, StopSignal: criSignal(stopSignal(c)),
+	}
+	if u := c.rec.User; u != nil {
+		id := &api.LinuxContainerUser{Uid: int64(u.UID), Gid: int64(u.GID)}
+		for _, g := range u.AdditionalGids {
+			id.SupplementalGroups = append(id.SupplementalGroups, int64(g))
+		}
+		out.User = &api.ContainerUser{Linux: id}
 	}
 	if s := r.sandboxes[c.rec.Sandbox]; s != nil && cfg.GetLogPath() != "" {
 		out.LogPath = filepath.Join(s.config.GetLogDirectory(), cfg.GetLogPath())

@@ -26,6 +26,9 @@ func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerReque
 	if err != nil {
 		return &api.StopContainerResponse{}, ignoreNotFound(err)
 	}
+	if err := r.guardContainer(ctx, c, "stop container"); err != nil {
+		return nil, err
+	}
 	if err := r.stopContainer(ctx, c, time.Duration(req.GetTimeout())*time.Second); err != nil {
 		return nil, fmt.Errorf("stop container %s: %w", c.rec.ID, err)
 	}
@@ -36,13 +39,13 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	r.ops.Lock(c.rec.ID) // let a start that goes on end first
 	r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
-	running, s := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox]
+	running, s, polite := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox], stopSignal(c)
 	r.mu.Unlock()
 	if !running || s == nil {
 		return nil
 	}
 	if grace > 0 {
-		if err := r.signal(ctx, s, c, stopSignal(c)); err != nil {
+		if err := r.signal(ctx, s, c, polite); err != nil {
 			return err
 		}
 		timer := time.NewTimer(grace)
@@ -82,7 +85,7 @@ func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix
 	return err
 }
 
-// stopSignal is the configuration's, else the image's, else SIGTERM.
+// stopSignal is the configuration's, else the image's, else SIGTERM. Runtime.mu is held.
 func stopSignal(c *container) unix.Signal {
 	if s := c.config.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT {
 		if sig, ok := parseSignal(s.String()); ok {
@@ -93,6 +96,19 @@ func stopSignal(c *container) unix.Signal {
 		return sig
 	}
 	return unix.SIGTERM
+}
+
+// criSignal is the CRI's name of a signal.
+func criSignal(sig unix.Signal) api.Signal {
+	name := unix.SignalName(sig)
+	switch {
+	case sig >= 34 && sig < 50:
+		name = fmt.Sprintf("SIGRTMINPLUS%d", sig-34)
+	case sig >= 50 && sig <= 64:
+		name = fmt.Sprintf("SIGRTMAXMINUS%d", 64-sig)
+	}
+	name = strings.TrimSuffix(strings.TrimSuffix(name, "PLUS0"), "MINUS0")
+	return api.Signal(api.Signal_value[name])
 }
 
 // parseSignal understands SIGTERM, TERM, 15, SIGRTMIN+3 and CRI's SIGRTMINPLUS3.

@@ -3,50 +3,254 @@ package ctrd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// UpdateContainerResources changes the limits of a container that runs.
+// UpdateContainerResources changes the limits of a container that has not ended. What
+// the request leaves at zero stays. It happens as a whole or not at all: after a
+// failure the old limits are set again. A memory limit that the container is above
+// already is refused (on cgroup v2 the kernel would kill it), as a kubelet does before
+// it resizes a pod (KEP-1287).
 func (r *Runtime) UpdateContainerResources(ctx context.Context, req *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
-	c, _, err := r.running(ctx, req.GetContainerId())
+	c, err := r.container(req.GetContainerId())
 	if err != nil {
+		return nil, err
+	}
+	if err := r.guardContainer(ctx, c, "update container"); err != nil {
 		return nil, err
 	}
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
-	b, err := json.Marshal(ocispec.Resources(req.GetLinux()))
-	if err != nil {
-		return nil, err
-	}
-	file := filepath.Join(r.bundle(c.rec.ID), "resources.json")
-	if err := os.WriteFile(file, b, 0o600); err != nil {
+	if err := r.updateContainer(ctx, c, req.GetLinux()); err != nil {
 		return nil, fmt.Errorf("update container %s: %w", c.rec.ID, err)
 	}
-	if out, err := ociCommand(ctx, r.ociOf(c.rec.Sandbox), "update", "--resources", file, c.rec.ID).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("update container %s: %w: %s", c.rec.ID, err, strings.TrimSpace(string(out)))
+	return &api.UpdateContainerResourcesResponse{}, nil
+}
+
+// updateContainer needs the container's lock.
+func (r *Runtime) updateContainer(ctx context.Context, c *container, change *api.LinuxContainerResources) error {
+	r.mu.Lock()
+	state, old := c.state(), c.config.GetLinux().GetResources()
+	r.mu.Unlock()
+	if state == api.ContainerState_CONTAINER_EXITED {
+		return fmt.Errorf("it has ended: %w", errdefs.ErrFailedPrecondition)
+	}
+	if err := r.checkResources(change); err != nil {
+		return err
 	}
 	cfg := proto.CloneOf(c.config)
 	if cfg.Linux == nil {
 		cfg.Linux = &api.LinuxContainerConfig{}
 	}
-	if cfg.Linux.Resources == nil {
-		cfg.Linux.Resources = &api.LinuxContainerResources{}
-	}
-	proto.Merge(cfg.Linux.Resources, req.GetLinux())
+	cfg.Linux.Resources = mergeResources(old, change)
 	packed, err := pack(cfg)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if state == api.ContainerState_CONTAINER_RUNNING {
+		if err := r.applyResources(ctx, c, old, cfg.Linux.Resources); err != nil {
+			return err
+		}
+	}
+	if err := r.updateSpec(c.rec.ID, cfg.Linux.Resources, change); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	c.config, c.rec.Config = cfg, packed
 	r.mu.Unlock()
-	return &api.UpdateContainerResourcesResponse{}, appendRecord(r.recordPath(c.rec.ID), map[string][]byte{"config": packed}, false)
+	return appendRecord(r.recordPath(c.rec.ID), map[string][]byte{"config": packed}, false)
+}
+
+var pageSize = regexp.MustCompile(`^[0-9]+[KMG]B$`)
+
+// checkResources refuses what no kernel or OCI runtime would take, before anything is
+// changed.
+func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
+	switch {
+	case l.GetCpuPeriod() < 0, l.GetCpuShares() < 0, l.GetCpuQuota() < -1, l.GetMemoryLimitInBytes() < -1, l.GetMemorySwapLimitInBytes() < -1:
+		return fmt.Errorf("a limit is negative: %w", errdefs.ErrInvalidArgument)
+	case len(l.GetUnified()) > 0 && !r.host.CgroupV2:
+		return fmt.Errorf("this host has no cgroup v2, which unified resources are for: %w", errdefs.ErrInvalidArgument)
+	}
+	for _, h := range l.GetHugepageLimits() {
+		if !pageSize.MatchString(h.GetPageSize()) {
+			return fmt.Errorf("%q is no size of a huge page: %w", h.GetPageSize(), errdefs.ErrInvalidArgument)
+		}
+	}
+	for key := range l.GetUnified() {
+		if strings.Contains(key, "/") || !strings.Contains(key, ".") {
+			return fmt.Errorf("%q is no file of cgroup v2: %w", key, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// mergeResources is old with what change names. A swap limit that would be below the
+// memory limit follows it: it is that of both together.
+func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
+	out := &api.LinuxContainerResources{}
+	if old != nil {
+		out = proto.CloneOf(old)
+	}
+	pages := change.GetHugepageLimits()
+	kept := out.HugepageLimits[:0]
+	for _, h := range out.HugepageLimits {
+		named := false
+		for _, p := range pages {
+			named = named || p.GetPageSize() == h.GetPageSize()
+		}
+		if !named {
+			kept = append(kept, h)
+		}
+	}
+	out.HugepageLimits = kept
+	proto.Merge(out, change)
+	if limit, swap := out.MemoryLimitInBytes, out.MemorySwapLimitInBytes; change.GetMemorySwapLimitInBytes() == 0 && swap > 0 {
+		if limit < 0 {
+			out.MemorySwapLimitInBytes = -1
+		} else {
+			out.MemorySwapLimitInBytes = max(limit, swap)
+		}
+	}
+	return out
+}
+
+// applyResources sets the limits of a container that runs.
+func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *api.LinuxContainerResources) error {
+	r.mu.Lock()
+	s := r.sandboxes[c.rec.Sandbox]
+	r.mu.Unlock()
+	if s == nil {
+		return fmt.Errorf("its sandbox is gone: %w", errdefs.ErrFailedPrecondition)
+	}
+	place := r.cgroupDir(s, c.rec.ID)
+	if limit := next.GetMemoryLimitInBytes(); limit > 0 && limit != old.GetMemoryLimitInBytes() {
+		f, err := r.cgroups.Read(place)
+		if err != nil {
+			return err
+		}
+		if err := belowUsage(limit, f); err != nil {
+			return err
+		}
+	}
+	if err := r.ociUpdate(ctx, s, c.rec.ID, next); err != nil {
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		defer cancel()
+		return errors.Join(err, r.ociUpdate(back, s, c.rec.ID, old))
+	}
+	if err := r.setHugepages(place, old, next); err != nil {
+		return err
+	}
+	if score := next.GetOomScoreAdj(); score != old.GetOomScoreAdj() {
+		return r.setOOMScore(place, score)
+	}
+	return nil
+}
+
+// belowUsage refuses a limit that a container is above. What the kernel can drop at
+// once does not count: it goes when the limit is set.
+func belowUsage(limit int64, f cgroup.Figures) error {
+	if f.WorkingSet >= uint64(limit) {
+		return fmt.Errorf("attempting to set the memory limit (%d) below current usage (%d): %w", limit, f.WorkingSet, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+func (r *Runtime) ociUpdate(ctx context.Context, s *sandbox, id string, l *api.LinuxContainerResources) error {
+	res := ocispec.Resources(l)
+	if res == nil {
+		return nil
+	}
+	b, err := json.Marshal(res)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(r.bundle(id), "resources.json")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		return err
+	}
+	if out, err := ociCommand(ctx, s.oci, "update", "--resources", file, id).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// setHugepages sets limits that not every OCI runtime's update does.
+func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResources) error {
+	had := map[string]uint64{}
+	for _, h := range old.GetHugepageLimits() {
+		had[h.GetPageSize()] = h.GetLimit()
+	}
+	for _, h := range next.GetHugepageLimits() {
+		if was, there := had[h.GetPageSize()]; there && was == h.GetLimit() {
+			continue
+		}
+		path := filepath.Join(cgroup.Mountpoint, "hugetlb", place, "hugetlb."+h.GetPageSize()+".limit_in_bytes")
+		if r.host.CgroupV2 {
+			path = filepath.Join(cgroup.Mountpoint, place, "hugetlb."+h.GetPageSize()+".max")
+		}
+		if err := os.WriteFile(path, []byte(strconv.FormatUint(h.GetLimit(), 10)), 0); err != nil {
+			return fmt.Errorf("limit huge pages of %s: %w", h.GetPageSize(), err)
+		}
+	}
+	return nil
+}
+
+// setOOMScore changes the oom_score_adj of all processes of a container; their children
+// inherit it. A command that runc runs keeps that of the container's start.
+func (r *Runtime) setOOMScore(place string, score int64) error {
+	pids, err := r.cgroups.Processes(place)
+	if err != nil {
+		return err
+	}
+	value := strconv.Itoa(max(int(score), r.host.MinOOMScore))
+	for _, pid := range pids {
+		err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(value), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // else it has just ended
+			return fmt.Errorf("set oom_score_adj: %w", err)
+		}
+	}
+	return nil
+}
+
+// updateSpec brings the specification up to date, which a container that is only
+// created starts with, and whose OOM score commands get.
+func (r *Runtime) updateSpec(id string, l, change *api.LinuxContainerResources) error {
+	path := filepath.Join(r.bundle(id), "config.json")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(b, &spec); err != nil {
+		return err
+	}
+	res := ocispec.Resources(l)
+	res.Devices = spec.Linux.Resources.Devices
+	spec.Linux.Resources = res
+	if change.GetOomScoreAdj() != 0 {
+		score := max(int(l.GetOomScoreAdj()), r.host.MinOOMScore)
+		spec.Process.OOMScoreAdj = &score
+	}
+	if b, err = json.Marshal(&spec); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }

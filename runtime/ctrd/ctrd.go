@@ -72,7 +72,8 @@ type Runtime struct {
 	dirs dirs
 	oci  wire.OCI
 	// hidden are the directories that shims do not see the mounts of.
-	hidden []string
+	hidden    []string
+	abilities abilities // of OCI runtimes
 	// ociVersion asks once, and only when somebody wants to know.
 	ociVersion func() string
 	host       ocispec.Host

@@ -18,20 +18,27 @@ type watchers struct {
 
 // ContainerEvents calls handle for each change until ctx ends.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
+	defer r.Subscribe(handle)()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Subscribe calls handle for each change until end has returned.
+func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.m == nil {
 		w.m = map[int]func(*api.ContainerEventResponse){}
 	}
 	w.n++
 	id := w.n
 	w.m[id] = handle
-	w.mu.Unlock()
-	<-ctx.Done()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.m, id)
-	return ctx.Err()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.m, id)
+	}
 }
 
 // notify tells of a change in a sandbox, or in a container of it.

@@ -71,7 +71,7 @@ func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
 		r.log.Error("the end of a container was not recorded", "container", rec.ID, "error", err)
 	}
 	r.mu.Lock()
-	c.rec, c.pid = rec, 0
+	c.rec.course, c.pid = rec.course, 0 // the rest is read without the lock
 	close(c.done)
 	r.mu.Unlock()
 	r.notify(rec.Sandbox, rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)

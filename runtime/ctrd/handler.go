@@ -56,16 +56,19 @@ func (r *Runtime) handlerNames() string {
 }
 
 // handlers lists what CRI's Status shows: the default and each that is configured and
-// installed. Neither recursive read-only mounts nor user namespaces are built yet.
+// installed, with what its OCI runtime can do. User namespaces are not built yet.
 func (r *Runtime) handlers() []*api.RuntimeHandler {
-	features := func() *api.RuntimeHandlerFeatures { return &api.RuntimeHandlerFeatures{} }
-	out := []*api.RuntimeHandler{{Name: "", Features: features()}}
+	out := []*api.RuntimeHandler{{Name: "", Features: r.features(r.oci.Path)}}
 	for _, name := range slices.Sorted(maps.Keys(r.c.Handlers)) {
-		if _, err := exec.LookPath(r.c.Handlers[name]); err == nil {
-			out = append(out, &api.RuntimeHandler{Name: name, Features: features()})
+		if path, err := exec.LookPath(r.c.Handlers[name]); err == nil {
+			out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(path)})
 		}
 	}
 	return out
+}
+
+func (r *Runtime) features(program string) *api.RuntimeHandlerFeatures {
+	return &api.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: r.abilities.of(program).readOnlyTrees}
 }
 
 // recordedOCI is what a sandbox of an earlier process runs with.

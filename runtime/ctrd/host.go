@@ -50,12 +50,7 @@ func hostDevices() ([]specs.LinuxDevice, error) { return oci.HostDevices() }
 // overlayOptions spare flash: nothing of a container's own files is worth a sync,
 // for a container never outlives a power cut.
 func overlayOptions() []string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return nil
-	}
-	var major, minor int
-	if n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); n == 2 && (major > 5 || major == 5 && minor >= 10) {
+	if kernel(5, 10) {
 		return []string{"volatile"}
 	}
 	return nil

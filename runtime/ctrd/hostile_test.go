@@ -214,3 +214,48 @@ func TestAccountsSwapped(t *testing.T) {
 	}
 	n.removeAll(t) // and newNode looks for what is left
 }
+
+// TestHostileVolume: whatever an image has where a sub path of it is mounted, as a
+// link to a place of the host or a FIFO, the container sees the image's own files or
+// is refused.
+func TestHostileVolume(t *testing.T) {
+	n := newNode(t, 16)
+	ctx := t.Context()
+	canary := filepath.Join(n.dir, "canary")
+	if err := os.Mkdir(canary, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(canary, "passwd"), []byte("the host's secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		link, sub string
+		made      bool // the container is
+	}{
+		{canary, "link", false}, {strings.Repeat("../", 12) + canary, "link", false}, {"/proc/1/root" + canary, "link", false}, {"link", "link", false},
+		{"", "link", false}, {"/etc", "link", true}, {"../../etc", "link", true}, {"/", "link/etc", true},
+	} {
+		shape := fmt.Sprintf("volume-%d", i)
+		if _, err := n.images.ImportArchive(ctx, bytes.NewReader(crisuite.HostileImage(t, programs.prog, shape, "link", c.link)), shape+".tar", nil); err != nil {
+			t.Fatal(err)
+		}
+		ctr := containerConfig(shape, "read", "/vol/passwd")
+		ctr.Mounts = []*api.Mount{{ContainerPath: "/vol", Image: &api.ImageSpec{Image: crisuite.HostileRef(shape)}, ImageSubPath: c.sub}}
+		made, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: s.PodSandboxId, Config: ctr})
+		if (err == nil) != c.made {
+			t.Errorf("link to %q: %v", c.link, err)
+		}
+		if err != nil {
+			continue
+		}
+		if _, err := n.StartContainer(ctx, &api.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
+			t.Errorf("link to %q: %v", c.link, err)
+			continue
+		}
+		n.waitLogged(t, 1, shape, "root:x:0:0")
+	}
+}

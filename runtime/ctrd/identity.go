@@ -10,13 +10,18 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sandboxID names a sandbox by (namespace, name, UID, attempt).
-func sandboxID(c *api.PodSandboxConfig) (string, error) {
+// sandboxID names a sandbox by (namespace, name, UID, attempt). One that a tool makes
+// is never that of a pod, whatever the tool calls it.
+func sandboxID(c *api.PodSandboxConfig, tool bool) (string, error) {
 	m := c.GetMetadata()
 	if m.GetName() == "" || m.GetUid() == "" {
 		return "", errors.New("sandbox configuration has no name or UID")
 	}
-	return hash("sandbox", m.GetNamespace(), m.GetName(), m.GetUid(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
+	kind := "sandbox"
+	if tool {
+		kind = "tool's sandbox"
+	}
+	return hash(kind, m.GetNamespace(), m.GetName(), m.GetUid(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
 // containerID names a container by (sandbox, name, attempt).

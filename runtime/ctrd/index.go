@@ -13,18 +13,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// A sandbox is one in memory. rec.Stopped, ready and pid may change, under
+// A sandbox is one in memory. rec.Stopped, resized, ready and pid may change, under
 // Runtime.mu; config is never changed.
 type sandbox struct {
-	rec    sandboxRecord
-	config *api.PodSandboxConfig
-	oci    wire.OCI // never changed
-	ready  bool
-	pid    int // of the init of a shared process namespace
+	rec     sandboxRecord
+	config  *api.PodSandboxConfig
+	oci     wire.OCI                   // never changed
+	resized *api.LinuxPodSandboxConfig // nil: not since it was made; never changed itself
+	ready   bool
+	pid     int // of the init of a shared process namespace
 }
 
 // A container is one in memory. The fields of rec after CreatedAt, pid and ending
-// may change, under Runtime.mu; config is never changed.
+// may change, under Runtime.mu; config is replaced under it and its own lock.
 type container struct {
 	rec    containerRecord
 	config *api.ContainerConfig

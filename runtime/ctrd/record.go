@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -19,7 +20,7 @@ const recordFormat = 1
 // errNewer says that a record was written by a newer program.
 var errNewer = errors.New("written by a newer version of islet: install that again, or end its pods with its islet cleanup")
 
-// A sandboxRecord is what is durable of a sandbox. Stopped is a change.
+// A sandboxRecord is what is durable of a sandbox. Stopped and Resized are changes.
 type sandboxRecord struct {
 	Format    int       `json:"format"`
 	ID        string    `json:"id"`
@@ -30,20 +31,25 @@ type sandboxRecord struct {
 	IPs       []string  `json:"ips,omitempty"`
 	Shim      string    `json:"shim"`
 	Level     string    `json:"seLinuxLevel,omitempty"` // of its containers that bring none
+	Tool      bool      `json:"tool,omitempty"`         // made by a tool at the CRI socket
+	Resized   []byte    `json:"resized,omitempty"`      // api.LinuxPodSandboxConfig: resources and overhead since
 	Stopped   bool      `json:"stopped,omitempty"`
 }
 
 // A containerRecord is what is durable of a container.
 type containerRecord struct {
-	Format     int       `json:"format"`
-	ID         string    `json:"id"`
-	Sandbox    string    `json:"sandbox"`
-	Config     []byte    `json:"config"`          // api.ContainerConfig, withoutSecrets
-	Image      string    `json:"image,omitempty"` // by digest in its registry
-	ImageID    string    `json:"imageID"`
-	Chain      string    `json:"chain,omitempty"` // of the image's layers
-	StopSignal string    `json:"stopSignal,omitempty"`
-	CreatedAt  time.Time `json:"createdAt"`
+	Format     int      `json:"format"`
+	ID         string   `json:"id"`
+	Sandbox    string   `json:"sandbox"`
+	Config     []byte   `json:"config"`          // api.ContainerConfig, withoutSecrets
+	Image      string   `json:"image,omitempty"` // by digest in its registry
+	ImageID    string   `json:"imageID"`
+	Chain      string   `json:"chain,omitempty"` // of the image's layers
+	StopSignal string   `json:"stopSignal,omitempty"`
+	Volumes    []string `json:"volumes,omitempty"` // chains of the images that it mounts
+	// User is whom its first process runs as; nil: made by an earlier islet.
+	User      *specs.User `json:"user,omitempty"`
+	CreatedAt time.Time   `json:"createdAt"`
 	course
 }
 

@@ -62,6 +62,12 @@ func (r *Runtime) loadSandboxes() error {
 			}
 			continue
 		}
+		if s.rec.Resized != nil {
+			s.resized = &api.LinuxPodSandboxConfig{}
+			if err := proto.Unmarshal(s.rec.Resized, s.resized); err != nil {
+				r.log.Warn("what a sandbox was resized to cannot be read", "path", path, "error", err)
+			}
+		}
 		s.oci = r.recordedOCI(s.rec)
 		r.sandboxes[s.rec.ID] = s
 		r.selinux.Keep(s.rec.Level)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -75,11 +76,17 @@ func overlayMount(dir string, layers []string) (mount.Mount, error) {
 	if err := copyOwner(layers[0], upper); err != nil {
 		return mount.Mount{}, err
 	}
-	opts := []string{"workdir=" + work, "upperdir=" + upper, "lowerdir=" + strings.Join(layers, ":")}
+	opts := append([]string{"workdir=" + work, "upperdir=" + upper}, overlayLowers(layers)...)
+	return mount.Mount{Type: "overlay", Source: "overlay", Options: append(opts, overlayOptions()...)}, nil
+}
+
+// overlayLowers are the options of an overlay of layers, top first.
+func overlayLowers(layers []string) []string {
+	opts := []string{"lowerdir=" + strings.Join(layers, ":")}
 	if _, err := os.Stat("/sys/module/overlay/parameters/index"); err == nil {
 		opts = append(opts, "index=off")
 	}
-	return mount.Mount{Type: "overlay", Source: "overlay", Options: append(opts, overlayOptions()...)}, nil
+	return opts
 }
 
 // copyMount is for snapshotters whose layers are whole trees.
@@ -164,7 +171,7 @@ func (r *Runtime) dropView(ctx context.Context, chain string) error {
 	r.mu.Lock()
 	used := chain == ""
 	for _, c := range r.containers {
-		used = used || c.rec.Chain == chain
+		used = used || c.rec.Chain == chain || slices.Contains(c.rec.Volumes, chain)
 	}
 	r.mu.Unlock()
 	if used {
@@ -173,6 +180,16 @@ func (r *Runtime) dropView(ctx context.Context, chain string) error {
 	delete(r.views.layers, chain)
 	err := r.snap.Remove(namespaces.WithNamespace(ctx, daemon.Namespace), viewPrefix+chain)
 	return ignoreNotFound(err)
+}
+
+// dropViewsOf lets go of the image of a container that is gone, and of those that it
+// mounted.
+func (r *Runtime) dropViewsOf(ctx context.Context, c *container) error {
+	err := r.dropView(ctx, c.rec.Chain)
+	for _, chain := range c.rec.Volumes {
+		err = errors.Join(err, r.dropView(ctx, chain))
+	}
+	return err
 }
 
 // dropViews lets go of all views that no container uses.

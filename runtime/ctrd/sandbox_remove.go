@@ -17,6 +17,9 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandbo
 	if err != nil {
 		return &api.RemovePodSandboxResponse{}, ignoreNotFound(err)
 	}
+	if err := r.guard(ctx, s, "remove sandbox"); err != nil {
+		return nil, err
+	}
 	r.ops.Lock(s.rec.ID)
 	defer r.ops.Unlock(s.rec.ID)
 	if err := r.stopSandbox(ctx, s); err != nil {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
@@ -22,7 +23,8 @@ const cleanup = 30 * time.Second
 // anew.
 func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	cfg := req.GetConfig()
-	id, err := sandboxID(cfg)
+	tool := cri.IsByTool(ctx)
+	id, err := sandboxID(cfg, tool)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +51,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 		return nil, err
 	}
 	s := &sandbox{
-		rec:    sandboxRecord{Format: recordFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), CreatedAt: time.Now()},
+		rec:    sandboxRecord{Format: recordFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), Tool: tool, CreatedAt: time.Now()},
 		config: proto.CloneOf(cfg), oci: oci, ready: true,
 	}
 	if s.rec.Handler != "" {

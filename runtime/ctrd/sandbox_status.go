@@ -16,7 +16,10 @@ func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusR
 	}
 	out := &api.PodSandboxStatusResponse{Status: r.sandboxStatus(s)}
 	if req.GetVerbose() {
-		b, err := json.Marshal(map[string]any{"shim": s.rec.Shim, "netns": r.netns(s), "pid": s.pid})
+		r.mu.Lock()
+		resources, overhead := s.resources()
+		b, err := json.Marshal(map[string]any{"shim": s.rec.Shim, "netns": r.netns(s), "pid": s.pid, "resources": resources, "overhead": overhead})
+		r.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}

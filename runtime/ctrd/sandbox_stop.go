@@ -19,6 +19,9 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxReq
 	if err != nil {
 		return &api.StopPodSandboxResponse{}, ignoreNotFound(err)
 	}
+	if err := r.guard(ctx, s, "stop sandbox"); err != nil {
+		return nil, err
+	}
 	r.ops.Lock(s.rec.ID)
 	defer r.ops.Unlock(s.rec.ID)
 	if err := r.stopSandbox(ctx, s); err != nil {

@@ -2,11 +2,14 @@ package ctrd
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/containerd/containerd/v2/version"
+	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -54,7 +57,16 @@ func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*ap
 	return &api.RuntimeConfigResponse{Linux: &api.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
-// UpdateRuntimeConfig takes the pod CIDR, which the network learns elsewhere.
-func (r *Runtime) UpdateRuntimeConfig(context.Context, *api.UpdateRuntimeConfigRequest) (*api.UpdateRuntimeConfigResponse, error) {
+// UpdateRuntimeConfig checks the pod's address ranges. The network has them from the
+// Node or the configuration, so there is nothing to set: as with a containerd without
+// a template for CNI.
+func (r *Runtime) UpdateRuntimeConfig(_ context.Context, req *api.UpdateRuntimeConfigRequest) (*api.UpdateRuntimeConfigResponse, error) {
+	if all := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr(); all != "" {
+		for cidr := range strings.SplitSeq(all, ",") {
+			if _, err := netip.ParsePrefix(strings.TrimSpace(cidr)); err != nil {
+				return nil, fmt.Errorf("pod CIDR %q: %w: %w", cidr, err, errdefs.ErrInvalidArgument)
+			}
+		}
+	}
 	return &api.UpdateRuntimeConfigResponse{}, nil
 }

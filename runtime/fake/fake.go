@@ -156,16 +156,23 @@ func (r *Runtime) subject(id string) string {
 
 // ContainerEvents calls handle for each change until ctx ends.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
+	defer r.Subscribe(handle)()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Subscribe calls handle for each change until end has returned.
+func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.serial++
 	id := r.serial
 	r.watchers[id] = handle
-	r.mu.Unlock()
-	<-ctx.Done()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.watchers, id)
-	return ctx.Err()
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watchers, id)
+	}
 }
 
 // tell needs the lock.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -69,6 +70,41 @@ func (r *Runtime) PodSandboxStats(context.Context, *api.PodSandboxStatsRequest) 
 // ListPodSandboxStats has none.
 func (r *Runtime) ListPodSandboxStats(context.Context, *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error) {
 	return &api.ListPodSandboxStatsResponse{}, nil
+}
+
+// UpdatePodSandboxResources keeps what a sandbox may use.
+func (r *Runtime) UpdatePodSandboxResources(_ context.Context, req *api.UpdatePodSandboxResourcesRequest) (*api.UpdatePodSandboxResourcesResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := r.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	if s.config.Linux == nil {
+		s.config.Linux = &api.LinuxPodSandboxConfig{}
+	}
+	s.config.Linux.Overhead, s.config.Linux.Resources = proto.CloneOf(req.GetOverhead()), proto.CloneOf(req.GetResources())
+	return &api.UpdatePodSandboxResourcesResponse{}, nil
+}
+
+// CheckpointContainer is not possible.
+func (r *Runtime) CheckpointContainer(_ context.Context, req *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.container(req.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return nil, errNoKernel
+}
+
+// ListMetricDescriptors has none.
+func (r *Runtime) ListMetricDescriptors(context.Context, *api.ListMetricDescriptorsRequest) (*api.ListMetricDescriptorsResponse, error) {
+	return &api.ListMetricDescriptorsResponse{}, nil
+}
+
+// ListPodSandboxMetrics has none.
+func (r *Runtime) ListPodSandboxMetrics(context.Context, *api.ListPodSandboxMetricsRequest) (*api.ListPodSandboxMetricsResponse, error) {
+	return &api.ListPodSandboxMetricsResponse{}, nil
 }
 
 // image needs the lock.

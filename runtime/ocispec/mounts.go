@@ -84,5 +84,8 @@ func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	default:
 		opts = append(opts, "rw")
 	}
+	if m.GetImage() != nil { // it is for data, whatever the image has
+		opts = append(opts, "nosuid", "nodev", "noexec")
+	}
 	return specs.Mount{Destination: filepath.Clean(m.GetContainerPath()), Type: "bind", Source: m.GetHostPath(), Options: opts}
 }

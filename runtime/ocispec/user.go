@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -28,11 +29,16 @@ type ReadFile func(name string) ([]byte, error)
 // for, else by the image's user ("name", "uid", "uid:gid", "name:group"). Names
 // and group memberships are looked up in the image's own files.
 //
+// A group without a user is refused, as the CRI demands.
+//
 // What is a number is an ID and never a name, and an ID beyond int32 is refused, as
 // OCI runtimes want it. A container whose configuration has the annotation
 // keys.RunAsNonRoot is refused when the ID that was found is 0.
 func User(read ReadFile, c *api.ContainerConfig, image string) (specs.User, error) {
 	sec := c.GetLinux().GetSecurityContext()
+	if sec.GetRunAsGroup() != nil && sec.GetRunAsUser() == nil && sec.GetRunAsUsername() == "" {
+		return specs.User{}, fmt.Errorf("runAsGroup is set without a user: %w", errdefs.ErrInvalidArgument)
+	}
 	name, group, _ := strings.Cut(image, ":")
 	switch {
 	case sec.GetRunAsUser() != nil:

@@ -70,7 +70,8 @@ func TestUser(t *testing.T) {
 		"a number beyond 64 bits":        {image: "99999999999999999999", fails: "an ID is from 0"},
 		"a negative number":              {image: "-1", fails: "an ID is from 0"},
 		"a group beyond":                 {image: "nina:4294967296", fails: "an ID is from 0"},
-		"its group beyond":               {sec: &api.LinuxContainerSecurityContext{RunAsGroup: &api.Int64Value{Value: 1 << 32}}, fails: "an ID is from 0"},
+		"a group alone":                  {sec: &api.LinuxContainerSecurityContext{RunAsGroup: &api.Int64Value{Value: 1}}, image: "nina", fails: "runAsGroup is set without a user"},
+		"its group beyond":               {sec: &api.LinuxContainerSecurityContext{RunAsUser: &api.Int64Value{}, RunAsGroup: &api.Int64Value{Value: 1 << 32}}, fails: "an ID is from 0"},
 		"another group beyond":           {sec: &api.LinuxContainerSecurityContext{SupplementalGroups: []int64{1 << 32}}, fails: "an ID is from 0"},
 	} {
 		u, err := User(image, withSecurity(c.sec), c.image)

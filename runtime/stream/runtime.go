@@ -88,6 +88,15 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return fmt.Errorf("container events: %w", errdefs.ErrNotImplemented)
 }
 
+// Subscribe passes on the wrapped runtime's events, of which one without Events has
+// none.
+func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
+	if e, ok := r.Runtime.(cri.Subscriber); ok {
+		return e.Subscribe(handle)
+	}
+	return func() {}
+}
+
 // listening waits until the server listens, having Run start it.
 func (r *Runtime) listening(ctx context.Context) error {
 	reply := make(chan error, 1)

@@ -35,15 +35,25 @@ func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 // OpenDir opens the directory name below the directory root, through no symlink, to
 // list it and to reach what is in it by the descriptor.
 func OpenDir(root, name string) (*os.File, error) {
-	f, err := openDir(root, name)
+	f, err := openDir(root, name, refuse)
 	if err != nil {
 		return nil, fmt.Errorf("open directory %s below %s: %w", name, root, err)
 	}
 	return f, nil
 }
 
-func openDir(root, name string) (*os.File, error) {
-	w, err := startWalk(root, name, refuse)
+// OpenDirInRoot opens the directory name as a process would whose root directory is
+// root: symlinks are followed and stay below root.
+func OpenDirInRoot(root, name string) (*os.File, error) {
+	f, err := openDir(root, name, follow)
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s in the root %s: %w", name, root, err)
+	}
+	return f, nil
+}
+
+func openDir(root, name string, on links) (*os.File, error) {
+	w, err := startWalk(root, name, on)
 	if err != nil {
 		return nil, err
 	}

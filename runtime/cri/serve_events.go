@@ -1,0 +1,108 @@
+package cri
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	maxEventStreams = 16
+	// maxEventBytes is what waits for one client: a thousand events and more.
+	maxEventBytes = 4 << 20
+)
+
+// eventStreams counts the clients of GetContainerEvents.
+type eventStreams struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (e *eventStreams) enter() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.n == maxEventStreams {
+		return false
+	}
+	e.n++
+	return true
+}
+
+func (e *eventStreams) leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.n--
+}
+
+// GetContainerEvents streams all events from when its header is sent. A client that is
+// more than maxEventBytes behind is cut off, so that it knows to list everything: what
+// it does receive has no gap.
+func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.RuntimeService_GetContainerEventsServer) error {
+	events, ok := s.Runtime.(Subscriber)
+	if !ok {
+		return errgrpc.ToGRPC(fmt.Errorf("container events: %w", errdefs.ErrNotImplemented))
+	}
+	if !s.events.enter() {
+		return errgrpc.ToGRPC(fmt.Errorf("container events: %d clients follow them already: %w", maxEventStreams, errdefs.ErrResourceExhausted))
+	}
+	defer s.events.leave()
+	q := backlog{wake: make(chan struct{}, 1)}
+	defer events.Subscribe(q.put)()
+	if err := to.SendHeader(metadata.MD{}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-q.wake:
+		case <-to.Context().Done():
+			return to.Context().Err()
+		}
+		list, full := q.take()
+		for _, e := range list {
+			if err := to.Send(e); err != nil {
+				return err
+			}
+		}
+		if full {
+			return errgrpc.ToGRPC(fmt.Errorf("container events: more than %d MiB wait for this client: list everything and ask again: %w", maxEventBytes>>20, errdefs.ErrUnavailable))
+		}
+	}
+}
+
+// A backlog is what has not been sent to a client. What would exceed it, and all after
+// that, is dropped.
+type backlog struct {
+	wake chan struct{}
+
+	mu   sync.Mutex
+	list []*api.ContainerEventResponse
+	size int
+	full bool
+}
+
+// put does not block.
+func (q *backlog) put(e *api.ContainerEventResponse) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if size := proto.Size(e); !q.full && q.size+size <= maxEventBytes {
+		q.list, q.size = append(q.list, e), q.size+size
+	} else {
+		q.full = true
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *backlog) take() (list []*api.ContainerEventResponse, full bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	list, q.list, q.size = q.list, nil, 0
+	return list, q.full
+}

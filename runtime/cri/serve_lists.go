@@ -1,0 +1,98 @@
+package cri
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxPart bounds one message of a list that is streamed, in bytes, but for a single
+// item that is larger.
+const maxPart = 1 << 20
+
+// streamList answers a call that streams a list by the call that returns it, in parts
+// that no limit of gRPC's cuts off. An empty list is a stream without a message.
+// https://kep.k8s.io/5825
+func streamList[T proto.Message, R, P any](to grpc.ServerStreamingServer[P], list func(context.Context, R) ([]T, error), req R, part func([]T) *P) error {
+	all, err := list(ByTool(to.Context()), req)
+	if err != nil {
+		return errgrpc.ToGRPC(err)
+	}
+	for len(all) > 0 {
+		n, size := 0, 0
+		for n < len(all) {
+			if size += proto.Size(all[n]); n > 0 && size > maxPart {
+				break
+			}
+			n++
+		}
+		if err := to.Send(part(all[:n])); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+// StreamPodSandboxes is ListPodSandbox in parts.
+func (s runtimeServer) StreamPodSandboxes(req *api.StreamPodSandboxesRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxesResponse]) error {
+	return streamList(to, func(ctx context.Context, r *api.ListPodSandboxRequest) ([]*api.PodSandbox, error) {
+		l, err := s.ListPodSandbox(ctx, r)
+		return l.GetItems(), err
+	}, &api.ListPodSandboxRequest{Filter: req.GetFilter()}, func(p []*api.PodSandbox) *api.StreamPodSandboxesResponse {
+		return &api.StreamPodSandboxesResponse{PodSandboxes: p}
+	})
+}
+
+// StreamContainers is ListContainers in parts.
+func (s runtimeServer) StreamContainers(req *api.StreamContainersRequest, to grpc.ServerStreamingServer[api.StreamContainersResponse]) error {
+	return streamList(to, func(ctx context.Context, r *api.ListContainersRequest) ([]*api.Container, error) {
+		l, err := s.ListContainers(ctx, r)
+		return l.GetContainers(), err
+	}, &api.ListContainersRequest{Filter: req.GetFilter()}, func(p []*api.Container) *api.StreamContainersResponse {
+		return &api.StreamContainersResponse{Containers: p}
+	})
+}
+
+// StreamContainerStats is ListContainerStats in parts.
+func (s runtimeServer) StreamContainerStats(req *api.StreamContainerStatsRequest, to grpc.ServerStreamingServer[api.StreamContainerStatsResponse]) error {
+	return streamList(to, func(ctx context.Context, r *api.ListContainerStatsRequest) ([]*api.ContainerStats, error) {
+		l, err := s.ListContainerStats(ctx, r)
+		return l.GetStats(), err
+	}, &api.ListContainerStatsRequest{Filter: req.GetFilter()}, func(p []*api.ContainerStats) *api.StreamContainerStatsResponse {
+		return &api.StreamContainerStatsResponse{ContainerStats: p}
+	})
+}
+
+// StreamPodSandboxStats is ListPodSandboxStats in parts.
+func (s runtimeServer) StreamPodSandboxStats(req *api.StreamPodSandboxStatsRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxStatsResponse]) error {
+	return streamList(to, func(ctx context.Context, r *api.ListPodSandboxStatsRequest) ([]*api.PodSandboxStats, error) {
+		l, err := s.ListPodSandboxStats(ctx, r)
+		return l.GetStats(), err
+	}, &api.ListPodSandboxStatsRequest{Filter: req.GetFilter()}, func(p []*api.PodSandboxStats) *api.StreamPodSandboxStatsResponse {
+		return &api.StreamPodSandboxStatsResponse{PodSandboxStats: p}
+	})
+}
+
+// StreamPodSandboxMetrics is ListPodSandboxMetrics in parts.
+func (s runtimeServer) StreamPodSandboxMetrics(_ *api.StreamPodSandboxMetricsRequest, to grpc.ServerStreamingServer[api.StreamPodSandboxMetricsResponse]) error {
+	return streamList(to, func(ctx context.Context, r *api.ListPodSandboxMetricsRequest) ([]*api.PodSandboxMetrics, error) {
+		l, err := s.ListPodSandboxMetrics(ctx, r)
+		return l.GetPodMetrics(), err
+	}, &api.ListPodSandboxMetricsRequest{}, func(p []*api.PodSandboxMetrics) *api.StreamPodSandboxMetricsResponse {
+		return &api.StreamPodSandboxMetricsResponse{PodSandboxMetrics: p}
+	})
+}
+
+// StreamImages is ListImages in parts.
+func (s imageServer) StreamImages(req *api.StreamImagesRequest, to grpc.ServerStreamingServer[api.StreamImagesResponse]) error {
+	return streamList(to, func(ctx context.Context, r *api.ListImagesRequest) ([]*api.Image, error) {
+		l, err := s.ListImages(ctx, r)
+		return l.GetImages(), err
+	}, &api.ListImagesRequest{Filter: req.GetFilter()}, func(p []*api.Image) *api.StreamImagesResponse {
+		return &api.StreamImagesResponse{Images: p}
+	})
+}

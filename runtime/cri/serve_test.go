@@ -1,0 +1,351 @@
+package cri_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/fake"
+)
+
+// serve serves a fake on a socket until the test ends, and returns its path.
+func serve(t *testing.T, r cri.Runtime, i cri.Images) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- cri.Serve(ctx, l, r, i) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return path
+}
+
+// dial is a connection of its own, such as each tool has.
+func dial(t *testing.T, path string) *grpc.ClientConn {
+	t.Helper()
+	c, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func sandboxOf(name string, labels map[string]string) *api.RunPodSandboxRequest {
+	return &api.RunPodSandboxRequest{Config: &api.PodSandboxConfig{Metadata: &api.PodSandboxMetadata{Name: name, Uid: name}, Labels: labels}}
+}
+
+// A thousand tools connect, ask, and stay.
+func TestManyClients(t *testing.T) {
+	r := fake.New("i")
+	path := serve(t, r, r)
+	var wg sync.WaitGroup
+	for range 1000 {
+		c := dial(t, path)
+		wg.Go(func() {
+			if _, err := api.NewRuntimeServiceClient(c).Version(t.Context(), &api.VersionRequest{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := api.NewImageServiceClient(dial(t, path)).ListImages(t.Context(), &api.ListImagesRequest{}); err != nil {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// A client that begins calls and never says what they ask holds up the others only as
+// long as it is there.
+func TestSilentClient(t *testing.T) {
+	path := serve(t, fake.New(), nil)
+	silent := dial(t, path)
+	for range 100 {
+		s, err := silent.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/runtime.v1.RuntimeService/Version")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = s // says nothing
+	}
+	asked := make(chan error, 1)
+	go func() {
+		_, err := api.NewRuntimeServiceClient(dial(t, path)).Version(t.Context(), &api.VersionRequest{})
+		asked <- err
+	}()
+	silent.Close()
+	if err := <-asked; err != nil {
+		t.Error(err)
+	}
+}
+
+// A request that is too large for a tool's is refused before it is read.
+func TestLargeRequest(t *testing.T) {
+	r := fake.New()
+	c := api.NewRuntimeServiceClient(dial(t, serve(t, r, nil)))
+	_, err := c.RunPodSandbox(t.Context(), sandboxOf("p", map[string]string{"x": strings.Repeat("x", 5<<20)}))
+	if status.Code(err) != codes.ResourceExhausted || len(r.Calls()) != 0 {
+		t.Errorf("%v, calls %v", err, r.Calls())
+	}
+	if _, err := c.RunPodSandbox(t.Context(), sandboxOf("p", map[string]string{"x": strings.Repeat("x", 3<<20)})); err != nil {
+		t.Errorf("a large one: %v", err)
+	}
+}
+
+// A call for a service or method that is not there takes no place for ever.
+func TestUnknownMethods(t *testing.T) {
+	c := dial(t, serve(t, fake.New(), nil))
+	for i := range 200 {
+		err := c.Invoke(t.Context(), fmt.Sprintf("/runtime.v1.RuntimeService/No%d", i), &api.VersionRequest{}, &api.VersionResponse{})
+		if status.Code(err) != codes.Unimplemented {
+			t.Fatal(err)
+		}
+	}
+	if _, err := api.NewRuntimeServiceClient(c).Version(t.Context(), &api.VersionRequest{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// all reads a stream to its end.
+func all[T, P any](t *testing.T, s grpc.ServerStreamingClient[P], err error, of func(*P) []T) (out []T, messages int) {
+	t.Helper()
+	for err == nil {
+		var p *P
+		if p, err = s.Recv(); err == nil {
+			if len(of(p)) == 0 {
+				t.Error("a message without items")
+			}
+			out = append(out, of(p)...)
+			messages++
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return out, messages
+}
+
+// The lists that are streamed have every item once, in messages of a bounded size.
+func TestStreamedLists(t *testing.T) {
+	r := fake.New("i:1", "i:2")
+	conn := dial(t, serve(t, r, r))
+	c, images := api.NewRuntimeServiceClient(conn), api.NewImageServiceClient(conn)
+	ctx := t.Context()
+	s, err := c.StreamPodSandboxes(ctx, &api.StreamPodSandboxesRequest{})
+	if list, _ := all(t, s, err, (*api.StreamPodSandboxesResponse).GetPodSandboxes); len(list) != 0 {
+		t.Errorf("of nothing: %v", list)
+	}
+	const pods = 60
+	for i := range pods {
+		p, err := r.RunPodSandbox(ctx, sandboxOf(fmt.Sprint("p", i), map[string]string{"odd": fmt.Sprint(i % 2), "long": strings.Repeat("x", 100<<10)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: p.PodSandboxId, Config: &api.ContainerConfig{
+			Metadata: &api.ContainerMetadata{Name: "c"}, Image: &api.ImageSpec{Image: "i:1"},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err = c.StreamPodSandboxes(ctx, &api.StreamPodSandboxesRequest{})
+	list, messages := all(t, s, err, (*api.StreamPodSandboxesResponse).GetPodSandboxes)
+	ids := map[string]bool{}
+	for _, p := range list {
+		ids[p.Id] = true
+	}
+	if len(list) != pods || len(ids) != pods || messages < 6 || messages > pods {
+		t.Errorf("%d sandboxes, %d of them different, in %d messages", len(list), len(ids), messages)
+	}
+	s, err = c.StreamPodSandboxes(ctx, &api.StreamPodSandboxesRequest{Filter: &api.PodSandboxFilter{LabelSelector: map[string]string{"odd": "1"}}})
+	if list, _ := all(t, s, err, (*api.StreamPodSandboxesResponse).GetPodSandboxes); len(list) != pods/2 {
+		t.Errorf("filtered: %d", len(list))
+	}
+	cs, err := c.StreamContainers(ctx, &api.StreamContainersRequest{})
+	if list, _ := all(t, cs, err, (*api.StreamContainersResponse).GetContainers); len(list) != pods {
+		t.Errorf("%d containers", len(list))
+	}
+	is, err := images.StreamImages(ctx, &api.StreamImagesRequest{})
+	if list, _ := all(t, is, err, (*api.StreamImagesResponse).GetImages); len(list) != 2 {
+		t.Errorf("images: %v", list)
+	}
+	st, err := c.StreamContainerStats(ctx, &api.StreamContainerStatsRequest{})
+	all(t, st, err, (*api.StreamContainerStatsResponse).GetContainerStats)
+	ps, err := c.StreamPodSandboxStats(ctx, &api.StreamPodSandboxStatsRequest{})
+	all(t, ps, err, (*api.StreamPodSandboxStatsResponse).GetPodSandboxStats)
+	ms, err := c.StreamPodSandboxMetrics(ctx, &api.StreamPodSandboxMetricsRequest{})
+	all(t, ms, err, (*api.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
+}
+
+// follow subscribes to events, and returns once that has begun.
+func follow(t *testing.T, path string) grpc.ServerStreamingClient[api.ContainerEventResponse] {
+	t.Helper()
+	s, err := api.NewRuntimeServiceClient(dial(t, path)).GetContainerEvents(t.Context(), &api.GetEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Header(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Whatever happens after the stream's header arrives, in order, also at a client that
+// reads only later.
+func TestEventsUnderLoad(t *testing.T) {
+	r := fake.New()
+	path := serve(t, r, nil)
+	s := follow(t, path)
+	const pods = 500
+	var want, got []string
+	for i := range pods {
+		p, err := r.RunPodSandbox(t.Context(), sandboxOf(fmt.Sprint("p", i), nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.RemovePodSandbox(t.Context(), &api.RemovePodSandboxRequest{PodSandboxId: p.PodSandboxId}); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, p.PodSandboxId+" STARTED", p.PodSandboxId+" STOPPED", p.PodSandboxId+" DELETED")
+	}
+	for range want {
+		e, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.ContainerId+" "+strings.TrimSuffix(strings.TrimPrefix(e.ContainerEventType.String(), "CONTAINER_"), "_EVENT"))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A client that does not read is cut off, and learns it; what it has read has no gap.
+func TestEventsOfSlowClient(t *testing.T) {
+	r := fake.New()
+	s := follow(t, serve(t, r, nil))
+	big := map[string]string{"big": strings.Repeat("x", 200<<10)}
+	for i := range 100 {
+		if _, err := r.RunPodSandbox(t.Context(), sandboxOf(fmt.Sprint("p", i), big)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := 0; ; i++ {
+		e, err := s.Recv()
+		if err != nil {
+			if status.Code(err) != codes.Unavailable || i == 0 || i == 100 {
+				t.Errorf("after %d events: %v", i, err)
+			}
+			break
+		}
+		if want := fmt.Sprint("p", i); e.PodSandboxStatus.Metadata.Name != want {
+			t.Fatalf("got %s, want %s", e.PodSandboxStatus.Metadata.Name, want)
+		}
+	}
+}
+
+// So many clients may follow events, and no more; who goes makes room.
+func TestEventClients(t *testing.T) {
+	r := fake.New()
+	path := serve(t, r, nil)
+	first := dial(t, path)
+	s, err := api.NewRuntimeServiceClient(first).GetContainerEvents(t.Context(), &api.GetEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Header(); err != nil {
+		t.Fatal(err)
+	}
+	for range 15 {
+		follow(t, path)
+	}
+	late, err := api.NewRuntimeServiceClient(dial(t, path)).GetContainerEvents(t.Context(), &api.GetEventsRequest{})
+	if err == nil {
+		_, err = late.Recv()
+	}
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one too many: %v", err)
+	}
+	first.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	next := api.NewRuntimeServiceClient(dial(t, path))
+	for i := 0; ; i++ {
+		again, err := next.GetContainerEvents(ctx, &api.GetEventsRequest{})
+		if err == nil {
+			_, err = again.Header()
+		}
+		if _, err := r.RunPodSandbox(ctx, sandboxOf(fmt.Sprint("p", i), nil)); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil {
+			if _, err = again.Recv(); err == nil {
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the place of one that has gone stays taken: %v", err)
+		}
+	}
+}
+
+// byTool is a runtime that tells who asked.
+type byTool struct {
+	cri.Runtime
+	asked chan bool
+}
+
+func (b byTool) Version(ctx context.Context, _ *api.VersionRequest) (*api.VersionResponse, error) {
+	b.asked <- cri.IsByTool(ctx)
+	return nil, fmt.Errorf("no version: %w", errdefs.ErrPermissionDenied)
+}
+
+func (b byTool) ListPodSandbox(ctx context.Context, _ *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
+	b.asked <- cri.IsByTool(ctx)
+	return nil, fmt.Errorf("no list: %w", errdefs.ErrFailedPrecondition)
+}
+
+// Calls at the socket are marked, and errors keep their kind.
+func TestCallsAreTools(t *testing.T) {
+	b := byTool{asked: make(chan bool, 1)}
+	path := serve(t, b, nil)
+	c, err := cri.Dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Version(t.Context(), &api.VersionRequest{}); !errdefs.IsPermissionDenied(err) || !<-b.asked {
+		t.Errorf("got %v", err)
+	}
+	s, err := api.NewRuntimeServiceClient(dial(t, path)).StreamPodSandboxes(t.Context(), &api.StreamPodSandboxesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.FailedPrecondition || !<-b.asked {
+		t.Errorf("got %v", err)
+	}
+	if cri.IsByTool(t.Context()) {
+		t.Error("every context is marked")
+	}
+}

@@ -1,0 +1,186 @@
+package crisuite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// update changes the limits of a container.
+func (b *bench) update(id string, l *api.LinuxContainerResources) error {
+	_, err := b.Runtime.UpdateContainerResources(b.ctx, &api.UpdateContainerResourcesRequest{ContainerId: id, Linux: l})
+	return err
+}
+
+// cgroupV2 says whether this is a pure cgroup v2 host.
+func cgroupV2() bool {
+	var st unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+// limitOf reads a file of the cgroup of a process: by controller and name on cgroup v1,
+// by name on v2.
+func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
+	b.Helper()
+	for line := range strings.Lines(placeOf(b, pid)) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(part) != 3 {
+			continue
+		}
+		path := ""
+		switch {
+		case cgroupV2() && part[0] == "0":
+			path = filepath.Join("/sys/fs/cgroup", part[2], v2)
+		case !cgroupV2() && part[1] != "" && strings.Contains(","+part[1]+",", ","+controller+","):
+			path = filepath.Join("/sys/fs/cgroup", controller, part[2], v1)
+		default:
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	b.Fatalf("process %d has no cgroup of %s", pid, controller)
+	return ""
+}
+
+// testUpdateAll changes every limit of a container that runs, and looks at the kernel's
+// own files.
+func testUpdateAll(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main", "wait")
+	c.Linux.Resources = &api.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: 50000, CpuShares: 512, MemoryLimitInBytes: 256 << 20, MemorySwapLimitInBytes: 256 << 20, OomScoreAdj: 500}
+	id := b.create(pod, cfg, c)
+	b.start(id)
+	b.logged(c, "waiting")
+	// Twice: what is asked for again is success. The swap limit follows the memory limit.
+	for range 2 {
+		if err := b.update(id, &api.LinuxContainerResources{CpuQuota: 70000, CpuShares: 1024, MemoryLimitInBytes: 300 << 20, OomScoreAdj: 900}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pid := b.processOf(id)
+	if got := b.limitOf(pid, "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "70000" && got != "70000 100000" {
+		t.Errorf("CPU quota %q", got)
+	}
+	if got := b.limitOf(pid, "memory", "memory.limit_in_bytes", "memory.max"); got != fmt.Sprint(300<<20) {
+		t.Errorf("memory limit %q", got)
+	}
+	if got, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid)); err != nil || strings.TrimSpace(string(got)) != "900" {
+		t.Errorf("oom_score_adj %q, %v", got, err)
+	}
+	l := b.status(id).GetResources().GetLinux()
+	if l.GetCpuQuota() != 70000 || l.GetCpuPeriod() != 100000 || l.GetCpuShares() != 1024 || l.GetMemoryLimitInBytes() != 300<<20 || l.GetOomScoreAdj() != 900 {
+		t.Errorf("the status says %v", l)
+	}
+	if err := b.update(id, &api.LinuxContainerResources{CpuQuota: -1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.limitOf(pid, "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "-1" && got != "max 100000" {
+		t.Errorf("without a quota it is %q", got)
+	}
+}
+
+// testUpdateRefused: what cannot be is refused, changes nothing and harms nobody.
+func testUpdateRefused(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main", "alloc", "60", "wait")
+	c.Linux.Resources = &api.LinuxContainerResources{MemoryLimitInBytes: 256 << 20, CpuPeriod: 100000, CpuQuota: 50000}
+	id := b.create(pod, cfg, c)
+	b.start(id)
+	b.logged(c, "waiting")
+	bad := map[string]*api.LinuxContainerResources{
+		"memory below usage": {MemoryLimitInBytes: 16 << 20, CpuQuota: 20000},
+		"negative":           {MemoryLimitInBytes: -5},
+		"huge page":          {HugepageLimits: []*api.HugepageLimit{{PageSize: "../../x", Limit: 1}}},
+		"other's file":       {Unified: map[string]string{"../memory.max": "1"}},
+		"no CPU":             {CpusetCpus: "4095", CpuQuota: 20000},
+	}
+	if !cgroupV2() {
+		bad["unified on v1"] = &api.LinuxContainerResources{Unified: map[string]string{"memory.high": "1"}}
+	}
+	for name, l := range bad {
+		if err := b.update(id, l); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+		if st := b.status(id); st.State != api.ContainerState_CONTAINER_RUNNING || st.GetResources().GetLinux().GetMemoryLimitInBytes() != 256<<20 || st.GetResources().GetLinux().GetCpuQuota() != 50000 {
+			t.Errorf("%s: afterwards %v", name, st)
+		}
+		if got := b.limitOf(b.processOf(id), "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "50000" && got != "50000 100000" {
+			t.Errorf("%s: the CPU quota is %q", name, got)
+		}
+	}
+	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id}))(b)
+	if err := b.update(id, &api.LinuxContainerResources{CpuQuota: 60000}); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("one that has ended: %v", err)
+	}
+}
+
+// testUpdateCreated: limits that change before the start are those of the start.
+func testUpdateCreated(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main", "wait")
+	c.Linux.Resources.MemoryLimitInBytes = 256 << 20
+	id := b.create(pod, cfg, c)
+	if err := b.update(id, &api.LinuxContainerResources{MemoryLimitInBytes: 128 << 20, OomScoreAdj: 800}); err != nil {
+		t.Fatal(err)
+	}
+	b.start(id)
+	b.logged(c, "waiting")
+	pid := b.processOf(id)
+	if got := b.limitOf(pid, "memory", "memory.limit_in_bytes", "memory.max"); got != fmt.Sprint(128<<20) {
+		t.Errorf("memory limit %q", got)
+	}
+	if got, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid)); err != nil || strings.TrimSpace(string(got)) != "800" {
+		t.Errorf("oom_score_adj %q, %v", got, err)
+	}
+}
+
+// testUpdatePod: the resources of a pod as a whole are taken note of.
+func testUpdatePod(t *testing.T, b *bench) {
+	pod := b.runPod(b.pod())
+	for range 2 {
+		must(b.Runtime.UpdatePodSandboxResources(b.ctx, &api.UpdatePodSandboxResourcesRequest{
+			PodSandboxId: pod, Overhead: &api.LinuxContainerResources{CpuShares: 7}, Resources: &api.LinuxContainerResources{MemoryLimitInBytes: 12345678},
+		}))(b)
+	}
+	if b.Kernel {
+		st := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod, Verbose: true}))(b)
+		if info := fmt.Sprint(st.Info); !strings.Contains(info, "12345678") {
+			t.Errorf("the status does not show it: %s", info)
+		}
+	}
+	_, err := b.Runtime.UpdatePodSandboxResources(b.ctx, &api.UpdatePodSandboxResourcesRequest{PodSandboxId: "0123456789abcdef"})
+	if !errdefs.IsNotFound(err) {
+		t.Errorf("one that is not there: %v", err)
+	}
+}
+
+// testCheckpoint: without CRIU it is not implemented, and no archive is begun.
+func testCheckpoint(t *testing.T, b *bench) {
+	if _, err := b.Runtime.CheckpointContainer(b.ctx, &api.CheckpointContainerRequest{ContainerId: "0123456789abcdef", Location: "/x"}); !errdefs.IsNotFound(err) {
+		t.Errorf("one that is not there: %v", err)
+	}
+	cfg := b.pod()
+	id := b.create(b.runPod(cfg), cfg, b.container("main", "wait"))
+	path := filepath.Join(b.logs, "checkpoint.tar")
+	_, err := b.Runtime.CheckpointContainer(b.ctx, &api.CheckpointContainerRequest{ContainerId: id, Location: path})
+	if !errdefs.IsNotImplemented(err) && !errdefs.IsFailedPrecondition(err) { // it does not run
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an archive is left: %v", err)
+	}
+}

@@ -1,0 +1,100 @@
+package crisuite
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// testImageMounts: an image is mounted, or a directory of it, for reading only, and
+// nothing in it can be run.
+func testImageMounts(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	volume := func(at, sub string) *api.Mount {
+		return &api.Mount{ContainerPath: at, Image: &api.ImageSpec{Image: ImageRef}, ImageSubPath: sub}
+	}
+	c := b.container("reads", "read", "/vol/second", "read", "/sub/passwd")
+	c.Mounts = []*api.Mount{volume("/vol", ""), volume("/sub", "etc")}
+	id := b.create(pod, cfg, c)
+	b.start(id)
+	if st := b.ended(id); st.ExitCode != 0 || !strings.HasPrefix(b.log(c), "layer\nroot:x:0:0") || len(st.Mounts) != 2 || st.Mounts[0].GetImage().GetImage() != ImageRef {
+		t.Errorf("%v, logged %q", st, b.log(c))
+	}
+	c = b.container("writes", "put", "/vol/second", "x", "put", "/vol/new", "x")
+	c.Mounts = []*api.Mount{volume("/vol", "")}
+	if out, _ := b.output(pod, cfg, c); strings.Count(out, "read-only") != 2 {
+		t.Errorf("wrote to an image: %q", out)
+	}
+	c = b.container("runs")
+	c.Command = []string{"/vol/prog", "print", "it runs"}
+	c.Mounts = []*api.Mount{volume("/vol", "")}
+	id = b.create(pod, cfg, c)
+	if _, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id}); err == nil {
+		t.Error("a program in a volume was run")
+	}
+	for name, m := range map[string]*api.Mount{
+		"missing sub path":   volume("/vol", "no/such"),
+		"file as sub path":   volume("/vol", "second"),
+		"outside":            volume("/vol", "../../../no"),
+		"both":               {ContainerPath: "/vol", HostPath: "/tmp", Image: &api.ImageSpec{Image: ImageRef}},
+		"neither":            {ContainerPath: "/vol"},
+		"sub path only":      {ContainerPath: "/vol", HostPath: "/tmp", ImageSubPath: "etc"},
+		"no name":            {ContainerPath: "/vol", Image: &api.ImageSpec{}},
+		"rro, not read-only": {ContainerPath: "/vol", HostPath: "/tmp", RecursiveReadOnly: true},
+		"rro with propagation": {ContainerPath: "/vol", HostPath: "/tmp", Readonly: true, RecursiveReadOnly: true,
+			Propagation: api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER},
+	} {
+		c := b.container("bad")
+		c.Mounts = []*api.Mount{m}
+		if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	c = b.container("absent")
+	c.Mounts = []*api.Mount{{ContainerPath: "/vol", Image: &api.ImageSpec{Image: "islet.test/missing:1"}}}
+	if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}); !errdefs.IsNotFound(err) {
+		t.Errorf("an image that is not here: %v", err)
+	}
+}
+
+// testReadonlyTrees: a mount may be read-only with all that is mounted below it, where
+// the runtime's handler says so (KEP-3857).
+func testReadonlyTrees(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	dir := t.TempDir()
+	below := dir + "/below"
+	if err := unix.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("below", below, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(below, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	can := false
+	for _, h := range must(b.Runtime.Status(b.ctx, &api.StatusRequest{}))(b).RuntimeHandlers {
+		can = can || h.Name == "" && h.GetFeatures().GetRecursiveReadOnlyMounts()
+	}
+	for name, recursive := range map[string]bool{"plain": false, "recursive": true} {
+		c := b.container(name, "put", "/data/x", "x", "put", "/data/below/x", "x")
+		c.Mounts = []*api.Mount{{ContainerPath: "/data", HostPath: dir, Readonly: true, RecursiveReadOnly: recursive}}
+		if recursive && !can {
+			if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}); err == nil {
+				t.Error("accepted what the handler does not have")
+			}
+			continue
+		}
+		want := map[bool]int{false: 1, true: 2}[recursive]
+		if out, _ := b.output(pod, cfg, c); strings.Count(out, "read-only") != want {
+			t.Errorf("%s: %q", name, out)
+		}
+	}
+}

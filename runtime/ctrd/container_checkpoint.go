@@ -1,0 +1,178 @@
+package ctrd
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/archive"
+	contfs "github.com/containerd/continuity/fs"
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+// checkpointTime bounds a checkpoint whose caller names no time.
+const checkpointTime = 10 * time.Minute
+
+// CheckpointContainer writes the memory and the files of a container that runs, and
+// goes on running, to a tar archive at Location, which must not exist (KEP-2008). CRIU
+// does it, through the OCI runtime; a host without it answers "not implemented". The
+// archive has all that the container knows, secrets too: only root may read it.
+//
+//	checkpoint/      CRIU's images
+//	config.dump      what the container is, in the form that CRI-O and containerd use
+//	spec.dump        its OCI specification
+//	rootfs-diff.tar  what it has changed in its image
+func (r *Runtime) CheckpointContainer(ctx context.Context, req *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
+	c, err := r.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkpoint(ctx, c, req); err != nil {
+		return nil, fmt.Errorf("checkpoint container %s: %w", c.rec.ID, err)
+	}
+	return &api.CheckpointContainerResponse{}, nil
+}
+
+func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.CheckpointContainerRequest) (err error) {
+	if _, err := exec.LookPath("criu"); err != nil {
+		return fmt.Errorf("this host has no CRIU: install criu: %w", errdefs.ErrNotImplemented)
+	}
+	if !filepath.IsAbs(req.GetLocation()) {
+		return fmt.Errorf("location %q is not an absolute path: %w", req.GetLocation(), errdefs.ErrInvalidArgument)
+	}
+	r.ops.Lock(c.rec.ID)
+	defer r.ops.Unlock(c.rec.ID)
+	r.mu.Lock()
+	running, s := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox]
+	r.mu.Unlock()
+	if !running || s == nil {
+		return fmt.Errorf("it does not run: %w", errdefs.ErrFailedPrecondition)
+	}
+	limit := checkpointTime
+	if t := req.GetTimeout(); t > 0 {
+		limit = time.Duration(t) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out, err := os.OpenFile(req.GetLocation(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, out.Close()); err != nil {
+			os.Remove(req.GetLocation())
+		}
+	}()
+	// On the disk, beside the archive: CRIU's images are as large as the memory.
+	dir, err := os.MkdirTemp(filepath.Dir(req.GetLocation()), ".checkpoint-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, mounts.RemoveAll(dir)) }()
+	if err := r.dump(ctx, s, c, dir); err != nil {
+		return err
+	}
+	return writeTree(ctx, out, dir)
+}
+
+// dump puts the parts of a checkpoint in dir.
+func (r *Runtime) dump(ctx context.Context, s *sandbox, c *container, dir string) error {
+	images, work := filepath.Join(dir, "checkpoint"), filepath.Join(r.bundle(c.rec.ID), "criu")
+	for _, d := range []string{images, work} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
+	}
+	defer mounts.RemoveAll(work)
+	if text, err := ociCommand(ctx, s.oci, "checkpoint", "--image-path", images, "--work-path", work, "--leave-running", "--file-locks", c.rec.ID).CombinedOutput(); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text)))
+	}
+	spec, err := os.ReadFile(filepath.Join(r.bundle(c.rec.ID), "config.json"))
+	if err != nil {
+		return err
+	}
+	st := r.containerStatus(c)
+	config, err := json.Marshal(map[string]any{
+		"id": c.rec.ID, "name": st.GetMetadata().GetName(), "rootfsImage": st.GetImage().GetUserSpecifiedImage(), "rootfsImageRef": st.GetImageRef(),
+		"rootfsImageName": st.GetImage().GetImage(), "runtime": filepath.Base(s.oci.Path), "createdTime": c.rec.CreatedAt, "checkpointedTime": time.Now(),
+	})
+	if err != nil {
+		return err
+	}
+	for name, b := range map[string][]byte{"spec.dump": spec, "config.dump": config} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			return err
+		}
+	}
+	return r.dumpChanges(ctx, c, filepath.Join(dir, "rootfs-diff.tar"))
+}
+
+// dumpChanges writes what a container has changed in its image, as a layer.
+func (r *Runtime) dumpChanges(ctx context.Context, c *container, path string) (err error) {
+	upper := filepath.Join(r.containerDir(c.rec.ID), "upper")
+	if _, err := os.Stat(upper); errors.Is(err, fs.ErrNotExist) {
+		return nil // a host without overlays has no such thing
+	}
+	base := filepath.Join(r.bundle(c.rec.ID), "criu", "image")
+	if err := r.mountImage(ctx, c.rec.Chain, base, ""); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unmount(base)) }()
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	w := archive.NewChangeWriter(out, upper)
+	return errors.Join(contfs.DiffDirChanges(ctx, base, upper, contfs.DiffSourceOverlayFS, w.HandleChange), w.Close(), out.Close())
+}
+
+// writeTree archives the regular files of a directory of this process's own.
+func writeTree(ctx context.Context, to io.Writer, dir string) error {
+	w := tar.NewWriter(to)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil || name == "." || !d.IsDir() && !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		h, err := tar.FileInfoHeader(info, "")
+		if err != nil {
+			return err
+		}
+		if h.Name = name; d.IsDir() {
+			h.Name += "/"
+		}
+		if err := w.WriteHeader(h); err != nil || d.IsDir() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.Copy(w, f)
+		return err
+	})
+	return errors.Join(err, w.Close())
+}

@@ -1,0 +1,140 @@
+package ctrd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/daemon"
+	"github.com/islet-edge/islet/runtime/selinux"
+	"github.com/islet-edge/islet/runtime/untrusted"
+)
+
+// volumes is where in its bundle the images are mounted that a container mounts, until
+// it has started.
+const volumes = "images"
+
+// checkMounts refuses mounts that cannot be as they are asked for, as the CRI says.
+func (r *Runtime) checkMounts(s *sandbox, mounts []*api.Mount) error {
+	for _, m := range mounts {
+		why := ""
+		switch {
+		case m.GetImage() != nil && m.GetHostPath() != "":
+			why = "has both an image and a host path"
+		case m.GetImage() == nil && m.GetImageSubPath() != "":
+			why = "has a sub path of an image, but no image"
+		case m.GetImage() != nil && m.GetImage().GetImage() == "":
+			why = "has an image without a name"
+		case m.GetImage() == nil && m.GetHostPath() == "":
+			why = "has neither a host path nor an image"
+		case m.GetRecursiveReadOnly() && !m.GetReadonly():
+			why = "is to be recursively read-only, but not read-only"
+		case m.GetRecursiveReadOnly() && m.GetPropagation() != api.MountPropagation_PROPAGATION_PRIVATE:
+			why = "is to be recursively read-only, and so cannot have a propagation"
+		case m.GetRecursiveReadOnly() && !r.abilities.of(s.oci.Path).readOnlyTrees:
+			why = "is to be recursively read-only, which needs Linux 5.12 and runc 1.1 or crun 1.4"
+		}
+		if why != "" {
+			return fmt.Errorf("mount %s %s: %w", m.GetContainerPath(), why, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// mountVolumes mounts the images among a container's mounts (KEP-4639) in its bundle,
+// and returns its configuration with their places in it. The container has mounts of
+// its own once it runs; these are unmounted then.
+func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string) (*api.ContainerConfig, error) {
+	cfg := c.config
+	for i, m := range c.config.GetMounts() {
+		if m.GetImage() == nil {
+			continue
+		}
+		if cfg == c.config {
+			cfg = proto.CloneOf(c.config)
+		}
+		img, err := r.c.Images.Resolve(ctx, m.GetImage().GetImage())
+		if err != nil {
+			return nil, fmt.Errorf("mount %s: %w", m.GetContainerPath(), err)
+		}
+		target := filepath.Join(r.bundle(c.rec.ID), volumes, strconv.Itoa(i))
+		c.rec.Volumes = append(c.rec.Volumes, img.ChainID)
+		if err := r.mountImage(ctx, img.ChainID, target, label); err != nil {
+			return nil, fmt.Errorf("mount image %s at %s: %w", m.GetImage().GetImage(), m.GetContainerPath(), err)
+		}
+		if sub := m.GetImageSubPath(); sub != "" {
+			if target, err = subPath(target, sub); err != nil {
+				return nil, fmt.Errorf("mount image %s at %s: %w", m.GetImage().GetImage(), m.GetContainerPath(), err)
+			}
+		}
+		out := cfg.Mounts[i]
+		out.HostPath, out.Readonly, out.SelinuxRelabel, out.Propagation = target, true, false, api.MountPropagation_PROPAGATION_PRIVATE
+	}
+	return cfg, nil
+}
+
+// mountImage mounts the layers of an image at target, for reading only.
+func (r *Runtime) mountImage(ctx context.Context, chain, target, label string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	layers, err := r.layersOf(ctx, chain)
+	if err != nil {
+		return fmt.Errorf("look at the image's layers: %w", err)
+	}
+	flags := []string{"ro", "nosuid", "nodev", "noexec"}
+	if len(layers) == 0 {
+		return mount.All([]mount.Mount{{Type: "tmpfs", Source: "image", Options: append(flags, "size=4k")}}, target)
+	}
+	if r.c.Daemon.Snapshotter() != daemon.Overlay {
+		return mount.All([]mount.Mount{{Type: "bind", Source: layers[0], Options: append(flags, "bind", "rprivate")}}, target)
+	}
+	if len(layers) == 1 { // an overlay without an upper directory has two of these
+		none := target + ".none"
+		if err := os.MkdirAll(none, 0o755); err != nil {
+			return err
+		}
+		layers = append(layers[:1:1], none)
+	}
+	m := mount.Mount{Type: "overlay", Source: "overlay", Options: append(flags, overlayLowers(layers)...)}
+	if label != "" {
+		m.Options = append(m.Options, selinux.MountOption(label))
+	}
+	return mount.All([]mount.Mount{m}, target)
+}
+
+// subPath is where a directory of an image is below its mount. What an image says by
+// symlinks is said of the image; it is mounted for reading only, so the answer holds.
+func subPath(root, sub string) (string, error) {
+	f, err := untrusted.OpenDirInRoot(root, sub)
+	if err != nil {
+		return "", fmt.Errorf("sub path %q: %w", sub, err)
+	}
+	defer f.Close()
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}
+
+// unmountVolumes takes away what mountVolumes mounted.
+func (r *Runtime) unmountVolumes(id string) error {
+	dir := filepath.Join(r.bundle(id), volumes)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return err
+	}
+	for _, e := range entries {
+		if err := unmount(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

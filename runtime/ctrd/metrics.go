@@ -1,0 +1,281 @@
+package ctrd
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+)
+
+// Metrics have cAdvisor's names and labels (KEP-2371). The CRI has whole numbers only:
+// seconds are rounded down, as other runtimes do.
+
+// podLabels are those of every metric; some have one more.
+var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
+
+// A metric is one that is described once and has a value, or one for each of a label's,
+// in each sample.
+type metric struct {
+	name, help string
+	kind       api.MetricType
+	label      string // the one beyond podLabels; empty: none
+	read       func(*sample) []value
+}
+
+type value struct {
+	label string
+	n     uint64
+}
+
+// A sample is what metrics are read from. Those of a sandbox have only a network.
+type sample struct {
+	cgroup.Details
+	c       *api.ContainerStatus
+	disk    *api.FilesystemUsage
+	free    unix.Statfs_t // where the container writes
+	network []traffic
+}
+
+// traffic is a line of /proc/PID/net/dev.
+type traffic struct {
+	name string
+	in   [4]uint64 // bytes, packets, errors, dropped
+	out  [4]uint64
+}
+
+const (
+	gauge   = api.MetricType_GAUGE
+	counter = api.MetricType_COUNTER
+)
+
+func one(get func(*sample) uint64) func(*sample) []value {
+	return func(s *sample) []value { return []value{{n: get(s)}} }
+}
+
+func seconds(get func(*sample) time.Duration) func(*sample) []value {
+	return one(func(s *sample) uint64 { return uint64(get(s) / time.Second) })
+}
+
+func devices(get func(cgroup.IO) uint64) func(*sample) []value {
+	return func(s *sample) (out []value) {
+		for _, io := range s.IO {
+			out = append(out, value{io.Device, get(io)})
+		}
+		return out
+	}
+}
+
+func interfaces(get func(traffic) uint64) func(*sample) []value {
+	return func(s *sample) (out []value) {
+		for _, i := range s.network {
+			out = append(out, value{i.name, get(i)})
+		}
+		return out
+	}
+}
+
+// limits are zero in a configuration that sets none, negative for "no limit".
+func limit(get func(*api.LinuxContainerResources) int64) func(*sample) []value {
+	return one(func(s *sample) uint64 { return uint64(max(get(s.c.GetResources().GetLinux()), 0)) })
+}
+
+var containerMetrics = []metric{
+	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", counter, "cpu", func(s *sample) []value { return []value{{"total", uint64(s.CPU / time.Second)}} }},
+	{"container_cpu_user_seconds_total", "CPU time used by programs, in seconds of one core", counter, "", seconds(func(s *sample) time.Duration { return s.User })},
+	{"container_cpu_system_seconds_total", "CPU time used by the kernel, in seconds of one core", counter, "", seconds(func(s *sample) time.Duration { return s.System })},
+	{"container_cpu_cfs_periods_total", "periods in which a CPU limit was in force", counter, "", one(func(s *sample) uint64 { return s.Periods })},
+	{"container_cpu_cfs_throttled_periods_total", "periods in which a CPU limit was used up", counter, "", one(func(s *sample) uint64 { return s.Throttled })},
+	{"container_cpu_cfs_throttled_seconds_total", "time for which a CPU limit held processes back", counter, "", seconds(func(s *sample) time.Duration { return s.ThrottledTime })},
+
+	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, "", one(func(s *sample) uint64 { return s.Memory })},
+	{"container_memory_working_set_bytes", "memory that cannot be dropped", gauge, "", one(func(s *sample) uint64 { return s.WorkingSet })},
+	{"container_memory_max_usage_bytes", "the most memory that was in use", gauge, "", one(func(s *sample) uint64 { return s.Peak })},
+	{"container_memory_rss", "anonymous memory", gauge, "", one(func(s *sample) uint64 { return s.RSS })},
+	{"container_memory_cache", "page cache", gauge, "", one(func(s *sample) uint64 { return s.Cache })},
+	{"container_memory_mapped_file", "page cache that is mapped", gauge, "", one(func(s *sample) uint64 { return s.Mapped })},
+	{"container_memory_kernel_usage", "memory that the kernel uses for it", gauge, "", one(func(s *sample) uint64 { return s.Kernel })},
+	{"container_memory_swap", "memory that is swapped out", gauge, "", one(func(s *sample) uint64 { return s.Swap })},
+	{"container_memory_total_active_file_bytes", "page cache that was used lately", gauge, "", one(func(s *sample) uint64 { return s.ActiveFile })},
+	{"container_memory_total_inactive_file_bytes", "page cache that was not used lately", gauge, "", one(func(s *sample) uint64 { return s.InactiveFile })},
+	{"container_memory_failcnt", "how often the memory limit was met", counter, "", one(func(s *sample) uint64 { return s.LimitHits })},
+	{"container_memory_failures_total", "page faults", counter, "failure_type", func(s *sample) []value {
+		return []value{{"pgfault", s.PageFaults}, {"pgmajfault", s.MajorFault}}
+	}},
+	{"container_oom_events_total", "processes that the kernel killed at the memory limit", counter, "", one(func(s *sample) uint64 { return s.OOMKills })},
+
+	{"container_fs_usage_bytes", "the container's own files", gauge, "", one(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
+	{"container_fs_limit_bytes", "the file system of its own files", gauge, "", one(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
+	{"container_fs_inodes_total", "inodes of that file system", gauge, "", one(func(s *sample) uint64 { return s.free.Files })},
+	{"container_fs_inodes_free", "inodes that are free there", gauge, "", one(func(s *sample) uint64 { return s.free.Ffree })},
+	{"container_fs_reads_bytes_total", "bytes read from a device", counter, "device", devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
+	{"container_fs_writes_bytes_total", "bytes written to a device", counter, "device", devices(func(i cgroup.IO) uint64 { return i.WriteBytes })},
+	{"container_fs_reads_total", "reads from a device", counter, "device", devices(func(i cgroup.IO) uint64 { return i.Reads })},
+	{"container_fs_writes_total", "writes to a device", counter, "device", devices(func(i cgroup.IO) uint64 { return i.Writes })},
+
+	{"container_processes", "processes", gauge, "", one(func(s *sample) uint64 { return s.Processes })},
+	{"container_threads", "threads", gauge, "", one(func(s *sample) uint64 { return s.PIDs })},
+	{"container_threads_max", "how many threads there may be; 0: any number", gauge, "", one(func(s *sample) uint64 { return s.MaxPIDs })},
+
+	{"container_last_seen", "when these figures were read, in seconds since 1970", gauge, "", one(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
+	{"container_start_time_seconds", "when the container was started, in seconds since 1970", gauge, "", one(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
+	{"container_spec_cpu_period", "the period of its CPU limit, in microseconds", gauge, "", limit((*api.LinuxContainerResources).GetCpuPeriod)},
+	{"container_spec_cpu_shares", "its weight in the distribution of CPU time", gauge, "", limit((*api.LinuxContainerResources).GetCpuShares)},
+	{"container_spec_memory_limit_bytes", "its memory limit; 0: none", gauge, "", limit((*api.LinuxContainerResources).GetMemoryLimitInBytes)},
+	{"container_spec_memory_swap_limit_bytes", "its limit of memory and swap; 0: none", gauge, "", limit((*api.LinuxContainerResources).GetMemorySwapLimitInBytes)},
+}
+
+var sandboxMetrics = []metric{
+	{"container_network_receive_bytes_total", "bytes received", counter, "interface", interfaces(func(t traffic) uint64 { return t.in[0] })},
+	{"container_network_receive_packets_total", "packets received", counter, "interface", interfaces(func(t traffic) uint64 { return t.in[1] })},
+	{"container_network_receive_errors_total", "errors while receiving", counter, "interface", interfaces(func(t traffic) uint64 { return t.in[2] })},
+	{"container_network_receive_packets_dropped_total", "packets dropped while receiving", counter, "interface", interfaces(func(t traffic) uint64 { return t.in[3] })},
+	{"container_network_transmit_bytes_total", "bytes sent", counter, "interface", interfaces(func(t traffic) uint64 { return t.out[0] })},
+	{"container_network_transmit_packets_total", "packets sent", counter, "interface", interfaces(func(t traffic) uint64 { return t.out[1] })},
+	{"container_network_transmit_errors_total", "errors while sending", counter, "interface", interfaces(func(t traffic) uint64 { return t.out[2] })},
+	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", counter, "interface", interfaces(func(t traffic) uint64 { return t.out[3] })},
+}
+
+// ListMetricDescriptors describes what ListPodSandboxMetrics returns.
+func (r *Runtime) ListMetricDescriptors(context.Context, *api.ListMetricDescriptorsRequest) (*api.ListMetricDescriptorsResponse, error) {
+	out := &api.ListMetricDescriptorsResponse{}
+	for _, m := range slices.Concat(containerMetrics, sandboxMetrics) {
+		keys := slices.Clone(podLabels)
+		if m.label != "" {
+			keys = append(keys, m.label)
+		}
+		out.Descriptors = append(out.Descriptors, &api.MetricDescriptor{Name: m.name, Help: m.help, LabelKeys: keys})
+	}
+	return out, nil
+}
+
+// ListPodSandboxMetrics reads the metrics of every sandbox that is ready and of its
+// containers that run. They are read now: the timestamps are zero.
+func (r *Runtime) ListPodSandboxMetrics(ctx context.Context, _ *api.ListPodSandboxMetricsRequest) (*api.ListPodSandboxMetricsResponse, error) {
+	list, err := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}}})
+	if err != nil {
+		return nil, err
+	}
+	out := &api.ListPodSandboxMetricsResponse{}
+	for _, i := range list.Items {
+		s, err := r.sandbox(i.Id)
+		if err != nil {
+			continue // removed meanwhile
+		}
+		m, err := r.podMetrics(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		out.PodMetrics = append(out.PodMetrics, m)
+	}
+	return out, nil
+}
+
+func (r *Runtime) podMetrics(ctx context.Context, s *sandbox) (*api.PodSandboxMetrics, error) {
+	out := &api.PodSandboxMetrics{PodSandboxId: s.rec.ID}
+	pod := s.config.GetMetadata()
+	someone := 0
+	for _, c := range r.containersOf(s.rec.ID) {
+		r.mu.Lock()
+		pid := c.pid
+		r.mu.Unlock()
+		if pid <= 0 {
+			continue
+		}
+		p, err := r.sampleOf(ctx, s, c)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has just ended
+		}
+		if err != nil {
+			return nil, fmt.Errorf("metrics of container %s: %w", c.rec.ID, err)
+		}
+		someone = pid
+		image := cmp.Or(p.c.GetImage().GetUserSpecifiedImage(), p.c.GetImage().GetImage())
+		labels := []string{p.c.GetMetadata().GetName(), c.rec.ID, image, c.rec.ID, pod.GetNamespace(), pod.GetName()}
+		out.ContainerMetrics = append(out.ContainerMetrics, &api.ContainerMetrics{ContainerId: c.rec.ID, Metrics: readAll(containerMetrics, labels, p)})
+	}
+	if !s.hostNetwork() && someone > 0 {
+		labels := []string{"", s.rec.ID, "", s.rec.ID, pod.GetNamespace(), pod.GetName()}
+		out.Metrics = readAll(sandboxMetrics, labels, &sample{network: networkOf(someone)})
+	}
+	return out, nil
+}
+
+func (r *Runtime) sampleOf(ctx context.Context, s *sandbox, c *container) (*sample, error) {
+	d, err := r.cgroups.ReadDetails(r.cgroupDir(s, c.rec.ID))
+	if err != nil {
+		return nil, err
+	}
+	p := &sample{Details: d, c: r.containerStatus(c)}
+	disk := &api.ContainerStats{}
+	if err := r.addDisk(ctx, c, disk); err != nil {
+		return nil, err
+	}
+	p.disk = disk.WritableLayer
+	return p, unix.Statfs(r.dirs.containers, &p.free)
+}
+
+func readAll(table []metric, labels []string, p *sample) (out []*api.Metric) {
+	for _, m := range table {
+		for _, v := range m.read(p) {
+			values := slices.Clone(labels)
+			if m.label != "" {
+				values = append(values, v.label)
+			}
+			out = append(out, &api.Metric{Name: m.name, MetricType: m.kind, LabelValues: values, Value: u64(v.n)})
+		}
+	}
+	return out
+}
+
+// maxInterfaces bounds what a pod that may make interfaces can do to a list.
+const maxInterfaces = 64
+
+// networkOf reads what a process's network namespace has sent and received, but for
+// loopback. One that has ended has none.
+func networkOf(pid int) []traffic {
+	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "net/dev"))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []traffic
+	for in := bufio.NewScanner(f); in.Scan() && len(out) < maxInterfaces; {
+		if t, ok := parseTraffic(in.Text()); ok && t.name != "lo" {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// parseTraffic reads "eth0: bytes packets errs drop fifo frame compressed multicast
+// bytes packets errs drop ...".
+func parseTraffic(line string) (traffic, bool) {
+	name, rest, ok := strings.Cut(line, ":")
+	f := strings.Fields(rest)
+	if !ok || len(f) < 16 {
+		return traffic{}, false
+	}
+	t := traffic{name: strings.TrimSpace(name)}
+	for i := range 4 {
+		var err1, err2 error
+		t.in[i], err1 = strconv.ParseUint(f[i], 10, 64)
+		t.out[i], err2 = strconv.ParseUint(f[8+i], 10, 64)
+		if err1 != nil || err2 != nil {
+			return traffic{}, false
+		}
+	}
+	return t, true
+}

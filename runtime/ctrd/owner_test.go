@@ -1,0 +1,160 @@
+package ctrd_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// socket serves the node's CRI until the test ends, and returns a tool's client.
+func (n *node) socket(t *testing.T) *cri.Client {
+	t.Helper()
+	path := filepath.Join(n.run, "tool.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- cri.Serve(ctx, l, n, n.images) }()
+	c, err := cri.Dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// TestToolsHarmNoPod: through the socket a tool sees the agent's pods and looks into
+// them, but can neither end nor change them; what it makes is its own, also after a
+// restart of the agent, and even if it has a pod's name.
+func TestToolsHarmNoPod(t *testing.T) {
+	n := newNode(t, 16)
+	ctx := t.Context()
+	pod, id := n.runPod(t, 1, "wait")
+	tool := n.socket(t)
+	made, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: containerConfig("second", "wait")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for verb, call := range map[string]func() error{
+		"stop sandbox": func() error {
+			_, err := tool.StopPodSandbox(ctx, &api.StopPodSandboxRequest{PodSandboxId: pod})
+			return err
+		},
+		"remove sandbox": func() error {
+			_, err := tool.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: pod})
+			return err
+		},
+		"by a beginning": func() error {
+			_, err := tool.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: pod[:13]})
+			return err
+		},
+		"update sandbox": func() error {
+			_, err := tool.UpdatePodSandboxResources(ctx, &api.UpdatePodSandboxResourcesRequest{PodSandboxId: pod})
+			return err
+		},
+		"create": func() error {
+			_, err := tool.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: containerConfig("third", "wait")})
+			return err
+		},
+		"start": func() error {
+			_, err := tool.StartContainer(ctx, &api.StartContainerRequest{ContainerId: made.ContainerId})
+			return err
+		},
+		"stop": func() error {
+			_, err := tool.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id})
+			return err
+		},
+		"remove": func() error {
+			_, err := tool.RemoveContainer(ctx, &api.RemoveContainerRequest{ContainerId: id})
+			return err
+		},
+		"update": func() error {
+			_, err := tool.UpdateContainerResources(ctx, &api.UpdateContainerResourcesRequest{ContainerId: id, Linux: &api.LinuxContainerResources{CpuShares: 2}})
+			return err
+		},
+	} {
+		if err := call(); !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), "pod test/pod1 is run by this node's agent") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	if st, err := tool.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: id}); err != nil || st.Status.State != api.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("%v, %v", st, err)
+	}
+	if out, err := tool.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "print", "seen"}, Timeout: 60}); err != nil || string(out.Stdout) != "seen\n" {
+		t.Errorf("%v, %v", out, err)
+	}
+	// The same name and UID: another sandbox.
+	own, err := tool.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(1)})
+	if err != nil || own.PodSandboxId == pod {
+		t.Fatalf("%v, %v", own, err)
+	}
+	n.stop(t)
+	n.start(t)
+	if err := n.removedBy(ctx, tool, pod); !errdefs.IsPermissionDenied(err) {
+		t.Errorf("after a restart: %v", err)
+	}
+	c, err := tool.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: own.PodSandboxId, Config: containerConfig("own", "wait")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tool.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId}); err != nil {
+		t.Error(err)
+	}
+	if err := n.removedBy(ctx, tool, own.PodSandboxId); err != nil {
+		t.Errorf("its own: %v", err)
+	}
+	list, err := n.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Id != pod {
+		t.Errorf("left are %v, %v", list, err)
+	}
+}
+
+func (n *node) removedBy(ctx context.Context, c *cri.Client, id string) error {
+	_, err := c.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: id})
+	return err
+}
+
+// TestResizeSurvives: what a pod was resized to, and whom its container runs as,
+// outlive the agent.
+func TestResizeSurvives(t *testing.T) {
+	n := newNode(t, 16)
+	ctx := t.Context()
+	c := containerConfig("main", "wait")
+	c.Linux.SecurityContext.RunAsUsername = "nina"
+	pod, id := n.runContainer(t, 1, c)
+	if _, err := n.UpdatePodSandboxResources(ctx, &api.UpdatePodSandboxResourcesRequest{PodSandboxId: pod, Resources: &api.LinuxContainerResources{CpuShares: 4321}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.UpdateContainerResources(ctx, &api.UpdateContainerResourcesRequest{ContainerId: id, Linux: &api.LinuxContainerResources{CpuShares: 1234}}); err != nil {
+		t.Fatal(err)
+	}
+	n.stop(t)
+	n.start(t)
+	s, err := n.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod, Verbose: true})
+	if err != nil || !strings.Contains(s.Info["info"], "4321") {
+		t.Errorf("%v, %v", s, err)
+	}
+	st, err := n.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: id})
+	if err != nil || st.Status.GetResources().GetLinux().GetCpuShares() != 1234 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if u := st.Status.GetUser().GetLinux(); u.GetUid() != 1234 || u.GetGid() != 2345 || !slices.Contains(u.GetSupplementalGroups(), 77) {
+		t.Errorf("it runs as %v", u)
+	}
+}

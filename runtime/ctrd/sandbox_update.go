@@ -1,0 +1,45 @@
+package ctrd
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// UpdatePodSandboxResources takes note of what a pod's containers may use together,
+// and of its overhead, after a resize (KEP-5328). The pod's cgroup is set by who owns
+// it, before this call; what is noted outlives the agent and is in the verbose status.
+func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *api.UpdatePodSandboxResourcesRequest) (*api.UpdatePodSandboxResourcesResponse, error) {
+	s, err := r.sandbox(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	if err := r.guard(ctx, s, "update sandbox"); err != nil {
+		return nil, err
+	}
+	r.ops.Lock(s.rec.ID)
+	defer r.ops.Unlock(s.rec.ID)
+	resized := &api.LinuxPodSandboxConfig{Overhead: proto.CloneOf(req.GetOverhead()), Resources: proto.CloneOf(req.GetResources())}
+	packed, err := pack(resized)
+	if err != nil {
+		return nil, err
+	}
+	if err := appendRecord(r.sandboxPath(s.rec.ID), map[string][]byte{"resized": packed}, false); err != nil {
+		return nil, fmt.Errorf("update sandbox %s: %w", s.rec.ID, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.rec.Resized, s.resized = packed, resized
+	return &api.UpdatePodSandboxResourcesResponse{}, nil
+}
+
+// resources are what a pod may use and its overhead, as of the last resize. Runtime.mu
+// is held.
+func (s *sandbox) resources() (resources, overhead *api.LinuxContainerResources) {
+	if s.resized != nil {
+		return s.resized.GetResources(), s.resized.GetOverhead()
+	}
+	return s.config.GetLinux().GetResources(), s.config.GetLinux().GetOverhead()
+}
