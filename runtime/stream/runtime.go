@@ -150,6 +150,10 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if l.enter() {
 				defer l.going.Done()
+				if isTunnel(req) {
+					serveTunnel(w, req, r.server)
+					return
+				}
 				r.server.ServeHTTP(w, req)
 			}
 		}),

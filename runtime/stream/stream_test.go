@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -191,7 +192,27 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// dialers are the ways in which a client forwards ports.
+var dialers = map[string]func(u *url.URL) (httpstream.Dialer, error){
+	"spdy": func(u *url.URL) (httpstream.Dialer, error) {
+		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{Host: u.Host})
+		if err != nil {
+			return nil, err
+		}
+		return spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u), nil
+	},
+	"tunnel": func(u *url.URL) (httpstream.Dialer, error) {
+		return portforward.NewSPDYOverWebsocketDialer(u, &rest.Config{Host: u.Host})
+	},
+}
+
 func TestPortForward(t *testing.T) {
+	for name, dialer := range dialers {
+		t.Run(name, func(t *testing.T) { testPortForward(t, dialer) })
+	}
+}
+
+func testPortForward(t *testing.T, dialer func(*url.URL) (httpstream.Dialer, error)) {
 	r, _, _ := start(t)
 	resp, err := r.PortForward(t.Context(), &api.PortForwardRequest{PodSandboxId: "s", Port: []int32{80}})
 	if err != nil {
@@ -201,12 +222,12 @@ func TestPortForward(t *testing.T) {
 	if ip := u.Hostname(); ip != "127.0.0.1" {
 		t.Fatalf("serves on %s", ip)
 	}
-	transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{Host: u.Host})
+	d, err := dialer(u)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop, ready := make(chan struct{}), make(chan struct{})
-	f, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u), []string{"0:80"}, stop, ready, io.Discard, io.Discard)
+	f, err := portforward.New(d, []string{"0:80"}, stop, ready, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,8 +252,24 @@ func TestPortForward(t *testing.T) {
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != "hello" {
 		t.Fatalf("%q, %v", got, err)
 	}
+	// The end of what the port sent arrives.
+	if n, err := io.Copy(io.Discard, c); err != nil || n != 0 {
+		t.Errorf("after the end: %d bytes, %v", n, err)
+	}
 	close(stop)
 	<-ended
+	// A URL is good once.
+	if d, err = dialer(u); err != nil {
+		t.Fatal(err)
+	}
+	if conn, _, err := d.Dial("portforward.k8s.io"); err == nil {
+		select {
+		case <-conn.CloseChan():
+		case <-time.After(2 * time.Minute):
+			t.Error("a token worked twice")
+		}
+		conn.Close()
+	}
 }
 
 // When the agent stops, streams end, and Run returns after them.

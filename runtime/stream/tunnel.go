@@ -1,0 +1,141 @@
+package stream
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+// A tunnel is a WebSocket whose binary messages are, one after the other, the bytes of
+// a SPDY connection. So port-forward of a kubectl and crictl since 1.30 passes proxies
+// that know no SPDY (KEP-4006). The library serves SPDY only: it gets a request for
+// that, whose connection is the tunnel.
+
+// isTunnel says whether a client asks for a tunnel.
+func isTunnel(r *http.Request) bool {
+	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), portforward.WebsocketsSPDYTunnelingPortForwardV1)
+}
+
+// serveTunnel lets next serve SPDY in a tunnel.
+func serveTunnel(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	up := websocket.Upgrader{Subprotocols: []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}, HandshakeTimeout: headerTimeout}
+	ws, err := up.Upgrade(w, r, nil) // it answers an error itself
+	if err != nil {
+		return
+	}
+	t := &tunnel{ws: ws}
+	defer t.Close()
+	in := r.Clone(r.Context())
+	in.Method, in.Body = http.MethodPost, http.NoBody
+	in.Header = http.Header{
+		httpstream.HeaderConnection: {httpstream.HeaderUpgrade}, httpstream.HeaderUpgrade: {spdy.HeaderSpdy31},
+		httpstream.HeaderProtocolVersion: {portforward.PortForwardV1Name},
+	}
+	next.ServeHTTP(&tunnelWriter{t: t, header: http.Header{}}, in)
+}
+
+// A tunnel implements net.Conn.
+type tunnel struct {
+	ws      *websocket.Conn
+	message io.Reader // the rest of one; nil: none has begun
+	writing sync.Mutex
+}
+
+// Read reads on in the messages, and is io.EOF once the client has closed the tunnel.
+func (t *tunnel) Read(b []byte) (int, error) {
+	for {
+		if t.message == nil {
+			kind, m, err := t.ws.NextReader()
+			if websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway) {
+				return 0, io.EOF
+			}
+			if err != nil {
+				return 0, err
+			}
+			if kind != websocket.BinaryMessage {
+				return 0, errors.New("a tunnel has binary messages only")
+			}
+			t.message = m
+		}
+		n, err := t.message.Read(b)
+		if errors.Is(err, io.EOF) {
+			t.message, err = nil, nil
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// Write sends one message.
+func (t *tunnel) Write(b []byte) (int, error) {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	if err := t.ws.WriteMessage(websocket.BinaryMessage, b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// Close hangs up.
+func (t *tunnel) Close() error { return t.ws.Close() }
+
+// LocalAddr is the WebSocket's.
+func (t *tunnel) LocalAddr() net.Addr { return t.ws.LocalAddr() }
+
+// RemoteAddr is the WebSocket's.
+func (t *tunnel) RemoteAddr() net.Addr { return t.ws.RemoteAddr() }
+
+// SetDeadline is for both directions.
+func (t *tunnel) SetDeadline(at time.Time) error {
+	return errors.Join(t.SetReadDeadline(at), t.SetWriteDeadline(at))
+}
+
+// SetReadDeadline is the WebSocket's.
+func (t *tunnel) SetReadDeadline(at time.Time) error { return t.ws.SetReadDeadline(at) }
+
+// SetWriteDeadline is the WebSocket's.
+func (t *tunnel) SetWriteDeadline(at time.Time) error { return t.ws.SetWriteDeadline(at) }
+
+// A tunnelWriter answers the request in a tunnel: the upgrade to SPDY by the tunnel
+// itself, anything else by closing the WebSocket.
+type tunnelWriter struct {
+	t      *tunnel
+	header http.Header
+	failed bool
+}
+
+// Header implements http.ResponseWriter.
+func (w *tunnelWriter) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *tunnelWriter) WriteHeader(code int) {
+	if code == http.StatusSwitchingProtocols || w.failed {
+		return
+	}
+	w.failed = true
+	text := fmt.Sprintf("%d %s", code, http.StatusText(code))
+	w.t.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.ClosePolicyViolation, text), time.Now().Add(goodbye))
+}
+
+// Write implements http.ResponseWriter.
+func (w *tunnelWriter) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return len(b), nil
+}
+
+// Hijack implements http.Hijacker.
+func (w *tunnelWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return w.t, bufio.NewReadWriter(bufio.NewReader(w.t), bufio.NewWriter(w.t)), nil
+}
