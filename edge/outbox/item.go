@@ -51,6 +51,11 @@ func (it *item) soon(d time.Duration) {
 	}
 }
 
+// starts says that there is nothing to tell but that the pod is about to start.
+func (it *item) starts() bool {
+	return it.uid != "" && !it.finish && it.want != nil && fresh(it.want)
+}
+
 // see takes what the server shows, unless that is older than what is known.
 func (it *item) see(v *view) {
 	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {

@@ -19,6 +19,7 @@ const (
 	parallel   = 4               // requests at once while the server is well
 	starting   = time.Second     // how long the first words of a pod wait for news
 	calm       = 5 * time.Second // how long other things do
+	patience   = 5 * time.Second // how long the first words of a pod wait for those of others besides
 	firstRetry = time.Second / 2
 	lastRetry  = time.Minute     // while the server fails, for half an hour and more
 	refused    = 5 * time.Minute // at most, between tries of what the server refuses
@@ -215,6 +216,12 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 			wait = d
 		}
 	}
+	take := func(it *item) {
+		o.busy++
+		it.busy, it.due = true, time.Time{}
+		due = append(due, it)
+	}
+	var last []*item
 	for _, it := range o.all() {
 		switch {
 		case it.busy || it.due.IsZero() || !o.listed || o.offline:
@@ -222,11 +229,15 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 			later(o.pause)
 		case now.Before(it.due):
 			later(it.due)
+		case it.starts() && now.Before(it.due.Add(patience)):
+			later(it.due.Add(patience))
+			last = append(last, it)
 		case o.busy < most:
-			o.busy++
-			it.busy, it.due = true, time.Time{}
-			due = append(due, it)
+			take(it)
 		}
+	}
+	if len(last) > 0 && o.busy == 0 { // else most of them have started before their turn comes
+		take(last[0])
 	}
 	return due, wait
 }

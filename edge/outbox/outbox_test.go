@@ -191,6 +191,49 @@ func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
 	})
 }
 
+// Requests are few: of pods that start together the server is told that they run, and
+// not one by one before that they are about to. One that stays so is told all the same,
+// though there is always something else to tell.
+func TestFirstWordsComeLast(t *testing.T) {
+	in(t, func(w *world) {
+		slow := func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPatch {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return false
+		}
+		w.Fault.Store(&slow)
+		var pods []*v1.Pod
+		for i := range 20 {
+			pods = append(pods, w.bind(fmt.Sprint("p", i)))
+		}
+		for _, p := range pods {
+			w.box.Put(p, status(v1.PodPending, ""))
+		}
+		time.Sleep(starting + 150*time.Millisecond)
+		for _, p := range pods {
+			w.box.Put(p, status(v1.PodRunning, ""))
+		}
+		time.Sleep(time.Minute)
+		if n := w.patches(); n > len(pods)+3 || w.box.Pending() != 0 { // two were told of, or three
+			t.Errorf("%d requests for %d pods, %d are to come", n, len(pods), w.box.Pending())
+		}
+
+		stays := w.bind("stays")
+		w.box.Put(stays, status(v1.PodPending, ""))
+		for i := 0; w.shown("stays") != "Pending"; i++ {
+			for _, p := range pods { // more than four requests at once can carry
+				w.box.Put(p, status([]v1.PodPhase{v1.PodFailed, v1.PodRunning}[i%2], ""))
+			}
+			if time.Sleep(90 * time.Millisecond); i > 1000 {
+				t.Fatal("one that does not start is never told of")
+			}
+		}
+		w.Fault.Store(nil)
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestStatusIsTheNodesToTell(t *testing.T) {
 	in(t, func(w *world) {
 		p := w.bind("a")

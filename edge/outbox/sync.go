@@ -127,10 +127,11 @@ func merged(server, before, after v1.PodStatus) v1.PodStatus {
 	return after
 }
 
-// delete removes a pod for good; one that is no longer there is removed.
+// delete removes a pod for good; one that is no longer there is removed. The limit of
+// requests has counted the status that went before, and with it the end of the pod.
 func (o *Outbox) delete(ctx context.Context, it *item, uid types.UID) error {
 	at := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(uid))}
-	err := kube.Delete[v1.Pod](ctx, o.Client, it.name.Namespace, it.name.Name, at)
+	err := kube.Delete[v1.Pod](kube.Unbound(ctx), o.Client, it.name.Namespace, it.name.Name, at)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s: %w", it.name, err)
 	}
