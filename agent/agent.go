@@ -72,6 +72,7 @@ type agent struct {
 	logs     collect.Logs
 	links    *collect.Links
 	pods     *pods.Pods
+	settler  *settle.Settler
 	machine  *machine.Machine
 	reporter *machine.Reporter
 	health   health.Health
@@ -99,6 +100,7 @@ type runner interface {
 func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logger) (err error) {
 	manager := process.TakeServiceManager()
 	a := &agent{cfg: cfg, version: version, log: log}
+	a.settler = settle.New(settle.Config{Changed: func() <-chan struct{} { return a.pods.Changed() }, Log: log})
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err = a.build(ctx); err == nil {
 		err = a.buildServer(ctx)
@@ -122,7 +124,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("pod network", a.rt.Network)
 	run("observer", a.observer)
 	run("pods", a.pods)
-	run("memory", settle.New(settle.Config{Changed: a.pods.Changed, Log: log}))
+	run("memory", a.settler)
 	run("workers", a.workers)
 	run("probes", a.probes)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))

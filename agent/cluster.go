@@ -132,7 +132,7 @@ func (a *agent) openNode(ctx context.Context, c *cluster) (*edgenode.Node, error
 		}
 	}
 	return edgenode.New(ctx, edgenode.Config{
-		Client: l.Client(), Name: a.cfg.Node.Name, Facts: a.reporter.Facts, Meta: a.store, History: c.history,
+		Client: l.Client(), Name: a.cfg.Node.Name, Facts: a.reporter.Facts, Meta: a.store, History: c.history, Renewed: a.settler.Touched,
 		Changed: func(n *v1.Node) {
 			c.brake.Registered(context.WithoutCancel(ctx), n.UID)
 			a.nodeChanged(n)

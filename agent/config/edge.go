@@ -73,7 +73,7 @@ func defaultEdge() EdgeConfiguration {
 	return EdgeConfiguration{
 		APIVersion:        EdgeAPIVersion,
 		Kind:              EdgeKind,
-		ShimPods:          16,
+		ShimPods:          32,
 		BridgeName:        "islet0",
 		NetworkPlugin:     "auto",
 		CNIConfDir:        "/etc/cni/net.d",

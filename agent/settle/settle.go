@@ -3,6 +3,7 @@
 //
 //	pods change --> Run --(quiet for a while)--> free memory, collect garbage early
 //	                    <--(pods change again)-- let garbage grow
+//	Touched --> Run --(at rest)--> give the program's own pages back
 package settle
 
 import (
@@ -11,8 +12,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +28,11 @@ const (
 	// seldom is the least time between two such times, since the pages that are
 	// needed after all have to be found again: some ten milliseconds of CPU.
 	seldom = 15 * time.Second
+	// aftermath is how long what follows from the start of pods may take: events and
+	// statuses are sent, caches filled. Then memory is given back once more.
+	aftermath = 12 * time.Second
+	// soon is how long a short task may go on after it called Touched.
+	soon = time.Second
 	// How much garbage there may be, in percent of what is in use: a small heap
 	// matters more than CPU time, but not while pods change.
 	restingGC, busyGC = 50, 150
@@ -39,18 +47,34 @@ type Config struct {
 // A Settler gives memory back.
 type Settler struct {
 	changed func() <-chan struct{}
+	touched chan struct{} // capacity 1
 	free    func() error
+	forget  func() error
 	busy    func() // pods change again
 	failed  func(error)
 }
 
 // New starts nothing.
 func New(c Config) *Settler {
-	return &Settler{changed: c.Changed, free: freeMemory, busy: Busy, failed: func(err error) { c.Log.Debug("memory is not given back", "error", err) }}
+	return &Settler{
+		changed: c.Changed, touched: make(chan struct{}, 1), free: freeMemory, forget: forgetPages, busy: Busy,
+		failed: func(err error) { c.Log.Debug("memory is not given back", "error", err) },
+	}
 }
 
 // Busy lets garbage grow: pods are about to change.
 func Busy() { garbage(busyGC) }
+
+// Touched says that the agent did something short that it does again and again, such
+// as the renewal of its lease. Each touches some hundred places of the program, and the
+// kernel maps 64 KiB around each of them: mapping them anew costs half a millisecond,
+// keeping them a dozen MiB.
+func (s *Settler) Touched() {
+	select {
+	case s.touched <- struct{}{}:
+	default:
+	}
+}
 
 // Run waits for changes until ctx ends.
 func (s *Settler) Run(ctx context.Context) error {
@@ -65,16 +89,40 @@ func (s *Settler) Run(ctx context.Context) error {
 			continue
 		case <-rest.C:
 		}
-		if err := s.free(); err != nil {
-			s.failed(err)
+		if freed = s.rest(ctx, next); ctx.Err() != nil {
+			return nil
 		}
-		freed = time.Now()
+		s.busy()
+	}
+}
+
+// rest gives memory back until a pod changes or ctx ends, and says when it did last.
+func (s *Settler) rest(ctx context.Context, next <-chan struct{}) (freed time.Time) {
+	s.try(s.free)
+	freed = time.Now()
+	again := time.NewTimer(aftermath)
+	defer again.Stop()
+	var ended <-chan time.Time // a short task has
+	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return freed
 		case <-next:
-			s.busy()
+			return freed
+		case <-again.C:
+			s.try(s.free)
+			freed = time.Now()
+		case <-s.touched:
+			ended = time.After(soon)
+		case <-ended:
+			s.try(s.forget)
 		}
+	}
+}
+
+func (s *Settler) try(give func() error) {
+	if err := give(); err != nil {
+		s.failed(err)
 	}
 }
 
@@ -85,36 +133,55 @@ func garbage(percent int) {
 	}
 }
 
-// freeMemory returns what the heap does not use, and forgets the pages of this
-// program's file: most were touched only at the start. Those that are needed again
-// are still in the page cache, so the kernel maps them without reading.
+// freeMemory returns what the heap does not use, and the program's pages.
 func freeMemory() error {
 	garbage(restingGC)
+	runtime.GC() // makes pools and deep stacks smaller; the next frees what they held
 	debug.FreeOSMemory()
-	exe, err := os.Readlink("/proc/self/exe")
+	return forgetPages()
+}
+
+// forgetPages forgets the pages of this program's file. Those that are needed again are
+// still in the page cache, so the kernel maps them without reading.
+func forgetPages() error {
+	all, err := program()
 	if err != nil {
 		return err
 	}
-	f, err := os.Open("/proc/self/maps")
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := lines.Text()
-		var from, to uintptr
-		var mode string
-		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil {
-			return fmt.Errorf("/proc/self/maps: %q: %w", line, err)
-		}
-		// Only what nobody can have changed: a page that was written would be lost.
-		if !strings.HasSuffix(line, " "+exe) || mode[1] == 'w' {
-			continue
-		}
-		_, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, uintptr(unix.MADV_DONTNEED))
-		if errno != 0 {
-			return fmt.Errorf("give back %s: %w", line, errno)
+	for _, m := range all {
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, uintptr(unix.MADV_DONTNEED)); errno != 0 {
+			return fmt.Errorf("give back %x-%x: %w", m.from, m.to, errno)
 		}
 	}
 	return nil
 }
+
+// A mapping is a part of this program's file in memory.
+type mapping struct{ from, to uintptr }
+
+// program lists the mappings that nobody can have changed: a page that was written would
+// be lost. They stay as they are while the process lives.
+var program = sync.OnceValues(func() (all []mapping, err error) {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		line := lines.Text()
+		var m mapping
+		var mode string
+		if _, err := fmt.Sscanf(line, "%x-%x %s", &m.from, &m.to, &mode); err != nil {
+			return nil, fmt.Errorf("/proc/self/maps: %q: %w", line, err)
+		}
+		if strings.HasSuffix(line, " "+exe) && mode[1] != 'w' {
+			all = append(all, m)
+		}
+	}
+	return all, lines.Err()
+})

@@ -22,6 +22,7 @@ func TestSettling(t *testing.T) {
 		}
 		var freed []time.Duration
 		var busy atomic.Bool
+		var forgot atomic.Int32
 		busy.Store(true)
 		began := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
@@ -36,8 +37,11 @@ func TestSettling(t *testing.T) {
 				freed = append(freed, time.Since(began))
 				return nil
 			},
-			failed: func(err error) { t.Error(err) },
+			failed:  func(err error) { t.Error(err) },
+			touched: make(chan struct{}, 1),
+			forget:  func() error { forgot.Add(1); return nil },
 		}
+		s.Touched() // while pods start
 		go func() { ended <- s.Run(ctx) }()
 		synctest.Wait()
 		for range 5 { // pods start
@@ -46,11 +50,22 @@ func TestSettling(t *testing.T) {
 		}
 		<-time.After(10 * time.Minute) // nothing happens
 		synctest.Wait()
-		if len(freed) != 1 || freed[0] != 13*time.Second {
-			t.Fatalf("freed at %v, want once, 3 s after the last change", freed)
+		if len(freed) != 2 || freed[0] != 13*time.Second || freed[1] != freed[0]+aftermath {
+			t.Fatalf("freed at %v, want 3 s after the last change and once more after what follows", freed)
 		}
 		if busy.Load() {
 			t.Error("still busy")
+		}
+		if forgot.Load() != 1 {
+			t.Errorf("%d times the pages of the program, want those touched at the start", forgot.Load())
+		}
+		s.Touched()
+		<-time.After(soon / 2)
+		s.Touched()
+		<-time.After(soon)
+		synctest.Wait()
+		if forgot.Load() != 2 || len(freed) != 2 {
+			t.Errorf("forgot %d times, freed %d times after two short tasks in a row", forgot.Load(), len(freed))
 		}
 		change()
 		if !busy.Load() {
@@ -58,8 +73,8 @@ func TestSettling(t *testing.T) {
 		}
 		<-time.After(time.Hour)
 		synctest.Wait()
-		if len(freed) != 2 {
-			t.Errorf("freed at %v, want once more after the second change", freed)
+		if len(freed) != 4 {
+			t.Errorf("freed at %v, want twice more after the second change", freed)
 		}
 		change()
 		<-time.After(quiet)
@@ -70,10 +85,8 @@ func TestSettling(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		if len(freed) != 4 || freed[3]-freed[2] != seldom {
-			t.Errorf("freed at %v, want the last two %s apart", freed, seldom)
+		if len(freed) != 7 || freed[5]-freed[4] != seldom {
+			t.Errorf("freed at %v, want those of two changes in a row %s apart", freed, seldom)
 		}
 		stop()
 		if err := <-ended; err != nil {

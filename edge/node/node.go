@@ -71,6 +71,9 @@ type Config struct {
 	// trouble. When it was rewritten the Node is read anew. Nil: nobody cares.
 	History History
 
+	// Renewed is called after each renewal of the Lease; it must not block. Nil: nobody.
+	Renewed func()
+
 	// Kept are annotations that are set right whenever they differ; what is to have an
 	// empty value is taken away.
 	Kept map[string]string
@@ -123,6 +126,9 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	}
 	if c.History == nil {
 		c.History = anyHistory{}
+	}
+	if c.Renewed == nil {
+		c.Renewed = func() {}
 	}
 	n := &Node{Config: c, rewritten: c.History.Rewritten(), poke: make(chan struct{}, 1)}
 	if c.Retry != nil {
