@@ -54,7 +54,11 @@ func testStop(t *testing.T, b *bench) {
 		b.start(id)
 		b.logged(cc, c.ready)
 		must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: c.timeout}))(b)
-		if st := b.status(id); st.ExitCode != c.code || !strings.Contains(b.log(cc), c.log) {
+		signal := cc.StopSignal
+		if signal == api.Signal_RUNTIME_DEFAULT {
+			signal = api.Signal_SIGTERM // the image names none
+		}
+		if st := b.status(id); st.ExitCode != c.code || !strings.Contains(b.log(cc), c.log) || st.StopSignal != signal {
 			t.Errorf("%s, %ds: %v, logged %q", c.verb, c.timeout, st, b.log(cc))
 		}
 	}

@@ -60,6 +60,8 @@ func Run(t *testing.T, s Subject) {
 		{"SharedProcesses", true, testSharedProcesses},
 		{"SharedProcessesRoot", true, testSharedProcessesRoot},
 		{"Escape", true, testEscape},
+		{"Target", true, testTarget},
+		{"NoTarget", true, testNoTarget},
 		{"HostProcesses", true, testHostProcesses},
 		{"Files", true, testFiles},
 		{"OOM", true, testOOM},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/runtime/image"
 	"github.com/islet-edge/islet/runtime/mounts"
+	"github.com/islet-edge/islet/runtime/namespace"
 	"github.com/islet-edge/islet/runtime/ocispec"
 	"github.com/islet-edge/islet/runtime/selinux"
 	"github.com/islet-edge/islet/runtime/untrusted"
@@ -82,7 +83,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 			defer cancel()
-			err = errors.Join(err, r.removeBundle(c.rec.ID), mounts.RemoveAll(dir), r.dropViewsOf(ctx, c))
+			err = errors.Join(err, namespace.UnpinProcesses(r.processesPin(c)), r.removeBundle(c.rec.ID), mounts.RemoveAll(dir), r.dropViewsOf(ctx, c))
 		}
 	}()
 	if err := r.checkMounts(s, c.config.GetMounts()); err != nil {

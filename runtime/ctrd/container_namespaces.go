@@ -1,9 +1,12 @@
 package ctrd
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,26 +26,68 @@ func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, er
 		n.IPC = filepath.Join(pins, namespace.IPC)
 	}
 	o := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	switch o.GetPid() {
 	case api.NamespaceMode_NODE:
 		n.HostPID = true
 	case api.NamespaceMode_POD:
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		if s.pid > 0 { // crictl may ask for it with a sandbox that shares nothing
 			n.PID = pidNamespace(s.pid)
 		}
 	case api.NamespaceMode_TARGET:
-		t, err := find(r.containers, o.GetTargetId())
-		if err != nil {
-			return n, fmt.Errorf("target container %q: %w", o.GetTargetId(), err)
-		}
-		if t.pid == 0 {
-			return n, fmt.Errorf("target container %q does not run: %w", o.GetTargetId(), errdefs.ErrFailedPrecondition)
-		}
-		n.PID = pidNamespace(t.pid)
+		var err error
+		n.PID, err = r.processesOf(s, c, o.GetTargetId())
+		return n, err
 	}
 	return n, nil
+}
+
+// processesOf pins the process namespace of another container of the same pod, until c
+// has started in it.
+func (r *Runtime) processesOf(s *sandbox, c *container, target string) (string, error) {
+	r.mu.Lock()
+	t, err := find(r.containers, target)
+	var pid int
+	if err == nil {
+		pid = t.pid
+	}
+	r.mu.Unlock()
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("target container %q: %w", target, err)
+	case t.rec.Sandbox != s.rec.ID:
+		return "", fmt.Errorf("target container %q does not belong to sandbox %q: %w", target, s.rec.ID, errdefs.ErrFailedPrecondition)
+	case pid == 0:
+		return "", fmt.Errorf("target container %q is not running: %w", target, errdefs.ErrFailedPrecondition)
+	}
+	path := r.processesPin(c)
+	err = namespace.PinProcesses(path, pid, func() error {
+		place, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+		if err == nil && !strings.Contains(string(place), t.rec.ID) {
+			err = errors.New("it has ended")
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("target container %q is not running: %w: %w", target, err, errdefs.ErrFailedPrecondition)
+	}
+	return path, nil
+}
+
+// processesPin is where a container finds the process namespace that it asks for.
+func (r *Runtime) processesPin(c *container) string {
+	return namespace.Processes(filepath.Join(r.dirs.pins, c.rec.Sandbox), c.rec.ID)
+}
+
+// unpin removes what processesOf pinned: the container is in there, or never will be.
+func (r *Runtime) unpin(c *container) {
+	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() != api.NamespaceMode_TARGET {
+		return
+	}
+	if err := namespace.UnpinProcesses(r.processesPin(c)); err != nil {
+		r.log.Warn("a process namespace stays pinned until its sandbox stops", "container", c.rec.ID, "error", err)
+	}
 }
 
 func pidNamespace(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/ns/pid" }

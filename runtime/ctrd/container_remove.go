@@ -39,6 +39,7 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	if !there {
 		return nil // removed by someone else meanwhile
 	}
+	r.unpin(c)
 	if err := r.release(ctx, c); err != nil {
 		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
 	}

@@ -44,10 +44,12 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	if err := r.startContainer(ctx, s, c); err != nil {
 		err = fmt.Errorf("start container %s: %w", c.config.GetMetadata().GetName(), err)
 		if ctx.Err() == nil && !errdefs.IsUnavailable(err) {
+			r.unpin(c)
 			r.failedToStart(c, err)
 		}
 		return nil, err
 	}
+	r.unpin(c)
 	r.notify(s.rec.ID, c.rec.ID, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &api.StartContainerResponse{}, nil
 }

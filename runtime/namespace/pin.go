@@ -140,19 +140,13 @@ func loopbackUp() error {
 
 // Unpin removes the pins and dir. Missing ones are success.
 func Unpin(dir string) error {
-	for _, f := range flags {
-		path := filepath.Join(dir, f.name)
-		for {
-			err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-				break // not, or no longer, a mount
-			}
-			if err != nil {
-				return fmt.Errorf("unpin %s: %w", path, err)
-			}
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("unpin: %w", err)
+	paths, err := pins(dir)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := unpin(path); err != nil {
+			return err
 		}
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {

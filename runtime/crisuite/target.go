@@ -1,0 +1,108 @@
+package crisuite
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// seeing makes a container see the processes of another.
+func (b *bench) seeing(name, target string, args ...string) *api.ContainerConfig {
+	c := b.container(name, args...)
+	c.Linux.SecurityContext.NamespaceOptions = &api.NamespaceOption{Pid: api.NamespaceMode_TARGET, TargetId: target}
+	return c
+}
+
+// namespaceOf is a namespace of a process.
+func namespaceOf(b *bench, pid int, kind string) string {
+	b.Helper()
+	ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ns
+}
+
+// testTarget runs containers in the process namespace of another, as kubectl debug
+// does. They share that and nothing else, have no more than other containers, and end
+// with their target.
+func testTarget(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	confine := func(c *api.ContainerConfig) {
+		c.Linux.SecurityContext.MaskedPaths, c.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/kcore", "/proc/keys"}, []string{"/proc/sys"}
+	}
+	main := b.container("main", "wait")
+	confine(main)
+	target := b.create(pod, cfg, main)
+	b.start(target)
+	b.logged(main, "waiting")
+
+	debug := b.seeing("debug", target, "wait")
+	confine(debug)
+	debug.Linux.Resources.OomScoreAdj = 500
+	id := b.create(pod, cfg, debug)
+	b.start(id)
+	b.logged(debug, "waiting")
+	its, targets := b.processOf(id), b.processOf(target)
+	if got, want := namespaceOf(b, its, "pid"), namespaceOf(b, targets, "pid"); got != want || got == namespaceOf(b, os.Getpid(), "pid") {
+		t.Errorf("it is in %s, its target in %s", got, want)
+	}
+	if namespaceOf(b, its, "mnt") == namespaceOf(b, targets, "mnt") {
+		t.Error("it shares its target's mounts")
+	}
+	a := allowance{"0", usualCaps, "0", "0", 500}
+	b.expectAllowed("a container with a target", its, a)
+	b.expectPaths("a container with a target", its, debug.Linux.SecurityContext.MaskedPaths, debug.Linux.SecurityContext.ReadonlyPaths)
+	b.expectExec(id, "a container with a target", a)
+	if out := must(b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "read", "/proc/1/cmdline"}, Timeout: 60}))(b); !strings.Contains(string(out.Stdout), "wait") {
+		t.Errorf("its first process is %q", out.Stdout)
+	}
+
+	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: target}))(b)
+	b.until("the container to end with its target", func() bool {
+		st := must(b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id}))(b)
+		return st.Status.State == api.ContainerState_CONTAINER_EXITED
+	})
+}
+
+// testNoTarget asks for the processes of what is not there, is not the pod's, or does
+// not run. All of that is refused, and so is what ended before the start.
+func testNoTarget(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	other := b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Name, c.Metadata.Uid = "other", b.uid+"-other" })
+	stranger := b.container("stranger", "wait")
+	foreign := b.create(b.runPod(other), other, stranger)
+	b.start(foreign)
+	made := b.create(pod, cfg, b.container("made", "wait"))
+	_, ended := b.output(pod, cfg, b.container("ended", "exit", "0"))
+	for target, want := range map[string]string{
+		"": "", "nonsense": "", foreign: "does not belong to", made: "is not running", ended.Id: "is not running",
+	} {
+		c := b.seeing("debug", target, "wait")
+		_, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("target %q: %v", target, err)
+		}
+	}
+	list := must(b.Runtime.ListContainers(b.ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{PodSandboxId: pod}}))(b)
+	for _, c := range list.Containers {
+		if c.Metadata.Name == "debug" {
+			t.Errorf("a refused container is there: %v", c)
+		}
+	}
+
+	main := b.container("main", "wait")
+	target := b.create(pod, cfg, main)
+	b.start(target)
+	b.logged(main, "waiting")
+	id := b.create(pod, cfg, b.seeing("late", target, "wait"))
+	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: target}))(b)
+	if _, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id}); err == nil {
+		t.Errorf("it runs in %s, though its target has ended", namespaceOf(b, b.processOf(id), "pid"))
+	}
+}
