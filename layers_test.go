@@ -42,6 +42,7 @@ var layers = map[string][]string{
 	"agent/dirty":     {},
 	"agent/hook":      {},
 	"agent/hostport":  {"podspec"},
+	"agent/lifecycle": {"agent/call"},
 	"agent/logs":      {"runtime/untrusted"},
 	"agent/observe":   {"agent/dirty", "agent/plan", "runtime/cri", "runtime/untrusted", "keys"},
 	"agent/plan":      {"podspec"},

@@ -25,6 +25,7 @@ import (
 	"github.com/islet-edge/islet/agent/health"
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/hostport"
+	"github.com/islet-edge/islet/agent/lifecycle"
 	"github.com/islet-edge/islet/agent/machine"
 	"github.com/islet-edge/islet/agent/observe"
 	"github.com/islet-edge/islet/agent/plan"
@@ -65,6 +66,7 @@ type agent struct {
 	workers  *worker.Set
 	probes   *probe.Probes
 	figures  *figures.Figures
+	handlers *lifecycle.Hooks
 	hooks    hook.Chain
 	cgroups  *cgroup.Pods
 	volumes  *volume.Volumes
@@ -238,6 +240,9 @@ func (a *agent) build(ctx context.Context) error {
 			a.log.Error("the records of who pulled images could not be brought up to date", "error", err)
 		}
 	}
+	if err := a.handlers.Keep(a.observer.Has); err != nil {
+		a.log.Warn("not everything that is known of the hooks of containers that are gone could be removed", "error", err)
+	}
 	if err := a.pods.Load(ctx, a.observer.UIDs()); err != nil {
 		return fmt.Errorf("load what is known of the pods: %w", err)
 	}
@@ -311,11 +316,15 @@ func (a *agent) buildWorkers() error {
 	executor.Links = a.links
 	a.hooks = append(a.hooks, a.volumes, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log})
 	executor.Hooks = a.hooks
+	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesMinor})
+	if a.handlers, err = lifecycle.Open(lifecycle.Config{Caller: calls, Events: a.events, Dir: filepath.Join(a.cfg.Dirs.Run, "hooks")}); err != nil {
+		return err
+	}
+	executor.Hooking = a.handlers
 	a.executor, a.figures = worker.NewExecutor(executor), figures.New(a.rt.Operations)
-	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesVersion})
 	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, Changed: a.poke, Log: a.log})
 	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
-		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, CrashMax: a.cfg.CrashMax, Log: a.log})
+		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, Hooked: a.handlers.Has, CrashMax: a.cfg.CrashMax, Log: a.log})
 	if a.cluster != nil {
 		a.pods.Connect(a.workers, a.cluster.outbox)
 	} else {

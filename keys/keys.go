@@ -38,6 +38,10 @@ const (
 	Started  = "islet.dev/started"   // of a sandbox: when the pod first started, seconds since 1970
 	Manifest = "islet.dev/pod"       // of a sandbox: its pod as JSON, of which the store can be made anew
 	Streak   = "islet.dev/streak"    // of a container: crashes in a row before it
+	Round    = "islet.dev/round"     // of a container: how often all containers were restarted before it
+	// PostStart, with any value, marks a container whose postStart hook islet runs: it
+	// has started only once the hook has returned.
+	PostStart = "islet.dev/post-start"
 	// RunAsNonRoot, with any value, on a container's configuration asks for an error if
 	// its user turns out to have the ID 0. A kubelet can check numbers, but only who
 	// reads the image's passwd knows a name.

@@ -52,9 +52,6 @@ type ignored struct {
 func IgnoredFields(pod *v1.Pod) (out []Ignored) {
 	eachContainer(pod, func(at *field.Path, c *v1.Container) { out = listed(out, ofContainer(at, c)) })
 	spec := field.NewPath("spec")
-	for i := range pod.Spec.EphemeralContainers {
-		out = listed(out, []ignored{{true, spec.Child("ephemeralContainers").Index(i), "is not started"}})
-	}
 	for i := range pod.Spec.Volumes {
 		out = listed(out, ofVolume(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i]))
 	}
@@ -73,22 +70,12 @@ func IgnoredChange(before, now *v1.Pod) (out []Ignored) {
 }
 
 func ofContainer(at *field.Path, c *v1.Container) []ignored {
-	var hooks v1.Lifecycle
-	if c.Lifecycle != nil {
-		hooks = *c.Lifecycle
-	}
 	_, disk := c.Resources.Limits[v1.ResourceEphemeralStorage]
 	rows := []ignored{
-		{hooks.PostStart != nil, at.Child("lifecycle", "postStart"), "is not run"},
-		{hooks.PreStop != nil, at.Child("lifecycle", "preStop"), "is not run: the container gets its stop signal at once"},
 		{disk, at.Child("resources", "limits").Key(string(v1.ResourceEphemeralStorage)), "is not enforced: the pod is not evicted for what it writes"},
 	}
 	for i, p := range c.ResizePolicy {
 		rows = append(rows, ignored{p.RestartPolicy == v1.RestartContainer, at.Child("resizePolicy").Index(i), "does not act: changed resources apply from the next start of the container"})
-	}
-	for i, r := range c.RestartPolicyRules {
-		rows = append(rows, ignored{r.Action == v1.ContainerRestartRuleActionRestartAllContainers, at.Child("restartPolicyRules").Index(i).Child("action"),
-			"is not done: the container stays ended"})
 	}
 	return rows
 }

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/podspec"
 )
 
 func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
@@ -113,11 +114,22 @@ func describe(w io.Writer, pod *v1.Pod, now time.Time) {
 	}
 	p.containers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
 	p.containers("Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
+	p.containers("Ephemeral Containers", ephemeral(pod), pod.Status.EphemeralContainerStatuses)
 	p.conditions(pod.Status.Conditions)
 	p.volumes(pod.Spec.Volumes)
 	line("QoS Class", "%s", or(string(pod.Status.QOSClass), "<unknown>"))
 	p.pairs("Node-Selectors", pod.Spec.NodeSelector, "=")
 	p.tolerations(pod.Spec.Tolerations)
+}
+
+// ephemeral are the containers that were added in order to look at the pod.
+func ephemeral(pod *v1.Pod) (out []v1.Container) {
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind == podspec.Ephemeral {
+			out = append(out, *c)
+		}
+	}
+	return out
 }
 
 func value[T int32 | int64](v *T) T {

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // A podFlag is the flag -n. Without it every namespace is looked at when the
@@ -115,16 +116,17 @@ func (t *tool) container(pod *v1.Pod, name string) (string, error) {
 	return first, nil
 }
 
-// containerNames lists ordinary containers, then init containers.
+// containerNames lists ordinary containers, then init containers, then ephemeral ones.
 func containerNames(pod *v1.Pod) []string {
-	var out []string
-	for _, c := range pod.Spec.Containers {
-		out = append(out, c.Name)
+	var main, others []string
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind == podspec.Main {
+			main = append(main, c.Name)
+		} else {
+			others = append(others, c.Name)
+		}
 	}
-	for _, c := range pod.Spec.InitContainers {
-		out = append(out, c.Name)
-	}
-	return out
+	return append(main, others...)
 }
 
 func names(pods map[string]*v1.Pod) string {

@@ -18,6 +18,9 @@ import (
 // KubernetesVersion is the kubelet's that islet stands in for.
 const KubernetesVersion = "v1.36.3"
 
+// KubernetesMinor is the release that probes and hooks name to the servers they call.
+const KubernetesMinor = "1.36"
+
 const previousVersion = "1.35" // the minor version before it
 
 // settings is all that flags can set; its JSON paths name the fields in the

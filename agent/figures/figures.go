@@ -80,6 +80,10 @@ func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 		if err != nil {
 			m.Figures.failed.WithLabelValues(kind, reason(err)).Inc()
 		}
+	case plan.PostStart:
+		if err != nil {
+			m.Figures.failed.WithLabelValues(containerType(in.Want, a.Container), reason(err)).Inc()
+		}
 	case plan.StopSandbox, plan.StopContainer:
 		m.Figures.worked.WithLabelValues("kill").Observe(took)
 	}

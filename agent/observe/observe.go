@@ -76,6 +76,18 @@ func (o *Observer) UIDs() []types.UID {
 	return slices.Collect(maps.Keys(o.pods))
 }
 
+// Has reports whether the runtime knows a container.
+func (o *Observer) Has(id string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, seen := range o.pods {
+		if find(seen, id) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Run keeps the views fresh until ctx ends.
 func (o *Observer) Run(ctx context.Context) error {
 	var wg sync.WaitGroup

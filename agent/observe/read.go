@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -172,8 +173,10 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 		Image: cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()), ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()), LogPath: st.GetLogPath(),
 		Hash: st.GetAnnotations()[keys.ContainerHash],
 	}
-	if n, err := strconv.ParseUint(st.GetAnnotations()[keys.Streak], 10, 32); err == nil {
-		out.Streak = uint32(n)
+	out.Streak, out.Round = count(st, keys.Streak), count(st, keys.Round)
+	_, out.PostStart = st.GetAnnotations()[keys.PostStart]
+	if s := st.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT { // else the runtime does not say
+		out.StopSignal = strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s.String())
 	}
 	if out.State == plan.Exited {
 		if m := terminationMessage(st); m != "" {
@@ -181,6 +184,15 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 		}
 	}
 	return out, nil
+}
+
+// count reads a number that the agent wrote down; 0: there is none.
+func count(st *api.ContainerStatus, key string) uint32 {
+	n, err := strconv.ParseUint(st.GetAnnotations()[key], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
 }
 
 func ready(s api.PodSandboxState) bool { return s == api.PodSandboxState_SANDBOX_READY }

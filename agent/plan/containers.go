@@ -23,7 +23,7 @@ func (p *planner) initialize(sb Sandbox) bool {
 			if !over && !(c.SandboxID == sb.ID && Started(p.Input, c)) {
 				return false
 			}
-		case over || ok && c.SandboxID == sb.ID && c.State == Exited && c.ExitCode == 0:
+		case over || ok && c.SandboxID == sb.ID && c.Round == p.round && c.State == Exited && c.ExitCode == 0:
 		default:
 			p.ensure(ctr, sb, false)
 			return false
@@ -32,11 +32,13 @@ func (p *planner) initialize(sb Sandbox) bool {
 	return true
 }
 
-// Initialized reports whether a main container was made in the sandbox.
+// Initialized reports whether a main container was made in the sandbox. Of a pod all
+// of whose containers restart none counts that was made before.
 func Initialized(in Input, sb Sandbox) bool {
+	round := Round(in)
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
 		c, ok := in.Seen.Last(ctr.Name)
-		return ok && c.SandboxID == sb.ID
+		return ok && c.SandboxID == sb.ID && c.Round == round
 	})
 }
 
@@ -47,18 +49,22 @@ func Started(in Input, c Container) bool {
 		return false
 	}
 	h, probed := in.Health[c.ID]
-	return c.State == Running && (!probed || h.Started)
+	return c.State == Running && !Hooking(in, c) && (!probed || h.Started)
 }
 
+// run keeps the main containers running. They start side by side, but for one whose
+// hook runs: those after it wait, as for a kubelet.
 func (p *planner) run(sb Sandbox) {
 	for i := range p.Want.Spec.Containers {
 		ctr := &p.Want.Spec.Containers[i]
 		c, ok := p.Seen.Last(ctr.Name)
-		if ok && c.State == Exited && !Restarts(p.Input, ctr, c) {
+		if ok && c.State == Exited && c.Round == p.round && !Restarts(p.Input, ctr, c) {
 			continue
 		}
 		p.ensure(ctr, sb, true)
+		p.held = p.held || p.startsWithHook(ctr)
 	}
+	p.held = false
 }
 
 // ensure brings one container to a healthy running state. An attempt that was
@@ -73,23 +79,30 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	if f, busy := p.Busy[name]; busy && f.Op == StartContainer && f.Hash != hash {
 		p.Cancel = append(p.Cancel, name)
 	}
+	start := Action{Op: StartContainer, Container: name, Round: p.round, Hash: hash}
 	switch {
 	case !exists:
-		p.start(Action{Op: StartContainer, Container: name, Hash: hash})
+		p.start(start)
 	case c.State == Running && here && changed && replace:
-		p.start(Action{Op: StopContainer, Container: name, ID: c.ID, Grace: p.Grace, Hash: hash})
+		p.stop(c, Action{Grace: p.Grace, Hash: hash})
 	case c.State == Running && here && p.Health[c.ID].Unhealthy:
-		p.start(Action{Op: StopContainer, Container: name, ID: c.ID, Grace: p.patience(ctr, c), Again: policy(p.Want, ctr) == v1.RestartPolicyOnFailure})
-	case c.State == Running && here:
+		p.stop(c, Action{Grace: p.patience(ctr, c), Again: policy(p.Want, ctr) == v1.RestartPolicyOnFailure})
+	case c.State == Running && here && !HookFailed(p.Input, c) && !p.preStopped(c):
+		if Hooking(p.Input, c) {
+			p.start(Action{Op: PostStart, Container: name, ID: c.ID})
+		}
 	case c.Live():
-		p.start(Action{Op: StopContainer, Container: name, ID: c.ID, Grace: p.Grace})
+		p.stop(c, Action{Grace: p.Grace})
 	case c.State == Exited && here && !changed && p.waits(c):
-	case c.State == Created && here && !changed && p.Failed[Key{name, StartContainer}].N == 0:
-		p.start(Action{Op: StartContainer, Container: name, Attempt: c.Attempt, Streak: c.Streak, Hash: hash})
+	case c.State == Created && here && !changed && c.Round == p.round && p.Failed[Key{name, StartContainer}].N == 0:
+		start.Attempt, start.Streak = c.Attempt, c.Streak
+		p.start(start)
 	case changed: // its crashes were those of another definition
-		p.start(Action{Op: StartContainer, Container: name, Attempt: c.Attempt + 1, Hash: hash})
+		start.Attempt = c.Attempt + 1
+		p.start(start)
 	default:
-		p.start(Action{Op: StartContainer, Container: name, Attempt: c.Attempt + 1, Streak: streak(c), Hash: hash})
+		start.Attempt, start.Streak = c.Attempt+1, streak(c)
+		p.start(start)
 	}
 }
 
@@ -127,10 +140,9 @@ func Restarts(in Input, ctr *v1.Container, c Container) bool {
 	if in.Replaces(c) {
 		return true
 	}
-	for _, r := range ctr.RestartPolicyRules {
-		if e := r.ExitCodes; e != nil && slices.Contains(e.Values, c.ExitCode) == (e.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
-			return r.Action == v1.ContainerRestartRuleActionRestart
-		}
+	switch rule(ctr, c.ExitCode) {
+	case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
+		return true
 	}
 	switch policy(in.Want, ctr) {
 	case v1.RestartPolicyNever:
@@ -168,10 +180,11 @@ func Finished(in Input) bool {
 }
 
 func mainsEnded(in Input) bool {
+	round := Round(in)
 	for i := range in.Want.Spec.Containers {
 		ctr := &in.Want.Spec.Containers[i]
 		c, ok := in.Seen.Last(ctr.Name)
-		if !ok || c.State != Exited || Restarts(in, ctr, c) {
+		if !ok || c.State != Exited || c.Round < round || Restarts(in, ctr, c) {
 			return false
 		}
 	}

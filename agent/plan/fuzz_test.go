@@ -33,6 +33,7 @@ func live(data []byte, decide func(Input) Decision) {
 	shape := int(data[0])
 	policy := []v1.RestartPolicy{"Always", "OnFailure", "Never"}[shape%3]
 	pod := wanted(policy, shape>>2%3, shape>>4%3, 1+shape>>6%2)
+	decorate(pod, int(data[len(data)-1]))
 	w := newWorld(pod, decide)
 	for _, b := range data[1:min(len(data), 500)] {
 		w.plan()
@@ -162,6 +163,7 @@ func (w *world) restart(how int) {
 	clear(w.in.Busy)
 	clear(w.in.Failed)
 	clear(w.in.Replaced)
+	w.in.PreStopped = map[string]time.Duration{}
 	w.in.Health, w.graced = maps.Clone(w.in.Health), false
 	for id, h := range w.in.Health { // what the status says stays known
 		w.in.Health[id] = Health{Started: h.Started, Ready: h.Ready}
@@ -221,7 +223,7 @@ func (w *world) settle() {
 	for id, h := range w.in.Health {
 		w.in.Health[id] = Health{Started: true, Ready: true, Unhealthy: h.Unhealthy}
 	}
-	for range 300 {
+	for range 600 {
 		d := w.plan()
 		subjects := slices.Sorted(maps.Keys(w.in.Busy))
 		switch {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // spoil makes a planner out of Decide that sometimes decides wrongly.
@@ -297,6 +299,82 @@ var mutants = map[string]func(Input, *Decision){
 		}
 	},
 	"runs a sandbox of an old spec": func(_ Input, d *Decision) { each(d, RunSandbox, func(a *Action) { a.Hash = "old" }) },
+	"runs postStart hooks again": func(in Input, d *Decision) {
+		in.Hooked = nil
+		*d = Decide(in)
+	},
+	"does not wait for postStart hooks": func(in Input, d *Decision) {
+		in.Hooked = map[string]bool{}
+		for _, c := range in.Seen.Containers {
+			in.Hooked[c.ID] = true
+		}
+		*d = Decide(in)
+	},
+	"does not see that a postStart hook failed": func(in Input, d *Decision) {
+		in.Failed = maps.Clone(in.Failed)
+		maps.DeleteFunc(in.Failed, func(k Key, _ Failure) bool { return k.Op == PostStart })
+		*d = Decide(in)
+	},
+	"starts main containers beside a hook": func(in Input, d *Decision) {
+		if in.Want != nil {
+			in.Want = in.Want.DeepCopy()
+			for _, ctr := range podspec.Containers(&in.Want.Spec) {
+				ctr.Lifecycle = nil
+			}
+			*d = Decide(in)
+		}
+	},
+	"skips preStop hooks": func(in Input, d *Decision) {
+		in.PreStopped = map[string]time.Duration{}
+		for _, c := range in.Seen.Containers {
+			in.PreStopped[c.ID] = 0
+		}
+		*d = Decide(in)
+	},
+	"runs preStop hooks again": func(in Input, d *Decision) {
+		in.PreStopped = nil
+		*d = Decide(in)
+	},
+	"gives preStop hooks too much time": func(_ Input, d *Decision) { each(d, PreStop, func(a *Action) { a.Grace += time.Second }) },
+	"goes on with hooks of what has ended": func(in Input, d *Decision) {
+		d.Cancel = slices.DeleteFunc(slices.Clone(d.Cancel), func(s string) bool { return in.Busy[s].Op == PreStop })
+	},
+	"restarts ephemeral containers": func(in Input, d *Decision) {
+		if c, ok := in.Seen.Last("e0"); ok && c.State == Exited && in.Want != nil && !in.Deleting && in.End == nil && idle(in, d) {
+			if sb, _ := in.Seen.Sandbox(); sb.Ready && sb.ID != in.Stale && in.Admitted {
+				d.Start = []Action{{Op: StartContainer, Container: "e0", Attempt: c.Attempt + 1, Round: Round(in), Hash: c.Hash}}
+			}
+		}
+	},
+	"does not start ephemeral containers": func(_ Input, d *Decision) {
+		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Container == "e0" && a.Op == StartContainer })
+	},
+	"does not restart all": func(in Input, d *Decision) {
+		if in.Want != nil {
+			in.Want = in.Want.DeepCopy()
+			for _, ctr := range podspec.Containers(&in.Want.Spec) {
+				ctr.RestartPolicyRules = nil
+			}
+			*d = Decide(in)
+		}
+	},
+	"restarts all without the init containers": func(in Input, d *Decision) {
+		if in.Want != nil {
+			round := Round(in)
+			in.Seen.Containers = slices.Clone(in.Seen.Containers)
+			for i := range in.Seen.Containers {
+				if c := &in.Seen.Containers[i]; c.Name[0] == 'i' && c.ExitCode == 0 {
+					c.Round = round
+				}
+			}
+			*d = Decide(in)
+		}
+	},
+	"gives the round before its grace": func(in Input, d *Decision) {
+		if in.Want != nil && Renewing(in) {
+			each(d, StopContainer, func(a *Action) { a.Grace = in.Grace })
+		}
+	},
 	"waits for the old clock": func(in Input, d *Decision) {
 		for _, c := range in.Seen.Containers {
 			if c.State == Exited && in.Now.Before(c.FinishedAt) {

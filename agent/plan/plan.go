@@ -10,7 +10,11 @@ import (
 // the same Decision.
 func Decide(in Input) Decision {
 	p := planner{Input: in}
+	if in.Want != nil {
+		p.round = Round(in)
+	}
 	sb, ready := p.sandbox()
+	p.dropHooks()
 	switch {
 	case in.Hold:
 	case in.Want == nil || in.Deleting:
@@ -35,7 +39,8 @@ func Decide(in Input) Decision {
 		p.cancel(Ended, Forget)
 		p.update()
 		p.stopStale(sb)
-		if p.initialize(sb) {
+		p.debug(sb)
+		if p.renew() && p.initialize(sb) {
 			p.run(sb)
 		}
 		p.trim()
@@ -49,6 +54,8 @@ func Decide(in Input) Decision {
 type planner struct {
 	Input
 	Decision
+	round uint32 // see Round
+	held  bool   // no container starts, for the hook of one before it runs
 }
 
 // sandbox returns the newest sandbox and whether containers may live in it.
@@ -99,7 +106,7 @@ func (p *planner) replaceSandbox(newest Sandbox) {
 	for _, c := range p.Seen.Containers {
 		if c.Live() {
 			live = true
-			p.start(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: p.Grace})
+			p.stop(c, Action{Grace: p.Grace})
 		}
 	}
 	if live {
@@ -134,12 +141,13 @@ func (p *planner) removeStale(newest Sandbox) {
 }
 
 // start adds an action unless its subject is busy or must wait after a failure.
-// An action on the pod itself excludes all others.
+// An action on the pod itself excludes all others, but that Update does not wait for
+// hooks, which may never return.
 func (p *planner) start(a Action) {
 	if _, busy := p.Busy[a.Container]; busy {
 		return
 	}
-	if _, busy := p.Busy[""]; busy || a.Container == "" && len(p.Busy) > 0 {
+	if _, busy := p.Busy[""]; busy || a.Container == "" && p.excludes(a.Op) {
 		return
 	}
 	for _, b := range p.Start {
@@ -147,7 +155,10 @@ func (p *planner) start(a Action) {
 			return
 		}
 	}
-	if f, ok := p.Failed[Key{a.Container, a.Op}]; ok && p.Now.Before(f.Retry) {
+	if p.held && a.Op == StartContainer {
+		return
+	}
+	if f, ok := p.Failed[Key{a.Container, a.Op}]; ok && p.Now.Before(f.Retry) && f.ID == a.Target {
 		p.wake(f.Retry)
 		switch at := f.At.Add(PullSettle); {
 		case f.Reason == ErrImagePull && p.Now.Before(at):
@@ -158,6 +169,16 @@ func (p *planner) start(a Action) {
 		return
 	}
 	p.Start = append(p.Start, a)
+}
+
+// excludes reports whether something goes on that an action on the pod itself waits for.
+func (p *planner) excludes(op Op) bool {
+	for _, f := range p.Busy {
+		if op != Update || f.Op != PostStart && f.Op != PreStop {
+			return true
+		}
+	}
+	return false
 }
 
 // update lets the hooks follow a change of the spec. Beside what goes on it has to

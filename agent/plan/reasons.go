@@ -14,6 +14,7 @@ const (
 	CreateContainerError       = "CreateContainerError"
 	RunContainerError          = "RunContainerError"
 	PostStartHookError         = "PostStartHookError"
+	RestartingAllContainers    = "RestartingAllContainers"
 )
 
 // Why a pod does not get as far as its containers.

@@ -12,13 +12,15 @@ import (
 const leastGrace = 2 * time.Second
 
 // teardown stops everything: first all containers but the sidecars, then the
-// sidecars, the last one first (KEP-753), then the sandbox. They share the
-// pod's grace period.
+// sidecars, the last one first (KEP-753), then the sandbox. They share the pod's grace
+// period, and their preStop hooks run at its beginning, also those of sidecars whose
+// turn to stop comes later. A sidecar that ends meanwhile stays ended.
 func (p *planner) teardown() {
-	p.cancel(RunSandbox, StartContainer, Update)
+	p.cancel(RunSandbox, StartContainer, PostStart, Update)
 	grace, until := p.remaining()
 	for subject, f := range p.Busy { // the grace period was cut short meanwhile
-		if f.Op == StopContainer && f.Since.Add(f.Grace).After(until.Add(leastGrace)) {
+		end := f.Since.Add(f.Grace)
+		if f.Op == StopContainer && end.After(until.Add(leastGrace)) || f.Op == PreStop && end.After(until) {
 			p.Cancel = append(p.Cancel, subject)
 		}
 	}
@@ -31,7 +33,12 @@ func (p *planner) teardown() {
 		}
 	}
 	for _, c := range live {
-		if p.turn(c.Name) == turn || !p.Now.Before(until) {
+		at := p.turn(c.Name)
+		switch mine := at == turn || at == anyTime || !p.Now.Before(until); {
+		case p.Stopping.IsZero() && mine: // it starts again elsewhere
+			p.stop(c, Action{Grace: p.Grace})
+		case p.preStop(c, until):
+		case mine:
 			p.start(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: grace})
 		}
 	}
@@ -45,6 +52,9 @@ func (p *planner) teardown() {
 	}
 }
 
+// anyTime is the turn of a container for which no other waits.
+const anyTime = -1
+
 // turn orders the stopping of containers: those with the highest number first.
 func (p *planner) turn(name string) int {
 	if p.Want == nil {
@@ -54,6 +64,9 @@ func (p *planner) turn(name string) int {
 		if ctr := &p.Want.Spec.InitContainers[i]; ctr.Name == name && podspec.IsSidecar(ctr) {
 			return i
 		}
+	}
+	if kind, _ := podspec.Find(&p.Want.Spec, name); kind == podspec.Ephemeral {
+		return anyTime
 	}
 	return len(p.Want.Spec.InitContainers)
 }

@@ -15,17 +15,19 @@ const (
 	RunSandbox      Op = iota + 1 // release what older sandboxes hold, run the next one
 	StopSandbox                   // stop it and give back its network
 	RemoveSandbox                 // stop it if need be, and remove it
-	StartContainer                // pull the image if needed, create, start, postStart
-	StopContainer                 // preStop, then stop within Grace
+	StartContainer                // pull the image if needed, create, start
+	StopContainer                 // stop within Grace
 	RemoveContainer               // remove a container that does not run
 	Admit                         // decide whether the pod may run here, and store that
 	Update                        // let the hooks follow a change of the pod's spec
 	Ended                         // give back what a pod needs only while something of it runs
 	Forget                        // give back all that the host holds for it, and let its source forget it
+	PostStart                     // run the postStart hook of a container that has started
+	PreStop                       // run the preStop hook of a container that is to stop, within Grace
 )
 
 var opNames = [...]string{"", "RunSandbox", "StopSandbox", "RemoveSandbox", "StartContainer", "StopContainer", "RemoveContainer",
-	"Admit", "Update", "Ended", "Forget"}
+	"Admit", "Update", "Ended", "Forget", "PostStart", "PreStop"}
 
 func (o Op) String() string { return opNames[o] }
 
@@ -37,11 +39,15 @@ type Action struct {
 	ID        string // sandbox or container ID; empty for RunSandbox and StartContainer
 	Attempt   uint32
 	Streak    uint32        // crashes in a row, kept as an annotation of the container
-	Grace     time.Duration // of StopContainer
-	Again     bool          // of StopContainer: it is to run again however it ends
+	Round     uint32        // of StartContainer: the run of the whole pod that it belongs to, see Round
+	Grace     time.Duration // of StopContainer and PreStop
+	Again     bool          // of StopContainer and PreStop: it is to run again however it ends
 	// Hash is that of the definition that StartContainer is for, or that StopContainer
-	// makes room for; of RunSandbox and Update it is that of the pod's spec.
+	// or PreStop makes room for; of RunSandbox and Update it is that of the pod's spec.
 	Hash string
+	// Target is the ID of the container whose processes an ephemeral container is to see;
+	// empty: it names none, or none runs.
+	Target string
 }
 
 // A Flight is an action that was started and has not ended.
@@ -79,7 +85,7 @@ type Sandbox struct {
 // A Container is one attempt to run a container of the pod.
 type Container struct {
 	ID, Name, SandboxID              string
-	Attempt, Streak                  uint32
+	Attempt, Streak, Round           uint32
 	State                            State
 	CreatedAt, StartedAt, FinishedAt time.Time
 	ExitCode                         int32
@@ -88,6 +94,8 @@ type Container struct {
 	Image, ImageID                   string
 	LogPath                          string
 	Hash                             string // of the definition that it was made from; empty: not known
+	StopSignal                       string // that it gets first, in Kubernetes' words; empty: not known
+	PostStart                        bool   // a postStart hook is to run in it; it did once the ID is in Input.Hooked
 }
 
 // Live reports whether the container runs, or may run.
@@ -113,6 +121,7 @@ type Failure struct {
 	Retry   time.Time // not again before
 	Reason  string    // the kubelet's word for it: ErrImagePull, CreateContainerError ...
 	Hash    string    // of the definition that it failed for
+	ID      string    // of PostStart the container, of StartContainer the Target
 	Message string
 }
 
@@ -162,6 +171,11 @@ type Input struct {
 	Busy   map[string]Flight // in flight, by subject
 	Failed map[Key]Failure   // of the wanted definitions
 	Health map[string]Health // by container ID
+
+	// Hooked has the IDs of the containers whose postStart hook has returned. PreStopped
+	// says by ID how long a preStop hook took that has ended, however it did.
+	Hooked     map[string]bool
+	PreStopped map[string]time.Duration
 
 	// Replaced has, by name, the IDs of containers that were stopped for a new
 	// definition, or so that they run Again: they do whatever their restart policy says.

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -41,16 +44,53 @@ func wanted(policy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 	return p
 }
 
-// definition finds a container of the pod by name.
-func definition(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
+// decorate gives a pod the features that the bits of extra stand for: hooks, an
+// ephemeral container e0, and rules by which all restart.
+func decorate(pod *v1.Pod, extra int) {
+	hook := &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}
+	rules := func(code int32) []v1.ContainerRestartRule {
+		return []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}}}}
+	}
+	for kind, ctr := range podspec.Containers(&pod.Spec) {
+		first := strings.HasSuffix(ctr.Name, "0")
+		ctr.Lifecycle = &v1.Lifecycle{}
+		if kind == podspec.Main && first && extra&1 != 0 || kind == podspec.Sidecar && extra&64 != 0 {
+			ctr.Lifecycle.PostStart = hook
+		}
+		if kind == podspec.Main && first && extra&2 != 0 || kind == podspec.Sidecar && extra&4 != 0 {
+			ctr.Lifecycle.PreStop = hook
+		}
+		if kind == podspec.Main && first && extra&32 != 0 {
+			ctr.RestartPolicyRules = rules(2)
+		}
+		if kind == podspec.Init && first && extra&128 != 0 {
+			ctr.RestartPolicyRules = rules(1)
 		}
 	}
-	return nil
+	if extra&8 != 0 {
+		e := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e0"}}
+		if extra&16 != 0 {
+			e.TargetContainerName = "c0"
+		}
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{e}
+	}
+}
+
+// definition finds a container of the pod by name.
+func definition(pod *v1.Pod, name string) *v1.Container {
+	_, ctr := podspec.Find(&pod.Spec, name)
+	return ctr
+}
+
+// hooks are those of a container of the pod.
+func hooks(pod *v1.Pod, name string) (h v1.Lifecycle) {
+	if pod != nil {
+		if ctr := definition(pod, name); ctr != nil && ctr.Lifecycle != nil {
+			h = *ctr.Lifecycle
+		}
+	}
+	return h
 }
 
 // A violation is what a broken invariant panics with.
@@ -74,7 +114,8 @@ type world struct {
 
 func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
 	return &world{decide: decide, sandbox: -1, attempts: map[string]int{}, held: map[string]bool{}, in: Input{Want: pod, Started: t0, Now: t0, Grace: 30 * time.Second,
-		Busy: map[string]Flight{}, Failed: map[Key]Failure{}, Health: map[string]Health{}, Replaced: map[string]string{}}}
+		Busy: map[string]Flight{}, Failed: map[Key]Failure{}, Health: map[string]Health{}, Replaced: map[string]string{},
+		Hooked: map[string]bool{}, PreStopped: map[string]time.Duration{}}}
 }
 
 func (w *world) id() string { w.nextID++; return fmt.Sprint(w.nextID) }
@@ -94,6 +135,13 @@ func (w *world) plan() Decision {
 		})
 	}
 	w.specs()
+	if w.in.Want != nil && !w.in.Deleting && w.in.End == nil { // as the worker does
+		if over := Finished(w.in) || Expired(w.in); !over {
+			w.in.Stopping = time.Time{}
+		} else if w.in.Stopping.IsZero() {
+			w.in.Stopping = w.in.Now
+		}
+	}
 	d := w.decide(w.in)
 	d2 := w.decide(w.in)
 	w.must(slices.Equal(d.Start, d2.Start) && slices.Equal(d.Cancel, d2.Cancel) && d.Wake.Equal(d2.Wake), 1, "not deterministic: %+v %+v", d, d2)
@@ -104,10 +152,14 @@ func (w *world) plan() Decision {
 	w.must(!d.Done || !w.held["pod"], 40, "done, but the hooks hold something of it")
 	w.must(!w.in.Hold || len(d.Start)+len(d.Cancel) == 0, 4, "an orphan whose source has not spoken is touched: %+v", d)
 	for subject, f := range w.in.Busy {
-		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && (f.Op == RunSandbox || f.Op == StartContainer || f.Op == Update)
+		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && (f.Op == RunSandbox || f.Op == StartContainer || f.Op == PostStart || f.Op == Update)
 		useless = useless || (w.in.Want == nil || w.in.Deleting) && (f.Op == Admit || f.Op == Ended)
 		useless = useless || w.in.Want != nil && !w.in.Deleting && f.Op == Forget
 		w.must(!useless || w.in.Hold || slices.Contains(d.Cancel, subject), 22, "%+v goes on for a pod that ends", f)
+		if hooks := f.Op == PostStart || f.Op == PreStop; hooks && !w.in.Hold {
+			c := find(w.in.Seen, f.ID)
+			w.must(c != nil && c.State == Running || slices.Contains(d.Cancel, subject), 60, "%+v goes on in a container that does not run", f)
+		}
 		if sb, _ := w.in.Seen.Sandbox(); f.Op == Update && !useless && sb.Ready && w.in.Admitted && !w.in.Waiting && !w.in.Hold && !Finished(w.in) && !Expired(w.in) {
 			w.must(f.Hash == w.in.Spec || slices.Contains(d.Cancel, subject), 49, "an update to a spec that is not wanted goes on")
 		}
@@ -119,14 +171,17 @@ func (w *world) plan() Decision {
 		_, busy := w.in.Busy[a.Container]
 		w.must(!busy, 5, "two actions on %q", a.Container)
 		_, pod := w.in.Busy[""]
-		w.must(!pod && (a.Container != "" || len(w.in.Busy) == 0), 5, "a pod action beside another one: %+v, busy %+v", a, w.in.Busy)
+		w.must(!pod && (a.Container != "" || w.idle(a.Op)), 5, "a pod action beside another one: %+v, busy %+v", a, w.in.Busy)
 		f := w.in.Failed[Key{a.Container, a.Op}]
-		w.must(!w.in.Now.Before(f.Retry), 6, "%+v before its retry", a)
+		w.must(!w.in.Now.Before(f.Retry) || f.ID != a.Target, 6, "%+v before its retry", a)
 		w.check(a)
+		if a.Op == StartContainer {
+			w.checkTurn(a, d)
+		}
 	}
 	for _, a := range d.Start {
 		w.in.Busy[a.Container] = Flight{Action: a, Since: w.in.Now}
-		if a.Op == StopContainer && (a.Hash != "" || a.Again) {
+		if (a.Op == StopContainer || a.Op == PreStop) && (a.Hash != "" || a.Again) {
 			w.in.Replaced[a.Container] = a.ID
 		}
 		w.in.Forgotten = false
@@ -137,9 +192,28 @@ func (w *world) plan() Decision {
 	for _, s := range d.Cancel {
 		_, busy := w.in.Busy[s]
 		w.must(busy, 5, "cancels %q, which does nothing", s)
+		w.preStopped(w.in.Busy[s])
 		delete(w.in.Busy, s)
 	}
 	return d
+}
+
+// idle reports whether nothing goes on that an action on the pod itself has to wait for.
+func (w *world) idle(op Op) bool {
+	for _, f := range w.in.Busy {
+		if op != Update || f.Op != PostStart && f.Op != PreStop {
+			return false
+		}
+	}
+	return true
+}
+
+// preStopped notes that a hook has ended, however it did.
+func (w *world) preStopped(f Flight) {
+	if f.Op == PreStop {
+		w.in.PreStopped = maps.Clone(w.in.PreStopped)
+		w.in.PreStopped[f.ID] = w.in.Now.Sub(f.Since)
+	}
 }
 
 // specs gives the planner the hashes of specs as the worker does.
@@ -187,9 +261,18 @@ func (w *world) check(a Action) {
 		w.must(any && newest.Ready, 8, "starts a container without a ready sandbox")
 		w.must(newest.ID != w.in.Stale, 8, "starts a container in a stale sandbox")
 		w.checkStart(a, newest)
+	case PostStart:
+		c := find(w.in.Seen, a.ID)
+		w.must(c != nil && c.State == Running && c.PostStart && !w.in.Hooked[a.ID], 62, "runs a postStart hook for nothing: %+v", c)
+		w.must(!ending && !HookFailed(w.in, *c), 62, "runs a postStart hook again that failed")
+	case PreStop:
+		w.checkStop(a, newest)
+		w.checkGrace(a, ending)
+		w.checkPreStop(a)
 	case StopContainer:
 		w.checkStop(a, newest)
 		w.checkGrace(a, ending)
+		w.checkHooked(a, ending)
 		main := a.Container[0] == 's' && w.in.Want != nil && ending && w.graced
 		w.must(!main || !w.live(func(c Container) bool { return c.Name[0] == 'c' && c.ID != a.ID }) || w.in.Now.Sub(w.in.Stopping) >= w.in.Grace, 12, "sidecar %s stops before the main containers", a.Container)
 	case RemoveContainer:
@@ -207,21 +290,69 @@ func (w *world) check(a Action) {
 	}
 }
 
+// checkPreStop says that a hook runs once, before its container stops.
+func (w *world) checkPreStop(a Action) {
+	c := find(w.in.Seen, a.ID)
+	_, ran := w.in.PreStopped[a.ID]
+	w.must(c != nil && c.State == Running && hooks(w.in.Want, a.Container).PreStop != nil && !ran, 52, "runs a preStop hook for nothing: %+v", c)
+	w.must(a.Grace > 0, 52, "a preStop hook has %v", a.Grace)
+}
+
+// checkHooked says that nothing stops without its preStop hook, if there is time for it.
+func (w *world) checkHooked(a Action, ending bool) {
+	c := find(w.in.Seen, a.ID)
+	if c == nil || w.in.Want == nil {
+		return
+	}
+	last, _ := w.in.Seen.Last(a.Container)
+	stale := c.Round < Round(w.in) && !ending && !Finished(w.in) && !Expired(w.in)
+	_, ran := w.in.PreStopped[a.ID]
+	late := w.in.Grace == 0 || !w.in.Stopping.IsZero() && w.in.Now.Sub(w.in.Stopping) >= w.in.Grace
+	w.must(ran || late || stale || c.ID != last.ID || c.State != Running || hooks(w.in.Want, a.Container).PreStop == nil, 53, "stops %+v without its hook", c)
+	sb, _ := w.in.Seen.Sandbox()
+	renews := stale && sb.Ready && sb.ID != w.in.Stale && w.in.Admitted && !w.in.Waiting && a.Container[0] != 'e' && c.ID == last.ID
+	w.must(!renews || a.Grace <= leastGrace, 61, "%s has %v though all restart", a.Container, a.Grace)
+}
+
+// checkTurn says that no main container starts while one before it is on its way to the
+// end of its hook.
+func (w *world) checkTurn(a Action, d Decision) {
+	for _, ctr := range w.in.Want.Spec.Containers {
+		if ctr.Name == a.Container || a.Container[0] != 'c' {
+			return
+		}
+		if hooks(w.in.Want, ctr.Name).PostStart == nil {
+			continue
+		}
+		does := func(a Action) bool { return a.Container == ctr.Name && (a.Op == StartContainer || a.Op == PostStart) }
+		goesOn := does(w.in.Busy[ctr.Name].Action) && !slices.Contains(d.Cancel, ctr.Name)
+		w.must(!goesOn && !slices.ContainsFunc(d.Start, does), 51, "%s starts beside the hook of %s", a.Container, ctr.Name)
+	}
+}
+
 func (w *world) checkStart(a Action, sb Sandbox) {
 	w.must(!w.live(func(c Container) bool { return c.Name == a.Container }), 17, "second live instance of %s", a.Container)
 	last, ok := w.in.Seen.Last(a.Container)
 	ctr := definition(w.in.Want, a.Container)
 	changed := ok && Changed(ctr, last)
+	round := Round(w.in)
 	w.must(a.Hash == Hash(ctr), 23, "%+v is not of the wanted definition", a)
+	w.must(a.Round == round, 55, "%+v belongs to round %d", a, round)
 	w.must(!changed || a.Streak == 0, 20, "streak of %s is %d after another definition", a.Container, a.Streak)
 	resumed := ok && !changed && last.State == Created && last.Attempt == a.Attempt
 	most, made := w.attempts[a.Container]
 	w.must(resumed || !made || int(a.Attempt) > most, 18, "attempt %d of %s used twice", a.Attempt, a.Container)
 	kind := a.Container[0]
+	if kind == 'e' {
+		ran := slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.Name == a.Container && c.State != Created })
+		w.must(!ran, 54, "an ephemeral container starts again")
+		return
+	}
+	w.must(!Renewing(w.in), 55, "%+v starts before the last round has ended", a)
 	if ok && last.State == Exited {
 		never := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyNever
 		onFailure := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.ExitCode == 0
-		replaced := w.in.Replaced[a.Container] == last.ID
+		replaced := w.in.Replaced[a.Container] == last.ID || last.Round < round
 		w.must(kind != 'c' || replaced || !never && !onFailure, 19, "%s runs again against its restart policy", a.Container)
 		at, delay := NextStart(last, 0)
 		sane := !changed && at.Sub(w.in.Now) <= 2*delay
@@ -236,7 +367,8 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 			return
 		}
 		c, _ := w.in.Seen.Last(ctr.Name)
-		done := c.SandboxID == sb.ID && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && c.State == Running && (ctr.StartupProbe == nil || w.in.Health[c.ID].Started))
+		started := c.State == Running && !Hooking(w.in, c) && (ctr.StartupProbe == nil || w.in.Health[c.ID].Started)
+		done := c.SandboxID == sb.ID && c.Round == round && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && started)
 		w.must(done, 21, "%s starts before %s is done", a.Container, ctr.Name)
 	}
 }
@@ -261,6 +393,10 @@ func (w *world) checkGrace(a Action, ending bool) {
 	case !started && ctr.StartupProbe != nil:
 		want = time.Duration(*ctr.StartupProbe.TerminationGracePeriodSeconds) * time.Second
 	}
+	if c.Round < Round(w.in) && c.Name[0] != 'e' { // checkHooked has the rule
+		return
+	}
+	want = max(want-w.in.PreStopped[c.ID], min(leastGrace, want))
 	w.must(a.Grace == want, 11, "grace %v is not the probe's, %v", a.Grace, want)
 	w.must(a.Again == (w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil), 50, "again: %v", a.Again)
 }
@@ -274,7 +410,9 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 	last, _ := w.in.Seen.Last(a.Container)
 	changed := Changed(definition(w.in.Want, a.Container), *c) && a.Container[0] != 'i'
 	lost := !sb.Ready || c.SandboxID != sb.ID || sb.ID == w.in.Stale
-	w.must(lost || changed || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24, "stops %+v for nothing", c)
+	_, hooked := w.in.PreStopped[c.ID]
+	late := hooked || HookFailed(w.in, *c) || c.Round < Round(w.in) && a.Container[0] != 'e'
+	w.must(lost || changed || late || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24, "stops %+v for nothing", c)
 	w.must(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
 }
 
@@ -282,8 +420,11 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 // init containers before it.
 func (w *world) next(name string) bool {
 	sb, ok := w.in.Seen.Sandbox()
-	if !ok || !sb.Ready || sb.ID == w.in.Stale || Finished(w.in) || Expired(w.in) {
+	if !ok || !sb.Ready || sb.ID == w.in.Stale || Finished(w.in) || Expired(w.in) || Renewing(w.in) {
 		return false
+	}
+	if name[0] == 'e' {
+		return true
 	}
 	if Initialized(w.in, sb) {
 		return name[0] != 'i'
@@ -293,7 +434,7 @@ func (w *world) next(name string) bool {
 			return true
 		}
 		c, _ := w.in.Seen.Last(ctr.Name)
-		if c.SandboxID != sb.ID || !(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && Started(w.in, c)) {
+		if c.SandboxID != sb.ID || c.Round != Round(w.in) || !(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && Started(w.in, c)) {
 			return false
 		}
 	}
@@ -316,6 +457,7 @@ func find(o Observed, id string) *Container {
 // finish ends the action on a subject well.
 func (w *world) finish(subject string) {
 	a := w.in.Busy[subject].Action
+	w.preStopped(w.in.Busy[subject])
 	delete(w.in.Busy, subject)
 	delete(w.in.Failed, Key{subject, a.Op})
 	w.happen(a, Running)
@@ -328,16 +470,22 @@ func (w *world) finish(subject string) {
 		w.in.Forgotten, w.applied = true, ""
 		clear(w.in.Failed)
 		clear(w.in.Replaced)
+		w.in.PreStopped = map[string]time.Duration{}
 	}
 }
 
 // fail ends it badly: half of the time after it had an effect.
 func (w *world) fail(subject string, how int) {
 	a := w.in.Busy[subject].Action
+	w.preStopped(w.in.Busy[subject])
 	delete(w.in.Busy, subject)
 	k := Key{subject, a.Op}
 	n := w.in.Failed[k].N + 1
-	w.in.Failed[k] = Failure{N: n, Hash: a.Hash, At: w.in.Now, Retry: w.in.Now.Add(RetryDelay(n))}
+	f := Failure{N: n, Hash: a.Hash, ID: a.Target, At: w.in.Now, Retry: w.in.Now.Add(RetryDelay(n))}
+	if a.Op == PostStart {
+		f.ID, f.Retry = a.ID, time.Time{}
+	}
+	w.in.Failed[k] = f
 	switch how % 4 {
 	case 0: // killed between create and start, or the start failed
 		if a.Op == StartContainer {
@@ -373,6 +521,11 @@ func (w *world) happen(a Action, state State) {
 		}
 	case StartContainer:
 		w.startContainer(a, state)
+	case PostStart:
+		if c := find(w.in.Seen, a.ID); c != nil {
+			w.in.Hooked = maps.Clone(w.in.Hooked)
+			w.in.Hooked[a.ID] = true
+		}
 	case StopContainer: // every other one ends well
 		w.exit(a.ID, []int32{0, 137}[a.ID[len(a.ID)-1]&1])
 	case RemoveContainer:
@@ -397,7 +550,7 @@ func (w *world) startContainer(a Action, state State) {
 			return
 		}
 	}
-	c := Container{ID: w.id(), Name: a.Container, SandboxID: sb.ID, Attempt: a.Attempt, Streak: a.Streak, Hash: a.Hash, Image: "as it was", State: state, CreatedAt: w.in.Now}
+	c := Container{ID: w.id(), Name: a.Container, SandboxID: sb.ID, Attempt: a.Attempt, Streak: a.Streak, Round: a.Round, Hash: a.Hash, PostStart: hooks(w.in.Want, a.Container).PostStart != nil, Image: "as it was", State: state, CreatedAt: w.in.Now}
 	if state == Running {
 		c.StartedAt = w.in.Now
 	}

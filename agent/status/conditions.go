@@ -15,6 +15,9 @@ import (
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.ready(st), m.containersReady(st), condition(v1.PodScheduled, true, "", "")}
+	if plan.RestartsAll(&m.pod.Spec) {
+		ours = append(ours, m.restarting(st))
+	}
 	for _, c := range before.Conditions {
 		if !slices.ContainsFunc(ours, func(o v1.PodCondition) bool { return o.Type == c.Type }) {
 			st.Conditions = append(st.Conditions, c)
@@ -43,6 +46,20 @@ func (m *maker) readyToStart() v1.PodCondition {
 	up := m.sandbox.Ready && (m.pod.Spec.HostNetwork || len(m.sandbox.IPs) > 0)
 	f := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
 	return condition(v1.PodReadyToStartContainers, up, notIf(up, f.Reason), f.Message)
+}
+
+// restarting says whether all containers are about to restart
+// (KEP-5532).
+func (m *maker) restarting(st *v1.PodStatus) v1.PodCondition {
+	switch {
+	case st.Phase == v1.PodSucceeded:
+		return condition(v1.AllContainersRestarting, false, "PodCompleted", "")
+	case st.Phase == v1.PodFailed:
+		return condition(v1.AllContainersRestarting, false, "PodFailed", "")
+	case plan.Restarting(m.in):
+		return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: "RestartAllContainersStarted", Message: "container exited with restart policy rule"}
+	}
+	return condition(v1.AllContainersRestarting, false, "", "")
 }
 
 func (m *maker) initializedCondition(st *v1.PodStatus) v1.PodCondition {

@@ -15,31 +15,45 @@ import (
 // The kubelet's bound for the messages of all containers of a pod together.
 const maxMessages = 12 << 10
 
-func (m *maker) container(ctr *v1.Container, init bool) v1.ContainerStatus {
+func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStatus {
+	init := kind == podspec.Init || kind == podspec.Sidecar
 	c, ok := m.in.Seen.Last(ctr.Name)
 	if old := m.kept(ctr.Name); old != nil && !ok && m.over() {
 		return *old
 	}
 	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt)}
 	started := plan.Started(m.in, c)
-	st.Started = &started
+	if kind != podspec.Ephemeral { // which has no probes
+		st.Started = &started
+	}
 	if ok {
 		st.ContainerID = m.id(c)
 		st.ImageID = c.ImageID
 		if c.Image != "" {
 			st.Image = c.Image
 		}
+		if c.StopSignal != "" {
+			st.StopSignal = new(v1.Signal(c.StopSignal))
+		}
 	}
 	failure, hasFailure := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	switch {
+	case c.State == plan.Running && !m.over() && (plan.HookFailed(m.in, c) || plan.Hooking(m.in, c)):
+		st.State.Waiting = m.hooking(c, init)
 	case c.State == plan.Running:
 		st.State.Running = &v1.ContainerStateRunning{StartedAt: *stamp(c.StartedAt)}
 	case c.State == plan.Exited && ok && (m.over() || !m.again(ctr, c)):
 		st.State.Terminated = m.terminated(c)
 	case hasFailure:
 		st.State.Waiting = m.waitingAfter(ctr, failure)
+	case m.renewed(c, kind):
+		if st.State.Waiting = m.crashLoop(ctr, c); st.State.Waiting == nil {
+			st.State.Waiting = &v1.ContainerStateWaiting{Reason: plan.RestartingAllContainers, Message: restartingAll}
+		}
 	case c.State == plan.Exited && ok && !(m.in.Replaces(c) && plan.Changed(ctr, c)) && m.crashLoop(ctr, c) != nil:
 		st.State.Waiting = m.crashLoop(ctr, c)
+	case c.State == plan.Exited && ok && plan.HookFailed(m.in, c):
+		st.State.Waiting = m.hooking(c, init)
 	case c.State == plan.Exited && ok && !m.in.Replaces(c): // else one that never restarts would seem to have ended for good
 		st.State.Terminated = m.terminated(c)
 	case c.State == plan.Unknown:
@@ -50,13 +64,33 @@ func (m *maker) container(ctr *v1.Container, init bool) v1.ContainerStatus {
 	if last, ok := m.in.Seen.LastExited(ctr.Name); ok && st.State.Terminated == nil {
 		st.LastTerminationState.Terminated = m.terminated(last)
 	}
-	if init && !podspec.IsSidecar(ctr) {
-		st.Ready = c.State == plan.Exited && c.ExitCode == 0 && ok
-	} else {
+	switch kind {
+	case podspec.Init:
+		st.Ready = c.State == plan.Exited && c.ExitCode == 0 && ok && !m.renewed(c, kind)
+	case podspec.Sidecar, podspec.Main:
 		h, probed := m.in.Health[c.ID]
 		st.Ready = started && (!probed || h.Ready)
 	}
 	return st
+}
+
+// restartingAll is the kubelet's sentence about a container that was stopped because
+// another one had all restart.
+const restartingAll = "The container is removed because RestartAllContainers in place"
+
+// renewed reports whether a container that ended belongs to a run of the pod that is
+// over, and waits for its turn in the next one.
+func (m *maker) renewed(c plan.Container, kind podspec.Kind) bool {
+	return kind != podspec.Ephemeral && c.State == plan.Exited && c.Round < m.round
+}
+
+// hooking is the state of a container whose postStart hook runs, or failed: it has not
+// started yet.
+func (m *maker) hooking(c plan.Container, init bool) *v1.ContainerStateWaiting {
+	if f := m.in.Failed[plan.Key{Container: c.Name, Op: plan.PostStart}]; f.ID == c.ID {
+		return &v1.ContainerStateWaiting{Reason: plan.PostStartHookError, Message: f.Message}
+	}
+	return &v1.ContainerStateWaiting{Reason: m.notYet(init)}
 }
 
 // over reports whether no container of the pod starts any more.
@@ -89,7 +123,13 @@ func (m *maker) kept(name string) *v1.ContainerStatus {
 
 // again reports whether a container that ended will run again.
 func (m *maker) again(ctr *v1.Container, c plan.Container) bool {
-	if kind, _ := podspec.Find(&m.pod.Spec, ctr.Name); kind == podspec.Init && c.ExitCode == 0 {
+	kind, _ := podspec.Find(&m.pod.Spec, ctr.Name)
+	switch {
+	case kind == podspec.Ephemeral:
+		return false
+	case m.renewed(c, kind):
+		return true
+	case kind == podspec.Init && c.ExitCode == 0:
 		return false
 	}
 	return plan.Restarts(m.in, ctr, c)

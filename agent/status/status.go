@@ -40,7 +40,7 @@ const clockFloor = 2020
 func Make(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
 	m := maker{in: in, pod: in.Want, host: host, before: before}
 	m.sandbox, _ = in.Seen.Sandbox()
-	m.end = m.verdict()
+	m.end, m.round = m.verdict(), plan.Round(in)
 	st := v1.PodStatus{ObservedGeneration: m.pod.Generation, QOSClass: demand.Class(m.pod)}
 	st.StartTime = startTime(in.Started, before.StartTime)
 	m.containers(&st)
@@ -59,6 +59,7 @@ type maker struct {
 	before  v1.PodStatus
 	sandbox plan.Sandbox
 	end     *plan.End // by the node's verdict or the deadline; nil: there is none
+	round   uint32    // of the pod's containers, see plan.Round
 }
 
 // verdict says why the pod ends for a reason of its own, not its containers'.
@@ -85,11 +86,15 @@ func (m *maker) containers(st *v1.PodStatus) {
 	if m.end != nil && len(m.in.Seen.Containers)+len(m.before.ContainerStatuses) == 0 {
 		return
 	}
-	for i := range m.pod.Spec.InitContainers {
-		st.InitContainerStatuses = append(st.InitContainerStatuses, m.container(&m.pod.Spec.InitContainers[i], true))
-	}
-	for i := range m.pod.Spec.Containers {
-		st.ContainerStatuses = append(st.ContainerStatuses, m.container(&m.pod.Spec.Containers[i], false))
+	for kind, ctr := range podspec.Containers(&m.pod.Spec) {
+		switch c := m.container(ctr, kind); kind {
+		case podspec.Main:
+			st.ContainerStatuses = append(st.ContainerStatuses, c)
+		case podspec.Ephemeral:
+			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, c)
+		default:
+			st.InitContainerStatuses = append(st.InitContainerStatuses, c)
+		}
 	}
 }
 
@@ -98,7 +103,7 @@ func (m *maker) stuck() string {
 	var all []string
 	for key, f := range m.in.Failed {
 		switch key.Op {
-		case plan.RunSandbox, plan.StartContainer, plan.Admit, plan.Update: // of its life
+		case plan.RunSandbox, plan.StartContainer, plan.PostStart, plan.Admit, plan.Update: // of its life
 		default:
 			all = append(all, f.Message)
 		}
@@ -160,12 +165,18 @@ func exitCode(c v1.ContainerStatus) int32 {
 	return 0
 }
 
-// initialized reports whether the init containers are behind the pod.
+// initialized reports whether the init containers are behind the pod. One that has been
+// initialized stays so while all its containers restart (KEP-5532).
 func (m *maker) initialized() bool {
 	if len(m.pod.Spec.InitContainers) == 0 || plan.Initialized(m.in, m.sandbox) {
 		return true
 	}
-	return len(m.uninitialized()) == 0
+	return len(m.uninitialized()) == 0 || m.round > 0 && m.was(v1.PodInitialized)
+}
+
+// was reports whether a condition was true before.
+func (m *maker) was(t v1.PodConditionType) bool {
+	return slices.ContainsFunc(m.before.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
 }
 
 func (m *maker) uninitialized() (names []string) {

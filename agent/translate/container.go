@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,6 +18,9 @@ import (
 type Attempt struct {
 	Number uint32
 	Streak uint32     // crashes in a row before it
+	Round  uint32     // as plan.Round has it
+	Hook   bool       // its postStart hook, if it has one, is run after it has started
+	Target string     // the ID of the container whose processes it sees; empty: its own
 	Image  *api.Image // the image that it runs
 	Ref    string     // that image's reference, as the runtime wants it in CreateContainer
 }
@@ -32,6 +36,9 @@ func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Object
 	sc, err := security(pod, ctr, n, a.Image)
 	if err != nil {
 		return nil, nil, err
+	}
+	if o := sc.NamespaceOptions; a.Target != "" && o.Pid == api.NamespaceMode_CONTAINER {
+		o.Pid, o.TargetId = api.NamespaceMode_TARGET, a.Target
 	}
 	for _, c := range ctr.Resources.Claims {
 		return nil, nil, fmt.Errorf("resource claim %q: this node does not serve dynamic resources", c.Name)
@@ -57,7 +64,7 @@ func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Object
 	}
 	cfg.Labels[keys.ContainerName] = ctr.Name
 	if l := ctr.Lifecycle; l != nil && l.StopSignal != nil {
-		s, ok := api.Signal_value[string(*l.StopSignal)]
+		s, ok := api.Signal_value[strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*l.StopSignal))]
 		if !ok {
 			return nil, nil, fmt.Errorf("stop signal %q is not known", *l.StopSignal)
 		}
@@ -80,6 +87,12 @@ func annotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
 	}
 	if a.Streak > 0 {
 		out[keys.Streak] = strconv.FormatUint(uint64(a.Streak), 10)
+	}
+	if a.Round > 0 {
+		out[keys.Round] = strconv.FormatUint(uint64(a.Round), 10)
+	}
+	if l := ctr.Lifecycle; a.Hook && l != nil && l.PostStart != nil {
+		out[keys.PostStart] = "true"
 	}
 	if runAsNonRoot(pod, ctr) {
 		out[keys.RunAsNonRoot] = "true"

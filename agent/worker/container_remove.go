@@ -19,7 +19,7 @@ func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Ac
 	if _, err := e.cfg.Runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{ContainerId: a.ID}); gone(err) != nil {
 		return fmt.Errorf("remove container %s (%s): %w", a.Container, a.ID, err)
 	}
-	var errs []error
+	errs := []error{e.cfg.Hooking.Forget(a.ID)}
 	for _, c := range in.Seen.Containers {
 		if c.ID != a.ID || c.LogPath == "" {
 			continue

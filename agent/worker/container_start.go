@@ -44,7 +44,11 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "configure the sandbox: %w", err)
 	}
-	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{Number: a.Attempt, Streak: a.Streak, Image: image, Ref: ref})
+	sees, err := target(in, ctr.Name)
+	if err != nil {
+		return problem(plan.CreateContainerConfigError, "%w", err)
+	}
+	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: sees, Image: image, Ref: ref})
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "%w", err)
 	}

@@ -13,7 +13,7 @@ import (
 // stopContainer asks a container to end and has it killed after its grace
 // period.
 func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
-	if in.Want != nil {
+	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
 		teller{e.cfg.Events, in.Want, a.Container}.normal(eventKilling, "%s", killing(in, a))
 	}
 	ctx, stop := context.WithTimeout(ctx, a.Grace+callTimeout)

@@ -33,6 +33,9 @@ const (
 	eventErrImageNeverPull = "ErrImageNeverPull"
 	eventSandboxChanged    = "SandboxChanged"
 	eventFailedKillPod     = "FailedKillPod"
+
+	eventFailedPostStartHook = "FailedPostStartHook"
+	eventFailedPreStopHook   = "FailedPreStopHook"
 )
 
 // noEvents is for who does not want to know.
@@ -84,6 +87,8 @@ func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err
 			message = why.Reason // an event of its own says more
 		}
 		tell.warning(eventFailed, "Error: %s", message)
+	case plan.PostStart:
+		tell.warning(eventFailedPostStartHook, "PostStartHook failed") // its output may hold secrets
 	case plan.StopContainer, plan.StopSandbox:
 		tell.container = ""
 		tell.warning(eventFailedKillPod, "error killing pod: %s", message)
@@ -98,6 +103,10 @@ func killing(in plan.Input, a plan.Action) string {
 		return fmt.Sprintf("Container %s definition changed, will be restarted", a.Container)
 	case in.Stale != "" && !ends:
 		return fmt.Sprintf("Stopping container %s: the node's network is another one now", a.Container)
+	case !ends && in.Failed[plan.Key{Container: a.Container, Op: plan.PostStart}].ID == a.ID:
+		return eventFailedPostStartHook
+	case !ends && plan.Renewing(in):
+		return "killing"
 	case ends || !h.Unhealthy:
 		return "Stopping container " + a.Container
 	case !h.Started:

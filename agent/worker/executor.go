@@ -39,6 +39,7 @@ type ExecutorConfig struct {
 	Links   Links                 // nil: logs have no links
 	Classes Classes               // nil: the name of a RuntimeClass is its handler's
 	Events  Events                // nil: nobody wants to know
+	Hooking Lifecycle             // nil: no lifecycle hooks run
 	Starts  int                   // sandboxes, and containers, that start at once; 0: twice the CPUs
 	Log     *slog.Logger
 }
@@ -64,6 +65,7 @@ func (noLinks) Unlink(string) error                        { return nil }
 // may be called from any goroutine.
 type Executor struct {
 	cfg        ExecutorConfig
+	runsHooks  bool // somebody does
 	images     *images
 	sandboxes  chan struct{} // a place for each sandbox that may start now
 	containers chan struct{} // the same for containers, so that none waits for all sandboxes
@@ -85,6 +87,10 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 	if cfg.Guard == nil {
 		cfg.Guard = everybody{}
 	}
+	runs := cfg.Hooking != nil
+	if !runs {
+		cfg.Hooking = noLifecycle{}
+	}
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
 	}
@@ -95,7 +101,7 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 		cfg.Starts = 2 * runtime.GOMAXPROCS(0)
 	}
 	return &Executor{
-		cfg: cfg, images: newImages(cfg), sandboxes: make(chan struct{}, cfg.Starts), containers: make(chan struct{}, cfg.Starts),
+		cfg: cfg, runsHooks: runs, images: newImages(cfg), sandboxes: make(chan struct{}, cfg.Starts), containers: make(chan struct{}, cfg.Starts),
 		prepares: make(chan struct{}, preparing*cfg.Starts), fetches: make(chan struct{}, preparing*cfg.Starts),
 	}
 }
@@ -121,6 +127,10 @@ func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
 		return e.startContainer(ctx, in, a)
 	case plan.StopContainer:
 		return e.stopContainer(ctx, in, a)
+	case plan.PostStart:
+		return e.postStart(ctx, in, a)
+	case plan.PreStop:
+		return e.preStop(ctx, in, a)
 	case plan.RemoveContainer:
 		return e.removeContainer(ctx, in, a)
 	case plan.Update:

@@ -27,13 +27,15 @@ type machine struct {
 	busy, most int // sandboxes that start at once
 	started    []time.Time
 	pulling    map[string]bool
+	configs    map[string]*api.ContainerConfig // of what was started, by ID
 }
 
 func newMachine(images ...string) *machine {
-	m := &machine{Runtime: fake.New(images...), pulling: map[string]bool{}}
+	m := &machine{Runtime: fake.New(images...), pulling: map[string]bool{}, configs: map[string]*api.ContainerConfig{}}
 	m.Started = func(id string, c *api.ContainerConfig) {
 		m.mu.Lock()
 		m.started = append(m.started, time.Now())
+		m.configs[id] = c
 		m.mu.Unlock()
 		if m.life > 0 {
 			time.AfterFunc(m.life, func() { m.End(id, 1) })

@@ -67,6 +67,8 @@ type Config struct {
 	Health  Health          // nil: there are no probes
 	Events  Events          // nil: nobody wants to know
 	Changed func(types.UID) // the pod's status may have changed; must not block
+	// Hooked reports whether the postStart hook of a container has returned; nil: of none.
+	Hooked func(id string) bool
 	// Stale reports whether a sandbox is to be replaced though it is ready, as
 	// plan.Input has it; nil: none is.
 	Stale func(sandbox string) bool
@@ -98,6 +100,9 @@ func New(cfg Config) *Set {
 	}
 	if cfg.Events == nil {
 		cfg.Events = noEvents{}
+	}
+	if cfg.Hooked == nil {
+		cfg.Hooked = func(string) bool { return false }
 	}
 	if cfg.Stale == nil {
 		cfg.Stale = func(string) bool { return false }

@@ -14,8 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/podspec"
 )
@@ -42,10 +40,12 @@ type worker struct {
 	mu       sync.Mutex
 	busy     map[string]plan.Flight
 	failed   map[plan.Key]plan.Failure
-	replaced map[string]string // as plan.Input has it
-	started  time.Time         // with a monotonic reading, so that a clock that jumps does no harm
+	replaced map[string]string        // as plan.Input has it
+	stopped  map[string]time.Duration // plan.Input's PreStopped
+	started  time.Time                // with a monotonic reading, so that a clock that jumps does no harm
 	aged     bool
 	stopping time.Time
+	ending   ending // why stopping is set
 
 	name    string  // NAMESPACE/NAME, once the pod is known
 	applied string  // hash of the spec that the hooks know; empty: what the sandbox says
@@ -65,7 +65,7 @@ type ended struct {
 func newWorker(uid types.UID, s *Set) *worker {
 	return &worker{uid: uid, set: s, log: s.cfg.Log.With("uid", uid), wake: make(chan struct{}, 1), ended: make(chan ended),
 		cancel: map[string]context.CancelFunc{}, last: map[string]plan.Action{}, told: map[string]plan.Notice{},
-		busy: map[string]plan.Flight{}, failed: map[plan.Key]plan.Failure{}, replaced: map[string]string{}}
+		busy: map[string]plan.Flight{}, failed: map[plan.Key]plan.Failure{}, replaced: map[string]string{}, stopped: map[string]time.Duration{}}
 }
 
 // errNoEffect keeps a worker from spinning when the runtime says that it did
@@ -132,7 +132,7 @@ func (w *worker) input() plan.Input {
 		Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider,
 		Seen: cfg.View.Pod(w.uid), CrashMax: cfg.CrashMax,
 	}
-	in.Health = cfg.Health(in.Want, in.Seen)
+	in.Health, in.Hooked = cfg.Health(in.Want, in.Seen), hooked(in.Seen, cfg.Hooked)
 	switch {
 	case !ok:
 		in.Want, in.Grace = nil, defaultGrace
@@ -152,8 +152,10 @@ func (w *worker) input() plan.Input {
 	defer w.mu.Unlock()
 	in.Now = time.Now()
 	w.forgetChanged(in.Want)
-	in.Busy, in.Failed, in.Replaced = maps.Clone(w.busy), maps.Clone(w.failed), maps.Clone(w.replaced)
-	in.Started, in.Stopping = w.since(in)
+	w.forgetStopped(in.Seen)
+	in.Busy, in.Failed, in.Replaced, in.PreStopped = maps.Clone(w.busy), maps.Clone(w.failed), maps.Clone(w.replaced), maps.Clone(w.stopped)
+	in.Started = w.since(in)
+	in.Stopping = w.until(in)
 	// A wanted pod is never changed but replaced: another one is another's news.
 	in.Ended, in.Forgotten = w.over, w.gone && (in.Want == nil || in.Want == w.given)
 	in.Spec, in.Applied = w.specs(in)
@@ -176,54 +178,6 @@ func (w *worker) specs(in plan.Input) (spec, applied string) {
 	return w.hash, applied
 }
 
-// since says when the pod was first taken up and when its end was first asked
-// for. The sandboxes remember the first over restarts of the agent; what was
-// written there before the clock was set does not count.
-func (w *worker) since(in plan.Input) (started, stopping time.Time) {
-	if w.started.IsZero() && !in.Waiting {
-		w.started = in.Now
-		if !w.aged { // once: the clock may be set later
-			w.aged = true
-			w.started = in.Now.Add(-age(in, w.set.cfg.Uptime()))
-		}
-	}
-	if in.Want != nil && !in.Deleting && in.End == nil {
-		w.stopping = time.Time{}
-	} else if w.stopping.IsZero() {
-		w.stopping = in.Now
-	}
-	return w.started, w.stopping
-}
-
-// clockFloor is a year before which no node of this program has lived.
-const clockFloor = 2020
-
-// age is how old the pod was when this agent took it up, as its sandboxes say by the
-// machine's clock. That may have been set since: one that lives is no older than the
-// machine is up.
-func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
-	for _, sb := range in.Seen.Sandboxes {
-		if sb.Started.Year() < clockFloor {
-			continue
-		}
-		old := in.Now.Round(0).Sub(sb.Started)
-		if sb.Ready {
-			old = min(old, uptime)
-		}
-		oldest = max(oldest, old)
-	}
-	return oldest
-}
-
-// uptime is how long the machine is up, with the time that it slept.
-func uptime() time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return 1<<63 - 1 // no bound is known
-	}
-	return time.Duration(now.Nano())
-}
-
 func (w *worker) start(ctx context.Context, in plan.Input, a plan.Action) {
 	ctx, w.cancel[a.Container] = context.WithCancel(ctx)
 	w.mu.Lock()
@@ -233,7 +187,8 @@ func (w *worker) start(ctx context.Context, in plan.Input, a plan.Action) {
 	if a.Op == plan.Forget {
 		w.given = in.Want
 	}
-	replaces := a.Op == plan.StopContainer && a.Hash != ""
+	stops := a.Op == plan.StopContainer || a.Op == plan.PreStop
+	replaces := stops && a.Hash != "" && w.replaced[a.Container] != a.ID
 	if replaces || a.Again {
 		w.replaced[a.Container] = a.ID
 	}
@@ -265,7 +220,7 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 			return err
 		}
 		return w.set.cfg.Desired.Forget(ctx, w.uid)
-	case plan.Update, plan.Ended:
+	case plan.Update, plan.Ended, plan.PostStart, plan.PreStop:
 		return w.set.cfg.Actor.Do(ctx, in, a)
 	}
 	err = w.set.cfg.Actor.Do(ctx, in, a)
@@ -298,6 +253,9 @@ func (w *worker) end(e ended) {
 	defer w.mu.Unlock()
 	f := w.busy[e.subject]
 	delete(w.busy, e.subject)
+	if f.Op == plan.PreStop { // however it ended: it does not run again
+		w.stopped[f.ID] = time.Since(f.Since)
+	}
 	key := plan.Key{Container: e.subject, Op: f.Op}
 	if e.cancelled && e.err != nil {
 		return
@@ -314,7 +272,11 @@ func (w *worker) end(e ended) {
 		delete(w.failed, key)
 		return
 	}
-	w.failed[key] = failure(w.failed[key].N+1, f.Hash, e.err)
+	w.failed[key] = failure(w.failed[key].N+1, f.Action, e.err)
+	if f.Op == plan.PostStart {
+		w.log.Warn("postStart hook failed, the container will be stopped", "container", f.Container, "id", f.ID, "error", e.err)
+		return
+	}
 	w.log.Warn("will try again", "op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", time.Until(w.failed[key].Retry).Round(time.Second), "error", e.err)
 }
 
@@ -332,16 +294,19 @@ func (w *worker) done(a plan.Action) bool {
 	case plan.RunSandbox:
 		w.applied = a.Hash
 		return false
-	case plan.Admit:
+	case plan.Admit, plan.PostStart, plan.PreStop:
 	default:
 		return false
 	}
 	return true
 }
 
-func failure(n int, hash string, err error) plan.Failure {
-	f := plan.Failure{N: n, At: time.Now(), Message: err.Error(), Hash: hash}
+func failure(n int, a plan.Action, err error) plan.Failure {
+	f := plan.Failure{N: n, At: time.Now(), Message: err.Error(), Hash: a.Hash, ID: a.Target}
 	f.Retry = f.At.Add(plan.RetryDelay(n))
+	if a.Op == plan.PostStart { // which is not tried again in the same container
+		f.ID, f.Retry = a.ID, time.Time{}
+	}
 	if p, ok := errors.AsType[*Problem](err); ok {
 		f.Reason = p.Reason
 		if !p.Retry.IsZero() {
@@ -363,7 +328,8 @@ func (w *worker) reset() {
 	clear(w.told)
 	clear(w.failed)
 	clear(w.replaced)
-	w.started, w.stopping = time.Time{}, time.Time{}
+	clear(w.stopped)
+	w.started, w.stopping, w.ending = time.Time{}, time.Time{}, goesOn
 	w.applied, w.over, w.gone = "", false, false
 }
 

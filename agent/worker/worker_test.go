@@ -97,6 +97,7 @@ type node struct {
 	network func() error      // nil: pods always get one
 	stale   func(string) bool // nil: no sandbox is
 	starts  int               // 0: four
+	marks   *handlers         // nil: no hooks run
 	events  heard
 	logs    string
 	changed atomic.Int64
@@ -111,10 +112,15 @@ func newNode(t *testing.T, m *machine) *node {
 func (n *node) start(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var view *observe.Observer
-	n.actor = NewExecutor(ExecutorConfig{Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Guard: n.guard, Network: n.network, Hooks: n.hooks, Events: &n.events, Starts: cmp.Or(n.starts, 4), Log: log,
+	var hooking Lifecycle
+	var hooked func(string) bool
+	if n.marks != nil {
+		hooking, hooked = n.marks, n.marks.has
+	}
+	n.actor = NewExecutor(ExecutorConfig{Hooking: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Guard: n.guard, Network: n.network, Hooks: n.hooks, Events: &n.events, Starts: cmp.Or(n.starts, 4), Log: log,
 		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
-	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Stale: n.stale, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
+	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Stale: n.stale, Hooked: hooked, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
 	n.wishes.poke = n.set.Poke
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := view.Relist(ctx); err != nil {
