@@ -71,15 +71,22 @@ func connect(ctx context.Context, u *url.URL) (net.Conn, error) {
 	return secure, nil
 }
 
+// buffer is enough for most requests and answers.
+const buffer = 1 << 10
+
 // ask sends a request and reads the answer up to its body.
 func ask(conn net.Conn, req *http.Request) (*http.Response, error) {
 	once := *req
 	once.Close = true
-	if err := once.Write(conn); err != nil {
+	out := bufio.NewWriterSize(conn, buffer)
+	if err := once.Write(out); err != nil {
+		return nil, err
+	}
+	if err := out.Flush(); err != nil {
 		return nil, err
 	}
 	limit := &io.LimitedReader{R: conn, N: maxHeader}
-	in := bufio.NewReader(limit)
+	in := bufio.NewReaderSize(limit, buffer)
 	if _, err := in.Peek(1); err != nil {
 		return nil, err
 	}

@@ -130,14 +130,24 @@ func (c *check) begin(now, since time.Time, seen plan.Container, known bool) {
 	}
 	switch {
 	case known && seen.StartedAt.Before(since.Round(0)):
-		c.steady = from.Add(rand.N(c.period()))
+		c.steady = together(since, from.Add(rand.N(c.period())))
 		c.due = c.steady
 	default:
-		c.steady = now.Add(max(c.period(), from.Sub(now)))
+		c.steady = together(since, now.Add(max(c.period(), from.Sub(now))))
 		if c.due = c.steady; c.kind != liveness {
 			c.due = c.soon(from)
 		}
 	}
+}
+
+// beat is the distance of the instants at which steady calls are made: some at each, so
+// that the processor wakes up for several.
+const beat = 100 * time.Millisecond
+
+// together is the next such instant. Periods are whole seconds, so who is on the beat
+// stays so.
+func together(since, t time.Time) time.Time {
+	return since.Add((t.Sub(since) + beat - 1).Truncate(beat))
 }
 
 // soon is when to ask again before the check is steady.
@@ -152,14 +162,14 @@ func (c *check) soon(now time.Time) time.Time {
 
 // next sets the time of the call after one that has ended. Calls that were missed, since
 // one took longer than a period, are not made up for.
-func (c *check) next(f *flight, now time.Time) {
+func (c *check) next(f *flight, since, now time.Time) {
 	if f.began.Before(c.steady) {
 		if f.answer.verdict != passed || f.answer.err != nil {
 			c.due = c.soon(now)
 			return
 		}
 		c.steady = f.began
-		c.due = f.began
+		c.due = together(since, f.began)
 	}
 	period := c.period()
 	c.due = c.due.Add(period)

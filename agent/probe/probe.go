@@ -123,7 +123,7 @@ func (p *Probes) keep(f *flight) {
 	if a := f.answer; a.err == nil || !early {
 		p.tell(c, a, early)
 	}
-	c.next(f, now)
+	c.next(f, p.since, now)
 	heap.Push(&p.queue, c)
 	if f.answer.err != nil { // it says nothing of the container
 		return

@@ -58,7 +58,7 @@ func TestReadyEarly(t *testing.T) {
 		w.expect("started")
 		w.pass(10 * time.Second)
 		w.expect("ready")
-		w.asked("50ms ready c1 10.0.0.7", "10.05s ready c1 10.0.0.7")
+		w.asked("50ms ready c1 10.0.0.7", "10.1s ready c1 10.0.0.7")
 	})
 }
 
@@ -101,7 +101,7 @@ func TestStartup(t *testing.T) {
 		w.expect("ready")
 		w.asked("4s start c1 10.0.0.7", "4.05s ready c1 10.0.0.7")
 		w.pass(10 * time.Second)
-		w.asked("14s live c1 10.0.0.7", "14.05s ready c1 10.0.0.7")
+		w.asked("14s live c1 10.0.0.7", "14.1s ready c1 10.0.0.7")
 		w.answer(startPort, errRefused)
 		w.pass(time.Minute)
 		w.expect("ready") // it has started for good
@@ -218,7 +218,7 @@ func TestTermination(t *testing.T) {
 			w.answer(readyPort, errRefused)
 			w.pass(time.Second)
 			w.expect("started")
-			w.asked("6.05s ready c1 10.0.0.7")
+			w.asked("6.1s ready c1 10.0.0.7")
 			if n := series(t, w.probes); n == 0 {
 				t.Errorf("%s: no figures", name)
 			}
@@ -250,7 +250,7 @@ func TestNotAsked(t *testing.T) {
 			in.Busy = map[string]plan.Flight{"c": {Action: plan.Action{Op: plan.StopContainer}}}
 		})
 		w.pass(2 * time.Second)
-		w.asked("5.05s ready c1 10.0.0.7", "6.05s ready c1 10.0.0.7")
+		w.asked("5.05s ready c1 10.0.0.7", "6.1s ready c1 10.0.0.7")
 		w.change(func(in *plan.Input) { in.Busy = nil; in.Seen.Sandboxes[0].Ready = false })
 		w.pass(5 * time.Second)
 		w.asked()
@@ -295,7 +295,7 @@ func TestSlowCalls(t *testing.T) {
 		w.mu.Unlock()
 		w.forget()
 		w.pass(12 * time.Second)
-		w.asked("2.05s ready c1 10.0.0.7", "6.05s ready c1 10.0.0.7", "10.05s ready c1 10.0.0.7")
+		w.asked("2.1s ready c1 10.0.0.7", "6.1s ready c1 10.0.0.7", "10.1s ready c1 10.0.0.7")
 	})
 }
 
@@ -440,7 +440,7 @@ func TestChangedProbe(t *testing.T) {
 		w.forget()
 		w.change(func(in *plan.Input) { in.Want = pod(ready(every(3)), live(every(2))) })
 		w.pass(12200 * time.Millisecond)
-		w.asked("3s live c1 10.0.0.7", "5s live c1 10.0.0.7", "7s live c1 10.0.0.7", "9s live c1 10.0.0.7", "10.05s ready c1 10.0.0.7", "11s live c1 10.0.0.7", "13s live c1 10.0.0.7", "13.05s ready c1 10.0.0.7")
+		w.asked("3s live c1 10.0.0.7", "5s live c1 10.0.0.7", "7s live c1 10.0.0.7", "9s live c1 10.0.0.7", "10.1s ready c1 10.0.0.7", "11s live c1 10.0.0.7", "13s live c1 10.0.0.7", "13.1s ready c1 10.0.0.7")
 		w.change(func(in *plan.Input) { in.Want = pod() })
 		w.pass(time.Minute)
 		w.asked()

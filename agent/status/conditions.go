@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -107,11 +108,17 @@ func (m *maker) ready(st *v1.PodStatus) v1.PodCondition {
 	if c.Status != v1.ConditionTrue {
 		return c
 	}
+	var closed []string
 	for _, g := range m.pod.Spec.ReadinessGates {
-		passed := slices.ContainsFunc(m.pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == g.ConditionType && c.Status == v1.ConditionTrue })
-		if !passed {
-			return condition(v1.PodReady, false, "ReadinessGatesNotReady", fmt.Sprintf("the status of pod readiness gate %q is not \"True\"", g.ConditionType))
+		switch i := slices.IndexFunc(m.pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == g.ConditionType }); {
+		case i < 0:
+			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
+		case m.pod.Status.Conditions[i].Status != v1.ConditionTrue:
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", g.ConditionType, m.pod.Status.Conditions[i].Status))
 		}
+	}
+	if len(closed) > 0 {
+		return condition(v1.PodReady, false, "ReadinessGatesNotReady", strings.Join(closed, ", "))
 	}
 	return c
 }

@@ -108,6 +108,8 @@ func TestMake(t *testing.T) {
 		{"after a restart", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 0, 0), running("c", 1))}, "Running c=Running<Completed+ Ready"},
 		{"succeeded", plan.Input{Want: wanted("Never"), Now: t0, Seen: seen(ended("c", 0, 0))}, "Succeeded c=Completed"},
 		{"failed", plan.Input{Want: wanted("Never"), Now: t0, Seen: seen(ended("c", 3, 0))}, "Failed c=Error"},
+		{"given up", plan.Input{Want: wanted("OnFailure"), Now: t0, Seen: seen(ended("c", 0, 0)), Replaced: map[string]string{"c": "c"}}, "Running c=ContainerCreating<Completed"},
+		{"given up again", plan.Input{Want: wanted("OnFailure"), Now: t0, Seen: seen(ended("c", 0, 1)), Replaced: map[string]string{"c": "c"}}, "Running c=CrashLoopBackOff<Completed"},
 		{"retries", plan.Input{Want: wanted("OnFailure"), Now: t0, Seen: seen(ended("c", 3, 3))}, "Running c=CrashLoopBackOff<Error"},
 		{"evicted", plan.Input{Want: wanted("Always"), Now: t0, End: &plan.End{Reason: "Evicted"}, Seen: seen(ended("c", 137, 0))}, "Failed Evicted c=Error"},
 		{"too long", plan.Input{Want: short, Now: t0, Started: t0.Add(-2 * time.Hour), Seen: seen(running("c", 0))}, "Running c=Running+ Ready"},
@@ -199,5 +201,28 @@ func TestMessages(t *testing.T) {
 	}
 	if total == 0 || total > maxMessages {
 		t.Errorf("%d bytes of messages", total)
+	}
+}
+
+// A gate that is not open says why.
+func TestReadinessGates(t *testing.T) {
+	pod := wanted("Always")
+	pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "a"}, {ConditionType: "b"}, {ConditionType: "c"}}
+	pod.Status.Conditions = []v1.PodCondition{{Type: "b", Status: v1.ConditionFalse}, {Type: "c", Status: v1.ConditionTrue}}
+	ready := func() v1.PodCondition {
+		for _, c := range Make(plan.Input{Want: pod, Now: t0, Seen: seen(running("c", 0))}, v1.PodStatus{}, Host{}).Conditions {
+			if c.Type == v1.PodReady {
+				return c
+			}
+		}
+		return v1.PodCondition{}
+	}
+	const why = `corresponding condition of pod readiness gate "a" does not exist., the status of pod readiness gate "b" is not "True", but False`
+	if c := ready(); c.Status != v1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" || c.Message != why {
+		t.Errorf("%+v", c)
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions[1:], v1.PodCondition{Type: "a", Status: v1.ConditionTrue}, v1.PodCondition{Type: "b", Status: v1.ConditionTrue})
+	if c := ready(); c.Status != v1.ConditionTrue {
+		t.Errorf("%+v", c)
 	}
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,37 @@ func TestPod(t *testing.T) {
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Waiting != nil &&
 			p.Status.ContainerStatuses[0].State.Waiting.Reason == "ErrImageNeverPull"
 	})
+}
+
+// TestReadiness: a Service sends to a pod once its probe passes, and a readiness gate
+// once somebody opened it.
+func TestReadiness(t *testing.T) {
+	c, n, ns := join(t)
+	probe := "readinessProbe: {httpGet: {path: /if/ready, port: 8080}, timeoutSeconds: 60, periodSeconds: 1}"
+	c.Apply(t, pod(ns, "probed", "readinessGates: [{conditionType: example.com/open}]", probe, "serve", ":8080"))
+	c.Kubectl(t, "-n", ns, "label", "pod", "probed", "app=probed")
+	c.Kubectl(t, "-n", ns, "expose", "pod", "probed", "--port=80", "--target-port=8080")
+	endpoint := func(ready string) {
+		t.Helper()
+		n.Await("the endpoint to be ready: "+ready, func() bool {
+			return c.Kubectl(t, "-n", ns, "get", "endpointslices", "-l", "kubernetes.io/service-name=probed", "-o", "jsonpath={.items[*].endpoints[*].conditions.ready}") == ready
+		})
+	}
+	unready := func(reason string) {
+		t.Helper()
+		c.AwaitPod(t, ns, "probed", "not to be ready: "+reason, func(p *corev1.Pod) bool {
+			return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.Reason == reason
+			})
+		})
+	}
+	endpoint("false")
+	unready("ContainersNotReady")
+	c.Kubectl(t, "-n", ns, "exec", "probed", "--", "/podtool", "write", "/ready", "x")
+	unready("ReadinessGatesNotReady")
+	c.Kubectl(t, "-n", ns, "patch", "pod", "probed", "--subresource=status", "-p", `{"status":{"conditions":[{"type":"example.com/open","status":"True"}]}}`)
+	c.AwaitReady(t, ns, "probed")
+	endpoint("true")
 }
 
 // TestAdmission: a pod that is bound to the node although it does not fit fails, with a
