@@ -52,6 +52,7 @@ func Run(t *testing.T, s Subject) {
 		{"Users", true, testUsers},
 		{"Mounts", true, testMounts},
 		{"ImageMounts", true, testImageMounts},
+		{"UserNamespaces", true, testUserNamespaces},
 		{"ReadonlyTrees", true, testReadonlyTrees},
 		{"ReadonlyRoot", true, testReadonlyRoot},
 		{"Security", true, testSecurity},

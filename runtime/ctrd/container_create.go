@@ -86,7 +86,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 			err = errors.Join(err, namespace.UnpinProcesses(r.processesPin(c)), r.removeBundle(c.rec.ID), mounts.RemoveAll(dir), r.dropViewsOf(ctx, c))
 		}
 	}()
-	if err := r.checkMounts(s, c.config.GetMounts()); err != nil {
+	if err := errors.Join(checkUsers(c.config.GetLinux().GetSecurityContext().GetNamespaceOptions()), r.checkMounts(s, c.config.GetMounts())); err != nil {
 		return err
 	}
 	for _, d := range []string{dir, bundle} {

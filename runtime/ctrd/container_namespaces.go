@@ -90,6 +90,15 @@ func (r *Runtime) unpin(c *container) {
 	}
 }
 
+// checkUsers refuses user namespaces, which are not built: to run without would take
+// from a pod the isolation that it asks for.
+func checkUsers(o *api.NamespaceOption) error {
+	if u := o.GetUsernsOptions(); u != nil && u.GetMode() != api.NamespaceMode_NODE {
+		return fmt.Errorf("user namespaces are not supported: %w", errdefs.ErrNotImplemented)
+	}
+	return nil
+}
+
 func pidNamespace(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/ns/pid" }
 
 // cgroupsPath is where the OCI runtime puts a container: below its pod's cgroup,

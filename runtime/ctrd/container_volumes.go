@@ -34,6 +34,8 @@ func (r *Runtime) checkMounts(s *sandbox, mounts []*api.Mount) error {
 			why = "has an image without a name"
 		case m.GetImage() == nil && m.GetHostPath() == "":
 			why = "has neither a host path nor an image"
+		case len(m.GetUidMappings())+len(m.GetGidMappings()) > 0:
+			why = "is to be mapped to other users, which is not supported"
 		case m.GetRecursiveReadOnly() && !m.GetReadonly():
 			why = "is to be recursively read-only, but not read-only"
 		case m.GetRecursiveReadOnly() && m.GetPropagation() != api.MountPropagation_PROPAGATION_PRIVATE:

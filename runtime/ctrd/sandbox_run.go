@@ -28,6 +28,9 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	if err != nil {
 		return nil, err
 	}
+	if err := checkUsers(cfg.GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
+		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
+	}
 	r.ops.Lock(id)
 	defer r.ops.Unlock(id)
 	oci, err := r.handler(req.GetRuntimeHandler())
