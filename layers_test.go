@@ -49,7 +49,7 @@ var layers = map[string][]string{
 	"agent/pods":      {"agent/admit", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "edge/desired", "edge/store"},
 	"agent/probe":     {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
 	"agent/pulls":     {"edge/store", "runtime/cri"},
-	"agent/server":    {"agent/admit", "agent/api", "agent/logs", "runtime/cri", "metrics/exposition", "keys", "podspec"},
+	"agent/server":    {"agent/admit", "agent/api", "agent/logs", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/tunnel"},
 	"agent/status":    {"agent/plan", "demand", "podspec"},
 	"agent/translate": {"agent/plan", "demand", "keys", "podspec"},
 	"agent/volume":    {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
@@ -109,8 +109,9 @@ var layers = map[string][]string{
 	"runtime/shim/server": {"runtime/shim/wire", "runtime/shim/crilog"},
 	"runtime/shim/wire":   {},
 
-	"runtime/stream":    {"runtime/cri"},
-	"runtime/untrusted": {}, // files that others made: agent rooms that read such may import it
+	"runtime/stream":        {"runtime/cri", "runtime/stream/tunnel"},
+	"runtime/stream/tunnel": {}, // both servers of port-forward: here and in agent/server
+	"runtime/untrusted":     {}, // files that others made: agent rooms that read such may import it
 
 	"net/address": {"net/netns"},
 	"net/bridge":  {"net/netns", "net/nft"},

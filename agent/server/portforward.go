@@ -16,13 +16,14 @@ import (
 
 	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream/tunnel"
 )
 
 // portForward answers /portForward/NAMESPACE/POD[/UID].
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.NoBody
 	o, err := portforward.NewV4Options(r)
-	if err != nil {
+	if err != nil && !tunnel.Is(r) { // its streams name the ports
 		fail(w, refuse(http.StatusBadRequest, "%v", err))
 		return
 	}
@@ -33,14 +34,24 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	}
 	streamer, ok := s.Runtime.(cri.Streamer)
 	if !ok {
+		if o == nil {
+			o = &portforward.V4Options{}
+		}
 		s.proxy(w, r, func() (string, error) {
 			resp, err := s.Runtime.PortForward(r.Context(), &api.PortForwardRequest{PodSandboxId: id, Port: o.Ports})
 			return resp.GetUrl(), err
 		})
 		return
 	}
-	if !websocket.IsWebSocketUpgrade(r) {
+	spdy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.upgrade(w, r, portforward.SupportedProtocols, func(m *muxed, _ string) { m.forward(streamer, id) })
+	})
+	if tunnel.Is(r) {
+		tunnel.Serve(w, r, spdy)
+		return
+	}
+	if !websocket.IsWebSocketUpgrade(r) {
+		spdy(w, r)
 		return
 	}
 	w, r, cancel := takeover(w, r, 0)

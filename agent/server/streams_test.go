@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -309,15 +310,28 @@ func TestWebSocketPortForward(t *testing.T) {
 func text(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
 func TestPortForward(t *testing.T) {
+	for name, dial := range map[string]func(*url.URL) (httpstream.Dialer, error){
+		"spdy": func(u *url.URL) (httpstream.Dialer, error) {
+			rt, up, err := spdy.RoundTripperFor(&rest.Config{Host: "http://" + u.Host})
+			return spdy.NewDialer(up, &http.Client{Transport: rt}, "POST", u), err
+		},
+		"tunnel": func(u *url.URL) (httpstream.Dialer, error) {
+			return portforward.NewSPDYOverWebsocketDialer(u, &rest.Config{Host: "http://" + u.Host})
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testPortForward(t, dial) })
+	}
+}
+
+func testPortForward(t *testing.T, dial func(*url.URL) (httpstream.Dialer, error)) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
 	u := &url.URL{Scheme: "http", Host: bridge(t, n), Path: "/portForward/default/web"}
-	rt, up, err := spdy.RoundTripperFor(&rest.Config{Host: "http://" + u.Host})
+	dialer, err := dial(u)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop, ready := make(chan struct{}), make(chan struct{})
-	dialer := spdy.NewDialer(up, &http.Client{Transport: rt}, "POST", u)
 	f, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)

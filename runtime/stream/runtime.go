@@ -18,6 +18,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream/tunnel"
 )
 
 const (
@@ -150,8 +151,8 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if l.enter() {
 				defer l.going.Done()
-				if isTunnel(req) {
-					serveTunnel(w, req, r.server)
+				if tunnel.Is(req) {
+					tunnel.Serve(w, req, r.server)
 					return
 				}
 				r.server.ServeHTTP(w, req)

@@ -1,4 +1,9 @@
-package stream
+// Package tunnel serves SPDY in a WebSocket, whose binary messages are, one after the
+// other, the bytes of a SPDY connection. So kubectl and crictl forward ports since 1.30
+// where a proxy knows no SPDY (KEP-4006).
+//
+//	client --WebSocket--> Serve --SPDY--> what serves port-forward by SPDY
+package tunnel
 
 import (
 	"bufio"
@@ -17,19 +22,24 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// A tunnel is a WebSocket whose binary messages are, one after the other, the bytes of
-// a SPDY connection. So port-forward of a kubectl and crictl since 1.30 passes proxies
-// that know no SPDY (KEP-4006). The library serves SPDY only: it gets a request for
-// that, whose connection is the tunnel.
+const (
+	handshakeTime = 30 * time.Second
+	closeTime     = time.Second
+)
 
-// isTunnel says whether a client asks for a tunnel.
-func isTunnel(r *http.Request) bool {
+// Is says whether a client asks for a tunnel.
+func Is(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), portforward.WebsocketsSPDYTunnelingPortForwardV1)
 }
 
-// serveTunnel lets next serve SPDY in a tunnel.
-func serveTunnel(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	up := websocket.Upgrader{Subprotocols: []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}, HandshakeTimeout: headerTimeout}
+// Serve lets next serve SPDY in a tunnel: it gets a request for that, whose connection
+// is the tunnel. Any page may be the request's origin, as for a kubelet: who asks is
+// known by other things than a browser's cookie.
+func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	up := websocket.Upgrader{
+		Subprotocols: []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}, HandshakeTimeout: handshakeTime,
+		CheckOrigin: func(*http.Request) bool { return true },
+	}
 	ws, err := up.Upgrade(w, r, nil) // it answers an error itself
 	if err != nil {
 		return
@@ -126,7 +136,7 @@ func (w *tunnelWriter) WriteHeader(code int) {
 	}
 	w.failed = true
 	text := fmt.Sprintf("%d %s", code, http.StatusText(code))
-	w.t.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.ClosePolicyViolation, text), time.Now().Add(goodbye))
+	w.t.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.ClosePolicyViolation, text), time.Now().Add(closeTime))
 }
 
 // Write implements http.ResponseWriter.

@@ -1,0 +1,113 @@
+package tunnel
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// open opens a tunnel to a handler.
+func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !Is(r) {
+			t.Error("not a tunnel")
+		}
+		Serve(w, r, next)
+	}))
+	t.Cleanup(srv.Close)
+	d := websocket.Dialer{Subprotocols: []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}}
+	c, _, err := d.Dial("ws"+strings.TrimPrefix(srv.URL, "http"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// What comes in messages of any size is one stream of bytes, both ways.
+func TestBytes(t *testing.T) {
+	c := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(httpstream.HeaderUpgrade) == "" || r.Header.Get(httpstream.HeaderProtocolVersion) != portforward.PortForwardV1Name || r.Method != http.MethodPost {
+			t.Errorf("%s, %v", r.Method, r.Header)
+		}
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		b := make([]byte, 10)
+		if _, err := io.ReadFull(rw, b); err != nil {
+			t.Error(err)
+		}
+		fmt.Fprintf(conn, "<%s>", b)
+		if n, err := rw.Read(b); n != 0 || err != io.EOF {
+			t.Errorf("after the end: %d, %v", n, err)
+		}
+	})
+	for _, part := range []string{"", "a", "bcdefg", "", "hij"} {
+		if err := c.WriteMessage(websocket.BinaryMessage, []byte(part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kind, b, err := c.ReadMessage(); kind != websocket.BinaryMessage || string(b) != "<abcdefghij>" || err != nil {
+		t.Errorf("%d, %q, %v", kind, b, err)
+	}
+	if err := c.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := c.ReadMessage(); err == nil {
+		t.Error("it goes on after its end")
+	}
+}
+
+// An answer that is no upgrade closes the WebSocket and says why.
+func TestRefused(t *testing.T) {
+	c := open(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) })
+	if _, _, err := c.ReadMessage(); !websocket.IsCloseError(err, websocket.ClosePolicyViolation) || !strings.Contains(err.Error(), "404 Not Found") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A client that does not speak so gets no further.
+func TestText(t *testing.T) {
+	ended := make(chan error, 1)
+	c := open(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, rw, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			_, err = rw.ReadByte()
+		}
+		ended <- err
+	})
+	if err := c.WriteMessage(websocket.TextMessage, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "binary") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Other WebSockets, and other requests, are none.
+func TestIs(t *testing.T) {
+	for protocol, want := range map[string]bool{"": false, "v4.channel.k8s.io": false, "v4.channel.k8s.io, SPDY/3.1+portforward.k8s.io": true} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "websocket")
+		r.Header.Set("Sec-WebSocket-Protocol", protocol)
+		if Is(r) != want {
+			t.Errorf("%q: %t", protocol, Is(r))
+		}
+		r.Header.Del("Upgrade")
+		if Is(r) {
+			t.Errorf("%q, no WebSocket: it is a tunnel", protocol)
+		}
+	}
+}
