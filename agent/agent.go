@@ -317,7 +317,7 @@ func (a *agent) buildWorkers() error {
 	a.hooks = append(a.hooks, a.volumes, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log})
 	executor.Hooks = a.hooks
 	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesMinor})
-	if a.handlers, err = lifecycle.Open(lifecycle.Config{Caller: calls, Events: a.events, Dir: filepath.Join(a.cfg.Dirs.Run, "hooks")}); err != nil {
+	if a.handlers, err = lifecycle.Open(lifecycle.Config{Caller: calls, Events: a.events, Dir: filepath.Join(a.cfg.Dirs.Run, process.Hooks)}); err != nil {
 		return err
 	}
 	executor.Hooking = a.handlers

@@ -25,8 +25,10 @@ func TestLockMarks(t *testing.T) {
 	if err := os.WriteFile(d.Run+"/mine", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(d.Run+"/h/boxed", 0o700); err != nil { // of a runtime class
-		t.Fatal(err)
+	for _, dir := range []string{"/h/boxed", "/" + Hooks} { // of a runtime class; of hooks
+		if err := os.MkdirAll(d.Run+dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := RemoveRun(d.Run); err == nil || !strings.Contains(err.Error(), "mine") {
 		t.Errorf("removed: %v", err)

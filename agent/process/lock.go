@@ -15,6 +15,8 @@ const (
 
 	// Database is the store's file in the state directory.
 	Database = "islet.db"
+	// Hooks is the directory in the run directory for what is known of containers' hooks.
+	Hooks = "hooks"
 )
 
 // Lock takes a directory for this process; the kernel gives it back when the
