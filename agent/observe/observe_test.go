@@ -80,7 +80,7 @@ func (r *table) ContainerStatus(_ context.Context, req *api.ContainerStatusReque
 	for _, c := range r.containers {
 		if c.Id == req.ContainerId {
 			return &api.ContainerStatusResponse{Status: &api.ContainerStatus{Id: c.Id, Metadata: c.Metadata, State: c.State, StartedAt: c.StartedAt, FinishedAt: c.FinishedAt, ExitCode: c.ExitCode,
-				Labels: c.Labels, Annotations: c.Annotations, Image: c.Image, Mounts: c.Mounts, LogPath: c.LogPath}}, nil
+				Labels: c.Labels, Annotations: c.Annotations, Image: c.Image, Mounts: c.Mounts, LogPath: c.LogPath, StopSignal: c.StopSignal}}, nil
 		}
 	}
 	return nil, errdefs.ErrNotFound
@@ -261,5 +261,32 @@ func TestTerminationMessage(t *testing.T) {
 	st := &api.ContainerStatus{ExitCode: 1, LogPath: file("long", lines.String()), Annotations: map[string]string{keys.MessagePolicy: "FallbackToLogsOnError"}}
 	if got := terminationMessage(st); len(got) != maxMessageLines*len("a line of the log\n") || !strings.HasPrefix(got, "a line") {
 		t.Errorf("%d bytes of a long log: %.40q", len(got), got)
+	}
+}
+
+// What the agent wrote down about a container is read again; what it cannot have written
+// counts as nothing.
+func TestFacts(t *testing.T) {
+	r := &table{}
+	pod := map[string]string{keys.PodUID: "u"}
+	r.containers = []*api.ContainerStatus{
+		{Id: "a", Metadata: &api.ContainerMetadata{Name: "a"}, Labels: pod, StopSignal: api.Signal_SIGRTMINPLUS3,
+			Annotations: map[string]string{keys.Streak: "2", keys.Round: "3", keys.PostStart: "true"}},
+		{Id: "b", Metadata: &api.ContainerMetadata{Name: "b"}, Labels: pod,
+			Annotations: map[string]string{keys.Streak: "-2", keys.Round: "99999999999"}},
+	}
+	o := New(Config{Runtime: r, Changed: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
+	if err := o.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := o.Pod("u").Containers
+	if len(c) != 2 || c[0].Streak != 2 || c[0].Round != 3 || !c[0].PostStart || c[0].StopSignal != "SIGRTMIN+3" {
+		t.Errorf("a: %+v", c)
+	}
+	if c[1].Streak != 0 || c[1].Round != 0 || c[1].PostStart || c[1].StopSignal != "" {
+		t.Errorf("b: %+v", c[1])
+	}
+	if !o.Has("a") || o.Has("c") {
+		t.Error("other containers are known than there are")
 	}
 }

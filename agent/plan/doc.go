@@ -23,7 +23,8 @@
 // held only in order to run is given back by Ended. An End that may be wrong by now is
 // followed by Admit again.
 //
-// All but Admit, Update, Ended and Forget are carried out by the runtime, which shows
-// their effect. Of Admit the verdict is the effect; that the other three were carried
-// out only the worker knows, so after a restart of the agent they may be repeated.
+// All but Admit, Update, Ended, Forget, PostStart and PreStop are carried out by the
+// runtime, which shows their effect. Of Admit the verdict is the effect, of PostStart a
+// mark on the container; that the others were carried out only the worker knows, so after
+// a restart of the agent they may be repeated.
 package plan

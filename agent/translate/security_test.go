@@ -152,6 +152,58 @@ func TestContainer(t *testing.T) {
 	}
 }
 
+// What the planner has to know of a container later is written down with it.
+func TestFacts(t *testing.T) {
+	p := aPod()
+	ctr := &v1.Container{Name: "c", Image: "app:1", Lifecycle: &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{}}}}
+	for _, tt := range []struct {
+		a           Attempt
+		round, hook string
+	}{{Attempt{}, "", ""}, {Attempt{Round: 3, Hook: true}, "3", "true"}} {
+		cfg, _, err := Container(p, ctr, aNode(), tt.a, NoObjects{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := cfg.Annotations; a[keys.Round] != tt.round || a[keys.PostStart] != tt.hook {
+			t.Errorf("%+v: %v", tt.a, a)
+		}
+	}
+	ctr.Lifecycle.PostStart = nil
+	if cfg, _, err := Container(p, ctr, aNode(), Attempt{Hook: true}, NoObjects{}); err != nil || cfg.Annotations[keys.PostStart] != "" {
+		t.Errorf("a container without a hook waits for one: %v, %v", cfg, err)
+	}
+}
+
+// A container sees the processes of its target, unless it sees those of the pod or of the
+// host anyway.
+func TestTarget(t *testing.T) {
+	for mode, change := range map[api.NamespaceMode]func(*v1.PodSpec){
+		api.NamespaceMode_TARGET: func(*v1.PodSpec) {},
+		api.NamespaceMode_POD:    func(s *v1.PodSpec) { s.ShareProcessNamespace = ptr(true) },
+		api.NamespaceMode_NODE:   func(s *v1.PodSpec) { s.HostPID = true },
+	} {
+		p := aPod()
+		change(&p.Spec)
+		cfg, _, err := Container(p, &v1.Container{Name: "debug"}, aNode(), Attempt{Target: "t1"}, NoObjects{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := cfg.Linux.SecurityContext.NamespaceOptions
+		if o.Pid != mode || (o.TargetId == "t1") != (mode == api.NamespaceMode_TARGET) {
+			t.Errorf("%v: %v", mode, o)
+		}
+	}
+}
+
+func TestStopSignals(t *testing.T) {
+	for signal, want := range map[v1.Signal]api.Signal{v1.SIGTERM: api.Signal_SIGTERM, v1.SIGRTMIN: api.Signal_SIGRTMIN, v1.SIGRTMINPLUS3: api.Signal_SIGRTMINPLUS3, v1.SIGRTMAXMINUS14: api.Signal_SIGRTMAXMINUS14} {
+		cfg, _, err := Container(aPod(), &v1.Container{Name: "c", Lifecycle: &v1.Lifecycle{StopSignal: &signal}}, aNode(), Attempt{}, NoObjects{})
+		if err != nil || cfg.StopSignal != want {
+			t.Errorf("%s: %v, %v", signal, cfg.GetStopSignal(), err)
+		}
+	}
+}
+
 // Containers get no swap, whatever the host has.
 func TestNoSwap(t *testing.T) {
 	ctr := v1.Container{Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"memory": resource.MustParse("1Mi")}}}
