@@ -314,6 +314,7 @@ func (a *agent) buildWorkers() error {
 	}
 	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}
 	executor.Links = a.links
+	executor.Files = a.volumes
 	a.hooks = append(a.hooks, a.volumes, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log})
 	executor.Hooks = a.hooks
 	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesMinor})

@@ -73,7 +73,7 @@ func (e *environ) keyValues() []*api.KeyValue {
 
 // environment evaluates envFrom and then env, and adds the variables of services.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-container/
-func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects) (*environ, error) {
+func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) (*environ, error) {
 	services, err := serviceVariables(pod, objects)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects) (*envi
 			e.set(v.Name, Expand(v.Value, e.value))
 			continue
 		}
-		value, ok, err := valueFrom(pod, ctr, v.ValueFrom, n, objects)
+		value, ok, err := valueFrom(pod, ctr, v.ValueFrom, n, objects, files)
 		if err != nil {
 			return nil, fmt.Errorf("environment variable %s: %w", v.Name, err)
 		}
@@ -139,7 +139,7 @@ func envFrom(pod *v1.Pod, src v1.EnvFromSource, objects Objects) (map[string]str
 func missing(err error, optional *bool) bool { return apierrors.IsNotFound(err) && isTrue(optional) }
 
 // valueFrom returns false for an optional reference to what does not exist.
-func valueFrom(pod *v1.Pod, ctr *v1.Container, src *v1.EnvVarSource, n Node, objects Objects) (string, bool, error) {
+func valueFrom(pod *v1.Pod, ctr *v1.Container, src *v1.EnvVarSource, n Node, objects Objects, files Files) (string, bool, error) {
 	switch {
 	case src.FieldRef != nil:
 		v, err := Field(pod, src.FieldRef.FieldPath, n)
@@ -163,6 +163,8 @@ func valueFrom(pod *v1.Pod, ctr *v1.Container, src *v1.EnvVarSource, n Node, obj
 		}
 		v, ok := s.Data[r.Key]
 		return string(v), ok, keyError(ok, r.Optional, r.Key, "Secret", pod.Namespace, r.Name)
+	case src.FileKeyRef != nil:
+		return fileValue(pod, src.FileKeyRef, files)
 	}
 	return "", false, errors.New("its valueFrom is of a kind that this node does not know")
 }

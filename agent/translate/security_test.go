@@ -134,7 +134,7 @@ func TestContainer(t *testing.T) {
 		Env:          []v1.EnvVar{{Name: "POD", Value: "p"}},
 		VolumeMounts: []v1.VolumeMount{{Name: "v", SubPathExpr: "$(POD)/x"}, {Name: "v", SubPath: "$(POD)"}},
 		Lifecycle:    &v1.Lifecycle{StopSignal: ptr(v1.SIGUSR1)}}
-	cfg, hooked, err := Container(p, ctr, aNode(), Attempt{Number: 4, Streak: 2, Ref: "sha256:1"}, NoObjects{})
+	cfg, hooked, err := Container(p, ctr, aNode(), Attempt{Number: 4, Streak: 2, Ref: "sha256:1"}, NoObjects{}, NoFiles{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestContainer(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	ctr.VolumeMounts[0].SubPathExpr = "$(NONE)"
-	if _, _, err := Container(p, ctr, aNode(), Attempt{}, NoObjects{}); err == nil {
+	if _, _, err := Container(p, ctr, aNode(), Attempt{}, NoObjects{}, NoFiles{}); err == nil {
 		t.Error("an unknown variable in subPathExpr is no error")
 	}
 }

@@ -85,7 +85,7 @@ func TestServiceVariables(t *testing.T) {
 		p := aPod()
 		p.Namespace, p.Spec.EnableServiceLinks = "app", links
 		c := &v1.Container{Name: "c", Env: []v1.EnvVar{{Name: "AT", Value: "$(KUBERNETES_SERVICE_HOST):$(MY_DB_SERVICE_HOST)"}, {Name: "MY_DB_SERVICE_HOST", Value: "mine"}}}
-		cfg, _, err := Container(p, c, aNode(), Attempt{}, s)
+		cfg, _, err := Container(p, c, aNode(), Attempt{}, s, NoFiles{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestServiceVariables(t *testing.T) {
 			t.Error("a service of the pod's own namespace comes first:", got)
 		}
 	}
-	if _, _, err := Container(aPod(), &v1.Container{Name: "c"}, aNode(), Attempt{}, services{err: errors.New("not read yet")}); err == nil {
+	if _, _, err := Container(aPod(), &v1.Container{Name: "c"}, aNode(), Attempt{}, services{err: errors.New("not read yet")}, NoFiles{}); err == nil {
 		t.Error("started without knowing the services")
 	}
 }
@@ -194,7 +194,7 @@ func TestEnvironment(t *testing.T) {
 		},
 		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m")}, Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("100M")}},
 	}
-	cfg, _, err := Container(aPod(), ctr, aNode(), Attempt{}, objects{})
+	cfg, _, err := Container(aPod(), ctr, aNode(), Attempt{}, objects{}, NoFiles{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestEnvironment(t *testing.T) {
 		if name == "no apiserver" {
 			o = NoObjects{}
 		}
-		if _, _, err := Container(aPod(), &v1.Container{Name: "c", Env: []v1.EnvVar{env}}, aNode(), Attempt{}, o); err == nil {
+		if _, _, err := Container(aPod(), &v1.Container{Name: "c", Env: []v1.EnvVar{env}}, aNode(), Attempt{}, o, NoFiles{}); err == nil {
 			t.Errorf("%s is no error", name)
 		}
 	}

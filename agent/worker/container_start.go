@@ -72,7 +72,7 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 }
 
 func (e *Executor) containerConfig(ctx context.Context, pod *v1.Pod, ctr *v1.Container, n translate.Node, a translate.Attempt) (*api.ContainerConfig, error) {
-	cfg, expanded, err := translate.Container(pod, ctr, n, a, e.cfg.Objects)
+	cfg, expanded, err := translate.Container(pod, ctr, n, a, e.cfg.Objects, e.cfg.Files)
 	if err != nil {
 		return nil, err
 	}

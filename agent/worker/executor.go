@@ -34,6 +34,7 @@ type ExecutorConfig struct {
 	Node    func() translate.Node // the node as it is now
 	Network func() error          // why no pod gets a network of its own now, as a kubelet words it; nil: they do
 	Objects translate.Objects     // nil: there are none
+	Files   translate.Files       // nil: there are none
 	Keyring Keyring               // nil: nobody has credentials
 	Guard   Guard                 // nil: who may start a pod may use its images
 	Links   Links                 // nil: logs have no links
@@ -77,6 +78,9 @@ type Executor struct {
 func NewExecutor(cfg ExecutorConfig) *Executor {
 	if cfg.Objects == nil {
 		cfg.Objects = translate.NoObjects{}
+	}
+	if cfg.Files == nil {
+		cfg.Files = translate.NoFiles{}
 	}
 	if cfg.Links == nil {
 		cfg.Links = noLinks{}

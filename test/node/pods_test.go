@@ -29,6 +29,12 @@ spec:
     args: [write, /data/greeting, "from $(POD)"]
     env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
     volumeMounts: [{name: data, mountPath: /data}]
+  - name: writes
+    image: IMAGE
+    imagePullPolicy: Never
+    args: [write, /data/env, "TOKEN='of $(POD)'"]
+    env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    volumeMounts: [{name: data, mountPath: /data}]
   - name: beside
     image: IMAGE
     imagePullPolicy: Never
@@ -45,6 +51,7 @@ spec:
     - {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
     - {name: CPU, valueFrom: {resourceFieldRef: {resource: requests.cpu, divisor: 1m}}}
     - {name: SUB, value: greeting}
+    - {name: GIVEN, valueFrom: {fileKeyRef: {volumeName: data, path: env, key: TOKEN}}}
     resources: {requests: {cpu: 10m}, limits: {memory: 64Mi}}
     securityContext: {readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
     volumeMounts:
@@ -81,6 +88,7 @@ func TestRichPod(t *testing.T) {
 		{"alias", do("cat", "/etc/hosts"), "1.2.3.4\talias"},
 		{"address in the environment", do("env"), "IP=" + pod.Status.PodIP + "\n"},
 		{"request in the environment", do("env"), "CPU=10\n"},
+		{"file in the environment", do("env"), "GIVEN=of rich-edge\n"},
 		{"read-only root", do("write", "/x", "x"), "read-only file system"},
 		{"read-only mount", do("write", "/host/x", "x"), "read-only file system"},
 		{"user and groups", do("cat", "/proc/self/status"), "Uid:\t1000\t1000\t1000\t1000\nGid:\t2000\t2000\t2000\t2000\n"},

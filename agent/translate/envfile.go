@@ -1,0 +1,95 @@
+package translate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Files gives what containers of a pod wrote for those that start later.
+type Files interface {
+	// EnvFile reads a file of one of the pod's emptyDir volumes, of at most limit bytes.
+	// For one that does not exist errors.Is(err, fs.ErrNotExist) holds.
+	EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error)
+}
+
+// maxEnvFile is the most that a file of environment variables may have (KEP-3721).
+const maxEnvFile = 64 << 10
+
+// NoFiles is for a pod whose volumes are not known.
+type NoFiles struct{}
+
+// EnvFile says that there is none.
+func (NoFiles) EnvFile(_ *v1.Pod, volume, path string, _ int64) ([]byte, error) {
+	return nil, fmt.Errorf("file %q of volume %q: %w", path, volume, fs.ErrNotExist)
+}
+
+// fileValue reads the value of a variable from a file that a container wrote.
+// https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-via-file/
+func fileValue(pod *v1.Pod, r *v1.FileKeySelector, files Files) (string, bool, error) {
+	data, err := files.EnvFile(pod, r.VolumeName, r.Path, maxEnvFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && isTrue(r.Optional):
+		return "", false, nil
+	case err != nil:
+		return "", false, err
+	}
+	value, err := envFileValue(string(data), r.Key)
+	if err != nil {
+		return "", false, fmt.Errorf("couldn't parse env file %q of volume %q: %w", r.Path, r.VolumeName, err)
+	}
+	if value != "" || isTrue(r.Optional) { // as a kubelet has it, an empty value is none
+		return value, value != "", nil
+	}
+	return "", false, fmt.Errorf("environment variable key %q not found in file %q of volume %q", r.Key, r.Path, r.VolumeName)
+}
+
+// envFileValue finds the first value of key. The file has lines KEY='value', whose
+// values may span lines and mean what they say; empty lines, and comments that begin
+// with #, which may also follow a value. A value that does not follow its = at once is
+// empty, as in a shell. What is behind the key is not looked at.
+func envFileValue(text, key string) (string, error) {
+	for n := 1; text != ""; {
+		line, rest, _ := strings.Cut(text, "\n")
+		line = strings.TrimLeft(strings.TrimSuffix(line, "\r"), " \t")
+		if line == "" || line[0] == '#' {
+			text, n = rest, n+1
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		switch {
+		case !ok:
+			return "", fmt.Errorf("line %d has no =", n)
+		case name == "":
+			return "", fmt.Errorf("line %d has no name", n)
+		case strings.TrimRight(name, " \t") != name:
+			return "", fmt.Errorf("line %d has a space before its =", n)
+		case strings.HasPrefix(value, " "), strings.HasPrefix(value, "\t"):
+			if name == key {
+				return "", nil
+			}
+			text, n = rest, n+1
+			continue
+		case !strings.HasPrefix(value, "'"):
+			return "", fmt.Errorf("line %d has a value that is not in single quotes", n)
+		}
+		_, text, _ = strings.Cut(text, "'")
+		value, text, ok = strings.Cut(text, "'")
+		if !ok {
+			return "", fmt.Errorf("line %d opens a quote that is never closed", n)
+		}
+		line, text, _ = strings.Cut(text, "\n")
+		if after := strings.TrimSpace(line); after != "" && after[0] != '#' {
+			return "", fmt.Errorf("line %d has text behind the value", n+strings.Count(value, "\n"))
+		}
+		if name == key {
+			return value, nil
+		}
+		n += strings.Count(value, "\n") + 1
+	}
+	return "", nil
+}
+
