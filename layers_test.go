@@ -32,7 +32,7 @@ var layers = map[string][]string{
 
 	"agent":           {"agent", "edge", "runtime", "net", "metrics", "keys"},
 	"agent/access":    {},
-	"agent/admit":     {"agent/translate", "demand", "podspec"},
+	"agent/admit":     {"agent/translate", "demand", "keys", "podspec"},
 	"agent/api":       {},
 	"agent/call":      {"runtime/cri"},
 	"agent/cli":       {"agent/api", "keys", "podspec"},

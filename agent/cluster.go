@@ -185,7 +185,7 @@ func (c *cluster) nodeUID() types.UID {
 // nodeChanged takes what the control plane says of this node: the networks that
 // its pods get their addresses from, its labels, and what others advertise there.
 func (a *agent) nodeChanged(n *v1.Node) {
-	if a.machine.SetNode(n.Labels, n.Status.Capacity) {
+	if a.machine.SetNode(n.Labels, n.Spec.Taints, n.Status.Capacity) {
 		a.pods.NodeChanged()
 	}
 	a.reporter.Schedulable(!n.Spec.Unschedulable)

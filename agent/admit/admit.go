@@ -6,10 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/podspec"
 )
 
@@ -18,6 +23,7 @@ type Node struct {
 	Name        string
 	OS, Arch    string            // runtime.GOOS, runtime.GOARCH
 	Labels      map[string]string // of the node
+	Taints      []v1.Taint        // of the node
 	Allocatable v1.ResourceList   // nil: resources are not counted
 	AppArmor    error             // nil, or why its profiles are not enforced here
 	SELinux     error             // nil, or why its labels are not enforced here
@@ -49,7 +55,7 @@ func Hold(pod *v1.Pod) *Holder {
 // Admit says whether a pod may run beside others, those that were admitted and have
 // not ended. It returns nil if so.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
-	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{operatingSystem, nodeName, selector, sysctls, apparmor, selinux, duplicate, ports, resources} {
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{operatingSystem, nodeName, selector, affinity, taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}
@@ -77,7 +83,7 @@ func nodeName(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// selector checks the pod's nodeSelector. Node affinity is the scheduler's.
+// selector checks the pod's nodeSelector.
 func selector(h *Holder, _ []*Holder, n Node) *Rejection {
 	wanted := h.Pod.Spec.NodeSelector
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
@@ -88,6 +94,37 @@ func selector(h *Holder, _ []*Holder, n Node) *Rejection {
 		if want := wanted[key]; !ok || have != want {
 			return reject("NodeAffinity", "Predicate NodeAffinity failed: node didn't match Pod's node selector %s=%s", key, want)
 		}
+	}
+	return nil
+}
+
+// affinity checks what the pod requires of its node's labels and name. What it prefers
+// is the scheduler's.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
+func affinity(h *Holder, _ []*Holder, n Node) *Rejection {
+	a := h.Pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{}}}
+	maps.Copy(node.Labels, n.Labels)
+	maps.Copy(node.Labels, map[string]string{v1.LabelOSStable: n.OS, v1.LabelArchStable: n.Arch}) // also before a cluster knows the node
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(h.Pod).Match(node); err != nil || !ok {
+		return reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+	}
+	return nil
+}
+
+// taints refuses a pod of the API server that the node's NoExecute taints would end at
+// once. A static pod is the node's own: they do not concern it.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+func taints(h *Holder, _ []*Holder, n Node) *Rejection {
+	if h.Pod.Annotations[keys.ConfigSource] != keys.SourceAPI {
+		return nil
+	}
+	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
+	if t, ok := corev1.FindMatchingUntoleratedTaint(logr.Discard(), n.Taints, h.Pod.Spec.Tolerations, noExecute, true); ok {
+		return reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate: %s", t.ToString())
 	}
 	return nil
 }

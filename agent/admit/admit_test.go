@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/keys"
 )
 
 func pod(uid string, change ...func(*v1.Pod)) *v1.Pod {
@@ -63,6 +65,43 @@ func selects(key, value string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{key: value} }
 }
 
+func requires(key string, op v1.NodeSelectorOperator, values ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		terms := []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: key, Operator: op, Values: values}}}}
+		if key == "metadata.name" {
+			terms[0].MatchFields, terms[0].MatchExpressions = terms[0].MatchExpressions, nil
+		}
+		p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms}}}
+	}
+}
+
+func from(source string, tolerates ...string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Annotations = map[string]string{keys.ConfigSource: source}
+		for _, key := range tolerates {
+			p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: key, Operator: v1.TolerationOpExists})
+		}
+	}
+}
+
+func TestTaints(t *testing.T) {
+	n := Node{Taints: []v1.Taint{{Key: "later", Effect: v1.TaintEffectNoSchedule}, {Key: "gone", Value: "1", Effect: v1.TaintEffectNoExecute}}}
+	for _, tt := range []struct {
+		pod  *v1.Pod
+		want string
+	}{
+		{pod("intolerant", from(keys.SourceAPI)), "TaintToleration"},
+		{pod("other", from(keys.SourceAPI, "later")), "TaintToleration"},
+		{pod("tolerant", from(keys.SourceAPI, "gone")), ""},
+		{pod("all", from(keys.SourceAPI, "")), ""},
+		{pod("static", from(keys.SourceFile)), ""},
+	} {
+		if r := Admit(Hold(tt.pod), nil, n); (r == nil) != (tt.want == "") || r != nil && r.Reason != tt.want {
+			t.Errorf("%s: %+v, want %q", tt.pod.Name, r, tt.want)
+		}
+	}
+}
+
 func TestAdmit(t *testing.T) {
 	n := Node{AppArmor: errors.New("off"), SELinux: errors.New("off"), Name: "n1", OS: "linux", Arch: "arm64", Labels: map[string]string{"disk": "ssd"}, Sysctls: []string{"net.core.*", "vm.*", "kernel.msg*"}, Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("2"),
@@ -79,6 +118,12 @@ func TestAdmit(t *testing.T) {
 		{"this architecture", pod("a", selects(v1.LabelArchStable, "arm64")), nil, ""},
 		{"selector", pod("a", selects("disk", "hdd")), nil, "NodeAffinity"},
 		{"selector fits", pod("a", selects("disk", "ssd")), nil, ""},
+		{"affinity", pod("a", requires("disk", v1.NodeSelectorOpIn, "hdd", "tape")), nil, "NodeAffinity"},
+		{"affinity fits", pod("a", requires("disk", v1.NodeSelectorOpNotIn, "hdd", "tape")), nil, ""},
+		{"affinity to architecture", pod("a", requires(v1.LabelArchStable, v1.NodeSelectorOpIn, "arm64")), nil, ""},
+		{"affinity to name", pod("a", requires("metadata.name", v1.NodeSelectorOpIn, "n1")), nil, ""},
+		{"affinity to another name", pod("a", requires("metadata.name", v1.NodeSelectorOpIn, "n2")), nil, "NodeAffinity"},
+		{"affinity to nonsense", pod("a", requires("disk", "Near", "ssd")), nil, "NodeAffinity"},
 		{"bound elsewhere", pod("a", func(p *v1.Pod) { p.Spec.NodeName = "n2" }), nil, "NodeName"},
 		{"safe sysctl", pod("a", sets("net/ipv4/tcp_syncookies", false)), nil, ""},
 		{"allowed sysctl", pod("a", sets("net.core.somaxconn", false)), nil, ""},

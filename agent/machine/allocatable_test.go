@@ -38,7 +38,7 @@ func TestOthersResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := v1.ResourceList{"example.com/foo": resource.MustParse("4"), v1.ResourceCPU: resource.MustParse("1k")}
-	if !m.SetNode(m.Labels(), told) || m.SetNode(m.Labels(), told) {
+	if !m.SetNode(m.Labels(), nil, told) || m.SetNode(m.Labels(), nil, told) {
 		t.Error("a change is told once")
 	}
 	if room := m.Admit().Allocatable; room.Name("example.com/foo", resource.DecimalSI).Value() != 4 || room.Cpu().Value() >= 1000 {
@@ -47,7 +47,7 @@ func TestOthersResources(t *testing.T) {
 	if _, kept := m.Now().Allocatable["example.com/foo"]; kept {
 		t.Error("the machine's own resources were changed")
 	}
-	if !m.SetNode(m.Labels(), nil) {
+	if !m.SetNode(m.Labels(), nil, nil) {
 		t.Error("it was taken away")
 	}
 	if _, there := m.Admit().Allocatable["example.com/foo"]; there {

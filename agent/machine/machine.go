@@ -40,6 +40,7 @@ type Machine struct {
 
 	mu     sync.Mutex
 	labels map[string]string
+	taints []v1.Taint
 	others v1.ResourceList // that others advertise on the Node
 	read   time.Time
 	found  []netip.Addr // the addresses that were found last
@@ -96,10 +97,10 @@ func (n *Machine) Hostname(pod *v1.Pod) (host, fqdn string) {
 	return host, fqdn
 }
 
-// SetNode takes the labels that the control plane gave the Node, and the extended
-// resources that others advertise there, and reports whether they are different from
-// before.
-func (n *Machine) SetNode(labels map[string]string, capacity v1.ResourceList) (changed bool) {
+// SetNode takes the labels and taints that the control plane gave the Node, and the
+// extended resources that others advertise there, and reports whether they are different
+// from before.
+func (n *Machine) SetNode(labels map[string]string, taints []v1.Taint, capacity v1.ResourceList) (changed bool) {
 	others := v1.ResourceList{}
 	for name, q := range capacity {
 		if admit.Extended(name) {
@@ -108,8 +109,8 @@ func (n *Machine) SetNode(labels map[string]string, capacity v1.ResourceList) (c
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	changed = !maps.Equal(n.labels, labels) || !equality.Semantic.DeepEqual(n.others, others)
-	n.labels, n.others = labels, others
+	changed = !maps.Equal(n.labels, labels) || !equality.Semantic.DeepEqual(n.taints, taints) || !equality.Semantic.DeepEqual(n.others, others)
+	n.labels, n.taints, n.others = labels, taints, others
 	return changed
 }
 
@@ -161,8 +162,9 @@ func (n *Machine) Admit() admit.Node {
 	room := maps.Clone(now.Allocatable)
 	n.mu.Lock()
 	maps.Copy(room, n.others)
+	labels, taints := n.labels, n.taints
 	n.mu.Unlock()
-	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: n.Labels(), Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, AppArmor: n.appArmor, SELinux: n.seLinux}
+	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, AppArmor: n.appArmor, SELinux: n.seLinux}
 }
 
 // resolv is the resolv.conf that pods with DNS policy Default inherit. Of a

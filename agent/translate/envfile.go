@@ -92,4 +92,3 @@ func envFileValue(text, key string) (string, error) {
 	}
 	return "", nil
 }
-
