@@ -236,7 +236,7 @@ func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 // target is where to call a container; ok is false while it does not run in a sandbox
 // that is ready, whose address may be another pod's, or while its postStart hook runs.
 func (p *Probes) target(in plan.Input, ctr *v1.Container, seen plan.Container) (t call.Target, ok bool) {
-	if f, busy := in.Busy[ctr.Name]; seen.State != plan.Running || seen.ID == "" || busy && f.Op == plan.StartContainer {
+	if f, busy := in.Busy[ctr.Name]; seen.State != plan.Running || seen.ID == "" || busy && f.Op == plan.StartContainer || plan.Hooking(in, seen) {
 		return t, false
 	}
 	t = call.Target{ID: seen.ID, Container: ctr}
@@ -264,7 +264,7 @@ func (p *Probes) wanted(c *check, in plan.Input, ends bool) bool {
 	h := p.health(c.uid, c.ctr, c.id)
 	p.mu.Unlock()
 	f, busy := in.Busy[c.container]
-	stops := ends || h.Unhealthy || busy && f.Op == plan.StopContainer
+	stops := ends || h.Unhealthy || busy && (f.Op == plan.StopContainer || f.Op == plan.PreStop)
 	switch c.kind {
 	case startup:
 		return !h.Started && !stops

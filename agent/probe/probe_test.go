@@ -245,12 +245,20 @@ func TestNotAsked(t *testing.T) {
 			in.Busy = map[string]plan.Flight{"c": {Action: plan.Action{Op: plan.StartContainer}}}
 		})
 		w.pass(5 * time.Second)
+		w.asked() // it has not quite started
+		w.change(func(in *plan.Input) { in.Busy, in.Seen.Containers[0].PostStart = nil, true })
+		w.pass(5 * time.Second)
 		w.asked() // its postStart hook runs
-		w.change(func(in *plan.Input) {
-			in.Busy = map[string]plan.Flight{"c": {Action: plan.Action{Op: plan.StopContainer}}}
-		})
-		w.pass(2 * time.Second)
-		w.asked("5.05s ready c1 10.0.0.7", "6.1s ready c1 10.0.0.7")
+		for _, op := range []plan.Op{plan.PreStop, plan.StopContainer} {
+			w.change(func(in *plan.Input) {
+				in.Hooked, in.Busy = map[string]bool{"c1": true}, map[string]plan.Flight{"c": {Action: plan.Action{Op: op}}}
+			})
+			w.pass(time.Second)
+		}
+		w.asked("10.05s ready c1 10.0.0.7", "11.1s ready c1 10.0.0.7")
+		w.change(func(in *plan.Input) { in.Busy = nil })
+		w.pass(time.Second)
+		w.asked("12.1s ready c1 10.0.0.7", "13s live c1 10.0.0.7")
 		w.change(func(in *plan.Input) { in.Busy = nil; in.Seen.Sandboxes[0].Ready = false })
 		w.pass(5 * time.Second)
 		w.asked()

@@ -41,9 +41,10 @@ type world struct {
 	mu      sync.Mutex
 	in      plan.Input
 	status  v1.PodStatus
-	answers map[int]error // by port
-	hang    bool          // calls wait for their context
-	calls   []string      // "1.5s readiness 10.0.0.7"
+	answers map[int]error     // by port
+	hang    bool              // calls wait for their context
+	calls   []string          // "1.5s ready c1 10.0.0.7"
+	results map[string][]bool // by container and port: what was answered, success or not
 	events  []string
 	changes int
 }
@@ -52,7 +53,7 @@ type world struct {
 func bubble(t *testing.T, pod *v1.Pod, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, begin: time.Now(), answers: map[int]error{}}
+		w := &world{t: t, begin: time.Now(), answers: map[int]error{}, results: map[string][]bool{}}
 		w.in = plan.Input{UID: pod.UID, Want: pod, Admitted: true, Busy: map[string]plan.Flight{}}
 		w.in.Seen = plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7", "fd00::7"}}}, Containers: []plan.Container{running("c1", 0)}}
 		w.start()
@@ -214,8 +215,16 @@ func (w *world) call(ctx context.Context, what string, port int, timeout time.Du
 }
 
 // Connect implements Caller: a port is a kind of probe.
-func (w *world) Connect(ctx context.Context, t call.Target, a *v1.TCPSocketAction, timeout time.Duration) error {
+func (w *world) Connect(ctx context.Context, t call.Target, a *v1.TCPSocketAction, timeout time.Duration) (err error) {
 	port := a.Port.IntValue()
+	defer func() {
+		if ctx.Err() == nil { // else nobody waits for it any more
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			key := fmt.Sprint(t.ID, port)
+			w.results[key] = append(w.results[key], err == nil)
+		}
+	}()
 	return w.call(ctx, map[int]string{livePort: "live", readyPort: "ready", startPort: "start"}[port]+" "+t.ID+" "+t.IP, port, timeout)
 }
 

@@ -19,6 +19,7 @@ type machine struct {
 	*fake.Runtime
 	startup time.Duration                       // of a sandbox
 	life    time.Duration                       // of a container, which then fails; 0: for ever
+	polite  bool                                // containers end well when they are stopped
 	runFail func() error                        // of a sandbox
 	pull    func(context.Context, string) error // nil: it works
 	login   func(*api.AuthConfig) error         // of a pull; nil: everybody may
@@ -70,8 +71,13 @@ func (m *machine) starting() int {
 	return m.most
 }
 
-// StopContainer takes the whole grace period: nothing in here obeys SIGTERM.
+// StopContainer takes the whole grace period: nothing in here obeys SIGTERM, or else all
+// does at once.
 func (m *machine) StopContainer(ctx context.Context, r *api.StopContainerRequest) (*api.StopContainerResponse, error) {
+	if m.polite {
+		m.End(r.ContainerId, 0)
+		return m.Runtime.StopContainer(ctx, r)
+	}
 	select {
 	case <-time.After(time.Duration(r.Timeout) * time.Second):
 		return m.Runtime.StopContainer(ctx, &api.StopContainerRequest{ContainerId: r.ContainerId})
