@@ -19,6 +19,16 @@ type Size struct{ Width, Height uint16 }
 // Attach connects streams to a container until its output ends or ctx does. A
 // nil stream is not connected; the end of stdin is passed on.
 func (c *Client) Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan Size) error {
+	return c.attach(ctx, id, stdin, stdout, stderr, func(out *frames, done <-chan struct{}) { out.resize(resize, done) })
+}
+
+// AttachHeld is Attach for a container that another program runs, which has its
+// terminal. attached is called, in a goroutine, as soon as output is passed on.
+func (c *Client) AttachHeld(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func()) error {
+	return c.attach(ctx, id, stdin, stdout, stderr, func(*frames, <-chan struct{}) { attached() })
+}
+
+func (c *Client) attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func(*frames, <-chan struct{})) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", c.socket)
 	if err != nil {
@@ -33,7 +43,7 @@ func (c *Client) Attach(ctx context.Context, id string, stdin io.Reader, stdout,
 	out := &frames{w: conn}
 	done := make(chan struct{})
 	defer close(done)
-	go out.resize(resize, done)
+	go attached(out, done)
 	if stdin != nil {
 		go out.input(stdin)
 	}

@@ -185,6 +185,18 @@ func (c *Client) ReopenLog(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodReopen, wire.Target{ID: id}, nil)
 }
 
+// Hold makes the shim move the streams of a container that another program runs:
+// see wire.Held.
+func (c *Client) Hold(ctx context.Context, r wire.RunRequest) error {
+	return c.call(ctx, wire.MethodHold, r, nil)
+}
+
+// LetGo is Hold's end: it returns when all output is in the log.
+func (c *Client) LetGo(ctx context.Context, id string) (out wire.Held, err error) {
+	err = c.call(ctx, wire.MethodLetGo, wire.Target{ID: id}, &out)
+	return out, err
+}
+
 // Shutdown ends the shim if it has no container.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, wire.MethodShutdown, nil, nil)

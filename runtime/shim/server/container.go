@@ -22,7 +22,7 @@ const drain = 3 * time.Second
 // can be found with a pid, and not changed after.
 type container struct {
 	req     wire.RunRequest
-	pid     int // 0: not started yet
+	pid     int // 0: not started yet; held: another program runs it
 	started time.Time
 	cgroup  cgroup
 	log     *crilog.Log // nil: no log is wanted
@@ -36,6 +36,9 @@ type container struct {
 func (c *container) info() wire.Container {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.pid == held {
+		return wire.Container{ID: c.req.ID, Held: true}
+	}
 	return wire.Container{ID: c.req.ID, Running: wire.Running{Pid: c.pid, StartedAt: c.started}, Exit: c.exit}
 }
 
@@ -88,6 +91,9 @@ func (s *Server) kill(by *conn, r wire.KillRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.pid == held {
+		return nil, fmt.Errorf("%w: container %s is run by another program", errConflict, r.ID)
+	}
 	if r.All {
 		if err := c.cgroup.signalAll(unix.Signal(r.Signal)); err != nil {
 			return nil, fmt.Errorf("signal all processes: %w", err)
@@ -101,6 +107,9 @@ func (s *Server) remove(r wire.Target) (any, error) {
 	c, err := s.get(r.ID)
 	if err != nil {
 		return nil, err
+	}
+	if c.pid == held {
+		return nil, fmt.Errorf("%w: container %s is run by another program", errConflict, r.ID)
 	}
 	if r.Wait {
 		<-c.ended

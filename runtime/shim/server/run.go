@@ -26,42 +26,14 @@ const (
 func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
 	s.acts.RLock()
 	defer s.acts.RUnlock()
-	if err := s.mayAct(by); err != nil {
+	c, err := s.add(by, r)
+	if err != nil {
 		return wire.Running{}, err
-	}
-	c := &container{req: r, cgroup: cgroupAt(r.Cgroup), ended: make(chan struct{})}
-	s.mu.Lock()
-	_, taken := s.containers[r.ID]
-	if !taken {
-		s.containers[r.ID] = c
-	}
-	s.mu.Unlock()
-	if taken {
-		return wire.Running{}, fmt.Errorf("%w: container %s is there already", errConflict, r.ID)
-	}
-	defer func() {
-		if err != nil {
-			s.mu.Lock()
-			delete(s.containers, r.ID)
-			s.mu.Unlock()
-			s.note()
-		}
-	}()
-	if r.Log.Path != "" {
-		c.log, err = crilog.Open(r.Log.Path, crilog.Options{MaxBytes: r.Log.MaxBytes, MaxFiles: r.Log.MaxFiles, Compress: s.compress})
-		if err != nil {
-			return wire.Running{}, err
-		}
 	}
 	defer s.reaper.adoptLater()()
 	pid, err := s.start(c)
 	if err != nil {
-		if c.io != nil {
-			c.io.abort()
-		}
-		if c.log != nil {
-			c.log.Close()
-		}
+		s.drop(c)
 		return wire.Running{}, err
 	}
 	status := s.reaper.adopt(pid)
@@ -71,6 +43,46 @@ func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
 	c.io.pump()
 	go s.supervise(c, status)
 	return wire.Running{Pid: pid, StartedAt: c.started}, nil
+}
+
+// add takes a container's place and opens its log. acts is held. drop undoes it.
+func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
+	if err := s.mayAct(by); err != nil {
+		return nil, err
+	}
+	c := &container{req: r, cgroup: cgroupAt(r.Cgroup), ended: make(chan struct{})}
+	s.mu.Lock()
+	_, taken := s.containers[r.ID]
+	if !taken {
+		s.containers[r.ID] = c
+	}
+	s.mu.Unlock()
+	if taken {
+		return nil, fmt.Errorf("%w: container %s is there already", errConflict, r.ID)
+	}
+	if r.Log.Path != "" {
+		var err error
+		c.log, err = crilog.Open(r.Log.Path, crilog.Options{MaxBytes: r.Log.MaxBytes, MaxFiles: r.Log.MaxFiles, Compress: s.compress})
+		if err != nil {
+			s.drop(c)
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// drop forgets a container that did not start.
+func (s *Server) drop(c *container) {
+	if c.io != nil {
+		c.io.abort()
+	}
+	if c.log != nil {
+		c.log.Close()
+	}
+	s.mu.Lock()
+	delete(s.containers, c.req.ID)
+	s.mu.Unlock()
+	s.note()
 }
 
 // start calls the OCI runtime and returns the container's PID.

@@ -143,6 +143,10 @@ func (s *Server) call(c *conn, method string, body json.RawMessage) (any, error)
 		return s.list(c), nil
 	case wire.MethodReopen:
 		return with(body, s.reopen)
+	case wire.MethodHold:
+		return with(body, func(r wire.RunRequest) (any, error) { return nil, s.hold(c, r) })
+	case wire.MethodLetGo:
+		return with(body, s.letGo)
 	case wire.MethodShutdown:
 		return nil, s.shutdown()
 	}

@@ -13,6 +13,8 @@ const (
 	MethodList     = "list"     // -> []Container
 	MethodReopen   = "reopen"   // Target: open the log file anew
 	MethodAttach   = "attach"   // AttachRequest; then Frames both ways
+	MethodHold     = "hold"     // RunRequest: only the streams; see Held
+	MethodLetGo    = "let go"   // Target -> Held: of a container whose streams it holds
 	MethodShutdown = "shutdown" // the shim ends if it has no container
 )
 
@@ -109,7 +111,24 @@ type Container struct {
 	ID string `json:"id"`
 	Running
 	Exit *Exit `json:"exit,omitempty"` // nil while it runs
+	Held bool  `json:"held,omitempty"` // only its streams are here
 }
+
+// Held is what a shim knows at its end of a container of which it has only held the
+// streams, because another program runs it. They are FIFOs in the bundle, which are
+// there when it is asked to hold them, and of which the asker holds the writing ends
+// until that program has opened them. It moves output until nobody can write any more.
+type Held struct {
+	OOM bool `json:"oom,omitempty"` // the kernel killed one of its processes
+}
+
+// The FIFOs of a container whose streams a shim holds, in its bundle. stdin is there
+// if the container wants one, stderr if it has no terminal.
+const (
+	FIFOStdin  = "stdin"
+	FIFOStdout = "stdout"
+	FIFOStderr = "stderr"
+)
 
 // An Exit is how a container's first process ended.
 type Exit struct {

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// held is the PID of a container that another program runs, of which only the streams
+// are here: its log goes on while no agent is there, and whoever attaches finds it.
+const held = -1
+
+// hold opens the FIFOs of a container and moves what comes through them. After an
+// error nothing of it is left.
+func (s *Server) hold(by *conn, r wire.RunRequest) error {
+	s.acts.RLock()
+	defer s.acts.RUnlock()
+	c, err := s.add(by, r)
+	if err != nil {
+		return err
+	}
+	if err := c.openFIFOs(); err != nil {
+		s.drop(c)
+		return fmt.Errorf("open the streams of container %s: %w", r.ID, err)
+	}
+	s.mu.Lock()
+	c.pid = held
+	s.mu.Unlock()
+	c.io.pump()
+	return nil
+}
+
+func (c *container) openFIFOs() error {
+	c.io = &streams{clients: map[*client]struct{}{}}
+	names := []string{"", wire.FIFOStdout, wire.FIFOStderr} // by stream
+	for stream := wire.StreamStdout; stream <= wire.StreamStderr; stream++ {
+		if stream == wire.StreamStderr && c.req.Terminal {
+			break
+		}
+		f, err := openFIFO(filepath.Join(c.req.Bundle, names[stream]), unix.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		o := &output{stream: stream, file: f}
+		if c.log != nil {
+			o.log = c.log.Stream(names[stream])
+		}
+		c.io.outs = append(c.io.outs, o)
+	}
+	if !c.req.Stdin {
+		return nil
+	}
+	var err error
+	c.io.stdin, err = openFIFO(filepath.Join(c.req.Bundle, wire.FIFOStdin), unix.O_RDWR) // else there must be a reader already
+	return err
+}
+
+// openFIFO opens a FIFO without waiting for its other end.
+func openFIFO(path string, mode int) (*os.File, error) {
+	f, err := os.OpenFile(path, mode|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && st.Mode()&os.ModeNamedPipe == 0 {
+		err = fmt.Errorf("%s is no FIFO", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// letGo waits for the last output of a container that has ended, closes its log and
+// forgets it.
+func (s *Server) letGo(r wire.Target) (wire.Held, error) {
+	c, err := s.get(r.ID)
+	if err != nil {
+		return wire.Held{}, err
+	}
+	if c.pid != held {
+		return wire.Held{}, fmt.Errorf("%w: container %s is run here", errConflict, r.ID)
+	}
+	out := wire.Held{OOM: c.cgroup.oomKilled()}
+	c.io.finish(drain)
+	if c.log != nil {
+		c.log.Close()
+	}
+	s.mu.Lock()
+	delete(s.containers, r.ID)
+	s.mu.Unlock()
+	s.note()
+	return out, nil
+}
