@@ -93,7 +93,7 @@ var layers = map[string][]string{
 	"runtime/cri":           {},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"runtime/apparmor", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/untrusted", "metrics"},
+	"runtime/ctrd":          {"runtime/apparmor", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/untrusted", "metrics"},
 	"runtime/daemon":        {},
 	"runtime/fake":          {"runtime/cri"},
 	"runtime/image":         {"runtime/cri", "runtime/untrusted"},
@@ -111,6 +111,7 @@ var layers = map[string][]string{
 
 	"runtime/stream":        {"runtime/cri", "runtime/stream/tunnel"},
 	"runtime/stream/tunnel": {}, // both servers of port-forward: here and in agent/server
+	"runtime/taskshim":      {"runtime/shim", "metrics"},
 	"runtime/untrusted":     {}, // files that others made: agent rooms that read such may import it
 
 	"net/address": {"net/netns"},

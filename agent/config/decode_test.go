@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,10 +56,11 @@ func TestDocumentSeparatorsThatSeparateNothing(t *testing.T) {
 }
 
 func TestEdgeConfiguration(t *testing.T) {
-	dir := put(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 4\ncniConfDir: net\ncniBinDirs: [bin, /opt]\nociRuntime: runc\nruntimeHandlers: [{name: gvisor, ociRuntime: /bin/runsc}]\n"})
+	dir := put(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 4\ncniConfDir: net\ncniBinDirs: [bin, /opt]\nociRuntime: runc\nruntimeHandlers: [{name: gvisor, ociRuntime: /bin/runsc}, {name: kata, shim: containerd-shim-kata-v2, shimConfig: /etc/kata.toml}]\n"})
 	c, _ := mustLoad(t, "--edge-config="+filepath.Join(dir, "edge.yaml"), "--cni-conf-dir=/flag", "--state-dir=/s")
 	e := c.Edge
-	if e.ShimPods != 4 || e.OCIRuntime != "runc" || e.BridgeName != "islet0" || e.ImagesDir != "/s/images" || e.Handlers()["gvisor"] != "/bin/runsc" {
+	if e.ShimPods != 4 || e.OCIRuntime != "runc" || e.BridgeName != "islet0" || e.ImagesDir != "/s/images" ||
+		!slices.Equal(e.RuntimeHandlers, []RuntimeHandler{{Name: "gvisor", OCIRuntime: "/bin/runsc"}, {Name: "kata", Shim: "containerd-shim-kata-v2", ShimConfig: "/etc/kata.toml"}}) {
 		t.Errorf("got %+v", e)
 	}
 	if e.CNIConfDir != "/flag" || e.CNIBinDirs[0] != filepath.Join(dir, "bin") || e.CNIBinDirs[1] != "/opt" {
@@ -73,10 +75,15 @@ func TestEdgeConfiguration(t *testing.T) {
 		"runtimeHandlers: [{name: A_b, ociRuntime: runsc}]":                      "runtimeHandlers[0].name: Invalid value",
 		"runtimeHandlers: [{name: a}]":                                           "runtimeHandlers[0].ociRuntime: Required value",
 		"runtimeHandlers: [{name: a, ociRuntime: x}, {name: a, ociRuntime: z}]":  "runtimeHandlers[1].name: Duplicate value",
-		"runtimeHandlers: [{name: a, ociRuntime: /bin/containerd-shim-kata-v2}]": "is a containerd shim",
-		"runtimeHandlers: [{name: a, ociRuntime: io.containerd.runsc.v1}]":       "is a containerd shim",
+		"runtimeHandlers: [{name: a, ociRuntime: /bin/containerd-shim-kata-v2}]": "write shim instead",
+		"runtimeHandlers: [{name: a, ociRuntime: io.containerd.runsc.v1}]":       "is a name for containerd",
+		"runtimeHandlers: [{name: a, shim: io.containerd.runsc.v1}]":             "runtimeHandlers[0].shim: Invalid value",
+		"runtimeHandlers: [{name: a, shim: bin/containerd-shim-kata-v2}]":        "must be a name or an absolute path",
+		"runtimeHandlers: [{name: a, shim: x, shimConfig: kata.toml}]":           "runtimeHandlers[0].shimConfig: Invalid value",
+		"runtimeHandlers: [{name: a, ociRuntime: x, shimConfig: /kata.toml}]":    "must be an absolute path, next to shim",
 		"runtimeHandlers: [{name: a, ociRuntime: bin/runsc}]":                    "must be a name or an absolute path",
-		"runtimeHandlers: [{name: a, ociRuntime: x, shim: y}]":                   "edge.yaml:3: runtimeHandlers[0].shim: unknown field",
+		"runtimeHandlers: [{name: a, ociRuntime: x, shim: z}]":                   "a handler has one program",
+		"runtimeHandlers: [{name: a, ociRuntime: x, shims: z}]":                  "edge.yaml:3: runtimeHandlers[0].shims: unknown field",
 		"shimpods: 1":              "edge.yaml:3: shimpods: unknown field",
 		"shimPods: 1\nshimPods: 2": "edge.yaml:4: shimPods: duplicate field",
 	} {

@@ -21,7 +21,7 @@ type EdgeConfiguration struct {
 	// OCIRuntime is the name or absolute path of the OCI runtime. Empty: crun
 	// where it works on this host, else runc.
 	OCIRuntime string `json:"ociRuntime,omitempty"`
-	// RuntimeHandlers are further OCI runtimes, by the names that RuntimeClasses
+	// RuntimeHandlers are further OCI runtimes and shims, by the names that RuntimeClasses
 	// have for them.
 	RuntimeHandlers []RuntimeHandler `json:"runtimeHandlers,omitempty"`
 	// BridgeName is the network interface that the built-in network makes.
@@ -50,23 +50,21 @@ type EdgeConfiguration struct {
 	HoldPodsFor metav1.Duration `json:"holdPodsFor,omitzero"`
 }
 
-// A RuntimeHandler is an OCI runtime that pods get by a RuntimeClass.
+// A RuntimeHandler is what pods get by a RuntimeClass: an OCI runtime, or a containerd
+// shim. One of both is set.
 // https://kubernetes.io/docs/concepts/containers/runtime-class/
 type RuntimeHandler struct {
 	// Name is what a RuntimeClass has as its handler.
 	Name string `json:"name"`
 	// OCIRuntime is the name or absolute path of a program that takes runc's
-	// command line. A containerd shim is refused.
-	OCIRuntime string `json:"ociRuntime"`
-}
-
-// Handlers are the programs of RuntimeHandlers by name.
-func (e *EdgeConfiguration) Handlers() map[string]string {
-	out := make(map[string]string, len(e.RuntimeHandlers))
-	for _, h := range e.RuntimeHandlers {
-		out[h.Name] = h.OCIRuntime
-	}
-	return out
+	// command line.
+	OCIRuntime string `json:"ociRuntime,omitempty"`
+	// Shim is the name or absolute path of a containerd shim, such as
+	// containerd-shim-kata-v2.
+	Shim string `json:"shim,omitempty"`
+	// ShimConfig is the absolute path of a file that the shim reads. Empty: the shim
+	// finds one by itself, or needs none.
+	ShimConfig string `json:"shimConfig,omitempty"`
 }
 
 func defaultEdge() EdgeConfiguration {

@@ -162,7 +162,7 @@ func edgeFields() []fieldRow {
 	return []fieldRow{
 		{"edge.shimPods", "pods that share one shim process, and restart when it dies; 1: none share", ""},
 		{"edge.ociRuntime", "name or path of the OCI runtime; empty: crun where it works, else runc", ""},
-		{"edge.runtimeHandlers", "OCI runtimes that pods get by a RuntimeClass: a name, and as ociRuntime a program's name or path", ""},
+		{"edge.runtimeHandlers", "what pods get by a RuntimeClass: a name, and the name or path of a program, as ociRuntime or, for a containerd shim, as shim (with shimConfig, a file for it)", ""},
 		{"edge.bridgeName", "interface of the built-in network", ""},
 		{"edge.networkPlugin", "auto: a CNI configuration where there is one, which takes over when it appears, else the built-in network; cni: a CNI configuration only; built-in: none is looked at", ""},
 		{"edge.cniConfDir", "directory of network configurations; the first replaces the built-in network", ""},

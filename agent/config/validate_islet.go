@@ -39,8 +39,8 @@ func (c *checker) edgeFields() {
 	}
 }
 
-// runtimeHandlers checks names as RuntimeClasses have them, and that each leads to a
-// program that islet's own shim can run.
+// runtimeHandlers checks names as RuntimeClasses have them, and that each leads to one
+// program: an OCI runtime or a containerd shim.
 func (c *checker) runtimeHandlers(root *field.Path) {
 	seen := map[string]bool{}
 	for i, h := range c.edge.RuntimeHandlers {
@@ -52,14 +52,29 @@ func (c *checker) runtimeHandlers(root *field.Path) {
 			c.errs = append(c.errs, field.Duplicate(path.Child("name"), h.Name))
 		}
 		seen[h.Name] = true
-		switch program := path.Child("ociRuntime"); {
-		case h.OCIRuntime == "":
-			c.errs = append(c.errs, field.Required(program, "it is the program that runs the handler's containers"))
-		case strings.HasPrefix(filepath.Base(h.OCIRuntime), "containerd-shim-"), strings.HasPrefix(h.OCIRuntime, "io.containerd."):
-			c.invalid(program, h.OCIRuntime, "is a containerd shim, which islet does not start: name an OCI runtime that takes runc's command line, such as runsc")
-		case strings.Contains(h.OCIRuntime, "/") && !filepath.IsAbs(h.OCIRuntime):
-			c.invalid(program, h.OCIRuntime, "must be a name or an absolute path")
-		}
+		c.handlerProgram(path, h)
+	}
+}
+
+func (c *checker) handlerProgram(path *field.Path, h RuntimeHandler) {
+	program, value := path.Child("ociRuntime"), h.OCIRuntime
+	if h.Shim != "" {
+		program, value = path.Child("shim"), h.Shim
+	}
+	switch base := filepath.Base(value); {
+	case value == "":
+		c.errs = append(c.errs, field.Required(program, "it is the program that runs the handler's containers; or name a containerd shim as shim"))
+	case h.Shim != "" && h.OCIRuntime != "":
+		c.invalid(program, value, "ociRuntime is set too: a handler has one program")
+	case h.Shim == "" && strings.HasPrefix(base, "containerd-shim-"):
+		c.invalid(program, value, "is a containerd shim: write shim instead of ociRuntime")
+	case strings.HasPrefix(value, "io.containerd."):
+		c.invalid(program, value, "is a name for containerd: write the shim's program, such as containerd-shim-runsc-v1, as shim")
+	case strings.Contains(value, "/") && !filepath.IsAbs(value):
+		c.invalid(program, value, "must be a name or an absolute path")
+	}
+	if f := h.ShimConfig; f != "" && (h.Shim == "" || !filepath.IsAbs(f)) {
+		c.invalid(path.Child("shimConfig"), f, "must be an absolute path, next to shim")
 	}
 }
 

@@ -92,7 +92,7 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	c.native, err = ctrd.New(ctx, ctrd.Config{
 		Daemon: c.daemon, Images: c.service, Network: c.Network, StateDir: filepath.Join(dirs.State, records), RunDir: dirs.Run,
 		PodDirs:  []string{filepath.Join(dirs.Root, "pods")},
-		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: e.Handlers(), SystemdCgroup: k.CgroupDriver == "systemd",
+		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: handlers(e.RuntimeHandlers), SystemdCgroup: k.CgroupDriver == "systemd",
 		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), Log: a.Log,
 	})
 	if err != nil {
@@ -101,6 +101,15 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	c.Operations = figures.NewOperations()
 	c.Runtime, c.Images = figures.Runtime{Runtime: c.native, Operations: c.Operations}, figures.Images{Service: c.service, Operations: c.Operations}
 	return c, nil
+}
+
+// handlers are what a RuntimeClass may name here.
+func handlers(configured []config.RuntimeHandler) map[string]ctrd.Handler {
+	out := make(map[string]ctrd.Handler, len(configured))
+	for _, h := range configured {
+		out[h.Name] = ctrd.Handler{OCIRuntime: h.OCIRuntime, Shim: h.Shim, ShimConfig: h.ShimConfig}
+	}
+	return out
 }
 
 // openNetwork also puts links to this binary where CNI plugins that delegate to a

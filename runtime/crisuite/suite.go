@@ -19,6 +19,8 @@ type Subject struct {
 	Runtime cri.Runtime
 	// Kernel says that containers really run.
 	Kernel bool
+	// Handler is what sandboxes ask for; empty: the runtime's own.
+	Handler string
 	// CgroupParent is below which containers go; it may be empty.
 	CgroupParent string
 }
@@ -135,7 +137,7 @@ func (b *bench) pod(change ...func(*api.PodSandboxConfig)) *api.PodSandboxConfig
 // runPod runs a sandbox that is removed after the test.
 func (b *bench) runPod(c *api.PodSandboxConfig) string {
 	b.Helper()
-	id := must(b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: c}))(b).PodSandboxId
+	id := must(b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: c, RuntimeHandler: b.Handler}))(b).PodSandboxId
 	b.sandboxes = append(b.sandboxes, id)
 	return id
 }

@@ -60,6 +60,9 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 	if !running || s == nil {
 		return fmt.Errorf("it does not run: %w", errdefs.ErrFailedPrecondition)
 	}
+	if s.tasks != nil {
+		return fmt.Errorf("a containerd shim runs it: %w", errdefs.ErrNotImplemented)
+	}
 	limit := checkpointTime
 	if t := req.GetTimeout(); t > 0 {
 		limit = time.Duration(t) * time.Second

@@ -63,7 +63,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	}
 	c := &container{
 		rec: containerRecord{
-			Format: recordFormat, ID: id, Sandbox: s.rec.ID, Config: packed, Image: img.RepoDigest, ImageID: img.ID, Chain: img.ChainID,
+			Format: plainFormat, ID: id, Sandbox: s.rec.ID, Config: packed, Image: img.RepoDigest, ImageID: img.ID, Chain: img.ChainID,
 			StopSignal: img.Config.Config.StopSignal, CreatedAt: time.Now(),
 		},
 		config: proto.CloneOf(cfg), done: make(chan struct{}),
@@ -175,7 +175,10 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
 		ProcessLabel: labels.Process, MountLabel: labels.File,
 	})
-	if err == nil && len(r.hidden) > 0 {
+	if err == nil && s.tasks != nil {
+		s.describe(spec, c.config)
+	}
+	if err == nil && len(r.hidden) > 0 && s.tasks == nil {
 		c.mounts, err = r.lend(c, spec, filepath.Join(r.dirs.pins, s.rec.ID))
 	}
 	return spec, err

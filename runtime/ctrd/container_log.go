@@ -6,8 +6,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/islet-edge/islet/runtime/shim"
 )
 
 // ReopenContainerLog makes the shim open the log file anew, after someone else
@@ -24,7 +22,7 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, req *api.ReopenContain
 }
 
 // running finds a container that runs, and its shim.
-func (r *Runtime) running(ctx context.Context, id string) (*container, *shim.Client, error) {
+func (r *Runtime) running(ctx context.Context, id string) (*container, runner, error) {
 	c, err := r.container(id)
 	if err != nil {
 		return nil, nil, err
@@ -35,6 +33,6 @@ func (r *Runtime) running(ctx context.Context, id string) (*container, *shim.Cli
 	if state != api.ContainerState_CONTAINER_RUNNING || s == nil {
 		return nil, nil, fmt.Errorf("container %s does not run: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	}
-	client, err := r.shims.client(ctx, s.rec.Shim)
+	client, err := r.runner(ctx, s)
 	return c, client, err
 }

@@ -32,7 +32,7 @@ func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, er
 	case api.NamespaceMode_POD:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if s.pid > 0 { // crictl may ask for it with a sandbox that shares nothing
+		if s.pid > 0 && s.sharedPID() { // crictl may ask for it with a sandbox that shares nothing
 			n.PID = pidNamespace(s.pid)
 		}
 	case api.NamespaceMode_TARGET:

@@ -55,7 +55,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 }
 
 func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) error {
-	client, err := r.shims.client(ctx, s.rec.Shim)
+	client, err := r.runner(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,9 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 		return err
 	}
 	r.started(c, running)
+	if s.tasks != nil {
+		return nil // it may serve the container from there
+	}
 	// What it runs on is in its own namespace now. On the host it would be one more
 	// mount for whoever reads the mount table.
 	if err := errors.Join(unmount(filepath.Join(r.bundle(c.rec.ID), rootfs)), r.unmountVolumes(c.rec.ID)); err != nil {

@@ -74,7 +74,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 // signal reaches the first process of a container. Without a shim the container
 // is ended anyway.
 func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
-	client, err := r.shims.client(ctx, s.rec.Shim)
+	client, err := r.runner(ctx, s)
 	if err == nil {
 		err = client.Kill(ctx, wire.KillRequest{ID: c.rec.ID, Signal: int(sig)})
 	}

@@ -139,7 +139,7 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 	}
 	place := r.cgroupDir(s, c.rec.ID)
 	if limit := next.GetMemoryLimitInBytes(); limit > 0 && limit != old.GetMemoryLimitInBytes() {
-		f, err := r.cgroups.Read(place)
+		f, err := r.figures(ctx, s, c)
 		if err != nil {
 			return err
 		}
@@ -174,6 +174,9 @@ func (r *Runtime) ociUpdate(ctx context.Context, s *sandbox, id string, l *api.L
 	res := ocispec.Resources(l)
 	if res == nil {
 		return nil
+	}
+	if s.tasks != nil {
+		return s.tasks.Update(ctx, id, res)
 	}
 	b, err := json.Marshal(res)
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
 // victimEnv makes the test's program an agent that is to be killed; it holds the
@@ -24,6 +26,9 @@ const victimEnv = "ISLET_TEST_VICTIM"
 func victim() {
 	part := strings.Split(os.Getenv(victimEnv), ":")
 	n := &node{dir: part[0], run: part[1], cgroup: part[2], shimPods: 2, shim: part[3], network: &network{up: map[string]bool{}}}
+	if part[4] != "" {
+		n.handlers, n.handler = map[string]ctrd.Handler{taskHandler: {Shim: part[4]}}, taskHandler
+	}
 	if err := n.open(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), nil); err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)
@@ -49,7 +54,7 @@ func (n *node) churn(i int) error {
 	if i%2 == 0 {
 		cfg.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
 	}
-	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg})
+	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: n.handler})
 	if err != nil {
 		return err
 	}
@@ -80,8 +85,9 @@ func (n *node) churn(i int) error {
 
 // TestKilledAgain kills the agent at random moments while pods come and go. What
 // was left alone runs on, nothing is lost, and in the end nothing is left over.
-func TestKilledAgain(t *testing.T) {
-	n := newNode(t, 2)
+func TestKilledAgain(t *testing.T) { testKilledAgain(t, newNode(t, 2)) }
+
+func testKilledAgain(t *testing.T, n *node) {
 	_, witness := n.runPod(t, 0, "wait")
 	pid := n.pid(t, witness)
 	n.stop(t)
@@ -114,7 +120,7 @@ func TestKilledAgain(t *testing.T) {
 func (n *node) killVictim(t *testing.T, round int, after time.Duration) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), victimEnv+"="+strings.Join([]string{n.dir, n.run, n.cgroup, n.shim}, ":"))
+	cmd.Env = append(os.Environ(), victimEnv+"="+strings.Join([]string{n.dir, n.run, n.cgroup, n.shim, n.handlers[n.handler].Shim}, ":"))
 	out := &lines{ready: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {

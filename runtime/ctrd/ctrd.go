@@ -55,9 +55,8 @@ type Config struct {
 	ShimPods int
 	// OCIRuntime is a path or name; empty: crun if it works on this host, else runc.
 	OCIRuntime string
-	// Handlers are the OCI runtimes that sandboxes may ask for by name: absolute
-	// paths, or names to be found in PATH.
-	Handlers      map[string]string
+	// Handlers are what sandboxes may ask for by name to be run with.
+	Handlers      map[string]Handler
 	SystemdCgroup bool
 	LogMaxSize    int64 // bytes; 0: logs are not rotated
 	LogMaxFiles   int
@@ -83,6 +82,7 @@ type Runtime struct {
 
 	cgroups cgroup.Reader
 	shims   *shims
+	events  taskEvents
 	watch   watchers
 	views   views
 	ops     locker.Locker  // serialises verbs on one ID
@@ -98,6 +98,7 @@ type dirs struct {
 	sandboxes, containers, program       string // persistent
 	bundles, files, pins, sockets, state string // gone after a reboot
 	handlers                             string // the same; the state of handlers' OCI runtimes
+	tasks                                string // the same; sockets of containerd shims
 }
 
 // Containers is where below a StateDir what containers write is, above the layers of
@@ -117,6 +118,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 			program: filepath.Join(c.StateDir, "bin"),
 			bundles: filepath.Join(c.RunDir, "b"), files: filepath.Join(c.RunDir, "sandboxes"),
 			pins: filepath.Join(c.RunDir, "ns"), sockets: filepath.Join(c.RunDir, "s"), state: filepath.Join(c.RunDir, "oci"), handlers: filepath.Join(c.RunDir, "h"),
+			tasks: filepath.Join(c.RunDir, "t"),
 		},
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
 	}
@@ -152,6 +154,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 // Close hangs up on the shims, after exits that are being handled. Containers go
 // on running.
 func (r *Runtime) Close() error {
+	r.closeTasks()
 	r.shims.close()
 	r.tasks.Wait()
 	return r.unhide()

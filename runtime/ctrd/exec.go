@@ -72,6 +72,9 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if pid <= 0 {
 		return fmt.Errorf("exec in container %s: it does not run: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	}
+	if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
+		return r.execTask(ctx, tasks, c, o)
+	}
 	if err := checkRunning(pid); err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
 // What a container makes of its /etc/passwd and /etc/group while it runs, which OCI
@@ -103,7 +105,7 @@ func swapping(t *testing.T) (n *node, id string) {
 		t.Fatal(err)
 	}
 	n.stop(t)
-	n.handlers = map[string]string{"swaps": program}
+	n.handlers = map[string]ctrd.Handler{"swaps": {OCIRuntime: program}}
 	n.start(t)
 	cfg := n.podConfig(1)
 	s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: "swaps"})

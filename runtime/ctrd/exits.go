@@ -101,7 +101,7 @@ func (r *Runtime) release(ctx context.Context, c *container) error {
 	r.mu.Unlock()
 	forgotten := false
 	if s != nil {
-		if client := r.shims.connected(s.rec.Shim); client != nil {
+		if client := r.connected(s); client != nil {
 			err := client.Delete(ctx, c.rec.ID)
 			if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 				return err
@@ -110,7 +110,7 @@ func (r *Runtime) release(ctx context.Context, c *container) error {
 		}
 	}
 	if !forgotten {
-		if err := r.ociDelete(ctx, r.ociOf(c.rec.Sandbox), c.rec.ID); err != nil {
+		if err := r.forceDelete(ctx, s, c.rec.ID); err != nil {
 			return err
 		}
 	}
@@ -124,6 +124,7 @@ func (r *Runtime) lost(c *container) {
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	running, ending, id, started := c.state() == api.ContainerState_CONTAINER_RUNNING, c.ending, c.rec.ID, c.rec.StartedAt
+	s := r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
 	if !running || ending != nil {
 		return
@@ -134,7 +135,7 @@ func (r *Runtime) lost(c *container) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleanup)
 	defer cancel()
-	if err := r.ociDelete(ctx, r.ociOf(c.rec.Sandbox), id); err != nil {
+	if err := r.forceDelete(ctx, s, id); err != nil {
 		r.log.Error("a container without a shim was not killed", "container", id, "error", err)
 	}
 	r.finish(c, wire.Exit{Code: codeKilled, StartedAt: started, FinishedAt: time.Now()}, reasonShimLost, "the shim that ran this container has died, so the container was killed")

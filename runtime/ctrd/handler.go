@@ -12,32 +12,65 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/shim/wire"
+	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// A runtime handler is a name by which a sandbox asks for an OCI runtime other than
-// the node's. The empty name is the node's own. Each handler has its state below a
-// directory of its own, for one program must not read what another wrote there. What
-// a sandbox runs with is in its record: it ends by the program that began it, also
-// when the handler was configured anew since.
+// A runtime handler is a name by which a sandbox asks to be run by something else than
+// the node's own OCI runtime: by another one, or by a containerd shim. The empty name is
+// the node's own. Each handler has its state below a directory of its own, for one
+// program must not read what another wrote there. What a sandbox runs with is in its
+// record: it ends by the program that began it, also when the handler was configured
+// anew since.
 // https://kubernetes.io/docs/concepts/containers/runtime-class/
 
-// handler finds the OCI runtime of a name. One that is not configured is refused in
+// A Handler has a program: an absolute path, or a name to be found in PATH.
+type Handler struct {
+	OCIRuntime string // takes runc's command line
+	Shim       string // a containerd shim; one of both is set
+	ShimConfig string // path of the shim's configuration; may be empty
+}
+
+func (h Handler) lookPath() (string, error) {
+	if h.Shim != "" {
+		return exec.LookPath(h.Shim)
+	}
+	return exec.LookPath(h.OCIRuntime)
+}
+
+// runsWith is what a sandbox is run with.
+type runsWith struct {
+	oci     wire.OCI // of a containerd shim: what it runs, if it is runc's
+	program string   // of the handler; empty: the node's own
+	tasks   bool     // the program is a containerd shim
+	config  string   // for that
+}
+
+// handler finds what a name stands for. One that is not configured is refused in
 // containerd's words: to run such a pod with another program would take from it the
 // isolation that it asks for.
-func (r *Runtime) handler(name string) (wire.OCI, error) {
+func (r *Runtime) handler(name string) (runsWith, error) {
 	if name == "" {
-		return r.oci, nil
+		return runsWith{oci: r.oci}, nil
 	}
-	program, ok := r.c.Handlers[name]
+	h, ok := r.c.Handlers[name]
 	if !ok {
-		return wire.OCI{}, fmt.Errorf("no runtime for %q is configured: this node has %s; runtimeHandlers of the EdgeConfiguration adds one: %w",
+		return runsWith{}, fmt.Errorf("no runtime for %q is configured: this node has %s; runtimeHandlers of the EdgeConfiguration adds one: %w",
 			name, r.handlerNames(), errdefs.ErrNotFound)
 	}
-	path, err := exec.LookPath(program)
+	path, err := h.lookPath()
 	if err != nil {
-		return wire.OCI{}, fmt.Errorf("runtime handler %q: %w: install the program, or change runtimeHandlers of the EdgeConfiguration", name, err)
+		return runsWith{}, fmt.Errorf("runtime handler %q: %w: install the program, or change runtimeHandlers of the EdgeConfiguration", name, err)
 	}
-	return r.handlerOCI(name, path), nil
+	if h.Shim != "" {
+		return runsWith{oci: r.taskOCI(name, path), program: path, tasks: true, config: h.ShimConfig}, nil
+	}
+	return runsWith{oci: r.handlerOCI(name, path), program: path}, nil
+}
+
+// taskOCI is what containerd-shim-runc runs: the node's own OCI runtime. It has no path
+// for other shims.
+func (r *Runtime) taskOCI(name, program string) wire.OCI {
+	return wire.OCI{Path: r.runsBy(program, true), Root: filepath.Join(r.dirs.tasks, "oci", name), Systemd: r.c.SystemdCgroup}
 }
 
 func (r *Runtime) handlerOCI(name, path string) wire.OCI {
@@ -60,11 +93,26 @@ func (r *Runtime) handlerNames() string {
 func (r *Runtime) handlers() []*api.RuntimeHandler {
 	out := []*api.RuntimeHandler{{Name: "", Features: r.features(r.oci.Path)}}
 	for _, name := range slices.Sorted(maps.Keys(r.c.Handlers)) {
-		if path, err := exec.LookPath(r.c.Handlers[name]); err == nil {
-			out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(path)})
+		h := r.c.Handlers[name]
+		path, err := h.lookPath()
+		if err != nil {
+			continue
 		}
+		out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(r.runsBy(path, h.Shim != ""))})
 	}
 	return out
+}
+
+// runsBy is the OCI runtime whose abilities a handler's program has; "" for a containerd
+// shim that runs containers by other means than runc.
+func (r *Runtime) runsBy(program string, tasks bool) string {
+	switch {
+	case !tasks:
+		return program
+	case taskshim.IsRunc(program):
+		return r.oci.Path
+	}
+	return ""
 }
 
 func (r *Runtime) features(program string) *api.RuntimeHandlerFeatures {
@@ -73,8 +121,11 @@ func (r *Runtime) features(program string) *api.RuntimeHandlerFeatures {
 
 // recordedOCI is what a sandbox of an earlier process runs with.
 func (r *Runtime) recordedOCI(rec sandboxRecord) wire.OCI {
-	if rec.Handler == "" || rec.Program == "" {
+	switch {
+	case rec.Handler == "" || rec.Program == "":
 		return r.oci
+	case rec.Tasks:
+		return r.taskOCI(rec.Handler, rec.Program)
 	}
 	return r.handlerOCI(rec.Handler, rec.Program)
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
 // wrapper makes an OCI runtime that notes its arguments before it does its work.
@@ -46,7 +48,7 @@ func TestHandler(t *testing.T) {
 	n := newNode(t, 4)
 	program, calls := n.wrapper(t, "boxed")
 	n.stop(t)
-	n.handlers = map[string]string{"boxed": program, "lost": filepath.Join(filepath.Dir(program), "none")}
+	n.handlers = map[string]ctrd.Handler{"boxed": {OCIRuntime: program}, "lost": {OCIRuntime: filepath.Join(filepath.Dir(program), "none")}}
 	n.start(t)
 	ctx := t.Context()
 

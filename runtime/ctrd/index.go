@@ -11,6 +11,7 @@ import (
 
 	"github.com/islet-edge/islet/runtime/namespace"
 	"github.com/islet-edge/islet/runtime/shim/wire"
+	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
 // A sandbox is one in memory. rec.Stopped, resized, ready and pid may change, under
@@ -19,9 +20,11 @@ type sandbox struct {
 	rec     sandboxRecord
 	config  *api.PodSandboxConfig
 	oci     wire.OCI                   // never changed
+	tasks   *taskshim.Shim             // never changed; nil: islet's own shim runs its containers
 	resized *api.LinuxPodSandboxConfig // nil: not since it was made; never changed itself
 	ready   bool
-	pid     int // of the init of a shared process namespace
+	pid     int  // of the init
+	over    bool // the init has ended
 }
 
 // A container is one in memory. The fields of rec after CreatedAt, pid and ending
@@ -60,6 +63,10 @@ func (s *sandbox) namespaces() *api.NamespaceOption {
 func (s *sandbox) hostNetwork() bool { return s.namespaces().GetNetwork() == api.NamespaceMode_NODE }
 
 func (s *sandbox) hostIPC() bool { return s.namespaces().GetIpc() == api.NamespaceMode_NODE }
+
+// hasInit says whether it has a process of its own: the init of a shared process
+// namespace, or the container by which a containerd shim makes a sandbox.
+func (s *sandbox) hasInit() bool { return s.sharedPID() || s.tasks != nil }
 
 // sharedPID says whether its containers share one process namespace of the pod.
 func (s *sandbox) sharedPID() bool { return s.namespaces().GetPid() == api.NamespaceMode_POD }

@@ -31,7 +31,8 @@ type node struct {
 	cgroup   string
 	shimPods int
 	shim     string
-	handlers map[string]string
+	handlers map[string]ctrd.Handler
+	handler  string // of the pods that it runs
 	daemon   *daemon.Daemon
 	network  *network
 	images   *image.Service
@@ -205,10 +206,16 @@ func (n *node) checkClean(t testing.TB) {
 	for _, d := range []string{"b", "ns", "s", "sandboxes", "oci"} {
 		expectEmpty(t, filepath.Join(n.run, d))
 	}
+	if n.handler != "" {
+		eventually(t, "no containerd shim is left", func() bool { return len(n.taskShims(t, "")) == 0 })
+	}
 	for _, d := range []string{"sandboxes", "containers"} {
 		expectEmpty(t, filepath.Join(n.dir, "state", d))
 	}
 	for _, c := range cgroupDirs(n.cgroup) {
+		if n.handler != "" { // a containerd shim whose agent is killed may leave empty ones, which go with their pod's
+			removeCgroup(c)
+		}
 		for _, e := range subdirs(c) {
 			t.Errorf("cgroup %s is left", e)
 		}
@@ -276,6 +283,9 @@ func (n *node) powerOff(t testing.TB) {
 		if pid := shimProcess(t, n.shim, strconv.Itoa(i)); pid > 0 {
 			unix.Kill(pid, unix.SIGKILL)
 		}
+	}
+	for _, pid := range n.taskShims(t, "") {
+		unix.Kill(pid, unix.SIGKILL)
 	}
 	eventually(t, "all processes are gone", func() bool {
 		left := 0

@@ -14,8 +14,12 @@ import (
 
 // recordFormat is the newest format of records that this program understands. It
 // counts changes that an older one would misread: a field that is added is none,
-// for it is read as empty and written past. Records without a number are of 1.
-const recordFormat = 1
+// for it is read as empty and written past. Records without a number are of 1; those
+// of sandboxes that a containerd shim runs are of 2.
+const (
+	recordFormat = 2
+	plainFormat  = 1
+)
 
 // errNewer says that a record was written by a newer program.
 var errNewer = errors.New("written by a newer version of islet: install that again, or end its pods with its islet cleanup")
@@ -26,7 +30,8 @@ type sandboxRecord struct {
 	ID        string    `json:"id"`
 	Config    []byte    `json:"config"` // api.PodSandboxConfig
 	Handler   string    `json:"handler,omitempty"`
-	Program   string    `json:"program,omitempty"` // the OCI runtime of the handler
+	Program   string    `json:"program,omitempty"` // of the handler: an OCI runtime or a containerd shim
+	Tasks     bool      `json:"tasks,omitempty"`   // it is a containerd shim
 	CreatedAt time.Time `json:"createdAt"`
 	IPs       []string  `json:"ips,omitempty"`
 	Shim      string    `json:"shim"`

@@ -60,7 +60,8 @@ func TestRecordFormats(t *testing.T) {
 	for text, want := range map[string]error{
 		`{"id":"a","config":"Yw==","shim":"1"}`:                            nil,
 		`{"format":1,"id":"a","config":"Yw==","shim":"1","later":{"x":1}}`: nil,
-		`{"format":2,"id":["a"]}`:                                          errNewer,
+		`{"format":2,"id":"a","config":"Yw==","shim":"1","tasks":true}`:    nil,
+		`{"format":3,"id":["a"]}`:                                          errNewer,
 	} {
 		path := filepath.Join(t.TempDir(), "record")
 		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {

@@ -69,6 +69,11 @@ func (r *Runtime) loadSandboxes() error {
 			}
 		}
 		s.oci = r.recordedOCI(s.rec)
+		if s.rec.Tasks {
+			if s.tasks, err = r.newTasks(s, ""); err != nil {
+				return err
+			}
+		}
 		r.sandboxes[s.rec.ID] = s
 		r.selinux.Keep(s.rec.Level)
 		r.shims.mu.Lock()
@@ -112,7 +117,7 @@ func (r *Runtime) loadContainers() error {
 // adopted is a container that a shim holds.
 type adopted struct {
 	wire.Container
-	client *shim.Client
+	client runner
 }
 
 // answers is how long a shim that runs may take to say what it holds.
@@ -125,7 +130,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	held := map[string]adopted{}
+	held, streams := map[string]adopted{}, map[string]*shim.Client{}
 	for _, name := range names {
 		r.shims.mu.Lock()
 		g := r.shims.groups[name]
@@ -152,7 +157,19 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adopted, error) {
 			continue
 		}
 		for _, c := range list {
-			held[c.ID] = adopted{c, client}
+			if c.Held {
+				streams[c.ID] = client
+			} else {
+				held[c.ID] = adopted{c, client}
+			}
+		}
+	}
+	if err := r.adoptTasks(ctx, held); err != nil {
+		return nil, err
+	}
+	for id, client := range streams {
+		if _, ok := held[id]; !ok { // or its container has just been found ended
+			client.LetGo(ctx, id)
 		}
 	}
 	return held, nil
@@ -208,8 +225,8 @@ func (r *Runtime) adoptSandboxes(held map[string]adopted) {
 		if _, err := os.Stat(filepath.Join(r.dirs.files, id, "resolv.conf")); err != nil {
 			s.ready = false // on the host's network: the only sign of a restart
 		}
-		if s.sharedPID() {
-			if h, ok := held[id]; ok && h.Exit == nil {
+		if s.hasInit() {
+			if h, ok := held[id]; ok && h.Exit == nil && !s.over {
 				s.pid = h.Pid
 			} else {
 				s.ready = false
@@ -249,7 +266,7 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 	}
 	each(r.dirs.state, known, func(id string) error { return r.ociDelete(ctx, r.oci, id) })
 	each(r.dirs.handlers, func(string) bool { return false }, func(name string) error {
-		oci, err := r.handler(name)
+		h, err := r.handler(name)
 		each(filepath.Join(r.dirs.handlers, name), known, func(id string) error {
 			path := filepath.Join(r.dirs.handlers, name, id)
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
@@ -258,11 +275,11 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 			if err != nil { // who could end it is gone: the pod's cgroup ends what runs
 				return mounts.RemoveAll(path)
 			}
-			return r.ociDelete(ctx, oci, id)
+			return r.ociDelete(ctx, h.oci, id)
 		})
 		return nil
 	})
-	each(r.dirs.bundles, known, r.removeBundle)
+	each(r.dirs.bundles, known, func(id string) error { return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id)) })
 	each(r.dirs.containers, func(id string) bool { return r.containers[id] != nil }, r.removeContainerDir)
 	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
 	each(r.dirs.pins, sandbox, func(id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })

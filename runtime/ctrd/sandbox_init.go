@@ -21,8 +21,8 @@ import (
 // the shim program, which plays it.
 const initProgram = "/islet-shim"
 
-// startInit runs the first process of a pod's shared process namespace. It has the
-// sandbox's ID as its container's.
+// startInit runs the first process of a pod's shared process namespace, or of the
+// sandbox of a containerd shim. It has the sandbox's ID as its container's.
 func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	bundle := r.bundle(s.rec.ID)
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
@@ -39,7 +39,12 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), b, 0o600); err != nil {
 		return err
 	}
-	client, err := r.shims.client(ctx, s.rec.Shim)
+	if s.tasks != nil {
+		if err := s.tasks.Start(ctx); err != nil {
+			return err
+		}
+	}
+	client, err := r.runner(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -49,7 +54,11 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	}
 	r.mu.Lock()
 	s.pid = running.Pid
+	over := s.over
 	r.mu.Unlock()
+	if over {
+		return errors.New("it has ended at once")
+	}
 	return nil
 }
 
@@ -60,10 +69,14 @@ func (r *Runtime) initSpec(s *sandbox) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ocispec.Own(ocispec.Input{
+	spec, err := ocispec.Own(ocispec.Input{
 		Sandbox: s.config, Namespaces: n, Host: r.host, CgroupsPath: r.cgroupsPath(s, s.rec.ID),
 		Container: r.ownContainer("init"),
 	})
+	if err == nil && s.tasks != nil {
+		s.describe(spec, nil)
+	}
+	return spec, err
 }
 
 // ownContainer runs the shim program as something else than a shim.
@@ -83,7 +96,7 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 	if _, err := os.Stat(r.bundle(s.rec.ID)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if client := r.shims.connected(s.rec.Shim); client != nil {
+	if client := r.connected(s); client != nil {
 		err := client.Kill(ctx, wire.KillRequest{ID: s.rec.ID, Signal: int(unix.SIGKILL)})
 		if err == nil {
 			err = client.DeleteEnded(ctx, s.rec.ID)
@@ -95,7 +108,7 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 			return r.removeBundle(s.rec.ID)
 		}
 	}
-	if err := r.ociDelete(ctx, s.oci, s.rec.ID); err != nil {
+	if err := r.forceDelete(ctx, s, s.rec.ID); err != nil {
 		return err
 	}
 	return r.removeBundle(s.rec.ID)
@@ -105,6 +118,7 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 func (r *Runtime) initEnded(s *sandbox) {
 	r.mu.Lock()
 	was := s.ready && s.pid > 0
+	s.over = true
 	if was {
 		s.ready, s.pid = false, 0
 	}

@@ -33,7 +33,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	}
 	r.ops.Lock(id)
 	defer r.ops.Unlock(id)
-	oci, err := r.handler(req.GetRuntimeHandler())
+	h, err := r.handler(req.GetRuntimeHandler())
 	if err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
 	}
@@ -54,11 +54,14 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 		return nil, err
 	}
 	s := &sandbox{
-		rec:    sandboxRecord{Format: recordFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), Tool: tool, CreatedAt: time.Now()},
-		config: proto.CloneOf(cfg), oci: oci, ready: true,
+		rec:    sandboxRecord{Format: plainFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), Program: h.program, Tasks: h.tasks, Tool: tool, CreatedAt: time.Now()},
+		config: proto.CloneOf(cfg), oci: h.oci, ready: true,
 	}
-	if s.rec.Handler != "" {
-		s.rec.Program = oci.Path
+	if h.tasks {
+		s.rec.Format = recordFormat
+		if s.tasks, err = r.newTasks(s, h.config); err != nil {
+			return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
+		}
 	}
 	if err := r.runSandbox(ctx, s); err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
@@ -69,7 +72,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 
 // runSandbox brings s up and makes it known. After an error nothing is left.
 func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
-	s.rec.Shim, s.rec.Level = r.shims.join(s.rec.ID), r.selinux.Level()
+	s.rec.Shim, s.rec.Level = r.shims.join(s.rec.ID, s.tasks != nil), r.selinux.Level()
 	defer func() {
 		if err == nil {
 			return
@@ -95,7 +98,7 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 			s.rec.IPs = append(s.rec.IPs, ip.String())
 		}
 	}
-	if s.sharedPID() {
+	if s.hasInit() {
 		if err := r.startInit(ctx, s); err != nil {
 			return fmt.Errorf("start the pod's init process: %w", err)
 		}

@@ -59,8 +59,8 @@ func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 // tearDown undoes runSandbox but for the record. Doing it again is success.
 func (r *Runtime) tearDown(ctx context.Context, s *sandbox) error {
 	var errs []error
-	if s.sharedPID() {
-		errs = append(errs, r.stopInit(ctx, s))
+	if s.hasInit() {
+		errs = append(errs, r.stopInit(ctx, s), r.endTasks(ctx, s))
 	}
 	if !s.hostNetwork() {
 		if err := r.c.Network.Teardown(ctx, s.rec.ID, r.netns(s), proto.CloneOf(s.config)); err != nil {

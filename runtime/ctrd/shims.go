@@ -41,8 +41,8 @@ func newShims(r *Runtime) *shims {
 func (s *shims) socket(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
 
 // join finds room for a sandbox, which may be in a shim already, and returns the
-// shim's name.
-func (s *shims) join(sandbox string) string {
+// shim's name. Those that only hold streams are apart.
+func (s *shims) join(sandbox string, streams bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if name, ok := s.of[sandbox]; ok {
@@ -50,6 +50,9 @@ func (s *shims) join(sandbox string) string {
 	}
 	for i := 1; ; i++ { // the fullest first: low names fill up before high ones
 		name := strconv.Itoa(i)
+		if streams {
+			name = "t" + name
+		}
 		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) {
 			s.put(sandbox, name)
 			return name

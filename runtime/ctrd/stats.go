@@ -10,6 +10,7 @@ import (
 	"time"
 
 	contfs "github.com/containerd/continuity/fs"
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -81,13 +82,25 @@ func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.Contai
 		Id: c.rec.ID, Metadata: cfg.GetMetadata(), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
 	}}
 	if running && s != nil {
-		f, err := r.cgroups.Read(r.cgroupDir(s, c.rec.ID))
+		f, err := r.figures(ctx, s, c)
 		if err != nil {
 			return nil, fmt.Errorf("figures of container %s: %w", c.rec.ID, err)
 		}
 		out.Cpu, out.Memory, out.Swap = cpuUsage(f), memoryUsage(f), &api.SwapUsage{Timestamp: f.At.UnixNano(), SwapUsageBytes: u64(f.Swap)}
 	}
 	return out, r.addDisk(ctx, c, out)
+}
+
+// figures are what a container's cgroup says, or the shim whose container it is.
+func (r *Runtime) figures(ctx context.Context, s *sandbox, c *container) (cgroup.Figures, error) {
+	if s.tasks == nil {
+		return r.cgroups.Read(r.cgroupDir(s, c.rec.ID))
+	}
+	f, err := s.tasks.Stats(ctx, c.rec.ID)
+	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
+		err = fmt.Errorf("%w: %w", err, fs.ErrNotExist) // it has just ended
+	}
+	return f, err
 }
 
 // addDisk adds the size of a container's own files.

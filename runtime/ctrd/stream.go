@@ -27,11 +27,23 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var stdout, stderr io.Writer
+	if o.Stdout != nil {
+		stdout = o.Stdout
+	}
+	if o.Stderr != nil {
+		stderr = o.Stderr
+	}
+	return client.Attach(ctx, c.rec.ID, o.Stdin, stdout, stderr, shimSizes(ctx, o.Resize))
+}
+
+// shimSizes passes sizes of a terminal on as shims have them, until ctx ends.
+func shimSizes(ctx context.Context, from <-chan cri.TerminalSize) <-chan shim.Size {
 	sizes := make(chan shim.Size)
 	go func() {
 		for {
 			select {
-			case s, ok := <-o.Resize:
+			case s, ok := <-from:
 				if !ok {
 					return
 				}
@@ -45,14 +57,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 			}
 		}
 	}()
-	var stdout, stderr io.Writer
-	if o.Stdout != nil {
-		stdout = o.Stdout
-	}
-	if o.Stderr != nil {
-		stderr = o.Stderr
-	}
-	return client.Attach(ctx, c.rec.ID, o.Stdin, stdout, stderr, sizes)
+	return sizes
 }
 
 // Forward connects stream to a TCP port on loopback inside the sandbox.

@@ -44,7 +44,7 @@ func (n *node) runContainer(t testing.TB, i int, ctr *api.ContainerConfig) (pod,
 	t.Helper()
 	ctx := context.Background()
 	cfg := n.podConfig(i)
-	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg})
+	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: n.handler})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,275 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/daemon"
+	"github.com/islet-edge/islet/runtime/mounts"
+	"github.com/islet-edge/islet/runtime/shim"
+	"github.com/islet-edge/islet/runtime/shim/wire"
+	"github.com/islet-edge/islet/runtime/taskshim"
+)
+
+// A runner runs the containers of a sandbox: one of islet's own shims, or the sandbox's
+// containerd shim.
+type runner interface {
+	Run(context.Context, wire.RunRequest) (wire.Running, error)
+	Kill(context.Context, wire.KillRequest) error
+	Delete(ctx context.Context, id string) error
+	DeleteEnded(ctx context.Context, id string) error
+	ReopenLog(ctx context.Context, id string) error
+	Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan shim.Size) error
+}
+
+// runner finds what runs a sandbox's containers. A shim of islet's is started if it does
+// not run; a containerd shim is started with its sandbox, and once only.
+func (r *Runtime) runner(ctx context.Context, s *sandbox) (runner, error) {
+	if s.tasks != nil {
+		return s.tasks, nil
+	}
+	return r.shims.client(ctx, s.rec.Shim)
+}
+
+// connected is runner, or nil if it does not run.
+func (r *Runtime) connected(s *sandbox) runner {
+	if s.tasks != nil {
+		if s.tasks.Connected() {
+			return s.tasks
+		}
+	} else if c := r.shims.connected(s.rec.Shim); c != nil {
+		return c
+	}
+	return nil
+}
+
+// tasksOf is the containerd shim of a sandbox, or nil.
+func (r *Runtime) tasksOf(sandbox string) *taskshim.Shim {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sandboxes[sandbox]; s != nil {
+		return s.tasks
+	}
+	return nil
+}
+
+// forceDelete kills a container and removes what is known of it, without its shim. One
+// that is not there is success.
+func (r *Runtime) forceDelete(ctx context.Context, s *sandbox, id string) error {
+	switch {
+	case s == nil:
+		return r.ociDelete(ctx, r.oci, id)
+	case s.tasks != nil:
+		return s.tasks.Discard(ctx, id)
+	}
+	return r.ociDelete(ctx, s.oci, id)
+}
+
+// taskEvents is opened by the first sandbox of a containerd shim. The zero value is
+// ready.
+type taskEvents struct {
+	mu sync.Mutex
+	*taskshim.Events
+}
+
+func (r *Runtime) eventsSocket() string { return filepath.Join(r.dirs.tasks, "events.sock") }
+
+// newTasks makes the containerd shim of a sandbox, which is not started yet.
+func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
+	r.events.mu.Lock()
+	defer r.events.mu.Unlock()
+	if r.events.Events == nil {
+		if err := daemon.Private(r.dirs.tasks); err != nil {
+			return nil, fmt.Errorf("make runtime directory: %w", err)
+		}
+		var err error
+		if r.events.Events, err = taskshim.ServeEvents(r.eventsSocket()); err != nil {
+			return nil, err
+		}
+	}
+	id := s.rec.ID
+	return taskshim.New(taskshim.Config{
+		ID: id, Program: s.rec.Program, ConfigFile: config, Bundles: r.dirs.bundles, Sockets: r.dirs.tasks, Events: r.eventsSocket(), OCI: s.oci,
+		Streams:   func(ctx context.Context) (*shim.Client, error) { return r.shims.client(ctx, s.rec.Shim) },
+		Connected: func() *shim.Client { return r.shims.connected(s.rec.Shim) },
+		Ended:     func(c wire.Container) { r.ended(c.ID, *c.Exit) },
+		Gone:      func() { r.tasksGone(id) },
+		OOM:       r.events.OOM, Logger: r.log,
+	}), nil
+}
+
+// tasksGone ends the containers of a containerd shim that has died.
+func (r *Runtime) tasksGone(sandbox string) {
+	r.log.Error("a containerd shim has died: its containers are ended", "sandbox", sandbox)
+	r.tasks.Go(func() { r.shimLost(sandbox) })
+}
+
+// closeTasks hangs up on all containerd shims; their containers run on.
+func (r *Runtime) closeTasks() {
+	r.mu.Lock()
+	var all []*taskshim.Shim
+	for _, s := range r.sandboxes {
+		if s.tasks != nil {
+			all = append(all, s.tasks)
+		}
+	}
+	r.mu.Unlock()
+	for _, t := range all {
+		t.Close()
+	}
+	r.events.mu.Lock()
+	defer r.events.mu.Unlock()
+	if r.events.Events != nil {
+		r.events.Close()
+	}
+}
+
+// endTasks ends the containerd shim of a sandbox whose containers have ended.
+func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
+	if s.tasks == nil {
+		return nil
+	}
+	for _, c := range r.containersOf(s.rec.ID) {
+		r.ops.Lock(c.rec.ID) // one that has just ended is being tidied up
+		err := ignoreNotFound(s.tasks.Discard(ctx, c.rec.ID))
+		r.ops.Unlock(c.rec.ID)
+		if err != nil {
+			return err
+		}
+	}
+	if err := s.tasks.Shutdown(ctx); err != nil {
+		return fmt.Errorf("end the containerd shim: %w", err)
+	}
+	return nil
+}
+
+// adoptTasks connects to the containerd shims that run and asks what they hold.
+func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adopted) error {
+	for id, s := range r.sandboxes {
+		if s.tasks == nil {
+			continue
+		}
+		ids := []string{id}
+		for _, c := range r.containersOf(id) {
+			ids = append(ids, c.rec.ID)
+		}
+		asked, cancel := context.WithTimeout(ctx, answers)
+		list, err := r.listTasks(asked, s, ids)
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // its sandbox is made anew
+			r.log.Error("a containerd shim does not answer: its pod starts again", "sandbox", id, "error", err)
+		}
+		for _, c := range list {
+			if known := r.containers[c.ID]; known != nil && !known.rec.StartedAt.IsZero() {
+				c.StartedAt = known.rec.StartedAt
+			}
+			held[c.ID] = adopted{c, s.tasks}
+		}
+	}
+	return nil
+}
+
+func (r *Runtime) listTasks(ctx context.Context, s *sandbox, ids []string) ([]wire.Container, error) {
+	if err := s.tasks.Load(ctx); err != nil {
+		return nil, err
+	}
+	list, err := s.tasks.List(ctx, ids)
+	if err != nil {
+		s.tasks.Close()
+	}
+	return list, err
+}
+
+// endTasksOf ends the containerd shim that a bundle tells of whose sandbox is not whole,
+// or not known: the agent that started it did not live to record the sandbox.
+func (r *Runtime) endTasksOf(ctx context.Context, id string) error {
+	if tasks := r.tasksOf(id); tasks != nil {
+		return tasks.Discard(ctx, id)
+	}
+	if _, err := os.Stat(filepath.Join(r.bundle(id), taskshim.StateFile)); err != nil {
+		return nil
+	}
+	s := &sandbox{rec: sandboxRecord{ID: id}}
+	var err error
+	if s.tasks, err = r.newTasks(s, ""); err != nil {
+		return err
+	}
+	if err := s.tasks.Load(ctx); err != nil {
+		return s.tasks.Discard(ctx, id)
+	}
+	return errors.Join(s.tasks.Discard(ctx, id), r.endTasks(ctx, s))
+}
+
+// describe tells a containerd shim whose container it is to run, as containerd does:
+// ctr is nil for the first container of a sandbox, which makes it.
+func (s *sandbox) describe(spec *specs.Spec, ctr *api.ContainerConfig) {
+	const prefix = "io.kubernetes.cri."
+	m := s.config.GetMetadata()
+	if spec.Annotations == nil {
+		spec.Annotations = map[string]string{}
+	}
+	set := func(name, value string) { spec.Annotations[prefix+name] = value }
+	set("sandbox-id", s.rec.ID)
+	set("sandbox-name", m.GetName())
+	set("sandbox-namespace", m.GetNamespace())
+	set("sandbox-uid", m.GetUid())
+	if ctr != nil {
+		set("container-type", "container")
+		set("container-name", ctr.GetMetadata().GetName())
+		set("image-name", ctr.GetImage().GetImage())
+		return
+	}
+	set("container-type", "sandbox")
+	set("sandbox-log-directory", s.config.GetLogDirectory())
+	if res := s.config.GetLinux().GetResources(); res != nil { // how large a virtual machine must be
+		set("sandbox-cpu-period", strconv.FormatInt(res.GetCpuPeriod(), 10))
+		set("sandbox-cpu-quota", strconv.FormatInt(res.GetCpuQuota(), 10))
+		set("sandbox-cpu-shares", strconv.FormatInt(res.GetCpuShares(), 10))
+		set("sandbox-memory", strconv.FormatInt(res.GetMemoryLimitInBytes(), 10))
+	}
+}
+
+// execTask runs one command by a containerd shim.
+func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *container, o cri.ExecOptions) error {
+	dir, err := os.MkdirTemp(r.bundle(c.rec.ID), "exec-")
+	if err != nil {
+		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+	}
+	defer mounts.RemoveAll(dir)
+	p, err := r.execProcess(c.rec.ID, o)
+	if err != nil {
+		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e := taskshim.Exec{ID: c.rec.ID, Dir: dir, Process: p, Stdin: o.Stdin, Resize: shimSizes(ctx, o.Resize)}
+	if o.Stdout != nil {
+		e.Stdout = o.Stdout
+	}
+	if o.Stderr != nil {
+		e.Stderr = o.Stderr
+	}
+	code, err := tasks.Exec(ctx, e)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+	case code != 0:
+		return cri.ExitError{Code: int32(code)}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package ctrd_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/crisuite"
+	"github.com/islet-edge/islet/runtime/ctrd"
+)
+
+// runcShim is containerd's own shim, built once and kept in the repository's cache. It
+// is built in its module, whose dependencies are none of islet's.
+var runcShim = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" {
+		return filepath.Join(dir, "containerd-shim-runc-v2"), nil
+	}
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "github.com/containerd/containerd/v2").Output()
+	if err != nil {
+		return "", err
+	}
+	dir, version, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	cache, err := filepath.Abs("../../.cache/containerd-shim-" + version)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "containerd-shim-runc-v2")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	cmd := exec.Command("go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", path, "./cmd/containerd-shim-runc-v2")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", &os.PathError{Op: "go build", Path: string(out), Err: err}
+	}
+	return path, nil
+})
+
+// taskHandler is the handler that is containerd-shim-runc-v2.
+const taskHandler = "task"
+
+// newTaskNode is a node whose pods are run by taskHandler.
+func newTaskNode(t *testing.T) *node {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	path, err := runcShim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, 2)
+	n.stop(t)
+	n.handlers, n.handler = map[string]ctrd.Handler{taskHandler: {Shim: path}}, taskHandler
+	n.start(t)
+	return n
+}
+
+// taskShims finds the containerd shims of a sandbox, or of all if it is empty.
+func (n *node) taskShims(t testing.TB, sandbox string) (pids []int) {
+	t.Helper()
+	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range procs {
+		b, _ := os.ReadFile(p)
+		if s := string(b); strings.Contains(s, "containerd-shim") && strings.Contains(s, n.run+"/t/") && strings.Contains(s, "\x00-id\x00"+sandbox) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (n *node) killTaskShim(t testing.TB, sandbox string) {
+	t.Helper()
+	pids := n.taskShims(t, sandbox)
+	if len(pids) != 1 {
+		t.Fatalf("sandbox %s has the shims %v", sandbox, pids)
+	}
+	if err := unix.Kill(pids[0], unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTaskContract: a containerd shim runs pods by the contract of the CRI.
+func TestTaskContract(t *testing.T) {
+	n := newTaskNode(t)
+	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, Handler: n.handler, CgroupParent: n.cgroup})
+}
+
+// TestTaskRestart: what a containerd shim runs outlives the agent, with its log, and
+// what has ended meanwhile is known with its exit code.
+func TestTaskRestart(t *testing.T) {
+	n := newTaskNode(t)
+	ctx := t.Context()
+	stays, lives := n.runPod(t, 1, "wait", "print", "last", "exit", "41")
+	_, ends := n.runPod(t, 2, "wait", "print", "last", "exit", "42")
+	logged := func(id, text string) func() bool {
+		return func() bool {
+			b, _ := os.ReadFile(n.status(t, id).LogPath)
+			return strings.Contains(string(b), text)
+		}
+	}
+	eventually(t, "both wait for signals", func() bool { return logged(lives, "waiting")() && logged(ends, "waiting")() })
+	before, pid, path := n.status(t, lives), n.pid(t, lives), n.status(t, ends).LogPath
+	end := n.pid(t, ends)
+	n.stop(t)
+	if err := unix.Kill(end, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is logged while no agent is there", func() bool {
+		b, _ := os.ReadFile(path)
+		return strings.Contains(string(b), "last")
+	})
+	handlers := n.handlers
+	n.handlers = nil // the configuration forgets the handler while its pods run
+	n.start(t)
+	if st := n.status(t, lives); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, lives) != pid || st.StartedAt != before.StartedAt {
+		t.Errorf("what went on is %v", st)
+	}
+	if got := n.sandboxState(t, stays); got != api.PodSandboxState_SANDBOX_READY {
+		t.Errorf("its sandbox is %v", got)
+	}
+	eventually(t, "the exit is known", func() bool { return n.status(t, ends).State == api.ContainerState_CONTAINER_EXITED })
+	if st := n.status(t, ends); st.ExitCode != 42 || st.Reason != "Error" {
+		t.Errorf("what ended is %v", st)
+	}
+	if r, err := n.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: lives, Cmd: []string{"/prog", "print", "hello", "exit", "3"}}); err != nil || r.ExitCode != 3 || string(r.Stdout) != "hello\n" {
+		t.Error(r, err)
+	}
+	if _, err := n.ListContainerStats(ctx, &api.ListContainerStatsRequest{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: lives, Timeout: 60}); err != nil {
+		t.Error(err)
+	}
+	if st := n.status(t, lives); st.ExitCode != 41 || !logged(lives, "last")() {
+		t.Errorf("what was stopped is %v", st)
+	}
+	n.handlers = handlers
+}
+
+// TestTaskShimDies: the containers of a containerd shim that has died are ended and
+// reported, whether or not the agent was there, and the pod can run again.
+func TestTaskShimDies(t *testing.T) {
+	n := newTaskNode(t)
+	ctx := t.Context()
+	for _, away := range []bool{false, true} {
+		pod, id := n.runPod(t, 1, "wait")
+		other, bystander := n.runPod(t, 2, "wait")
+		pid := n.pid(t, id)
+		if away {
+			n.stop(t)
+		}
+		n.killTaskShim(t, pod)
+		if away {
+			eventually(t, "the shim is gone", func() bool { return len(n.taskShims(t, pod)) == 0 })
+			n.start(t)
+		}
+		eventually(t, "the container is ended", func() bool { return n.status(t, id).State == api.ContainerState_CONTAINER_EXITED })
+		if st := n.status(t, id); st.Reason != "ShimLost" || st.ExitCode != 137 {
+			t.Errorf("agent away %t: it ended as %v", away, st)
+		}
+		eventually(t, "its process is gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+		eventually(t, "its sandbox is not ready", func() bool { return n.sandboxState(t, pod) == api.PodSandboxState_SANDBOX_NOTREADY })
+		if st := n.status(t, bystander); st.State != api.ContainerState_CONTAINER_RUNNING || n.sandboxState(t, other) != api.PodSandboxState_SANDBOX_READY {
+			t.Errorf("agent away %t: the other pod is %v", away, st)
+		}
+		for _, p := range []string{pod, other} {
+			if _, err := n.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: p}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestTaskStreamsLost: when islet's own shim, which has the streams, dies, the pod is
+// ended too: its output would go nowhere.
+func TestTaskStreamsLost(t *testing.T) {
+	n := newTaskNode(t)
+	pod, id := n.runPod(t, 1, "wait")
+	pid := n.pid(t, id)
+	if err := unix.Kill(shimProcess(t, n.shim, "t1"), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the container is ended", func() bool { return n.status(t, id).State == api.ContainerState_CONTAINER_EXITED })
+	eventually(t, "its process is gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+	eventually(t, "its sandbox is not ready", func() bool { return n.sandboxState(t, pod) == api.PodSandboxState_SANDBOX_NOTREADY })
+}
+
+// TestTaskReboot: after a reboot nothing of a containerd shim is there, and the pod is
+// made anew.
+func TestTaskReboot(t *testing.T) {
+	n := newTaskNode(t)
+	pod, id := n.runPod(t, 1, "wait")
+	n.stop(t)
+	n.reboot(t)
+	n.start(t)
+	if got := n.sandboxState(t, pod); got != api.PodSandboxState_SANDBOX_NOTREADY {
+		t.Errorf("its sandbox is %v", got)
+	}
+	if st := n.status(t, id); st.State != api.ContainerState_CONTAINER_EXITED || st.ExitCode != 255 {
+		t.Errorf("it is %v", st)
+	}
+	if _, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: n.podConfig(1), RuntimeHandler: n.handler}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTaskKilledAgain: like TestKilledAgain, with containerd shims.
+func TestTaskKilledAgain(t *testing.T) { testKilledAgain(t, newTaskNode(t)) }
+
+// TestTaskShimRefused: a program that is no containerd shim fails the sandbox, and
+// leaves nothing.
+func TestTaskShimRefused(t *testing.T) {
+	n := newTaskNode(t)
+	n.stop(t)
+	dir := t.TempDir()
+	for name, script := range map[string]string{
+		"silent": "exit 0", "fails": "echo this is why >&2; exit 1", "grpc": `echo '{"version":3,"address":"unix:///x","protocol":"grpc"}'`,
+		"elsewhere": `echo '{"version":2,"address":"vsock://3:1024","protocol":"ttrpc"}'`, "nobody": "echo unix:///no/such/socket",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\ncat >/dev/null\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		n.handlers[name] = ctrd.Handler{Shim: path}
+	}
+	n.start(t)
+	for name, want := range map[string]string{"silent": "not understood", "fails": "this is why", "grpc": "speaks ttrpc", "elsewhere": "no unix socket", "nobody": "connect"} {
+		_, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: n.podConfig(1), RuntimeHandler: name})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

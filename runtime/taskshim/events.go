@@ -1,0 +1,85 @@
+package taskshim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	eventsapi "github.com/containerd/containerd/api/events"
+	forward "github.com/containerd/containerd/api/services/ttrpc/events/v1"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// Events is what shims forward their events to. Of ends they are asked; what only an
+// event says is that a container has run out of memory.
+type Events struct {
+	socket string
+	server *ttrpc.Server
+	served chan struct{}
+
+	mu  sync.Mutex
+	oom map[string]bool // containers, by ID
+}
+
+// maxOOM bounds what is kept for containers whose end is not asked for.
+const maxOOM = 1024
+
+// ServeEvents listens on a unix socket until Close.
+func ServeEvents(socket string) (*Events, error) {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("listen for events of containerd shims: %w", err)
+	}
+	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	e := &Events{socket: socket, server: server, served: make(chan struct{}), oom: map[string]bool{}}
+	forward.RegisterTTRPCEventsService(server, e)
+	go func() {
+		defer close(e.served)
+		server.Serve(context.Background(), l) // until Close
+	}()
+	return e, nil
+}
+
+// Forward takes one event.
+func (e *Events) Forward(_ context.Context, r *forward.ForwardRequest) (*emptypb.Empty, error) {
+	if env := r.GetEnvelope(); env.GetTopic() == "/tasks/oom" {
+		var oom eventsapi.TaskOOM
+		if err := proto.Unmarshal(env.GetEvent().GetValue(), &oom); err != nil {
+			return nil, err
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if len(e.oom) < maxOOM {
+			e.oom[oom.ContainerID] = true
+		}
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// OOM says, once, whether a container has run out of memory.
+func (e *Events) OOM(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was := e.oom[id]
+	delete(e.oom, id)
+	return was
+}
+
+// Close stops listening. Shims keep trying.
+func (e *Events) Close() {
+	e.server.Close()
+	<-e.served
+	os.Remove(e.socket)
+}

@@ -1,0 +1,312 @@
+package taskshim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	types "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+const (
+	// createdFile in a container's bundle holds the request by which the shim was asked
+	// for it. It goes when the shim has forgotten the container.
+	createdFile = "task.json"
+	// deletingFile is there from when the shim is asked to do that.
+	deletingFile = "task.deleted"
+)
+
+func (s *Shim) createdPath(id string) string { return filepath.Join(s.c.Bundles, id, createdFile) }
+
+func (s *Shim) created(id string) (r wire.RunRequest, err error) {
+	b, err := os.ReadFile(s.createdPath(id))
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	return r, err
+}
+
+// Run creates and starts a container. After an error nothing of it is left.
+func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err error) {
+	if !s.Connected() {
+		return wire.Running{}, ErrGone
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return wire.Running{}, err
+	}
+	f, err := makeFIFOs(r.Bundle, r.Stdin, !r.Terminal)
+	if err != nil {
+		return wire.Running{}, fmt.Errorf("make the container's streams: %w", err)
+	}
+	defer f.close()
+	streams, err := s.c.Streams(ctx)
+	if err != nil {
+		return wire.Running{}, err
+	}
+	if err := streams.Hold(ctx, r); err != nil {
+		return wire.Running{}, err
+	}
+	if err := os.WriteFile(s.createdPath(r.ID), b, 0o600); err != nil {
+		s.letGo(ctx, r.ID)
+		return wire.Running{}, err
+	}
+	defer func() {
+		if err != nil {
+			f.close() // else its output would not end
+			s.undo(context.WithoutCancel(ctx), r.ID)
+		}
+	}()
+	if err := s.call(ctx, "Create", &task.CreateTaskRequest{
+		ID: r.ID, Bundle: r.Bundle, Terminal: r.Terminal, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Options: s.options(),
+	}, &task.CreateTaskResponse{}); err != nil {
+		return wire.Running{}, err
+	}
+	var out task.StartResponse
+	if err := s.call(ctx, "Start", &task.StartRequest{ID: r.ID}, &out); err != nil {
+		return wire.Running{}, err
+	}
+	run := wire.Running{Pid: int(out.Pid), StartedAt: time.Now()}
+	s.waits.Go(func() { s.wait(r.ID, run.StartedAt) })
+	return run, nil
+}
+
+// undo removes a container that did not start.
+func (s *Shim) undo(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	err := s.call(ctx, "Delete", &task.DeleteRequest{ID: id}, &task.DeleteResponse{})
+	s.letGo(ctx, id)
+	if err == nil || errdefs.IsNotFound(err) {
+		err = os.Remove(s.createdPath(id))
+	}
+	if err != nil && !errdefs.IsUnavailable(err) {
+		s.c.Logger.Warn("a container that did not start was not removed", "container", id, "error", err)
+	}
+}
+
+// wait makes a container's end known, after its last output.
+func (s *Shim) wait(id string, started time.Time) {
+	ctx := context.Background() // it ends with the connection
+	var out task.WaitResponse
+	if err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &out); err != nil {
+		if !errdefs.IsUnavailable(err) {
+			s.c.Logger.Error("a container cannot be waited for", "container", id, "error", err)
+		}
+		return // its shim is gone, which ends it
+	}
+	exit := s.exit(ctx, id, out.ExitStatus, out.ExitedAt.AsTime())
+	exit.StartedAt = started
+	s.c.Ended(wire.Container{ID: id, Exit: &exit})
+}
+
+func (s *Shim) exit(ctx context.Context, id string, code uint32, at time.Time) wire.Exit {
+	if now := time.Now(); at.Unix() <= 0 || at.After(now) { // of a clock in a virtual machine
+		at = now
+	}
+	oom := s.letGo(ctx, id)
+	oom = s.c.OOM(id) || oom
+	return wire.Exit{Code: int32(code), FinishedAt: at, OOM: oom && code != 0}
+}
+
+// Kill sends a signal. A container that has ended is success.
+func (s *Shim) Kill(ctx context.Context, r wire.KillRequest) error {
+	err := s.call(ctx, "Kill", &task.KillRequest{ID: r.ID, Signal: uint32(r.Signal), All: r.All}, &emptypb.Empty{})
+	if err != nil && !errdefs.IsUnavailable(err) {
+		if st, stateErr := s.state(ctx, r.ID); stateErr == nil && st.Status == types.Status_STOPPED {
+			return nil
+		}
+	}
+	return err
+}
+
+func (s *Shim) state(ctx context.Context, id string) (*task.StateResponse, error) {
+	var out task.StateResponse
+	err := s.call(ctx, "State", &task.StateRequest{ID: id}, &out)
+	return &out, err
+}
+
+// settleTime is how long a shim may take to create a container that an agent, which
+// has died meanwhile, has asked for.
+const settleTime = 2 * time.Second
+
+// settled is state for a container that was asked for: the shim may still be at it, if
+// the end of the connection does not make it give up.
+func (s *Shim) settled(ctx context.Context, id string) (*task.StateResponse, error) {
+	again := time.NewTicker(20 * time.Millisecond) // shims have no event for a creation that fails
+	defer again.Stop()
+	late := time.After(settleTime)
+	for {
+		st, err := s.state(ctx, id)
+		if !errdefs.IsNotFound(err) {
+			return st, err
+		}
+		if _, asked := os.Stat(filepath.Join(s.c.Bundles, id, deletingFile)); asked == nil {
+			return st, err
+		}
+		select {
+		case <-again.C:
+		case <-late:
+			return st, err
+		case <-ctx.Done():
+			return st, ctx.Err()
+		}
+	}
+}
+
+// Delete makes the shim forget a container that has ended.
+func (s *Shim) Delete(ctx context.Context, id string) error {
+	if _, err := os.Stat(s.createdPath(id)); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
+	}
+	deleting := filepath.Join(s.c.Bundles, id, deletingFile)
+	if err := os.WriteFile(deleting, nil, 0o600); err != nil {
+		return err
+	}
+	if err := s.call(ctx, "Delete", &task.DeleteRequest{ID: id}, &task.DeleteResponse{}); err != nil {
+		return err
+	}
+	s.letGo(ctx, id)
+	return errors.Join(os.Remove(s.createdPath(id)), os.Remove(deleting))
+}
+
+// DeleteEnded is Delete for a container that was just killed: it waits for its end.
+func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
+	if err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &task.WaitResponse{}); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	return s.Delete(ctx, id)
+}
+
+// List finds those of the containers that the shim has started, and waits for the end
+// of those that run. What an agent did not live to start is removed.
+func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error) {
+	var out []wire.Container
+	for _, id := range ids {
+		if _, err := s.created(id); err != nil {
+			continue
+		}
+		st, err := s.settled(ctx, id)
+		if errdefs.IsNotFound(err) || err == nil && st.Status == types.Status_CREATED {
+			if err := s.Discard(ctx, id); err != nil && !errdefs.IsNotFound(err) {
+				return nil, err
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		c := wire.Container{ID: id, Running: wire.Running{Pid: int(st.Pid)}}
+		if info, err := os.Stat(s.createdPath(id)); err == nil {
+			c.StartedAt = info.ModTime()
+		}
+		if st.Status == types.Status_STOPPED {
+			exit := s.exit(ctx, id, st.ExitStatus, st.ExitedAt.AsTime())
+			exit.StartedAt = c.StartedAt
+			c.Exit = &exit
+		} else {
+			s.waits.Go(func() { s.wait(id, c.StartedAt) })
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// Update changes the limits of a container.
+func (s *Shim) Update(ctx context.Context, id string, r *specs.LinuxResources) error {
+	any, err := packJSON("LinuxResources", r)
+	if err != nil {
+		return err
+	}
+	return s.call(ctx, "Update", &task.UpdateTaskRequest{ID: id, Resources: any}, &emptypb.Empty{})
+}
+
+// packJSON encodes a type of the OCI runtime specification as containerd does.
+func packJSON(name string, v any) (*anypb.Any, error) {
+	b, err := json.Marshal(v)
+	return &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/" + name, Value: b}, err
+}
+
+func (s *Shim) resizeTo(ctx context.Context, id, exec string, width, height uint16) error {
+	return s.call(ctx, "ResizePty", &task.ResizePtyRequest{ID: id, ExecID: exec, Width: uint32(width), Height: uint32(height)}, &emptypb.Empty{})
+}
+
+// closesStdin says whether a container's stdin ends with the first who was attached.
+func (s *Shim) closesStdin(id string) bool {
+	r, err := s.created(id)
+	return err == nil && r.StdinOnce && !r.Terminal
+}
+
+// closeStdin makes the shim let go of the stdin of a process, which it holds so that
+// it stays open without a writer.
+func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
+	if err := s.call(ctx, "CloseIO", &task.CloseIORequest{ID: id, ExecID: exec, Stdin: true}, &emptypb.Empty{}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
+		s.c.Logger.Debug("a process keeps its stdin", "container", id, "error", err)
+	}
+}
+
+// fifos are the streams of a process that is being started: their paths, empty for
+// one that is not wanted, and our ends, which keep the output from ending before the
+// shim has opened it.
+type fifos struct {
+	stdin, stdout, stderr string
+	held                  []*os.File
+}
+
+func makeFIFOs(dir string, stdin, stderr bool) (_ *fifos, err error) {
+	f := &fifos{}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	for _, one := range []struct {
+		path   *string
+		name   string
+		want   bool
+		output bool
+	}{{&f.stdin, wire.FIFOStdin, stdin, false}, {&f.stdout, wire.FIFOStdout, true, true}, {&f.stderr, wire.FIFOStderr, stderr, true}} {
+		if !one.want {
+			continue
+		}
+		*one.path = filepath.Join(dir, one.name)
+		if err := makeFIFO(*one.path); err != nil {
+			return nil, err
+		}
+		if !one.output {
+			continue
+		}
+		h, err := os.OpenFile(*one.path, os.O_RDWR|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, err
+		}
+		f.held = append(f.held, h)
+	}
+	return f, nil
+}
+
+func (f *fifos) close() {
+	for _, h := range f.held {
+		h.Close()
+	}
+	f.held = nil
+}
+
+func makeFIFO(path string) error {
+	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, os.ErrExist) {
+		return &os.PathError{Op: "mkfifo", Path: path, Err: err}
+	}
+	return nil
+}

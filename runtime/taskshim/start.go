@@ -1,0 +1,305 @@
+package taskshim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/islet-edge/islet/runtime/shim"
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// Namespace is containerd's namespace for all that is run here.
+const Namespace = "k8s.io"
+
+const (
+	// StateFile is what is known of a shim, in its sandbox's bundle. It is there
+	// before the shim is, so that whoever finds the bundle can end it.
+	StateFile = "taskshim.json"
+	// commandTime bounds a command of a shim: starting one may boot a machine.
+	commandTime = 2 * time.Minute
+	// maxSocket is what the path of a unix socket may have.
+	maxSocket = 107
+)
+
+// ErrGone says that the shim does not run.
+var ErrGone = fmt.Errorf("the containerd shim is gone: %w", errdefs.ErrUnavailable)
+
+// state is the content of StateFile.
+type state struct {
+	Program string `json:"program"`
+	Config  string `json:"config,omitempty"`
+	Address string `json:"address,omitempty"` // ttrpc over a unix socket; empty: not started yet
+	Version int    `json:"version,omitempty"` // of the task API: 2 or 3
+	PID     int    `json:"pid,omitempty"`     // 0: it does not say
+}
+
+func (s *Shim) statePath() string { return filepath.Join(s.c.Bundles, s.c.ID, StateFile) }
+
+// Start starts the shim in the sandbox's bundle, which has its config.json, and
+// connects to it.
+func (s *Shim) Start(ctx context.Context) error {
+	st := state{Program: s.c.Program, Config: s.c.ConfigFile}
+	if err := s.keep(st); err != nil {
+		return err
+	}
+	return s.start(ctx, st)
+}
+
+// start asks the program for a shim. It is idempotent: a shim that runs already says
+// its address again.
+func (s *Shim) start(ctx context.Context, st state) error {
+	params := &bootapi.BootstrapParams{
+		InstanceID: s.c.ID, Namespace: Namespace, LogLevel: bootapi.LogLevel_LOG_LEVEL_WARN,
+		ContainerdGrpcAddress: s.grpcAddress(), ContainerdTtrpcAddress: s.c.Events, ContainerdBinary: self(), SocketDir: &s.c.Sockets,
+	}
+	if err := params.AddExtension(s.options()); err != nil {
+		return err
+	}
+	b, err := proto.Marshal(params)
+	if err != nil {
+		return err
+	}
+	// A file and no pipe: should this process die now, the shim must not read half of it.
+	path := filepath.Join(s.c.Bundles, s.c.ID, "bootstrap.pb")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		return err
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := s.listen(); err != nil {
+		return err
+	}
+	out, err := s.command(ctx, s.c.ID, "start", in)
+	if err != nil {
+		return err
+	}
+	if st.Address, st.Version, err = parseStart(out); err != nil {
+		return fmt.Errorf("start %s: %w", s.c.Program, err)
+	}
+	if err := s.keep(st); err != nil {
+		return err
+	}
+	if err := s.connect(ctx, st); err != nil {
+		return err
+	}
+	var who task.ConnectResponse // of the sandbox's container, which is not there yet
+	if err := s.call(ctx, "Connect", &task.ConnectRequest{ID: s.c.ID}, &who); err != nil {
+		s.c.Logger.Debug("a containerd shim does not say its PID", "sandbox", s.c.ID, "error", err)
+	}
+	st.PID = int(who.ShimPid)
+	s.mu.Lock()
+	s.pid = st.PID
+	s.mu.Unlock()
+	return s.keep(st)
+}
+
+// kill ends the shim's process, if it is there, by all that is known of it: a PID may
+// be another's by now.
+func (s *Shim) kill() {
+	s.mu.Lock()
+	pid := s.pid
+	s.mu.Unlock()
+	if pid <= 1 {
+		return
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || !bytes.Contains(b, []byte(s.c.ID)) {
+		return
+	}
+	s.c.Logger.Warn("a containerd shim did not end and is killed", "sandbox", s.c.ID, "pid", pid)
+	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+}
+
+// Load connects to the shim that the bundle tells of, which another process of the
+// agent has started. It is fs.ErrNotExist when there never was one, ErrGone when it
+// has died.
+func (s *Shim) Load(ctx context.Context) error {
+	b, err := os.ReadFile(s.statePath())
+	if err != nil {
+		return err
+	}
+	var st state
+	if err := json.Unmarshal(b, &st); err != nil {
+		return fmt.Errorf("read %s: %w", s.statePath(), err)
+	}
+	s.c.Program, s.c.ConfigFile, s.pid = st.Program, st.Config, st.PID
+	if st.Address == "" { // whoever started it did not live to learn its address
+		return s.start(ctx, st)
+	}
+	if err := s.listen(); err != nil {
+		return err
+	}
+	if err := s.connect(ctx, st); err != nil {
+		s.Close()
+		return fmt.Errorf("%w: %w", err, ErrGone)
+	}
+	return nil
+}
+
+func (s *Shim) keep(st state) error {
+	b, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	tmp := s.statePath() + ".tmp"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, s.statePath())
+}
+
+func (s *Shim) connect(ctx context.Context, st state) error {
+	path, err := socketPath(st.Address)
+	if err != nil {
+		return err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return fmt.Errorf("connect to containerd shim: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = make(chan struct{})
+	s.socket, s.service = path, fmt.Sprintf("containerd.task.v%d.Task", st.Version)
+	s.client = ttrpc.NewClient(conn, ttrpc.WithOnClose(s.lost))
+	return nil
+}
+
+// parseStart understands what "start" prints: a protobuf since containerd 2.3, JSON
+// since 1.7, and a bare address before.
+func parseStart(out []byte) (address string, version int, err error) {
+	var r bootapi.BootstrapResult
+	text := bytes.TrimSpace(out)
+	switch {
+	case bytes.HasPrefix(text, []byte("{")):
+		if err := json.Unmarshal(text, &r); err != nil {
+			return "", 0, fmt.Errorf("its answer is not understood: %w", err)
+		}
+	case bytes.HasPrefix(text, []byte("unix://")):
+		r = bootapi.BootstrapResult{Version: 2, Protocol: "ttrpc", Address: string(text)}
+	default:
+		if err := proto.Unmarshal(out, &r); err != nil || r.Address == "" {
+			return "", 0, fmt.Errorf("its answer is not understood: %.100q", text)
+		}
+	}
+	if !strings.EqualFold(r.Protocol, "ttrpc") || r.Version < 2 || r.Version > 3 {
+		return "", 0, fmt.Errorf("it speaks %.20q, version %d; islet speaks ttrpc, versions 2 and 3", r.Protocol, r.Version)
+	}
+	if _, err := socketPath(r.Address); err != nil {
+		return "", 0, err
+	}
+	return r.Address, int(r.Version), nil
+}
+
+func socketPath(address string) (string, error) {
+	path, ok := strings.CutPrefix(address, "unix://")
+	if !ok || !filepath.IsAbs(path) || len(path) > maxSocket {
+		return "", fmt.Errorf("its address %.200q is no unix socket", address)
+	}
+	return path, nil
+}
+
+// grpcAddress is where containerd would be. Shims derive the names of sockets from it.
+func (s *Shim) grpcAddress() string { return filepath.Join(s.c.Sockets, "containerd.sock") }
+
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		return "/proc/self/exe"
+	}
+	return path
+}
+
+// command runs the shim's program to its end, in the bundle of a container.
+func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	bundle := filepath.Join(s.c.Bundles, id)
+	args := []string{"-namespace", Namespace, "-address", s.grpcAddress(), "-publish-binary", self(), "-id", id}
+	if action == "delete" {
+		args = append(args, "-bundle", bundle)
+	}
+	cmd := exec.CommandContext(ctx, s.c.Program, append(args, action)...)
+	cmd.Dir = bundle
+	cmd.Env = append(shim.Environ(), "GOMAXPROCS=2", "MAX_SHIM_VERSION=3",
+		"TTRPC_ADDRESS="+s.c.Events, "GRPC_ADDRESS="+s.grpcAddress(), "NAMESPACE="+Namespace)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = time.Second // what it leaves running may hold its streams
+	if in != nil {
+		cmd.Stdin = in
+	}
+	var out, errs bounded
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w: %s", s.c.Program, action, err, strings.TrimSpace(errs.String()))
+	}
+	return out.Bytes(), nil
+}
+
+// bounded keeps the first 64 KiB of what a program prints.
+type bounded struct{ bytes.Buffer }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), max(0, 64<<10-b.Len()))])
+	return len(p), nil
+}
+
+// Discard kills a container and removes it, by the shim's program if the shim itself
+// has died. One that the shim never knew, or has forgotten, is success.
+func (s *Shim) Discard(ctx context.Context, id string) error {
+	if _, err := os.Stat(s.createdPath(id)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if s.Connected() {
+		_, err := s.settled(ctx, id)
+		if err == nil {
+			err = s.Kill(ctx, wire.KillRequest{ID: id, Signal: int(unix.SIGKILL), All: true})
+		}
+		if err == nil {
+			err = s.DeleteEnded(ctx, id)
+		}
+		if !errdefs.IsUnavailable(err) && !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	// The shim is gone, or was cut off while it created the container.
+	if _, err := s.command(ctx, id, "delete", nil); err != nil {
+		return err
+	}
+	s.letGo(ctx, id)
+	if err := os.Remove(s.createdPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

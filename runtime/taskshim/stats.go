@@ -1,0 +1,66 @@
+package taskshim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+)
+
+// Stats are a container's figures as its shim counts them: the host may have no cgroup
+// that is the container's alone.
+func (s *Shim) Stats(ctx context.Context, id string) (cgroup.Figures, error) {
+	var out task.StatsResponse
+	if err := s.call(ctx, "Stats", &task.StatsRequest{ID: id}, &out); err != nil {
+		return cgroup.Figures{}, err
+	}
+	return figures(out.GetStats().GetTypeUrl(), out.GetStats().GetValue())
+}
+
+// figures understands the metrics of both versions of cgroups.
+func figures(kind string, value []byte) (f cgroup.Figures, err error) {
+	f.At = time.Now()
+	switch kind {
+	case "io.containerd.cgroups.v1.Metrics":
+		var m v1.Metrics
+		if err := proto.Unmarshal(value, &m); err != nil {
+			return f, err
+		}
+		mem := m.GetMemory()
+		f.CPU, f.PIDs = duration(m.GetCPU().GetUsage().GetTotal(), 1), m.GetPids().GetCurrent()
+		f.Memory, f.RSS, f.Limit = mem.GetUsage().GetUsage(), mem.GetTotalRSS(), mem.GetUsage().GetLimit()
+		f.WorkingSet = f.Memory - min(f.Memory, mem.GetTotalInactiveFile())
+		f.PageFaults, f.MajorFault = mem.GetPgFault(), mem.GetPgMajFault()
+		if both := mem.GetSwap().GetUsage(); both > f.Memory { // it counts memory too
+			f.Swap = both - f.Memory
+		}
+	case "io.containerd.cgroups.v2.Metrics":
+		var m v2.Metrics
+		if err := proto.Unmarshal(value, &m); err != nil {
+			return f, err
+		}
+		mem := m.GetMemory()
+		f.CPU, f.PIDs = duration(m.GetCPU().GetUsageUsec(), time.Microsecond), m.GetPids().GetCurrent()
+		f.Memory, f.RSS, f.Limit, f.Swap = mem.GetUsage(), mem.GetAnon(), mem.GetUsageLimit(), mem.GetSwapUsage()
+		f.WorkingSet = f.Memory - min(f.Memory, mem.GetInactiveFile())
+		f.PageFaults, f.MajorFault = mem.GetPgfault(), mem.GetPgmajfault()
+	default:
+		return f, fmt.Errorf("the containerd shim answers with figures of the type %.100q", kind)
+	}
+	if f.Limit > math.MaxInt64/2 { // how the kernel says that there is none
+		f.Limit = 0
+	}
+	return f, nil
+}
+
+// duration bounds what a shim says.
+func duration(n uint64, unit time.Duration) time.Duration {
+	return time.Duration(min(n, uint64(math.MaxInt64/unit))) * unit
+}
