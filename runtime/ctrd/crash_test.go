@@ -85,13 +85,12 @@ func (n *node) churn(i int) error {
 
 // TestKilledAgain kills the agent at random moments while pods come and go. What
 // was left alone runs on, nothing is lost, and in the end nothing is left over.
-func TestKilledAgain(t *testing.T) { testKilledAgain(t, newNode(t, 2)) }
+func TestKilledAgain(t *testing.T) { testKilledAgain(t, newNode(t, 2), 8) }
 
-func testKilledAgain(t *testing.T, n *node) {
+func testKilledAgain(t *testing.T, n *node, rounds int) {
 	_, witness := n.runPod(t, 0, "wait")
 	pid := n.pid(t, witness)
 	n.stop(t)
-	rounds := 8
 	if s := os.Getenv("ISLET_TEST_ROUNDS"); s != "" {
 		rounds, _ = strconv.Atoi(s)
 	}

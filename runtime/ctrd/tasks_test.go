@@ -217,7 +217,7 @@ func TestTaskReboot(t *testing.T) {
 }
 
 // TestTaskKilledAgain: like TestKilledAgain, with containerd shims.
-func TestTaskKilledAgain(t *testing.T) { testKilledAgain(t, newTaskNode(t)) }
+func TestTaskKilledAgain(t *testing.T) { testKilledAgain(t, newTaskNode(t), 4) }
 
 // TestTaskShimRefused: a program that is no containerd shim fails the sandbox, and
 // leaves nothing.

@@ -46,27 +46,29 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	}
 	defer f.close()
 	exec := rand.Text()
-	if err := s.call(ctx, "Exec", &task.ExecProcessRequest{
+	// What the shim was asked for it does: ctx ends the command, but not the asking.
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTime)
+	defer cancel()
+	if err := s.call(late, "Exec", &task.ExecProcessRequest{
 		ID: e.ID, ExecID: exec, Terminal: tty, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Spec: spec,
 	}, &emptypb.Empty{}); err != nil {
 		return 0, err
 	}
-	late := context.WithoutCancel(ctx)
-	defer s.deleteExec(late, e.ID, exec)
+	defer s.deleteExec(context.WithoutCancel(ctx), e.ID, exec)
 	out, err := openOutputs(f, e)
 	if err != nil {
 		return 0, err
 	}
 	defer out.close()
-	if err := s.call(ctx, "Start", &task.StartRequest{ID: e.ID, ExecID: exec}, &task.StartResponse{}); err != nil {
+	if err := s.call(late, "Start", &task.StartRequest{ID: e.ID, ExecID: exec}, &task.StartResponse{}); err != nil {
 		return 0, err
 	}
 	f.close() // the shim has opened its ends
 	out.pump()
-	running, cancel := context.WithCancel(ctx)
-	defer cancel()
+	running, ended := context.WithCancel(ctx)
+	defer ended()
 	defer context.AfterFunc(ctx, func() {
-		s.call(late, "Kill", &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(unix.SIGKILL)}, &emptypb.Empty{})
+		s.call(context.WithoutCancel(ctx), "Kill", &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(unix.SIGKILL)}, &emptypb.Empty{})
 	})()
 	go s.resize(running, e.ID, exec, e.Resize)
 	if e.Stdin != nil {
@@ -84,7 +86,7 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		}()
 	}
 	var end task.WaitResponse
-	if err := s.call(late, "Wait", &task.WaitRequest{ID: e.ID, ExecID: exec}, &end); err != nil {
+	if err := s.call(context.WithoutCancel(ctx), "Wait", &task.WaitRequest{ID: e.ID, ExecID: exec}, &end); err != nil {
 		return 0, errors.Join(ctx.Err(), err)
 	}
 	out.finish()

@@ -75,12 +75,12 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 		return wire.Running{}, err
 	}
 	var out task.StartResponse
+	started := time.Now() // not after it, for the container may end before the answer comes
 	if err := s.call(ctx, "Start", &task.StartRequest{ID: r.ID}, &out); err != nil {
 		return wire.Running{}, err
 	}
-	run := wire.Running{Pid: int(out.Pid), StartedAt: time.Now()}
-	s.waits.Go(func() { s.wait(r.ID, run.StartedAt) })
-	return run, nil
+	s.waits.Go(func() { s.wait(r.ID, started) })
+	return wire.Running{Pid: int(out.Pid), StartedAt: started}, nil
 }
 
 // undo removes a container that did not start.
@@ -107,18 +107,17 @@ func (s *Shim) wait(id string, started time.Time) {
 		}
 		return // its shim is gone, which ends it
 	}
-	exit := s.exit(ctx, id, out.ExitStatus, out.ExitedAt.AsTime())
-	exit.StartedAt = started
+	exit := s.exit(ctx, id, out.ExitStatus, started, out.ExitedAt.AsTime())
 	s.c.Ended(wire.Container{ID: id, Exit: &exit})
 }
 
-func (s *Shim) exit(ctx context.Context, id string, code uint32, at time.Time) wire.Exit {
-	if now := time.Now(); at.Unix() <= 0 || at.After(now) { // of a clock in a virtual machine
+func (s *Shim) exit(ctx context.Context, id string, code uint32, started, at time.Time) wire.Exit {
+	if now := time.Now(); at.Before(started) || at.After(now) { // by a clock in a virtual machine
 		at = now
 	}
 	oom := s.letGo(ctx, id)
 	oom = s.c.OOM(id) || oom
-	return wire.Exit{Code: int32(code), FinishedAt: at, OOM: oom && code != 0}
+	return wire.Exit{Code: int32(code), StartedAt: started, FinishedAt: at, OOM: oom && code != 0}
 }
 
 // Kill sends a signal. A container that has ended is success.
@@ -213,8 +212,7 @@ func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error)
 			c.StartedAt = info.ModTime()
 		}
 		if st.Status == types.Status_STOPPED {
-			exit := s.exit(ctx, id, st.ExitStatus, st.ExitedAt.AsTime())
-			exit.StartedAt = c.StartedAt
+			exit := s.exit(ctx, id, st.ExitStatus, c.StartedAt, st.ExitedAt.AsTime())
 			c.Exit = &exit
 		} else {
 			s.waits.Go(func() { s.wait(id, c.StartedAt) })

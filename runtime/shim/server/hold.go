@@ -86,6 +86,11 @@ func (s *Server) letGo(r wire.Target) (wire.Held, error) {
 	if c.pid != held {
 		return wire.Held{}, fmt.Errorf("%w: container %s is run here", errConflict, r.ID)
 	}
+	if c.req.KillAll { // what is left would hold the streams
+		if err := c.cgroup.killAll(); err != nil {
+			s.log.Warn("processes of a container that ended were not killed", "container", r.ID, "error", err)
+		}
+	}
 	out := wire.Held{OOM: c.cgroup.oomKilled()}
 	c.io.finish(drain)
 	if c.log != nil {
