@@ -16,6 +16,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
 // members are the names and texts in an archive.
@@ -60,7 +62,7 @@ exec %[2]s "$@"
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	n.stop(t)
-	n.handlers = map[string]string{"dumper": filepath.Join(dir, "dumper")}
+	n.handlers = map[string]ctrd.Handler{"dumper": {OCIRuntime: filepath.Join(dir, "dumper")}}
 	n.start(t)
 	ctx := t.Context()
 	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(1), RuntimeHandler: "dumper"})
