@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -45,9 +45,9 @@ func serve(t *testing.T, r cri.Runtime, i cri.Images) string {
 }
 
 // dial is a connection of its own, such as each tool has.
-func dial(t *testing.T, path string) *grpc.ClientConn {
+func dial(t *testing.T, path string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient("unix://"+path, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,16 +63,18 @@ func sandboxOf(name string, labels map[string]string) *api.RunPodSandboxRequest 
 func TestManyClients(t *testing.T) {
 	r := fake.New("i")
 	path := serve(t, r, r)
-	var wg sync.WaitGroup
+	var g errgroup.Group
+	g.SetLimit(20) // at a time: who connects has greetTime, which a busy machine may take for all
 	for range 1000 {
 		c := dial(t, path)
-		wg.Go(func() {
-			if _, err := api.NewRuntimeServiceClient(c).Version(t.Context(), &api.VersionRequest{}); err != nil {
-				t.Error(err)
-			}
+		g.Go(func() error {
+			_, err := api.NewRuntimeServiceClient(c).Version(t.Context(), &api.VersionRequest{})
+			return err
 		})
 	}
-	wg.Wait()
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
 	if _, err := api.NewImageServiceClient(dial(t, path)).ListImages(t.Context(), &api.ListImagesRequest{}); err != nil {
 		t.Errorf("one more: %v", err)
 	}
@@ -199,9 +201,9 @@ func TestStreamedLists(t *testing.T) {
 }
 
 // follow subscribes to events, and returns once that has begun.
-func follow(t *testing.T, path string) grpc.ServerStreamingClient[api.ContainerEventResponse] {
+func follow(t *testing.T, path string, options ...grpc.DialOption) grpc.ServerStreamingClient[api.ContainerEventResponse] {
 	t.Helper()
-	s, err := api.NewRuntimeServiceClient(dial(t, path)).GetContainerEvents(t.Context(), &api.GetEventsRequest{})
+	s, err := api.NewRuntimeServiceClient(dial(t, path, options...)).GetContainerEvents(t.Context(), &api.GetEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +246,8 @@ func TestEventsUnderLoad(t *testing.T) {
 // A client that does not read is cut off, and learns it; what it has read has no gap.
 func TestEventsOfSlowClient(t *testing.T) {
 	r := fake.New()
-	s := follow(t, serve(t, r, nil))
+	const window = 64 << 10 // else it grows with the delays of a busy machine, and may take all
+	s := follow(t, serve(t, r, nil), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
 	big := map[string]string{"big": strings.Repeat("x", 200<<10)}
 	for i := range 100 {
 		if _, err := r.RunPodSandbox(t.Context(), sandboxOf(fmt.Sprint("p", i), big)); err != nil {
