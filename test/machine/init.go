@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 	"unsafe"
 )
@@ -66,16 +67,15 @@ func loopbackUp() error {
 	return nil
 }
 
+// reap asks to be told of SIGCHLD before it looks, and by a channel: a pause
+// ended by the signal would be missed by a thread the signal was not given to.
 func reap() {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
 	for {
 		_, err := syscall.Wait4(-1, nil, 0, nil)
 		if errors.Is(err, syscall.ECHILD) {
-			pause()
+			<-ended
 		}
 	}
-}
-
-// pause waits for a signal: SIGCHLD when an orphan that came here has ended.
-func pause() {
-	syscall.Syscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 }
