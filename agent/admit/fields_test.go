@@ -1,0 +1,272 @@
+package admit
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+var updateFields = flag.Bool("update", false, "write docs/pod-fields.md")
+
+const fieldsFile = "../../docs/pod-fields.md"
+
+// What a node makes of a field.
+const (
+	works   = "works"
+	partly  = "partly"
+	refused = "refused"
+	others  = "not the node's" // the scheduler, the API server or a controller acts on it
+	windows = "Windows"        // refused on Linux, as Kubernetes does
+)
+
+// A fieldRow says what this node makes of one field of a type.
+type fieldRow struct{ name, verdict, note string }
+
+// fieldTypes are the types whose every field has a row, in the order of the page.
+var fieldTypes = []struct {
+	of    reflect.Type
+	title string
+	rows  []fieldRow
+}{
+	{reflect.TypeFor[v1.PodSpec](), "spec", []fieldRow{
+		{"volumes", works, "their kinds are below"},
+		{"initContainers", works, "sidecars too"},
+		{"containers", works, ""},
+		{"ephemeralContainers", works, ""},
+		{"restartPolicy", works, ""},
+		{"terminationGracePeriodSeconds", works, ""},
+		{"activeDeadlineSeconds", works, "by a clock that does not jump"},
+		{"dnsPolicy", works, ""},
+		{"nodeSelector", works, "checked again at admission, also of static pods"},
+		{"serviceAccountName", works, "its token comes by a projected volume"},
+		{"serviceAccount", works, "the old name of serviceAccountName"},
+		{"automountServiceAccountToken", others, "the API server adds the volume"},
+		{"nodeName", works, "a pod that names another node is rejected"},
+		{"hostNetwork", works, ""},
+		{"hostPID", works, ""},
+		{"hostIPC", works, ""},
+		{"shareProcessNamespace", works, "the pod's init has no user, capability or write access of its own"},
+		{"securityContext", works, "its fields are below"},
+		{"imagePullSecrets", works, "of pods of the API server"},
+		{"hostname", works, ""},
+		{"subdomain", works, ""},
+		{"affinity", works, "required node affinity is checked at admission; the rest is the scheduler's"},
+		{"schedulerName", others, ""},
+		{"tolerations", works, "of NoExecute taints at admission; the rest is the scheduler's and the controllers'"},
+		{"hostAliases", works, ""},
+		{"priorityClassName", others, "the API server resolves it to priority"},
+		{"priority", partly, "decides who the kernel kills last; no pod is preempted for another"},
+		{"dnsConfig", works, ""},
+		{"readinessGates", works, ""},
+		{"runtimeClassName", works, "see [runtime classes](runtime-classes.md)"},
+		{"enableServiceLinks", works, ""},
+		{"preemptionPolicy", others, ""},
+		{"overhead", works, ""},
+		{"topologySpreadConstraints", others, ""},
+		{"setHostnameAsFQDN", works, ""},
+		{"os", works, "a pod for another system is rejected"},
+		{"hostUsers", refused, "`false` fails with a kubelet's words for a runtime without user namespaces"},
+		{"schedulingGates", others, ""},
+		{"resourceClaims", refused, "there is no dynamic resource allocation"},
+		{"resources", works, "of the pod as a whole"},
+		{"hostnameOverride", works, ""},
+		{"schedulingGroup", others, ""},
+	}},
+	{reflect.TypeFor[v1.PodSecurityContext](), "spec.securityContext", []fieldRow{
+		{"seLinuxOptions", works, "where SELinux is on, else refused"},
+		{"windowsOptions", windows, ""},
+		{"runAsUser", works, ""},
+		{"runAsGroup", works, ""},
+		{"runAsNonRoot", works, "by the number that the image's user resolves to"},
+		{"supplementalGroups", works, ""},
+		{"supplementalGroupsPolicy", works, ""},
+		{"fsGroup", works, ""},
+		{"sysctls", works, "safe ones, and those of allowedUnsafeSysctls"},
+		{"fsGroupChangePolicy", works, "the kinds of volumes that are served never need a second change"},
+		{"seccompProfile", works, ""},
+		{"appArmorProfile", works, "where AppArmor is on, else refused"},
+		{"seLinuxChangePolicy", partly, "files are always relabelled"},
+	}},
+	{reflect.TypeFor[v1.Container](), "spec.containers[], initContainers[], ephemeralContainers[]", []fieldRow{
+		{"name", works, ""},
+		{"image", works, "a new one on a running pod replaces the container"},
+		{"command", works, ""},
+		{"args", works, ""},
+		{"workingDir", works, ""},
+		{"ports", works, "hostPort and hostIP by nftables"},
+		{"envFrom", works, ""},
+		{"env", works, "the sources of values are below"},
+		{"resources", partly, "limits and requests of CPU, memory, huge pages, extended resources; a limit of ephemeral-storage is not enforced, claims are refused"},
+		{"resizePolicy", partly, "changed resources apply from the next start of the container"},
+		{"restartPolicy", works, ""},
+		{"restartPolicyRules", works, ""},
+		{"volumeMounts", works, "their fields are below"},
+		{"volumeDevices", refused, "there are no block volumes"},
+		{"livenessProbe", works, ""},
+		{"readinessProbe", works, ""},
+		{"startupProbe", works, ""},
+		{"lifecycle", works, "see [the life of a pod](pod-life.md)"},
+		{"terminationMessagePath", works, ""},
+		{"terminationMessagePolicy", works, ""},
+		{"imagePullPolicy", works, "`Always` uses the image that is here when the registry cannot be reached"},
+		{"securityContext", works, "its fields are below"},
+		{"stdin", works, ""},
+		{"stdinOnce", works, ""},
+		{"tty", works, ""},
+	}},
+	{reflect.TypeFor[v1.EphemeralContainer](), "spec.ephemeralContainers[]", []fieldRow{
+		{"targetContainerName", works, ""},
+	}},
+	{reflect.TypeFor[v1.SecurityContext](), "securityContext of a container", []fieldRow{
+		{"capabilities", works, ""},
+		{"privileged", works, ""},
+		{"seLinuxOptions", works, "where SELinux is on, else refused"},
+		{"windowsOptions", windows, ""},
+		{"runAsUser", works, ""},
+		{"runAsGroup", works, ""},
+		{"runAsNonRoot", works, ""},
+		{"readOnlyRootFilesystem", works, ""},
+		{"allowPrivilegeEscalation", works, ""},
+		{"procMount", works, "`Unmasked` needs user namespaces by the rules of the API, so it is refused with them"},
+		{"seccompProfile", works, ""},
+		{"appArmorProfile", works, "where AppArmor is on, else refused"},
+	}},
+	{reflect.TypeFor[v1.VolumeMount](), "volumeMounts[]", []fieldRow{
+		{"name", works, ""},
+		{"readOnly", works, ""},
+		{"recursiveReadOnly", works, "where the kernel can, else refused when it is demanded"},
+		{"mountPath", works, ""},
+		{"subPath", works, ""},
+		{"mountPropagation", works, ""},
+		{"subPathExpr", works, ""},
+	}},
+	{reflect.TypeFor[v1.EnvVarSource](), "env[].valueFrom", []fieldRow{
+		{"fieldRef", works, ""},
+		{"resourceFieldRef", works, ""},
+		{"configMapKeyRef", works, "of pods of the API server"},
+		{"secretKeyRef", works, "of pods of the API server"},
+		{"fileKeyRef", works, "files of at most 64 KiB in an emptyDir"},
+	}},
+	{reflect.TypeFor[v1.LifecycleHandler](), "lifecycle.postStart, lifecycle.preStop", []fieldRow{
+		{"exec", works, ""},
+		{"httpGet", works, ""},
+		{"tcpSocket", refused, "fails when it runs, as everywhere"},
+		{"sleep", works, ""},
+	}},
+	{reflect.TypeFor[v1.Probe](), "startupProbe, readinessProbe, livenessProbe", []fieldRow{
+		{"exec", works, ""},
+		{"httpGet", works, ""},
+		{"tcpSocket", works, ""},
+		{"grpc", works, ""},
+		{"initialDelaySeconds", works, ""},
+		{"timeoutSeconds", works, ""},
+		{"periodSeconds", works, ""},
+		{"successThreshold", works, ""},
+		{"failureThreshold", works, ""},
+		{"terminationGracePeriodSeconds", works, ""},
+	}},
+	{reflect.TypeFor[v1.VolumeSource](), "volumes[]", []fieldRow{
+		{"hostPath", works, ""},
+		{"emptyDir", partly, "a sizeLimit is enforced in memory, not on disk"},
+		{"gcePersistentDisk", refused, ""},
+		{"awsElasticBlockStore", refused, ""},
+		{"gitRepo", refused, ""},
+		{"secret", works, "of pods of the API server"},
+		{"nfs", refused, ""},
+		{"iscsi", refused, ""},
+		{"glusterfs", refused, ""},
+		{"persistentVolumeClaim", refused, ""},
+		{"rbd", refused, ""},
+		{"flexVolume", refused, ""},
+		{"cinder", refused, ""},
+		{"cephfs", refused, ""},
+		{"flocker", refused, ""},
+		{"downwardAPI", works, ""},
+		{"fc", refused, ""},
+		{"azureFile", refused, ""},
+		{"configMap", works, "of pods of the API server"},
+		{"vsphereVolume", refused, ""},
+		{"quobyte", refused, ""},
+		{"azureDisk", refused, ""},
+		{"photonPersistentDisk", refused, ""},
+		{"projected", works, "its sources are below"},
+		{"portworxVolume", refused, ""},
+		{"scaleIO", refused, ""},
+		{"storageos", refused, ""},
+		{"csi", refused, ""},
+		{"ephemeral", refused, ""},
+		{"image", refused, ""},
+	}},
+	{reflect.TypeFor[v1.VolumeProjection](), "volumes[].projected.sources[]", []fieldRow{
+		{"secret", works, ""},
+		{"downwardAPI", works, ""},
+		{"configMap", works, ""},
+		{"serviceAccountToken", works, ""},
+		{"clusterTrustBundle", refused, ""},
+		{"podCertificate", refused, ""},
+	}},
+}
+
+// fieldNames are the JSON names of a type's fields. Those of an embedded type are not
+// among them unless it is part of the type's JSON and has no page of its own.
+func fieldNames(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name != "":
+			names = append(names, name)
+		case f.Type != reflect.TypeFor[v1.EphemeralContainerCommon](): // whose fields are those of a Container
+			names = append(names, fieldNames(f.Type)...)
+		}
+	}
+	return names
+}
+
+func fieldsPage() string {
+	var b strings.Builder
+	b.WriteString("# What a pod's fields do\n\nEvery field of a pod's spec, in the order of the API (k8s.io/api), and what this node makes of it. The page is made from the code; a test fails when\n" +
+		"the API has a field that is not here. *Refused* means that the pod does not start, with an error that names the field. *Partly* says what is missing; `islet apply`,\n" +
+		"the event `FieldIgnored` and `islet status` report what does not act.\n")
+	for _, t := range fieldTypes {
+		fmt.Fprintf(&b, "\n## %s\n\n| Field | | |\n| --- | --- | --- |\n", t.title)
+		for _, r := range t.rows {
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", r.name, r.verdict, r.note)
+		}
+	}
+	return b.String()
+}
+
+func TestEveryFieldHasAVerdict(t *testing.T) {
+	for _, ft := range fieldTypes {
+		var have []string
+		for _, r := range ft.rows {
+			have = append(have, r.name)
+			if r.verdict == partly && r.note == "" {
+				t.Errorf("%s.%s: say what is missing", ft.of.Name(), r.name)
+			}
+		}
+		if want := fieldNames(ft.of); !slices.Equal(have, want) {
+			t.Errorf("%s: rows %v\nwant %v", ft.of.Name(), have, want)
+		}
+	}
+	// The two kinds of containers differ in the target only.
+	if want := fieldNames(reflect.TypeFor[v1.EphemeralContainerCommon]()); !slices.Equal(want, fieldNames(reflect.TypeFor[v1.Container]())) {
+		t.Errorf("ephemeral containers have fields of their own: %v", want)
+	}
+	want := fieldsPage()
+	if *updateFields {
+		if err := os.WriteFile(fieldsFile, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(fieldsFile); err != nil || string(have) != want {
+		t.Errorf("docs/pod-fields.md is stale (%v): go test ./agent/admit -run TestEveryField -update", err)
+	}
+}
