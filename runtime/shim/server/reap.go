@@ -33,17 +33,17 @@ func newReaper() *reaper {
 	return &reaper{wait: map[int]chan unix.WaitStatus{}, early: map[int]unix.WaitStatus{}, calls: map[int]struct{}{}}
 }
 
-// run reaps on SIGCHLD until ctx ends.
+// run reaps until ctx ends: on SIGCHLD, and at first what ended before it listened.
 func (r *reaper) run(ctx context.Context) {
 	sig := make(chan os.Signal, 1) // a lost signal does not matter: one is pending
 	signal.Notify(sig, unix.SIGCHLD)
 	defer signal.Stop(sig)
 	for {
+		r.reap()
 		select {
 		case <-ctx.Done():
 			return
 		case <-sig:
-			r.reap()
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -49,4 +50,26 @@ func TestLeave(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, wire.ExitFile)); err != nil {
 		t.Error(err)
 	}
+}
+
+// What ended before the reaper listened is collected too.
+func TestEndedEarly(t *testing.T) {
+	r := newReaper()
+	cmd := exec.Command("/bin/true")
+	done := make(chan error, 1)
+	started := make(chan int, 1)
+	go func() {
+		done <- r.command(cmd, (*exec.Cmd).Start, func(pid int) func() { started <- pid; return func() {} })
+	}()
+	if err := unix.Waitid(unix.P_PID, <-started, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { r.run(ctx); close(ended) }()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	stop()
+	<-ended
 }
