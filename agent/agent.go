@@ -351,7 +351,7 @@ func (a *agent) serverConfig() server.Config {
 		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
 		Pods:  a.pods, Local: a.desired, Runtime: a.rt.Runtime, Images: a.rt.Images,
-		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
+		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
 		Clock:  describe.Clock{Link: a.link},
 		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: a.figures.Collectors(), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
@@ -367,6 +367,10 @@ func (a *agent) poke(uid types.UID) {
 }
 
 func (a *agent) input(uid types.UID) plan.Input { return a.workers.Input(uid) }
+
+func (a *agent) restart(uid types.UID, container, id string, grace time.Duration) {
+	a.workers.Restart(uid, container, plan.Ask{ID: id, Grace: grace})
+}
 
 // podChanged tells of a pod that its worker looked at anew.
 func (a *agent) podChanged(uid types.UID) {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/server/servertest"
@@ -156,10 +157,11 @@ func TestImagesPrune(t *testing.T) {
 
 func TestRestart(t *testing.T) {
 	n, _ := node(t)
-	n.Runtime.Stopped = func(id string) {
-		name, container, _ := strings.Cut(strings.TrimPrefix(id, "web-pi-"), "/")
-		if container == "" {
-			n.Replace("web-pi", name) // as the plan does
+	var asked []string
+	n.Restart = func(uid types.UID, container, id string, grace time.Duration) {
+		asked = append(asked, fmt.Sprint(uid, " ", container, " ", id, " ", grace))
+		if uid == "uid-web-pi" {
+			n.Replace("web-pi", container) // as the plan does
 		}
 	}
 	check(t, n, run(t, n, "", "restart", "web"), 0, "pod/web-pi restarted\n", "")
@@ -167,15 +169,20 @@ func TestRestart(t *testing.T) {
 	check(t, n, run(t, n, "", "restart"), ExitUsage, "", "islet: which pod? islet restart POD\n")
 	check(t, n, run(t, n, "", "restart", "web", "--grace-period=1", "--wait=false"), 0, "pod/web-pi restarted\n", "")
 
-	// A crashed container: its ended attempts go, so it need not wait.
-	n.Runtime.Exit("crash-pi-app")
-	check(t, n, run(t, n, "", "restart", "crash", "--wait=false"), 0, "pod/crash-pi restarted\n", "")
-	if n.Runtime.Knows("crash-pi-app") {
-		t.Error("the attempt whose back-off is to end must go")
+	// A crashed container need not wait for the end of its back-off.
+	asked = nil
+	check(t, n, run(t, n, "", "restart", "crash", "--wait=false", "--grace-period=7"), 0, "pod/crash-pi restarted\n", "")
+	if len(asked) != 1 || !strings.HasPrefix(asked[0], "uid-crash-pi app ") || !strings.HasSuffix(asked[0], " 7s") {
+		t.Errorf("asked for %q", asked)
 	}
 	// Nothing follows, so the wait ends.
-	got := run(t, n, "", "restart", "crash", "--timeout=50ms")
-	if got.code != 1 || !strings.Contains(got.err, "has no container that has run yet") {
+	if got := run(t, n, "", "restart", "crash", "--timeout=50ms"); got.code != 1 || !strings.Contains(got.err, "is not ready 50ms after") {
+		t.Errorf("nothing follows: %+v", got)
+	}
+	fresh := n.Pod("fresh", now, "app").DeepCopy()
+	fresh.Status.ContainerStatuses[0] = v1.ContainerStatus{Name: "app", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}
+	n.Put(fresh)
+	if got := run(t, n, "", "restart", "fresh"); got.code != 1 || !strings.Contains(got.err, "has no container that has run yet") {
 		t.Errorf("nothing to restart: %+v", got)
 	}
 	once := n.Pod("once", now, "job")

@@ -85,6 +85,8 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 		p.start(start)
 	case c.State == Running && here && changed && replace:
 		p.stop(c, Action{Grace: p.Grace, Hash: hash})
+	case c.State == Running && here && p.Asks(c):
+		p.stop(c, Action{Grace: p.Asked[name].Grace})
 	case c.State == Running && here && p.Health[c.ID].Unhealthy:
 		p.stop(c, Action{Grace: p.patience(ctr, c), Again: policy(p.Want, ctr) == v1.RestartPolicyOnFailure})
 	case c.State == Running && here && !HookFailed(p.Input, c) && !p.preStopped(c):
@@ -93,11 +95,11 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 		}
 	case c.Live():
 		p.stop(c, Action{Grace: p.Grace})
-	case c.State == Exited && here && !changed && p.waits(c):
+	case c.State == Exited && here && !changed && !p.Asks(c) && p.waits(c):
 	case c.State == Created && here && !changed && c.Round == p.round && p.Failed[Key{name, StartContainer}].N == 0:
 		start.Attempt, start.Streak = c.Attempt, c.Streak
 		p.start(start)
-	case changed: // its crashes were those of another definition
+	case changed, p.Asks(c): // its crashes were those of another definition, or are looked after
 		start.Attempt = c.Attempt + 1
 		p.start(start)
 	default:
@@ -135,9 +137,15 @@ func (in Input) Replaces(c Container) bool {
 	return ok && id == c.ID
 }
 
+// Asks reports whether a person asked for a container to be restarted.
+func (in Input) Asks(c Container) bool {
+	ask, ok := in.Asked[c.Name]
+	return ok && ask.ID == c.ID
+}
+
 // Restarts reports whether a container that ended is to run again.
 func Restarts(in Input, ctr *v1.Container, c Container) bool {
-	if in.Replaces(c) {
+	if in.Replaces(c) || in.Asks(c) {
 		return true
 	}
 	switch rule(ctr, c.ExitCode) {

@@ -125,6 +125,13 @@ type Failure struct {
 	Message string
 }
 
+// An Ask is a person's wish that a container runs anew: it is stopped if it runs, the
+// next attempt does not wait, and its end counts as no crash.
+type Ask struct {
+	ID    string
+	Grace time.Duration // for its processes to end
+}
+
 // Health is what the probes of a container say. A container without probes has
 // none and counts as started and ready while it runs.
 type Health struct {
@@ -180,6 +187,9 @@ type Input struct {
 	// Replaced has, by name, the IDs of containers that were stopped for a new
 	// definition, or so that they run Again: they do whatever their restart policy says.
 	Replaced map[string]string
+
+	// Asked has, by name, the containers that a person asked to be restarted.
+	Asked map[string]Ask
 
 	// CrashMax is the longest back-off of a container that ends again and again;
 	// 0 stands for 5 min.

@@ -1,26 +1,18 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/containerd/errdefs"
-
-	"github.com/islet-edge/islet/keys"
 )
 
-// restartPod ends the containers of the pod that the path names, with the time that
-// they have to end, so that they start again: the plan does that for containers
-// whose restartPolicy is Always. What waits in a crash back-off has its ended
-// attempts removed, and so starts at once. The answer is a stream, because it takes
-// as long as the containers take.
+// restartPod has the containers of the pod that the path names stopped, after their
+// preStop hooks, with the time that they have to end, so that they start again: the
+// plan does that for containers whose restartPolicy is Always. What waits in a crash
+// back-off starts at once. The answer does not wait for it.
 func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("name"), "")
 	var grace int64
@@ -36,10 +28,7 @@ func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 	}
 	out := s.progress(w, r)
 	out.Flush()
-	done := out.alive()
-	stopped, err := s.stopContainers(r.Context(), pod, grace)
-	done()
-	out.end(stopped, err)
+	out.end(s.restartContainers(pod, grace))
 }
 
 // restartGrace is how many seconds the processes have: those of the request, or the
@@ -78,50 +67,22 @@ func restartable(pod *v1.Pod) error {
 	return nil
 }
 
-// stopContainers ends what runs of a pod and returns the names of its containers.
-func (s *Server) stopContainers(ctx context.Context, pod *v1.Pod, grace int64) ([]string, error) {
-	var mu sync.Mutex
+// restartContainers asks for each container that has run to run anew, and returns their
+// names.
+func (s *Server) restartContainers(pod *v1.Pod, grace int64) ([]string, error) {
 	var names []string
-	var first error
-	var all sync.WaitGroup
 	for _, st := range pod.Status.ContainerStatuses {
-		all.Go(func() {
-			acted, err := s.stopContainer(ctx, pod, &st, grace)
-			mu.Lock()
-			defer mu.Unlock()
-			if acted {
-				names = append(names, st.Name)
-			}
-			if err != nil && first == nil {
-				first = fmt.Errorf("container %s of pod %s/%s: %w", st.Name, pod.Namespace, pod.Name, err)
-			}
-		})
-	}
-	all.Wait()
-	if first == nil && len(names) == 0 {
-		first = fmt.Errorf("pod %s/%s has no container that has run yet: see islet describe %s", pod.Namespace, pod.Name, pod.Name)
-	}
-	return names, first
-}
-
-func (s *Server) stopContainer(ctx context.Context, pod *v1.Pod, st *v1.ContainerStatus, grace int64) (acted bool, err error) {
-	if st.State.Running != nil && st.ContainerID != "" {
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(grace)*time.Second+requestTimeout)
-		defer cancel()
-		_, err := s.Runtime.StopContainer(ctx, &crapi.StopContainerRequest{ContainerId: bareID(st.ContainerID), Timeout: grace})
-		return err == nil, err
-	}
-	ended, err := s.Runtime.ListContainers(ctx, &crapi.ListContainersRequest{Filter: &crapi.ContainerFilter{
-		State:         &crapi.ContainerStateValue{State: crapi.ContainerState_CONTAINER_EXITED},
-		LabelSelector: map[string]string{keys.PodUID: string(pod.UID), keys.ContainerName: st.Name}}})
-	if err != nil {
-		return false, err
-	}
-	for _, c := range ended.Containers {
-		if _, err := s.Runtime.RemoveContainer(ctx, &crapi.RemoveContainerRequest{ContainerId: c.Id}); err != nil && !errdefs.IsNotFound(err) {
-			return acted, err
+		id := st.ContainerID
+		if last := st.LastTerminationState.Terminated; id == "" && last != nil {
+			id = last.ContainerID
 		}
-		acted = true
+		if id != "" {
+			s.Restart(pod.UID, st.Name, bareID(id), time.Duration(grace)*time.Second)
+			names = append(names, st.Name)
+		}
 	}
-	return acted, nil
+	if len(names) == 0 {
+		return nil, fmt.Errorf("pod %s/%s has no container that has run yet: see islet describe %s", pod.Namespace, pod.Name, pod.Name)
+	}
+	return names, nil
 }

@@ -58,6 +58,8 @@ type Config struct {
 	Details func(types.UID) api.Details
 	// Events are those of the node and of all pods that are kept. Nil: none.
 	Events func() []api.Event
+	// Restart has a container run anew. Nil: it is not asked for.
+	Restart func(uid types.UID, container, id string, grace time.Duration)
 	// Accept ends the pods that are held. Nil: none ever are.
 	Accept func(ctx context.Context) (api.Accepted, error)
 	Clock  Clock // nil: none

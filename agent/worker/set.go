@@ -168,6 +168,24 @@ func (s *Set) RetryPod(uid types.UID) {
 	s.Poke(uid)
 }
 
+// Restart has a container of a pod run anew, as a person asked: see plan.Ask. A pod that
+// is not known has none.
+func (s *Set) Restart(uid types.UID, container string, ask plan.Ask) {
+	s.mu.Lock()
+	w := s.workers[uid]
+	s.mu.Unlock()
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	if w.asked == nil {
+		w.asked = map[string]plan.Ask{}
+	}
+	w.asked[container] = ask
+	w.mu.Unlock()
+	w.poke()
+}
+
 func (s *Set) all() []*worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()

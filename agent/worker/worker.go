@@ -41,6 +41,7 @@ type worker struct {
 	busy     map[string]plan.Flight
 	failed   map[plan.Key]plan.Failure
 	replaced map[string]string        // as plan.Input has it
+	asked    map[string]plan.Ask      // the same; nil: nothing yet
 	stopped  map[string]time.Duration // plan.Input's PreStopped
 	started  time.Time                // with a monotonic reading, so that a clock that jumps does no harm
 	aged     bool
@@ -154,6 +155,7 @@ func (w *worker) input() plan.Input {
 	w.forgetChanged(in.Want)
 	w.forgetStopped(in.Seen)
 	in.Busy, in.Failed, in.Replaced, in.PreStopped = maps.Clone(w.busy), maps.Clone(w.failed), maps.Clone(w.replaced), maps.Clone(w.stopped)
+	in.Asked = maps.Clone(w.asked)
 	in.Started = w.since(in)
 	in.Stopping = w.until(in)
 	// A wanted pod is never changed but replaced: another one is another's news.
@@ -328,6 +330,7 @@ func (w *worker) reset() {
 	clear(w.told)
 	clear(w.failed)
 	clear(w.replaced)
+	clear(w.asked)
 	clear(w.stopped)
 	w.started, w.stopping, w.ending = time.Time{}, time.Time{}, goesOn
 	w.applied, w.over, w.gone = "", false, false

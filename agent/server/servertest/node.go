@@ -39,6 +39,8 @@ type Node struct {
 	Details func(types.UID) api.Details
 	// Settings are the agent's.
 	Settings func() any
+	// Restart is asked for a container.
+	Restart func(uid types.UID, container, id string, grace time.Duration)
 	// Events are those that are kept.
 	Events func() []api.Event
 
@@ -64,6 +66,11 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode, Log: log, Clock: n,
 		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"), Config: &kubelet.KubeletConfiguration{
 			StaticPodURLHeader: map[string][]string{"Authorization": {"secret"}}}},
+		Restart: func(uid types.UID, container, id string, grace time.Duration) {
+			if n.Restart != nil {
+				n.Restart(uid, container, id, grace)
+			}
+		},
 		Describe: func(_ context.Context, s *api.Status) {
 			if n.Describe != nil {
 				n.Describe(s)
