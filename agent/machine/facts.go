@@ -80,6 +80,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			ContainerRuntimeVersion: rt.RuntimeName + "://" + rt.RuntimeVersion, KubeletVersion: config.KubernetesVersion,
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
+		Declared: []string{"RestartAllContainersOnContainerExits"}, // else no pod with such a rule is scheduled here
 	}
 	if f.RuntimeHandlers, err = a.runtimeHandlers(ctx); err != nil {
 		return edgenode.Facts{}, err

@@ -32,7 +32,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 		if c.Image != "" {
 			st.Image = c.Image
 		}
-		if c.StopSignal != "" {
+		if l := ctr.Lifecycle; c.StopSignal != "" && l != nil && l.StopSignal != nil { // a kubelet that does not know the field shows none
 			st.StopSignal = new(v1.Signal(c.StopSignal))
 		}
 	}

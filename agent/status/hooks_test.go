@@ -146,16 +146,20 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
+// The stop signal that counts is shown of containers that ask for one.
 func TestStopSignal(t *testing.T) {
-	c := running("c", 0)
-	for signal, want := range map[string]string{"": "none", "SIGRTMIN+3": "SIGRTMIN+3"} {
-		c.StopSignal = signal
-		got := "none"
-		if s := Make(plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(c)}, v1.PodStatus{}, Host{}).ContainerStatuses[0].StopSignal; s != nil {
+	asks := &v1.Lifecycle{StopSignal: new(v1.SIGRTMINPLUS3)}
+	for _, tt := range []struct {
+		lifecycle    *v1.Lifecycle
+		signal, want string
+	}{{nil, "SIGTERM", "none"}, {&v1.Lifecycle{}, "SIGTERM", "none"}, {asks, "", "none"}, {asks, "SIGRTMIN+3", "SIGRTMIN+3"}} {
+		c, pod, got := running("c", 0), wanted("Always"), "none"
+		c.StopSignal, pod.Spec.Containers[0].Lifecycle = tt.signal, tt.lifecycle
+		if s := Make(plan.Input{Want: pod, Now: t0, Seen: seen(c)}, v1.PodStatus{}, Host{}).ContainerStatuses[0].StopSignal; s != nil {
 			got = string(*s)
 		}
-		if got != want {
-			t.Errorf("%q: %s", signal, got)
+		if got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
 		}
 	}
 }

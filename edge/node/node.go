@@ -50,7 +50,10 @@ type Facts struct {
 	Images          []v1.ContainerImage // largest first; NodeStatusMaxImages is applied here
 	RuntimeHandlers []v1.NodeRuntimeHandler
 	Features        *v1.NodeFeatures
-	NotReady        []string // why pods cannot run here, each as a kubelet words it; none: Ready
+	// Declared are the features of pods that need a node which knows them, sorted
+	// (KEP-5328).
+	Declared []string
+	NotReady []string // why pods cannot run here, each as a kubelet words it; none: Ready
 	// MemoryPressure and the like say what there is too little of; empty: there is
 	// enough. The reason is the kubelet's.
 	MemoryPressure, DiskPressure, PIDPressure bool

@@ -106,6 +106,7 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 		st.Addresses = f.Addresses
 	}
 	st.NodeInfo, st.RuntimeHandlers, st.Features = f.Info, f.RuntimeHandlers, f.Features
+	st.DeclaredFeatures = f.Declared
 	st.DaemonEndpoints.KubeletEndpoint.Port = n.Port
 	st.Images = n.images(f.Images)
 	st.Conditions = nil
