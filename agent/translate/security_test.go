@@ -160,7 +160,7 @@ func TestFacts(t *testing.T) {
 		a           Attempt
 		round, hook string
 	}{{Attempt{}, "", ""}, {Attempt{Round: 3, Hook: true}, "3", "true"}} {
-		cfg, _, err := Container(p, ctr, aNode(), tt.a, NoObjects{})
+		cfg, _, err := Container(p, ctr, aNode(), tt.a, NoObjects{}, NoFiles{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestFacts(t *testing.T) {
 		}
 	}
 	ctr.Lifecycle.PostStart = nil
-	if cfg, _, err := Container(p, ctr, aNode(), Attempt{Hook: true}, NoObjects{}); err != nil || cfg.Annotations[keys.PostStart] != "" {
+	if cfg, _, err := Container(p, ctr, aNode(), Attempt{Hook: true}, NoObjects{}, NoFiles{}); err != nil || cfg.Annotations[keys.PostStart] != "" {
 		t.Errorf("a container without a hook waits for one: %v, %v", cfg, err)
 	}
 }
@@ -184,7 +184,7 @@ func TestTarget(t *testing.T) {
 	} {
 		p := aPod()
 		change(&p.Spec)
-		cfg, _, err := Container(p, &v1.Container{Name: "debug"}, aNode(), Attempt{Target: "t1"}, NoObjects{})
+		cfg, _, err := Container(p, &v1.Container{Name: "debug"}, aNode(), Attempt{Target: "t1"}, NoObjects{}, NoFiles{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestTarget(t *testing.T) {
 
 func TestStopSignals(t *testing.T) {
 	for signal, want := range map[v1.Signal]api.Signal{v1.SIGTERM: api.Signal_SIGTERM, v1.SIGRTMIN: api.Signal_SIGRTMIN, v1.SIGRTMINPLUS3: api.Signal_SIGRTMINPLUS3, v1.SIGRTMAXMINUS14: api.Signal_SIGRTMAXMINUS14} {
-		cfg, _, err := Container(aPod(), &v1.Container{Name: "c", Lifecycle: &v1.Lifecycle{StopSignal: &signal}}, aNode(), Attempt{}, NoObjects{})
+		cfg, _, err := Container(aPod(), &v1.Container{Name: "c", Lifecycle: &v1.Lifecycle{StopSignal: &signal}}, aNode(), Attempt{}, NoObjects{}, NoFiles{})
 		if err != nil || cfg.StopSignal != want {
 			t.Errorf("%s: %v, %v", signal, cfg.GetStopSignal(), err)
 		}
