@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -99,6 +100,24 @@ func TestPort(t *testing.T) {
 	}
 }
 
+// deaf is a port that nobody else can take, at which nobody listens.
+func deaf(t *testing.T) intstr.IntOrString {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return intstr.FromInt(at.(*unix.SockaddrInet4).Port)
+}
+
 func TestConnect(t *testing.T) {
 	ended := make(chan error, 1)
 	port := raw(t, func(c net.Conn) { _, err := c.Read(make([]byte, 1)); ended <- err })
@@ -109,12 +128,7 @@ func TestConnect(t *testing.T) {
 	if err := <-ended; err != io.EOF {
 		t.Errorf("the server saw %v instead of the end of the connection", err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := portOf(t, l.Addr().String())
-	l.Close()
+	free := deaf(t)
 	if err := c.Connect(t.Context(), target(), &v1.TCPSocketAction{Port: free}, long); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("a free port: %v", err)
 	}
