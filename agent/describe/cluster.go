@@ -19,7 +19,7 @@ func (a *Describer) cluster(now time.Time) *api.Cluster {
 	c := a.c.Cluster
 	s := c.Link.State()
 	out := &api.Cluster{
-		Server: c.Link.Client().Host(), Link: string(s.Phase), Since: now.Add(-time.Since(s.Since)), Reason: s.Reason, Message: s.Message, Pending: c.Outbox.Pending(),
+		Server: c.Link.Client().Host(), Link: string(s.Phase), Since: now.Add(-time.Since(s.Lasts)), Reason: s.Reason, Message: s.Message, Pending: c.Outbox.Pending(),
 	}
 	out.ClientCertificate, out.ServingCertificate = c.Link.Expiry()
 	return out

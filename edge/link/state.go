@@ -33,10 +33,13 @@ const (
 
 // State is how the link stands.
 type State struct {
-	Phase   Phase
-	Since   time.Time // by the machine's clock, with its monotonic reading
-	Reason  string    // one of the Reasons; empty when Up or Standalone
-	Message string    // for a person
+	Phase Phase
+	Since time.Time // by the machine's clock, with its monotonic reading
+	// Lasts is Since for a person: a suspicion that the next answer settled does not
+	// begin the link anew.
+	Lasts   time.Time
+	Reason  string // one of the Reasons; empty when Up or Standalone
+	Message string // for a person
 }
 
 // patience is how long a request waits for a state that is being found out.
@@ -45,6 +48,7 @@ const patience = 2 * time.Second
 type states struct {
 	mu    sync.Mutex
 	state State
+	up    time.Time     // since when the link was up before it was suspected; zero: it was not
 	moved chan struct{} // closed when state is replaced
 	subs  []chan struct{}
 }
@@ -63,12 +67,21 @@ func (s *states) get() (State, <-chan struct{}) {
 func (s *states) set(next State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next.Since = s.state.Since
+	next.Since, next.Lasts = s.state.Since, s.state.Lasts
 	if next == s.state && !next.Since.IsZero() {
 		return
 	}
 	if next.Phase != s.state.Phase || next.Since.IsZero() {
 		next.Since = time.Now()
+		next.Lasts = next.Since
+		switch {
+		case next.Phase == Up && !s.up.IsZero():
+			next.Lasts = s.up
+		case next.Phase == Connecting && s.state.Phase == Up:
+			s.up = s.state.Lasts
+		case next.Phase == Down:
+			s.up = time.Time{}
+		}
 	}
 	s.state = next
 	close(s.moved)
