@@ -323,7 +323,7 @@ func (a *agent) buildWorkers() error {
 	}
 	executor.Hooking = a.handlers
 	a.executor, a.figures = worker.NewExecutor(executor), figures.New(a.rt.Operations)
-	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, Changed: a.poke, Log: a.log})
+	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, File: filepath.Join(a.cfg.Dirs.Run, process.Probes), Changed: a.poke, Log: a.log})
 	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
 		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, Hooked: a.handlers.Has, CrashMax: a.cfg.CrashMax, Log: a.log})
 	if a.cluster != nil {

@@ -37,6 +37,7 @@ type Config struct {
 	Status func(types.UID) v1.PodStatus // what was last shown of it, by this run of the agent or an earlier one
 	Node   func() []string              // addresses of the node, which are those of pods in its network
 	Events Events
+	File   string // in memory, of what a restart of the agent must not forget; empty: it does
 	// Changed is called when Health may say something else of a pod.
 	Changed func(types.UID)
 	Log     *slog.Logger
@@ -51,6 +52,7 @@ type Probes struct {
 	// These are of the goroutine of Run.
 	since   time.Time
 	queue   queue
+	memory  memory
 	flights sync.WaitGroup
 
 	mu   sync.Mutex
@@ -59,7 +61,10 @@ type Probes struct {
 
 // New starts nothing.
 func New(cfg Config) *Probes {
-	return &Probes{cfg: cfg, dirty: dirty.New[types.UID](), ended: make(chan *flight), pods: map[types.UID]map[subject]*check{}}
+	return &Probes{
+		cfg: cfg, dirty: dirty.New[types.UID](), ended: make(chan *flight), pods: map[types.UID]map[subject]*check{},
+		memory: memory{path: cfg.File, log: cfg.Log},
+	}
 }
 
 // Poke says that what is wanted of a pod, or there, may be another. It never blocks, and
@@ -72,6 +77,7 @@ func (p *Probes) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	p.since = time.Now()
+	p.memory.load()
 	timer := time.NewTimer(0)
 	for {
 		select {
@@ -136,6 +142,11 @@ func (p *Probes) keep(f *flight) {
 	}
 	after := p.health(c.uid, c.ctr, c.id)
 	p.mu.Unlock()
+	if c.streak == failed {
+		p.memory.set(c.id, c.kind, c.streaks)
+	} else {
+		p.memory.set(c.id, c.kind, 0)
+	}
 	if before != after {
 		p.follow(c.uid) // others may be asked now, and this one perhaps not
 		p.cfg.Changed(c.uid)
@@ -177,6 +188,7 @@ func (p *Probes) follow(uid types.UID) {
 	for _, c := range left {
 		p.rest(c)
 		p.drop(c)
+		p.memory.set(c.id, c.kind, 0)
 	}
 }
 
@@ -214,10 +226,7 @@ func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 	seen, ok := in.Seen.Last(c.container)
 	if ok && seen.ID != c.id {
 		p.rest(c)
-		p.mu.Lock()
-		c.id, c.verdict = seen.ID, none
-		p.mu.Unlock()
-		c.streak, c.streaks = none, 0
+		p.meet(c, seen.ID)
 	}
 	target, ok := p.target(in, c.ctr, seen)
 	if !ok || !p.wanted(c, in, ends) {
@@ -231,6 +240,22 @@ func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 	started, ready := p.shown(c.uid, c.container, c.id)
 	c.begin(time.Now(), p.since, seen, c.kind == liveness || c.kind == readiness && ready && started)
 	heap.Push(&p.queue, c)
+}
+
+// meet makes a check one of another container, of which an earlier run of the agent may
+// have found out that it fails.
+func (p *Probes) meet(c *check, id string) {
+	p.memory.set(c.id, c.kind, 0)
+	c.streak, c.streaks = failed, p.memory.get(id, c.kind)
+	p.mu.Lock()
+	c.id, c.verdict = id, none
+	if c.streaks > 0 && c.streaks >= c.threshold(failed) {
+		c.verdict = failed
+	}
+	p.mu.Unlock()
+	if c.verdict == failed {
+		p.cfg.Changed(c.uid)
+	}
 }
 
 // target is where to call a container; ok is false while it does not run in a sandbox

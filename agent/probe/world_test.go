@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +35,7 @@ var errRefused = errors.New("connection refused")
 type world struct {
 	t      *testing.T
 	probes *Probes
+	file   string
 	stop   context.CancelFunc
 	done   chan error
 	begin  time.Time
@@ -53,7 +55,7 @@ type world struct {
 func bubble(t *testing.T, pod *v1.Pod, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, begin: time.Now(), answers: map[int]error{}, results: map[string][]bool{}}
+		w := &world{t: t, file: filepath.Join(t.TempDir(), "probes"), begin: time.Now(), answers: map[int]error{}, results: map[string][]bool{}}
 		w.in = plan.Input{UID: pod.UID, Want: pod, Admitted: true, Busy: map[string]plan.Flight{}}
 		w.in.Seen = plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7", "fd00::7"}}}, Containers: []plan.Container{running("c1", 0)}}
 		w.start()
@@ -69,7 +71,7 @@ func running(id string, attempt uint32) plan.Container {
 // start begins a run of the agent.
 func (w *world) start() {
 	w.probes = New(Config{
-		Caller: w, Events: w, Log: slog.New(slog.DiscardHandler), Node: func() []string { return []string{"192.168.0.2"} },
+		Caller: w, Events: w, File: w.file, Log: slog.New(slog.DiscardHandler), Node: func() []string { return []string{"192.168.0.2"} },
 		Input: func(types.UID) plan.Input {
 			w.mu.Lock()
 			in := w.in

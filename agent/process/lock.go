@@ -17,6 +17,8 @@ const (
 	Database = "islet.db"
 	// Hooks is the directory in the run directory for what is known of containers' hooks.
 	Hooks = "hooks"
+	// Probes is the file there for what a restart must not forget of probes.
+	Probes = "probes"
 )
 
 // Lock takes a directory for this process; the kernel gives it back when the
