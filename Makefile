@@ -105,6 +105,12 @@ test-long: shim ## the tests that wait for time limits of minutes (root needed)
 	@packaging/deps.sh run
 	ISLET_TEST_LONG=1 CGO_ENABLED=1 go test -race -v -count=1 -timeout 30m -run 'TestAccountsSwapped|TestExecSwappedLong' ./runtime/ctrd
 
+.PHONY: critest
+critest: build ## the CRI validation suite and crictl, from their Go module, against the CRI socket (root needed)
+	@packaging/deps.sh run test critest
+	test/critest/build.sh >/dev/null
+	cd test && ISLET_CRITEST=$(CURDIR)/$(CACHE)/critest ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 30m ./critest
+
 .PHONY: test-vm
 test-vm: ## the long test in a virtual machine: 20 power cuts
 	@packaging/deps.sh run test vm

@@ -19,6 +19,9 @@
 // by all containers of it: so neither creating nor removing one costs a
 // transaction in bolt.
 //
+// What a tool at the CRI socket makes is its own, and what the agent makes no tool can
+// end or change: see guard.
+//
 // IDs are made from identities, (pod UID, attempt) and (pod UID, name, attempt), so
 // doing something twice is success.
 package ctrd
