@@ -201,7 +201,7 @@ var fieldTypes = []struct {
 		{"storageos", refused, ""},
 		{"csi", refused, ""},
 		{"ephemeral", refused, ""},
-		{"image", refused, ""},
+		{"image", works, "pulled when a container that mounts it starts"},
 	}},
 	{reflect.TypeFor[v1.VolumeProjection](), "volumes[].projected.sources[]", []fieldRow{
 		{"secret", works, ""},

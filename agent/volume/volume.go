@@ -55,7 +55,7 @@ type Volumes struct {
 // has a method ReadOnly() bool can be mounted read-only alone.
 func builtin(cfg Config) []Kind {
 	m := newMemory(cfg.Log)
-	return append(contents(cfg.Objects, cfg.Fields, m), emptyDir{m}, hostPath{})
+	return append(contents(cfg.Objects, cfg.Fields, m), emptyDir{m}, hostPath{}, image{})
 }
 
 // A Refresher is a Kind whose volumes change while containers use them.
@@ -169,6 +169,9 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	i := slices.IndexFunc(pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == m.Name })
 	if i < 0 {
 		return nil, fmt.Errorf("volume mount %q: the pod has no such volume", m.Name)
+	}
+	if k, ok := v.kind(&pod.Spec.Volumes[i]).(image); ok {
+		return k.mount(m, &pod.Spec.Volumes[i]), nil
 	}
 	path, err := v.setUp(ctx, pod, &pod.Spec.Volumes[i])
 	if err != nil {

@@ -404,3 +404,29 @@ func TestHostileHosts(t *testing.T) {
 		}
 	}
 }
+
+// TestImageMount: the runtime is told the image and what of it, and no host path.
+func TestImageMount(t *testing.T) {
+	v, err := New(Config{Root: t.TempDir(), Hostname: func(*v1.Pod) (string, string) { return "h", "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &v1.Pod{}
+	pod.UID = "uid"
+	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "model:1"}}}}
+	ctr := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "data", MountPath: "data", SubPath: "sub/dir"}}}
+	if err := v.Prepare(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	var out api.ContainerConfig
+	if err := v.Container(t.Context(), pod, ctr, &out); err != nil {
+		t.Fatal(err)
+	}
+	m := out.Mounts[0]
+	if m.ContainerPath != "/data" || m.HostPath != "" || !m.Readonly || m.GetImage().GetImage() != "model:1" || m.ImageSubPath != "sub/dir" || m.SelinuxRelabel {
+		t.Errorf("%v", m)
+	}
+	if err := v.Release(t.Context(), pod.UID); err != nil {
+		t.Error(err)
+	}
+}

@@ -27,6 +27,9 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	if err != nil {
 		return err
 	}
+	if err := e.images.ensureVolumes(ctx, in.Want, ctr); err != nil {
+		return err
+	}
 	n := e.cfg.Node()
 	pod := known(in.Want, in.Seen, n)
 	if err := e.prepare(ctx, pod); err != nil {

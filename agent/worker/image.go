@@ -140,6 +140,22 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 	return m.fetch(ctx, pod, ctr, name, tell)
 }
 
+// ensureVolumes is ensure for the images that a container mounts (KEP-4639).
+func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
+	for i := range pod.Spec.Volumes {
+		vol := &pod.Spec.Volumes[i]
+		mounts := slices.ContainsFunc(ctr.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == vol.Name })
+		if vol.Image == nil || !mounts {
+			continue
+		}
+		as := &v1.Container{Name: ctr.Name, Image: vol.Image.Reference, ImagePullPolicy: vol.Image.PullPolicy}
+		if _, _, err := m.ensure(ctx, pod, as); err != nil {
+			return fmt.Errorf("volume %q: %w", vol.Name, err)
+		}
+	}
+	return nil
+}
+
 // fetch pulls an image, or does with the one that is here.
 func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell teller) (*api.Image, string, error) {
 	creds := m.credentials(ctx, pod, name)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -139,6 +141,47 @@ func TestPullNever(t *testing.T) {
 		wrong.Spec.Containers[0].Image = "Not An Image"
 		n.want("c", Wanted{Pod: wrong})
 		if f := n.failure("c"); f.Reason != plan.InvalidImageName {
+			t.Errorf("failure %+v", f)
+		}
+	})
+}
+
+// A container starts once the images that it mounts are here, as well as its own.
+func TestImageVolumes(t *testing.T) {
+	m := newMachine("app:1")
+	var pulled []string
+	var there atomic.Bool
+	m.pull = func(_ context.Context, image string) error {
+		pulled = append(pulled, image)
+		if there.Load() {
+			return nil
+		}
+		return errors.New("404")
+	}
+	bubble(t, m, func(t *testing.T, n *node) {
+		p := pod("a", v1.PullNever)
+		for _, name := range []string{"data", "other"} { // the other is mounted by nobody
+			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: name + ":1", PullPolicy: v1.PullIfNotPresent}}})
+		}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
+		n.want("a", Wanted{Pod: p})
+		expect(t, n)
+		if f := n.failure("a"); f.Reason != plan.ErrImagePull || !strings.Contains(f.Message, `volume "data"`) {
+			t.Errorf("failure %+v", f)
+		}
+		there.Store(true)
+		time.Sleep(time.Minute)
+		expect(t, n, "a/c#0")
+		if slices.Contains(pulled, "other:1") || !slices.Contains(pulled, "data:1") {
+			t.Errorf("pulled %v", pulled)
+		}
+
+		never := pod("b", v1.PullNever)
+		never.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "none:1", PullPolicy: v1.PullNever}}}}
+		never.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		n.want("b", Wanted{Pod: never})
+		expect(t, n, "a/c#0")
+		if f := n.failure("b"); f.Reason != plan.ErrImageNeverPull {
 			t.Errorf("failure %+v", f)
 		}
 	})

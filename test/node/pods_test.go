@@ -22,6 +22,7 @@ spec:
   - {name: data, emptyDir: {}}
   - {name: mem, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
   - {name: host, hostPath: {path: /run/rich/dir, type: DirectoryOrCreate}}
+  - {name: image, image: {reference: IMAGE, pullPolicy: Never}}
   initContainers:
   - name: first
     image: IMAGE
@@ -59,6 +60,7 @@ spec:
     - {name: mem, mountPath: /mem}
     - {name: host, mountPath: /host, readOnly: true}
     - {name: data, mountPath: /one, subPathExpr: $(SUB)}
+    - {name: image, mountPath: /image}
 `
 
 func TestRichPod(t *testing.T) {
@@ -89,6 +91,8 @@ func TestRichPod(t *testing.T) {
 		{"address in the environment", do("env"), "IP=" + pod.Status.PodIP + "\n"},
 		{"request in the environment", do("env"), "CPU=10\n"},
 		{"file in the environment", do("env"), "GIVEN=of rich-edge\n"},
+		{"volume of an image", do("ls", "/image"), "podtool\n"},
+		{"a write to it", do("write", "/image/x", "x"), "read-only file system"},
 		{"read-only root", do("write", "/x", "x"), "read-only file system"},
 		{"read-only mount", do("write", "/host/x", "x"), "read-only file system"},
 		{"user and groups", do("cat", "/proc/self/status"), "Uid:\t1000\t1000\t1000\t1000\nGid:\t2000\t2000\t2000\t2000\n"},
