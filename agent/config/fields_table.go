@@ -93,7 +93,7 @@ func kubeletFields() []fieldRow {
 		{"nodeStatusMaxImages", "images listed in the node's status; -1: all", ""},
 		{"maxOpenFiles", "files that islet's process may open, where the kernel allows it", ""},
 		{"contentType", "encoding of requests to the API server", "protobuf is spoken where the API has it"},
-		{"kubeAPIQPS", "requests per second to the API server", "the removal of a pod that has ended counts with its last status"},
+		{"kubeAPIQPS", "requests per second to the API server; the removal of a pod that has ended counts with its last status", ""},
 		{"kubeAPIBurst", "requests in a burst to the API server", ""},
 		{"serializeImagePulls", "pull one image at a time", ""},
 		{"maxParallelImagePulls", "images pulled at a time", ""},
