@@ -153,7 +153,7 @@ func own(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
 		switch c.Type {
-		case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled:
+		case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.AllContainersRestarting:
 			return false
 		case v1.DisruptionTarget, v1.PodResizePending, v1.PodResizeInProgress:
 			return !slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })

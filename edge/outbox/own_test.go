@@ -1,0 +1,31 @@
+package outbox
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The conditions that are a node's are sent; those of others are not, and some that are
+// several owners' only while the node says something of them.
+func TestOwnConditions(t *testing.T) {
+	all := []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.AllContainersRestarting,
+		v1.DisruptionTarget, "example.com/gate"}
+	var s v1.PodStatus
+	for _, c := range all {
+		s.Conditions = append(s.Conditions, v1.PodCondition{Type: c})
+	}
+	types := func(s v1.PodStatus) (out []v1.PodConditionType) {
+		for _, c := range s.Conditions {
+			out = append(out, c.Type)
+		}
+		return out
+	}
+	if got := types(own(s, &v1.PodStatus{})); !slices.Equal(got, all[:6]) {
+		t.Errorf("%v", got)
+	}
+	if got := types(own(s, &s)); !slices.Equal(got, all[:7]) {
+		t.Errorf("%v", got)
+	}
+}
