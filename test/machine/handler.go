@@ -33,13 +33,42 @@ func (m *Machine) OCIWrapper(name string) (program string, calls func(verb strin
 	}
 }
 
+// TaskShim is containerd's own shim for runc, in the version that islet is built with. It
+// is built in its module, once, and kept in the checkout's cache.
+func (m *Machine) TaskShim() string {
+	m.t.Helper()
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "github.com/containerd/containerd/v2")
+	list.Dir = Root(m.t)
+	out, err := list.Output()
+	if err != nil {
+		m.t.Fatalf("find containerd's module: %v", err)
+	}
+	dir, version, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	path := filepath.Join(Root(m.t), ".cache", "containerd-shim-"+version, taskShimPrefix+"runc-v2")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", path, "./cmd/"+filepath.Base(path))
+	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		m.t.Fatalf("build containerd's shim: %v\n%s", err, out)
+	}
+	return path
+}
+
+const taskShimPrefix = "containerd-shim-"
+
 // Handlers configures runtime handlers, by name and program, for the next start of the
-// agent.
+// agent. A program may be a containerd shim.
 func (m *Machine) Handlers(of map[string]string) {
 	m.t.Helper()
 	text := fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nruntimeHandlers:\n", m.Disk)
 	for name, program := range of {
-		text += fmt.Sprintf("- {name: %s, ociRuntime: %s}\n", name, program)
+		kind := "ociRuntime"
+		if strings.HasPrefix(filepath.Base(program), taskShimPrefix) {
+			kind = "shim"
+		}
+		text += fmt.Sprintf("- {name: %s, %s: %s}\n", name, kind, program)
 	}
 	m.Write("edge.yaml", text)
 }

@@ -51,3 +51,46 @@ func TestRuntimeClassOfStaticPods(t *testing.T) {
 		t.Errorf("%d containers run", n)
 	}
 }
+
+// TestTaskShim: a pod whose handler is a containerd shim runs, outlives the agent, and is
+// restarted as often as a person asks, without a wait.
+func TestTaskShim(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Handlers(map[string]string{"tasks": m.TaskShim()})
+	m.Write("manifests/pod.yaml", strings.NewReplacer("NAME", "pod", "CLASS", "tasks", "IMAGE", machine.Image).Replace(classed))
+	m.StartAgent()
+	before := m.WaitReady("pod-edge")["pod-edge"].Status.ContainerStatuses[0]
+	if shims := taskShims(m); shims != 1 {
+		t.Errorf("%d containerd shims run", shims)
+	}
+	m.Kill()
+	m.StartAgent()
+	if now := m.WaitReady("pod-edge")["pod-edge"].Status.ContainerStatuses[0]; now.ContainerID != before.ContainerID || now.RestartCount != 0 {
+		t.Errorf("after the agent was killed it is %+v, before %+v", now, before)
+	}
+	for i := 1; i <= 3; i++ {
+		m.Islet("restart", "pod-edge")
+		if now := m.Pods()["pod-edge"].Status.ContainerStatuses[0]; now.RestartCount != i || !now.Ready {
+			t.Errorf("restart %d: it is %+v", i, now)
+		}
+	}
+	if events := m.Islet("describe", "pod-edge"); strings.Contains(events, "BackOff") {
+		t.Errorf("a restart that was asked for waited:\n%s", events)
+	}
+	if err := os.Remove(filepath.Join(m.Disk, "manifests", "pod.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	m.WaitPods("the pod and its shim to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 0 && taskShims(m) == 0 })
+}
+
+// taskShims counts the containerd shims of a machine.
+func taskShims(m *machine.Machine) (n int) {
+	for _, cmd := range m.Processes() {
+		if strings.Contains(cmd, "containerd-shim-") {
+			n++
+		}
+	}
+	return n
+}
