@@ -4,7 +4,10 @@
 //	exit CODE [AFTER]  ends with that code after that time
 //	sleep              until SIGTERM
 //	stubborn           ignores SIGTERM
-//	serve ADDR         answers every HTTP request with the host name
+//	serve ADDR [LOG]   answers every HTTP request with the host name, and notes it in LOG
+//	live LOG NAME      notes its start in LOG, and its end after SIGTERM
+//	hook LOG NAME [F]  notes its start in LOG, and its end once the file F is there
+//	once FILE CODE     ends with that code if FILE is not there, which it makes; then sleeps
 //	eat MIB            touches that much memory, then sleeps
 //	get URL            fetches a page and prints it
 //	cat FILE..., ls DIR, env, write FILE TEXT
@@ -75,7 +78,20 @@ func run(args []string) (int, error) {
 		fmt.Println("ignoring SIGTERM")
 		select {}
 	case "serve":
-		return 0, serve(ctx, arg(1, ":80"))
+		return 0, serve(ctx, arg(1, ":80"), arg(2, os.DevNull))
+	case "live":
+		err := add(arg(1, ""), arg(2, "")+" starts\n")
+		<-ctx.Done()
+		return 0, errors.Join(err, add(arg(1, ""), arg(2, "")+" ends\n"))
+	case "hook":
+		return 0, hook(arg(1, ""), arg(2, ""), arg(3, "/"))
+	case "once":
+		if _, err := os.Stat(arg(1, "")); err == nil {
+			<-ctx.Done()
+			return 0, nil
+		}
+		code, err := strconv.Atoi(arg(2, "0"))
+		return code, errors.Join(err, add(arg(1, ""), ""))
 	case "eat":
 		return 0, eat(ctx, arg(1, "1"))
 	case "flannel":
@@ -168,13 +184,31 @@ func wait(ctx context.Context, after string) error {
 	return nil
 }
 
-func serve(ctx context.Context, addr string) error {
+// hook notes what a lifecycle hook does, and waits for a file.
+func hook(log, name, gate string) error {
+	if err := add(log, name+" begins\n"); err != nil {
+		return err
+	}
+	for {
+		if _, err := os.Stat(gate); err == nil {
+			return add(log, name+" is over\n")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func serve(ctx context.Context, addr, log string) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
 	handler := http.NewServeMux()
-	handler.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, host) })
+	handler.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if err := add(log, r.URL.Path+" by "+r.UserAgent()+"\n"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		fmt.Fprintln(w, host)
+	})
 	for path, wanted := range map[string]bool{"/if/": true, "/unless/": false} { // there is such a file: for probes
 		handler.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if _, err := os.Stat(strings.TrimPrefix(r.URL.Path, strings.TrimSuffix(path, "/"))); (err == nil) != wanted {
