@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -69,6 +70,35 @@ func (c *Cluster) Plug(m *machine.Machine) *Link {
 	c.mu.Unlock()
 	m.OnBoot = l.plug
 	return l
+}
+
+// Wire lays a cable between two machines that run, since the control plane's network
+// carries nothing from one to another, and returns their addresses at its ends. When the
+// first machine boots again it gets a new one.
+func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
+	t.Helper()
+	addrA, addrB = "10.98.0.1", "10.98.0.2"
+	last := ""
+	lay := func(pid int) error {
+		if last != "" { // it goes with the machine that was turned off, sooner or later
+			_ = c.ip(b.Pid(), "link delete "+last)
+		}
+		c.mu.Lock()
+		c.cable++
+		last = fmt.Sprint("wire", c.cable)
+		c.mu.Unlock()
+		return errors.Join( // with one hardware address: the other machine remembers it
+			c.ip(pid, fmt.Sprintf("link add %[1]s address 02:00:0a:62:00:01 type veth peer name %[1]s netns %[2]d", last, b.Pid()), "link set "+last+" up", "addr add "+addrA+"/24 dev "+last),
+			c.ip(b.Pid(), "link set "+last+" master wires up"))
+	}
+	plug := a.OnBoot
+	a.OnBoot = func(pid int) error { return errors.Join(plug(pid), lay(pid)) }
+	// The second machine's end is a bridge, whose address and routes stay without a cable.
+	err := errors.Join(c.ip(b.Pid(), "link add wires type bridge", "addr add "+addrB+"/24 dev wires", "link set wires up"), lay(a.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addrA, addrB
 }
 
 func (l *Link) plug(pid int) error {

@@ -17,9 +17,15 @@ import (
 // does not survive a reboot.
 const subnetEnv = "/run/flannel/subnet.env"
 
-// flanneld is what flannel's DaemonSet does on a node: it writes the configuration
-// of the network, which stays, and the subnet, which does not.
-func flanneld(ctx context.Context, confDir, subnet string) error {
+// flanneld is what flannel's DaemonSet does on a node, with its backend host-gw: it sets
+// the routes to the subnets of other nodes (SUBNET=ADDRESS), and writes the subnet, which
+// both go with a reboot, and the configuration of the network, which stays.
+func flanneld(ctx context.Context, confDir, subnet string, peers ...string) error {
+	for _, p := range peers {
+		if err := addRoute(p); err != nil {
+			return fmt.Errorf("route %s: %w", p, err)
+		}
+	}
 	if err := os.MkdirAll(filepath.Dir(subnetEnv), 0o755); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func run(args []string) (int, error) {
 	case "eat":
 		return 0, eat(ctx, arg(1, "1"))
 	case "flannel":
-		return 0, flanneld(ctx, arg(1, ""), arg(2, ""))
+		return 0, flanneld(ctx, arg(1, ""), arg(2, ""), args[min(3, len(args)):]...)
 	case "mark":
 		code, err := strconv.Atoi(arg(2, "0"))
 		return code, errors.Join(err, add(arg(1, ""), time.Now().Format(time.RFC3339Nano)+"\n"))

@@ -16,7 +16,8 @@ import (
 
 // addOn is a DaemonSet as flannel's: in the host's network it writes the configuration of
 // the pod network, and the subnet, which a reboot takes away.
-func addOn(n *cluster.Node, ns, subnet string) string {
+// Peers are the subnets of other nodes, and the addresses to reach them by.
+func addOn(n *cluster.Node, ns, subnet string, peers ...string) string {
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: flannel, namespace: %[1]s}
@@ -34,12 +35,27 @@ spec:
         image: %[3]s
         imagePullPolicy: Never
         args: [flannel, %[4]s/cni, %[5]s]
+        securityContext: {capabilities: {add: [NET_ADMIN]}}
         volumeMounts: [{name: cni, mountPath: %[4]s/cni}, {name: run, mountPath: /run/flannel}]
       volumes:
       - {name: cni, hostPath: {path: %[4]s/cni}}
       - {name: run, hostPath: {path: /run/flannel, type: DirectoryOrCreate}}
 ---
-`, ns, n.Name, machine.Image, n.Disk, subnet)
+`, ns, n.Name, machine.Image, n.Disk, strings.Join(append([]string{subnet}, peers...), ", "))
+}
+
+// installAddOn gives a machine the plugin of the add-on and the settings for it.
+func installAddOn(t testing.TB, n *cluster.Node, networkPlugin string) {
+	t.Helper()
+	plugin, err := os.ReadFile(filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Write("bin/flannel", string(plugin))
+	if err := os.Chmod(n.Disk+"/bin/flannel", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nnetworkPlugin: %[2]s\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", n.Disk, networkPlugin))
 }
 
 // TestAddOn: a network add-on of the cluster comes to a node whose pods are on the built-in
@@ -49,15 +65,7 @@ func TestAddOn(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	plugin, err := os.ReadFile(filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Write("bin/flannel", string(plugin))
-	if err := os.Chmod(n.Disk+"/bin/flannel", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", n.Disk))
+	installAddOn(t, n, "auto")
 	n.Join()
 	ns := c.Namespace(t)
 	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
@@ -118,4 +126,57 @@ func TestAddOn(t *testing.T) {
 	n.Restore(t)
 	delete(now, "late")
 	onAddOn(moved("to show that it runs again", now, 2))
+}
+
+// other is a test whose node and namespace have another name.
+type other struct{ testing.TB }
+
+func (o other) Name() string { return o.TB.Name() + "-other" }
+
+// TestHostGateway: the nodes wait for the add-on, as networkPlugin cni demands. Then pods
+// of two nodes reach each other by its routes, also when one of them has rebooted.
+func TestHostGateway(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	sides := []*struct {
+		t    testing.TB
+		n    *cluster.Node
+		ns   string
+		cidr string
+		addr string
+		web  *corev1.Pod
+	}{{t: t}, {t: other{t}}}
+	for _, s := range sides {
+		s.n = c.Node(s.t, "")
+		installAddOn(s.t, s.n, "cni")
+		s.n.Start()
+		s.ns = c.Namespace(s.t)
+		s.cidr = c.AwaitNode(t, s.n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" }).Spec.PodCIDR
+	}
+	a, b := sides[0], sides[1]
+	a.addr, b.addr = c.Wire(t, a.n, b.n)
+	c.Apply(t, addOn(a.n, a.ns, a.cidr, b.cidr+"="+b.addr)+addOn(b.n, b.ns, b.cidr, a.cidr+"="+a.addr))
+	for _, s := range sides {
+		c.AwaitNode(t, s.n.Name, "to be ready", cluster.NodeReady)
+		c.Apply(t, pod(s.ns, "web", "", "", "serve", ":80"))
+	}
+	for _, s := range sides {
+		s.web = c.AwaitReady(t, s.ns, "web")["web"]
+	}
+	reach := func(when string) {
+		t.Helper()
+		for _, way := range [][2]int{{0, 1}, {1, 0}} {
+			from, to := sides[way[0]], sides[way[1]]
+			if got := inside(from.n, from.ns, "web", "get", "http://"+to.web.Status.PodIP); got != "web\n" {
+				t.Errorf("%s, from %s to %s: %q", when, from.n.Name, to.n.Name, got)
+			}
+		}
+	}
+	reach("at first")
+
+	a.n.Reboot()
+	a.n.Start()
+	old := container(a.web)
+	a.web = c.AwaitPod(t, a.ns, "web", "to run again", func(p *corev1.Pod) bool { return container(p) != old && cluster.PodReady(p) })
+	reach("after a reboot")
 }
