@@ -280,8 +280,10 @@ func (n *node) reboot(t testing.TB) {
 func (n *node) powerOff(t testing.TB) {
 	t.Helper()
 	for i := 1; i <= 20; i++ {
-		if pid := shimProcess(t, n.shim, strconv.Itoa(i)); pid > 0 {
-			unix.Kill(pid, unix.SIGKILL)
+		for _, name := range []string{"", "t"} { // t: holds the streams of containerd shims
+			if pid := shimProcess(t, n.shim, name+strconv.Itoa(i)); pid > 0 {
+				unix.Kill(pid, unix.SIGKILL)
+			}
 		}
 	}
 	for _, pid := range n.taskShims(t, "") {
