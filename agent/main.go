@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
-	"time"
 
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/process"
@@ -34,7 +33,7 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "islet:", err)
 		return 2
 	}
-	log := logger(cfg, stderr)
+	log := process.Logger(cfg, stderr)
 	for _, n := range notices {
 		log.Info(n.String())
 	}
@@ -52,8 +51,8 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	process.Adjust(cfg, log)
-	switch err := bounded(ctx, lastCalls, func() error { return Run(ctx, cfg, version, log) }); {
-	case errors.Is(err, errAbandoned):
+	switch err := process.Bounded(ctx, func() error { return Run(ctx, cfg, version, log) }); {
+	case errors.Is(err, process.ErrAbandoned):
 		log.Warn("the agent ends; its pods go on running, and the next start takes up what it leaves half done", "error", err)
 	case err != nil:
 		log.Error("the agent ends", "error", err)
@@ -64,53 +63,12 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// lastCalls is how long calls that go on may take once the agent is to end.
-const lastCalls = 8 * time.Second
-
-// errAbandoned says that run did not end in time.
-var errAbandoned = errors.New("an OCI runtime, a network plugin or a disk does not answer")
-
-// bounded calls run, and leaves it behind when ctx has ended and run has not for
-// that long: a process may be killed at any moment and lose nothing, so one whose
-// helpers hang need not wait for them.
-func bounded(ctx context.Context, patience time.Duration, run func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- run() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(patience):
-		return errAbandoned
-	}
-}
-
-func logger(cfg *config.Config, w io.Writer) *slog.Logger {
-	level := &slog.LevelVar{}
-	level.Set(cfg.LogLevel)
-	options := &slog.HandlerOptions{Level: level}
-	if cfg.Kubelet.Logging.Format == "json" {
-		return slog.New(leveled{slog.NewJSONHandler(w, options), level})
-	}
-	return slog.New(leveled{slog.NewTextHandler(w, options), level})
-}
-
-// A leveled handler is one whose level /debug/flags/v may set while the agent runs.
-type leveled struct {
-	slog.Handler
-	level *slog.LevelVar
-}
-
 // debugPaths adds to a kubelet's paths what this process knows of itself: its flags, and
 // its log level.
 func debugPaths(p server.Kubelet, flags []string, log *slog.Logger) server.Kubelet {
 	p.Flags = flags
-	if l, ok := log.Handler().(leveled); ok && *p.Config.EnableDebugFlagsHandler {
-		p.SetLevel = func(v int) { l.level.Set(slog.Level(-v)) }
+	if set := process.LevelOf(log); set != nil && *p.Config.EnableDebugFlagsHandler {
+		p.SetLevel = func(v int) { set(slog.Level(-v)) }
 	}
 	return p
 }

@@ -1,0 +1,36 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An agent whose helpers hang ends all the same, and one that ends in time is
+// waited for.
+func TestBounded(t *testing.T) {
+	failed := errors.New("failed")
+	for name, c := range map[string]struct {
+		takes time.Duration // after it was asked to end
+		want  error
+	}{"at once": {0, failed}, "soon": {time.Second, failed}, "never": {time.Hour, ErrAbandoned}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, end := context.WithCancel(t.Context())
+				time.AfterFunc(time.Minute, end)
+				began := time.Now()
+				err := Bounded(ctx, func() error {
+					<-ctx.Done()
+					time.Sleep(c.takes)
+					return failed
+				})
+				defer time.Sleep(c.takes) // a bubble waits for all that it started
+				if took := time.Since(began); err != c.want || took > time.Minute+lastCalls {
+					t.Errorf("%v after %v, want %v", err, took, c.want)
+				}
+			})
+		})
+	}
+}
