@@ -111,6 +111,13 @@ critest: build ## the CRI validation suite and crictl, from their Go module, aga
 	test/critest/build.sh >/dev/null
 	cd test && ISLET_CRITEST=$(CURDIR)/$(CACHE)/critest ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 30m ./critest
 
+.PHONY: conformance
+conformance: build ## Kubernetes' own node conformance specs, from its Go module, against a node (root needed, 20 minutes)
+	@packaging/deps.sh run test conformance
+	test/cluster/build.sh >/dev/null
+	test/cluster/conformance/build.sh >/dev/null
+	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 120m ./conformance
+
 .PHONY: test-vm
 test-vm: ## the long test in a virtual machine: 20 power cuts
 	@packaging/deps.sh run test vm

@@ -350,7 +350,7 @@ func (a *agent) serverConfig() server.Config {
 	return server.Config{
 		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
-		Pods:  a.pods, Local: a.desired, Runtime: a.rt.Runtime, Images: a.rt.Images,
+		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Runtime, Images: a.rt.Images,
 		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
 		Clock:  describe.Clock{Link: a.link},
 		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: a.figures.Collectors(), Metrics: metrics, ProbeMetrics: a.probes,

@@ -3,6 +3,7 @@
 #   deps.sh run        an OCI runtime (crun preferred, runc as fallback)
 #   deps.sh test       what the tests need besides
 #   deps.sh critest    what the CRI validation suite needs besides
+#   deps.sh conformance  what Kubernetes' end-to-end suite needs besides
 #   deps.sh vm         what the virtual machine tests need besides
 # Only Debian and its relatives are installed by themselves; elsewhere it names what is missing.
 set -eu
@@ -16,8 +17,9 @@ for use in "$@"; do
 	run) command -v crun >/dev/null 2>&1 || need crun crun; need runc runc ;;
 	test) need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
 	critest) need busybox busybox-static; need ipcmk util-linux ;;
+	conformance) need busybox busybox-static; need curl curl; need dig bind9-dnsutils; need nc netcat-openbsd; need ipcs util-linux ;;
 	vm) need qemu-system-x86_64 qemu-system-x86; need debootstrap debootstrap; need mke2fs e2fsprogs ;;
-	*) echo "deps.sh: unknown use '$use' (run, test, critest, vm)" >&2; exit 2 ;;
+	*) echo "deps.sh: unknown use '$use' (run, test, critest, conformance, vm)" >&2; exit 2 ;;
 	esac
 done
 [ -n "$missing" ] || exit 0

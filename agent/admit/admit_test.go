@@ -158,6 +158,9 @@ func TestAdmit(t *testing.T) {
 		}), nil, "AppArmor"},
 		{"SELinux", pod("a", labelled("container_t")), nil, "SELinux"},
 		{"no SELinux", pod("a", labelled("spc_t")), nil, ""},
+		{"SELinux level", pod("a", asks("cpu", "0"), func(p *v1.Pod) {
+			p.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c1,c2"}}
+		}), nil, ""},
 	} {
 		var others []*Holder
 		for _, p := range tt.others {

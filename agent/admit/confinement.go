@@ -1,8 +1,6 @@
 package admit
 
 import (
-	"cmp"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/translate"
@@ -29,24 +27,28 @@ func apparmor(h *Holder, _ []*Holder, n Node) *Rejection {
 const unconfinedSELinux = "spc_t"
 
 // selinux refuses a pod whose labels nobody would enforce. A kubelet leaves that to
-// the runtime, which without SELinux runs the pod as if it had not asked.
+// the runtime, which without SELinux runs the pod as if it had not asked. So runs here
+// one that asks for a level and nothing else: manifests set one to share volumes among
+// pods, which without SELinux they do anyway. It is reported (see IgnoredFields).
 func selinux(h *Holder, _ []*Holder, n Node) *Rejection {
 	if n.SELinux == nil {
 		return nil
 	}
-	pod := h.Pod
-	var of v1.PodSecurityContext
-	if pod.Spec.SecurityContext != nil {
-		of = *pod.Spec.SecurityContext
-	}
-	for _, c := range podspec.Containers(&pod.Spec) {
-		var own v1.SecurityContext
-		if c.SecurityContext != nil {
-			own = *c.SecurityContext
-		}
-		if o := cmp.Or(own.SELinuxOptions, of.SELinuxOptions); o != nil && *o != (v1.SELinuxOptions{}) && o.Type != unconfinedSELinux {
+	for _, c := range podspec.Containers(&h.Pod.Spec) {
+		if o := seLinuxOptions(h.Pod, c); o.Type != unconfinedSELinux && o != (v1.SELinuxOptions{Level: o.Level}) {
 			return reject("SELinux", "Cannot enforce seLinuxOptions: %v (container %s asks for them): remove them, or set type %s", n.SELinux, c.Name, unconfinedSELinux)
 		}
 	}
 	return nil
+}
+
+// seLinuxOptions are those of a container, or of its pod if it has none.
+func seLinuxOptions(pod *v1.Pod, c *v1.Container) v1.SELinuxOptions {
+	if c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil {
+		return *c.SecurityContext.SELinuxOptions
+	}
+	if pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.SELinuxOptions != nil {
+		return *pod.Spec.SecurityContext.SELinuxOptions
+	}
+	return v1.SELinuxOptions{}
 }

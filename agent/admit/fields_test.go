@@ -79,7 +79,7 @@ var fieldTypes = []struct {
 		{"schedulingGroup", others, ""},
 	}},
 	{reflect.TypeFor[v1.PodSecurityContext](), "spec.securityContext", []fieldRow{
-		{"seLinuxOptions", works, "where SELinux is on, else refused"},
+		{"seLinuxOptions", works, "where SELinux is on, else refused; a level alone is reported instead"},
 		{"windowsOptions", windows, ""},
 		{"runAsUser", works, ""},
 		{"runAsGroup", works, ""},
@@ -126,7 +126,7 @@ var fieldTypes = []struct {
 	{reflect.TypeFor[v1.SecurityContext](), "securityContext of a container", []fieldRow{
 		{"capabilities", works, ""},
 		{"privileged", works, ""},
-		{"seLinuxOptions", works, "where SELinux is on, else refused"},
+		{"seLinuxOptions", works, "where SELinux is on, else refused; a level alone is reported instead"},
 		{"windowsOptions", windows, ""},
 		{"runAsUser", works, ""},
 		{"runAsGroup", works, ""},

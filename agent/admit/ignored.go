@@ -46,11 +46,14 @@ type ignored struct {
 	instead string
 }
 
-// IgnoredFields lists the fields of a pod that do not act on this node, in the order of
-// its manifest. What makes one of them act removes its row here, and the warnings of
+// IgnoredFields lists the fields of a pod that do not act on a node, in the order of its
+// manifest. What makes one of them act removes its row here, and the warnings of
 // islet apply, the event FieldIgnored and the line of islet status go with it.
-func IgnoredFields(pod *v1.Pod) (out []Ignored) {
-	eachContainer(pod, func(at *field.Path, c *v1.Container) { out = listed(out, ofContainer(at, c)) })
+func IgnoredFields(pod *v1.Pod, n Node) (out []Ignored) {
+	eachContainer(pod, func(at *field.Path, c *v1.Container) {
+		level := n.SELinux != nil && seLinuxOptions(pod, c).Level != ""
+		out = listed(out, append(ofContainer(at, c), ignored{level, at.Child("securityContext", "seLinuxOptions", "level"), "does not act: SELinux is not enabled on the host"}))
+	})
 	spec := field.NewPath("spec")
 	for i := range pod.Spec.Volumes {
 		out = listed(out, ofVolume(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i]))

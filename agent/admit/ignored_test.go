@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -36,21 +37,21 @@ func fields(list []Ignored) (out []string) {
 }
 
 func TestIgnoredFields(t *testing.T) {
-	if got := IgnoredFields(pod("plain", onPort(80, "", ""), asks("cpu", "1"))); len(got) > 0 {
+	if got := IgnoredFields(pod("plain", onPort(80, "", ""), asks("cpu", "1")), Node{}); len(got) > 0 {
 		t.Errorf("a plain pod: %v", got)
 	}
 	probed := func(p *v1.Pod) {
 		c := &p.Spec.Containers[0]
 		c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = &v1.Probe{}, &v1.Probe{}, &v1.Probe{}
 	}
-	if got := IgnoredFields(pod("probed", probed)); len(got) > 0 {
+	if got := IgnoredFields(pod("probed", probed), Node{}); len(got) > 0 {
 		t.Errorf("probes act: %v", got)
 	}
 	stop := v1.SIGTERM
-	if got := IgnoredFields(pod("stop", func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{StopSignal: &stop} })); len(got) > 0 {
+	if got := IgnoredFields(pod("stop", func(p *v1.Pod) { p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{StopSignal: &stop} }), Node{}); len(got) > 0 {
 		t.Errorf("a stop signal acts: %v", got)
 	}
-	got := IgnoredFields(pod("all", everything))
+	got := IgnoredFields(pod("all", everything), Node{})
 	if want := []string{
 		"spec.containers[1].resources.limits[ephemeral-storage]", "spec.containers[1].resizePolicy[1]", "spec.volumes[2].emptyDir.sizeLimit",
 	}; !slices.Equal(fields(got), want) {
@@ -59,6 +60,27 @@ func TestIgnoredFields(t *testing.T) {
 	for _, f := range got {
 		if f.Instead == "" {
 			t.Errorf("%s: what happens instead?", f.Field)
+		}
+	}
+}
+
+// A level is taken where it separates nothing, and reported.
+func TestIgnoredLevel(t *testing.T) {
+	off := Node{SELinux: errors.New("off")}
+	own, shared := asks("cpu", "0"), func(p *v1.Pod) {
+		p.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c1,c2"}}
+	}
+	for name, c := range map[string]struct {
+		pod  *v1.Pod
+		node Node
+		want []string
+	}{
+		"of the pod":               {pod("a", own, shared), off, []string{"spec.containers[0].securityContext.seLinuxOptions.level"}},
+		"enforced":                 {pod("a", own, shared), Node{}, nil},
+		"a type, which is refused": {pod("a", labelled("container_t")), off, nil},
+	} {
+		if got := fields(IgnoredFields(c.pod, c.node)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

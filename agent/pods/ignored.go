@@ -26,9 +26,9 @@ func (p *Pods) noteIgnored(uid types.UID, in plan.Input) {
 	if before == in.Want {
 		return
 	}
-	fields := admit.IgnoredFields(in.Want)
+	fields := admit.IgnoredFields(in.Want, p.c.Node())
 	if before != nil {
-		known := admit.IgnoredFields(before)
+		known := admit.IgnoredFields(before, p.c.Node())
 		fields = slices.DeleteFunc(fields, func(f admit.Ignored) bool { return slices.Contains(known, f) })
 		fields = append(fields, admit.IgnoredChange(before, in.Want)...)
 	}

@@ -63,7 +63,7 @@ func (s *Server) applyPods(r *http.Request) ([]api.Applied, error) {
 				action = "configured"
 			}
 		}
-		done = append(done, api.Applied{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Action: action, Warnings: warnings(p)})
+		done = append(done, api.Applied{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Action: action, Warnings: s.warnings(p)})
 	}
 	if r.URL.Query().Has("dryRun") {
 		return done, nil

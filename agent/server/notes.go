@@ -13,21 +13,28 @@ import (
 )
 
 // warnings are what who applies a pod has to know.
-func warnings(pod *v1.Pod) (out []string) {
-	for _, f := range admit.IgnoredFields(pod) {
+func (s *Server) warnings(pod *v1.Pod) (out []string) {
+	for _, f := range s.ignoredFields(pod) {
 		out = append(out, f.String())
 	}
 	return out
 }
 
+func (s *Server) ignoredFields(pod *v1.Pod) []admit.Ignored {
+	if s.Node == nil {
+		return admit.IgnoredFields(pod, admit.Node{})
+	}
+	return admit.IgnoredFields(pod, s.Node())
+}
+
 // ignored lists the pods that run with fields that do not act.
-func ignored(pods []*v1.Pod) (list []api.Ignored) {
+func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
 	for _, p := range pods {
 		if ends(p) {
 			continue
 		}
 		i := api.Ignored{Namespace: p.Namespace, Name: p.Name}
-		for _, f := range admit.IgnoredFields(p) {
+		for _, f := range s.ignoredFields(p) {
 			i.Fields = append(i.Fields, f.Field)
 		}
 		if len(i.Fields) > 0 {

@@ -16,6 +16,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/admit"
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/runtime/cri"
@@ -44,6 +45,10 @@ type Config struct {
 	NodeName    string
 	LogsDir     string   // pod logs, when the runtime does not know a container any more
 	Disks       []string // directories whose file systems Status shows
+
+	// Node is what pods are measured against: some fields act on some nodes only. Nil: as
+	// on one that lacks nothing.
+	Node func() admit.Node
 
 	Pods    Pods
 	Local   Local

@@ -23,7 +23,7 @@ func (s *Server) status(r *http.Request) (*api.Status, error) {
 	if s.Describe != nil {
 		s.Describe(r.Context(), st)
 	}
-	st.Ignored = ignored(pods)
+	st.Ignored = s.ignored(pods)
 	if st.Cluster != nil {
 		st.Evictable = evictable(pods)
 	}

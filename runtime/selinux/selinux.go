@@ -48,15 +48,15 @@ type Labels struct{ Process, File string }
 
 // Labels makes the labels that a container asks for. Without a level of its own it
 // gets level, that of its pod. A privileged container's process has none. What was
-// asked for and cannot be enforced is an error.
+// asked for and cannot be enforced is an error, but for a level alone.
 func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Labels, error) {
 	o := sec.GetSelinuxOptions()
 	if o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" && o.GetLevel() == "" {
 		return Labels{}, nil
 	}
 	if err := h.Enabled(); err != nil {
-		if o.GetType() == unconfined {
-			return Labels{}, nil
+		if o.GetType() == unconfined || o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" {
+			return Labels{}, nil // a level alone separates from others what nothing separates here
 		}
 		return Labels{}, fmt.Errorf("seLinuxOptions cannot be enforced: %w", err)
 	}

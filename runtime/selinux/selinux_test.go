@@ -44,13 +44,14 @@ func TestLabels(t *testing.T) {
 		want       Labels
 		fails      string
 	}{
-		"off, nothing asked": {host: off},
-		"off, no options":    {host: off, asked: &api.SELinuxOption{}},
-		"off, unconfined":    {host: off, asked: &api.SELinuxOption{Type: "spc_t"}},
-		"off, type":          {host: off, asked: &api.SELinuxOption{Type: "container_t"}, fails: "not enabled"},
-		"off, level":         {host: off, asked: &api.SELinuxOption{Level: "s0:c3,c4"}, fails: "not enabled"},
-		"no policy":          {host: bare, asked: &api.SELinuxOption{Type: "container_t"}, fails: "container-selinux"},
-		"on, nothing asked":  {host: enforcing()},
+		"off, nothing asked":  {host: off},
+		"off, no options":     {host: off, asked: &api.SELinuxOption{}},
+		"off, unconfined":     {host: off, asked: &api.SELinuxOption{Type: "spc_t"}},
+		"off, type":           {host: off, asked: &api.SELinuxOption{Type: "container_t"}, fails: "not enabled"},
+		"off, level":          {host: off, asked: &api.SELinuxOption{Level: "s0:c3,c4"}},
+		"off, level and type": {host: off, asked: &api.SELinuxOption{Type: "t", Level: "s0"}, fails: "not enabled"},
+		"no policy":           {host: bare, asked: &api.SELinuxOption{Type: "container_t"}, fails: "container-selinux"},
+		"on, nothing asked":   {host: enforcing()},
 		"on, type": {host: enforcing(), asked: &api.SELinuxOption{Type: "my_t"},
 			want: Labels{"system_u:system_r:my_t:s0:c7,c8", "system_u:object_r:container_file_t:s0:c7,c8"}},
 		"on, level": {host: enforcing(), asked: &api.SELinuxOption{Level: "s0:c3,c4"},
