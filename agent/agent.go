@@ -216,7 +216,7 @@ func (a *agent) build(ctx context.Context) error {
 	}
 	a.pods = pods.New(pods.Config{
 		Desired: a.desired, Store: a.store, Spoken: a.spoken, Sources: sourceNames, Node: a.machine.Admit, Host: a.machine.Host,
-		Running: a.running, Events: a.events, Log: a.log,
+		Running: a.running, Preempted: func(signal string) { a.figures.Preempted(signal) }, Events: a.events, Log: a.log,
 	})
 	if a.joins() {
 		if a.cluster, err = openCluster(ctx, a); err != nil {

@@ -37,6 +37,10 @@ func reject(reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
+// OfResources reports whether a pod was refused for lack of resources alone: all else
+// is looked at before them.
+func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
+
 // A Holder is a pod with what it holds. That is worked out once: with each pod that
 // comes, all others are looked at.
 type Holder struct {
@@ -181,6 +185,21 @@ func ports(h *Holder, others []*Holder, _ Node) *Rejection {
 }
 
 func resources(h *Holder, others []*Holder, n Node) *Rejection {
+	for _, s := range shortages(h, others, n) {
+		return reject("OutOf"+string(s.name), "Node didn't have enough resource: %s, requested: %v, used: %v, capacity: %v", s.name, s.asked, s.taken, s.have)
+	}
+	return nil
+}
+
+// A shortage is a resource of which a pod asks for more than others leave: CPU in
+// thousandths, all else as it is counted.
+type shortage struct {
+	name               v1.ResourceName
+	asked, taken, have int64
+}
+
+// shortages are what keeps a pod from running beside others, by name.
+func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	if n.Allocatable == nil {
 		return nil
 	}
@@ -199,10 +218,10 @@ func resources(h *Holder, others []*Holder, n Node) *Rejection {
 		sum := taken.DeepCopy()
 		sum.Add(q)
 		if sum.Cmp(have) > 0 {
-			return reject("OutOf"+string(name), "Node didn't have enough resource: %s, requested: %v, used: %v, capacity: %v", name, figure(name, q), figure(name, taken), figure(name, have))
+			out = append(out, shortage{name, figure(name, q), figure(name, taken), figure(name, have)})
 		}
 	}
-	return nil
+	return out
 }
 
 // Extended says whether a resource is one that others advertise. Where the node does

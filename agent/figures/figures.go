@@ -25,6 +25,7 @@ type Figures struct {
 	worked             *prometheus.HistogramVec
 	pods, podsFailed   prometheus.Counter
 	started, failed    *prometheus.CounterVec // containers
+	preempted          *prometheus.CounterVec // pods
 	seen, created, sli prometheus.Histogram   // how long pods take to start
 	since              time.Time              // what started before is not known
 }
@@ -44,6 +45,7 @@ func New(o *Operations) *Figures {
 		podsFailed: prometheus.NewCounter(counter("kubelet_started_pods_errors_total", "sandboxes of pods that could not be started")),
 		started:    prometheus.NewCounterVec(counter("kubelet_started_containers_total", "containers that were started"), []string{"container_type"}),
 		failed:     prometheus.NewCounterVec(counter("kubelet_started_containers_errors_total", "containers that could not be started"), []string{"container_type", "code"}),
+		preempted:  prometheus.NewCounterVec(counter("kubelet_preemptions", "pods that ended so that a critical one could run, by the resource that was lacking"), []string{"preemption_signal"}),
 		seen:       start("kubelet_pod_start_duration_seconds", "from when a pod was first seen until its containers ran"),
 		created:    start("kubelet_pod_start_total_duration_seconds", "from when a pod was created until its containers ran"),
 		sli:        start("kubelet_pod_start_sli_duration_seconds", "the same without pulling images and running init containers"),
@@ -52,7 +54,7 @@ func New(o *Operations) *Figures {
 
 // Collectors are all that is counted.
 func (f *Figures) Collectors() []prometheus.Collector {
-	return append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.started, f.failed, f.seen, f.created, f.sli)
+	return append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
 }
 
 // An Actor counts what workers do.
@@ -129,6 +131,9 @@ func (f *Figures) Running(in plan.Input, before, now *v1.PodStatus) {
 	f.created.Observe(at.Sub(created).Seconds())
 	f.sli.Observe((at.Sub(created) - f.pulls.took(in.Want, created) - initTime(now)).Seconds())
 }
+
+// Preempted takes note of a pod that ends for a critical one.
+func (f *Figures) Preempted(signal string) { f.preempted.WithLabelValues(signal).Inc() }
 
 // allRun says whether all containers run, each for the first time.
 func allRun(s *v1.PodStatus) bool {

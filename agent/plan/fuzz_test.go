@@ -191,7 +191,7 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 	case 8, 9:
 		w.refuse = arg == 8
 	case 10: // a pod ended, or the node is another
-		in.Reconsider = in.End != nil && in.End.Reason == "OutOfcpu"
+		in.Reconsider = in.End != nil
 	case 0: // the store was lost, too
 		in.Want = nil
 		stop()

@@ -23,4 +23,5 @@ const (
 	FailedMount            = "FailedMount"
 	NetworkNotReady        = "NetworkNotReady"
 	DeadlineExceeded       = "DeadlineExceeded"
+	Preempting             = "Preempting"
 )

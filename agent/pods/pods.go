@@ -59,7 +59,10 @@ type Config struct {
 	Host    func() status.Host                             // the same for statuses
 	Running func(in plan.Input, before, now *v1.PodStatus) // is called with each new status; nil: nobody counts
 	Events  worker.Events
-	Log     *slog.Logger
+	// Preempted is called for each pod that ends for a critical one, with the resource that
+	// was lacking; nil: nobody counts.
+	Preempted func(signal string)
+	Log       *slog.Logger
 }
 
 // Pods is safe for concurrent use.
@@ -71,8 +74,7 @@ type Pods struct {
 
 	mu       sync.Mutex // never held during I/O
 	verdicts map[types.UID]verdict
-	reserved map[types.UID]struct{} // about to be admitted: they hold what they ask for
-	freed    uint64                 // counts what may make a refused pod fit
+	freed    uint64 // counts what may make a refused pod fit
 	states   map[types.UID]state
 	noted    map[types.UID]*v1.Pod // whose ignored fields are told
 	news     chan struct{}         // closed at the next change
@@ -89,9 +91,12 @@ func New(c Config) *Pods {
 	if c.Running == nil {
 		c.Running = func(plan.Input, *v1.PodStatus, *v1.PodStatus) {}
 	}
+	if c.Preempted == nil {
+		c.Preempted = func(string) {}
+	}
 	return &Pods{
 		c: c, dirty: dirty.New[types.UID](), news: make(chan struct{}), freed: 1,
-		verdicts: map[types.UID]verdict{}, reserved: map[types.UID]struct{}{}, states: map[types.UID]state{}, noted: map[types.UID]*v1.Pod{},
+		verdicts: map[types.UID]verdict{}, states: map[types.UID]state{}, noted: map[types.UID]*v1.Pod{},
 	}
 }
 
@@ -116,7 +121,8 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 		p.verdicts[uid] = verdict{}
 	}
 	for uid, r := range rejected {
-		p.verdicts[uid] = verdict{end: &plan.End{Reason: r.Reason, Message: r.Message}}
+		_, runs := p.verdicts[uid]
+		p.verdicts[uid] = verdict{end: &plan.End{Reason: r.Reason, Message: r.Message}, leaves: runs}
 	}
 	for uid, s := range statuses {
 		p.states[uid] = state{status: *s}
@@ -139,7 +145,7 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	defer p.mu.Unlock()
 	if w.End = p.ended(d); w.End == nil {
 		v, known := p.verdicts[uid]
-		w.Admitted, w.End, w.Reconsider = known && v.end == nil, v.end, p.reconsiders(d, v)
+		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.coming, v.end, p.reconsiders(d, v)
 	}
 	return w, true
 }
@@ -191,7 +197,7 @@ func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 	delete(p.noted, uid)
 	p.tell() // its end is the last thing that watchers learn of it
 	p.mu.Unlock()
-	if known && v.end == nil || again {
+	if known && (v.end == nil || v.coming || v.leaves) || again {
 		p.release()
 	}
 	return nil

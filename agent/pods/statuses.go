@@ -50,6 +50,10 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.states[uid]
+	if v, ok := p.verdicts[uid]; ok && v.again && in.Admitted {
+		v.again = false
+		p.verdicts[uid] = v
+	}
 	if in.Want == nil {
 		if known {
 			delete(p.states, uid)
@@ -78,7 +82,7 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed bool) {
 	}
 	p.tell()
 	v, decided := p.verdicts[uid]
-	return decided && v.end == nil && over(now.status.Phase) && !over(before.status.Phase)
+	return decided && (v.end == nil || v.leaves) && over(now.status.Phase) && !over(before.status.Phase)
 }
 
 // undecided reports whether the node has yet to decide about a pod.

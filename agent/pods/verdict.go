@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,14 +15,18 @@ import (
 
 // A verdict is what the node decided about a pod.
 type verdict struct {
-	end  *plan.End     // nil: the pod may run
-	made uint64        // what Pods.freed was then
-	held *admit.Holder // what the pod holds; nil, or of another object of the pod: it is to be worked out
+	end    *plan.End     // nil: the pod may run
+	made   uint64        // what Pods.freed was then
+	held   *admit.Holder // what the pod holds; nil, or of another object of the pod: it is to be worked out
+	coming bool          // it is about to be admitted: it holds what it asks for already
+	again  bool          // it was admitted after a refusal, which its status shows still
+	leaves bool          // its end was decided while it ran: it holds that until it is over
 }
 
 // Admit decides whether a pod may run here, unless that is decided. Two pods are
 // decided about one after the other, so the last port or byte goes to one of them; the
-// store is waited for without others waiting. An error means that nothing was decided.
+// store is waited for without others waiting, and so are the pods that end for a critical
+// one. An error means that nothing was decided.
 func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
@@ -34,19 +39,32 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 		p.mu.Unlock()
 		return nil
 	}
-	made, refusal := p.freed, admit.Admit(admit.Hold(d.Pod), p.holders(uid), node)
+	pod, made := admit.Hold(d.Pod), p.freed
+	h := p.holders(uid)
+	refusal := admit.Admit(pod, h.all(), node)
 	if refusal == nil && !known {
 		p.verdicts[uid] = verdict{made: made} // what runs tells the next agent of it
 		p.mu.Unlock()
 		return nil
 	}
+	if refusal.OfResources() {
+		if s, ok := admit.Preempt(pod, h.staying, h.coming, node); ok {
+			p.verdicts[uid] = verdict{end: before.end, made: made, held: pod, coming: true}
+			p.mu.Unlock()
+			return p.makeRoom(ctx, d, s, node, before, known)
+		}
+	}
 	if refusal != nil {
 		p.mu.Unlock()
-		return p.refuse(ctx, d, before.end, verdict{end: &plan.End{Reason: refusal.Reason, Message: "Pod was rejected: " + refusal.Message}, made: made}, refusal.Message)
+		v := verdict{end: &plan.End{Reason: refusal.Reason, Message: "Pod was rejected: " + refusal.Message}, made: made}
+		if before.end != nil && before.end.Reason == plan.Preempting && refusal.OfResources() {
+			v.end = before.end // that is why there is no room
+		}
+		return p.refuse(ctx, d, before.end, v, refusal.Message)
 	}
-	p.reserved[uid] = struct{}{}
+	p.verdicts[uid] = verdict{end: before.end, made: made, held: pod, coming: true}
 	p.mu.Unlock()
-	return p.readmit(ctx, d, made)
+	return p.readmit(ctx, d, made, before)
 }
 
 // refuse makes a refusal count. One for the same reason as before is no news.
@@ -69,20 +87,28 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 
 // readmit lets a pod run that was refused before. Until that is stored it holds what it
 // asked for, but does not run: an agent that starts meanwhile would end it.
-func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64) error {
-	err := p.c.Store.Admit(ctx, d.Pod.UID)
-	p.mu.Lock()
-	delete(p.reserved, d.Pod.UID)
-	if err == nil {
-		p.verdicts[d.Pod.UID] = verdict{made: made}
-	}
-	p.mu.Unlock()
-	if err != nil {
-		p.release() // others may have been refused for it
+func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before verdict) error {
+	if err := p.c.Store.Admit(ctx, d.Pod.UID); err != nil {
+		p.giveUp(d.Pod.UID, before, true)
 		return err
 	}
+	p.mu.Lock()
+	p.verdicts[d.Pod.UID] = verdict{made: made, again: true}
+	p.mu.Unlock()
 	p.c.Log.Info("pod admitted that was refused before", "pod", nameOf(d.Pod), "uid", d.Pod.UID)
 	return nil
+}
+
+// giveUp takes back that a pod is coming: others may have been refused for it.
+func (p *Pods) giveUp(uid types.UID, before verdict, known bool) {
+	p.mu.Lock()
+	if known {
+		p.verdicts[uid] = before
+	} else {
+		delete(p.verdicts, uid)
+	}
+	p.mu.Unlock()
+	p.release()
 }
 
 // reconsiders reports whether a verdict may be another one now. A refused pod of the
@@ -91,11 +117,20 @@ func (p *Pods) reconsiders(d desired.Pod, v verdict) bool {
 	return v.end != nil && d.Source != desired.API && v.made < p.freed
 }
 
-// holders lists the other pods that hold what a pod may want: those that may run and
-// have not ended yet. The caller holds mu.
-func (p *Pods) holders(except types.UID) (out []*admit.Holder) {
+// holders are the pods that hold what another one may want.
+type holders struct {
+	staying []*admit.Holder // they may run, and have not ended
+	coming  []*admit.Holder // they are about to be admitted
+	leaving []*admit.Holder // their end is decided, but has not come
+}
+
+func (h holders) all() []*admit.Holder { return slices.Concat(h.staying, h.coming, h.leaving) }
+
+// holders lists the pods but one that hold something. The caller holds mu.
+func (p *Pods) holders(except types.UID) (out holders) {
 	for uid, v := range p.verdicts {
-		if _, soon := p.reserved[uid]; uid == except || v.end != nil && !soon || over(p.states[uid].status.Phase) && !soon {
+		holds := v.coming || v.again || (v.end == nil || v.leaves) && !over(p.states[uid].status.Phase)
+		if uid == except || !holds {
 			continue
 		}
 		d, ok := p.c.Desired.Get(uid)
@@ -106,7 +141,14 @@ func (p *Pods) holders(except types.UID) (out []*admit.Holder) {
 			v.held = admit.Hold(d.Pod)
 			p.verdicts[uid] = v
 		}
-		out = append(out, v.held)
+		switch {
+		case v.coming:
+			out.coming = append(out.coming, v.held)
+		case v.leaves:
+			out.leaving = append(out.leaving, v.held)
+		default:
+			out.staying = append(out.staying, v.held)
+		}
 	}
 	return out
 }

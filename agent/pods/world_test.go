@@ -33,6 +33,8 @@ type world struct {
 	broken bool // the store
 	cpu    string
 	inputs map[types.UID]plan.Input
+
+	preempted []string // the resources that were lacking
 }
 
 func newWorld(t testing.TB) *world {
@@ -59,6 +61,11 @@ func (w *world) open(t testing.TB, running ...types.UID) {
 			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}}
 		},
 		Host: func() status.Host { return status.Host{} }, Events: w, Log: log,
+		Preempted: func(signal string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.preempted = append(w.preempted, signal)
+		},
 	})
 	w.Connect(w, nil)
 	if err := w.Load(t.Context(), running); err != nil {

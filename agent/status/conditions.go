@@ -19,7 +19,14 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	if plan.RestartsAll(&m.pod.Spec) {
 		ours = append(ours, m.restarting(st))
 	}
+	disrupted := m.disrupted()
+	if disrupted != "" {
+		ours = append(ours, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: disrupted})
+	}
 	for _, c := range before.Conditions {
+		if c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet && disrupted == "" {
+			continue // it came back
+		}
 		if !slices.ContainsFunc(ours, func(o v1.PodCondition) bool { return o.Type == c.Type }) {
 			st.Conditions = append(st.Conditions, c)
 		}
@@ -34,6 +41,16 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 		c.ObservedGeneration = st.ObservedGeneration
 		st.Conditions = append(st.Conditions, c)
 	}
+}
+
+// disrupted says that the node itself ends the pod, for the sake of others; empty: it
+// does not.
+// https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+func (m *maker) disrupted() string {
+	if m.end != nil && m.end.Reason == plan.Preempting {
+		return "Pod was preempted by Kubelet to accommodate a critical pod."
+	}
+	return ""
 }
 
 func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCondition {
