@@ -88,12 +88,13 @@ var layers = map[string][]string{
 	"edge/store":         {"edge/store/pages", "readonly"},
 	"edge/store/pages":   {},
 
+	"runtime/abilities":     {}, // of OCI runtimes: for all who say what this node can
 	"runtime/apparmor":      {},
 	"runtime/cgroup":        {"metrics", "demand"},
 	"runtime/cri":           {},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"runtime/apparmor", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/untrusted", "metrics"},
+	"runtime/ctrd":          {"runtime/abilities", "runtime/apparmor", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/untrusted", "metrics"},
 	"runtime/daemon":        {},
 	"runtime/fake":          {"runtime/cri"},
 	"runtime/image":         {"runtime/cri", "runtime/untrusted"},

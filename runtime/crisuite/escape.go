@@ -39,6 +39,7 @@ type allowance struct {
 	seccomp  string
 	noNew    string
 	oomScore int32
+	root     bool // of a user namespace: its uid is another one
 }
 
 // The usual set of capabilities, and none.
@@ -72,11 +73,11 @@ func (b *bench) escape(s shape) {
 		security *api.LinuxContainerSecurityContext
 		allowed  allowance
 	}{
-		"default": {&api.LinuxContainerSecurityContext{}, allowance{"0", usualCaps, "0", "0", 500}},
+		"default": {&api.LinuxContainerSecurityContext{}, allowance{"0", usualCaps, "0", "0", 500, false}},
 		"tight": {&api.LinuxContainerSecurityContext{
 			NoNewPrivs: true, RunAsUser: &api.Int64Value{Value: 1234}, Capabilities: &api.Capability{DropCapabilities: []string{"ALL"}},
 			Seccomp: &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
-		}, allowance{"1234", noCaps, "2", "1", 700}},
+		}, allowance{"1234", noCaps, "2", "1", 700, false}},
 	} {
 		cc := b.container(name, "wait")
 		c.security.NamespaceOptions = &api.NamespaceOption{Pid: s.pid}
@@ -92,7 +93,7 @@ func (b *bench) escape(s shape) {
 	}
 	if s.pid == api.NamespaceMode_POD {
 		init := b.firstOf(b.processOf(b.newest()))
-		b.expectAllowed("the pod's init", init, allowance{"65535", noCaps, "2", "1", -998})
+		b.expectAllowed("the pod's init", init, allowance{"65535", noCaps, "2", "1", -998, false})
 		b.expectPaths("the pod's init", init, []string{"/proc/kcore", "/proc/keys"}, []string{"/proc/sys", "/proc/irq"})
 		if f := mountOptions(b, init, "/"); !slices.Contains(f, "ro") {
 			b.Errorf("the root of the pod's init is %v", f)
@@ -161,7 +162,8 @@ func statusFields(text string) map[string]string {
 // expectAllowed compares a process with what it may have.
 func (b *bench) expectAllowed(what string, pid int, a allowance) {
 	b.Helper()
-	b.expectStatus(what, statusOf(b, pid), a)
+	b.expectStatus(what, statusOf(b, pid), b.onHost(a))
+	b.expectUsers(what, pid)
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
 	if err != nil {
 		b.Fatal(err)
@@ -194,7 +196,7 @@ func (b *bench) expectStatus(what string, st map[string]string, a allowance) {
 
 // effective is nothing for who is not root.
 func (a allowance) effective() string {
-	if a.uid != "0" {
+	if !a.root && a.uid != "0" {
 		return noCaps
 	}
 	return a.caps

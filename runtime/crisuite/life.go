@@ -168,7 +168,7 @@ func testNotFound(t *testing.T, b *bench) {
 	pod := b.runPod(cfg)
 	c := b.container("c")
 	c.Image.Image = "islet.test/missing:1"
-	if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}); !errdefs.IsNotFound(err) {
+	if err := b.tryCreate(pod, cfg, c); !errdefs.IsNotFound(err) {
 		t.Errorf("an image that is not there: %v", err)
 	}
 }
@@ -186,7 +186,7 @@ func testWrongState(t *testing.T, b *bench) {
 		t.Error("started a container that has ended")
 	}
 	must(b.Runtime.StopPodSandbox(b.ctx, &api.StopPodSandboxRequest{PodSandboxId: pod}))(b)
-	if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: b.container("late"), SandboxConfig: cfg}); err == nil {
+	if err := b.tryCreate(pod, cfg, b.container("late")); err == nil {
 		t.Error("created a container in a sandbox that is stopped")
 	}
 }

@@ -172,12 +172,12 @@ func testUsers(t *testing.T, b *bench) {
 	}
 	alone := b.container("alone", "id")
 	alone.Linux.SecurityContext.RunAsGroup = &api.Int64Value{Value: 6}
-	if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: alone, SandboxConfig: cfg}); err == nil {
+	if err := b.tryCreate(pod, cfg, alone); err == nil {
 		t.Error("a group without a user")
 	}
 	cc := b.container("nobody", "id")
 	cc.Linux.SecurityContext.RunAsUsername = "stranger"
-	if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: cc, SandboxConfig: cfg}); err == nil {
+	if err := b.tryCreate(pod, cfg, cc); err == nil {
 		t.Error("a user that is not in the image")
 	}
 }

@@ -184,33 +184,3 @@ func testCheckpoint(t *testing.T, b *bench) {
 		t.Errorf("an archive is left: %v", err)
 	}
 }
-
-// testUserNamespaces: a runtime that does not say that its handler has user namespaces
-// refuses them, instead of running without.
-func testUserNamespaces(t *testing.T, b *bench) {
-	for _, h := range must(b.Runtime.Status(b.ctx, &api.StatusRequest{}))(b).RuntimeHandlers {
-		if h.Name == "" && h.GetFeatures().GetUserNamespaces() {
-			t.Skip("this runtime has user namespaces")
-		}
-	}
-	users := &api.UserNamespace{Mode: api.NamespaceMode_POD, Uids: []*api.IDMapping{{HostId: 65536, Length: 65536}}, Gids: []*api.IDMapping{{HostId: 65536, Length: 65536}}}
-	cfg := b.pod(func(c *api.PodSandboxConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users })
-	if s, err := b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: cfg}); err == nil {
-		b.sandboxes = append(b.sandboxes, s.PodSandboxId)
-		t.Error("a sandbox was run")
-	}
-	cfg = b.pod()
-	pod := b.runPod(cfg)
-	for name, change := range map[string]func(*api.ContainerConfig){
-		"namespace": func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users },
-		"mount": func(c *api.ContainerConfig) {
-			c.Mounts = []*api.Mount{{ContainerPath: "/x", HostPath: b.logs, UidMappings: users.Uids, GidMappings: users.Gids}}
-		},
-	} {
-		c := b.container(name)
-		change(c)
-		if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}); err == nil {
-			t.Errorf("%s: a container was made", name)
-		}
-	}
-}

@@ -23,6 +23,8 @@ type Subject struct {
 	Handler string
 	// CgroupParent is below which containers go; it may be empty.
 	CgroupParent string
+	// Users is the user namespace of all sandboxes that can have one; nil: the host's.
+	Users *api.UserNamespace
 }
 
 // Run runs the contract tests against s, one after the other.
@@ -55,6 +57,7 @@ func Run(t *testing.T, s Subject) {
 		{"Mounts", true, testMounts},
 		{"ImageMounts", true, testImageMounts},
 		{"UserNamespaces", true, testUserNamespaces},
+		{"NoUserNamespaces", true, testNoUserNamespaces},
 		{"ReadonlyTrees", true, testReadonlyTrees},
 		{"ReadonlyRoot", true, testReadonlyRoot},
 		{"Security", true, testSecurity},
@@ -98,6 +101,7 @@ type bench struct {
 	ctx       context.Context
 	logs, uid string
 	sandboxes []string
+	mapped    map[string]bool // sandboxes that have Users
 }
 
 func (b *bench) clean() {
@@ -137,8 +141,12 @@ func (b *bench) pod(change ...func(*api.PodSandboxConfig)) *api.PodSandboxConfig
 // runPod runs a sandbox that is removed after the test.
 func (b *bench) runPod(c *api.PodSandboxConfig) string {
 	b.Helper()
+	users := b.usersFor(c)
 	id := must(b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: c, RuntimeHandler: b.Handler}))(b).PodSandboxId
 	b.sandboxes = append(b.sandboxes, id)
+	if users {
+		b.mapped[id] = true
+	}
 	return id
 }
 
@@ -156,6 +164,7 @@ func (b *bench) container(name string, args ...string) *api.ContainerConfig {
 
 func (b *bench) create(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) string {
 	b.Helper()
+	b.mapContainer(pod, c)
 	return must(b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}))(b).ContainerId
 }
 

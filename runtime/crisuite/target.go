@@ -54,7 +54,7 @@ func testTarget(t *testing.T, b *bench) {
 	if namespaceOf(b, its, "mnt") == namespaceOf(b, targets, "mnt") {
 		t.Error("it shares its target's mounts")
 	}
-	a := allowance{"0", usualCaps, "0", "0", 500}
+	a := allowance{"0", usualCaps, "0", "0", 500, false}
 	b.expectAllowed("a container with a target", its, a)
 	b.expectPaths("a container with a target", its, debug.Linux.SecurityContext.MaskedPaths, debug.Linux.SecurityContext.ReadonlyPaths)
 	b.expectExec(id, "a container with a target", a)
@@ -84,7 +84,7 @@ func testNoTarget(t *testing.T, b *bench) {
 		"": "", "nonsense": "", foreign: "does not belong to", made: "is not running", ended.Id: "is not running",
 	} {
 		c := b.seeing("debug", target, "wait")
-		_, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg})
+		err := b.tryCreate(pod, cfg, c)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("target %q: %v", target, err)
 		}

@@ -132,7 +132,7 @@ func (r *Runtime) dumpChanges(ctx context.Context, c *container, path string) (e
 		return nil // a host without overlays has no such thing
 	}
 	base := filepath.Join(r.bundle(c.rec.ID), "criu", "image")
-	if err := r.mountImage(ctx, c.rec.Chain, base, ""); err != nil {
+	if err := r.mountImage(ctx, c.rec.Chain, base, "", nil); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unmount(base)) }()

@@ -86,23 +86,26 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 			err = errors.Join(err, namespace.UnpinProcesses(r.processesPin(c)), r.removeBundle(c.rec.ID), mounts.RemoveAll(dir), r.dropViewsOf(ctx, c))
 		}
 	}()
-	if err := errors.Join(checkUsers(c.config.GetLinux().GetSecurityContext().GetNamespaceOptions()), r.checkMounts(s, c.config.GetMounts())); err != nil {
+	if err := errors.Join(checkMember(s, c.config), r.checkMounts(s, c.config.GetMounts())); err != nil {
 		return err
 	}
-	for _, d := range []string{dir, bundle} {
-		if err := os.MkdirAll(d, 0o711); err != nil {
-			return err
-		}
+	if err := errors.Join(os.MkdirAll(dir, 0o711), r.makeBundle(s, c.rec.ID)); err != nil {
+		return err
 	}
+	users, err := r.openUsers(s)
+	if err != nil {
+		return err
+	}
+	defer users.Close() // of nil, too
 	labels, err := r.selinux.Labels(c.config.GetLinux().GetSecurityContext(), s.rec.Level)
 	if err != nil {
 		return err
 	}
-	if err := r.mountRootfs(ctx, c, labels.File); err != nil {
+	if err := r.mountRootfs(ctx, c, labels.File, users); err != nil {
 		return err
 	}
 	asked := c.config
-	if c.config, err = r.mountVolumes(ctx, c, labels.File); err != nil {
+	if c.config, err = r.mountVolumes(ctx, c, labels.File, users); err != nil {
 		return err
 	}
 	spec, err := r.specOf(s, c, img, labels)
@@ -130,7 +133,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 // removeBundle unmounts a container's root file system and removes its bundle.
 func (r *Runtime) removeBundle(id string) error {
 	b := r.bundle(id)
-	if err := errors.Join(unmount(filepath.Join(b, rootfs)), r.unmountVolumes(id)); err != nil {
+	if err := errors.Join(unmount(filepath.Join(b, rootfs)), unmount(filepath.Join(b, shifted)), r.unmountVolumes(id)); err != nil {
 		return err
 	}
 	return mounts.RemoveAll(b)
@@ -145,6 +148,9 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	read := func(name string) ([]byte, error) { return untrusted.ReadInRoot(root, name, ocispec.MaxUserFile) }
 	user, err := ocispec.User(read, c.config, img.Config.Config.User)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkIDs(user, s.users()); err != nil {
 		return nil, err
 	}
 	profile, err := r.apparmor.Profile(c.config.GetLinux().GetSecurityContext())

@@ -19,6 +19,9 @@ import (
 func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, error) {
 	pins := filepath.Join(r.dirs.pins, s.rec.ID)
 	var n ocispec.Namespaces
+	if u := s.users(); u != nil {
+		n.Users, n.UIDs = filepath.Join(pins, namespace.User), u.UIDs.Count
+	}
 	if !s.hostNetwork() {
 		n.Net, n.UTS = filepath.Join(pins, namespace.Net), filepath.Join(pins, namespace.UTS)
 	}
@@ -88,15 +91,6 @@ func (r *Runtime) unpin(c *container) {
 	if err := namespace.UnpinProcesses(r.processesPin(c)); err != nil {
 		r.log.Warn("a process namespace stays pinned until its sandbox stops", "container", c.rec.ID, "error", err)
 	}
-}
-
-// checkUsers refuses user namespaces, which are not built: to run without would take
-// from a pod the isolation that it asks for.
-func checkUsers(o *api.NamespaceOption) error {
-	if u := o.GetUsernsOptions(); u != nil && u.GetMode() != api.NamespaceMode_NODE {
-		return fmt.Errorf("user namespaces are not supported: %w", errdefs.ErrNotImplemented)
-	}
-	return nil
 }
 
 func pidNamespace(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/ns/pid" }

@@ -101,6 +101,9 @@ func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 		Mounts: c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
 		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles},
 	}
+	if u := s.users(); u != nil {
+		req.Owner = &wire.Owner{UID: u.UIDs.First, GID: u.GIDs.First}
+	}
 	if dir, name := s.config.GetLogDirectory(), c.config.GetLogPath(); dir != "" && name != "" {
 		req.Log.Path = filepath.Join(dir, name)
 	}

@@ -2,6 +2,7 @@ package ctrd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/daemon"
+	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/selinux"
 	"github.com/islet-edge/islet/runtime/untrusted"
 )
@@ -22,8 +24,8 @@ import (
 const volumes = "images"
 
 // checkMounts refuses mounts that cannot be as they are asked for, as the CRI says.
-func (r *Runtime) checkMounts(s *sandbox, mounts []*api.Mount) error {
-	for _, m := range mounts {
+func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
+	for _, m := range all {
 		why := ""
 		switch {
 		case m.GetImage() != nil && m.GetHostPath() != "":
@@ -34,13 +36,13 @@ func (r *Runtime) checkMounts(s *sandbox, mounts []*api.Mount) error {
 			why = "has an image without a name"
 		case m.GetImage() == nil && m.GetHostPath() == "":
 			why = "has neither a host path nor an image"
-		case len(m.GetUidMappings())+len(m.GetGidMappings()) > 0:
-			why = "is to be mapped to other users, which is not supported"
+		case mappingFault(s, m) != "":
+			why = mappingFault(s, m)
 		case m.GetRecursiveReadOnly() && !m.GetReadonly():
 			why = "is to be recursively read-only, but not read-only"
 		case m.GetRecursiveReadOnly() && m.GetPropagation() != api.MountPropagation_PROPAGATION_PRIVATE:
 			why = "is to be recursively read-only, and so cannot have a propagation"
-		case m.GetRecursiveReadOnly() && !r.abilities.of(s.oci.Path).readOnlyTrees:
+		case m.GetRecursiveReadOnly() && !r.abilities.Of(s.oci.Path).ReadOnlyTrees:
 			why = "is to be recursively read-only, which needs Linux 5.12 and runc 1.1 or crun 1.4"
 		}
 		if why != "" {
@@ -53,7 +55,7 @@ func (r *Runtime) checkMounts(s *sandbox, mounts []*api.Mount) error {
 // mountVolumes mounts the images among a container's mounts (KEP-4639) in its bundle,
 // and returns its configuration with their places in it. The container has mounts of
 // its own once it runs; these are unmounted then.
-func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string) (*api.ContainerConfig, error) {
+func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string, users *os.File) (*api.ContainerConfig, error) {
 	cfg := c.config
 	for i, m := range c.config.GetMounts() {
 		if m.GetImage() == nil {
@@ -68,7 +70,7 @@ func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string) 
 		}
 		target := filepath.Join(r.bundle(c.rec.ID), volumes, strconv.Itoa(i))
 		c.rec.Volumes = append(c.rec.Volumes, img.ChainID)
-		if err := r.mountImage(ctx, img.ChainID, target, label); err != nil {
+		if err := r.mountImage(ctx, img.ChainID, target, label, users); err != nil {
 			return nil, fmt.Errorf("mount image %s at %s: %w", m.GetImage().GetImage(), m.GetContainerPath(), err)
 		}
 		if sub := m.GetImageSubPath(); sub != "" {
@@ -78,12 +80,14 @@ func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string) 
 		}
 		out := cfg.Mounts[i]
 		out.HostPath, out.Readonly, out.SelinuxRelabel, out.Propagation = target, true, false, api.MountPropagation_PROPAGATION_PRIVATE
+		out.UidMappings, out.GidMappings = nil, nil // its owners are those of users
 	}
 	return cfg, nil
 }
 
-// mountImage mounts the layers of an image at target, for reading only.
-func (r *Runtime) mountImage(ctx context.Context, chain, target, label string) error {
+// mountImage mounts the layers of an image at target, for reading only. Its files belong
+// to users, if that is not nil.
+func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, users *os.File) (err error) {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
@@ -95,8 +99,18 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string) e
 	if len(layers) == 0 {
 		return mount.All([]mount.Mount{{Type: "tmpfs", Source: "image", Options: append(flags, "size=4k")}}, target)
 	}
+	if r.c.Daemon.Snapshotter() != daemon.Overlay && users != nil {
+		return mounts.Shift(layers[0], target, users, true)
+	}
 	if r.c.Daemon.Snapshotter() != daemon.Overlay {
 		return mount.All([]mount.Mount{{Type: "bind", Source: layers[0], Options: append(flags, "bind", "rprivate")}}, target)
+	}
+	if users != nil {
+		var done func() error
+		if layers, done, err = shift(layers, target+"."+shifted, users); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, done()) }()
 	}
 	if len(layers) == 1 { // an overlay without an upper directory has two of these
 		none := target + ".none"

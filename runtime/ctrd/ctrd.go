@@ -14,6 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/runtime/abilities"
 	"github.com/islet-edge/islet/runtime/apparmor"
 	"github.com/islet-edge/islet/runtime/daemon"
 	"github.com/islet-edge/islet/runtime/image"
@@ -72,7 +73,8 @@ type Runtime struct {
 	oci  wire.OCI
 	// hidden are the directories that shims do not see the mounts of.
 	hidden    []string
-	abilities abilities // of OCI runtimes
+	abilities abilities.Known // of OCI runtimes
+	shifts    func() error    // why root file systems have no place in a user namespace; tried once
 	// ociVersion asks once, and only when somebody wants to know.
 	ociVersion func() string
 	host       ocispec.Host
@@ -127,6 +129,9 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 			return nil, fmt.Errorf("make runtime directory: %w", err)
 		}
 	}
+	if err := r.closeBundles(); err != nil {
+		return nil, fmt.Errorf("close bundles: %w", err)
+	}
 	r.apparmor, r.selinux = apparmor.New(r.log), selinux.New()
 	var err error
 	if r.c.ShimPath == "" {
@@ -143,7 +148,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	if r.hidden, err = r.hide(); err != nil {
 		r.log.Warn("starting a container will cost more the more pods there are", "error", err)
 	}
-	r.ociVersion = sync.OnceValue(r.askVersion)
+	r.ociVersion, r.shifts = sync.OnceValue(r.askVersion), sync.OnceValue(r.tryShift)
 	r.shims = newShims(r)
 	if err := r.recover(ctx); err != nil {
 		return nil, fmt.Errorf("take over containers: %w", err)

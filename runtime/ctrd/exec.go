@@ -96,6 +96,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	defer hand.close()
 	late := make(chan struct{})
 	watch := func() (stop func() bool) {
+		r.giveStreams(c, cmd.Process.Pid)
 		hand.over(r.log)
 		begin := time.AfterFunc(execBegins, func() {
 			if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {

@@ -89,16 +89,16 @@ func (r *Runtime) handlerNames() string {
 }
 
 // handlers lists what CRI's Status shows: the default and each that is configured and
-// installed, with what its OCI runtime can do. User namespaces are not built yet.
+// installed, with what its OCI runtime can do.
 func (r *Runtime) handlers() []*api.RuntimeHandler {
-	out := []*api.RuntimeHandler{{Name: "", Features: r.features(r.oci.Path)}}
+	out := []*api.RuntimeHandler{{Name: "", Features: r.features(r.oci.Path, false)}}
 	for _, name := range slices.Sorted(maps.Keys(r.c.Handlers)) {
 		h := r.c.Handlers[name]
 		path, err := h.lookPath()
 		if err != nil {
 			continue
 		}
-		out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(r.runsBy(path, h.Shim != ""))})
+		out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(r.runsBy(path, h.Shim != ""), h.Shim != "")})
 	}
 	return out
 }
@@ -115,8 +115,10 @@ func (r *Runtime) runsBy(program string, tasks bool) string {
 	return ""
 }
 
-func (r *Runtime) features(program string) *api.RuntimeHandlerFeatures {
-	return &api.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: r.abilities.of(program).readOnlyTrees}
+// features are what an OCI runtime can do, called by islet's own shim or by containerd's.
+func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
+	a := r.abilities.Of(program)
+	return &api.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: a.ReadOnlyTrees, UserNamespaces: a.Users && !tasks && r.shifts() == nil}
 }
 
 // recordedOCI is what a sandbox of an earlier process runs with.

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/runtime/abilities"
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
@@ -50,7 +51,7 @@ func hostDevices() ([]specs.LinuxDevice, error) { return oci.HostDevices() }
 // overlayOptions spare flash: nothing of a container's own files is worth a sync,
 // for a container never outlives a power cut.
 func overlayOptions() []string {
-	if kernel(5, 10) {
+	if abilities.Kernel(5, 10) {
 		return []string{"volatile"}
 	}
 	return nil

@@ -29,6 +29,7 @@ type node struct {
 	*ctrd.Runtime
 	dir, run string
 	cgroup   string
+	oci      string // the OCI runtime; empty: what works here
 	shimPods int
 	shim     string
 	handlers map[string]ctrd.Handler
@@ -106,7 +107,7 @@ func newNode(t testing.TB, shimPods int) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{dir: t.TempDir(), run: run, cgroup: "/" + filepath.Base(run), shimPods: shimPods, shim: programs.shim, network: &network{up: map[string]bool{}}}
+	n := &node{dir: t.TempDir(), run: run, cgroup: "/" + filepath.Base(run), shimPods: shimPods, shim: programs.shim, network: &network{up: map[string]bool{}}, oci: os.Getenv("ISLET_TEST_OCI")}
 	if systemd() {
 		n.cgroup += ".slice"
 	}
@@ -156,7 +157,7 @@ func (n *node) open(log *slog.Logger, archive []byte) error {
 		Daemon: n.daemon, Images: images, Network: n.network, StateDir: filepath.Join(n.dir, "state"), RunDir: n.run,
 		PodDirs:  []string{filepath.Join(n.dir, "pods")},
 		ShimPath: n.shim, ShimPods: n.shimPods, LogMaxSize: 10 << 20, LogMaxFiles: 5, Log: log,
-		OCIRuntime: os.Getenv("ISLET_TEST_OCI"), Handlers: n.handlers, SystemdCgroup: systemd(),
+		OCIRuntime: n.oci, Handlers: n.handlers, SystemdCgroup: systemd(),
 	})
 	return err
 }

@@ -216,9 +216,8 @@ func (r *Runtime) adoptSandboxes(held map[string]adopted) {
 		}
 		// An earlier islet ran it with the default OCI runtime, whatever the pod asks for.
 		s.ready = s.rec.Handler == "" || s.rec.Program != ""
-		c := namespaceConfig(s)
-		for name, has := range map[string]bool{namespace.Net: c.Net, namespace.IPC: c.IPC, namespace.UTS: c.UTS} {
-			if has && !namespace.Pinned(filepath.Join(r.dirs.pins, id, name)) {
+		for _, name := range namespaceConfig(s).Names() {
+			if !namespace.Pinned(filepath.Join(r.dirs.pins, id, name)) {
 				s.ready = false
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/islet-edge/islet/runtime/daemon"
+	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
@@ -37,8 +38,9 @@ type views struct {
 
 // mountRootfs gives a container its root file system at <bundle>/rootfs: the
 // image's layers with a directory of its own above, or a copy of them where
-// overlayfs does not work. Its files have the SELinux label, if it is not empty.
-func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string) error {
+// overlayfs does not work. Its files have the SELinux label, if it is not empty, and
+// belong to users, if that is not nil.
+func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, users *os.File) (err error) {
 	dir, target := r.containerDir(c.rec.ID), filepath.Join(r.bundle(c.rec.ID), rootfs)
 	layers, err := r.layersOf(ctx, c.rec.Chain)
 	if err != nil {
@@ -49,6 +51,13 @@ func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string) e
 	}
 	var m mount.Mount
 	if r.c.Daemon.Snapshotter() == daemon.Overlay && len(layers) > 0 {
+		if users != nil {
+			var done func() error
+			if layers, done, err = shift(layers, filepath.Join(r.bundle(c.rec.ID), shifted), users); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, done()) }()
+		}
 		if m, err = overlayMount(dir, layers); label != "" {
 			m.Options = append(m.Options, selinux.MountOption(label))
 		}
@@ -59,6 +68,9 @@ func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string) e
 	}
 	if err != nil {
 		return err
+	}
+	if users != nil && m.Type == "bind" {
+		return mounts.Shift(m.Source, target, users, false)
 	}
 	if err := mount.All([]mount.Mount{m}, target); err != nil {
 		return fmt.Errorf("mount root file system: %w", err)

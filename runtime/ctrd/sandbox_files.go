@@ -59,7 +59,8 @@ func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 		return fmt.Errorf("mount a tmpfs at %s: %w", dir, err)
 	}
 	for name, b := range map[string][]byte{"hostname": []byte(hostname + "\n"), "resolv.conf": resolv, "hosts": hosts} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, b, 0o644), s.give(path)); err != nil {
 			return err
 		}
 	}
@@ -70,7 +71,7 @@ func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 	if err := os.Mkdir(shm, 0o700); err != nil {
 		return err
 	}
-	return os.Chmod(shm, shmMode) // whatever the umask
+	return errors.Join(os.Chmod(shm, shmMode), s.give(shm)) // whatever the umask
 }
 
 // resolvConf writes a pod's resolv.conf; without a configuration it is the host's.

@@ -25,7 +25,7 @@ const initProgram = "/islet-shim"
 // sandbox of a containerd shim. It has the sandbox's ID as its container's.
 func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	bundle := r.bundle(s.rec.ID)
-	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
+	if err := errors.Join(r.makeBundle(s, s.rec.ID), os.MkdirAll(filepath.Join(bundle, rootfs), 0o755), s.give(filepath.Join(bundle, rootfs))); err != nil {
 		return err
 	}
 	spec, err := r.initSpec(s)

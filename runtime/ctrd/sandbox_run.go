@@ -28,9 +28,6 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	if err != nil {
 		return nil, err
 	}
-	if err := checkUsers(cfg.GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
-		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
-	}
 	r.ops.Lock(id)
 	defer r.ops.Unlock(id)
 	h, err := r.handler(req.GetRuntimeHandler())
@@ -62,6 +59,9 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 		if s.tasks, err = r.newTasks(s, h.config); err != nil {
 			return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
 		}
+	}
+	if err := r.checkUsers(s); err != nil {
+		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
 	}
 	if err := r.runSandbox(ctx, s); err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
@@ -118,7 +118,7 @@ func (r *Runtime) sandboxPath(id string) string { return filepath.Join(r.dirs.sa
 // network has the host's name too.
 func namespaceConfig(s *sandbox) namespace.Config {
 	c := namespace.Config{
-		Net: !s.hostNetwork(), IPC: !s.hostIPC(), UTS: !s.hostNetwork(),
+		Net: !s.hostNetwork(), IPC: !s.hostIPC(), UTS: !s.hostNetwork(), Users: s.users(),
 		Hostname: s.config.GetHostname(), Sysctls: map[string]string{},
 	}
 	if c.Net {

@@ -22,6 +22,12 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CgroupParent: n.cgroup})
 }
 
+// TestContractUsers runs the same tests with pods that have a user namespace of their own.
+func TestContractUsers(t *testing.T) {
+	n := newUsersNode(t, 16)
+	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CgroupParent: n.cgroup, Users: crisuite.Range(3 << 16)})
+}
+
 // TestContractOverSocket runs the same tests through a CRI socket.
 func TestContractOverSocket(t *testing.T) {
 	n := newNode(t, 16)

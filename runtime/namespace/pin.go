@@ -23,17 +23,38 @@ const (
 var flags = []struct {
 	name string
 	flag int
-}{{Net, unix.CLONE_NEWNET}, {IPC, unix.CLONE_NEWIPC}, {UTS, unix.CLONE_NEWUTS}}
+}{{User, unix.CLONE_NEWUSER}, {Net, unix.CLONE_NEWNET}, {IPC, unix.CLONE_NEWIPC}, {UTS, unix.CLONE_NEWUTS}}
 
 // Config says which namespaces a sandbox has of its own, and what is set in them.
 type Config struct {
 	Net, IPC, UTS bool
+	Users         *Users            // nil: the host's; else the others belong to it
 	Hostname      string            // needs UTS
 	Sysctls       map[string]string // of namespaces that the sandbox has; others are refused
 }
 
 func (c Config) has(name string) bool {
-	return name == Net && c.Net || name == IPC && c.IPC || name == UTS && c.UTS
+	return name == Net && c.Net || name == IPC && c.IPC || name == UTS && c.UTS || name == User && c.Users != nil
+}
+
+// Names are those of the namespaces that the sandbox has.
+func (c Config) Names() (out []string) {
+	for _, f := range flags {
+		if c.has(f.name) {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
+// flags are what clone(2) and unshare(2) call them.
+func (c Config) flags() (all uintptr) {
+	for _, f := range flags {
+		if c.has(f.name) {
+			all |= uintptr(f.flag)
+		}
+	}
+	return all
 }
 
 // Pin makes new namespaces and pins them under dir. What was pinned there before
@@ -62,18 +83,28 @@ func Pin(dir string, c Config) error {
 }
 
 func pin(dir string, c Config) error {
-	all := 0
-	for _, f := range flags {
-		if c.has(f.name) {
-			all |= f.flag
-		}
-	}
-	if all == 0 {
+	if c.flags() == 0 {
 		return nil
 	}
-	if err := unix.Unshare(all); err != nil {
+	if c.Users != nil {
+		return pinOwned(dir, c)
+	}
+	if err := unix.Unshare(int(c.flags())); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
+	if err := c.configure(); err != nil {
+		return err
+	}
+	for _, name := range c.Names() {
+		if err := bind("/proc/thread-self/ns/"+name, filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configure sets what is to be set in the namespaces, in which the calling thread is.
+func (c Config) configure() error {
 	if c.Net {
 		if err := loopbackUp(); err != nil {
 			return fmt.Errorf("bring up loopback: %w", err)
@@ -85,21 +116,20 @@ func pin(dir string, c Config) error {
 		}
 	}
 	for k, v := range c.Sysctls {
-		if err := os.WriteFile(sysctlPath(k), []byte(v), 0); err != nil {
+		if err := c.setSysctl(k, v); err != nil {
 			return fmt.Errorf("set sysctl %s: %w", k, err)
 		}
 	}
-	for _, f := range flags {
-		if !c.has(f.name) {
-			continue
-		}
-		path := filepath.Join(dir, f.name)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			return err
-		}
-		if err := unix.Mount("/proc/thread-self/ns/"+f.name, path, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", path, err)
-		}
+	return nil
+}
+
+// bind mounts a namespace at path.
+func bind(namespace, path string) error {
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Mount(namespace, path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", path, err)
 	}
 	return nil
 }

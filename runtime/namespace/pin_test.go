@@ -3,9 +3,12 @@ package namespace
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestPin(t *testing.T) {
@@ -55,6 +58,66 @@ func TestPin(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("a failure left something: %v", err)
+	}
+}
+
+// TestPinUsers: with a user namespace the other namespaces belong to it, and what is to
+// be set in them is set.
+func TestPinUsers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := filepath.Join(t.TempDir(), "sandbox")
+	c := Config{Net: true, IPC: true, UTS: true, Hostname: "web-0", Users: &Users{UIDs: IDs{131072, 65536}, GIDs: IDs{196608, 65536}},
+		Sysctls: map[string]string{"net.ipv4.ip_unprivileged_port_start": "0", "net.ipv4.ping_group_range": "0 2147483647", "kernel.shm_rmid_forced": "1", "fs.mqueue.msg_max": "20"}}
+	t.Cleanup(func() { Unpin(dir) })
+	for range 2 {
+		if err := Pin(dir, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(c.Names(), " "); got != "user net ipc uts" {
+		t.Errorf("namespaces %q", got)
+	}
+	users, err := os.Open(filepath.Join(dir, User))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer users.Close()
+	want, err := users.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []string{Net, IPC, UTS} {
+		ns, err := os.Open(filepath.Join(dir, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		fd, err := unix.IoctlRetInt(int(ns.Fd()), unix.NS_GET_USERNS)
+		if err != nil {
+			t.Fatalf("owner of %s: %v", n, err)
+		}
+		owner := os.NewFile(uintptr(fd), "owner")
+		if got, err := owner.Stat(); err != nil || !os.SameFile(got, want) {
+			t.Errorf("%s belongs to another user namespace: %v", n, err)
+		}
+		owner.Close()
+	}
+	out, err := exec.Command("nsenter", "--user="+users.Name(), "--net="+filepath.Join(dir, Net), "--ipc="+filepath.Join(dir, IPC), "--uts="+filepath.Join(dir, UTS), "sh", "-c",
+		"cat /proc/self/uid_map /proc/self/gid_map /proc/self/setgroups /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shm_rmid_forced /proc/sys/fs/mqueue/msg_max; hostname").CombinedOutput()
+	if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != "0 131072 65536 0 196608 65536 allow 0 1 20 web-0" {
+		t.Errorf("inside: %q, %v", got, err)
+	}
+	if err := Unpin(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("directory is left: %v", err)
+	}
+	c.Users.UIDs.First = 4294967295 // no ID
+	if err := Pin(dir, c); err == nil || !strings.Contains(err.Error(), "make a user namespace") {
+		t.Errorf("IDs that are none: %v", err)
 	}
 }
 

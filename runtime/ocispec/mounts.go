@@ -50,12 +50,17 @@ func base(in Input) []specs.Mount {
 	if in.security().GetPrivileged() {
 		ro = "rw"
 	}
+	sys := specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", ro}}
+	if in.Users != "" && in.Net == "" {
+		// A sysfs shows the network, which is not that of the user namespace.
+		sys = specs.Mount{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", "rro"}}
+	}
 	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", ro}},
+		sys,
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro}},
 	}
 }
@@ -83,6 +88,9 @@ func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 		opts = append(opts, "ro")
 	default:
 		opts = append(opts, "rw")
+	}
+	if len(m.GetUidMappings()) > 0 { // to the users of the namespace that it joins
+		opts = append(opts, "idmap")
 	}
 	if m.GetImage() != nil { // it is for data, whatever the image has
 		opts = append(opts, "nosuid", "nodev", "noexec")

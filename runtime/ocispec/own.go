@@ -18,7 +18,11 @@ const ownOOMScore = -998
 // do nothing, and what it sees is read-only or not to be seen. Of in, the user and
 // the container's security context, processes' OOM score and profiles are set.
 func Own(in Input) (*specs.Spec, error) {
-	in.User = specs.User{UID: nobody, GID: nobody, AdditionalGids: []uint32{nobody}}
+	id := uint32(nobody)
+	if in.Users != "" {
+		id = min(id, in.UIDs-1)
+	}
+	in.User = specs.User{UID: id, GID: id, AdditionalGids: []uint32{id}}
 	l := in.Container.GetLinux()
 	if l == nil {
 		l = &api.LinuxContainerConfig{}

@@ -30,10 +30,11 @@ type Input struct {
 }
 
 // Namespaces are the paths of those that the container joins. An empty path of
-// net, ipc or uts is the host's; an empty PID gives a new one unless HostPID.
+// users, net, ipc or uts is the host's; an empty PID gives a new one unless HostPID.
 type Namespaces struct {
-	Net, IPC, UTS, PID string
-	HostPID            bool
+	Users, Net, IPC, UTS, PID string
+	HostPID                   bool
+	UIDs                      uint32 // how many there are in Users
 }
 
 // Files are those of the sandbox on the host that are mounted unless the
@@ -105,6 +106,7 @@ func (in Input) linuxNamespaces() []specs.LinuxNamespace {
 			out = append(out, specs.LinuxNamespace{Type: t, Path: path})
 		}
 	}
+	add(specs.UserNamespace, in.Users)
 	add(specs.NetworkNamespace, in.Net)
 	add(specs.IPCNamespace, in.IPC)
 	add(specs.UTSNamespace, in.UTS)

@@ -33,6 +33,19 @@ func (m *Machine) OCIWrapper(name string) (program string, calls func(verb strin
 	}
 }
 
+// Runc is a current one, which has idmapped mounts. It is built from its module, once, and
+// kept in the checkout's cache.
+func (m *Machine) Runc() string {
+	m.t.Helper()
+	build := exec.Command(filepath.Join(Root(m.t), "test", "runc", "build.sh"))
+	build.Stderr = os.Stderr
+	out, err := build.Output()
+	if err != nil {
+		m.t.Fatalf("build runc: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // TaskShim is containerd's own shim for runc, in the version that islet is built with. It
 // is built in its module, once, and kept in the checkout's cache.
 func (m *Machine) TaskShim() string {

@@ -15,6 +15,7 @@
 //	room PATH        print the MiB of its file system, and its mode
 //	size             of the terminal, once it has one
 //	fds              print what each open descriptor is
+//	owner PATH       print its user and group
 //	opens PATH       print whether it can be opened for writing; nothing is written
 package main
 
@@ -138,6 +139,10 @@ func show(verb string, next func() string) bool {
 		h, err := os.Hostname()
 		check(err)
 		fmt.Println(h)
+	case "owner":
+		var st unix.Stat_t
+		check(unix.Lstat(next(), &st))
+		fmt.Println(st.Uid, st.Gid)
 	case "pid":
 		fmt.Println(os.Getpid())
 	case "write":

@@ -52,6 +52,11 @@ func newStreams(c *container) (_ *streams, err error) {
 		return nil, err
 	}
 	s.childStdin, s.childStdout, s.childStderr = null, null, null
+	defer func() {
+		if err == nil && c.req.Owner != nil {
+			err = s.give(*c.req.Owner)
+		}
+	}()
 	if c.req.Terminal {
 		s.console, err = listenConsole(c.req.Bundle)
 		return s, err
@@ -68,6 +73,20 @@ func newStreams(c *container) (_ *streams, err error) {
 		}
 	}
 	return s, nil
+}
+
+// give makes the container's ends of pipes the property of its root, who is not the
+// host's. The other ends are the same to the kernel.
+func (s *streams) give(to wire.Owner) error {
+	for _, f := range []*os.File{s.childStdin, s.childStdout, s.childStderr} {
+		if f.Name() != "pipe" {
+			continue // /dev/null is everybody's
+		}
+		if err := f.Chown(int(to.UID), int(to.GID)); err != nil {
+			return fmt.Errorf("give the container its streams: %w", err)
+		}
+	}
+	return nil
 }
 
 func (s *streams) addOutput(l *crilog.Log, stream byte, name string) (child *os.File, err error) {

@@ -69,9 +69,18 @@ type RunRequest struct {
 	Terminal  bool `json:"terminal,omitempty"`
 	Stdin     bool `json:"stdin,omitempty"`
 	StdinOnce bool `json:"stdinOnce,omitempty"`
+	// Owner is to have the container's streams if its root is not the host's: else it
+	// could not open /dev/stdout.
+	Owner *Owner `json:"owner,omitempty"`
 	// Mounts is what a shim that does not see the host's mounts must know; nil:
 	// the OCI runtime runs among the host's mounts.
 	Mounts *Mounts `json:"mounts,omitempty"`
+}
+
+// An Owner is a user of the host, and a group.
+type Owner struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
 }
 
 // Mounts are what a container needs from below the directories that its shim does

@@ -1,0 +1,99 @@
+package abilities
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// program makes an OCI runtime of a shell script.
+func program(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "oci")
+	write(t, path, script)
+	return path
+}
+
+func write(t *testing.T, path, script string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAnswers: what programs say, also such as say nothing, or too much.
+func TestAnswers(t *testing.T) {
+	features := func(json string) string {
+		return `[ "$1" = features ] || exit 1; cat <<'END'` + "\n" + json + "\nEND"
+	}
+	for name, c := range map[string]struct {
+		script string
+		want   Ability
+	}{
+		"all":                      {features(`{"mountOptions":["ro","rro"],"linux":{"namespaces":["pid","user"],"mountExtensions":{"idmap":{"enabled":true}}}}`), Ability{true, true}},
+		"no user namespaces":       {features(`{"mountOptions":["rro"],"linux":{"namespaces":["pid"],"mountExtensions":{"idmap":{"enabled":true}}}}`), Ability{true, false}},
+		"no idmapped mounts":       {features(`{"mountOptions":["rro"],"linux":{"namespaces":["user"],"mountExtensions":{"idmap":{"enabled":false}}}}`), Ability{true, false}},
+		"idmapped mounts, unsaid":  {features(`{"linux":{"namespaces":["user"],"mountExtensions":{"idmap":{}}}}`), Ability{}},
+		"runc 1.1":                 {features(`{"mountOptions":["ro","rro"],"linux":{"namespaces":["user"]}}`), Ability{true, false}},
+		"nothing":                  {features(`{}`), Ability{}},
+		"null":                     {features(`{"mountOptions":null,"linux":null}`), Ability{}},
+		"not JSON":                 {features(`rro idmap`), Ability{}},
+		"another type":             {features(`{"mountOptions":"rro","linux":[]}`), Ability{}},
+		"crun without the command": {`[ "$1" = features ] && exit 1; echo crun version 1.8.1`, Ability{true, false}},
+		"old crun":                 {`[ "$1" = features ] && exit 1; echo crun version 1.3`, Ability{}},
+		"old runc":                 {`[ "$1" = features ] && exit 1; echo runc version 1.0.3`, Ability{}},
+		"fails":                    {features(`{"mountOptions":["rro"]}`) + "\nexit 3", Ability{}},
+		"without end":              {`[ "$1" = features ] || exit 1; while :; do echo '{"mountOptions":["rro"],'; done`, Ability{}},
+		"long":                     {`[ "$1" = features ] || exit 1; echo '{"mountOptions":["rro"]}'; head -c 1048576 /dev/zero | tr '\0' ' '`, Ability{}},
+	} {
+		var k Known
+		if got := k.Of(program(t, c.script)); got != c.want {
+			t.Errorf("%s: %+v, not %+v", name, got, c.want)
+		}
+	}
+	var k Known
+	if got := k.Of(filepath.Join(t.TempDir(), "none")); got != (Ability{}) {
+		t.Errorf("a program that is not there: %+v", got)
+	}
+}
+
+// TestAskedOnce: a program is asked again when it is another file.
+func TestAskedOnce(t *testing.T) {
+	trace := filepath.Join(t.TempDir(), "trace")
+	script := func(options string) string {
+		return "echo asked >>" + trace + "; echo '{\"mountOptions\":[" + options + "]}'"
+	}
+	asked := func() int {
+		b, _ := os.ReadFile(trace)
+		return strings.Count(string(b), "asked")
+	}
+	path := program(t, script(`"rro"`))
+	var k Known
+	for range 3 {
+		if !k.Of(path).ReadOnlyTrees {
+			t.Fatal("it says that it can")
+		}
+	}
+	if n := asked(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	write(t, path, script(""))
+	if k.Of(path).ReadOnlyTrees {
+		t.Error("what another program said is believed of this one")
+	}
+	write(t, path, script(`"rro"`)) // as long as the first one
+	if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if !k.Of(path).ReadOnlyTrees || asked() != 3 {
+		t.Errorf("asked %d times", asked())
+	}
+}
+
+func TestKernel(t *testing.T) {
+	if !Kernel(2, 6) || Kernel(999, 0) {
+		t.Error("the kernel's version is not understood")
+	}
+}

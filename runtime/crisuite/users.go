@@ -1,0 +1,311 @@
+package crisuite
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Range is a user namespace of 65536 IDs of the host, from first on.
+func Range(first uint32) *api.UserNamespace {
+	ids := []*api.IDMapping{{HostId: first, Length: 65536}}
+	return &api.UserNamespace{Mode: api.NamespaceMode_POD, Uids: ids, Gids: ids}
+}
+
+// usersFor gives a sandbox the bench's user namespace. One that shares processes or IPC
+// with the host can have none.
+func (b *bench) usersFor(c *api.PodSandboxConfig) bool {
+	o := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if b.Users == nil || o == nil || o.Pid == api.NamespaceMode_NODE || o.Ipc == api.NamespaceMode_NODE {
+		return false
+	}
+	if b.mapped == nil {
+		b.mapped = map[string]bool{}
+	}
+	o.UsernsOptions = b.Users
+	return true
+}
+
+// mapContainer gives a container the user namespace of its sandbox, and its mounts too, as
+// a kubelet does.
+func (b *bench) mapContainer(pod string, c *api.ContainerConfig) {
+	if !b.mapped[pod] {
+		return
+	}
+	l := c.GetLinux()
+	if l.GetSecurityContext() == nil {
+		l.SecurityContext = &api.LinuxContainerSecurityContext{}
+	}
+	if l.SecurityContext.NamespaceOptions == nil {
+		l.SecurityContext.NamespaceOptions = &api.NamespaceOption{Pid: api.NamespaceMode_CONTAINER}
+	}
+	l.SecurityContext.NamespaceOptions.UsernsOptions = b.Users
+	for _, m := range c.Mounts {
+		m.UidMappings, m.GidMappings = b.Users.Uids, b.Users.Gids
+	}
+}
+
+// tryCreate is create for what may be refused.
+func (b *bench) tryCreate(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) error {
+	b.mapContainer(pod, c)
+	_, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg})
+	return err
+}
+
+// only is what is said of pods that have the host's users, or of others.
+func (b *bench) only(host, own string) string {
+	if b.Users != nil {
+		return own
+	}
+	return host
+}
+
+// onHost is what a process may have as the host sees it.
+func (b *bench) onHost(a allowance) allowance {
+	if len(b.mapped) == 0 {
+		return a
+	}
+	uid, err := strconv.Atoi(a.uid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	a.root, a.uid = uid == 0, strconv.Itoa(int(b.Users.Uids[0].HostId)+uid)
+	return a
+}
+
+// expectUsers wants a process in the bench's user namespace if its pod has that, and all
+// of its other namespaces to belong to no more powerful one.
+func (b *bench) expectUsers(what string, pid int) {
+	b.Helper()
+	own := namespaceOf(b, pid, "user") != namespaceOf(b, os.Getpid(), "user")
+	if own != (len(b.mapped) > 0) {
+		b.Errorf("%s has a user namespace of its own: %v", what, own)
+	}
+	if !own {
+		return
+	}
+	for _, name := range []string{"uid_map", "gid_map"} {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if got, want := strings.Join(strings.Fields(string(raw)), " "), fmt.Sprintf("0 %d %d", b.Users.Uids[0].HostId, b.Users.Uids[0].Length); err != nil || got != want {
+			b.Errorf("%s has %s %q, allowed is %q: %v", what, name, got, want, err)
+		}
+	}
+}
+
+// hasUsers says whether the handler has user namespaces.
+func (b *bench) hasUsers() bool {
+	for _, h := range must(b.Runtime.Status(b.ctx, &api.StatusRequest{}))(b).RuntimeHandlers {
+		if h.Name == b.Handler {
+			return h.GetFeatures().GetUserNamespaces()
+		}
+	}
+	return false
+}
+
+// usersBench is b with pods in a user namespace, if the handler has them.
+func (b *bench) usersBench() {
+	if !b.hasUsers() {
+		b.Skip("this runtime has no user namespaces")
+	}
+	if b.Users == nil {
+		b.Users = Range(5 << 16)
+	}
+}
+
+// testUserNamespaces: pods with users of their own (KEP-127). What is root inside is one
+// of many outside, who owns nothing and may do nothing there; volumes have the owners
+// that they have on the disk.
+func testUserNamespaces(t *testing.T, b *bench) {
+	b.usersBench()
+	b.refusedUsers()
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	first := b.Users.Uids[0].HostId
+	mapped, plain := b.openDir("mapped"), b.openDir("plain")
+	if err := os.WriteFile(mapped+"/stranger", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(mapped+"/stranger", 70000, int(first)); err != nil { // neither is an ID inside
+		t.Fatal(err)
+	}
+	c := b.container("main", "write", "/mapped/new", "x", "write", "/new", "x", "write", "/dev/stdout", "to stdout\n", "write", "/dev/shm/new", "x",
+		"write", "/proc/sys/net/ipv4/ip_forward", "1", "write", "/proc/sys/net/ipv4/ip_unprivileged_port_start", "7", "put", "/proc/sys/kernel/core_pattern", "|/prog", "put", "/mapped/stranger", "x",
+		"opens", "/proc/1/root/etc/hosts", "owner", "/", "owner", "/prog", "owner", "/etc/hosts", "owner", "/new", "owner", "/mapped/new", "owner", "/mapped/stranger", "owner", "/plain", "owner", "/image/prog",
+		"read", "/proc/self/uid_map", "put", "/plain/new", "x", "wait")
+	c.Linux.SecurityContext.Capabilities = &api.Capability{AddCapabilities: []string{"NET_ADMIN", "SYS_ADMIN"}}
+	c.Mounts = []*api.Mount{{ContainerPath: "/mapped", HostPath: mapped}, {ContainerPath: "/image", Image: &api.ImageSpec{Image: ImageRef}}}
+	b.mapContainer(pod, c)
+	c.Mounts = append(c.Mounts, &api.Mount{ContainerPath: "/plain", HostPath: plain})
+	id := must(b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}))(b).ContainerId
+	b.start(id)
+	b.logged(c, "waiting")
+	want := []string{"to stdout", "permission denied", "permission denied", "open: <nil>", "0 0", "0 0", "0 0", "0 0", "0 0", "65534 65534", "65534 65534", "0 0",
+		fmt.Sprintf("0 %d 65536", first), "put: <nil>"}
+	lines := strings.Split(strings.TrimSpace(b.log(c)), "\n")
+	for i, w := range want {
+		if i >= len(lines) || !strings.Contains(strings.Join(strings.Fields(lines[i]), " "), w) {
+			t.Errorf("line %d is not %q:\n%s", i, w, b.log(c))
+			break
+		}
+	}
+	b.expectOwner(mapped+"/new", 0)
+	b.expectOwner(plain+"/new", first)
+	pid := b.processOf(id)
+	b.expectOwner(fmt.Sprintf("/proc/%d/root/new", pid), first)
+	b.expectOwner(fmt.Sprintf("/proc/%d/root/dev/shm/new", pid), first)
+	b.expectUsers("the container", pid)
+	out := must(b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "write", "/dev/stdout", "hello\n", "write", "/dev/stderr", "hello\n", "id", "read", "/proc/self/uid_map"}}))(b)
+	if got := strings.Join(strings.Fields(string(out.Stdout)), " "); !strings.HasPrefix(got, "hello 0 0 [0] 0 "+fmt.Sprint(first)) || string(out.Stderr) != "hello\n" {
+		t.Errorf("a command printed %q and %q", out.Stdout, out.Stderr)
+	}
+	if st := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b); st.Status.Linux.Namespaces.Options.GetUsernsOptions().GetUids()[0].GetHostId() != first {
+		t.Errorf("the sandbox says %v of its users", st.Status.Linux.Namespaces.Options)
+	}
+	b.otherUsers(pid)
+	b.unmappedUsers(pod, cfg)
+}
+
+// refusedUsers asks for user namespaces that cannot be.
+func (b *bench) refusedUsers() {
+	one := func(container, host, length uint32) []*api.IDMapping {
+		return []*api.IDMapping{{ContainerId: container, HostId: host, Length: length}}
+	}
+	good := one(0, 65536, 65536)
+	for name, u := range map[string]*api.UserNamespace{
+		"no mappings":         {Mode: api.NamespaceMode_POD},
+		"no GIDs":             {Mode: api.NamespaceMode_POD, Uids: good},
+		"two":                 {Mode: api.NamespaceMode_POD, Uids: append(one(0, 65536, 10), one(10, 1<<17, 10)...), Gids: good},
+		"root is not mapped":  {Mode: api.NamespaceMode_POD, Uids: one(1, 65536, 10), Gids: one(1, 65536, 10)},
+		"the host's root":     {Mode: api.NamespaceMode_POD, Uids: good, Gids: one(0, 0, 65536)},
+		"empty":               {Mode: api.NamespaceMode_POD, Uids: one(0, 65536, 0), Gids: good},
+		"beyond all IDs":      {Mode: api.NamespaceMode_POD, Uids: one(0, 1<<32-65536, 65536), Gids: good},
+		"nil":                 {Mode: api.NamespaceMode_POD, Uids: []*api.IDMapping{nil}, Gids: []*api.IDMapping{nil}},
+		"node, with mappings": {Mode: api.NamespaceMode_NODE, Uids: good, Gids: good},
+		"container":           {Mode: api.NamespaceMode_CONTAINER},
+		"target":              {Mode: api.NamespaceMode_TARGET},
+	} {
+		b.refusedPod(name, func(o *api.NamespaceOption) { o.UsernsOptions = u })
+	}
+	b.refusedPod("the host's processes", func(o *api.NamespaceOption) { o.UsernsOptions, o.Pid = b.Users, api.NamespaceMode_NODE })
+	b.refusedPod("the host's IPC", func(o *api.NamespaceOption) { o.UsernsOptions, o.Ipc = b.Users, api.NamespaceMode_NODE })
+}
+
+func (b *bench) refusedPod(name string, change func(*api.NamespaceOption)) {
+	b.Helper()
+	cfg := b.pod(func(c *api.PodSandboxConfig) { change(c.Linux.SecurityContext.NamespaceOptions) })
+	if s, err := b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: b.Handler}); err == nil {
+		b.sandboxes = append(b.sandboxes, s.PodSandboxId)
+		b.Errorf("%s: a sandbox was run", name)
+	}
+}
+
+// otherUsers: a second pod has other users, and neither its root nor that of the first
+// can reach the other's processes.
+func (b *bench) otherUsers(first int) {
+	b.Helper()
+	users := b.Users
+	b.Users = Range(users.Uids[0].HostId + 65536)
+	defer func() { b.Users = users }()
+	cfg := b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Name, c.Metadata.Uid = "other", b.uid+"-other" })
+	pod := b.runPod(cfg)
+	c := b.container("other", "wait")
+	id := b.create(pod, cfg, c)
+	b.start(id)
+	b.logged(c, "waiting")
+	pid := b.processOf(id)
+	b.expectUsers("the container of another pod", pid)
+	if namespaceOf(b, pid, "user") == namespaceOf(b, first, "user") {
+		b.Error("two pods have one user namespace")
+	}
+}
+
+// unmappedUsers asks for users and mounts that the pod's user namespace does not have.
+func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
+	b.Helper()
+	id := func(n int64) *api.Int64Value { return &api.Int64Value{Value: n} }
+	dir := b.openDir("refused")
+	for name, change := range map[string]func(*api.ContainerConfig){
+		"user": func(c *api.ContainerConfig) { c.Linux.SecurityContext.RunAsUser = id(65536) },
+		"group": func(c *api.ContainerConfig) {
+			c.Linux.SecurityContext.RunAsUser, c.Linux.SecurityContext.RunAsGroup = id(1), id(70000)
+		},
+		"groups":            func(c *api.ContainerConfig) { c.Linux.SecurityContext.SupplementalGroups = []int64{65536} },
+		"processes":         func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_NODE },
+		"no namespace":      func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = nil },
+		"another namespace": func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = Range(9 << 16) },
+		"mount": func(c *api.ContainerConfig) {
+			c.Mounts = []*api.Mount{{ContainerPath: "/x", HostPath: dir, UidMappings: Range(9 << 16).Uids, GidMappings: b.Users.Gids}}
+		},
+	} {
+		c := b.container("refused " + name)
+		b.mapContainer(pod, c)
+		change(c)
+		if _, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg}); err == nil {
+			b.Errorf("%s: a container was made", name)
+		}
+	}
+	last := b.container("last", "id")
+	last.Linux.SecurityContext.RunAsUser, last.Linux.SecurityContext.RunAsGroup = id(65535), id(65535)
+	if out, _ := b.output(pod, cfg, last); !strings.HasPrefix(out, "65535 65535") {
+		b.Errorf("the last user prints %q", out)
+	}
+}
+
+// openDir is a directory that all may write to.
+func (b *bench) openDir(name string) string {
+	b.Helper()
+	dir := b.TempDir() + "/" + name
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		b.Fatal(err)
+	}
+	return dir
+}
+
+// expectOwner wants a file to belong to a user of the host.
+func (b *bench) expectOwner(path string, uid uint32) {
+	b.Helper()
+	st, err := os.Lstat(path)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	if s := st.Sys().(*syscall.Stat_t); s.Uid != uid || s.Gid != uid {
+		b.Errorf("%s belongs to %d and %d, not to %d", path, s.Uid, s.Gid, uid)
+	}
+}
+
+// testNoUserNamespaces: a runtime that does not say that its handler has user namespaces
+// refuses them, instead of running without.
+func testNoUserNamespaces(t *testing.T, b *bench) {
+	if b.hasUsers() {
+		t.Skip("this runtime has user namespaces")
+	}
+	users := Range(65536)
+	cfg := b.pod(func(c *api.PodSandboxConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users })
+	if s, err := b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: cfg}); err == nil {
+		b.sandboxes = append(b.sandboxes, s.PodSandboxId)
+		t.Error("a sandbox was run")
+	}
+	cfg = b.pod()
+	pod := b.runPod(cfg)
+	for name, change := range map[string]func(*api.ContainerConfig){
+		"namespace": func(c *api.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users },
+		"mount": func(c *api.ContainerConfig) {
+			c.Mounts = []*api.Mount{{ContainerPath: "/x", HostPath: b.logs, UidMappings: users.Uids, GidMappings: users.Gids}}
+		},
+	} {
+		c := b.container(name)
+		change(c)
+		if err := b.tryCreate(pod, cfg, c); err == nil {
+			t.Errorf("%s: a container was made", name)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package ctrd_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/crisuite"
+)
+
+// currentRunc is one that has idmapped mounts, which Debian 12's has not. It is built from
+// its module, once for all tests.
+func currentRunc(t testing.TB) string {
+	t.Helper()
+	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // where there is no Go, as in a virtual machine
+		return filepath.Join(dir, "runc")
+	}
+	cmd := exec.Command("../../test/runc/build.sh")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("build runc: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// newUsersNode is a node whose OCI runtime has user namespaces.
+func newUsersNode(t testing.TB, shimPods int) *node {
+	t.Helper()
+	n := newNode(t, shimPods)
+	n.stop(t)
+	n.oci = currentRunc(t)
+	n.start(t)
+	return n
+}
+
+// usersConfig is a pod of a user namespace, and a container of it.
+func (n *node) usersConfig(i int, name string, args ...string) (*api.PodSandboxConfig, *api.ContainerConfig) {
+	cfg, c, users := n.podConfig(i), containerConfig(name, args...), crisuite.Range(uint32(i)<<16)
+	if cfg.Linux.SecurityContext == nil {
+		cfg.Linux.SecurityContext = &api.LinuxSandboxSecurityContext{}
+	}
+	cfg.Linux.SecurityContext.NamespaceOptions = &api.NamespaceOption{Pid: api.NamespaceMode_CONTAINER, UsernsOptions: users}
+	c.Linux.SecurityContext = &api.LinuxContainerSecurityContext{NamespaceOptions: &api.NamespaceOption{Pid: api.NamespaceMode_CONTAINER, UsernsOptions: users}}
+	return cfg, c
+}
+
+// TestUsersSurvive: a pod with a user namespace outlives the agent, takes new containers
+// after that, and does not outlive a reboot.
+func TestUsersSurvive(t *testing.T) {
+	n := newUsersNode(t, 4)
+	ctx := t.Context()
+	cfg, c := n.usersConfig(7, "main", "wait")
+	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := n.startIn(t, s.PodSandboxId, cfg, c)
+	n.stop(t)
+	n.start(t)
+	for i, exec := range []string{id, ""} {
+		if exec == "" {
+			_, late := n.usersConfig(7, "late", "wait")
+			exec = n.startIn(t, s.PodSandboxId, cfg, late)
+		}
+		out, err := n.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: exec, Cmd: []string{"/prog", "read", "/proc/self/uid_map"}})
+		if err != nil || strings.Join(strings.Fields(string(out.GetStdout())), " ") != "0 458752 65536" {
+			t.Errorf("container %d after a restart: %q, %v", i, out.GetStdout(), err)
+		}
+	}
+	n.stop(t)
+	n.reboot(t)
+	n.start(t)
+	st, err := n.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: s.PodSandboxId})
+	if err != nil || st.Status.State != api.PodSandboxState_SANDBOX_NOTREADY {
+		t.Errorf("after a reboot: %v, %v", st, err)
+	}
+}
+
+// TestBundlesArePrivate: no user of the host gets through to the root file system of a
+// container, where there may be programs that are root's for who runs them
+// (CVE-2021-41103); nor does root of one pod's user namespace to that of another. What an
+// earlier islet left open is closed.
+func TestBundlesArePrivate(t *testing.T) {
+	n := newUsersNode(t, 4)
+	_, id := n.runPod(t, 1, "wait")
+	cfg, c := n.usersConfig(7, "main", "wait")
+	s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapped := n.startIn(t, s.PodSandboxId, cfg, c)
+	look := func() (out []string) {
+		for _, path := range []string{n.run + "/b/" + id, n.run + "/b/" + mapped} {
+			st, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sys := st.Sys().(*syscall.Stat_t)
+			out = append(out, fmt.Sprintf("%o %d %d", st.Mode().Perm(), sys.Uid, sys.Gid))
+		}
+		return out
+	}
+	if got, want := strings.Join(look(), ", "), "700 0 0, 710 0 458752"; got != want {
+		t.Errorf("bundles are %s, not %s", got, want)
+	}
+	n.stop(t)
+	if err := os.Chmod(n.run+"/b/"+id, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
+	if got, want := strings.Join(look(), ", "), "700 0 0, 710 0 458752"; got != want {
+		t.Errorf("after a restart bundles are %s, not %s", got, want)
+	}
+}
