@@ -25,6 +25,7 @@ const (
 	relistWithEvents    = 5 * time.Minute // events may be lost, but seldom
 	relistWithoutEvents = 2 * time.Second
 	resubscribeAfter    = time.Second
+	standsAfter         = time.Second // a subscription: few runtimes say when it does
 )
 
 // Config is what an Observer needs.
@@ -132,27 +133,42 @@ func (o *Observer) Busy() time.Duration {
 	return time.Since(o.since)
 }
 
-// follow subscribes to the runtime's events, again after each failure.
+// follow subscribes to the runtime's events, again after each failure. What happened
+// between two subscriptions no event tells, nor what happens until one stands: so
+// everything is listed at once after a failure, and when the subscription stands.
 func (o *Observer) follow(ctx context.Context) {
 	events, ok := o.cfg.Runtime.(cri.Events)
 	for ok && ctx.Err() == nil {
-		err := events.ContainerEvents(ctx, func(e *api.ContainerEventResponse) {
-			if uid := uidOf(e); uid != "" {
-				o.dirty.Add(uid)
-			}
-		})
-		if ctx.Err() != nil {
-			return
+		if err := o.subscribe(ctx, events); ctx.Err() == nil {
+			o.cfg.Log.Warn("the runtime's events broke off, listing everything", "error", err)
+			o.relist(ctx, resubscribeAfter)
 		}
-		o.cfg.Log.Warn("the runtime's events broke off, listing everything", "error", err)
-		select {
-		case <-time.After(resubscribeAfter):
-		case <-ctx.Done():
-			return
+	}
+}
+
+// subscribe takes events until they break off, or ctx ends.
+func (o *Observer) subscribe(ctx context.Context, events cri.Events) error {
+	var listing sync.WaitGroup
+	defer listing.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	listing.Go(func() { o.relist(ctx, standsAfter) })
+	return events.ContainerEvents(ctx, func(e *api.ContainerEventResponse) {
+		if uid := uidOf(e); uid != "" {
+			o.dirty.Add(uid)
 		}
-		if err := o.Relist(ctx); err != nil && ctx.Err() == nil {
-			o.cfg.Log.Warn("cannot list the runtime's pods", "error", err)
-		}
+	})
+}
+
+// relist lists everything after some time, unless ctx ends before.
+func (o *Observer) relist(ctx context.Context, after time.Duration) {
+	select {
+	case <-time.After(after):
+	case <-ctx.Done():
+		return
+	}
+	if err := o.Relist(ctx); err != nil && ctx.Err() == nil {
+		o.cfg.Log.Warn("cannot list the runtime's pods", "error", err)
 	}
 }
 

@@ -196,6 +196,29 @@ func TestLostEvents(t *testing.T) {
 	})
 }
 
+// What happens before a subscription stands no event tells: the first one, and one after
+// a break.
+func TestChangesBeforeTheEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := eventful{aTable(), make(chan error)}
+		_, changes := run(t, r)
+		<-changes
+		began := time.Now()
+		r.change(func() { r.containers[0].State = api.ContainerState_CONTAINER_EXITED })
+		if <-changes; time.Since(began) > standsAfter {
+			t.Errorf("at the start it took %v", time.Since(began))
+		}
+		r.events <- errors.New("overrun")
+		time.Sleep(resubscribeAfter)
+		synctest.Wait() // everything is listed, but the events may not come yet
+		began = time.Now()
+		r.change(func() { r.sandboxes[0].State = api.PodSandboxState_SANDBOX_NOTREADY })
+		if <-changes; time.Since(began) > standsAfter {
+			t.Errorf("after a break it took %v", time.Since(began))
+		}
+	})
+}
+
 // A runtime without events is listed often. While it is down the views stay.
 func TestRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
