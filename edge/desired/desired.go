@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -91,8 +90,11 @@ type Config struct {
 type Desired struct {
 	Config
 
-	changing sync.Mutex // one change at a time, from reading the rows to publishing new ones
+	changing sync.Mutex // one group of changes at a time, from reading the rows to publishing new ones
 	rows     rows
+
+	asking sync.Mutex
+	asked  []*change // wait for changing
 
 	mu       sync.RWMutex // the published view; never held during I/O
 	pods     map[types.UID]Pod
@@ -163,34 +165,6 @@ func (d *Desired) Problems() []Problem {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
 	})
 	return all
-}
-
-// An edit changes a copy of all that is known.
-type edit func(next rows, claims map[string][]blocked) error
-
-// change makes an edit, stores the difference, publishes it and pokes the UIDs
-// that look different. An error means that nothing changed.
-func (d *Desired) change(ctx context.Context, e edit) error {
-	changed, err := d.commit(ctx, e)
-	for _, uid := range changed {
-		d.Poke(uid)
-	}
-	return err
-}
-
-func (d *Desired) commit(ctx context.Context, e edit) ([]types.UID, error) {
-	d.changing.Lock()
-	defer d.changing.Unlock()
-	next, claims := maps.Clone(d.rows), maps.Clone(d.blocked)
-	if err := e(next, claims); err != nil {
-		return nil, err
-	}
-	claims = next.retry(claims)
-	put, remove := difference(d.rows, next)
-	if err := d.Store.UpdatePods(ctx, put, remove); err != nil {
-		return nil, fmt.Errorf("store the wanted pods: %w", err)
-	}
-	return d.publish(next, claims), nil
 }
 
 // publish shows a change to readers and gives the UIDs whose Pod is another now.

@@ -22,5 +22,6 @@
 // forgotten.
 //
 // A change is computed on a copy, committed to the store, and only then seen by
-// readers: a node never acts on what a power cut could take back.
+// readers: a node never acts on what a power cut could take back. Changes that wait for
+// one another are committed together.
 package desired

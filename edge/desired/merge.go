@@ -61,6 +61,9 @@ func (r rows) waits() map[types.UID]types.UID {
 		}
 	}
 	waits := map[types.UID]types.UID{}
+	if len(ending) == 0 || len(ending) == len(r) { // of each name there is one
+		return waits
+	}
 	for uid, row := range r {
 		if first, ok := ending[nameOf(row.Pod)]; ok && !row.Deleting {
 			waits[uid] = first.Pod.UID

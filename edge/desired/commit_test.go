@@ -1,0 +1,119 @@
+package desired
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A disk that counts its updates, waits at the first if it is to, and refuses a pod.
+type disk struct {
+	memory
+	wait    chan struct{} // nil: it does not
+	waits   chan struct{}
+	refuses types.UID
+	updates int
+}
+
+func (d *disk) UpdatePods(ctx context.Context, put []store.Pod, remove []types.UID) error {
+	if d.updates++; d.wait != nil {
+		wait := d.wait
+		d.wait = nil
+		d.waits <- struct{}{}
+		<-wait
+	}
+	for _, p := range put {
+		if p.Pod.UID == d.refuses {
+			return errFull
+		}
+	}
+	return d.memory.UpdatePods(ctx, put, remove)
+}
+
+func onDisk(t *testing.T) (*disk, *Desired) {
+	t.Helper()
+	k := &disk{memory: memory{pods: map[types.UID]store.Pod{}}, waits: make(chan struct{})}
+	d, err := New(Config{Store: k, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, d
+}
+
+// meanwhile makes changes while the disk is busy with another one, and gives their errors.
+func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []error {
+	t.Helper()
+	release := make(chan struct{})
+	k.wait, k.updates = release, 0
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := d.Set(t.Context(), HTTP, claims("first/first"), nil); err != nil {
+			t.Error(err)
+		}
+	})
+	<-k.waits
+	errs := make([]error, len(changes))
+	for i, change := range changes {
+		all.Go(func() { errs[i] = change() })
+		for asked := 0; asked <= i; runtime.Gosched() {
+			d.asking.Lock()
+			asked = len(d.asked)
+			d.asking.Unlock()
+		}
+	}
+	close(release)
+	all.Wait()
+	return errs
+}
+
+// Changes that come while the disk is busy are stored together.
+func TestChangesShareAWait(t *testing.T) {
+	const pods = 50
+	k, d := onDisk(t)
+	var specs []string
+	for i := range pods {
+		specs = append(specs, fmt.Sprintf("p%d/u%d", i, i))
+	}
+	for _, set := range [][]Claim{claims(specs...), nil} {
+		if err := d.Set(t.Context(), File, set, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var forget []func() error
+	for i := range pods {
+		forget = append(forget, func() error { return d.Forget(t.Context(), types.UID(fmt.Sprint("u", i))) })
+	}
+	if err := errors.Join(k.meanwhile(t, d, forget...)...); err != nil {
+		t.Error(err)
+	}
+	if k.updates != 2 || len(d.List()) != 1 || len(k.pods) != 1 {
+		t.Errorf("%d waits for the disk, %d pods are left, %d are stored", k.updates, len(d.List()), len(k.pods))
+	}
+}
+
+// One that fails does not fail those that it shares the wait with.
+func TestAChangeFailsAlone(t *testing.T) {
+	k, d := onDisk(t)
+	k.refuses = "bad"
+	errs := k.meanwhile(t, d,
+		func() error { return d.Set(t.Context(), File, claims("a/a1"), nil) },
+		func() error { return d.Delete(t.Context(), "nobody", nil) },
+		func() error { return d.Update(t.Context(), API, claims("b/bad"), nil) },
+	)
+	if errs[0] != nil || !errors.Is(errs[1], ErrNotFound) || !errors.Is(errs[2], errFull) {
+		t.Error(errs)
+	}
+	_, good := d.Get("a1")
+	_, bad := d.Get("bad")
+	if !good || bad {
+		t.Errorf("the good one: %v, the bad one: %v", good, bad)
+	}
+}
