@@ -8,8 +8,20 @@ import (
 	"reflect"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
+
+// equal finds most objects that need no patch much faster than what JSON says of them. Of
+// a time JSON has the seconds.
+var equal = func() func(a, b any) bool {
+	e := equality.Semantic.Copy()
+	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
+		panic(err)
+	}
+	return e.DeepEqual
+}()
 
 // merged are the lists that a strategic merge patch merges by a key, where a node
 // knows all that belongs into the list: they are replaced.
@@ -22,6 +34,9 @@ const conditions, conditionKey = "conditions", "type"
 // With a UID it only fits the object that has it; another one of the same name is a
 // conflict.
 func Status(uid types.UID, before, after any) ([]byte, error) {
+	if equal(before, after) {
+		return nil, nil
+	}
 	old, err := fields(before)
 	if err != nil {
 		return nil, err
