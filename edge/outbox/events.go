@@ -26,8 +26,8 @@ import (
 const (
 	component = "kubelet" // as which events are told, so that what people filter by works
 
-	maxEvents    = 512 // kept in memory; the oldest go first
-	perObject    = 25  // distinct or repeated events of an object that are sent at once
+	maxEvents    = 1024 // kept in memory, four for each of 250 pods; the oldest go first
+	perObject    = 25   // distinct or repeated events of an object that are sent at once
 	refill       = 5 * time.Minute
 	recentEvents = 20               // of an object, given by Recent
 	repeatEvery  = 5 * time.Second  // how often the count of one event is told, at most
@@ -65,6 +65,7 @@ type Events struct {
 	names   int64
 	seq     int64 // of the newest
 	dropped int
+	sent    time.Time // when the server last took an event
 }
 
 // A record is one event, however often it happened.
@@ -285,13 +286,19 @@ func (e *Events) next() (*record, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now, wait := time.Now(), time.Duration(0)
+	yields := e.yields(now)
+	in := func(d time.Duration) {
+		if wait == 0 || d < wait {
+			wait = d
+		}
+	}
 	for _, r := range e.kept {
 		switch {
 		case r.mute || r.told == r.event.Count:
 		case now.Before(r.next):
-			if d := r.next.Sub(now); wait == 0 || d < wait {
-				wait = d
-			}
+			in(r.next.Sub(now))
+		case yields > 0 && r.event.Type == v1.EventTypeNormal:
+			in(yields)
 		default:
 			c := *r
 			return &c, 0
@@ -320,6 +327,7 @@ func (e *Events) send(ctx context.Context, r *record) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.sent = time.Now()
 	for _, k := range e.kept {
 		if k.key == r.key && k.event.Name == r.event.Name {
 			k.told, k.next = r.event.Count, time.Now().Add(repeatEvery)

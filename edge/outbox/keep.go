@@ -63,26 +63,33 @@ func (e *Events) keep(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			e.write(context.WithoutCancel(ctx))
+			e.write(context.WithoutCancel(ctx), true)
 			return
 		case <-e.changed:
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(max(storeAfter, storeEvery-time.Since(e.wrote))):
-			e.write(ctx)
+			e.write(ctx, false)
 		}
 	}
 }
 
-// write stores the difference, in one transaction.
-func (e *Events) write(ctx context.Context) {
+// write stores the difference, in one transaction: without what will be told soon, unless
+// this is the last time.
+func (e *Events) write(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, storeAfter)
 	defer cancel()
 	e.mu.Lock()
-	put, now, remove := e.difference()
+	put, now, remove, later := e.difference(time.Now(), last)
 	gone := len(e.removed)
 	e.mu.Unlock()
+	if later {
+		select {
+		case e.changed <- struct{}{}:
+		default:
+		}
+	}
 	if len(put)+len(remove) == 0 {
 		return
 	}
@@ -105,13 +112,16 @@ func (e *Events) write(ctx context.Context) {
 }
 
 // difference gives what to write and to remove, and what the store has of each record
-// then. The caller holds mu.
-func (e *Events) difference() (put []store.Event, now map[*record]stored, remove []string) {
+// then. later says that something was left out that may be told soon. The caller holds mu.
+func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map[*record]stored, remove []string, later bool) {
 	now = map[*record]stored{}
 	remove = append(remove, e.removed...)
+	underway := !last && e.Client != nil && e.underway(at)
 	for _, r := range e.kept {
 		want := stored{r.event.Count, r.told, r.lasting()}
 		switch {
+		case underway && want.there && !r.stored.there && r.event.Type == v1.EventTypeNormal && at.Sub(r.last) < storeEvery:
+			later = true
 		case !want.there && r.stored.there:
 			remove = append(remove, r.event.Name)
 			now[r] = stored{}
@@ -120,7 +130,7 @@ func (e *Events) difference() (put []store.Event, now map[*record]stored, remove
 			now[r] = want
 		}
 	}
-	return put, now, remove
+	return put, now, remove, later
 }
 
 // Dropped is how many events were lost that nobody was told of, since the agent started.
