@@ -107,19 +107,19 @@ func (c *check) threshold(v verdict) int32 {
 	return c.spec().SuccessThreshold
 }
 
-// The first wait of a container that is to become ready; each of the next is twice as
-// long. A command costs a process.
+// The first wait of a container that is to become ready, in which quick programs begin to
+// listen; each of the next is twice as long. A command costs a process.
 const (
-	firstGap     = 50 * time.Millisecond
-	firstExecGap = 250 * time.Millisecond
+	firstGap     = 10 * time.Millisecond
+	firstExecGap = 100 * time.Millisecond
 )
 
 // begin sets the time of the first call of a check that may be made from now on.
 // A container that runs for longer than the agent does, and of which something is known,
 // is asked some time within a period, so that not all are asked at once. Else the first
-// period is for its start: it is asked whether it has started, or is ready, at growing
-// intervals, and only success counts. As with a kubelet the first period begins
-// at any time before, a pod may not rely on less.
+// period is for its start: it is asked whether it has started, or is ready, almost
+// at once and then at growing intervals, and only success counts. As with a kubelet the first period
+// begins at any time before, a pod may not rely on less.
 func (c *check) begin(now, since time.Time, seen plan.Container, known bool) {
 	age := now.Round(0).Sub(seen.StartedAt) // by the machine's clock, which may have been set
 	delay := seconds(c.spec().InitialDelaySeconds)

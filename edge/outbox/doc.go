@@ -14,7 +14,7 @@
 // the statuses, the first list has the server's side, and only differences are sent.
 //
 // What a user waits for (phase, readiness, states of containers, addresses) is sent at
-// once, the rest a few seconds later, and that a pod is about to start when there is
-// nothing else to tell: of a hundred that start, few are sent it. A server that fails is asked by one request at a
-// time, ever more rarely.
+// once, the rest a few seconds later, and that a pod is about to start, or to be
+// ready, when there is nothing else to tell: of a hundred that start, few are sent it. A
+// server that fails is asked by one request at a time, ever more rarely.
 package outbox

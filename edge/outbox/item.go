@@ -19,6 +19,7 @@ type item struct {
 	uid      types.UID     // of a pod of the API server; empty: the item is a mirror pod
 	manifest *v1.Pod       // as the node wants it; nil: it does not
 	want     *v1.PodStatus // the newest; nil: there is none
+	begins   bool          // want says no more than that the pod is about to start, or to be ready
 	finish   bool          // nothing of it is left here
 	server   *view         // as the server shows it; nil: not there
 
@@ -51,9 +52,10 @@ func (it *item) soon(d time.Duration) {
 	}
 }
 
-// starts says that there is nothing to tell but that the pod is about to start.
+// starts says that there is nothing to tell but that the pod is about to start, or to be
+// ready. One that the server shows as ready is not about to be.
 func (it *item) starts() bool {
-	return it.uid != "" && !it.finish && it.want != nil && fresh(it.want)
+	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !ready(&it.server.status))
 }
 
 // see takes what the server shows, unless that is older than what is known.
@@ -70,7 +72,7 @@ func urgency(before, now *v1.PodStatus) time.Duration {
 		return starting
 	case before == nil, before.Phase != now.Phase, before.PodIP != now.PodIP, ready(before) != ready(now),
 		!slices.Equal(states(before), states(now)):
-		if fresh(now) {
+		if fresh(now) && !ready(before) {
 			return starting
 		}
 		return 0
@@ -78,10 +80,10 @@ func urgency(before, now *v1.PodStatus) time.Duration {
 	return calm
 }
 
-// fresh says that a pod is about to start and has no trouble to tell of.
+// fresh says that a pod is about to start, or to be ready, and has no trouble to tell of.
 func fresh(s *v1.PodStatus) bool {
 	if s.Phase != v1.PodPending {
-		return false
+		return unready(s)
 	}
 	for c := range podspec.Statuses(s) {
 		if w := c.State.Waiting; w == nil && c.State.Terminated == nil && c.State.Running == nil || w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
@@ -89,6 +91,20 @@ func fresh(s *v1.PodStatus) bool {
 		}
 	}
 	return true
+}
+
+// unready says that all containers of a pod have just started for the first time, and one
+// is not ready: most programs answer their first probes within a moment, and then one
+// request tells of both. A node's own clock says what is just.
+func unready(s *v1.PodStatus) bool {
+	waits := false
+	for _, c := range s.ContainerStatuses {
+		if c.State.Running == nil || c.RestartCount > 0 {
+			return false
+		}
+		waits = waits || !c.Ready && time.Since(c.State.Running.StartedAt.Time) < 2*starting
+	}
+	return s.Phase == v1.PodRunning && waits
 }
 
 func ready(s *v1.PodStatus) bool {

@@ -82,7 +82,7 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	}
 	it.manifest = p
 	it.soon(urgency(it.want, status))
-	it.want = status
+	it.want, it.begins = status, fresh(status)
 	o.signal()
 }
 

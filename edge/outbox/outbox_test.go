@@ -234,6 +234,46 @@ func TestFirstWordsComeLast(t *testing.T) {
 	})
 }
 
+// A pod whose probe passes soon is told of once. One that stays unready, and one that is
+// so again, are told of too.
+func TestReadySoon(t *testing.T) {
+	in(t, func(w *world) {
+		runs := func(phase v1.PodPhase, ready bool) *v1.PodStatus {
+			s := status(phase, "")
+			if s.Conditions[0].Status = v1.ConditionFalse; ready {
+				s.Conditions[0].Status = v1.ConditionTrue
+			}
+			if phase == v1.PodRunning {
+				s.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Ready: ready, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+			}
+			return s
+		}
+		shows := func(name string) string { return fmt.Sprint(w.shown(name), " ", ready(&w.Pod("default", name).Status)) }
+		quick, slow := w.bind("quick"), w.bind("slow")
+		for _, p := range []*v1.Pod{quick, slow} {
+			w.box.Put(p, runs(v1.PodPending, false))
+			time.Sleep(100 * time.Millisecond)
+			w.box.Put(p, runs(v1.PodRunning, false))
+		}
+		time.Sleep(starting / 2)
+		w.box.Put(quick, runs(v1.PodRunning, true))
+		synctest.Wait()
+		if n := w.patches(); n != 1 || shows("quick") != "Running true" {
+			t.Errorf("%d requests for one that is ready, it is %s", n, shows("quick"))
+		}
+		time.Sleep(starting)
+		if n := w.patches(); n != 2 || shows("slow") != "Running false" {
+			t.Errorf("%d requests, the slow one is %s", n, shows("slow"))
+		}
+		w.box.Put(quick, runs(v1.PodRunning, false))
+		w.box.Put(slow, runs(v1.PodRunning, true))
+		synctest.Wait()
+		if n := w.patches(); n != 4 || shows("quick") != "Running false" || shows("slow") != "Running true" {
+			t.Errorf("%d requests, %s, %s", n, shows("quick"), shows("slow"))
+		}
+	})
+}
+
 func TestStatusIsTheNodesToTell(t *testing.T) {
 	in(t, func(w *world) {
 		p := w.bind("a")
