@@ -336,7 +336,7 @@ func (a *agent) buildWorkers() error {
 
 func (a *agent) serverConfig() server.Config {
 	d := describe.Config{
-		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.spoken, Volatile: a.volatile,
+		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.spoken, Volatile: a.volatile, Input: a.input,
 		Addresses: func() []string { return a.machine.Now().IPs },
 	}
 	var metrics func() []exposition.Sample

@@ -98,7 +98,17 @@ type Event struct {
 // Details is what a pod's object does not say.
 type Details struct {
 	Problems []string `json:"problems,omitempty"` // objects and tokens that it cannot have as it should
-	Events   []Event  `json:"events,omitempty"`   // since the agent started, the last ones, oldest first
+	// Hooks are its postStart hooks that failed last. What a hook wrote may hold secrets:
+	// it is for the person at the device, and no event has it.
+	Hooks  []FailedHook `json:"hooks,omitempty"`
+	Events []Event      `json:"events,omitempty"` // since the agent started, the last ones, oldest first
+}
+
+// FailedHook is why a hook of a container failed.
+type FailedHook struct {
+	Container string    `json:"container"`
+	At        time.Time `json:"at"`
+	Message   string    `json:"message"`
 }
 
 // Runtime is what runs the containers.

@@ -74,7 +74,8 @@ func TestDescribeShowsEventsAndProblems(t *testing.T) {
 		if uid != web {
 			return api.Details{}
 		}
-		return api.Details{Problems: []string{"Secret default/key: forbidden"}, Events: []api.Event{
+		hooks := []api.FailedHook{{Container: "nginx", At: now.Add(-time.Minute), Message: "exited with 3, message: \x1b"}}
+		return api.Details{Problems: []string{"Secret default/key: forbidden"}, Hooks: hooks, Events: []api.Event{
 			{Type: "Normal", Reason: "Started", Container: "nginx", Message: "Container started", Count: 1, First: now.Add(-3 * time.Minute), Last: now.Add(-3 * time.Minute)},
 			{Type: "Warning", Reason: "BackOff", Container: "nginx", Message: "Back-off\x1b", Count: 4, First: now.Add(-2 * time.Minute), Last: now.Add(-5 * time.Second)},
 		}}
@@ -83,6 +84,8 @@ func TestDescribeShowsEventsAndProblems(t *testing.T) {
 	if want := `
 Problems:
   Secret default/key: forbidden
+Failed Hooks:
+  postStart of nginx, 60s ago: exited with 3, message: ?
 Events:
   Type      Reason    Age               Container   Message
   Normal    Started   3m                nginx       Container started

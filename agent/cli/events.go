@@ -15,6 +15,12 @@ func (p page) details(d *api.Details, now time.Time) {
 			fmt.Fprintf(p.w, "  %s\n", printable(text))
 		}
 	}
+	if len(d.Hooks) > 0 {
+		fmt.Fprintln(p.w, "Failed Hooks:")
+		for _, h := range d.Hooks {
+			fmt.Fprintf(p.w, "  postStart of %s, %s ago: %s\n", h.Container, age(h.At, now), printable(h.Message))
+		}
+	}
 	if len(d.Events) == 0 {
 		p.line(0, podColumn, "Events", "<none>")
 		return

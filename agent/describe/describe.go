@@ -14,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/containers"
+	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/process"
 	"github.com/islet-edge/islet/agent/volatile"
 	"github.com/islet-edge/islet/edge/brake"
@@ -35,8 +36,9 @@ type Config struct {
 	Addresses  func() []string // of the node
 	NotReady   func(context.Context) []string
 	Spoken     func(source string) bool
-	Cluster    *Cluster        // nil: the node stands alone
-	Volatile   *volatile.Layer // nil: the disk takes writes
+	Input      func(types.UID) plan.Input // what is known of a pod
+	Cluster    *Cluster                   // nil: the node stands alone
+	Volatile   *volatile.Layer            // nil: the disk takes writes
 }
 
 // A Cluster is the way to the control plane.
@@ -55,6 +57,7 @@ func New(c Config) *Describer { return &Describer{c} }
 
 // Status adds to the node's status what the server does not know.
 func (a *Describer) Status(ctx context.Context, s *api.Status) {
+	a.explain(s.Troubles)
 	s.Sources = a.describeSources()
 	s.NotReady = a.c.NotReady(ctx)
 	s.Events = eventsOf(a.c.Events.Recent(types.UID(a.c.Node.Name)))

@@ -176,6 +176,18 @@ func TestPodLife(t *testing.T) {
 			t.Errorf("events of %s lack %q:\n%s", pod, want, out)
 		}
 	}
+	// Why a hook failed is not in the event, as it may hold secrets, but can be seen on the node.
+	for pod, why := range map[string]string{"refused-edge": "exited with 3", "again-edge": "Cannot run handler"} {
+		if out := m.Islet("events", pod); strings.Contains(out, why) {
+			t.Errorf("events of %s tell why:\n%s", pod, out)
+		}
+		if out := m.Islet("describe", pod); !strings.Contains(out, "postStart of c, ") || !strings.Contains(out, why) {
+			t.Errorf("describe of %s does not tell why its hook failed:\n%s", pod, out)
+		}
+	}
+	if out, _ := m.Try("status"); !strings.Contains(out, "Cannot run handler") {
+		t.Errorf("status does not tell why a hook failed:\n%s", out)
+	}
 	if out := m.Islet("describe", "all-edge"); !strings.Contains(out, "AllContainersRestarting") {
 		t.Errorf("describe shows no condition:\n%s", out)
 	}
