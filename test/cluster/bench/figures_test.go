@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/typed/core/v1"
 )
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) { cluster.Main(m) }
 // goals of the project, by number of pods.
 var (
 	readyGoal  = map[int]string{30: "1.2 s", 100: "4.6 s", 240: "9 s"}
+	probedGoal = map[int]string{30: "1.0 s", 100: "3.5 s"}
 	deleteGoal = map[int]string{100: "3 s", 240: "6 s"}
 	memoryGoal = map[int]string{30: "42 MiB", 100: "48 MiB"}
 	cpuGoal    = map[int]string{100: "1 %"}
@@ -52,6 +54,9 @@ func TestFigures(t *testing.T) {
 	b.single(t, 20)
 	for _, count := range []int{30, 100, 240} {
 		b.batch(t, count, idle)
+		if goal, ok := probedGoal[count]; ok {
+			b.probed(t, count, goal)
+		}
 	}
 	b.outages(t)
 	fmt.Print("\n", &b.table)
@@ -61,6 +66,7 @@ type bench struct {
 	c     *cluster.Cluster
 	n     *cluster.Node
 	pods  v1.PodInterface
+	probe *corev1.Probe // of readiness, of the pods that are created; nil: they are ready as they start
 	table figures.Table
 }
 
@@ -106,6 +112,20 @@ func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	b.table.Add(name("deleted to all gone, grace 1 s"), seconds(b.remove(t, names)), deleteGoal[count], "")
 }
 
+// probed measures pods that are asked whether they are ready.
+func (b *bench) probed(t *testing.T, count int, goal string) {
+	b.probe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}}
+	defer func() { b.probe = nil }()
+	var names []string
+	for i := range count {
+		names = append(names, fmt.Sprintf("probed%03d", i))
+	}
+	cpu := b.n.CPU()
+	b.table.Add(fmt.Sprintf("%d pods with a readiness probe: created to all Ready", count), seconds(b.create(t, names)), goal, fmt.Sprintf("CPU %.1f ms a pod", (b.n.CPU()-cpu).Seconds()*1000/float64(count)))
+	b.remove(t, names)
+	cluster.Pass(20 * time.Second)
+}
+
 // outages measures a node that loses its power and its link.
 func (b *bench) outages(t *testing.T) {
 	var names []string
@@ -140,12 +160,15 @@ func (b *bench) outages(t *testing.T) {
 // seen all of them ready.
 func (b *bench) create(t *testing.T, names []string) time.Duration {
 	return b.watch(t, names, func(ctx context.Context, name string) error {
-		grace := int64(1)
+		grace, args := int64(1), []string{"sleep"}
+		if b.probe != nil {
+			args = []string{"serve", ":8080"}
+		}
 		_, err := b.pods.Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PodSpec{
 				TerminationGracePeriodSeconds: &grace,
-				Containers:                    []corev1.Container{{Name: "c", Image: machine.Image, ImagePullPolicy: corev1.PullNever, Args: []string{"sleep"}}},
+				Containers:                    []corev1.Container{{Name: "c", Image: machine.Image, ImagePullPolicy: corev1.PullNever, Args: args, ReadinessProbe: b.probe}},
 			},
 		}, metav1.CreateOptions{})
 		return err
