@@ -19,6 +19,7 @@ import (
 	"github.com/islet-edge/islet/agent/collect"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/containers"
+	"github.com/islet-edge/islet/agent/credentials"
 	"github.com/islet-edge/islet/agent/describe"
 	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/figures"
@@ -79,6 +80,7 @@ type agent struct {
 	reporter *machine.Reporter
 	health   health.Health
 	guard    *pulls.Guard // nil: images are everybody's
+	keys     *credentials.Credentials
 	sources  []runner
 	socket   net.Listener
 	ports    *ports.Ports
@@ -296,11 +298,16 @@ func (a *agent) buildWorkers() error {
 	volumes := volume.Config{Root: a.cfg.Dirs.Root, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
 	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
 	a.hooks = hook.Chain{a.cgroups} // first: what the others make in memory counts in the pod's cgroup
+	keys := credentials.Config{Plugins: a.cfg.CredentialProviderConfig, BinDir: a.cfg.CredentialProviderBinDir, Root: a.cfg.Dirs.Root, Meta: a.store, Down: a.link.Down, Log: a.log}
 	if a.cluster != nil {
 		objects := a.cluster.objects
 		a.hooks = append(a.hooks, objects) // before those who read them
-		volumes.Objects, executor.Objects, executor.Keyring, executor.Classes = objects, objects, objects, objects
+		volumes.Objects, executor.Objects, executor.Classes, keys.API = objects, objects, objects, objects
 	}
+	if a.keys, err = credentials.Open(keys); err != nil {
+		return err
+	}
+	a.closers, executor.Keyring = append(a.closers, a.keys.Close), a.keys
 	if mode := k.ImagePullCredentialsVerificationPolicy; mode != "" { // empty: its feature gate is off
 		policy, err := pulls.NewPolicy(mode, k.PreloadedImagesVerificationAllowlist)
 		if err != nil {
@@ -353,7 +360,7 @@ func (a *agent) serverConfig() server.Config {
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Runtime, Images: a.rt.Images,
 		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
 		Clock:  describe.Clock{Link: a.link},
-		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: a.figures.Collectors(), Metrics: metrics, ProbeMetrics: a.probes,
+		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: append(a.figures.Collectors(), a.keys.Collectors()...), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}
 }

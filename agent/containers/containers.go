@@ -80,7 +80,7 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 	c.service, err = image.New(image.Config{
 		Client: c.daemon.Client(), Root: root, Snapshotter: c.daemon.Snapshotter(), CertsDir: e.RegistryConfigDir,
 		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config), OnChange: a.ImagesChanged, OnRemove: a.ImagesRemoved, Now: a.Link.Now, Log: a.Log,
-		LinkDown: func() bool { st := a.Link.State(); return st.Phase == link.Down && st.Reason == link.ReasonUnreachable },
+		LinkDown: a.Link.Down,
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.daemon.Close())

@@ -5,8 +5,8 @@
 //	worker: an image is here --May--> policy --must be proven--> records of the image
 //	                                     |                        |         |
 //	                                     v                        v         v
-//	                                 may use it   <--same Secret or hash   else: pull,
-//	                                                                  the registry decides
+//	                                 may use it   <--same Secret or hash,  else: pull,
+//	                                 |         or same account       the registry decides
 //	worker: a pull --Begin--> intent --> PullImage --Pulled--> record, in edge/store
 //	                                          `-----Failed--> none
 //
@@ -15,6 +15,8 @@
 // credentials is noted before it begins (the intent); Settle makes a record, of nobody's,
 // of an image that came by a pull that was broken off.
 //
-// Records hold no credentials: only where the Secret is and a hash that needs the
-// store's key.
+// Records hold no credentials: only where the Secret is and a hash that needs the store's
+// key, or the service account whose token a credential provider plugin got (KEP-4412). What
+// the node itself has, in its docker configuration or from plugins without tokens, is for
+// every pod.
 package pulls

@@ -14,6 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keyring"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -88,9 +89,9 @@ func (g *Guard) nobodys(ctx context.Context, id, ref string) error {
 }
 
 // May reports whether a pod may use the image with this ID by this name without asking
-// its registry. credentials gives those that it has for it, each with its Secret, and is
-// called if they matter. What cannot be read proves nothing.
-func (g *Guard) May(ctx context.Context, name, id string, credentials func() ([]*api.AuthConfig, []v1.ObjectReference)) bool {
+// its registry. credentials gives those that it has for it, and is called if they matter; no
+// plugin is asked. What cannot be read proves nothing.
+func (g *Guard) May(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
 	ok, err := g.may(ctx, name, id, credentials)
 	if err != nil {
 		g.cfg.Log.Error("it is not known whose image it is: its registry has to decide", "image", name, "id", id, "error", err)
@@ -98,7 +99,7 @@ func (g *Guard) May(ctx context.Context, name, id string, credentials func() ([]
 	return ok && err == nil
 }
 
-func (g *Guard) may(ctx context.Context, name, id string, credentials func() ([]*api.AuthConfig, []v1.ObjectReference)) (bool, error) {
+func (g *Guard) may(ctx context.Context, name, id string, credentials func() keyring.Credentials) (bool, error) {
 	repository, err := repositoryOf(name)
 	if err != nil {
 		return false, err
@@ -124,38 +125,61 @@ func (g *Guard) may(ctx context.Context, name, id string, credentials func() ([]
 	if ok, _ := proves(repository, records, nil); ok {
 		return true, nil
 	}
-	has, err := g.secretsOf(credentials())
+	k := credentials()
+	has, err := g.sourcesOf(k.Has)
 	if err != nil {
 		return false, err
 	}
+	byAccount := func(r store.Pull) bool { return r.Name == repository && r.Source.Kind == keyring.ServiceAccount }
+	if k.Account != nil && slices.ContainsFunc(records, byAccount) {
+		account, err := k.Account(ctx)
+		if err != nil {
+			return false, err
+		}
+		has = append(has, sourceOf(account))
+	}
 	ok, learned := proves(repository, records, has)
 	if learned != nil {
-		if err := g.write(ctx, store.Pull{Image: id, Name: repository, Secret: *learned}, ""); err != nil {
+		if err := g.write(ctx, store.Pull{Image: id, Name: repository, Source: *learned}, ""); err != nil {
 			g.cfg.Log.Warn("it could not be noted that a Secret has the credential of an image", "image", name, "secret", learned.Namespace+"/"+learned.Name, "error", err)
 		}
 	}
 	return ok, nil
 }
 
-func (g *Guard) secretsOf(auths []*api.AuthConfig, from []v1.ObjectReference) (all []store.PullSecret, err error) {
-	for i, auth := range auths {
-		s, err := g.secretOf(auth, from[i])
+// sourcesOf leaves out what is the node's own.
+func (g *Guard) sourcesOf(all []keyring.Credential) (out []store.PullSource, err error) {
+	for _, c := range all {
+		if c.From.Kind == "" {
+			continue
+		}
+		s, err := g.hashed(c)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, s)
+		out = append(out, s)
 	}
-	return all, nil
+	return out, nil
 }
 
-func (g *Guard) secretOf(auth *api.AuthConfig, from v1.ObjectReference) (store.PullSecret, error) {
+func sourceOf(from v1.ObjectReference) store.PullSource {
+	return store.PullSource{Kind: from.Kind, Namespace: from.Namespace, Name: from.Name, UID: from.UID}
+}
+
+// hashed is for a credential of a Secret: those that plugins give to a service account
+// differ each time, so the account counts and they do not.
+func (g *Guard) hashed(c keyring.Credential) (store.PullSource, error) {
+	s, auth := sourceOf(c.From), c.Auth
+	if s.Kind != keyring.Secret {
+		return s, nil
+	}
 	// Its place among the registries does not matter: the record has the image's.
 	text, err := json.Marshal([]string{auth.Username, auth.Password, auth.Auth, auth.IdentityToken, auth.RegistryToken})
 	if err != nil {
-		return store.PullSecret{}, err
+		return s, err
 	}
-	hash, err := g.cfg.Store.Fingerprint(text)
-	return store.PullSecret{Namespace: from.Namespace, Name: from.Name, UID: from.UID, Hash: hash}, err
+	s.Hash, err = g.cfg.Store.Fingerprint(text)
+	return s, err
 }
 
 // coming reports whether a pull that goes on has brought an image, of which there may be
@@ -194,10 +218,10 @@ func (g *Guard) preloaded(ctx context.Context, name string) {
 	}
 }
 
-// Begin notes a pull that begins. One without credentials, whose image is for everybody,
-// is not noted.
-func (g *Guard) Begin(ctx context.Context, name string, auths []*api.AuthConfig) error {
-	if len(auths) == 0 {
+// Begin notes a pull that begins. One whose image is for every pod of the node is not
+// noted.
+func (g *Guard) Begin(ctx context.Context, name string, private bool) error {
+	if !private {
 		return nil
 	}
 	was, err := g.here(ctx, name)
@@ -222,8 +246,8 @@ func (g *Guard) Begin(ctx context.Context, name string, auths []*api.AuthConfig)
 // Failed is called after Begin, when nothing was pulled. What the registry said is
 // forgotten; a pull that did not reach it is to be repeated soon, and stays noted so that
 // a node without a network does not write at each attempt.
-func (g *Guard) Failed(ctx context.Context, name string, auths []*api.AuthConfig, unreachable bool) {
-	if len(auths) == 0 || !g.ended(name, !unreachable) || unreachable {
+func (g *Guard) Failed(ctx context.Context, name string, private, unreachable bool) {
+	if !private || !g.ended(name, !unreachable) || unreachable {
 		return
 	}
 	if err := g.cfg.Store.EndPull(ctx, name); err != nil {
@@ -244,10 +268,10 @@ func (g *Guard) ended(name string, forget bool) bool {
 }
 
 // Pulled is called after Begin, with the ID of the image that was pulled and the
-// credential, and its Secret, that the registry took; nil: none, or the node's own, so
-// that every pod of the node may use the image.
-func (g *Guard) Pulled(ctx context.Context, name, id string, auths []*api.AuthConfig, with *api.AuthConfig, from v1.ObjectReference) {
-	err := g.pulled(ctx, name, id, with, from)
+// credential that the registry took. With none, or one of the node's own, every pod of
+// the node may use the image.
+func (g *Guard) Pulled(ctx context.Context, name, id string, private bool, with keyring.Credential) {
+	err := g.pulled(ctx, name, id, with)
 	g.mu.Lock()
 	if err != nil {
 		g.lost[id] = true
@@ -258,7 +282,7 @@ func (g *Guard) Pulled(ctx context.Context, name, id string, auths []*api.AuthCo
 	if err != nil {
 		g.cfg.Log.Error("it could not be recorded who pulled an image: its registry is asked again", "image", name, "id", id, "error", err)
 	}
-	if len(auths) > 0 {
+	if private {
 		g.ended(name, err == nil)
 	}
 	if err == nil {
@@ -266,16 +290,14 @@ func (g *Guard) Pulled(ctx context.Context, name, id string, auths []*api.AuthCo
 	}
 }
 
-func (g *Guard) pulled(ctx context.Context, name, id string, with *api.AuthConfig, from v1.ObjectReference) error {
+func (g *Guard) pulled(ctx context.Context, name, id string, with keyring.Credential) error {
 	repository, err := repositoryOf(name)
 	if err != nil {
 		return err
 	}
 	p := store.Pull{Image: id, Name: repository}
-	if with != nil {
-		if p.Secret, err = g.secretOf(with, from); err != nil {
-			return err
-		}
+	if p.Source, err = g.hashed(with); err != nil {
+		return err
 	}
 	return g.write(ctx, p, name)
 }

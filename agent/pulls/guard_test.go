@@ -13,6 +13,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keyring"
 	"github.com/islet-edge/islet/runtime/fake"
 )
 
@@ -57,11 +58,25 @@ func (w *world) must(err error) {
 }
 
 // keysOf is the credential of a user in the Secret "pull" of a namespace; user "": none.
-func keysOf(namespace, user string) ([]*api.AuthConfig, []v1.ObjectReference) {
-	if user == "" {
-		return nil, nil
+// The user "account" has a service account of the namespace instead, and "node" what the
+// node has.
+func keysOf(namespace, user string) (k keyring.Credentials) {
+	from := v1.ObjectReference{Kind: keyring.Secret, Namespace: namespace, Name: "pull", UID: types.UID("uid-" + namespace)}
+	switch user {
+	case "":
+	case "account":
+		from.Kind = keyring.ServiceAccount
+		k.Account = func(context.Context) (v1.ObjectReference, error) { return from, nil }
+	case "node":
+		k.Has = with(user, v1.ObjectReference{})
+	default:
+		k.Has = with(user, from)
 	}
-	return []*api.AuthConfig{{Username: user, Password: "pw"}}, []v1.ObjectReference{{Namespace: namespace, Name: "pull", UID: types.UID("uid-" + namespace)}}
+	return k
+}
+
+func with(user string, from v1.ObjectReference) []keyring.Credential {
+	return []keyring.Credential{{Auth: &api.AuthConfig{Username: user, Password: "pw"}, From: from}}
 }
 
 // bring puts an image there, as a pull or an import does, and gives its ID.
@@ -75,14 +90,15 @@ func (w *world) bring(name string) string {
 // pull has a pod pull an image, with credentials unless user is empty.
 func (w *world) pull(name, namespace, user string) string {
 	w.Helper()
-	auths, from := keysOf(namespace, user)
-	w.must(w.Begin(w.Context(), name, auths))
-	id := w.bring(name)
-	if user == "" {
-		w.Pulled(w.Context(), name, id, auths, nil, v1.ObjectReference{})
-	} else {
-		w.Pulled(w.Context(), name, id, auths, auths[0], from[0])
+	k := keysOf(namespace, user)
+	if k.Account != nil { // as a plugin gives it
+		from, err := k.Account(w.Context())
+		w.must(err)
+		k.Has = with(user, from)
 	}
+	w.must(w.Begin(w.Context(), name, k.Private()))
+	id := w.bring(name)
+	w.Pulled(w.Context(), name, id, k.Private(), append(k.Has, keyring.Credential{})[0])
 	return id
 }
 
@@ -90,7 +106,7 @@ func (w *world) may(want bool, name, namespace, user string) {
 	w.Helper()
 	id, err := w.here(w.Context(), name)
 	w.must(err)
-	got := w.May(w.Context(), name, id, func() ([]*api.AuthConfig, []v1.ObjectReference) { return keysOf(namespace, user) })
+	got := w.May(w.Context(), name, id, func() keyring.Credentials { return keysOf(namespace, user) })
 	if got != want {
 		w.Errorf("%s of %s may use %s: %v", user, namespace, name, got)
 	}
@@ -131,14 +147,55 @@ func TestPulled(t *testing.T) {
 	w.may(false, "reg.example/pre:1", "b", "bob")
 }
 
+// Who pulls by a plugin pulls for the service account that the plugin was asked for, and
+// for every pod if it was asked for none (KEP-4412).
+func TestPulledByAccount(t *testing.T) {
+	w := newWorld(t)
+	w.pull(app, "a", "account")
+	w.pull("reg.example/node:1", "a", "node")
+	for range 2 {
+		w.may(true, app, "a", "account")
+		w.may(false, app, "b", "account") // in another namespace
+		w.may(false, app, "a", "ann")
+		w.may(false, app, "a", "node")
+		w.may(true, "reg.example/node:1", "b", "")
+		w.begun(0)
+		w.restart()
+	}
+	w.pull(app, "a", "ann")
+	w.may(true, app, "a", "ann")
+	w.may(true, app, "a", "account")
+	w.pull(app, "b", "node")
+	w.may(true, app, "c", "")
+}
+
+// An account that cannot be told proves nothing, and is not asked for if it does not matter.
+func TestUnknownAccount(t *testing.T) {
+	w := newWorld(t)
+	id := w.pull(app, "a", "account")
+	other := w.pull("reg.example/other:1", "a", "ann")
+	k := keysOf("a", "ann")
+	asked := 0
+	k.Account = func(context.Context) (v1.ObjectReference, error) {
+		asked++
+		return v1.ObjectReference{}, errors.New("no link")
+	}
+	if w.May(w.Context(), app, id, func() keyring.Credentials { return k }) || asked != 1 {
+		t.Error(asked)
+	}
+	if !w.May(w.Context(), "reg.example/other:1", other, func() keyring.Credentials { return k }) || asked != 1 {
+		t.Error(asked)
+	}
+}
+
 // A power cut between a pull and its record does not give the image to everybody.
 func TestBrokenOffPull(t *testing.T) {
 	w := newWorld(t)
-	auths, from := keysOf("a", "ann")
-	w.must(w.Begin(w.Context(), app, auths))
+	key := keysOf("a", "ann").Has[0]
+	w.must(w.Begin(w.Context(), app, true))
 	w.restart()
 	w.begun(0) // it brought nothing
-	w.must(w.Begin(w.Context(), app, auths))
+	w.must(w.Begin(w.Context(), app, true))
 	id := w.bring(app)
 	w.may(false, app, "b", "bob")
 	w.may(false, app, "a", "ann")
@@ -148,8 +205,8 @@ func TestBrokenOffPull(t *testing.T) {
 		w.may(false, app, "b", "")
 		w.may(false, app, "a", "ann") // nobody is known
 	}
-	w.must(w.Begin(w.Context(), app, auths))
-	w.Pulled(w.Context(), app, id, auths, auths[0], from[0])
+	w.must(w.Begin(w.Context(), app, true))
+	w.Pulled(w.Context(), app, id, true, key)
 	w.may(true, app, "a", "ann")
 	w.may(false, app, "b", "")
 }
@@ -158,11 +215,10 @@ func TestBrokenOffPull(t *testing.T) {
 // whatever was tried before. Nor does a pull that failed change what was there.
 func TestFailedPull(t *testing.T) {
 	w := newWorld(t, "reg.example/pre:1")
-	auths, _ := keysOf("a", "ann")
 	for _, name := range []string{app, "reg.example/pre:1"} {
 		for range 3 {
-			w.must(w.Begin(w.Context(), name, auths))
-			w.Failed(w.Context(), name, auths, true)
+			w.must(w.Begin(w.Context(), name, true))
+			w.Failed(w.Context(), name, true, true)
 		}
 	}
 	w.begun(2)
@@ -172,23 +228,22 @@ func TestFailedPull(t *testing.T) {
 	w.restart()
 	w.may(true, app, "b", "")
 	w.may(true, "reg.example/pre:1", "b", "")
-	w.must(w.Begin(w.Context(), app, auths))
-	w.Failed(w.Context(), app, auths, false)
+	w.must(w.Begin(w.Context(), app, true))
+	w.Failed(w.Context(), app, true, false)
 	w.begun(0)
 }
 
 // Two pulls go on; the failure of one does not end the other.
 func TestTwoPulls(t *testing.T) {
 	w := newWorld(t)
-	ann, from := keysOf("a", "ann")
-	bob, _ := keysOf("b", "bob")
-	w.must(w.Begin(w.Context(), app, ann))
-	w.must(w.Begin(w.Context(), app, bob))
-	w.Failed(w.Context(), app, bob, false)
+	ann := keysOf("a", "ann").Has[0]
+	w.must(w.Begin(w.Context(), app, true))
+	w.must(w.Begin(w.Context(), app, true))
+	w.Failed(w.Context(), app, true, false)
 	w.begun(1)
 	id := w.bring(app)
 	w.may(false, app, "b", "bob")
-	w.Pulled(w.Context(), app, id, ann, ann[0], from[0])
+	w.Pulled(w.Context(), app, id, true, ann)
 	w.begun(0)
 	w.may(true, app, "a", "ann")
 }
@@ -211,18 +266,18 @@ func TestRemoved(t *testing.T) {
 // What cannot be recorded, or read, is nobody's.
 func TestNoRecord(t *testing.T) {
 	w := newWorld(t)
-	auths, from := keysOf("a", "ann")
-	w.must(w.Begin(w.Context(), app, auths))
+	key := keysOf("a", "ann").Has[0]
+	w.must(w.Begin(w.Context(), app, true))
 	id := w.bring(app)
 	ctx, cancel := context.WithCancel(w.Context())
 	cancel()
-	w.Pulled(ctx, app, id, auths, auths[0], from[0])
+	w.Pulled(ctx, app, id, true, key)
 	w.may(false, app, "b", "")
 	w.begun(1)
 	w.restart()
 	w.may(false, app, "b", "")
 	w.must(w.store.Close())
-	if err := w.Begin(w.Context(), app, auths); !errors.Is(err, store.ErrClosed) {
+	if err := w.Begin(w.Context(), app, true); !errors.Is(err, store.ErrClosed) {
 		t.Error(err)
 	}
 	w.may(false, app, "a", "ann")

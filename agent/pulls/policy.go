@@ -9,6 +9,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keyring"
 )
 
 // A Policy says of which images a pod must prove that it may use them.
@@ -52,20 +53,24 @@ func (p Policy) verifies(repository string, pulled bool) bool {
 // that come and go.
 const mostSecrets = 100
 
-// proves reports whether a pod with these Secrets may use the image that was pulled so.
-// A Secret of which the record is out of date is given as well, to be recorded: its
+// proves reports whether a pod with these Secrets, and this service account, may use the
+// image that was pulled so. A Secret of which the record is out of date is given as well, to be recorded: its
 // content changed, or another one has the same credential. That the content of a Secret
 // changed takes no access away, as in a kubelet.
-func proves(repository string, pulled []store.Pull, has []store.PullSecret) (ok bool, learned *store.PullSecret) {
+func proves(repository string, pulled []store.Pull, has []store.PullSource) (ok bool, learned *store.PullSource) {
 	pulled = slices.DeleteFunc(slices.Clone(pulled), func(r store.Pull) bool { return r.Name != repository })
-	if slices.ContainsFunc(pulled, func(r store.Pull) bool { return r.Secret.Name == "" }) {
+	if slices.ContainsFunc(pulled, func(r store.Pull) bool { return r.Source.Name == "" }) {
 		return true, nil
 	}
 	for _, s := range has {
 		for _, r := range pulled {
-			sameHash := len(s.Hash) > 0 && string(s.Hash) == string(r.Secret.Hash)
-			samePlace := s.UID == r.Secret.UID && s.Namespace == r.Secret.Namespace && s.Name == r.Secret.Name
+			sameHash := len(s.Hash) > 0 && string(s.Hash) == string(r.Source.Hash)
+			samePlace := s.Kind == r.Source.Kind && s.UID == r.Source.UID && s.Namespace == r.Source.Namespace && s.Name == r.Source.Name
 			switch {
+			case s.Kind == keyring.ServiceAccount:
+				if samePlace && s.UID != "" {
+					return true, nil
+				}
 			case sameHash && (samePlace || len(pulled) >= mostSecrets):
 				return true, nil
 			case sameHash, samePlace && s.UID != "" && len(pulled) < mostSecrets:

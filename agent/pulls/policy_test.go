@@ -8,6 +8,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keyring"
 )
 
 func TestPolicy(t *testing.T) {
@@ -49,46 +50,55 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-func secret(namespace, name string, uid types.UID, hash string) store.PullSecret {
-	return store.PullSecret{Namespace: namespace, Name: name, UID: uid, Hash: []byte(hash)}
+func secret(namespace, name string, uid types.UID, hash string) store.PullSource {
+	return store.PullSource{Kind: keyring.Secret, Namespace: namespace, Name: name, UID: uid, Hash: []byte(hash)}
 }
 
 func TestProves(t *testing.T) {
 	const app = "reg.example/app"
 	a := secret("a", "pull", "u1", "h1")
-	by := func(name string, all ...store.PullSecret) (out []store.Pull) {
+	sa := store.PullSource{Kind: keyring.ServiceAccount, Namespace: "a", Name: "app", UID: "u1"}
+	anew, unknown := sa, sa
+	anew.UID, unknown.UID = "u2", ""
+	by := func(name string, all ...store.PullSource) (out []store.Pull) {
 		for _, s := range all {
-			out = append(out, store.Pull{Image: "id", Name: name, Secret: s})
+			out = append(out, store.Pull{Image: "id", Name: name, Source: s})
 		}
 		return out
 	}
-	var many []store.PullSecret
+	var many []store.PullSource
 	for i := range mostSecrets {
 		many = append(many, secret("a", fmt.Sprint("s", i), "u", fmt.Sprint("many", i)))
 	}
 	for name, tt := range map[string]struct {
 		pulled  []store.Pull
-		has     []store.PullSecret
+		has     []store.PullSource
 		ok      bool
 		learned bool
 	}{
-		"no record":                       {nil, []store.PullSecret{a}, false, false},
-		"nobody knows by whom":            {by("", store.PullSecret{}), []store.PullSecret{a}, false, false},
-		"every pod":                       {by(app, store.PullSecret{}), nil, true, false},
-		"every pod, by another name":      {by("reg.example/other", store.PullSecret{}), nil, false, false},
-		"same Secret":                     {by(app, a), []store.PullSecret{a}, true, false},
+		"no record":                       {nil, []store.PullSource{a}, false, false},
+		"nobody knows by whom":            {by("", store.PullSource{}), []store.PullSource{a}, false, false},
+		"every pod":                       {by(app, store.PullSource{}), nil, true, false},
+		"every pod, by another name":      {by("reg.example/other", store.PullSource{}), nil, false, false},
+		"same Secret":                     {by(app, a), []store.PullSource{a}, true, false},
 		"no Secret":                       {by(app, a), nil, false, false},
-		"by another name":                 {by("reg.example/other", a), []store.PullSecret{a}, false, false},
-		"same credential elsewhere":       {by(app, a), []store.PullSecret{secret("b", "mine", "u2", "h1")}, true, true},
-		"other credential elsewhere":      {by(app, a), []store.PullSecret{secret("b", "pull", "u2", "h2")}, false, false},
-		"the Secret changed":              {by(app, a), []store.PullSecret{secret("a", "pull", "u1", "h2")}, true, true},
-		"made anew with other content":    {by(app, a), []store.PullSecret{secret("a", "pull", "u3", "h2")}, false, false},
-		"changed, of unknown identity":    {by(app, secret("a", "pull", "", "h1")), []store.PullSecret{secret("a", "pull", "", "h2")}, false, false},
-		"unknown identity, unchanged":     {by(app, secret("a", "pull", "", "h1")), []store.PullSecret{secret("a", "pull", "", "h1")}, true, false},
-		"no hashes are not the same":      {by(app, secret("a", "pull", "u1", "")), []store.PullSecret{secret("b", "pull", "u2", "")}, false, false},
-		"the second is right":             {by(app, secret("x", "y", "z", "h9"), a), []store.PullSecret{secret("b", "b", "b", "b"), a}, true, false},
-		"bound: the same credential":      {by(app, many...), []store.PullSecret{secret("b", "new", "u2", "many7")}, true, false},
-		"bound: a changed one is refused": {by(app, many...), []store.PullSecret{secret("a", "s7", "u", "new")}, false, false},
+		"by another name":                 {by("reg.example/other", a), []store.PullSource{a}, false, false},
+		"same credential elsewhere":       {by(app, a), []store.PullSource{secret("b", "mine", "u2", "h1")}, true, true},
+		"other credential elsewhere":      {by(app, a), []store.PullSource{secret("b", "pull", "u2", "h2")}, false, false},
+		"the Secret changed":              {by(app, a), []store.PullSource{secret("a", "pull", "u1", "h2")}, true, true},
+		"made anew with other content":    {by(app, a), []store.PullSource{secret("a", "pull", "u3", "h2")}, false, false},
+		"changed, of unknown identity":    {by(app, secret("a", "pull", "", "h1")), []store.PullSource{secret("a", "pull", "", "h2")}, false, false},
+		"unknown identity, unchanged":     {by(app, secret("a", "pull", "", "h1")), []store.PullSource{secret("a", "pull", "", "h1")}, true, false},
+		"no hashes are not the same":      {by(app, secret("a", "pull", "u1", "")), []store.PullSource{secret("b", "pull", "u2", "")}, false, false},
+		"the second is right":             {by(app, secret("x", "y", "z", "h9"), a), []store.PullSource{secret("b", "b", "b", "b"), a}, true, false},
+		"same account":                    {by(app, sa), []store.PullSource{a, sa}, true, false},
+		"an account by another name":      {by("reg.example/other", sa), []store.PullSource{sa}, false, false},
+		"an account made anew":            {by(app, sa), []store.PullSource{anew}, false, false},
+		"an account that nobody knows":    {by(app, unknown), []store.PullSource{unknown}, false, false},
+		"a Secret named as an account":    {by(app, sa), []store.PullSource{secret("a", "app", "u1", "h1")}, false, false},
+		"an account named as a Secret":    {by(app, secret("a", "app", "u1", "h1")), []store.PullSource{sa}, false, false},
+		"bound: the same credential":      {by(app, many...), []store.PullSource{secret("b", "new", "u2", "many7")}, true, false},
+		"bound: a changed one is refused": {by(app, many...), []store.PullSource{secret("a", "s7", "u", "new")}, false, false},
 	} {
 		ok, learned := proves(app, tt.pulled, tt.has)
 		if ok != tt.ok || (learned != nil) != tt.learned {

@@ -57,7 +57,7 @@ func TestPrivateImages(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, m)
-		n.keyring = keyring{"ann": {"ann"}, "ann2": {"ann"}, "ann3": {"old", "ann"}, "ann4": {"ann"}, "bob": {"bob"}, "bob2": {"bob"}, "bob3": {"bob"}, "pre": {"bob"}}
+		n.keyring = users{"ann": {"ann"}, "ann2": {"ann"}, "ann3": {"old", "ann"}, "ann4": {"ann"}, "bob": {"bob"}, "bob2": {"bob"}, "bob3": {"bob"}, "pre": {"bob"}}
 		var records *store.Store
 		n.guard, records = guardOf(t, path, m)
 		n.start(t)

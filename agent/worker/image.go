@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/keyring"
 	"github.com/islet-edge/islet/retry"
 	"github.com/islet-edge/islet/runtime/cri"
 )
@@ -32,35 +32,32 @@ type Imports interface {
 	WaitImage(ctx context.Context, image string) error
 }
 
-// Keyring gives the credentials of a pod for an image, the best first, and the Secret
-// that each is from.
+// Keyring gives the credentials that a pod has for an image. credentials.Credentials is one.
 type Keyring interface {
-	Keyring(ctx context.Context, pod *v1.Pod, image string) ([]*api.AuthConfig, []v1.ObjectReference)
+	Keyring(ctx context.Context, pod *v1.Pod, image string) keyring.Credentials
 }
 
 // Guard keeps private images from pods that may not have them. pulls.Guard is one.
 type Guard interface {
 	// May reports whether a pod may use an image that is here, by its ID, without
 	// asking the registry.
-	May(ctx context.Context, name, id string, credentials func() ([]*api.AuthConfig, []v1.ObjectReference)) bool
+	May(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
 
-	// Begin is called before each pull with these credentials; unless it fails, Pulled or
-	// Failed follow it. with is what the registry took; nil: it asked for none.
-	Begin(ctx context.Context, name string, auths []*api.AuthConfig) error
-	Pulled(ctx context.Context, name, id string, auths []*api.AuthConfig, with *api.AuthConfig, from v1.ObjectReference)
-	Failed(ctx context.Context, name string, auths []*api.AuthConfig, unreachable bool)
+	// Begin is called before each pull; unless it fails, Pulled or Failed follow it. private says
+	// that the image may be for fewer than all pods. with is what the registry took; zero: it asked
+	// for none.
+	Begin(ctx context.Context, name string, private bool) error
+	Pulled(ctx context.Context, name, id string, private bool, with keyring.Credential)
+	Failed(ctx context.Context, name string, private, unreachable bool)
 }
 
 // everybody is the Guard of a node where who may start a pod may use its images.
 type everybody struct{}
 
-func (everybody) May(context.Context, string, string, func() ([]*api.AuthConfig, []v1.ObjectReference)) bool {
-	return true
-}
-func (everybody) Begin(context.Context, string, []*api.AuthConfig) error { return nil }
-func (everybody) Pulled(context.Context, string, string, []*api.AuthConfig, *api.AuthConfig, v1.ObjectReference) {
-}
-func (everybody) Failed(context.Context, string, []*api.AuthConfig, bool) {}
+func (everybody) May(context.Context, string, string, func() keyring.Credentials) bool { return true }
+func (everybody) Begin(context.Context, string, bool) error                            { return nil }
+func (everybody) Pulled(context.Context, string, string, bool, keyring.Credential)     {}
+func (everybody) Failed(context.Context, string, bool, bool)                           {}
 
 // images gets the images of containers: one pull per image and credentials at a
 // time, shared among all pods that want it with these, and one back-off for each.
@@ -77,10 +74,12 @@ type images struct {
 	failed map[wish]failedPull
 }
 
-// A wish is for an image with credentials.
+// A wish is for an image with credentials. What plugins give is told apart by for whom they
+// give it: it may differ each time.
 type wish struct {
 	image string
 	auths [sha256.Size]byte
+	scope string
 }
 
 // A pull goes on while somebody waits for it.
@@ -160,7 +159,7 @@ func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Contain
 func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell teller) (*api.Image, string, error) {
 	creds := m.credentials(ctx, pod, name)
 	began := time.Now()
-	w := wish{name, digest(creds.auths)}
+	w := wish{name, digest(creds.Has), creds.Scope}
 	p, err := m.join(ctx, w, creds)
 	if err == nil {
 		tell.normal(eventPulling, "Pulling image %q", ctr.Image)
@@ -211,24 +210,15 @@ func (m *images) instead(ctx context.Context, pod *v1.Pod, name string, why erro
 	return image
 }
 
-// credentials are a pod's, and the Secrets that they are from.
-type credentials struct {
-	auths []*api.AuthConfig
-	from  []v1.ObjectReference
-}
-
-func (m *images) credentials(ctx context.Context, pod *v1.Pod, name string) (k credentials) {
-	if m.keyring != nil {
-		k.auths, k.from = m.keyring.Keyring(ctx, pod, name)
+func (m *images) credentials(ctx context.Context, pod *v1.Pod, name string) keyring.Credentials {
+	if m.keyring == nil {
+		return keyring.Credentials{}
 	}
-	return k
+	return m.keyring.Keyring(ctx, pod, name)
 }
 
 func (m *images) may(ctx context.Context, pod *v1.Pod, name string, image *api.Image) bool {
-	return m.guard.May(ctx, name, image.GetId(), func() ([]*api.AuthConfig, []v1.ObjectReference) {
-		k := m.credentials(ctx, pod, name)
-		return k.auths, k.from
-	})
+	return m.guard.May(ctx, name, image.GetId(), func() keyring.Credentials { return m.credentials(ctx, pod, name) })
 }
 
 // imageName checks a reference as a kubelet does and adds its default tag.
@@ -264,7 +254,7 @@ func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, erro
 
 // join joins the pull of the image that goes on, or begins one, and fails while the
 // last one is not to be repeated. Who joins awaits.
-func (m *images) join(ctx context.Context, w wish, k credentials) (*pull, error) {
+func (m *images) join(ctx context.Context, w wish, k keyring.Credentials) (*pull, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if f, ok := m.failed[w]; ok && time.Now().Before(f.at) {
@@ -300,7 +290,7 @@ func (m *images) await(ctx context.Context, w wish, p *pull) error {
 }
 
 // begin starts a pull that outlives the caller's context if others wait too.
-func (m *images) begin(ctx context.Context, w wish, k credentials) *pull {
+func (m *images) begin(ctx context.Context, w wish, k keyring.Credentials) *pull {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &pull{cancel: cancel, done: make(chan struct{})}
 	m.pulls[w] = p
@@ -322,52 +312,6 @@ func (m *images) begin(ctx context.Context, w wish, k credentials) *pull {
 		close(p.done)
 	}()
 	return p
-}
-
-// digest tells one set of credentials from another.
-func digest(auths []*api.AuthConfig) (d [sha256.Size]byte) {
-	h := sha256.New()
-	for _, a := range auths {
-		fmt.Fprintf(h, "%q %q %q %q %q\n", a.Username, a.Password, a.Auth, a.IdentityToken, a.RegistryToken)
-	}
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// pullNow tries each of the credentials, and then without any, and has the guard record
-// which worked before anybody uses the image. It turns a panic, which nobody else could
-// recover, into an error.
-func (m *images) pullNow(ctx context.Context, name string, k credentials) (r *api.PullImageResponse, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			m.log.Error("image pull panicked", "image", name, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("pull panicked: %v", p)
-		}
-	}()
-	if err := m.guard.Begin(ctx, name, k.auths); err != nil {
-		return nil, err
-	}
-	after := context.WithoutCancel(ctx) // what was pulled is recorded also if nobody waits any more
-	failed := func(err error) error {
-		m.guard.Failed(after, name, k.auths, ctx.Err() != nil || unreachable(err))
-		return err
-	}
-	var errs []error
-	for i, auth := range append(slices.Clip(k.auths), nil) {
-		r, err := m.svc.PullImage(ctx, &api.PullImageRequest{Image: &api.ImageSpec{Image: name}, Auth: auth})
-		if err == nil {
-			var from v1.ObjectReference
-			if auth != nil {
-				from = k.from[i]
-			}
-			m.guard.Pulled(after, name, r.GetImageRef(), k.auths, auth, from)
-			return r, nil
-		}
-		if unreachable(err) || ctx.Err() != nil {
-			return r, failed(err)
-		}
-		errs = append(errs, err)
-	}
-	return nil, failed(errors.Join(errs...))
 }
 
 // note remembers a failed pull and for how long not to try again: nodes that lost a

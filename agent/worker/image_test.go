@@ -19,6 +19,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/keyring"
 )
 
 // A deletion during a long pull takes effect at once.
@@ -216,14 +217,15 @@ func TestPullAlways(t *testing.T) {
 	})
 }
 
-// keyring has credentials by pod.
-type keyring map[types.UID][]string
+// users are those of Secrets, by pod.
+type users map[types.UID][]string
 
-func (k keyring) Keyring(_ context.Context, pod *v1.Pod, _ string) (all []*api.AuthConfig, from []v1.ObjectReference) {
-	for _, user := range k[pod.UID] {
-		all, from = append(all, &api.AuthConfig{Username: user}), append(from, v1.ObjectReference{Namespace: pod.Namespace, Name: user, UID: types.UID("uid-" + user)})
+func (u users) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
+	for _, user := range u[pod.UID] {
+		from := v1.ObjectReference{Kind: keyring.Secret, Namespace: pod.Namespace, Name: user, UID: types.UID("uid-" + user)}
+		k.Has = append(k.Has, keyring.Credential{Auth: &api.AuthConfig{Username: user}, From: from})
 	}
-	return all, from
+	return k
 }
 
 // Each credential is tried, and then none. One pod's do not help another, nor do its
@@ -241,7 +243,7 @@ func TestPullWithCredentials(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, m)
-		n.keyring = keyring{"b": {"old", "right", "unused"}}
+		n.keyring = users{"b": {"old", "right", "unused"}}
 		n.start(t)
 		defer n.stop()
 		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
@@ -267,7 +269,7 @@ func TestUnreachableWithCredentials(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, m)
-		n.keyring = keyring{"a": {"one", "two"}}
+		n.keyring = users{"a": {"one", "two"}}
 		n.start(t)
 		defer n.stop()
 		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})

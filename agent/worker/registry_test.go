@@ -23,6 +23,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pulls"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keyring"
 	"github.com/islet-edge/islet/runtime/daemon"
 	"github.com/islet-edge/islet/runtime/image"
 )
@@ -91,12 +92,12 @@ func check(t *testing.T, err error) {
 // passwords has a Secret of user ann in each namespace.
 type passwords map[string]string
 
-func (p passwords) Keyring(_ context.Context, pod *v1.Pod, _ string) ([]*api.AuthConfig, []v1.ObjectReference) {
-	ns := pod.Namespace
-	if p[ns] == "" {
-		return nil, nil
+func (p passwords) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
+	if ns := pod.Namespace; p[ns] != "" {
+		from := v1.ObjectReference{Kind: keyring.Secret, Namespace: ns, Name: "pull", UID: types.UID("uid-" + ns)}
+		k.Has = []keyring.Credential{{Auth: &api.AuthConfig{Username: "ann", Password: p[ns]}, From: from}}
 	}
-	return []*api.AuthConfig{{Username: "ann", Password: p[ns]}}, []v1.ObjectReference{{Namespace: ns, Name: "pull", UID: types.UID("uid-" + ns)}}
+	return k
 }
 
 // newImageService is the image service of a node, whose registry at host speaks HTTP.

@@ -148,6 +148,12 @@ func (l *Link) State() State {
 	return s
 }
 
+// Down reports whether it is known that there is no way to the server, as without a network.
+func (l *Link) Down() bool {
+	s := l.State()
+	return s.Phase == Down && s.Reason == ReasonUnreachable
+}
+
 // Changed gives a channel of capacity 1 that is signalled when the State changed. Each
 // subscriber calls it once and keeps the channel: it is never given up.
 func (l *Link) Changed() <-chan struct{} { return l.states.subscribe() }

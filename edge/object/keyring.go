@@ -2,37 +2,48 @@ package object
 
 import (
 	"context"
+	"fmt"
 
-	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
-	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/keyring"
 )
 
-// Keyring gives the credentials that the pod's imagePullSecrets have for an image,
-// those first that name it most exactly, and the Secret that each is from. A secret that
-// cannot be had, or read, has none: the registry may give the image to anybody.
+// PullSecrets gives the credentials that the pod's imagePullSecrets have for an image,
+// named in full but without tag and digest, those first that name it most exactly. A
+// secret that cannot be had, or read, has none: the registry may give the image to
+// anybody.
 // https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod
-func (c *Cache) Keyring(ctx context.Context, pod *v1.Pod, image string) ([]*api.AuthConfig, []v1.ObjectReference) {
+func (c *Cache) PullSecrets(ctx context.Context, pod *v1.Pod, image string) []keyring.Credential {
 	if len(pod.Spec.ImagePullSecrets) == 0 {
-		return nil, nil
-	}
-	named, err := reference.ParseNormalizedNamed(image)
-	if err != nil {
-		return nil, nil
+		return nil
 	}
 	waits, _ := c.register(pod, false)
 	if !static(pod) && wait(ctx, waits) != nil {
-		return nil, nil
+		return nil
 	}
-	var all credentials
+	var all keyring.Ring
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		secret, err := c.Secret(pod, ref.Name)
 		if err == nil {
-			err = all.add(secret)
+			err = addSecret(&all, secret)
 		}
 		if err != nil {
 			c.cfg.Log.Warn("an image pull secret is of no use", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "secret", ref.Name, "image", image, "error", err)
 		}
 	}
-	return all.lookup(named.Name())
+	return all.Lookup(image)
+}
+
+// addSecret adds what a Secret of one of the two types for registries has.
+// https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets
+func addSecret(to *keyring.Ring, s *v1.Secret) error {
+	from := v1.ObjectReference{Kind: keyring.Secret, Namespace: s.Namespace, Name: s.Name, UID: s.UID}
+	if data, ok := s.Data[v1.DockerConfigJsonKey]; ok && s.Type == v1.SecretTypeDockerConfigJson {
+		return to.AddFile(data, false, from)
+	}
+	if data, ok := s.Data[v1.DockerConfigKey]; ok && s.Type == v1.SecretTypeDockercfg {
+		return to.AddFile(data, true, from)
+	}
+	return fmt.Errorf("its type is %q, not %s or %s", s.Type, v1.SecretTypeDockerConfigJson, v1.SecretTypeDockercfg)
 }

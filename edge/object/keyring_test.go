@@ -3,11 +3,12 @@ package object
 import (
 	"encoding/base64"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/keyring"
 )
 
 func dockerConfig(name, content string) *v1.Secret {
@@ -18,123 +19,40 @@ func auth(user string) string {
 	return fmt.Sprintf(`{"auth":%q}`, base64.StdEncoding.EncodeToString([]byte(user+":pw")))
 }
 
-func TestLookup(t *testing.T) {
-	for _, tt := range []struct {
-		place, image string
-		found        bool
-	}{
-		{"registry.example", "registry.example/app", true},
-		{"https://registry.example", "registry.example/app", true},
-		{"http://registry.example/", "registry.example/app", true},
-		{"https://registry.example/v1/", "registry.example/app", true},
-		{"registry.example/v2/", "registry.example/app", true},
-		{"registry.example/team", "registry.example/team/app", true},
-		{"registry.example/team", "registry.example/other/app", false},
-		{"registry.example/te", "registry.example/team/app", true}, // as the kubelet has it
-		{"registry.example:5000", "registry.example:5000/app", true},
-		{"registry.example:5000", "registry.example/app", false},
-		{"registry.example", "registry.example:5000/app", false},
-		{"*.example", "registry.example/app", true},
-		{"*.example", "a.registry.example/app", false},
-		{"*.*.example", "a.registry.example/app", true},
-		{"reg*.example/team", "registry.example/team/app", true},
-		{"*", "registry.example/app", false},
-		{"[.example", "registry.example/app", false},
-		{"[::1]:5000", "[::1]:5000/app", true},
-		{"https://index.docker.io/v1/", "docker.io/library/nginx", true},
-		{"docker.io", "docker.io/library/nginx", true},
-		{"index.docker.io", "registry.example/library/nginx", false},
-		{"other.example", "docker.io/library/nginx", false},
-		{"https://%zz", "registry.example/app", false},
-		{"", "registry.example/app", false},
-	} {
-		var c credentials
-		if err := c.add(dockerConfig("s", fmt.Sprintf(`{"auths":{%q:%s}}`, tt.place, auth("ann")))); err != nil {
-			t.Error(err)
-		}
-		if got, _ := c.lookup(tt.image); (len(got) == 1) != tt.found {
-			t.Errorf("%q for %q: %v", tt.place, tt.image, got)
-		}
-	}
-}
-
-func TestAdd(t *testing.T) {
-	var c credentials
-	for _, s := range []*v1.Secret{
-		dockerConfig("json", `{"auths":{"a.example":`+auth("json")+`,"a.example/team":{"username":"plain","password":"pw"}},"credHelpers":{"x":"y"}}`),
-		{Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"a.example/team":` + strings.ReplaceAll(auth("flat"), "=", "") + `}`)}},
-	} {
-		if err := c.add(s); err != nil {
-			t.Error(err)
-		}
-	}
-	var users []string
-	auths, _ := c.lookup("a.example/team/app")
-	for _, a := range auths {
-		if a.Password != "pw" {
-			t.Error(a)
-		}
-		users = append(users, a.Username)
-	}
-	if got := fmt.Sprint(users); got != "[plain flat json]" {
-		t.Error(got)
-	}
-	const hush = "s3cret"
+// A Secret of no type for registries, or without their data, is told.
+func TestSecretsOfNoUse(t *testing.T) {
 	for name, s := range map[string]*v1.Secret{
 		"other type": {Type: v1.SecretTypeOpaque, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{}`)}},
 		"no data":    {Type: v1.SecretTypeDockerConfigJson},
-		"no JSON":    dockerConfig("s", hush),
-		"no base64":  dockerConfig("s", `{"auths":{"b.example":{"auth":"`+hush+`!"},"c.example":`+auth("ok")+`}}`),
-		"no colon":   dockerConfig("s", `{"auths":{"b.example":{"auth":"`+base64.StdEncoding.EncodeToString([]byte(hush))+`"}}}`),
-		"wrong type": dockerConfig("s", `{"auths":{"b.example":"`+hush+`"}}`),
+		"other data": {Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{}`)}},
 	} {
-		if err := c.add(s); err == nil || strings.Contains(err.Error(), hush) {
-			t.Error(name, err)
+		var r keyring.Ring
+		if err := addSecret(&r, s); err == nil || len(r) > 0 {
+			t.Error(name, err, r)
 		}
 	}
-	if got, _ := c.lookup("c.example/app"); len(got) != 1 {
-		t.Error("a good entry went with a bad one:", got)
+	var r keyring.Ring
+	old := &v1.Secret{ObjectMeta: meta("default", "old"), Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"a.example":` + auth("ann") + `}`)}}
+	if err := addSecret(&r, old); err != nil || len(r) != 1 || r[0].From.Name != "old" || r[0].From.Kind != keyring.Secret {
+		t.Error(err, r)
 	}
-	if got, _ := c.lookup("b.example/app"); len(got) != 0 {
-		t.Error(got)
-	}
-}
-
-func FuzzDockerConfig(f *testing.F) {
-	f.Add(`{"auths":{"https://*.example/v1/":`+auth("ann")+`}}`, "a.example/app")
-	f.Add(`{"auths":{"[":{"auth":"Og=="}}}`, "")
-	f.Fuzz(func(t *testing.T, config, image string) {
-		var c credentials
-		_ = c.add(dockerConfig("s", config))
-		_ = c.add(&v1.Secret{Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(config)}})
-		auths, from := c.lookup(image)
-		if len(auths) != len(from) {
-			t.Error(auths, from)
-		}
-		for _, a := range auths {
-			if a == nil {
-				t.Error("nil")
-			}
-		}
-	})
 }
 
 // An image is pulled with the secrets that were known before the link was lost.
-func TestKeyring(t *testing.T) {
+func TestPullSecrets(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(dockerConfig("pull", `{"auths":{"registry.example":`+auth("ann")+`}}`))
 		p := podOf("a")
 		p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "none"}, {Name: "pull"}}
 		users := func(p *v1.Pod, image string) (all []string) {
-			auths, from := w.cache.Keyring(w.Context(), p, image)
-			for i, a := range auths {
-				if all = append(all, a.Username); from[i].Namespace != "default" || from[i].Name != "pull" {
-					w.Error(from[i])
+			for _, c := range w.cache.PullSecrets(w.Context(), p, image) {
+				if all = append(all, c.Auth.Username); c.From.Namespace != "default" || c.From.Name != "pull" {
+					w.Error(c.From)
 				}
 			}
 			return all
 		}
-		if got := users(p, "registry.example/app:1"); fmt.Sprint(got) != "[ann]" { // before anything else
+		if got := users(p, "registry.example/app"); fmt.Sprint(got) != "[ann]" { // before anything else
 			w.Error(got)
 		}
 		w.prepare(p)
@@ -142,10 +60,10 @@ func TestKeyring(t *testing.T) {
 		w.server.Cut()
 		w.restart()
 		began := time.Now()
-		if got := users(p, "registry.example/app@sha256:"+strings.Repeat("0", 64)); fmt.Sprint(got) != "[ann]" || time.Since(began) != 0 {
+		if got := users(p, "registry.example/app"); fmt.Sprint(got) != "[ann]" || time.Since(began) != 0 {
 			w.Error(got)
 		}
-		if got := users(p, "app"); len(got) != 0 {
+		if got := users(p, "docker.io/library/app"); len(got) != 0 {
 			w.Error(got)
 		}
 		if got := users(podOf("b"), "registry.example/app"); len(got) != 0 {

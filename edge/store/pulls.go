@@ -7,23 +7,31 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/keyring"
 )
 
 // A Pull says by whose credentials an image was pulled. No credential is in it.
 type Pull struct {
 	Image  string     // its ID
 	Name   string     // the repository, without tag and digest; empty: pulled, and nobody knows by whom
-	Secret PullSecret // zero: every pod of the node may use the image under this name
+	Source PullSource // zero: every pod of the node may use the image under this name
 }
 
-// A PullSecret is the Secret with a credential, and a hash of the credential.
-type PullSecret struct {
-	Namespace, Name string
-	UID             types.UID
-	Hash            []byte // by Fingerprint
+// A PullSource is the object that a credential is from: a Secret, with a hash of it, or
+// a service account.
+type PullSource struct {
+	Kind, Namespace, Name string
+	UID                   types.UID
+	Hash                  []byte // of a Secret's, by Fingerprint
 }
+
+// accountPrefix is what the name of a service account has in the table: no Secret can be
+// named so.
+const accountPrefix = keyring.ServiceAccount + "/"
 
 // A BegunPull has begun and was not recorded: it goes on, has failed, or was broken off.
 type BegunPull struct {
@@ -76,7 +84,10 @@ func endPull(ctx context.Context, tx *sql.Tx, ref string) error {
 // new hash of a Secret replaces the old one, and what every pod may use needs no
 // Secrets any more.
 func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
-	c := p.Secret
+	c := p.Source
+	if c.Kind == keyring.ServiceAccount {
+		c.Name = accountPrefix + c.Name
+	}
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		if c.Name == "" && p.Name != "" {
 			if _, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = ? AND name = ? AND secret != ''", p.Image, p.Name); err != nil {
@@ -139,7 +150,7 @@ func (s *Store) BegunPulls(ctx context.Context) ([]BegunPull, error) {
 	all, err := s.pulls(ctx, "WHERE image = ''")
 	var begun []BegunPull
 	for _, p := range all {
-		begun = append(begun, BegunPull{Ref: p.Name, Was: string(p.Secret.UID)})
+		begun = append(begun, BegunPull{Ref: p.Name, Was: string(p.Source.UID)})
 	}
 	return begun, err
 }
@@ -149,10 +160,15 @@ func (s *Store) pulls(ctx context.Context, where string, args ...any) ([]Pull, e
 	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
 		var p Pull
 		var uid string
-		if err := rows.Scan(&p.Image, &p.Name, &p.Secret.Namespace, &p.Secret.Name, &uid, &p.Secret.Hash); err != nil {
+		if err := rows.Scan(&p.Image, &p.Name, &p.Source.Namespace, &p.Source.Name, &uid, &p.Source.Hash); err != nil {
 			return err
 		}
-		p.Secret.UID = types.UID(uid)
+		p.Source.UID = types.UID(uid)
+		if name, is := strings.CutPrefix(p.Source.Name, accountPrefix); is {
+			p.Source.Kind, p.Source.Name, p.Source.Hash = keyring.ServiceAccount, name, nil
+		} else if name != "" {
+			p.Source.Kind = keyring.Secret
+		}
 		all = append(all, p)
 		return nil
 	}, "SELECT image, name, namespace, secret, uid, hash FROM pulls "+where+" ORDER BY image, name, namespace, secret, uid", args...)

@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/islet-edge/islet/keyring"
 )
 
-func secretOf(name, hash string) PullSecret {
-	return PullSecret{Namespace: "default", Name: name, UID: "uid", Hash: []byte(hash)}
+func secretOf(name, hash string) PullSource {
+	return PullSource{Kind: keyring.Secret, Namespace: "default", Name: name, UID: "uid", Hash: []byte(hash)}
 }
 
 func TestPulls(t *testing.T) {
@@ -48,7 +50,12 @@ func TestPulls(t *testing.T) {
 	other := Pull{"id1", "other/app", secretOf("a", "new")}
 	of("id1", other, Pull{"id1", "reg/app", secretOf("a", "new")}, Pull{"id1", "reg/app", secretOf("b", "b")})
 	of("id2", Pull{Image: "id2"})
-	everyone := Pull{"id1", "reg/app", PullSecret{}}
+	account := Pull{"id3", "reg/app", PullSource{Kind: keyring.ServiceAccount, Namespace: "default", Name: "a", UID: "uid2"}}
+	must(t, s.PutPull(ctx, Pull{"id3", "reg/app", secretOf("a", "a")}, ""))
+	must(t, s.PutPull(ctx, account, ""))
+	of("id3", account, Pull{"id3", "reg/app", secretOf("a", "a")})
+	must(t, s.DeletePulls(ctx, []string{"id3"}))
+	everyone := Pull{"id1", "reg/app", PullSource{}}
 	must(t, s.PutPull(ctx, everyone, ""))
 	must(t, s.PutPull(ctx, Pull{"id1", "reg/app", secretOf("c", "c")}, ""))
 	of("id1", other, everyone)
@@ -67,7 +74,7 @@ func TestUnchangedPullsAreNotWritten(t *testing.T) {
 	again := func() {
 		must(t, s.BeginPull(t.Context(), BegunPull{"reg/app:2", "id1"}))
 		must(t, s.PutPull(t.Context(), Pull{"id1", "reg/app", secretOf("a", "a")}, ""))
-		must(t, s.PutPull(t.Context(), Pull{"id1", "reg/open", PullSecret{}}, ""))
+		must(t, s.PutPull(t.Context(), Pull{"id1", "reg/open", PullSource{}}, ""))
 		must(t, s.PutPull(t.Context(), Pull{Image: "id2"}, ""))
 		must(t, s.EndPull(t.Context(), "reg/other:1"))
 		must(t, s.DeletePulls(t.Context(), []string{"id3"}))

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/islet-edge/islet/keyring"
 )
 
 // filled makes a database with n pods. Its last changes are still in the -wal, as
@@ -299,7 +301,7 @@ func sealedRowsOfOldDatabase(t *testing.T, s *Store) {
 func pullsOfOldDatabase(t *testing.T, s *Store) {
 	t.Helper()
 	pulls, err := s.PullsOf(t.Context(), "sha256:01")
-	want := []Pull{{"sha256:01", "registry.example/app", PullSecret{"default", "pull", "uid-pull", []byte("hash:32")}}}
+	want := []Pull{{"sha256:01", "registry.example/app", PullSource{keyring.Secret, "default", "pull", "uid-pull", []byte("hash:32")}}}
 	if diff := cmp.Diff(want, pulls); err != nil || diff != "" {
 		t.Error(err, diff)
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/store/pages"
+	"github.com/islet-edge/islet/keyring"
 )
 
 // furnished makes a database with rows in all tables, some of them removed again, and
@@ -39,7 +40,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 		must(t, s.PutStatus(p.Pod.UID, &v1.PodStatus{Phase: v1.PodRunning, Message: strings.Repeat("m", i*20)}))
 		must(t, s.PutObject(ctx, Object{ObjectKey: ObjectKey{"Secret", "default", fmt.Sprint("s", i)}, Version: "7", Data: bytes.Repeat([]byte("hush"), i*i)}))
 		must(t, s.PutToken(ctx, Token{TokenKey: TokenKey{UID: p.Pod.UID, Seconds: 3600}, Token: "ey", Issued: time.Unix(1, 0), Expires: time.Unix(1<<33, 0)}))
-		must(t, s.PutPull(ctx, Pull{fmt.Sprint("sha256:", i), "registry.example/app", PullSecret{"default", "pull", "uid", bytes.Repeat([]byte("h"), 32)}}, ""))
+		must(t, s.PutPull(ctx, Pull{fmt.Sprint("sha256:", i), "registry.example/app", PullSource{keyring.Secret, "default", "pull", "uid", bytes.Repeat([]byte("h"), 32)}}, ""))
 		must(t, s.SetMeta(ctx, fmt.Sprint("key", i), "value"))
 		must(t, s.AddImport(ctx, fmt.Sprint("sha256:", i), "name"))
 		must(t, s.UpdateEvents(ctx, []Event{{Event: &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}, Message: strings.Repeat("e", i*30)}, Seq: int64(i), Told: int32(i % 2)}}, nil))

@@ -1,0 +1,39 @@
+package credentials
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts are what a kubelet counts of plugins, under its names.
+type counts struct {
+	errors   *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	config   *prometheus.GaugeVec
+}
+
+func newCounts(hash string) *counts {
+	c := &counts{
+		errors:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_credential_provider_plugin_errors_total", Help: "calls of credential provider plugins that failed"}, []string{"plugin_name"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_credential_provider_plugin_duration", Help: "how long a call of a credential provider plugin took, in seconds", Buckets: prometheus.DefBuckets}, []string{"plugin_name"}),
+		config:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_credential_provider_config_info", Help: "the configuration of credential provider plugins, by its hash"}, []string{"hash"}),
+	}
+	c.config.WithLabelValues(hash).Set(1)
+	return c
+}
+
+func (c *counts) ran(plugin string, took time.Duration, err error) {
+	c.duration.WithLabelValues(plugin).Observe(took.Seconds())
+	if err != nil {
+		c.errors.WithLabelValues(plugin).Inc()
+	}
+}
+
+// Collectors are all that is counted; none on a node without plugins.
+func (c *Credentials) Collectors() []prometheus.Collector {
+	if c.counts == nil {
+		return nil
+	}
+	return []prometheus.Collector{c.counts.errors, c.counts.duration, c.counts.config}
+}

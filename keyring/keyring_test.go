@@ -1,0 +1,108 @@
+package keyring
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func auth(user string) string {
+	return fmt.Sprintf(`{"auth":%q}`, base64.StdEncoding.EncodeToString([]byte(user+":pw")))
+}
+
+func TestLookup(t *testing.T) {
+	for _, tt := range []struct {
+		place, image string
+		found        bool
+	}{
+		{"registry.example", "registry.example/app", true},
+		{"https://registry.example", "registry.example/app", true},
+		{"http://registry.example/", "registry.example/app", true},
+		{"https://registry.example/v1/", "registry.example/app", true},
+		{"registry.example/v2/", "registry.example/app", true},
+		{"registry.example/team", "registry.example/team/app", true},
+		{"registry.example/team", "registry.example/other/app", false},
+		{"registry.example/te", "registry.example/team/app", true}, // as the kubelet has it
+		{"registry.example:5000", "registry.example:5000/app", true},
+		{"registry.example:5000", "registry.example/app", false},
+		{"registry.example", "registry.example:5000/app", false},
+		{"*.example", "registry.example/app", true},
+		{"*.example", "a.registry.example/app", false},
+		{"*.*.example", "a.registry.example/app", true},
+		{"reg*.example/team", "registry.example/team/app", true},
+		{"*", "registry.example/app", false},
+		{"[.example", "registry.example/app", false},
+		{"[::1]:5000", "[::1]:5000/app", true},
+		{"https://index.docker.io/v1/", "docker.io/library/nginx", true},
+		{"docker.io", "docker.io/library/nginx", true},
+		{"index.docker.io", "registry.example/library/nginx", false},
+		{"other.example", "docker.io/library/nginx", false},
+		{"https://%zz", "registry.example/app", false},
+		{"", "registry.example/app", false},
+	} {
+		var r Ring
+		if err := r.AddFile(fmt.Appendf(nil, `{"auths":{%q:%s}}`, tt.place, auth("ann")), false, v1.ObjectReference{}); err != nil {
+			t.Error(err)
+		}
+		if got := r.Lookup(tt.image); (len(got) == 1) != tt.found {
+			t.Errorf("%q for %q: %v", tt.place, tt.image, got)
+		}
+	}
+}
+
+func TestAdd(t *testing.T) {
+	var r Ring
+	first, second := v1.ObjectReference{Kind: Secret, Name: "1"}, v1.ObjectReference{Kind: Secret, Name: "2"}
+	json := `{"auths":{"a.example":` + auth("json") + `,"a.example/team":{"username":"plain","password":"pw"}},"credHelpers":{"x":"y"}}`
+	if err := r.AddFile([]byte(json), false, first); err != nil {
+		t.Error(err)
+	}
+	if err := r.AddFile([]byte(`{"a.example/team":`+strings.ReplaceAll(auth("flat"), "=", "")+`}`), true, second); err != nil {
+		t.Error(err)
+	}
+	var users []string
+	for _, c := range r.Lookup("a.example/team/app") {
+		if c.Auth.Password != "pw" {
+			t.Error(c)
+		}
+		users = append(users, c.Auth.Username+c.From.Name)
+	}
+	if got := fmt.Sprint(users); got != "[plain1 flat2 json1]" {
+		t.Error(got)
+	}
+	const hush = "s3cret"
+	for name, file := range map[string]string{
+		"no JSON":    hush,
+		"no base64":  `{"auths":{"b.example":{"auth":"` + hush + `!"},"c.example":` + auth("ok") + `}}`,
+		"no colon":   `{"auths":{"b.example":{"auth":"` + base64.StdEncoding.EncodeToString([]byte(hush)) + `"}}}`,
+		"wrong type": `{"auths":{"b.example":"` + hush + `"}}`,
+	} {
+		if err := r.AddFile([]byte(file), false, first); err == nil || strings.Contains(err.Error(), hush) {
+			t.Error(name, err)
+		}
+	}
+	if got := r.Lookup("c.example/app"); len(got) != 1 {
+		t.Error("a good entry went with a bad one:", got)
+	}
+	if got := r.Lookup("b.example/app"); len(got) != 0 {
+		t.Error(got)
+	}
+}
+
+func FuzzRing(f *testing.F) {
+	f.Add(`{"auths":{"https://*.example/v1/":`+auth("ann")+`}}`, "a.example/app")
+	f.Add(`{"auths":{"[":{"auth":"Og=="}}}`, "")
+	f.Fuzz(func(t *testing.T, config, image string) {
+		var r Ring
+		_ = r.AddFile([]byte(config), false, v1.ObjectReference{})
+		_ = r.AddFile([]byte(config), true, v1.ObjectReference{})
+		for _, c := range r.Lookup(image) {
+			if c.Auth == nil {
+				t.Error("nil")
+			}
+		}
+	})
+}
