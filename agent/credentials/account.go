@@ -21,7 +21,7 @@ import (
 
 const (
 	accountAge  = time.Minute      // for which what is known of a service account counts
-	accountWait = 5 * time.Second  // for the API server, before what was known counts
+	accountWait = 2 * time.Second  // for the API server, before what was known counts
 	tokenSpare  = 10 * time.Minute // before a token expires, it is not used any more
 	mostKept    = 256              // accounts, and tokens
 	accountsKey = "credentials.accounts"

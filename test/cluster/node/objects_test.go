@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -165,7 +166,8 @@ func TestManyWantOneObject(t *testing.T) {
 }
 
 // TestPullSecret: an image of a registry that wants a password comes by the pod's image
-// pull secret, and is there when the registry is not.
+// pull secret, or by a plugin that gets a token of the pod's service account, and is there
+// for these pods, and no others, when the registry is not.
 func TestPullSecret(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -173,28 +175,77 @@ func TestPullSecret(t *testing.T) {
 	n := c.Node(t, "")
 	n.Write("certs.d/"+r.Addr+"/hosts.toml", r.HostsFile(n.Disk+"/ca.crt"))
 	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs.d\n", n.Disk))
-	n.Join()
+	n.Write("plugins.yaml", fmt.Sprintf(`kind: CredentialProviderConfig
+apiVersion: kubelet.config.k8s.io/v1
+providers:
+- name: tester
+  matchImages: ["*.*.*.*:%s/private"]
+  defaultCacheDuration: 0s
+  apiVersion: credentialprovider.kubelet.k8s.io/v1
+  env: [{name: ANSWER, value: '{"username":"%s","password":"%s"}'}]
+  tokenAttributes:
+    serviceAccountTokenAudience: registry
+    cacheType: ServiceAccount
+    requireServiceAccount: true
+    requiredServiceAccountAnnotationKeys: [example.com/role]
+`, r.Addr[strings.LastIndex(r.Addr, ":")+1:], r.User, r.Password))
+	n.Write("bin/tester", `#!/bin/sh
+request=$(cat)
+echo "$request" >> `+n.Disk+`/requests
+case "$request" in *'"serviceAccountToken":"ey'*'"example.com/role":"puller"'*) ;; *) echo "no role" >&2; exit 1 ;; esac
+echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Registry","auth":{"`+r.Addr+`":'"$ANSWER"'}}'
+`)
+	if err := os.Chmod(n.Disk+"/bin/tester", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	plugins := []string{"--image-credential-provider-config=" + n.Disk + "/plugins.yaml", "--image-credential-provider-bin-dir=" + n.Disk + "/bin"}
+	n.Join(plugins...)
 	ns := c.Namespace(t)
 	private := func(name, spec string) string {
 		p := strings.Replace(pod(ns, name, spec, "", "sleep"), machine.Image, r.Image, 1)
 		return strings.Replace(p, "imagePullPolicy: Never", "imagePullPolicy: IfNotPresent", 1)
 	}
+	refused := func(name string) {
+		t.Helper()
+		c.AwaitPod(t, ns, name, "to be refused by the registry", func(p *corev1.Pod) bool {
+			s := p.Status.ContainerStatuses
+			return len(s) == 1 && s[0].State.Waiting != nil && (s[0].State.Waiting.Reason == "ErrImagePull" || s[0].State.Waiting.Reason == "ImagePullBackOff")
+		})
+	}
+	for name, role := range map[string]string{"puller": "puller", "other": "other"} {
+		c.Kubectl(t, "-n", ns, "create", "serviceaccount", name)
+		c.Kubectl(t, "-n", ns, "annotate", "serviceaccount", name, "example.com/role="+role)
+	}
+	c.Kubectl(t, "create", "clusterrole", "pulls-"+ns, "--verb=request-serviceaccounts-token-audience", "--resource=registry")
+	c.Kubectl(t, "create", "clusterrolebinding", "pulls-"+ns, "--clusterrole=pulls-"+ns, "--group=system:nodes")
 	c.Apply(t, private("anonymous", ""))
-	c.AwaitPod(t, ns, "anonymous", "to be refused by the registry", func(p *corev1.Pod) bool {
-		s := p.Status.ContainerStatuses
-		return len(s) == 1 && s[0].State.Waiting != nil && (s[0].State.Waiting.Reason == "ErrImagePull" || s[0].State.Waiting.Reason == "ImagePullBackOff")
-	})
+	refused("anonymous")
 	c.Kubectl(t, "-n", ns, "create", "secret", "docker-registry", "registry", "--docker-server="+r.Addr, "--docker-username="+r.User, "--docker-password="+r.Password)
 	c.Apply(t, private("known", "imagePullSecrets: [{name: registry}]"))
 	known := c.AwaitReady(t, ns, "known")["known"]
 	if id := known.Status.ContainerStatuses[0].ImageID; !strings.HasPrefix(id, r.Addr+"/private/podtool@sha256:") {
 		t.Errorf("the image is %q", id)
 	}
-	c.Kubectl(t, "-n", ns, "delete", "pod", "anonymous")
-	n.WaitReady("known")
+	if b, err := os.ReadFile(n.Disk + "/requests"); err == nil {
+		t.Errorf("the plugin ran for pods that it is not for: %s", b)
+	}
+	c.Apply(t, private("plugged", "serviceAccountName: puller"))
+	c.AwaitReady(t, ns, "plugged")
+	c.Apply(t, private("stranger", "serviceAccountName: other"))
+	refused("stranger")
+	describes(t, c, n, []string{"credential provider tester: exit status 1: no role"}, "-n", ns, "pod", "stranger")
+	c.Kubectl(t, "-n", ns, "delete", "pod", "anonymous", "stranger")
+	n.WaitReady("known", "plugged")
+	requests, err := os.ReadFile(n.Disk + "/requests")
+	if err != nil {
+		t.Error(err)
+	}
 
 	n.Cut(t)
 	n.Reboot()
-	n.Start()
-	n.WaitReady("known")
+	n.Start(plugins...)
+	n.WaitReady("known", "plugged")
+	if again, err := os.ReadFile(n.Disk + "/requests"); err != nil || len(again) != len(requests) {
+		t.Error("the plugin ran without a network", err)
+	}
 }
