@@ -216,8 +216,17 @@ echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kube
 		c.Kubectl(t, "-n", ns, "create", "serviceaccount", name)
 		c.Kubectl(t, "-n", ns, "annotate", "serviceaccount", name, "example.com/role="+role)
 	}
-	c.Kubectl(t, "create", "clusterrole", "pulls-"+ns, "--verb=request-serviceaccounts-token-audience", "--resource=registry")
-	c.Kubectl(t, "create", "clusterrolebinding", "pulls-"+ns, "--clusterrole=pulls-"+ns, "--group=system:nodes")
+	c.Apply(t, strings.ReplaceAll(`apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: NAME}
+rules: [{apiGroups: [""], resources: [registry], verbs: [request-serviceaccounts-token-audience]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: NAME}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:nodes"}]
+`, "NAME", "pulls-"+ns))
 	c.Apply(t, private("anonymous", ""))
 	refused("anonymous")
 	c.Kubectl(t, "-n", ns, "create", "secret", "docker-registry", "registry", "--docker-server="+r.Addr, "--docker-username="+r.User, "--docker-password="+r.Password)
