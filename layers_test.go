@@ -40,9 +40,10 @@ var layers = map[string][]string{
 	"agent/cli":         {"agent/api", "keys", "podspec"},
 	"agent/collect":     {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"agent/config":      {},
-	"agent/doctor":      {"agent/api", "agent/config", "agent/hostport", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns"},
+	"agent/doctor":      {"agent/api", "agent/config", "agent/hostport", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials": {"keyring", "runtime/untrusted"},
 	"agent/dirty":       {},
+	"agent/features":    {},
 	"agent/hook":        {},
 	"agent/hostport":    {"podspec"},
 	"agent/lifecycle":   {"agent/call"},
@@ -55,8 +56,9 @@ var layers = map[string][]string{
 	"agent/server":      {"agent/admit", "agent/api", "agent/logs", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/tunnel"},
 	"agent/status":      {"agent/plan", "demand", "podspec"},
 	"agent/translate":   {"agent/plan", "demand", "keys", "podspec"},
+	"agent/userns":      {"runtime/untrusted"},
 	"agent/volume":      {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
-	"agent/worker":      {"agent/plan", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
+	"agent/worker":      {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
 
 	// The rooms that package agent wires; none knows the whole.
 	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime"},

@@ -22,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/agent/credentials"
 	"github.com/islet-edge/islet/agent/describe"
 	"github.com/islet-edge/islet/agent/doctor"
+	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/figures"
 	"github.com/islet-edge/islet/agent/health"
 	"github.com/islet-edge/islet/agent/hook"
@@ -38,7 +39,9 @@ import (
 	"github.com/islet-edge/islet/agent/recovery"
 	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/settle"
+	"github.com/islet-edge/islet/agent/status"
 	"github.com/islet-edge/islet/agent/translate"
+	"github.com/islet-edge/islet/agent/userns"
 	"github.com/islet-edge/islet/agent/volatile"
 	"github.com/islet-edge/islet/agent/volume"
 	"github.com/islet-edge/islet/agent/worker"
@@ -68,6 +71,7 @@ type agent struct {
 	probes   *probe.Probes
 	figures  *figures.Figures
 	handlers *lifecycle.Hooks
+	can      features.Handlers // of the runtime
 	hooks    hook.Chain
 	cgroups  *cgroup.Pods
 	volumes  *volume.Volumes
@@ -217,7 +221,7 @@ func (a *agent) build(ctx context.Context) error {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
 	a.pods = pods.New(pods.Config{
-		Desired: a.desired, Store: a.store, Spoken: a.spoken, Sources: sourceNames, Node: a.machine.Admit, Host: a.machine.Host,
+		Desired: a.desired, Store: a.store, Spoken: a.spoken, Sources: sourceNames, Node: a.machine.Admit, Host: a.host,
 		Running: a.running, Preempted: func(signal string) { a.figures.Preempted(signal) }, Events: a.events, Log: a.log,
 	})
 	if a.joins() {
@@ -295,6 +299,7 @@ func (a *agent) buildWorkers() error {
 	if err != nil {
 		return fmt.Errorf("prepare the cgroups of pods: %w", err)
 	}
+	a.can = features.Handlers{Runtime: a.rt.Runtime, Classes: features.ClassIsHandler{}}
 	volumes := volume.Config{Root: a.cfg.Dirs.Root, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
 	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
 	a.hooks = hook.Chain{a.cgroups} // first: what the others make in memory counts in the pod's cgroup
@@ -302,8 +307,9 @@ func (a *agent) buildWorkers() error {
 	if a.cluster != nil {
 		objects := a.cluster.objects
 		a.hooks = append(a.hooks, objects) // before those who read them
-		volumes.Objects, executor.Objects, executor.Classes, keys.API = objects, objects, objects, objects
+		volumes.Objects, executor.Objects, a.can.Classes, keys.API = objects, objects, objects, objects
 	}
+	volumes.ReadOnlyTrees, executor.Classes = a.can.ReadOnlyTrees, a.can.Classes
 	if a.keys, err = credentials.Open(keys); err != nil {
 		return err
 	}
@@ -322,7 +328,8 @@ func (a *agent) buildWorkers() error {
 	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}
 	executor.Links = a.links
 	executor.Files = a.volumes
-	a.hooks = append(a.hooks, a.volumes, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log})
+	a.hooks = append(a.hooks, a.volumes, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
+		userns.New(userns.Config{Pods: a.volumes.Pods(), Space: a.userIDs, Handlers: a.can, Log: a.log})) // last: it maps the mounts of all others
 	executor.Hooks = a.hooks
 	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesMinor})
 	if a.handlers, err = lifecycle.Open(lifecycle.Config{Caller: calls, Events: a.events, Dir: filepath.Join(a.cfg.Dirs.Run, process.Hooks)}); err != nil {
@@ -406,6 +413,18 @@ func (a *agent) wantedChanged(uid types.UID) {
 }
 
 func (a *agent) running(in plan.Input, before, now *v1.PodStatus) { a.figures.Running(in, before, now) }
+
+// host is what the statuses of pods say of this node.
+func (a *agent) host() status.Host {
+	h := a.machine.Host()
+	h.ReadOnlyTrees = a.can.ReadOnlyTrees
+	return h
+}
+
+// userIDs are those of the host that pods may have.
+func (a *agent) userIDs() (userns.Space, error) {
+	return userns.HostSpace(a.cfg.IDsPerPod(), int(a.cfg.Kubelet.MaxPods))
+}
 
 // start pokes all pods that are wanted, and all of which something runs.
 func (a *agent) start() {

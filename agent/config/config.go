@@ -56,6 +56,14 @@ type Config struct {
 // flag can, the value is the file's; what may hold a password is CLASSIFIED.
 func (c *Config) Flags() []string { return c.flags }
 
+// IDsPerPod is how many user IDs a pod with a user namespace has.
+func (c *Config) IDsPerPod() uint32 {
+	if u := c.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod > 0 {
+		return uint32(*u.IDsPerPod) // validated
+	}
+	return 65536
+}
+
 // Alone says whether the node has no control plane.
 func (c *Config) Alone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
 

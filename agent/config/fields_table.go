@@ -153,7 +153,7 @@ func kubeletFields() []fieldRow {
 		{"containerRuntimeEndpoint", "CRI socket of the runtime; a path in --run-dir, such as unix:///run/islet/cri.sock, is where islet serves it", noOther},
 		{"imageServiceEndpoint", "CRI socket of the image service; empty: the runtime's", noOther},
 		{"failCgroupV1", "refuse to start on cgroup v1", ""},
-		{"userNamespaces.idsPerPod", "user IDs of a pod with a user namespace", "pods cannot have user namespaces yet"},
+		{"userNamespaces.idsPerPod", "user IDs of a pod with a user namespace", ""},
 	}
 }
 

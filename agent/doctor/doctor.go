@@ -90,6 +90,7 @@ type System struct {
 	Disk   func(ctx context.Context, path string) (host.Disk, error)
 	Find   func(program string) (path string, err error)
 	Output func(ctx context.Context, path string, args ...string) (string, error)
+	Users  func(program string) bool // an OCI runtime: it has user namespaces with idmapped mounts
 }
 
 // A patient is what checks look at and report to.
@@ -119,7 +120,7 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 	p := &patient{Input: in, sys: sys}
 	p.table = p.mountTable()
 	for _, check := range []func(context.Context){
-		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement,
+		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement, p.users,
 		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
 		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.link,
 	} {

@@ -21,29 +21,29 @@ import (
 func board() fstest.MapFS {
 	f := fstest.MapFS{
 		"proc/42/exe":      {Data: []byte("/usr/local/bin/islet"), Mode: fs.ModeSymlink},
-		"proc/self/ns/net": {}, "proc/self/ns/ipc": {}, "proc/self/ns/pid": {},
+		"proc/self/ns/net": {}, "proc/self/ns/ipc": {}, "proc/self/ns/pid": {}, "proc/self/ns/user": {},
 		"sys/module/bridge": {Mode: fs.ModeDir}, "sys/module/veth": {Mode: fs.ModeDir},
 		"sys/class/rtc/rtc0":                    {Mode: fs.ModeDir},
 		"proc/sys/kernel/seccomp/actions_avail": {},
 	}
 	for name, text := range map[string]string{
-		"proc/sys/kernel/osrelease":              "6.1.0-18-arm64",
-		"proc/filesystems":                       "nodev\tsysfs\nnodev\toverlay\n\text4",
-		"lib/modules/6.1.0-18-arm64/modules.dep": "kernel/net/netfilter/nf_tables.ko:\nkernel/net/netfilter/nft_nat.ko.xz:\nkernel/net/netfilter/nft_masq.ko:",
-		"boot/config-6.1.0-18-arm64":             "CONFIG_CGROUP_BPF=y\nCONFIG_NF_TABLES=m\n# CONFIG_X is not set",
-		"proc/self/status":                       "Name:\tx\nCapEff:\t000001ffffffffff\n",
-		"proc/sys/fs/inotify/max_user_instances": "128",
-		"proc/sys/fs/inotify/max_user_watches":   "65536",
-		"sys/fs/cgroup/cgroup.controllers":       "cpuset cpu io memory pids",
-		"proc/mounts":                            "/dev/sda1 / ext4 rw,relatime 0 0\ntmpfs /run tmpfs rw,noexec 0 0\n",
-		"proc/meminfo":                           "MemTotal:        1000000 kB\n",
-		"proc/swaps":                             "Filename\tType\tSize",
-		"proc/42/comm":                           "islet",
-		"proc/net/tcp":                           "  sl local rem st\n   0: 0100007F:0016 00000000:0000 0A 0\n",
-		"proc/net/route":                         "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0100A8C0\t3\t0\t0\t0\t00000000\neth0\t0000A8C0\t00000000\t1\t0\t0\t0\t00FFFFFF\n",
-		"etc/resolv.conf":                        "nameserver 192.168.0.1\n",
-		"proc/sys/net/ipv4/ip_forward":           "1",
-		"var/lib/islet/x":                        "",
+		"proc/sys/kernel/osrelease":               "6.12.0-18-arm64",
+		"proc/filesystems":                        "nodev\tsysfs\nnodev\toverlay\n\text4",
+		"lib/modules/6.12.0-18-arm64/modules.dep": "kernel/net/netfilter/nf_tables.ko:\nkernel/net/netfilter/nft_nat.ko.xz:\nkernel/net/netfilter/nft_masq.ko:",
+		"boot/config-6.12.0-18-arm64":             "CONFIG_CGROUP_BPF=y\nCONFIG_NF_TABLES=m\n# CONFIG_X is not set",
+		"proc/self/status":                        "Name:\tx\nCapEff:\t000001ffffffffff\n",
+		"proc/sys/fs/inotify/max_user_instances":  "128",
+		"proc/sys/fs/inotify/max_user_watches":    "65536",
+		"sys/fs/cgroup/cgroup.controllers":        "cpuset cpu io memory pids",
+		"proc/mounts":                             "/dev/sda1 / ext4 rw,relatime 0 0\ntmpfs /run tmpfs rw,noexec 0 0\n",
+		"proc/meminfo":                            "MemTotal:        1000000 kB\n",
+		"proc/swaps":                              "Filename\tType\tSize",
+		"proc/42/comm":                            "islet",
+		"proc/net/tcp":                            "  sl local rem st\n   0: 0100007F:0016 00000000:0000 0A 0\n",
+		"proc/net/route":                          "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0100A8C0\t3\t0\t0\t0\t00000000\neth0\t0000A8C0\t00000000\t1\t0\t0\t0\t00FFFFFF\n",
+		"etc/resolv.conf":                         "nameserver 192.168.0.1\n",
+		"proc/sys/net/ipv4/ip_forward":            "1",
+		"var/lib/islet/x":                         "",
 	} {
 		f[name] = &fstest.MapFile{Data: []byte(text)}
 	}
@@ -76,6 +76,7 @@ func system() System {
 			}
 			return "crun version 1.8.1\n", nil
 		},
+		Users: func(program string) bool { return strings.HasSuffix(program, "runc") },
 	}
 }
 
@@ -104,12 +105,18 @@ func TestFindings(t *testing.T) {
 		says  string // in what or advice
 	}{
 		{name: "old kernel", files: files{"proc/sys/kernel/osrelease": "4.9.0"}, want: "error kernel-version", says: "4.9.0"},
+		{name: "no user namespaces", files: files{"proc/self/ns/user": gone}, want: "info user-namespaces", says: "CONFIG_USER_NS"},
+		{name: "user namespaces are off", files: files{"proc/sys/user/max_user_namespaces": "0"}, want: "info user-namespaces", says: "max_user_namespaces"},
+		{name: "a kernel without shifted overlays", files: files{"proc/sys/kernel/osrelease": "5.15.0"}, want: "info user-namespaces", says: "5.15"},
+		{name: "a kernel without shifted tmpfs", files: files{"proc/sys/kernel/osrelease": "6.1.0"}, want: "info user-namespaces", says: "tmpfs"},
+		{name: "an OCI runtime without idmapped mounts", sys: func(s *System) { s.Users = func(string) bool { return false } }, want: "info user-namespaces", says: "has no idmapped mounts"},
+		{name: "volumes on NFS", files: files{"proc/mounts": "/dev/sda1 / ext4 rw 0 0\ntmpfs /run tmpfs rw,noexec 0 0\nserver:/x /var/lib/kubelet nfs4 rw 0 0\n"}, want: "info user-namespaces", says: "on nfs4"},
 		{name: "aging kernel", files: files{"proc/sys/kernel/osrelease": "5.4.0-1"}, want: "warning kernel-version"},
-		{name: "no overlayfs", files: files{"proc/filesystems": "ext4", "boot/config-6.1.0-18-arm64": "CONFIG_A=y"}, want: "warning kernel-overlayfs", says: "CONFIG_OVERLAY_FS"},
-		{name: "module not installed", files: files{"lib/modules/6.1.0-18-arm64/modules.dep": gone}, want: "error kernel-nftables", says: "nf_tables.ko"},
-		{name: "nothing known", files: files{"lib/modules/6.1.0-18-arm64/modules.dep": gone, "boot/config-6.1.0-18-arm64": gone}, want: "info kernel-nft-masq", says: "CONFIG_NFT_MASQ"},
+		{name: "no overlayfs", files: files{"proc/filesystems": "ext4", "boot/config-6.12.0-18-arm64": "CONFIG_A=y"}, want: "warning kernel-overlayfs", says: "CONFIG_OVERLAY_FS"},
+		{name: "module not installed", files: files{"lib/modules/6.12.0-18-arm64/modules.dep": gone}, want: "error kernel-nftables", says: "nf_tables.ko"},
+		{name: "nothing known", files: files{"lib/modules/6.12.0-18-arm64/modules.dep": gone, "boot/config-6.12.0-18-arm64": gone}, want: "info kernel-nft-masq", says: "CONFIG_NFT_MASQ"},
 		{name: "foreign network needs no bridge", files: files{"sys/module/bridge": gone}, in: func(i *Input) { i.ForeignNetwork = true }, want: "info kernel-bridge"},
-		{name: "no BPF", files: files{"boot/config-6.1.0-18-arm64": "CONFIG_A=y"}, want: "error kernel-cgroup-bpf"},
+		{name: "no BPF", files: files{"boot/config-6.12.0-18-arm64": "CONFIG_A=y"}, want: "error kernel-cgroup-bpf"},
 		{name: "confined root", files: files{"proc/self/status": "CapEff:\t000001fffeffffff"}, want: "warning cap-sys-resource"},
 		{name: "not root", files: files{"proc/self/status": "CapEff:\t0000000000000000"}, want: "error cap-sys-admin"},
 		{name: "few watches", files: files{"proc/sys/fs/inotify/max_user_watches": "100"}, want: "warning inotify-watches", says: "32768"},

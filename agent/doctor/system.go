@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/metrics/host"
+	"github.com/islet-edge/islet/runtime/abilities"
 )
 
 // Real asks this machine. Programs get 5 s each.
@@ -24,5 +25,6 @@ func Real() System {
 			out, err := cmd.Output()
 			return string(out), err
 		},
+		Users: func(program string) bool { return new(abilities.Known).Of(program).Users },
 	}
 }

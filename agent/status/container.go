@@ -21,7 +21,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	if old := m.kept(ctr.Name); old != nil && !ok && m.over() {
 		return *old
 	}
-	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt)}
+	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt), VolumeMounts: m.mounts(ctr)}
 	started := plan.Started(m.in, c)
 	if kind != podspec.Ephemeral { // which has no probes
 		st.Started = &started

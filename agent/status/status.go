@@ -19,6 +19,9 @@ import (
 type Host struct {
 	IPs     []string // the primary one first
 	Runtime string   // prefix of container IDs: containerd
+	// ReadOnlyTrees says whether mounts of a pod can be read-only with all below them; nil:
+	// they cannot.
+	ReadOnlyTrees func(*v1.Pod) bool
 }
 
 // startTime is when the pod began to be worked on, which a restart of the agent

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"errors"
 	"maps"
 	"strconv"
 	"strings"
@@ -17,9 +16,6 @@ import (
 // Sandbox makes the configuration of the pod's sandbox. started is when the
 // node first took the pod up; it travels from one sandbox to the next.
 func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSandboxConfig, error) {
-	if u := pod.Spec.HostUsers; u != nil && !*u {
-		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
-	}
 	cfg := &api.PodSandboxConfig{
 		Metadata:     &api.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
 		LogDirectory: PodLogDir(n.LogDir, pod),

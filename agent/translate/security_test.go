@@ -3,7 +3,6 @@ package translate
 import (
 	"slices"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -234,20 +233,6 @@ func TestNodeSettings(t *testing.T) {
 		r := resources(p, &ctr, tt.n)
 		if r.CpuPeriod != tt.period || r.CpuQuota != tt.quota || r.Unified["memory.oom.group"] != tt.group {
 			t.Errorf("%+v: period %d quota %d unified %v", tt.n, r.CpuPeriod, r.CpuQuota, r.Unified)
-		}
-	}
-}
-
-// A pod that asks for user namespaces is refused in a kubelet's words, and not run
-// without.
-func TestHostUsers(t *testing.T) {
-	for _, host := range []*bool{nil, ptr(true), ptr(false)} {
-		p := aPod()
-		p.Spec.HostUsers = host
-		_, err := Sandbox(p, aNode(), 0, time.Now())
-		refused := host != nil && !*host
-		if (err != nil) != refused || refused && err.Error() != "can't set `spec.hostUsers: false`, runtime does not support user namespaces" {
-			t.Errorf("hostUsers %v: %v", host, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -18,10 +17,4 @@ func mounted(dir string) (bool, error) {
 		return false, fmt.Errorf("stat %s: %w", filepath.Dir(dir), err)
 	}
 	return here.Dev != above.Dev, nil
-}
-
-// canMountRecursively reports whether the kernel has mount_setattr, by which OCI
-// runtimes mount read-only recursively.
-func canMountRecursively() bool {
-	return !errors.Is(unix.MountSetattr(-1, "", 0, &unix.MountAttr{}), unix.ENOSYS)
 }

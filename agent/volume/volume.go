@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 const (
@@ -39,7 +41,10 @@ type Config struct {
 	Objects  Objects                           // nil: this node has no apiserver
 	Fields   Fields                            // for the downward API
 	Kinds    []Kind                            // beyond those of this package
-	Log      *slog.Logger                      // nil: none
+	// ReadOnlyTrees says whether mounts of a pod can be read-only with all below them; nil:
+	// they cannot.
+	ReadOnlyTrees func(*v1.Pod) bool
+	Log           *slog.Logger // nil: none
 }
 
 // Volumes is a hook for the life of a pod.
@@ -47,8 +52,6 @@ type Volumes struct {
 	cfg   Config
 	pods  string // real path: mounts are listed by it
 	kinds []Kind
-
-	recursive bool // this kernel mounts read-only recursively
 }
 
 // builtin lists the kinds. One that is a Refresher has files that change, one that
@@ -77,11 +80,14 @@ func New(cfg Config) (*Volumes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the directory of the pods: %w", err)
 	}
-	return &Volumes{cfg: cfg, pods: pods, kinds: append(builtin(cfg), cfg.Kinds...), recursive: canMountRecursively()}, nil
+	return &Volumes{cfg: cfg, pods: pods, kinds: append(builtin(cfg), cfg.Kinds...)}, nil
 }
 
 // Name is the hook's.
 func (*Volumes) Name() string { return "volumes" }
+
+// Pods is the directory of all pods' directories.
+func (v *Volumes) Pods() string { return v.pods }
 
 func (v *Volumes) podDir(uid types.UID) string { return filepath.Join(v.pods, string(uid)) }
 
@@ -193,13 +199,8 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	case *p == v1.MountPropagationBidirectional:
 		out.Propagation = api.MountPropagation_PROPAGATION_BIDIRECTIONAL
 	}
-	if r := m.RecursiveReadOnly; r != nil && m.ReadOnly {
-		out.RecursiveReadOnly = v.recursive && *r != v1.RecursiveReadOnlyDisabled
-		if *r == v1.RecursiveReadOnlyEnabled && !v.recursive {
-			return nil, fmt.Errorf("volume mount %q: this kernel cannot mount read-only recursively (5.12 can)", m.Name)
-		}
-	}
-	return out, nil
+	out.RecursiveReadOnly, err = podspec.ReadOnlyTree(m, func() bool { return v.cfg.ReadOnlyTrees != nil && v.cfg.ReadOnlyTrees(pod) })
+	return out, err
 }
 
 // terminationLog gives the attempt a file of its own to leave its last words in.

@@ -359,13 +359,18 @@ func TestRefuses(t *testing.T) {
 	}
 	enabled := v1.RecursiveReadOnlyEnabled
 	m := v1.VolumeMount{Name: "data", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: &enabled}
-	v.recursive = true
+	v.cfg.ReadOnlyTrees = func(*v1.Pod) bool { return true }
 	if mounts, err := mountsOf(t, v, podWith(empty("data", "")), m); err != nil || !mounts[0].RecursiveReadOnly {
 		t.Errorf("%v, %v", mounts, err)
 	}
-	v.recursive = false
+	v.cfg.ReadOnlyTrees = nil
 	if _, err := mountsOf(t, v, podWith(empty("data", "")), m); err == nil {
-		t.Error("recursively read-only without the kernel's help")
+		t.Error("recursively read-only, which the runtime cannot do")
+	}
+	possible := v1.RecursiveReadOnlyIfPossible
+	m.RecursiveReadOnly = &possible
+	if mounts, err := mountsOf(t, v, podWith(empty("data", "")), m); err != nil || mounts[0].RecursiveReadOnly || !mounts[0].Readonly {
+		t.Errorf("if possible, and it is not: %v, %v", mounts, err)
 	}
 }
 

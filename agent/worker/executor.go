@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/translate"
@@ -86,7 +87,7 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 		cfg.Links = noLinks{}
 	}
 	if cfg.Classes == nil {
-		cfg.Classes = classIsHandler{}
+		cfg.Classes = features.ClassIsHandler{}
 	}
 	if cfg.Guard == nil {
 		cfg.Guard = everybody{}

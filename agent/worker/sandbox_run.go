@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
@@ -55,16 +54,6 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 		return problem(plan.FailedCreatePodSandBox, "run the sandbox: %w", err)
 	}
 	return nil
-}
-
-// classIsHandler is for a node without an API server, which has no RuntimeClasses.
-type classIsHandler struct{}
-
-func (classIsHandler) RuntimeHandler(pod *v1.Pod) (string, error) {
-	if pod.Spec.RuntimeClassName == nil {
-		return "", nil
-	}
-	return *pod.Spec.RuntimeClassName, nil
 }
 
 // stopSandbox stops a sandbox and gives back its network, also when it runs no

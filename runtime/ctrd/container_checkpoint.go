@@ -63,6 +63,9 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 	if s.tasks != nil {
 		return fmt.Errorf("a containerd shim runs it: %w", errdefs.ErrNotImplemented)
 	}
+	if s.users() != nil {
+		return fmt.Errorf("its pod has a user namespace: %w", errdefs.ErrNotImplemented)
+	}
 	limit := checkpointTime
 	if t := req.GetTimeout(); t > 0 {
 		limit = time.Duration(t) * time.Second

@@ -1,0 +1,106 @@
+package userns
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// unit is what ranges are multiples of.
+const unit = 65536
+
+// A Range is Count IDs of the host from First on.
+type Range struct{ First, Count uint32 }
+
+func (r Range) end() uint64 { return uint64(r.First) + uint64(r.Count) }
+
+// ids is how many IDs there are. The last one is none: the kernel takes it for "no ID".
+const ids = 1<<32 - 1
+
+// valid refuses what no pod can have.
+func (r Range) valid() error {
+	switch {
+	case r.Count == 0:
+		return errors.New("the range is empty")
+	case r.First == 0:
+		return errors.New("the range has the host's root in it")
+	case r.end() > ids:
+		return fmt.Errorf("the range ends beyond the last ID, %d", uint32(ids-1))
+	}
+	return nil
+}
+
+func (r Range) overlaps(o Range) bool {
+	return uint64(r.First) < o.end() && uint64(o.First) < r.end()
+}
+
+// A Space is the IDs that pods get ranges from, each PerPod of them.
+type Space struct {
+	Range
+	PerPod uint32
+}
+
+// allOf is the space where the host reserves none for pods: all IDs but the first.
+func allOf(perPod uint32) Space {
+	return Space{Range{perPod, uint32(ids - uint64(perPod) + 1)}, perPod}
+}
+
+// check has a kubelet's rules for the IDs that a host reserves.
+func (s Space) check(maxPods int) error {
+	switch {
+	case s.PerPod == 0 || s.PerPod%unit != 0:
+		return fmt.Errorf("kubelet user namespace length %d is not a multiple of %d", s.PerPod, unit)
+	case s.First%s.PerPod != 0:
+		return fmt.Errorf("kubelet user assigned ID %d is not a multiple of %d", s.First, s.PerPod)
+	case s.First < s.PerPod: // else a pod had the host's root
+		return fmt.Errorf("kubelet user assigned ID %d must be greater or equal to %d", s.First, s.PerPod)
+	case s.Count%s.PerPod != 0:
+		return fmt.Errorf("kubelet user assigned IDs length %d is not a multiple of %d", s.Count, s.PerPod)
+	case int64(s.Count/s.PerPod) < int64(maxPods):
+		return fmt.Errorf("kubelet user assigned IDs are not enough to support %d pods", maxPods)
+	}
+	return nil
+}
+
+// free finds the lowest range that overlaps none that is taken. Those taken may lie
+// anywhere and have any length: the space may have been another one once.
+func (s Space) free(taken []Range) (Range, bool) {
+	taken = slices.Clone(taken)
+	slices.SortFunc(taken, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
+	r := Range{s.First, s.PerPod}
+	next := uint64(s.First)
+	for {
+		if next+uint64(s.PerPod) > min(s.end(), ids) {
+			return Range{}, false
+		}
+		r.First = uint32(next)
+		i := slices.IndexFunc(taken, r.overlaps)
+		if i < 0 {
+			return r, true
+		}
+		// On to the first multiple that is not in it.
+		next += (taken[i].end() - next + uint64(s.PerPod) - 1) / uint64(s.PerPod) * uint64(s.PerPod)
+		taken = taken[i+1:]
+	}
+}
+
+// parseSubIDs reads what getsubids prints of a user: "0: kubelet 65536 7208960".
+func parseSubIDs(text string) (Range, error) {
+	line := strings.TrimRight(text, "\n")
+	if strings.Contains(line, "\n") {
+		return Range{}, fmt.Errorf("%.200q has more than one line", line)
+	}
+	f := strings.Fields(line)
+	if len(f) != 4 {
+		return Range{}, fmt.Errorf("%.200q is no answer of getsubids", line)
+	}
+	first, err1 := strconv.ParseUint(f[2], 10, 32)
+	count, err2 := strconv.ParseUint(f[3], 10, 32)
+	if err := errors.Join(err1, err2); err != nil {
+		return Range{}, fmt.Errorf("%.200q: %w", line, err)
+	}
+	return Range{uint32(first), uint32(count)}, nil
+}
