@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"agent/cli":         {"agent/api", "keys", "podspec"},
 	"agent/collect":     {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"agent/config":      {},
-	"agent/doctor":      {"agent/api", "agent/config", "agent/hostport", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
+	"agent/doctor":      {"agent/api", "agent/config", "agent/hostport", "agent/shutdown", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials": {"keyring", "runtime/untrusted"},
 	"agent/dirty":       {},
 	"agent/features":    {},
@@ -71,6 +71,7 @@ var layers = map[string][]string{
 	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
 	"agent/recovery":   {"edge/desired", "keys", "podspec"},
 	"agent/settle":     {},
+	"agent/shutdown":   {},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
 	"agent/access/accesstest": {},                                                   // for tests
@@ -159,6 +160,7 @@ var homes = map[string][]string{
 	"github.com/opencontainers/cgroups":      {"runtime", "metrics"},
 	"github.com/google/go-containerregistry": {"packaging"},
 	"k8s.io/component-helpers/resource":      {"demand"},
+	"github.com/godbus/dbus":                 {"agent/shutdown", "runtime/cgroup"},
 	"k8s.io/kubernetes":                      {},
 }
 

@@ -39,6 +39,7 @@ import (
 	"github.com/islet-edge/islet/agent/recovery"
 	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/settle"
+	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/agent/status"
 	"github.com/islet-edge/islet/agent/translate"
 	"github.com/islet-edge/islet/agent/userns"
@@ -61,6 +62,7 @@ type agent struct {
 	cfg     *config.Config
 	version string
 	log     *slog.Logger
+	manager process.ServiceManager
 
 	store    *store.Store
 	rt       *containers.Containers
@@ -80,6 +82,7 @@ type agent struct {
 	links    *collect.Links
 	pods     *pods.Pods
 	settler  *settle.Settler
+	shutdown *shutdown.Shutdown
 	machine  *machine.Machine
 	reporter *machine.Reporter
 	health   health.Health
@@ -106,8 +109,7 @@ type runner interface {
 // Run is the agent: it returns nil when ctx has ended and everything is stopped,
 // but for the pods, which go on running.
 func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logger) (err error) {
-	manager := process.TakeServiceManager()
-	a := &agent{cfg: cfg, version: version, log: log}
+	a := &agent{cfg: cfg, version: version, log: log, manager: process.TakeServiceManager()}
 	a.settler = settle.New(settle.Config{Changed: func() <-chan struct{} { return a.pods.Changed() }, Log: log})
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err = a.build(ctx); err == nil {
@@ -135,6 +137,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("memory", a.settler)
 	run("workers", a.workers)
 	run("probes", a.probes)
+	run("shutdown", a.shutdown)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
 	run("events", a.events)
 	for _, s := range a.sources {
@@ -155,7 +158,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	if a.volatile != nil {
 		a.events.Node(v1.EventTypeWarning, "FilesystemIsReadOnly", a.volatile.String()) // node-problem-detector's reason
 	}
-	if err := manager.Tell("READY=1"); err != nil {
+	if err := a.manager.Tell("READY=1"); err != nil {
 		log.Warn("systemd does not learn that islet is ready", "error", err)
 	}
 	return g.Wait()
@@ -208,7 +211,7 @@ func (a *agent) build(ctx context.Context) error {
 	}
 	a.closers = append(a.closers, a.rt.Close)
 	a.health = health.New(health.Config{
-		Overdue: func() time.Duration { return a.workers.Overdue() }, Busy: func() time.Duration { return a.observer.Busy() }, Network: a.rt.Ready,
+		Overdue: func() time.Duration { return a.workers.Overdue() }, Busy: func() time.Duration { return a.observer.Busy() }, Network: a.rt.Ready, Off: func() string { return a.shutdown.NotReady() },
 	})
 	a.reporter = machine.NewReporter(machine.ReporterConfig{
 		Machine: a.machine, Runtime: a.rt.Runtime, Images: a.rt.Images, NotReady: a.health.NotReady, Addresses: a.link.SetAddresses, Events: a.events, Meta: a.store, Log: a.log,
@@ -222,8 +225,14 @@ func (a *agent) build(ctx context.Context) error {
 	}
 	a.pods = pods.New(pods.Config{
 		Desired: a.desired, Store: a.store, Spoken: a.spoken, Sources: sourceNames, Node: a.machine.Admit, Host: a.host,
-		Running: a.running, Preempted: func(signal string) { a.figures.Preempted(signal) }, Events: a.events, Log: a.log,
+		Running: a.running, Preempted: func(signal string) { a.figures.Preempted(signal) }, Off: func() bool { return a.shutdown.Going() }, Events: a.events, Log: a.log,
 	})
+	if a.shutdown, err = shutdown.New(ctx, shutdown.Config{
+		Periods: shutdown.Periods(&a.cfg.Kubelet), Host: shutdown.SystemLogind(a.log), File: filepath.Join(a.cfg.Dirs.Run, process.Shutdown), Meta: a.store, Pods: a.pods.List,
+		AtRest: func(uid types.UID) bool { return plan.AtRest(a.input(uid)) }, Poke: a.poke, Changed: func() { a.reportNode(); a.pods.NodeChanged() }, Extend: a.manager.Extend, Events: a.events, Log: a.log,
+	}); err != nil {
+		return err
+	}
 	if a.joins() {
 		if a.cluster, err = openCluster(ctx, a); err != nil {
 			return err
@@ -339,7 +348,7 @@ func (a *agent) buildWorkers() error {
 	a.executor, a.figures = worker.NewExecutor(executor), figures.New(a.rt.Operations)
 	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, File: filepath.Join(a.cfg.Dirs.Run, process.Probes), Changed: a.poke, Log: a.log})
 	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
-		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, Hooked: a.handlers.Has, CrashMax: a.cfg.CrashMax, Log: a.log})
+		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, Hooked: a.handlers.Has, Off: a.shutdown.Off, CrashMax: a.cfg.CrashMax, Log: a.log})
 	if a.cluster != nil {
 		a.pods.Connect(a.workers, a.cluster.outbox)
 	} else {
@@ -366,8 +375,8 @@ func (a *agent) serverConfig() server.Config {
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Runtime, Images: a.rt.Images,
 		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
-		Clock:  describe.Clock{Link: a.link},
-		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: append(a.figures.Collectors(), a.keys.Collectors()...), Metrics: metrics, ProbeMetrics: a.probes,
+		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown,
+		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(), a.keys.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}
 }
@@ -390,6 +399,7 @@ func (a *agent) restart(uid types.UID, container, id string, grace time.Duration
 func (a *agent) podChanged(uid types.UID) {
 	a.probes.Poke(uid)
 	a.pods.StatusChanged(uid)
+	a.shutdown.Touched()
 }
 
 // newEvents makes what takes the events of pods and of the node. Those of a node that
@@ -442,6 +452,11 @@ func (a *agent) networkChanged() {
 	if a.workers != nil {
 		a.workers.Retry()
 	}
+	a.reportNode()
+}
+
+// reportNode has the API server learn at once how the node is.
+func (a *agent) reportNode() {
 	if a.cluster != nil {
 		a.cluster.node.Poke()
 	}

@@ -15,7 +15,7 @@ need() { # need COMMAND PACKAGE
 for use in "$@"; do
 	case $use in
 	run) command -v crun >/dev/null 2>&1 || need crun crun; need runc runc ;;
-	test) need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+	test) need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; need dbus-daemon dbus-daemon; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 		[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"; need pkg-config pkg-config ;; # to build runc, see test/runc
 	critest) need busybox busybox-static; need ipcmk util-linux ;;
 	conformance) need busybox busybox-static; need curl curl; need dig bind9-dnsutils; need nc netcat-openbsd; need ipcs util-linux ;;

@@ -28,6 +28,7 @@ type Node struct {
 	AppArmor    error             // nil, or why its profiles are not enforced here
 	SELinux     error             // nil, or why its labels are not enforced here
 	Sysctls     []string          // allowed beyond the safe ones; a final * stands for any rest
+	Off         bool              // the machine goes off: nothing new starts
 }
 
 // A Rejection says in the kubelet's words why a pod may not run.
@@ -59,10 +60,19 @@ func Hold(pod *v1.Pod) *Holder {
 // Admit says whether a pod may run beside others, those that were admitted and have
 // not ended. It returns nil if so.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
-	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{operatingSystem, nodeName, selector, affinity, taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{off, operatingSystem, nodeName, selector, affinity, taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}
+	}
+	return nil
+}
+
+// off refuses what comes while the machine goes off.
+// https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
+func off(_ *Holder, _ []*Holder, n Node) *Rejection {
+	if n.Off {
+		return reject("NodeShutdown", "Pod was rejected as the node is shutting down.")
 	}
 	return nil
 }

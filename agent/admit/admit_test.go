@@ -102,6 +102,12 @@ func TestTaints(t *testing.T) {
 	}
 }
 
+func TestOff(t *testing.T) {
+	if r := Admit(Hold(pod("a")), nil, Node{Off: true}); r == nil || r.Reason != "NodeShutdown" {
+		t.Errorf("a machine that goes off takes a pod: %+v", r)
+	}
+}
+
 func TestAdmit(t *testing.T) {
 	n := Node{AppArmor: errors.New("off"), SELinux: errors.New("off"), Name: "n1", OS: "linux", Arch: "arm64", Labels: map[string]string{"disk": "ssd"}, Sysctls: []string{"net.core.*", "vm.*", "kernel.msg*"}, Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("2"),

@@ -26,6 +26,7 @@ const (
 	PathSettings    = "/islet/v1/settings"     // of the agent, for islet doctor
 	PathEvents      = "/islet/v1/events"       // ?watch
 	PathAccept      = "/islet/v1/accept"       // POST: end the pods that are held
+	PathShutdown    = "/islet/v1/shutdown"     // POST: end all pods in order; DELETE: let them run again
 	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget what was taken for proven
 	PathStats       = "/stats/summary"
 )
@@ -240,7 +241,7 @@ type Image struct {
 // Error; an answer that ends without was cut off.
 type Progress struct {
 	Ref     string   `json:"ref,omitempty"`
-	Status  string   `json:"status,omitempty"` // downloading, unpacking, exists, done
+	Status  string   `json:"status,omitempty"` // downloading, unpacking, exists, done; of a shutdown: unconfigured
 	Current int64    `json:"current,omitempty"`
 	Total   int64    `json:"total,omitempty"`
 	Done    bool     `json:"done,omitempty"`

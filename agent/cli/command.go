@@ -69,6 +69,8 @@ func commands() []command {
 		{name: "delete", args: "POD... | -f FILE|DIR|-", summary: "delete pods that were applied", takes: takesPods, setup: setupDelete},
 		{name: "accept", summary: "end the pods that are held because the API server lost them", setup: setupAccept,
 			detail: "After a restore from a backup, in a cluster that was made anew, or when the Node was deleted, the\npods run on until this command says that the API server is right: see 'islet status'."},
+		{name: "shutdown", summary: "end all pods in order, as when the machine goes off", setup: setupShutdown,
+			detail: "Waits until they have ended, or had the time that shutdownGracePeriod gives them. The node takes no pods\nuntil the next boot, which starts them again, or until --cancel. Service managers without logind call it."},
 		{name: "clock", args: "[reset]", summary: "show what the node knows of the time, or forget what it took for proven", setup: setupClock,
 			detail: "Certificates are judged by a time that never goes back behind what has certainly passed. Reset when that is wrong."},
 		{name: "doctor", args: "[--all] [--output=json] [--fix] [--dry-run] [AGENT FLAG...]", summary: "check this host and say what to do about each finding", setup: setupDoctor, agent: true,

@@ -10,7 +10,6 @@ const (
 	noImageGC  = "images are not collected by disk use yet"
 	noPinning  = "CPUs and memory are not pinned to containers"
 	noReserve  = "nothing is set aside for the system or islet yet"
-	noShutdown = "pods are not ended at the host's shutdown; they start again after it"
 	noQoS      = "the memory QoS feature is not built"
 	noOther    = "containers run in islet's own runtime; islet serves CRI on a socket that lies in --run-dir"
 	deadKept   = "of each container the last one that ended is kept, as long as its pod is there"
@@ -136,9 +135,9 @@ func kubeletFields() []fieldRow {
 		{"logging.options", "streams and buffers of a format", "all log lines go to standard error"},
 		{"enableSystemLogHandler", "serve the host's /var/log", ""},
 		{"enableSystemLogQuery", "serve queries of the host's logs", "the host's logs are served as files only"},
-		{"shutdownGracePeriod", "how long the host's shutdown waits for pods", noShutdown},
-		{"shutdownGracePeriodCriticalPods", "part of it for critical pods", noShutdown},
-		{"shutdownGracePeriodByPodPriority", "how long it waits by priority", noShutdown},
+		{"shutdownGracePeriod", "how long pods have to end, by priority, when the machine goes off: see [the life of a pod](pod-life.md#when-the-machine-goes-off); 0s: none end before it", ""},
+		{"shutdownGracePeriodCriticalPods", "the part of it for critical pods, which end last", ""},
+		{"shutdownGracePeriodByPodPriority", "the same for each of several ranges of priority; instead of shutdownGracePeriod", ""},
 		{"crashLoopBackOff.maxContainerRestartPeriod", "longest back-off of a container that ends again and again", ""},
 		{"reservedMemory", "memory set aside per NUMA node", noPinning},
 		{"enableProfilingHandler", "serve /debug/pprof", ""},

@@ -78,6 +78,10 @@ type Input struct {
 	// Link asks the agent how it stands with its control plane. Nil, or false: nobody
 	// knows, or the node stands alone.
 	Link func(ctx context.Context) (Link, bool)
+	// ShutdownNeed is how long pods may take to end when the machine goes off; 0: they do
+	// not end before it. ShutdownDelay asks logind how long it waits.
+	ShutdownNeed  time.Duration
+	ShutdownDelay func(ctx context.Context) (time.Duration, error)
 	// Self is the process ID not to take for another agent.
 	Self int
 	// Built is when this program was made; the clock cannot be before.
@@ -122,7 +126,7 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 	for _, check := range []func(context.Context){
 		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement, p.users,
 		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
-		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.link,
+		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.shutdown, p.link,
 	} {
 		if ctx.Err() != nil {
 			p.add("interrupted", Warning, "run it again", "the examination was cut short: %v", ctx.Err())

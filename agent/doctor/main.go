@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/cni"
 	"github.com/islet-edge/islet/net/netns"
@@ -103,6 +104,8 @@ func inputOf(cfg *config.Config) Input {
 		return l.Items, askAgent(ctx, socket, "/pods", &l)
 	}
 	in.Link = func(ctx context.Context) (Link, bool) { return askLink(ctx, socket, cfg) }
+	in.ShutdownNeed = shutdown.Total(shutdown.Periods(k))
+	in.ShutdownDelay = func(ctx context.Context) (time.Duration, error) { return shutdown.Delay(ctx, shutdown.SystemBus()) }
 	if k.ProtectKernelDefaults {
 		in.KernelSettings = config.KernelSettings()
 	}

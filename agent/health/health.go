@@ -18,6 +18,7 @@ type Config struct {
 	Overdue func() time.Duration // how long a pod has been waiting for its worker
 	Busy    func() time.Duration // how long the container runtime has not answered
 	Network func() error         // why pods get no network
+	Off     func() string        // why no pods are taken any more; empty: they are
 }
 
 // Health looks when it is asked.
@@ -48,6 +49,9 @@ func (h Health) NotReady(ctx context.Context) (why []string) {
 	}
 	if err := h.c.Network(); err != nil {
 		why = append(why, err.Error())
+	}
+	if off := h.c.Off(); off != "" {
+		why = append(why, off)
 	}
 	return why
 }

@@ -23,6 +23,9 @@
 // held only in order to run is given back by Ended. An End that may be wrong by now is
 // followed by Admit again.
 //
+// When the machine goes off a pod ends as if it were deleted, but it stays: after the next
+// boot it runs again.
+//
 // All but Admit, Update, Ended, Forget, PostStart and PreStop are carried out by the
 // runtime, which shows their effect. Of Admit the verdict is the effect, of PostStart a
 // mark on the container; that the others were carried out only the worker knows, so after

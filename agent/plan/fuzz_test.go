@@ -42,6 +42,11 @@ func live(data []byte, decide func(Input) Decision) {
 	w.settle()
 	w.change(2 + shape%12)
 	w.settle()
+	if w.off() { // and the next boot
+		w.restart(0)
+		w.in.Off = time.Time{}
+		w.settle()
+	}
 }
 
 // event lets one thing happen; arg chooses which or how much.
@@ -77,6 +82,7 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 		w.restart(arg)
 		w.killAll(255)
 		w.stopSandboxes(func(Sandbox) bool { return true })
+		w.in.Off = time.Time{}
 		w.in.Now = []time.Time{w.in.Now.Add(time.Minute), time.Unix(9, 0)}[arg%2]
 		if w.in.Started.After(w.in.Now) {
 			w.in.Started = w.in.Now
@@ -144,6 +150,9 @@ func (w *world) setClock(by time.Duration) {
 	if !w.in.Stopping.IsZero() {
 		w.in.Stopping = w.in.Stopping.Add(by)
 	}
+	if !w.in.Off.IsZero() {
+		w.in.Off = w.in.Off.Add(by)
+	}
 	for k, f := range w.in.Failed {
 		f.At, f.Retry = f.At.Add(by), f.Retry.Add(by)
 		w.in.Failed[k] = f
@@ -184,7 +193,7 @@ func (w *world) killAll(code int32) {
 func (w *world) wish(pod *v1.Pod, arg int) {
 	in := &w.in
 	stop := func() { in.Stopping, w.graced = in.Now, true }
-	if arg > 10 {
+	if arg > 12 {
 		arg -= 8
 	}
 	switch arg {
@@ -192,6 +201,16 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 		w.refuse = arg == 8
 	case 10: // a pod ended, or the node is another
 		in.Reconsider = in.End != nil
+	case 11: // the machine goes off
+		if in.Off.IsZero() {
+			in.Off = in.Now
+			stop()
+		}
+	case 12: // or does not
+		in.Off = time.Time{}
+		if in.Want != nil && !in.Deleting && in.End == nil {
+			in.Stopping = time.Time{}
+		}
 	case 0: // the store was lost, too
 		in.Want = nil
 		stop()
@@ -279,16 +298,19 @@ func (w *world) settled(d Decision) {
 			ready++
 		}
 		used := slices.ContainsFunc(in.Seen.Containers, func(c Container) bool { return c.SandboxID == s.ID })
-		over := in.Want == nil || in.Deleting || in.End != nil || Finished(in) || Expired(in)
+		over := in.Want == nil || in.Deleting || in.End != nil || w.off() || Finished(in) || Expired(in)
 		w.must(s.ID == sb.ID || used || over, 32, "an unused sandbox stays: %+v", s)
 	}
 	w.must(ready <= 1, 33, "more than one sandbox")
-	over := in.Want != nil && !in.Deleting && (in.End != nil || Finished(in) || Expired(in))
+	over := in.Want != nil && !in.Deleting && !w.off() && (in.End != nil || Finished(in) || Expired(in))
 	w.must(!over || in.End == nil || !in.Reconsider, 48, "a refusal is not reconsidered")
 	w.must(!over || !w.held["running"], 46, "the hooks still hold what a pod needs that runs")
 	switch {
 	case in.Want == nil || in.Deleting:
 		w.must(d.Done, 34, "not removed: %+v", in.Seen)
+	case w.off():
+		w.must(!w.live(func(Container) bool { return true }) && ready == 0, 63, "runs though the machine goes off: %+v", in.Seen)
+		w.must(!slices.ContainsFunc(in.Seen.Containers, func(c Container) bool { return w.undone(&c) }), 64, "what was cut off counts as done: %+v", in.Seen)
 	case in.End != nil || Finished(in) || Expired(in):
 		w.must(!w.live(func(Container) bool { return true }) && ready == 0, 35, "still runs: %+v", in.Seen)
 	default:

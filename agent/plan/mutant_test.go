@@ -284,6 +284,24 @@ var mutants = map[string]func(Input, *Decision){
 			d.Cancel = nil
 		}
 	},
+	"goes on while the machine goes off": func(in Input, d *Decision) {
+		in.Off = time.Time{}
+		*d = Decide(in)
+	},
+	"takes for done what the machine's end cut off": func(in Input, d *Decision) {
+		if !in.Off.IsZero() && !in.Deleting {
+			d.Start = slices.DeleteFunc(d.Start, func(a Action) bool {
+				last, _ := in.Seen.Last(a.Container)
+				return a.Op == RemoveContainer && a.ID == last.ID
+			})
+		}
+	},
+	"removes pods with the machine's end": func(in Input, d *Decision) {
+		if !in.Off.IsZero() && in.Want != nil && in.End == nil {
+			in.Deleting = true
+			*d = Decide(in)
+		}
+	},
 	"does not update": func(_ Input, d *Decision) {
 		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == Update })
 	},

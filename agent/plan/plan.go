@@ -20,6 +20,11 @@ func Decide(in Input) Decision {
 	case in.Want == nil || in.Deleting:
 		p.teardown()
 		p.remove()
+	case in.End == nil && !in.Off.IsZero() && in.Admitted: // what comes now is refused
+		p.cancel(Admit, Ended, Forget)
+		p.teardown()
+		p.undo()
+		p.trim()
 	case in.End != nil || Finished(in) || p.expired():
 		p.teardown()
 		p.trim()

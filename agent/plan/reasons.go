@@ -24,4 +24,5 @@ const (
 	NetworkNotReady        = "NetworkNotReady"
 	DeadlineExceeded       = "DeadlineExceeded"
 	Preempting             = "Preempting"
+	Terminated             = "Terminated" // the machine goes off
 )

@@ -163,6 +163,10 @@ type Input struct {
 	// Reconsider asks for another decision on a pod with an End: the reason may be gone.
 	Reconsider bool
 
+	// Off is when it was the pod's turn to end because the machine goes off; zero: it does
+	// not. Grace is what it gets then. The pod runs again after the next boot.
+	Off time.Time
+
 	// Spec is the hash of the wanted spec, Applied that of the spec which the hooks know;
 	// it is empty where that is not known.
 	Spec, Applied string

@@ -118,6 +118,17 @@ func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
 		Hooked: map[string]bool{}, PreStopped: map[string]time.Duration{}}}
 }
 
+// off reports whether the machine goes off, and with it the pod.
+func (w *world) off() bool {
+	return !w.in.Off.IsZero() && w.in.Want != nil && w.in.End == nil && w.in.Admitted
+}
+
+// undone reports whether a container ended well because the machine goes off, though it
+// is to be tried until it does by itself.
+func (w *world) undone(c *Container) bool {
+	return w.off() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 && !c.FinishedAt.Before(w.in.Off) && w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure
+}
+
 func (w *world) id() string { w.nextID++; return fmt.Sprint(w.nextID) }
 
 func (w *world) must(ok bool, invariant int, format string, args ...any) {
@@ -136,7 +147,7 @@ func (w *world) plan() Decision {
 	}
 	w.specs()
 	if w.in.Want != nil && !w.in.Deleting && w.in.End == nil { // as the worker does
-		if over := Finished(w.in) || Expired(w.in); !over {
+		if over := Finished(w.in) || Expired(w.in) || w.off(); !over {
 			w.in.Stopping = time.Time{}
 		} else if w.in.Stopping.IsZero() {
 			w.in.Stopping = w.in.Now
@@ -152,7 +163,7 @@ func (w *world) plan() Decision {
 	w.must(!d.Done || !w.held["pod"], 40, "done, but the hooks hold something of it")
 	w.must(!w.in.Hold || len(d.Start)+len(d.Cancel) == 0, 4, "an orphan whose source has not spoken is touched: %+v", d)
 	for subject, f := range w.in.Busy {
-		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && (f.Op == RunSandbox || f.Op == StartContainer || f.Op == PostStart || f.Op == Update)
+		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off()) && (f.Op == RunSandbox || f.Op == StartContainer || f.Op == PostStart || f.Op == Update)
 		useless = useless || (w.in.Want == nil || w.in.Deleting) && (f.Op == Admit || f.Op == Ended)
 		useless = useless || w.in.Want != nil && !w.in.Deleting && f.Op == Forget
 		w.must(!useless || w.in.Hold || slices.Contains(d.Cancel, subject), 22, "%+v goes on for a pod that ends", f)
@@ -229,7 +240,7 @@ func (w *world) specs() {
 }
 
 func (w *world) check(a Action) {
-	ending := w.in.Want == nil || w.in.Deleting || w.in.End != nil
+	ending := w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off()
 	removing := w.in.Want == nil || w.in.Deleting
 	newest, any := w.in.Seen.Sandbox()
 	runs := w.live(func(Container) bool { return true }) || slices.ContainsFunc(w.in.Seen.Sandboxes, func(s Sandbox) bool { return s.Ready })
@@ -280,7 +291,7 @@ func (w *world) check(a Action) {
 		w.must(c != nil && !c.Live(), 13, "removes a container that runs: %+v", a)
 		last, _ := w.in.Seen.Last(a.Container)
 		ended, _ := w.in.Seen.LastExited(a.Container)
-		w.must(removing || a.ID != last.ID && a.ID != ended.ID, 14, "removes the container that logs and attempts need: %+v", a)
+		w.must(removing || a.ID != last.ID && a.ID != ended.ID || w.undone(c), 14, "removes the container that logs and attempts need: %+v", a)
 	case StopSandbox:
 		w.must(!w.live(func(c Container) bool { return c.SandboxID == a.ID && (ending || a.ID == w.in.Stale) }), 15, "stops a sandbox under its containers")
 	case RemoveSandbox:
@@ -404,7 +415,7 @@ func (w *world) checkGrace(a Action, ending bool) {
 // checkStop says that nothing is stopped without a reason.
 func (w *world) checkStop(a Action, sb Sandbox) {
 	c := find(w.in.Seen, a.ID)
-	if w.in.Want == nil || w.in.Deleting || w.in.End != nil || Finished(w.in) || Expired(w.in) || c == nil {
+	if w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off() || Finished(w.in) || Expired(w.in) || c == nil {
 		return
 	}
 	last, _ := w.in.Seen.Last(a.Container)
@@ -530,8 +541,10 @@ func (w *world) happen(a Action, state State) {
 		w.exit(a.ID, []int32{0, 137}[a.ID[len(a.ID)-1]&1])
 	case RemoveContainer:
 		w.in.Seen.Containers = slices.DeleteFunc(slices.Clone(w.in.Seen.Containers), func(c Container) bool { return c.ID == a.ID })
-		if _, ok := w.in.Seen.Last(a.Container); !ok {
+		if last, ok := w.in.Seen.Last(a.Container); !ok {
 			delete(w.attempts, a.Container)
+		} else if w.off() && last.Attempt+1 == a.Attempt {
+			w.attempts[a.Container] = int(last.Attempt) // what was cut off does not count
 		}
 	}
 }

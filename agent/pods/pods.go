@@ -59,6 +59,7 @@ type Config struct {
 	Host    func() status.Host                             // the same for statuses
 	Running func(in plan.Input, before, now *v1.PodStatus) // is called with each new status; nil: nobody counts
 	Events  worker.Events
+	Off     func() bool // the machine goes off; nil: it never does
 	// Preempted is called for each pod that ends for a critical one, with the resource that
 	// was lacking; nil: nobody counts.
 	Preempted func(signal string)
@@ -93,6 +94,9 @@ func New(c Config) *Pods {
 	}
 	if c.Preempted == nil {
 		c.Preempted = func(string) {}
+	}
+	if c.Off == nil {
+		c.Off = func() bool { return false }
 	}
 	return &Pods{
 		c: c, dirty: dirty.New[types.UID](), news: make(chan struct{}), freed: 1,

@@ -33,6 +33,7 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 		return nil
 	}
 	node := p.c.Node()
+	node.Off = p.c.Off()
 	p.mu.Lock()
 	before, known := p.verdicts[uid]
 	if known && !p.reconsiders(d, before) {
@@ -114,7 +115,7 @@ func (p *Pods) giveUp(uid types.UID, before verdict, known bool) {
 // reconsiders reports whether a verdict may be another one now. A refused pod of the
 // API server is Failed for good: its controller makes another one. The caller holds mu.
 func (p *Pods) reconsiders(d desired.Pod, v verdict) bool {
-	return v.end != nil && d.Source != desired.API && v.made < p.freed
+	return v.end != nil && d.Source != desired.API && v.made < p.freed && !p.c.Off()
 }
 
 // holders are the pods that hold what another one may want.

@@ -19,6 +19,8 @@ const (
 	Hooks = "hooks"
 	// Probes is the file there for what a restart must not forget of probes.
 	Probes = "probes"
+	// Shutdown is the file there that says how far the end of pods with the machine is.
+	Shutdown = "shutdown"
 )
 
 // Lock takes a directory for this process; the kernel gives it back when the

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 )
 
 // A ServiceManager is told how the agent fares: the address of systemd's
@@ -18,6 +19,11 @@ func TakeServiceManager() ServiceManager {
 	m := ServiceManager(os.Getenv("NOTIFY_SOCKET"))
 	os.Unsetenv("NOTIFY_SOCKET")
 	return m
+}
+
+// Extend asks for that much more time to stop, or to start.
+func (m ServiceManager) Extend(by time.Duration) error {
+	return m.Tell(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (by + 10*time.Second).Microseconds()))
 }
 
 // Tell sends a state such as READY=1.

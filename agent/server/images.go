@@ -139,6 +139,13 @@ func (p *progress) alive() (done func()) {
 	}
 }
 
+// tellOnce sends one line.
+func (p *progress) tellOnce(line api.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.send(line)
+}
+
 func (p *progress) end(images []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

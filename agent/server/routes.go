@@ -69,6 +69,10 @@ func disabled(text string) http.HandlerFunc {
 func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathStatus, answer(s.status))
 	m.HandleFunc("POST "+api.PathAccept, answer(s.accept))
+	if s.Shutdown != nil {
+		m.HandleFunc("POST "+api.PathShutdown, s.shutdown)
+		m.HandleFunc("DELETE "+api.PathShutdown, answer(s.cancelShutdown))
+	}
 	m.HandleFunc("GET "+api.PathDetails+"/{uid}", answer(s.details))
 	m.HandleFunc("GET "+api.PathPods, s.watchPods)
 	m.HandleFunc("POST "+api.PathPods, answer(s.applyPods))

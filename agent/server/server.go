@@ -38,6 +38,14 @@ type Local interface {
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
 }
 
+// Shutdown ends all pods in order, as if the machine went off.
+type Shutdown interface {
+	// Begin returns once that is done; false: nobody said how long they may take.
+	Begin(ctx context.Context) (configured bool, err error)
+	// Cancel lets them run again.
+	Cancel(ctx context.Context) error
+}
+
 // Config is what a Server needs.
 type Config struct {
 	Version     string // of islet
@@ -68,6 +76,8 @@ type Config struct {
 	// Accept ends the pods that are held. Nil: none ever are.
 	Accept func(ctx context.Context) (api.Accepted, error)
 	Clock  Clock // nil: none
+	// Shutdown ends all pods in order. Nil: nothing does.
+	Shutdown Shutdown
 	// Settings are those of the agent, as JSON can hold them. Nil: they are not known.
 	Settings func() any
 	// NodeStats measures the host. Nil: the summary has pods only.

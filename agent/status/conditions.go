@@ -50,6 +50,9 @@ func (m *maker) disrupted() string {
 	if m.end != nil && m.end.Reason == plan.Preempting {
 		return "Pod was preempted by Kubelet to accommodate a critical pod."
 	}
+	if m.off() || m.end != nil && m.end.Reason == plan.Terminated {
+		return nodeShutdown
+	}
 	return ""
 }
 

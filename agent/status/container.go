@@ -94,7 +94,9 @@ func (m *maker) hooking(c plan.Container, init bool) *v1.ContainerStateWaiting {
 }
 
 // over reports whether no container of the pod starts any more.
-func (m *maker) over() bool { return m.end != nil || m.in.Deleting || plan.Finished(m.in) }
+func (m *maker) over() bool {
+	return m.end != nil || m.in.Deleting || !m.in.Off.IsZero() || plan.Finished(m.in)
+}
 
 // kept is the last known status of a container that has run, with an end: that of a
 // container which the runtime no longer has, and which does not start again.

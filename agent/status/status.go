@@ -80,8 +80,23 @@ func (m *maker) why(phase v1.PodPhase) (reason, message string) {
 		return m.end.Reason, m.end.Message
 	case m.in.Deleting:
 		return "", m.stuck()
+	case m.off() && !m.runs():
+		return plan.Terminated, nodeShutdown
 	}
 	return "", ""
+}
+
+// nodeShutdown is the kubelet's sentence about a pod that ends with the machine.
+const nodeShutdown = "Pod was terminated in response to imminent node shutdown."
+
+// off reports whether the pod ends because the machine goes off. One that had ended by
+// then does not.
+func (m *maker) off() bool {
+	if m.in.Off.IsZero() || m.in.Deleting || m.end != nil {
+		return false
+	}
+	late := func(c plan.Container) bool { return c.Live() || m.in.EndedSince(c, m.in.Off) }
+	return !plan.Finished(m.in) || slices.ContainsFunc(m.in.Seen.Containers, late)
 }
 
 // containers adds the statuses of all containers. A pod that was refused has none.
@@ -137,7 +152,7 @@ func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
 	case m.end != nil:
 		return v1.PodFailed
 	case plan.Finished(m.in), m.in.Deleting && (waiting == 0 || !m.sandbox.Ready):
-		if failed == 0 && waiting == 0 {
+		if failed == 0 && waiting == 0 && !m.off() {
 			return v1.PodSucceeded
 		}
 		return v1.PodFailed

@@ -72,6 +72,9 @@ type Config struct {
 	// Stale reports whether a sandbox is to be replaced though it is ready, as
 	// plan.Input has it; nil: none is.
 	Stale func(sandbox string) bool
+	// Off says whether it is a pod's turn to end because the machine goes off: since when,
+	// and how long it may take at most; nil: it never does.
+	Off func(*v1.Pod) (since time.Time, most time.Duration)
 	// CrashMax is plan.Input's.
 	CrashMax time.Duration
 	// Uptime is how long the machine is up, whatever its clock says; nil: asks the kernel.
@@ -106,6 +109,9 @@ func New(cfg Config) *Set {
 	}
 	if cfg.Stale == nil {
 		cfg.Stale = func(string) bool { return false }
+	}
+	if cfg.Off == nil {
+		cfg.Off = func(*v1.Pod) (since time.Time, most time.Duration) { return }
 	}
 	if cfg.Health == nil {
 		cfg.Health = func(*v1.Pod, plan.Observed) map[string]plan.Health { return nil }

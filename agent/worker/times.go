@@ -65,7 +65,7 @@ const (
 func (w *worker) until(in plan.Input) time.Time {
 	why := goesOn
 	switch {
-	case in.Want == nil || in.Deleting || in.End != nil:
+	case in.Want == nil || in.Deleting || in.End != nil || !in.Off.IsZero():
 		why = asked
 	case plan.Finished(in) || plan.Expired(in):
 		why = isOver
@@ -75,6 +75,9 @@ func (w *worker) until(in plan.Input) time.Time {
 		w.stopping = time.Time{}
 	case why > w.ending:
 		w.stopping = in.Now
+		if off := in.Want != nil && !in.Deleting && in.End == nil && !in.Off.IsZero(); off && in.Off.Before(in.Now) {
+			w.stopping = in.Off // also if that was before this agent's start
+		}
 	}
 	w.ending = why
 	return w.stopping

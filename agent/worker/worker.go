@@ -146,6 +146,12 @@ func (w *worker) input() plan.Input {
 			in.Grace = time.Duration(*g) * time.Second
 		}
 	}
+	if in.Want != nil {
+		var most time.Duration
+		if in.Off, most = cfg.Off(in.Want); !in.Off.IsZero() {
+			in.Grace = min(in.Grace, most)
+		}
+	}
 	if sb, ok := in.Seen.Sandbox(); ok && sb.Ready && cfg.Stale(sb.ID) {
 		in.Stale = sb.ID
 	}

@@ -94,11 +94,12 @@ type node struct {
 	imports Imports
 	keyring Keyring
 	guard   Guard
-	network func() error      // nil: pods always get one
-	stale   func(string) bool // nil: no sandbox is
-	starts  int               // 0: four
-	marks   *handlers         // nil: no hooks run
-	health  Health            // nil: there are no probes
+	network func() error                             // nil: pods always get one
+	stale   func(string) bool                        // nil: no sandbox is
+	starts  int                                      // 0: four
+	marks   *handlers                                // nil: no hooks run
+	off     func(*v1.Pod) (time.Time, time.Duration) // nil: the machine never goes off
+	health  Health                                   // nil: there are no probes
 	events  heard
 	logs    string
 	changed atomic.Int64
@@ -121,7 +122,7 @@ func (n *node) start(t *testing.T) {
 	n.actor = NewExecutor(ExecutorConfig{Hooking: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Guard: n.guard, Network: n.network, Hooks: n.hooks, Events: &n.events, Starts: cmp.Or(n.starts, 4), Log: log,
 		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
-	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Stale: n.stale, Health: n.health, Hooked: hooked, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
+	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Stale: n.stale, Health: n.health, Off: n.off, Hooked: hooked, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
 	n.wishes.poke = n.set.Poke
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := view.Relist(ctx); err != nil {

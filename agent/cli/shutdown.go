@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// shutdownCommand is islet shutdown.
+type shutdownCommand struct {
+	*tool
+	cancel, ifOff bool
+}
+
+func setupShutdown(t *tool, flags *pflag.FlagSet) runner {
+	c := &shutdownCommand{tool: t}
+	flags.BoolVar(&c.cancel, "cancel", false, "let the pods run again")
+	flags.BoolVar(&c.ifOff, "if-off", false, "do nothing unless the machine is going off, as OpenRC or systemd says: for the stop of the service")
+	return c.run
+}
+
+func (c *shutdownCommand) run(ctx context.Context, args []string) error {
+	if len(args) > 0 {
+		return usage("islet shutdown takes no arguments: it ends all pods")
+	}
+	if c.cancel {
+		var none struct{}
+		if err := c.call(ctx, http.MethodDelete, api.PathShutdown, nil, nil, &none); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.out, "the node takes pods")
+		return nil
+	}
+	if c.ifOff && !goesOff(ctx, c.Getenv) {
+		return nil
+	}
+	configured := true
+	err := stream(ctx, c.tool, http.MethodPost, api.PathShutdown, nil, nil, func(p api.Progress) (bool, error) {
+		if p.Error != "" {
+			return true, errors.New(printable(p.Error))
+		}
+		configured = configured && p.Status != "unconfigured"
+		return p.Done, nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case configured:
+		fmt.Fprintln(c.out, "all pods had their time to end; the next boot starts them again, or islet shutdown --cancel")
+	case !c.ifOff:
+		return errors.New("shutdownGracePeriod is not set, so pods do not end in order: they run until the machine is off")
+	}
+	return nil
+}
+
+// goesOff reports whether the machine is going off, as its service manager says: OpenRC to
+// the scripts that it runs, systemd to all.
+func goesOff(ctx context.Context, getenv func(string) string) bool {
+	if strings.EqualFold(getenv("RC_GOINGDOWN"), "yes") || getenv("RC_RUNLEVEL") == "shutdown" {
+		return true
+	}
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	state, _ := exec.CommandContext(ctx, "systemctl", "is-system-running").Output() // which fails unless all is well
+	return strings.TrimSpace(string(state)) == "stopping"
+}

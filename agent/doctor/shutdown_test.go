@@ -1,0 +1,37 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/fstest"
+	"time"
+)
+
+func TestShutdown(t *testing.T) {
+	const need = 30 * time.Second
+	for _, tt := range []struct {
+		name        string
+		need, delay time.Duration
+		err         error
+		openrc      bool
+		want        Severity
+		found       bool
+	}{
+		{name: "not configured", err: errors.New("no bus")},
+		{name: "long enough", need: need, delay: need, want: OK, found: true},
+		{name: "too short", need: need, delay: 5 * time.Second, want: Warning, found: true},
+		{name: "no logind", need: need, err: errors.New("no bus"), want: Warning, found: true},
+		{name: "OpenRC", need: need, err: errors.New("no bus"), openrc: true, want: OK, found: true},
+	} {
+		f := fstest.MapFS{}
+		if tt.openrc {
+			f["sbin/openrc-run"] = &fstest.MapFile{}
+		}
+		p := &patient{Input: Input{Host: f, ShutdownNeed: tt.need, ShutdownDelay: func(context.Context) (time.Duration, error) { return tt.delay, tt.err }}}
+		p.shutdown(t.Context())
+		if found := len(p.findings) > 0; found != tt.found || found && p.findings[0].Severity != tt.want {
+			t.Errorf("%s: %+v", tt.name, p.findings)
+		}
+	}
+}

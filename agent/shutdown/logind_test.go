@@ -1,0 +1,236 @@
+package shutdown
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// A bus is a D-Bus daemon of the test's own.
+type bus struct {
+	dir, address string
+	daemon       *exec.Cmd
+}
+
+const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig><type>system</type><listen>unix:path=%s</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow user="*"/><allow own="*"/><allow send_type="*"/><allow receive_type="*"/></policy></busconfig>`
+
+func newBus(t *testing.T) *bus {
+	path, err := exec.LookPath("dbus-daemon")
+	if err != nil {
+		t.Skip("needs dbus-daemon: packaging/deps.sh installs it")
+	}
+	b := &bus{dir: t.TempDir()}
+	socket := filepath.Join(b.dir, "bus")
+	b.address = "unix:path=" + socket
+	if err := os.WriteFile(filepath.Join(b.dir, "conf"), fmt.Appendf(nil, busConfig, socket), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t, path)
+	return b
+}
+
+func (b *bus) start(t *testing.T, path string) {
+	t.Helper()
+	b.daemon = exec.Command(path, "--nofork", "--print-address", "--config-file="+filepath.Join(b.dir, "conf"))
+	out, err := b.daemon.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.daemon.Process.Kill(); b.daemon.Wait() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it listens
+		t.Fatal(err)
+	}
+}
+
+// A login is a logind of the test's own: it does what the real one does for those who
+// take locks, and reads its drop-ins when systemd is asked to have it do so.
+type login1 struct {
+	conn  *dbus.Conn
+	dir   string // of drop-ins
+	locks chan lock
+
+	delay atomic.Uint64
+	off   bool
+}
+
+// A lock is a pipe: the one who took it has the end for writing too.
+type lock struct{ read, write *os.File }
+
+func (b *bus) logind(t *testing.T, off bool) *login1 {
+	t.Helper()
+	conn, err := dbus.Connect(b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &login1{conn: conn, dir: filepath.Join(b.dir, "logind.conf.d"), locks: make(chan lock, 8), off: off}
+	l.delay.Store(5_000_000)
+	export := func(methods any, path dbus.ObjectPath, iface string) {
+		if err := conn.Export(methods, path, iface); err != nil {
+			t.Fatal(err)
+		}
+	}
+	export(l, "/org/freedesktop/login1", manager)
+	export(properties{l}, "/org/freedesktop/login1", "org.freedesktop.DBus.Properties")
+	export(units{l}, "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+	for _, name := range []string{login, "org.freedesktop.systemd1"} {
+		if r, err := conn.RequestName(name, dbus.NameFlagDoNotQueue); err != nil || r != dbus.RequestNameReplyPrimaryOwner {
+			t.Fatal(r, err)
+		}
+	}
+	return l
+}
+
+// Inhibit gives one end of a pipe.
+func (l *login1) Inhibit(what, _, _, mode string) (dbus.UnixFD, *dbus.Error) {
+	if what != "shutdown" || mode != "delay" {
+		return 0, dbus.MakeFailedError(fmt.Errorf("%s, %s", what, mode))
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, dbus.MakeFailedError(err)
+	}
+	l.locks <- lock{r, w}
+	return dbus.UnixFD(w.Fd()), nil
+}
+
+type properties struct{ l *login1 }
+
+func (p properties) Get(_, name string) (dbus.Variant, *dbus.Error) {
+	if name == "PreparingForShutdown" {
+		return dbus.MakeVariant(p.l.off), nil
+	}
+	return dbus.MakeVariant(p.l.delay.Load()), nil
+}
+
+type units struct{ l *login1 }
+
+func (u units) KillUnit(unit, _ string, signal int32) *dbus.Error {
+	text, err := os.ReadFile(filepath.Join(u.l.dir, dropIn))
+	if unit != "systemd-logind.service" || signal != 1 || err != nil {
+		return dbus.MakeFailedError(fmt.Errorf("%s %d %w", unit, signal, err))
+	}
+	for line := range strings.Lines(string(text)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "InhibitDelayMaxSec="); ok {
+			var seconds uint64
+			fmt.Sscan(n, &seconds)
+			u.l.delay.Store(seconds * 1_000_000)
+		}
+	}
+	return nil
+}
+
+func (l *login1) signal(t *testing.T, off bool) {
+	t.Helper()
+	if err := l.conn.Emit("/org/freedesktop/login1", manager+".PrepareForShutdown", off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// released waits until the one who took a lock has closed it.
+func (l lock) released() {
+	l.write.Close() // which was sent by now
+	l.read.Read(make([]byte, 1))
+	l.read.Close()
+}
+
+type change struct {
+	off     bool
+	release func()
+}
+
+func follow(t *testing.T, b *bus, dropIns string, need time.Duration) <-chan change {
+	told := make(chan change, 8)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l := &Logind{Bus: b.address, DropIns: dropIns, Log: slog.New(slog.DiscardHandler)}
+		l.Run(ctx, need, func(off bool, release func()) { told <- change{off, release} })
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+	return told
+}
+
+// TestLogind: the machine is held up from the beginning until the pods have ended, and
+// again when it stays up after all.
+func TestLogind(t *testing.T) {
+	b := newBus(t)
+	l := b.logind(t, false)
+	if d, err := Delay(t.Context(), b.address); d != 5*time.Second || err != nil {
+		t.Errorf("%v, %v", d, err)
+	}
+	told := follow(t, b, l.dir, 90500*time.Millisecond)
+	if c := <-told; c.off {
+		t.Fatal("goes off by itself")
+	}
+	if text, _ := os.ReadFile(filepath.Join(l.dir, dropIn)); !strings.Contains(string(text), "[Login]\nInhibitDelayMaxSec=91\n") {
+		t.Errorf("the drop-in is %q", text)
+	}
+	lock := <-l.locks
+	l.signal(t, true)
+	c := <-told
+	if !c.off {
+		t.Fatal("does not go off")
+	}
+	c.release()
+	lock.released()
+	l.signal(t, false)
+	if c := <-told; c.off {
+		t.Fatal("it was cancelled")
+	}
+	lock = <-l.locks
+	l.signal(t, true)
+	c = <-told
+	c.release()
+	lock.released()
+}
+
+// TestLogindRestarts: another logind gets another lock, and says how far it is; nothing is
+// written where the delay is long enough.
+func TestLogindRestarts(t *testing.T) {
+	b := newBus(t)
+	l := b.logind(t, false)
+	told := follow(t, b, l.dir, 5*time.Second)
+	<-told
+	<-l.locks
+	l.conn.Close()
+	l = b.logind(t, false)
+	if c := <-told; c.off {
+		t.Fatal("goes off by itself")
+	}
+	l.conn.Close()
+	b.logind(t, true)
+	for c := range told {
+		if c.off {
+			break
+		}
+	}
+	if _, err := os.Stat(l.dir); err == nil {
+		t.Error("a drop-in was written")
+	}
+}
+
+// TestNoBus: a machine without D-Bus is no error, and the search for it ends.
+func TestNoBus(t *testing.T) {
+	told := follow(t, &bus{address: "unix:path=" + filepath.Join(t.TempDir(), "none")}, "", time.Second)
+	select {
+	case c := <-told:
+		t.Errorf("told %v", c.off)
+	default:
+	}
+}
