@@ -49,6 +49,8 @@ type Credentials struct {
 	Ask func(ctx context.Context) ([]Credential, error)
 	// Account tells for which service account plugins give credentials, without asking them. Nil: for none.
 	Account func(ctx context.Context) (v1.ObjectReference, error)
+	// Missing are the names of Secrets that could not be had.
+	Missing []string
 	// Scope names those who share what plugins give: a service account, else all pods of the node.
 	Scope string
 }

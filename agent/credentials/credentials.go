@@ -21,7 +21,7 @@ import (
 
 // An API is what the API server has for pulls. *object.Cache is one.
 type API interface {
-	PullSecrets(ctx context.Context, pod *v1.Pod, image string) []keyring.Credential
+	PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string)
 	ServiceAccount(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error)
 	AccountToken(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (token string, expires time.Time, err error)
 }
@@ -117,7 +117,7 @@ func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k
 	}
 	image = named.Name() // without tag and digest
 	if c.api != nil {
-		k.Has = c.api.PullSecrets(ctx, pod, image)
+		k.Has, k.Missing = c.api.PullSecrets(ctx, pod, image)
 	}
 	k.Has = append(k.Has, c.node.lookup(image)...)
 	var asked []*provider

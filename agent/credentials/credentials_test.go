@@ -29,8 +29,8 @@ type server struct {
 	asked   []string
 }
 
-func (s *server) PullSecrets(context.Context, *v1.Pod, string) []keyring.Credential {
-	return []keyring.Credential{{Auth: &api.AuthConfig{Username: "secret"}, From: v1.ObjectReference{Kind: keyring.Secret, Name: "pull"}}}
+func (s *server) PullSecrets(context.Context, *v1.Pod, string) ([]keyring.Credential, []string) {
+	return []keyring.Credential{{Auth: &api.AuthConfig{Username: "secret"}, From: v1.ObjectReference{Kind: keyring.Secret, Name: "pull"}}}, []string{"gone"}
 }
 
 func (s *server) ServiceAccount(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
@@ -98,7 +98,7 @@ func TestOrder(t *testing.T) {
 	for _, c := range append(k.Has, given...) {
 		users = append(users, c.Auth.Username+c.From.Kind)
 	}
-	if got := fmt.Sprint(users); got != "[secretSecret node two one]" || k.Account != nil || k.Scope != "" {
+	if got := fmt.Sprint(users); got != "[secretSecret node two one]" || k.Account != nil || k.Scope != "" || len(k.Missing) != 1 {
 		t.Error(got, k)
 	}
 	if _, err := os.Stat(filepath.Join(root, "called")); err == nil {

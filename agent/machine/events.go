@@ -27,6 +27,9 @@ type Meta interface {
 // Started tells that the agent has started, and if so that the machine has.
 func (a *Reporter) Started(ctx context.Context) {
 	a.c.Events.Node(v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	if trouble := a.c.Machine.resolvTrouble(); trouble != "" {
+		a.c.Events.Node(v1.EventTypeWarning, "CheckLimitsForResolvConf", trouble)
+	}
 	id, err := a.identity()
 	if err != nil || id.BootID == "" {
 		return

@@ -2,9 +2,12 @@ package machine
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/config"
 	edgenode "github.com/islet-edge/islet/edge/node"
@@ -21,6 +24,7 @@ func TestNodeEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	resolv := ""
 	var events *outbox.Events
 	var a *Reporter
 	start := func() {
@@ -29,7 +33,7 @@ func TestNodeEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a = NewReporter(ReporterConfig{Machine: &Machine{cfg: &config.Config{Node: config.Node{Name: "n"}}}, Meta: s, Events: events, Log: log})
+		a = NewReporter(ReporterConfig{Machine: &Machine{cfg: &config.Config{Node: config.Node{Name: "n"}, Kubelet: kubelet.KubeletConfiguration{ResolverConfig: &resolv}}}, Meta: s, Events: events, Log: log})
 		a.Started(t.Context())
 	}
 	told := func(want ...string) {
@@ -51,6 +55,14 @@ func TestNodeEvents(t *testing.T) {
 	}
 	start()
 	told("Starting", "Rebooted")
+	resolv = filepath.Join(t.TempDir(), "resolv.conf")
+	start()
+	told("Starting", "CheckLimitsForResolvConf") // it is not there
+	if err := os.WriteFile(resolv, []byte("search a b c\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	start()
+	told("Starting")
 
 	start()
 	for range 2 {

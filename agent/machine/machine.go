@@ -75,7 +75,7 @@ func (n *Machine) Now() translate.Node {
 	if since := time.Since(n.read); n.read.IsZero() || since > nodeFresh || since < 0 {
 		n.read = time.Now()
 		n.last.IPs = n.addresses()
-		n.last.Resolv = n.resolv()
+		n.last.Resolv, n.last.NoResolv = n.resolv(), *n.cfg.Kubelet.ResolverConfig == ""
 	}
 	return n.last
 }
@@ -90,11 +90,7 @@ func (n *Machine) Host() status.Host {
 
 // Hostname is that of a pod, for its /etc/hosts.
 func (n *Machine) Hostname(pod *v1.Pod) (host, fqdn string) {
-	host, fqdn, err := translate.Hostname(pod, n.cfg.Kubelet.ClusterDomain)
-	if err != nil { // running the sandbox says so
-		return pod.Name, ""
-	}
-	return host, fqdn
+	return translate.Hostname(pod, n.cfg.Kubelet.ClusterDomain)
 }
 
 // SetNode takes the labels and taints that the control plane gave the Node, and the
@@ -165,6 +161,19 @@ func (n *Machine) Admit() admit.Node {
 	labels, taints := n.labels, n.taints
 	n.mu.Unlock()
 	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, AppArmor: n.appArmor, SELinux: n.seLinux}
+}
+
+// resolvTrouble is what is wrong with the resolv.conf of the host, in a kubelet's words;
+// empty: nothing.
+func (n *Machine) resolvTrouble() string {
+	path := *n.cfg.Kubelet.ResolverConfig
+	if path == "" {
+		return ""
+	}
+	if _, err := os.Stat(path); err != nil {
+		return err.Error()
+	}
+	return n.resolv().Limits(path, n.cfg.Kubelet.ClusterDomain)
 }
 
 // resolv is the resolv.conf that pods with DNS policy Default inherit. Of a

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -8,17 +10,21 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The limits that the kubelet applies to a pod's resolv.conf.
+// The limits that a kubelet applies to a resolv.conf. A longer search domain makes some
+// resolvers abort.
+// https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#dns-search-domain-list-limits
 const (
 	maxNameservers  = 3
 	maxSearches     = 32
 	maxSearchLength = 2048
+	maxSearchDomain = 253
 )
 
 // DNS is the content of a resolv.conf.
 type DNS struct{ Servers, Searches, Options []string }
 
-// ParseResolv reads a resolv.conf. Lines that it does not know are skipped.
+// ParseResolv reads a resolv.conf as a kubelet does: of search lines the last one counts, of
+// options the last of a name. Lines that it does not know are skipped.
 func ParseResolv(text string) DNS {
 	var d DNS
 	for line := range strings.Lines(text) {
@@ -34,49 +40,126 @@ func ParseResolv(text string) DNS {
 			if len(f) > 1 {
 				d.Servers = append(d.Servers, f[1])
 			}
-		case "search", "domain":
+		case "search":
 			d.Searches = nil
 			for _, s := range f[1:] {
 				if s != "." {
-					s = strings.TrimSuffix(s, ".")
+					d.Searches = append(d.Searches, strings.TrimSuffix(s, "."))
 				}
-				d.Searches = append(d.Searches, s)
 			}
 		case "options":
-			d.Options = merge(d.Options, f[1:])
+			for _, o := range f[1:] {
+				d.Options = option(d.Options, o)
+			}
 		}
 	}
 	return d
 }
 
+// Limits tells what of the host's search line pods do not get, in a kubelet's words; empty:
+// nothing.
+func (d DNS) Limits(file, clusterDomain string) string {
+	most := maxSearches
+	if clusterDomain != "" {
+		most -= 3
+	}
+	tooLong := func(s string) bool { return len(s) > maxSearchDomain }
+	switch {
+	case len(d.Searches) > most:
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", file, most)
+	case slices.ContainsFunc(d.Searches, tooLong):
+		return fmt.Sprintf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!", file, maxSearchDomain)
+	case len(strings.Join(d.Searches, " ")) > maxSearchLength:
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", file, maxSearchLength)
+	}
+	return ""
+}
+
 // PodDNS is the pod's resolv.conf by its dnsPolicy and dnsConfig.
 // https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-s-dns-policy
 func PodDNS(pod *v1.Pod, n Node) *api.DNSConfig {
-	d := DNS{Servers: n.Resolv.Servers, Searches: n.Resolv.Searches, Options: n.Resolv.Options}
+	d, _ := podDNS(pod, n)
+	return &api.DNSConfig{Servers: d.Servers, Searches: d.Searches, Options: d.Options}
+}
+
+// Reasons of warnings.
+const (
+	MissingClusterDNS = "MissingClusterDNS"
+	DNSConfigForming  = "DNSConfigForming"
+)
+
+// A Warning is an event of a pod that starts all the same.
+type Warning struct{ Reason, Message string }
+
+// DNSWarnings tells what the pod does not get of its DNS, in a kubelet's words.
+func DNSWarnings(pod *v1.Pod, n Node) []Warning {
+	_, all := podDNS(pod, n)
+	return all
+}
+
+func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
+	d = DNS{Servers: n.Resolv.Servers, Searches: n.Resolv.Searches, Options: n.Resolv.Options}
 	policy := pod.Spec.DNSPolicy
 	cluster := policy == v1.DNSClusterFirstWithHostNet || policy != v1.DNSDefault && policy != v1.DNSNone && !pod.Spec.HostNetwork
 	switch {
 	case policy == v1.DNSNone:
 		d = DNS{}
-	case cluster && len(n.ClusterDNS) > 0: // without a cluster's DNS: the host's
+	case cluster && len(n.ClusterDNS) > 0:
 		d.Servers = n.ClusterDNS
 		if dom := n.ClusterDomain; dom != "" {
 			d.Searches = merge([]string{pod.Namespace + ".svc." + dom, "svc." + dom, dom}, d.Searches)
 		}
 		d.Options = []string{"ndots:5"}
+	default: // also without a cluster's DNS
+		if cluster {
+			warnings = append(warnings, Warning{MissingClusterDNS, fmt.Sprintf("pod: \"%s_%s(%s)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", pod.Name, pod.Namespace, pod.UID, v1.DNSClusterFirst, v1.DNSDefault)})
+		}
+		if n.NoResolv {
+			d.Servers, d.Searches = local(n.IPs), []string{"."}
+		}
 	}
 	if c := pod.Spec.DNSConfig; c != nil {
-		d.Servers = merge(d.Servers, c.Nameservers)
-		d.Searches = merge(d.Searches, c.Searches)
-		d.Options = mergeOptions(d.Options, c.Options)
+		d.Servers, d.Searches, d.Options = merge(d.Servers, c.Nameservers), merge(d.Searches, c.Searches), slices.Clone(d.Options)
+		for _, o := range c.Options {
+			text := o.Name
+			if o.Value != nil && *o.Value != "" {
+				text += ":" + *o.Value
+			}
+			d.Options = option(d.Options, text)
+		}
 	}
-	return &api.DNSConfig{Servers: d.Servers[:min(len(d.Servers), maxNameservers)], Searches: boundSearches(d.Searches), Options: d.Options}
+	limit := func(what string, cut bool, kept []string) {
+		if cut {
+			warnings = append(warnings, Warning{DNSConfigForming, what + strings.Join(kept, " ")})
+		}
+	}
+	before := len(d.Servers)
+	d.Servers = d.Servers[:min(before, maxNameservers)]
+	limit("Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: ", len(d.Servers) < before, d.Servers)
+	before = len(d.Searches)
+	d.Searches = boundSearches(d.Searches)
+	limit("Search Line limits were exceeded, some search paths have been omitted, the applied search line is: ", len(d.Searches) < before, d.Searches)
+	return d, warnings
 }
 
-// merge appends what is not there yet.
-func merge(a, b []string) []string {
-	out := slices.Clone(a)
-	for _, s := range b {
+// local are the node itself as a server, as a resolver has it that knows none.
+func local(ips []string) (servers []string) {
+	for _, s := range ips {
+		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() {
+			servers = append(servers, "::1")
+		} else {
+			servers = append(servers, "127.0.0.1")
+		}
+	}
+	if len(servers) == 0 {
+		servers = []string{"127.0.0.1"}
+	}
+	return servers
+}
+
+// merge gives all, each once.
+func merge(a, b []string) (out []string) {
+	for _, s := range slices.Concat(a, b) {
 		if !slices.Contains(out, s) {
 			out = append(out, s)
 		}
@@ -84,26 +167,19 @@ func merge(a, b []string) []string {
 	return out
 }
 
-// mergeOptions lets the pod's options replace those of the same name.
-func mergeOptions(host []string, pod []v1.PodDNSConfigOption) []string {
-	out := slices.Clone(host)
-	for _, o := range pod {
-		s := o.Name
-		if o.Value != nil {
-			s += ":" + *o.Value
-		}
-		same := func(h string) bool { name, _, _ := strings.Cut(h, ":"); return name == o.Name }
-		if i := slices.IndexFunc(out, same); i >= 0 {
-			out[i] = s
-		} else {
-			out = append(out, s)
-		}
+// option adds name:value, or replaces what is there of that name.
+func option(all []string, o string) []string {
+	name, _, _ := strings.Cut(o, ":")
+	same := func(h string) bool { of, _, _ := strings.Cut(h, ":"); return of == name }
+	if i := slices.IndexFunc(all, same); i >= 0 {
+		all[i] = o
+		return all
 	}
-	return out
+	return append(all, o)
 }
 
 func boundSearches(s []string) []string {
-	s = s[:min(len(s), maxSearches)]
+	s = slices.DeleteFunc(slices.Clone(s[:min(len(s), maxSearches)]), func(s string) bool { return len(s) > maxSearchDomain })
 	for len(strings.Join(s, " ")) > maxSearchLength {
 		s = s[:len(s)-1]
 	}

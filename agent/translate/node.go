@@ -1,7 +1,8 @@
 package translate
 
 import (
-	"errors"
+	"cmp"
+	"fmt"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ type Node struct {
 	ClusterDNS     []string
 	ClusterDomain  string
 	Resolv         DNS      // the host's resolv.conf, or --resolv-conf
+	NoResolv       bool     // --resolv-conf is empty: the node itself is the server
 	LogDir         string   // of all pods; /var/log/pods
 	SeccompDir     string   // of localhost profiles; <root-dir>/seccomp
 	Throttles      []string // directories of /sys that containers do not see
@@ -31,30 +33,40 @@ func PodLogDir(dir string, pod *v1.Pod) string {
 	return dir + "/" + pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
 }
 
-const maxHostname = 63
+// The longest names of a pod's host, in bytes.
+const (
+	maxHostname = 63
+	maxFullName = 64
+)
 
 // Hostname returns the pod's host name and, for a pod with a subdomain, its full
 // domain name.
-// https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/
-func Hostname(pod *v1.Pod, clusterDomain string) (host, fqdn string, err error) {
-	if o := pod.Spec.HostnameOverride; o != nil {
-		return *o, "", nil
-	}
-	host = pod.Spec.Hostname
-	if host == "" {
-		host = pod.Name
+// https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/ (hostnameOverride: KEP-4762)
+func Hostname(pod *v1.Pod, clusterDomain string) (host, fqdn string) {
+	override := pod.Spec.HostnameOverride
+	if override != nil {
+		host = *override
+	} else {
+		host = cmp.Or(pod.Spec.Hostname, pod.Name)
 	}
 	if len(host) > maxHostname {
 		host = strings.TrimRight(host[:maxHostname], "-.")
 	}
-	if pod.Spec.Subdomain != "" {
+	if pod.Spec.Subdomain != "" && override == nil {
 		fqdn = host + "." + pod.Spec.Subdomain + "." + pod.Namespace + ".svc." + clusterDomain
 	}
-	if pod.Spec.SetHostnameAsFQDN != nil && *pod.Spec.SetHostnameAsFQDN && fqdn != "" {
-		if len(fqdn) > 64 {
-			return "", "", errors.New("pod's full name " + fqdn + " is longer than 64 characters, so it cannot be its host name: shorten it or unset setHostnameAsFQDN")
-		}
-		host = fqdn
+	return host, fqdn
+}
+
+// kernelHostname is what the pod's programs get as the host's name: with
+// setHostnameAsFQDN the full one, if the kernel has room for it.
+func kernelHostname(pod *v1.Pod, clusterDomain string) (string, error) {
+	host, fqdn := Hostname(pod, clusterDomain)
+	if set := pod.Spec.SetHostnameAsFQDN; set == nil || !*set || fqdn == "" {
+		return host, nil
 	}
-	return host, fqdn, nil
+	if len(fqdn) > maxFullName { // in a kubelet's words
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", fqdn, maxFullName, len(fqdn))
+	}
+	return fqdn, nil
 }

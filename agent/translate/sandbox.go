@@ -29,7 +29,7 @@ func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSa
 	maps.Copy(cfg.Annotations, pod.Annotations)
 	cfg.Annotations[keys.Started] = strconv.FormatInt(started.Unix(), 10)
 	if !pod.Spec.HostNetwork {
-		host, _, err := Hostname(pod, n.ClusterDomain)
+		host, err := kernelHostname(pod, n.ClusterDomain)
 		if err != nil {
 			return nil, err
 		}

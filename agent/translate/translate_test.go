@@ -226,42 +226,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestDNS(t *testing.T) {
-	cluster := &api.DNSConfig{Servers: []string{"10.96.0.10"}, Searches: []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local", "lan"}, Options: []string{"ndots:5"}}
-	fromHost := &api.DNSConfig{Servers: []string{"1.1.1.1"}, Searches: []string{"lan"}, Options: []string{"edns0"}}
-	own := &v1.PodDNSConfig{Nameservers: []string{"9.9.9.9", "10.96.0.10"}, Searches: []string{"lan", "own"}, Options: []v1.PodDNSConfigOption{{Name: "ndots", Value: ptr("2")}, {Name: "rotate"}}}
-	for _, tt := range []struct {
-		policy      v1.DNSPolicy
-		hostNetwork bool
-		config      *v1.PodDNSConfig
-		noCluster   bool
-		want        *api.DNSConfig
-	}{
-		{v1.DNSClusterFirst, false, nil, false, cluster},
-		{"", false, nil, false, cluster},
-		{v1.DNSClusterFirst, true, nil, false, fromHost},
-		{v1.DNSClusterFirstWithHostNet, true, nil, false, cluster},
-		{v1.DNSDefault, false, nil, false, fromHost},
-		{v1.DNSClusterFirst, false, nil, true, fromHost},
-		{v1.DNSNone, false, own, false, &api.DNSConfig{Servers: own.Nameservers, Searches: own.Searches, Options: []string{"ndots:2", "rotate"}}},
-		{v1.DNSClusterFirst, false, own, false, &api.DNSConfig{Servers: []string{"10.96.0.10", "9.9.9.9"}, Searches: append(cluster.Searches[:4:4], "own"), Options: []string{"ndots:2", "rotate"}}},
-	} {
-		p, n := aPod(), aNode()
-		p.Spec.DNSPolicy, p.Spec.HostNetwork, p.Spec.DNSConfig = tt.policy, tt.hostNetwork, tt.config
-		if tt.noCluster {
-			n.ClusterDNS = nil
-		}
-		got := PodDNS(p, n)
-		if d := cmp.Diff(tt.want.Servers, got.Servers) + cmp.Diff(tt.want.Searches, got.Searches) + cmp.Diff(tt.want.Options, got.Options); d != "" {
-			t.Errorf("%s, host network %v: %s", tt.policy, tt.hostNetwork, d)
-		}
-	}
-	d := ParseResolv("# c\nnameserver 8.8.8.8 ; x\ndomain old\nsearch a. b\n\nbogus\noptions ndots:1 rotate\noptions rotate\nnameserver\n")
-	if diff := cmp.Diff(DNS{Servers: []string{"8.8.8.8"}, Searches: []string{"a", "b"}, Options: []string{"ndots:1", "rotate"}}, d); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestSandbox(t *testing.T) {
 	p := aPod()
 	p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, HostIP: "127.0.0.1"}, {ContainerPort: 53, HostPort: 53, Protocol: "UDP"}, {ContainerPort: 9}}
@@ -288,27 +252,3 @@ func TestSandbox(t *testing.T) {
 }
 
 func t0() time.Time { return time.Unix(0, 0) }
-
-func TestHostname(t *testing.T) {
-	long := strings.Repeat("a", 61) + ".-b"
-	for _, tt := range []struct {
-		change     func(*v1.PodSpec)
-		host, fqdn string
-		err        bool
-	}{
-		{func(*v1.PodSpec) {}, "web", "", false},
-		{func(s *v1.PodSpec) { s.Hostname, s.Subdomain = "h", "sub" }, "h", "h.sub.default.svc.cluster.local", false},
-		{func(s *v1.PodSpec) { s.Subdomain, s.SetHostnameAsFQDN = "sub", ptr(true) }, "web.sub.default.svc.cluster.local", "web.sub.default.svc.cluster.local", false},
-		{func(s *v1.PodSpec) {
-			s.Hostname, s.Subdomain, s.SetHostnameAsFQDN = strings.Repeat("x", 50), "sub", ptr(true)
-		}, "", "", true},
-		{func(s *v1.PodSpec) { s.Hostname = long }, strings.Repeat("a", 61), "", false},
-		{func(s *v1.PodSpec) { s.HostnameOverride = ptr("over.ride") }, "over.ride", "", false},
-	} {
-		p := aPod()
-		tt.change(&p.Spec)
-		if host, fqdn, err := Hostname(p, "cluster.local"); host != tt.host || fqdn != tt.fqdn || (err != nil) != tt.err {
-			t.Errorf("%q %q %v, not %q %q", host, fqdn, err, tt.host, tt.fqdn)
-		}
-	}
-}

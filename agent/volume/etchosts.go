@@ -61,7 +61,7 @@ func podHosts(pod *v1.Pod, hostname func(*v1.Pod) (host, fqdn string)) []byte {
 		"fe00::2\tip6-allrouters\n")
 	host, fqdn := hostname(pod)
 	for _, ip := range pod.Status.PodIPs {
-		if fqdn != "" && fqdn != host {
+		if fqdn != "" {
 			fmt.Fprintf(&b, "%s\t%s\t%s\n", ip.IP, fqdn, host)
 		} else {
 			fmt.Fprintf(&b, "%s\t%s\n", ip.IP, host)

@@ -31,6 +31,7 @@ const (
 	eventBackOff           = "BackOff"
 	eventInspectFailed     = "InspectFailed"
 	eventErrImageNeverPull = "ErrImageNeverPull"
+	eventNoPullSecret      = "FailedToRetrieveImagePullSecret"
 	eventSandboxChanged    = "SandboxChanged"
 	eventFailedKillPod     = "FailedKillPod"
 

@@ -162,6 +162,9 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	w := wish{name, digest(creds.Has), creds.Scope}
 	p, err := m.join(ctx, w, creds)
 	if err == nil {
+		if len(creds.Missing) > 0 {
+			teller{m.events, pod, ""}.warning(eventNoPullSecret, "Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(creds.Missing, ", "))
+		}
 		tell.normal(eventPulling, "Pulling image %q", ctr.Image)
 		if err = m.await(ctx, w, p); err != nil && ctx.Err() == nil {
 			tell.warning(eventFailed, "Failed to pull image %q: %v", ctr.Image, err)

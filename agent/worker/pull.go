@@ -71,7 +71,7 @@ func (m *images) tryAll(ctx context.Context, name string, k keyring.Credentials)
 		}
 		errs = nil
 		given, failed := k.Ask(ctx)
-		if failed != nil {
+		if failed != nil && ctx.Err() == nil {
 			m.log.Warn("a credential provider plugin failed", "image", name, "error", failed)
 		}
 		done := try(given...)

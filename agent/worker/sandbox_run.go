@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/agent/translate"
 	"github.com/islet-edge/islet/keys"
 )
 
@@ -43,6 +45,7 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	if err != nil {
 		return problem(plan.FailedCreatePodSandBox, "configure the sandbox: %w", err)
 	}
+	e.warn(pod, n)
 	if a.Hash != "" {
 		cfg.Annotations[keys.SpecHash] = a.Hash
 	}
@@ -54,6 +57,17 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 		return problem(plan.FailedCreatePodSandBox, "run the sandbox: %w", err)
 	}
 	return nil
+}
+
+// warn tells what the pod does not get of its DNS. A node that stands alone has no
+// cluster's DNS to miss.
+func (e *Executor) warn(pod *v1.Pod, n translate.Node) {
+	_, alone := e.cfg.Objects.(translate.NoObjects)
+	for _, w := range translate.DNSWarnings(pod, n) {
+		if w.Reason != translate.MissingClusterDNS || !alone {
+			teller{e.cfg.Events, pod, ""}.warning(w.Reason, "%s", w.Message)
+		}
+	}
 }
 
 // stopSandbox stops a sandbox and gives back its network, also when it runs no

@@ -10,29 +10,31 @@ import (
 )
 
 // PullSecrets gives the credentials that the pod's imagePullSecrets have for an image,
-// named in full but without tag and digest, those first that name it most exactly. A
-// secret that cannot be had, or read, has none: the registry may give the image to
+// named in full but without tag and digest, those first that name it most exactly, and
+// the names of those that could not be had: the registry may give the image to
 // anybody.
 // https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod
-func (c *Cache) PullSecrets(ctx context.Context, pod *v1.Pod, image string) []keyring.Credential {
+func (c *Cache) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
 	if len(pod.Spec.ImagePullSecrets) == 0 {
-		return nil
+		return nil, nil
 	}
 	waits, _ := c.register(pod, false)
 	if !static(pod) && wait(ctx, waits) != nil {
-		return nil
+		return nil, nil
 	}
 	var all keyring.Ring
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		secret, err := c.Secret(pod, ref.Name)
-		if err == nil {
+		if err != nil {
+			missing = append(missing, ref.Name)
+		} else {
 			err = addSecret(&all, secret)
 		}
 		if err != nil {
 			c.cfg.Log.Warn("an image pull secret is of no use", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "secret", ref.Name, "image", image, "error", err)
 		}
 	}
-	return all.Lookup(image)
+	return all.Lookup(image), missing
 }
 
 // addSecret adds what a Secret of one of the two types for registries has.

@@ -45,7 +45,11 @@ func TestPullSecrets(t *testing.T) {
 		p := podOf("a")
 		p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "none"}, {Name: "pull"}}
 		users := func(p *v1.Pod, image string) (all []string) {
-			for _, c := range w.cache.PullSecrets(w.Context(), p, image) {
+			creds, missing := w.cache.PullSecrets(w.Context(), p, image)
+			if want := len(p.Spec.ImagePullSecrets) / 2; len(missing) != want {
+				w.Error(missing)
+			}
+			for _, c := range creds {
 				if all = append(all, c.Auth.Username); c.From.Namespace != "default" || c.From.Name != "pull" {
 					w.Error(c.From)
 				}
