@@ -32,19 +32,25 @@ const moveTime = 30 * time.Second
 // errNotInitialized is containerd's, which tools and people look for.
 var errNotInitialized = errors.New("cni plugin not initialized")
 
+// inForce gives the list that pods get their network from; nil: the built-in network is
+// theirs.
+func (n *Network) inForce(list *libcni.NetworkConfigList, err error) (*libcni.NetworkConfigList, error) {
+	switch {
+	case list != nil:
+		return list, nil
+	case err == nil && n.cfg.Mode == CNIOnly:
+		return nil, errNotInitialized
+	}
+	return nil, err
+}
+
 // look reads the directory and notes when its network takes over. It returns the
 // list in force, and why pods cannot get a network from it.
 func (n *Network) look() (*libcni.NetworkConfigList, error) {
 	list, err := n.plugins.confs.current()
 	n.report(list, err)
-	switch {
-	case list != nil:
-	case err != nil:
+	if list, err = n.inForce(list, err); list == nil {
 		return nil, err
-	case n.cfg.Mode == CNIOnly:
-		return nil, errNotInitialized
-	default:
-		return nil, nil
 	}
 	if err := n.plugins.ready(list); err != nil {
 		return list, err

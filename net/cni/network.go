@@ -152,14 +152,11 @@ func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	if own && !n.Stale(id) {
 		return n.setupOwn(ctx, addresses, id, netns.At(path), cfg)
 	}
-	list, err := n.plugins.confs.current()
-	switch {
-	case list != nil:
-	case err != nil:
+	list, err := n.inForce(n.plugins.confs.current())
+	if err != nil {
 		return nil, err
-	case n.cfg.Mode == CNIOnly:
-		return nil, errNotInitialized
-	default:
+	}
+	if list == nil {
 		return n.setupOwn(ctx, addresses, id, netns.At(path), cfg)
 	}
 	if own {

@@ -8,6 +8,8 @@ import (
 	"net"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/netns"
 )
@@ -40,37 +42,36 @@ func loopbackAdd(ctx context.Context, c *call) (*current.Result, error) {
 	return result, nil
 }
 
+// loopback finds the loopback interface of a call's namespace.
+func loopback(c *call, do func(*netlink.Handle, netlink.Link) error) error {
+	h, err := netns.At(c.Args.Netns).Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	lo, err := h.LinkByIndex(1)
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	return do(h, lo)
+}
+
 func loopbackDel(ctx context.Context, c *call) error {
 	if c.Args.Netns == "" {
 		return nil
 	}
-	h, err := netns.At(c.Args.Netns).Netlink()
-	if errors.Is(err, fs.ErrNotExist) {
+	err := loopback(c, func(h *netlink.Handle, lo netlink.Link) error { return h.LinkSetDown(lo) })
+	if errors.Is(err, fs.ErrNotExist) { // the namespace is gone, and its loopback with it
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	lo, err := h.LinkByIndex(1)
-	if err != nil {
-		return fmt.Errorf("find loopback: %w", err)
-	}
-	return h.LinkSetDown(lo)
+	return err
 }
 
 func loopbackCheck(ctx context.Context, c *call) error {
-	h, err := netns.At(c.Args.Netns).Netlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	lo, err := h.LinkByIndex(1)
-	if err != nil {
-		return fmt.Errorf("find loopback: %w", err)
-	}
-	if lo.Attrs().Flags&net.FlagUp == 0 {
-		return errors.New("loopback is down")
-	}
-	return nil
+	return loopback(c, func(_ *netlink.Handle, lo netlink.Link) error {
+		if lo.Attrs().Flags&net.FlagUp == 0 {
+			return errors.New("loopback is down")
+		}
+		return nil
+	})
 }
