@@ -74,6 +74,7 @@ var layers = map[string][]string{
 	"agent/shutdown":   {},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
+	"agent/eventtest":         {},                                                   // for tests: events of a kubelet, of docs/events.md
 	"agent/access/accesstest": {},                                                   // for tests
 	"agent/server/servertest": {"agent/api", "agent/server", "runtime/cri", "keys"}, // for tests
 

@@ -43,8 +43,8 @@ type Target struct {
 	IP        string        // of its pod: called where an action names no host
 }
 
-// address resolves the port of an action.
-func (t Target) address(host string, port intstr.IntOrString) (string, error) {
+// Address is where an action leads: its host, or that of the pod, and its port.
+func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
 	n, err := t.port(port)
 	if err != nil {
 		return "", &marked{err, ErrInvalid}
@@ -113,7 +113,7 @@ func dialer() *net.Dialer { return &net.Dialer{KeepAlive: -1} }
 
 // Connect opens a TCP connection and closes it. A timeout of 0 is none but ctx.
 func (c *Caller) Connect(ctx context.Context, t Target, a *v1.TCPSocketAction, timeout time.Duration) error {
-	address, err := t.address(a.Host, a.Port)
+	address, err := t.Address(a.Host, a.Port)
 	if err != nil {
 		return err
 	}

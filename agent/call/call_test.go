@@ -78,7 +78,7 @@ func TestPort(t *testing.T) {
 		{intstr.FromString("none"), `strconv.Atoi: parsing "none": invalid syntax`}, {intstr.FromInt(0), "invalid port number: 0"},
 		{intstr.FromInt(65536), "invalid port number: 65536"}, {intstr.FromString("far"), "invalid port number: 70000"}, {intstr.FromString("-1"), "invalid port number: -1"},
 	} {
-		got, err := to.address("", tt.port)
+		got, err := to.Address("", tt.port)
 		if err != nil {
 			got = err.Error()
 		}
@@ -86,16 +86,16 @@ func TestPort(t *testing.T) {
 			t.Errorf("%s: %q (%v), want %q", tt.port.String(), got, err, tt.want)
 		}
 	}
-	if got, err := to.address("example.com", intstr.FromInt(1)); got != "example.com:1" || err != nil {
+	if got, err := to.Address("example.com", intstr.FromInt(1)); got != "example.com:1" || err != nil {
 		t.Errorf("another host: %q, %v", got, err)
 	}
 	// The empty host is the node itself: a pod without an address is not called at all.
 	to.IP = ""
-	if got, err := to.address("", intstr.FromInt(1)); !errors.Is(err, ErrInvalid) {
+	if got, err := to.Address("", intstr.FromInt(1)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no address: %q, %v", got, err)
 	}
 	to.IP = "fd00::7"
-	if got, _ := to.address("", intstr.FromInt(1)); got != "[fd00::7]:1" {
+	if got, _ := to.Address("", intstr.FromInt(1)); got != "[fd00::7]:1" {
 		t.Errorf("IPv6: %q", got)
 	}
 }

@@ -23,7 +23,7 @@ const window = 64 << 10
 // serves; the error says why not. A timeout of 0 is none but ctx.
 // https://github.com/grpc/grpc/blob/master/doc/health-checking.md
 func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout time.Duration) error {
-	address, err := t.address("", intstr.FromInt32(a.Port))
+	address, err := t.Address("", intstr.FromInt32(a.Port))
 	if err != nil {
 		return err
 	}

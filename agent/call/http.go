@@ -67,7 +67,7 @@ func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose
 }
 
 func (c *Caller) request(t Target, a *v1.HTTPGetAction, purpose string) (*http.Request, error) {
-	address, err := t.address(a.Host, a.Port)
+	address, err := t.Address(a.Host, a.Port)
 	if err != nil {
 		return nil, err
 	}

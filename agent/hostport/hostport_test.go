@@ -12,6 +12,8 @@ import (
 	"testing/fstest"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/eventtest"
 )
 
 const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -85,9 +87,12 @@ func TestThisHost(t *testing.T) {
 	}
 }
 
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "hostport")) }
+
 type events []string
 
 func (e *events) Pod(_ *v1.Pod, _, kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
 	*e = append(*e, kind+" "+reason+" "+message)
 }
 

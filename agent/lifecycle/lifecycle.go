@@ -171,12 +171,12 @@ func (h *Hooks) get(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id stri
 	if _, again := h.c.Caller.Get(ctx, t, plain, call.Lifecycle, 0); again != nil && !errors.Is(again, call.ErrBroken) {
 		return err
 	}
-	host := a.Host
-	if host == "" {
-		host = pod.Status.PodIP
+	address, err := t.Address(a.Host, a.Port)
+	if err != nil {
+		return err
 	}
 	h.c.Events.Pod(pod, "", v1.EventTypeWarning, "LifecycleHTTPFallback",
-		fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", host))
+		fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", address))
 	return nil
 }
 

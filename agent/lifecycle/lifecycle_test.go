@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/islet-edge/islet/agent/call"
+	"github.com/islet-edge/islet/agent/eventtest"
 )
 
 // answers are a Caller whose commands end as they say, and whose requests are real.
@@ -37,9 +38,12 @@ func (a answers) Exec(_ context.Context, id string, command []string, timeout ti
 	return []byte(a.out), a.err
 }
 
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "lifecycle")) }
+
 type heard []string
 
 func (h *heard) Pod(p *v1.Pod, container, eventType, reason, message string) {
+	eventtest.Note(eventType, reason, message)
 	*h = append(*h, fmt.Sprint(p.Name, " ", container, eventType, " ", reason, ": ", message))
 }
 
@@ -127,7 +131,7 @@ func TestHTTP(t *testing.T) {
 	if err := run(); err != nil || len(asked) != 2 || asked[1].Get("Authorization") != "" || asked[1].Get("X") != "y" {
 		t.Fatalf("%v, asked with %v", err, asked)
 	}
-	if want := "web Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook 127.0.0.1 got HTTP response, retry with HTTP succeeded"; len(events) != 1 || events[0] != want {
+	if want := "web Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook " + strings.TrimPrefix(s.URL, "http://") + " got HTTP response, retry with HTTP succeeded"; len(events) != 1 || events[0] != want {
 		t.Errorf("events %q", events)
 	}
 	s.Close()

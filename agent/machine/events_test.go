@@ -10,10 +10,13 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/eventtest"
 	edgenode "github.com/islet-edge/islet/edge/node"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
 )
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "machine")) }
 
 // TestNodeEvents: what changes is told once, and what was so before the agent
 // learned of it is no change.
@@ -40,6 +43,7 @@ func TestNodeEvents(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, e := range events.Recent("n") {
+			eventtest.Note(e.Type, e.Reason, e.Message)
 			got = append(got, e.Reason)
 		}
 		if !slices.Equal(got, want) {
@@ -71,9 +75,9 @@ func TestNodeEvents(t *testing.T) {
 	for range 2 {
 		a.conditions(&edgenode.Facts{DiskPressure: true})
 	}
-	for _, yes := range []bool{false, false, true, true} {
+	for _, yes := range []bool{false, false, true, true, false} {
 		a.Schedulable(yes)
 	}
 	told("Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady",
-		"NodeHasDiskPressure", "NodeReady", "NodeSchedulable")
+		"NodeHasDiskPressure", "NodeReady", "NodeSchedulable", "NodeNotSchedulable")
 }

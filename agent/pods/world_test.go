@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/admit"
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/status"
 	"github.com/islet-edge/islet/edge/desired"
@@ -115,11 +117,14 @@ func (w *world) Input(uid types.UID) plan.Input {
 	return w.inputs[uid]
 }
 
-func (w *world) Pod(p *v1.Pod, _, kind, reason, _ string) {
+func (w *world) Pod(p *v1.Pod, _, kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, kind+" "+p.Name+" "+reason)
 }
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "pods")) }
 
 func aPod(name, cpu string, port int32) *v1.Pod {
 	p := &v1.Pod{}

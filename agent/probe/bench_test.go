@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/islet-edge/islet/agent/call"
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/agent/plan"
 )
 
@@ -29,7 +30,7 @@ const serveEnv = "ISLET_TEST_PROBED"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(serveEnv) == "" {
-		os.Exit(m.Run())
+		os.Exit(eventtest.Main(m, "probe"))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

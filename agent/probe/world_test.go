@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/islet-edge/islet/agent/call"
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/podspec"
 )
@@ -259,6 +260,7 @@ func (status) Error() string { return "an HTTP status" }
 func (w *world) Pod(pod *v1.Pod, container, eventType, reason, message string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	eventtest.Note(eventType, reason, message)
 	w.events = append(w.events, fmt.Sprintf("%s/%s %s %s: %s", pod.Name, container, eventType, reason, message))
 }
 

@@ -238,7 +238,7 @@ func (s *Shutdown) take(e event) {
 	s.mu.Unlock()
 	if e.off {
 		s.c.Log.Warn("this machine goes off: pods end in order", "within", Total(s.c.Periods))
-		s.c.Events.Node(v1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown event")
+		s.c.Events.Node(v1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown event")
 		if err := s.c.Extend(Total(s.c.Periods)); err != nil {
 			s.c.Log.Warn("the service manager may end this process before all pods", "error", err)
 		}
@@ -246,7 +246,7 @@ func (s *Shutdown) take(e event) {
 		return
 	}
 	s.c.Log.Warn("this machine stays up: pods start again")
-	s.c.Events.Node(v1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown cancellation")
+	s.c.Events.Node(v1.EventTypeNormal, "Shutdown", "Shutdown manager detected shutdown cancellation")
 	s.c.Changed()
 	for _, p := range s.c.Pods() {
 		s.c.Poke(p.UID)

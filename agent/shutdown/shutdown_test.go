@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/agent/eventtest"
 )
 
 func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
@@ -78,7 +80,10 @@ func (w *world) note(format string, args ...any) {
 	w.happened = append(w.happened, fmt.Sprintf(format, args...))
 }
 
-func (w *world) Node(_, reason, message string) { w.note("%s: %s", reason, message) }
+func (w *world) Node(kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	w.note("%s: %s", reason, message)
+}
 
 func (w *world) Meta(_ context.Context, key string) (string, bool, error) {
 	v, ok := w.meta[key]
@@ -167,7 +172,7 @@ func (w *world) expect(t *testing.T, want ...string) {
 	w.happened = nil
 }
 
-var begun = []string{"NodeShutdown: Shutdown manager detected shutdown event", "extend 30s", "going true"}
+var begun = []string{"Shutdown: Shutdown manager detected shutdown event", "extend 30s", "going true"}
 
 // TestOrder: critical pods end once all others have, and then the machine may go off.
 func TestOrder(t *testing.T) {
@@ -222,7 +227,7 @@ func TestCancelled(t *testing.T) {
 		w.logind(true)
 		w.happened = nil
 		w.logind(false)
-		w.expect(t, "NodeShutdown: Shutdown manager detected shutdown cancellation", "going false", "web false 0s", "batch false 0s", "dns false 0s", "etcd false 0s")
+		w.expect(t, "Shutdown: Shutdown manager detected shutdown cancellation", "going false", "web false 0s", "batch false 0s", "dns false 0s", "etcd false 0s")
 		answer := make(chan error, 1)
 		go func() { _, err := w.Begin(t.Context()); answer <- err }()
 		synctest.Wait()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,9 +18,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/plan"
 )
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "worker")) }
 
 // heard collects events as lines, each once.
 type heard struct {
@@ -29,6 +33,7 @@ type heard struct {
 }
 
 func (h *heard) Pod(p *v1.Pod, container, eventType, reason, message string) {
+	eventtest.Note(eventType, reason, message)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.count == nil {
