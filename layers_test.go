@@ -56,7 +56,7 @@ var layers = map[string][]string{
 	"agent/server":      {"agent/admit", "agent/api", "agent/logs", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/tunnel"},
 	"agent/status":      {"agent/plan", "demand", "podspec"},
 	"agent/translate":   {"agent/plan", "demand", "keys", "podspec"},
-	"agent/userns":      {"runtime/untrusted"},
+	"agent/userns":      {"podspec", "runtime/untrusted"},
 	"agent/volume":      {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
 	"agent/worker":      {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
 

@@ -24,6 +24,7 @@ type Figures struct {
 	*Operations
 	worked             *prometheus.HistogramVec
 	pods, podsFailed   prometheus.Counter
+	mapped, unmapped   prometheus.Counter     // pods with a user namespace; those that failed
 	started, failed    *prometheus.CounterVec // containers
 	preempted          *prometheus.CounterVec // pods
 	seen, created, sli prometheus.Histogram   // how long pods take to start
@@ -43,6 +44,8 @@ func New(o *Operations) *Figures {
 			Help: "how long one action of a pod's worker took", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods:       prometheus.NewCounter(counter("kubelet_started_pods_total", "sandboxes of pods that were started")),
 		podsFailed: prometheus.NewCounter(counter("kubelet_started_pods_errors_total", "sandboxes of pods that could not be started")),
+		mapped:     prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_total", "sandboxes of pods with a user namespace that were started")),
+		unmapped:   prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_errors_total", "sandboxes of pods with a user namespace that could not be started")),
 		started:    prometheus.NewCounterVec(counter("kubelet_started_containers_total", "containers that were started"), []string{"container_type"}),
 		failed:     prometheus.NewCounterVec(counter("kubelet_started_containers_errors_total", "containers that could not be started"), []string{"container_type", "code"}),
 		preempted:  prometheus.NewCounterVec(counter("kubelet_preemptions", "pods that ended so that a critical one could run, by the resource that was lacking"), []string{"preemption_signal"}),
@@ -54,7 +57,7 @@ func New(o *Operations) *Figures {
 
 // Collectors are all that is counted.
 func (f *Figures) Collectors() []prometheus.Collector {
-	return append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
+	return append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
 }
 
 // An Actor counts what workers do.
@@ -71,10 +74,7 @@ func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 	switch a.Op {
 	case plan.RunSandbox:
 		m.Figures.worked.WithLabelValues("create").Observe(took)
-		m.Figures.pods.Inc()
-		if err != nil {
-			m.Figures.podsFailed.Inc()
-		}
+		m.Figures.sandbox(in.Want, err)
 	case plan.StartContainer:
 		m.Figures.worked.WithLabelValues("sync").Observe(took)
 		kind := containerType(in.Want, a.Container)
@@ -90,6 +90,20 @@ func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 		m.Figures.worked.WithLabelValues("kill").Observe(took)
 	}
 	return err
+}
+
+// sandbox counts one that was to be started.
+func (f *Figures) sandbox(pod *v1.Pod, err error) {
+	count := func(all, failed prometheus.Counter) {
+		all.Inc()
+		if err != nil {
+			failed.Inc()
+		}
+	}
+	count(f.pods, f.podsFailed)
+	if podspec.OwnUsers(&pod.Spec) {
+		count(f.mapped, f.unmapped)
+	}
 }
 
 func containerType(pod *v1.Pod, name string) string {

@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,23 @@ func TestPodStart(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSandboxes: pods with a user namespace are counted among all, and by themselves.
+func TestSandboxes(t *testing.T) {
+	f := New(NewOperations())
+	f.sandbox(&v1.Pod{}, nil)
+	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, nil)
+	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, errors.New("refused"))
+	for name, x := range map[string]struct {
+		prometheus.Counter
+		want float64
+	}{"all": {f.pods, 3}, "all that failed": {f.podsFailed, 1}, "mapped": {f.mapped, 2}, "mapped that failed": {f.unmapped, 1}} {
+		var m model.Metric
+		if err := x.Write(&m); err != nil || m.GetCounter().GetValue() != x.want {
+			t.Errorf("%s: %v, not %v: %v", name, m.GetCounter().GetValue(), x.want, err)
+		}
+	}
 }
 
 func TestPullsAreForgotten(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // Handlers says what the runtime handler of a pod can.
@@ -44,12 +46,9 @@ func New(c Config) *Users { return &Users{c: c} }
 // Name is the hook's.
 func (*Users) Name() string { return "user namespace" }
 
-// Own says whether a pod is to have users of its own.
-func Own(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
-
 // Sandbox gives the pod its range, or says in a kubelet's words why it cannot have one.
 func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
-	if !Own(pod) {
+	if !podspec.OwnUsers(&pod.Spec) {
 		return nil
 	}
 	handler, can, err := u.c.Handlers.Of(ctx, pod)
@@ -74,7 +73,7 @@ func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxCon
 // Container has a container join its pod's namespace, and maps its mounts to the pod's
 // users: what is root's on the disk is the container's root's.
 func (u *Users) Container(_ context.Context, pod *v1.Pod, _ *v1.Container, out *api.ContainerConfig) error {
-	if !Own(pod) {
+	if !podspec.OwnUsers(&pod.Spec) {
 		return nil
 	}
 	users, err := u.of(pod.UID)

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/podspec"
 )
 
 // handler answers for every pod.
@@ -109,7 +111,8 @@ func TestContainer(t *testing.T) {
 		}
 		o := out.Linux.SecurityContext.NamespaceOptions.UsernsOptions
 		for _, m := range out.Mounts {
-			if Own(p) != (o != nil) || Own(p) && (o.Uids[0].HostId != unit || m.UidMappings[0] != o.Uids[0] || m.GidMappings[0] != o.Gids[0]) || !Own(p) && m.UidMappings != nil {
+			own := podspec.OwnUsers(&p.Spec)
+			if own != (o != nil) || own && (o.Uids[0].HostId != unit || m.UidMappings[0] != o.Uids[0] || m.GidMappings[0] != o.Gids[0]) || !own && m.UidMappings != nil {
 				t.Errorf("namespace %v, mount %v", o, m)
 			}
 		}
