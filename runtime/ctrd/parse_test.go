@@ -42,3 +42,25 @@ func TestLayerDirs(t *testing.T) {
 		}
 	}
 }
+
+// FuzzUsers: whatever a request says of user namespaces is refused, is the host's, or has
+// one range each that has neither the host's root nor an ID beyond the last.
+func FuzzUsers(f *testing.F) {
+	f.Add(int32(api.NamespaceMode_POD), uint32(0), uint32(65536), uint32(65536), uint32(0), uint32(65536), uint32(65536), true)
+	f.Add(int32(api.NamespaceMode_NODE), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), false)
+	f.Add(int32(api.NamespaceMode_POD), uint32(0), uint32(4294901760), uint32(65536), uint32(0), uint32(1), uint32(4294967294), true)
+	f.Fuzz(func(t *testing.T, mode int32, c1, h1, n1, c2, h2, n2 uint32, mapped bool) {
+		o := &api.NamespaceOption{UsernsOptions: &api.UserNamespace{Mode: api.NamespaceMode(mode)}}
+		if mapped {
+			o.UsernsOptions.Uids, o.UsernsOptions.Gids = []*api.IDMapping{{ContainerId: c1, HostId: h1, Length: n1}}, []*api.IDMapping{{ContainerId: c2, HostId: h2, Length: n2}}
+		}
+		u, err := usersOf(o)
+		switch {
+		case err != nil:
+		case u == nil && (mapped || api.NamespaceMode(mode) != api.NamespaceMode_NODE):
+			t.Errorf("%v is taken for the host's", o)
+		case u != nil && (c1 != 0 || c2 != 0 || h1 == 0 || h2 == 0 || n1 == 0 || n2 == 0 || uint64(h1)+uint64(n1) > 1<<32-1 || uint64(h2)+uint64(n2) > 1<<32-1):
+			t.Errorf("%v is %+v", o, u)
+		}
+	})
+}
