@@ -61,7 +61,7 @@ var fieldTypes = []struct {
 		{"tolerations", works, "of NoExecute taints at admission; the rest is the scheduler's and the controllers'"},
 		{"hostAliases", works, ""},
 		{"priorityClassName", others, "the API server resolves it to priority"},
-		{"priority", partly, "decides who the kernel kills last; no pod is preempted for another"},
+		{"priority", works, "decides who the kernel kills last, who makes room for a critical pod, and who ends first when the machine goes off"},
 		{"dnsConfig", works, ""},
 		{"readinessGates", works, ""},
 		{"runtimeClassName", works, "see [runtime classes](runtime-classes.md)"},

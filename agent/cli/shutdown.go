@@ -27,10 +27,7 @@ func setupShutdown(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-func (c *shutdownCommand) run(ctx context.Context, args []string) error {
-	if len(args) > 0 {
-		return usage("islet shutdown takes no arguments: it ends all pods")
-	}
+func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 	if c.cancel {
 		var none struct{}
 		if err := c.call(ctx, http.MethodDelete, api.PathShutdown, nil, nil, &none); err != nil {

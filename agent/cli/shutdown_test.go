@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/agent/server/servertest"
+)
+
+// ending ends all pods at once.
+type ending struct {
+	configured bool
+	err        error
+	going      bool
+}
+
+func (e *ending) Begin(context.Context) (bool, error) { e.going = true; return e.configured, e.err }
+func (e *ending) Cancel(context.Context) error        { e.going = false; return nil }
+
+func TestShutdown(t *testing.T) {
+	e := &ending{configured: true}
+	n, _ := servertest.Start(t, func(c *server.Config) { c.Shutdown = e })
+	check(t, n, run(t, n, "", "shutdown"), 0, "all pods had their time to end; the next boot starts them again, or islet shutdown --cancel\n", "")
+	if !e.going {
+		t.Error("no pod ends")
+	}
+	check(t, n, run(t, n, "", "shutdown", "--cancel"), 0, "the node takes pods\n", "")
+	if e.going {
+		t.Error("it was not cancelled")
+	}
+	if check(t, n, run(t, n, "", "shutdown", "--if-off"), 0, "", ""); e.going {
+		t.Error("pods end though the machine stays on")
+	}
+	check(t, n, run(t, n, "", "shutdown", "web"), ExitUsage, "", "islet: islet shutdown takes no arguments, not \"web\"\nSee 'islet shutdown --help'\n")
+	e.err = errors.New("it was cancelled")
+	check(t, n, run(t, n, "", "shutdown"), 1, "", "islet: it was cancelled\n")
+	e.configured, e.err = false, nil
+	check(t, n, run(t, n, "", "shutdown"), 1, "", "islet: shutdownGracePeriod is not set, so pods do not end in order: they run until the machine is off\n")
+}
+
+// TestGoesOff: only a machine that goes off does.
+func TestGoesOff(t *testing.T) {
+	for _, tt := range []struct {
+		name, value string
+		want        bool
+	}{{"RC_GOINGDOWN", "YES", true}, {"RC_RUNLEVEL", "shutdown", true}, {"RC_RUNLEVEL", "default", false}, {"RC_GOINGDOWN", "NO", false}} {
+		getenv := func(name string) string { return map[string]string{tt.name: tt.value}[name] }
+		if got := goesOff(t.Context(), getenv); got != tt.want {
+			t.Errorf("%s=%s: %v", tt.name, tt.value, got)
+		}
+	}
+}
