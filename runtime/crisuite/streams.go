@@ -135,6 +135,7 @@ func testTerminal(t *testing.T, b *bench) {
 	cancel()
 	<-ended
 	typing2.Close()
+	b.logged(c, "typed\ntyped\n") // as on the terminal, but with line ends as the container wrote them
 }
 
 func testAttach(t *testing.T, b *bench) {

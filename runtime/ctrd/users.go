@@ -203,16 +203,17 @@ func (r *Runtime) giveStreams(c *container, pid int) {
 	r.mu.Lock()
 	s := r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
-	if s == nil || s.users() == nil {
+	if s == nil {
 		return
 	}
-	u := s.users()
 	for fd := range 3 {
 		path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
 		if st, err := os.Stat(path); err != nil || st.Mode()&fs.ModeNamedPipe == 0 {
 			continue // it has ended; or it is a terminal, or /dev/null
 		}
-		os.Chown(path, int(u.UIDs.First), int(u.GIDs.First)) // fails if it has ended
+		if u := s.users(); u != nil {
+			os.Chown(path, int(u.UIDs.First), int(u.GIDs.First)) // fails if it has ended
+		}
 	}
 }
 

@@ -35,18 +35,24 @@ func TestLines(t *testing.T) {
 		writes []string
 		want   string
 	}{
-		"nothing":        {nil, ""},
-		"line":           {[]string{"a\n"}, at + "stdout F a\n"},
-		"empty line":     {[]string{"\n"}, at + "stdout F \n"},
-		"in pieces":      {[]string{"a", "b", "\nc"}, at + "stdout F ab\n" + at + "stdout P c\n"},
-		"no end":         {[]string{"a"}, at + "stdout P a\n"},
-		"just fits":      {[]string{long + "\n"}, at + "stdout F " + long + "\n"},
-		"too long":       {[]string{long + "y\n"}, at + "stdout P " + long + "\n" + at + "stdout F y\n"},
-		"long in pieces": {[]string{"a", long + "\n"}, at + "stdout P a" + long[1:] + "\n" + at + "stdout F x\n"},
+		"nothing":            {nil, ""},
+		"line":               {[]string{"a\n"}, at + "stdout F a\n"},
+		"empty line":         {[]string{"\n"}, at + "stdout F \n"},
+		"in pieces":          {[]string{"a", "b", "\nc"}, at + "stdout F ab\n" + at + "stdout P c\n"},
+		"no end":             {[]string{"a"}, at + "stdout P a\n"},
+		"just fits":          {[]string{long + "\n"}, at + "stdout F " + long + "\n"},
+		"too long":           {[]string{long + "y\n"}, at + "stdout P " + long + "\n" + at + "stdout F y\n"},
+		"no terminal":        {[]string{"a\r\n"}, at + "stdout F a\r\n"},
+		"terminal":           {[]string{"a\r\n\r\nb\rc\r\r\n"}, at + "stdout F a\n" + at + "stdout F \n" + at + "stdout F b\rc\r\n"},
+		"terminal in pieces": {[]string{"a\r", "\n", "b\r"}, at + "stdout F a\n" + at + "stdout P b\r\n"},
+		"long in pieces":     {[]string{"a", long + "\n"}, at + "stdout P a" + long[1:] + "\n" + at + "stdout F x\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, path := open(t, Options{})
 			s := l.Stream("stdout")
+			if strings.HasPrefix(name, "terminal") {
+				s = l.Terminal("stdout")
+			}
 			for _, w := range c.writes {
 				if _, err := s.Write([]byte(w)); err != nil {
 					t.Fatal(err)

@@ -6,13 +6,17 @@ import "bytes"
 // line until the rest arrives, MaxLine is reached or it is closed. One goroutine
 // may use it at a time.
 type Stream struct {
-	log  *Log
-	name string
-	rest []byte
+	log      *Log
+	name     string
+	terminal bool // it ends a line with \r\n where the container wrote \n
+	rest     []byte
 }
 
 // Stream makes a stream of the given name.
 func (l *Log) Stream(name string) *Stream { return &Stream{log: l, name: name} }
+
+// Terminal makes the stream of a container that has a terminal: its stdout and stderr are one.
+func (l *Log) Terminal(name string) *Stream { return &Stream{log: l, name: name, terminal: true} }
 
 // Write takes output as it comes. It always takes all; err is the first failure
 // to write a line, and the lines that failed are lost.
@@ -58,6 +62,9 @@ func (s *Stream) flush(text []byte, partial bool) error {
 	if len(s.rest) > 0 {
 		text = append(s.rest, text...)
 		s.rest = nil
+	}
+	if s.terminal && !partial {
+		text = bytes.TrimSuffix(text, []byte("\r"))
 	}
 	return s.log.line(s.name, partial, text)
 }

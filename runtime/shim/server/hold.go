@@ -46,7 +46,11 @@ func (c *container) openFIFOs() error {
 			return err
 		}
 		o := &output{stream: stream, file: f}
-		if c.log != nil {
+		switch {
+		case c.log == nil:
+		case c.req.Terminal:
+			o.log = c.log.Terminal(names[stream])
+		default:
 			o.log = c.log.Stream(names[stream])
 		}
 		c.io.outs = append(c.io.outs, o)

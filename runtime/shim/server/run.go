@@ -109,7 +109,7 @@ func (s *Server) start(c *container) (int, error) {
 		s.oci(r, "delete", "--force", r.ID) // most often there is nothing
 		return 0, err
 	}
-	if err := c.io.receive(); err != nil {
+	if err := c.io.receive(c.log); err != nil {
 		s.oci(r, "delete", "--force", r.ID)
 		return 0, err
 	}

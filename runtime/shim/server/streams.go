@@ -124,8 +124,9 @@ func (s *streams) closeChild() {
 	}
 }
 
-// receive takes the terminal, if there is one, from the OCI runtime.
-func (s *streams) receive() error {
+// receive takes the terminal, if there is one, from the OCI runtime. Its output goes to
+// the log as stdout; l may be nil.
+func (s *streams) receive(l *crilog.Log) error {
 	if s.console == nil {
 		return nil
 	}
@@ -134,7 +135,11 @@ func (s *streams) receive() error {
 		return fmt.Errorf("receive the container's terminal: %w", err)
 	}
 	s.stdin = tty
-	s.outs = []*output{{stream: wire.StreamStdout, file: tty}}
+	o := &output{stream: wire.StreamStdout, file: tty}
+	if l != nil {
+		o.log = l.Terminal("stdout")
+	}
+	s.outs = []*output{o}
 	return nil
 }
 
