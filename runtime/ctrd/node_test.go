@@ -30,13 +30,15 @@ type node struct {
 	dir, run string
 	cgroup   string
 	oci      string // the OCI runtime; empty: what works here
-	shimPods int
-	shim     string
-	handlers map[string]ctrd.Handler
-	handler  string // of the pods that it runs
-	daemon   *daemon.Daemon
-	network  *network
-	images   *image.Service
+
+	snapshotter string // empty: overlay
+	shimPods    int
+	shim        string
+	handlers    map[string]ctrd.Handler
+	handler     string // of the pods that it runs
+	daemon      *daemon.Daemon
+	network     *network
+	images      *image.Service
 }
 
 // programs are built once per run of the tests.
@@ -140,7 +142,7 @@ func (n *node) start(t testing.TB) {
 func (n *node) open(log *slog.Logger, archive []byte) error {
 	ctx := context.Background()
 	var err error
-	if n.daemon, err = daemon.Start(ctx, daemon.Config{Root: filepath.Join(n.dir, "containerd"), Log: log}); err != nil {
+	if n.daemon, err = daemon.Start(ctx, daemon.Config{Root: filepath.Join(n.dir, "containerd"), Snapshotter: n.snapshotter, Log: log}); err != nil {
 		return err
 	}
 	images, err := image.New(image.Config{Client: n.daemon.Client(), Root: filepath.Join(n.dir, "containerd"), Snapshotter: n.daemon.Snapshotter(), Log: log})

@@ -12,6 +12,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/crisuite"
+	"github.com/islet-edge/islet/runtime/daemon"
 )
 
 // currentRunc is one that has idmapped mounts, which Debian 12's has not. It is built from
@@ -117,5 +118,38 @@ func TestBundlesArePrivate(t *testing.T) {
 	n.start(t)
 	if got, want := strings.Join(look(), ", "), "700 0 0, 710 0 458752"; got != want {
 		t.Errorf("after a restart bundles are %s, not %s", got, want)
+	}
+}
+
+// TestUsersNative: without overlays an image's copy is mounted with shifted owners, and
+// an image that is a volume too.
+func TestUsersNative(t *testing.T) {
+	n := newNode(t, 4)
+	n.stop(t)
+	n.oci, n.snapshotter = currentRunc(t), daemon.Native
+	n.start(t)
+	cfg, c := n.usersConfig(7, "main", "write", "/new", "x", "owner", "/", "owner", "/prog", "owner", "/new", "owner", "/image/prog", "put", "/image/new", "x", "wait")
+	users := c.Linux.SecurityContext.NamespaceOptions.UsernsOptions
+	c.Mounts = []*api.Mount{{ContainerPath: "/image", Image: &api.ImageSpec{Image: crisuite.ImageRef}, UidMappings: users.Uids, GidMappings: users.Gids}}
+	s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := n.startIn(t, s.PodSandboxId, cfg, c)
+	log := filepath.Join(cfg.LogDirectory, c.LogPath)
+	eventually(t, "it waits", func() bool { b, _ := os.ReadFile(log); return strings.Contains(string(b), "waiting") })
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(string(b), " F 0 0\n") != 4 || !strings.Contains(string(b), "put: open /image/new: read-only") {
+		t.Errorf("it printed\n%s", b)
+	}
+	st, err := os.Stat(filepath.Join(n.dir, "state", "containers", id, "rootfs", "new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sys := st.Sys().(*syscall.Stat_t); sys.Uid != 0 {
+		t.Errorf("on the disk its file belongs to %d", sys.Uid)
 	}
 }
