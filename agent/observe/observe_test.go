@@ -117,7 +117,7 @@ func aTable() *table {
 			{Id: "foreign", Metadata: &api.PodSandboxMetadata{}},
 		},
 		containers: []*api.ContainerStatus{{Id: "c", Metadata: &api.ContainerMetadata{Name: "app", Attempt: 3}, State: api.ContainerState_CONTAINER_RUNNING, StartedAt: 6e9,
-			Labels: labels("u1"), Annotations: map[string]string{keys.Streak: "4", keys.ContainerHash: "8e45cbd0"}, Image: &api.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "app:1"}}},
+			Labels: labels("u1"), Annotations: map[string]string{keys.Streak: "4", keys.ContainerHash: "8e45cbd0"}, User: &api.ContainerUser{Linux: &api.LinuxContainerUser{Uid: 7, Gid: 8, SupplementalGroups: []int64{9}}}, Image: &api.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "app:1"}}},
 	}
 }
 
@@ -145,6 +145,9 @@ func TestView(t *testing.T) {
 		}
 		if c.Name != "app" || c.State != plan.Running || c.Streak != 4 || c.Attempt != 3 || c.Image != "app:1" || c.Hash != "8e45cbd0" || !c.FinishedAt.IsZero() || c.SandboxID != "s" {
 			t.Errorf("%+v", c)
+		}
+		if u := c.User; u == nil || u.UID != 7 || u.GID != 8 || len(u.Groups) != 1 || u.Groups[0] != 9 {
+			t.Errorf("user %+v", u)
 		}
 		if uids := o.UIDs(); len(uids) != 1 || uids[0] != "u1" {
 			t.Errorf("pods %v", uids)

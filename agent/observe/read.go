@@ -175,6 +175,9 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 	}
 	out.Streak, out.Round = count(st, keys.Streak), count(st, keys.Round)
 	_, out.PostStart = st.GetAnnotations()[keys.PostStart]
+	if u := st.GetUser().GetLinux(); u != nil {
+		out.User = &plan.User{UID: u.Uid, GID: u.Gid, Groups: u.SupplementalGroups}
+	}
 	if s := st.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT { // else the runtime does not say
 		out.StopSignal = strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s.String())
 	}

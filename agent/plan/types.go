@@ -95,7 +95,14 @@ type Container struct {
 	LogPath                          string
 	Hash                             string // of the definition that it was made from; empty: not known
 	StopSignal                       string // that it gets first, in Kubernetes' words; empty: not known
+	User                             *User  // as whom its first program runs; nil: not known
 	PostStart                        bool   // a postStart hook is to run in it; it did once the ID is in Input.Hooked
+}
+
+// A User is as whom a program runs. It is not changed.
+type User struct {
+	UID, GID int64
+	Groups   []int64 // the others
 }
 
 // Live reports whether the container runs, or may run.

@@ -32,6 +32,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 		if c.Image != "" {
 			st.Image = c.Image
 		}
+		st.User = user(c.User)
 		if l := ctr.Lifecycle; c.StopSignal != "" && l != nil && l.StopSignal != nil { // a kubelet that does not know the field shows none
 			st.StopSignal = new(v1.Signal(c.StopSignal))
 		}
@@ -57,7 +58,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	case c.State == plan.Exited && ok && !m.in.Replaces(c): // else one that never restarts would seem to have ended for good
 		st.State.Terminated = m.terminated(c)
 	case c.State == plan.Unknown:
-		st.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located", ContainerID: m.id(c)}
+		st.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated", ContainerID: m.id(c)}
 	default:
 		st.State.Waiting = &v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.trouble()}
 	}
@@ -72,6 +73,14 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 		st.Ready = started && (!probed || h.Ready)
 	}
 	return st
+}
+
+// user is as whom a container runs, if the runtime says so (KEP-3619).
+func user(u *plan.User) *v1.ContainerUser {
+	if u == nil {
+		return nil
+	}
+	return &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: u.Groups}}
 }
 
 // restartingAll is the kubelet's sentence about a container that was stopped because
