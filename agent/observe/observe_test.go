@@ -79,7 +79,7 @@ func (r *table) ContainerStatus(_ context.Context, req *api.ContainerStatusReque
 	r.read++
 	for _, c := range r.containers {
 		if c.Id == req.ContainerId {
-			return &api.ContainerStatusResponse{Status: &api.ContainerStatus{Id: c.Id, Metadata: c.Metadata, State: c.State, StartedAt: c.StartedAt, FinishedAt: c.FinishedAt, ExitCode: c.ExitCode,
+			return &api.ContainerStatusResponse{Status: &api.ContainerStatus{Id: c.Id, Metadata: c.Metadata, User: c.User, State: c.State, StartedAt: c.StartedAt, FinishedAt: c.FinishedAt, ExitCode: c.ExitCode,
 				Labels: c.Labels, Annotations: c.Annotations, Image: c.Image, Mounts: c.Mounts, LogPath: c.LogPath, StopSignal: c.StopSignal}}, nil
 		}
 	}
