@@ -3,7 +3,12 @@ package pods
 import (
 	"context"
 	"errors"
+	"fmt"
+	"github.com/islet-edge/islet/agent/admit"
+	"maps"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,4 +226,87 @@ func TestPreemptsOnceStored(t *testing.T) {
 	w.expect(t, "victim", "admitted")
 	w.expect(t, "critical", "")
 	w.told(t)
+}
+
+// TestManyPreempt: whoever asks at once, and in whatever order pods end, the node is never
+// overbooked, every question is answered, and nobody is refused whom those that run would
+// make room for.
+func TestManyPreempt(t *testing.T) {
+	for seed := range uint64(12) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			w := newWorld(t)
+			byUID := map[types.UID]*v1.Pod{}
+			var own, others []*v1.Pod
+			for i := range 14 {
+				p := aPod(fmt.Sprint("p", i), fmt.Sprint(1+r.IntN(2)), 0)
+				p.Spec.Priority = new([]int32{0, 7, 2_000_000_000, 2_000_001_000}[r.IntN(4)])
+				if byUID[p.UID] = p; r.IntN(4) == 0 {
+					own = append(own, critical(p))
+				} else {
+					others = append(others, p)
+				}
+			}
+			w.want(t, desired.API, others...)
+			w.want(t, desired.File, own...)
+			answers, asked := 0, slices.Sorted(maps.Keys(byUID))
+			r.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
+			done := make(chan error, len(asked))
+			for len(asked) > 0 || answers < len(byUID) {
+				if len(asked) > 0 {
+					go func() { done <- w.Admit(t.Context(), asked[0]) }()
+					synctest.Wait()
+					asked = asked[1:]
+				}
+				for uid := range byUID {
+					switch v := w.verdict(uid); {
+					case v == "admitted" && w.phase(uid) != v1.PodRunning:
+						w.runs(t, uid, plan.Running)
+					case strings.HasPrefix(v, "Preempting") && w.phase(uid) != v1.PodFailed && r.IntN(3) == 0:
+						w.runs(t, uid, plan.Exited)
+					}
+				}
+				synctest.Wait()
+				w.notOverbooked(t, byUID)
+				for len(done) > 0 {
+					if err := <-done; err != nil {
+						t.Fatal(err)
+					}
+					answers++
+				}
+			}
+			w.fair(t, byUID)
+		})
+	}
+}
+
+// notOverbooked demands that what runs, and what is about to, fits.
+func (w *world) notOverbooked(t *testing.T, all map[types.UID]*v1.Pod) {
+	t.Helper()
+	var used int64
+	for uid, p := range all {
+		if w.verdict(uid) == "admitted" || w.phase(uid) == v1.PodRunning {
+			used += p.Spec.Containers[0].Resources.Requests.Cpu().Value()
+		}
+	}
+	if used > 4 {
+		t.Fatalf("%d of 4 CPUs are in use", used)
+	}
+}
+
+// fair demands that no critical pod was refused for one that would have made room alone.
+func (w *world) fair(t *testing.T, all map[types.UID]*v1.Pod) {
+	t.Helper()
+	cpus := func(p *v1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.Cpu().Value() }
+	for uid, p := range all {
+		if !strings.HasPrefix(w.verdict(uid), "OutOf") {
+			continue
+		}
+		for other, o := range all {
+			lower := *o.Spec.Priority < *p.Spec.Priority
+			if admit.Critical(p) && w.verdict(other) == "admitted" && cpus(o) >= cpus(p) && lower && !admit.Critical(o) {
+				t.Errorf("%s was refused, and %s runs", uid, other)
+			}
+		}
+	}
 }
