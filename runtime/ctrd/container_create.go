@@ -125,7 +125,11 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	}
 	c.config = withoutSecrets(c.config) // what only the specification needs takes memory, too
 	r.mu.Lock()
+	if old := r.containers[c.rec.ID]; old != nil {
+		r.podContainers.drop(old.config.GetLabels(), c.rec.ID)
+	}
 	r.containers[c.rec.ID] = c
+	r.podContainers.put(c.config.GetLabels(), c.rec.ID, c)
 	r.mu.Unlock()
 	return nil
 }

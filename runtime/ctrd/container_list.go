@@ -15,7 +15,7 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	out := &api.ListContainersResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.containers {
+	for _, c := range r.podContainers.among(r.containers, req.GetFilter().GetLabelSelector()) {
 		if !c.passes(req.GetFilter()) {
 			continue
 		}

@@ -48,6 +48,7 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	}
 	r.mu.Lock()
 	delete(r.containers, c.rec.ID)
+	r.podContainers.drop(c.config.GetLabels(), c.rec.ID)
 	r.mu.Unlock()
 	if err := r.dropViewsOf(ctx, c); err != nil {
 		r.log.Warn("an image's layers were not let go", "container", c.rec.ID, "error", err)

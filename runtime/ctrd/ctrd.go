@@ -93,6 +93,9 @@ type Runtime struct {
 	mu         sync.Mutex // guards what follows, and the fields of what it holds that may change
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
+	// The same by pod.
+	podSandboxes  byPod[sandbox]
+	podContainers byPod[container]
 }
 
 // dirs are where things are.
@@ -122,7 +125,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 			pins: filepath.Join(c.RunDir, "ns"), sockets: filepath.Join(c.RunDir, "s"), state: filepath.Join(c.RunDir, "oci"), handlers: filepath.Join(c.RunDir, "h"),
 			tasks: filepath.Join(c.RunDir, "t"),
 		},
-		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, podSandboxes: byPod[sandbox]{}, podContainers: byPod[container]{},
 	}
 	for _, d := range []string{r.dirs.sandboxes, r.dirs.containers, r.dirs.bundles, r.dirs.files, r.dirs.pins, r.dirs.sockets, r.dirs.state} {
 		if err := daemon.Private(d); err != nil {

@@ -75,6 +75,7 @@ func (r *Runtime) loadSandboxes() error {
 			}
 		}
 		r.sandboxes[s.rec.ID] = s
+		r.podSandboxes.put(s.config.GetLabels(), s.rec.ID, s)
 		r.selinux.Keep(s.rec.Level)
 		r.shims.mu.Lock()
 		r.shims.put(s.rec.ID, s.rec.Shim)
@@ -110,6 +111,7 @@ func (r *Runtime) loadContainers() error {
 			close(c.done)
 		}
 		r.containers[c.rec.ID] = c
+		r.podContainers.put(c.config.GetLabels(), c.rec.ID, c)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 	out := &api.ListPodSandboxResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id, s := range r.sandboxes {
+	for id, s := range r.podSandboxes.among(r.sandboxes, f.GetLabelSelector()) {
 		if !strings.HasPrefix(id, f.GetId()) || f.GetState() != nil && f.GetState().GetState() != s.state() || !matches(s.config.GetLabels(), f.GetLabelSelector()) {
 			continue
 		}

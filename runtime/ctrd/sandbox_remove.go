@@ -35,6 +35,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandbo
 	}
 	r.mu.Lock()
 	delete(r.sandboxes, s.rec.ID)
+	r.podSandboxes.drop(s.config.GetLabels(), s.rec.ID)
 	r.mu.Unlock()
 	r.shims.leave(s.rec.ID)
 	r.selinux.Release(s.rec.Level)

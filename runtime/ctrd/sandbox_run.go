@@ -107,7 +107,11 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 		return err
 	}
 	r.mu.Lock()
+	if old := r.sandboxes[s.rec.ID]; old != nil {
+		r.podSandboxes.drop(old.config.GetLabels(), s.rec.ID)
+	}
 	r.sandboxes[s.rec.ID] = s
+	r.podSandboxes.put(s.config.GetLabels(), s.rec.ID, s)
 	r.mu.Unlock()
 	return nil
 }
