@@ -376,7 +376,7 @@ func (a *agent) serverConfig() server.Config {
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Runtime, Images: a.rt.Images,
 		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown,
-		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(), a.keys.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
+		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}
 }

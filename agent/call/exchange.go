@@ -26,12 +26,18 @@ type exchange struct{}
 func (exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	conn, err := connect(ctx, req.URL)
+	if err != nil && onlyOther(err) {
+		return askInHTTP2(req)
+	}
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	closing := func() error { stop(); return conn.Close() }
 	resp, err := ask(conn, req)
+	if err == nil && ctx.Err() != nil { // the answer to the end of the call, before the connection was closed
+		err = ctx.Err()
+	}
 	if err != nil {
 		closing()
 		if ctx.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/call"
@@ -38,7 +39,8 @@ type Config struct {
 
 // Hooks is safe for concurrent use.
 type Hooks struct {
-	c Config
+	c                    Config
+	fallbacks, cutShorts prometheus.Counter
 
 	mu       sync.Mutex
 	returned map[string]struct{} // by container ID
@@ -53,11 +55,20 @@ func Open(c Config) (*Hooks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what is known of hooks: %w", err)
 	}
-	h := &Hooks{c: c, returned: map[string]struct{}{}}
+	h := &Hooks{
+		c: c, returned: map[string]struct{}{},
+		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_lifecycle_handler_http_fallbacks_total", Help: "hooks that asked by HTTPS and were answered by HTTP"}),
+		cutShorts: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total", Help: "hooks that slept and were ended before their time"}),
+	}
 	for _, e := range entries {
 		h.returned[e.Name()] = struct{}{}
 	}
 	return h, nil
+}
+
+// Collectors are what a kubelet counts of hooks, under its names.
+func (h *Hooks) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{h.fallbacks, h.cutShorts}
 }
 
 // Has reports whether the postStart hook of a container has returned.
@@ -142,6 +153,7 @@ func (h *Hooks) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id stri
 		}
 	case hook.Sleep != nil:
 		if err := sleep(ctx, hook.Sleep.Seconds); err != nil {
+			h.cutShorts.Inc()
 			return fmt.Errorf("Sleep lifecycle hook (%d) %s: %w", hook.Sleep.Seconds, of, err)
 		}
 	default: // tcpSocket, too: the API has it for compatibility only
@@ -175,6 +187,7 @@ func (h *Hooks) get(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id stri
 	if err != nil {
 		return err
 	}
+	h.fallbacks.Inc()
 	h.c.Events.Pod(pod, "", v1.EventTypeWarning, "LifecycleHTTPFallback",
 		fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", address))
 	return nil

@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -134,6 +136,9 @@ func TestHTTP(t *testing.T) {
 	if want := "web Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook " + strings.TrimPrefix(s.URL, "http://") + " got HTTP response, retry with HTTP succeeded"; len(events) != 1 || events[0] != want {
 		t.Errorf("events %q", events)
 	}
+	if got := counted(t, h); got[0] != 1 {
+		t.Error(got)
+	}
 	s.Close()
 	if err := run(); err == nil {
 		t.Error("nobody answered, and that is success")
@@ -246,5 +251,34 @@ func TestFullDisk(t *testing.T) {
 	}
 	if err := h.Forget("a"); err != nil || h.Has("a") {
 		t.Errorf("%v, %v", err, h.Has("a"))
+	}
+}
+
+// counted is what a counter of hooks says.
+func counted(t *testing.T, h *Hooks) (out []float64) {
+	t.Helper()
+	for _, c := range h.Collectors() {
+		var m dto.Metric
+		if err := c.(prometheus.Counter).Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, m.GetCounter().GetValue())
+	}
+	return out
+}
+
+// A sleep that is cut short counts.
+func TestSleepCounts(t *testing.T) {
+	h := open(t, Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	if err := h.Run(ctx, aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{Sleep: &v1.SleepAction{}}); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := h.Run(ctx, aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 100}}); err == nil {
+		t.Error("a sleep of 100 s that ended at once")
+	}
+	if got := counted(t, h); got[0] != 0 || got[1] != 1 {
+		t.Error(got)
 	}
 }
