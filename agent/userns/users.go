@@ -87,17 +87,6 @@ func (u *Users) Container(_ context.Context, pod *v1.Pod, _ *v1.Container, out *
 	return nil
 }
 
-// Ended gives the range of a pod back that ran to its end: its sandbox is stopped, and
-// one that it may get after all has another range.
-func (u *Users) Ended(_ context.Context, pod *v1.Pod) error {
-	if !podspec.OwnUsers(&pod.Spec) {
-		return nil
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.drop(pod.UID)
-}
-
 // Release gives the pod's range back.
 func (u *Users) Release(_ context.Context, uid types.UID) error {
 	u.mu.Lock()
@@ -106,10 +95,6 @@ func (u *Users) Release(_ context.Context, uid types.UID) error {
 	if !has && u.broken[uid] == nil {
 		return nil // or the file goes with its directory
 	}
-	return u.drop(uid)
-}
-
-func (u *Users) drop(uid types.UID) error {
 	if err := dropLease(u.c.Pods, uid); err != nil {
 		return fmt.Errorf("give back the pod's user IDs: %w", err)
 	}

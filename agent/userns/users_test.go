@@ -87,14 +87,7 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.want(t, "e", 1)
-	u = newUsers(t, dir, 3) // which has not read any lease yet
-	for range 2 {
-		if err := u.Ended(t.Context(), pod("c")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	u.want(t, "f", 3)
-	host := pod("g")
+	host := pod("f")
 	host.Spec.HostUsers = nil
 	if got, err := u.sandbox(t, host); got != 0 || err != nil {
 		t.Errorf("a pod with the host's users: %d, %v", got, err)

@@ -84,9 +84,9 @@ func tmpfsOptions(pod *v1.Pod, vol *v1.Volume) string {
 			size = limits.Memory().Value()
 		}
 	}
-	options := "mode=0777"
+	options := "mode=1777" // as a kubelet leaves it, and /tmp is
 	if gid, ok := fsGroup(pod); ok {
-		options = fmt.Sprintf("mode=2777,gid=%d", gid)
+		options = fmt.Sprintf("mode=3777,gid=%d", gid)
 	}
 	if size > 0 {
 		options += fmt.Sprintf(",size=%d", size)

@@ -95,7 +95,8 @@ func makeBeneath(volume, sub string) error {
 	if err := root.MkdirAll(sub, fi.Mode().Perm()); err != nil {
 		return err
 	}
-	return root.Chmod(sub, fi.Mode().Perm()) // not cut by the umask
+	// Not cut by the umask, and with the group that an fsGroup is given on.
+	return root.Chmod(sub, fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 }
 
 // likeness makes target a file or a directory, as f is, to mount f on.

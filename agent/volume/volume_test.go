@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -195,6 +197,29 @@ func TestHostPath(t *testing.T) {
 		if err == nil && (mounts[0].HostPath != tt.path || mounts[0].SelinuxRelabel) {
 			t.Errorf("%s: %v", tt.path, mounts)
 		}
+	}
+}
+
+// A subPath that is made has the mode of its volume, also the group's, and the sticky bit.
+func TestSubPathMode(t *testing.T) {
+	v := volumes(t)
+	p, group := podWith(empty("data", "Memory")), int64(123)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &group}
+	mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "sub"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { v.Release(context.Background(), "u1") })
+	volume, err1 := os.Stat(filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data"))
+	sub, err2 := os.Stat(mounts[0].HostPath)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	if want := fs.ModeDir | fs.ModeSetgid | fs.ModeSticky | 0o777; volume.Mode() != want || sub.Mode() != want {
+		t.Errorf("the volume %v, its subPath %v, want %v", volume.Mode(), sub.Mode(), want)
+	}
+	if st := sub.Sys().(*syscall.Stat_t); st.Gid != 123 {
+		t.Errorf("group %d", st.Gid)
 	}
 }
 
