@@ -61,15 +61,16 @@ var layers = map[string][]string{
 	"agent/worker":      {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
 
 	// The rooms that package agent wires; none knows the whole.
-	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime"},
+	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "keys"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
-	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/ctrd", "runtime/image", "podspec"},
+	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
 	"agent/health":     {"agent/server"},
 	"agent/machine":    {"agent/admit", "agent/config", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
 	"agent/objects":    {"agent/dirty", "edge/desired", "edge/kube", "edge/object"},
 	"agent/ports":      {"agent/access", "agent/config", "agent/server", "edge/link", "edge/review"},
 	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
 	"agent/recovery":   {"edge/desired", "keys", "podspec"},
+	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
 	"agent/settle":     {},
 	"agent/shutdown":   {},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
@@ -108,6 +109,7 @@ var layers = map[string][]string{
 	"runtime/mounts":        {},
 	"runtime/namespace":     {},
 	"runtime/ocispec":       {"keys"},
+	"runtime/remote":        {"runtime/cri", "keys"},
 	"runtime/selinux":       {},
 
 	"runtime/shim":        {"runtime/shim/wire"},

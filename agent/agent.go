@@ -134,8 +134,9 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("pod network", a.rt.Network)
 	run("observer", a.observer)
 	run("pods", a.pods)
+	run("logs", a.rt.Rotator(a.observer))
 	run("memory", a.settler)
-	run("workers", a.workers)
+	run("workers", a.rt.After(a.look, a.start, a.workers))
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
@@ -153,7 +154,6 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	}
 	g.Go(func() error { return a.server.Run(ctx, a.socket) })
 	g.Go(func() error { return a.ports.Run(ctx, a.server) })
-	a.start()
 	a.reporter.Started(ctx)
 	if a.volatile != nil {
 		a.events.Node(v1.EventTypeWarning, "FilesystemIsReadOnly", a.volatile.String()) // node-problem-detector's reason
@@ -206,7 +206,7 @@ func (a *agent) build(ctx context.Context) error {
 	if a.events, err = a.newEvents(); err != nil {
 		return err
 	}
-	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: a.imagesRemoved, NetworkChanged: a.networkChanged, Link: a.link, Log: a.log}); err != nil {
+	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: a.imagesRemoved, NetworkChanged: a.networkChanged, Tell: a.tellHeld, Link: a.link, Log: a.log}); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.rt.Close)
@@ -217,9 +217,6 @@ func (a *agent) build(ctx context.Context) error {
 		Machine: a.machine, Runtime: a.rt.Runtime, Images: a.rt.Images, NotReady: a.health.NotReady, Addresses: a.link.SetAddresses, Events: a.events, Meta: a.store, Log: a.log,
 	})
 	a.observer = observe.New(observe.Config{Runtime: a.rt.Runtime, Changed: a.poke, Log: a.log})
-	if err := a.observer.Relist(ctx); err != nil {
-		return fmt.Errorf("look at what runs: %w", err)
-	}
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
@@ -241,6 +238,18 @@ func (a *agent) build(ctx context.Context) error {
 	if err := a.buildWorkers(); err != nil {
 		return err
 	}
+	if err := a.rt.Look(ctx, a.look, a.pods.Load); err != nil {
+		return err
+	}
+	a.sources, err = a.buildSources()
+	return err
+}
+
+// look learns what runs. Until then nothing is started, ended or removed.
+func (a *agent) look(ctx context.Context) error {
+	if err := a.observer.Relist(ctx); err != nil {
+		return fmt.Errorf("look at what runs: %w", err)
+	}
 	if aside, yes := a.store.Rebuilt(); yes {
 		a.log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
 		if err := recovery.Rebuild(ctx, recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log}); err != nil {
@@ -261,8 +270,8 @@ func (a *agent) build(ctx context.Context) error {
 	if err := a.pods.Load(ctx, a.observer.UIDs()); err != nil {
 		return fmt.Errorf("load what is known of the pods: %w", err)
 	}
-	a.sources, err = a.buildSources()
-	return err
+	a.rt.Looked(ctx, a.machine.SetRuntime)
+	return nil
 }
 
 func (a *agent) lock(dirs ...string) error {
@@ -294,7 +303,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 	if a.server, err = server.New(a.serverConfig()); err != nil {
 		return err
 	}
-	if a.tools, err = containers.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Runtime, a.rt.Images, a.server.PodNeeding, a.log); err != nil {
+	if a.tools, err = containers.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Streams, a.rt.Images, a.server.PodNeeding, a.log); err != nil {
 		return err
 	}
 	a.socket, err = server.ListenLocal(filepath.Join(a.cfg.Dirs.Run, "islet.sock"), a.log)
@@ -304,7 +313,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 func (a *agent) buildWorkers() error {
 	k := a.cfg.Kubelet
 	var err error
-	a.cgroups, err = cgroup.New(cgroup.Config{Driver: k.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: a.cfg.CPUPeriod, Log: a.log})
+	a.cgroups, err = cgroup.New(cgroup.Config{Driver: a.rt.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: a.cfg.CPUPeriod, Log: a.log})
 	if err != nil {
 		return fmt.Errorf("prepare the cgroups of pods: %w", err)
 	}
@@ -373,7 +382,7 @@ func (a *agent) serverConfig() server.Config {
 	return server.Config{
 		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
-		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Runtime, Images: a.rt.Images,
+		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
 		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown,
 		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
@@ -437,13 +446,14 @@ func (a *agent) userIDs() (userns.Space, error) {
 }
 
 // start pokes all pods that are wanted, and all of which something runs.
-func (a *agent) start() {
+func (a *agent) start(ctx context.Context) {
 	for _, p := range a.desired.List() {
 		a.workers.Poke(p.Pod.UID)
 	}
 	for _, uid := range a.observer.UIDs() {
 		a.workers.Poke(uid)
 	}
+	a.sweep(ctx) // the sources may have spoken before there was a runtime
 }
 
 // networkChanged has pods on a network of before replaced, and lets those that wait

@@ -35,7 +35,9 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 		return 0
 	}
 	a := &agent{cfg: cfg, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	err = a.build(ctx)
+	if err = a.build(ctx); err == nil {
+		err = a.rt.Known()
+	}
 	if err == nil {
 		err = a.clean(ctx)
 	}
@@ -60,7 +62,7 @@ func (a *agent) clean(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, s := range list.Items {
+	for _, s := range a.rt.Own(list.Items) {
 		if _, err := a.rt.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
 			errs = append(errs, err)
 			continue

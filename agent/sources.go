@@ -27,9 +27,7 @@ func (s sink) Set(ctx context.Context, name string, claims []desired.Claim, prob
 	err := s.Desired.Set(ctx, name, claims, problems)
 	if !before && err == nil {
 		s.a.workers.PokeAll() // what runs and nobody wants may end now
-		if s.a.pods.Spoken("") {
-			s.a.sweep(ctx)
-		}
+		s.a.sweep(ctx)
 	}
 	return err
 }
@@ -116,6 +114,9 @@ func (a *agent) decodeLocal(data []byte, origin string) ([]*v1.Pod, error) {
 // sweep removes what is left on disk of pods that are neither wanted nor there:
 // directories, mounts, logs. It is called once all sources have spoken.
 func (a *agent) sweep(ctx context.Context) {
+	if !a.pods.Spoken("") || a.rt.Known() != nil { // later, then
+		return
+	}
 	keep := func(uid types.UID) bool {
 		seen := a.observer.Pod(uid)
 		_, wanted := a.desired.Get(uid)

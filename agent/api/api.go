@@ -116,6 +116,8 @@ type FailedHook struct {
 type Runtime struct {
 	Name          string `json:"name"`
 	Version       string `json:"version"`
+	Endpoint      string `json:"endpoint,omitempty"`   // of a runtime behind a socket; empty: it is in the agent's process
+	Left          string `json:"left,omitempty"`       // what the runtime of before keeps, and how it is removed
 	OCIRuntime    string `json:"ociRuntime,omitempty"` // crun or runc, with version
 	CgroupVersion string `json:"cgroupVersion,omitempty"`
 	Snapshotter   string `json:"snapshotter,omitempty"`

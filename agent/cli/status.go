@@ -194,7 +194,7 @@ func (t *tool) printWarnings(st *api.Status) {
 func runtimeText(r api.Runtime) string {
 	parts := []string{strings.TrimSpace(or(r.Name, "unknown") + " " + r.Version)}
 	for _, p := range []struct{ what, value string }{
-		{"", r.OCIRuntime}, {"cgroup v", strings.TrimPrefix(r.CgroupVersion, "v")}, {"", r.Snapshotter}, {"pods per shim: ", r.ShimPods}} {
+		{"at ", r.Endpoint}, {"", r.OCIRuntime}, {"cgroup v", strings.TrimPrefix(r.CgroupVersion, "v")}, {"", r.Snapshotter}, {"pods per shim: ", r.ShimPods}} {
 		if p.value != "" {
 			parts = append(parts, p.what+p.value)
 		}

@@ -49,6 +49,10 @@ type Config struct {
 	// is then worth a warning, and no reason not to start.
 	SwapUnasked bool
 
+	// RuntimeEndpoint and ImageEndpoint are the sockets of the runtime that containers run
+	// in; empty: islet's own.
+	RuntimeEndpoint, ImageEndpoint string
+
 	flags []string
 }
 
@@ -127,6 +131,7 @@ func Load(args []string) (*Config, []Notice, error) {
 		return nil, nil, err
 	}
 	mergeGates(&s.KubeletConfiguration, kube.FeatureGates)
+	idle := unused(&s)
 	c, errs := derive(&s)
 	if c.Alone() && !given("failSwapOn", fs, docs) {
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
@@ -136,7 +141,7 @@ func Load(args []string) (*Config, []Notice, error) {
 	}
 	s.KubeletConfiguration = c.Kubelet
 	c.flags = fs.values()
-	return c, notices(c, fs, docs), nil
+	return c, append(notices(c, fs, docs), idle...), nil
 }
 
 // given says whether the command line or a file sets a field of the top level,

@@ -51,7 +51,12 @@ func derive(s *settings) (*Config, []error) {
 	if s.Edge.ImagesDir == "" {
 		s.Edge.ImagesDir = filepath.Join(c.Dirs.State, "images")
 	}
-	s.Edge.CRISocket = cmp.Or(s.Edge.CRISocket, ownSocket(k.ContainerRuntimeEndpoint, c.Dirs.Run))
+	if foreign(k.ContainerRuntimeEndpoint, c.Dirs.Run) {
+		c.RuntimeEndpoint, c.ImageEndpoint = k.ContainerRuntimeEndpoint, cmp.Or(k.ImageServiceEndpoint, k.ContainerRuntimeEndpoint)
+		s.Edge.CRISocket = "" // the runtime has a socket itself
+	} else {
+		s.Edge.CRISocket = cmp.Or(s.Edge.CRISocket, ownSocket(k.ContainerRuntimeEndpoint, c.Dirs.Run))
+	}
 	deriveApart(k, &c.Dirs)
 	if size, err := resource.ParseQuantity(k.ContainerLogMaxSize); err == nil { // validate tells
 		c.ContainerLogMaxSize = size.Value()

@@ -11,7 +11,8 @@ const (
 	noPinning  = "CPUs and memory are not pinned to containers"
 	noReserve  = "nothing is set aside for the system or islet yet"
 	noQoS      = "the memory QoS feature is not built"
-	noOther    = "containers run in islet's own runtime; islet serves CRI on a socket that lies in --run-dir"
+	noOther    = "it goes with a containerRuntimeEndpoint outside --run-dir; islet's own runtime has its images itself"
+	noRotation = "the shim that writes a log rotates it; with another runtime the agent does, as these say"
 	deadKept   = "of each container the last one that ended is kept, as long as its pod is there"
 	asKubelet  = "it has none in the kubelet either"
 )
@@ -80,7 +81,7 @@ func kubeletFields() []fieldRow {
 		{"topologyManagerScope", "container or pod", noPinning},
 		{"topologyManagerPolicyOptions", "options of the topology manager", noPinning},
 		{"qosReserved", "share of a resource only for guaranteed pods", noReserve},
-		{"runtimeRequestTimeout", "bound of calls to the container runtime", "the built-in runtime bounds each call by itself"},
+		{"runtimeRequestTimeout", "bound of calls to the container runtime", "the built-in runtime bounds each call by itself; it is for a containerRuntimeEndpoint"},
 		{"hairpinMode", "how a pod reaches itself through a service; none turns it off", ""},
 		{"maxPods", "number of pods that may run", ""},
 		{"podCIDR", "pod network, or one of each family, until a control plane gives one", ""},
@@ -114,8 +115,8 @@ func kubeletFields() []fieldRow {
 		{"memorySwap.swapBehavior", "NoSwap or LimitedSwap", "containers get no swap where the kernel can keep them from it"},
 		{"containerLogMaxSize", "size at which a container's log is rotated", ""},
 		{"containerLogMaxFiles", "log files kept per container", ""},
-		{"containerLogMaxWorkers", "rotations at a time", "the shim that writes a log rotates it"},
-		{"containerLogMonitorInterval", "time between two looks at log sizes", "the shim that writes a log rotates it"},
+		{"containerLogMaxWorkers", "rotations at a time", noRotation},
+		{"containerLogMonitorInterval", "time between two looks at log sizes", noRotation},
 		{"configMapAndSecretChangeDetectionStrategy", "Watch, Cache or Get", ""},
 		{"systemReserved", "resources set aside for the system", noReserve},
 		{"kubeReserved", "resources set aside for islet", noReserve},
@@ -149,7 +150,7 @@ func kubeletFields() []fieldRow {
 		{"registerNode", "make the Node object", ""},
 		{"tracing", "where to send OpenTelemetry traces", "islet sends no traces"},
 		{"localStorageCapacityIsolation", "count ephemeral storage as a resource", noEviction},
-		{"containerRuntimeEndpoint", "CRI socket of the runtime; a path in --run-dir, such as unix:///run/islet/cri.sock, is where islet serves it", noOther},
+		{"containerRuntimeEndpoint", "CRI socket of the runtime that runs the containers, such as unix:///run/containerd/containerd.sock; empty: islet's own. A path in --run-dir, such as unix:///run/islet/cri.sock, is where islet serves its own", ""},
 		{"imageServiceEndpoint", "CRI socket of the image service; empty: the runtime's", noOther},
 		{"failCgroupV1", "refuse to start on cgroup v1", ""},
 		{"userNamespaces.idsPerPod", "user IDs of a pod with a user namespace", ""},

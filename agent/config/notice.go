@@ -24,11 +24,12 @@ func fields() map[string]fieldRow {
 func notices(c *Config, fs flagSet, docs []document) []Notice {
 	var out []Notice
 	known := fields()
-	for _, endpoint := range []struct{ path, value string }{
-		{"containerRuntimeEndpoint", c.Kubelet.ContainerRuntimeEndpoint}, {"imageServiceEndpoint", c.Kubelet.ImageServiceEndpoint},
-	} {
-		if c.Edge.CRISocket != "" && ownSocket(endpoint.value, c.Dirs.Run) == c.Edge.CRISocket {
-			delete(known, endpoint.path) // it is served there
+	if c.Edge.CRISocket != "" && ownSocket(c.Kubelet.ImageServiceEndpoint, c.Dirs.Run) == c.Edge.CRISocket {
+		delete(known, "imageServiceEndpoint") // it is served there
+	}
+	if c.RuntimeEndpoint != "" {
+		for _, path := range remoteFields() {
+			delete(known, path)
 		}
 	}
 	fs.Visit(func(f *pflag.Flag) {

@@ -41,6 +41,7 @@ func validate(s *settings) []error {
 	c.features()
 	c.taints()
 	c.edgeFields()
+	c.remote()
 	c.flags()
 	slices.SortStableFunc(c.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return c.errs

@@ -1,9 +1,12 @@
 // Package containers is what runs the containers: containerd, images and the built-in
-// network in this process, opened by one configuration.
+// network in this process, or another runtime behind its CRI socket; opened by one
+// configuration.
 //
-//	Open --> Runtime, Images (counted) --> workers, server, CRI socket
+//	Open --moved: the old one's pods are ended--> native, or remote
+//	     --> Runtime, Images (counted) --> workers, server, CRI socket
 //	     --> Network --> node, status
-//	Run: image archives are imported, broken pulls cleared up
+//	Run: image archives are imported, broken pulls cleared up; or the other runtime is
+//	     asked how it is
 package containers
 
 import (
@@ -11,138 +14,262 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"sync"
+	"net/netip"
+	"time"
 
-	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	agentapi "github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/figures"
+	"github.com/islet-edge/islet/agent/rotate"
 	"github.com/islet-edge/islet/agent/worker"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/net/cni"
+	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/ctrd"
-	"github.com/islet-edge/islet/runtime/daemon"
-	"github.com/islet-edge/islet/runtime/image"
-)
-
-// What is below the state directory.
-const (
-	storage = "containerd" // images, content and snapshots
-	records = "runtime"    // of sandboxes and containers
 )
 
 // Config is what Open needs.
 type Config struct {
 	*config.Config
-	Store          *store.Store // of leases and imports
+	Store          *store.Store // of leases and imports, and of which runtime it was
 	ImagesChanged  func()       // must not block
 	ImagesRemoved  func()
-	NetworkChanged func()     // must not block
-	Link           *link.Link // for the time, and whether pulls can work
+	NetworkChanged func()                                     // must not block
+	Tell           func(warning bool, reason, message string) // an event of the node
+	Link           *link.Link                                 // for the time, and whether pulls can work
 	Log            *slog.Logger
 }
 
 // Containers is what runs the containers.
 type Containers struct {
 	Runtime cri.Runtime
+	Streams cri.Runtime // the same, as a cri.Streamer
 	Images  cri.Images
+	Network Network
 
-	Operations *figures.Operations // that Runtime and Images were asked
+	Operations   *figures.Operations // that Runtime and Images were asked
+	CgroupDriver string              // of the runtime
+	Endpoint     string              // of the runtime; empty: it is in this process
+	Left         string              // what a runtime of before keeps; empty: nothing is known
 
-	Network *cni.Network
-	service *image.Service
-	inbox   *image.Inbox
-	native  *ctrd.Runtime
-	daemon  *daemon.Daemon
-	log     *slog.Logger
-
-	mu     sync.Mutex
-	failed map[string]error // archives that could not be imported, by file name
+	backend
+	known chan struct{} // closed once the agent knows what runs
+	stays error         // why it is not the runtime that the configuration names
+	cfg   *config.Config
+	log   *slog.Logger
 }
 
-// Open starts containerd and takes up what runs.
+// Network is where pods get their network from. *cni.Network is one.
+type Network interface {
+	Run(ctx context.Context) error
+	Stale(sandbox string) bool
+	SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error
+	PodCIDRs() []netip.Prefix
+	Config() string
+	Problem() error
+	Clean(ctx context.Context) error
+}
+
+// A backend is what differs between the runtime in this process and one behind a socket.
+type backend interface {
+	// Admits is why no pod gets a network of its own now, as a kubelet words it; nil:
+	// they do.
+	Admits() error
+	// Ready is the same of the node as a whole.
+	Ready() error
+	// Answers reports whether the runtime does, and Await returns once it does.
+	Answers() bool
+	Await(ctx context.Context) error
+	// Reconcile frees what belongs to sandboxes that are gone. It is called before any
+	// pod starts.
+	Reconcile(ctx context.Context) error
+	// Imports lets a pod wait for an archive that may bring its image; nil: none does.
+	Imports() worker.Imports
+	Going() []agentapi.Import
+	FailedArchives() []agentapi.Import
+	Run(ctx context.Context) error
+	// Close leaves the containers running.
+	Close() error
+}
+
+// Open starts or reaches the runtime. One that was in use before and is not to be any
+// more has the node's pods ended first.
 func Open(ctx context.Context, a Config) (*Containers, error) {
-	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
-	c := &Containers{log: a.Log, failed: map[string]error{}}
-	var err error
-	if c.Network, err = openNetwork(a); err != nil {
-		return nil, fmt.Errorf("pod network: %w", err)
-	}
-	root := filepath.Join(dirs.State, storage)
-	if c.daemon, err = daemon.Start(ctx, daemon.Config{Root: root, Log: a.Log}); err != nil {
-		return nil, fmt.Errorf("containerd: %w", err)
-	}
-	c.service, err = image.New(image.Config{
-		Client: c.daemon.Client(), Root: root, Snapshotter: c.daemon.Snapshotter(), CertsDir: e.RegistryConfigDir,
-		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config), OnChange: a.ImagesChanged, OnRemove: a.ImagesRemoved, Now: a.Link.Now, Log: a.Log,
-		LinkDown: a.Link.Down,
-	})
+	used, err := remembered(ctx, a)
 	if err != nil {
-		return nil, errors.Join(err, c.daemon.Close())
+		return nil, err
 	}
-	c.inbox, err = image.NewInbox(image.InboxConfig{Dir: inboxDir(a.Config), Service: c.service, Imports: a.Store, Report: c.report, Log: a.Log})
+	now, stays, err := move(ctx, a, used)
 	if err != nil {
-		return nil, errors.Join(err, c.daemon.Close())
+		return nil, err
 	}
-	c.native, err = ctrd.New(ctx, ctrd.Config{
-		Daemon: c.daemon, Images: c.service, Network: c.Network, StateDir: filepath.Join(dirs.State, records), RunDir: dirs.Run,
-		PodDirs:  []string{filepath.Join(dirs.Root, "pods")},
-		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: handlers(e.RuntimeHandlers), SystemdCgroup: k.CgroupDriver == "systemd",
-		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), Log: a.Log,
-	})
+	c, err := open(ctx, a, now.Endpoint)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())
+		return nil, err
 	}
-	c.Operations = figures.NewOperations()
-	c.Runtime, c.Images = figures.Runtime{Runtime: c.native, Operations: c.Operations}, figures.Images{Service: c.service, Operations: c.Operations}
+	c.Left, c.stays, c.known, c.log, c.cfg = now.Left, stays, make(chan struct{}), a.Log, a.Config
+	if c.Endpoint != "" {
+		c.CgroupDriver = now.driver(a, c.backend.(*distant).Runtime)
+	}
+	if err := now.remember(ctx, a); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
 	return c, nil
 }
 
-// handlers are what a RuntimeClass may name here.
-func handlers(configured []config.RuntimeHandler) map[string]ctrd.Handler {
-	out := make(map[string]ctrd.Handler, len(configured))
-	for _, h := range configured {
-		out[h.Name] = ctrd.Handler{OCIRuntime: h.OCIRuntime, Shim: h.Shim, ShimConfig: h.ShimConfig}
+// open opens the runtime at endpoint; empty: that in this process.
+func open(ctx context.Context, a Config, endpoint string) (*Containers, error) {
+	if endpoint != "" {
+		return openRemote(ctx, a, endpoint)
+	}
+	return openNative(ctx, a)
+}
+
+// Problems are what is worth an administrator's attention.
+func (c *Containers) Problems() (out []string) {
+	for _, err := range []error{c.stays, c.Network.Problem()} {
+		if err != nil {
+			out = append(out, err.Error())
+		}
 	}
 	return out
 }
 
-// openNetwork also puts links to this binary where CNI plugins that delegate to a
-// built-in type find them.
-func openNetwork(a Config) (*cni.Network, error) {
-	dir := filepath.Join(a.Dirs.State, "cni")
-	self, err := os.Executable()
+// name is what the runtime calls itself, such as containerd or cri-o; empty: it does not
+// say now.
+func (c *Containers) name(ctx context.Context) string {
+	v, err := c.Runtime.Version(ctx, &api.VersionRequest{})
 	if err != nil {
-		return nil, err
+		return ""
 	}
-	if err := cni.Install(dir, self); err != nil {
-		return nil, err
+	return v.RuntimeName
+}
+
+// Own are the pods of a list that the agent, or a tool at its socket, made. In a runtime
+// behind a socket there may be others.
+func (c *Containers) Own(list []*api.PodSandbox) (own []*api.PodSandbox) {
+	for _, s := range list {
+		if c.Endpoint == "" || s.Labels[keys.PodUID] != "" && s.Annotations[keys.Started] != "" {
+			own = append(own, s)
+		}
 	}
-	e := a.Edge
-	return cni.New(cni.Config{
-		Mode: cni.Mode(e.NetworkPlugin), Changed: a.NetworkChanged,
-		ConfDir: e.CNIConfDir, BinDirs: e.CNIBinDirs, PodCIDRs: a.PodCIDRs, Bridge: e.BridgeName,
-		Hairpin: a.Kubelet.HairpinMode != "none", DataDir: dir, Leases: a.Store, Log: a.Log,
+	return own
+}
+
+// reopenLog has a container's log written to a new file.
+func (c *Containers) reopenLog(ctx context.Context, id string) error {
+	_, err := c.Runtime.ReopenContainerLog(ctx, &api.ReopenContainerLogRequest{ContainerId: id})
+	return err
+}
+
+// lookAgain is how soon a look is repeated that failed.
+const lookAgain = time.Second
+
+// Looked notes that the agent knows what runs; called takes what the runtime calls itself.
+func (c *Containers) Looked(ctx context.Context, called func(string)) {
+	called(c.name(ctx))
+	close(c.known)
+}
+
+// Known is nil once the agent knows what runs.
+func (c *Containers) Known() error {
+	select {
+	case <-c.known:
+		return nil
+	default:
+		return fmt.Errorf("%s does not answer: start it first", title(c.Endpoint))
+	}
+}
+
+// Look has look learn what runs, if the runtime answers. Else After does so later, and
+// load takes what is known without.
+func (c *Containers) Look(ctx context.Context, look func(context.Context) error, load func(context.Context, []types.UID) error) error {
+	if !c.Answers() {
+		return load(ctx, nil)
+	}
+	if err := c.check(ctx); err != nil {
+		return err
+	}
+	return look(ctx)
+}
+
+// take waits for the runtime and has look succeed, unless what it learns is known already.
+func (c *Containers) take(ctx context.Context, look func(context.Context) error) error {
+	for {
+		if c.Known() == nil {
+			return nil
+		}
+		if err := c.Await(ctx); err != nil {
+			return err
+		}
+		err := c.check(ctx)
+		if err == nil {
+			err = look(ctx)
+		}
+		if errors.Is(err, errOtherDriver) || ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			c.log.Warn("what runs is not known yet, so no pod is started", "error", err)
+			select {
+			case <-time.After(lookAgain):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// After is a loop that has look learn what runs, if it is not known, as soon as the
+// runtime answers; then it calls begin, and runs next.
+func (c *Containers) After(look func(context.Context) error, begin func(context.Context), next Loop) Loop {
+	return after(func(ctx context.Context) error {
+		if err := c.take(ctx, look); err != nil {
+			return err
+		}
+		begin(ctx)
+		return next.Run(ctx)
 	})
 }
 
-// Stacked are the directories below the state directory in which are layers and uppers of
-// overlays: they cannot be on an overlay themselves.
-func Stacked() []string {
-	return []string{filepath.Join(storage, daemon.Overlay), ctrd.Containers(records)}
+// A Loop runs until ctx ends.
+type Loop interface {
+	Run(ctx context.Context) error
 }
 
-// Admits is why no pod gets a network of its own now, as a kubelet words it; nil:
-// they do.
-func (c *Containers) Admits() error { return networkNotReady(c.Network.Admit()) }
+type after func(context.Context) error
 
-// Ready is the same of the node as a whole.
-func (c *Containers) Ready() error { return networkNotReady(c.Network.Ready()) }
+func (f after) Run(ctx context.Context) error { return f(ctx) }
+
+// Rotator rotates the logs of containers that a runtime behind a socket writes. The shims
+// of the one in this process do so themselves.
+func (c *Containers) Rotator(view rotate.View) *rotate.Rotator {
+	if c.Endpoint == "" {
+		return rotate.New(rotate.Config{})
+	}
+	k := c.cfg.Kubelet
+	return rotate.New(rotate.Config{View: view, Reopen: c.reopenLog, Dir: k.PodLogsDir, MaxSize: c.cfg.ContainerLogMaxSize, MaxFiles: int(*k.ContainerLogMaxFiles),
+		Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log})
+}
+
+// errOtherDriver ends the agent, whose next start knows better.
+var errOtherDriver = errors.New("the container runtime makes cgroups by another driver than was known while it did not answer: islet starts anew")
+
+// check fails when the runtime is another than it was taken for.
+func (c *Containers) check(ctx context.Context) error {
+	d, far := c.backend.(*distant)
+	if !far {
+		return nil
+	}
+	driver, err := d.CgroupDriver(ctx)
+	if err == nil && driver != "" && driver != c.CgroupDriver {
+		return fmt.Errorf("%w (%s, not %s)", errOtherDriver, driver, c.CgroupDriver)
+	}
+	return err
+}
 
 // networkNotReady words the network's error as a kubelet and containerd do.
 func networkNotReady(err error) error {
@@ -157,52 +284,4 @@ func parallelPulls(cfg *config.Config) int {
 		return int(*n)
 	}
 	return 0
-}
-
-func inboxDir(cfg *config.Config) string {
-	if cfg.Edge.ImagesDir != "" {
-		return cfg.Edge.ImagesDir
-	}
-	return filepath.Join(cfg.Dirs.State, "images")
-}
-
-// Run imports archives and cleans up after broken pulls until ctx ends.
-func (c *Containers) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.service.Run(ctx) })
-	g.Go(func() error { return c.inbox.Run(ctx) })
-	return g.Wait()
-}
-
-// Close leaves the containers running.
-func (c *Containers) Close() error { return errors.Join(c.native.Close(), c.daemon.Close()) }
-
-// Imports lets a pod wait for an archive that may bring its image.
-func (c *Containers) Imports() worker.Imports { return c.inbox }
-
-// Reconcile frees what belongs to sandboxes that are gone. It is called before
-// any pod starts.
-func (c *Containers) Reconcile(ctx context.Context) error {
-	list, err := c.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{
-		Filter: &api.PodSandboxFilter{State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}},
-	})
-	if err != nil {
-		return err
-	}
-	var live []string
-	for _, s := range list.Items {
-		live = append(live, s.Id)
-	}
-	return c.Network.Reconcile(ctx, live)
-}
-
-func (c *Containers) report(file string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		delete(c.failed, file)
-		return
-	}
-	c.failed[file] = err
-	c.log.Warn("image archive not imported", "file", file, "error", err)
 }

@@ -64,9 +64,8 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	s.Addresses = a.c.Addresses()
 	s.Imports = append(a.c.Containers.Going(), a.c.Containers.FailedArchives()...)
 	s.Network.Config = a.c.Containers.Network.Config()
-	if err := a.c.Containers.Network.Problem(); err != nil {
-		s.Problems = append(s.Problems, err.Error())
-	}
+	s.Problems = append(s.Problems, a.c.Containers.Problems()...)
+	s.Runtime.Endpoint, s.Runtime.Left = a.c.Containers.Endpoint, a.c.Containers.Left
 	s.Store.Path = a.c.Dirs.State + "/" + process.Database
 	h := a.c.Store.Health()
 	if h.Aside != "" {

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/ctrd"
 	"github.com/islet-edge/islet/runtime/image"
 )
@@ -112,6 +113,42 @@ func (m Runtime) ContainerStatus(ctx context.Context, q *api.ContainerStatusRequ
 // ExecSync is counted.
 func (m Runtime) ExecSync(ctx context.Context, q *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
 	return counted(ctx, m.Operations, "exec_sync", m.Runtime.ExecSync, q)
+}
+
+// operations are a kubelet's names of calls, by CRI's.
+var operations = map[string]string{
+	"Version": "version", "Status": "status", "RunPodSandbox": "run_podsandbox", "StopPodSandbox": "stop_podsandbox", "RemovePodSandbox": "remove_podsandbox",
+	"PodSandboxStatus": "podsandbox_status", "ListPodSandbox": "list_podsandbox", "CreateContainer": "create_container", "StartContainer": "start_container",
+	"StopContainer": "stop_container", "RemoveContainer": "remove_container", "ListContainers": "list_containers", "ContainerStatus": "container_status",
+	"UpdateContainerResources": "update_container", "ReopenContainerLog": "reopen_container_log", "ExecSync": "exec_sync", "Exec": "exec", "Attach": "attach",
+	"PortForward": "port_forward", "UpdateRuntimeConfig": "update_runtime_config", "ListContainerStats": "list_container_stats", "ListImages": "list_images",
+	"ImageStatus": "image_status", "PullImage": "pull_image", "RemoveImage": "remove_image", "ImageFsInfo": "image_fs_info",
+}
+
+// Counted counts a call to a runtime behind a socket.
+func (o *Operations) Counted(method string, took time.Duration, err error) {
+	op, known := operations[method]
+	if !known {
+		return
+	}
+	o.seconds.WithLabelValues(op).Observe(took.Seconds())
+	o.total.WithLabelValues(op).Inc()
+	if err != nil {
+		o.failed.WithLabelValues(op).Inc()
+	}
+}
+
+// Pulls are the images of a runtime behind a socket, whose calls are Counted; it knows
+// how long pulls take.
+type Pulls struct {
+	cri.Images
+	*Operations
+}
+
+// PullImage is timed.
+func (m Pulls) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
+	defer m.pulls.begin(q.GetImage().GetImage())()
+	return m.Images.PullImage(ctx, q)
 }
 
 // Images counts pulls.

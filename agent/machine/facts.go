@@ -47,6 +47,7 @@ type Reporter struct {
 	c        ReporterConfig
 	identity func() (host.Identity, error)
 	told     map[string]bool // conditions by the reasons of their events; Facts is for one caller
+	last     engine          // what the container runtime said of itself; Facts' too
 
 	mu   sync.Mutex
 	open *bool // for the scheduler; nil: not known
@@ -66,10 +67,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	if err != nil {
 		return edgenode.Facts{}, err
 	}
-	rt, err := a.c.Runtime.Version(ctx, &cri.VersionRequest{})
-	if err != nil {
-		return edgenode.Facts{}, err
-	}
+	rt := a.runtime(ctx)
 	now := a.c.Machine.Now()
 	a.c.Addresses([]string{now.Name}, a.c.Machine.IPs()) // a machine may get them long after it booted
 	f := edgenode.Facts{
@@ -77,18 +75,40 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 		Addresses: nodeAddresses(a.c.Machine.told(now.IPs), now.Name),
 		Info: v1.NodeSystemInfo{
 			MachineID: id.MachineID, SystemUUID: id.SystemUUID, BootID: id.BootID, KernelVersion: id.Kernel, OSImage: id.OSImage,
-			ContainerRuntimeVersion: rt.RuntimeName + "://" + rt.RuntimeVersion, KubeletVersion: config.KubernetesVersion,
+			ContainerRuntimeVersion: rt.version, KubeletVersion: config.KubernetesVersion,
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
 		Declared: []string{"RestartAllContainersOnContainerExits"}, // else no pod with such a rule is scheduled here
 	}
-	if f.RuntimeHandlers, err = a.runtimeHandlers(ctx); err != nil {
-		return edgenode.Facts{}, err
-	}
+	f.RuntimeHandlers, f.Images = rt.handlers, rt.images
 	f.NotReady = a.c.NotReady(ctx)
 	a.conditions(&f)
-	f.Images, err = a.nodeImages(ctx)
-	return f, err
+	return f, nil
+}
+
+// engine is what the container runtime says of itself.
+type engine struct {
+	version  string
+	handlers []v1.NodeRuntimeHandler
+	images   []v1.ContainerImage
+}
+
+// runtime asks the container runtime. While it does not answer, the Node goes on to say
+// what it said last: that it does not is a matter of NotReady.
+func (a *Reporter) runtime(ctx context.Context) engine {
+	v, err := a.c.Runtime.Version(ctx, &cri.VersionRequest{})
+	if err != nil {
+		return a.last
+	}
+	now := engine{version: v.RuntimeName + "://" + v.RuntimeVersion}
+	if now.handlers, err = a.runtimeHandlers(ctx); err != nil {
+		return a.last
+	}
+	if now.images, err = a.nodeImages(ctx); err != nil {
+		return a.last
+	}
+	a.last = now
+	return now
 }
 
 // runtimeHandlers lists what a RuntimeClass may name, with what each can.

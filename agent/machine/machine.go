@@ -7,6 +7,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -42,6 +43,7 @@ type Machine struct {
 	labels map[string]string
 	taints []v1.Taint
 	others v1.ResourceList // that others advertise on the Node
+	engine string          // what the container runtime calls itself
 	read   time.Time
 	found  []netip.Addr // the addresses that were found last
 	last   translate.Node
@@ -85,7 +87,18 @@ func (n *Machine) Name() string { return n.cfg.Node.Name }
 
 // Host is what the statuses of pods say of their node.
 func (n *Machine) Host() status.Host {
-	return status.Host{IPs: n.Now().IPs, Runtime: "containerd"}
+	ips := n.Now().IPs
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return status.Host{IPs: ips, Runtime: cmp.Or(n.engine, "containerd")}
+}
+
+// SetRuntime takes what the container runtime calls itself: the IDs of containers begin
+// with it.
+func (n *Machine) SetRuntime(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.engine = name
 }
 
 // Hostname is that of a pod, for its /etc/hosts.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -19,17 +21,37 @@ type Client struct {
 	images  api.ImageServiceClient
 }
 
+// Options are for a Client that is more than a tool's.
+type Options struct {
+	// Around makes each call that is no stream, by next; nil: they are made as they are.
+	Around func(ctx context.Context, method string, req any, next func(context.Context) error) error
+	// FailFast has calls fail, with Unavailable, while nobody listens at the endpoint.
+	FailFast bool
+}
+
+// redial is how often at most a Client looks whether somebody listens again.
+const redial = 2 * time.Second
+
 // Dial makes a client of the runtime at endpoint, a path or unix:// URL. It does
 // not wait for the runtime: calls do, as long as their context allows.
-func Dial(endpoint string) (*Client, error) {
+func Dial(endpoint string) (*Client, error) { return DialWith(endpoint, Options{}) }
+
+// DialWith is Dial with options.
+func DialWith(endpoint string, o Options) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
 		return nil, fmt.Errorf("runtime endpoint %q: it must be the absolute path of a unix socket", endpoint)
 	}
+	if o.Around == nil {
+		o.Around = func(ctx context.Context, _ string, _ any, next func(context.Context) error) error { return next(ctx) }
+	}
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
-			return errgrpc.ToNative(call(ctx, method, req, res, c, o...))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: redial}, MinConnectTimeout: redial}),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(!o.FailFast), grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption) error {
+			return o.Around(ctx, method, req, func(ctx context.Context) error {
+				return errgrpc.ToNative(call(ctx, method, req, res, c, os...))
+			})
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("runtime endpoint %q: %w", endpoint, err)
@@ -39,6 +61,14 @@ func Dial(endpoint string) (*Client, error) {
 
 // Close hangs up.
 func (c *Client) Close() error { return c.conn.Close() }
+
+// AwaitChange keeps connecting, and returns when a connection stands or breaks, or when
+// ctx has ended.
+func (c *Client) AwaitChange(ctx context.Context) {
+	state := c.conn.GetState()
+	c.conn.Connect()
+	c.conn.WaitForStateChange(ctx, state)
+}
 
 // ContainerEvents hands on the runtime's event stream until ctx or the stream ends.
 func (c *Client) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,8 @@ type Subject struct {
 	Kernel bool
 	// Handler is what sandboxes ask for; empty: the runtime's own.
 	Handler string
+	// Only names the tests to run; empty: all. Some hold for islet's own runtime only.
+	Only []string
 	// CgroupParent is below which containers go; it may be empty.
 	CgroupParent string
 	// Users is the user namespace of all sandboxes that can have one; nil: the host's.
@@ -83,6 +86,9 @@ func Run(t *testing.T, s Subject) {
 		{"Stats", true, testStats},
 		{"Metrics", true, testMetrics},
 	} {
+		if len(s.Only) > 0 && !slices.Contains(s.Only, c.name) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			if c.kernel && !s.Kernel {
 				t.Skip("containers do not really run here")

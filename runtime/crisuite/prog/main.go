@@ -27,6 +27,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,6 +38,9 @@ import (
 
 func main() {
 	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == "pause" { // of a runtime whose sandboxes are a process
+		args = []string{"wait"}
+	}
 	next := func() string {
 		if len(args) == 0 {
 			fail("an argument is missing")

@@ -1,0 +1,165 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sync/semaphore"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Config is what Open needs.
+type Config struct {
+	Endpoint      string        // of the runtime: a path or unix:// URL
+	ImageEndpoint string        // of the images; empty: Endpoint
+	Timeout       time.Duration // of a call, runtimeRequestTimeout
+	Pulls         int64         // images that are pulled at a time; 0: any number
+	// Changed is called when the runtime, or its network, became ready or ceased to be.
+	// It must not block. Nil: nobody wants to know.
+	Changed func()
+	// Counted is called after each call. Nil: nobody counts.
+	Counted func(method string, took time.Duration, err error)
+	Log     *slog.Logger
+}
+
+// A Runtime is one behind a socket. It implements cri.Runtime and cri.Events.
+type Runtime struct {
+	*cri.Client
+	images *images
+	c      Config
+	calls  calls
+
+	mu    sync.Mutex
+	state state
+	moved chan struct{} // closed when state becomes another
+}
+
+// Open connects with nobody yet.
+func Open(c Config) (*Runtime, error) {
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
+	if c.Counted == nil {
+		c.Counted = func(string, time.Duration, error) {}
+	}
+	r := &Runtime{c: c, moved: make(chan struct{})}
+	r.calls = calls{timeout: c.Timeout, counted: c.Counted, acted: make(chan struct{}, 1)}
+	o := cri.Options{Around: r.calls.around, FailFast: true}
+	var err error
+	if r.Client, err = cri.DialWith(c.Endpoint, o); err != nil {
+		return nil, err
+	}
+	r.images = &images{Client: r.Client}
+	if c.ImageEndpoint != "" && Socket(c.ImageEndpoint) != Socket(c.Endpoint) {
+		if r.images.Client, err = cri.DialWith(c.ImageEndpoint, o); err != nil {
+			return nil, errors.Join(err, r.Client.Close())
+		}
+	}
+	if c.Pulls > 0 {
+		r.images.pulls = semaphore.NewWeighted(c.Pulls)
+	}
+	return r, nil
+}
+
+// Socket is the path of an endpoint.
+func Socket(endpoint string) string { return strings.TrimPrefix(endpoint, "unix://") }
+
+// Images are the runtime's.
+func (r *Runtime) Images() cri.Images { return r.images }
+
+// Close hangs up. What runs goes on.
+func (r *Runtime) Close() error {
+	if r.images.Client != r.Client {
+		return errors.Join(r.images.Client.Close(), r.Client.Close())
+	}
+	return r.Client.Close()
+}
+
+// RunPodSandbox is success too for a sandbox that an earlier call made whose answer was
+// lost: a runtime refuses the same name twice.
+func (r *Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
+	resp, err := r.Client.RunPodSandbox(ctx, q)
+	want := q.GetConfig().GetMetadata()
+	if err == nil || ctx.Err() != nil || errdefs.IsUnavailable(err) || want == nil {
+		return resp, err
+	}
+	list, lerr := r.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{
+		State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}}})
+	for _, s := range list.GetItems() {
+		if m := s.GetMetadata(); lerr == nil && m.GetUid() == want.Uid && m.GetName() == want.Name && m.GetNamespace() == want.Namespace && m.GetAttempt() == want.Attempt {
+			return &api.RunPodSandboxResponse{PodSandboxId: s.Id}, nil
+		}
+	}
+	return nil, err
+}
+
+// CreateContainer is success too for a container that an earlier call made.
+func (r *Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+	resp, err := r.Client.CreateContainer(ctx, q)
+	want := q.GetConfig().GetMetadata()
+	if err == nil || ctx.Err() != nil || errdefs.IsUnavailable(err) || want == nil {
+		return resp, err
+	}
+	list, lerr := r.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{PodSandboxId: q.PodSandboxId}})
+	for _, c := range list.GetContainers() {
+		if m := c.GetMetadata(); lerr == nil && c.PodSandboxId == q.PodSandboxId && m.GetName() == want.Name && m.GetAttempt() == want.Attempt {
+			return &api.CreateContainerResponse{ContainerId: c.Id}, nil
+		}
+	}
+	return nil, err
+}
+
+// StartContainer is success too for a container that runs.
+func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerRequest) (*api.StartContainerResponse, error) {
+	resp, err := r.Client.StartContainer(ctx, q)
+	if err == nil || ctx.Err() != nil || errdefs.IsUnavailable(err) {
+		return resp, err
+	}
+	st, serr := r.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: q.ContainerId})
+	if serr == nil && st.GetStatus().GetState() == api.ContainerState_CONTAINER_RUNNING {
+		return &api.StartContainerResponse{}, nil
+	}
+	return nil, err
+}
+
+// CgroupDriver is that which the runtime says it uses; empty: it does not say, as
+// containerd before 2.0 (KEP-4033).
+func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
+	resp, err := r.RuntimeConfig(ctx, &api.RuntimeConfigRequest{})
+	if errdefs.IsNotImplemented(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("ask the container runtime for its cgroup driver: %w", err)
+	}
+	if resp.GetLinux() == nil {
+		return "", nil
+	}
+	return strings.ToLower(resp.GetLinux().GetCgroupDriver().String()), nil
+}
+
+// images are those of the runtime, or of a service of their own.
+type images struct {
+	*cri.Client
+	pulls *semaphore.Weighted // nil: no bound
+}
+
+// PullImage waits for its turn, as serializeImagePulls and maxParallelImagePulls ask for:
+// a runtime behind a socket knows neither.
+func (i *images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
+	if i.pulls != nil {
+		if err := i.pulls.Acquire(ctx, 1); err != nil {
+			return nil, err
+		}
+		defer i.pulls.Release(1)
+	}
+	return i.Client.PullImage(ctx, q)
+}

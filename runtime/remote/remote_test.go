@@ -1,0 +1,312 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/fake"
+)
+
+var (
+	_ cri.Runtime  = (*Runtime)(nil)
+	_ cri.Events   = (*Runtime)(nil)
+	_ cri.Streamer = Streaming{}
+)
+
+func sandboxOf(uid string, attempt uint32) *api.RunPodSandboxRequest {
+	return &api.RunPodSandboxRequest{Config: &api.PodSandboxConfig{
+		Metadata: &api.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid, Attempt: attempt}, Labels: map[string]string{keys.PodUID: uid}}}
+}
+
+// strict refuses a name twice, as containerd does, and loses the answer to what it made.
+type strict struct {
+	*fake.Runtime
+	made map[string]bool
+}
+
+func (s strict) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
+	name := fmt.Sprint(q.Config.Metadata)
+	if s.made[name] {
+		return nil, errors.New("failed to reserve sandbox name")
+	}
+	s.made[name] = true
+	if _, err := s.Runtime.RunPodSandbox(ctx, q); err != nil {
+		return nil, err
+	}
+	return nil, errors.New("the answer is lost")
+}
+
+func (s strict) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+	name := q.PodSandboxId + fmt.Sprint(q.Config.Metadata)
+	if s.made[name] {
+		return nil, errors.New("failed to reserve container name")
+	}
+	s.made[name] = true
+	return s.Runtime.CreateContainer(ctx, q)
+}
+
+// What is made twice is the same, though the runtime refuses a name twice.
+func TestMakingTwice(t *testing.T) {
+	f := fake.New("i")
+	path := filepath.Join(t.TempDir(), "s")
+	serve(t, path, strict{f, map[string]bool{}}, f)
+	r := open(t, path)
+	first, err := r.RunPodSandbox(t.Context(), sandboxOf("a", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := r.RunPodSandbox(t.Context(), sandboxOf("a", 0))
+	if err != nil || again.PodSandboxId != first.PodSandboxId {
+		t.Errorf("%v, %v", again, err)
+	}
+	q := &api.CreateContainerRequest{PodSandboxId: first.PodSandboxId, Config: &api.ContainerConfig{Metadata: &api.ContainerMetadata{Name: "c"}, Image: &api.ImageSpec{Image: "i"}}}
+	c, err := r.CreateContainer(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if twice, err := r.CreateContainer(t.Context(), q); err != nil || twice.ContainerId != c.ContainerId {
+		t.Errorf("%v, %v", twice, err)
+	}
+}
+
+// old has no events.
+type old struct{ cri.Runtime }
+
+// Without events, what changes is found by comparing lists.
+func TestChangesWithoutEvents(t *testing.T) {
+	f := fake.New("i")
+	path := filepath.Join(t.TempDir(), "s")
+	serve(t, path, old{f}, f)
+	r := open(t, path)
+	if _, err := r.Await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	told, ended := make(chan string, 100), make(chan error, 1)
+	go func() {
+		ended <- r.ContainerEvents(ctx, func(e *api.ContainerEventResponse) { told <- e.PodSandboxStatus.Metadata.Uid })
+	}()
+	// The fake is changed behind the client's back, as by the end of a container.
+	sb, err := f.RunPodSandbox(ctx, sandboxOf("a", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := <-told; got != "a" {
+		t.Errorf("made: %q", got)
+	}
+	if _, err := f.StopPodSandbox(ctx, &api.StopPodSandboxRequest{PodSandboxId: sb.PodSandboxId}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-told; got != "a" {
+		t.Errorf("stopped: %q", got)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// A runtime that goes is waited for, and who follows its events lists everything then.
+func TestRuntimeGoesAndComes(t *testing.T) {
+	f := fake.New()
+	path := filepath.Join(t.TempDir(), "s")
+	changed := make(chan struct{}, 100)
+	r := open(t, path, func(c *Config) { c.Changed = func() { changed <- struct{}{} } })
+	if err := r.Ready(); !errors.Is(err, errEarly) {
+		t.Errorf("before it was there: %v", err)
+	}
+	if _, err := r.Version(t.Context(), &api.VersionRequest{}); !errdefs.IsUnavailable(err) {
+		t.Errorf("before it was there: %v", err)
+	}
+	stop := serve(t, path, f, f)
+	waited, err := r.Await(t.Context())
+	if err != nil || !waited || r.Ready() != nil || r.Admits() != nil {
+		t.Errorf("waited %v, %v; ready: %v, %v", waited, err, r.Ready(), r.Admits())
+	}
+	<-changed
+	events := make(chan error, 1)
+	go func() { events <- r.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) {}) }()
+	stop()
+	if err := <-events; err == nil {
+		t.Error("the events go on")
+	}
+	for r.Answers() {
+		r.mu.Lock()
+		moved := r.moved
+		r.mu.Unlock()
+		if r.Answers() {
+			<-moved
+		}
+	}
+	if r.Ready() != nil || !errors.Is(r.Admits(), errDown) {
+		t.Errorf("just gone: %v, %v", r.Ready(), r.Admits())
+	}
+	go func() { events <- r.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) {}) }()
+	serve(t, path, f, f)
+	if err := <-events; !errors.Is(err, errBack) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A node is Ready for a while without its runtime, and then says a kubelet's words.
+func TestReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Runtime{state: state{answers: true, at: time.Now()}}
+		if r.Ready() != nil {
+			t.Error(r.Ready())
+		}
+		r.state.answers = false
+		time.Sleep(downAfter - time.Second)
+		if r.Ready() != nil {
+			t.Error(r.Ready())
+		}
+		time.Sleep(time.Second)
+		if !errors.Is(r.Ready(), errDown) {
+			t.Error(r.Ready())
+		}
+	})
+	rt, network := conditions(&api.RuntimeStatus{Conditions: []*api.RuntimeCondition{
+		{Type: api.RuntimeReady, Status: true}, {Type: api.NetworkReady, Reason: "NetworkPluginNotReady", Message: "cni plugin not initialized"}}})
+	if rt != nil || network.Error() != "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized" {
+		t.Errorf("%v, %v", rt, network)
+	}
+	if rt, network = conditions(nil); rt == nil || network == nil {
+		t.Error("a runtime that reports nothing is ready")
+	}
+}
+
+// hangs never answers.
+type hangs struct{ *fake.Runtime }
+
+func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A runtime that hangs holds up a call only as long as runtimeRequestTimeout.
+func TestHangingRuntime(t *testing.T) {
+	f := fake.New()
+	path := filepath.Join(t.TempDir(), "s")
+	serve(t, path, hangs{f}, f)
+	r := open(t, path, func(c *Config) { c.Timeout = 50 * time.Millisecond })
+	if _, err := r.ListContainers(t.Context(), &api.ListContainersRequest{}); err == nil || !strings.Contains(err.Error(), "the container runtime has not answered ListContainers in") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMost(t *testing.T) {
+	c := calls{timeout: time.Minute}
+	for _, tt := range []struct {
+		req  any
+		want time.Duration
+		no   bool
+	}{
+		{req: &api.StatusRequest{}, want: time.Minute},
+		{req: &api.RunPodSandboxRequest{}, want: 2 * time.Minute},
+		{req: &api.StopContainerRequest{Timeout: 30}, want: 90 * time.Second},
+		{req: &api.ExecSyncRequest{Timeout: 5}, want: 65 * time.Second},
+		{req: &api.ExecSyncRequest{}, no: true},
+		{req: &api.PullImageRequest{}, no: true},
+	} {
+		if got, bounded := c.most("x", tt.req); bounded == tt.no || bounded && got != tt.want {
+			t.Errorf("%T: %s, %v", tt.req, got, bounded)
+		}
+	}
+}
+
+// pause follows what happens.
+func TestPause(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		f    follower
+		want time.Duration
+	}{
+		{follower{evented: true, changed: now, live: true}, compareSeldom},
+		{follower{changed: now}, compareSoon},
+		{follower{changed: now.Add(-2 * lively), live: true}, compareLater},
+		{follower{changed: now.Add(-2 * lively)}, compareSeldom},
+	} {
+		if got := tt.f.pause(); got != tt.want {
+			t.Errorf("%+v: %s, want %s", tt.f, got, tt.want)
+		}
+	}
+}
+
+// Streams lead to this machine only.
+func TestLocal(t *testing.T) {
+	for target, ok := range map[string]bool{
+		"http://127.0.0.1:4000/exec/x": true, "http://[::1]:4000/exec/x": true, "https://localhost:1/attach/x": true, "http://127.9.9.9:1/": true,
+		"": false, "http://192.0.2.1:80/exec/x": false, "http://example.com:80/": false, "http://127.0.0.1/exec": false, "ftp://127.0.0.1:1/": false,
+		"http://user:pass@127.0.0.1:1/": false, "http://127.0.0.1.example.com:1/": false, "unix:///run/x": false, "http://169.254.169.254:80/latest": false,
+	} {
+		if _, err := local(target); (err == nil) != ok {
+			t.Errorf("%q: %v", target, err)
+		}
+	}
+}
+
+// hostile answers an upgrade with whatever.
+func hostile(t *testing.T, answer string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				c.Read(make([]byte, 4096))
+				io.WriteString(c, answer)
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String() + "/x"
+}
+
+func TestHostileStreams(t *testing.T) {
+	for _, answer := range []string{
+		"", "nonsense\r\n\r\n", "HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1:80/\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!",
+		"HTTP/1.1 101 Switching Protocols\r\nX-Stream-Protocol-Version: v9\r\n\r\n", "HTTP/1.1 101 X\r\n" + strings.Repeat("A: b\r\n", 1<<20),
+	} {
+		if c, err := dial(t.Context(), hostile(t, answer), "v4.channel.k8s.io"); err == nil {
+			c.Close()
+			t.Errorf("%.60q is taken", answer)
+		}
+	}
+}
+
+func FuzzOutcome(f *testing.F) {
+	for _, s := range []string{"", `{"status":"Success"}`, `{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`, "x"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, said []byte) { outcome(said) })
+}
+
+func TestOutcome(t *testing.T) {
+	var exit cri.ExitError
+	if err := outcome([]byte(`{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`)); !errors.As(err, &exit) || exit.Code != 3 {
+		t.Error(err)
+	}
+	if err := outcome([]byte(`{"status":"Success"}`)); err != nil {
+		t.Error(err)
+	}
+}

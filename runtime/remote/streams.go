@@ -1,0 +1,197 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Streaming is a Runtime that is a cri.Streamer too: for people. Commands of the agent's
+// own are ExecSync's, which ends them when their time is over; a command with streams
+// goes on when who wanted it has gone, as it does behind a kubelet.
+type Streaming struct{ *Runtime }
+
+// maxFailure bounds what the runtime says of the end of a stream.
+const maxFailure = 64 << 10
+
+// Stream runs a command in a container, or attaches to it.
+func (r Streaming) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
+	at, err := r.where(ctx, id, o)
+	if err != nil {
+		return err
+	}
+	conn, err := dial(ctx, at, remotecommand.StreamProtocolV4Name)
+	if err != nil {
+		return fmt.Errorf("streams of container %s: %w", id, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	return run(ctx, conn, o)
+}
+
+// where asks the runtime for the URL of a command's streams.
+func (r Streaming) where(ctx context.Context, id string, o cri.ExecOptions) (string, error) {
+	if len(o.Command) == 0 {
+		resp, err := r.Attach(ctx, &api.AttachRequest{ContainerId: id, Tty: o.TTY, Stdin: o.Stdin != nil, Stdout: o.Stdout != nil, Stderr: o.Stderr != nil})
+		return resp.GetUrl(), err
+	}
+	resp, err := r.Exec(ctx, &api.ExecRequest{ContainerId: id, Cmd: o.Command, Tty: o.TTY, Stdin: o.Stdin != nil, Stdout: o.Stdout != nil, Stderr: o.Stderr != nil})
+	return resp.GetUrl(), err
+}
+
+// run connects a command's streams until it has ended and its output is delivered.
+func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) error {
+	open := func(kind string) (httpstream.Stream, error) {
+		s, err := conn.CreateStream(http.Header{remotecommand.StreamType: {kind}})
+		if err != nil {
+			return nil, fmt.Errorf("open the stream %s: %w", kind, err)
+		}
+		return s, nil
+	}
+	end, err := open(remotecommand.StreamTypeError)
+	if err != nil {
+		return err
+	}
+	end.Close() // the runtime writes
+	var output sync.WaitGroup
+	if o.Stdin != nil {
+		in, err := open(remotecommand.StreamTypeStdin)
+		if err != nil {
+			return err
+		}
+		go func() { // ends with the caller's reader, or the connection
+			io.Copy(in, o.Stdin)
+			in.Close()
+		}()
+	}
+	for kind, to := range map[string]io.Writer{remotecommand.StreamTypeStdout: writer(o.Stdout), remotecommand.StreamTypeStderr: writer(o.Stderr)} {
+		if to == nil {
+			continue
+		}
+		from, err := open(kind)
+		if err != nil {
+			return err
+		}
+		from.Close()
+		output.Go(func() {
+			if _, err := io.Copy(to, from); err != nil {
+				io.Copy(io.Discard, from) // nobody takes it; the command goes on
+			}
+		})
+	}
+	if o.TTY {
+		sizes, err := open(remotecommand.StreamTypeResize)
+		if err != nil {
+			return err
+		}
+		go resize(ctx, sizes, o.Resize)
+	}
+	said, err := io.ReadAll(io.LimitReader(end, maxFailure))
+	if err == nil {
+		output.Wait()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("the container runtime broke off: %w", err)
+	}
+	return outcome(said)
+}
+
+// writer keeps a missing stream nil.
+func writer(w io.WriteCloser) io.Writer {
+	if w == nil {
+		return nil
+	}
+	return w
+}
+
+// resize passes on sizes of the terminal.
+func resize(ctx context.Context, to httpstream.Stream, sizes <-chan cri.TerminalSize) {
+	defer to.Close()
+	for sizes != nil {
+		select {
+		case s, ok := <-sizes:
+			if !ok || json.NewEncoder(to).Encode(remotecommand.TerminalSize{Width: s.Width, Height: s.Height}) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// outcome reads how a command ended, as version 4 of the protocol says it.
+func outcome(said []byte) error {
+	if len(said) == 0 {
+		return nil
+	}
+	var s metav1.Status
+	if err := json.Unmarshal(said, &s); err != nil {
+		return fmt.Errorf("the container runtime says of the command's end: %q", said[:min(len(said), 200)])
+	}
+	if s.Status == metav1.StatusSuccess {
+		return nil
+	}
+	if s.Reason == remotecommand.NonZeroExitCodeReason && s.Details != nil {
+		for _, c := range s.Details.Causes {
+			if code, err := strconv.ParseInt(c.Message, 10, 32); err == nil && c.Type == remotecommand.ExitCodeCauseType {
+				return cri.ExitError{Code: int32(code)}
+			}
+		}
+	}
+	return errors.New(s.Message)
+}
+
+// Forward connects stream with a TCP port of a sandbox.
+func (r Streaming) Forward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
+	resp, err := r.PortForward(ctx, &api.PortForwardRequest{PodSandboxId: id, Port: []int32{port}})
+	if err != nil {
+		return err
+	}
+	conn, err := dial(ctx, resp.GetUrl(), portforward.ProtocolV1Name)
+	if err != nil {
+		return fmt.Errorf("forward port %d of sandbox %s: %w", port, id, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	headers := http.Header{portforward.PortHeader: {strconv.Itoa(int(port))}, portforward.PortForwardRequestIDHeader: {"0"}}
+	headers.Set(portforward.StreamType, portforward.StreamTypeError)
+	failed, err := conn.CreateStream(headers)
+	if err != nil {
+		return err
+	}
+	failed.Close()
+	headers.Set(portforward.StreamType, portforward.StreamTypeData)
+	data, err := conn.CreateStream(headers)
+	if err != nil {
+		return err
+	}
+	go func() {
+		io.Copy(data, stream)
+		data.Close() // the client says no more; the port may
+	}()
+	_, err = io.Copy(stream, data)
+	stream.Close()
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("forward port %d of sandbox %s: %w", port, id, err)
+	}
+	if said, err := io.ReadAll(io.LimitReader(failed, maxFailure)); err == nil && len(said) > 0 {
+		return errors.New(string(said))
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,165 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/crisuite"
+	"github.com/islet-edge/islet/runtime/fake"
+	"github.com/islet-edge/islet/runtime/stream"
+)
+
+// serve serves a runtime on a socket until the test, or stop, ends it.
+func serve(t *testing.T, path string, r cri.Runtime, i cri.Images) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := cri.Serve(ctx, l, r, i); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	return stop
+}
+
+// open opens the runtime at path, and has Run run.
+func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
+	t.Helper()
+	c := Config{Endpoint: path, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&c)
+	}
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// streamer is a fake that has streams, which nobody uses.
+type streamer struct {
+	*fake.Runtime
+	cri.Streamer
+}
+
+// TestFakeSuite: what is between the agent and a runtime changes nothing.
+func TestFakeSuite(t *testing.T) {
+	rt := fake.New(crisuite.ImageRef)
+	served, err := stream.Wrap(streamer{Runtime: rt}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	serve(t, path, served, rt)
+	crisuite.Run(t, crisuite.Subject{Runtime: Streaming{open(t, path)}})
+}
+
+// promised is what the agent relies on and every runtime does. The other tests are of what
+// islet's own runtime does beyond: pods without a process of their own, commands that end
+// with who asked for them, checkpoints without a shim's help, stricter refusals, an exit
+// time that is never before the start's.
+var promised = []string{"SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "Events", "RemoveRunning",
+	"Stop", "StartError", "Logs", "LogRotation", "Image", "Users", "Mounts", "ReadonlyRoot", "Security", "Target", "HostProcesses",
+	"Files", "OOM", "Exec", "ExecTimeout", "Forward", "Update"}
+
+// TestContainerdSuite runs the contract with containerd, where there is one: see
+// test/remote/programs.sh.
+func TestContainerdSuite(t *testing.T) {
+	root := os.Getenv("ISLET_CONTAINERD")
+	if root == "" {
+		t.Skip("make test-remote gets the runtimes and runs this test")
+	}
+	programs, err := filepath.Glob(filepath.Join(root, "*", "containerd"))
+	if err != nil || len(programs) == 0 {
+		t.Fatalf("no containerd in %s: %v", root, err)
+	}
+	for _, program := range programs {
+		t.Run(filepath.Base(filepath.Dir(program)), func(t *testing.T) { suite(t, filepath.Dir(program)) })
+	}
+}
+
+func suite(t *testing.T, dir string) {
+	disk, err := os.MkdirTemp("", "islet-remote-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(disk) })
+	socket := filepath.Join(disk, "s")
+	config := filepath.Join(disk, "containerd.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, `version = 2
+root = "%[1]s/root"
+state = "%[1]s/state"
+[grpc]
+address = %[2]q
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = %[3]q
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "%[1]s/bin"
+conf_dir = "%[1]s/cni"
+`, disk, socket, pauseRef), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	network(t, disk)
+	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", // its mounts are its own, so that nothing is left of them
+		`mount -t tmpfs none /run && exec "$0" --config "$1"`, filepath.Join(dir, "containerd"), config)
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	log, err := os.Create(filepath.Join(disk, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+		if t.Failed() {
+			said, _ := os.ReadFile(log.Name())
+			t.Logf("end of containerd's log:\n%s", said[max(0, len(said)-4<<10):])
+		}
+	})
+	rt := open(t, socket)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	if _, err := rt.Await(ctx); err != nil {
+		t.Fatalf("containerd does not answer: %v", err)
+	}
+	for _, archive := range []string{image(t, crisuite.ImageRef), image(t, pauseRef)} {
+		ctr := exec.Command(filepath.Join(dir, "ctr"), "--address", socket, "-n", "k8s.io", "images", "import", archive)
+		if out, err := ctr.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	crisuite.Run(t, crisuite.Subject{Runtime: Streaming{rt}, Kernel: true, CgroupParent: "/" + filepath.Base(disk), Only: promised})
+}
+
+const pauseRef = "localhost/pause:test"
