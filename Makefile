@@ -92,6 +92,8 @@ test: ## all tests, as CI runs them (root needed)
 	CGO_ENABLED=1 go test -race -timeout 20m ./...
 	$(MAKE) dist-one
 	cd test && CGO_ENABLED=1 ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
+	test/remote/programs.sh >/dev/null
+	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
 	$(MAKE) test-cluster
 
 .PHONY: test-cluster
@@ -117,6 +119,13 @@ conformance: build ## Kubernetes' own node conformance specs, from its Go module
 	test/cluster/build.sh >/dev/null
 	test/cluster/conformance/build.sh >/dev/null
 	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 120m ./conformance
+
+.PHONY: test-remote
+test-remote: build ## nodes whose containers run in containerd: Debian's, and a current one from its Go module (root needed)
+	@packaging/deps.sh run test
+	test/remote/programs.sh >/dev/null
+	ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m -run TestContainerdSuite ./runtime/remote
+	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
 
 .PHONY: test-vm
 test-vm: ## the long test in a virtual machine: 20 power cuts

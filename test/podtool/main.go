@@ -40,6 +40,9 @@ func main() {
 	if os.Args[0] == "tar" {
 		args = os.Args
 	}
+	if filepath.Base(os.Args[0]) == "pause" { // of a runtime whose sandboxes are a process
+		args = []string{"sleep"}
+	}
 	if filepath.Base(os.Args[0]) == "flannel" {
 		if err := flannel(); err != nil {
 			fmt.Printf(`{"code": 100, "msg": %q}`, err.Error())

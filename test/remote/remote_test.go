@@ -1,0 +1,127 @@
+package remote
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+func TestMain(m *testing.M) {
+	machine.Main()
+	os.Exit(m.Run())
+}
+
+// remote has an agent use containerd.
+const remote = "--container-runtime-endpoint=" + machine.Endpoint
+
+// pod is the manifest of a pod with one container.
+func pod(name, more string, args ...string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 5\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [%s]%s}\n",
+		name, machine.Image, strings.Join(args, ", "), more)
+}
+
+// start boots a machine with containerd and an agent that uses it.
+func start(t *testing.T, dir string) (*machine.Machine, *machine.Containerd) {
+	t.Helper()
+	m := machine.New(t, "edge")
+	c := m.NewContainerd(dir)
+	m.Boot()
+	c.Start()
+	c.Import()
+	return m, c
+}
+
+// TestPods: pods run, and what people do with them works.
+func TestPods(t *testing.T) {
+	machine.EachContainerd(t, func(t *testing.T, dir string) {
+		m, _ := start(t, dir)
+		m.Write("manifests/count.yaml", pod("count", "", "count", "100ms"))
+		m.StartAgent(remote)
+		m.WaitReady("count-edge")
+		if out := m.Islet("status"); !strings.Contains(out, "at "+machine.Endpoint) {
+			t.Errorf("status:\n%s", out)
+		}
+		if out, code := m.Try("exec", "count-edge", "--", "/podtool", "exit", "3"); code != 3 {
+			t.Errorf("exec: exit code %d, %s", code, out)
+		}
+		m.Await("the log to have two lines", func() bool { return strings.HasPrefix(m.Islet("logs", "count-edge"), "0\n1\n") })
+		if out := m.Islet("top"); !strings.Contains(out, "count-edge") {
+			t.Errorf("top:\n%s", out)
+		}
+		if out, code := m.Try("images", "import", machine.Archive(t)); code == 0 || !strings.Contains(out, "use its own tool") {
+			t.Errorf("import: exit code %d, %s", code, out)
+		}
+		m.Remove("manifests/count.yaml")
+		m.WaitReady()
+		m.Await("nothing to be left", func() bool { return m.Containers() == 0 })
+	})
+}
+
+// TestGoes: pods run on while their runtime is not there, also over the end of the agent;
+// nothing is lost, and what ended meanwhile is seen.
+func TestGoes(t *testing.T) {
+	machine.EachContainerd(t, func(t *testing.T, dir string) {
+		m, c := start(t, dir)
+		m.Write("manifests/a.yaml", pod("a", "", "count", "100ms"))
+		m.StartAgent(remote)
+		before := m.WaitReady("a-edge")["a-edge"].Status.ContainerStatuses[0]
+		c.Kill()
+		m.Stop() // a status is stored some time after it is known
+		m.Write("manifests/b.yaml", pod("b", "", "count", "100ms"))
+		m.StartAgent(remote) // serves what is stored
+		if out, _ := m.Try("status"); !strings.Contains(out, "container runtime status check may not have completed yet") {
+			t.Errorf("without a runtime:\n%s", out)
+		}
+		if p := m.Pods()["a-edge"]; p.Status.Phase != "Running" {
+			t.Errorf("without a runtime the pod is %+v", p.Status)
+		}
+		c.Start()
+		after := m.WaitReady("a-edge", "b-edge")["a-edge"].Status.ContainerStatuses[0]
+		if after.ContainerID != before.ContainerID || after.RestartCount != 0 {
+			t.Errorf("the container was replaced: %+v", after)
+		}
+		c.Kill() // under a running agent
+		c.Start()
+		m.Remove("manifests/b.yaml")
+		m.WaitReady("a-edge")
+		if out := m.Islet("exec", "a-edge", "--", "/podtool", "env", "HOSTNAME"); !strings.Contains(out, "a-edge") {
+			t.Errorf("exec after it was back: %q", out)
+		}
+	})
+}
+
+// TestMove: a node goes from islet's own runtime to containerd and back. A pod never runs
+// in both, and what stays is told.
+func TestMove(t *testing.T) {
+	machine.EachContainerd(t, func(t *testing.T, dir string) {
+		m, c := start(t, dir)
+		m.InstallImage()
+		m.Write("manifests/a.yaml", pod("a", "", "count", "100ms"))
+		m.StartAgent()
+		m.WaitReady("a-edge")
+		m.Stop()
+		c.Stop()
+		m.StartAgent(remote) // nobody answers there: the pod stays
+		m.WaitReady("a-edge")
+		if out, code := m.Try("status"); code != 1 || !strings.Contains(out, "this node's pods stay in islet's own runtime") {
+			t.Errorf("exit code %d:\n%s", code, out)
+		}
+		m.Stop()
+		c.Start()
+		m.StartAgent(remote)
+		if st := m.WaitReady("a-edge")["a-edge"].Status; !strings.HasPrefix(st.PodIP, "10.77.0.") || m.Containers() != 2 { // with its pause
+			t.Errorf("the pod is at %s, %d containers run", st.PodIP, m.Containers())
+		}
+		if out := m.Islet("events"); !strings.Contains(out, "ContainerRuntimeChanged") || !strings.Contains(out, "Islet's own runtime keeps 1 images") {
+			t.Errorf("events:\n%s", out)
+		}
+		m.Kill()
+		m.StartAgent()
+		if st := m.WaitReady("a-edge")["a-edge"].Status; !strings.HasPrefix(st.PodIP, "10.42.0.") || m.Containers() != 1 {
+			t.Errorf("back again the pod is at %s, %d containers run", st.PodIP, m.Containers())
+		}
+	})
+}
