@@ -3,6 +3,7 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -10,7 +11,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/component-helpers/node/util/sysctl"
 )
 
 // Users is a user namespace: what is ID 0 and following inside are these IDs outside.
@@ -115,18 +115,17 @@ func join(path string, flag int) error {
 }
 
 // setSysctl sets one in the namespaces of the thread that calls it. Those of an IPC
-// namespace that belongs to a user namespace are for its own root alone: not even the
-// host's may write them.
+// namespace that belongs to a user namespace are, since Linux 6.10, for its own root alone:
+// not even the host's may write them.
 func (c Config) setSysctl(name, value string) error {
-	of, _, _ := sysctl.GetNamespace(name)
-	write := func() error { return os.WriteFile(sysctlPath(name), []byte(value), 0) }
-	if c.Users == nil || of != sysctl.IPCNamespace {
-		return write()
+	err := os.WriteFile(sysctlPath(name), []byte(value), 0)
+	if c.Users == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
 	}
 	if err := asThread(c.Users.UIDs.First); err != nil {
 		return err
 	}
-	return errors.Join(write(), asThread(0))
+	return errors.Join(os.WriteFile(sysctlPath(name), []byte(value), 0), asThread(0))
 }
 
 // asThread changes the effective user of one thread. (The syscall package would change
