@@ -165,3 +165,67 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 		t.Error(ids, err)
 	}
 }
+
+// rings has credentials by pod.
+type rings map[types.UID]keyring.Credentials
+
+func (r rings) Keyring(_ context.Context, pod *v1.Pod, _ string) keyring.Credentials {
+	return r[pod.UID]
+}
+
+// Of several Secrets the first that the registry takes counts, and is what the records say;
+// a plugin comes after them, and its image is for its service account.
+func TestSecretsAndPluginOfARegistry(t *testing.T) {
+	host, _ := privateRegistry(t)
+	name := host + "/app:1"
+	service := newImageService(t, host, func() {})
+	guard, records := guardOf(t, filepath.Join(t.TempDir(), "islet.db"), service)
+	defer records.Close()
+	cred := func(kind, from, password string) keyring.Credential {
+		return keyring.Credential{Auth: &api.AuthConfig{Username: "ann", Password: password}, From: v1.ObjectReference{Kind: kind, Namespace: "team", Name: from, UID: types.UID("uid-" + from)}}
+	}
+	account := func(name string, given ...keyring.Credential) keyring.Credentials {
+		return keyring.Credentials{
+			Has: []keyring.Credential{cred(keyring.Secret, "stale", "old")}, Scope: "team/" + name,
+			Ask: func(context.Context) ([]keyring.Credential, error) { return given, nil },
+			Account: func(context.Context) (v1.ObjectReference, error) {
+				return cred(keyring.ServiceAccount, name, "").From, nil
+			},
+		}
+	}
+	keys := rings{
+		"two":    {Has: []keyring.Credential{cred(keyring.Secret, "bad", "wrong"), cred(keyring.Secret, "good", "right"), cred(keyring.Secret, "unused", "right")}},
+		"bad":    {Has: []keyring.Credential{cred(keyring.Secret, "bad", "wrong")}},
+		"plugin": account("app", cred(keyring.ServiceAccount, "app", "wrong"), cred(keyring.ServiceAccount, "app", "right")),
+		"same":   account("app"),
+		"other":  account("other", cred(keyring.ServiceAccount, "other", "wrong")),
+	}
+	m := newImages(ExecutorConfig{Images: service, Keyring: keys, Guard: guard, Events: noEvents{}, Log: slog.New(slog.DiscardHandler)})
+	for _, tt := range []struct {
+		pod    types.UID
+		policy v1.PullPolicy
+		ok     bool
+		by     int // sources that the records have then
+	}{
+		{"bad", v1.PullIfNotPresent, false, 0},
+		{"two", v1.PullIfNotPresent, true, 1},
+		{"two", v1.PullNever, true, 1},
+		{"bad", v1.PullIfNotPresent, false, 1},
+		{"same", v1.PullNever, false, 1},
+		{"plugin", v1.PullIfNotPresent, true, 2},
+		{"same", v1.PullNever, true, 2},
+		{"other", v1.PullIfNotPresent, false, 2},
+		{"plugin", v1.PullAlways, true, 2},
+	} {
+		p := &v1.Pod{}
+		p.Name, p.Namespace, p.UID = "p", "team", tt.pod
+		got, _, err := m.ensure(t.Context(), p, &v1.Container{Name: "c", Image: name, ImagePullPolicy: tt.policy})
+		var by []store.Pull
+		if here, _ := m.present(t.Context(), name); here != nil {
+			by, _ = records.PullsOf(t.Context(), here.Id)
+		}
+		if (err == nil) != tt.ok || (got != nil) != tt.ok || len(by) != tt.by {
+			t.Errorf("%s by %s: %v, by %v", tt.pod, tt.policy, err, by)
+		}
+	}
+}
