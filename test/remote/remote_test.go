@@ -3,6 +3,7 @@ package remote
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,8 +20,8 @@ const remote = "--container-runtime-endpoint=" + machine.Endpoint
 
 // pod is the manifest of a pod with one container.
 func pod(name, more string, args ...string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 5\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [%s]%s}\n",
-		name, machine.Image, strings.Join(args, ", "), more)
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 5\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [\"%s\"]%s}\n",
+		name, machine.Image, strings.Join(args, `", "`), more)
 }
 
 // start boots a machine with containerd and an agent that uses it.
@@ -123,5 +124,28 @@ func TestMove(t *testing.T) {
 		if st := m.WaitReady("a-edge")["a-edge"].Status; !strings.HasPrefix(st.PodIP, "10.42.0.") || m.Containers() != 1 {
 			t.Errorf("back again the pod is at %s, %d containers run", st.PodIP, m.Containers())
 		}
+	})
+}
+
+// TestCare: the agent rotates a container's log, probes it by ExecSync, runs its hooks,
+// restarts it when it ends by itself, and ports are forwarded.
+func TestCare(t *testing.T) {
+	machine.EachContainerd(t, func(t *testing.T, dir string) {
+		m, _ := start(t, dir)
+		m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\ncontainerLogMaxSize: 1Ki\ncontainerLogMaxFiles: 3\ncontainerLogMonitorInterval: 3s\n", m.Cgroup, m.Disk))
+		m.Write("manifests/chatty.yaml", pod("chatty", `, readinessProbe: {exec: {command: [/podtool, env, HOSTNAME]}, periodSeconds: 1}, lifecycle: {postStart: {exec: {command: [/podtool, exit, "0"]}}}`, "count", "10ms"))
+		m.Write("manifests/ends.yaml", pod("ends", "", "exit", "3", "2s"))
+		m.StartAgent(remote)
+		m.WaitPods("a probed pod and one that was restarted", func(p map[string]machine.Pod) bool {
+			ends := p["ends-edge"].Status.ContainerStatuses
+			return p["chatty-edge"].Ready() && len(ends) == 1 && ends[0].RestartCount > 0
+		})
+		m.Await("a rotated log that is compressed", func() bool {
+			all, err := filepath.Glob(filepath.Join(m.Disk, "logs/default_chatty-edge_*/c/0.log.*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all) == 2 && strings.HasSuffix(all[0], ".gz")
+		})
 	})
 }
