@@ -103,9 +103,11 @@ test-cluster: build ## the tests against a real control plane, which is built fr
 	cd test/cluster && go vet -trimpath ./... && ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
 
 .PHONY: test-long
-test-long: shim ## the tests that wait for time limits of minutes (root needed)
-	@packaging/deps.sh run
+test-long: build ## the tests that wait for time limits of minutes (root needed)
+	@packaging/deps.sh run test
 	ISLET_TEST_LONG=1 CGO_ENABLED=1 go test -race -v -count=1 -timeout 30m -run 'TestAccountsSwapped|TestExecSwappedLong' ./runtime/ctrd
+	test/cluster/build.sh
+	cd test/cluster && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 20m -run 'TestNodeAndPodsDeleted' ./node
 
 .PHONY: critest
 critest: build ## the CRI validation suite and crictl, from their Go module, against the CRI socket (root needed)

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -144,17 +146,23 @@ func TestClusterMadeAnew(t *testing.T) {
 }
 
 // TestNodeAndPodsDeleted: the Node of a node that is cut off is deleted, and then its pods,
-// in the way of pod garbage collection, whose minute of patience is left out.
+// in the way of pod garbage collection, whose minute of patience is left out but in a long
+// test. What is deleted while the Node stays is not held, however much it is.
 func TestNodeAndPodsDeleted(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 3)
 	n.Cut(t)
 	c.Kubectl(t, "delete", "node", n.Name)
-	for name := range before {
-		c.Kubectl(t, "-n", ns, "patch", "pod", name, "--subresource=status", "-p",
-			`{"status": {"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]}}`)
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		for name := range before {
+			c.Kubectl(t, "-n", ns, "patch", "pod", name, "--subresource=status", "-p",
+				`{"status": {"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]}}`)
+		}
+		c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--force", "--grace-period=0")
 	}
-	c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--force", "--grace-period=0")
+	for _, p := range before {
+		c.AwaitGone(t, p)
+	}
 	n.Restore(t)
 	c.AwaitNode(t, n.Name, "to come back", cluster.NodeReady)
 	held(t, c, n)
@@ -162,7 +170,44 @@ func TestNodeAndPodsDeleted(t *testing.T) {
 	ranOn(t, n, before)
 	n.Islet("accept")
 	n.WaitReady()
+
+	deleted := pods(t, c, ns, 8)
+	holds := strings.Count(n.AgentLog(1<<20), holdLine)
+	n.Cut(t)
+	c.Kubectl(t, "-n", ns, "delete", "pods", "p0", "p1", "p2", "--wait=false")
+	c.Kubectl(t, "-n", ns, "delete", "pods", "p3", "p4", "p5", "p6", "p7", "--force", "--grace-period=0")
+	n.Await("the node to notice that it is cut off", func() bool { _, link := linked(t, n); return link != "Up" })
+	n.Restore(t)
+	n.WaitReady()
+	if now := strings.Count(n.AgentLog(1<<20), holdLine); now != holds || holds == 0 {
+		t.Errorf("pods that were deleted while the node was cut off were held: %d lines of the log, then %d", holds, now)
+	}
+	for _, p := range deleted {
+		c.AwaitGone(t, p)
+	}
+	lasts, link := linked(t, n)
+	t.Logf("the pods were gone at most %v after the link was %s", lasts, link)
 }
+
+// linked is how the node's link is, and for how long it has been so.
+func linked(t *testing.T, n *cluster.Node) (lasts time.Duration, link string) {
+	t.Helper()
+	var status struct {
+		Now     time.Time
+		Cluster struct {
+			Link  string
+			Since time.Time
+		}
+	}
+	out, _ := n.Try("status", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &status); err != nil {
+		t.Fatal(err)
+	}
+	return status.Now.Sub(status.Cluster.Since), status.Cluster.Link
+}
+
+// holdLine is what the log says when pods are held.
+const holdLine = "the API server no longer has most pods of this node"
 
 // TestAuthorityReplaced: the cluster has another CA when the link is back. The way of
 // docs/offline.md leads back, with no pod deleted and nothing restarted.
