@@ -20,6 +20,7 @@ type item struct {
 	manifest *v1.Pod       // as the node wants it; nil: it does not
 	want     *v1.PodStatus // the newest; nil: there is none
 	begins   bool          // want says no more than that the pod is about to start, or to be ready
+	ends     bool          // want says that all its containers have ended
 	finish   bool          // nothing of it is left here
 	server   *view         // as the server shows it; nil: not there
 
@@ -57,6 +58,15 @@ func (it *item) soon(d time.Duration) {
 func (it *item) starts() bool {
 	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !ready(&it.server.status))
 }
+
+// ending says that a pod is deleted and its containers have ended: soon nothing of it is
+// left here, and then one request tells how it ended.
+func (it *item) ending() bool {
+	return it.uid != "" && it.ends && !it.finish && it.server != nil && it.server.deleting
+}
+
+// over says that a pod has ended.
+func over(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
 
 // see takes what the server shows, unless that is older than what is known.
 func (it *item) see(v *view) {

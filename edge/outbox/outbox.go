@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	parallel   = 4               // requests at once while the server is well
-	starting   = time.Second     // how long the first words of a pod wait for news
-	calm       = 5 * time.Second // how long other things do
-	patience   = 5 * time.Second // how long the first words of a pod wait for those of others besides
+	parallel   = 4                // requests at once while the server is well
+	starting   = time.Second      // how long the first words of a pod wait for news
+	calm       = 5 * time.Second  // how long other things do
+	patience   = 20 * time.Second // how long the first words of a pod wait for those of others besides
 	firstRetry = time.Second / 2
 	lastRetry  = time.Minute     // while the server fails, for half an hour and more
 	refused    = 5 * time.Minute // at most, between tries of what the server refuses
@@ -81,7 +81,12 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 		it.want = nil
 	}
 	it.manifest = p
-	it.soon(urgency(it.want, status))
+	it.ends = over(status)
+	if d := urgency(it.want, status); it.ending() {
+		it.soon(max(d, starting))
+	} else {
+		it.soon(d)
+	}
 	it.want, it.begins = status, fresh(status)
 	o.signal()
 }
@@ -229,7 +234,7 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 			later(o.pause)
 		case now.Before(it.due):
 			later(it.due)
-		case it.starts() && now.Before(it.due.Add(patience)):
+		case (it.starts() || it.ending()) && now.Before(it.due.Add(patience)):
 			later(it.due.Add(patience))
 			last = append(last, it)
 		case o.busy < most:

@@ -1,0 +1,73 @@
+package outbox
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// One request tells how a deleted pod ended, unless what follows its containers' end
+// takes long.
+func TestEndIsToldOnce(t *testing.T) {
+	in(t, func(w *world) {
+		quick, slow := w.bind("quick"), w.bind("slow")
+		for _, p := range []*v1.Pod{quick, slow} {
+			w.box.Put(p, status(v1.PodRunning, ""))
+			synctest.Wait()
+			deleted := w.Pod("default", p.Name).DeepCopy()
+			deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			w.box.Seen(deleted)
+		}
+		synctest.Wait()
+		before := w.patches()
+		for _, p := range []*v1.Pod{quick, slow} {
+			w.box.Put(p, status(v1.PodFailed, "ended"))
+		}
+		time.Sleep(starting / 2)
+		w.box.Put(quick, status(v1.PodFailed, "and all of it is gone"))
+		if err := w.box.Finish(t.Context(), quick); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := w.patches() - before; n != 1 || w.shown("quick") != "gone" {
+			t.Errorf("%d requests told the end of a pod, which is %s", n, w.shown("quick"))
+		}
+		time.Sleep(starting)
+		if n := w.patches() - before; n != 2 || w.shown("slow") != "Failed ended" {
+			t.Errorf("%d requests, the pod of which something is left is %s", n, w.shown("slow"))
+		}
+	})
+}
+
+// While others start, that a pod is about to start is not told before long.
+func TestManyStarts(t *testing.T) {
+	in(t, func(w *world) {
+		slow := func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPatch {
+				time.Sleep(200 * time.Millisecond)
+			}
+			return false
+		}
+		w.Fault.Store(&slow)
+		var pods []*v1.Pod
+		for i := range 200 {
+			pods = append(pods, w.bind(fmt.Sprint("p", i)))
+		}
+		for _, p := range pods {
+			w.box.Put(p, status(v1.PodPending, ""))
+		}
+		for _, p := range pods {
+			time.Sleep(60 * time.Millisecond)
+			w.box.Put(p, status(v1.PodRunning, ""))
+		}
+		time.Sleep(time.Minute)
+		if n := w.patches(); n > len(pods)+20 || w.box.Pending() != 0 {
+			t.Errorf("%d requests for %d pods, %d are to come", n, len(pods), w.box.Pending())
+		}
+	})
+}
