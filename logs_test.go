@@ -17,7 +17,8 @@ var nameless = []string{
 	"agent/observe/observe.go", // the runtime did not answer for it
 	"agent/worker/set.go",      // the worker that panicked may know nothing
 	"agent/worker/worker.go",   // until the pod is known
-	"edge/store/pods.go",       // what cannot be decoded has no name
+	"edge/store/allocations.go",
+	"edge/store/pods.go", // what cannot be decoded has no name
 	"edge/store/statuses.go",
 }
 

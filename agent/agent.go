@@ -220,9 +220,11 @@ func (a *agent) build(ctx context.Context) error {
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
+	a.figures = figures.New(a.rt.Operations)
 	a.pods = pods.New(pods.Config{
 		Desired: a.desired, Store: a.store, Spoken: a.spoken, Sources: sourceNames, Node: a.machine.Admit, Host: a.host,
-		Running: a.running, Preempted: func(signal string) { a.figures.Preempted(signal) }, Off: func() bool { return a.shutdown.Going() }, Events: a.events, Log: a.log,
+		Running: a.figures.Running, Preempted: a.figures.Preempted, Off: func() bool { return a.shutdown.Going() },
+		Made: recovery.Made{Runtime: a.rt.Runtime, View: a.observer, Log: a.log}.Pod, Resizes: a.figures, Events: a.events, Log: a.log,
 	})
 	if a.shutdown, err = shutdown.New(ctx, shutdown.Config{
 		Periods: shutdown.Periods(&a.cfg.Kubelet), Host: shutdown.SystemLogind(a.log), File: filepath.Join(a.cfg.Dirs.Run, process.Shutdown), Meta: a.store, Pods: a.pods.List,
@@ -354,10 +356,10 @@ func (a *agent) buildWorkers() error {
 		return err
 	}
 	executor.Hooking = a.handlers
-	a.executor, a.figures = worker.NewExecutor(executor), figures.New(a.rt.Operations)
+	a.executor = worker.NewExecutor(executor)
 	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, File: filepath.Join(a.cfg.Dirs.Run, process.Probes), Changed: a.poke, Log: a.log})
 	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
-		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, Hooked: a.handlers.Has, Off: a.shutdown.Off, CrashMax: a.cfg.CrashMax, Log: a.log})
+		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, Hooked: a.handlers.Has, Off: a.shutdown.Off, Sizes: translate.Fields{Node: a.machine.Now}.Sizes, CrashMax: a.cfg.CrashMax, Log: a.log})
 	if a.cluster != nil {
 		a.pods.Connect(a.workers, a.cluster.outbox)
 	} else {
@@ -385,7 +387,7 @@ func (a *agent) serverConfig() server.Config {
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
 		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown,
-		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
+		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}
 }
@@ -430,8 +432,6 @@ func (a *agent) wantedChanged(uid types.UID) {
 		a.cluster.objects.Changed(uid)
 	}
 }
-
-func (a *agent) running(in plan.Input, before, now *v1.PodStatus) { a.figures.Running(in, before, now) }
 
 // host is what the statuses of pods say of this node.
 func (a *agent) host() status.Host {

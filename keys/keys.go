@@ -39,6 +39,7 @@ const (
 	Manifest = "islet.dev/pod"       // of a sandbox: its pod as JSON, of which the store can be made anew
 	Streak   = "islet.dev/streak"    // of a container: crashes in a row before it
 	Round    = "islet.dev/round"     // of a container: how often all containers were restarted before it
+	Anew     = "islet.dev/anew"      // of a container: plan.Size.Anew, the resources it was made with that only a new one can have otherwise
 	// PostStart, with any value, marks a container whose postStart hook islet runs: it
 	// has started only once the hook has returned.
 	PostStart = "islet.dev/post-start"

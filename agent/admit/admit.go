@@ -57,6 +57,16 @@ func Hold(pod *v1.Pod) *Holder {
 	return h
 }
 
+// AtLeast makes a pod hold no less than these requests: it is being resized, and its
+// containers may have more yet than it is to have. It is called before others see it.
+func (h *Holder) AtLeast(requests v1.ResourceList) {
+	for name, q := range requests {
+		if have, ok := h.requests[name]; !ok || q.Cmp(have) > 0 {
+			h.requests[name] = q
+		}
+	}
+}
+
 // Admit says whether a pod may run beside others, those that were admitted and have
 // not ended. It returns nil if so.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {

@@ -5,14 +5,13 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // An Ignored field is one that a pod may have here although it does not act: a person
 // who set it has to know.
 type Ignored struct {
-	Field   string // as in spec.containers[0].resizePolicy[1]
+	Field   string // as in spec.volumes[1].emptyDir.sizeLimit
 	Instead string // what happens, as the rest of a sentence about the field
 }
 
@@ -61,26 +60,11 @@ func IgnoredFields(pod *v1.Pod, n Node) (out []Ignored) {
 	return out
 }
 
-// IgnoredChange lists what was changed of a pod that runs, and does not act at once.
-func IgnoredChange(before, now *v1.Pod) (out []Ignored) {
-	was := map[string]v1.ResourceRequirements{}
-	eachContainer(before, func(_ *field.Path, c *v1.Container) { was[c.Name] = c.Resources })
-	eachContainer(now, func(at *field.Path, c *v1.Container) {
-		out = listed(out, []ignored{{!equality.Semantic.DeepEqual(was[c.Name], c.Resources), at.Child("resources"),
-			"was changed, which applies from the next start of the container"}})
-	})
-	return out
-}
-
 func ofContainer(at *field.Path, c *v1.Container) []ignored {
 	_, disk := c.Resources.Limits[v1.ResourceEphemeralStorage]
-	rows := []ignored{
+	return []ignored{
 		{disk, at.Child("resources", "limits").Key(string(v1.ResourceEphemeralStorage)), "is not enforced: the pod is not evicted for what it writes"},
 	}
-	for i, p := range c.ResizePolicy {
-		rows = append(rows, ignored{p.RestartPolicy == v1.RestartContainer, at.Child("resizePolicy").Index(i), "does not act: changed resources apply from the next start of the container"})
-	}
-	return rows
 }
 
 func ofVolume(at *field.Path, v *v1.Volume) []ignored {

@@ -53,7 +53,7 @@ func TestIgnoredFields(t *testing.T) {
 	}
 	got := IgnoredFields(pod("all", everything), Node{})
 	if want := []string{
-		"spec.containers[1].resources.limits[ephemeral-storage]", "spec.containers[1].resizePolicy[1]", "spec.volumes[2].emptyDir.sizeLimit",
+		"spec.containers[1].resources.limits[ephemeral-storage]", "spec.volumes[2].emptyDir.sizeLimit",
 	}; !slices.Equal(fields(got), want) {
 		t.Errorf("got  %q\nwant %q", fields(got), want)
 	}
@@ -82,19 +82,6 @@ func TestIgnoredLevel(t *testing.T) {
 		if got := fields(IgnoredFields(c.pod, c.node)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q", name, got)
 		}
-	}
-}
-
-func TestIgnoredChange(t *testing.T) {
-	before := pod("a", asks("cpu", "1"), everything)
-	after := before.DeepCopy()
-	after.Labels = map[string]string{"new": "1"}
-	if got := IgnoredChange(before, after); len(got) > 0 {
-		t.Errorf("its labels are others: %v", got)
-	}
-	asks("cpu", "2")(after)
-	if got := fields(IgnoredChange(before, after)); !slices.Equal(got, []string{"spec.containers[0].resources"}) {
-		t.Errorf("got %q", got)
 	}
 }
 

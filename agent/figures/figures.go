@@ -29,6 +29,7 @@ type Figures struct {
 	preempted          *prometheus.CounterVec // pods
 	seen, created, sli prometheus.Histogram   // how long pods take to start
 	since              time.Time              // what started before is not known
+	*Resizes
 }
 
 // New counts from nothing, with the operations of a runtime.
@@ -39,7 +40,7 @@ func New(o *Operations) *Figures {
 			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}})
 	}
 	return &Figures{
-		Operations: o, since: time.Now(),
+		Operations: o, since: time.Now(), Resizes: newResizes(),
 		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "how long one action of a pod's worker took", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods:       prometheus.NewCounter(counter("kubelet_started_pods_total", "sandboxes of pods that were started")),
@@ -55,9 +56,11 @@ func New(o *Operations) *Figures {
 	}
 }
 
-// Collectors are all that is counted.
-func (f *Figures) Collectors() []prometheus.Collector {
-	return append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
+// Collectors are all that is counted; resizing counts the pods that are resized, when it
+// is asked.
+func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
+	all := append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
+	return append(all, f.Resizes.collectors(resizing)...)
 }
 
 // An Actor counts what workers do.
@@ -86,6 +89,8 @@ func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 		if err != nil {
 			m.Figures.failed.WithLabelValues(containerType(in.Want, a.Container), reason(err)).Inc()
 		}
+	case plan.Resize:
+		m.Figures.resized(time.Since(begin), err)
 	case plan.StopSandbox, plan.StopContainer:
 		m.Figures.worked.WithLabelValues("kill").Observe(took)
 	}

@@ -60,6 +60,28 @@ func (c Chain) Update(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
+// Grow calls every Sizer until one fails. The error is the hook's own: it is shown as the
+// pod's.
+func (c Chain) Grow(ctx context.Context, pod *v1.Pod) error {
+	return c.size(func(s Sizer) error { return s.Grow(ctx, pod) })
+}
+
+// Shrink is the same of what is to be less.
+func (c Chain) Shrink(ctx context.Context, pod *v1.Pod) error {
+	return c.size(func(s Sizer) error { return s.Shrink(ctx, pod) })
+}
+
+func (c Chain) size(step func(Sizer) error) error {
+	for _, h := range c {
+		if s, ok := h.(Sizer); ok {
+			if err := step(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Ended calls every Ender in reverse order and joins their errors.
 func (c Chain) Ended(ctx context.Context, pod *v1.Pod) error {
 	var errs []error

@@ -6,6 +6,7 @@
 //	admitted --> Prepare --> Sandbox --> run sandbox --> Prepare --> Container --> create, start
 //	                                         |
 //	                  spec changed: Update --+
+//	   resources: Grow, containers, Shrink --+
 //	                                         +--> all over, still wanted --> Ended
 //	                                         +--> deleted, nothing left in the runtime --> Release
 //
@@ -54,6 +55,15 @@ type ContainerHook interface {
 // must be success and cheap.
 type Updater interface {
 	Update(ctx context.Context, pod *v1.Pod) error
+}
+
+// A Sizer holds a pod as a whole to its resources. When those change while it runs
+// (KEP-1287) Grow comes first: it raises what is to be more, so that containers may get
+// more; Shrink lowers what is to be less, once they have less. A second call must be
+// success and cheap.
+type Sizer interface {
+	Grow(ctx context.Context, pod *v1.Pod) error
+	Shrink(ctx context.Context, pod *v1.Pod) error
 }
 
 // An Ender gives back what a pod needs only while something of it runs: devices,

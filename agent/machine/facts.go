@@ -78,7 +78,9 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			ContainerRuntimeVersion: rt.version, KubeletVersion: config.KubernetesVersion,
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
-		Declared: []string{"RestartAllContainersOnContainerExits"}, // else no pod with such a rule is scheduled here
+		Declared: []string{ // else no pod that needs them is scheduled here, or resized
+			"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+		},
 	}
 	f.RuntimeHandlers, f.Images = rt.handlers, rt.images
 	f.NotReady = a.c.NotReady(ctx)

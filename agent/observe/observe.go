@@ -203,11 +203,22 @@ func (o *Observer) Relist(ctx context.Context) error {
 // Refresh reads one pod from the runtime now. The worker calls it after each of
 // its own actions.
 func (o *Observer) Refresh(ctx context.Context, uid types.UID) error {
+	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return seen })
+}
+
+// Reread is Refresh that also reads what changes only by the worker's own doing: the
+// resources of containers that run.
+func (o *Observer) Reread(ctx context.Context, uid types.UID) error {
+	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
+}
+
+// refresh takes from the view before what kept leaves of it, if it is there still.
+func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) error {
 	lock := &o.reading[maphash.String(o.seed, string(uid))%uint64(len(o.reading))]
 	lock.Lock()
 	defer lock.Unlock()
 	before := o.Pod(uid)
-	after, err := o.read(ctx, uid, before)
+	after, err := o.read(ctx, uid, kept(before))
 	if err != nil {
 		return fmt.Errorf("read pod %s from the runtime: %w", uid, err)
 	}

@@ -171,7 +171,11 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 		State: state(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), StartedAt: stamp(st.GetStartedAt()), FinishedAt: stamp(st.GetFinishedAt()),
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
 		Image: cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()), ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()), LogPath: st.GetLogPath(),
-		Hash: st.GetAnnotations()[keys.ContainerHash],
+		Hash: st.GetAnnotations()[keys.ContainerHash], Anew: st.GetAnnotations()[keys.Anew],
+	}
+	if l := st.GetResources().GetLinux(); l != nil {
+		held := plan.Held(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)
+		out.Resources = &held
 	}
 	out.Streak, out.Round = count(st, keys.Streak), count(st, keys.Round)
 	_, out.PostStart = st.GetAnnotations()[keys.PostStart]

@@ -75,7 +75,8 @@ func (p *planner) run(sb Sandbox) {
 func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	name, hash := ctr.Name, Hash(ctr)
 	c, exists := p.Seen.Last(name)
-	here, changed := c.SandboxID == sb.ID, Changed(ctr, c)
+	here, outgrown := c.SandboxID == sb.ID, Outgrown(p.Input, c)
+	changed := Changed(ctr, c) || outgrown
 	if f, busy := p.Busy[name]; busy && f.Op == StartContainer && f.Hash != hash {
 		p.Cancel = append(p.Cancel, name)
 	}
@@ -83,6 +84,8 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	switch {
 	case !exists:
 		p.start(start)
+	case c.State == Running && here && outgrown && !Changed(ctr, c) && replace:
+		p.stop(c, Action{Grace: p.Grace, Again: true})
 	case c.State == Running && here && changed && replace:
 		p.stop(c, Action{Grace: p.Grace, Hash: hash})
 	case c.State == Running && here && p.Asks(c):

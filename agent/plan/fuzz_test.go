@@ -126,6 +126,10 @@ func (w *world) change(arg int) {
 		pod.Spec.ActiveDeadlineSeconds = &d
 		return
 	}
+	if arg&2 != 0 && arg&12 != 0 && arg&12 != 12 {
+		w.ask(arg)
+		return
+	}
 	list := [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers}[arg%2]
 	if len(list) > 0 {
 		list[arg>>2%len(list)].Image = fmt.Sprint("app:", arg)
@@ -178,6 +182,7 @@ func (w *world) restart(how int) {
 		w.in.Health[id] = Health{Started: h.Started, Ready: h.Ready}
 	}
 	w.in.Ended, w.in.Forgotten, w.applied = false, false, ""
+	w.forgetSizes()
 	w.in.Admitted = w.in.End == nil && len(w.in.Seen.Sandboxes)+len(w.in.Seen.Containers) > 0
 	if !w.in.Stopping.IsZero() {
 		w.in.Stopping = w.in.Now
@@ -201,6 +206,7 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 		w.refuse = arg == 8
 	case 10: // a pod ended, or the node is another
 		in.Reconsider = in.End != nil
+		in.Undecided = len(w.asks) > 0
 	case 11: // the machine goes off
 		if in.Off.IsZero() {
 			in.Off = in.Now
@@ -304,6 +310,7 @@ func (w *world) settled(d Decision) {
 	w.must(ready <= 1, 33, "more than one sandbox")
 	over := in.Want != nil && !in.Deleting && !w.off() && (in.End != nil || Finished(in) || Expired(in))
 	w.must(!over || in.End == nil || !in.Reconsider, 48, "a refusal is not reconsidered")
+	w.settledSizes(over)
 	w.must(!over || !w.held["running"], 46, "the hooks still hold what a pod needs that runs")
 	switch {
 	case in.Want == nil || in.Deleting:

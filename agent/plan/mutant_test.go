@@ -393,6 +393,51 @@ var mutants = map[string]func(Input, *Decision){
 			each(d, StopContainer, func(a *Action) { a.Grace = in.Grace })
 		}
 	},
+	"does not decide about resources": func(_ Input, d *Decision) {
+		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == Allocate })
+	},
+	"decides about resources for nothing": func(in Input, d *Decision) {
+		if in.Want != nil && in.Admitted && idle(in, d) {
+			d.Start = []Action{{Op: Allocate}}
+		}
+	},
+	"does not resize": func(_ Input, d *Decision) {
+		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == Resize })
+	},
+	"resizes for nothing": func(in Input, d *Decision) {
+		in.Unsure = true
+		*d = Decide(in)
+	},
+	"resizes to an old spec": func(_ Input, d *Decision) { each(d, Resize, func(a *Action) { a.Hash = "old" }) },
+	"goes on with an old resize": func(in Input, d *Decision) {
+		d.Cancel = slices.DeleteFunc(slices.Clone(d.Cancel), func(s string) bool { return in.Busy[s].Op == Resize })
+	},
+	"does not doubt the pod's size": func(in Input, d *Decision) { in.Unsure = false; *d = Decide(in) },
+	"does not look at what containers have": func(in Input, d *Decision) {
+		in.Sized = map[string]Resources{}
+		for _, c := range in.Seen.Containers {
+			in.Sized[c.ID] = in.Sizes[c.Name].Resources
+		}
+		*d = Decide(in)
+	},
+	"does not restart for resources": func(in Input, d *Decision) {
+		in.Seen.Containers = slices.Clone(in.Seen.Containers)
+		for i := range in.Seen.Containers {
+			in.Seen.Containers[i].Anew = ""
+		}
+		*d = Decide(in)
+	},
+	"resizes before what restarts has stopped": func(in Input, d *Decision) {
+		if in.Want == nil || in.Deleting || in.End != nil || len(in.Busy) > 0 {
+			return
+		}
+		each(d, StopContainer, func(a *Action) {
+			if a.Again {
+				sb, _ := in.Seen.Sandbox()
+				*a = Action{Op: Resize, ID: sb.ID, Hash: in.Spec}
+			}
+		})
+	},
 	"waits for the old clock": func(in Input, d *Decision) {
 		for _, c := range in.Seen.Containers {
 			if c.State == Exited && in.Now.Before(c.FinishedAt) {

@@ -30,19 +30,23 @@ func Decide(in Input) Decision {
 		p.trim()
 		p.ended()
 	case in.Waiting:
-		p.cancel(Admit, Update, Ended, Forget)
+		p.cancel(Admit, Allocate, Update, Resize, Ended, Forget)
 	case !in.Admitted:
-		p.cancel(Update, Ended, Forget)
+		p.cancel(Allocate, Update, Resize, Ended, Forget)
 		p.start(Action{Op: Admit})
 	case !ready:
-		p.cancel(Update, Ended, Forget)
+		p.cancel(Update, Resize, Ended, Forget)
+		p.allocate()
 		p.replaceSandbox(sb)
 	case sb.ID == in.Stale:
 		p.cancel(Ended, Forget)
+		p.allocate()
 		p.teardown() // in order, and with its network; then it is replaced
 	default:
 		p.cancel(Ended, Forget)
+		p.allocate()
 		p.update()
+		p.resize(sb)
 		p.stopStale(sb)
 		p.debug(sb)
 		if p.renew() && p.initialize(sb) {
@@ -146,8 +150,8 @@ func (p *planner) removeStale(newest Sandbox) {
 }
 
 // start adds an action unless its subject is busy or must wait after a failure.
-// An action on the pod itself excludes all others, but that Update does not wait for
-// hooks, which may never return.
+// An action on the pod itself excludes all others, but that Update and Resize do not wait
+// for hooks, which may never return, and Allocate waits for nothing.
 func (p *planner) start(a Action) {
 	if _, busy := p.Busy[a.Container]; busy {
 		return
@@ -179,7 +183,8 @@ func (p *planner) start(a Action) {
 // excludes reports whether something goes on that an action on the pod itself waits for.
 func (p *planner) excludes(op Op) bool {
 	for _, f := range p.Busy {
-		if op != Update || f.Op != PostStart && f.Op != PreStop {
+		hooks := f.Op == PostStart || f.Op == PreStop
+		if op != Allocate && !(hooks && (op == Update || op == Resize)) {
 			return true
 		}
 	}

@@ -16,7 +16,10 @@ const leastGrace = 2 * time.Second
 // period, and their preStop hooks run at its beginning, also those of sidecars whose
 // turn to stop comes later. A sidecar that ends meanwhile stays ended.
 func (p *planner) teardown() {
-	p.cancel(RunSandbox, StartContainer, PostStart, Update)
+	p.cancel(RunSandbox, StartContainer, PostStart, Update, Resize)
+	if p.Want == nil || p.Deleting || p.End != nil {
+		p.cancel(Allocate)
+	}
 	grace, until := p.remaining()
 	for subject, f := range p.Busy { // the grace period was cut short meanwhile
 		end := f.Since.Add(f.Grace)

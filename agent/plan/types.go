@@ -24,10 +24,12 @@ const (
 	Forget                        // give back all that the host holds for it, and let its source forget it
 	PostStart                     // run the postStart hook of a container that has started
 	PreStop                       // run the preStop hook of a container that is to stop, within Grace
+	Allocate                      // decide whether the pod may have the resources it is wanted with, and store that
+	Resize                        // give what runs of the pod, and the pod as a whole, the allocated resources
 )
 
 var opNames = [...]string{"", "RunSandbox", "StopSandbox", "RemoveSandbox", "StartContainer", "StopContainer", "RemoveContainer",
-	"Admit", "Update", "Ended", "Forget", "PostStart", "PreStop"}
+	"Admit", "Update", "Ended", "Forget", "PostStart", "PreStop", "Allocate", "Resize"}
 
 func (o Op) String() string { return opNames[o] }
 
@@ -43,7 +45,8 @@ type Action struct {
 	Grace     time.Duration // of StopContainer and PreStop
 	Again     bool          // of StopContainer and PreStop: it is to run again however it ends
 	// Hash is that of the definition that StartContainer is for, or that StopContainer
-	// or PreStop makes room for; of RunSandbox and Update it is that of the pod's spec.
+	// or PreStop makes room for; of RunSandbox, Update and Resize it is that of the pod's
+	// spec.
 	Hash string
 	// Target is the ID of the container whose processes an ephemeral container is to see;
 	// empty: it names none, or none runs.
@@ -97,6 +100,9 @@ type Container struct {
 	StopSignal                       string // that it gets first, in Kubernetes' words; empty: not known
 	User                             *User  // as whom its first program runs; nil: not known
 	PostStart                        bool   // a postStart hook is to run in it; it did once the ID is in Input.Hooked
+	Anew                             string // Size.Anew as it was made; empty: none, or not known
+
+	Resources *Resources // what it may use, as the runtime shows it; nil: the runtime does not tell
 }
 
 // A User is as whom a program runs. It is not changed.
@@ -173,6 +179,22 @@ type Input struct {
 	// Off is when it was the pod's turn to end because the machine goes off; zero: it does
 	// not. Grace is what it gets then. The pod runs again after the next boot.
 	Off time.Time
+
+	// Want has the resources that the node allocated to the pod. Undecided says that it is
+	// wanted with others, about which the node has yet to decide. Pending is what became of
+	// that the last time.
+	Undecided bool
+	Pending   Pending
+
+	// Sizes are what the allocated resources are to the runtime, by container; one that is
+	// not in it cannot be resized. Sized has, by container ID, what the runtime last
+	// accepted. Level and Leveled are the same of the pod as a whole; nil: it has Level.
+	// Unsure says that it may have something else.
+	Sizes   map[string]Size
+	Sized   map[string]Resources
+	Level   Resources
+	Leveled *Resources
+	Unsure  bool
 
 	// Spec is the hash of the wanted spec, Applied that of the spec which the hooks know;
 	// it is empty where that is not known.

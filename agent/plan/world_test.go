@@ -110,6 +110,7 @@ type world struct {
 	applied  string          // the spec that the worker knows to be the hooks'
 	spec     *v1.PodSpec     // whose hash is
 	hash     string
+	resizes
 }
 
 func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
@@ -163,7 +164,8 @@ func (w *world) plan() Decision {
 	w.must(!d.Done || !w.held["pod"], 40, "done, but the hooks hold something of it")
 	w.must(!w.in.Hold || len(d.Start)+len(d.Cancel) == 0, 4, "an orphan whose source has not spoken is touched: %+v", d)
 	for subject, f := range w.in.Busy {
-		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off()) && (f.Op == RunSandbox || f.Op == StartContainer || f.Op == PostStart || f.Op == Update)
+		useless := (w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off()) && (f.Op == RunSandbox || f.Op == StartContainer || f.Op == PostStart || f.Op == Update || f.Op == Resize)
+		useless = useless || (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && f.Op == Allocate
 		useless = useless || (w.in.Want == nil || w.in.Deleting) && (f.Op == Admit || f.Op == Ended)
 		useless = useless || w.in.Want != nil && !w.in.Deleting && f.Op == Forget
 		w.must(!useless || w.in.Hold || slices.Contains(d.Cancel, subject), 22, "%+v goes on for a pod that ends", f)
@@ -171,7 +173,7 @@ func (w *world) plan() Decision {
 			c := find(w.in.Seen, f.ID)
 			w.must(c != nil && c.State == Running || slices.Contains(d.Cancel, subject), 60, "%+v goes on in a container that does not run", f)
 		}
-		if sb, _ := w.in.Seen.Sandbox(); f.Op == Update && !useless && sb.Ready && w.in.Admitted && !w.in.Waiting && !w.in.Hold && !Finished(w.in) && !Expired(w.in) {
+		if sb, _ := w.in.Seen.Sandbox(); (f.Op == Update || f.Op == Resize) && !useless && sb.Ready && w.in.Admitted && !w.in.Waiting && !w.in.Hold && !Finished(w.in) && !Expired(w.in) {
 			w.must(f.Hash == w.in.Spec || slices.Contains(d.Cancel, subject), 49, "an update to a spec that is not wanted goes on")
 		}
 		if over := w.in.Want == nil || w.in.Waiting || w.in.Hold; !over && f.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, subject)) {
@@ -192,6 +194,7 @@ func (w *world) plan() Decision {
 	}
 	for _, a := range d.Start {
 		w.in.Busy[a.Container] = Flight{Action: a, Since: w.in.Now}
+		w.begin(a)
 		if (a.Op == StopContainer || a.Op == PreStop) && (a.Hash != "" || a.Again) {
 			w.in.Replaced[a.Container] = a.ID
 		}
@@ -212,7 +215,8 @@ func (w *world) plan() Decision {
 // idle reports whether nothing goes on that an action on the pod itself has to wait for.
 func (w *world) idle(op Op) bool {
 	for _, f := range w.in.Busy {
-		if op != Update || f.Op != PostStart && f.Op != PreStop {
+		hook := f.Op == PostStart || f.Op == PreStop
+		if op != Allocate && !(hook && (op == Update || op == Resize)) {
 			return false
 		}
 	}
@@ -237,6 +241,7 @@ func (w *world) specs() {
 	}
 	sb, _ := w.in.Seen.Sandbox()
 	w.in.Spec, w.in.Applied = w.hash, cmp.Or(w.applied, sb.Hash)
+	w.showSizes(sb)
 }
 
 func (w *world) check(a Action) {
@@ -248,6 +253,10 @@ func (w *world) check(a Action) {
 	case Admit:
 		w.must(w.in.Want != nil && !w.in.Deleting && !w.in.Waiting, 41, "a verdict on a pod that ends or waits")
 		w.must(!w.in.Admitted && w.in.End == nil || w.in.End != nil && w.in.Reconsider && !runs, 41, "a second verdict")
+	case Allocate:
+		w.must(w.in.Undecided && w.in.Admitted && !ending && !w.in.Waiting, 63, "decides about resources for nothing")
+	case Resize:
+		w.checkResize(a, newest, ending)
 	case Update:
 		w.must(!ending && w.in.Admitted && newest.Ready, 42, "updates what does not run")
 		w.must(a.Hash == w.in.Spec && a.Hash != w.in.Applied && w.in.Applied != "", 42, "updates for nothing: %q is %q", a.Hash, w.in.Applied)
@@ -345,7 +354,7 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 	w.must(!w.live(func(c Container) bool { return c.Name == a.Container }), 17, "second live instance of %s", a.Container)
 	last, ok := w.in.Seen.Last(a.Container)
 	ctr := definition(w.in.Want, a.Container)
-	changed := ok && Changed(ctr, last)
+	changed := ok && (Changed(ctr, last) || Outgrown(w.in, last))
 	round := Round(w.in)
 	w.must(a.Hash == Hash(ctr), 23, "%+v is not of the wanted definition", a)
 	w.must(a.Round == round, 55, "%+v belongs to round %d", a, round)
@@ -391,7 +400,7 @@ func (w *world) checkGrace(a Action, ending bool) {
 	sb, _ := w.in.Seen.Sandbox()
 	if ending || c == nil || a.Hash != "" || sb.ID == w.in.Stale || !sb.Ready || c.SandboxID != sb.ID || c.State != Running || Finished(w.in) || Expired(w.in) || !w.in.Health[c.ID].Unhealthy {
 		w.must(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
-		w.must(!a.Again, 50, "%s runs again however it ends", a.Container)
+		w.must(!a.Again || c != nil && !ending && Outgrown(w.in, *c), 50, "%s runs again however it ends", a.Container)
 		return
 	}
 	if last, _ := w.in.Seen.Last(c.Name); last.ID != c.ID {
@@ -408,6 +417,9 @@ func (w *world) checkGrace(a Action, ending bool) {
 		return
 	}
 	want = max(want-w.in.PreStopped[c.ID], min(leastGrace, want))
+	if Outgrown(w.in, *c) {
+		return
+	}
 	w.must(a.Grace == want, 11, "grace %v is not the probe's, %v", a.Grace, want)
 	w.must(a.Again == (w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil), 50, "again: %v", a.Again)
 }
@@ -423,7 +435,7 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 	lost := !sb.Ready || c.SandboxID != sb.ID || sb.ID == w.in.Stale
 	_, hooked := w.in.PreStopped[c.ID]
 	late := hooked || HookFailed(w.in, *c) || c.Round < Round(w.in) && a.Container[0] != 'e'
-	w.must(lost || changed || late || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24, "stops %+v for nothing", c)
+	w.must(lost || changed || late || Outgrown(w.in, *c) || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24, "stops %+v for nothing", c)
 	w.must(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
 }
 
@@ -472,6 +484,7 @@ func (w *world) finish(subject string) {
 	delete(w.in.Busy, subject)
 	delete(w.in.Failed, Key{subject, a.Op})
 	w.happen(a, Running)
+	w.resized(a, true)
 	switch a.Op { // what only the worker knows
 	case RunSandbox, Update:
 		w.applied = a.Hash
@@ -497,9 +510,10 @@ func (w *world) fail(subject string, how int) {
 		f.ID, f.Retry = a.ID, time.Time{}
 	}
 	w.in.Failed[k] = f
+	w.resized(a, false)
 	switch how % 4 {
-	case 0: // killed between create and start, or the start failed
-		if a.Op == StartContainer {
+	case 0: // killed between create and start, or the start failed; a resize is half done
+		if a.Op == StartContainer || a.Op == Resize {
 			w.happen(a, Created)
 		}
 	case 1: // it worked, the answer was lost
@@ -520,9 +534,15 @@ func (w *world) happen(a Action, state State) {
 	case Forget:
 		w.in.Admitted, w.in.End = false, nil
 		clear(w.held)
+		w.prepared = false
 	case RunSandbox:
+		w.prepare(a)
 		w.in.Seen.Sandboxes = append(slices.Clone(w.in.Seen.Sandboxes), Sandbox{ID: w.id(), Attempt: a.Attempt, Ready: true, CreatedAt: w.in.Now, Hash: a.Hash})
 		w.sandbox = max(w.sandbox, int(a.Attempt))
+	case Allocate:
+		w.grant()
+	case Resize:
+		w.resize(a, state == Running)
 	case StopSandbox:
 		w.stopSandboxes(func(s Sandbox) bool { return s.ID == a.ID })
 	case RemoveSandbox:
@@ -554,6 +574,7 @@ func (w *world) startContainer(a Action, state State) {
 	if !sb.Ready {
 		return
 	}
+	w.prepare(a)
 	for i, c := range w.in.Seen.Containers { // creating it twice is success
 		if c.Name == a.Container && c.Attempt == a.Attempt {
 			if c.State == Created && state == Running {
@@ -566,6 +587,9 @@ func (w *world) startContainer(a Action, state State) {
 	c := Container{ID: w.id(), Name: a.Container, SandboxID: sb.ID, Attempt: a.Attempt, Streak: a.Streak, Round: a.Round, Hash: a.Hash, PostStart: hooks(w.in.Want, a.Container).PostStart != nil, Image: "as it was", State: state, CreatedAt: w.in.Now}
 	if state == Running {
 		c.StartedAt = w.in.Now
+	}
+	if size, ok := w.begun[a.Container].sizes[a.Container]; ok {
+		c.Resources, c.Anew = &size.Resources, size.Anew
 	}
 	w.in.Seen.Containers = append(slices.Clone(w.in.Seen.Containers), c)
 	if c.Name == "s0" || c.Name == "c0" { // which have probes: some sidecars take a while

@@ -43,5 +43,5 @@ func TestIgnoredFieldsAreToldOnce(t *testing.T) {
 	resized.Generation = 2
 	resized.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("2")
 	shown(resized, true)
-	w.told(t, "Warning web FieldIgnored")
+	w.told(t)
 }

@@ -32,6 +32,8 @@ type Store interface {
 	Rejected(context.Context) (map[types.UID]store.Admission, error)
 	Reject(context.Context, types.UID, store.Admission) error
 	Admit(context.Context, types.UID) error
+	Allocations(context.Context) (map[types.UID]store.Allocation, error)
+	Allocate(context.Context, map[types.UID]store.Allocation) error
 	Statuses(context.Context) (map[types.UID]*v1.PodStatus, error)
 	PutStatus(types.UID, *v1.PodStatus) error
 }
@@ -58,6 +60,10 @@ type Config struct {
 	Node    func() admit.Node                              // the node as it is now
 	Host    func() status.Host                             // the same for statuses
 	Running func(in plan.Input, before, now *v1.PodStatus) // is called with each new status; nil: nobody counts
+	// Made is the pod that the sandbox of one was made for, if that has another spec; nil:
+	// it has not, or that is not known.
+	Made    func(wanted *v1.Pod) *v1.Pod
+	Resizes Resizes // nil: nobody counts
 	Events  worker.Events
 	Off     func() bool // the machine goes off; nil: it never does
 	// Preempted is called for each pod that ends for a critical one, with the resource that
@@ -79,6 +85,9 @@ type Pods struct {
 	states   map[types.UID]state
 	noted    map[types.UID]*v1.Pod // whose ignored fields are told
 	news     chan struct{}         // closed at the next change
+
+	allocating chan struct{} // capacity 1: held by who decides about resources
+	trigger    string        // of the last release
 }
 
 // A state is what is shown of a pod.
@@ -98,8 +107,14 @@ func New(c Config) *Pods {
 	if c.Off == nil {
 		c.Off = func() bool { return false }
 	}
+	if c.Made == nil {
+		c.Made = func(*v1.Pod) *v1.Pod { return nil }
+	}
+	if c.Resizes == nil {
+		c.Resizes = uncounted{}
+	}
 	return &Pods{
-		c: c, dirty: dirty.New[types.UID](), news: make(chan struct{}), freed: 1,
+		c: c, dirty: dirty.New[types.UID](), news: make(chan struct{}), freed: 1, allocating: make(chan struct{}, 1),
 		verdicts: map[types.UID]verdict{}, states: map[types.UID]state{}, noted: map[types.UID]*v1.Pod{},
 	}
 }
@@ -119,19 +134,27 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	if err != nil {
 		return err
 	}
+	given, err := p.c.Store.Allocations(ctx)
+	if err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, uid := range running {
-		p.verdicts[uid] = verdict{}
+		p.verdicts[uid] = verdict{alloc: p.load(uid, given)}
 	}
 	for uid, r := range rejected {
-		_, runs := p.verdicts[uid]
-		p.verdicts[uid] = verdict{end: &plan.End{Reason: r.Reason, Message: r.Message}, leaves: runs}
+		was, runs := p.verdicts[uid]
+		p.verdicts[uid] = verdict{end: &plan.End{Reason: r.Reason, Message: r.Message}, leaves: runs, alloc: was.alloc}
 	}
 	for uid, s := range statuses {
 		p.states[uid] = state{status: *s}
-		if d, ok := p.c.Desired.Get(uid); ok && s.Phase != v1.PodPending { // the last run told of its fields
+		d, ok := p.c.Desired.Get(uid)
+		if ok && s.Phase != v1.PodPending { // the last run told of its fields
 			p.noted[uid] = d.Pod
+		}
+		if ok {
+			p.verdicts[uid].alloc.resume(d.Pod, s)
 		}
 		p.send(uid, s)
 	}
@@ -150,6 +173,7 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	if w.End = p.ended(d); w.End == nil {
 		v, known := p.verdicts[uid]
 		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.coming, v.end, p.reconsiders(d, v)
+		w.Pod, w.Pending, w.Undecided = v.alloc.allocated(d.Pod), p.pending(d, v.alloc), p.undecided(d, v)
 	}
 	return w, true
 }
@@ -194,7 +218,7 @@ func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 	p.mu.Lock()
 	v, known := p.verdicts[uid]
 	if delete(p.verdicts, uid); again && v.end != nil {
-		v.made = 0
+		v.made, v.alloc = 0, nil
 		p.verdicts[uid] = v // its refusal is stored still
 	}
 	delete(p.states, uid)
@@ -202,7 +226,7 @@ func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 	p.tell() // its end is the last thing that watchers learn of it
 	p.mu.Unlock()
 	if known && (v.end == nil || v.coming || v.leaves) || again {
-		p.release()
+		p.release(podsRemoved)
 	}
 	return nil
 }

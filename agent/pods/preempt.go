@@ -34,7 +34,9 @@ func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Sacrifice, n
 	p.mu.Lock()
 	made, now := p.freed, p.verdicts[uid]
 	if now.coming && !known {
-		p.verdicts[uid] = verdict{made: made, held: now.held}
+		v := admitted(d, made)
+		v.held = now.held
+		p.verdicts[uid] = v
 	}
 	p.mu.Unlock()
 	if !now.coming || !known {
@@ -51,7 +53,7 @@ func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string
 	}
 	p.mu.Lock()
 	v := p.verdicts[pod.UID]
-	p.verdicts[pod.UID] = verdict{end: &plan.End{Reason: plan.Preempting, Message: preempted}, made: p.freed, held: v.held, leaves: true}
+	p.verdicts[pod.UID] = verdict{end: &plan.End{Reason: plan.Preempting, Message: preempted}, made: p.freed, held: v.held, leaves: true, alloc: v.alloc}
 	p.mu.Unlock()
 	p.c.Events.Pod(pod, "", v1.EventTypeWarning, plan.Preempting, preempted)
 	p.c.Log.Warn("pod ends to make room for a critical one", "pod", nameOf(pod), "uid", pod.UID, "critical", nameOf(critical), "for", signal)

@@ -37,15 +37,15 @@ func (p *Pods) Run(ctx context.Context) error {
 
 func (p *Pods) refresh(uid types.UID) {
 	in := p.workers.Input(uid)
-	p.noteIgnored(uid, in)
-	if p.show(uid, in) {
-		p.release()
+	p.note(uid, in)
+	if freed := p.show(uid, in); freed != "" {
+		p.release(freed)
 	}
 }
 
-// show takes the status that follows from in, and reports whether the pod gave back
-// what it held.
-func (p *Pods) show(uid types.UID, in plan.Input) (freed bool) {
+// show takes the status that follows from in, and says why the pod gave back some of what
+// it held; empty: it did not.
+func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	host := p.c.Host()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,10 +59,10 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed bool) {
 			delete(p.states, uid)
 			p.tell()
 		}
-		return false
+		return ""
 	}
-	if !known && undecided(in) {
-		return false // else it would be Pending first, and Failed a moment later
+	if !known && unadmitted(in) {
+		return "" // else it would be Pending first, and Failed a moment later
 	}
 	if !known && in.End != nil {
 		before.status = in.Want.Status // it ended before this node knew of it
@@ -71,8 +71,12 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed bool) {
 	if in.Deleting {
 		now.stopping = in.Stopping
 	}
+	v, decided := p.verdicts[uid]
+	if decided && p.moved(in, v, &before.status, &now.status) {
+		freed = podResized
+	}
 	if known && now.stopping.Equal(before.stopping) && equality.Semantic.DeepEqual(before.status, now.status) {
-		return false
+		return freed
 	}
 	p.c.Running(in, &before.status, &now.status)
 	p.states[uid] = now
@@ -81,12 +85,14 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed bool) {
 		p.c.Log.Warn("status not stored", "pod", nameOf(in.Want), "uid", uid, "error", err)
 	}
 	p.tell()
-	v, decided := p.verdicts[uid]
-	return decided && (v.end == nil || v.leaves) && over(now.status.Phase) && !over(before.status.Phase)
+	if decided && (v.end == nil || v.leaves) && over(now.status.Phase) && !over(before.status.Phase) {
+		return podTerminated
+	}
+	return freed
 }
 
-// undecided reports whether the node has yet to decide about a pod.
-func undecided(in plan.Input) bool {
+// unadmitted reports whether the node has yet to decide about a pod.
+func unadmitted(in plan.Input) bool {
 	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Seen.Sandboxes)+len(in.Seen.Containers) == 0
 }
 

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/admit"
+	"github.com/islet-edge/islet/agent/allocate"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/store"
@@ -21,6 +22,13 @@ type verdict struct {
 	coming bool          // it is about to be admitted: it holds what it asks for already
 	again  bool          // it was admitted after a refusal, which its status shows still
 	leaves bool          // its end was decided while it ran: it holds that until it is over
+
+	alloc *allocation // nil: the pod may not run
+}
+
+// admitted lets a pod run with the resources it is wanted with.
+func admitted(d desired.Pod, made uint64) verdict {
+	return verdict{made: made, alloc: &allocation{given: allocate.Of(&d.Pod.Spec), generation: d.Pod.Generation}}
 }
 
 // Admit decides whether a pod may run here, unless that is decided. Two pods are
@@ -44,7 +52,7 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	h := p.holders(uid)
 	refusal := admit.Admit(pod, h.all(), node)
 	if refusal == nil && !known {
-		p.verdicts[uid] = verdict{made: made} // what runs tells the next agent of it
+		p.verdicts[uid] = admitted(d, made) // what runs tells the next agent of it
 		p.mu.Unlock()
 		return nil
 	}
@@ -94,7 +102,9 @@ func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before v
 		return err
 	}
 	p.mu.Lock()
-	p.verdicts[d.Pod.UID] = verdict{made: made, again: true}
+	v := admitted(d, made)
+	v.again = true
+	p.verdicts[d.Pod.UID] = v
 	p.mu.Unlock()
 	p.c.Log.Info("pod admitted that was refused before", "pod", nameOf(d.Pod), "uid", d.Pod.UID)
 	return nil
@@ -109,7 +119,7 @@ func (p *Pods) giveUp(uid types.UID, before verdict, known bool) {
 		delete(p.verdicts, uid)
 	}
 	p.mu.Unlock()
-	p.release()
+	p.release(podTerminated)
 }
 
 // reconsiders reports whether a verdict may be another one now. A refused pod of the
@@ -138,10 +148,8 @@ func (p *Pods) holders(except types.UID) (out holders) {
 		if !ok {
 			continue
 		}
-		if v.held == nil || v.held.Pod != d.Pod { // a wanted pod is never changed but replaced
-			v.held = admit.Hold(d.Pod)
-			p.verdicts[uid] = v
-		}
+		v.held = v.holder(d.Pod)
+		p.verdicts[uid] = v
 		switch {
 		case v.coming:
 			out.coming = append(out.coming, v.held)
@@ -155,22 +163,23 @@ func (p *Pods) holders(except types.UID) (out holders) {
 }
 
 // NodeChanged says that the node is another than it was: refusals may be wrong now.
-func (p *Pods) NodeChanged() { p.release() }
+func (p *Pods) NodeChanged() { p.release(nodeChanged) }
 
-// release lets refused pods ask again: something was given back.
-func (p *Pods) release() {
+// release lets pods ask again that were refused, or whose resize was: something was given
+// back.
+func (p *Pods) release(trigger string) {
 	p.mu.Lock()
 	p.freed++
+	p.trigger = trigger
 	var again []types.UID
 	for uid, v := range p.verdicts {
-		if v.end != nil {
+		d, ok := p.c.Desired.Get(uid)
+		if ok && (v.end != nil && d.Source != desired.API || v.end == nil && p.undecided(d, v)) {
 			again = append(again, uid)
 		}
 	}
 	p.mu.Unlock()
 	for _, uid := range again {
-		if d, ok := p.c.Desired.Get(uid); ok && d.Source != desired.API {
-			p.workers.Poke(uid)
-		}
+		p.workers.Poke(uid)
 	}
 }

@@ -35,6 +35,8 @@ type world struct {
 	broken bool // the store
 	cpu    string
 	inputs map[types.UID]plan.Input
+	made   map[types.UID]*v1.Pod // what sandboxes were made for
+	counts []string
 
 	preempted []string // the resources that were lacking
 }
@@ -62,7 +64,7 @@ func (w *world) open(t testing.TB, running ...types.UID) {
 		Node: func() admit.Node {
 			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}}
 		},
-		Host: func() status.Host { return status.Host{} }, Events: w, Log: log,
+		Host: func() status.Host { return status.Host{} }, Made: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: w, Log: log,
 		Preempted: func(signal string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -103,6 +105,13 @@ func (s shaky) Admit(ctx context.Context, uid types.UID) error {
 		return errDisk
 	}
 	return s.Store.Admit(ctx, uid)
+}
+
+func (s shaky) Allocate(ctx context.Context, given map[types.UID]store.Allocation) error {
+	if s.w.broken {
+		return errDisk
+	}
+	return s.Store.Allocate(ctx, given)
 }
 
 func (w *world) Poke(uid types.UID) {

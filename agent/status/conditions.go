@@ -19,11 +19,17 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	if plan.RestartsAll(&m.pod.Spec) {
 		ours = append(ours, m.restarting(st))
 	}
+	if st.Phase != v1.PodSucceeded && st.Phase != v1.PodFailed {
+		m.resizing(st)
+	}
 	disrupted := m.disrupted()
 	if disrupted != "" {
 		ours = append(ours, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: disrupted})
 	}
 	for _, c := range before.Conditions {
+		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+			continue
+		}
 		if c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet && disrupted == "" {
 			continue // it came back
 		}

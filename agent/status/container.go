@@ -37,6 +37,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 			st.StopSignal = new(v1.Signal(c.StopSignal))
 		}
 	}
+	m.size(&st, ctr, c, ok)
 	failure, hasFailure := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	switch {
 	case c.State == plan.Running && !m.over() && (plan.HookFailed(m.in, c) || plan.Hooking(m.in, c)):
@@ -51,7 +52,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 		if st.State.Waiting = m.crashLoop(ctr, c); st.State.Waiting == nil {
 			st.State.Waiting = &v1.ContainerStateWaiting{Reason: plan.RestartingAllContainers, Message: restartingAll}
 		}
-	case c.State == plan.Exited && ok && !(m.in.Replaces(c) && plan.Changed(ctr, c)) && m.crashLoop(ctr, c) != nil:
+	case c.State == plan.Exited && ok && !(m.in.Replaces(c) && (plan.Changed(ctr, c) || plan.Outgrown(m.in, c))) && m.crashLoop(ctr, c) != nil:
 		st.State.Waiting = m.crashLoop(ctr, c)
 	case c.State == plan.Exited && ok && plan.HookFailed(m.in, c):
 		st.State.Waiting = m.hooking(c, init)

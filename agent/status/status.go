@@ -50,6 +50,7 @@ func Make(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
 	boundMessages(&st)
 	st.Phase = m.phase(&st)
 	st.Reason, st.Message = m.why(st.Phase)
+	m.resources(&st)
 	m.addresses(&st, before)
 	m.conditions(&st, before)
 	return st
@@ -121,7 +122,7 @@ func (m *maker) stuck() string {
 	var all []string
 	for key, f := range m.in.Failed {
 		switch key.Op {
-		case plan.RunSandbox, plan.StartContainer, plan.PostStart, plan.Admit, plan.Update: // of its life
+		case plan.RunSandbox, plan.StartContainer, plan.PostStart, plan.Admit, plan.Update, plan.Allocate, plan.Resize: // of its life
 		default:
 			all = append(all, f.Message)
 		}

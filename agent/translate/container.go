@@ -91,6 +91,9 @@ func annotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
 	if a.Round > 0 {
 		out[keys.Round] = strconv.FormatUint(uint64(a.Round), 10)
 	}
+	if anew := anew(pod, ctr); anew != "" {
+		out[keys.Anew] = anew
+	}
 	if l := ctr.Lifecycle; a.Hook && l != nil && l.PostStart != nil {
 		out[keys.PostStart] = "true"
 	}

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/podspec"
 )
 
@@ -127,13 +128,20 @@ func ceilDiv(v, by, one int64) string {
 	return fmt.Sprint(whole)
 }
 
-// Fields gives the volumes of the downward API what they show of a pod.
+// Fields gives the volumes of the downward API what they show of a pod, and workers the
+// sizes of its containers.
 type Fields struct {
 	Node func() Node // the node as it is now
 }
 
 // Field is that of the function of this name.
 func (f Fields) Field(pod *v1.Pod, path string) (string, error) { return Field(pod, path, f.Node()) }
+
+// Sizes are those of the function of this name, and the Level of the pod.
+func (f Fields) Sizes(pod *v1.Pod) (map[string]plan.Size, plan.Resources) {
+	n := f.Node()
+	return Sizes(pod, n), Level(pod, n)
+}
 
 // Resource is ResourceField of the container that sel names.
 func (f Fields) Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error) {

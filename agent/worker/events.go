@@ -100,6 +100,8 @@ func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err
 func killing(in plan.Input, a plan.Action) string {
 	h := in.Health[a.ID]
 	switch ends := in.Deleting || in.End != nil; {
+	case a.Again && !h.Unhealthy && !ends:
+		return fmt.Sprintf("Container %s resize requires restart", a.Container)
 	case a.Hash != "":
 		return fmt.Sprintf("Container %s definition changed, will be restarted", a.Container)
 	case in.Stale != "" && !ends:

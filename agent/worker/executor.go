@@ -138,6 +138,8 @@ func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
 		return e.preStop(ctx, in, a)
 	case plan.RemoveContainer:
 		return e.removeContainer(ctx, in, a)
+	case plan.Resize:
+		return e.resize(ctx, in, a)
 	case plan.Update:
 		return e.hooks(ctx, in, e.cfg.Hooks.Update)
 	case plan.Ended:

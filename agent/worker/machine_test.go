@@ -25,7 +25,9 @@ type machine struct {
 	login   func(*api.AuthConfig) error         // of a pull; nil: everybody may
 
 	mu         sync.Mutex
-	busy, most int // sandboxes that start at once
+	usage      map[string]uint64 // bytes of memory, by name of container
+	updated    []string          // what containers were resized to, in order
+	busy, most int               // sandboxes that start at once
 	started    []time.Time
 	pulling    map[string]bool
 	configs    map[string]*api.ContainerConfig // of what was started, by ID

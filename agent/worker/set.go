@@ -25,6 +25,10 @@ type Wanted struct {
 	End      *plan.End     // the node refused or ended it; nil: it may run, once it is Admitted
 
 	Reconsider bool // the reason for End may be gone: Admit is to decide again
+
+	// Pod has the resources that the node allocated; Undecided and Pending are plan.Input's.
+	Undecided bool
+	Pending   plan.Pending
 }
 
 // Desired tells what is wanted now.
@@ -34,6 +38,9 @@ type Desired interface {
 	// Admit decides whether a pod may run on this node. Once it has returned nil, Get
 	// shows the verdict: Admitted, or an End that is not to be reconsidered.
 	Admit(context.Context, types.UID) error
+	// Allocate decides whether a pod that was admitted may have other resources. Once it
+	// has returned nil, Get shows what became of that, and is not Undecided.
+	Allocate(context.Context, types.UID) error
 	// Spoken reports whether a source has said since the agent's start what it
 	// wants. Until then what runs of it is left alone. The source of a pod that
 	// carries none is "".
@@ -46,6 +53,8 @@ type Desired interface {
 type View interface {
 	Pod(types.UID) plan.Observed
 	Refresh(context.Context, types.UID) error
+	// Reread is Refresh after the resources of containers that run were changed.
+	Reread(context.Context, types.UID) error
 }
 
 // Actor carries out what was decided.
@@ -75,6 +84,8 @@ type Config struct {
 	// Off says whether it is a pod's turn to end because the machine goes off: since when,
 	// and how long it may take at most; nil: it never does.
 	Off func(*v1.Pod) (since time.Time, most time.Duration)
+	// Sizes of pods as the runtime is told them; nil: what runs is not resized.
+	Sizes Sizes
 	// CrashMax is plan.Input's.
 	CrashMax time.Duration
 	// Uptime is how long the machine is up, whatever its clock says; nil: asks the kernel.
@@ -112,6 +123,9 @@ func New(cfg Config) *Set {
 	}
 	if cfg.Off == nil {
 		cfg.Off = func(*v1.Pod) (since time.Time, most time.Duration) { return }
+	}
+	if cfg.Sizes == nil {
+		cfg.Sizes = func(*v1.Pod) (map[string]plan.Size, plan.Resources) { return nil, plan.Resources{} }
 	}
 	if cfg.Health == nil {
 		cfg.Health = func(*v1.Pod, plan.Observed) map[string]plan.Health { return nil }

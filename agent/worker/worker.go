@@ -55,6 +55,7 @@ type worker struct {
 	given   *v1.Pod // what was given back last; nil: what nobody wanted
 	spec    *v1.PodSpec
 	hash    string // of spec
+	sizes   sizes
 }
 
 type ended struct {
@@ -130,7 +131,7 @@ func (w *worker) input() plan.Input {
 	wanted, ok := cfg.Desired.Get(w.uid)
 	in := plan.Input{
 		UID: w.uid, Want: wanted.Pod, Deleting: wanted.Deleting, Grace: wanted.Grace, Waiting: wanted.Waiting != "",
-		Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider,
+		Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider, Undecided: wanted.Undecided, Pending: wanted.Pending,
 		Seen: cfg.View.Pod(w.uid), CrashMax: cfg.CrashMax,
 	}
 	in.Health, in.Hooked = cfg.Health(in.Want, in.Seen), hooked(in.Seen, cfg.Hooked)
@@ -167,6 +168,11 @@ func (w *worker) input() plan.Input {
 	// A wanted pod is never changed but replaced: another one is another's news.
 	in.Ended, in.Forgotten = w.over, w.gone && (in.Want == nil || in.Want == w.given)
 	in.Spec, in.Applied = w.specs(in)
+	if in.Want != nil {
+		w.sizes.forget(in.Seen)
+		w.sizes.show(&in)
+		w.forgetResize(in)
+	}
 	return in
 }
 
@@ -178,6 +184,7 @@ func (w *worker) specs(in plan.Input) (spec, applied string) {
 	}
 	if w.spec != &in.Want.Spec { // a wanted pod is never changed but replaced
 		w.spec, w.hash = &in.Want.Spec, plan.SpecHash(&in.Want.Spec)
+		w.sizes.wanted, w.sizes.whole = w.set.cfg.Sizes(in.Want)
 	}
 	if applied = w.applied; applied == "" {
 		sb, _ := in.Seen.Sandbox()
@@ -194,6 +201,9 @@ func (w *worker) start(ctx context.Context, in plan.Input, a plan.Action) {
 	w.gone = false
 	if a.Op == plan.Forget {
 		w.given = in.Want
+	}
+	if a.Op == plan.Resize {
+		w.sizes.offer(in)
 	}
 	stops := a.Op == plan.StopContainer || a.Op == plan.PreStop
 	replaces := stops && a.Hash != "" && w.replaced[a.Container] != a.ID
@@ -223,6 +233,8 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 	switch a.Op {
 	case plan.Admit:
 		return w.admit(ctx)
+	case plan.Allocate:
+		return w.allocate(ctx)
 	case plan.Forget:
 		if err := w.set.cfg.Actor.Do(ctx, in, a); err != nil || in.Want == nil {
 			return err
@@ -232,9 +244,13 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 		return w.set.cfg.Actor.Do(ctx, in, a)
 	}
 	err = w.set.cfg.Actor.Do(ctx, in, a)
+	look := w.set.cfg.View.Refresh
+	if a.Op == plan.Resize {
+		look = w.set.cfg.View.Reread
+	}
 	fresh, stop := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
 	defer stop()
-	if rerr := w.set.cfg.View.Refresh(fresh, w.uid); err == nil {
+	if rerr := look(fresh, w.uid); err == nil {
 		err = rerr
 	}
 	return err
@@ -253,6 +269,17 @@ func (w *worker) admit(ctx context.Context) error {
 	return nil
 }
 
+// allocate asks for the node's verdict on other resources.
+func (w *worker) allocate(ctx context.Context) error {
+	if err := w.set.cfg.Desired.Allocate(ctx, w.uid); err != nil {
+		return err
+	}
+	if now, ok := w.set.cfg.Desired.Get(w.uid); ok && now.Undecided {
+		return errNoEffect
+	}
+	return nil
+}
+
 // end notes how an action ended. The end of a cancelled one is not a failure.
 func (w *worker) end(e ended) {
 	w.cancel[e.subject]()
@@ -263,6 +290,9 @@ func (w *worker) end(e ended) {
 	delete(w.busy, e.subject)
 	if f.Op == plan.PreStop { // however it ended: it does not run again
 		w.stopped[f.ID] = time.Since(f.Since)
+	}
+	if f.Op == plan.Resize {
+		w.sizes.end(e.err == nil, w.hash == f.Hash)
 	}
 	key := plan.Key{Container: e.subject, Op: f.Op}
 	if e.cancelled && e.err != nil {
@@ -302,7 +332,7 @@ func (w *worker) done(a plan.Action) bool {
 	case plan.RunSandbox:
 		w.applied = a.Hash
 		return false
-	case plan.Admit, plan.PostStart, plan.PreStop:
+	case plan.Admit, plan.Allocate, plan.Resize, plan.PostStart, plan.PreStop:
 	default:
 		return false
 	}
@@ -340,6 +370,7 @@ func (w *worker) reset() {
 	clear(w.stopped)
 	w.started, w.stopping, w.ending = time.Time{}, time.Time{}, goesOn
 	w.applied, w.over, w.gone = "", false, false
+	w.sizes.accepted, w.sizes.offered, w.sizes.leveled, w.sizes.unsure = nil, nil, nil, false
 }
 
 // forgetMended forgets failures whose cause lies outside of the pod: images, objects,
@@ -366,4 +397,14 @@ func (w *worker) forgetChanged(pod *v1.Pod) {
 		_, ctr := podspec.Find(&pod.Spec, k.Container)
 		return k.Op == plan.StartContainer && ctr != nil && f.Hash != plan.Hash(ctr)
 	})
+}
+
+// forgetResize forgets a failure to give what runs resources that are others now. The
+// caller holds mu.
+func (w *worker) forgetResize(in plan.Input) {
+	key := plan.Key{Op: plan.Resize}
+	if f, ok := w.failed[key]; ok && f.Hash != in.Spec {
+		delete(w.failed, key)
+		delete(in.Failed, key)
+	}
 }

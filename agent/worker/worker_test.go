@@ -58,6 +58,15 @@ func (d *wishes) Admit(_ context.Context, uid types.UID) error {
 	return nil
 }
 
+func (d *wishes) Allocate(_ context.Context, uid types.UID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.pods[uid]
+	w.Undecided = false
+	d.pods[uid] = w
+	return d.broken
+}
+
 func (d *wishes) Spoken(string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +131,7 @@ func (n *node) start(t *testing.T) {
 	n.actor = NewExecutor(ExecutorConfig{Hooking: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Guard: n.guard, Network: n.network, Hooks: n.hooks, Events: &n.events, Starts: cmp.Or(n.starts, 4), Log: log,
 		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
-	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Stale: n.stale, Health: n.health, Off: n.off, Hooked: hooked, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
+	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Stale: n.stale, Health: n.health, Off: n.off, Hooked: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
 	n.wishes.poke = n.set.Poke
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := view.Relist(ctx); err != nil {

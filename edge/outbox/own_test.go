@@ -11,7 +11,7 @@ import (
 // several owners' only while the node says something of them.
 func TestOwnConditions(t *testing.T) {
 	all := []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.AllContainersRestarting,
-		v1.DisruptionTarget, "example.com/gate"}
+		v1.PodResizePending, v1.PodResizeInProgress, v1.DisruptionTarget, "example.com/gate"}
 	var s v1.PodStatus
 	for _, c := range all {
 		s.Conditions = append(s.Conditions, v1.PodCondition{Type: c})
@@ -22,10 +22,10 @@ func TestOwnConditions(t *testing.T) {
 		}
 		return out
 	}
-	if got := types(own(s, &v1.PodStatus{})); !slices.Equal(got, all[:6]) {
+	if got := types(own(s, &v1.PodStatus{})); !slices.Equal(got, all[:8]) {
 		t.Errorf("%v", got)
 	}
-	if got := types(own(s, &s)); !slices.Equal(got, all[:7]) {
+	if got := types(own(s, &s)); !slices.Equal(got, all[:9]) {
 		t.Errorf("%v", got)
 	}
 }

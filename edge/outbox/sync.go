@@ -147,15 +147,16 @@ func (o *Outbox) lost(it *item, uid types.UID) {
 	}
 }
 
-// own leaves of a status what is a node's to tell. Some conditions are only while it
-// tells them: others set them too.
+// own leaves of a status what is a node's to tell. One condition is only while it tells
+// it: others set it too.
 func own(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
 		switch c.Type {
-		case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.AllContainersRestarting:
+		case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.AllContainersRestarting,
+			v1.PodResizePending, v1.PodResizeInProgress:
 			return false
-		case v1.DisruptionTarget, v1.PodResizePending, v1.PodResizeInProgress:
+		case v1.DisruptionTarget:
 			return !slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })
 		}
 		return true

@@ -22,7 +22,7 @@ type Pod struct {
 }
 
 // UpdatePods durably writes and removes rows, all or none. With a removed pod go
-// its admission, its status and its tokens.
+// its admission, its resources, its status and its tokens.
 func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) error {
 	if len(put)+len(remove) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 }
 
 func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
-	for _, table := range []string{"pods", "admissions", "statuses", "tokens"} {
+	for _, table := range []string{"pods", "admissions", "allocations", "statuses", "tokens"} {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
 			return err
 		}

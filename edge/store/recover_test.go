@@ -272,6 +272,9 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			if version+1 >= 4 {
 				pullsOfOldDatabase(t, s)
 			}
+			if given, err := s.Allocations(t.Context()); err != nil || version+1 >= 5 && (given["uid-web"].Generation != 2 || given["uid-web"].Resources.Containers[0].Name != "c") {
+				t.Error(given, err)
+			}
 			pods, err := s.Pods(t.Context())
 			if err != nil || len(pods) != 2 || pods[1].Pod.Name != "log" || !pods[1].Deleting {
 				t.Error(pods, err)

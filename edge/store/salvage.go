@@ -36,6 +36,7 @@ func shapes() []shape {
 		{"tokens", "uid, audience, seconds, issued, expires, token", "ttiiib", all},
 		{"events", "name, seq, told, event", "tiib", all},
 		{"admissions", "uid, reason, message", "ttt", all},
+		{"allocations", "uid, generation, resources", "tib", all},
 		{"leases", "addr, owner", "bt", func(v []any) bool { n := len(v[0].([]byte)); return n == 4 || n == 16 }},
 		{"statuses", "uid, status", "tb", all},
 		{"imports", "digest, name", "tt", digest},

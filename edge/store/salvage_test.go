@@ -46,6 +46,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 		must(t, s.UpdateEvents(ctx, []Event{{Event: &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}, Message: strings.Repeat("e", i*30)}, Seq: int64(i), Told: int32(i % 2)}}, nil))
 		if i%3 == 0 {
 			must(t, s.Reject(ctx, p.Pod.UID, Admission{"OutOfcpu", "no"}))
+			must(t, s.Allocate(ctx, map[types.UID]Allocation{p.Pod.UID: {2, &v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}}))
 		}
 		if i == 30 { // a part of it reaches the file
 			s = reopen(t, s)

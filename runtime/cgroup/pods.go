@@ -94,7 +94,11 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if limits.HugetlbLimit = hugePages(pod, above); len(limits.HugetlbLimit) > 0 {
 		controllers = append(controllers, "hugetlb")
 	}
-	m, err := p.make(n, limits, p.limited(c, n, controllers))
+	paths := p.limited(c, n, controllers)
+	if err := p.adopt(n, limits, paths); err != nil {
+		return err
+	}
+	m, err := p.make(n, limits, paths)
 	if err != nil {
 		return err
 	}

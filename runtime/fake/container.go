@@ -39,7 +39,8 @@ func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerReq
 	r.containers[id] = &container{sandbox: s.status.Id, config: cfg, status: &api.ContainerStatus{
 		Id: id, Metadata: m, State: api.ContainerState_CONTAINER_CREATED, CreatedAt: time.Now().UnixNano(),
 		Image: cfg.GetImage(), ImageRef: image, ImageId: image, Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),
-		LogPath: filepath.Join(s.config.GetLogDirectory(), cfg.GetLogPath()),
+		LogPath:   filepath.Join(s.config.GetLogDirectory(), cfg.GetLogPath()),
+		Resources: &api.ContainerResources{Linux: proto.CloneOf(cfg.GetLinux().GetResources())},
 	}}
 	r.tell(s.status.Id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &api.CreateContainerResponse{ContainerId: id}, nil
@@ -135,6 +136,9 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 
 // UpdateContainerResources keeps the new limits.
 func (r *Runtime) UpdateContainerResources(_ context.Context, req *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
+	if err := r.call("UpdateContainerResources", r.subject(req.GetContainerId())); err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.container(req.GetContainerId())

@@ -1,0 +1,67 @@
+package figures
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Resizes count what becomes of changes of the resources of pods that run (KEP-1287).
+type Resizes struct {
+	requested, infeasible, accepted *prometheus.CounterVec
+	took                            *prometheus.HistogramVec
+}
+
+// Resizing counts the pods whose resize is pending, by reason, and in progress.
+type Resizing func() (pending map[string]int, inProgress int)
+
+func newResizes() *Resizes {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	return &Resizes{
+		requested:  counter("kubelet_container_requested_resizes_total", "resources of containers that somebody asked to be changed", "resource", "requirement", "operation"),
+		infeasible: counter("kubelet_pod_infeasible_resizes_total", "resizes of pods that are not possible here", "reason_detail"),
+		accepted:   counter("kubelet_pod_deferred_accepted_resizes_total", "resizes that were accepted after they had been deferred", "retry_trigger"),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds", Help: "how long it took to resize a pod",
+			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}}, []string{"success"}),
+	}
+}
+
+// Requested counts a change that was asked for.
+func (r *Resizes) Requested(resource, requirement, operation string) {
+	r.requested.WithLabelValues(resource, requirement, operation).Inc()
+}
+
+// Infeasible counts a resize that is not possible.
+func (r *Resizes) Infeasible(detail string) { r.infeasible.WithLabelValues(detail).Inc() }
+
+// Accepted counts a resize that had to wait.
+func (r *Resizes) Accepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
+
+func (r *Resizes) resized(d time.Duration, err error) {
+	r.took.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(d.Milliseconds()))
+}
+
+func (r *Resizes) collectors(now Resizing) []prometheus.Collector {
+	return []prometheus.Collector{r.requested, r.infeasible, r.accepted, r.took, now}
+}
+
+var (
+	pendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes", "pods whose resize is pending", []string{"reason"}, nil)
+	movingResizes  = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "pods that are being resized", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (Resizing) Describe(out chan<- *prometheus.Desc) { out <- pendingResizes; out <- movingResizes }
+
+// Collect implements prometheus.Collector.
+func (r Resizing) Collect(out chan<- prometheus.Metric) {
+	pending, moving := r()
+	for reason, n := range pending {
+		out <- prometheus.MustNewConstMetric(pendingResizes, prometheus.GaugeValue, float64(n), strings.ToLower(reason))
+	}
+	out <- prometheus.MustNewConstMetric(movingResizes, prometheus.GaugeValue, float64(moving))
+}

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// An Allocation is what a pod was given when it was resized in place (KEP-1287). It
+// outlives the agent and goes with the pod.
+type Allocation struct {
+	Generation int64       // of the pod that asked for it
+	Resources  *v1.PodSpec // with nothing but the names and resources of containers, and the pod's own
+}
+
+// Allocate durably notes what pods were given, all or none. A pod that is no longer
+// stored gets no row.
+func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) error {
+	rows := map[types.UID][]byte{}
+	for uid, a := range given {
+		var err error
+		if rows[uid], err = a.Resources.Marshal(); err != nil {
+			return fmt.Errorf("encode the resources of pod %s: %w", uid, err)
+		}
+	}
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		for uid, a := range given {
+			_, err := tx.ExecContext(ctx, `
+				INSERT INTO allocations (uid, generation, resources) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
+				ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, resources = excluded.resources
+				WHERE (generation, resources) IS NOT (excluded.generation, excluded.resources)`, string(uid), a.Generation, rows[uid], string(uid))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note the resources of resized pods: %w", err)
+	}
+	return nil
+}
+
+// Allocations gives all rows. One that cannot be decoded is logged and left out: its pod
+// has what its sandbox was made with.
+func (s *Store) Allocations(ctx context.Context) (map[types.UID]Allocation, error) {
+	all := map[types.UID]Allocation{}
+	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {
+		var uid string
+		var resources []byte
+		a := Allocation{Resources: &v1.PodSpec{}}
+		if err := rows.Scan(&uid, &a.Generation, &resources); err != nil {
+			return err
+		}
+		if err := a.Resources.Unmarshal(resources); err != nil {
+			s.log.Error("the resources of a resized pod cannot be read", "uid", uid, "error", err)
+			return nil
+		}
+		all[types.UID(uid)] = a
+		return nil
+	}, "SELECT uid, generation, resources FROM allocations")
+	if err != nil {
+		return nil, fmt.Errorf("read the resources of resized pods: %w", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,114 @@
+package cgroup
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/demand"
+)
+
+func TestKeepMore(t *testing.T) {
+	v2 := cgroups.IsCgroup2UnifiedMode()
+	for name, tt := range map[string]struct {
+		want   cgroups.Resources
+		now    bounds
+		memory int64
+		quota  int64
+		shares uint64
+	}{
+		"more":         {cgroups.Resources{Memory: 2, CpuQuota: 20000, CpuPeriod: 100000, CpuShares: 2048}, bounds{memory: 1, quota: 10000, period: 100000, shares: 20}, 2, 20000, 2048},
+		"less":         {cgroups.Resources{Memory: 1, CpuQuota: 10000, CpuPeriod: 100000, CpuShares: 2}, bounds{memory: 2, quota: 20000, period: 100000, shares: 2000}, 0, 0, 0},
+		"first limits": {cgroups.Resources{Memory: 1, CpuQuota: 10000, CpuPeriod: 100000}, bounds{}, 0, 0, 0},
+		"other period": {cgroups.Resources{CpuQuota: 10000, CpuPeriod: 20000}, bounds{quota: 20000, period: 100000}, 0, 10000, 0},
+	} {
+		if keepMore(&tt.want, tt.now); tt.want.Memory != tt.memory || tt.want.CpuQuota != tt.quota || tt.want.CpuShares != tt.shares && !v2 {
+			t.Errorf("%s: %+v", name, tt.want)
+		}
+	}
+}
+
+// What a pod gets more of it gets first, what it gets less of last; memory that is in use
+// is not taken away, also not by an agent that finds the cgroup.
+func TestResize(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := "islet-test-resize-" + strconv.Itoa(os.Getpid())
+	open := func() *Pods {
+		p, err := New(Config{Driver: Cgroupfs, Root: "/" + root, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := open()
+	t.Cleanup(func() {
+		for _, d := range dirs(root) {
+			removeTree(d)
+		}
+	})
+	sized := func(request, cpu, memory string) *v1.Pod {
+		return pod("r1", v1.ResourceRequirements{Requests: list("cpu", request), Limits: list("cpu", cpu, "memory", memory)})
+	}
+	first := sized("100m", "200m", "64Mi")
+	m := func() cgroups.Manager {
+		n := podName(p.root, demand.Class(first), first.UID)
+		m, err := manager.NewWithPaths(n.config(false, &cgroups.Resources{SkipDevices: true}), p.limited(demand.Class(first), n, []string{"cpu", "memory", "pids"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	expect := func(memory int64, milli, shares int64) {
+		t.Helper()
+		now, err := readBounds(m())
+		if err != nil || now.memory != memory<<20 || now.quota != milli*100 || now.shares != int64(inForce(uint64(shares))) {
+			t.Errorf("it is %+v, not %d Mi, %d, %d: %v", now, memory, milli, shares, err)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(p.Grow(t.Context(), first)) // there is nothing yet
+	must(p.Prepare(t.Context(), first))
+	expect(64, 200, 102)
+	mixed := sized("200m", "100m", "96Mi")
+	must(p.Grow(t.Context(), mixed))
+	expect(96, 200, 204)
+	for range 2 {
+		must(p.Shrink(t.Context(), mixed))
+		expect(96, 100, 204)
+	}
+
+	cmd := exec.Command("sleep", "infinity")
+	must(cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	for _, dir := range m().GetPaths() {
+		must(os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0))
+	}
+	low := sized("40m", "50m", "4Ki")
+	if now, err := readBounds(m()); err == nil && now.usage >= 4<<10 {
+		if err := p.Grow(t.Context(), low); err == nil || !strings.HasPrefix(err.Error(), "cannot decrease memory limits: attempting to set pod memory limit (4096) below current usage (") {
+			t.Errorf("got %v", err)
+		}
+		expect(96, 100, 204)
+	}
+	p = open() // an agent that starts while the pod is on its way down
+	less := sized("40m", "50m", "32Mi")
+	must(p.Prepare(t.Context(), less))
+	expect(96, 100, 204)
+	must(p.Shrink(t.Context(), less))
+	expect(32, 50, 40)
+	must(p.Release(t.Context(), first.UID))
+}

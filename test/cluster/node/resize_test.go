@@ -1,0 +1,190 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cluster"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// bounds are what the kernel holds a cgroup to.
+type bounds struct{ memory, quota, shares string }
+
+// heldTo reads the cgroup of a pod's first container, and that of the pod.
+func heldTo(t *testing.T, n *cluster.Node, p *corev1.Pod) (container, pod bounds) {
+	t.Helper()
+	for pid := range n.ContainerProcesses() {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil || !strings.Contains(string(b), string(p.UID)) {
+			continue
+		}
+		dirs := map[string]string{}
+		for line := range strings.Lines(string(b)) {
+			_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+			controllers, path, _ := strings.Cut(rest, ":")
+			for c := range strings.SplitSeq(controllers, ",") {
+				dirs[c] = filepath.Join("/sys/fs/cgroup", controllers, path)
+			}
+		}
+		read := func(of func(string) string) bounds {
+			get := func(controller, v1, v2 string) string {
+				dir, file := dirs[controller], v1
+				if dir == "" {
+					dir, file = dirs[""], v2
+				}
+				b, err := os.ReadFile(filepath.Join(of(dir), file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return strings.TrimSuffix(strings.TrimSpace(string(b)), " 100000")
+			}
+			return bounds{get("memory", "memory.limit_in_bytes", "memory.max"), get("cpu", "cpu.cfs_quota_us", "cpu.max"), get("cpu", "cpu.shares", "cpu.weight")}
+		}
+		return read(func(dir string) string { return dir }), read(filepath.Dir)
+	}
+	t.Fatalf("pod %s has no process", p.Name)
+	return
+}
+
+// sized is a line of a manifest, and of a patch.
+func sized(cpu, cpuLimit, memory, memoryLimit string) string {
+	return fmt.Sprintf(`{"requests":{"cpu":"%s","memory":"%s"},"limits":{"cpu":"%s","memory":"%s"}}`, cpu, memory, cpuLimit, memoryLimit)
+}
+
+func resize(t *testing.T, c *cluster.Cluster, ns, name, resources string) {
+	t.Helper()
+	c.Kubectl(t, "-n", ns, "patch", "pod", name, "--subresource=resize", "-p", `{"spec":{"containers":[{"name":"c","resources":`+resources+`}]}}`)
+}
+
+func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &p.Status.Conditions[i]
+}
+
+// awaitResized waits until a pod is ready with what it is wanted with, and shows nothing else.
+func awaitResized(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
+	t.Helper()
+	return c.AwaitPod(t, ns, name, "to have its resources", func(p *corev1.Pod) bool {
+		s, want := p.Status.ContainerStatuses, p.Spec.Containers[0].Resources
+		return ready(p) && len(s) == 1 && s[0].State.Running != nil && s[0].Resources != nil && p.Status.ObservedGeneration == p.Generation &&
+			equality.Semantic.DeepEqual(*s[0].Resources, want) && equality.Semantic.DeepEqual(s[0].AllocatedResources, want.Requests) &&
+			condition(p, corev1.PodResizePending) == nil && condition(p, corev1.PodResizeInProgress) == nil
+	})
+}
+
+// TestResize: CPU and memory of a pod that runs change in place, up and down, with the link
+// cut and over kill -9 of the agent; what a container gets by a restart only it gets by a
+// restart; memory that is in use is not taken away.
+func TestResize(t *testing.T) {
+	c, n, ns := join(t)
+	restarts := "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]\n"
+	c.Apply(t, pod(ns, "a", "", "resources: "+sized("100m", "200m", "32Mi", "64Mi"), "sleep")+
+		pod(ns, "r", "", restarts+"resources: "+sized("100m", "200m", "32Mi", "64Mi"), "sleep"))
+	before := c.AwaitReady(t, ns, "a", "r")
+	expect := func(name string, restarts int32, mebibytes int64, quota, shares string) {
+		t.Helper()
+		p := awaitResized(t, c, ns, name)
+		if s := p.Status.ContainerStatuses[0]; s.RestartCount != restarts || restarts == 0 && s.ContainerID != container(before[name]) {
+			t.Errorf("%s has %d restarts, not %d: %+v", name, s.RestartCount, restarts, p.Status)
+		}
+		want := bounds{fmt.Sprint(mebibytes << 20), quota, shares}
+		if own, whole := heldTo(t, n, p); own != want || whole != want {
+			t.Errorf("%s is bounds to %+v, the pod to %+v, not to %+v", name, own, whole, want)
+		}
+	}
+	expect("a", 0, 64, "20000", "102")
+	resize(t, c, ns, "a", sized("150m", "300m", "48Mi", "96Mi"))
+	expect("a", 0, 96, "30000", "153")
+	resize(t, c, ns, "a", sized("50m", "100m", "16Mi", "48Mi"))
+	expect("a", 0, 48, "10000", "51")
+	resize(t, c, ns, "r", sized("150m", "300m", "32Mi", "64Mi"))
+	expect("r", 0, 64, "30000", "153")
+	resize(t, c, ns, "r", sized("150m", "300m", "32Mi", "80Mi"))
+	expect("r", 1, 80, "30000", "153")
+
+	resize(t, c, ns, "a", sized("50m", "100m", "100Ki", "200Ki"))
+	p := c.AwaitPod(t, ns, "a", "not to give memory back that it uses", func(p *corev1.Pod) bool {
+		progress := condition(p, corev1.PodResizeInProgress)
+		return progress != nil && progress.Reason == corev1.PodReasonError && strings.Contains(progress.Message, "cannot decrease memory limits: attempting to set container \"c\" memory limit (204800) below current usage") &&
+			progress.ObservedGeneration == p.Generation
+	})
+	if own, whole := heldTo(t, n, p); own != whole || own.memory != fmt.Sprint(48<<20) {
+		t.Errorf("it is bounds to %+v, %+v", own, whole)
+	}
+	if s := p.Status.ContainerStatuses[0]; s.AllocatedResources.Memory().String() != "100Ki" || s.Resources.Limits.Memory().String() != "48Mi" || s.Resources.Requests.Memory().String() != "16Mi" {
+		t.Errorf("it shows %+v, %+v", s.AllocatedResources, s.Resources)
+	}
+
+	n.Cut(t) // what the server is told meanwhile
+	resize(t, c, ns, "a", sized("60m", "120m", "16Mi", "56Mi"))
+	n.Restore(t)
+	expect("a", 0, 56, "12000", "61")
+	for i := range 3 { // at whatever moment
+		resize(t, c, ns, "a", sized(fmt.Sprintf("%dm", 100+100*i), "500m", "16Mi", fmt.Sprintf("%dMi", 60+i)))
+		n.Kill()
+		n.Start()
+		expect("a", 0, int64(60+i), "50000", fmt.Sprint((100+100*i)*1024/1000))
+	}
+	resize(t, c, ns, "r", sized("150m", "300m", "32Mi", "90Mi"))
+	n.Kill()
+	n.Start()
+	expect("r", 2, 90, "30000", "153")
+
+	for _, want := range []string{"ResizeStarted", "ResizeCompleted", "ResizeError", "resize requires restart"} {
+		n.Await("the event "+want, func() bool { return strings.Contains(c.Kubectl(t, "-n", ns, "get", "events"), want) })
+	}
+	for _, name := range []string{"a", "r"} {
+		c.Kubectl(t, "-n", ns, "delete", "pod", name, "--timeout=120s")
+	}
+}
+
+// TestResizeWaits: a resize for which there is no room waits for it, also over kill -9 of
+// the agent; who has the higher priority gets it first. What never fits the API server
+// refuses.
+func TestResizeWaits(t *testing.T) {
+	c, n, ns := join(t)
+	node := c.AwaitNode(t, n.Name, "to be there", func(*corev1.Node) bool { return true })
+	room := node.Status.Allocatable.Cpu().MilliValue()
+	cpu := func(milli int64) string { return fmt.Sprintf(`{"requests":{"cpu":"%dm"}}`, milli) }
+	c.Apply(t, pod(ns, "holds", "", "resources: "+cpu(room/2), "sleep")+pod(ns, "low", "", "resources: "+cpu(10), "sleep")+
+		pod(ns, "high", "priorityClassName: system-node-critical", "resources: "+cpu(10), "sleep"))
+	holds := c.AwaitReady(t, ns, "holds", "low", "high")["holds"]
+	if out, err := c.TryKubectl("", "-n", ns, "patch", "pod", "low", "--subresource=resize", "-p", `{"spec":{"containers":[{"name":"c","resources":`+cpu(2*room)+`}]}}`); err == nil || !strings.Contains(out+err.Error(), "allocatable") {
+		t.Errorf("more than the node has: %s, %v", out, err)
+	}
+	for _, name := range []string{"low", "high"} {
+		resize(t, c, ns, name, cpu(room*6/10))
+	}
+	waits := func(name string) {
+		t.Helper()
+		c.AwaitPod(t, ns, name, "to wait for room", func(p *corev1.Pod) bool {
+			s, pending := p.Status.ContainerStatuses[0], condition(p, corev1.PodResizePending)
+			return pending != nil && pending.Reason == corev1.PodReasonDeferred && strings.HasPrefix(pending.Message, "Node didn't have enough resource: cpu, requested: ") &&
+				pending.ObservedGeneration == p.Generation && s.AllocatedResources.Cpu().Cmp(resource.MustParse("10m")) == 0
+		})
+	}
+	waits("low")
+	waits("high")
+	n.Kill()
+	n.Start()
+	waits("low")
+	c.Kubectl(t, "-n", ns, "delete", "pod", "holds", "--timeout=120s")
+	c.AwaitGone(t, holds)
+	awaitResized(t, c, ns, "high")
+	waits("low")
+	resize(t, c, ns, "low", cpu(10)) // nobody waits any more
+	awaitResized(t, c, ns, "low")
+	for _, name := range []string{"low", "high"} {
+		c.Kubectl(t, "-n", ns, "delete", "pod", name, "--timeout=120s")
+	}
+}
