@@ -83,9 +83,10 @@ func TestFakeSuite(t *testing.T) {
 // promised is what the agent relies on and every runtime does. The other tests are of what
 // islet's own runtime does beyond: pods without a process of their own, commands that end
 // with who asked for them, checkpoints without a shim's help, stricter refusals, an exit
-// time that is never before the start's.
-var promised = []string{"SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "Events", "RemoveRunning",
-	"Stop", "StartError", "Logs", "LogRotation", "Image", "Users", "Mounts", "ReadonlyRoot", "Security", "Target", "HostProcesses",
+// time that is never before the start's; and containerd 1.6 has neither events nor a
+// status with users and stop signals.
+var promised = []string{"SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "RemoveRunning",
+	"StartError", "Logs", "LogRotation", "Image", "Mounts", "ReadonlyRoot", "Security", "Target", "HostProcesses",
 	"Files", "OOM", "Exec", "ExecTimeout", "Forward", "Update"}
 
 // TestContainerdSuite runs the contract with containerd, where there is one: see
