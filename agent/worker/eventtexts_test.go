@@ -19,10 +19,10 @@ func TestEventsOfStartupProbes(t *testing.T) {
 	m := newMachine("app:1")
 	bubble(t, m, func(t *testing.T, n *node) {
 		n.stop()
-		ill := "c"
-		n.health = func(_ *v1.Pod, seen plan.Observed) map[string]plan.Health {
+		n.health = func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health {
 			out := map[string]plan.Health{}
 			for _, c := range seen.Containers {
+				ill := map[string]string{"a": "c", "b": "s"}[pod.Name]
 				gone := c.Attempt == 0 && c.Name == ill
 				out[c.ID] = plan.Health{Started: !gone, Ready: !gone, Unhealthy: gone}
 			}
@@ -35,7 +35,6 @@ func TestEventsOfStartupProbes(t *testing.T) {
 		if n.events.times("c Normal Killing a: Container c failed startup probe, will be restarted") != 1 {
 			t.Error(n.events.count)
 		}
-		ill = "s"
 		p = other(v1.RestartPolicyAlways, "app:1")
 		p.Name, p.UID = "b", "b"
 		p.Spec.InitContainers = []v1.Container{{Name: "s", Image: "app:1", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}

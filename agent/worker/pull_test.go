@@ -92,7 +92,8 @@ func TestPullWithPlugins(t *testing.T) {
 			}
 			slices.Sort(runs)
 			expect(t, n, runs...)
-			if got := strings.Join(tried, ","); got != wantTried || p.asked-before != wantAsked {
+			got, again := strings.Join(tried, ","), !starts // a pull that failed may be tried again by now
+			if asked := p.asked - before; !again && (got != wantTried || asked != wantAsked) || again && (!strings.HasPrefix(got, wantTried) || asked < wantAsked) {
 				t.Errorf("%s tried %s, asked %d times", name, got, p.asked-before)
 			}
 		}
