@@ -148,7 +148,7 @@ func (in Input) Asks(c Container) bool {
 
 // Restarts reports whether a container that ended is to run again.
 func Restarts(in Input, ctr *v1.Container, c Container) bool {
-	if in.Replaces(c) || in.Asks(c) || cutOff(in, ctr, c) {
+	if in.Replaces(c) || in.Asks(c) || CutOff(in, ctr, c) {
 		return true
 	}
 	switch rule(ctr, c.ExitCode) {

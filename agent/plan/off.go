@@ -24,10 +24,10 @@ func (in Input) EndedSince(c Container, at time.Time) bool {
 	return c.State == Exited && !in.Now.Add(-ago).Before(at)
 }
 
-// cutOff reports whether a container ended only because the machine goes off, and is to
+// CutOff reports whether a container ended only because the machine goes off, and is to
 // run again though it seems to have done its work: programs end well when they are asked
 // to. One that may never run twice does not run again.
-func cutOff(in Input, ctr *v1.Container, c Container) bool {
+func CutOff(in Input, ctr *v1.Container, c Container) bool {
 	return !in.Off.IsZero() && in.EndedSince(c, in.Off) && policy(in.Want, ctr) == v1.RestartPolicyOnFailure
 }
 
@@ -39,7 +39,7 @@ func (p *planner) undo() {
 	}
 	for _, c := range p.Seen.Containers {
 		kind, ctr := podspec.Find(&p.Want.Spec, c.Name)
-		if ctr != nil && kind == podspec.Main && c.ExitCode == 0 && cutOff(p.Input, ctr, c) {
+		if ctr != nil && kind == podspec.Main && c.ExitCode == 0 && CutOff(p.Input, ctr, c) {
 			p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt})
 		}
 	}

@@ -18,7 +18,10 @@ const maxMessages = 12 << 10
 func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStatus {
 	init := kind == podspec.Init || kind == podspec.Sidecar
 	c, ok := m.in.Seen.Last(ctr.Name)
-	if old := m.kept(ctr.Name); old != nil && !ok && m.over() {
+	if old := m.kept(ctr.Name); old != nil && !ok && m.over() && m.in.Off.IsZero() {
+		return *old
+	}
+	if old := m.rests(ctr.Name); old != nil && !ok && m.off() {
 		return *old
 	}
 	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt), VolumeMounts: m.mounts(ctr)}
@@ -44,6 +47,9 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 		st.State.Waiting = m.hooking(c, init)
 	case c.State == plan.Running:
 		st.State.Running = &v1.ContainerStateRunning{StartedAt: *stamp(c.StartedAt)}
+	case c.State == plan.Exited && ok && m.off() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
+		// The API server takes a success for the end of a container that runs until it succeeds.
+		st.State.Waiting = &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}
 	case c.State == plan.Exited && ok && (m.over() || !m.again(ctr, c)):
 		st.State.Terminated = m.terminated(c)
 	case hasFailure:
@@ -106,6 +112,22 @@ func (m *maker) hooking(c plan.Container, init bool) *v1.ContainerStateWaiting {
 // over reports whether no container of the pod starts any more.
 func (m *maker) over() bool {
 	return m.end != nil || m.in.Deleting || !m.in.Off.IsZero() || plan.Finished(m.in)
+}
+
+// rests is the status of a container that was removed so that it runs again after the
+// boot: what was shown of it, at rest. Nil: nothing was.
+func (m *maker) rests(name string) *v1.ContainerStatus {
+	for st := range podspec.Statuses(&m.before) {
+		if st.Name != name {
+			continue
+		}
+		c := *st
+		if c.Ready, c.Started = false, new(bool); c.State.Running != nil {
+			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}}
+		}
+		return &c
+	}
+	return nil
 }
 
 // kept is the last known status of a container that has run, with an end: that of a

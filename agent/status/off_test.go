@@ -25,7 +25,7 @@ func TestOff(t *testing.T) {
 	}{
 		{"still runs", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), Off: since}, "Running c=Running+ Ready", nodeShutdown},
 		{"has ended", plan.Input{Want: wanted("Always"), Seen: seen(late(ended("c", 143, 0))), Off: since}, "Running Terminated c=Error", nodeShutdown},
-		{"ended well", plan.Input{Want: wanted("OnFailure"), Seen: seen(late(ended("c", 0, 0))), Off: since}, "Running Terminated c=Completed", nodeShutdown},
+		{"ended well", plan.Input{Want: wanted("OnFailure"), Seen: seen(late(ended("c", 0, 0))), Off: since}, "Running Terminated c=ContainerCreating<Completed", nodeShutdown},
 		{"may not run twice", plan.Input{Want: wanted("Never"), Seen: seen(late(ended("c", 0, 0))), Off: since}, "Failed Terminated c=Completed", nodeShutdown},
 		{"was done before", plan.Input{Want: wanted("Never"), Seen: seen(early(ended("c", 0, 0))), Off: since}, "Succeeded c=Completed", ""},
 		{"after the boot", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 1))}, "Running c=Running+ Ready", ""},
@@ -36,6 +36,16 @@ func TestOff(t *testing.T) {
 			tt.in.Now, tt.in.Admitted = t0, true
 			before := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet}, {Type: "mine"}}}
 			st := Make(tt.in, before, Host{})
+			if tt.name == "ended well" { // and then it is removed
+				tt.in.Seen = seen()
+				if again := brief(Make(tt.in, st, Host{})); again != tt.want {
+					t.Errorf("once it is removed %s, want %s", again, tt.want)
+				}
+				up := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Ready: true}}}
+				if now := Make(tt.in, up, Host{}).ContainerStatuses[0]; now.State.Waiting == nil || now.Ready {
+					t.Errorf("it is removed, and shows %+v", now)
+				}
+			}
 			if got := brief(st); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
