@@ -54,7 +54,7 @@ func commands() []command {
 		{name: "cp", args: "POD:PATH FILE | FILE POD:PATH", summary: "copy files from or to a container", takes: takesFiles, setup: setupCopy,
 			detail: "Needs tar in the container, as kubectl cp does."},
 		{name: "restart", args: "POD...", summary: "end the containers of a pod and start them again", takes: takesPods, setup: setupRestart,
-			detail: "The processes get the pod's grace period; preStop hooks do not run. A container in crash back-off starts at once."},
+			detail: "preStop hooks run, and the processes get the pod's grace period. A container in crash back-off starts at once."},
 		{name: "events", aliases: []string{"event"}, args: "[POD]", summary: "show what happened to pods and the node", takes: takesPods, setup: setupEvents},
 		{name: "top", aliases: []string{"stats", "stat"}, args: "[pods|node] [POD...]", summary: "show what pods or the node use", takes: takesPods, setup: setupTop},
 		{name: "images", aliases: []string{"image"}, summary: "list, import, pull, prune and remove images", sub: []command{

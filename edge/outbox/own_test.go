@@ -28,4 +28,8 @@ func TestOwnConditions(t *testing.T) {
 	if got := types(own(s, &s)); !slices.Equal(got, all[:9]) {
 		t.Errorf("%v", got)
 	}
+	s.Conditions[8].Reason = v1.PodReasonTerminationByKubelet // of a machine that was off
+	if got := types(own(s, &v1.PodStatus{})); !slices.Equal(got, all[:9]) {
+		t.Errorf("%v", got)
+	}
 }

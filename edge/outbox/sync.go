@@ -147,8 +147,8 @@ func (o *Outbox) lost(it *item, uid types.UID) {
 	}
 }
 
-// own leaves of a status what is a node's to tell. One condition is only while it tells
-// it: others set it too.
+// own leaves of a status what is a node's to tell. One condition is that with a kubelet's
+// reason, or while the node tells it: others set it too.
 func own(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
@@ -157,7 +157,7 @@ func own(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 			v1.PodResizePending, v1.PodResizeInProgress:
 			return false
 		case v1.DisruptionTarget:
-			return !slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })
+			return c.Reason != v1.PodReasonTerminationByKubelet && !slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })
 		}
 		return true
 	})

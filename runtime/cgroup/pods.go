@@ -50,7 +50,7 @@ type Pods struct {
 	pids      pidLimits                            // found with base
 	base      map[v1.PodQOSClass]map[string]string // where kubepods and the classes are, by controller; nil: not made yet
 	prepared  map[types.UID]cgroups.Manager
-	burstable map[types.UID]int64                  // thousandths of a CPU asked for
+	burstable map[string]int64                     // thousandths of a CPU asked for, by the last part of the cgroup's path
 	above     map[v1.PodQOSClass]map[string]string // where the classes would be, by controller, as far as they were looked up
 }
 
@@ -62,7 +62,7 @@ func New(c Config) (*Pods, error) {
 	if c.Log == nil {
 		return nil, errors.New("cgroup: no logger")
 	}
-	p := &Pods{c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]cgroups.Manager{}, burstable: map[types.UID]int64{}, above: map[v1.PodQOSClass]map[string]string{}}
+	p := &Pods{c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]cgroups.Manager{}, burstable: map[string]int64{}, above: map[v1.PodQOSClass]map[string]string{}}
 	for part := range strings.SplitSeq(c.Root, "/") {
 		if part != "" {
 			p.root = append(p.root, strings.TrimSuffix(part, ".slice"))
@@ -106,8 +106,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if c != v1.PodQOSBurstable {
 		return nil
 	}
-	p.burstable[pod.UID] = milli(demand.Requests(pod))
-	return p.setBurstable()
+	return p.asks(n, milli(demand.Requests(pod)))
 }
 
 // Sandbox tells the runtime where the pod's containers belong.
@@ -152,11 +151,7 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.prepared, uid)
-	if _, ok := p.burstable[uid]; ok {
-		delete(p.burstable, uid)
-		return p.setBurstable()
-	}
-	return nil
+	return p.asksNoMore(podName(p.root, v1.PodQOSBurstable, uid))
 }
 
 // places are the directories of a pod's cgroup, whether it is there or not, by controller.
@@ -173,13 +168,9 @@ func (p *Pods) places(c v1.PodQOSClass, n name) (map[string]string, error) {
 		above = m.GetPaths()
 		p.above[c] = above
 	}
-	leaf := n[len(n)-1]
-	if p.systemd {
-		leaf = n.slice()
-	}
 	paths := map[string]string{}
 	for controller, dir := range above {
-		paths[controller] = filepath.Join(dir, leaf)
+		paths[controller] = filepath.Join(dir, p.leaf(n))
 	}
 	return paths, nil
 }
@@ -260,7 +251,8 @@ func (p *Pods) makeBase() error {
 		case c == v1.PodQOSGuaranteed && p.c.PodPidsLimit <= 0:
 			pids.pod = 0 // what nobody asked for must not fail
 		}
-		if c == v1.PodQOSBurstable && m.Exists() {
+		if c == v1.PodQOSBurstable && anyExists(m.GetPaths()) {
+			p.findBurstable(base[c])
 			continue // after a restart its shares are those of the pods there
 		}
 		if _, err := p.make(n, r, nil); err != nil {
@@ -302,16 +294,6 @@ func (p *Pods) make(n name, r *cgroups.Resources, paths map[string]string) (cgro
 		return nil, fmt.Errorf("make cgroup %s: %w", n.cgroupfs(), err)
 	}
 	return m, nil
-}
-
-// setBurstable gives the class the sum of what its pods ask for.
-func (p *Pods) setBurstable() error {
-	var sum int64
-	for _, m := range p.burstable {
-		sum += m
-	}
-	_, err := p.make(qosName(p.root, v1.PodQOSBurstable), &cgroups.Resources{SkipDevices: true, CpuShares: shares(sum)}, nil)
-	return err
 }
 
 // Clean removes the cgroups above the pods', on a node that is given up, up to

@@ -72,8 +72,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	if c != v1.PodQOSBurstable || want.CpuShares < asks {
 		return nil
 	}
-	p.burstable[pod.UID] = milli(demand.Requests(pod))
-	return p.setBurstable()
+	return p.asks(n, milli(demand.Requests(pod)))
 }
 
 // keepMore leaves what is held to more now, or not at all.

@@ -155,6 +155,7 @@ type ContainerStatus struct {
 		Terminated *struct {
 			ExitCode        int
 			Reason, Message string
+			FinishedAt      time.Time
 		}
 	}
 }

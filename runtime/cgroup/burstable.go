@@ -1,0 +1,82 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	v1 "k8s.io/api/core/v1"
+)
+
+// leaf is the last part of the path of a cgroup.
+func (p *Pods) leaf(n name) string {
+	if p.systemd {
+		return n.slice()
+	}
+	return n[len(n)-1]
+}
+
+// asks counts what a pod asks for in the shares of its class, which are the sum of what
+// its pods ask for. As with a kubelet.
+// https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
+func (p *Pods) asks(n name, milli int64) error {
+	p.burstable[p.leaf(n)] = milli
+	return p.setBurstable()
+}
+
+func (p *Pods) asksNoMore(n name) error {
+	if _, ok := p.burstable[p.leaf(n)]; !ok {
+		return nil
+	}
+	delete(p.burstable, p.leaf(n))
+	return p.setBurstable()
+}
+
+func (p *Pods) setBurstable() error {
+	var sum int64
+	for _, m := range p.burstable {
+		sum += m
+	}
+	_, err := p.make(qosName(p.root, v1.PodQOSBurstable), &cgroups.Resources{SkipDevices: true, CpuShares: shares(sum)}, nil)
+	return err
+}
+
+// findBurstable counts the pods that an agent before this one has prepared: they may not
+// be prepared again for as long as they run. What they ask for is what their cgroups
+// have, on v2 about that: there are fewer weights than shares. above is where the class
+// is, by controller. A cgroup that cannot be read is on its way out.
+func (p *Pods) findBurstable(above map[string]string) {
+	dir, file := above["cpu"], "cpu.shares"
+	if cgroups.IsCgroup2UnifiedMode() {
+		dir, file = above[""], "cpu.weight"
+	}
+	if dir == "" {
+		return
+	}
+	entries, _ := os.ReadDir(dir)
+	prefix := strings.TrimSuffix(p.leaf(podName(p.root, v1.PodQOSBurstable, "")), ".slice")
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		var err error
+		n := figure(&err, first(&err, filepath.Join(dir, e.Name()), file))
+		if cgroups.IsCgroup2UnifiedMode() {
+			n = sharesOf(n)
+		}
+		if err == nil && n > minShares {
+			p.burstable[e.Name()] = (n*1000 + 1023) / 1024
+		} else if err == nil && n > 0 {
+			p.burstable[e.Name()] = 0
+		}
+	}
+}
+
+// sharesOf is the least shares that have this weight.
+func sharesOf(weight int64) int64 {
+	return int64(sort.Search(maxShares, func(shares int) bool {
+		return int64(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))) >= weight
+	}))
+}
