@@ -97,7 +97,14 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 		if err != nil {
 			return err
 		}
-		go resize(ctx, sizes, o.Resize)
+		resizing, stop := context.WithCancel(ctx)
+		over := make(chan struct{})
+		go func() { defer close(over); resize(resizing, sizes, o.Resize) }()
+		defer func() { // the caller's next stream may get its sizes from the same channel
+			stop()
+			conn.Close()
+			<-over
+		}()
 	}
 	said, err := io.ReadAll(io.LimitReader(end, maxFailure))
 	if err == nil {
