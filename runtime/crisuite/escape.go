@@ -114,6 +114,9 @@ func (b *bench) processOf(id string) int {
 	for _, text := range st.Info {
 		var info struct{ Pid int }
 		if json.Unmarshal([]byte(text), &info) == nil && info.Pid > 1 {
+			if b.Process != nil {
+				return b.Process(b, info.Pid)
+			}
 			return info.Pid
 		}
 	}

@@ -26,6 +26,8 @@ type Subject struct {
 	Only []string
 	// CgroupParent is below which containers go; it may be empty.
 	CgroupParent string
+	// Process gives the test's number of a process for the runtime's; nil: they are the same.
+	Process func(t testing.TB, pid int) int
 	// Users is the user namespace of all sandboxes that can have one; nil: the host's.
 	Users *api.UserNamespace
 }

@@ -3,10 +3,13 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // initEnv makes a test binary the init of a machine; its value is the host name.
@@ -15,6 +18,12 @@ const initEnv = "ISLET_TEST_MACHINE"
 // Main must be the first thing in TestMain: in the process that is to be a
 // machine's init it never returns.
 func Main() {
+	// What this process inherited, such as a lock of the shell that started the tests, is
+	// not for the daemons that they start; Go closes only what Go has opened.
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
+		fmt.Fprintln(os.Stderr, "machine:", err)
+		os.Exit(1)
+	}
 	name := os.Getenv(initEnv)
 	if name == "" {
 		return

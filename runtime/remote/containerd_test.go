@@ -1,0 +1,150 @@
+package remote
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// prefix begins the names of folders and cgroups that the suite makes; the process ID of
+// the test follows.
+const prefix = "islet-remote-"
+
+// TestMain keeps what this process inherited, such as a lock of the shell that started
+// it, from the daemons that the suite starts; Go closes only what Go has opened.
+func TestMain(m *testing.M) {
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
+		fmt.Fprintln(os.Stderr, "close inherited files:", err)
+		os.Exit(1)
+	}
+	if os.Getenv("ISLET_CONTAINERD") == "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(inOwnFolder(m.Run))
+}
+
+// inOwnFolder has all temporary files in one folder, which a later run finds and removes
+// when this one is interrupted.
+func inOwnFolder(run func() int) int {
+	sweep()
+	own, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", prefix, os.Getpid()))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(own)
+	os.Setenv("TMPDIR", own)
+	return run()
+}
+
+// sweep removes what runs left that were interrupted. Their processes ended with them.
+func sweep() {
+	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	groups, _ := filepath.Glob("/sys/fs/cgroup/" + prefix + "*")
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*/" + prefix + "*")
+	for _, path := range append(append(folders, groups...), v1...) {
+		var pid int
+		if n, err := fmt.Sscanf(filepath.Base(path), prefix+"%d-", &pid); n != 1 || err != nil || syscall.Kill(pid, 0) == nil {
+			continue
+		}
+		if strings.HasPrefix(path, "/sys/") {
+			removeGroup(path)
+		} else {
+			os.RemoveAll(path)
+		}
+	}
+}
+
+// removeGroup removes a cgroup with those below it.
+func removeGroup(top string) error {
+	var dirs []string
+	filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if err := syscall.Rmdir(dirs[i]); err != nil {
+			return fmt.Errorf("remove cgroup %s: %w", dirs[i], err)
+		}
+	}
+	return nil
+}
+
+// startContainerd starts the containerd of the folder dir, in process and mount namespaces
+// of its own: it ends with the test, its shims and containers end with it, and no mount is
+// left. The cgroups below the name of disk are removed then.
+func startContainerd(t *testing.T, dir, disk, config string) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(disk, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	// The shell is the namespace's first process, and reaps shims.
+	cmd := exec.Command("sh", "-c", `mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs none /run || exit 1
+"$0" --config "$1" &
+wait`, filepath.Join(dir, "containerd"), config)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait() // all of the namespace has ended then
+		if t.Failed() {
+			said, _ := os.ReadFile(log.Name())
+			t.Logf("end of containerd's log:\n%s", said[max(0, len(said)-4<<10):])
+		}
+		groups, err := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(disk))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, g := range append(groups, "/sys/fs/cgroup/"+filepath.Base(disk)) {
+			if err := removeGroup(g); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// process is the process in a cgroup below parent that containerd's namespace, one below
+// the test's, numbers so.
+func process(t testing.TB, parent string, pid int) int {
+	t.Helper()
+	self, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	level := len(numbers(self))
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range all {
+		status, _ := os.ReadFile(p + "/status") // one that has ended meanwhile is none
+		cgroup, _ := os.ReadFile(p + "/cgroup")
+		if n := numbers(status); len(n) > level && n[level] == strconv.Itoa(pid) && strings.Contains(string(cgroup), "/"+parent+"/") {
+			outer, _ := strconv.Atoi(filepath.Base(p))
+			return outer
+		}
+	}
+	t.Fatalf("containerd's process %d is not found", pid)
+	return 0
+}
+
+// numbers are those of a process, from the outermost namespace to its own.
+func numbers(status []byte) []string {
+	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.Fields(line)
+}
