@@ -11,7 +11,7 @@ import (
 )
 
 // What ended before the agent's start has ended for good if it is the API server's,
-// whoever says so. All of them are known to the runtime, so none is refused.
+// whoever says so, and whether or not the runtime knows it still.
 func TestEnded(t *testing.T) {
 	pods := []struct {
 		uid    types.UID
@@ -50,11 +50,13 @@ func TestEnded(t *testing.T) {
 			}
 		}
 	}
-	w.restart(t, running...)
-	for _, p := range pods {
-		got, ok := w.Get(p.uid)
-		if !ok || (got.End == nil) != (p.want == nil) || got.End != nil && *got.End != *p.want {
-			t.Errorf("%s: %v %+v, want %+v", p.uid, ok, got.End, p.want)
+	for _, there := range [][]types.UID{running, nil} { // nil: the node has moved to another container runtime
+		w.restart(t, there...)
+		for _, p := range pods {
+			got, ok := w.Get(p.uid)
+			if !ok || (p.want != nil || there != nil) && (got.End == nil) != (p.want == nil) || p.want != nil && *got.End != *p.want {
+				t.Errorf("%s, %d pods in the runtime: %v %+v, want %+v", p.uid, len(there), ok, got.End, p.want)
+			}
 		}
 	}
 }
