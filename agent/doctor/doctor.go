@@ -82,6 +82,12 @@ type Input struct {
 	// not end before it. ShutdownDelay asks logind how long it waits.
 	ShutdownNeed  time.Duration
 	ShutdownDelay func(ctx context.Context) (time.Duration, error)
+	// Left asks the agent what a move to another container runtime left behind; nil: nobody
+	// knows.
+	Left func(ctx context.Context) string
+	// CRISocket is where the runtime of the pods is seen, ImageSocket that of its images;
+	// empty: nowhere.
+	CRISocket, ImageSocket string
 	// Self is the process ID not to take for another agent.
 	Self int
 	// Built is when this program was made; the clock cannot be before.
@@ -126,7 +132,7 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 	for _, check := range []func(context.Context){
 		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement, p.users,
 		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
-		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.shutdown, p.link,
+		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.shutdown, p.link, p.crictl, p.moved,
 	} {
 		if ctx.Err() != nil {
 			p.add("interrupted", Warning, "run it again", "the examination was cut short: %v", ctx.Err())

@@ -104,6 +104,8 @@ func inputOf(cfg *config.Config) Input {
 		return l.Items, askAgent(ctx, socket, "/pods", &l)
 	}
 	in.Link = func(ctx context.Context) (Link, bool) { return askLink(ctx, socket, cfg) }
+	in.Left = func(ctx context.Context) string { return askLeft(ctx, socket) }
+	in.CRISocket, in.ImageSocket = sockets(cfg)
 	in.ShutdownNeed = shutdown.Total(shutdown.Periods(k))
 	in.ShutdownDelay = func(ctx context.Context) (time.Duration, error) { return shutdown.Delay(ctx, shutdown.SystemBus()) }
 	if k.ProtectKernelDefaults {
