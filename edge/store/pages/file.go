@@ -111,17 +111,30 @@ func checksum(order binary.ByteOrder, s [2]uint32, data []byte) [2]uint32 {
 	return s
 }
 
-// usable is how many bytes of a page are SQLite's.
-func (f *File) usable() int {
-	if p := f.pages[1]; headerSize(p) == f.size && int(p[20]) <= f.size-480 {
-		return f.size - int(p[20])
+// free gives the pages that hold nothing any more: those on the list, unless a page in use
+// leads to them. A broken list may name any page, and rows that are lost nobody gives back.
+func (f *File) free() map[int]bool {
+	free := f.listed()
+	var used []int
+	for n := range f.pages {
+		if !free[n] {
+			used = append(used, f.children(n)...)
+		}
 	}
-	return f.size
+	for len(used) > 0 { // each of them leaves the list, so this ends
+		n := used[len(used)-1]
+		used = used[:len(used)-1]
+		if free[n] {
+			delete(free, n)
+			used = append(used, f.children(n)...)
+		}
+	}
+	return free
 }
 
-// free gives the pages that hold nothing any more. If their list, to which the header
-// leads, is not whole, then what looks like a part of it is taken for one.
-func (f *File) free() map[int]bool {
+// listed gives the pages on the list of free ones. If the list, to which the header leads,
+// is not whole, then what looks like a part of it is taken for one.
+func (f *File) listed() map[int]bool {
 	free := map[int]bool{}
 	if p := f.pages[1]; headerSize(p) == f.size {
 		next := int(binary.BigEndian.Uint32(p[32:]))
@@ -147,7 +160,7 @@ func (f *File) trunk(n int, free map[int]bool) (next int) {
 		return 0
 	}
 	next, count := int(binary.BigEndian.Uint32(p)), int(binary.BigEndian.Uint32(p[4:]))
-	if next > f.count || count > f.usable()/4-2 {
+	if next > f.count || count > f.size/4-2 {
 		return 0
 	}
 	named := make([]int, count)

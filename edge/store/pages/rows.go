@@ -44,7 +44,6 @@ func (f *File) cells(n int) (all [][]byte) {
 	if n == 1 {
 		at = header // the schema: a table of another kind, unless it is broken
 	}
-	p = p[:f.usable()]
 	skip, content := 0, at+8
 	switch p[at] {
 	case leaf:
@@ -96,7 +95,7 @@ func (f *File) payload(p []byte, at int) ([]byte, bool) {
 			return nil, false
 		}
 		next = int(binary.BigEndian.Uint32(q))
-		data = append(data, q[4:4+min(total-len(data), f.usable()-4)]...)
+		data = append(data, q[4:4+min(total-len(data), f.size-4)]...)
 	}
 	return data, next == 0
 }
@@ -107,7 +106,7 @@ func blank(p []byte) bool {
 
 // local is how much of a payload is on the page of its cell.
 func (f *File) local(total int) int {
-	u := f.usable()
+	u := f.size // islet's files reserve nothing of a page, whatever a broken header says
 	most, least := (u-12)*64/255-23, (u-12)*32/255-23
 	if total <= most {
 		return total

@@ -1,0 +1,70 @@
+package pages
+
+import "encoding/binary"
+
+// Types of pages of the schema's b-tree, which is a table with row IDs.
+const (
+	schemaInterior = 5
+	schemaLeaf     = 13
+)
+
+// children gives the pages to which a page leads, down a b-tree: from the schema to the
+// tables, from there to the rows. Not those of long values.
+func (f *File) children(n int) (all []int) {
+	p, at := f.pages[n], 0
+	if n == 1 {
+		at = header
+	}
+	content := at + 12
+	switch p[at] {
+	case interior, schemaInterior:
+		all = append(all, int(binary.BigEndian.Uint32(p[at+8:])))
+	case schemaLeaf:
+		content = at + 8
+	default:
+		return nil
+	}
+	for i := range int(binary.BigEndian.Uint16(p[at+3:])) {
+		pointer := content + 2*i
+		if pointer+2 > len(p) {
+			break
+		}
+		start := int(binary.BigEndian.Uint16(p[pointer:]))
+		switch {
+		case start < content || start+4 > len(p):
+		case p[at] != schemaLeaf:
+			all = append(all, int(binary.BigEndian.Uint32(p[start:])))
+		default:
+			all = append(all, root(p[start:]))
+		}
+	}
+	return all
+}
+
+// root is the first page of the table that a cell of the schema tells of: the fourth
+// column, before the long one. 0: it cannot be read.
+func root(cell []byte) int {
+	_, size := varint(cell)
+	_, id := varint(cell[size:])
+	record := cell[size+id:]
+	head, n := varint(record)
+	if size == 0 || id == 0 || n == 0 || head > uint64(len(record)) || head < uint64(n) {
+		return 0
+	}
+	types, body := record[n:head], record[head:]
+	var v any
+	for range 4 {
+		t, n := varint(types)
+		if n == 0 {
+			return 0
+		}
+		var length int
+		var ok bool
+		if v, length, ok = column(t, body); !ok {
+			return 0
+		}
+		types, body = types[n:], body[length:]
+	}
+	page, _ := v.(int64)
+	return int(page)
+}
