@@ -65,7 +65,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	case c.State == plan.Exited && ok && !m.in.Replaces(c): // else one that never restarts would seem to have ended for good
 		st.State.Terminated = m.terminated(c)
 	case c.State == plan.Unknown:
-		st.State.Terminated = &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated", ContainerID: m.id(c)}
+		st.State.Terminated = lost(m.id(c))
 	default:
 		st.State.Waiting = &v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.trouble()}
 	}
@@ -122,8 +122,9 @@ func (m *maker) rests(name string) *v1.ContainerStatus {
 			continue
 		}
 		c := *st
-		if c.Ready, c.Started = false, new(bool); c.State.Running != nil {
+		if c.Ready, c.Started = false, new(bool); c.State.Running != nil { // it was removed before its end was shown
 			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}}
+			c.LastTerminationState = v1.ContainerState{Terminated: lost(c.ContainerID)}
 		}
 		return &c
 	}
@@ -141,9 +142,7 @@ func (m *maker) kept(name string) *v1.ContainerStatus {
 		case c.State.Terminated != nil:
 			return &c
 		case c.State.Running != nil:
-			c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-				ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated", ContainerID: c.ContainerID,
-			}}
+			c.State = v1.ContainerState{Terminated: lost(c.ContainerID)}
 		case t != nil:
 			c.State, c.LastTerminationState = v1.ContainerState{Terminated: t}, v1.ContainerState{}
 		default:
@@ -153,6 +152,11 @@ func (m *maker) kept(name string) *v1.ContainerStatus {
 		return &c
 	}
 	return nil
+}
+
+// lost is the end of a container of which nothing is known any more, as a kubelet words it.
+func lost(id string) *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated", ContainerID: id}
 }
 
 // again reports whether a container that ended will run again.

@@ -42,8 +42,9 @@ func TestOff(t *testing.T) {
 					t.Errorf("once it is removed %s, want %s", again, tt.want)
 				}
 				up := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Ready: true}}}
-				if now := Make(tt.in, up, Host{}).ContainerStatuses[0]; now.State.Waiting == nil || now.Ready {
-					t.Errorf("it is removed, and shows %+v", now)
+				unseen := Make(tt.in, up, Host{})
+				if now := unseen.ContainerStatuses[0]; now.State.Waiting == nil || now.Ready || now.LastTerminationState.Terminated == nil || unseen.Phase != v1.PodRunning {
+					t.Errorf("it is removed, and the pod, %s, shows %+v", unseen.Phase, now)
 				}
 			}
 			if got := brief(st); got != tt.want {
