@@ -144,12 +144,17 @@ func (c *Cluster) KubectlCommand(args ...string) *exec.Cmd {
 	return c.host.Command("env", all...)
 }
 
-// RunAsAdmin runs a program on the control plane's host and gives its output. The variable
-// of its environment names an administrator's kubeconfig; arguments of the form NAME=VALUE
-// before the program are variables too.
+// RunAsAdmin runs a program as AdminCommand makes it and gives its output.
 func (c *Cluster) RunAsAdmin(variable string, args ...string) (string, error) {
-	out, err := c.host.Command("env", append([]string{"HOME=" + dir, variable + "=" + dir + "/super-admin.conf"}, args...)...).CombinedOutput()
+	out, err := c.AdminCommand(variable, args...).CombinedOutput()
 	return string(out), err
+}
+
+// AdminCommand is a program on the control plane's host. The variable of its environment
+// names an administrator's kubeconfig; arguments of the form NAME=VALUE before the program
+// are variables too.
+func (c *Cluster) AdminCommand(variable string, args ...string) *exec.Cmd {
+	return c.host.Command("env", append([]string{"HOME=" + dir, variable + "=" + dir + "/super-admin.conf"}, args...)...)
 }
 
 // Apply applies a manifest.

@@ -1,0 +1,202 @@
+package conformance
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// An image is one of the suite's: what it runs, and as whom.
+type image struct {
+	User       string   `json:",omitempty"`
+	Entrypoint []string `json:",omitempty"`
+	Cmd        []string `json:",omitempty"`
+	Env        []string
+}
+
+// images are those that the specs run here, by the references of the suite's own list
+// (test/utils/image in Kubernetes). All have the same files.
+func images() map[string]image {
+	const e2e = "registry.k8s.io/e2e-test-images/"
+	agnhost := image{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
+	web := image{Cmd: []string{"busybox", "httpd", "-f", "-p", "80", "-h", htdocs}}
+	return map[string]image{
+		e2e + "agnhost:2.63.0":          agnhost,
+		e2e + "agnhost:2.55":            agnhost,
+		e2e + "busybox:1.37.0-1":        {Cmd: []string{"sh"}},
+		e2e + "nginx:1.15-4":            web,
+		e2e + "nginx:1.27-0":            web,
+		e2e + "httpd:2.4.38-4":          web,
+		e2e + "httpd:2.4.39-4":          web,
+		e2e + "nonewprivs:1.4":          {Cmd: []string{"/nnp"}},
+		e2e + "nonroot:1.5":             {User: "1234", Cmd: []string{"sleep", "360000"}},
+		e2e + "ipc-utils:1.4":           {Cmd: []string{"sh"}},
+		e2e + "perl:5.26":               {Cmd: []string{"sh"}},
+		e2e + "glibc-dns-testing:2.0.0": {Cmd: []string{"sleep", "360000"}},
+		e2e + "kitten:1.8":              web,
+		e2e + "nautilus:1.8":            web,
+		"registry.k8s.io/pause:3.10.2":  {Entrypoint: []string{"/agnhost", "pause"}},
+	}
+}
+
+// htdocs is the folder that the web servers' specs move files in.
+const htdocs = "/usr/local/apache2/htdocs"
+
+// programs of this host that the suite's agnhost image has besides busybox.
+var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs"}
+
+// archive writes an archive of all images to path, as docker save does.
+func archive(t testing.TB, path, agnhost, nnp string) {
+	t.Helper()
+	layer := files(t, agnhost, nnp)
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	add := func(name string, data []byte) {
+		must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg}))
+		_, err := w.Write(data)
+		must(t, err)
+	}
+	add("layer.tar", layer)
+	type entry struct {
+		Config           string
+		RepoTags, Layers []string
+	}
+	var list []entry
+	for ref, img := range images() {
+		img.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		config := encode(t, map[string]any{
+			"architecture": runtime.GOARCH, "os": "linux", "config": img, "created": "2026-01-01T00:00:00Z",
+			"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
+			"history": []any{map[string]any{"created_by": ref}},
+		})
+		name := fmt.Sprintf("%x.json", sha256.Sum256(config))
+		add(name, config)
+		list = append(list, entry{name, []string{ref}, []string{"layer.tar"}})
+	}
+	add("manifest.json", encode(t, list))
+	must(t, w.Close())
+	must(t, os.WriteFile(path, b.Bytes(), 0o644))
+}
+
+// files is the layer of all images: busybox under its names, programs of this host with
+// their libraries, agnhost, and accounts.
+func files(t testing.TB, agnhost, nnp string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	have := map[string]bool{}
+	var dir func(string)
+	dir = func(name string) {
+		if name == "." || have[name] {
+			return
+		}
+		dir(filepath.Dir(name))
+		have[name] = true
+		mode := int64(0o755)
+		if name == "tmp" {
+			mode = 0o1777
+		}
+		must(t, w.WriteHeader(&tar.Header{Name: name + "/", Mode: mode, Typeflag: tar.TypeDir}))
+	}
+	add := func(h tar.Header, data []byte) {
+		if have[h.Name] {
+			return
+		}
+		dir(filepath.Dir(h.Name))
+		have[h.Name] = true
+		h.Size = int64(len(data))
+		must(t, w.WriteHeader(&h))
+		_, err := w.Write(data)
+		must(t, err)
+	}
+	file := func(name, from string, mode int64) {
+		data, err := os.ReadFile(from)
+		must(t, err)
+		add(tar.Header{Name: name, Mode: mode, Typeflag: tar.TypeReg}, data)
+	}
+	for _, d := range []string{"bin", "usr/bin", "usr/local/bin", "etc", "root", "tmp", "var/run", "var/log", "mnt", "uploads", "home/user-defined-in-image", htdocs[1:]} {
+		dir(d)
+	}
+	add(tar.Header{Name: htdocs[1:] + "/index.html", Mode: 0o644, Typeflag: tar.TypeReg}, []byte("<html><body><h1>It works!</h1></body></html>\n"))
+	file("agnhost", agnhost, 0o755)
+	add(tar.Header{Name: "agnhost-2", Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "agnhost"}, nil)
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		file(name, filepath.Join(filepath.Dir(agnhost), name), 0o644)
+	}
+	file("nnp", nnp, 0o4755)
+	for _, p := range programs {
+		path, err := exec.LookPath(p)
+		if err != nil {
+			t.Fatalf("%v: packaging/deps.sh run test conformance installs it", err)
+		}
+		file("usr/bin/"+p, path, 0o755)
+		for _, lib := range libraries(t, path) {
+			file(strings.TrimPrefix(lib, "/"), lib, 0o755)
+		}
+	}
+	add(tar.Header{Name: "bin/bash", Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/usr/bin/bash"}, nil)
+	// busybox' own shell drops variables that are no names of its own.
+	add(tar.Header{Name: "bin/sh", Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/usr/bin/bash"}, nil)
+	busybox, err := exec.LookPath("busybox")
+	must(t, err)
+	file("bin/busybox", busybox, 0o755)
+	names, err := exec.Command(busybox, "--list").Output()
+	must(t, err)
+	for name := range strings.FieldsSeq(string(names)) {
+		if !have["bin/"+name] && !have["usr/bin/"+name] {
+			add(tar.Header{Name: "bin/" + name, Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/bin/busybox"}, nil)
+		}
+	}
+	for name, text := range map[string]string{
+		"etc/passwd":        "root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
+		"etc/group":         "root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
+		"data.json":         "{\"image\": \"kitten.jpg\"}\n",
+		"etc/os-release":    "NAME=\"in the place of Alpine Linux\"\n", // a spec looks for that name
+		"etc/nsswitch.conf": "hosts: files dns\n",
+	} {
+		add(tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg}, []byte(text))
+	}
+	must(t, w.Close())
+	return b.Bytes()
+}
+
+// libraries are the shared libraries of a program, and those that glibc loads to look
+// names up.
+func libraries(t testing.TB, program string) (out []string) {
+	t.Helper()
+	said, err := exec.Command("ldd", program).Output()
+	must(t, err)
+	for field := range strings.FieldsSeq(string(said)) {
+		if strings.HasPrefix(field, "/") {
+			out = append(out, field)
+			if strings.Contains(field, "/libc.so") {
+				more, err := filepath.Glob(filepath.Dir(field) + "/libnss_[df]*.so.2")
+				must(t, err)
+				out = append(out, more...)
+			}
+		}
+	}
+	return out
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	must(t, err)
+	return b
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
