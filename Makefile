@@ -9,7 +9,7 @@ CACHE    := .cache
 SHIM_DIR := runtime/shim/embedded
 SHIM     := $(SHIM_DIR)/islet-shim-$(GOARCH).zst
 LDFLAGS  := -s -w
-BUDGET_MB := 48
+BUDGET_MB := 43
 DIST      := dist/islet-$(VERSION)-linux-$(GOARCH)
 # Nodes of the simulated fleet in `make bench`: 10000 take about 8 minutes of CPU and 6 GB of memory.
 FLEET     ?= 10000
@@ -17,7 +17,7 @@ DIST_ARCHS := amd64 arm64 arm riscv64
 
 # Everything ships as static binaries; only -race needs cgo, in tests.
 export CGO_ENABLED ?= 0
-GO_BUILD = go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
+GO_BUILD = go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
 
 # sudo has a PATH of its own, in which Go often is not.
 ifeq ($(shell command -v go),)
@@ -49,7 +49,7 @@ shim:
 
 .PHONY: size
 size: bin/islet budget ## the size of bin/islet by module
-	GOARCH=$(GOARCH) go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o $(CACHE)/islet.symbols .
+	GOARCH=$(GOARCH) go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-X main.version=$(VERSION)' -o $(CACHE)/islet.symbols .
 	GOARCH= go run ./packaging/inspect size $(CACHE)/islet.symbols
 
 .PHONY: budget

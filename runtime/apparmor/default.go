@@ -1,0 +1,98 @@
+package apparmor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// settings of the host that the default profile depends on.
+type settings struct {
+	abi, tunables, base bool   // which of AppArmor's own files are there
+	manager             string // the profile of this process
+}
+
+// inspect looks at the files below dir, AppArmor's directory, and at label, in which the
+// kernel says which profile this process has.
+func inspect(dir, label string) settings {
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	}
+	s := settings{abi: there("abi/3.0"), tunables: there("tunables/global"), base: there("abstractions/base"), manager: "unconfined"}
+	if b, err := os.ReadFile(label); err == nil {
+		if name, _, _ := strings.Cut(strings.TrimRight(string(b), "\n\x00"), " "); name != "" {
+			s.manager = name
+		}
+	}
+	return s
+}
+
+// denied is what no container may do, beyond what it is not given anyway: writing outside
+// of processes and of kernel.shm* in /proc, mounting, and the kernel's own files in /sys.
+// These are the rules of containerd's and Docker's default profile.
+var denied = []string{
+	"@{PROC}/* w",
+	"@{PROC}/{[^1-9/],[^1-9/][^0-9/],[^1-9s/][^0-9y/][^0-9s/],[^1-9/][^0-9/][^0-9/][^0-9/]*}/** w",
+	"@{PROC}/sys/[^k]** w",
+	"@{PROC}/sys/kernel/{?,??,[^s][^h][^m]**} w",
+	"@{PROC}/sysrq-trigger rwklx",
+	"@{PROC}/kcore rwklx",
+	"mount",
+	"/sys/[^f]*/** wklx",
+	"/sys/f[^s]*/** wklx",
+	"/sys/fs/[^c]*/** wklx",
+	"/sys/fs/c[^g]*/** wklx",
+	"/sys/fs/cg[^r]*/** wklx",
+	"/sys/firmware/** rwklx",
+	"/sys/devices/virtual/powercap/** rwklx",
+	"/sys/kernel/security/** rwklx",
+}
+
+// profile is the text of the default profile. It is put together by hand: a template
+// would keep every exported method of every type in the binary, 7 MB of them.
+func profile(name string, s settings) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	if s.abi {
+		line("abi <abi/3.0>,")
+	}
+	if s.tunables {
+		line("#include <tunables/global>")
+	} else {
+		line("@{PROC}=/proc/")
+	}
+	line("profile %s flags=(attach_disconnected,mediate_deleted) {", name)
+	if s.base {
+		line("#include <abstractions/base>")
+	}
+	for _, kind := range []string{"network", "capability", "file", "umount"} {
+		line("%s,", kind)
+	}
+	for _, who := range []string{"unconfined", "runc", "crun", s.manager} {
+		line("signal (receive) peer=%s,", who)
+	}
+	line("signal (send,receive) peer=%s,", name)
+	for _, rule := range denied {
+		line("deny %s,", rule)
+	}
+	line("ptrace (trace,tracedby,read,readby) peer=%s,\n}", name)
+	return b.String()
+}
+
+// load loads the default profile into the kernel.
+func load(name string) error {
+	parser, err := exec.LookPath("apparmor_parser")
+	if err != nil {
+		return errors.New("apparmor_parser is not installed: install the package apparmor")
+	}
+	cmd := exec.Command(parser, "-Kr")
+	cmd.Stdin = strings.NewReader(profile(name, inspect("/etc/apparmor.d", "/proc/self/attr/current")))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("apparmor_parser: %w: %.500s", err, out)
+	}
+	return nil
+}
