@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// finish ends the action on a subject well.
+func (w *world) finish(subject string) {
+	a := w.in.Busy[subject].Action
+	w.preStopped(w.in.Busy[subject])
+	delete(w.in.Busy, subject)
+	delete(w.in.Failed, Key{subject, a.Op})
+	w.happen(a, Running)
+	w.resized(a, true)
+	switch a.Op { // what only the worker knows
+	case RunSandbox, Update:
+		w.applied = a.Hash
+	case Ended:
+		w.in.Ended = true
+	case Forget:
+		w.in.Forgotten, w.applied = true, ""
+		clear(w.in.Failed)
+		clear(w.in.Replaced)
+		w.in.PreStopped = map[string]time.Duration{}
+	}
+}
+
+// fail ends it badly: half of the time after it had an effect.
+func (w *world) fail(subject string, how int) {
+	a := w.in.Busy[subject].Action
+	w.preStopped(w.in.Busy[subject])
+	delete(w.in.Busy, subject)
+	k := Key{subject, a.Op}
+	n := w.in.Failed[k].N + 1
+	f := Failure{N: n, Hash: a.Hash, ID: a.Target, At: w.in.Now, Retry: w.in.Now.Add(RetryDelay(n))}
+	if a.Op == PostStart {
+		f.ID, f.Retry = a.ID, time.Time{}
+	}
+	w.in.Failed[k] = f
+	w.resized(a, false)
+	switch how % 4 {
+	case 0: // killed between create and start, or the start failed; a resize is half done
+		if a.Op == StartContainer || a.Op == Resize {
+			w.happen(a, Created)
+		}
+	case 1: // it worked, the answer was lost
+		w.happen(a, Running)
+	}
+}
+
+// happen applies the effect of an action.
+func (w *world) happen(a Action, state State) {
+	switch a.Op {
+	case Admit:
+		w.in.Admitted, w.in.End, w.in.Reconsider = !w.refuse, nil, false
+		if w.refuse {
+			w.in.End = &End{Reason: "OutOfcpu"}
+		}
+	case Ended:
+		w.held["running"] = false
+	case Forget:
+		w.in.Admitted, w.in.End = false, nil
+		clear(w.held)
+		w.prepared = false
+	case RunSandbox:
+		w.prepare(a)
+		w.in.Seen.Sandboxes = append(slices.Clone(w.in.Seen.Sandboxes), Sandbox{ID: w.id(), Attempt: a.Attempt, Ready: true, CreatedAt: w.in.Now, Hash: a.Hash})
+		w.sandbox = max(w.sandbox, int(a.Attempt))
+	case Allocate:
+		w.grant()
+	case Resize:
+		w.resize(a, state == Running)
+	case StopSandbox:
+		w.stopSandboxes(func(s Sandbox) bool { return s.ID == a.ID })
+	case RemoveSandbox:
+		w.in.Seen.Sandboxes = slices.DeleteFunc(slices.Clone(w.in.Seen.Sandboxes), func(s Sandbox) bool { return s.ID == a.ID })
+		if len(w.in.Seen.Sandboxes) == 0 { // forgotten on purpose
+			w.sandbox = -1
+		}
+	case StartContainer:
+		w.startContainer(a, state)
+	case PostStart:
+		if c := find(w.in.Seen, a.ID); c != nil {
+			w.in.Hooked = maps.Clone(w.in.Hooked)
+			w.in.Hooked[a.ID] = true
+		}
+	case StopContainer: // every other one ends well
+		w.exit(a.ID, []int32{0, 137}[a.ID[len(a.ID)-1]&1])
+	case RemoveContainer:
+		w.in.Seen.Containers = slices.DeleteFunc(slices.Clone(w.in.Seen.Containers), func(c Container) bool { return c.ID == a.ID })
+		if last, ok := w.in.Seen.Last(a.Container); !ok {
+			delete(w.attempts, a.Container)
+		} else if w.off() && last.Attempt+1 == a.Attempt {
+			w.attempts[a.Container] = int(last.Attempt) // what was cut off does not count
+		}
+	}
+}
+
+func (w *world) startContainer(a Action, state State) {
+	sb, _ := w.in.Seen.Sandbox()
+	if !sb.Ready {
+		return
+	}
+	w.prepare(a)
+	for i, c := range w.in.Seen.Containers { // creating it twice is success
+		if c.Name == a.Container && c.Attempt == a.Attempt {
+			if c.State == Created && state == Running {
+				w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
+				w.in.Seen.Containers[i].State, w.in.Seen.Containers[i].StartedAt = Running, w.in.Now
+			}
+			return
+		}
+	}
+	c := Container{ID: w.id(), Name: a.Container, SandboxID: sb.ID, Attempt: a.Attempt, Streak: a.Streak, Round: a.Round, Hash: a.Hash, PostStart: hooks(w.in.Want, a.Container).PostStart != nil, Image: "as it was", State: state, CreatedAt: w.in.Now}
+	if state == Running {
+		c.StartedAt = w.in.Now
+	}
+	if size, ok := w.begun[a.Container].sizes[a.Container]; ok {
+		c.Resources, c.Anew = &size.Resources, size.Anew
+	}
+	w.in.Seen.Containers = append(slices.Clone(w.in.Seen.Containers), c)
+	if c.Name == "s0" || c.Name == "c0" { // which have probes: some sidecars take a while
+		started := c.Name == "c0" || w.nextID%3 > 0
+		w.in.Health = maps.Clone(w.in.Health)
+		w.in.Health[c.ID] = Health{Started: started, Ready: started}
+	}
+	w.attempts[a.Container] = max(w.attempts[a.Container], int(a.Attempt))
+}
+
+func (w *world) stopSandboxes(which func(Sandbox) bool) {
+	w.in.Seen.Sandboxes = slices.Clone(w.in.Seen.Sandboxes)
+	for i := range w.in.Seen.Sandboxes {
+		if which(w.in.Seen.Sandboxes[i]) {
+			w.in.Seen.Sandboxes[i].Ready = false
+		}
+	}
+}
+
+func (w *world) exit(id string, code int32) {
+	w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
+	for i := range w.in.Seen.Containers {
+		if c := &w.in.Seen.Containers[i]; c.ID == id && c.Live() {
+			c.State, c.ExitCode, c.FinishedAt = Exited, code, w.in.Now
+		}
+	}
+}
