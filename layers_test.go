@@ -58,6 +58,7 @@ var layers = map[string][]string{
 	"agent/status":      {"agent/plan", "demand", "podspec"},
 	"agent/translate":   {"agent/plan", "demand", "keys", "podspec"},
 	"agent/userns":      {"podspec", "runtime/untrusted"},
+	"agent/storage":     {"runtime/mounts", "runtime/untrusted", "podspec"}, // Ledger and Objects are interfaces here
 	"agent/volume":      {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
 	"agent/worker":      {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
 
@@ -74,6 +75,7 @@ var layers = map[string][]string{
 	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
 	"agent/settle":     {},
 	"agent/shutdown":   {},
+	"agent/sources":    {"agent/config", "edge/desired", "edge/manifest", "edge/source", "keys"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
 	"agent/eventtest":         {},                                                   // for tests: events of a kubelet, of docs/events.md

@@ -40,6 +40,7 @@ import (
 	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/settle"
 	"github.com/islet-edge/islet/agent/shutdown"
+	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/status"
 	"github.com/islet-edge/islet/agent/translate"
 	"github.com/islet-edge/islet/agent/userns"
@@ -64,39 +65,40 @@ type agent struct {
 	log     *slog.Logger
 	manager process.ServiceManager
 
-	store    *store.Store
-	rt       *containers.Containers
-	observer *observe.Observer
-	desired  *desired.Desired
-	executor *worker.Executor
-	workers  *worker.Set
-	probes   *probe.Probes
-	figures  *figures.Figures
-	handlers *lifecycle.Hooks
-	can      features.Handlers // of the runtime
-	hooks    hook.Chain
-	cgroups  *cgroup.Pods
-	volumes  *volume.Volumes
-	volatile *volatile.Layer // nil: the disk takes writes
-	logs     collect.Logs
-	links    *collect.Links
-	pods     *pods.Pods
-	settler  *settle.Settler
-	shutdown *shutdown.Shutdown
-	machine  *machine.Machine
-	reporter *machine.Reporter
-	health   health.Health
-	guard    *pulls.Guard // nil: images are everybody's
-	keys     *credentials.Credentials
-	sources  []runner
-	socket   net.Listener
-	ports    *ports.Ports
-	server   *server.Server
-	tools    *containers.Socket // nil: none is configured
-	link     *link.Link
-	uplink   *uplink.Uplink // nil: the node stands alone
-	events   *outbox.Events
-	cluster  *cluster // nil: the node stands alone
+	store     *store.Store
+	rt        *containers.Containers
+	observer  *observe.Observer
+	desired   *desired.Desired
+	executor  *worker.Executor
+	workers   *worker.Set
+	probes    *probe.Probes
+	figures   *figures.Figures
+	handlers  *lifecycle.Hooks
+	can       features.Handlers // of the runtime
+	hooks     hook.Chain
+	cgroups   *cgroup.Pods
+	volumes   *volume.Volumes
+	volatile  *volatile.Layer // nil: the disk takes writes
+	logs      collect.Logs
+	links     *collect.Links
+	pods      *pods.Pods
+	settler   *settle.Settler
+	shutdown  *shutdown.Shutdown
+	machine   *machine.Machine
+	reporter  *machine.Reporter
+	health    health.Health
+	guard     *pulls.Guard // nil: images are everybody's
+	keys      *credentials.Credentials
+	sources   *sources.Sources
+	manifests []sources.Runner
+	socket    net.Listener
+	ports     *ports.Ports
+	server    *server.Server
+	tools     *containers.Socket // nil: none is configured
+	link      *link.Link
+	uplink    *uplink.Uplink // nil: the node stands alone
+	events    *outbox.Events
+	cluster   *cluster // nil: the node stands alone
 
 	closers []func() error // called in reverse
 }
@@ -141,7 +143,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("shutdown", a.shutdown)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
 	run("events", a.events)
-	for _, s := range a.sources {
+	for _, s := range a.manifests {
 		run("source of pods", s)
 	}
 	run("link", a.link)
@@ -220,9 +222,10 @@ func (a *agent) build(ctx context.Context) error {
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
+	a.sources = sources.New(sources.Config{Config: a.cfg, Joins: a.joins(), Desired: a.desired, Spoke: a.spoke, Log: a.log})
 	a.figures = figures.New(a.rt.Operations)
 	a.pods = pods.New(pods.Config{
-		Desired: a.desired, Store: a.store, Spoken: a.spoken, Sources: sourceNames, Node: a.machine.Admit, Host: a.host,
+		Desired: a.desired, Store: a.store, Spoken: a.sources.Spoken, Sources: sources.Names, Node: a.machine.Admit, Host: a.host,
 		Running: a.figures.Running, Preempted: a.figures.Preempted, Off: func() bool { return a.shutdown.Going() },
 		Made: recovery.Made{Runtime: a.rt.Runtime, View: a.observer, Log: a.log}.Pod, Resizes: a.figures, Events: a.events, Log: a.log,
 	})
@@ -243,7 +246,7 @@ func (a *agent) build(ctx context.Context) error {
 	if err := a.rt.Look(ctx, a.look, a.pods.Load); err != nil {
 		return err
 	}
-	a.sources, err = a.buildSources()
+	a.manifests, err = a.sources.Runners()
 	return err
 }
 
@@ -370,7 +373,7 @@ func (a *agent) buildWorkers() error {
 
 func (a *agent) serverConfig() server.Config {
 	d := describe.Config{
-		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.spoken, Volatile: a.volatile, Input: a.input,
+		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Volatile: a.volatile, Input: a.input,
 		Addresses: func() []string { return a.machine.Now().IPs },
 	}
 	var metrics func() []exposition.Sample
@@ -385,7 +388,7 @@ func (a *agent) serverConfig() server.Config {
 		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
-		Decode: a.decodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
+		Decode: a.sources.DecodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown,
 		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,

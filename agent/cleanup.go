@@ -73,3 +73,25 @@ func (a *agent) clean(ctx context.Context) error {
 	errs = append(errs, a.volumes.Sweep(ctx, none), a.logs.Sweep(ctx, none), a.links.Sweep(ctx, none), a.cgroups.Clean(), a.rt.Network.Clean(ctx))
 	return errors.Join(errs...)
 }
+
+// spoke lets what runs and nobody wants end, and go: a source has said what it wants.
+func (a *agent) spoke(ctx context.Context) {
+	a.workers.PokeAll()
+	a.sweep(ctx)
+}
+
+// sweep removes what is left on disk of pods that are neither wanted nor there:
+// directories, mounts, logs. It is called once all sources have spoken.
+func (a *agent) sweep(ctx context.Context) {
+	if !a.pods.Spoken("") || a.rt.Known() != nil { // later, then
+		return
+	}
+	keep := func(uid types.UID) bool {
+		seen := a.observer.Pod(uid)
+		_, wanted := a.desired.Get(uid)
+		return wanted || len(seen.Sandboxes)+len(seen.Containers) > 0
+	}
+	if err := errors.Join(a.volumes.Sweep(ctx, keep), a.logs.Sweep(ctx, keep), a.links.Sweep(ctx, keep)); err != nil {
+		a.log.Warn("not everything of pods that are gone could be removed", "error", err)
+	}
+}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/islet-edge/islet/agent/objects"
 	"github.com/islet-edge/islet/edge/brake"
-	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/history"
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/link"
@@ -57,7 +56,7 @@ func openCluster(ctx context.Context, a *agent) (*cluster, error) {
 		return nil, err
 	}
 	c.outbox, err = outbox.New(outbox.Config{
-		Client: client, Node: a.cfg.Node.Name, NodeUID: c.nodeUID, Wanted: a.pods.Wanted, Spoken: a.othersSpoken, Forget: a.pods.Drop,
+		Client: client, Node: a.cfg.Node.Name, NodeUID: c.nodeUID, Wanted: a.pods.Wanted, Spoken: a.sources.OthersSpoken, Forget: a.pods.Drop,
 		Retry: c.link.Changed(), Log: a.log,
 	})
 	if err != nil {
@@ -67,7 +66,7 @@ func openCluster(ctx context.Context, a *agent) (*cluster, error) {
 		return nil, err
 	}
 	c.brake, err = brake.New(ctx, brake.Config{
-		Client: client, Node: a.cfg.Node.Name, Next: sink{a.desired, a}, Pods: a.desired.List, Epoch: c.history.Epoch, Meta: a.store,
+		Client: client, Node: a.cfg.Node.Name, Next: a.sources.Sink(), Pods: a.desired.List, Epoch: c.history.Epoch, Meta: a.store,
 		Limit: a.cfg.Edge.HoldPodsFor.Duration, Now: c.link.Now, Event: a.tellHeld, Log: a.log,
 	})
 	if err != nil {
@@ -204,10 +203,4 @@ func (a *agent) nodeChanged(n *v1.Node) {
 	if err := a.rt.Network.SetPodCIDRs(context.Background(), cidrs); err != nil {
 		a.log.Error("the Node's podCIDRs cannot be used", "podCIDRs", n.Spec.PodCIDRs, "error", err)
 	}
-}
-
-// othersSpoken reports whether all sources but the API server have said what
-// they want.
-func (a *agent) othersSpoken() bool {
-	return a.spoken(desired.File) && a.spoken(desired.HTTP) && a.spoken(desired.Local)
 }
