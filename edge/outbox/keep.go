@@ -112,7 +112,9 @@ func (e *Events) write(ctx context.Context, last bool) {
 }
 
 // difference gives what to write and to remove, and what the store has of each record
-// then. later says that something was left out that may be told soon. The caller holds mu.
+// then. later says that something was left out that may be told soon. What went well on a
+// node that stands alone is written when the agent ends, and costs its flash nothing
+// before. The caller holds mu.
 func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map[*record]stored, remove []string, later bool) {
 	now = map[*record]stored{}
 	remove = append(remove, e.removed...)
@@ -120,6 +122,7 @@ func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map
 	for _, r := range e.kept {
 		want := stored{r.event.Count, r.told, r.lasting()}
 		switch {
+		case e.Client == nil && !last && r.event.Type == v1.EventTypeNormal:
 		case underway && want.there && !r.stored.there && r.event.Type == v1.EventTypeNormal && at.Sub(r.last) < storeEvery:
 			later = true
 		case !want.there && r.stored.there:

@@ -213,13 +213,23 @@ func TestStoredEventsAreBounded(t *testing.T) {
 	})
 }
 
-// TestEventsOfANodeAlone are for the person at the device.
+// TestEventsOfANodeAlone are for the person at the device: what went well is written when
+// the agent ends, and a warning soon.
 func TestEventsOfANodeAlone(t *testing.T) {
 	recorded(t, true, func(r *recorder) {
 		r.Events.Pod(podNamed("a"), "", v1.EventTypeNormal, "Started", "x")
+		time.Sleep(time.Hour)
+		if n := r.writes.Load(); n != 0 {
+			t.Errorf("%d writes of what went well", n)
+		}
+		r.Events.Pod(podNamed("b"), "", v1.EventTypeWarning, "Failed", "x")
+		time.Sleep(2 * storeEvery)
+		if n := r.writes.Load(); n != 1 {
+			t.Errorf("%d writes of a warning", n)
+		}
 		r.stop()
 		r.start()
-		if got := r.Recent("u"); len(got) != 1 || got[0].Reason != "Started" {
+		if got := r.Recent("u"); len(got) != 2 || got[0].Reason != "Started" || got[1].Reason != "Failed" {
 			t.Errorf("%+v", got)
 		}
 		if r.Dropped() != 0 {
