@@ -240,6 +240,10 @@ func resourceOf(o runtime.Object) string {
 		return "leases"
 	case *nodev1.RuntimeClass:
 		return "runtimeclasses"
+	case *v1.PersistentVolumeClaim:
+		return "persistentvolumeclaims"
+	case *v1.PersistentVolume:
+		return "persistentvolumes"
 	}
 	return ""
 }
@@ -262,6 +266,10 @@ func kindOf(resource string) (object, schema.GroupVersionKind) {
 		return &coordinationv1.Lease{}, coordinationv1.SchemeGroupVersion.WithKind("Lease")
 	case "runtimeclasses":
 		return &nodev1.RuntimeClass{}, nodev1.SchemeGroupVersion.WithKind("RuntimeClass")
+	case "persistentvolumeclaims":
+		return &v1.PersistentVolumeClaim{}, v1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
+	case "persistentvolumes":
+		return &v1.PersistentVolume{}, v1.SchemeGroupVersion.WithKind("PersistentVolume")
 	}
 	return nil, schema.GroupVersionKind{}
 }

@@ -26,6 +26,7 @@ func newScheme() *runtime.Scheme {
 			&corev1.ConfigMap{}, &corev1.ConfigMapList{}, &corev1.Secret{}, &corev1.SecretList{},
 			&corev1.Service{}, &corev1.ServiceList{}, &corev1.Event{}, &corev1.EventList{},
 			&corev1.ServiceAccount{}, &corev1.Namespace{},
+			&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{},
 		},
 		coordinationv1.SchemeGroupVersion:   {&coordinationv1.Lease{}, &coordinationv1.LeaseList{}},
 		certificatesv1.SchemeGroupVersion:   {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -94,20 +95,22 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	named := map[store.ObjectKey]bool{}
+	var todo []store.ObjectKey
 	for _, pod := range pods {
-		for k := range referencesOf(pod).objects {
-			named[k] = true
-		}
+		todo = slices.AppendSeq(todo, maps.Keys(referencesOf(pod).objects))
+	}
+	stored := map[store.ObjectKey]store.Object{}
+	for _, o := range objects {
+		stored[o.ObjectKey] = o
 	}
 	c.mu.Lock()
-	var unused []store.ObjectKey
-	for _, o := range objects {
+	for len(todo) > 0 {
+		o, there := stored[todo[0]]
 		k, known := c.kinds[o.Kind]
-		if !known || !named[o.ObjectKey] {
-			unused = append(unused, o.ObjectKey)
+		if todo = todo[1:]; !there || !known {
 			continue
 		}
+		delete(stored, o.ObjectKey)
 		it := c.item(o.ObjectKey)
 		now := k.empty()
 		if err := now.Unmarshal(o.Data); err != nil {
@@ -116,8 +119,10 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 		}
 		it.content, it.version, it.gone = now, o.Version, o.Gone
 		it.answer()
+		todo = append(todo, it.next()...)
 	}
 	c.mu.Unlock()
+	unused := slices.Collect(maps.Keys(stored))
 	c.tokens.load(tokens)
 	for _, pod := range pods {
 		c.register(pod, true)
@@ -168,12 +173,23 @@ func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 		all.Go(func() { _ = c.tokens.obtain(ctx, k, false) })
 	}
 	defer all.Wait()
-	if err := wait(ctx, waits); err != nil || len(fresh) == 0 {
+	if err := wait(ctx, waits); err != nil {
 		return err
+	}
+	if err := waitSoon(ctx, fresh); err != nil {
+		return err
+	}
+	return c.waitChain(ctx, pod.UID)
+}
+
+// waitSoon waits for what is known to be read again, or does with what is known.
+func waitSoon(ctx context.Context, fresh []<-chan struct{}) error {
+	if len(fresh) == 0 {
+		return nil
 	}
 	soon, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	_ = wait(soon, fresh) // or do with what is known
+	_ = wait(soon, fresh)
 	return ctx.Err()
 }
 
@@ -260,19 +276,23 @@ func (c *Cache) register(pod *v1.Pod, had bool) (waits, fresh []<-chan struct{})
 		if isNew {
 			uses[k] = true
 			it.users[pod.UID] = it.has() && (had || !it.gone)
+			c.chainOf(pod.UID, it, had)
 		}
 		if !it.known() {
 			waits = append(waits, it.answered)
-		} else if c.polls(it.kind) && !had && (isNew || c.cfg.Strategy == Get) {
+		} else if c.polls(it.kind) && !had && (isNew || c.cfg.Strategy == Get && it.kind.get == nil) {
 			fresh = append(fresh, it.ask())
 		}
+	}
+	if !had {
+		fresh = append(fresh, c.unsettled(pod.UID)...)
 	}
 	return waits, fresh
 }
 
 // polls reports whether objects of a kind are read again and again instead of
 // watched.
-func (c *Cache) polls(k *kind) bool { return c.cfg.Strategy != Watch && !k.always }
+func (c *Cache) polls(k *kind) bool { return k.get != nil || c.cfg.Strategy != Watch && !k.always }
 
 // item finds or makes one. The caller holds mu.
 func (c *Cache) item(k store.ObjectKey) *item {

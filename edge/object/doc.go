@@ -18,6 +18,11 @@
 // like any other, kept in the store for those to whom it is optional; that the server
 // cannot be reached is none. Nothing is used that is not in the store first.
 //
+// A node may only get PersistentVolumeClaims and PersistentVolumes, and those of its
+// pods: they are read by name when a pod needs them, when one starts and they are not
+// what it waits for, and else seldom. A claim names a volume, which names what it needs in
+// turn: each is taken up for the pods of the one that names it.
+//
 // Tokens are kept under what the pod asked for, refreshed in good time by one
 // goroutine, served stale rather than not at all, and forgotten only with their pod.
 package object

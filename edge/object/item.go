@@ -18,12 +18,13 @@ import (
 )
 
 const (
-	pollEvery = time.Minute     // Cache and Get
-	settled   = time.Minute     // a watch that lived so long did not fail
-	retryMin  = time.Second     // the window after a failure, growing to
-	retryMax  = time.Minute     // that of an outage of half an hour and more
-	askedGap  = 5 * time.Second // between attempts that Retry asks for: a link may flap
-	tooEarly  = 5               // refusals that may come of the server not knowing the pod yet
+	pollEvery = time.Minute      // Cache and Get
+	seldom    = 10 * time.Minute // of what cannot be watched, while nobody waits for it
+	settled   = time.Minute      // a watch that lived so long did not fail
+	retryMin  = time.Second      // the window after a failure, growing to
+	retryMax  = time.Minute      // that of an outage of half an hour and more
+	askedGap  = 5 * time.Second  // between attempts that Retry asks for: a link may flap
+	tooEarly  = 5                // refusals that may come of the server not knowing the pod yet
 )
 
 // An item is one object, or the services of a namespace. Its goroutine alone changes
@@ -113,6 +114,9 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 		case apierrors.IsForbidden(err) && failures <= tooEarly:
 			pause = early(failures)
 		case err == nil && c.polls(it.kind):
+			if it.kind.get != nil {
+				pause = retry.Around(seldom)
+			}
 			failures = 0
 			again.Reset()
 		default:
@@ -145,7 +149,10 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least t
 			return true
 		case <-asked:
 			gap := time.Duration(0)
-			if it.known() && !c.polls(it.kind) {
+			switch {
+			case it.kind.get != nil:
+				gap = time.Until(began.Add(retryMin))
+			case it.known() && !c.polls(it.kind):
 				gap = time.Until(began.Add(askedGap)) + retry.Within(retryMin)
 			}
 			timer.Reset(max(min(gap, d), time.Until(free), 0))
@@ -180,7 +187,7 @@ func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) e
 		o.FieldSelector = "metadata.name=" + it.Name
 	}
 	if !resume {
-		now, version, err := it.kind.list(ctx, c.cfg.Client, it.Namespace, o)
+		now, version, err := it.fetch(ctx, c.cfg.Client, o)
 		if err == nil {
 			err = c.accept(ctx, it, now, version)
 		}
@@ -202,6 +209,15 @@ func (c *Cache) once(ctx context.Context, it *item, resume bool, failures int) e
 	}
 	defer c.watching(it, nil)
 	return c.watch(ctx, it, w)
+}
+
+// fetch reads what there is now. What was got has no version to go on from.
+func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOptions) (content, string, error) {
+	if it.kind.get == nil {
+		return it.kind.list(ctx, client, it.Namespace, o)
+	}
+	now, err := it.kind.get(ctx, client, it.Namespace, it.Name)
+	return now, "", err
 }
 
 // answered reports whether an error is what the server said, and not that it could
@@ -287,6 +303,7 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 	for uid := range it.users {
 		it.users[uid] = it.users[uid] || !gone && it.has()
 		users = append(users, uid)
+		c.chain(uid, it)
 	}
 	c.mu.Unlock()
 	for _, uid := range users {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/store"
 )
 
 // The kinds of objects, by their names in the store.
@@ -19,6 +20,8 @@ const (
 	secretKind    = "Secret"
 	serviceKind   = "Service"
 	classKind     = "RuntimeClass"
+	claimKind     = "PersistentVolumeClaim" // see got.go
+	volumeKind    = "PersistentVolume"
 )
 
 // content is the list of a kind that an item holds: none or one object by a name, or
@@ -37,6 +40,13 @@ type kind struct {
 	apply     func(content, watch.Event) (c content, version string)
 	count     func(content) int
 	immutable func(content) bool // will never change
+
+	// Of what a node may get and not list or watch; nil: it may list and watch.
+	get func(ctx context.Context, client *kube.Client, namespace, name string) (content, error)
+	// next lists what an object names in its turn; nil: nothing.
+	next func(content) []store.ObjectKey
+	// settled says that who starts need not have it read again; nil: nobody needs to.
+	settled func(content) bool
 }
 
 func kinds() map[string]*kind {
@@ -71,7 +81,7 @@ func kinds() map[string]*kind {
 	})
 	classes.always = true
 	classes.immutable = func(content) bool { return false } // its handler is, but not the class
-	return map[string]*kind{configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes}
+	return map[string]*kind{configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes, claimKind: claims(), volumeKind: volumes()}
 }
 
 // kindOf makes a kind of objects T, whose list is L. strip takes off what a node does

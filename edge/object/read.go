@@ -78,7 +78,11 @@ func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error)
 	case !it.known():
 		return nil, fmt.Errorf("%s: %w", it, errUnread)
 	case name != "" && (!it.has() || it.gone && !had):
-		return nil, apierrors.NewNotFound(v1.Resource(strings.ToLower(kind)), name) // as a kubelet says it: configmap "x" not found
+		resource := strings.ToLower(kind)
+		if it.kind.get != nil {
+			resource += "s" // the API server's own words
+		}
+		return nil, apierrors.NewNotFound(v1.Resource(resource), name) // as a kubelet says it: configmap "x" not found
 	}
 	return it.content, nil
 }

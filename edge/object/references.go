@@ -48,6 +48,12 @@ func referencesOf(pod *v1.Pod) references {
 	}
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			add(claimKind, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			add(claimKind, EphemeralClaim(pod, v.Name))
+		case v.ISCSI != nil && v.ISCSI.SecretRef != nil:
+			add(secretKind, v.ISCSI.SecretRef.Name)
 		case v.ConfigMap != nil:
 			add(configMapKind, v.ConfigMap.Name)
 		case v.Secret != nil:

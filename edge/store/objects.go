@@ -10,7 +10,7 @@ import (
 
 // An ObjectKey names objects that pods of this node use.
 type ObjectKey struct {
-	Kind      string // ConfigMap, Secret, Service
+	Kind      string // ConfigMap, Secret, Service, PersistentVolume ...
 	Namespace string
 	Name      string // empty: all of that kind in the namespace
 }

@@ -275,6 +275,9 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			if given, err := s.Allocations(t.Context()); err != nil || version+1 >= 5 && (given["uid-web"].Generation != 2 || given["uid-web"].Resources.Containers[0].Name != "c") {
 				t.Error(given, err)
 			}
+			if mounted, err := s.Volumes(t.Context()); err != nil || version+1 >= 6 && (len(mounted) != 1 || mounted[0].Pod != "uid-web") {
+				t.Error(mounted, err)
+			}
 			pods, err := s.Pods(t.Context())
 			if err != nil || len(pods) != 2 || pods[1].Pod.Name != "log" || !pods[1].Deleting {
 				t.Error(pods, err)

@@ -44,6 +44,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 		must(t, s.SetMeta(ctx, fmt.Sprint("key", i), "value"))
 		must(t, s.AddImport(ctx, fmt.Sprint("sha256:", i), "name"))
 		must(t, s.UpdateEvents(ctx, []Event{{Event: &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}, Message: strings.Repeat("e", i*30)}, Seq: int64(i), Told: int32(i % 2)}}, nil))
+		must(t, s.PutVolume(ctx, Volume{VolumeKey{fmt.Sprint("volume", i), string(p.Pod.UID), "/path"}, []byte("{}")}))
 		if i%3 == 0 {
 			must(t, s.Reject(ctx, p.Pod.UID, Admission{"OutOfcpu", "no"}))
 			must(t, s.Allocate(ctx, map[types.UID]Allocation{p.Pod.UID: {2, &v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}}))

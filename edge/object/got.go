@@ -1,0 +1,221 @@
+package object
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// deepest is how long a chain of objects that name each other is: a claim, its volume,
+// what that needs.
+const deepest = 4
+
+// What a node does not need of the metadata of what it gets is dropped, but for these
+// annotations.
+var keptAnnotations = []string{
+	v1.MountOptionAnnotation, // volume.beta.kubernetes.io/mount-options
+	"pv.beta.kubernetes.io/gid",
+}
+
+// EphemeralClaim names the claim of a generic ephemeral volume of a pod.
+// https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#persistentvolumeclaim-naming
+func EphemeralClaim(pod *v1.Pod, volume string) string { return pod.Name + "-" + volume }
+
+func claims() *kind {
+	k := gotKind(func(l *v1.PersistentVolumeClaimList) *[]v1.PersistentVolumeClaim { return &l.Items }, func(c *v1.PersistentVolumeClaim) bool {
+		owners := c.OwnerReferences
+		c.ObjectMeta = essential(c.ObjectMeta)
+		c.OwnerReferences = owners // an ephemeral volume's must be the pod
+		return true
+	})
+	k.next = func(c content) (keys []store.ObjectKey) {
+		for _, claim := range c.(*v1.PersistentVolumeClaimList).Items {
+			if claim.Spec.VolumeName != "" {
+				keys = append(keys, store.ObjectKey{Kind: volumeKind, Name: claim.Spec.VolumeName})
+			}
+		}
+		return keys
+	}
+	k.settled = func(c content) bool {
+		l := c.(*v1.PersistentVolumeClaimList).Items
+		return len(l) == 1 && l[0].Status.Phase == v1.ClaimBound && l[0].Spec.VolumeName != "" && l[0].DeletionTimestamp == nil
+	}
+	return k
+}
+
+func volumes() *kind {
+	k := gotKind(func(l *v1.PersistentVolumeList) *[]v1.PersistentVolume { return &l.Items }, func(pv *v1.PersistentVolume) bool {
+		pv.ObjectMeta = essential(pv.ObjectMeta)
+		return true
+	})
+	k.next = func(c content) (keys []store.ObjectKey) {
+		for _, pv := range c.(*v1.PersistentVolumeList).Items {
+			if i := pv.Spec.ISCSI; i != nil && i.SecretRef != nil && i.SecretRef.Name != "" {
+				namespace := i.SecretRef.Namespace
+				if namespace == "" && pv.Spec.ClaimRef != nil {
+					namespace = pv.Spec.ClaimRef.Namespace
+				}
+				keys = append(keys, store.ObjectKey{Kind: secretKind, Namespace: namespace, Name: i.SecretRef.Name})
+			}
+		}
+		return keys
+	}
+	k.settled = func(c content) bool {
+		l := c.(*v1.PersistentVolumeList).Items
+		return len(l) == 1 && l[0].Spec.ClaimRef != nil && l[0].Spec.ClaimRef.UID != ""
+	}
+	return k
+}
+
+// essential is what volumes need of an object's metadata.
+func essential(m metav1.ObjectMeta) metav1.ObjectMeta {
+	out := metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, DeletionTimestamp: m.DeletionTimestamp}
+	for _, k := range keptAnnotations {
+		if v, ok := m.Annotations[k]; ok {
+			metav1.SetMetaDataAnnotation(&out, k, v)
+		}
+	}
+	return out
+}
+
+// gotKind makes a kind of objects that a node may only get.
+func gotKind[T, L any, PT interface {
+	kube.Object[T]
+	metav1.Object
+}, PL interface {
+	kube.Object[L]
+	content
+	metav1.ListInterface
+}](items func(*L) *[]T, strip func(*T) bool) *kind {
+	k := kindOf[T, L, PT, PL](items, strip)
+	k.always = true
+	k.immutable = func(content) bool { return false }
+	k.list, k.watch, k.apply = nil, nil, nil
+	k.get = func(ctx context.Context, client *kube.Client, namespace, name string) (content, error) {
+		out := new(L)
+		got, err := kube.Get[T, PT](ctx, client, namespace, name)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, err
+		case strip((*T)(got)):
+			*items(out) = []T{*got}
+		}
+		return PL(out), nil
+	}
+	return k
+}
+
+// next lists what an item's object names in its turn. The caller holds mu, or is alone.
+func (it *item) next() []store.ObjectKey {
+	if !it.known() || it.kind.next == nil {
+		return nil
+	}
+	return it.kind.next(it.content)
+}
+
+// chain takes up for a pod what an object that it uses names in its turn. The caller
+// holds mu.
+func (c *Cache) chain(uid types.UID, it *item) { c.chainOf(uid, it, false) }
+
+// chainOf is chain; had says that the pod had all that is known already.
+func (c *Cache) chainOf(uid types.UID, it *item, had bool) {
+	uses := c.pods[uid]
+	for _, k := range it.next() {
+		if uses == nil || uses[k] || c.kinds[k.Kind] == nil {
+			continue
+		}
+		uses[k] = true
+		n := c.item(k)
+		n.users[uid] = n.has() && (had || !n.gone)
+		c.chainOf(uid, n, had)
+	}
+}
+
+// unsettled has all read again that the pod uses and that is not as it must be for the
+// pod to start. The caller holds mu.
+func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
+	for k := range c.pods[uid] {
+		it := c.items[k]
+		if it.known() && it.kind.settled != nil && (it.gone || !it.kind.settled(it.content)) {
+			fresh = append(fresh, it.ask())
+		}
+	}
+	return fresh
+}
+
+// waitChain waits until all is known that a pod uses, and what that names in its turn.
+func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
+	for range deepest {
+		var waits []<-chan struct{}
+		c.mu.Lock()
+		for k := range c.pods[uid] {
+			it := c.items[k]
+			select {
+			case <-it.answered:
+			default:
+				waits = append(waits, it.answered)
+			}
+		}
+		c.mu.Unlock()
+		if len(waits) == 0 {
+			return nil
+		}
+		if err := wait(ctx, waits); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Renew has all read again that the pod uses and that a node may only get, and waits for
+// it, but not for long: who waits for something to be attached, bound or resized calls it
+// now and then.
+func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
+	var fresh []<-chan struct{}
+	c.mu.Lock()
+	for k := range c.pods[pod.UID] {
+		if it := c.items[k]; it.kind.get != nil {
+			fresh = append(fresh, it.ask())
+		}
+	}
+	c.mu.Unlock()
+	if err := waitSoon(ctx, fresh); err != nil {
+		return err
+	}
+	return c.waitChain(ctx, pod.UID)
+}
+
+// Claim gives the claim of that name in the pod's namespace, as far as a volume needs it.
+// That there is none is an error for which apierrors.IsNotFound holds.
+func (c *Cache) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
+	got, err := c.read(pod, claimKind, pod.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return &got.(*v1.PersistentVolumeClaimList).Items[0], nil
+}
+
+// PersistentVolume gives the volume to which a claim of the pod is bound.
+func (c *Cache) PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume, error) {
+	got, err := c.read(pod, volumeKind, "", name)
+	if err != nil {
+		return nil, err
+	}
+	return &got.(*v1.PersistentVolumeList).Items[0], nil
+}
+
+// VolumeSecret gives a Secret that a volume of the pod names, of whatever namespace.
+func (c *Cache) VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, error) {
+	got, err := c.read(pod, secretKind, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return &got.(*v1.SecretList).Items[0], nil
+}

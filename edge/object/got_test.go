@@ -1,0 +1,165 @@
+package object
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// claimed is a pod with a claim of its own, which is named so, and one that a claim is made for.
+func claimed(name, claim string) *v1.Pod {
+	p := podOf(name)
+	p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	return p
+}
+
+func claimOf(name, volume string) *v1.PersistentVolumeClaim {
+	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "uid-of-claim", Labels: map[string]string{"a": "b"}}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: volume}}
+	if c.Status.Phase = v1.ClaimPending; volume != "" {
+		c.Status.Phase = v1.ClaimBound
+	}
+	return c
+}
+
+func volumeOf(name, secret string) *v1.PersistentVolume {
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-of-volume"}}
+	pv.Spec.ClaimRef = &v1.ObjectReference{Namespace: "default", Name: "c", UID: "uid-of-claim"}
+	if secret != "" {
+		pv.Spec.ISCSI = &v1.ISCSIPersistentVolumeSource{SecretRef: &v1.SecretReference{Namespace: "store", Name: secret}}
+	}
+	return pv
+}
+
+// gets is how often the API server was asked for what a node may only get, by resource.
+func (w *world) gets(resource string) int {
+	w.Helper()
+	for _, verb := range []string{"LIST ", "WATCH "} {
+		if w.server.Requests(verb+resource) != 0 {
+			w.Error(verb + resource + " is not a node's to ask")
+		}
+	}
+	return w.server.Requests("GET " + resource)
+}
+
+// A claim, the volume that it names and the Secret that this names are there when the pod
+// is prepared, and after a restart without a link.
+func TestChainIsReadByName(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		w.server.Put(claimOf("c", "pv"))
+		w.server.Put(volumeOf("pv", "chap"))
+		w.server.Put(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "store", Name: "chap"}, Data: map[string][]byte{"k": []byte("v")}})
+		p := claimed("p", "c")
+		w.prepare(p)
+		check := func() {
+			t.Helper()
+			c, err := w.cache.Claim(p, "c")
+			if err != nil || c.Spec.VolumeName != "pv" || c.UID != "uid-of-claim" || c.Labels != nil {
+				t.Fatalf("%+v: %v", c, err)
+			}
+			pv, err := w.cache.PersistentVolume(p, "pv")
+			if err != nil || pv.UID != "uid-of-volume" {
+				t.Fatalf("%+v: %v", pv, err)
+			}
+			if s, err := w.cache.VolumeSecret(p, "store", "chap"); err != nil || string(s.Data["k"]) != "v" {
+				t.Fatalf("%+v: %v", s, err)
+			}
+			if _, err := w.cache.PersistentVolume(p, "other"); err == nil {
+				t.Error("a volume that no claim of the pod names")
+			}
+		}
+		check()
+		if n, m := w.gets("persistentvolumeclaims"), w.gets("persistentvolumes"); n != 1 || m != 1 {
+			t.Errorf("read %d and %d times", n, m)
+		}
+		w.refuses(func(*http.Request) int { return 500 })
+		w.restart()
+		if d := w.again(p); d > 0 {
+			t.Errorf("waited %s for what is known", d)
+		}
+		check()
+		if err := w.cache.Release(w.Context(), p.UID); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := w.store.Objects(w.Context()); err != nil || len(all) != 0 {
+			t.Errorf("left of a pod that is gone: %+v, %v", all, err)
+		}
+	})
+}
+
+// A claim that is not bound is read again for each attempt to start; what is bound is read
+// seldom, and nothing of a claim if no pod has one.
+func TestWhatWaitsIsReadAgain(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		w.server.Put(claimOf("c", ""))
+		p := claimed("p", "c")
+		w.prepare(p)
+		if c, err := w.cache.Claim(p, "c"); err != nil || c.Spec.VolumeName != "" {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		w.server.Put(volumeOf("pv", ""))
+		w.server.Put(claimOf("c", "pv"))
+		time.Sleep(2 * time.Second)
+		w.again(p)
+		if _, err := w.cache.PersistentVolume(p, "pv"); err != nil {
+			t.Fatal(err)
+		}
+		w.again(p)
+		n := w.gets("persistentvolumeclaims")
+		if n != 2 {
+			t.Errorf("read %d times", n)
+		}
+		w.pokes()
+		grown := claimOf("c", "pv")
+		grown.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending}}
+		w.server.Put(grown)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if more := w.gets("persistentvolumeclaims") - n; more < 3 || more > 8 {
+			t.Errorf("read %d times in an hour", more)
+		}
+		if w.pokes()[p.UID] != 1 {
+			t.Error("the pod does not learn that its claim has changed")
+		}
+		n = w.gets("persistentvolumes")
+		if err := w.cache.Renew(w.Context(), p); err != nil || w.gets("persistentvolumes") != n+1 {
+			t.Errorf("%v, read %d times more", err, w.gets("persistentvolumes")-n)
+		}
+		if err := w.cache.Release(w.Context(), p.UID); err != nil {
+			t.Fatal(err)
+		}
+		n = w.gets("persistentvolumeclaims")
+		time.Sleep(time.Hour)
+		if more := w.gets("persistentvolumeclaims") - n; more != 0 {
+			t.Errorf("read %d times for nobody", more)
+		}
+	})
+}
+
+// An ephemeral volume's claim has the pod's name; one that there is none of is said to be
+// missing, and so is one that is out of reach.
+func TestClaimThatIsNotThere(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		p := claimed("p", "c")
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
+		w.server.Put(claimOf("p-scratch", ""))
+		w.prepare(p)
+		if _, err := w.cache.Claim(p, "c"); !apierrors.IsNotFound(err) || err.Error() != `persistentvolumeclaims "c" not found` {
+			t.Error(err)
+		}
+		if _, err := w.cache.Claim(p, EphemeralClaim(p, "scratch")); err != nil {
+			t.Error(err)
+		}
+		w.refuses(func(*http.Request) int { return 500 })
+		q := claimed("q", "unknown")
+		w.prepare(q)
+		if _, err := w.cache.Claim(q, "unknown"); err == nil || apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "PersistentVolumeClaim default/unknown") {
+			t.Error(err)
+		}
+	})
+}

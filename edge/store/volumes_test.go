@@ -1,0 +1,29 @@
+package store
+
+import (
+	"slices"
+	"testing"
+)
+
+// Where volumes are mounted outlives the agent, and a place is noted once.
+func TestVolumes(t *testing.T) {
+	s := open(t, t.TempDir()+"/islet.db")
+	ctx := t.Context()
+	staged := Volume{VolumeKey{"kubernetes.io/csi/d^v", "", "/var/lib/kubelet/plugins/x"}, []byte("{}")}
+	one := Volume{VolumeKey{staged.Volume, "uid", "/var/lib/kubelet/pods/uid/volumes/x"}, []byte("first")}
+	other := one
+	other.Pod, other.Path = "other", "/var/lib/kubelet/pods/other/volumes/x"
+	for _, v := range []Volume{staged, one, other} {
+		must(t, s.PutVolume(ctx, v))
+	}
+	one.Data = []byte("second")
+	must(t, s.PutVolume(ctx, one))
+	must(t, s.RemoveVolume(ctx, other.VolumeKey))
+	must(t, s.RemoveVolume(ctx, other.VolumeKey)) // again
+	s = reopen(t, s)
+	all, err := s.Volumes(ctx)
+	must(t, err)
+	if len(all) != 2 || !slices.EqualFunc(all, []Volume{staged, one}, func(a, b Volume) bool { return a.VolumeKey == b.VolumeKey && string(a.Data) == string(b.Data) }) {
+		t.Errorf("got %+v", all)
+	}
+}
