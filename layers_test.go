@@ -58,7 +58,7 @@ var layers = map[string][]string{
 	"agent/status":      {"agent/plan", "demand", "podspec"},
 	"agent/translate":   {"agent/plan", "demand", "keys", "podspec"},
 	"agent/userns":      {"podspec", "runtime/untrusted"},
-	"agent/storage":     {"runtime/mounts", "runtime/untrusted", "podspec"}, // Ledger and Objects are interfaces here
+	"agent/storage":     {"edge/store", "runtime/mounts", "runtime/untrusted", "podspec"}, // of the store it knows the rows
 	"agent/volume":      {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
 	"agent/worker":      {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
 

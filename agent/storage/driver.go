@@ -52,6 +52,15 @@ type Driver interface {
 	Unpublish(ctx context.Context, v Volume, uid types.UID, path string) error
 }
 
+// A Placer is a Driver whose volumes are elsewhere than at the place that is usual:
+// pods/UID/volumes/PLUGIN/NAME, or volumeDevices of a block volume.
+type Placer interface {
+	// Place gives the path of the volume for one pod, whose usual path that is. One that
+	// is not below pods/UID is the host's: nothing is mounted there, no row of the ledger
+	// is kept of it, and Publish only checks that it can be used.
+	Place(v Volume, usual string) string
+}
+
 // A Stager is a Driver that mounts a volume for the whole node first.
 type Stager interface {
 	// StagePath is where; empty: this volume is not staged.
