@@ -43,6 +43,7 @@ var layers = map[string][]string{
 	"agent/config":      {},
 	"agent/doctor":      {"agent/api", "agent/config", "agent/hostport", "agent/shutdown", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials": {"keyring", "runtime/untrusted"},
+	"agent/device":      {"edge/store", "podspec"},
 	"agent/dirty":       {},
 	"agent/features":    {},
 	"agent/hook":        {},

@@ -21,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/agent/containers"
 	"github.com/islet-edge/islet/agent/credentials"
 	"github.com/islet-edge/islet/agent/describe"
+	"github.com/islet-edge/islet/agent/device"
 	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/figures"
@@ -77,6 +78,7 @@ type agent struct {
 	can       features.Handlers // of the runtime
 	hooks     hook.Chain
 	cgroups   *cgroup.Pods
+	devices   *device.Manager
 	volumes   *volume.Volumes
 	volatile  *volatile.Layer // nil: the disk takes writes
 	logs      collect.Logs
@@ -202,6 +204,9 @@ func (a *agent) build(ctx context.Context) error {
 	if a.machine, err = machine.New(ctx, a.cfg, apparmor.New(a.log).Enabled(), selinux.New().Enabled()); err != nil {
 		return err
 	}
+	if err := a.openDevices(ctx); err != nil {
+		return err
+	}
 	if a.link, err = a.openLink(ctx); err != nil {
 		return fmt.Errorf("the way to the API server: %w", err)
 	}
@@ -227,7 +232,7 @@ func (a *agent) build(ctx context.Context) error {
 	a.pods = pods.New(pods.Config{
 		Desired: a.desired, Store: a.store, Spoken: a.sources.Spoken, Sources: sources.Names, Node: a.machine.Admit, Host: a.host,
 		Running: a.figures.Running, Preempted: a.figures.Preempted, Off: func() bool { return a.shutdown.Going() },
-		Made: recovery.Made{Runtime: a.rt.Runtime, View: a.observer, Log: a.log}.Pod, Resizes: a.figures, Events: a.events, Log: a.log,
+		Made: recovery.Made{Runtime: a.rt.Runtime, View: a.observer, Log: a.log}.Pod, Resizes: a.figures, Devices: a.devices, Events: a.events, Log: a.log,
 	})
 	if a.shutdown, err = shutdown.New(ctx, shutdown.Config{
 		Periods: shutdown.Periods(&a.cfg.Kubelet), Host: shutdown.SystemLogind(a.log), File: filepath.Join(a.cfg.Dirs.Run, process.Shutdown), Meta: a.store, Pods: a.pods.List,
@@ -351,7 +356,7 @@ func (a *agent) buildWorkers() error {
 	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}
 	executor.Links = a.links
 	executor.Files = a.volumes
-	a.hooks = append(a.hooks, a.volumes, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
+	a.hooks = append(a.hooks, a.volumes, a.devices, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
 		userns.New(userns.Config{Pods: a.volumes.Pods(), Space: a.userIDs, Handlers: a.can, Log: a.log})) // last: it maps the mounts of all others
 	executor.Hooks = a.hooks
 	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesMinor})
@@ -439,7 +444,7 @@ func (a *agent) wantedChanged(uid types.UID) {
 // host is what the statuses of pods say of this node.
 func (a *agent) host() status.Host {
 	h := a.machine.Host()
-	h.ReadOnlyTrees = a.can.ReadOnlyTrees
+	h.ReadOnlyTrees, h.Devices = a.can.ReadOnlyTrees, a.devices.Status
 	return h
 }
 

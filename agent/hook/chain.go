@@ -24,6 +24,19 @@ func (c Chain) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
+// Start calls every Starter until one fails. The error is the hook's own: it is shown as the
+// container's.
+func (c Chain) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
+	for _, h := range c {
+		if s, ok := h.(Starter); ok {
+			if err := s.Start(ctx, pod, ctr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Sandbox calls every SandboxHook until one fails.
 func (c Chain) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
 	for _, h := range c {

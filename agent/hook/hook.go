@@ -3,7 +3,7 @@
 // worker calls them. A feature implements Named and the abilities it needs; it
 // need not import this package, for the interfaces use only Kubernetes' types.
 //
-//	admitted --> Prepare --> Sandbox --> run sandbox --> Prepare --> Container --> create, start
+//	admitted --> Prepare --> Sandbox --> run sandbox --> Prepare --> Start --> Container --> create, start
 //	                                         |
 //	                  spec changed: Update --+
 //	   resources: Grow, containers, Shrink --+
@@ -12,7 +12,7 @@
 //
 // Each step is an action of the plan: it runs beside other pods' actions, is cancelled
 // when it is no longer wanted, and is repeated with a back-off after a failure. Prepare,
-// Update, Ended and Release may wait, for the network or for another program, until
+// Start, Update, Ended and Release may wait, for the network or for another program, until
 // their context ends, which must end them soon; they keep no place that others need, but
 // only so many pods prepare at once.
 // Sandbox and Container are called in one of the bounded places in which pods start:
@@ -47,6 +47,12 @@ type SandboxHook interface {
 // container's configuration. It is called for each attempt.
 type ContainerHook interface {
 	Container(ctx context.Context, pod *v1.Pod, c *v1.Container, out *api.ContainerConfig) error
+}
+
+// A Starter is asked before each start of a container, after Prepare: it may keep the
+// container from starting, and may wait as Prepare does. What it does need not be undone.
+type Starter interface {
+	Start(ctx context.Context, pod *v1.Pod, c *v1.Container) error
 }
 
 // An Updater follows a change of a pod's spec in place: an image, resources, an

@@ -71,7 +71,6 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	now := a.c.Machine.Now()
 	a.c.Addresses([]string{now.Name}, a.c.Machine.IPs()) // a machine may get them long after it booted
 	f := edgenode.Facts{
-		Capacity: now.Allocatable, Allocatable: now.Allocatable,
 		Addresses: nodeAddresses(a.c.Machine.told(now.IPs), now.Name),
 		Info: v1.NodeSystemInfo{
 			MachineID: id.MachineID, SystemUUID: id.SystemUUID, BootID: id.BootID, KernelVersion: id.Kernel, OSImage: id.OSImage,
@@ -82,6 +81,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 		},
 	}
+	f.Capacity, f.Allocatable = a.c.Machine.resources()
 	f.RuntimeHandlers, f.Images = rt.handlers, rt.images
 	f.NotReady = a.c.NotReady(ctx)
 	a.conditions(&f)

@@ -39,6 +39,8 @@ type Machine struct {
 	cfg               *config.Config
 	appArmor, seLinux error
 
+	devices Devices // nil: there are none
+
 	mu     sync.Mutex
 	labels map[string]string
 	taints []v1.Taint
@@ -48,6 +50,17 @@ type Machine struct {
 	found  []netip.Addr // the addresses that were found last
 	last   translate.Node
 }
+
+// Devices are resources that are given one by one. *device.Manager is one.
+type Devices interface {
+	// Resources are those of the Node.
+	Resources() (capacity, allocatable v1.ResourceList)
+	// Room corrects what pods are measured against.
+	Room(v1.ResourceList)
+}
+
+// SetDevices is called before any other method.
+func (n *Machine) SetDevices(d Devices) { n.devices = d }
 
 // New looks at what the machine has; appArmor and seLinux are why profiles and
 // labels do not act here.
@@ -173,7 +186,22 @@ func (n *Machine) Admit() admit.Node {
 	maps.Copy(room, n.others)
 	labels, taints := n.labels, n.taints
 	n.mu.Unlock()
+	if n.devices != nil {
+		n.devices.Room(room)
+	}
 	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, AppArmor: n.appArmor, SELinux: n.seLinux}
+}
+
+// resources are what the Node has: the machine's and the devices.
+func (n *Machine) resources() (capacity, allocatable v1.ResourceList) {
+	own := n.Now().Allocatable
+	if n.devices == nil {
+		return own, own
+	}
+	capacity, allocatable = n.devices.Resources()
+	maps.Copy(capacity, own)
+	maps.Copy(allocatable, own)
+	return capacity, allocatable
 }
 
 // resolvTrouble is what is wrong with the resolv.conf of the host, in a kubelet's words;

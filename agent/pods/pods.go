@@ -63,6 +63,7 @@ type Config struct {
 	// Made is the pod that the sandbox of one was made for, if that has another spec; nil:
 	// it has not, or that is not known.
 	Made    func(wanted *v1.Pod) *v1.Pod
+	Devices Devices // nil: there are none
 	Resizes Resizes // nil: nobody counts
 	Events  worker.Events
 	Off     func() bool // the machine goes off; nil: it never does
@@ -82,6 +83,7 @@ type Pods struct {
 	mu       sync.Mutex // never held during I/O
 	verdicts map[types.UID]verdict
 	freed    uint64 // counts what may make a refused pod fit
+	refused  uint64 // counts refusals that another pod may be the reason of
 	states   map[types.UID]state
 	noted    map[types.UID]*v1.Pod // whose ignored fields are told
 	news     chan struct{}         // closed at the next change
@@ -109,6 +111,9 @@ func New(c Config) *Pods {
 	}
 	if c.Made == nil {
 		c.Made = func(*v1.Pod) *v1.Pod { return nil }
+	}
+	if c.Devices == nil {
+		c.Devices = noDevices{}
 	}
 	if c.Resizes == nil {
 		c.Resizes = uncounted{}

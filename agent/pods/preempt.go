@@ -33,16 +33,11 @@ func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Sacrifice, n
 	}
 	p.mu.Lock()
 	made, now := p.freed, p.verdicts[uid]
-	if now.coming && !known {
-		v := admitted(d, made)
-		v.held = now.held
-		p.verdicts[uid] = v
-	}
 	p.mu.Unlock()
-	if !now.coming || !known {
+	if !now.coming {
 		return nil
 	}
-	return p.readmit(ctx, d, made, before)
+	return p.equip(ctx, d, made, before, known)
 }
 
 // preempt ends a pod for a critical one: it will be Failed, and one that is not the API

@@ -51,7 +51,7 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	pod, made := admit.Hold(d.Pod), p.freed
 	h := p.holders(uid)
 	refusal := admit.Admit(pod, h.all(), node)
-	if refusal == nil && !known {
+	if refusal == nil && !known && !p.c.Devices.Wants(d.Pod) {
 		p.verdicts[uid] = admitted(d, made) // what runs tells the next agent of it
 		p.mu.Unlock()
 		return nil
@@ -73,7 +73,7 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	}
 	p.verdicts[uid] = verdict{end: before.end, made: made, held: pod, coming: true}
 	p.mu.Unlock()
-	return p.readmit(ctx, d, made, before)
+	return p.equip(ctx, d, made, before, known)
 }
 
 // refuse makes a refusal count. One for the same reason as before is no news.
@@ -86,6 +86,9 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	}
 	p.mu.Lock()
 	p.verdicts[d.Pod.UID] = v
+	if v.end.Reason != unexpected {
+		p.refused++
+	}
 	p.mu.Unlock()
 	if news {
 		p.c.Events.Pod(d.Pod, "", v1.EventTypeWarning, v.end.Reason, message)

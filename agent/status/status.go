@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/demand"
@@ -22,6 +23,8 @@ type Host struct {
 	// ReadOnlyTrees says whether mounts of a pod can be read-only with all below them; nil:
 	// they cannot.
 	ReadOnlyTrees func(*v1.Pod) bool
+	// Devices says how the devices of a container are; nil: it has none.
+	Devices func(pod types.UID, container string) []v1.ResourceStatus
 }
 
 // startTime is when the pod began to be worked on, which a restart of the agent
@@ -108,6 +111,9 @@ func (m *maker) containers(st *v1.PodStatus) {
 	for kind, ctr := range podspec.Containers(&m.pod.Spec) {
 		switch c := m.container(ctr, kind); kind {
 		case podspec.Main:
+			if m.host.Devices != nil { // of init containers a kubelet does not say it
+				c.AllocatedResourcesStatus = m.host.Devices(m.pod.UID, ctr.Name)
+			}
 			st.ContainerStatuses = append(st.ContainerStatuses, c)
 		case podspec.Ephemeral:
 			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, c)

@@ -32,7 +32,7 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	}
 	n := e.cfg.Node()
 	pod := known(in.Want, in.Seen, n)
-	if err := e.prepare(ctx, pod); err != nil {
+	if err := e.prepare(ctx, pod, ctr); err != nil {
 		return problem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
 	}
 	leave, err := enter(ctx, e.containers, placeTime)

@@ -162,7 +162,8 @@ func (e *Executor) hooks(ctx context.Context, in plan.Input, step func(context.C
 // prepare lets the hooks make what the pod needs. What they do on this machine is
 // bounded, as starts are. A pod whose hooks wait for the network soon loses its place to
 // the next one, and pods that are not the API server's do not share places with it.
-func (e *Executor) prepare(ctx context.Context, pod *v1.Pod) error {
+// A container that is about to start, if any, asks them, too.
+func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	places := e.prepares
 	if pod.Annotations[keys.ConfigSource] == keys.SourceAPI {
 		places = e.fetches
@@ -174,7 +175,10 @@ func (e *Executor) prepare(ctx context.Context, pod *v1.Pod) error {
 	defer leave()
 	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
 	defer stop()
-	return e.cfg.Hooks.Prepare(ctx, pod)
+	if err := e.cfg.Hooks.Prepare(ctx, pod); err != nil || ctr == nil {
+		return err
+	}
+	return e.cfg.Hooks.Start(ctx, pod, ctr)
 }
 
 // ImagesChanged forgets which images could not be pulled: the next start asks

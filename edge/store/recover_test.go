@@ -278,6 +278,9 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			if mounted, err := s.Volumes(t.Context()); err != nil || version+1 >= 6 && (len(mounted) != 1 || mounted[0].Pod != "uid-web") {
 				t.Error(mounted, err)
 			}
+			if version+1 >= 7 {
+				devicesOfOldDatabase(t, s)
+			}
 			pods, err := s.Pods(t.Context())
 			if err != nil || len(pods) != 2 || pods[1].Pod.Name != "log" || !pods[1].Deleting {
 				t.Error(pods, err)
@@ -288,6 +291,18 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			}
 			works(t, s)
 		})
+	}
+}
+
+func devicesOfOldDatabase(t *testing.T, s *Store) {
+	t.Helper()
+	devices, err := s.Devices(t.Context())
+	if diff := cmp.Diff([]Devices{{"uid-web", "c0", "example.com/serial", 1, []byte("{}")}}, devices); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	claims, err := s.Claims(t.Context())
+	if diff := cmp.Diff([]Claim{{"uid-claim", "gpu.example.com", "default", "gpu", []byte("{}")}}, claims); err != nil || diff != "" {
+		t.Error(err, diff)
 	}
 }
 

@@ -38,6 +38,8 @@ func shapes() []shape {
 		{"events", "name, seq, told, event", "tiib", all},
 		{"admissions", "uid, reason, message", "ttt", all},
 		{"allocations", "uid, generation, resources", "tib", all},
+		{"devices", "uid, container, resource, count, given", "tttib", all},
+		{"claims", "uid, driver, namespace, name, state", "ttttb", all},
 		{"leases", "addr, owner", "bt", func(v []any) bool { n := len(v[0].([]byte)); return n == 4 || n == 16 }},
 		{"statuses", "uid, status", "tb", all},
 		{"imports", "digest, name", "tt", digest},

@@ -1,0 +1,78 @@
+package device
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// A Device is one of those of a resource.
+type Device struct {
+	ID      string // its name within the resource: the same after a reboot
+	Healthy bool   // it may be given to a container
+	Message string // why it is not healthy; empty: that is not known
+	NUMA    []int64
+}
+
+// A Request is about devices of one resource for one container.
+type Request struct {
+	Pod       *v1.Pod
+	Container *v1.Container
+	IDs       []string // sorted
+}
+
+// A Choice is what a Preferrer chooses from.
+type Choice struct {
+	Pod       *v1.Pod
+	Container *v1.Container
+	Available []string // sorted; with those of Must
+	Must      []string
+	Count     int // with those of Must
+}
+
+// An Allocation is what a container gets with its devices. It is stored as JSON, so its
+// fields keep their names.
+type Allocation struct {
+	Env         map[string]string `json:"env,omitempty"`
+	Mounts      []Mount           `json:"mounts,omitempty"`
+	Nodes       []Node            `json:"nodes,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"` // of the container, for its runtime
+	CDI         []string          `json:"cdi,omitempty"`         // fully qualified: vendor.com/class=name
+	Groups      []int64           `json:"groups,omitempty"`      // supplementary ones of its first process
+}
+
+// A Mount is a bind mount.
+type Mount struct {
+	Host      string `json:"host"`
+	Container string `json:"container"`
+	ReadOnly  bool   `json:"readOnly,omitempty"`
+}
+
+// A Node is a device node.
+type Node struct {
+	Host        string `json:"host"`
+	Container   string `json:"container"`
+	Permissions string `json:"permissions"` // of r, w and m
+}
+
+// A Provider has the devices of one resource. Its methods may take as long as their context
+// lets them: nobody but the pod in question waits. They are called from any goroutine.
+type Provider interface {
+	// Allocate is called once for each container that gets devices, before what it gives is
+	// stored. There is no call that gives devices back.
+	Allocate(context.Context, Request) (Allocation, error)
+}
+
+// A Starter is a Provider that wants to know of each start of a container with devices of
+// its resource.
+type Starter interface {
+	// Start may say that the container gets something else than before, such as another path
+	// of the same device; nil: it gets what it got. An error keeps it from starting for now.
+	Start(context.Context, Request) (*Allocation, error)
+}
+
+// A Preferrer is a Provider that chooses among devices. What it names that is not available
+// does not count.
+type Preferrer interface {
+	Preferred(context.Context, Choice) ([]string, error)
+}

@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Devices are what a container has of a resource. They go with the pod.
+type Devices struct {
+	UID       types.UID // of the pod
+	Container string
+	Resource  string
+	Count     int    // of devices
+	Given     []byte // which those are, and what it gets with them
+}
+
+// GiveDevices durably notes what containers have, all or none. A pod that is no longer
+// stored gets no row.
+func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		for _, d := range rows {
+			_, err := tx.ExecContext(ctx, `
+				INSERT INTO devices (uid, container, resource, count, given) SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
+				ON CONFLICT (uid, container, resource) DO UPDATE SET count = excluded.count, given = excluded.given
+				WHERE (count, given) IS NOT (excluded.count, excluded.given)`,
+				string(d.UID), d.Container, d.Resource, d.Count, d.Given, string(d.UID))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note the devices of containers: %w", err)
+	}
+	return nil
+}
+
+// TakeDevices durably forgets what the containers of a pod have.
+func (s *Store) TakeDevices(ctx context.Context, uid types.UID) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM devices WHERE uid = ?", string(uid))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("give back the devices of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// Devices gives all rows.
+func (s *Store) Devices(ctx context.Context) ([]Devices, error) {
+	var all []Devices
+	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
+		var uid string
+		var d Devices
+		if err := rows.Scan(&uid, &d.Container, &d.Resource, &d.Count, &d.Given); err != nil {
+			return err
+		}
+		d.UID = types.UID(uid)
+		all = append(all, d)
+		return nil
+	}, "SELECT uid, container, resource, count, given FROM devices")
+	if err != nil {
+		return nil, fmt.Errorf("read the devices of containers: %w", err)
+	}
+	return all, nil
+}
+
+// A Claim is a ResourceClaim that a driver prepared, or may have. It outlives the pods that
+// use it, until the driver has taken back what it did.
+type Claim struct {
+	UID             types.UID
+	Driver          string
+	Namespace, Name string
+	State           []byte
+}
+
+// PutClaims durably notes claims, all or none.
+func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		for _, c := range claims {
+			_, err := tx.ExecContext(ctx, `
+				INSERT INTO claims (uid, driver, namespace, name, state) VALUES (?, ?, ?, ?, ?)
+				ON CONFLICT (uid, driver) DO UPDATE SET state = excluded.state WHERE state IS NOT excluded.state`,
+				string(c.UID), c.Driver, c.Namespace, c.Name, c.State)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note resource claims: %w", err)
+	}
+	return nil
+}
+
+// RemoveClaims durably forgets claims of which nothing is prepared: by UID and driver.
+func (s *Store) RemoveClaims(ctx context.Context, claims []Claim) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		for _, c := range claims {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM claims WHERE (uid, driver) = (?, ?)", string(c.UID), c.Driver); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("forget resource claims: %w", err)
+	}
+	return nil
+}
+
+// Claims gives all rows.
+func (s *Store) Claims(ctx context.Context) ([]Claim, error) {
+	var all []Claim
+	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
+		var uid string
+		var c Claim
+		if err := rows.Scan(&uid, &c.Driver, &c.Namespace, &c.Name, &c.State); err != nil {
+			return err
+		}
+		c.UID = types.UID(uid)
+		all = append(all, c)
+		return nil
+	}, "SELECT uid, driver, namespace, name, state FROM claims")
+	if err != nil {
+		return nil, fmt.Errorf("read the resource claims: %w", err)
+	}
+	return all, nil
+}

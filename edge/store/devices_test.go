@@ -1,0 +1,40 @@
+package store
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What containers have outlives the agent and goes with the pod; claims outlive the pod.
+func TestDevices(t *testing.T) {
+	s := open(t, t.TempDir()+"/islet.db")
+	ctx := t.Context()
+	web := typical("web")
+	must(t, s.UpdatePods(ctx, []Pod{web}, nil))
+	rows := []Devices{{web.Pod.UID, "c", "example.com/a", 1, []byte("1")}, {"stranger", "c", "example.com/a", 1, []byte("2")}}
+	must(t, s.GiveDevices(ctx, rows))
+	rows[0].Given = []byte("3")
+	must(t, s.GiveDevices(ctx, rows[:1]))
+	claims := []Claim{{"u", "d", "ns", "n", []byte("1")}, {"u", "e", "ns", "n", []byte("1")}}
+	must(t, s.PutClaims(ctx, claims))
+	must(t, s.RemoveClaims(ctx, claims[1:]))
+	s = reopen(t, s)
+	all, err := s.Devices(ctx)
+	if err != nil || len(all) != 1 || string(all[0].Given) != "3" {
+		t.Errorf("got %+v: %v", all, err)
+	}
+	must(t, s.UpdatePods(ctx, nil, []types.UID{web.Pod.UID}))
+	if all, err = s.Devices(ctx); err != nil || len(all) != 0 {
+		t.Errorf("of a pod that is gone: %+v, %v", all, err)
+	}
+	must(t, s.UpdatePods(ctx, []Pod{web}, nil))
+	must(t, s.GiveDevices(ctx, rows[:1]))
+	must(t, s.TakeDevices(ctx, web.Pod.UID))
+	if all, err = s.Devices(ctx); err != nil || len(all) != 0 {
+		t.Errorf("given back: %+v, %v", all, err)
+	}
+	if left, err := s.Claims(ctx); err != nil || len(left) != 1 || left[0].Driver != "d" {
+		t.Errorf("claims %+v: %v", left, err)
+	}
+}
