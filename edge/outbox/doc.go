@@ -15,6 +15,6 @@
 //
 // What a user waits for (phase, readiness, states of containers, addresses) is sent at
 // once, the rest a few seconds later, and that a pod is about to start, or to be
-// ready, when there is nothing else to tell: of a hundred that start, few are sent it. How
+// ready, when there is nothing else to tell, ten a second: of a hundred that start, few are sent it. How
 // a deleted pod ended is sent once nothing of it is left, or a second later. A server that fails is asked by one request at a time, ever more rarely.
 package outbox

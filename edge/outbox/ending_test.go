@@ -44,12 +44,20 @@ func TestEndIsToldOnce(t *testing.T) {
 	})
 }
 
-// While others start, that a pod is about to start is not told before long.
+// While others start, that a pod is about to start is not told before long, by a slow link
+// or a fast one.
 func TestManyStarts(t *testing.T) {
+	manyStart(t, 200*time.Millisecond, 60*time.Millisecond, 20)
+	manyStart(t, 0, 20*time.Millisecond, 30) // in four seconds, of which the first is silent
+}
+
+// manyStart demands of 200 pods that start one after the other, each that much after the
+// one before, that at most so many requests are sent beside one for each.
+func manyStart(t *testing.T, link, each time.Duration, most int) {
 	in(t, func(w *world) {
 		slow := func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPatch {
-				time.Sleep(200 * time.Millisecond)
+				time.Sleep(link)
 			}
 			return false
 		}
@@ -62,11 +70,11 @@ func TestManyStarts(t *testing.T) {
 			w.box.Put(p, status(v1.PodPending, ""))
 		}
 		for _, p := range pods {
-			time.Sleep(60 * time.Millisecond)
+			time.Sleep(each)
 			w.box.Put(p, status(v1.PodRunning, ""))
 		}
 		time.Sleep(time.Minute)
-		if n := w.patches(); n > len(pods)+20 || w.box.Pending() != 0 {
+		if n := w.patches(); n > len(pods)+most || w.box.Pending() != 0 {
 			t.Errorf("%d requests for %d pods, %d are to come", n, len(pods), w.box.Pending())
 		}
 	})

@@ -19,6 +19,7 @@ const (
 	parallel   = 4                // requests at once while the server is well
 	starting   = time.Second      // how long the first words of a pod wait for news
 	calm       = 5 * time.Second  // how long other things do
+	apart      = time.Second / 10 // two first words, at least: of many that start, most have more to tell soon
 	patience   = 20 * time.Second // how long the first words of a pod wait for those of others besides
 	firstRetry = time.Second / 2
 	lastRetry  = time.Minute     // while the server fails, for half an hour and more
@@ -56,6 +57,7 @@ type Outbox struct {
 	busy    int
 	pause   time.Time     // nothing is sent before
 	asked   time.Time     // whatever else happens, as the server asked
+	spoke   time.Time     // when first words were sent last
 	trouble retry.Backoff // of the server
 	heard   int           // signals of Retry
 	offline bool          // nothing is sent before the next of them
@@ -241,7 +243,12 @@ func (o *Outbox) next() (due []*item, wait time.Duration) {
 			take(it)
 		}
 	}
-	if len(last) > 0 && o.busy == 0 { // else most of them have started before their turn comes
+	switch turn := o.spoke.Add(apart); {
+	case len(last) == 0 || o.busy > 0: // most of them have started before their turn comes
+	case now.Before(turn):
+		later(turn)
+	default:
+		o.spoke = now
 		take(last[0])
 	}
 	return due, wait
