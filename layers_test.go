@@ -52,6 +52,7 @@ var layers = map[string][]string{
 	"agent/logs":        {"runtime/untrusted"},
 	"agent/observe":     {"agent/dirty", "agent/plan", "runtime/cri", "runtime/untrusted", "keys"},
 	"agent/plan":        {"podspec"},
+	"agent/plugins":     {"retry"},
 	"agent/pods":        {"agent/admit", "agent/allocate", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "demand", "edge/desired", "edge/store"},
 	"agent/probe":       {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
 	"agent/pulls":       {"edge/store", "runtime/cri", "keyring"},

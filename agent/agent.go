@@ -32,6 +32,7 @@ import (
 	"github.com/islet-edge/islet/agent/machine"
 	"github.com/islet-edge/islet/agent/observe"
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/pods"
 	"github.com/islet-edge/islet/agent/ports"
 	"github.com/islet-edge/islet/agent/probe"
@@ -80,6 +81,7 @@ type agent struct {
 	cgroups   *cgroup.Pods
 	devices   *device.Manager
 	volumes   *volume.Volumes
+	plugins   *plugins.Registry
 	volatile  *volatile.Layer // nil: the disk takes writes
 	logs      collect.Logs
 	links     *collect.Links
@@ -140,6 +142,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("pods", a.pods)
 	run("logs", a.rt.Rotator(a.observer))
 	run("memory", a.settler)
+	run("plugins", a.plugins)
 	run("workers", a.rt.After(a.look, a.start, a.workers))
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
@@ -351,6 +354,9 @@ func (a *agent) buildWorkers() error {
 		executor.Guard = a.guard
 	}
 	if a.volumes, err = volume.New(volumes); err != nil {
+		return err
+	}
+	if a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: map[string]plugins.Handler{}, Log: a.log}); err != nil {
 		return err
 	}
 	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}

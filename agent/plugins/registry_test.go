@@ -1,0 +1,308 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// A world is a registry that runs, with what its handler was told.
+type world struct {
+	*testing.T
+	*Registry
+	root   string
+	events chan string
+
+	mu     sync.Mutex
+	refuse error // what Register says
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	root, err := os.MkdirTemp("", "plugins") // short: a socket's path is
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(root) })
+	w := &world{T: t, root: root, events: make(chan string, 100)}
+	w.anew()
+	return w
+}
+
+// anew is a new start of the agent.
+func (w *world) anew() {
+	w.Helper()
+	var err error
+	w.Registry, err = New(Config{Root: w.root, Handlers: map[string]Handler{CSI: w}, Log: slog.New(slog.DiscardHandler)})
+	must(w.T, err)
+}
+
+// run runs the registry until the test or what is returned ends it.
+func (w *world) run() (end func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- w.Registry.Run(ctx) }()
+	end = sync.OnceFunc(func() {
+		stop()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+	})
+	w.Cleanup(end)
+	return end
+}
+
+func (w *world) Validate(p Plugin) error {
+	if strings.HasPrefix(p.Name, "bad") {
+		return errors.New("it is bad")
+	}
+	return nil
+}
+
+func (w *world) Register(_ context.Context, p Plugin) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refuse == nil {
+		w.events <- "+" + p.Name + " " + strings.Join(p.Versions, ",")
+	}
+	return w.refuse
+}
+
+func (w *world) Deregister(p Plugin) { w.events <- "-" + p.Name }
+
+func (w *world) wait(want ...string) {
+	w.Helper()
+	for _, e := range want {
+		if got := <-w.events; got != e {
+			w.Fatalf("%s, not %s", got, e)
+		}
+	}
+}
+
+// A plugin is a server of the registration API that says what it is told to.
+type plugin struct {
+	registration.UnimplementedRegistrationServer
+	info   *registration.PluginInfo
+	hang   bool
+	deaf   bool // cannot be told
+	told   chan *registration.RegistrationStatus
+	server *grpc.Server
+}
+
+func (p *plugin) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*registration.PluginInfo, error) {
+	if p.hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return p.info, nil
+}
+
+func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	p.told <- s
+	if p.deaf {
+		return nil, errors.New("what?")
+	}
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+func csi(name string) *registration.PluginInfo {
+	return &registration.PluginInfo{Type: CSI, Name: name, SupportedVersions: []string{"1.0.0"}}
+}
+
+// serve starts a plugin at a path below the directory.
+func (w *world) serve(name string, p *plugin) *plugin {
+	w.Helper()
+	path := filepath.Join(w.dir, name)
+	must(w.T, os.MkdirAll(filepath.Dir(path), 0o755))
+	l, err := net.Listen("unix", path)
+	must(w.T, err)
+	p.told, p.server = make(chan *registration.RegistrationStatus, 100), grpc.NewServer()
+	registration.RegisterRegistrationServer(p.server, p)
+	go p.server.Serve(l)
+	w.Cleanup(p.server.Stop)
+	return p
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLife: plugins come before and after the agent, in directories, under the same path
+// again, and go; and the agent comes again.
+func TestLife(t *testing.T) {
+	w := newWorld(t)
+	first := w.serve("first.sock", &plugin{info: csi("first")})
+	must(t, os.WriteFile(filepath.Join(w.dir, "no-socket"), nil, 0o644))
+	w.serve(".hidden.sock", &plugin{info: csi("hidden")})
+	end := w.run()
+	w.wait("+first 1.0.0")
+	if s := <-first.told; !s.PluginRegistered || s.Error != "" {
+		t.Errorf("told %v", s)
+	}
+	w.serve("a/b/second.sock", &plugin{info: csi("second")})
+	w.wait("+second 1.0.0")
+	first.server.Stop() // removes the socket
+	w.wait("-first")
+	again := w.serve("first.sock", &plugin{info: csi("again")})
+	w.wait("+again 1.0.0")
+	<-again.told
+	// Replaced at once: a rename leaves no moment without a socket.
+	w.serve(".new.sock", &plugin{info: csi("new")})
+	must(t, os.Rename(filepath.Join(w.dir, ".new.sock"), filepath.Join(w.dir, "first.sock")))
+	w.wait("-again", "+new 1.0.0")
+	must(t, os.RemoveAll(filepath.Join(w.dir, "a")))
+	w.wait("-second")
+	w.serve("a/b/third.sock", &plugin{info: csi("third")})
+	w.wait("+third 1.0.0")
+	must(t, os.RemoveAll(filepath.Join(w.dir, "a")))
+	w.wait("-third")
+	end()
+	select {
+	case e := <-w.events:
+		t.Errorf("%s at the end", e)
+	default:
+	}
+	w.anew()
+	w.run()
+	w.wait("+new 1.0.0")
+}
+
+// TestRefused: what cannot be registered is told so, and holds up nobody.
+func TestRefused(t *testing.T) {
+	w := newWorld(t)
+	pods := filepath.Join(w.root, "pods", "uid")
+	must(t, os.MkdirAll(pods, 0o755))
+	l, err := net.Listen("unix", filepath.Join(pods, "s"))
+	must(t, err)
+	defer l.Close()
+	must(t, os.Symlink(pods, filepath.Join(w.root, "link")))
+	file := filepath.Join(w.root, "file")
+	must(t, os.WriteFile(file, nil, 0o644))
+	with := func(change func(*registration.PluginInfo)) *registration.PluginInfo {
+		i := csi("x")
+		change(i)
+		return i
+	}
+	endpoint := func(e string) *registration.PluginInfo {
+		return with(func(i *registration.PluginInfo) { i.Endpoint = e })
+	}
+	cases := map[string]*registration.PluginInfo{
+		"no handler registered for plugin type": with(func(i *registration.PluginInfo) { i.Type = "Toaster" }),
+		"it is bad":                             csi("bad"),
+		"is no name":                            csi("a\nb"),
+		"is no name ":                           csi(strings.Repeat("a", 300)),
+		"supports 0 versions":                   with(func(i *registration.PluginInfo) { i.SupportedVersions = nil }),
+		"supports 33 versions":                  with(func(i *registration.PluginInfo) { i.SupportedVersions = make([]string, 33) }),
+		"supports a version":                    with(func(i *registration.PluginInfo) { i.SupportedVersions = []string{strings.Repeat("1", 99)} }),
+		"no absolute path":                      endpoint("s"),
+		"no absolute path of":                   endpoint("/a/../s"),
+		"at most 107":                           endpoint("/" + strings.Repeat("a", 107)),
+		"no such file":                          endpoint(filepath.Join(w.root, "none")),
+		"is not a socket":                       endpoint(file),
+		"in a directory of a pod":               endpoint(filepath.Join(pods, "s")),
+		"a directory of a pod":                  endpoint(filepath.Join(w.root, "link", "s")),
+	}
+	refused, n := map[string]*plugin{}, 0
+	for want, info := range cases {
+		n++
+		refused[want] = w.serve(fmt.Sprint(n), &plugin{info: info})
+	}
+	w.run()
+	for want, p := range refused {
+		if s := <-p.told; s.PluginRegistered || !strings.Contains(s.Error, strings.TrimSpace(want)) {
+			t.Errorf("%s: told %v", want, s)
+		}
+	}
+	w.serve("good", &plugin{info: with(func(i *registration.PluginInfo) { i.Name, i.Endpoint = "good", filepath.Join(w.dir, "1") })})
+	w.wait("+good 1.0.0")
+}
+
+// TestHostile: sockets that hang, lie about their size or close at once hold up neither
+// another nor the end.
+func TestHostile(t *testing.T) {
+	w := newWorld(t)
+	for name, talk := range map[string]func(net.Conn){
+		"silent": func(net.Conn) {},
+		"closes": func(c net.Conn) { c.Close() },
+		"noise":  func(c net.Conn) { c.Write([]byte(strings.Repeat("no HTTP/2", 1000))) },
+	} {
+		l, err := net.Listen("unix", filepath.Join(w.dir, name))
+		must(t, err)
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				talk(c)
+			}
+		}()
+	}
+	w.serve("hangs", &plugin{info: csi("hangs"), hang: true})
+	w.serve("huge", &plugin{info: csi(strings.Repeat("x", maxAnswer))})
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(w.dir, "left-over"), Net: "unix"})
+	must(t, err)
+	left.SetUnlinkOnClose(false)
+	left.Close()
+	w.run()
+	w.serve("good", &plugin{info: csi("good")})
+	w.wait("+good 1.0.0")
+	// Somebody listens where nobody did.
+	must(t, os.Remove(filepath.Join(w.dir, "left-over")))
+	w.serve("left-over", &plugin{info: csi("back")})
+	w.wait("+back 1.0.0")
+}
+
+// TestAgain: what fails is tried again, and what was taken up is given back when the plugin
+// could not be told.
+func TestAgain(t *testing.T) {
+	w := newWorld(t)
+	w.refuse = errors.New("not now")
+	p := w.serve("p", &plugin{info: csi("p")})
+	w.run()
+	for range 2 {
+		if s := <-p.told; s.PluginRegistered || !strings.Contains(s.Error, "not now") {
+			t.Errorf("told %v", s)
+		}
+	}
+	w.mu.Lock()
+	w.refuse = nil
+	w.mu.Unlock()
+	w.wait("+p 1.0.0")
+	w.serve("deaf", &plugin{info: csi("deaf"), deaf: true})
+	w.wait("+deaf 1.0.0", "-deaf", "+deaf 1.0.0")
+}
+
+// TestTooMuch: not more than so many sockets and directories are looked at.
+func TestTooMuch(t *testing.T) {
+	w := newWorld(t)
+	for i := range maxSockets + 20 {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(w.dir, fmt.Sprint(i)), Net: "unix"})
+		must(t, err)
+		l.SetUnlinkOnClose(false)
+		l.Close()
+	}
+	must(t, os.MkdirAll(filepath.Join(w.dir, strings.Repeat("/d", maxDepth+3)), 0o755))
+	end := w.run()
+	for len(w.known()) < maxSockets { // until the scan has got so far
+	}
+	end()
+	if n := len(w.known()); n != maxSockets || !w.full {
+		t.Errorf("%d sockets are known, and that is too much: %v", n, w.full)
+	}
+	if len(w.dirs) > maxDepth+1 {
+		t.Errorf("watched: %v", w.dirs)
+	}
+}
