@@ -22,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/agent/credentials"
 	"github.com/islet-edge/islet/agent/describe"
 	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/deviceplugin"
 	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/figures"
@@ -80,6 +81,7 @@ type agent struct {
 	hooks     hook.Chain
 	cgroups   *cgroup.Pods
 	devices   *device.Manager
+	plugged   *deviceplugin.Plugins
 	volumes   *volume.Volumes
 	plugins   *plugins.Registry
 	volatile  *volatile.Layer // nil: the disk takes writes
@@ -146,6 +148,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("workers", a.rt.After(a.look, a.start, a.workers))
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
+	run("device plugins", a.plugged)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
 	run("events", a.events)
 	for _, s := range a.manifests {
@@ -313,6 +316,9 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 		return err
 	}
 	a.closers = append(a.closers, a.ports.Close)
+	if err := a.openPlugins(); err != nil {
+		return err
+	}
 	if a.server, err = server.New(a.serverConfig()); err != nil {
 		return err
 	}
@@ -356,7 +362,7 @@ func (a *agent) buildWorkers() error {
 	if a.volumes, err = volume.New(volumes); err != nil {
 		return err
 	}
-	if a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: map[string]plugins.Handler{}, Log: a.log}); err != nil {
+	if a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: map[string]plugins.Handler{plugins.Device: a.plugged}, Log: a.log}); err != nil {
 		return err
 	}
 	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}

@@ -6,13 +6,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/deviceplugin"
 )
 
 // openDevices makes what gives devices to containers, with what the last run gave.
 func (a *agent) openDevices(ctx context.Context) error {
 	a.devices = device.New(device.Config{Store: a.store, Changed: a.devicesChanged, PodChanged: a.podDevicesChanged, Log: a.log})
+	a.plugged = deviceplugin.New(deviceplugin.Config{Root: a.cfg.Dirs.Root, Devices: a.devices, Log: a.log})
 	a.machine.SetDevices(a.devices)
 	return a.devices.Load(ctx)
+}
+
+// openPlugins makes the sockets at which others bring devices.
+func (a *agent) openPlugins() error {
+	if err := a.plugged.Listen(); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.plugged.Close)
+	return nil
 }
 
 // devicesChanged lets pods ask again that lack devices, and the API server learn at once of

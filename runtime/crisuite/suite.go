@@ -24,6 +24,9 @@ type Subject struct {
 	Handler string
 	// Only names the tests to run; empty: all. Some hold for islet's own runtime only.
 	Only []string
+	// CDI are the directories in which the runtime looks for specifications of devices, the
+	// later ones the stronger; none: it is not tested.
+	CDI []string
 	// CgroupParent is below which containers go; it may be empty.
 	CgroupParent string
 	// Process gives the test's number of a process for the runtime's; nil: they are the same.
@@ -61,6 +64,8 @@ func Run(t *testing.T, s Subject) {
 		{"Users", true, testUsers},
 		{"Mounts", true, testMounts},
 		{"ImageMounts", true, testImageMounts},
+		{"Devices", true, testDevices},
+		{"CDI", true, testCDI},
 		{"UserNamespaces", true, testUserNamespaces},
 		{"NoUserNamespaces", true, testNoUserNamespaces},
 		{"ReadonlyTrees", true, testReadonlyTrees},

@@ -185,6 +185,9 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
 		ProcessLabel: labels.Process, MountLabel: labels.File,
 	})
+	if err == nil {
+		err = r.injectCDI(spec, c.config)
+	}
 	if err == nil && s.tasks != nil {
 		s.describe(spec, c.config)
 	}

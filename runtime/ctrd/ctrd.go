@@ -59,6 +59,7 @@ type Config struct {
 	// Handlers are what sandboxes may ask for by name to be run with.
 	Handlers      map[string]Handler
 	SystemdCgroup bool
+	CDIDirs       []string // of specifications of devices; none: /etc/cdi and /var/run/cdi
 	LogMaxSize    int64 // bytes; 0: logs are not rotated
 	LogMaxFiles   int
 	Log           *slog.Logger
@@ -115,6 +116,9 @@ func Containers(stateDir string) string { return filepath.Join(stateDir, "contai
 func New(ctx context.Context, c Config) (*Runtime, error) {
 	if c.Daemon == nil || c.Images == nil || c.Network == nil || c.Log == nil || c.StateDir == "" || c.RunDir == "" {
 		return nil, errors.New("ctrd: Daemon, Images, Network, Log, StateDir and RunDir are needed")
+	}
+	if len(c.CDIDirs) == 0 {
+		c.CDIDirs = cdiDirs()
 	}
 	r := &Runtime{
 		c: c, log: c.Log, cgroups: cgroup.NewReader(cgroup.Mountpoint), snap: c.Daemon.Client().SnapshotService(c.Daemon.Snapshotter()),

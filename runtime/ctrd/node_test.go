@@ -159,9 +159,14 @@ func (n *node) open(log *slog.Logger, archive []byte) error {
 		Daemon: n.daemon, Images: images, Network: n.network, StateDir: filepath.Join(n.dir, "state"), RunDir: n.run,
 		PodDirs:  []string{filepath.Join(n.dir, "pods")},
 		ShimPath: n.shim, ShimPods: n.shimPods, LogMaxSize: 10 << 20, LogMaxFiles: 5, Log: log,
-		OCIRuntime: n.oci, Handlers: n.handlers, SystemdCgroup: systemd(),
+		OCIRuntime: n.oci, Handlers: n.handlers, SystemdCgroup: systemd(), CDIDirs: n.cdi(),
 	})
 	return err
+}
+
+// cdi are the directories of the specifications of devices.
+func (n *node) cdi() []string {
+	return []string{filepath.Join(n.dir, "etc-cdi"), filepath.Join(n.dir, "run-cdi")}
 }
 
 // stop ends the runtime as an agent's end does: containers run on.

@@ -19,13 +19,13 @@ var (
 
 func TestContract(t *testing.T) {
 	n := newNode(t, 16)
-	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CgroupParent: n.cgroup})
+	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }
 
 // TestContractUsers runs the same tests with pods that have a user namespace of their own.
 func TestContractUsers(t *testing.T) {
 	n := newUsersNode(t, 16)
-	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CgroupParent: n.cgroup, Users: crisuite.Range(3 << 16)})
+	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.Range(3 << 16)})
 }
 
 // TestContractOverSocket runs the same tests through a CRI socket.
@@ -50,5 +50,5 @@ func TestContractOverSocket(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	crisuite.Run(t, crisuite.Subject{Runtime: c, Kernel: true, CgroupParent: n.cgroup})
+	crisuite.Run(t, crisuite.Subject{Runtime: c, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }

@@ -22,7 +22,9 @@ func devices(in Input, s *specs.Spec) error {
 		if err != nil {
 			return err
 		}
-		s.Linux.Devices = append(s.Linux.Devices, dev)
+		if in.Users == "" {
+			s.Linux.Devices = append(s.Linux.Devices, dev)
+		} // else it is bound: see mounts
 		s.Linux.Resources.Devices = append(s.Linux.Resources.Devices, specs.LinuxDeviceCgroup{
 			Allow: true, Type: dev.Type, Major: &dev.Major, Minor: &dev.Minor, Access: d.GetPermissions(),
 		})

@@ -34,6 +34,11 @@ func mounts(in Input, s *specs.Spec) {
 	for _, m := range own {
 		all = append(all, bind(m, s))
 	}
+	if in.Users != "" && !in.security().GetPrivileged() { // nobody makes device nodes there
+		for _, d := range in.Container.GetDevices() {
+			all = append(all, specs.Mount{Destination: filepath.Clean(d.GetContainerPath()), Type: "bind", Source: d.GetHostPath(), Options: []string{"rbind", "rprivate"}})
+		}
+	}
 	slices.SortStableFunc(all, func(a, b specs.Mount) int { return depth(a) - depth(b) })
 	s.Mounts = all
 }

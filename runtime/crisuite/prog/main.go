@@ -17,6 +17,7 @@
 //	fds              print what each open descriptor is
 //	owner PATH       print its user and group
 //	opens PATH       print whether it can be opened for writing; nothing is written
+//	node PATH MAJOR MINOR  make a character device, print how that went
 package main
 
 import (
@@ -168,6 +169,13 @@ func show(verb string, next func() string) bool {
 			err = f.Close()
 		}
 		fmt.Println("open:", err)
+	case "node":
+		path := next()
+		major, err := strconv.Atoi(next())
+		check(err)
+		minor, err := strconv.Atoi(next())
+		check(err)
+		fmt.Println("node:", unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(uint32(major), uint32(minor)))))
 	case "put":
 		path := next()
 		fmt.Println("put:", os.WriteFile(path, []byte(next()), 0o644))

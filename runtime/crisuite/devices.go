@@ -1,0 +1,121 @@
+package crisuite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The kernel's log is a device that no container has by itself. What a test writes to it is
+// nothing: it only opens it.
+const logMajor, logMinor = 1, 11
+
+// device makes a device node of the host that anybody may use; what a container may do with
+// it is then a matter of the rules of its cgroup alone.
+func (b *bench) device(name string) string {
+	b.Helper()
+	path := filepath.Join(b.logs, name)
+	err := unix.Mknod(path, unix.S_IFCHR, int(unix.Mkdev(logMajor, logMinor)))
+	if err == nil {
+		err = os.Chmod(path, 0o666)
+	}
+	if errors.Is(err, unix.EPERM) {
+		b.Skip("no device can be made here")
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
+// testDevices: a container may use the devices that it is given, as it is given them, and
+// no others.
+func testDevices(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	host := b.device("log")
+	for name, c := range map[string]struct {
+		permissions string
+		open        bool
+	}{"none": {"", false}, "read": {"r", false}, "write": {"w", true}, "all": {"mrw", true}} {
+		ctr := b.container(name, "opens", "/dev/mine")
+		if c.permissions == "" {
+			ctr.Args = []string{"node", "/tmp-log", fmt.Sprint(logMajor), fmt.Sprint(logMinor), "opens", "/tmp-log"}
+		} else {
+			ctr.Devices = []*api.Device{{HostPath: host, ContainerPath: "/dev/mine", Permissions: c.permissions}}
+		}
+		if out, _ := b.output(pod, cfg, ctr); strings.Contains(out, "open: <nil>") != c.open {
+			t.Errorf("%s: %q", name, out)
+		}
+	}
+	ctr := b.container("missing", "print", "no")
+	ctr.Devices = []*api.Device{{HostPath: "/dev/no such", ContainerPath: "/dev/mine", Permissions: "r"}}
+	if err := b.tryCreate(pod, cfg, ctr); err == nil {
+		t.Error("a container has a device that is not there")
+	}
+}
+
+// specification is one as the toolkits of vendors write it.
+const specification = `{
+  "cdiVersion": "0.7.0",
+  "kind": "example.com/log",
+  "devices": [
+    {"name": "0", "containerEdits": {"deviceNodes": [{"path": %q, "hostPath": %q, "permissions": "w"}], "env": ["WHICH=%s"]}},
+    {"name": "all", "containerEdits": {"deviceNodes": [{"path": %q}]}}
+  ],
+  "containerEdits": {"env": ["EVERY=yes"], "additionalGids": [4242], "mounts": [{"hostPath": %q, "containerPath": "/vendor", "options": ["ro", "nosuid", "nodev", "bind"]}]}
+}`
+
+// testCDI: a container gets what the specifications of its CDI devices say, by the field and
+// by annotations, the stronger directory first; without them it does not start.
+func testCDI(t *testing.T, b *bench) {
+	if len(b.CDI) == 0 {
+		t.Skip("the runtime's specifications of devices are not the test's")
+	}
+	host, mine, vendor := b.device("log"), "/dev/mine", t.TempDir()
+	if err := os.Chmod(vendor, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(vendor, "lib"), []byte("vendor's"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range b.CDI {
+		path := filepath.Join(dir, "example.com-log.json")
+		text := fmt.Sprintf(specification, mine, host, filepath.Base(dir), host, vendor)
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.Remove(path) })
+	}
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	args := []string{"opens", mine, "env", "WHICH", "env", "EVERY", "read", "/vendor/lib", "put", "/vendor/lib", "x", "id"}
+	field := b.container("field", args...)
+	field.CDIDevices = []*api.CDIDevice{{Name: "example.com/log=0"}}
+	note := b.container("note", args...)
+	note.Annotations["cdi.k8s.io/vendor_thing"] = "example.com/log=0"
+	both := b.container("both", append([]string{"opens", host}, args...)...)
+	both.CDIDevices = []*api.CDIDevice{{Name: "example.com/log=0"}, {Name: "example.com/log=all"}}
+	both.Annotations["cdi.k8s.io/vendor_thing"] = "example.com/log=0"
+	last := filepath.Base(b.CDI[len(b.CDI)-1])
+	for _, c := range []*api.ContainerConfig{field, note, both} {
+		out, _ := b.output(pod, cfg, c)
+		want := "open: <nil>\n" + last + "\nyes\nvendor's\nput: open /vendor/lib: read-only file system\n"
+		if !strings.Contains(out, want) || !strings.Contains(out, "4242") || strings.Count(out, "open: <nil>") != max(1, len(c.CDIDevices)) {
+			t.Errorf("%s: %q", c.Metadata.Name, out)
+		}
+	}
+	for _, name := range []string{"example.com/log=1", "example.com/other=0", "nonsense"} {
+		c := b.container("bad", "print", "no")
+		c.CDIDevices = []*api.CDIDevice{{Name: name}}
+		if err := b.tryCreate(pod, cfg, c); err == nil {
+			t.Errorf("a container has %s", name)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package ctrd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+)
+
+// cdiDirs are where the specifications of devices are, the later ones the stronger, as in
+// every runtime.
+// https://github.com/cncf-tags/container-device-interface
+func cdiDirs() []string { return []string{cdi.DefaultStaticDir, cdi.DefaultDynamicDir} }
+
+// injectCDI gives a container the devices that it asks for by name, in the field of the CRI
+// or, as tools of before it do, by annotations of the container. The specifications are read
+// when they are needed only, and are those of that moment.
+func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
+	var names []string
+	for _, d := range cfg.GetCDIDevices() {
+		names = append(names, d.GetName())
+	}
+	_, noted, err := cdi.ParseAnnotations(cfg.GetAnnotations())
+	if err != nil {
+		return fmt.Errorf("parse the CDI device annotations: %w", err)
+	}
+	for _, n := range noted {
+		if !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(r.c.CDIDirs...), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return fmt.Errorf("read the CDI specifications: %w", err)
+	}
+	if _, err := cache.InjectDevices(spec, names...); err != nil {
+		err = fmt.Errorf("CDI device injection failed: %w", err) // in containerd's words
+		for path, wrong := range cache.GetErrors() { // it may be in one that cannot be read
+			err = fmt.Errorf("%w; %s: %w", err, path, errors.Join(wrong...))
+		}
+		return err
+	}
+	if slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace }) {
+		bindDevices(spec, cache, names)
+	}
+	return nil
+}
+
+// bindDevices mounts the device nodes of a container that has users of its own: nobody makes
+// device nodes there, and an OCI runtime binds those only that have the path of the host.
+func bindDevices(spec *specs.Spec, cache *cdi.Cache, names []string) {
+	hosts := map[string]string{} // by path in the container, where it is another
+	for _, n := range names {
+		d := cache.GetDevice(n)
+		if d == nil {
+			continue
+		}
+		for _, node := range slices.Concat(d.GetSpec().ContainerEdits.DeviceNodes, d.ContainerEdits.DeviceNodes) {
+			hosts[node.Path] = cmp.Or(node.HostPath, node.Path)
+		}
+	}
+	spec.Linux.Devices = slices.DeleteFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool {
+		host, named := hosts[d.Path]
+		if named {
+			spec.Mounts = append(spec.Mounts, specs.Mount{Destination: d.Path, Type: "bind", Source: host, Options: []string{"rbind", "rprivate"}})
+		}
+		return named
+	})
+}
