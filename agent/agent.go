@@ -34,6 +34,7 @@ import (
 	"github.com/islet-edge/islet/agent/observe"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/plugins"
+	"github.com/islet-edge/islet/agent/podresources"
 	"github.com/islet-edge/islet/agent/pods"
 	"github.com/islet-edge/islet/agent/ports"
 	"github.com/islet-edge/islet/agent/probe"
@@ -82,6 +83,7 @@ type agent struct {
 	cgroups   *cgroup.Pods
 	devices   *device.Manager
 	plugged   *deviceplugin.Plugins
+	told      *podresources.Server
 	volumes   *volume.Volumes
 	plugins   *plugins.Registry
 	volatile  *volatile.Layer // nil: the disk takes writes
@@ -149,6 +151,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
 	run("device plugins", a.plugged)
+	run("pod resources", a.told)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
 	run("events", a.events)
 	for _, s := range a.manifests {

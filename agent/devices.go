@@ -7,6 +7,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/device"
 	"github.com/islet-edge/islet/agent/deviceplugin"
+	"github.com/islet-edge/islet/agent/podresources"
 )
 
 // openDevices makes what gives devices to containers, with what the last run gave.
@@ -17,12 +18,16 @@ func (a *agent) openDevices(ctx context.Context) error {
 	return a.devices.Load(ctx)
 }
 
-// openPlugins makes the sockets at which others bring devices.
-func (a *agent) openPlugins() error {
+// openPlugins makes the sockets at which others bring devices, and ask who has them.
+func (a *agent) openPlugins() (err error) {
 	if err := a.plugged.Listen(); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.plugged.Close)
+	if a.told, err = podresources.Open(podresources.Config{Root: a.cfg.Dirs.Root, Pods: a.pods.List, Devices: a.devices}); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.told.Close)
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,11 +14,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/rpc"
 )
 
 const (
@@ -27,14 +26,7 @@ const (
 	socketName = "kubelet.sock"
 )
 
-// Bounds of those who register.
-const (
-	maxRequest = 64 << 10 // bytes
-	maxClients = 64       // connections at a time
-	maxPlugins = 256
-	greetTime  = 10 * time.Second
-	idleTime   = 5 * time.Minute
-)
+const maxPlugins = 256
 
 // Devices takes the devices of plugins. *device.Manager is one.
 type Devices interface {
@@ -62,12 +54,12 @@ func (uncounted) Allocated(string, time.Duration) {}
 
 // Plugins are the device plugins of this node.
 type Plugins struct {
-	c        Config
-	dir      string
-	listener *net.UnixListener
-	ctx      context.Context // of all plugins: ends with Run
-	stop     context.CancelFunc
-	all      sync.WaitGroup
+	c      Config
+	dir    string
+	server *rpc.Server
+	ctx    context.Context // of all plugins: ends with Run
+	stop   context.CancelFunc
+	all    sync.WaitGroup
 
 	mu  sync.Mutex
 	now map[string]*plugin // by resource
@@ -92,10 +84,8 @@ func (p *Plugins) Listen() error {
 		return fmt.Errorf("remove the sockets of device plugins: %w", err)
 	}
 	var err error
-	if p.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(p.dir, socketName), Net: "unix"}); err != nil {
-		return fmt.Errorf("listen for device plugins: %w", err)
-	}
-	return nil
+	p.server, err = rpc.Listen(filepath.Join(p.dir, socketName))
+	return err
 }
 
 // removeSockets lets plugins that run know that they have to register anew.
@@ -119,35 +109,14 @@ func removeSockets(dir string) error {
 func (p *Plugins) Close() error {
 	p.stop()
 	p.all.Wait()
-	if err := p.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
+	return p.server.Close()
 }
 
 // Run takes up plugins until ctx ends, after Listen. The server is made for the first of them.
 func (p *Plugins) Run(ctx context.Context) error {
 	defer p.all.Wait()
 	defer p.stop()
-	end := context.AfterFunc(ctx, func() { p.listener.Close() })
-	defer end()
-	first, err := p.listener.Accept()
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("listen for device plugins: %w", err)
-	}
-	s := grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(8), grpc.MaxHeaderListSize(16<<10), grpc.ConnectionTimeout(greetTime),
-		grpc.InitialWindowSize(64<<10), grpc.InitialConnWindowSize(64<<10), grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.SharedWriteBuffer(true),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime}))
-	api.RegisterRegistrationServer(s, registration{Plugins: p})
-	defer context.AfterFunc(ctx, s.Stop)()
-	if err := s.Serve(newListener(p.listener, first)); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("serve the registration of device plugins: %w", err)
-	}
-	return nil
+	return p.server.Run(ctx, func(g *grpc.Server) { api.RegisterRegistrationServer(g, registration{Plugins: p}) })
 }
 
 type registration struct {
@@ -224,44 +193,4 @@ func (p *Plugins) follow(ctx context.Context, x *plugin) {
 		delete(p.now, x.resource)
 	}
 	p.mu.Unlock()
-}
-
-// A listener takes so many connections at a time, the first of which is there already.
-type listener struct {
-	net.Listener
-	first  chan net.Conn // of one
-	places chan struct{}
-}
-
-func newListener(l net.Listener, first net.Conn) *listener {
-	out := &listener{l, make(chan net.Conn, 1), make(chan struct{}, maxClients)}
-	out.first <- first
-	return out
-}
-
-// Accept waits for a place, then for a connection.
-func (l *listener) Accept() (net.Conn, error) {
-	l.places <- struct{}{}
-	select {
-	case c := <-l.first:
-		return &placed{Conn: c, free: sync.OnceFunc(func() { <-l.places })}, nil
-	default:
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
-	}
-	return &placed{Conn: c, free: sync.OnceFunc(func() { <-l.places })}, nil
-}
-
-// A placed connection gives its place back.
-type placed struct {
-	net.Conn
-	free func()
-}
-
-func (c *placed) Close() error {
-	defer c.free()
-	return c.Conn.Close()
 }

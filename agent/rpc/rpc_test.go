@@ -1,0 +1,86 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+// TestServer: whoever connects is served, too many calls are refused, a crowd that says
+// nothing is waited out by the next call, and the socket is root's.
+func TestServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir", "s.sock")
+	for range 2 { // the second one finds the socket of one that was killed
+		s, err := Listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.listener.SetUnlinkOnClose(false)
+		if fi, err := os.Lstat(path); err != nil || fi.Mode().Perm() != 0o600 {
+			t.Fatal(fi, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- s.Run(ctx, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
+		}()
+		var crowd []net.Conn
+		for range maxConnections {
+			c, err := net.Dial("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			crowd = append(crowd, c)
+		}
+		conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range crowd {
+			c.Close()
+		}
+		client, refused := healthpb.NewHealthClient(conn), 0
+		for range 200 {
+			switch _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); status.Code(err) {
+			case codes.OK:
+			case codes.ResourceExhausted:
+				refused++
+			default:
+				t.Fatal(err)
+			}
+		}
+		if refused == 200 {
+			t.Error("nobody was served")
+		}
+		conn.Close()
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestUnused: one that nobody connects to ends, too.
+func TestUnused(t *testing.T) {
+	s, err := Listen(filepath.Join(t.TempDir(), "s.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := s.Run(ctx, func(*grpc.Server) { t.Error("a server was made") }); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
