@@ -46,6 +46,7 @@ import (
 	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/status"
+	"github.com/islet-edge/islet/agent/storage"
 	"github.com/islet-edge/islet/agent/translate"
 	"github.com/islet-edge/islet/agent/userns"
 	"github.com/islet-edge/islet/agent/volatile"
@@ -53,6 +54,7 @@ import (
 	"github.com/islet-edge/islet/agent/worker"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/object"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/metrics/exposition"
@@ -85,6 +87,7 @@ type agent struct {
 	plugged   *deviceplugin.Plugins
 	told      *podresources.Server
 	volumes   *volume.Volumes
+	storage   *storage.Keeper
 	plugins   *plugins.Registry
 	volatile  *volatile.Layer // nil: the disk takes writes
 	logs      collect.Logs
@@ -254,7 +257,7 @@ func (a *agent) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := a.buildWorkers(); err != nil {
+	if err := a.buildWorkers(ctx); err != nil {
 		return err
 	}
 	if err := a.rt.Look(ctx, a.look, a.pods.Load); err != nil {
@@ -332,7 +335,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 	return err
 }
 
-func (a *agent) buildWorkers() error {
+func (a *agent) buildWorkers(ctx context.Context) error {
 	k := a.cfg.Kubelet
 	var err error
 	a.cgroups, err = cgroup.New(cgroup.Config{Driver: a.rt.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: a.cfg.CPUPeriod, Log: a.log})
@@ -344,8 +347,10 @@ func (a *agent) buildWorkers() error {
 	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
 	a.hooks = hook.Chain{a.cgroups} // first: what the others make in memory counts in the pod's cgroup
 	keys := credentials.Config{Plugins: a.cfg.CredentialProviderConfig, BinDir: a.cfg.CredentialProviderBinDir, Root: a.cfg.Dirs.Root, Meta: a.store, Down: a.link.Down, Log: a.log}
+	var claims storage.Objects
 	if a.cluster != nil {
 		objects := a.cluster.objects
+		claims = objects
 		a.hooks = append(a.hooks, objects) // before those who read them
 		volumes.Objects, executor.Objects, a.can.Classes, keys.API = objects, objects, objects, objects
 	}
@@ -362,6 +367,12 @@ func (a *agent) buildWorkers() error {
 		a.guard = pulls.New(pulls.Config{Policy: policy, Store: a.store, Images: a.rt.Images, Log: a.log})
 		executor.Guard = a.guard
 	}
+	if a.storage, err = storage.New(ctx, storage.Config{
+		Root: a.cfg.Dirs.Root, Ledger: a.store, Objects: claims, Labels: a.machine.Labels, Claim: object.EphemeralClaim, Log: a.log,
+	}); err != nil {
+		return err
+	}
+	volumes.Kinds = append(volumes.Kinds, a.storage)
 	if a.volumes, err = volume.New(volumes); err != nil {
 		return err
 	}

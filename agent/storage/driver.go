@@ -56,8 +56,8 @@ type Driver interface {
 // pods/UID/volumes/PLUGIN/NAME, or volumeDevices of a block volume.
 type Placer interface {
 	// Place gives the path of the volume for one pod, whose usual path that is. One that
-	// is not below pods/UID is the host's: nothing is mounted there, no row of the ledger
-	// is kept of it, and Publish only checks that it can be used.
+	// is not below pods/UID is the host's: nothing is mounted there and Publish only checks
+	// that it can be used.
 	Place(v Volume, usual string) string
 }
 

@@ -33,8 +33,11 @@ func checkUID(uid types.UID) error {
 // Release unmounts all that is mounted below the pod's directory and removes
 // it, if nothing is mounted there any more. Symbolic links are removed and never
 // followed.
-func (v *Volumes) Release(_ context.Context, uid types.UID) error {
+func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
+		return err
+	}
+	if err := v.tearDown(ctx, uid); err != nil {
 		return err
 	}
 	if err := mounts.RemoveMounted(v.podDir(uid), v.points(uid)); err != nil {
@@ -58,13 +61,13 @@ func (v *Volumes) points(uid types.UID) []string {
 // Sweep releases the directories of pods that keep does not want. It is called
 // once, after every source has spoken.
 func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
+	errs := []error{v.sweepApart(ctx, keep)}
 	entries, err := os.ReadDir(v.pods)
 	if err != nil {
 		return fmt.Errorf("list the directories of the pods: %w", err)
 	}
-	var errs []error
 	for _, e := range entries {
-		if uid := types.UID(e.Name()); !keep(uid) {
+		if uid := types.UID(e.Name()); !keep(uid) && !v.hasApart(uid) {
 			errs = append(errs, v.Release(ctx, uid))
 		}
 	}

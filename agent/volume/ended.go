@@ -15,8 +15,11 @@ import (
 // emptyDir and all, as a kubelet does: they live as long as the pod runs on the node.
 // What its containers left as their last words stays, for the pod's status.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
-func (v *Volumes) Ended(_ context.Context, pod *v1.Pod) error {
+func (v *Volumes) Ended(ctx context.Context, pod *v1.Pod) error {
 	if err := checkUID(pod.UID); err != nil {
+		return err
+	}
+	if err := v.tearDown(ctx, pod.UID); err != nil {
 		return err
 	}
 	points := v.points(pod.UID)

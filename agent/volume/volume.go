@@ -34,6 +34,22 @@ type Kind interface {
 	SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error)
 }
 
+// An Apart is a Kind whose volumes are mounted by somebody who keeps account of them, and
+// who alone unmounts them: nothing of a pod is removed before that.
+type Apart interface {
+	Kind
+	// Where gives where a volume is that SetUp has mounted, or the device of a block volume,
+	// and how containers get it. It waits for nothing.
+	Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error)
+	// Has reports whether anything of a pod is mounted, or may be; Pods lists those.
+	Has(uid types.UID) bool
+	Pods() []types.UID
+	// TearDown unmounts all of a pod's volumes; an error says that some are mounted still.
+	TearDown(ctx context.Context, uid types.UID) error
+	// Sweep unmounts what no pod uses.
+	Sweep(ctx context.Context) error
+}
+
 // Config is what Volumes needs.
 type Config struct {
 	Root     string                            // --root-dir
@@ -52,6 +68,7 @@ type Volumes struct {
 	cfg   Config
 	pods  string // real path: mounts are listed by it
 	kinds []Kind
+	turns turns
 }
 
 // builtin lists the kinds. One that is a Refresher has files that change, one that
@@ -146,6 +163,9 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 		return "", fmt.Errorf("volume %q is of a type that this node does not serve", vol.Name)
 	}
 	path, err := k.SetUp(ctx, pod, vol, v.dir(pod, vol, k))
+	if _, apart := k.(Apart); apart { // whose errors say what failed of what
+		return path, err
+	}
 	if err != nil {
 		return "", fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
 	}
@@ -161,8 +181,12 @@ func (v *Volumes) Container(ctx context.Context, pod *v1.Pod, ctr *v1.Container,
 		}
 		out.Mounts = append(out.Mounts, m)
 	}
-	for _, d := range ctr.VolumeDevices {
-		return fmt.Errorf("volume device %q: this node does not serve block volumes", d.Name)
+	for i := range ctr.VolumeDevices {
+		d, err := v.device(pod, &ctr.VolumeDevices[i])
+		if err != nil {
+			return err
+		}
+		out.Devices = append(out.Devices, d)
 	}
 	if err := v.etcHosts(pod, ctr, out); err != nil {
 		return err
@@ -179,19 +203,16 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	if k, ok := v.kind(&pod.Spec.Volumes[i]).(image); ok {
 		return k.mount(m, &pod.Spec.Volumes[i]), nil
 	}
-	path, err := v.setUp(ctx, pod, &pod.Spec.Volumes[i])
+	path, readOnly, relabel, err := v.where(ctx, pod, &pod.Spec.Volumes[i])
 	if err != nil {
 		return nil, err
 	}
 	if m.SubPath != "" {
-		if path, err = v.subPath(pod, ctr, index, path); err != nil {
+		if path, err = v.subPathOf(ctx, pod, ctr, index, path); err != nil {
 			return nil, fmt.Errorf("subPath %q of volume %q: %w", m.SubPath, m.Name, err)
 		}
 	}
-	alone, ok := v.kind(&pod.Spec.Volumes[i]).(interface{ ReadOnly() bool })
-	out := &api.Mount{ContainerPath: filepath.Join("/", m.MountPath), HostPath: path, Readonly: m.ReadOnly || ok && alone.ReadOnly()}
-	_, hosts := v.kind(&pod.Spec.Volumes[i]).(hostPath)
-	out.SelinuxRelabel = !hosts // what is the pod's own gets its label, if it has one
+	out := &api.Mount{ContainerPath: filepath.Join("/", m.MountPath), HostPath: path, Readonly: m.ReadOnly || readOnly, SelinuxRelabel: relabel}
 	switch p := m.MountPropagation; {
 	case p == nil:
 	case *p == v1.MountPropagationHostToContainer:
@@ -201,6 +222,41 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	}
 	out.RecursiveReadOnly, err = podspec.ReadOnlyTree(m, func() bool { return v.cfg.ReadOnlyTrees != nil && v.cfg.ReadOnlyTrees(pod) })
 	return out, err
+}
+
+// where gives where a volume is, whether it can only be read, and whether it gets the
+// pod's SELinux label: what is the pod's own does.
+func (v *Volumes) where(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
+	k := v.kind(vol)
+	if a, ok := k.(Apart); ok {
+		return a.Where(pod, vol)
+	}
+	path, err = v.setUp(ctx, pod, vol)
+	alone, ok := k.(interface{ ReadOnly() bool })
+	_, hosts := k.(hostPath)
+	return path, ok && alone.ReadOnly(), !hosts, err
+}
+
+// device gives a container a block volume.
+// https://kubernetes.io/docs/concepts/storage/persistent-volumes/#raw-block-volume-support
+func (v *Volumes) device(pod *v1.Pod, d *v1.VolumeDevice) (*api.Device, error) {
+	i := slices.IndexFunc(pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == d.Name })
+	if i < 0 {
+		return nil, fmt.Errorf("volume device %q: the pod has no such volume", d.Name)
+	}
+	a, ok := v.kind(&pod.Spec.Volumes[i]).(Apart)
+	if !ok {
+		return nil, fmt.Errorf("volume device %q: the volume is not a block volume", d.Name)
+	}
+	path, readOnly, _, err := a.Where(pod, &pod.Spec.Volumes[i])
+	if err != nil {
+		return nil, err
+	}
+	out := &api.Device{ContainerPath: d.DevicePath, HostPath: path, Permissions: "mrw"}
+	if readOnly {
+		out.Permissions = "r"
+	}
+	return out, nil
 }
 
 // terminationLog gives the attempt a file of its own to leave its last words in.

@@ -1,0 +1,335 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Exit codes of iscsiadm that are success of another kind.
+const (
+	iscsiSessionExists = 15 // logged in already
+	iscsiNoObjects     = 21 // nothing to delete or log out of
+)
+
+const (
+	iscsiPort   = "3260"
+	iscsiDevice = 30 * time.Second // until the kernel shows a device after the login
+	deviceGap   = 200 * time.Millisecond
+)
+
+// iscsi is a disk of an iSCSI target. The program iscsiadm logs in; the device is mounted
+// once for the node and bound into the pod's directory. Several portals are ways to the
+// same disk: the first that gives a device is used.
+// https://kubernetes.io/docs/concepts/storage/volumes/#iscsi
+type iscsi struct {
+	root    string
+	objects Objects
+	admin   func(ctx context.Context, args ...string) (string, error) // iscsiadm
+	byPath  string                                                    // /dev/disk/by-path
+
+	mu      sync.Mutex
+	targets map[string]chan struct{} // capacity 1, by IQN: one at a time logs in or out
+}
+
+func newISCSI(root string, objects Objects) *iscsi {
+	return &iscsi{root: root, objects: objects, byPath: "/dev/disk/by-path", targets: map[string]chan struct{}{}, admin: func(ctx context.Context, args ...string) (string, error) {
+		return output(ctx, "iscsiadm", args...)
+	}}
+}
+
+func (*iscsi) Plugin() string                           { return "kubernetes.io/iscsi" }
+func (*iscsi) Serves(s *v1.PersistentVolumeSource) bool { return s.ISCSI != nil }
+func (*iscsi) SetsGroup(Volume, Use) bool               { return true }
+
+// StagePath is where the disk is mounted for the node, or of a block volume a link to the
+// device. Its name has the first portal, the target and the number of the disk.
+func (d *iscsi) StagePath(v Volume) string {
+	s, kind := v.Source.ISCSI, "iface-"+iface(v.Source.ISCSI)
+	if v.Block {
+		kind = filepath.Join("volumeDevices", kind)
+	}
+	return filepath.Join(d.root, "plugins", "kubernetes.io", "iscsi", kind, diskName(withPort(s.TargetPortal), s))
+}
+
+func diskName(portal string, s *v1.ISCSIPersistentVolumeSource) string {
+	return fmt.Sprintf("%s-%s-lun-%d", portal, s.IQN, s.Lun)
+}
+
+func iface(s *v1.ISCSIPersistentVolumeSource) string {
+	if s.ISCSIInterface == "" {
+		return "default"
+	}
+	return s.ISCSIInterface
+}
+
+func withPort(portal string) string {
+	if _, _, err := net.SplitHostPort(portal); err == nil {
+		return portal
+	}
+	return net.JoinHostPort(strings.Trim(portal, "[]"), iscsiPort)
+}
+
+func portals(s *v1.ISCSIPersistentVolumeSource) []string {
+	all := []string{withPort(s.TargetPortal)}
+	for _, p := range s.Portals {
+		if p = withPort(p); !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
+	s := v.Source.ISCSI
+	for _, name := range []string{s.IQN, iface(s), s.TargetPortal} {
+		if name == "" || strings.ContainsAny(name, "/\x00 ") || name[0] == '-' {
+			return fmt.Errorf("iscsi: %q is not a name of a target, interface or portal", name)
+		}
+	}
+	if s.InitiatorName != nil {
+		return errors.New("iscsi: an initiatorName of a volume's own is not served by this node")
+	}
+	leave, err := d.enter(ctx, s.IQN)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	dev, err := d.attach(ctx, v, u)
+	if err != nil {
+		return err
+	}
+	if v.Block {
+		return link(dev, path)
+	}
+	return mountDevice(ctx, dev, path, s.FSType, false, v.MountOptions)
+}
+
+// enter waits for the turn of a target.
+func (d *iscsi) enter(ctx context.Context, iqn string) (leave func(), err error) {
+	d.mu.Lock()
+	turn := d.targets[iqn]
+	if turn == nil {
+		turn = make(chan struct{}, 1)
+		d.targets[iqn] = turn
+	}
+	d.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// attach logs in by each portal until one gives the disk.
+func (d *iscsi) attach(ctx context.Context, v Volume, u Use) (string, error) {
+	s := v.Source.ISCSI
+	auth, err := d.secret(v, u)
+	if err != nil {
+		return "", err
+	}
+	var errs []error
+	for _, portal := range portals(s) {
+		if err := d.login(ctx, s, portal, auth); err != nil {
+			if errors.Is(err, exec.ErrNotFound) {
+				return "", fmt.Errorf("%w: install open-iscsi (Debian) or iscsi-initiator-utils", err)
+			}
+			errs = append(errs, err)
+			continue
+		}
+		dev := filepath.Join(d.byPath, "ip-"+portal+"-iscsi-"+s.IQN+fmt.Sprintf("-lun-%d", s.Lun))
+		if err := waitDevice(ctx, dev); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		return filepath.EvalSymlinks(dev)
+	}
+	return "", fmt.Errorf("failed to get any path for iscsi disk, last err seen:\n%w", errors.Join(errs...))
+}
+
+// secret gives the CHAP credentials; nil: none are needed.
+func (d *iscsi) secret(v Volume, u Use) (map[string][]byte, error) {
+	s := v.Source.ISCSI
+	if !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth {
+		return nil, nil
+	}
+	if s.SecretRef == nil || d.objects == nil {
+		return nil, errors.New("iscsi: CHAP needs a secretRef, and an API server to fetch it from")
+	}
+	namespace := s.SecretRef.Namespace
+	if namespace == "" {
+		namespace = u.Pod.Namespace
+	}
+	secret, err := d.objects.VolumeSecret(u.Pod, namespace, s.SecretRef.Name)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't get secret %s/%s error: %w", namespace, s.SecretRef.Name, err)
+	}
+	return secret.Data, nil
+}
+
+// login makes the records of a target and logs in.
+func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, portal string, auth map[string][]byte) error {
+	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", iface(s)}
+	node := []string{"-m", "node", "-p", portal, "-T", s.IQN, "-I", iface(s)}
+	if _, err := d.admin(ctx, append(slices.Clone(discovery), "-o", "new")...); err != nil {
+		return err
+	}
+	if s.DiscoveryCHAPAuth {
+		if err := d.chap(ctx, discovery, "discovery.sendtargets.auth.", auth); err != nil {
+			return err
+		}
+	}
+	if _, err := d.admin(ctx, append(slices.Clone(discovery), "--discover")...); err != nil {
+		_, derr := d.admin(context.WithoutCancel(ctx), append(slices.Clone(discovery), "-o", "delete")...)
+		return fmt.Errorf("iscsi: failed to sendtargets to portal %s: %w", portal, errors.Join(err, derr))
+	}
+	if s.SessionCHAPAuth {
+		if err := d.chap(ctx, node, "node.session.auth.", auth); err != nil {
+			return err
+		}
+	}
+	if _, err := d.admin(ctx, append(slices.Clone(node), "--login")...); err != nil && exitCode(err) != iscsiSessionExists {
+		_, derr := d.admin(context.WithoutCancel(ctx), append(slices.Clone(node), "-o", "delete")...)
+		return fmt.Errorf("iscsi: failed to attach disk: %w", errors.Join(err, derr))
+	}
+	// The node logs in when a pod needs it, and not the host when it boots.
+	_, err := d.admin(ctx, append(slices.Clone(node), "-o", "update", "-n", "node.startup", "-v", "manual")...)
+	return err
+}
+
+// chap sets what the Secret has of one of the two kinds of credentials. What a program
+// was told is not in an error.
+func (d *iscsi) chap(ctx context.Context, record []string, prefix string, auth map[string][]byte) error {
+	set := func(name, value string) error {
+		if _, err := d.admin(ctx, append(slices.Clone(record), "-o", "update", "-n", name, "-v", value)...); err != nil {
+			return fmt.Errorf("iscsi: failed to update %s (exit code %d)", name, exitCode(err))
+		}
+		return nil
+	}
+	if err := set(prefix+"authmethod", "CHAP"); err != nil {
+		return err
+	}
+	for _, key := range []string{"username", "password", "username_in", "password_in"} {
+		if value := auth[prefix+key]; len(value) > 0 {
+			if err := set(prefix+key, string(value)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return e.ExitCode()
+	}
+	return -1
+}
+
+func waitDevice(ctx context.Context, path string) error {
+	ctx, stop := context.WithTimeout(ctx, iscsiDevice)
+	defer stop()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		select {
+		case <-time.After(deviceGap):
+		case <-ctx.Done():
+			return fmt.Errorf("timed out waiting for device at path %s after %s", path, iscsiDevice)
+		}
+	}
+}
+
+// Unstage unmounts the disk and logs out of the target, unless another of its disks is in
+// use here.
+func (d *iscsi) Unstage(ctx context.Context, v Volume, path string) error {
+	s := v.Source.ISCSI
+	leave, err := d.enter(ctx, s.IQN)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if v.Block {
+		err = unlink(path)
+	} else {
+		err = unmount(path)
+	}
+	if err != nil {
+		return err
+	}
+	others, err := d.staged(s.IQN)
+	if err != nil || others {
+		return err
+	}
+	var errs []error
+	for _, portal := range portals(s) {
+		node := []string{"-m", "node", "-p", portal, "-T", s.IQN, "-I", iface(s)}
+		for _, step := range [][]string{{"--logout"}, {"-o", "delete"}} {
+			if _, err := d.admin(ctx, append(slices.Clone(node), step...)...); err != nil && exitCode(err) != iscsiNoObjects {
+				errs = append(errs, fmt.Errorf("iscsi: failed to detach disk: %w", err))
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// staged reports whether a disk of a target is mounted, or linked, for this node.
+func (d *iscsi) staged(iqn string) (bool, error) {
+	top := filepath.Join(d.root, "plugins", "kubernetes.io", "iscsi")
+	for _, pattern := range []string{"iface-*", "volumeDevices/iface-*"} {
+		dirs, err := fs.Glob(os.DirFS(top), pattern)
+		if err != nil {
+			return false, err
+		}
+		for _, dir := range dirs {
+			entries, err := os.ReadDir(filepath.Join(top, dir))
+			if err != nil {
+				return false, err
+			}
+			if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.Contains(e.Name(), "-"+iqn+"-lun-") }) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+func (d *iscsi) Publish(ctx context.Context, v Volume, staged string, u Use) error {
+	if v.Block {
+		dev, err := filepath.EvalSymlinks(staged)
+		if err != nil {
+			return err
+		}
+		return link(dev, u.Path)
+	}
+	return bind(ctx, staged, u.Path, v.ReadOnly, nil)
+}
+
+func (d *iscsi) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
+	if v.Block {
+		return unlink(path)
+	}
+	return unbind(path)
+}
+
+// builtIn are the drivers that a node has of itself.
+func builtIn(root string, objects Objects) []Driver {
+	return []Driver{hostPath{}, local{root}, newNFS(), newISCSI(root, objects)}
+}

@@ -1,0 +1,108 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// hostPath is a PersistentVolume that is a path of the host. Containers get the path
+// itself.
+type hostPath struct{}
+
+func (hostPath) Plugin() string                           { return "kubernetes.io/host-path" }
+func (hostPath) Serves(s *v1.PersistentVolumeSource) bool { return s.HostPath != nil }
+func (hostPath) Place(v Volume, _ string) string          { return filepath.Clean(v.Source.HostPath.Path) }
+
+func (hostPath) Publish(_ context.Context, v Volume, _ string, _ Use) error {
+	kind := v1.HostPathUnset
+	if v.Source.HostPath.Type != nil {
+		kind = *v.Source.HostPath.Type
+	}
+	path := filepath.Clean(v.Source.HostPath.Path)
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("invalid HostPath `%s`: it is not absolute", path)
+	}
+	fi, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && (kind == v1.HostPathUnset || kind == v1.HostPathDirectoryOrCreate) && !v.Block:
+		return os.MkdirAll(path, 0o755)
+	case err != nil:
+		return fmt.Errorf("hostPath type check failed: %w", err)
+	case v.Block:
+		return checkBlock(path)
+	case (kind == v1.HostPathDirectory || kind == v1.HostPathDirectoryOrCreate) && !fi.IsDir():
+		return fmt.Errorf("hostPath type check failed: %s is not a directory", path)
+	case (kind == v1.HostPathFile || kind == v1.HostPathFileOrCreate) && !fi.Mode().IsRegular():
+		return fmt.Errorf("hostPath type check failed: %s is not a file", path)
+	}
+	return nil
+}
+
+// Unpublish has nothing to undo: the path is the host's.
+func (hostPath) Unpublish(context.Context, Volume, types.UID, string) error { return nil }
+
+// local is a disk, a partition or a directory of this node. A block device with a file
+// system is mounted once for the node; both are bound into the pod's directory.
+// https://kubernetes.io/docs/concepts/storage/volumes/#local
+type local struct{ root string }
+
+func (local) Plugin() string                           { return "kubernetes.io/local-volume" }
+func (local) Serves(s *v1.PersistentVolumeSource) bool { return s.Local != nil }
+func (local) SetsGroup(Volume, Use) bool               { return true }
+
+// StagePath is where the device is mounted, if it is one: that is seen when it is staged.
+func (l local) StagePath(v Volume) string {
+	if v.Block || checkBlock(v.Source.Local.Path) != nil {
+		return ""
+	}
+	return filepath.Join(l.root, "plugins", "kubernetes.io", "local-volume", "mounts", v.Name)
+}
+
+func (l local) Stage(ctx context.Context, v Volume, path string, _ Use) error {
+	s := v.Source.Local
+	fsType := ""
+	if s.FSType != nil {
+		fsType = *s.FSType
+	}
+	if err := mountDevice(ctx, s.Path, path, fsType, v.ReadOnly, v.MountOptions); err != nil {
+		return fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", s.Path, path, fsType, err)
+	}
+	return nil
+}
+
+func (local) Unstage(_ context.Context, _ Volume, path string) error { return unmount(path) }
+
+func (l local) Publish(ctx context.Context, v Volume, staged string, u Use) error {
+	from := filepath.Clean(v.Source.Local.Path)
+	if !filepath.IsAbs(from) {
+		return fmt.Errorf("invalid path: %s is not absolute", from)
+	}
+	if v.Block {
+		return link(from, u.Path)
+	}
+	if staged != "" {
+		return bind(ctx, staged, u.Path, v.ReadOnly, nil)
+	}
+	fi, err := os.Stat(from)
+	if err != nil {
+		return fmt.Errorf("path %q does not exist: %w", from, err)
+	}
+	if !fi.IsDir() {
+		return errors.New("only directory and block device are supported")
+	}
+	return bind(ctx, from, u.Path, v.ReadOnly, v.MountOptions)
+}
+
+func (local) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {
+	if v.Block {
+		return unlink(path)
+	}
+	return unbind(path)
+}

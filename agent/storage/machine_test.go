@@ -1,0 +1,172 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestStateMachine has pods come and go on volumes of a driver that fails, hangs and
+// panics, while the agent dies anywhere and the machine reboots. All the time: what is
+// mounted is in the ledger, one is asked about a volume at a time, and nothing is unmounted
+// that a running pod has. In the end nothing is left.
+func TestStateMachine(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			root := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				s := openStore(t, root)
+				defer s.Close()
+				m := &machine{T: t, root: root, rand: rand.New(rand.NewPCG(seed, 7)), objects: &objects{}}
+				m.kernel = &kernel{TB: t, ledger: s, mounted: map[string]string{}, busy: map[string]bool{}, running: map[string]bool{}, chance: rand.New(rand.NewPCG(seed, 8)), faults: 12}
+				for i := range 4 {
+					_, pv := m.objects.bound(fmt.Sprint("c", i), v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: fmt.Sprint("h", i)}})
+					if i == 3 {
+						pv.Spec.CSI.FSType = "unstaged"
+					}
+				}
+				m.start()
+				for range 150 {
+					m.step()
+				}
+				m.finish()
+			})
+		})
+	}
+}
+
+type machine struct {
+	*testing.T
+	root    string
+	rand    *rand.Rand
+	objects *objects
+	kernel  *kernel
+	life    *life
+	keeper  *Keeper
+}
+
+func (m *machine) start() {
+	m.life = &life{kernel: m.kernel}
+	if m.kernel.faults > 0 {
+		m.life.until = 1 + m.rand.IntN(120)
+	}
+	m.kernel.mu.Lock()
+	clear(m.kernel.busy)
+	m.kernel.mu.Unlock()
+	k, err := New(context.Background(), Config{Root: m.root, Drivers: []Driver{m.life}, Ledger: m.life, Objects: m.objects, Claim: ephemeral})
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.keeper = k
+}
+
+// dead says that the agent has died meanwhile.
+func (m *machine) dead() bool {
+	m.kernel.mu.Lock()
+	defer m.kernel.mu.Unlock()
+	return m.life.over
+}
+
+// kill ends the agent at once, and all its calls that have not ended.
+func (m *machine) kill(reboot bool) {
+	m.kernel.mu.Lock()
+	m.life.over = true
+	if m.life.gone = reboot; reboot {
+		clear(m.kernel.mounted)
+		clear(m.kernel.running)
+	}
+	m.kernel.mu.Unlock()
+	time.Sleep(time.Hour) // what hangs finds that it is over
+	m.start()
+}
+
+func (m *machine) pod(i int) *v1.Pod {
+	p := podWith(fmt.Sprint("p", i), fmt.Sprint("c", i%4), fmt.Sprint("c", (i+1)%4))
+	return p
+}
+
+func (m *machine) step() {
+	p := m.pod(m.rand.IntN(6))
+	ctx, stop := context.WithTimeout(context.Background(), time.Duration(1+m.rand.IntN(300))*time.Second)
+	defer stop()
+	switch n := m.rand.IntN(20); {
+	case n < 9:
+		m.setUp(ctx, p)
+	case n < 15:
+		m.tearDown(ctx, p.UID)
+	case n < 17: // both at once, of different pods
+		q := m.pod(m.rand.IntN(6))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if q.UID != p.UID {
+				m.setUp(ctx, q)
+			}
+		}()
+		m.tearDown(ctx, p.UID)
+		<-done
+	case n == 17:
+		m.kill(false)
+	case n == 18:
+		m.kill(true)
+	default:
+		_ = m.keeper.Sweep(ctx)
+	}
+	if m.dead() {
+		m.kill(false)
+	}
+}
+
+// setUp is what a worker does before it starts containers.
+func (m *machine) setUp(ctx context.Context, p *v1.Pod) {
+	life := m.life
+	for i := range p.Spec.Volumes {
+		path, err := m.keeper.SetUp(ctx, p, &p.Spec.Volumes[i], "")
+		if err != nil {
+			return // the worker tries again, or gives up
+		}
+		m.kernel.mu.Lock()
+		if m.kernel.mounted[path] == "" {
+			m.Errorf("%s is said to be mounted", path)
+		}
+		m.kernel.mu.Unlock()
+	}
+	m.kernel.mu.Lock()
+	defer m.kernel.mu.Unlock()
+	if !life.over {
+		m.kernel.running[string(p.UID)] = true
+	}
+}
+
+// tearDown is what it does after nothing of the pod runs.
+func (m *machine) tearDown(ctx context.Context, uid types.UID) {
+	m.kernel.mu.Lock()
+	delete(m.kernel.running, string(uid))
+	m.kernel.mu.Unlock()
+	if m.keeper.TearDown(ctx, uid) == nil && m.keeper.Has(uid) {
+		m.Errorf("%s has volumes after it was torn down", uid)
+	}
+}
+
+func (m *machine) finish() {
+	m.kernel.mu.Lock()
+	m.kernel.faults = 0
+	m.kernel.mu.Unlock()
+	m.kill(false)
+	for _, uid := range m.keeper.Pods() {
+		m.tearDown(context.Background(), uid)
+	}
+	if err := m.keeper.Sweep(context.Background()); err != nil {
+		m.Error(err)
+	}
+	rows, err := m.kernel.ledger.Volumes(context.Background())
+	if err != nil || len(rows) != 0 || len(m.kernel.mounted) != 0 || len(m.keeper.InUse()) != 0 {
+		m.Errorf("left in the ledger: %v, mounted: %v, in use: %q, error: %v", rows, m.kernel.mounted, m.keeper.InUse(), err)
+	}
+}

@@ -1,0 +1,252 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	mountutils "k8s.io/mount-utils"
+	utilexec "k8s.io/utils/exec"
+
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+const (
+	dirMode = 0o750
+	// umountTime is how long it is waited for an orderly unmount of what a server has.
+	umountTime = 30 * time.Second
+	waitDelay  = time.Second // for the output of a program that was killed
+)
+
+// mountedAt gives what is mounted at a path, the uppermost; nil: nothing. It reads the
+// table of mounts and asks no file system, which might not answer.
+func mountedAt(path string) (*mountinfo.Info, error) {
+	found, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[len(found)-1], nil
+}
+
+// bind mounts a directory at another place too, with options as the mount program has them.
+func bind(ctx context.Context, from, to string, readOnly bool, options []string) error {
+	if there, err := mountedAt(to); err != nil || there != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, dirMode); err != nil {
+		return err
+	}
+	if len(options) == 0 {
+		if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind %s to %s: %w", from, to, err)
+		}
+		if !readOnly {
+			return nil
+		}
+		var st unix.Statfs_t
+		err := unix.Statfs(to, &st)
+		if err == nil { // the flags of what it is bound from stay
+			keep := uintptr(st.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME)
+			err = unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|keep, "")
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("make the mount %s read-only: %w", to, err), unbind(to))
+		}
+		return nil
+	}
+	if err := mount(ctx, from, to, "", append([]string{"bind"}, withReadOnly(options, readOnly)...)); err != nil {
+		return errors.Join(err, unbind(to))
+	}
+	return nil
+}
+
+func withReadOnly(options []string, readOnly bool) []string {
+	if readOnly && !slices.Contains(options, "ro") {
+		return append(slices.Clone(options), "ro")
+	}
+	return options
+}
+
+// mount calls the mount program, which knows the helpers of file systems. It is killed
+// when ctx ends. A bind with options needs a second call.
+func mount(ctx context.Context, source, target, fsType string, options []string) error {
+	isBind, first, second := mountutils.MakeBindOpts(options)
+	if !isBind {
+		return run(ctx, "mount", mountutils.MakeMountArgs(source, target, fsType, options)...)
+	}
+	if err := run(ctx, "mount", mountutils.MakeMountArgs(source, target, "", first)...); err != nil {
+		return err
+	}
+	return run(ctx, "mount", mountutils.MakeMountArgs(source, target, "", second)...)
+}
+
+// run runs a program of the host to its end, or ctx's.
+func run(ctx context.Context, program string, args ...string) error {
+	_, err := output(ctx, program, args...)
+	return err
+}
+
+func output(ctx context.Context, program string, args ...string) (string, error) {
+	c := exec.CommandContext(ctx, program, args...)
+	c.WaitDelay = waitDelay
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &limited{&out}, &limited{&out}
+	err := c.Run()
+	text := strings.TrimSpace(out.String())
+	switch {
+	case err == nil:
+		return text, nil
+	case errors.Is(err, exec.ErrNotFound):
+		return "", fmt.Errorf("the program %s is not on this host: %w", program, err)
+	case ctx.Err() != nil:
+		return text, fmt.Errorf("%s did not end in time: %w", program, ctx.Err())
+	}
+	return text, fmt.Errorf("%s failed: %w\nArguments: %s\nOutput: %s", program, err, strings.Join(args, " "), text)
+}
+
+// limited takes no more than is worth reading of what a program says.
+type limited struct{ to *bytes.Buffer }
+
+func (l *limited) Write(p []byte) (int, error) {
+	if room := 16<<10 - l.to.Len(); room > 0 {
+		l.to.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}
+
+// unbind takes away what is bound to a path, with what containers mounted below it, and
+// the empty directory. What it was bound from stays.
+func unbind(path string) error {
+	if err := mounts.Detach(path); err != nil {
+		return err
+	}
+	return removeEmpty(path)
+}
+
+// removeEmpty removes a directory that must be empty: nothing is mounted there any more,
+// and what somebody wrote there meanwhile is not removed.
+func removeEmpty(path string) error {
+	if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	return nil
+}
+
+// unmount takes away a mount of a device, unless something uses it: it would go on being
+// used, and be mounted elsewhere meanwhile.
+func unmount(path string) error {
+	for {
+		there, err := mountedAt(path)
+		if err != nil {
+			return err
+		}
+		if there == nil {
+			return removeEmpty(path)
+		}
+		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+}
+
+// unmountRemote takes away the mount of a server's file system: in an orderly way, so that
+// all is written, or without the server if that takes too long, as a kubelet does.
+func unmountRemote(ctx context.Context, path string, orderly time.Duration) error {
+	there, err := mountedAt(path)
+	if err != nil {
+		return err
+	}
+	if there == nil {
+		return removeEmpty(path)
+	}
+	soon, stop := context.WithTimeout(ctx, orderly)
+	defer stop()
+	if err := run(soon, "umount", path); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		if err := unix.Unmount(path, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+	if there, err = mountedAt(path); err != nil || there != nil {
+		return errors.Join(err, fmt.Errorf("%s is still mounted", path))
+	}
+	return removeEmpty(path)
+}
+
+// mountDevice mounts a block device, which gets a file system if it has none and must not
+// be read-only, and is checked before.
+func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, options []string) error {
+	there, err := mountedAt(path)
+	if err != nil || there != nil {
+		return err
+	}
+	if err := os.MkdirAll(path, dirMode); err != nil {
+		return err
+	}
+	if fsType == "" {
+		fsType = "ext4"
+	}
+	m := mountutils.NewSafeFormatAndMount(mountutils.NewWithoutSystemd(""), bounded{utilexec.New(), ctx})
+	if err := m.FormatAndMount(dev, path, fsType, withReadOnly(options, readOnly)); err != nil {
+		return errors.Join(err, unmount(path))
+	}
+	return nil
+}
+
+// bounded runs programs no longer than a context.
+type bounded struct {
+	utilexec.Interface
+	ctx context.Context //nolint:containedctx // the library has no other way
+}
+
+func (b bounded) Command(cmd string, args ...string) utilexec.Cmd {
+	return b.CommandContext(b.ctx, cmd, args...)
+}
+
+func checkBlock(path string) error {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if fi.Mode()&fs.ModeDevice == 0 || fi.Mode()&fs.ModeCharDevice != 0 {
+		return fmt.Errorf("%s is not a block device", path)
+	}
+	return nil
+}
+
+// link makes a link to a device for a pod.
+func link(dev, path string) error {
+	if err := checkBlock(dev); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return err
+	}
+	if to, err := os.Readlink(path); err == nil && to == dev {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(dev, path)
+}
+
+// unlink removes the link of link.
+func unlink(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
