@@ -47,6 +47,7 @@ var layers = map[string][]string{
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},
 	"agent/dirty":        {},
 	"agent/features":     {},
+	"agent/hardware":     {"agent/config", "agent/device", "podspec", "runtime/mounts", "runtime/untrusted"},
 	"agent/hook":         {},
 	"agent/hostport":     {"podspec"},
 	"agent/lifecycle":    {"agent/call"},

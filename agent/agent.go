@@ -26,6 +26,7 @@ import (
 	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/figures"
+	"github.com/islet-edge/islet/agent/hardware"
 	"github.com/islet-edge/islet/agent/health"
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/hostport"
@@ -86,6 +87,7 @@ type agent struct {
 	devices   *device.Manager
 	plugged   *deviceplugin.Plugins
 	told      *podresources.Server
+	hardware  *hardware.Hardware // nil: no devices of the host are configured
 	volumes   *volume.Volumes
 	storage   *storage.Keeper
 	plugins   *plugins.Registry
@@ -156,6 +158,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("device plugins", a.plugged)
 	run("pod resources", a.told)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
+	run("devices", a.hardware)
 	run("events", a.events)
 	for _, s := range a.manifests {
 		run("source of pods", s)
@@ -256,6 +259,9 @@ func (a *agent) build(ctx context.Context) error {
 		if a.cluster, err = openCluster(ctx, a); err != nil {
 			return err
 		}
+	}
+	if err := a.openHardware(ctx); err != nil {
+		return err
 	}
 	if err := a.buildWorkers(ctx); err != nil {
 		return err
@@ -470,7 +476,7 @@ func (a *agent) wantedChanged(uid types.UID) {
 // host is what the statuses of pods say of this node.
 func (a *agent) host() status.Host {
 	h := a.machine.Host()
-	h.ReadOnlyTrees, h.Devices = a.can.ReadOnlyTrees, a.devices.Status
+	h.ReadOnlyTrees, h.Devices, h.Unplugged = a.can.ReadOnlyTrees, a.devices.Status, a.hardware.Missing
 	return h
 }
 
@@ -487,6 +493,7 @@ func (a *agent) start(ctx context.Context) {
 	for _, uid := range a.observer.UIDs() {
 		a.workers.Poke(uid)
 	}
+	a.hardware.Poke() // what runs may have devices of before
 	a.sweep(ctx) // the sources may have spoken before there was a runtime
 }
 

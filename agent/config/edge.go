@@ -1,6 +1,9 @@
 package config
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
 
 // The identity of an EdgeConfiguration document.
 const (
@@ -48,6 +51,58 @@ type EdgeConfiguration struct {
 	// HoldPodsFor is how long pods run on that a control plane has lost: one that
 	// was restored or made anew, or that deleted the Node. 0: until islet accept.
 	HoldPodsFor metav1.Duration `json:"holdPodsFor,omitzero"`
+	// Devices are the resources that devices of the host are given to containers as. A
+	// device belongs to the first of them that matches it.
+	Devices []DeviceClass `json:"devices,omitempty"`
+}
+
+// A DeviceClass makes devices of the host a resource that containers ask for, as they do
+// for those of a device plugin.
+// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
+type DeviceClass struct {
+	// Resource is its name, such as islet.dev/serial.
+	Resource string `json:"resource"`
+	// Match says which devices it has: those that fit one of them.
+	Match []DeviceMatch `json:"match"`
+	// Unit is what one of the resource is. node: one device node. device: all nodes of one
+	// piece of hardware, such as a camera's. all: all nodes that match.
+	Unit string `json:"unit,omitempty"`
+	// Permissions are those that a container has: of r (read), w (write) and m (mknod).
+	// Empty: rw.
+	Permissions string `json:"permissions,omitempty"`
+	// Group is what the container's processes get as a supplementary group, and its device
+	// nodes belong to: a number, or a name of the host. Nil: the group that the node has on
+	// the host, unless that is root's.
+	Group *intstr.IntOrString `json:"group,omitempty"`
+	// ContainerPath is the node's path in the container; those of further nodes count up
+	// from it: /dev/serial0, /dev/serial1. Empty: the path that it has on the host.
+	ContainerPath string `json:"containerPath,omitempty"`
+	// Shared is how many containers may have the same device at a time. 0 is 1.
+	Shared int `json:"shared,omitempty"`
+}
+
+// A DeviceMatch says which devices it fits: all that is given must be so.
+type DeviceMatch struct {
+	// Paths are patterns of paths below /dev, one of which must match the node or a
+	// symbolic link to it. * stands for any text without a slash, ? for a character, [a-z]
+	// for one of several.
+	Paths []string `json:"paths,omitempty"`
+	// USB is what the USB device says of itself.
+	USB *USBMatch `json:"usb,omitempty"`
+	// Driver is the kernel's driver for the device, or for one that it is a part of.
+	Driver string `json:"driver,omitempty"`
+	// Subsystem is the kernel's kind of device: tty, video4linux, gpio, i2c-dev, spidev.
+	Subsystem string `json:"subsystem,omitempty"`
+	// Attributes are files below /sys of the device, or else of the nearest one that it is
+	// a part of, with patterns for what they hold.
+	Attributes map[string]string `json:"attributes,omitempty"`
+}
+
+// A USBMatch says which USB devices it fits.
+type USBMatch struct {
+	Vendor  string `json:"vendor,omitempty"`  // four hexadecimal digits, as lsusb shows them
+	Product string `json:"product,omitempty"` // the same
+	Serial  string `json:"serial,omitempty"`  // a pattern
 }
 
 // A RuntimeHandler is what pods get by a RuntimeClass: an OCI runtime, or a containerd

@@ -31,6 +31,7 @@ func (c *checker) edgeFields() {
 		c.invalid(root.Child("ociRuntime"), e.OCIRuntime, "must be a name or an absolute path")
 	}
 	c.runtimeHandlers(root.Child("runtimeHandlers"))
+	c.devices(root.Child("devices"))
 	if len(e.CRISocket) > maxSocketPath {
 		c.invalid(root.Child("criSocket"), e.CRISocket, "is longer than a socket's path may be (%d)", maxSocketPath)
 	}

@@ -21,6 +21,8 @@ const (
 	Probes = "probes"
 	// Shutdown is the file there that says how far the end of pods with the machine is.
 	Shutdown = "shutdown"
+	// Devices is a directory of device nodes for containers, in the run directory.
+	Devices = "devices"
 )
 
 // Lock takes a directory for this process; the kernel gives it back when the

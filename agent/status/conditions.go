@@ -21,6 +21,7 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	}
 	if st.Phase != v1.PodSucceeded && st.Phase != v1.PodFailed {
 		m.resizing(st)
+		ours = append(ours, m.plugged(before)...)
 	}
 	disrupted := m.disrupted()
 	if disrupted != "" {
@@ -47,6 +48,21 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 		c.ObservedGeneration = st.ObservedGeneration
 		st.Conditions = append(st.Conditions, c)
 	}
+}
+
+// DevicesPlugged is the condition of a pod one of whose devices, as the configuration of the
+// node gives them, is or was not there.
+const DevicesPlugged v1.PodConditionType = "islet.dev/DevicesPlugged"
+
+func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
+	if m.host.Unplugged == nil {
+		return nil
+	}
+	gone := m.host.Unplugged(m.pod.UID)
+	if len(gone) == 0 && !slices.ContainsFunc(before.Conditions, func(c v1.PodCondition) bool { return c.Type == DevicesPlugged }) {
+		return nil
+	}
+	return []v1.PodCondition{condition(DevicesPlugged, len(gone) == 0, notIf(len(gone) == 0, "DeviceUnplugged"), strings.Join(gone, "; "))}
 }
 
 // disrupted says that the node itself ends the pod, for the sake of others; empty: it

@@ -25,6 +25,8 @@ type Host struct {
 	ReadOnlyTrees func(*v1.Pod) bool
 	// Devices says how the devices of a container are; nil: it has none.
 	Devices func(pod types.UID, container string) []v1.ResourceStatus
+	// Unplugged says which devices of a pod are not there, each as a sentence; nil: all are.
+	Unplugged func(pod types.UID) []string
 }
 
 // startTime is when the pod began to be worked on, which a restart of the agent

@@ -1,0 +1,144 @@
+package hardware
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestParseUevent(t *testing.T) {
+	message := func(parts ...string) []byte { return []byte(strings.Join(parts, "\x00") + "\x00") }
+	for _, c := range []struct {
+		in   []byte
+		want uevent
+		ok   bool
+		news bool
+	}{
+		{message("add@/devices/virtual/block/loop0", "ACTION=add", "SUBSYSTEM=block", "DEVNAME=loop0", "SEQNUM=1"), uevent{"add", "/devices/virtual/block/loop0", "block", true}, true, true},
+		{message("bind@/devices/x", "SUBSYSTEM=usb"), uevent{"bind", "/devices/x", "usb", false}, true, false},
+		{message("add@/devices/virtual/net/veth0", "SUBSYSTEM=net", "DEVNAME=x"), uevent{"add", "/devices/virtual/net/veth0", "net", true}, true, false},
+		{message("libudev", "\xfe\xed\xca\xfe"), uevent{}, false, false},
+		{message("add@x"), uevent{}, false, false},
+		{message("@/x"), uevent{}, false, false},
+		{[]byte("add@/x"), uevent{}, false, false},
+		{nil, uevent{}, false, false},
+		{message("add@/x", "DEVNAME", "=", ""), uevent{action: "add", path: "/x"}, true, false},
+	} {
+		got, ok := parseUevent(c.in)
+		if got != c.want || ok != c.ok || got.news() != c.news {
+			t.Errorf("%q: %+v, %v, news %v", c.in, got, ok, got.news())
+		}
+	}
+}
+
+func FuzzParseUevent(f *testing.F) {
+	f.Add([]byte("add@/devices/x\x00SUBSYSTEM=tty\x00DEVNAME=ttyUSB0\x00"))
+	f.Add([]byte("libudev\x00\xfe\xed"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, ok := parseUevent(b)
+		if ok != (e.action != "" && strings.HasPrefix(e.path, "/")) || !ok && e != (uevent{}) {
+			t.Errorf("%q: %+v, %v", b, e, ok)
+		}
+		if len(e.action)+len(e.path)+len(e.subsystem) > len(b) {
+			t.Errorf("%q: more than was said: %+v", b, e)
+		}
+	})
+}
+
+// ask has the kernel tell of a device that this machine has, as udevadm trigger does.
+func ask(t *testing.T) (path string) {
+	t.Helper()
+	for _, dir := range []string{"/devices/virtual/mem/null", "/devices/virtual/block/loop7"} {
+		if os.WriteFile("/sys"+dir+"/uevent", []byte("change"), 0) == nil {
+			return dir
+		}
+	}
+	t.Skip("the kernel tells nothing when it is asked")
+	return ""
+}
+
+// TestForgedUevent: what a program sends to the socket is not believed.
+func TestForgedUevent(t *testing.T) {
+	socket, err := listenUevents()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer socket.Close()
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to unix.Sockaddr
+	raw.Control(func(fd uintptr) { to, err = unix.Getsockname(int(fd)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	forger, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_KOBJECT_UEVENT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(forger)
+	forged := "add@/devices/forged\x00SUBSYSTEM=tty\x00DEVNAME=ttyX\x00"
+	if err := unix.Sendto(forger, []byte(forged), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: to.(*unix.SockaddrNetlink).Pid}); err != nil {
+		t.Fatal(err)
+	}
+	path, b, unbelieved := ask(t), make([]byte, maxUevent), 0
+	for {
+		e, ok, err := receive(raw, b)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case !ok:
+			unbelieved++
+		case e.path == "/devices/forged":
+			t.Fatal("a program's message is believed")
+		case e.path == path && e.action == "change":
+			if unbelieved == 0 {
+				t.Error("the forged message did not come")
+			}
+			return
+		}
+	}
+}
+
+// TestLostUevents: when there were too many to tell, something has changed for certain.
+func TestLostUevents(t *testing.T) {
+	socket, err := listenUevents()
+	if err != nil {
+		t.Skip(err)
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		ask(t)
+	}
+	b := make([]byte, maxUevent)
+	for {
+		if _, _, err := receive(raw, b); errors.Is(err, unix.ENOBUFS) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		ask(t)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	told, done := make(chan struct{}, 1000), make(chan error)
+	go func() { done <- follow(ctx, socket, func() { told <- struct{}{} }) }()
+	<-told
+	stop()
+	if err := <-done; err == nil {
+		t.Error("following ended without an error")
+	}
+}
