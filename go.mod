@@ -3,6 +3,7 @@ module github.com/islet-edge/islet
 go 1.26.3
 
 require (
+	github.com/container-storage-interface/spec v1.12.0
 	github.com/containerd/cgroups/v3 v3.1.3
 	github.com/containerd/containerd/api v1.11.1
 	github.com/containerd/containerd/v2 v2.3.4

@@ -41,6 +41,7 @@ var layers = map[string][]string{
 	"agent/cli":          {"agent/api", "keys", "podspec"},
 	"agent/collect":      {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"agent/config":       {},
+	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
 	"agent/doctor":       {"agent/api", "agent/config", "agent/hostport", "agent/shutdown", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials":  {"keyring", "runtime/untrusted"},
 	"agent/device":       {"edge/store", "podspec"},
@@ -90,6 +91,7 @@ var layers = map[string][]string{
 
 	"edge/apitest":       {"edge/kube", "edge/kube/kubetest"}, // for tests
 	"edge/brake":         {"edge/desired", "edge/kube"},
+	"edge/csinode":       {"edge/kube", "retry"},
 	"edge/desired":       {"edge/store", "keys"},
 	"edge/history":       {"edge/kube"},
 	"edge/kube":          {"retry"},
@@ -173,6 +175,7 @@ var homes = map[string][]string{
 	"github.com/google/go-containerregistry":  {"packaging"},
 	"k8s.io/component-helpers/resource":       {"demand"},
 	"tags.cncf.io/container-device-interface": {"runtime/ctrd"},
+	"github.com/container-storage-interface":  {"agent/csi"},
 	"github.com/godbus/dbus":                  {"agent/shutdown", "runtime/cgroup"},
 	"k8s.io/kubernetes":                       {},
 }

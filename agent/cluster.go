@@ -87,7 +87,7 @@ func openCluster(ctx context.Context, a *agent) (*cluster, error) {
 
 func (a *agent) openObjects(ctx context.Context, client *kube.Client) (*objects.Objects, error) {
 	return objects.Open(ctx, objects.Config{
-		Client: client, Store: a.store, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Log: a.log,
+		Client: client, Store: a.store, Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Log: a.log,
 		Refresh: func(pod *v1.Pod) error { return a.volumes.Refresh(a.pods.Allocated(pod)) }, Retry: func(uid types.UID) { a.workers.RetryPod(uid) },
 	})
 }

@@ -25,6 +25,7 @@ import (
 type Config struct {
 	Client   *kube.Client
 	Store    object.Store
+	Node     string // its name
 	Strategy string // configMapAndSecretChangeDetectionStrategy
 	Now      func() time.Time
 	Desired  Desired
@@ -49,7 +50,7 @@ type Objects struct {
 // Open takes over what the last run knew for the pods that are wanted.
 func Open(ctx context.Context, c Config) (*Objects, error) {
 	o := &Objects{c: c, dirty: dirty.New[types.UID]()}
-	o.Cache = object.New(object.Config{Client: c.Client, Store: c.Store, Strategy: c.Strategy, Changed: o.Changed, Now: c.Now, Log: c.Log})
+	o.Cache = object.New(object.Config{Client: c.Client, Store: c.Store, Node: c.Node, Strategy: c.Strategy, Changed: o.Changed, Now: c.Now, Log: c.Log})
 	var pods []*v1.Pod
 	for _, d := range c.Desired.List() {
 		if d.Source == desired.API {

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +48,12 @@ func (s *Server) Node(name string) *v1.Node {
 func (s *Server) Lease(namespace, name string) *coordinationv1.Lease {
 	l, _ := s.get(key{"leases", namespace, name}).(*coordinationv1.Lease)
 	return l
+}
+
+// CSINode gives a copy of a CSINode, or nil.
+func (s *Server) CSINode(name string) *storagev1.CSINode {
+	n, _ := s.get(key{resource: "csinodes", name: name}).(*storagev1.CSINode)
+	return n
 }
 
 // Events gives copies of all events.
@@ -244,6 +251,12 @@ func resourceOf(o runtime.Object) string {
 		return "persistentvolumeclaims"
 	case *v1.PersistentVolume:
 		return "persistentvolumes"
+	case *storagev1.CSINode:
+		return "csinodes"
+	case *storagev1.CSIDriver:
+		return "csidrivers"
+	case *storagev1.VolumeAttachment:
+		return "volumeattachments"
 	}
 	return ""
 }
@@ -270,6 +283,12 @@ func kindOf(resource string) (object, schema.GroupVersionKind) {
 		return &v1.PersistentVolumeClaim{}, v1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
 	case "persistentvolumes":
 		return &v1.PersistentVolume{}, v1.SchemeGroupVersion.WithKind("PersistentVolume")
+	case "csinodes":
+		return &storagev1.CSINode{}, storagev1.SchemeGroupVersion.WithKind("CSINode")
+	case "csidrivers":
+		return &storagev1.CSIDriver{}, storagev1.SchemeGroupVersion.WithKind("CSIDriver")
+	case "volumeattachments":
+		return &storagev1.VolumeAttachment{}, storagev1.SchemeGroupVersion.WithKind("VolumeAttachment")
 	}
 	return nil, schema.GroupVersionKind{}
 }
@@ -287,6 +306,8 @@ func listOf(resource string) runtime.Object {
 		return &v1.ServiceList{}
 	case "runtimeclasses":
 		return &nodev1.RuntimeClassList{}
+	case "csidrivers":
+		return &storagev1.CSIDriverList{}
 	}
 	return &v1.PodList{}
 }

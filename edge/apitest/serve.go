@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -252,8 +253,11 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o run
 	w.Header().Set("Content-Type", info.MediaType)
 	w.WriteHeader(status)
 	gv := v1.SchemeGroupVersion
-	if _, ok := o.(*nodev1.RuntimeClassList); ok {
+	switch o.(type) {
+	case *nodev1.RuntimeClassList:
 		gv = nodev1.SchemeGroupVersion
+	case *storagev1.CSIDriverList:
+		gv = storagev1.SchemeGroupVersion
 	}
 	if stored, ok := o.(object); ok {
 		if _, kind := kindOf(resourceOf(stored)); kind != (schema.GroupVersionKind{}) {

@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +34,7 @@ func newScheme() *runtime.Scheme {
 		authenticationv1.SchemeGroupVersion: {&authenticationv1.TokenReview{}, &authenticationv1.TokenRequest{}},
 		authorizationv1.SchemeGroupVersion:  {&authorizationv1.SubjectAccessReview{}},
 		nodev1.SchemeGroupVersion:           {&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
+		storagev1.SchemeGroupVersion:        {&storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{}, &storagev1.VolumeAttachment{}},
 	} {
 		s.AddKnownTypes(gv, objects...)
 		metav1.AddToGroupVersion(s, gv)

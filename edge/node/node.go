@@ -54,6 +54,8 @@ type Facts struct {
 	// (KEP-5328).
 	Declared []string
 	NotReady []string // why pods cannot run here, each as a kubelet words it; none: Ready
+	// VolumesInUse are those that nobody may detach.
+	VolumesInUse []v1.UniqueVolumeName
 	// MemoryPressure and the like say what there is too little of; empty: there is
 	// enough. The reason is the kubelet's.
 	MemoryPressure, DiskPressure, PIDPressure bool
@@ -112,8 +114,10 @@ type Node struct {
 
 	rewritten <-chan struct{}
 
-	mu   sync.Mutex
-	last *v1.Node // as the API server last showed it; nil: never
+	mu    sync.Mutex
+	last  *v1.Node // as the API server last showed it; nil: never
+	inUse []v1.UniqueVolumeName
+	told  chan struct{} // closed when inUse changes; nil: nobody waits
 }
 
 // New loads the last Node from the store.

@@ -43,6 +43,7 @@ func (r *reporter) report(ctx context.Context) error {
 		return err
 	}
 	if data == nil && !r.told.IsZero() && time.Since(r.told) < r.ReportEvery {
+		r.setInUse(now.VolumesInUse)
 		return nil
 	}
 	beat := metav1.NewTime(r.Now().Truncate(time.Second))
@@ -65,6 +66,7 @@ func (r *reporter) report(ctx context.Context) error {
 		return errDeleted // and made again by someone else
 	}
 	r.server, r.told = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: now}, time.Now()
+	r.setInUse(now.VolumesInUse)
 	return nil
 }
 
@@ -106,7 +108,7 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 		st.Addresses = f.Addresses
 	}
 	st.NodeInfo, st.RuntimeHandlers, st.Features = f.Info, f.RuntimeHandlers, f.Features
-	st.DeclaredFeatures = f.Declared
+	st.DeclaredFeatures, st.VolumesInUse = f.Declared, f.VolumesInUse
 	st.DaemonEndpoints.KubeletEndpoint.Port = n.Port
 	st.Images = n.images(f.Images)
 	st.Conditions = nil

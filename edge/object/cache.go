@@ -42,6 +42,7 @@ type Store interface {
 type Config struct {
 	Client   *kube.Client
 	Store    Store
+	Node     string           // the name of this node
 	Strategy string           // Watch, TTL or Get; empty: Watch
 	Changed  func(types.UID)  // something that the pod uses has changed; must not block
 	Now      func() time.Time // by which tokens expire; nil: time.Now
@@ -79,7 +80,7 @@ func New(cfg Config) *Cache {
 	}
 	cfg.Strategy = cmp.Or(cfg.Strategy, Watch)
 	return &Cache{
-		cfg: cfg, kinds: kinds(), signal: make(chan struct{}, 1), tokens: newTokens(&cfg),
+		cfg: cfg, kinds: kinds(cfg.Node), signal: make(chan struct{}, 1), tokens: newTokens(&cfg),
 		items: map[store.ObjectKey]*item{}, pods: map[types.UID]map[store.ObjectKey]bool{},
 	}
 }
@@ -120,6 +121,7 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 		it.content, it.version, it.gone = now, o.Version, o.Gone
 		it.answer()
 		todo = append(todo, it.next()...)
+		todo = append(todo, it.perhaps()...)
 	}
 	c.mu.Unlock()
 	unused := slices.Collect(maps.Keys(stored))

@@ -49,7 +49,7 @@ func claims() *kind {
 	return k
 }
 
-func volumes() *kind {
+func volumes(node string) *kind {
 	k := gotKind(func(l *v1.PersistentVolumeList) *[]v1.PersistentVolume { return &l.Items }, func(pv *v1.PersistentVolume) bool {
 		pv.ObjectMeta = essential(pv.ObjectMeta)
 		return true
@@ -62,6 +62,15 @@ func volumes() *kind {
 					namespace = pv.Spec.ClaimRef.Namespace
 				}
 				keys = append(keys, store.ObjectKey{Kind: secretKind, Namespace: namespace, Name: i.SecretRef.Name})
+			}
+			keys = append(keys, ofCSI(pv.Spec.CSI)...)
+		}
+		return keys
+	}
+	k.perhaps = func(c content) (keys []store.ObjectKey) {
+		for _, pv := range c.(*v1.PersistentVolumeList).Items {
+			if pv.Spec.CSI != nil {
+				keys = append(keys, store.ObjectKey{Kind: attachmentKind, Name: AttachmentName(node, pv.Spec.CSI)})
 			}
 		}
 		return keys
@@ -127,7 +136,7 @@ func (c *Cache) chain(uid types.UID, it *item) { c.chainOf(uid, it, false) }
 // chainOf is chain; had says that the pod had all that is known already.
 func (c *Cache) chainOf(uid types.UID, it *item, had bool) {
 	uses := c.pods[uid]
-	for _, k := range it.next() {
+	for _, k := range append(it.next(), c.asked(it)...) {
 		if uses == nil || uses[k] || c.kinds[k.Kind] == nil {
 			continue
 		}

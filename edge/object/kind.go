@@ -22,6 +22,9 @@ const (
 	classKind     = "RuntimeClass"
 	claimKind     = "PersistentVolumeClaim" // see got.go
 	volumeKind    = "PersistentVolume"
+
+	driverKind     = "CSIDriver" // see csi.go
+	attachmentKind = "VolumeAttachment"
 )
 
 // content is the list of a kind that an item holds: none or one object by a name, or
@@ -45,11 +48,13 @@ type kind struct {
 	get func(ctx context.Context, client *kube.Client, namespace, name string) (content, error)
 	// next lists what an object names in its turn; nil: nothing.
 	next func(content) []store.ObjectKey
+	// perhaps lists what an object may name: it is read only once somebody asks for it.
+	perhaps func(content) []store.ObjectKey
 	// settled says that who starts need not have it read again; nil: nobody needs to.
 	settled func(content) bool
 }
 
-func kinds() map[string]*kind {
+func kinds(node string) map[string]*kind {
 	configMaps := kindOf(func(l *v1.ConfigMapList) *[]v1.ConfigMap { return &l.Items }, func(m *v1.ConfigMap) bool {
 		m.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}
 		return true
@@ -81,7 +86,7 @@ func kinds() map[string]*kind {
 	})
 	classes.always = true
 	classes.immutable = func(content) bool { return false } // its handler is, but not the class
-	return map[string]*kind{configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes, claimKind: claims(), volumeKind: volumes()}
+	return map[string]*kind{configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes, claimKind: claims(), volumeKind: volumes(node), driverKind: drivers(), attachmentKind: attachments()}
 }
 
 // kindOf makes a kind of objects T, whose list is L. strip takes off what a node does

@@ -54,6 +54,11 @@ func referencesOf(pod *v1.Pod) references {
 			add(claimKind, EphemeralClaim(pod, v.Name))
 		case v.ISCSI != nil && v.ISCSI.SecretRef != nil:
 			add(secretKind, v.ISCSI.SecretRef.Name)
+		case v.CSI != nil:
+			r.objects[store.ObjectKey{Kind: driverKind, Name: v.CSI.Driver}] = true
+			if ref := v.CSI.NodePublishSecretRef; ref != nil {
+				add(secretKind, ref.Name)
+			}
 		case v.ConfigMap != nil:
 			add(configMapKind, v.ConfigMap.Name)
 		case v.Secret != nil:

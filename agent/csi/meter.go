@@ -1,0 +1,107 @@
+package csi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/storage"
+)
+
+// maxCondition bounds what a driver says is wrong with a volume, in bytes.
+const maxCondition = 1024
+
+var (
+	_ storage.Attacher = (*Drivers)(nil)
+	_ storage.Expander = (*Drivers)(nil)
+	_ storage.Meter    = (*Drivers)(nil)
+)
+
+// Usage asks the driver how full a volume is, and how it is.
+func (d *Drivers) Usage(ctx context.Context, v storage.Volume, path string) (storage.Usage, error) {
+	out := storage.Usage{Capacity: -1, Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodeFree: -1}
+	if err := check(v); err != nil {
+		return out, err
+	}
+	n, err := d.find(v.Source.CSI.Driver, "")
+	if err != nil {
+		return out, err
+	}
+	if !n.can[spec.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
+		return out, fmt.Errorf("driver %s does not support volume stats: %w", v.Source.CSI.Driver, errors.ErrUnsupported)
+	}
+	var uid types.UID
+	d.mu.Lock()
+	if pod := d.pods[path]; pod != nil {
+		uid = pod.UID
+	}
+	d.mu.Unlock()
+	if v.Block {
+		path = d.publishPath(v, uid)
+	}
+	ctx, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
+	got, err := n.node.NodeGetVolumeStats(ctx, &spec.NodeGetVolumeStatsRequest{VolumeId: handleOf(v, uid), VolumePath: path})
+	if err != nil {
+		return out, err
+	}
+	for _, u := range got.GetUsage() {
+		switch u.GetUnit() {
+		case spec.VolumeUsage_BYTES:
+			out.Capacity, out.Used, out.Available = u.GetTotal(), u.GetUsed(), u.GetAvailable()
+		case spec.VolumeUsage_INODES:
+			out.Inodes, out.InodesUsed, out.InodeFree = u.GetTotal(), u.GetUsed(), u.GetAvailable()
+		}
+	}
+	if c := got.GetVolumeCondition(); c.GetAbnormal() && n.can[spec.NodeServiceCapability_RPC_VOLUME_CONDITION] {
+		m := c.GetMessage()
+		out.Abnormal = cmp.Or(m[:min(len(m), maxCondition)], "the driver does not say what")
+	}
+	return out, nil
+}
+
+// Expand lets a driver make use of a volume that has become larger. A driver that has
+// nothing to do on the node says so by its capabilities: that is success.
+func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, published string, to v1.ResourceList) error {
+	if err := check(v); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	pod := d.pods[published]
+	d.mu.Unlock()
+	var uid types.UID
+	if pod != nil {
+		uid = pod.UID
+	}
+	n, err := d.find(v.Source.CSI.Driver, uid)
+	if err != nil {
+		return err
+	}
+	if !n.can[spec.NodeServiceCapability_RPC_EXPAND_VOLUME] {
+		return nil
+	}
+	req := &spec.NodeExpandVolumeRequest{
+		VolumeId: handleOf(v, uid), VolumePath: published, StagingTargetPath: staged, VolumeCapability: n.capability(v, nil),
+		CapacityRange: &spec.CapacityRange{RequiredBytes: to.Storage().Value()},
+	}
+	if v.Block {
+		req.VolumePath = d.publishPath(v, uid)
+	}
+	if !n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		req.StagingTargetPath = ""
+	}
+	if ref := v.Source.CSI.NodeExpandSecretRef; ref != nil && pod != nil {
+		if req.Secrets, err = d.secrets(pod, "NodeExpandSecretRef", ref); err != nil {
+			return err
+		}
+	}
+	ctx, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
+	_, err = n.node.NodeExpandVolume(ctx, req)
+	return err
+}

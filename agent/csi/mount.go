@@ -1,0 +1,212 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/storage"
+)
+
+// Plugin is the name in paths.
+func (*Drivers) Plugin() string { return pluginName }
+
+// Serves reports whether a volume is a CSI driver's.
+func (*Drivers) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
+
+// Stage mounts a volume for the node, if its driver does that; else it makes the directory
+// only, as a kubelet does.
+func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u storage.Use) error {
+	if err := check(v); err != nil {
+		return err
+	}
+	s := v.Source.CSI
+	n, err := d.find(s.Driver, u.Pod.UID)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(path, dirMode); err != nil {
+		return fmt.Errorf("make the directory to stage at: %w", err)
+	}
+	if !v.Block {
+		if err := d.save(filepath.Dir(path), v, ""); err != nil {
+			return err
+		}
+	}
+	if !n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		return nil
+	}
+	attached, err := d.publishContext(v, u.Pod)
+	if err != nil {
+		return err
+	}
+	secrets, err := d.secrets(u.Pod, "NodeStageSecretRef", s.NodeStageSecretRef)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
+	_, err = n.node.NodeStageVolume(ctx, &spec.NodeStageVolumeRequest{
+		VolumeId: s.VolumeHandle, PublishContext: attached, StagingTargetPath: path, VolumeCapability: n.capability(v, u.Pod),
+		Secrets: secrets, VolumeContext: s.VolumeAttributes,
+	})
+	return err
+}
+
+// Unstage undoes Stage.
+func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) error {
+	if err := check(v); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil // never staged, or unstaged before
+	}
+	n, err := d.find(v.Source.CSI.Driver, "")
+	if err != nil {
+		return err
+	}
+	if n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		ctx, stop := context.WithTimeout(ctx, callTime)
+		defer stop()
+		if _, err := n.node.NodeUnstageVolume(ctx, &spec.NodeUnstageVolumeRequest{VolumeId: v.Source.CSI.VolumeHandle, StagingTargetPath: path}); err != nil {
+			return err
+		}
+	}
+	if v.Block {
+		if err := d.clear(path, false); err != nil {
+			return err
+		}
+		return removeEmpty(d.own("volumeDevices", "publish", v.Name))
+	}
+	return d.clear(path, true)
+}
+
+// Publish mounts a volume for a pod.
+func (d *Drivers) Publish(ctx context.Context, v storage.Volume, staged string, u storage.Use) error {
+	if err := check(v); err != nil {
+		return err
+	}
+	s := v.Source.CSI
+	n, err := d.find(s.Driver, u.Pod.UID)
+	if err != nil {
+		return err
+	}
+	object, err := d.object(u.Pod, s.Driver)
+	if err != nil {
+		return err
+	}
+	if err := serves(object, v.Inline, s.Driver); err != nil {
+		return err
+	}
+	req := &spec.NodePublishVolumeRequest{
+		VolumeId: handleOf(v, u.Pod.UID), TargetPath: u.Path, VolumeCapability: n.capability(v, u.Pod), Readonly: v.ReadOnly, VolumeContext: s.VolumeAttributes,
+	}
+	if staged != "" && n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		req.StagingTargetPath = staged
+	}
+	if !v.Inline {
+		if req.PublishContext, err = d.publishContext(v, u.Pod); err != nil {
+			return err
+		}
+	}
+	if req.Secrets, err = d.secrets(u.Pod, "NodePublishSecretRef", s.NodePublishSecretRef); err != nil {
+		return err
+	}
+	if err := d.inform(ctx, object, v, u.Pod, req); err != nil {
+		return err
+	}
+	if v.Block {
+		req.TargetPath = d.publishPath(v, u.Pod.UID)
+	}
+	if err := os.MkdirAll(filepath.Dir(req.TargetPath), dirMode); err != nil {
+		return fmt.Errorf("make the directory of the volume: %w", err)
+	}
+	if !v.Block {
+		if err := d.save(filepath.Dir(u.Path), v, u.Pod.UID); err != nil {
+			return err
+		}
+	}
+	ctx, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
+	if _, err := n.node.NodePublishVolume(ctx, req); err != nil {
+		return err
+	}
+	if err := d.published(v, u, req.TargetPath); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pods[u.Path] = u.Pod
+	return nil
+}
+
+// published checks that a driver has made what it says, and links a device to the pod's
+// directory.
+func (d *Drivers) published(v storage.Volume, u storage.Use, target string) error {
+	fi, err := os.Stat(target)
+	if err != nil {
+		return fmt.Errorf("driver %s says that the volume is published, but it is not there: %w", v.Source.CSI.Driver, err)
+	}
+	if !v.Block {
+		if !fi.IsDir() {
+			return fmt.Errorf("driver %s has published something else than a directory at %s", v.Source.CSI.Driver, target)
+		}
+		return nil
+	}
+	if fi.Mode().Type() != fs.ModeDevice {
+		return fmt.Errorf("driver %s has published something else than a block device at %s", v.Source.CSI.Driver, target)
+	}
+	if to, err := os.Readlink(u.Path); err == nil && to == target {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(u.Path), dirMode); err != nil {
+		return fmt.Errorf("make the directory of the pod's devices: %w", err)
+	}
+	if err := os.Remove(u.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("replace the link to the device: %w", err)
+	}
+	if err := os.Symlink(target, u.Path); err != nil {
+		return fmt.Errorf("link the device: %w", err)
+	}
+	return nil
+}
+
+// Unpublish undoes Publish.
+func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID, path string) error {
+	if err := check(v); err != nil {
+		return err
+	}
+	n, err := d.find(v.Source.CSI.Driver, "")
+	if err != nil {
+		return err
+	}
+	target := path
+	if v.Block {
+		target = d.publishPath(v, uid)
+	}
+	ctx, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
+	if _, err := n.node.NodeUnpublishVolume(ctx, &spec.NodeUnpublishVolumeRequest{VolumeId: handleOf(v, uid), TargetPath: target}); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	delete(d.pods, path)
+	d.mu.Unlock()
+	if err := d.clear(target, !v.Block); err != nil || !v.Block {
+		return err
+	}
+	if err := removeEmpty(filepath.Dir(target)); err != nil && !errors.Is(err, fs.ErrExist) {
+		d.cfg.Log.Debug("other pods have the device", "path", filepath.Dir(target))
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the link to the device: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,322 @@
+// Package csinode tells the cluster which CSI drivers this node has: in the CSINode object,
+// by which the scheduler counts volumes and the provisioners know the topology, and by
+// labels and an annotation of the Node.
+//
+//	driver registers --Install---> changes --when there is a link--> CSINode, Node
+//	driver goes -----Uninstall-->     '--those that the server did not take yet stay
+//
+// Registering a driver waits for none of it, so that after a reboot without network pods
+// get their volumes. While no driver has registered nothing is asked or written. A CSINode
+// of an earlier Node of this name is made anew.
+// https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/csi-node-v1/
+package csinode
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/retry"
+)
+
+// nodeIDs is the Node's annotation with the IDs that drivers gave it, as JSON.
+const nodeIDs = "csi.volume.kubernetes.io/nodeid"
+
+const (
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = time.Minute
+)
+
+// migrated are the plugins whose volumes are CSI drivers' since, as a kubelet lists them.
+const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
+
+// Config is what a Node needs.
+type Config struct {
+	Client *kube.Client
+	Name   string
+	Node   func() *v1.Node // as it was last seen; nil: never
+	Retry  <-chan struct{} // the server may answer again; nil: never said
+	Log    *slog.Logger
+}
+
+// A Node is safe for concurrent use.
+type Node struct {
+	Config
+	wake chan struct{} // capacity 1
+
+	mu      sync.Mutex
+	drivers map[string]*driver // what the cluster is to know; nil: the driver is gone
+	told    map[string]*driver // what it knows
+	owner   types.UID          // of the Node that was told
+}
+
+type driver struct {
+	storagev1.CSINodeDriver
+	topology map[string]string
+}
+
+// New asks nobody.
+func New(c Config) (*Node, error) {
+	if c.Client == nil || c.Name == "" || c.Node == nil || c.Log == nil {
+		return nil, errors.New("csinode: a part of the configuration is missing")
+	}
+	return &Node{Config: c, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, told: map[string]*driver{}}, nil
+}
+
+// Install says that this node has a driver: the ID that the driver gives it, how many
+// volumes it takes (0: as many as there are) and where it is.
+func (n *Node) Install(name, id string, limit int64, topology map[string]string) {
+	d := &driver{CSINodeDriver: storagev1.CSINodeDriver{Name: name, NodeID: id, TopologyKeys: slices.Sorted(maps.Keys(topology))}, topology: maps.Clone(topology)}
+	if limit > 0 {
+		count := int32(min(limit, math.MaxInt32))
+		d.Allocatable = &storagev1.VolumeNodeResources{Count: &count}
+	}
+	n.set(name, d)
+}
+
+// Uninstall says that a driver is gone.
+func (n *Node) Uninstall(name string) { n.set(name, nil) }
+
+func (n *Node) set(name string, d *driver) {
+	n.mu.Lock()
+	n.drivers[name] = d
+	delete(n.told, name)
+	n.mu.Unlock()
+	n.Poke()
+}
+
+// Poke says that the Node may be another, or the server answer again.
+func (n *Node) Poke() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run tells the cluster until ctx ends.
+func (n *Node) Run(ctx context.Context) error {
+	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
+	failing := false // so that an outage is one line of the log
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.wake:
+		case <-n.Retry:
+		}
+		for {
+			err := n.sync(ctx)
+			if err == nil {
+				again.Reset()
+				failing = false
+				break
+			}
+			if ctx.Err() == nil && !failing {
+				failing = true
+				n.Log.Warn("the cluster does not know of this node's CSI drivers, trying again", "node", n.Name, "error", err)
+			}
+			if _, ended := kube.Wait(ctx, &again, err, n.wake); ended != nil {
+				return nil
+			}
+		}
+	}
+}
+
+// todo lists what the cluster does not know yet.
+func (n *Node) todo(owner types.UID) map[string]*driver {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.owner != owner { // another Node: nothing of this is known of it
+		n.owner = owner
+		clear(n.told)
+	}
+	out := map[string]*driver{}
+	for name, d := range n.drivers {
+		if told, known := n.told[name]; !known || told != d {
+			out[name] = d
+		}
+	}
+	return out
+}
+
+var errNoNode = errors.New("there is no Node yet")
+
+// sync brings CSINode and Node up to date.
+func (n *Node) sync(ctx context.Context) error {
+	n.mu.Lock()
+	idle := len(n.drivers) == 0
+	n.mu.Unlock()
+	if idle {
+		return nil
+	}
+	node := n.Node()
+	if node == nil || node.UID == "" {
+		return errNoNode
+	}
+	todo := n.todo(node.UID)
+	if len(todo) == 0 {
+		return nil
+	}
+	if err := n.label(ctx, node, todo); err != nil {
+		return err
+	}
+	if err := n.object(ctx, node, todo); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, d := range todo {
+		if n.drivers[name] != d {
+			n.Poke() // it changed meanwhile
+			continue
+		}
+		n.told[name] = d
+		if d == nil {
+			delete(n.drivers, name)
+			delete(n.told, name)
+		}
+	}
+	return nil
+}
+
+// label sets the annotation and the labels of the Node. A label that is there with another
+// value is somebody's, and stays.
+func (n *Node) label(ctx context.Context, node *v1.Node, todo map[string]*driver) error {
+	ids := map[string]string{}
+	if text := node.Annotations[nodeIDs]; text != "" {
+		if err := json.Unmarshal([]byte(text), &ids); err != nil {
+			n.Log.Warn("the Node's IDs for CSI drivers cannot be read and are written anew", "annotation", nodeIDs, "error", err)
+			ids = map[string]string{}
+		}
+	}
+	before := maps.Clone(ids)
+	labels := map[string]string{}
+	for name, d := range todo {
+		if d == nil {
+			delete(ids, name)
+			continue
+		}
+		ids[name] = d.NodeID
+		for key, value := range d.topology {
+			switch has, there := node.Labels[key]; {
+			case !there:
+				labels[key] = value
+			case has != value:
+				n.Log.Warn("detected topology value collision: the label of the Node stays", "driver", name, "label", key, "reported", value, "existing", has)
+			}
+		}
+	}
+	change := map[string]any{}
+	if len(labels) > 0 {
+		change["labels"] = labels
+	}
+	if !maps.Equal(before, ids) {
+		var text any // null takes it away
+		if len(ids) > 0 {
+			data, err := json.Marshal(ids)
+			if err != nil {
+				return fmt.Errorf("encode the IDs: %w", err)
+			}
+			text = string(data)
+		}
+		change["annotations"] = map[string]any{nodeIDs: text}
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{"metadata": change})
+	if err != nil {
+		return fmt.Errorf("encode labels: %w", err)
+	}
+	if _, err := kube.Patch[v1.Node](ctx, n.Client, "", n.Name, types.MergePatchType, data, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("set the labels of the Node: %w", err)
+	}
+	return nil
+}
+
+// object brings the CSINode up to date, or makes it.
+func (n *Node) object(ctx context.Context, node *v1.Node, todo map[string]*driver) error {
+	has, err := kube.Get[storagev1.CSINode](ctx, n.Client, "", n.Name)
+	if err == nil && !slices.ContainsFunc(has.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }) {
+		if err := kube.Delete[storagev1.CSINode](ctx, n.Client, "", n.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(has.UID))}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete the CSINode of an earlier Node: %w", err)
+		}
+		n.mu.Lock()
+		todo = maps.Clone(n.drivers) // all of them
+		n.mu.Unlock()
+		err = apierrors.NewNotFound(storagev1.Resource("csinodes"), n.Name)
+	}
+	if apierrors.IsNotFound(err) {
+		return n.create(ctx, node, todo)
+	}
+	if err != nil {
+		return fmt.Errorf("read the CSINode: %w", err)
+	}
+	// A driver's entry cannot be changed: it is taken away and then made again.
+	var gone, come []any
+	for _, name := range slices.Sorted(maps.Keys(todo)) {
+		i := slices.IndexFunc(has.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
+		if i >= 0 && todo[name] != nil && same(has.Spec.Drivers[i], todo[name].CSINodeDriver) {
+			continue
+		}
+		if i >= 0 {
+			gone = append(gone, map[string]any{"$patch": "delete", "name": name})
+		}
+		if todo[name] != nil {
+			come = append(come, todo[name].CSINodeDriver)
+		}
+	}
+	for _, drivers := range [][]any{gone, come} {
+		if len(drivers) == 0 {
+			continue
+		}
+		data, err := json.Marshal(map[string]any{"spec": map[string]any{"drivers": drivers}})
+		if err != nil {
+			return fmt.Errorf("encode the drivers: %w", err)
+		}
+		if _, err := kube.Patch[storagev1.CSINode](ctx, n.Client, "", n.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}); err != nil {
+			return fmt.Errorf("change the CSINode: %w", err)
+		}
+	}
+	return nil
+}
+
+func (n *Node) create(ctx context.Context, node *v1.Node, todo map[string]*driver) error {
+	made := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
+		Name: n.Name, Annotations: map[string]string{v1.MigratedPluginsAnnotationKey: migrated},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+	}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}
+	for _, name := range slices.Sorted(maps.Keys(todo)) {
+		if d := todo[name]; d != nil {
+			made.Spec.Drivers = append(made.Spec.Drivers, d.CSINodeDriver)
+		}
+	}
+	if _, err := kube.Create(ctx, n.Client, made); err != nil {
+		return fmt.Errorf("make the CSINode: %w", err)
+	}
+	return nil
+}
+
+func same(a, b storagev1.CSINodeDriver) bool {
+	count := func(d storagev1.CSINodeDriver) int32 {
+		if d.Allocatable == nil || d.Allocatable.Count == nil {
+			return -1
+		}
+		return *d.Allocatable.Count
+	}
+	return a.NodeID == b.NodeID && slices.Equal(slices.Sorted(slices.Values(a.TopologyKeys)), b.TopologyKeys) && count(a) == count(b)
+}

@@ -1,0 +1,151 @@
+package csinode
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/edge/apitest"
+)
+
+// A scene is a cluster, and a node that runs.
+type scene struct {
+	*testing.T
+	*apitest.Server
+	*Node
+	end func()
+}
+
+func in(t *testing.T, test func(s *scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{T: t, Server: apitest.New(t)}
+		s.Put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first", Labels: map[string]string{"zone.dev/z": "mine"}}})
+		s.start()
+		synctest.Wait()
+		test(s)
+		s.end()
+	})
+}
+
+func (s *scene) start() {
+	s.Helper()
+	client := s.Server.Client(s.T)
+	n, err := New(Config{Client: client, Name: "n", Node: func() *v1.Node { return s.Server.Node("n") }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Node = n
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- n.Run(ctx) }()
+	s.end = func() {
+		stop()
+		if err := <-ended; err != nil {
+			s.Error(err)
+		}
+		client.CloseConnections()
+	}
+}
+
+// wants compares the drivers of the CSINode.
+func (s *scene) wants(want string) {
+	s.Helper()
+	time.Sleep(time.Second)
+	synctest.Wait()
+	got := ""
+	if o := s.CSINode("n"); o != nil {
+		slices.SortFunc(o.Spec.Drivers, func(a, b storagev1.CSINodeDriver) int { return cmp.Compare(a.Name, b.Name) })
+		for _, d := range o.Spec.Drivers {
+			got += d.Name + "=" + d.NodeID + " " + strings.Join(d.TopologyKeys, ",")
+			if d.Allocatable != nil {
+				got += " limited"
+			}
+			got += ";"
+		}
+	}
+	if got != want {
+		s.Errorf("the CSINode has %q, not %q", got, want)
+	}
+}
+
+// TestDrivers come, change and go.
+func TestDrivers(t *testing.T) {
+	in(t, func(s *scene) {
+		if n := s.Total(); n != 0 {
+			t.Errorf("%d requests without a driver", n)
+		}
+		s.Install("a", "id-a", 5, map[string]string{"host.dev/h": "n", "zone.dev/z": "other"})
+		s.wants("a=id-a host.dev/h,zone.dev/z limited;")
+		o := s.CSINode("n")
+		if r := o.OwnerReferences; len(r) != 1 || r[0].UID != "first" || r[0].Kind != "Node" || !strings.Contains(o.Annotations["storage.alpha.kubernetes.io/migrated-plugins"], "kubernetes.io/aws-ebs") {
+			t.Errorf("made %+v", o.ObjectMeta)
+		}
+		node := s.Server.Node("n")
+		if node.Annotations[nodeIDs] != `{"a":"id-a"}` || node.Labels["host.dev/h"] != "n" || node.Labels["zone.dev/z"] != "mine" {
+			t.Errorf("the Node has %v and %v", node.Annotations, node.Labels)
+		}
+		s.Install("b", "id-b", 0, nil)
+		s.wants("a=id-a host.dev/h,zone.dev/z limited;b=id-b ;")
+		before := s.Total()
+		s.Install("b", "id-b", 0, nil) // as after a restart of the agent or the driver
+		s.wants("a=id-a host.dev/h,zone.dev/z limited;b=id-b ;")
+		if n := s.Total() - before; n != 1 {
+			t.Errorf("%d requests for what is known", n)
+		}
+		s.Install("b", "id-c", 0, nil)
+		s.wants("a=id-a host.dev/h,zone.dev/z limited;b=id-c ;")
+		s.Uninstall("a")
+		s.wants("b=id-c ;")
+		if text := s.Server.Node("n").Annotations[nodeIDs]; text != `{"b":"id-c"}` {
+			t.Errorf("the Node has %s", text)
+		}
+		s.Uninstall("b")
+		s.wants("")
+		if _, there := s.Server.Node("n").Annotations[nodeIDs]; there || s.CSINode("n") == nil {
+			t.Error("the annotation is there still, or the CSINode is gone")
+		}
+	})
+}
+
+// TestOffline: drivers register without a link; a restart of the agent takes none away; a
+// Node that was made anew gets a CSINode of its own.
+func TestOffline(t *testing.T) {
+	in(t, func(s *scene) {
+		s.Down()
+		s.Install("a", "id-a", 0, nil)
+		s.Install("b", "id-b", 0, nil)
+		s.Uninstall("b")
+		time.Sleep(time.Hour)
+		s.Up()
+		s.Poke()
+		time.Sleep(time.Minute)
+		s.wants("a=id-a ;")
+		s.end()
+		s.start()
+		s.wants("a=id-a ;")
+		s.Install("c", "id-c", 0, nil)
+		s.wants("a=id-a ;c=id-c ;")
+		s.Install("a", "id-a", 0, nil)
+		s.wants("a=id-a ;c=id-c ;")
+		s.Remove(s.Server.Node("n"))
+		s.Put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "second"}})
+		s.Poke()
+		s.wants("a=id-a ;c=id-c ;")
+		if r := s.CSINode("n").OwnerReferences; r[0].UID != "second" {
+			t.Errorf("it is owned by %+v", r)
+		}
+		s.Put(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "else", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: "first"}}}})
+		s.Install("c", "id-d", 0, nil)
+		s.wants("a=id-a ;c=id-d ;")
+	})
+}

@@ -1,0 +1,45 @@
+package node
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// setInUse notes which volumes the API server knows to be in use.
+func (n *Node) setInUse(ids []v1.UniqueVolumeName) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.Equal(n.inUse, ids) {
+		return
+	}
+	n.inUse = slices.Clone(ids)
+	if n.told != nil {
+		close(n.told)
+		n.told = nil
+	}
+}
+
+// InUse waits until the API server knows that a volume is in use, which Facts say; its
+// error is that of ctx.
+func (n *Node) InUse(ctx context.Context, id v1.UniqueVolumeName) error {
+	for {
+		n.mu.Lock()
+		known := slices.Contains(n.inUse, id)
+		if !known && n.told == nil {
+			n.told = make(chan struct{})
+		}
+		told := n.told
+		n.mu.Unlock()
+		if known {
+			return nil
+		}
+		n.Poke()
+		select {
+		case <-told:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

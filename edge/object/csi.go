@@ -1,0 +1,160 @@
+package object
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// AttachmentName names the VolumeAttachment of a volume at a node, as the attach-detach
+// controller does.
+func AttachmentName(node string, s *v1.CSIPersistentVolumeSource) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(s.VolumeHandle+s.Driver+node)))
+}
+
+// drivers are CSIDrivers, which a node may list and watch.
+func drivers() *kind {
+	k := kindOf(func(l *storagev1.CSIDriverList) *[]storagev1.CSIDriver { return &l.Items }, func(d *storagev1.CSIDriver) bool {
+		d.ObjectMeta = metav1.ObjectMeta{Name: d.Name}
+		return true
+	})
+	k.always = true
+	k.immutable = func(content) bool { return false }
+	return k
+}
+
+// attachments are VolumeAttachments, which a node may get.
+func attachments() *kind {
+	k := gotKind(func(l *storagev1.VolumeAttachmentList) *[]storagev1.VolumeAttachment { return &l.Items }, func(a *storagev1.VolumeAttachment) bool {
+		*a = storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: a.Name, DeletionTimestamp: a.DeletionTimestamp}, Status: a.Status}
+		return true
+	})
+	k.settled = func(c content) bool {
+		l := c.(*storagev1.VolumeAttachmentList).Items
+		return len(l) == 1 && l[0].Status.Attached && l[0].DeletionTimestamp == nil
+	}
+	return k
+}
+
+// ofCSI lists what a CSI volume names: its driver, and Secrets.
+func ofCSI(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
+	if s == nil {
+		return nil
+	}
+	if s.Driver != "" {
+		keys = append(keys, store.ObjectKey{Kind: driverKind, Name: s.Driver})
+	}
+	for _, ref := range []*v1.SecretReference{s.NodeStageSecretRef, s.NodePublishSecretRef, s.NodeExpandSecretRef} {
+		if ref != nil && ref.Name != "" {
+			keys = append(keys, store.ObjectKey{Kind: secretKind, Namespace: ref.Namespace, Name: ref.Name})
+		}
+	}
+	return keys
+}
+
+// perhaps lists what an item's object may name. The caller holds mu, or is alone.
+func (it *item) perhaps() []store.ObjectKey {
+	if !it.known() || it.kind.perhaps == nil {
+		return nil
+	}
+	return it.kind.perhaps(it.content)
+}
+
+// asked lists of that what somebody has asked for. The caller holds mu.
+func (c *Cache) asked(it *item) (keys []store.ObjectKey) {
+	for _, k := range it.perhaps() {
+		if c.items[k] != nil {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// CSIDriver gives the object of a driver of a volume that the pod uses. That there is none
+// is an error for which apierrors.IsNotFound holds.
+func (c *Cache) CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
+	got, err := c.read(pod, driverKind, "", name)
+	if err != nil {
+		return nil, err
+	}
+	return &got.(*storagev1.CSIDriverList).Items[0], nil
+}
+
+// Attachment gives a VolumeAttachment as RenewAttachment last read it for the pod.
+func (c *Cache) Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error) {
+	c.mu.Lock()
+	it := c.items[store.ObjectKey{Kind: attachmentKind, Name: name}]
+	gone := it != nil && it.gone
+	c.mu.Unlock()
+	if gone { // what was attached once says nothing
+		return nil, apierrors.NewNotFound(storagev1.Resource("volumeattachments"), name)
+	}
+	got, err := c.read(pod, attachmentKind, "", name)
+	if err != nil {
+		return nil, err
+	}
+	return &got.(*storagev1.VolumeAttachmentList).Items[0], nil
+}
+
+// RenewAttachment reads a VolumeAttachment anew for a pod, and gives it as it was when the
+// API server does not answer soon.
+func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error) {
+	k := store.ObjectKey{Kind: attachmentKind, Name: name}
+	c.mu.Lock()
+	uses := c.pods[pod.UID]
+	if uses == nil {
+		c.mu.Unlock()
+		return nil, apierrors.NewNotFound(storagev1.Resource("volumeattachments"), name) // the pod is gone
+	}
+	it := c.item(k)
+	if !uses[k] {
+		uses[k] = true
+		it.users[pod.UID] = it.has()
+	}
+	known, answered := it.known(), it.answered
+	var fresh <-chan struct{}
+	if known || it.err != nil {
+		fresh = it.ask()
+	}
+	c.mu.Unlock()
+	if known {
+		if err := waitSoon(ctx, []<-chan struct{}{fresh}); err != nil {
+			return nil, err
+		}
+	} else if err := wait(ctx, []<-chan struct{}{answered}); err != nil {
+		return nil, err
+	}
+	return c.Attachment(pod, name)
+}
+
+// VolumeToken gives a token of the pod's service account for a driver, one that does not
+// expire soon if it can be had. Seconds of 0 are an hour. It is kept like those of the
+// pod's own volumes.
+func (c *Cache) VolumeToken(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, expires time.Time, err error) {
+	k := store.TokenKey{UID: pod.UID, Audience: audience, Seconds: cmp.Or(seconds, tokenSeconds)}
+	c.tokens.register(pod, map[store.TokenKey]bool{k: true}, false)
+	if err := c.tokens.obtain(ctx, k, false); err != nil {
+		return "", time.Time{}, err
+	}
+	c.tokens.mu.Lock()
+	defer c.tokens.mu.Unlock()
+	switch has := c.tokens.all[k]; {
+	case has == nil:
+		return "", time.Time{}, fmt.Errorf("service account token for audience %q: the pod is gone", audience)
+	case has.Token.Token == "" && has.err != nil:
+		return "", time.Time{}, has.err
+	case has.Token.Token == "":
+		return "", time.Time{}, fmt.Errorf("service account token for audience %q: %w", audience, errUnread)
+	default:
+		return has.Token.Token, has.Expires, nil
+	}
+}
