@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 )
 
 // OCIWrapper puts an OCI runtime on the machine's disk that leaves a trace of what it
@@ -35,13 +36,13 @@ func (m *Machine) OCIWrapper(name string) (program string, calls func(verb strin
 
 // Runc is a current one, which has idmapped mounts. It is built from its module, once, and
 // kept in the checkout's cache.
-func (m *Machine) Runc() string {
-	m.t.Helper()
-	build := exec.Command(filepath.Join(Root(m.t), "test", "runc", "build.sh"))
+func Runc(t testing.TB) string {
+	t.Helper()
+	build := exec.Command(filepath.Join(Root(t), "test", "runc", "build.sh"))
 	build.Stderr = os.Stderr
 	out, err := build.Output()
 	if err != nil {
-		m.t.Fatalf("build runc: %v", err)
+		t.Fatalf("build runc: %v", err)
 	}
 	return strings.TrimSpace(string(out))
 }

@@ -24,8 +24,13 @@ import (
 	"time"
 )
 
-// bootPatience: a boot takes 10 s of an idle machine; CI's is not idle.
-const bootPatience = 4 * time.Minute
+const (
+	// bootPatience: a boot takes 10 s of an idle machine; CI's is not idle.
+	bootPatience = 10 * time.Minute
+	// stillness is how long a machine may give no sign of life. The guest program sends
+	// one every few seconds, however long a command takes.
+	stillness = 4 * time.Minute
+)
 
 // A VM is used by one goroutine at a time, but PowerCut may be called from any.
 type VM struct {
@@ -178,15 +183,20 @@ type answer struct {
 }
 
 func (v *VM) answer(command string) (a answer, err error) {
-	v.ctl.SetDeadline(time.Now().Add(bootPatience))
+	v.ctl.SetDeadline(time.Now().Add(stillness))
 	if _, err := fmt.Fprintln(v.ctl, base64.StdEncoding.EncodeToString([]byte(command))); err != nil {
 		return a, err
 	}
-	line, err := v.in.ReadBytes('\n')
-	if err != nil {
-		return a, err
+	for {
+		v.ctl.SetDeadline(time.Now().Add(stillness))
+		line, err := v.in.ReadBytes('\n')
+		if err != nil {
+			return a, err
+		}
+		if len(line) > 1 { // else it is at work
+			return a, json.Unmarshal(line, &a)
+		}
 	}
-	return a, json.Unmarshal(line, &a)
 }
 
 func first(a answer, err error) string {

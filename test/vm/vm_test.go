@@ -31,7 +31,8 @@ spec:
 }
 
 const (
-	kubeletConfig = "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, podPidsLimit: 200, staticPodPath: /etc/kubernetes/manifests, cgroupDriver: %s}\n"
+	kubeletConfig = "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, podPidsLimit: 200, staticPodPath: /etc/kubernetes/manifests, cgroupDriver: %s,\n" +
+		"  shutdownGracePeriod: 40s, shutdownGracePeriodCriticalPods: 20s}\n"
 
 	diagnose = "ps axfo pid,stat,wchan:22,args | grep -v '\\]$' | tail -45; cat /run/islet/s/*.log; islet pods -o wide; islet status; islet images ls; " +
 		"ls /run/islet /run/islet/b; journalctl -u islet -b --no-pager -o short-monotonic | tail -40; df -h / | tail -1"
@@ -59,6 +60,8 @@ func payload(t *testing.T) map[string]string {
 		}
 		write(fmt.Sprintf("p%d.yaml", i), []byte(manifest(fmt.Sprint("p", i), args...)))
 	}
+	write("first.yaml", []byte(ordered("first", 0)))
+	write("last.yaml", []byte(ordered("last", 2_000_000_000)))
 	write("oom.yaml", []byte(manifest("oom", "eat", "200")))
 	for _, driver := range []string{"cgroupfs", "systemd"} {
 		write(driver+".yaml", fmt.Appendf(nil, kubeletConfig, driver))
@@ -77,7 +80,7 @@ func payload(t *testing.T) map[string]string {
 	if out, err := pack.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
+	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "runc": machine.Runc(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
 }
 
 // node is a virtual machine with islet installed from its archive.
@@ -121,8 +124,8 @@ func TestNode(t *testing.T) {
 	looks(v)
 	killed(v)
 	step("limits, OOM, exec, logs, restart and kill of the agent")
-	withoutClock(v)
-	step("rebooted in 1970")
+	goesOff(v)
+	step("off and on in order, with logind and 1970, and without")
 	patience := min(time.Since(start)/8, 20*time.Second)
 	for i := range cuts {
 		cut(v, i, rand.N(patience))
@@ -131,6 +134,8 @@ func TestNode(t *testing.T) {
 	}
 	systemdDriver(v)
 	step("the same with systemd's cgroups")
+	users(v)
+	step("a pod with users of its own")
 }
 
 // limits demands what manifests and configuration ask for, in all the pods' cgroups.
@@ -198,14 +203,10 @@ func cut(v *VM, round int, moment time.Duration) {
 	ready(v, 5)
 }
 
-// withoutClock reboots in good order, as a board that has no clock of its own: its
-// time is long past, before everything that its files and containers tell.
-func withoutClock(v *VM) {
+// withoutClock demands that the pods of a machine run on whose time, as on a board that has
+// no clock of its own, is long past, and then is set.
+func withoutClock(v *VM, pods int) {
 	v.t.Helper()
-	v.Clock = "1970-01-01"
-	v.Reboot()
-	v.Clock = ""
-	ready(v, 4)
 	now, err := strconv.ParseInt(strings.TrimSpace(v.Run("date +%s")), 10, 64)
 	if month := int64(30 * 24 * 3600); err != nil || now > time.Now().Unix()-month {
 		v.t.Errorf("the machine knows the time: %d, %v", now, err)
@@ -213,10 +214,33 @@ func withoutClock(v *VM) {
 	before := v.Run(processes)
 	v.Run(fmt.Sprintf("date -s @%d", time.Now().Unix())) // a network came that knows
 	v.Run("islet exec p0-edge -- /podtool ls /")
-	ready(v, 4)
+	ready(v, pods)
 	if after := v.Run(processes); after != before {
 		v.t.Errorf("containers did not outlive the step of the clock:\n%s\n%s", before, after)
 	}
+}
+
+// users runs a pod with a user namespace, by a handler whose OCI runtime has idmapped
+// mounts. This kernel cannot shift the owners in a tmpfs, which the doctor says.
+func users(v *VM) {
+	v.t.Helper()
+	v.Run(`cp /payload/runc /usr/local/bin/runc-current && chmod 755 /usr/local/bin/runc-current
+printf '%s\n' 'apiVersion: islet.dev/v1alpha1' 'kind: EdgeConfiguration' 'runtimeHandlers: [{name: current, ociRuntime: /usr/local/bin/runc-current}]' >/etc/islet/edge.yaml
+echo ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --edge-config=/etc/islet/edge.yaml\" >/etc/default/islet
+sed 's/name: p1/name: users/; s/^spec:/spec:\n  hostUsers: false\n  runtimeClassName: current/' /payload/files/p1.yaml >/etc/kubernetes/manifests/users.yaml
+systemctl restart islet`)
+	ready(v, 5)
+	if out := v.Run("islet exec users-edge -- /podtool cat /proc/self/uid_map"); strings.Join(strings.Fields(out), " ") != "0 65536 65536" {
+		v.t.Errorf("the pod's users are %q", out)
+	}
+	if out := v.Run("ps -o uid= -p $(pgrep -u 65536 -x podtool)"); strings.TrimSpace(out) != "65536" {
+		v.t.Errorf("on the host its process belongs to %q", out)
+	}
+	if out := v.Run("islet doctor --all || true"); !strings.Contains(out, "user-namespaces") {
+		v.t.Errorf("the doctor says nothing of user namespaces:\n%s", out)
+	}
+	v.Run("rm /etc/kubernetes/manifests/users.yaml")
+	ready(v, 4)
 }
 
 // systemdDriver moves the node to cgroups that systemd makes.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/machine"
 )
 
 // TestUsers: a pod of the API with hostUsers: false, by a RuntimeClass whose OCI runtime
@@ -18,7 +19,7 @@ func TestUsers(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	n.Handlers(map[string]string{"new": n.Runc()})
+	n.Handlers(map[string]string{"new": machine.Runc(t)})
 	node, ns := n.Join(), c.Namespace(t)
 	own := false
 	for _, h := range node.Status.RuntimeHandlers {

@@ -1,6 +1,7 @@
 // Command guest runs inside a virtual machine of the tests. It reads one shell
 // command per line (base64) from the machine's control port, and answers each
-// with one line of JSON.
+// with one line of JSON. While a command runs it sends empty lines, so that the test
+// host can tell a slow machine from one that stands still.
 package main
 
 import (
@@ -10,14 +11,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 )
 
-// patience with one command: less than the test host has.
-const patience = 3 * time.Minute
+// patience with one command that hangs. A machine under emulation may be very slow.
+const patience = 15 * time.Minute
+
+// pulse is the time between two signs of life.
+const pulse = 5 * time.Second
 
 // most of a command's output is passed on: its end.
 const most = 8 << 20
@@ -39,12 +44,33 @@ func main() {
 	fmt.Fprintln(f, "ready")
 	in := bufio.NewScanner(f)
 	for in.Scan() {
-		b, err := json.Marshal(run(in.Text()))
+		if err := answer(f, in.Text()); err != nil {
+			os.Exit(1)
+		}
+	}
+}
+
+// answer runs a command and writes what became of it.
+func answer(to io.Writer, line string) error {
+	done := make(chan []byte)
+	go func() {
+		b, err := json.Marshal(run(line))
 		if err != nil {
 			b = []byte(`{"Code":-1}`)
 		}
-		if _, err := f.Write(append(b, '\n')); err != nil {
-			os.Exit(1)
+		done <- b
+	}()
+	alive := time.NewTicker(pulse)
+	defer alive.Stop()
+	for {
+		select {
+		case b := <-done:
+			_, err := to.Write(append(b, '\n'))
+			return err
+		case <-alive.C:
+			if _, err := to.Write([]byte{'\n'}); err != nil {
+				return err
+			}
 		}
 	}
 }
