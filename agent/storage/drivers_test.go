@@ -1,0 +1,333 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A pod with volumes of its node: they are where a kubelet has them, what was written is
+// there after they were unmounted, and nothing else is left.
+func TestLocalVolumes(t *testing.T) {
+	root, disk := t.TempDir(), t.TempDir()
+	must(t, os.WriteFile(disk+"/kept", []byte("x"), 0o600))
+	must(t, os.Symlink("/etc/passwd", disk+"/link"))
+	passwd, err := os.Stat("/etc/passwd")
+	must(t, err)
+	o, s := &objects{}, openStore(t, t.TempDir())
+	defer s.Close()
+	o.bound("dir", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: disk}})
+	o.bound("path", v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: disk + "/made"}})
+	k := keeper(t, root, s, o)
+	p := podWith("p", "dir", "path")
+	gid := int64(4321)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
+	for range 2 {
+		path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		if want := root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"; err != nil || path != want {
+			t.Fatalf("it is at %s: %v", path, err)
+		}
+		if b, err := os.ReadFile(path + "/kept"); err != nil || string(b) != "x" {
+			t.Errorf("%q: %v", b, err)
+		}
+	}
+	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[1], "")
+	if fi, serr := os.Stat(disk + "/made"); err != nil || serr != nil || !fi.IsDir() || path != disk+"/made" {
+		t.Errorf("it is at %s: %v, %v", path, err, serr)
+	}
+	for name, mode := range map[string]os.FileMode{".": 0o770 | os.ModeSetgid, "kept": 0o660} {
+		fi, err := os.Stat(filepath.Join(disk, name))
+		must(t, err)
+		if int64(fi.Sys().(*syscall.Stat_t).Gid) != gid || fi.Mode()&(mode.Perm()|os.ModeSetgid) != mode {
+			t.Errorf("%s: %s of group %d", name, fi.Mode(), fi.Sys().(*syscall.Stat_t).Gid)
+		}
+	}
+	if now, err := os.Stat("/etc/passwd"); err != nil || now.Mode() != passwd.Mode() || now.Sys().(*syscall.Stat_t).Gid != passwd.Sys().(*syscall.Stat_t).Gid {
+		t.Error("a link was followed")
+	}
+	if got, ro, _, err := k.Where(p, &p.Spec.Volumes[0]); err != nil || ro || !strings.HasSuffix(got, "pv-dir") {
+		t.Error(got, ro, err)
+	}
+	k = keeper(t, root, s, nil) // the agent restarts, and knows nothing of the API
+	if !k.Has(p.UID) {
+		t.Error("the ledger does not know")
+	}
+	must(t, k.TearDown(t.Context(), p.UID))
+	if m, err := mountedAt(root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"); err != nil || m != nil {
+		t.Errorf("mounted still: %v %v", m, err)
+	}
+	if b, err := os.ReadFile(disk + "/kept"); err != nil || string(b) != "x" {
+		t.Errorf("the data is gone: %v", err)
+	}
+	if _, err := os.Stat(disk + "/made"); err != nil {
+		t.Error("a path of the host was removed")
+	}
+}
+
+// loop makes a block device of that many KiB.
+func loop(t *testing.T, kib int64) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "disk")
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, os.Truncate(file, kib<<10))
+	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
+	if err != nil {
+		t.Skipf("this host has no loop devices: %v: %s", err, out)
+	}
+	dev := strings.TrimSpace(string(out))
+	t.Cleanup(func() { must(t, exec.Command("losetup", "--detach", dev).Run()) })
+	return dev
+}
+
+// A disk gets a file system once, is mounted once for two pods, and unmounted with the last;
+// as a block volume the container gets the device.
+func TestLocalDisk(t *testing.T) {
+	root, o, s := t.TempDir(), &objects{}, openStore(t, t.TempDir())
+	defer s.Close()
+	dev, raw := loop(t, 16<<10), loop(t, 64)
+	o.bound("disk", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: dev}})
+	_, pv := o.bound("raw", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: raw}})
+	mode := v1.PersistentVolumeBlock
+	pv.Spec.VolumeMode = &mode
+	k := keeper(t, root, s, o)
+	staged := root + "/plugins/kubernetes.io/local-volume/mounts/pv-disk"
+	up := func(name string) string {
+		p := podWith(name, "disk")
+		path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		must(t, err)
+		return path
+	}
+	must(t, os.WriteFile(up("a")+"/file", []byte("x"), 0o600))
+	if b, err := os.ReadFile(up("b") + "/file"); err != nil || string(b) != "x" {
+		t.Errorf("%q: %v", b, err)
+	}
+	must(t, k.TearDown(t.Context(), "uid-a"))
+	if m, err := mountedAt(staged); err != nil || m == nil || m.FSType != "ext4" {
+		t.Errorf("%+v: %v", m, err)
+	}
+	held, err := os.Open(staged)
+	must(t, err)
+	if err := k.TearDown(t.Context(), "uid-b"); err == nil || !strings.Contains(err.Error(), "UnmountDevice failed") || !k.Has("uid-b") && len(k.InUse()) == 0 {
+		t.Errorf("a disk that is in use is unmounted: %v", err)
+	}
+	must(t, held.Close())
+	must(t, k.Sweep(t.Context()))
+	if m, err := mountedAt(staged); err != nil || m != nil || len(k.InUse()) != 0 {
+		t.Errorf("mounted still: %+v, %v, %q", m, err, k.InUse())
+	}
+	if b, err := os.ReadFile(up("c") + "/file"); err != nil || string(b) != "x" {
+		t.Errorf("it was formatted again: %q: %v", b, err)
+	}
+	must(t, k.TearDown(t.Context(), "uid-c"))
+
+	p := podWith("p", "raw")
+	link, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	must(t, err)
+	if want := root + "/pods/uid-p/volumeDevices/kubernetes.io~local-volume/pv-raw"; link != want {
+		t.Errorf("the link is %s", link)
+	}
+	if got, _, _, err := k.Where(p, &p.Spec.Volumes[0]); err != nil || got != raw {
+		t.Errorf("the device is %s: %v", got, err)
+	}
+	must(t, k.TearDown(t.Context(), p.UID))
+	if _, err := os.Lstat(link); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// What cannot be mounted is told in a kubelet's words.
+func TestRefusals(t *testing.T) {
+	root, o, s := t.TempDir(), &objects{}, openStore(t, t.TempDir())
+	defer s.Close()
+	source := v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: t.TempDir()}}
+	set := func(name string, change func(*v1.PersistentVolumeClaim, *v1.PersistentVolume)) {
+		c, pv := o.bound(name, source)
+		change(c, pv)
+	}
+	block := v1.PersistentVolumeBlock
+	set("pending", func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.Status.Phase = v1.ClaimPending })
+	set("lost", func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.Status.Phase = v1.ClaimLost })
+	set("unnamed", func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.Spec.VolumeName = "" })
+	set("ending", func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
+		c.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	})
+	set("nopv", func(c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.Spec.VolumeName = "none" })
+	set("unbound", func(_ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil })
+	set("others", func(_ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.ClaimRef.UID = "x" })
+	set("block", func(_ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.VolumeMode = &block })
+	set("elsewhere", func(_ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "a", Operator: v1.NodeSelectorOpExists}}}}}}
+	})
+	set("absent", func(_ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/nowhere"}}
+	})
+	set("cinder", func(_ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{Cinder: &v1.CinderPersistentVolumeSource{}}
+	})
+	set("p-e", func(*v1.PersistentVolumeClaim, *v1.PersistentVolume) {})
+	k := keeper(t, root, s, o)
+	for name, want := range map[string]string{
+		"pending": "error processing PVC default/pending: PVC is not bound", "lost": "its PersistentVolume is lost", "unnamed": "PVC has empty pvc.Spec.VolumeName",
+		"ending": "error processing PVC default/ending: PVC is being deleted", "gone": `failed to fetch PVC from API server: persistentvolumeclaims "gone" not found`,
+		"nopv": `failed to fetch PV none from API server: persistentvolumes "none" not found`, "unbound": "nil pv.Spec.ClaimRef", "others": "does not point to claim.UID claim-others",
+		"block": "volume block has volumeMode Block, but is specified in volumeMounts", "elsewhere": `MountVolume.NodeAffinity check failed for volume "pv-elsewhere" : no matching NodeSelectorTerms`,
+		"absent": `MountVolume.SetUp failed for volume "pv-absent" : path "/nowhere" does not exist`, "cinder": "no volume plugin matched name: kubernetes.io/cinder",
+	} {
+		p := podWith("p", name)
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: name}}
+		if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p := podWith("p")
+	e := &v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
+	if _, err := k.SetUp(t.Context(), p, e, ""); err == nil || !strings.Contains(err.Error(), "PVC default/p-e was not created for pod default/p (pod is not owner)") {
+		t.Error(err)
+	}
+	yes := true
+	o.claims["p-e"].OwnerReferences = []metav1.OwnerReference{{UID: p.UID, Controller: &yes}}
+	if _, err := k.SetUp(t.Context(), p, e, ""); err != nil {
+		t.Error(err)
+	}
+	must(t, k.TearDown(t.Context(), p.UID))
+
+	o.volumes["pv-pending"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	o.claims["pending"].Status.Phase = v1.ClaimBound
+	one, two := podWith("one", "pending"), podWith("two", "pending")
+	_, err := k.SetUp(t.Context(), one, &one.Spec.Volumes[0], "")
+	must(t, err)
+	if _, err := k.SetUp(t.Context(), two, &two.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "uses the ReadWriteOncePod access mode and is already in use by another pod") {
+		t.Error(err)
+	}
+	must(t, k.TearDown(t.Context(), one.UID))
+	_, err = k.SetUp(t.Context(), two, &two.Spec.Volumes[0], "")
+	must(t, err)
+	must(t, k.TearDown(t.Context(), two.UID))
+}
+
+// A server that does not answer holds up the pods that use it, as long as a kubelet waits,
+// and nobody else; what was asked for then is not asked for again before it has ended.
+func TestHungServer(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, root)
+		defer s.Close()
+		o := &objects{}
+		o.bound("nfs", v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "10.0.0.1", Path: "/export"}})
+		calls, answer := 0, make(chan struct{})
+		n := nfs{mount: func(_ context.Context, source, target, fsType string, options []string) error {
+			calls++
+			if source != "10.0.0.1:/export" || fsType != "nfs" || !strings.HasSuffix(target, "/pods/uid-p/volumes/kubernetes.io~nfs/pv-nfs") || fmt.Sprint(options) != "[soft]" {
+				t.Errorf("mount %s at %s as %s with %q", source, target, fsType, options)
+			}
+			<-answer
+			return nil
+		}, unmount: func(context.Context, string) error { return nil }}
+		o.volumes["pv-nfs"].Spec.MountOptions = []string{"soft"}
+		k := keeper(t, root, s, o)
+		k.cfg.Drivers = []Driver{n, local{root}}
+		p := podWith("p", "nfs")
+		for range 2 {
+			began := time.Now()
+			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition") || time.Since(began) != mountTime {
+				t.Errorf("after %s: %v", time.Since(began), err)
+			}
+		}
+		other := podWith("other", "dir")
+		o.bound("dir", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: t.TempDir()}})
+		_, err := k.SetUp(t.Context(), other, &other.Spec.Volumes[0], "")
+		must(t, err)
+		must(t, k.TearDown(t.Context(), other.UID))
+		if calls != 1 || !k.Has(p.UID) {
+			t.Errorf("mounted %d times", calls)
+		}
+		soon, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if err := k.TearDown(soon, p.UID); err == nil {
+			t.Error("it is unmounted while it is being mounted")
+		}
+		close(answer)
+		must(t, k.TearDown(t.Context(), p.UID))
+		if k.Has(p.UID) || len(k.InUse()) != 0 {
+			t.Error("something is left")
+		}
+	})
+}
+
+// What cannot be NFS is not handed to the mount program.
+func TestExports(t *testing.T) {
+	for in, want := range map[v1.NFSVolumeSource]string{
+		{Server: "s", Path: "/a"}: "s:/a", {Server: "fd00::1", Path: "/a"}: "[fd00::1]:/a", {Server: "-o", Path: "/a"}: "", {Server: "s", Path: "a"}: "", {Path: "/a"}: "",
+	} {
+		if got, err := exported(&in); got != want || (err != nil) != (want == "") {
+			t.Errorf("%+v: %q, %v", in, got, err)
+		}
+	}
+}
+
+// iscsiadm is called as upstream calls it, its credentials are in no error, and the last
+// disk of a target logs out.
+func TestISCSI(t *testing.T) {
+	root, by := t.TempDir(), t.TempDir()
+	dev := loop(t, 64)
+	d := newISCSI(root, &objects{})
+	d.byPath = by
+	var calls []string
+	d.admin = func(_ context.Context, args ...string) (string, error) {
+		calls = append(calls, strings.Join(args, " "))
+		return "", nil
+	}
+	v := Volume{ID: "x", Name: "pv", Block: true, Source: v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{
+		TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.example:disk", Lun: 3, SessionCHAPAuth: true, SecretRef: &v1.SecretReference{Name: "chap"},
+	}}}
+	must(t, os.Symlink(dev, by+"/ip-10.0.0.1:3260-iscsi-iqn.2026-01.example:disk-lun-3"))
+	u := Use{Pod: podWith("p"), Path: root + "/pods/uid-p/volumeDevices/kubernetes.io~iscsi/pv"}
+	staged := d.StagePath(v)
+	must(t, d.Stage(t.Context(), v, staged, u))
+	must(t, d.Publish(t.Context(), v, staged, u))
+	if got, err := device(u.Path); err != nil || got != dev {
+		t.Errorf("%s: %v", got, err)
+	}
+	const node = "-m node -p 10.0.0.1:3260 -T iqn.2026-01.example:disk -I default "
+	for _, want := range []string{
+		"-m discoverydb -t sendtargets -p 10.0.0.1:3260 -I default -o new", "-m discoverydb -t sendtargets -p 10.0.0.1:3260 -I default --discover",
+		node + "-o update -n node.session.auth.authmethod -v CHAP", node + "-o update -n node.session.auth.password -v p", node + "--login", node + "-o update -n node.startup -v manual",
+	} {
+		if !strings.Contains(strings.Join(calls, "\n")+"\n", want+"\n") {
+			t.Errorf("not called: %s\n%s", want, strings.Join(calls, "\n"))
+		}
+	}
+	second := v
+	source := *v.Source.ISCSI
+	source.Lun = 4
+	second.Source.ISCSI = &source
+	must(t, os.Symlink(dev, by+"/ip-10.0.0.1:3260-iscsi-iqn.2026-01.example:disk-lun-4"))
+	must(t, d.Stage(t.Context(), second, d.StagePath(second), u))
+	calls = nil
+	must(t, d.Unpublish(t.Context(), v, "uid-p", u.Path))
+	must(t, d.Unstage(t.Context(), v, staged))
+	if len(calls) != 0 {
+		t.Errorf("logged out while another disk is used: %q", calls)
+	}
+	must(t, d.Unstage(t.Context(), second, d.StagePath(second)))
+	if fmt.Sprint(calls) != fmt.Sprint([]string{node + "--logout", node + "-o delete"}) {
+		t.Errorf("%q", calls)
+	}
+	d.admin = func(ctx context.Context, args ...string) (string, error) {
+		return output(ctx, "islet-no-such-program", args...)
+	}
+	if err := d.Stage(t.Context(), v, staged, u); err == nil || !strings.Contains(err.Error(), "is not on this host") || !strings.Contains(err.Error(), "install open-iscsi") {
+		t.Error(err)
+	}
+}
