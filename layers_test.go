@@ -38,6 +38,7 @@ var layers = map[string][]string{
 	"agent/allocate":     {"agent/admit", "demand"},
 	"agent/api":          {},
 	"agent/call":         {"runtime/cri"},
+	"agent/claims":       {"agent/config", "agent/csi", "agent/objects", "agent/plugins", "agent/storage", "edge/csinode", "edge/kube", "edge/node", "edge/object", "edge/store"},
 	"agent/cli":          {"agent/api", "keys", "podspec"},
 	"agent/collect":      {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"agent/config":       {},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/call"
+	"github.com/islet-edge/islet/agent/claims"
 	"github.com/islet-edge/islet/agent/collect"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/containers"
@@ -47,7 +48,6 @@ import (
 	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/status"
-	"github.com/islet-edge/islet/agent/storage"
 	"github.com/islet-edge/islet/agent/translate"
 	"github.com/islet-edge/islet/agent/userns"
 	"github.com/islet-edge/islet/agent/volatile"
@@ -55,7 +55,6 @@ import (
 	"github.com/islet-edge/islet/agent/worker"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/link"
-	"github.com/islet-edge/islet/edge/object"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/metrics/exposition"
@@ -89,7 +88,7 @@ type agent struct {
 	told      *podresources.Server
 	hardware  *hardware.Hardware // nil: no devices of the host are configured
 	volumes   *volume.Volumes
-	storage   *storage.Keeper
+	claims    *claims.Claims
 	plugins   *plugins.Registry
 	volatile  *volatile.Layer // nil: the disk takes writes
 	logs      collect.Logs
@@ -152,6 +151,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("logs", a.rt.Rotator(a.observer))
 	run("memory", a.settler)
 	run("plugins", a.plugins)
+	run("claims", a.claims)
 	run("workers", a.rt.After(a.look, a.start, a.workers))
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
@@ -236,7 +236,7 @@ func (a *agent) build(ctx context.Context) error {
 		Overdue: func() time.Duration { return a.workers.Overdue() }, Busy: func() time.Duration { return a.observer.Busy() }, Network: a.rt.Ready, Off: func() string { return a.shutdown.NotReady() },
 	})
 	a.reporter = machine.NewReporter(machine.ReporterConfig{
-		Machine: a.machine, Runtime: a.rt.Runtime, Images: a.rt.Images, NotReady: a.health.NotReady, Addresses: a.link.SetAddresses, Events: a.events, Meta: a.store, Log: a.log,
+		Machine: a.machine, Runtime: a.rt.Runtime, Images: a.rt.Images, NotReady: a.health.NotReady, Addresses: a.link.SetAddresses, Events: a.events, Meta: a.store, Log: a.log, InUse: func() []v1.UniqueVolumeName { return a.claims.VolumesInUse() },
 	})
 	a.observer = observe.New(observe.Config{Runtime: a.rt.Runtime, Changed: a.poke, Log: a.log})
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
@@ -353,10 +353,10 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
 	a.hooks = hook.Chain{a.cgroups} // first: what the others make in memory counts in the pod's cgroup
 	keys := credentials.Config{Plugins: a.cfg.CredentialProviderConfig, BinDir: a.cfg.CredentialProviderBinDir, Root: a.cfg.Dirs.Root, Meta: a.store, Down: a.link.Down, Log: a.log}
-	var claims storage.Objects
+	var cluster *claims.Cluster
 	if a.cluster != nil {
 		objects := a.cluster.objects
-		claims = objects
+		cluster = &claims.Cluster{Client: a.link.Client(), Objects: objects, Node: a.cluster.node, Up: a.link.Changed()}
 		a.hooks = append(a.hooks, objects) // before those who read them
 		volumes.Objects, executor.Objects, a.can.Classes, keys.API = objects, objects, objects, objects
 	}
@@ -373,16 +373,16 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 		a.guard = pulls.New(pulls.Config{Policy: policy, Store: a.store, Images: a.rt.Images, Log: a.log})
 		executor.Guard = a.guard
 	}
-	if a.storage, err = storage.New(ctx, storage.Config{
-		Root: a.cfg.Dirs.Root, Ledger: a.store, Objects: claims, Labels: a.machine.Labels, Claim: object.EphemeralClaim, Log: a.log,
+	if a.claims, err = claims.Open(ctx, claims.Config{
+		Config: a.cfg, Store: a.store, Labels: a.machine.Labels, Cluster: cluster, Retry: func(uid types.UID) { a.workers.RetryPod(uid) }, Log: a.log,
 	}); err != nil {
 		return err
 	}
-	volumes.Kinds = append(volumes.Kinds, a.storage)
+	volumes.Kinds = append(volumes.Kinds, a.claims.Keeper)
 	if a.volumes, err = volume.New(volumes); err != nil {
 		return err
 	}
-	if a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: map[string]plugins.Handler{plugins.Device: a.plugged}, Log: a.log}); err != nil {
+	if a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: a.claims.Handle(map[string]plugins.Handler{plugins.Device: a.plugged}), Log: a.log}); err != nil {
 		return err
 	}
 	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}
@@ -494,7 +494,7 @@ func (a *agent) start(ctx context.Context) {
 		a.workers.Poke(uid)
 	}
 	a.hardware.Poke() // what runs may have devices of before
-	a.sweep(ctx) // the sources may have spoken before there was a runtime
+	a.sweep(ctx)      // the sources may have spoken before there was a runtime
 }
 
 // networkChanged has pods on a network of before replaced, and lets those that wait

@@ -187,6 +187,7 @@ func (a *agent) nodeChanged(n *v1.Node) {
 	if a.machine.SetNode(n.Labels, n.Spec.Taints, n.Status.Capacity) {
 		a.pods.NodeChanged()
 	}
+	a.claims.NodeChanged()
 	a.reporter.Schedulable(!n.Spec.Unschedulable)
 	var cidrs []netip.Prefix
 	for _, s := range n.Spec.PodCIDRs {

@@ -28,6 +28,7 @@ type ReporterConfig struct {
 	Addresses func(names []string, ips []netip.Addr)
 	Events    Events
 	Meta      Meta
+	InUse     func() []v1.UniqueVolumeName // volumes that nobody may detach; nil: none
 	Log       *slog.Logger
 }
 
@@ -59,6 +60,13 @@ func NewReporter(c ReporterConfig) *Reporter {
 		identity: sync.OnceValues(func() (host.Identity, error) { return host.New(host.Config{}).Identity(context.Background()) })}
 }
 
+func (a *Reporter) inUse() []v1.UniqueVolumeName {
+	if a.c.InUse == nil {
+		return nil
+	}
+	return a.c.InUse()
+}
+
 // Facts gives what the Node object says of this machine, as it is now. It is
 // asked every few seconds, so what does not change is read once.
 // https://kubernetes.io/docs/reference/node/node-status/
@@ -71,7 +79,8 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	now := a.c.Machine.Now()
 	a.c.Addresses([]string{now.Name}, a.c.Machine.IPs()) // a machine may get them long after it booted
 	f := edgenode.Facts{
-		Addresses: nodeAddresses(a.c.Machine.told(now.IPs), now.Name),
+		VolumesInUse: a.inUse(),
+		Addresses:    nodeAddresses(a.c.Machine.told(now.IPs), now.Name),
 		Info: v1.NodeSystemInfo{
 			MachineID: id.MachineID, SystemUUID: id.SystemUUID, BootID: id.BootID, KernelVersion: id.Kernel, OSImage: id.OSImage,
 			ContainerRuntimeVersion: rt.version, KubeletVersion: config.KubernetesVersion,

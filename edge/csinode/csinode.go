@@ -39,6 +39,7 @@ const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
+	maxKnown   = 256 // drivers, with those that are gone
 )
 
 // migrated are the plugins whose volumes are CSI drivers' since, as a kubelet lists them.
@@ -185,10 +186,9 @@ func (n *Node) sync(ctx context.Context) error {
 			continue
 		}
 		n.told[name] = d
-		if d == nil {
-			delete(n.drivers, name)
-			delete(n.told, name)
-		}
+	}
+	if len(n.drivers) > maxKnown { // those that are gone are kept only while the Node may be seen as it was
+		maps.DeleteFunc(n.drivers, func(_ string, d *driver) bool { return d == nil })
 	}
 	return nil
 }
@@ -205,12 +205,17 @@ func (n *Node) label(ctx context.Context, node *v1.Node, todo map[string]*driver
 	}
 	before := maps.Clone(ids)
 	labels := map[string]string{}
+	n.mu.Lock()
+	for name, d := range n.drivers { // all: the Node may be seen as it was before the last change
+		if delete(ids, name); d != nil {
+			ids[name] = d.NodeID
+		}
+	}
+	n.mu.Unlock()
 	for name, d := range todo {
 		if d == nil {
-			delete(ids, name)
 			continue
 		}
-		ids[name] = d.NodeID
 		for key, value := range d.topology {
 			switch has, there := node.Labels[key]; {
 			case !there:

@@ -1,0 +1,129 @@
+// Package claims builds what gives pods the volumes of their claims, and connects it.
+//
+//	agent/plugins --CSI drivers--> agent/csi --Install--> edge/csinode --> CSINode, Node
+//	                                  ^  '--Retry--> workers
+//	agent/volume ------------> agent/storage --InUse--> volumesInUse of the Node
+//	                                  ^
+//	                             edge/object
+//
+// It has no state of its own.
+package claims
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/csi"
+	"github.com/islet-edge/islet/agent/objects"
+	"github.com/islet-edge/islet/agent/plugins"
+	"github.com/islet-edge/islet/agent/storage"
+	"github.com/islet-edge/islet/edge/csinode"
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/node"
+	"github.com/islet-edge/islet/edge/object"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// patience is how long a volume waits for the API server to know that it is in use: a
+// server that cannot be reached detaches nothing.
+const patience = 5 * time.Second
+
+// csiVolumes begin so in volumesInUse. Of those that are no driver's alone the handle
+// follows csiHandle.
+const (
+	csiVolumes = "kubernetes.io/csi/"
+	csiHandle  = "^"
+)
+
+// Config is what Open needs.
+type Config struct {
+	Config  *config.Config
+	Store   *store.Store
+	Labels  func() map[string]string // of the Node
+	Cluster *Cluster                 // nil: the node stands alone
+	Retry   func(types.UID)          // lets a pod try again
+	Log     *slog.Logger
+}
+
+// A Cluster is what volumes need of the control plane.
+type Cluster struct {
+	Client  *kube.Client
+	Objects *objects.Objects
+	Node    *node.Node
+	Up      <-chan struct{} // the link may be up again
+}
+
+// Claims are the parts, connected.
+type Claims struct {
+	*storage.Keeper
+	drivers *csi.Drivers  // nil: the node stands alone
+	node    *csinode.Node // nil too
+}
+
+// Open takes over what is mounted. It asks nobody.
+func Open(ctx context.Context, c Config) (*Claims, error) {
+	out, cfg := &Claims{}, storage.Config{Root: c.Config.Dirs.Root, Ledger: c.Store, Labels: c.Labels, Claim: object.EphemeralClaim, Log: c.Log}
+	var err error
+	if c.Cluster != nil {
+		cfg.Objects = c.Cluster.Objects
+		if out.node, err = csinode.New(csinode.Config{Client: c.Cluster.Client, Name: c.Config.Node.Name, Node: c.Cluster.Node.Last, Retry: c.Cluster.Up, Log: c.Log}); err != nil {
+			return nil, err
+		}
+		inUse := func(ctx context.Context, id string) error {
+			soon, stop := context.WithTimeout(ctx, patience)
+			defer stop()
+			_ = c.Cluster.Node.InUse(soon, v1.UniqueVolumeName(id))
+			return ctx.Err()
+		}
+		if out.drivers, err = csi.New(csi.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Objects: c.Cluster.Objects, Nodes: out.node, InUse: inUse, Retry: c.Retry, Log: c.Log}); err != nil {
+			return nil, err
+		}
+		cfg.Drivers = append(cfg.Drivers, out.drivers)
+	}
+	out.Keeper, err = storage.New(ctx, cfg)
+	return out, err
+}
+
+// Handle adds the handlers of plugins that mount volumes.
+func (c *Claims) Handle(all map[string]plugins.Handler) map[string]plugins.Handler {
+	if c.drivers != nil {
+		all[plugins.CSI] = c.drivers
+	}
+	return all
+}
+
+// NodeChanged says that the Node may be another. It may be called before there is
+// anything.
+func (c *Claims) NodeChanged() {
+	if c != nil && c.node != nil {
+		c.node.Poke()
+	}
+}
+
+// VolumesInUse are those that the Node says nobody may detach: of kinds that can be
+// attached, sorted.
+func (c *Claims) VolumesInUse() (ids []v1.UniqueVolumeName) {
+	for _, id := range c.InUse() {
+		if strings.HasPrefix(id, csiVolumes) && strings.Contains(id, csiHandle) {
+			ids = append(ids, v1.UniqueVolumeName(id))
+		}
+	}
+	return slices.Clip(ids)
+}
+
+// Run tells the cluster of this node's drivers until ctx ends, and then ends the
+// connections to these.
+func (c *Claims) Run(ctx context.Context) error {
+	if c.node == nil {
+		return nil
+	}
+	return errors.Join(c.node.Run(ctx), c.drivers.Close())
+}
