@@ -72,7 +72,7 @@ var layers = map[string][]string{
 
 	// The rooms that package agent wires; none knows the whole.
 	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "keys"},
-	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
+	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
 	"agent/health":     {"agent/server"},
 	"agent/machine":    {"agent/admit", "agent/config", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},

@@ -410,7 +410,7 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 
 func (a *agent) serverConfig() server.Config {
 	d := describe.Config{
-		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Volatile: a.volatile, Input: a.input,
+		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Volatile: a.volatile, Input: a.input, Devices: a.devices, Hardware: a.hardware,
 		Addresses: func() []string { return a.machine.Now().IPs },
 	}
 	var metrics func() []exposition.Sample
@@ -426,7 +426,7 @@ func (a *agent) serverConfig() server.Config {
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
 		Decode: a.sources.DecodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, NodeStats: a.machine.Stats(),
-		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown,
+		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices,
 		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}

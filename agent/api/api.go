@@ -28,6 +28,7 @@ const (
 	PathAccept      = "/islet/v1/accept"       // POST: end the pods that are held
 	PathShutdown    = "/islet/v1/shutdown"     // POST: end all pods in order; DELETE: let them run again
 	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget what was taken for proven
+	PathDevices     = "/islet/v1/devices"      // ?all: also those that no resource has
 	PathStats       = "/stats/summary"
 )
 

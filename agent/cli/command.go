@@ -65,6 +65,8 @@ func commands() []command {
 				detail: "An image stays that a container has or that any pod on this node wants, whether it runs or not."},
 			{name: "rm", aliases: []string{"remove"}, args: "IMAGE...", summary: "take names from images, and remove those without any", takes: takesImages, setup: setupImagesRemove},
 		}},
+		{name: "devices", aliases: []string{"device", "dev"}, summary: "show which devices containers can have, and who has them", setup: setupDevices,
+			detail: "Built-in devices are those of 'devices' in the EdgeConfiguration; the others are of device plugins.\n--all shows what a match in the configuration can name of every device of this machine."},
 		{name: "apply", args: "-f FILE|DIR|-", summary: "create or change pods from manifests", takes: takesFiles, setup: setupApply},
 		{name: "delete", args: "POD... | -f FILE|DIR|-", summary: "delete pods that were applied", takes: takesPods, setup: setupDelete},
 		{name: "accept", summary: "end the pods that are held because the API server lost them", setup: setupAccept,

@@ -14,6 +14,8 @@ import (
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/containers"
+	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/hardware"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/process"
 	"github.com/islet-edge/islet/agent/volatile"
@@ -39,6 +41,8 @@ type Config struct {
 	Input      func(types.UID) plan.Input // what is known of a pod
 	Cluster    *Cluster                   // nil: the node stands alone
 	Volatile   *volatile.Layer            // nil: the disk takes writes
+	Devices    *device.Manager
+	Hardware   *hardware.Hardware
 }
 
 // A Cluster is the way to the control plane.

@@ -87,6 +87,7 @@ func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathEvents, s.listEvents)
 	m.HandleFunc("GET "+api.PathClock, answer(s.clock))
 	m.HandleFunc("DELETE "+api.PathClock, answer(s.resetClock))
+	m.HandleFunc("GET "+api.PathDevices, answer(s.devices))
 	m.HandleFunc("GET "+api.PathSettings, answer(s.settings))
 }
 

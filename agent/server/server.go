@@ -76,6 +76,9 @@ type Config struct {
 	// Accept ends the pods that are held. Nil: none ever are.
 	Accept func(ctx context.Context) (api.Accepted, error)
 	Clock  Clock // nil: none
+	// Devices are those that containers can ask for; all: also those that no resource has.
+	// Nil: there are none.
+	Devices func(all bool) ([]api.Device, error)
 	// Shutdown ends all pods in order. Nil: nothing does.
 	Shutdown Shutdown
 	// Settings are those of the agent, as JSON can hold them. Nil: they are not known.

@@ -45,14 +45,30 @@ type VM struct {
 	ctl  net.Conn
 	in   *bufio.Reader
 	hung bool // the machine stood still once
+
+	devices []string // of the emulator, as arguments
 }
 
 // New makes a machine that is off. Its second disk, /payload, holds the files
 // (name there to path here) and the guest program.
 func New(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
+	return made(t, "base.sh", cache, payload)
+}
+
+// NewHardware is New with a kernel that has drivers for all hardware, and a USB controller.
+func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
+	t.Helper()
+	v := made(t, "hardware.sh", cache, payload)
+	v.devices = []string{"-device", "qemu-xhci,id=usb"}
+	return v
+}
+
+// made makes a machine of what a script makes.
+func made(t testing.TB, script, cache string, payload map[string]string) *VM {
+	t.Helper()
 	v := &VM{t: t, dir: t.TempDir()}
-	v.base = strings.TrimSpace(v.command("bash", "base.sh", filepath.Join(cache, "vm")))
+	v.base = strings.TrimSpace(v.command("bash", script, filepath.Join(cache, "vm")))
 	files := filepath.Join(v.dir, "payload")
 	if err := os.Mkdir(files, 0o755); err != nil {
 		t.Fatal(err)
@@ -113,6 +129,7 @@ func (v *VM) Boot() {
 		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path="+sock, "-device", "virtserialport,chardev=ctl,name=ctl",
 		"-kernel", filepath.Join(v.base, "vmlinuz"), "-initrd", filepath.Join(v.base, "initrd.img"),
 		"-append", "console=ttyS0 root=/dev/vda rw panic=1 quiet nokaslr", "-serial", "file:"+filepath.Join(v.dir, "console"), "-monitor", "unix:"+filepath.Join(v.dir, "mon")+",server=on,wait=off")
+	qemu.Args = append(qemu.Args, v.devices...)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := qemu.Start(); err != nil {
 		v.t.Fatalf("start the emulator: %v", err)

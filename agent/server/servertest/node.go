@@ -37,6 +37,8 @@ type Node struct {
 	Describe func(*api.Status)
 	// Details adds to a pod.
 	Details func(types.UID) api.Details
+	// Devices are those that containers can ask for; Others those that no resource has.
+	Devices, Others []api.Device
 	// Settings are the agent's.
 	Settings func() any
 	// Restart is asked for a container.
@@ -63,7 +65,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 	n = &Node{Dir: dir, Socket: filepath.Join(dir, "s"), changed: make(chan struct{}), Runtime: newRuntime()}
 	log := slog.New(slog.DiscardHandler)
 	cfg := server.Config{Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
-		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode, Log: log, Clock: n,
+		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode, Log: log, Clock: n, Devices: n.devices,
 		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"), Config: &kubelet.KubeletConfiguration{
 			StaticPodURLHeader: map[string][]string{"Authorization": {"secret"}}}},
 		Restart: func(uid types.UID, container, id string, grace time.Duration) {
@@ -276,4 +278,12 @@ func (n *Node) Clock() api.Clock { return n.Time }
 func (n *Node) ResetClock(context.Context) error {
 	n.Time = api.Clock{Now: n.Time.Machine, Machine: n.Time.Machine}
 	return nil
+}
+
+func (n *Node) devices(all bool) ([]api.Device, error) {
+	out := append([]api.Device{}, n.Devices...)
+	if all {
+		out = append(out, n.Others...)
+	}
+	return out, nil
 }

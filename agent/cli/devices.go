@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+func setupDevices(t *tool, flags *pflag.FlagSet) runner {
+	all := flags.BoolP("all", "a", false, "also devices that no resource has, and what a match can name of each")
+	noHeaders := flags.Bool("no-headers", false, "only the rows")
+	output := flags.StringP("output", "o", "", "json or yaml")
+	return func(ctx context.Context, _ []string) error {
+		var query url.Values
+		if *all {
+			query = url.Values{"all": {""}}
+		}
+		var devices []api.Device
+		if err := t.call(ctx, http.MethodGet, api.PathDevices, query, nil, &devices); err != nil {
+			return err
+		}
+		if *output != "" {
+			return t.printObject(*output, devices)
+		}
+		if len(devices) == 0 {
+			fmt.Fprintln(t.Stderr, "no resource has devices: see 'devices' of the EdgeConfiguration, and 'islet devices --all' for what is there")
+			return nil
+		}
+		t.printDevices(devices, *all, !*noHeaders)
+		return nil
+	}
+}
+
+func (t *tool) printDevices(devices []api.Device, all, headers bool) {
+	var out table
+	if headers && all {
+		out.row("RESOURCE", "DEVICE", "NODES", "STATE", "SUBSYSTEM", "DRIVER", "USB", "USED BY")
+	} else if headers {
+		out.row("RESOURCE", "DEVICE", "NODES", "STATE", "USED BY")
+	}
+	for _, d := range devices {
+		state := string(d.State)
+		if d.Shared > 1 {
+			state += fmt.Sprintf(" %d/%d", len(d.Users), d.Shared)
+		}
+		row := []string{dash(d.Resource), dash(d.ID), dash(strings.Join(d.Nodes, ",")), state}
+		if all {
+			usb := ""
+			if d.Vendor != "" {
+				usb = strings.TrimSpace(strings.Join([]string{d.Vendor + ":" + d.Product, d.Serial, d.Name}, " "))
+			}
+			row = append(row, dash(d.Subsystem), dash(d.Driver), dash(usb))
+		}
+		out.row(append(row, cmp.Or(strings.Join(d.Users, ","), d.Message, "-"))...)
+	}
+	out.print(t.out)
+}
+
+func dash(s string) string { return cmp.Or(s, "-") }
