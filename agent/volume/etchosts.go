@@ -39,8 +39,10 @@ func (v *Volumes) etcHosts(pod *v1.Pod, ctr *v1.Container, out *api.ContainerCon
 		content = append([]byte("# Kubernetes-managed hosts file (host network).\n"), host...)
 	}
 	content = append(content, hostAliases(pod)...)
-	// The containers that have it may write to it.
 	path := filepath.Join(v.podDir(pod.UID), "etc-hosts")
+	v.hosts.Lock()
+	defer v.hosts.Unlock()
+	// The containers that have it may write to it.
 	if old, err := untrusted.ReadFile(v.podDir(pod.UID), "etc-hosts", int64(len(content))); err != nil || !bytes.Equal(old, content) {
 		if err := replace(path, content); err != nil {
 			return fmt.Errorf("write the pod's %s: %w", etcHostsPath, err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -69,6 +70,8 @@ type Volumes struct {
 	pods  string // real path: mounts are listed by it
 	kinds []Kind
 	turns turns
+
+	hosts sync.Mutex // guards the pods' etc-hosts: several containers of a pod may start at once
 }
 
 // builtin lists the kinds. One that is a Refresher has files that change, one that

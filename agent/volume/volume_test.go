@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -349,6 +350,41 @@ func TestEtcHosts(t *testing.T) {
 	p.Spec.Volumes = []v1.Volume{empty("data", "")}
 	if mounts, err := mountsOf(t, v, p, own); err != nil || len(mounts) != 1 || mounts[0].HostPath == filepath.Join(v.podDir("u1"), "etc-hosts") {
 		t.Errorf("%v, %v", mounts, err)
+	}
+}
+
+// Containers of a pod that start at the same time have the same volumes and /etc/hosts.
+func TestContainersTogether(t *testing.T) {
+	v := volumes(t)
+	for i := range 50 {
+		p := podWith(empty("data", ""))
+		p.UID = types.UID(fmt.Sprint("u", i))
+		p.Status.PodIPs = []v1.PodIP{{IP: "10.1.2.3"}}
+		if err := v.Prepare(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		var starts sync.WaitGroup
+		var hosts [4]os.FileInfo
+		for n := range hosts {
+			starts.Go(func() {
+				ctr := &v1.Container{Name: fmt.Sprint("c", n), VolumeMounts: []v1.VolumeMount{{Name: "data", MountPath: "/data"}}}
+				out := &api.ContainerConfig{Metadata: &api.ContainerMetadata{Name: ctr.Name}}
+				if err := v.Container(t.Context(), p, ctr, out); err != nil || len(out.Mounts) != 2 {
+					t.Errorf("container %s: %v, %v", ctr.Name, out.Mounts, err)
+					return
+				}
+				var err error
+				if hosts[n], err = os.Stat(filepath.Join(v.podDir(p.UID), "etc-hosts")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		starts.Wait()
+		for _, fi := range hosts[1:] {
+			if !os.SameFile(hosts[0], fi) {
+				t.Fatal("two containers of a pod have each an /etc/hosts of its own")
+			}
+		}
 	}
 }
 
