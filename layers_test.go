@@ -84,6 +84,7 @@ var layers = map[string][]string{
 	"agent/settle":     {},
 	"agent/shutdown":   {},
 	"agent/sources":    {"agent/config", "edge/desired", "edge/manifest", "edge/source", "keys"},
+	"agent/usage":      {"metrics", "runtime/cri", "keys", "podspec"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
 	"agent/eventtest":         {},                                                   // for tests: events of a kubelet, of docs/events.md
@@ -152,6 +153,7 @@ var layers = map[string][]string{
 	"metrics":        {},
 	"metrics/cgroup": {},
 	"metrics/host":   {},
+	"metrics/sample": {"metrics/cgroup"}, // all cgroups of pods at one time
 
 	"metrics/exposition": {},
 
