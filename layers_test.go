@@ -71,7 +71,7 @@ var layers = map[string][]string{
 	"agent/worker":       {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
 
 	// The rooms that package agent wires; none knows the whole.
-	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "keys"},
+	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
 	"agent/health":     {"agent/server"},
@@ -87,9 +87,9 @@ var layers = map[string][]string{
 	"agent/usage":      {"metrics", "runtime/cri", "keys", "podspec"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
-	"agent/eventtest":         {},                                                   // for tests: events of a kubelet, of docs/events.md
-	"agent/access/accesstest": {},                                                   // for tests
-	"agent/server/servertest": {"agent/api", "agent/server", "runtime/cri", "keys"}, // for tests
+	"agent/eventtest":         {},                                                                  // for tests: events of a kubelet, of docs/events.md
+	"agent/access/accesstest": {},                                                                  // for tests
+	"agent/server/servertest": {"agent/api", "agent/server", "agent/usage", "runtime/cri", "keys"}, // for tests
 
 	"edge/apitest":       {"edge/kube", "edge/kube/kubetest"}, // for tests
 	"edge/brake":         {"edge/desired", "edge/kube"},
@@ -150,12 +150,14 @@ var layers = map[string][]string{
 	"net/ipam/ipamtest":   {},
 	"net/netns/netnstest": {"net/netns"},
 
-	"metrics":        {},
-	"metrics/cgroup": {},
-	"metrics/host":   {},
-	"metrics/sample": {"metrics/cgroup"}, // all cgroups of pods at one time
+	"metrics":         {},
+	"metrics/cgroup":  {},
+	"metrics/disk":    {},
+	"metrics/host":    {},
+	"metrics/process": {},
+	"metrics/sample":  {"metrics/cgroup", "metrics/process"},
 
-	"metrics/exposition": {},
+	"metrics/exposition": {"metrics"},
 
 	"retry": {}, // when to try again; a leaf that everybody may use
 

@@ -28,6 +28,7 @@ import (
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
@@ -53,6 +54,7 @@ type Containers struct {
 
 	Operations   *figures.Operations // that Runtime and Images were asked
 	CgroupDriver string              // of the runtime
+	Cgroups      *cgroup.Recent      // that the runtime reads, for others who measure
 	Endpoint     string              // of the runtime; empty: it is in this process
 	Left         string              // what a runtime of before keeps; empty: nothing is known
 
@@ -123,10 +125,11 @@ func Open(ctx context.Context, a Config) (*Containers, error) {
 
 // open opens the runtime at endpoint; empty: that in this process.
 func open(ctx context.Context, a Config, endpoint string) (*Containers, error) {
+	cgroups := cgroup.NewRecent(cgroup.NewReader(cgroup.Mountpoint), time.Second)
 	if endpoint != "" {
-		return openRemote(ctx, a, endpoint)
+		return openRemote(ctx, a, endpoint, cgroups)
 	}
-	return openNative(ctx, a)
+	return openNative(ctx, a, cgroups)
 }
 
 // Problems are what is worth an administrator's attention.

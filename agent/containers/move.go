@@ -87,7 +87,7 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 		return record{Endpoint: a.RuntimeEndpoint, Driver: used.Driver, Left: used.Left}, nil, nil
 	}
 	if a.RuntimeEndpoint != "" {
-		next, err := openRemote(ctx, a, a.RuntimeEndpoint)
+		next, err := openRemote(ctx, a, a.RuntimeEndpoint, nil)
 		if err != nil {
 			return now, nil, err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/figures"
 	"github.com/islet-edge/islet/agent/worker"
+	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/net/cni"
 	"github.com/islet-edge/islet/runtime/ctrd"
 	"github.com/islet-edge/islet/runtime/daemon"
@@ -41,7 +42,7 @@ type native struct {
 }
 
 // openNative starts containerd in this process and takes up what runs.
-func openNative(ctx context.Context, a Config) (*Containers, error) {
+func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Containers, error) {
 	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
 	c := &native{log: a.Log, failed: map[string]error{}}
 	var err error
@@ -68,7 +69,7 @@ func openNative(ctx context.Context, a Config) (*Containers, error) {
 		Daemon: c.daemon, Images: c.service, Network: c.network, StateDir: filepath.Join(dirs.State, records), RunDir: dirs.Run,
 		PodDirs:  []string{filepath.Join(dirs.Root, "pods")},
 		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: handlers(e.RuntimeHandlers), SystemdCgroup: k.CgroupDriver == "systemd",
-		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), Log: a.Log,
+		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), Cgroups: cgroups, Log: a.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())
@@ -77,7 +78,7 @@ func openNative(ctx context.Context, a Config) (*Containers, error) {
 	rt := figures.Runtime{Runtime: c.runtime, Operations: asked}
 	return &Containers{
 		Runtime: rt, Streams: rt, Images: figures.Images{Service: c.service, Operations: asked}, Network: c.network,
-		Operations: asked, CgroupDriver: k.CgroupDriver, backend: c,
+		Operations: asked, Cgroups: cgroups, CgroupDriver: k.CgroupDriver, backend: c,
 	}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	agentapi "github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/figures"
 	"github.com/islet-edge/islet/agent/worker"
+	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/runtime/remote"
 )
 
@@ -20,7 +21,7 @@ import (
 type distant struct{ *remote.Runtime }
 
 // openRemote connects with the runtime at endpoint, and asks it once how it is.
-func openRemote(ctx context.Context, a Config, endpoint string) (*Containers, error) {
+func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.Recent) (*Containers, error) {
 	asked := figures.NewOperations()
 	pulls := int64(parallelPulls(a.Config))
 	if *a.Kubelet.SerializeImagePulls {
@@ -39,7 +40,7 @@ func openRemote(ctx context.Context, a Config, endpoint string) (*Containers, er
 	rt.Ask(ctx)
 	return &Containers{
 		Runtime: rt, Streams: remote.Streaming{Runtime: rt}, Images: figures.Pulls{Images: rt.Images(), Operations: asked}, Network: &itsNetwork{rt: rt},
-		Operations: asked, CgroupDriver: a.Kubelet.CgroupDriver, Endpoint: endpoint, backend: &distant{rt},
+		Operations: asked, Cgroups: cgroups, CgroupDriver: a.Kubelet.CgroupDriver, Endpoint: endpoint, backend: &distant{rt},
 	}, nil
 }
 

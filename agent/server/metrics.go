@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"runtime"
@@ -28,19 +27,18 @@ func (s *Server) routeMetrics(m mux) {
 		exposition.Serve(w, r, s.ownMetrics(r.Context()), counted)
 	})
 	m.HandleFunc("GET /metrics/resource", func(w http.ResponseWriter, r *http.Request) {
-		sum, err := s.summary(r)
+		sum, err := s.Usage.Summary(r.Context(), true)
 		if err != nil {
 			s.Log.Warn("cannot measure for /metrics/resource", "error", err)
 		}
 		exposition.Serve(w, r, exposition.Resource(sum, err))
 	})
 	m.HandleFunc("GET /metrics/cadvisor", func(w http.ResponseWriter, r *http.Request) {
-		samples, err := s.containerMetrics(r.Context())
+		subjects, err := s.Usage.Subjects(r.Context())
 		if err != nil {
-			fail(w, err)
-			return
+			s.Log.Warn("cannot measure for /metrics/cadvisor", "error", err)
 		}
-		exposition.Serve(w, r, samples)
+		exposition.ServeContainers(w, r, s.Usage.Machine(r.Context()), subjects, err)
 	})
 	probes := prometheus.NewRegistry()
 	if s.ProbeMetrics != nil {
@@ -108,41 +106,6 @@ func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
 		}
 	}
 	return out
-}
-
-// containerMetrics are the figures of containers under cAdvisor's names.
-func (s *Server) containerMetrics(ctx context.Context) ([]exposition.Sample, error) {
-	list, err := s.Runtime.ListContainerStats(ctx, &crapi.ListContainerStatsRequest{})
-	if err != nil {
-		return nil, err
-	}
-	images := map[string]string{}
-	if containers, err := s.Runtime.ListContainers(ctx, &crapi.ListContainersRequest{}); err == nil {
-		for _, c := range containers.Containers {
-			images[c.Id] = cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage())
-		}
-	}
-	var out []exposition.Sample
-	for _, c := range list.Stats {
-		a := c.GetAttributes()
-		labels := []string{"container", a.GetLabels()[keys.ContainerName], "id", a.GetId(), "image", images[a.GetId()],
-			"name", a.GetId(), "namespace", a.GetLabels()[keys.PodNamespace], "pod", a.GetLabels()[keys.PodName]}
-		add := func(name, help string, k exposition.Kind, at int64, v *uint64, scale float64, more ...string) {
-			if v != nil {
-				out = append(out, exposition.Sample{Name: name, Help: help, Kind: k, At: time.Unix(0, at), Value: float64(*v) * scale,
-					Labels: append(labels[:len(labels):len(labels)], more...)})
-			}
-		}
-		if cpu := c.Cpu; cpu != nil {
-			add("container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", exposition.Counter, cpu.Timestamp, value(cpu.UsageCoreNanoSeconds), 1e-9, "cpu", "total")
-		}
-		if mem := c.Memory; mem != nil {
-			add("container_memory_working_set_bytes", "memory that cannot be dropped", exposition.Gauge, mem.Timestamp, value(mem.WorkingSetBytes), 1)
-			add("container_memory_usage_bytes", "memory in use, page cache included", exposition.Gauge, mem.Timestamp, value(mem.UsageBytes), 1)
-			add("container_memory_rss", "anonymous memory", exposition.Gauge, mem.Timestamp, value(mem.RssBytes), 1)
-		}
-	}
-	return out, nil
 }
 
 // requests counts what was asked on the kubelet's ports. It knows few paths and

@@ -179,7 +179,7 @@ func TestPorts(t *testing.T) {
 		{all, "GET", "/metrics/resource", 200, `pod_cpu_usage_seconds_total{namespace="default",pod="web"} `},
 		{all, "GET", "/metrics/resource", 200, `container_start_time_seconds{container="nginx",namespace="default",pod="web"} 1`},
 		{all, "GET", "/metrics/resource", 200, "\nresource_scrape_error 0\n"},
-		{all, "GET", "/metrics/cadvisor", 200, `container_cpu_usage_seconds_total{container="nginx",cpu="total",id="web-nginx"`},
+		{all, "GET", "/metrics/cadvisor", 200, `container_cpu_usage_seconds_total{container="nginx",id="web-nginx"`},
 		{all, "GET", "/metrics/probes", 200, "process_start_time_seconds 1"},
 		{all, "GET", "/metrics/../exec/default/web/nginx?command=x", 307, "/exec/"},
 		{all, "GET", "/islet/v1/status", 404, ""},

@@ -17,6 +17,7 @@ func (s *Server) routeOpen(m mux) {
 	m.HandleFunc("GET /pods", answer(s.pods))
 	m.HandleFunc("GET /pods/{$}", answer(s.pods))
 	m.HandleFunc("GET /stats/summary", answer(s.summary))
+	m.HandleFunc("POST /stats/summary", answer(s.summary))
 	s.routeMetrics(m)
 }
 

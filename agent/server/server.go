@@ -38,6 +38,15 @@ type Local interface {
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
 }
 
+// Usage measures the node and its pods.
+type Usage interface {
+	// Summary is the answer of /stats/summary; short: of CPU and memory only.
+	Summary(ctx context.Context, short bool) (*stats.Summary, error)
+	// Subjects are the cgroups with who they are.
+	Subjects(ctx context.Context) ([]exposition.Subject, error)
+	Machine(ctx context.Context) exposition.Machine
+}
+
 // Shutdown ends all pods in order, as if the machine went off.
 type Shutdown interface {
 	// Begin returns once that is done; false: nobody said how long they may take.
@@ -83,8 +92,8 @@ type Config struct {
 	Shutdown Shutdown
 	// Settings are those of the agent, as JSON can hold them. Nil: they are not known.
 	Settings func() any
-	// NodeStats measures the host. Nil: the summary has pods only.
-	NodeStats func(ctx context.Context) (stats.NodeStats, error)
+	// Usage measures the node and its pods.
+	Usage Usage
 
 	// Checks are what healthz asks, besides whether anything answers at all.
 	Checks []Check
@@ -116,7 +125,6 @@ type Server struct {
 	started time.Time
 	kubelet mux // what a kubelet answers
 	local   mux // the same and islet's own
-	rates   rates
 	asked   *requests
 	slis    slis
 	counted func() (prometheus.Gatherer, error) // Counted, asked, and figures of the process: made by the first scrape
@@ -135,8 +143,8 @@ const (
 // New prepares a Server.
 func New(c Config) (*Server, error) {
 	switch {
-	case c.Pods == nil || c.Local == nil || c.Runtime == nil || c.Images == nil:
-		return nil, errors.New("server: Pods, Local, Runtime and Images are needed")
+	case c.Pods == nil || c.Local == nil || c.Runtime == nil || c.Images == nil || c.Usage == nil:
+		return nil, errors.New("server: Pods, Local, Runtime, Images and Usage are needed")
 	case c.Decode == nil || c.Log == nil:
 		return nil, errors.New("server: Decode and Log are needed")
 	}

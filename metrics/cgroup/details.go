@@ -1,13 +1,16 @@
 package cgroup
 
 import (
-	"errors"
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // userTick is the unit of cpuacct.stat: the kernel shows it as if it were this,
@@ -17,19 +20,28 @@ const userTick = 10 * time.Millisecond
 // Details are Figures with what is asked for more seldom.
 type Details struct {
 	Figures
+	Created       time.Time     // of the cgroup
 	User, System  time.Duration // of CPU
 	Periods       uint64        // in which a CPU quota was in force
 	Throttled     uint64        // of these, those in which it was used up
 	ThrottledTime time.Duration
+	Bursts        uint64 // periods in which more was used than the quota
+	BurstTime     time.Duration
+	Shares        uint64 // of CPU time, against others; 0: not known
+	Quota, Period uint64 // of CPU time, in microseconds; Quota 0: no limit
 
 	Cache, Mapped, Kernel    uint64 // bytes
 	ActiveFile, InactiveFile uint64 // bytes
+	OwnFaults, OwnMajor      uint64 // page faults without those of the cgroups below
 	Peak                     uint64 // bytes: the most memory so far; 0: not known
+	Reservation, SwapLimit   uint64 // bytes; 0: none. SwapLimit is of memory and swap together
 	LimitHits                uint64 // how often the limit was met
 	OOMKills                 uint64
 	MaxPIDs                  uint64 // 0: no limit
-	Processes                uint64
-	IO                       []IO // by device
+	Processes                uint64 // without those of the cgroups below
+	First                    int    // one of these processes; 0: there is none
+	IO                       []IO   // by device
+	Pressure                 Pressures
 }
 
 // An IO is what was read from and written to one device.
@@ -39,54 +51,133 @@ type IO struct {
 	Reads, Writes         uint64
 }
 
-// ReadDetails is Read with everything else.
-func (r Reader) ReadDetails(path string) (Details, error) {
-	f, err := r.Read(path)
-	if err != nil {
-		return Details{Figures: f}, err
-	}
-	d := Details{Figures: f}
-	pids, err := r.Processes(path)
-	d.Processes = uint64(len(pids))
-	if r.v2 {
-		return d, errors.Join(err, d.readV2(filepath.Join(r.root, path)))
-	}
-	return d, errors.Join(err, d.readV1(r.root, path))
+// Pressures are the pressure stall information of a cgroup; nil: the kernel has none.
+// https://docs.kernel.org/accounting/psi.html
+type Pressures struct{ CPU, Memory, IO *Pressure }
+
+// A Pressure is how long processes lacked something.
+type Pressure struct{ Some, Full Stall }
+
+// A Stall is how long some or all processes waited: in all, and as a share (0 to 100) of
+// the last 10, 60 and 300 seconds.
+type Stall struct {
+	Total                time.Duration
+	Avg10, Avg60, Avg300 float64
 }
 
-func (d *Details) readV2(dir string) error {
-	var errs [6]error
-	var cpu, mem, events map[string]uint64
-	cpu, errs[0] = pairs(filepath.Join(dir, "cpu.stat"))
-	mem, errs[1] = pairs(filepath.Join(dir, "memory.stat"))
-	events, errs[2] = pairs(filepath.Join(dir, "memory.events"))
-	d.Peak, errs[3] = number(filepath.Join(dir, "memory.peak"))
-	d.MaxPIDs, errs[4] = number(filepath.Join(dir, "pids.max"))
-	d.User, d.System = time.Duration(cpu["user_usec"])*time.Microsecond, time.Duration(cpu["system_usec"])*time.Microsecond
-	d.Periods, d.Throttled, d.ThrottledTime = cpu["nr_periods"], cpu["nr_throttled"], time.Duration(cpu["throttled_usec"])*time.Microsecond
-	d.Cache, d.Mapped, d.Kernel = mem["file"], mem["file_mapped"], mem["kernel"]
-	d.ActiveFile, d.InactiveFile = mem["active_file"], mem["inactive_file"]
-	d.LimitHits, d.OOMKills = events["max"], events["oom_kill"]
-	var io []byte
-	if io, errs[5] = os.ReadFile(filepath.Join(dir, "io.stat")); missing(errs[5]) {
-		errs[5] = nil
+// ReadDetails is Read with everything else.
+func (r Reader) ReadDetails(path string) (Details, error) {
+	d := Details{Figures: Figures{At: time.Now()}}
+	memory, err := open(r.dir("memory", path))
+	if err != nil {
+		return d, fmt.Errorf("read cgroup: %w", err)
 	}
-	d.IO = parseIO(string(io))
-	return errors.Join(errs[:]...)
+	defer memory.close()
+	d.created(memory.fd)
+	d.count(memory.text("cgroup.procs"))
+	if r.v2 {
+		d.readV2(memory)
+		return d, memory.err()
+	}
+	d.readV1(r, path, memory)
+	return d, memory.err()
+}
+
+// created takes the birth of a cgroup, or what comes nearest.
+func (d *Details) created(fd int) {
+	var st unix.Statx_t
+	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME|unix.STATX_MTIME, &st) != nil {
+		return
+	}
+	t := st.Mtime
+	if st.Mask&unix.STATX_BTIME != 0 {
+		t = st.Btime
+	}
+	d.Created = time.Unix(t.Sec, int64(t.Nsec))
+}
+
+// count takes the list of processes.
+func (d *Details) count(list []byte) {
+	first, _, _ := bytes.Cut(list, []byte("\n"))
+	d.First, _ = strconv.Atoi(view(first))
+	d.Processes = uint64(bytes.Count(list, []byte("\n")))
+}
+
+func (d *Details) readV2(dir *dir) {
+	dir.pairs("cpu.stat", func(k string, n uint64) {
+		switch k {
+		case "usage_usec":
+			d.CPU = micros(n)
+		case "user_usec":
+			d.User = micros(n)
+		case "system_usec":
+			d.System = micros(n)
+		case "nr_periods":
+			d.Periods = n
+		case "nr_throttled":
+			d.Throttled = n
+		case "throttled_usec":
+			d.ThrottledTime = micros(n)
+		case "nr_bursts":
+			d.Bursts = n
+		case "burst_usec":
+			d.BurstTime = micros(n)
+		}
+	})
+	dir.pairs("memory.stat", func(k string, n uint64) {
+		d.statV2(k, n, &d.InactiveFile)
+		switch k {
+		case "file":
+			d.Cache = n
+		case "file_mapped":
+			d.Mapped = n
+		case "kernel":
+			d.Kernel = n
+		case "active_file":
+			d.ActiveFile = n
+		}
+	})
+	d.OwnFaults, d.OwnMajor = d.PageFaults, d.MajorFault
+	d.sizesV2(dir, d.InactiveFile)
+	dir.pairs("memory.events", func(k string, n uint64) {
+		switch k {
+		case "max":
+			d.LimitHits = n
+		case "oom_kill":
+			d.OOMKills = n
+		}
+	})
+	d.Peak, d.MaxPIDs, d.Reservation = dir.number("memory.peak"), dir.number("pids.max"), dir.number("memory.low")
+	if swap := dir.number("memory.swap.max"); swap > 0 && d.Limit > 0 {
+		d.SwapLimit = d.Limit + swap
+	}
+	d.Quota, d.Period = dir.numbers("cpu.max")
+	d.Shares = sharesOf(dir.number("cpu.weight"))
+	d.IO = parseIO(string(dir.text("io.stat")))
+	d.Pressure = Pressures{dir.pressure("cpu.pressure"), dir.pressure("memory.pressure"), dir.pressure("io.pressure")}
+}
+
+// sharesOf turns a weight of v2 into the shares that others than the kernel speak of, as
+// OCI runtimes turned them into it.
+func sharesOf(weight uint64) uint64 {
+	if weight == 0 {
+		return 0
+	}
+	return 2 + (min(weight, 10000)-1)*262142/9999
 }
 
 // parseIO reads io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device.
 func parseIO(text string) (out []IO) {
 	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
+		device, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if rest == "" {
 			continue
 		}
-		io := IO{Device: f[0]}
-		for _, kv := range f[1:] {
+		io := IO{Device: device}
+		for kv := range strings.FieldsSeq(rest) {
 			k, v, _ := strings.Cut(kv, "=")
 			n, err := strconv.ParseUint(v, 10, 64)
-			if at := map[string]*uint64{"rbytes": &io.ReadBytes, "wbytes": &io.WriteBytes, "rios": &io.Reads, "wios": &io.Writes}[k]; at != nil && err == nil {
+			if at := io.field(k); at != nil && err == nil {
 				*at = n
 			}
 		}
@@ -95,57 +186,164 @@ func parseIO(text string) (out []IO) {
 	return out
 }
 
-func (d *Details) readV1(root, path string) error {
-	memory, pids, cpu := filepath.Join(root, "memory", path), filepath.Join(root, "pids", path), filepath.Join(root, "cpu", path)
-	var errs [8]error
-	var mem, oom, stat, ticks map[string]uint64
-	mem, errs[0] = pairs(filepath.Join(memory, "memory.stat"))
-	oom, errs[1] = pairs(filepath.Join(memory, "memory.oom_control"))
-	stat, errs[2] = pairs(filepath.Join(cpu, "cpu.stat"))
-	ticks, errs[3] = pairs(filepath.Join(root, "cpuacct", path, "cpuacct.stat"))
-	d.Peak, errs[4] = number(filepath.Join(memory, "memory.max_usage_in_bytes"))
-	d.LimitHits, errs[5] = number(filepath.Join(memory, "memory.failcnt"))
-	d.Kernel, errs[6] = number(filepath.Join(memory, "memory.kmem.usage_in_bytes"))
-	d.MaxPIDs, errs[7] = number(filepath.Join(pids, "pids.max"))
-	d.User, d.System = time.Duration(ticks["user"])*userTick, time.Duration(ticks["system"])*userTick
-	d.Periods, d.Throttled, d.ThrottledTime = stat["nr_periods"], stat["nr_throttled"], time.Duration(stat["throttled_time"])
-	d.Cache, d.Mapped = mem["total_cache"], mem["total_mapped_file"]
-	d.ActiveFile, d.InactiveFile = mem["total_active_file"], mem["total_inactive_file"]
-	d.OOMKills = oom["oom_kill"]
-	d.IO = readIOV1(filepath.Join(root, "blkio", path))
-	return errors.Join(errs[:]...)
+func (io *IO) field(name string) *uint64 {
+	switch name {
+	case "rbytes":
+		return &io.ReadBytes
+	case "wbytes":
+		return &io.WriteBytes
+	case "rios":
+		return &io.Reads
+	case "wios":
+		return &io.Writes
+	}
+	return nil
 }
 
-// readIOV1 reads what the kernel counts whatever the scheduler of a device: lines
-// such as "8:0 Read 123".
-func readIOV1(dir string) (out []IO) {
-	at := map[string]int{}
-	for file, field := range map[string]func(*IO, string) *uint64{
-		"blkio.throttle.io_service_bytes": func(io *IO, op string) *uint64 {
-			return map[string]*uint64{"Read": &io.ReadBytes, "Write": &io.WriteBytes}[op]
-		},
-		"blkio.throttle.io_serviced": func(io *IO, op string) *uint64 {
-			return map[string]*uint64{"Read": &io.Reads, "Write": &io.Writes}[op]
-		},
-	} {
-		b, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil {
-			continue // no such controller
+// pressure reads "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same of full;
+// nil where there is no such file, or nothing is counted.
+func (d *dir) pressure(file string) *Pressure {
+	return parsePressure(string(d.text(file)))
+}
+
+// ReadPressures reads those of the machine, most often in /proc/pressure.
+func ReadPressures(dir string) Pressures {
+	read := func(name string) *Pressure {
+		b, _ := os.ReadFile(filepath.Join(dir, name)) // a kernel may have none, or not count
+		return parsePressure(string(b))
+	}
+	return Pressures{read("cpu"), read("memory"), read("io")}
+}
+
+func parsePressure(text string) *Pressure {
+	var p Pressure
+	found := false
+	for line := range strings.Lines(text) {
+		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		s := map[string]*Stall{"some": &p.Some, "full": &p.Full}[kind]
+		if s == nil {
+			continue
 		}
-		for line := range strings.Lines(string(b)) {
-			f := strings.Fields(line)
-			if len(f) != 3 {
-				continue
-			}
-			if _, there := at[f[0]]; !there {
-				at[f[0]] = len(out)
-				out = append(out, IO{Device: f[0]})
-			}
-			if v := field(&out[at[f[0]]], f[1]); v != nil {
-				*v, _ = strconv.ParseUint(f[2], 10, 64)
+		found = true
+		for kv := range strings.FieldsSeq(rest) {
+			k, v, _ := strings.Cut(kv, "=")
+			switch k {
+			case "total":
+				n, _ := strconv.ParseUint(v, 10, 64)
+				s.Total = micros(n)
+			case "avg10":
+				s.Avg10, _ = strconv.ParseFloat(v, 64)
+			case "avg60":
+				s.Avg60, _ = strconv.ParseFloat(v, 64)
+			case "avg300":
+				s.Avg300, _ = strconv.ParseFloat(v, 64)
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b IO) int { return strings.Compare(a.Device, b.Device) })
-	return out
+	if !found {
+		return nil
+	}
+	return &p
+}
+
+func (d *Details) readV1(r Reader, path string, memory *dir) {
+	cpu, acct := memory.other(r.dir("cpu", path)), memory.other(r.dir("cpuacct", path))
+	pids, blkio := memory.other(r.dir("pids", path)), memory.other(r.dir("blkio", path))
+	for _, dir := range []*dir{cpu, acct, pids, blkio} {
+		defer dir.close()
+	}
+	memory.pairs("memory.stat", func(k string, n uint64) {
+		d.statV1(k, n, &d.InactiveFile)
+		switch k {
+		case "total_cache":
+			d.Cache = n
+		case "total_mapped_file":
+			d.Mapped = n
+		case "total_active_file":
+			d.ActiveFile = n
+		case "pgfault":
+			d.OwnFaults = n
+		case "pgmajfault":
+			d.OwnMajor = n
+		}
+	})
+	d.sizesV1(memory, acct, pids, d.InactiveFile)
+	memory.pairs("memory.oom_control", func(k string, n uint64) {
+		if k == "oom_kill" {
+			d.OOMKills = n
+		}
+	})
+	d.Peak, d.LimitHits, d.Kernel = memory.number("memory.max_usage_in_bytes"), memory.number("memory.failcnt"), memory.number("memory.kmem.usage_in_bytes")
+	d.Reservation, d.SwapLimit = bound(memory.number("memory.soft_limit_in_bytes")), bound(memory.number("memory.memsw.limit_in_bytes"))
+	d.MaxPIDs = pids.number("pids.max")
+	acct.pairs("cpuacct.stat", func(k string, n uint64) {
+		switch t := time.Duration(min(n, 1<<40)) * userTick; k {
+		case "user":
+			d.User = t
+		case "system":
+			d.System = t
+		}
+	})
+	d.cpuV1(cpu)
+	d.ioV1(blkio)
+}
+
+func (d *Details) cpuV1(cpu *dir) {
+	cpu.pairs("cpu.stat", func(k string, n uint64) {
+		switch k {
+		case "nr_periods":
+			d.Periods = n
+		case "nr_throttled":
+			d.Throttled = n
+		case "throttled_time":
+			d.ThrottledTime = time.Duration(n)
+		case "nr_bursts":
+			d.Bursts = n
+		case "burst_time":
+			d.BurstTime = time.Duration(n)
+		}
+	})
+	d.Shares, d.Period, d.Quota = cpu.number("cpu.shares"), cpu.number("cpu.cfs_period_us"), cpu.number("cpu.cfs_quota_us")
+}
+
+// ioV1 reads what the kernel counts whatever the scheduler of a device, of the cgroup
+// and those below it: lines such as "8:0 Read 123".
+func (d *Details) ioV1(blkio *dir) {
+	at := func(device string) *IO {
+		i := slices.IndexFunc(d.IO, func(io IO) bool { return io.Device == device })
+		if i < 0 {
+			i, d.IO = len(d.IO), append(d.IO, IO{Device: strings.Clone(device)})
+		}
+		return &d.IO[i]
+	}
+	read := func(file string, each func(io *IO, op string, n uint64)) {
+		text := blkio.text(file + "_recursive")
+		if len(text) == 0 {
+			text = blkio.text(file)
+		}
+		for line := range bytes.Lines(text) {
+			device, rest, _ := strings.Cut(strings.TrimSpace(view(line)), " ")
+			op, v, ok := strings.Cut(rest, " ")
+			if n, err := strconv.ParseUint(v, 10, 64); ok && err == nil {
+				each(at(device), op, n)
+			}
+		}
+	}
+	read("blkio.throttle.io_service_bytes", func(io *IO, op string, n uint64) {
+		switch op {
+		case "Read":
+			io.ReadBytes = n
+		case "Write":
+			io.WriteBytes = n
+		}
+	})
+	read("blkio.throttle.io_serviced", func(io *IO, op string, n uint64) {
+		switch op {
+		case "Read":
+			io.Reads = n
+		case "Write":
+			io.Writes = n
+		}
+	})
+	slices.SortFunc(d.IO, func(a, b IO) int { return strings.Compare(a.Device, b.Device) })
 }

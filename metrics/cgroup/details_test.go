@@ -1,15 +1,23 @@
 package cgroup
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 func TestReadDetails(t *testing.T) {
 	want := Details{
 		User: 300 * time.Millisecond, System: 200 * time.Millisecond, Periods: 9, Throttled: 4, ThrottledTime: 5 * time.Microsecond,
-		Cache: 11, Mapped: 12, Kernel: 13, ActiveFile: 14, InactiveFile: 15, Peak: 4000, LimitHits: 6, OOMKills: 2, MaxPIDs: 100, Processes: 2,
+		Cache: 11, Mapped: 12, Kernel: 13, ActiveFile: 14, InactiveFile: 15, Peak: 4000, LimitHits: 6, OOMKills: 2, MaxPIDs: 100, Processes: 2, First: 10,
+		Bursts: 3, BurstTime: 7 * time.Microsecond, Quota: 5000, Period: 100000, Reservation: 30, SwapLimit: 70,
 		IO: []IO{{"8:0", 1, 2, 3, 4}, {"8:16", 5, 0, 0, 0}},
 	}
 	for name, r := range map[string]Reader{
@@ -17,19 +25,24 @@ func TestReadDetails(t *testing.T) {
 			"memory/a/memory.stat":        "total_cache 11\ntotal_mapped_file 12\ntotal_active_file 14\ntotal_inactive_file 15\n",
 			"memory/a/memory.oom_control": "oom_kill_disable 0\noom_kill 2\n", "memory/a/memory.max_usage_in_bytes": "4000\n",
 			"memory/a/memory.failcnt": "6\n", "memory/a/memory.kmem.usage_in_bytes": "13\n", "memory/a/cgroup.procs": "10\n11\n",
-			"pids/a/pids.max": "100\n", "cpu/a/cpu.stat": "nr_periods 9\nnr_throttled 4\nthrottled_time 5000\n", "cpuacct/a/cpuacct.stat": "user 30\nsystem 20\n",
+			"pids/a/pids.max": "100\n", "cpu/a/cpu.stat": "nr_periods 9\nnr_throttled 4\nthrottled_time 5000\nnr_bursts 3\nburst_time 7000\n", "cpu/a/cpu.cfs_quota_us": "5000\n", "cpu/a/cpu.cfs_period_us": "100000\n",
+			"memory/a/memory.soft_limit_in_bytes": "30\n", "memory/a/memory.memsw.limit_in_bytes": "70\n", "cpuacct/a/cpuacct.stat": "user 30\nsystem 20\n",
 			"blkio/a/blkio.throttle.io_service_bytes": "8:16 Read 5\n8:0 Read 1\n8:0 Write 2\n8:0 Total 3\nTotal 3\n", "blkio/a/blkio.throttle.io_serviced": "8:0 Read 3\n8:0 Write 4\n",
 		})},
 		"v2": {v2: true, root: tree(t, map[string]string{
 			"a/memory.stat":   "file 11\nfile_mapped 12\nkernel 13\nactive_file 14\ninactive_file 15\n",
 			"a/memory.events": "max 6\noom_kill 2\n", "a/memory.peak": "4000\n", "a/cgroup.procs": "10\n11\n", "a/pids.max": "100\n",
-			"a/cpu.stat": "user_usec 300000\nsystem_usec 200000\nnr_periods 9\nnr_throttled 4\nthrottled_usec 5\n",
-			"a/io.stat":  "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0\n8:16 rbytes=5\n\n8:32\n",
+			"a/cpu.stat": "user_usec 300000\nsystem_usec 200000\nnr_periods 9\nnr_throttled 4\nthrottled_usec 5\nnr_bursts 3\nburst_usec 7\n", "a/cpu.max": "5000 100000\n",
+			"a/memory.low": "30\n", "a/memory.max": "50\n", "a/memory.swap.max": "20\n",
+			"a/io.stat": "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0\n8:16 rbytes=5\n\n8:32\n",
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := r.ReadDetails("/a")
-			got.Figures = Figures{}
+			if got.Created.IsZero() || got.At.IsZero() {
+				t.Error("without times")
+			}
+			got.Figures, got.Created = Figures{}, time.Time{}
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 			}
@@ -37,5 +50,71 @@ func TestReadDetails(t *testing.T) {
 				t.Error("a cgroup that is gone was read")
 			}
 		})
+	}
+}
+
+// TestLongLists: more processes than the kernel gives in one read.
+func TestLongLists(t *testing.T) {
+	var list strings.Builder
+	for i := range 200_000 {
+		fmt.Fprintln(&list, 100_000+i)
+	}
+	r := Reader{v2: true, root: tree(t, map[string]string{"a/cgroup.procs": list.String()[:149_796*7], "b/cgroup.procs": list.String()})}
+	d, err := r.ReadDetails("/a")
+	if pids, e := r.Processes("/a"); err != nil || e != nil || d.Processes != uint64(len(pids)) || len(pids) < 149_000 || d.First != 100_000 {
+		t.Errorf("%d processes, %d listed: %v %v", d.Processes, len(pids), err, e)
+	}
+	if _, err := r.ReadDetails("/b"); err == nil {
+		t.Error("a list without end was read")
+	}
+}
+
+func TestPressure(t *testing.T) {
+	got := parsePressure("some avg10=1.50 avg60=0.25 avg300=0.00 total=1000\nfull avg10=0.00 avg60=0.00 avg300=100.00 total=7\n")
+	want := Pressure{Stall{time.Millisecond, 1.5, .25, 0}, Stall{7 * time.Microsecond, 0, 0, 100}}
+	if got == nil || *got != want || parsePressure("") != nil {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestRecent: what was just read is given again, a cgroup that is gone is not, and in the
+// end nothing is kept.
+func TestRecent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := tree(t, map[string]string{"a/memory.current": "1\n"})
+		r := NewRecent(Reader{v2: true, root: root}, time.Second)
+		see := func(want uint64) {
+			t.Helper()
+			if f, err := r.Read("/a"); err != nil || f.Memory != want {
+				t.Errorf("read %d, %v, want %d", f.Memory, err, want)
+			}
+		}
+		see(1)
+		if err := os.WriteFile(filepath.Join(root, "a/memory.current"), []byte("2\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		see(1)
+		time.Sleep(time.Second)
+		see(2)
+		if _, err := r.Read("/gone"); !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.known != nil || r.forget != nil {
+			t.Errorf("kept: %v", r.known)
+		}
+	})
+}
+
+// BenchmarkReadDetails reads this machine's own root.
+func BenchmarkReadDetails(b *testing.B) {
+	r := NewReader(Mountpoint)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.ReadDetails("/"); err != nil {
+			b.Skip(err)
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -53,124 +52,131 @@ func NewReader(root string) Reader {
 	return Reader{root: root, v2: syscall.Statfs(root, &st) == nil && st.Type == v2Magic}
 }
 
+// Unified says whether this is cgroup v2.
+func (r Reader) Unified() bool { return r.v2 }
+
+// dir is the directory of a cgroup in the hierarchy of a controller; v2 has but one.
+func (r Reader) dir(controller, path string) string {
+	if r.v2 {
+		return filepath.Join(r.root, path)
+	}
+	return filepath.Join(r.root, controller, path)
+}
+
 // Read reads the cgroup at path, which begins at the root of the hierarchies. The
 // error wraps fs.ErrNotExist when it is gone. A controller that is missing leaves
 // its figures at zero.
 func (r Reader) Read(path string) (Figures, error) {
 	f := Figures{At: time.Now()}
-	if r.v2 {
-		dir := filepath.Join(r.root, path)
-		if _, err := os.Stat(dir); err != nil {
-			return f, fmt.Errorf("read cgroup: %w", err)
-		}
-		return f, f.readV2(dir)
-	}
-	memory, cpu := filepath.Join(r.root, "memory", path), filepath.Join(r.root, "cpuacct", path)
-	if _, err := os.Stat(memory); err != nil {
+	memory, err := open(r.dir("memory", path))
+	if err != nil {
 		return f, fmt.Errorf("read cgroup: %w", err)
 	}
-	return f, f.readV1(memory, cpu, filepath.Join(r.root, "pids", path))
+	defer memory.close()
+	if r.v2 {
+		f.readV2(memory)
+		return f, memory.err()
+	}
+	cpu, pids := memory.other(r.dir("cpuacct", path)), memory.other(r.dir("pids", path))
+	defer cpu.close()
+	defer pids.close()
+	f.readV1(memory, cpu, pids)
+	return f, memory.err()
 }
 
-func (f *Figures) readV2(dir string) error {
-	var errs [7]error
-	var cpu, mem map[string]uint64
-	cpu, errs[0] = pairs(filepath.Join(dir, "cpu.stat"))
-	mem, errs[1] = pairs(filepath.Join(dir, "memory.stat"))
-	f.Memory, errs[2] = number(filepath.Join(dir, "memory.current"))
-	f.Limit, errs[3] = number(filepath.Join(dir, "memory.max"))
-	f.Swap, errs[4] = number(filepath.Join(dir, "memory.swap.current"))
-	f.PIDs, errs[5] = number(filepath.Join(dir, "pids.current"))
-	f.CPU = time.Duration(cpu["usage_usec"]) * time.Microsecond
-	f.RSS, f.PageFaults, f.MajorFault = mem["anon"], mem["pgfault"], mem["pgmajfault"]
-	f.WorkingSet = f.Memory - min(f.Memory, mem["inactive_file"])
-	return errors.Join(errs[:]...)
-}
-
-func (f *Figures) readV1(memory, cpu, pids string) error {
-	var errs [5]error
-	var mem map[string]uint64
-	var ns uint64
-	mem, errs[0] = pairs(filepath.Join(memory, "memory.stat"))
-	f.Memory, errs[1] = number(filepath.Join(memory, "memory.usage_in_bytes"))
-	f.Limit, errs[2] = number(filepath.Join(memory, "memory.limit_in_bytes"))
-	ns, errs[3] = number(filepath.Join(cpu, "cpuacct.usage"))
-	f.PIDs, errs[4] = number(filepath.Join(pids, "pids.current"))
-	if f.Limit > math.MaxInt64/2 { // the kernel's way to say none
-		f.Limit = 0
-	}
-	f.CPU = time.Duration(ns)
-	f.RSS, f.Swap, f.PageFaults, f.MajorFault = mem["total_rss"], mem["total_swap"], mem["total_pgfault"], mem["total_pgmajfault"]
-	f.WorkingSet = f.Memory - min(f.Memory, mem["total_inactive_file"])
-	return errors.Join(errs[:]...)
-}
-
-// number reads a file with one number, or "max" for none. A missing file is zero.
-func number(path string) (uint64, error) {
-	b, err := os.ReadFile(path)
-	if missing(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	s := strings.TrimSpace(string(b))
-	if s == "max" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
-	}
-	return n, nil
-}
-
-// pairs reads a file of lines with a name and a number. A missing file is empty.
-func pairs(path string) (map[string]uint64, error) {
-	b, err := os.ReadFile(path)
-	if missing(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]uint64{}
-	for line := range strings.Lines(string(b)) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			if n, err := strconv.ParseUint(v, 10, 64); err == nil {
-				out[k] = n
-			}
+func (f *Figures) readV2(d *dir) {
+	inactive := uint64(0)
+	d.pairs("cpu.stat", func(k string, n uint64) {
+		if k == "usage_usec" {
+			f.CPU = micros(n)
 		}
-	}
-	return out, nil
+	})
+	d.pairs("memory.stat", func(k string, n uint64) { f.statV2(k, n, &inactive) })
+	f.sizesV2(d, inactive)
 }
 
-// missing: the controller is not there, or the cgroup went while it was read.
-func missing(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV)
+func (f *Figures) statV2(k string, n uint64, inactive *uint64) {
+	switch k {
+	case "anon":
+		f.RSS = n
+	case "pgfault":
+		f.PageFaults = n
+	case "pgmajfault":
+		f.MajorFault = n
+	case "inactive_file":
+		*inactive = n
+	}
+}
+
+func (f *Figures) sizesV2(d *dir, inactive uint64) {
+	f.Memory, f.Limit = d.number("memory.current"), d.number("memory.max")
+	f.Swap, f.PIDs = d.number("memory.swap.current"), d.number("pids.current")
+	f.WorkingSet = f.Memory - min(f.Memory, inactive)
+}
+
+func (f *Figures) readV1(memory, cpu, pids *dir) {
+	inactive := uint64(0)
+	memory.pairs("memory.stat", func(k string, n uint64) { f.statV1(k, n, &inactive) })
+	f.sizesV1(memory, cpu, pids, inactive)
+}
+
+func (f *Figures) statV1(k string, n uint64, inactive *uint64) {
+	switch k {
+	case "total_rss":
+		f.RSS = n
+	case "total_swap":
+		f.Swap = n
+	case "total_pgfault":
+		f.PageFaults = n
+	case "total_pgmajfault":
+		f.MajorFault = n
+	case "total_inactive_file":
+		*inactive = n
+	}
+}
+
+func (f *Figures) sizesV1(memory, cpu, pids *dir, inactive uint64) {
+	f.Memory, f.Limit = memory.number("memory.usage_in_bytes"), bound(memory.number("memory.limit_in_bytes"))
+	f.CPU, f.PIDs = time.Duration(cpu.number("cpuacct.usage")), pids.number("pids.current")
+	f.WorkingSet = f.Memory - min(f.Memory, inactive)
+}
+
+// bound is a limit of v1, whose kernel says "none" with a number near the largest.
+func bound(n uint64) uint64 {
+	if n > math.MaxInt64/2 {
+		return 0
+	}
+	return n
+}
+
+// micros bounds what a file says.
+func micros(n uint64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
 // Processes lists the processes in a cgroup, not those below it. One that is gone has
 // none.
 func (r Reader) Processes(path string) ([]int, error) {
-	controller := "memory"
-	if r.v2 {
-		controller = ""
-	}
-	b, err := os.ReadFile(filepath.Join(r.root, controller, path, "cgroup.procs"))
-	if missing(err) {
+	d, err := open(r.dir("memory", path))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read cgroup: %w", err)
 	}
+	defer d.close()
 	var out []int
-	for _, f := range strings.Fields(string(b)) {
+	for f := range strings.FieldsSeq(string(d.text("cgroup.procs"))) {
 		pid, err := strconv.Atoi(f)
 		if err != nil {
 			return nil, fmt.Errorf("read cgroup %s: %w", path, err)
 		}
 		out = append(out, pid)
 	}
-	return out, nil
+	return out, d.err()
+}
+
+// Children lists the cgroups right below one, in no order. One that is gone has none.
+func (r Reader) Children(path string) ([]string, error) {
+	return subdirectories(r.dir("memory", path))
 }

@@ -63,12 +63,26 @@ func New(c Config) (*Pods, error) {
 		return nil, errors.New("cgroup: no logger")
 	}
 	p := &Pods{c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]cgroups.Manager{}, burstable: map[string]int64{}, above: map[v1.PodQOSClass]map[string]string{}}
-	for part := range strings.SplitSeq(c.Root, "/") {
+	p.root = rootName(c.Root)
+	return p, nil
+}
+
+func rootName(root string) (n name) {
+	for part := range strings.SplitSeq(root, "/") {
 		if part != "" {
-			p.root = append(p.root, strings.TrimSuffix(part, ".slice"))
+			n = append(n, strings.TrimSuffix(part, ".slice"))
 		}
 	}
-	return p, nil
+	return n
+}
+
+// Path is where all pods are, from the root of the hierarchies.
+func Path(driver, root string) string {
+	n := qosName(rootName(root), v1.PodQOSGuaranteed)
+	if driver == Systemd {
+		return n.slices()
+	}
+	return n.cgroupfs()
 }
 
 // Name names the hook.

@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/moby/locker"
@@ -62,6 +64,7 @@ type Config struct {
 	CDIDirs       []string // of specifications of devices; none: /etc/cdi and /var/run/cdi
 	LogMaxSize    int64 // bytes; 0: logs are not rotated
 	LogMaxFiles   int
+	Cgroups       *cgroup.Recent // shared with others who measure; nil: its own
 	Log           *slog.Logger
 }
 
@@ -83,7 +86,7 @@ type Runtime struct {
 	selinux    *selinux.Host
 	snap       snapshots.Snapshotter
 
-	cgroups cgroup.Reader
+	cgroups *cgroup.Recent
 	shims   *shims
 	events  taskEvents
 	watch   watchers
@@ -121,7 +124,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 		c.CDIDirs = cdiDirs()
 	}
 	r := &Runtime{
-		c: c, log: c.Log, cgroups: cgroup.NewReader(cgroup.Mountpoint), snap: c.Daemon.Client().SnapshotService(c.Daemon.Snapshotter()),
+		c: c, log: c.Log, cgroups: cmp.Or(c.Cgroups, cgroup.NewRecent(cgroup.NewReader(cgroup.Mountpoint), time.Second)), snap: c.Daemon.Client().SnapshotService(c.Daemon.Snapshotter()),
 		dirs: dirs{
 			sandboxes: filepath.Join(c.StateDir, "sandboxes"), containers: Containers(c.StateDir),
 			program: filepath.Join(c.StateDir, "bin"),

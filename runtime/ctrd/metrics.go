@@ -1,23 +1,19 @@
 package ctrd
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/process"
 )
 
 // Metrics have cAdvisor's names and labels (KEP-2371). The CRI has whole numbers only:
@@ -46,14 +42,7 @@ type sample struct {
 	c       *api.ContainerStatus
 	disk    *api.FilesystemUsage
 	free    unix.Statfs_t // where the container writes
-	network []traffic
-}
-
-// traffic is a line of /proc/PID/net/dev.
-type traffic struct {
-	name string
-	in   [4]uint64 // bytes, packets, errors, dropped
-	out  [4]uint64
+	network []process.Interface
 }
 
 const (
@@ -78,10 +67,10 @@ func devices(get func(cgroup.IO) uint64) func(*sample) []value {
 	}
 }
 
-func interfaces(get func(traffic) uint64) func(*sample) []value {
+func interfaces(get func(process.Interface) uint64) func(*sample) []value {
 	return func(s *sample) (out []value) {
 		for _, i := range s.network {
-			out = append(out, value{i.name, get(i)})
+			out = append(out, value{i.Name, get(i)})
 		}
 		return out
 	}
@@ -138,14 +127,14 @@ var containerMetrics = []metric{
 }
 
 var sandboxMetrics = []metric{
-	{"container_network_receive_bytes_total", "bytes received", counter, "interface", interfaces(func(t traffic) uint64 { return t.in[0] })},
-	{"container_network_receive_packets_total", "packets received", counter, "interface", interfaces(func(t traffic) uint64 { return t.in[1] })},
-	{"container_network_receive_errors_total", "errors while receiving", counter, "interface", interfaces(func(t traffic) uint64 { return t.in[2] })},
-	{"container_network_receive_packets_dropped_total", "packets dropped while receiving", counter, "interface", interfaces(func(t traffic) uint64 { return t.in[3] })},
-	{"container_network_transmit_bytes_total", "bytes sent", counter, "interface", interfaces(func(t traffic) uint64 { return t.out[0] })},
-	{"container_network_transmit_packets_total", "packets sent", counter, "interface", interfaces(func(t traffic) uint64 { return t.out[1] })},
-	{"container_network_transmit_errors_total", "errors while sending", counter, "interface", interfaces(func(t traffic) uint64 { return t.out[2] })},
-	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", counter, "interface", interfaces(func(t traffic) uint64 { return t.out[3] })},
+	{"container_network_receive_bytes_total", "bytes received", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.Received })},
+	{"container_network_receive_packets_total", "packets received", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.PacketsIn })},
+	{"container_network_receive_errors_total", "errors while receiving", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.ErrorsIn })},
+	{"container_network_receive_packets_dropped_total", "packets dropped while receiving", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.DropsIn })},
+	{"container_network_transmit_bytes_total", "bytes sent", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.Sent })},
+	{"container_network_transmit_packets_total", "packets sent", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.Out })},
+	{"container_network_transmit_errors_total", "errors while sending", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.ErrsOut })},
+	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.DropsOut })},
 }
 
 // ListMetricDescriptors describes what ListPodSandboxMetrics returns.
@@ -208,7 +197,7 @@ func (r *Runtime) podMetrics(ctx context.Context, s *sandbox) (*api.PodSandboxMe
 	}
 	if !s.hostNetwork() && someone > 0 {
 		labels := []string{"", s.rec.ID, "", s.rec.ID, pod.GetNamespace(), pod.GetName()}
-		out.Metrics = readAll(sandboxMetrics, labels, &sample{network: networkOf(someone)})
+		out.Metrics = readAll(sandboxMetrics, labels, &sample{network: process.Reader{}.Network(someone)})
 	}
 	return out, nil
 }
@@ -238,44 +227,4 @@ func readAll(table []metric, labels []string, p *sample) (out []*api.Metric) {
 		}
 	}
 	return out
-}
-
-// maxInterfaces bounds what a pod that may make interfaces can do to a list.
-const maxInterfaces = 64
-
-// networkOf reads what a process's network namespace has sent and received, but for
-// loopback. One that has ended has none.
-func networkOf(pid int) []traffic {
-	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "net/dev"))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	var out []traffic
-	for in := bufio.NewScanner(f); in.Scan() && len(out) < maxInterfaces; {
-		if t, ok := parseTraffic(in.Text()); ok && t.name != "lo" {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// parseTraffic reads "eth0: bytes packets errs drop fifo frame compressed multicast
-// bytes packets errs drop ...".
-func parseTraffic(line string) (traffic, bool) {
-	name, rest, ok := strings.Cut(line, ":")
-	f := strings.Fields(rest)
-	if !ok || len(f) < 16 {
-		return traffic{}, false
-	}
-	t := traffic{name: strings.TrimSpace(name)}
-	for i := range 4 {
-		var err1, err2 error
-		t.in[i], err1 = strconv.ParseUint(f[i], 10, 64)
-		t.out[i], err2 = strconv.ParseUint(f[8+i], 10, 64)
-		if err1 != nil || err2 != nil {
-			return traffic{}, false
-		}
-	}
-	return t, true
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/agent/usage"
 	"github.com/islet-edge/islet/keys"
 )
 
@@ -96,6 +97,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 			}
 			return d
 		}}
+	cfg.Usage = usage.New(usage.Config{NodeName: cfg.NodeName, Runtime: n.Runtime, Pods: n.List, Started: time.Now()})
 	for _, f := range change {
 		f(&cfg)
 	}

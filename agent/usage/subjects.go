@@ -1,0 +1,129 @@
+package usage
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/disk"
+	"github.com/islet-edge/islet/metrics/exposition"
+	"github.com/islet-edge/islet/metrics/sample"
+)
+
+// Subjects are the cgroups with who they are, for /metrics/cadvisor.
+func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
+	j, err := u.join(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	var out []exposition.Subject
+	if j.sample != nil {
+		for i := range j.sample.Groups {
+			if s, ok := u.subject(ctx, j, &j.sample.Groups[i]); ok {
+				out = append(out, s)
+			}
+		}
+	}
+	fs := map[string]exposition.Disk{}
+	for i := range out {
+		if c := j.byID[out[i].Name]; c != nil {
+			u.layer(ctx, fs, c, &out[i])
+		}
+	}
+	for _, p := range j.pods { // those without a cgroup that can be seen
+		for _, c := range p.containers {
+			if c.group == nil && c.told != nil {
+				s := exposition.Subject{Group: toldGroup(c), ID: c.id}
+				named(&s, c)
+				u.layer(ctx, fs, c, &s)
+				out = append(out, s)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (u *Usage) subject(ctx context.Context, j *joined, g *sample.Group) (exposition.Subject, bool) {
+	s := exposition.Subject{Group: g}
+	switch g.Kind {
+	case sample.Root:
+		s.Devices = disk.Devices("/proc")
+		if u.c.Host != nil {
+			s.Disks = u.disks(ctx)
+			if id, err := u.c.Host.Identity(ctx); err == nil {
+				s.Started = id.BootTime
+			}
+		}
+	case sample.Pod:
+		p := j.byUID[g.Pod]
+		if p == nil {
+			return s, false // nothing of it runs any more
+		}
+		s.Pod, s.Namespace = p.name, p.namespace
+		if len(g.Network) > 0 { // it is the sandbox's, which has no cgroup of its own
+			s.Name = p.sandbox
+		}
+	case sample.Container:
+		c := j.byID[g.Container]
+		if c == nil {
+			return s, false
+		}
+		named(&s, c)
+	}
+	return s, true
+}
+
+func named(s *exposition.Subject, c *container) {
+	s.Container, s.Pod, s.Namespace, s.Image, s.Name, s.Started = c.name, c.pod, c.namespace, c.image, c.id, c.started
+}
+
+// disks are the node's file systems.
+func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
+	seen := map[string]bool{}
+	for _, dir := range []string{"/", u.c.Root, u.c.LogsDir} {
+		number, err := disk.NumberOf(dir)
+		if dir == "" || err != nil || seen[number] {
+			continue
+		}
+		seen[number] = true
+		if d, err := u.c.Host.Disk(ctx, dir); err == nil {
+			out = append(out, exposition.Disk{Device: disk.Name("/sys", number), Used: d.Used, Limit: d.Total, Inodes: d.Inodes, InodesFree: d.InodesFree})
+		}
+	}
+	return out
+}
+
+// layer adds a container's own files.
+func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *container, s *exposition.Subject) {
+	fs := c.told.GetWritableLayer()
+	if fs == nil {
+		return
+	}
+	at := fs.GetFsId().GetMountpoint()
+	d, ok := known[at]
+	if !ok {
+		if number, err := disk.NumberOf(filepath.Clean(at)); err == nil {
+			d.Device = disk.Name("/sys", number)
+		}
+		if u.c.Host != nil {
+			if h, err := u.c.Host.Disk(ctx, at); err == nil {
+				d.Limit, d.Inodes, d.InodesFree = h.Total, h.Inodes, h.InodesFree
+			}
+		}
+		known[at] = d
+	}
+	d.Used = fs.UsedBytes.GetValue()
+	s.Disks = []exposition.Disk{d}
+}
+
+// toldGroup is what a runtime says, in the shape of a cgroup.
+func toldGroup(c *container) *sample.Group {
+	g := &sample.Group{Kind: sample.Container, Pod: c.uid, Container: c.id, NanoCores: c.nanoCores}
+	cpu, mem := c.told.GetCpu(), c.told.GetMemory()
+	g.At = time.Unix(0, cpu.GetTimestamp())
+	g.CPU = time.Duration(cpu.GetUsageCoreNanoSeconds().GetValue())
+	g.Memory, g.WorkingSet, g.RSS = mem.GetUsageBytes().GetValue(), mem.GetWorkingSetBytes().GetValue(), mem.GetRssBytes().GetValue()
+	g.PageFaults, g.MajorFault = mem.GetPageFaults().GetValue(), mem.GetMajorPageFaults().GetValue()
+	g.Swap = c.told.GetSwap().GetSwapUsageBytes().GetValue()
+	return g
+}

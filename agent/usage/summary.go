@@ -1,0 +1,209 @@
+package usage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/process"
+	"github.com/islet-edge/islet/metrics/sample"
+)
+
+// Summary is the answer of /stats/summary. With short there are only CPU, memory and swap,
+// and no directory is looked at.
+func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error) {
+	j, err := u.join(ctx, !short)
+	if err != nil {
+		return nil, err
+	}
+	n := nodeAnswer{Usage: u, short: short, j: j}
+	out := &stats.Summary{Node: stats.NodeStats{NodeName: u.c.NodeName, StartTime: metav1.NewTime(u.c.Started)}}
+	if u.c.Host != nil {
+		if err := n.node(ctx, &out.Node); err != nil {
+			return nil, fmt.Errorf("measure the host: %w", err)
+		}
+	}
+	slices.SortFunc(j.pods, func(a, b *pod) int { return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name)) })
+	for _, p := range j.pods {
+		out.Pods = append(out.Pods, n.pod(ctx, p))
+	}
+	return out, nil
+}
+
+// A nodeAnswer is a summary that is being made.
+type nodeAnswer struct {
+	*Usage
+	short bool
+	j     *joined
+	fs    *stats.FsStats // of the node; nil: not measured
+	image *stats.FsStats // of the runtime's containers
+}
+
+func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
+	out := stats.PodStats{PodRef: stats.PodReference{Name: p.name, Namespace: p.namespace, UID: p.uid}}
+	if p.spec != nil && p.spec.Status.StartTime != nil {
+		out.StartTime = *p.spec.Status.StartTime
+	}
+	slices.SortFunc(p.containers, func(a, b *container) int { return cmp.Compare(a.name, b.name) })
+	for _, c := range p.containers {
+		out.Containers = append(out.Containers, n.container(ctx, c))
+	}
+	if g := p.group; g != nil {
+		out.CPU, out.Memory, out.IO, out.Swap = cpuOf(g), memoryOf(g), ioOf(g), swapOf(g)
+		out.ProcessStats = &stats.ProcessStats{ProcessCount: &g.PIDs}
+		out.Network = networkOf(g)
+	} else {
+		out.CPU, out.Memory = total(out.Containers)
+	}
+	if n.short {
+		out.IO, out.Network, out.ProcessStats = nil, nil, nil
+		return out
+	}
+	n.storage(ctx, p, &out)
+	return out
+}
+
+func (n *nodeAnswer) container(ctx context.Context, c *container) stats.ContainerStats {
+	out := stats.ContainerStats{Name: c.name, StartTime: metav1.NewTime(c.started)}
+	switch {
+	case c.group != nil:
+		out.CPU, out.Memory, out.IO, out.Swap = cpuOf(c.group), memoryOf(c.group), ioOf(c.group), swapOf(c.group)
+	case c.told != nil:
+		tellContainer(&out, c)
+	}
+	if n.short {
+		out.IO = nil
+		return out
+	}
+	if fs := c.told.GetWritableLayer(); fs != nil {
+		out.Rootfs = onFs(n.image, fs.Timestamp, fs.UsedBytes.GetValue(), fs.InodesUsed.GetValue())
+	}
+	if n.c.Trees != nil && n.c.LogsDir != "" {
+		d := n.c.Trees.Usage(ctx, filepath.Join(n.c.LogsDir, c.namespace+"_"+c.pod+"_"+c.uid, c.name))
+		out.Logs = onFs(n.fs, d.At.UnixNano(), d.Bytes, d.Inodes)
+	}
+	return out
+}
+
+// tellContainer takes what the runtime says of a container.
+func tellContainer(out *stats.ContainerStats, c *container) {
+	if cpu := c.told.Cpu; cpu != nil {
+		out.CPU = &stats.CPUStats{Time: metav1.NewTime(time.Unix(0, cpu.Timestamp)), UsageNanoCores: c.nanoCores, UsageCoreNanoSeconds: value(cpu.UsageCoreNanoSeconds)}
+	}
+	if m := c.told.Memory; m != nil {
+		out.Memory = &stats.MemoryStats{Time: metav1.NewTime(time.Unix(0, m.Timestamp)), WorkingSetBytes: value(m.WorkingSetBytes), UsageBytes: value(m.UsageBytes),
+			RSSBytes: value(m.RssBytes), AvailableBytes: value(m.AvailableBytes), PageFaults: value(m.PageFaults), MajorPageFaults: value(m.MajorPageFaults)}
+	}
+	if s := c.told.Swap; s != nil {
+		out.Swap = &stats.SwapStats{Time: metav1.NewTime(time.Unix(0, s.Timestamp)), SwapUsageBytes: value(s.SwapUsageBytes), SwapAvailableBytes: value(s.SwapAvailableBytes)}
+	}
+}
+
+func cpuOf(g *sample.Group) *stats.CPUStats {
+	used := uint64(g.CPU)
+	return &stats.CPUStats{Time: metav1.NewTime(g.At), UsageNanoCores: g.NanoCores, UsageCoreNanoSeconds: &used, PSI: psi(g.Pressure.CPU)}
+}
+
+func memoryOf(g *sample.Group) *stats.MemoryStats {
+	out := &stats.MemoryStats{Time: metav1.NewTime(g.At), UsageBytes: &g.Memory, WorkingSetBytes: &g.WorkingSet, RSSBytes: &g.RSS,
+		PageFaults: &g.PageFaults, MajorPageFaults: &g.MajorFault, PSI: psi(g.Pressure.Memory)}
+	if g.Limit > 0 {
+		free := g.Available()
+		out.AvailableBytes = &free
+	}
+	return out
+}
+
+func ioOf(g *sample.Group) *stats.IOStats {
+	if p := psi(g.Pressure.IO); p != nil {
+		return &stats.IOStats{Time: metav1.NewTime(g.At), PSI: p}
+	}
+	return nil
+}
+
+// swapOf is what a cgroup has swapped out, and may still where there is a limit.
+func swapOf(g *sample.Group) *stats.SwapStats {
+	out := &stats.SwapStats{Time: metav1.NewTime(g.At), SwapUsageBytes: &g.Swap}
+	if g.SwapLimit > 0 && g.Limit > 0 {
+		free := g.SwapLimit - min(g.SwapLimit, g.Limit)
+		free -= min(free, g.Swap)
+		out.SwapAvailableBytes = &free
+	}
+	return out
+}
+
+func psi(p *cgroup.Pressure) *stats.PSIStats {
+	if p == nil {
+		return nil
+	}
+	data := func(s cgroup.Stall) stats.PSIData {
+		return stats.PSIData{Total: uint64(s.Total), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
+	}
+	return &stats.PSIStats{Full: data(p.Full), Some: data(p.Some)}
+}
+
+// networkOf has all interfaces, and names one: eth0, as a kubelet does, else the first.
+func networkOf(g *sample.Group) *stats.NetworkStats {
+	if len(g.Network) == 0 {
+		return nil
+	}
+	out := &stats.NetworkStats{Time: metav1.NewTime(g.At)}
+	for _, i := range g.Network {
+		one := interfaceOf(i)
+		out.Interfaces = append(out.Interfaces, one)
+		if out.Name == "" || i.Name == "eth0" {
+			out.InterfaceStats = one
+		}
+	}
+	return out
+}
+
+func interfaceOf(i process.Interface) stats.InterfaceStats {
+	return stats.InterfaceStats{Name: i.Name, RxBytes: &i.Received, RxErrors: &i.ErrorsIn, TxBytes: &i.Sent, TxErrors: &i.ErrsOut}
+}
+
+// onFs is what somebody has on a file system; without that only what it is.
+func onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *stats.FsStats {
+	out := &stats.FsStats{Time: metav1.NewTime(time.Unix(0, at)), UsedBytes: &bytes, InodesUsed: &inodes}
+	if fs != nil {
+		out.AvailableBytes, out.CapacityBytes, out.InodesFree, out.Inodes = fs.AvailableBytes, fs.CapacityBytes, fs.InodesFree, fs.Inodes
+	}
+	return out
+}
+
+// total adds up what containers use. What one of them lacks, the pod lacks.
+func total(containers []stats.ContainerStats) (*stats.CPUStats, *stats.MemoryStats) {
+	cpu, mem := &stats.CPUStats{}, &stats.MemoryStats{}
+	add := func(to **uint64, v *uint64, first bool) {
+		switch {
+		case v == nil || !first && *to == nil:
+			*to = nil
+		case first:
+			n := *v
+			*to = &n
+		default:
+			**to += *v
+		}
+	}
+	for i, c := range containers {
+		if c.CPU != nil {
+			cpu.Time = c.CPU.Time
+			add(&cpu.UsageNanoCores, c.CPU.UsageNanoCores, i == 0)
+			add(&cpu.UsageCoreNanoSeconds, c.CPU.UsageCoreNanoSeconds, i == 0)
+		}
+		if c.Memory != nil {
+			mem.Time = c.Memory.Time
+			add(&mem.WorkingSetBytes, c.Memory.WorkingSetBytes, i == 0)
+			add(&mem.UsageBytes, c.Memory.UsageBytes, i == 0)
+			add(&mem.RSSBytes, c.Memory.RSSBytes, i == 0)
+		}
+	}
+	return cpu, mem
+}

@@ -1,0 +1,192 @@
+package usage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/metrics/disk"
+	"github.com/islet-edge/islet/metrics/host"
+	"github.com/islet-edge/islet/metrics/sample"
+	"github.com/islet-edge/islet/podspec"
+)
+
+// A Runtime says which containers there are.
+type Runtime interface {
+	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
+	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
+	ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error)
+}
+
+// Images says where images are.
+type Images interface {
+	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
+}
+
+// Config is what New needs.
+type Config struct {
+	NodeName string
+	Runtime  Runtime
+	Images   Images           // nil: the summary has no file systems of the runtime
+	Pods     func() []*v1.Pod // with their status
+	Sampler  *sample.Sampler  // nil: pods have the figures that the runtime tells
+	Host     *host.Host       // nil: the node is not measured
+	Trees    *disk.Trees      // nil: no directories are measured
+
+	Root    string            // where pods' volumes are; its file system is the node's
+	LogsDir string            // of pods
+	System  map[string]string // cgroups of system containers, by a kubelet's names for such
+	Started time.Time         // of the agent
+}
+
+// Usage answers. Its methods may be called at once.
+type Usage struct {
+	c        Config
+	rates    rates
+	topology func() (cores, sockets int) // read once
+}
+
+// New prepares a Usage; it asks nothing yet.
+func New(c Config) *Usage {
+	u := &Usage{c: c}
+	if c.Host != nil {
+		u.topology = sync.OnceValues(c.Host.Topology)
+	}
+	return u
+}
+
+// A container that runs, with who it is.
+type container struct {
+	id, name, pod, namespace, uid, image, sandbox string
+	started                                       time.Time
+	group                                         *sample.Group       // nil: it has no cgroup that can be seen
+	told                                          *api.ContainerStats // by the runtime; nil: it was not asked
+	nanoCores                                     *uint64             // from told
+}
+
+// A pod with a container that runs, or had one.
+type pod struct {
+	name, namespace, uid, sandbox string
+	spec                          *v1.Pod // nil: it is not known
+	group                         *sample.Group
+	containers                    []*container
+}
+
+// A joined is one look at everything.
+type joined struct {
+	sample *sample.Sample // nil: cgroups are not read
+	pods   []*pod
+	byUID  map[string]*pod
+	byID   map[string]*container
+}
+
+// join looks once. With disks, or when a container has no cgroup, the runtime is asked for
+// its figures too.
+func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
+	j := &joined{byUID: map[string]*pod{}, byID: map[string]*container{}}
+	if u.c.Sampler != nil {
+		s, err := u.c.Sampler.Now()
+		if err != nil {
+			return nil, fmt.Errorf("measure cgroups: %w", err)
+		}
+		j.sample = s
+	}
+	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{
+		Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	for _, c := range list.Containers {
+		j.add(c)
+	}
+	u.known(j)
+	alone := j.groups()
+	if disks || alone {
+		if err := u.told(ctx, j); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+func (j *joined) add(c *api.Container) {
+	k := &container{id: c.Id, name: c.Labels[keys.ContainerName], pod: c.Labels[keys.PodName], namespace: c.Labels[keys.PodNamespace],
+		uid: c.Labels[keys.PodUID], image: cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage(), c.ImageRef), sandbox: c.PodSandboxId}
+	p := j.byUID[k.uid]
+	if p == nil {
+		p = &pod{name: k.pod, namespace: k.namespace, uid: k.uid, sandbox: k.sandbox}
+		j.byUID[k.uid], j.pods = p, append(j.pods, p)
+	}
+	p.containers, j.byID[k.id] = append(p.containers, k), k
+}
+
+// known adds what the agent knows of pods: when containers started.
+func (u *Usage) known(j *joined) {
+	for _, spec := range u.c.Pods() {
+		p := j.byUID[string(spec.UID)]
+		if p == nil {
+			continue
+		}
+		p.spec = spec
+		for s := range podspec.Statuses(&spec.Status) {
+			if c := j.byID[bareID(s.ContainerID)]; c != nil && s.State.Running != nil {
+				c.started = s.State.Running.StartedAt.Time
+			}
+		}
+	}
+}
+
+// groups adds the cgroups, and says whether a container has none.
+func (j *joined) groups() (alone bool) {
+	if j.sample == nil {
+		return len(j.byID) > 0
+	}
+	for i := range j.sample.Groups {
+		g := &j.sample.Groups[i]
+		switch g.Kind {
+		case sample.Pod:
+			if p := j.byUID[g.Pod]; p != nil {
+				p.group = g
+			}
+		case sample.Container:
+			if c := j.byID[g.Container]; c != nil {
+				c.group = g
+			}
+		}
+	}
+	for _, c := range j.byID {
+		alone = alone || c.group == nil
+	}
+	return alone
+}
+
+// told adds what the runtime says of containers.
+func (u *Usage) told(ctx context.Context, j *joined) error {
+	list, err := u.c.Runtime.ListContainerStats(ctx, &api.ListContainerStatsRequest{})
+	if err != nil {
+		return fmt.Errorf("measure containers: %w", err)
+	}
+	used := u.rates.of(list.Stats)
+	for _, s := range list.Stats {
+		if c := j.byID[s.GetAttributes().GetId()]; c != nil {
+			c.told, c.nanoCores = s, used[c.id]
+		}
+	}
+	return nil
+}
+
+// bareID is the ID in runtime://ID.
+func bareID(id string) string {
+	for i := 0; i+2 < len(id); i++ {
+		if id[i:i+3] == "://" {
+			return id[i+3:]
+		}
+	}
+	return id
+}

@@ -1,0 +1,144 @@
+package usage
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/disk"
+	"github.com/islet-edge/islet/metrics/host"
+	"github.com/islet-edge/islet/metrics/process"
+	"github.com/islet-edge/islet/metrics/sample"
+)
+
+// runtime has the container c1, and v1 in a virtual machine.
+type runtime struct{ asked int }
+
+func (r *runtime) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
+	return &api.ListPodSandboxResponse{}, nil
+}
+
+func (r *runtime) labels(pod string) map[string]string {
+	return map[string]string{keys.PodName: pod, keys.PodNamespace: "default", keys.PodUID: "uid-" + pod, keys.ContainerName: "main"}
+}
+
+func (r *runtime) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	return &api.ListContainersResponse{Containers: []*api.Container{
+		{Id: "v1", PodSandboxId: "sv", Labels: r.labels("virtual"), Image: &api.ImageSpec{Image: "kernel:1"}},
+		{Id: "c1", PodSandboxId: "s1", Labels: r.labels("plain"), Image: &api.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "web:1"}},
+	}}, nil
+}
+
+func (r *runtime) ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
+	r.asked++
+	n := func(v uint64) *api.UInt64Value { return &api.UInt64Value{Value: v} }
+	layer := &api.FilesystemUsage{FsId: &api.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: n(4096), InodesUsed: n(2)}
+	return &api.ListContainerStatsResponse{Stats: []*api.ContainerStats{
+		{Attributes: &api.ContainerAttributes{Id: "c1"}, WritableLayer: layer},
+		{Attributes: &api.ContainerAttributes{Id: "v1"}, WritableLayer: layer, Cpu: &api.CpuUsage{Timestamp: 5e9, UsageCoreNanoSeconds: n(7e9)},
+			Memory: &api.MemoryUsage{WorkingSetBytes: n(77), UsageBytes: n(99)}},
+	}}, nil
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node has the cgroup of the plain pod only, whose volume and logs are files.
+func node(t testing.TB) (*Usage, *runtime) {
+	root, dir := t.TempDir(), t.TempDir()
+	for _, path := range []string{"", "/kubepods", "/kubepods/poduid-plain", "/kubepods/poduid-plain/c1", "/kubepods/podother", "/kubepods/podother/foreign"} {
+		write(t, filepath.Join(root, "memory", path, "memory.usage_in_bytes"), "1000\n")
+		write(t, filepath.Join(root, "memory", path, "cgroup.procs"), "")
+		write(t, filepath.Join(root, "cpuacct", path, "cpuacct.usage"), "2000000000\n")
+	}
+	write(t, filepath.Join(dir, "pods/uid-plain/volumes/kubernetes.io~empty-dir/scratch/file"), string(make([]byte, 5000)))
+	write(t, filepath.Join(dir, "logs/default_plain_uid-plain/main/0.log"), string(make([]byte, 9000)))
+	rt := &runtime{}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "uid-plain"}, Status: v1.PodStatus{
+		StartTime: &metav1.Time{Time: time.Unix(100, 0)}, ContainerStatuses: []v1.ContainerStatus{{Name: "main", ContainerID: "islet://c1",
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Unix(200, 0)}}}}}}
+	return New(Config{NodeName: "pi", Runtime: rt, Pods: func() []*v1.Pod { return []*v1.Pod{pod} }, Host: host.New(host.Config{}), Trees: &disk.Trees{Age: time.Minute},
+		Root: dir, LogsDir: filepath.Join(dir, "logs"), System: map[string]string{"pods": "/kubepods"},
+		Sampler: sample.New(sample.Config{Cgroups: cgroup.NewRecent(cgroup.NewReader(root), time.Second), Process: process.Reader{}, Pods: "/kubepods"})}), rt
+}
+
+func TestSummary(t *testing.T) {
+	u, _ := node(t)
+	sum, err := u.Summary(t.Context(), false)
+	if err != nil || len(sum.Pods) != 2 {
+		t.Fatalf("%v %+v", err, sum)
+	}
+	plain, virtual := sum.Pods[0], sum.Pods[1]
+	c := plain.Containers[0]
+	switch {
+	case plain.PodRef.Name != "plain" || plain.StartTime.Unix() != 100 || c.StartTime.Unix() != 200:
+		t.Errorf("names and times: %+v", plain)
+	case *plain.CPU.UsageCoreNanoSeconds != 2e9 || *c.Memory.UsageBytes != 1000 || c.Memory.AvailableBytes != nil:
+		t.Errorf("of its cgroups: %+v", plain)
+	case len(plain.VolumeStats) != 1 || plain.VolumeStats[0].Name != "scratch" || *plain.VolumeStats[0].InodesUsed != 2:
+		t.Errorf("volumes: %+v", plain.VolumeStats)
+	case *c.Rootfs.UsedBytes != 4096 || *c.Logs.UsedBytes < 9000 || *c.Logs.InodesUsed != 2:
+		t.Errorf("files of a container: %+v", c)
+	case *plain.EphemeralStorage.UsedBytes != 4096+*c.Logs.UsedBytes+*plain.VolumeStats[0].UsedBytes || *plain.EphemeralStorage.CapacityBytes == 0:
+		t.Errorf("in all: %+v", plain.EphemeralStorage)
+	case *virtual.CPU.UsageCoreNanoSeconds != 7e9 || *virtual.Containers[0].Memory.WorkingSetBytes != 77:
+		t.Errorf("what the runtime says: %+v", virtual)
+	case len(sum.Node.SystemContainers) != 1 || sum.Node.SystemContainers[0].Name != "pods" || sum.Node.Fs == nil || sum.Node.StartTime.IsZero():
+		t.Errorf("node: %+v", sum.Node)
+	}
+}
+
+// TestShort: no directory is measured.
+func TestShort(t *testing.T) {
+	u, _ := node(t)
+	sum, err := u.Summary(t.Context(), true)
+	if err != nil || len(sum.Pods) != 2 {
+		t.Fatalf("%v %+v", err, sum)
+	}
+	p := sum.Pods[0]
+	if p.EphemeralStorage != nil || p.VolumeStats != nil || p.Containers[0].Logs != nil || p.Containers[0].Rootfs != nil || sum.Node.Fs != nil || p.CPU == nil || p.Swap == nil {
+		t.Errorf("got %+v", p)
+	}
+}
+
+func TestSubjects(t *testing.T) {
+	u, rt := node(t)
+	got, err := u.Subjects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range got {
+		names = append(names, s.Path+s.ID+" "+s.Namespace+"/"+s.Pod+"/"+s.Container+" "+s.Image)
+	}
+	want := []string{"/ // ", "/kubepods // ", "/kubepods/poduid-plain default/plain/ ", "/kubepods/poduid-plain/c1 default/plain/main web:1", "v1 default/virtual/main kernel:1"}
+	if len(names) != len(want) {
+		t.Fatalf("got %q", names)
+	}
+	for i := range want {
+		if names[i] != want[i] {
+			t.Errorf("got %q, want %q", names[i], want[i])
+		}
+	}
+	if c := got[3]; c.Started.Unix() != 200 || len(c.Disks) != 1 || c.Disks[0].Used != 4096 || c.Disks[0].Limit == 0 || got[4].CPU != 7*time.Second {
+		t.Errorf("%+v %+v", c, got[4].Group)
+	}
+	if rt.asked != 1 {
+		t.Errorf("the runtime was asked %d times", rt.asked)
+	}
+}

@@ -1,0 +1,193 @@
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// seqFile is less than what one read gives of a longer list: the kernel fills a page with
+// whole lines.
+const seqFile = 3 << 10
+
+// maxFile bounds what is read of a file: a cgroup's own are far smaller, but for its
+// list of processes.
+const maxFile = 1 << 20
+
+// buffers are what files are read into.
+var buffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, 16<<10)} }}
+
+type buffer struct {
+	b   []byte
+	err error // the first that is more than a file that is missing
+}
+
+// A dir is the directory of a cgroup in one hierarchy. One whose fd is negative is
+// missing, and has no files.
+type dir struct {
+	fd   int
+	name string
+	*buffer
+	owner bool // gives the buffer back
+}
+
+// open opens a cgroup; the error wraps fs.ErrNotExist when it is gone.
+func open(name string) (*dir, error) {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	b := buffers.Get().(*buffer)
+	b.err = nil
+	return &dir{fd: fd, name: name, buffer: b, owner: true}, nil
+}
+
+// other opens the same cgroup in another hierarchy, or none if it is not there.
+func (d *dir) other(name string) *dir {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		d.note(name, "", err)
+		fd = -1
+	}
+	return &dir{fd: fd, name: name, buffer: d.buffer}
+}
+
+func (d *dir) close() {
+	if d.fd >= 0 {
+		unix.Close(d.fd)
+	}
+	if d.owner && len(d.b) < maxFile/4 { // a large one was needed once
+		buffers.Put(d.buffer)
+	}
+}
+
+// err is the first error but for files that are missing.
+func (d *dir) err() error { return d.buffer.err }
+
+// note keeps an error, unless the controller is not there, or the cgroup went while it
+// was read.
+func (d *dir) note(dir, file string, err error) {
+	if d.buffer.err == nil && !missing(err) {
+		d.buffer.err = fmt.Errorf("%s/%s: %w", dir, file, err)
+	}
+}
+
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP)
+}
+
+// text is what a file says, until the next file is read; empty if it is missing.
+func (d *dir) text(file string) []byte {
+	if d.fd < 0 {
+		return nil
+	}
+	fd, err := unix.Openat(d.fd, file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		d.note(d.name, file, err)
+		return nil
+	}
+	defer unix.Close(fd)
+	n := 0
+	for {
+		more, err := unix.Read(fd, d.b[n:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			d.note(d.name, file, err)
+			return nil
+		}
+		n += more
+		switch {
+		case n < len(d.b): // the kernel gives all it has of such a file, or there is no more
+			if more == 0 || n < seqFile {
+				return d.b[:n]
+			}
+		case n >= maxFile:
+			d.note(d.name, file, fmt.Errorf("more than %d bytes", maxFile))
+			return nil
+		default:
+			d.b = append(d.b, make([]byte, len(d.b))...)
+		}
+	}
+}
+
+// number reads a file with one number, or "max" for none. A missing file is zero.
+func (d *dir) number(file string) uint64 {
+	n, _ := d.numbers(file)
+	return n
+}
+
+// numbers reads a file with one or two numbers, of which each may be "max": zero.
+func (d *dir) numbers(file string) (first, second uint64) {
+	s := bytes.TrimSpace(d.text(file))
+	if len(s) == 0 {
+		return 0, 0
+	}
+	a, b, two := bytes.Cut(s, []byte(" "))
+	first = d.parse(file, a)
+	if two {
+		second = d.parse(file, b)
+	}
+	return first, second
+}
+
+func (d *dir) parse(file string, s []byte) uint64 {
+	if text := view(s); text != "max" && text != "-1" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			d.note(d.name, file, fmt.Errorf("not a number: %.40q", s))
+		}
+		return n
+	}
+	return 0
+}
+
+// pairs reads a file of lines with a name and a number; the name is valid in f only.
+// What is no number is left out.
+func (d *dir) pairs(file string, f func(k string, n uint64)) {
+	for line := range bytes.Lines(d.text(file)) {
+		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		if n, err := strconv.ParseUint(view(v), 10, 64); ok && err == nil {
+			f(view(k), n)
+		}
+	}
+}
+
+// view is a string of bytes that nobody changes while it is used.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// maxChildren bounds how many cgroups are listed below one.
+const maxChildren = 4096
+
+// subdirectories lists the directories in one; none if it is gone.
+func subdirectories(name string) ([]string, error) {
+	f, err := os.Open(name)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list cgroups: %w", err)
+	}
+	defer f.Close()
+	var out []string
+	for len(out) < maxChildren {
+		entries, err := f.ReadDir(256)
+		for _, e := range entries {
+			if e.IsDir() {
+				out = append(out, e.Name())
+			}
+		}
+		if err != nil { // the end, or it has just gone
+			break
+		}
+	}
+	return out, nil
+}

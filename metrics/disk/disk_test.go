@@ -1,0 +1,81 @@
+package disk
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func write(t *testing.T, path string, size int) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, make([]byte, size), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTrees: a file of two names counts once, a link is not followed, and a directory is
+// walked again only after a while.
+func TestTrees(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a/one"), 10_000)
+	if err := os.Link(filepath.Join(dir, "a/one"), filepath.Join(dir, "two")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/", filepath.Join(dir, "all")); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		trees := Trees{Age: time.Minute}
+		see := func(inodes uint64) Usage {
+			t.Helper()
+			u := trees.Usage(t.Context(), dir)
+			if u.Inodes != inodes || u.Bytes < 10_000 || u.Bytes > 100_000 || u.Cut {
+				t.Errorf("got %+v, want %d inodes", u, inodes)
+			}
+			return u
+		}
+		see(4)
+		write(t, filepath.Join(dir, "three"), 1)
+		see(4)
+		time.Sleep(time.Minute)
+		see(5)
+		if u := trees.Usage(t.Context(), filepath.Join(dir, "gone")); u.Inodes != 0 || u.Bytes != 0 {
+			t.Errorf("of nothing: %+v", u)
+		}
+		time.Sleep(time.Hour)
+		see(5)
+		if len(trees.known) != 1 {
+			t.Errorf("known: %v", trees.known)
+		}
+	})
+}
+
+func TestDevices(t *testing.T) {
+	proc, sys := t.TempDir(), t.TempDir()
+	text := "   7       0 loop0 1 0 2 3 0 0 0 0 0 1 1\n 179       0 mmcblk0 10 1 20 30 40 2 80 90 3 100 110 0 0 0 0\n 1 2 short\n"
+	if err := os.WriteFile(filepath.Join(proc, "diskstats"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := Device{Name: "/dev/mmcblk0", Number: "179:0", Reads: 10, ReadsMerged: 1, SectorsRead: 20, ReadTime: 30 * time.Millisecond, Writes: 40, WritesMerged: 2, SectorsWritten: 80,
+		WriteTime: 90 * time.Millisecond, Current: 3, BusyTime: 100 * time.Millisecond, QueueTime: 110 * time.Millisecond}
+	if got := Devices(proc); len(got) != 1 || got[0] != want {
+		t.Errorf("got %+v", got)
+	}
+	if Devices(sys) != nil {
+		t.Error("devices of nothing")
+	}
+	if err := os.MkdirAll(filepath.Join(sys, "dev/block/179:0"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(sys, "dev/block/179:0/uevent"), []byte("MAJOR=179\nDEVNAME=mmcblk0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := Name(sys, "179:0"), Name(sys, "0:42"); a != "/dev/mmcblk0" || b != "0:42" {
+		t.Errorf("got %s, %s", a, b)
+	}
+}

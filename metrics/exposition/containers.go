@@ -1,0 +1,183 @@
+package exposition
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/disk"
+	"github.com/islet-edge/islet/metrics/process"
+	"github.com/islet-edge/islet/metrics/sample"
+)
+
+// A Subject is a cgroup and who it is, as cAdvisor under a kubelet names it.
+type Subject struct {
+	*sample.Group
+	ID                               string // empty: its path
+	Container, Pod, Namespace, Image string
+	Name                             string    // ID of the container or sandbox
+	Started                          time.Time // zero: when the cgroup was made
+	Disks                            []Disk
+	Devices                          []disk.Device // what all of the machine did, of the Root
+
+	labels, stamp string
+}
+
+// A Disk is what a Subject has on one file system.
+type Disk struct {
+	Device                          string
+	Used, Limit, Inodes, InodesFree uint64
+}
+
+// A Machine is what does not change.
+type Machine struct {
+	ID, SystemUUID, BootID   string
+	Kernel, OS               string
+	Cores, Physical, Sockets int
+	Memory, Swap             uint64 // bytes
+}
+
+// ServeContainers answers /metrics/cadvisor. An error is told in container_scrape_error, as
+// cAdvisor does.
+func ServeContainers(w http.ResponseWriter, r *http.Request, m Machine, all []Subject, err error) {
+	respond(w, r, func(p *page) {
+		writeContainers(p, m, all, err, func(number string) string { return disk.Name("/sys", number) })
+	})
+}
+
+func writeContainers(p *page, m Machine, all []Subject, err error, deviceName func(string) string) {
+	names := map[string]string{}
+	name := func(number string) string {
+		n, ok := names[number]
+		if !ok {
+			n = deviceName(number)
+			names[number] = n
+		}
+		return n
+	}
+	for i := range all {
+		s := &all[i]
+		s.labels = labels("container", s.Container, "id", cmp.Or(s.ID, s.Path), "image", s.Image, "name", s.Name, "namespace", s.Namespace, "pod", s.Pod)
+		s.stamp = stamped(s.At)
+	}
+	e := emitter{page: p, device: name}
+	for _, f := range containerFamilies {
+		p.begin(f.name, f.help, f.kind)
+		for i := range all {
+			e.s, p.stamp = &all[i], ""
+			if !f.spec {
+				p.stamp = all[i].stamp
+			}
+			f.write(&e)
+		}
+		p.end()
+	}
+	p.stamp = ""
+	failed := 0.0
+	if err != nil {
+		failed = 1
+	}
+	p.begin("container_scrape_error", "1 if the figures of containers could not be read", Gauge)
+	p.line(failed, "")
+	p.end()
+	writeMachine(p, m)
+}
+
+func writeMachine(p *page, m Machine) {
+	who := labels("boot_id", m.BootID, "machine_id", m.ID, "system_uuid", m.SystemUUID)
+	for _, f := range machineFamilies {
+		if v := f.read(m); v > 0 || f.zero {
+			p.begin(f.name, f.help, Gauge)
+			p.line(v, who)
+			p.end()
+		}
+	}
+	p.begin("machine_scrape_error", "1 if the figures of the machine could not be read", Gauge)
+	p.line(0, "")
+	p.end()
+	p.begin("cadvisor_version_info", "the kernel and the system, as labels; there is no cAdvisor and no Docker here", Gauge)
+	p.line(1, labels("cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", m.Kernel, "osVersion", m.OS))
+	p.end()
+}
+
+var machineFamilies = []struct {
+	name, help string
+	read       func(Machine) float64
+	zero       bool // zero is a figure
+}{
+	{"machine_cpu_cores", "logical CPUs", func(m Machine) float64 { return float64(m.Cores) }, false},
+	{"machine_cpu_physical_cores", "cores", func(m Machine) float64 { return float64(m.Physical) }, false},
+	{"machine_cpu_sockets", "packages of cores", func(m Machine) float64 { return float64(m.Sockets) }, false},
+	{"machine_memory_bytes", "memory", func(m Machine) float64 { return float64(m.Memory) }, false},
+	{"machine_swap_bytes", "swap", func(m Machine) float64 { return float64(m.Swap) }, true},
+}
+
+// An emitter writes the lines of one family for one Subject.
+type emitter struct {
+	*page
+	s      *Subject
+	device func(number string) string
+}
+
+func (e *emitter) add(v float64, more ...string) { e.line(v, e.s.labels, more...) }
+
+// A family is what is told of each Subject under one name.
+type family struct {
+	name, help string
+	kind       Kind
+	spec       bool     // what was asked for, not what was measured: it has no time
+	more       []string // labels beyond those of all
+	write      func(*emitter)
+}
+
+// Families describes what ServeContainers may tell: the labels are without those that all
+// have.
+func Families() (out []Description) {
+	for _, f := range containerFamilies {
+		out = append(out, Description{f.name, f.help, f.kind, append([]string{"container", "id", "image", "name", "namespace", "pod"}, f.more...)})
+	}
+	for _, f := range machineFamilies {
+		out = append(out, Description{f.name, f.help, Gauge, []string{"boot_id", "machine_id", "system_uuid"}})
+	}
+	return append(out, Description{"container_scrape_error", "", Gauge, nil}, Description{"machine_scrape_error", "", Gauge, nil},
+		Description{"cadvisor_version_info", "", Gauge, []string{"cadvisorRevision", "cadvisorVersion", "dockerVersion", "kernelVersion", "osVersion"}})
+}
+
+// A Description is what there is to say of a name.
+type Description struct {
+	Name, Help string
+	Kind       Kind
+	Labels     []string
+}
+
+func plain(get func(*Subject) uint64) func(*emitter) {
+	return func(e *emitter) { e.add(float64(get(e.s))) }
+}
+
+func seconds(get func(*Subject) time.Duration) func(*emitter) {
+	return func(e *emitter) { e.add(get(e.s).Seconds()) }
+}
+
+func networks(get func(process.Interface) uint64) func(*emitter) {
+	return func(e *emitter) {
+		for _, i := range e.s.Network {
+			e.add(float64(get(i)), "interface", i.Name)
+		}
+	}
+}
+
+func disks(get func(Disk) uint64) func(*emitter) {
+	return func(e *emitter) {
+		for _, d := range e.s.Disks {
+			e.add(float64(get(d)), "device", d.Device)
+		}
+	}
+}
+
+func machineDevices(get func(disk.Device) float64) func(*emitter) {
+	return func(e *emitter) {
+		for _, d := range e.s.Devices {
+			e.add(get(d), "device", d.Name)
+		}
+	}
+}

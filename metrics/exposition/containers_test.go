@@ -1,0 +1,163 @@
+package exposition
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/disk"
+	"github.com/islet-edge/islet/metrics/process"
+	"github.com/islet-edge/islet/metrics/sample"
+)
+
+// full is a container of which everything is known.
+func full(id string) Subject {
+	d := cgroup.Details{Figures: cgroup.Figures{At: time.Unix(1000, 5e8), CPU: 1500 * time.Millisecond, Memory: 4096, WorkingSet: 2048, Limit: 1 << 20, PageFaults: 3, PIDs: 2},
+		Created: time.Unix(900, 0), Quota: 50000, Period: 100000, Shares: 102, Periods: 9, Throttled: 4, ThrottledTime: 2500 * time.Millisecond,
+		IO: []cgroup.IO{{Device: "254:0", ReadBytes: 5, WriteBytes: 6, Reads: 7, Writes: 8}}, Processes: 1,
+		Pressure: cgroup.Pressures{CPU: &cgroup.Pressure{Some: cgroup.Stall{Total: time.Second}}, Memory: &cgroup.Pressure{}, IO: &cgroup.Pressure{}}}
+	return Subject{Group: &sample.Group{Path: "/kubepods/poda/" + id, Kind: sample.Container, Details: d, Open: process.Files{Descriptors: 3, Sockets: 1, Known: true}, OpenLimit: 1024,
+		Network: []process.Interface{{Name: "eth0", Received: 100, Sent: 200}}}, Container: "main", Pod: "web", Namespace: "default", Image: `in"side\`, Name: id,
+		Disks: []Disk{{"/dev/vda", 1, 2, 3, 4}}}
+}
+
+var machine = Machine{ID: "m", SystemUUID: "u", BootID: "b", Kernel: "6.1", OS: "Board OS", Cores: 4, Physical: 2, Sockets: 1, Memory: 1 << 30}
+
+func parse(t *testing.T, text io.Reader) map[string]*dto.MetricFamily {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// TestContainers: what a Prometheus makes of the page. Every family has the labels that it
+// is described with.
+func TestContainers(t *testing.T) {
+	root := full("")
+	root.Group.Kind, root.Group.Path, root.Devices = sample.Root, "/", []disk.Device{{Name: "/dev/vda", SectorsRead: 2}}
+	root.Container, root.Pod, root.Namespace, root.Image, root.Name = "", "", "", "", ""
+	var p page
+	writeContainers(&p, machine, []Subject{root, full("c1")}, nil, func(n string) string { return "/dev/" + n })
+	got := parse(t, bytes.NewReader(p.b))
+	for _, d := range Families() {
+		f := got[d.Name]
+		if d.Name == "machine_swap_bytes" && f.GetMetric()[0].GetGauge().GetValue() != 0 {
+			t.Error("swap is not told")
+		}
+		if f == nil {
+			t.Errorf("%s is missing", d.Name)
+			continue
+		}
+		delete(got, d.Name)
+		kind := map[Kind]dto.MetricType{Gauge: dto.MetricType_GAUGE, Counter: dto.MetricType_COUNTER}[d.Kind]
+		if f.GetType() != kind {
+			t.Errorf("%s is a %s, want a %s", d.Name, f.GetType(), kind)
+		}
+		for _, m := range f.Metric {
+			has := map[string]bool{}
+			for _, l := range m.Label {
+				has[l.GetName()] = true
+			}
+			for _, l := range d.Labels {
+				if !has[l] {
+					t.Errorf("%s lacks the label %s", d.Name, l)
+				}
+			}
+			if len(has) != len(d.Labels) {
+				t.Errorf("%s has the labels %v, want %v", d.Name, has, d.Labels)
+			}
+		}
+	}
+	for name := range got {
+		t.Errorf("%s is not described", name)
+	}
+	text := string(p.b)
+	for _, want := range []string{
+		`container_cpu_usage_seconds_total{container="main",id="/kubepods/poda/c1",image="in\"side\\",name="c1",namespace="default",pod="web",cpu="total"} 1.5 1000500`,
+		`container_fs_reads_bytes_total{container="",id="/",image="",name="",namespace="",pod="",device="/dev/vda"} 1024 1000500`,
+		`pod="web",device="/dev/254:0",major="254",minor="0",operation="Write"} 6 1000500`, `container_start_time_seconds{container="main",id="/kubepods/poda/c1",image="in\"side\\",name="c1",namespace="default",pod="web"} 900` + "\n",
+		`container_cpu_cfs_throttled_seconds_total{container="main",id="/kubepods/poda/c1",image="in\"side\\",name="c1",namespace="default",pod="web"} 2.5 1000500`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("without %s in\n%s", want, text)
+		}
+	}
+}
+
+// TestNothing: without a limit nothing is throttled, and a family without a line is not
+// there; an error is told.
+func TestNothing(t *testing.T) {
+	s := full("c1")
+	s.Quota, s.Network, s.Open = 0, nil, process.Files{}
+	var p page
+	writeContainers(&p, Machine{}, []Subject{s}, errors.New("refused"), func(n string) string { return n })
+	for name := range parse(t, bytes.NewReader(p.b)) {
+		if strings.Contains(name, "cfs") || strings.Contains(name, "network") || name == "container_spec_cpu_quota" || name == "container_sockets" || name == "machine_memory_bytes" {
+			t.Errorf("%s is there", name)
+		}
+	}
+	if !bytes.Contains(p.b, []byte("container_scrape_error{} 1\n")) {
+		t.Error("the error is not told")
+	}
+}
+
+// TestCompressed: who accepts it gets the same text compressed.
+func TestCompressed(t *testing.T) {
+	get := func(accept string) []byte {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept-Encoding", accept)
+		w := httptest.NewRecorder()
+		ServeContainers(w, r, machine, []Subject{full("c1")}, nil)
+		if accept != "gzip" {
+			return w.Body.Bytes()
+		}
+		z, err := gzip.NewReader(w.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if plain := get("gzip;q=0, br"); len(plain) == 0 || !bytes.Equal(plain, get("gzip")) {
+		t.Error("they differ")
+	}
+}
+
+type nowhere struct{}
+
+func (nowhere) Header() http.Header         { return http.Header{} }
+func (nowhere) WriteHeader(int)             {}
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+
+// BenchmarkContainers writes the page of 100 pods of one container.
+func BenchmarkContainers(b *testing.B) {
+	var all []Subject
+	for i := range 100 {
+		c, pod := full(fmt.Sprintf("%064d", i)), full("pod")
+		pod.Group.Kind = sample.Pod
+		all = append(all, pod, c)
+	}
+	b.ReportAllocs()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for b.Loop() {
+		ServeContainers(nowhere{}, r, machine, all, nil)
+	}
+}

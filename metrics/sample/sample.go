@@ -1,0 +1,278 @@
+package sample
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/process"
+)
+
+// Kind says what a cgroup is of.
+type Kind int
+
+// The kinds of cgroups.
+const (
+	Root      Kind = iota // of the hierarchy: all of the machine
+	Pods                  // kubepods
+	Class                 // of quality of service
+	Pod                   //
+	Container             // or the init process of a pod
+	Other                 // asked for by its path
+)
+
+// A Group is a cgroup with its figures.
+type Group struct {
+	Path      string // from the root of the hierarchy
+	Kind      Kind
+	Pod       string // UID of a Pod's or Container's
+	Container string // ID
+	cgroup.Details
+	NanoCores *uint64             // CPU use since the sample before; nil: not known yet
+	Network   []process.Interface // of Root and of a Pod with a network of its own
+	Open      process.Files       // of a Container
+	OpenLimit uint64              // of files, of the first process of a Container; 0: not known
+}
+
+// A Sample is what was read at one time. Nobody changes it.
+type Sample struct {
+	At     time.Time
+	Groups []Group // the Root first, each before those below it
+}
+
+// Find gives the group at a path, or nil.
+func (s *Sample) Find(path string) *Group {
+	i := slices.IndexFunc(s.Groups, func(g Group) bool { return g.Path == path })
+	if i < 0 {
+		return nil
+	}
+	return &s.Groups[i]
+}
+
+// Config is what New needs.
+type Config struct {
+	Cgroups *cgroup.Recent
+	Process process.Reader
+	Pods    string        // path of kubepods
+	Others  []string      // paths of more cgroups
+	MaxAge  time.Duration // how old a Sample may be to be given again: 1 s when zero
+}
+
+// A Sampler measures. Its methods may be called at once.
+type Sampler struct {
+	c Config
+
+	mu     sync.Mutex
+	last   *Sample
+	forget *time.Timer
+	rates  map[string]rate // by path
+}
+
+// A rate is what CPU use was made from.
+type rate struct {
+	at   time.Time
+	used time.Duration
+	nano *uint64
+}
+
+// New prepares a Sampler; it reads nothing yet.
+func New(c Config) *Sampler {
+	if c.MaxAge == 0 {
+		c.MaxAge = time.Second
+	}
+	return &Sampler{c: c}
+}
+
+// Now gives a sample that is at most MaxAge old. Who asks while one is read waits for it.
+func (s *Sampler) Now() (*Sample, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil && time.Since(s.last.At) < s.c.MaxAge {
+		return s.last, nil
+	}
+	w := walk{c: &s.c, sample: &Sample{At: time.Now()}}
+	if err := w.all(); err != nil {
+		return nil, err
+	}
+	s.rate(w.sample)
+	s.last = w.sample
+	if s.forget == nil {
+		s.forget = time.AfterFunc(2*s.c.MaxAge, s.drop)
+	}
+	return w.sample, nil
+}
+
+// drop forgets a sample that is too old to be given again.
+func (s *Sampler) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget = nil
+	if s.last != nil && time.Since(s.last.At) < s.c.MaxAge {
+		s.forget = time.AfterFunc(2*s.c.MaxAge, s.drop)
+		return
+	}
+	s.last = nil
+}
+
+// minInterval is the least time between readings that gives a rate.
+const minInterval = 500 * time.Millisecond
+
+// rate adds the CPU use since the sample before, of the groups that were there then.
+func (s *Sampler) rate(now *Sample) {
+	rates := make(map[string]rate, len(now.Groups))
+	for i := range now.Groups {
+		g := &now.Groups[i]
+		r := rate{at: g.At, used: g.CPU}
+		if last, ok := s.rates[g.Path]; ok {
+			switch between := g.At.Sub(last.at); {
+			case between < minInterval:
+				r = last
+			case g.CPU >= last.used: // else it is another of the same name
+				n := uint64(float64(g.CPU-last.used) / float64(between) * 1e9)
+				r.nano = &n
+			}
+		}
+		g.NanoCores, rates[g.Path] = r.nano, r
+	}
+	s.rates = rates
+}
+
+// A walk reads one sample.
+type walk struct {
+	c      *Config
+	sample *Sample
+}
+
+// add reads one cgroup; false: it is gone.
+func (w *walk) add(g Group) (*Group, bool, error) {
+	d, err := w.c.Cgroups.ReadDetails(g.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil && g.Kind != Root { // of the root the kernel may refuse some
+		return nil, false, err
+	}
+	g.Details = d
+	w.sample.Groups = append(w.sample.Groups, g)
+	return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
+}
+
+func (w *walk) all() error {
+	root, ok, err := w.add(Group{Path: "/", Kind: Root})
+	if err != nil {
+		return err
+	}
+	if ok {
+		root.Network = w.c.Process.Network(0)
+	}
+	for _, other := range w.c.Others {
+		if _, _, err := w.add(Group{Path: other, Kind: Other}); err != nil {
+			return err
+		}
+	}
+	if _, ok, err := w.add(Group{Path: w.c.Pods, Kind: Pods}); err != nil || !ok {
+		return err // no pod has run yet
+	}
+	return w.below(w.c.Pods, true)
+}
+
+// below reads the pods in kubepods, or in a class.
+func (w *walk) below(dir string, classes bool) error {
+	names, err := w.c.Cgroups.Children(dir)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		at := path.Join(dir, name)
+		if uid, ok := podUID(name); ok {
+			if err := w.pod(at, uid); err != nil {
+				return err
+			}
+			continue
+		}
+		if !classes || !isClass(name) {
+			continue
+		}
+		if _, ok, err := w.add(Group{Path: at, Kind: Class}); err != nil {
+			return err
+		} else if ok {
+			if err := w.below(at, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *walk) pod(at, uid string) error {
+	_, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid})
+	if err != nil || !ok {
+		return err
+	}
+	pod := len(w.sample.Groups) - 1
+	names, err := w.c.Cgroups.Children(at)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	someone := 0
+	for _, name := range names {
+		g, ok, err := w.add(Group{Path: path.Join(at, name), Kind: Container, Pod: uid, Container: containerID(name)})
+		if err != nil {
+			return err
+		}
+		if !ok || g.First == 0 {
+			continue
+		}
+		someone = g.First
+		w.processes(g)
+	}
+	if someone > 0 && !w.c.Process.SameNetwork(someone) {
+		w.sample.Groups[pod].Network = w.c.Process.Network(someone)
+	}
+	return nil
+}
+
+// maxProcesses bounds how many processes of a container are looked at for their files.
+const maxProcesses = 256
+
+func (w *walk) processes(g *Group) {
+	pids := []int{g.First}
+	if g.Processes > 1 {
+		pids, _ = w.c.Cgroups.Processes(g.Path)
+		pids = pids[:min(len(pids), maxProcesses)]
+	}
+	g.Open = w.c.Process.Open(pids)
+	g.OpenLimit, _ = process.OpenFilesLimit(g.First)
+}
+
+// podUID takes the UID from pod<uid>, or from a slice ...-pod<uid>.slice, in which dashes
+// are underscores.
+func podUID(name string) (string, bool) {
+	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
+		name = strings.ReplaceAll(slice[strings.LastIndex(slice, "-")+1:], "_", "-")
+	}
+	uid, ok := strings.CutPrefix(name, "pod")
+	return uid, ok && uid != ""
+}
+
+func isClass(name string) bool {
+	name = strings.TrimSuffix(name, ".slice")
+	name = name[strings.LastIndex(name, "-")+1:]
+	return name == "burstable" || name == "besteffort"
+}
+
+// containerID takes the ID from the name of a cgroup: the name itself, or the scope of a
+// runtime, as in cri-containerd-<id>.scope.
+func containerID(name string) string {
+	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
+		return scope[strings.LastIndex(scope, "-")+1:]
+	}
+	return name
+}

@@ -1,0 +1,136 @@
+package sample
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/process"
+)
+
+func write(t testing.TB, root, name, text string) {
+	t.Helper()
+	path := filepath.Join(root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// board makes cgroups of v1 and a proc file system in which process 7 has a network of
+// its own, and 8 the host's.
+func board(t testing.TB, cgroups map[string]int) (cgroup.Reader, process.Reader, string) {
+	root, proc := t.TempDir(), t.TempDir()
+	for path, pid := range cgroups {
+		write(t, root, "memory"+path+"/memory.usage_in_bytes", "1000\n")
+		list := ""
+		if pid > 0 {
+			list = fmt.Sprintln(pid)
+		}
+		write(t, root, "memory"+path+"/cgroup.procs", list)
+		write(t, root, "cpuacct"+path+"/cpuacct.usage", "0\n")
+	}
+	const dev = "Inter-|   Receive\n face |bytes\n    lo: 9 9 0 0 0 0 0 0 9 9 0 0 0 0 0 0\n  %s: 100 1 2 3 0 0 0 0 200 4 5 6 0 0 0 0\n"
+	for pid, net := range map[string]string{"self": "host", "7": "own", "8": "host"} {
+		write(t, proc, pid+"/net/dev", fmt.Sprintf(dev, map[string]string{"host": "wlan0", "own": "eth0"}[net]))
+		write(t, proc, pid+"/fd/x", "")
+		if err := os.MkdirAll(filepath.Join(proc, pid, "ns"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for link, to := range map[string]string{"ns/net": net, "fd/3": "socket:[1]", "fd/4": "/dev/null"} {
+			if err := os.Symlink(to, filepath.Join(proc, pid, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return cgroup.NewReader(root), process.Reader{Root: proc}, root
+}
+
+func tell(s *Sample) string {
+	var b strings.Builder
+	for _, g := range s.Groups {
+		fmt.Fprintf(&b, "%d %s %s|%s", g.Kind, g.Path, g.Pod, g.Container)
+		for _, i := range g.Network {
+			fmt.Fprintf(&b, " %s:%d/%d", i.Name, i.Received, i.Sent)
+		}
+		if g.Open.Known {
+			fmt.Fprintf(&b, " %d files %d sockets", g.Open.Descriptors, g.Open.Sockets)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// TestWalk: both drivers' layouts, and what is no pod's is left out.
+func TestWalk(t *testing.T) {
+	for name, x := range map[string]struct {
+		pods    string
+		cgroups map[string]int
+		want    string
+	}{
+		"cgroupfs": {"/kubepods", map[string]int{"/kubepods/podaa": 0, "/kubepods/podaa/c1": 7, "/kubepods/podaa/ended": 0, "/kubepods/burstable/podbb/c2": 8, "/kubepods/burstable/podbb": 0,
+			"/kubepods/burstable": 0, "/kubepods/strange/podcc": 0, "/system/own": 0, "/kubepods": 0, "/": 0},
+			"0 / | wlan0:100/200\n5 /system/own |\n1 /kubepods |\n2 /kubepods/burstable |\n3 /kubepods/burstable/podbb bb|\n4 /kubepods/burstable/podbb/c2 bb|c2 3 files 1 sockets\n" +
+				"3 /kubepods/podaa aa| eth0:100/200\n4 /kubepods/podaa/c1 aa|c1 3 files 1 sockets\n4 /kubepods/podaa/ended aa|ended\n"},
+		"systemd": {"/kubepods.slice", map[string]int{"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice/cri-containerd-c1.scope": 7,
+			"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice": 0, "/kubepods.slice/kubepods-besteffort.slice": 0, "/kubepods.slice": 0, "/": 0},
+			"0 / | wlan0:100/200\n1 /kubepods.slice |\n2 /kubepods.slice/kubepods-besteffort.slice |\n3 /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice a-b| eth0:100/200\n" +
+				"4 /kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice/cri-containerd-c1.scope a-b|c1 3 files 1 sockets\n"},
+		"no pod yet": {"/kubepods", map[string]int{"/": 0}, "0 / | wlan0:100/200\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, proc, _ := board(t, x.cgroups)
+			s, err := New(Config{Cgroups: cgroup.NewRecent(r, time.Second), Process: proc, Pods: x.pods, Others: []string{"/system/own", "/gone"}}).Now()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := tell(s); got != x.want {
+				t.Errorf("got\n%swant\n%s", got, x.want)
+			}
+		})
+	}
+}
+
+// TestRates: a sample is given again while it is young, the next one has rates, and in the
+// end none is kept.
+func TestRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, proc, root := board(t, map[string]int{"/kubepods/podaa": 0, "/kubepods": 0, "/": 0})
+		s := New(Config{Cgroups: cgroup.NewRecent(r, time.Second), Process: proc, Pods: "/kubepods"})
+		now := func() *Sample {
+			t.Helper()
+			v, err := s.Now()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		first := now()
+		if g := first.Find("/kubepods/podaa"); g == nil || g.NanoCores != nil || now() != first {
+			t.Errorf("the first: %+v", g)
+		}
+		write(t, root, "cpuacct/kubepods/podaa/cpuacct.usage", "500000000\n")
+		time.Sleep(2 * time.Second)
+		if g := now().Find("/kubepods/podaa"); g.NanoCores == nil || *g.NanoCores != 250_000_000 {
+			t.Errorf("half a second in two: %v", g.NanoCores)
+		}
+		write(t, root, "cpuacct/kubepods/podaa/cpuacct.usage", "1\n")
+		time.Sleep(2 * time.Second)
+		if g := now().Find("/kubepods/podaa"); g.NanoCores != nil {
+			t.Errorf("another cgroup of that name: %d", *g.NanoCores)
+		}
+		time.Sleep(5 * time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.last != nil || s.forget != nil {
+			t.Error("a sample is kept")
+		}
+	})
+}

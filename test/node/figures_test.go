@@ -1,0 +1,140 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// get asks the agent's socket.
+func get(t *testing.T, a *machine.Agent, path string) string {
+	t.Helper()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", a.Pid))
+	}
+	c := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	r, err := c.Get("http://islet" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v\n%s", path, r.Status, err, text)
+	}
+	return string(text)
+}
+
+// The figures of a pod with a limit are in every page, under its names.
+func TestFigures(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "sleep"), "    image:", "    resources: {limits: {cpu: 100m, memory: 32Mi}}\n    image:", 1))
+	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
+	a := m.StartAgent()
+	pods := m.WaitReady("limited-edge", "plain-edge")
+	uid := pods["limited-edge"].Metadata.UID
+	page := get(t, a, "/metrics/cadvisor")
+	if file := os.Getenv("ISLET_PAGE"); file != "" {
+		os.WriteFile(file, []byte(page), 0o644)
+	}
+	of := func(name string, labels ...string) bool {
+		for line := range strings.Lines(page) {
+			ok := strings.HasPrefix(line, name+"{")
+			for _, l := range labels {
+				ok = ok && strings.Contains(line, l)
+			}
+			if ok {
+				return true
+			}
+		}
+		return false
+	}
+	for _, x := range [][]string{
+		{"container_cpu_usage_seconds_total", `container="c"`, `pod="limited-edge"`, `namespace="default"`, uid, `image="` + machine.Image, `cpu="total"`},
+		{"container_memory_working_set_bytes", `container="c"`, `pod="limited-edge"`}, {"container_memory_working_set_bytes", `container=""`, `pod="limited-edge"`, `image=""`},
+		{"container_cpu_cfs_throttled_periods_total", `container="c"`, `pod="limited-edge"`}, {"container_spec_memory_limit_bytes", `container="c"`, `pod="limited-edge"`, "} 33554432"},
+		{"container_network_receive_bytes_total", `pod="plain-edge"`, `interface="eth0"`}, {"container_file_descriptors", `pod="plain-edge"`}, {"container_processes", `container="c"`, "} 1 "},
+		{"container_start_time_seconds", `container="c"`}, {"container_memory_usage_bytes", `id="/"`}, {"container_cpu_usage_seconds_total", `/kubepods/besteffort"`, `pod=""`},
+		{"container_fs_usage_bytes", `container="c"`}, {"machine_memory_bytes"}, {"machine_cpu_cores"},
+	} {
+		if !of(x[0], x[1:]...) {
+			t.Errorf("no %v in\n%s", x, page)
+		}
+	}
+	if of("container_cpu_cfs_periods_total", `pod="plain-edge"`) {
+		t.Error("a container without a limit is throttled")
+	}
+	checkSummary(t, get(t, a, "/stats/summary"), true)
+	checkSummary(t, get(t, a, "/stats/summary?only_cpu_and_memory=true"), false)
+	if top := m.Islet("top", "--containers"); !strings.Contains(top, "limited-edge") {
+		t.Errorf("islet top:\n%s", top)
+	}
+}
+
+type stat struct {
+	Time                                                                      string
+	UsageCoreNanoSeconds, WorkingSetBytes, RSSBytes, UsedBytes, CapacityBytes uint64
+	AvailableBytes                                                            *uint64
+	RxBytes                                                                   uint64
+}
+
+func checkSummary(t *testing.T, text string, whole bool) {
+	t.Helper()
+	type container struct {
+		Name, StartTime                 string
+		CPU, Memory, Swap, Rootfs, Logs *stat
+	}
+	var sum struct {
+		Node struct {
+			StartTime             string
+			CPU, Memory, Swap, Fs *stat
+			Network               *stat
+			Runtime               *struct{ ImageFs, ContainerFs *stat }
+			Rlimit                *struct{ Maxpid, Curproc int64 }
+			SystemContainers      []container
+		}
+		Pods []struct {
+			PodRef                     struct{ Name string }
+			StartTime                  string
+			Containers                 []container
+			CPU, Memory, Swap, Network *stat
+			Ephemeral                  *stat `json:"ephemeral-storage"`
+			ProcessStats               *struct {
+				Count int `json:"process_count"`
+			} `json:"process_stats"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &sum); err != nil {
+		t.Fatal(err)
+	}
+	n := sum.Node
+	if n.StartTime == "" || n.CPU == nil || n.Memory == nil || n.Memory.WorkingSetBytes == 0 || n.Swap == nil || len(sum.Pods) != 2 {
+		t.Fatalf("incomplete: %s", text)
+	}
+	if all := n.Fs != nil && n.Rlimit != nil && n.Rlimit.Curproc > 0 && n.Runtime != nil && n.Runtime.ImageFs != nil && n.Runtime.ImageFs.UsedBytes > 0 && n.Runtime.ContainerFs != nil; all != whole {
+		t.Errorf("of the node's disks: %s", text)
+	}
+	for _, p := range sum.Pods {
+		if p.StartTime == "" || p.CPU == nil || p.CPU.UsageCoreNanoSeconds == 0 || p.Memory == nil || p.Memory.WorkingSetBytes == 0 || len(p.Containers) != 1 {
+			t.Errorf("pod %+v in %s", p, text)
+			continue
+		}
+		c := p.Containers[0]
+		if c.StartTime == "" || c.CPU == nil || c.Memory == nil || c.Swap == nil || (c.Memory.AvailableBytes != nil) != (p.PodRef.Name == "limited-edge") {
+			t.Errorf("container %+v in %s", c, text)
+		}
+		if all := p.Network != nil && p.Ephemeral != nil && p.ProcessStats != nil && p.ProcessStats.Count > 0 && c.Rootfs != nil && c.Logs != nil && c.Logs.CapacityBytes > 0; all != whole {
+			t.Errorf("disks of %s: %s", p.PodRef.Name, text)
+		}
+	}
+}
