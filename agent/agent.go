@@ -412,7 +412,7 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 func (a *agent) serverConfig() server.Config {
 	d := describe.Config{
 		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Volatile: a.volatile, Input: a.input, Devices: a.devices, Hardware: a.hardware,
-		Addresses: func() []string { return a.machine.Now().IPs },
+		Addresses: func() []string { return a.machine.Now().IPs }, Waiting: a.claims.Waiting,
 	}
 	var metrics func() []exposition.Sample
 	if c := a.cluster; c != nil {

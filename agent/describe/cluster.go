@@ -71,6 +71,7 @@ func (a *Describer) Details(uid types.UID) (d api.Details) {
 			d.Problems = append(d.Problems, text)
 		}
 	}
+	d.Problems = append(d.Problems, a.c.Waiting(uid)...)
 	d.Hooks = failedHooks(a.c.Input(uid).Failed)
 	d.Events = eventsOf(a.c.Events.Recent(uid))
 	return d

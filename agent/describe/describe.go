@@ -40,6 +40,7 @@ type Config struct {
 	Spoken     func(source string) bool
 	Input      func(types.UID) plan.Input // what is known of a pod
 	Cluster    *Cluster                   // nil: the node stands alone
+	Waiting    func(types.UID) []string   // for which volumes a pod waits long
 	Volatile   *volatile.Layer            // nil: the disk takes writes
 	Devices    *device.Manager
 	Hardware   *hardware.Hardware

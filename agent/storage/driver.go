@@ -27,6 +27,8 @@ type Volume struct {
 	AccessModes  []v1.PersistentVolumeAccessMode
 	// Capacity is the PersistentVolume's; nil: unknown.
 	Capacity v1.ResourceList
+
+	claim *v1.PersistentVolumeClaim // nil: of none, or out of the ledger
 }
 
 // A Use is one pod's use of a volume.

@@ -131,6 +131,20 @@ func TestLocalDisk(t *testing.T) {
 	}
 	must(t, k.TearDown(t.Context(), "uid-c"))
 
+	must(t, os.WriteFile(up("d")+"/file", []byte("y"), 0o600))
+	lost := openStore(t, t.TempDir()) // the database is broken and made anew
+	defer lost.Close()
+	k = keeper(t, root, lost, o)
+	must(t, k.Sweep(t.Context()))
+	if m, err := mountedAt(staged); err != nil || m == nil {
+		t.Errorf("unmounted under a pod: %v", err)
+	}
+	must(t, unbind(root+"/pods/uid-d/volumes/kubernetes.io~local-volume/pv-disk"))
+	must(t, k.Sweep(t.Context()))
+	if m, err := mountedAt(staged); err != nil || m != nil {
+		t.Errorf("mounted for ever: %v", err)
+	}
+
 	p := podWith("p", "raw")
 	link, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 	must(t, err)
@@ -243,6 +257,9 @@ func TestHungServer(t *testing.T) {
 			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "unmounted volumes=[nfs], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition") || time.Since(began) != mountTime {
 				t.Errorf("after %s: %v", time.Since(began), err)
 			}
+		}
+		if got := k.Waiting(p.UID); len(got) != 1 || !strings.HasPrefix(got[0], "volume kubernetes.io/nfs/pv-nfs has not been mounted or unmounted for 4m") || len(k.Waiting("other")) != 0 {
+			t.Errorf("%q", got)
 		}
 		other := podWith("other", "dir")
 		o.bound("dir", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: t.TempDir()}})

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,7 +39,7 @@ type Keeper struct {
 	mu     sync.Mutex
 	rows   map[store.VolumeKey]record // as the ledger has them
 	ready  map[store.VolumeKey]bool   // mounted by this run of the agent
-	flight map[use]int                // calls for a pod's volume that have not ended
+	flight map[use]*flight            // calls for a pod's volume that have not ended
 	turns  map[string]*turn           // by Volume.ID; those that somebody has or wants
 }
 
@@ -46,6 +47,12 @@ type Keeper struct {
 type use struct {
 	id  string
 	pod types.UID
+}
+
+// A flight is the calls for one use that have not ended.
+type flight struct {
+	calls int
+	since time.Time // of the first
 }
 
 // A turn lets one at a time ask a driver about a volume.
@@ -67,7 +74,7 @@ func New(ctx context.Context, cfg Config) (*Keeper, error) {
 		return nil, fmt.Errorf("find the root directory: %w", err)
 	}
 	cfg.Drivers = append(builtIn(root, cfg.Objects), cfg.Drivers...)
-	k := &Keeper{cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, flight: map[use]int{}, turns: map[string]*turn{}}
+	k := &Keeper{cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, flight: map[use]*flight{}, turns: map[string]*turn{}}
 	k.rows, err = load(ctx, cfg.Ledger, cfg.Log)
 	return k, err
 }
@@ -86,7 +93,10 @@ func (k *Keeper) alone(ctx context.Context, id string, pod types.UID, f func(con
 		k.turns[id] = t
 	}
 	t.users++
-	k.flight[u]++
+	if k.flight[u] == nil {
+		k.flight[u] = &flight{since: time.Now()}
+	}
+	k.flight[u].calls++
 	k.mu.Unlock()
 	leave := func() {
 		k.mu.Lock()
@@ -94,7 +104,7 @@ func (k *Keeper) alone(ctx context.Context, id string, pod types.UID, f func(con
 		if t.users--; t.users == 0 {
 			delete(k.turns, id)
 		}
-		if k.flight[u]--; k.flight[u] == 0 {
+		if k.flight[u].calls--; k.flight[u].calls == 0 {
 			delete(k.flight, u)
 		}
 	}
@@ -291,7 +301,7 @@ func (k *Keeper) sweep(ctx context.Context) error {
 		}
 	}
 	k.mu.Unlock()
-	var errs []error
+	errs := []error{k.unmountUnknown()}
 	for _, id := range ids {
 		if k.usedByOthers(id, "") {
 			continue

@@ -43,6 +43,9 @@ func (k *Keeper) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ strin
 		}
 		return "", err
 	}
+	if grown(v) != nil {
+		k.expand(ctx, v, d, u)
+	}
 	return u.Path, nil
 }
 

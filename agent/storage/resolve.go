@@ -98,7 +98,7 @@ func (k *Keeper) claimed(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool
 	}
 	v := Volume{
 		Name: pv.Name, Source: pv.Spec.PersistentVolumeSource, Block: pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock,
-		ReadOnly: readOnly || readOnlySource(&pv.Spec.PersistentVolumeSource), MountOptions: mountOptions(pv), AccessModes: pv.Spec.AccessModes, Capacity: pv.Spec.Capacity,
+		ReadOnly: readOnly || readOnlySource(&pv.Spec.PersistentVolumeSource), MountOptions: mountOptions(pv), AccessModes: pv.Spec.AccessModes, Capacity: pv.Spec.Capacity, claim: claim,
 	}
 	if err := modeFits(pod, vol.Name, v.Block); err != nil {
 		return Volume{}, err

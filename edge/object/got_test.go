@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -160,6 +161,28 @@ func TestClaimThatIsNotThere(t *testing.T) {
 		w.prepare(q)
 		if _, err := w.cache.Claim(q, "unknown"); err == nil || apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "PersistentVolumeClaim default/unknown") {
 			t.Error(err)
+		}
+	})
+}
+
+// That a file system has grown changes the claim's status and nothing else.
+func TestResized(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		c := claimOf("c", "pv")
+		c.Status.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+		c.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending}, {Type: "Other"}}
+		w.server.Put(c)
+		w.server.Put(volumeOf("pv", ""))
+		p := claimed("p", "c")
+		w.prepare(p)
+		if err := w.cache.Resized(w.Context(), c, resource.MustParse("2Gi")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		got, err := w.cache.Claim(p, "c")
+		if err != nil || got.Status.Capacity.Storage().String() != "2Gi" || len(got.Status.Conditions) != 1 || got.Spec.VolumeName != "pv" {
+			t.Errorf("%+v: %v", got, err)
 		}
 	})
 }

@@ -198,7 +198,6 @@ volumeDevices:
 // not bound, of another node or there is none; and what is left by a pod that was deleted
 // while the agent was dead is unmounted.
 func TestClaimsThatWait(t *testing.T) {
-	t.Parallel()
 	c, n, ns := join(t)
 	dir := n.Disk + "/data"
 	if err := os.MkdirAll(dir, 0o755); err != nil {

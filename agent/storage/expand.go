@@ -1,0 +1,77 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// A Resizer is what Objects may be besides: it tells the API server that the file system of
+// a claim's volume has grown.
+type Resizer interface {
+	Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error
+}
+
+// grown gives the size that a claim's volume has got and its file system has not; nil: it
+// has not grown.
+// https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
+func grown(v Volume) *resource.Quantity {
+	if v.claim == nil {
+		return nil
+	}
+	to, ok := v.Capacity[v1.ResourceStorage]
+	has, told := v.claim.Status.Capacity[v1.ResourceStorage]
+	if !ok || !told || to.Cmp(has) <= 0 {
+		return nil
+	}
+	return &to
+}
+
+// Refresh lets the file system of a volume grow that has become larger while the pod uses
+// it. It does not wait for that.
+func (k *Keeper) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
+	v, d, err := k.resolve(pod, vol)
+	if err != nil || grown(v) == nil {
+		return nil //nolint:nilerr // who starts the pod says so
+	}
+	u := Use{Pod: pod, Volume: vol.Name, Path: k.path(pod, v, d)}
+	if k.isReady(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) {
+		go func() {
+			ctx, stop := context.WithTimeout(context.Background(), mountTime)
+			defer stop()
+			k.expand(ctx, v, d, u)
+		}()
+	}
+	return nil
+}
+
+// expand has a volume's driver make use of what it has grown by. That this fails is no
+// reason not to run: it is tried again when the claim changes, and for the next container.
+func (k *Keeper) expand(ctx context.Context, v Volume, d Driver, u Use) {
+	to, e := grown(v), Expander(nil)
+	if e, _ = d.(Expander); e == nil || to == nil {
+		return
+	}
+	err := k.alone(ctx, v.ID, u.Pod.UID, func(ctx context.Context) error {
+		staged := ""
+		if s, ok := d.(Stager); ok {
+			staged = s.StagePath(v)
+		}
+		if !v.ReadOnly {
+			if err := e.Expand(ctx, v, staged, u.Path, v.Capacity); err != nil {
+				return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", v.Name, err)
+			}
+		}
+		if r, ok := k.cfg.Objects.(Resizer); ok {
+			return r.Resized(ctx, v.claim, *to)
+		}
+		return nil
+	})
+	if err != nil {
+		k.cfg.Log.Warn("a volume has grown and its file system has not", "pod", u.Pod.Namespace+"/"+u.Pod.Name, "uid", u.Pod.UID, "volume", v.Name, "error", err)
+	}
+}
