@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -239,9 +240,10 @@ func TestHungServer(t *testing.T) {
 		defer s.Close()
 		o := &objects{}
 		o.bound("nfs", v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "10.0.0.1", Path: "/export"}})
-		calls, answer := 0, make(chan struct{})
+		var calls atomic.Int32
+		answer := make(chan struct{})
 		n := nfs{mount: func(_ context.Context, source, target, fsType string, options []string) error {
-			calls++
+			calls.Add(1)
 			if source != "10.0.0.1:/export" || fsType != "nfs" || !strings.HasSuffix(target, "/pods/uid-p/volumes/kubernetes.io~nfs/pv-nfs") || fmt.Sprint(options) != "[soft]" {
 				t.Errorf("mount %s at %s as %s with %q", source, target, fsType, options)
 			}
@@ -266,8 +268,8 @@ func TestHungServer(t *testing.T) {
 		_, err := k.SetUp(t.Context(), other, &other.Spec.Volumes[0], "")
 		must(t, err)
 		must(t, k.TearDown(t.Context(), other.UID))
-		if calls != 1 || !k.Has(p.UID) {
-			t.Errorf("mounted %d times", calls)
+		if calls.Load() != 1 || !k.Has(p.UID) {
+			t.Errorf("mounted %d times", calls.Load())
 		}
 		soon, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
@@ -278,6 +280,49 @@ func TestHungServer(t *testing.T) {
 		must(t, k.TearDown(t.Context(), p.UID))
 		if k.Has(p.UID) || len(k.InUse()) != 0 {
 			t.Error("something is left")
+		}
+	})
+}
+
+// remote is a driver whose volume stops to answer.
+type remote struct {
+	nfs
+	hang chan struct{}
+}
+
+func (r remote) Publish(_ context.Context, _ Volume, _ string, u Use) error {
+	return os.MkdirAll(u.Path, 0o755)
+}
+
+func (r remote) Probe(string) error {
+	<-r.hang
+	return nil
+}
+
+// A volume that answers no more is told of before a container would hang on it, and its pod
+// can go.
+func TestVolumeThatStopsToAnswer(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, root)
+		defer s.Close()
+		o, hang := &objects{}, make(chan struct{})
+		defer close(hang)
+		o.bound("nfs", v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "10.0.0.1", Path: "/export"}})
+		k := keeper(t, root, s, o)
+		k.cfg.Drivers = []Driver{remote{newNFS(), hang}}
+		p := podWith("p", "nfs")
+		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		must(t, err)
+		for range 3 {
+			began := time.Now()
+			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), `volume "pv-nfs" does not answer`) || time.Since(began) != probeTime {
+				t.Errorf("after %s: %v", time.Since(began), err)
+			}
+		}
+		must(t, k.TearDown(t.Context(), p.UID))
+		if k.Has(p.UID) {
+			t.Error("it is mounted still")
 		}
 	})
 }

@@ -41,6 +41,7 @@ type Keeper struct {
 	ready  map[store.VolumeKey]bool   // mounted by this run of the agent
 	flight map[use]*flight            // calls for a pod's volume that have not ended
 	turns  map[string]*turn           // by Volume.ID; those that somebody has or wants
+	probes map[string]*probing        // by path; those that have not ended
 }
 
 // A use is a volume of a pod.
@@ -74,7 +75,7 @@ func New(ctx context.Context, cfg Config) (*Keeper, error) {
 		return nil, fmt.Errorf("find the root directory: %w", err)
 	}
 	cfg.Drivers = append(builtIn(root, cfg.Objects), cfg.Drivers...)
-	k := &Keeper{cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, flight: map[use]*flight{}, turns: map[string]*turn{}}
+	k := &Keeper{cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, flight: map[use]*flight{}, turns: map[string]*turn{}, probes: map[string]*probing{}}
 	k.rows, err = load(ctx, cfg.Ledger, cfg.Log)
 	return k, err
 }
@@ -143,7 +144,7 @@ func guarded(ctx context.Context, f func(context.Context) error) (err error) {
 func (k *Keeper) mount(ctx context.Context, v Volume, d Driver, u Use) error {
 	key := store.VolumeKey{Volume: v.ID, Pod: string(u.Pod.UID), Path: u.Path}
 	if k.isReady(key) {
-		return k.probe(ctx, v, d, u)
+		return k.probe(ctx, v, d, u.Path)
 	}
 	return k.alone(ctx, v.ID, u.Pod.UID, func(ctx context.Context) error {
 		if k.isReady(key) {
@@ -209,25 +210,6 @@ func (k *Keeper) stage(ctx context.Context, v Volume, d Driver, u Use, r record)
 	}
 	k.setReady(key, true)
 	return path, nil
-}
-
-// A Prober is a Driver whose volumes may stop to answer, as those of a server do. Probe
-// returns once the volume answers; it may hang.
-type Prober interface{ Probe(path string) error }
-
-// probe lets nobody go on who would hang for ever on what a server does not answer.
-func (k *Keeper) probe(ctx context.Context, v Volume, d Driver, u Use) error {
-	p, ok := d.(Prober)
-	if !ok {
-		return nil
-	}
-	ctx, stop := context.WithTimeout(ctx, probeTime)
-	defer stop()
-	err := k.alone(ctx, v.ID, u.Pod.UID, func(context.Context) error { return p.Probe(u.Path) })
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("volume %q does not answer: %w", v.Name, err)
-	}
-	return wordSetUp(v, err)
 }
 
 // release undoes all volumes of a pod, each by itself, and what is staged for nobody any
@@ -345,11 +327,4 @@ func setUpFailed(v Volume, err error) error {
 		return fmt.Errorf("MapVolume.MapPodDevice failed for volume %q : %w", v.Name, err)
 	}
 	return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
-}
-
-func wordSetUp(v Volume, err error) error {
-	if err == nil {
-		return nil
-	}
-	return setUpFailed(v, err)
 }
