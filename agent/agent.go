@@ -33,6 +33,7 @@ import (
 	"github.com/islet-edge/islet/agent/hostport"
 	"github.com/islet-edge/islet/agent/lifecycle"
 	"github.com/islet-edge/islet/agent/machine"
+	"github.com/islet-edge/islet/agent/objects"
 	"github.com/islet-edge/islet/agent/observe"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/plugins"
@@ -111,6 +112,7 @@ type agent struct {
 	link      *link.Link
 	uplink    *uplink.Uplink // nil: the node stands alone
 	events    *outbox.Events
+	objects   *objects.Objects
 	cluster   *cluster // nil: the node stands alone
 
 	closers []func() error // called in reverse
@@ -149,6 +151,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("pod network", a.rt.Network)
 	run("observer", a.observer)
 	run("pods", a.pods)
+	run("objects", a.objects)
 	run("logs", a.rt.Rotator(a.observer))
 	run("memory", a.settler)
 	run("plugins", a.plugins)
@@ -243,7 +246,13 @@ func (a *agent) build(ctx context.Context) error {
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
-	a.sources = sources.New(sources.Config{Config: a.cfg, Joins: a.joins(), Desired: a.desired, Spoke: a.spoke, Log: a.log})
+	if a.objects, err = objects.Open(ctx, objects.Config{
+		Client: a.link.Client(), Alone: !a.joins(), Store: a.store, Dir: filepath.Join(a.cfg.Dirs.State, process.Claims), Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Log: a.log,
+		Refresh: func(pod *v1.Pod) error { return a.volumes.Refresh(a.pods.Allocated(pod)) }, Retry: func(uid types.UID) { a.workers.RetryPod(uid) },
+	}); err != nil {
+		return err
+	}
+	a.sources = sources.New(sources.Config{Config: a.cfg, Joins: a.joins(), Desired: a.desired, Objects: a.objects.Local, Spoke: a.spoke, Log: a.log})
 	a.figures = figures.New(a.rt.Operations)
 	a.pods = pods.New(pods.Config{
 		Desired: a.desired, Store: a.store, Spoken: a.sources.Spoken, Sources: sources.Names, Node: a.machine.Admit, Host: a.host,
@@ -352,14 +361,14 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 	a.can = features.Handlers{Runtime: a.rt.Runtime, Classes: features.ClassIsHandler{}}
 	volumes := volume.Config{Root: a.cfg.Dirs.Root, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
 	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
-	a.hooks = hook.Chain{a.cgroups} // first: what the others make in memory counts in the pod's cgroup
+	a.hooks = hook.Chain{a.cgroups, a.objects, a.objects.Own} // first: what the others make in memory counts in the pod's cgroup; then what they read
+	volumes.Objects, executor.Objects, executor.Alone = a.objects, a.objects, a.cluster == nil
 	keys := credentials.Config{Plugins: a.cfg.CredentialProviderConfig, BinDir: a.cfg.CredentialProviderBinDir, Root: a.cfg.Dirs.Root, Meta: a.store, Down: a.link.Down, Log: a.log}
+	keys.Secrets = a.objects
 	var cluster *claims.Cluster
-	if a.cluster != nil {
-		objects := a.cluster.objects
-		cluster = &claims.Cluster{Client: a.link.Client(), Objects: objects, Node: a.cluster.node, Up: a.link.Changed()}
-		a.hooks = append(a.hooks, objects) // before those who read them
-		volumes.Objects, executor.Objects, a.can.Classes, keys.API = objects, objects, objects, objects
+	if api := a.objects.API; api != nil {
+		cluster = &claims.Cluster{Client: a.link.Client(), Objects: api, Node: a.cluster.node, Up: a.link.Changed()}
+		a.can.Classes, keys.API = api, api
 	}
 	volumes.ReadOnlyTrees, executor.Classes = a.can.ReadOnlyTrees, a.can.Classes
 	if a.keys, err = credentials.Open(keys); err != nil {
@@ -375,7 +384,7 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 		executor.Guard = a.guard
 	}
 	if a.claims, err = claims.Open(ctx, claims.Config{
-		Config: a.cfg, Store: a.store, Labels: a.machine.Labels, Cluster: cluster, Retry: func(uid types.UID) { a.workers.RetryPod(uid) }, Log: a.log,
+		Config: a.cfg, Store: a.store, Labels: a.machine.Labels, Objects: a.objects.Own, Cluster: cluster, Retry: func(uid types.UID) { a.workers.RetryPod(uid) }, Log: a.log,
 	}); err != nil {
 		return err
 	}
@@ -411,7 +420,7 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 
 func (a *agent) serverConfig() server.Config {
 	d := describe.Config{
-		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Volatile: a.volatile, Input: a.input, Devices: a.devices, Hardware: a.hardware,
+		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Local: a.objects.Local, Volatile: a.volatile, Input: a.input, Devices: a.devices, Hardware: a.hardware,
 		Addresses: func() []string { return a.machine.Now().IPs }, Waiting: a.claims.Waiting,
 	}
 	var metrics func() []exposition.Sample
@@ -426,7 +435,7 @@ func (a *agent) serverConfig() server.Config {
 		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
-		Decode: a.sources.DecodeLocal, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: usage.OfMachine(usage.Config{NodeName: a.cfg.Node.Name, Runtime: a.rt.Runtime, Images: a.rt.Images, Pods: a.pods.List, Root: a.cfg.Dirs.Root, LogsDir: a.cfg.Kubelet.PodLogsDir, Started: time.Now()}, a.rt.Cgroups, cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot), a.cfg.Kubelet.VolumeStatsAggPeriod.Duration),
+		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: usage.OfMachine(usage.Config{NodeName: a.cfg.Node.Name, Runtime: a.rt.Runtime, Images: a.rt.Images, Pods: a.pods.List, Root: a.cfg.Dirs.Root, LogsDir: a.cfg.Kubelet.PodLogsDir, Started: time.Now()}, a.rt.Cgroups, cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot), a.cfg.Kubelet.VolumeStatsAggPeriod.Duration),
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices,
 		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
@@ -470,7 +479,7 @@ func (a *agent) newEvents() (*outbox.Events, error) {
 func (a *agent) wantedChanged(uid types.UID) {
 	a.poke(uid)
 	if a.cluster != nil {
-		a.cluster.objects.Changed(uid)
+		a.objects.Changed(uid)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/islet-edge/islet/agent/objects"
 	"github.com/islet-edge/islet/edge/brake"
 	"github.com/islet-edge/islet/edge/history"
-	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/link"
 	edgenode "github.com/islet-edge/islet/edge/node"
 	"github.com/islet-edge/islet/edge/outbox"
@@ -34,7 +33,7 @@ import (
 type cluster struct {
 	link    *link.Link // the agent's
 	node    *edgenode.Node
-	objects *objects.Objects
+	objects *objects.Objects // the agent's
 	outbox  *outbox.Outbox
 	events  *outbox.Events // the agent's
 	source  *source.API
@@ -49,12 +48,9 @@ func (a *agent) joins() bool { return a.cfg.Kubeconfig != "" || a.cfg.BootstrapK
 
 // openCluster makes every part of the way to the control plane. It asks nobody.
 func openCluster(ctx context.Context, a *agent) (*cluster, error) {
-	c := &cluster{link: a.link, events: a.events}
+	c := &cluster{link: a.link, events: a.events, objects: a.objects}
 	client := c.link.Client()
 	var err error
-	if c.objects, err = a.openObjects(ctx, client); err != nil {
-		return nil, err
-	}
 	c.outbox, err = outbox.New(outbox.Config{
 		Client: client, Node: a.cfg.Node.Name, NodeUID: c.nodeUID, Wanted: a.pods.Wanted, Spoken: a.sources.OthersSpoken, Forget: a.pods.Drop,
 		Retry: c.link.Changed(), Log: a.log,
@@ -83,13 +79,6 @@ func openCluster(ctx context.Context, a *agent) (*cluster, error) {
 	}
 	c.up = c.link.Changed()
 	return c, nil
-}
-
-func (a *agent) openObjects(ctx context.Context, client *kube.Client) (*objects.Objects, error) {
-	return objects.Open(ctx, objects.Config{
-		Client: client, Store: a.store, Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Log: a.log,
-		Refresh: func(pod *v1.Pod) error { return a.volumes.Refresh(a.pods.Allocated(pod)) }, Retry: func(uid types.UID) { a.workers.RetryPod(uid) },
-	})
 }
 
 // tellHeld tells that pods run on which the control plane has lost, or no longer do.
@@ -147,7 +136,7 @@ func (a *agent) openNode(ctx context.Context, c *cluster) (*edgenode.Node, error
 // Run keeps all of it until ctx ends.
 func (c *cluster) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, r := range []runner{c.history, c.brake, c.node, c.objects, c.outbox, c.source} {
+	for _, r := range []runner{c.history, c.brake, c.node, c.outbox, c.source} {
 		g.Go(func() error { return r.Run(ctx) })
 	}
 	rewritten := c.history.Rewritten()

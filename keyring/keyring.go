@@ -106,6 +106,19 @@ func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error 
 	return errors.Join(errs...)
 }
 
+// AddSecret adds what a Secret of one of the two types for registries has.
+// https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets
+func (r *Ring) AddSecret(s *v1.Secret) error {
+	from := v1.ObjectReference{Kind: Secret, Namespace: s.Namespace, Name: s.Name, UID: s.UID}
+	if data, ok := s.Data[v1.DockerConfigJsonKey]; ok && s.Type == v1.SecretTypeDockerConfigJson {
+		return r.AddFile(data, false, from)
+	}
+	if data, ok := s.Data[v1.DockerConfigKey]; ok && s.Type == v1.SecretTypeDockercfg {
+		return r.AddFile(data, true, from)
+	}
+	return fmt.Errorf("its type is %q, not %s or %s", s.Type, v1.SecretTypeDockerConfigJson, v1.SecretTypeDockercfg)
+}
+
 func decode(raw json.RawMessage) (*api.AuthConfig, error) {
 	var e struct {
 		Username      string `json:"username"`

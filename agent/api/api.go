@@ -29,6 +29,7 @@ const (
 	PathShutdown    = "/islet/v1/shutdown"     // POST: end all pods in order; DELETE: let them run again
 	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget what was taken for proven
 	PathDevices     = "/islet/v1/devices"      // ?all: also those that no resource has
+	PathObjects     = "/islet/v1/objects"      // GET; DELETE: /KIND/NAMESPACE/NAME, ?data: of a claim with its data
 	PathStats       = "/stats/summary"
 )
 
@@ -202,8 +203,36 @@ type Store struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Applied is what became of one pod of a manifest that was applied.
+// Object is a ConfigMap, Secret or PersistentVolumeClaim that a manifest of this node
+// holds, or the directory of a claim that none does.
+type Object struct {
+	Kind      string            `json:"kind"`
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Source    string            `json:"source,omitempty"` // file, http, local; empty: of no manifest any more
+	Origin    string            `json:"origin,omitempty"` // the file or URL
+	Created   time.Time         `json:"created,omitzero"` // when this node first had it
+	Gone      bool              `json:"gone,omitempty"`   // in no manifest any more, kept for the pods that have it
+	Immutable bool              `json:"immutable,omitempty"`
+	Type      string            `json:"type,omitempty"` // of a Secret
+	Labels    map[string]string `json:"labels,omitempty"`
+	Keys      map[string]int    `json:"keys,omitempty"` // of a ConfigMap or Secret, with their bytes; never their values
+	Claim     *Claim            `json:"claim,omitempty"`
+	Pods      []string          `json:"pods,omitempty"` // that name it, as namespace/name
+}
+
+// Claim is what a PersistentVolumeClaim of a manifest has become.
+type Claim struct {
+	Path     string `json:"path"`           // its directory; it is made for the first pod that uses it
+	Size     int64  `json:"size,omitempty"` // bytes that it asks for; 0: no manifest says
+	Used     int64  `json:"used"`           // bytes; -1: unknown
+	Enforced bool   `json:"enforced,omitempty"`
+	Exists   bool   `json:"exists,omitempty"` // the directory does
+}
+
+// Applied is what became of one object of a manifest that was applied.
 type Applied struct {
+	Kind      string    `json:"kind,omitempty"` // empty: Pod
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
@@ -211,13 +240,15 @@ type Applied struct {
 	Warnings  []string  `json:"warnings,omitempty"` // fields that do not act, and what happens instead
 }
 
-// Deleted is a pod that is being deleted, or why it is not.
+// Deleted is a pod that is being deleted, or an object that is, or why it is not.
 type Deleted struct {
+	Kind      string    `json:"kind,omitempty"` // empty: Pod
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid,omitempty"`
 	NotFound  bool      `json:"notFound,omitempty"`
 	Error     string    `json:"error,omitempty"`
+	Note      string    `json:"note,omitempty"` // what a person should know
 }
 
 // EventAlive is the type of a line that says nothing but that the agent is there.

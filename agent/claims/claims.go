@@ -4,7 +4,7 @@
 //	                                  ^  '--Retry--> workers
 //	agent/volume ------------> agent/storage --InUse--> volumesInUse of the Node
 //	                                  ^
-//	                             edge/object
+//	                       edge/object, agent/provision
 //
 // It has no state of its own.
 package claims
@@ -22,7 +22,6 @@ import (
 
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/csi"
-	"github.com/islet-edge/islet/agent/objects"
 	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/storage"
 	"github.com/islet-edge/islet/edge/csinode"
@@ -48,6 +47,7 @@ type Config struct {
 	Config  *config.Config
 	Store   *store.Store
 	Labels  func() map[string]string // of the Node
+	Objects storage.Objects          // what volumes are resolved by
 	Cluster *Cluster                 // nil: the node stands alone
 	Retry   func(types.UID)          // lets a pod try again
 	Log     *slog.Logger
@@ -56,7 +56,7 @@ type Config struct {
 // A Cluster is what volumes need of the control plane.
 type Cluster struct {
 	Client  *kube.Client
-	Objects *objects.Objects
+	Objects *object.Cache
 	Node    *node.Node
 	Up      <-chan struct{} // the link may be up again
 }
@@ -70,10 +70,9 @@ type Claims struct {
 
 // Open takes over what is mounted. It asks nobody.
 func Open(ctx context.Context, c Config) (*Claims, error) {
-	out, cfg := &Claims{}, storage.Config{Root: c.Config.Dirs.Root, Ledger: c.Store, Labels: c.Labels, Claim: object.EphemeralClaim, Log: c.Log}
+	out, cfg := &Claims{}, storage.Config{Root: c.Config.Dirs.Root, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Claim: object.EphemeralClaim, Log: c.Log}
 	var err error
 	if c.Cluster != nil {
-		cfg.Objects = c.Cluster.Objects
 		if out.node, err = csinode.New(csinode.Config{Client: c.Cluster.Client, Name: c.Config.Node.Name, Node: c.Cluster.Node.Last, Retry: c.Cluster.Up, Log: c.Log}); err != nil {
 			return nil, err
 		}

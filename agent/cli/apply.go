@@ -116,9 +116,9 @@ func (t *tool) apply(ctx context.Context, origin string, data []byte, dry bool) 
 	}
 	for _, a := range done {
 		for _, w := range a.Warnings {
-			fmt.Fprintf(t.Stderr, "Warning: pod/%s: %s\n", a.Name, printable(w))
+			fmt.Fprintf(t.Stderr, "Warning: %s/%s: %s\n", shortKind(a.Kind), a.Name, printable(w))
 		}
-		fmt.Fprintf(t.out, "pod/%s %s%s\n", a.Name, a.Action, note)
+		fmt.Fprintf(t.out, "%s/%s %s%s\n", shortKind(a.Kind), a.Name, a.Action, note)
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func TestApplyDelete(t *testing.T) {
 	bad := filepath.Join(n.Dir, "bad.yaml")
 	os.WriteFile(bad, []byte("bad: x"), 0o600)
 	check(t, n, run(t, n, "kind: Pod", "apply", "-f", bad, "-f", "-"), 1, "",
-		"islet: DIR/bad.yaml: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\nislet: standard input has no pod\n")
+		"islet: DIR/bad.yaml: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\nislet: standard input has no pod and nothing that pods use\n")
 	check(t, n, run(t, n, "", "delete", "-f", file, "--force"), 0, "pod/hello deleted\n", "")
 	check(t, n, run(t, n, "", "delete", "-f", file), ExitNotFound, "", "islet: pod \"hello\" does not exist\n")
 	check(t, n, run(t, n, "", "delete", "pod", "hello", "--ignore-not-found"), 0, "", "")

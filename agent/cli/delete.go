@@ -25,6 +25,7 @@ type deleteCommand struct {
 	selectorFlag
 	all, anywhere               bool
 	force, wait, ignoreNotFound bool
+	data                        bool
 	grace                       int64
 	timeout                     time.Duration
 }
@@ -40,11 +41,21 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.force, "force", false, "kill at once: the same as --grace-period=0")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is gone")
 	flags.DurationVar(&c.timeout, "timeout", 0, "wait no longer than this")
+	flags.BoolVar(&c.data, "delete-data", false, "with pvc NAME: remove the claim's data, too, for ever")
 	flags.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "a pod that is not there is no error")
 	return c.run
 }
 
 func (c *deleteCommand) run(ctx context.Context, args []string) error {
+	if names, ok := objectArgs(args, c.namespace); ok {
+		if len(names) == 0 || len(c.files) > 0 || c.all || c.text != "" {
+			return usage("which one? islet delete %s NAME", args[0])
+		}
+		return c.deleteObjects(ctx, names)
+	}
+	if c.data {
+		return usage("--delete-data is for islet delete pvc NAME")
+	}
 	args = withoutKind(args)
 	many := c.all || c.text != ""
 	switch {
@@ -139,8 +150,13 @@ func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) erro
 		case d.Error != "":
 			errs = append(errs, errors.New(d.Error))
 		default:
-			fmt.Fprintf(c.out, "pod/%s deleted\n", d.Name)
-			left[d.UID] = true
+			fmt.Fprintf(c.out, "%s/%s deleted\n", shortKind(d.Kind), d.Name)
+			if d.Note != "" {
+				fmt.Fprintln(c.Stderr, printable(d.Note))
+			}
+			if d.UID != "" {
+				left[d.UID] = true
+			}
 		}
 	}
 	return errors.Join(errs...)

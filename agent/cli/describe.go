@@ -20,6 +20,12 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 	var p podFlag
 	p.declare(flags)
 	return func(ctx context.Context, args []string) error {
+		if names, ok := objectArgs(args, p.namespace); ok {
+			if len(names) == 0 {
+				return usage("which one? islet describe %s NAME", args[0])
+			}
+			return t.describeObjects(ctx, names)
+		}
 		args = withoutKind(args)
 		if len(args) == 0 {
 			return usage("which pod? islet describe POD")

@@ -35,7 +35,7 @@ func TestWordsOfOtherTools(t *testing.T) {
 	check(t, n, run(t, n, "", "stats", "pods", "--no-headers", "web"), 0, run(t, n, "", "top", "--no-headers", "web").out, "")
 	check(t, n, run(t, n, "", "rmi", "localhost/web:1"), 0, "removed localhost/web:1\n", "")
 	check(t, n, run(t, n, "", "rmi", "localhost/web:1"), ExitNotFound, "", "islet: image \"localhost/web:1\" not found\n")
-	check(t, n, run(t, n, "", "get", "secrets"), ExitUsage, "", "islet: unknown command \"secrets\": see 'islet help'\n")
+	check(t, n, run(t, n, "", "get", "services"), ExitUsage, "", "islet: unknown command \"services\": see 'islet help'\n")
 	check(t, n, run(t, n, "", "rm", "crash", "--force"), 0, "pod/crash-pi deleted\n", "")
 }
 

@@ -1,6 +1,10 @@
 package cli
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/islet-edge/islet/podspec"
+)
 
 // shortcuts are words that people know from other tools, and the command here that
 // each means.
@@ -26,5 +30,8 @@ func getCommands() []command {
 		{name: "events", aliases: []string{"event", "ev"}, args: "[POD]", summary: "show what happened to pods and the node", takes: takesPods, setup: setupEvents},
 		{name: "nodes", aliases: []string{"node", "no"}, summary: "show how the node is", setup: setupStatus},
 		{name: "images", aliases: []string{"image"}, summary: "list images", setup: setupImagesList},
+		{name: "configmaps", aliases: kinds()[podspec.ConfigMap], args: "[NAME...]", summary: "list ConfigMaps of manifests", setup: setupObjectsOf("configmap")},
+		{name: "secrets", aliases: kinds()[podspec.Secret], args: "[NAME...]", summary: "list Secrets of manifests", setup: setupObjectsOf("secret")},
+		{name: "persistentvolumeclaims", aliases: kinds()[podspec.Claim], args: "[NAME...]", summary: "list claims of manifests", setup: setupObjectsOf("pvc")},
 	}
 }

@@ -19,9 +19,13 @@ import (
 	"github.com/islet-edge/islet/keyring"
 )
 
+// Secrets has the imagePullSecrets of pods.
+type Secrets interface {
+	PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string)
+}
+
 // An API is what the API server has for pulls. *object.Cache is one.
 type API interface {
-	PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string)
 	ServiceAccount(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error)
 	AccountToken(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (token string, expires time.Time, err error)
 }
@@ -37,7 +41,8 @@ type Config struct {
 	Plugins string // --image-credential-provider-config, a file or directory; empty: no plugins
 	BinDir  string // --image-credential-provider-bin-dir
 	Root    string // the kubelet's, which may have a docker configuration
-	API     API    // nil: the node stands alone
+	Secrets Secrets
+	API     API // nil: the node stands alone
 	Meta    Meta
 	Down    func() bool // the link is known to be down; nil: unknown
 	Log     *slog.Logger
@@ -45,7 +50,7 @@ type Config struct {
 
 // Credentials finds those of pods. Its methods may be called from any goroutine.
 type Credentials struct {
-	api       API
+	secrets   Secrets
 	node      node
 	providers []*provider // in the order of the configuration
 	accounts  *accounts
@@ -57,7 +62,7 @@ type Credentials struct {
 // Open reads the configuration of plugins, and fails where a kubelet would not start: it
 // is wrong, or a program is missing. It runs nothing.
 func Open(cfg Config) (*Credentials, error) {
-	c := &Credentials{api: cfg.API, node: node{root: cfg.Root, log: cfg.Log}, log: cfg.Log, stop: func() {}}
+	c := &Credentials{secrets: cfg.Secrets, node: node{root: cfg.Root, log: cfg.Log}, log: cfg.Log, stop: func() {}}
 	if cfg.Plugins == "" {
 		return c, nil
 	}
@@ -116,8 +121,8 @@ func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k
 		return k
 	}
 	image = named.Name() // without tag and digest
-	if c.api != nil {
-		k.Has, k.Missing = c.api.PullSecrets(ctx, pod, image)
+	if c.secrets != nil {
+		k.Has, k.Missing = c.secrets.PullSecrets(ctx, pod, image)
 	}
 	k.Has = append(k.Has, c.node.lookup(image)...)
 	var asked []*provider

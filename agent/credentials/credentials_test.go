@@ -86,7 +86,7 @@ func TestOrder(t *testing.T) {
 		fmt.Fprintf(&providers, "- {name: %s, matchImages: [%s], defaultCacheDuration: 1h, apiVersion: credentialprovider.kubelet.k8s.io/v1}\n", name, image)
 	}
 	file := write(t, root, "plugins.yaml", "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\nproviders:\n"+providers.String())
-	c, err := Open(Config{Plugins: file, BinDir: bin, Root: root, API: &server{}, Meta: memory{}, Log: slog.New(slog.DiscardHandler)})
+	c, err := Open(Config{Plugins: file, BinDir: bin, Root: root, API: &server{}, Secrets: &server{}, Meta: memory{}, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	defer c.Close()
 	k := c.Keyring(t.Context(), podOf("1", "app"), "a.example/team/app:1")

@@ -22,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/edge/brake"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/object"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
@@ -38,6 +39,7 @@ type Config struct {
 	Addresses  func() []string // of the node
 	NotReady   func(context.Context) []string
 	Spoken     func(source string) bool
+	Local      interface{ Problems() []local.Problem }
 	Input      func(types.UID) plan.Input // what is known of a pod
 	Cluster    *Cluster                   // nil: the node stands alone
 	Waiting    func(types.UID) []string   // for which volumes a pod waits long
@@ -111,6 +113,11 @@ func (a *Describer) describeSources() (out []api.Source) {
 		}
 		src := api.Source{Name: name, Origin: origins[name], Spoken: a.c.Spoken(name), Pods: counts[name]}
 		for _, p := range a.c.Desired.Problems() {
+			if p.Source == name {
+				src.Problems = append(src.Problems, api.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})
+			}
+		}
+		for _, p := range a.c.Local.Problems() {
 			if p.Source == name {
 				src.Problems = append(src.Problems, api.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})
 			}

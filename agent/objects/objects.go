@@ -1,8 +1,12 @@
-// Package objects brings what pods use of the API to them: by the cache before they
-// start, and into their volumes when it changes.
+// Package objects brings what pods use besides themselves to them: before they start, and
+// into their volumes when it changes. What a pod sees depends on where it comes from, and
+// never both: a pod of the API server has what that has, a pod of a manifest has what
+// manifests of the same source have.
 //
-//	cache --Changed(uid)--> Objects --Refresh(pod)--> volumes
-//	pods  --Changed(uid)-->         --Retry(uid)----> workers
+//	API server --> object.Cache --.
+//	manifests ---> local.Objects --+--of(pod)--> volumes, environments, pull secrets
+//	                               '--Changed(uid)--> Refresh(pod) --> volumes
+//	                                                  Retry(uid) ----> workers
 package objects
 
 import (
@@ -16,15 +20,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/dirty"
+	"github.com/islet-edge/islet/agent/provision"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/object"
+	"github.com/islet-edge/islet/keyring"
 )
 
 // Config is what Open needs.
 type Config struct {
 	Client   *kube.Client
-	Store    object.Store
+	Alone    bool // the node has no control plane
+	Store    Store
+	Dir      string // of the claims of manifests
 	Node     string // its name
 	Strategy string // configMapAndSecretChangeDetectionStrategy
 	Now      func() time.Time
@@ -32,6 +41,12 @@ type Config struct {
 	Refresh  func(*v1.Pod) error // brings the volumes of a pod up to date
 	Retry    func(types.UID)     // lets a pod start that waited for something
 	Log      *slog.Logger
+}
+
+// Store keeps everything over a restart. *store.Store is one.
+type Store interface {
+	object.Store
+	local.Store
 }
 
 // Desired tells what is wanted. *desired.Desired is one.
@@ -42,7 +57,9 @@ type Desired interface {
 
 // Objects is a hook; it comes before the volumes.
 type Objects struct {
-	*object.Cache
+	API   *object.Cache     // nil: the node stands alone
+	Local *local.Objects    // those of manifests
+	Own   *provision.Claims // what these claim; a hook that comes next
 	c     Config
 	dirty *dirty.Set[types.UID]
 }
@@ -50,23 +67,129 @@ type Objects struct {
 // Open takes over what the last run knew for the pods that are wanted.
 func Open(ctx context.Context, c Config) (*Objects, error) {
 	o := &Objects{c: c, dirty: dirty.New[types.UID]()}
-	o.Cache = object.New(object.Config{Client: c.Client, Store: c.Store, Node: c.Node, Strategy: c.Strategy, Changed: o.Changed, Now: c.Now, Log: c.Log})
-	var pods []*v1.Pod
+	var pods, ours []*v1.Pod
 	for _, d := range c.Desired.List() {
-		if d.Source == desired.API {
+		if local.Serves(d.Pod) {
+			ours = append(ours, d.Pod)
+		} else {
 			pods = append(pods, d.Pod)
-			o.Changed(d.Pod.UID) // its volumes may be those of before a power loss
 		}
 	}
-	if err := o.Load(ctx, pods); err != nil {
+	var err error
+	if o.Local, err = local.Open(ctx, local.Config{Store: c.Store, Changed: o.Changed, Log: c.Log}, ours); err != nil {
+		return nil, err
+	}
+	for _, p := range ours {
+		if o.Local.Has(p.UID) {
+			o.Changed(p.UID) // its volumes may be those of before a power loss
+		}
+	}
+	own := provision.Config{Dir: c.Dir, Node: c.Node, Local: o.Local, Log: c.Log}
+	if c.Alone {
+		o.Own = provision.New(own)
+		return o, nil
+	}
+	o.API = object.New(object.Config{Client: c.Client, Store: c.Store, Node: c.Node, Strategy: c.Strategy, Changed: o.Changed, Now: c.Now, Log: c.Log})
+	own.API = o.API
+	o.Own = provision.New(own)
+	for _, p := range pods {
+		o.Changed(p.UID)
+	}
+	if err := o.API.Load(ctx, pods); err != nil {
 		return nil, fmt.Errorf("load what pods use of the API: %w", err)
 	}
 	return o, nil
 }
 
+// A source of objects is where a pod's come from.
+type source interface {
+	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
+	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
+	Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error)
+	Deleted(pod *v1.Pod, kind, name string) bool
+	PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string)
+}
+
+// of gives where a pod's objects come from. There is no way from one to the other.
+func (o *Objects) of(pod *v1.Pod) source {
+	if o.API == nil || local.Serves(pod) {
+		return o.Local
+	}
+	return o.API
+}
+
+// ConfigMap gives one that the pod names.
+func (o *Objects) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
+	return o.of(pod).ConfigMap(pod, name)
+}
+
+// Secret gives one that the pod names.
+func (o *Objects) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
+	return o.of(pod).Secret(pod, name)
+}
+
+// Token gives a token of the pod's service account.
+func (o *Objects) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error) {
+	return o.of(pod).Token(pod, p)
+}
+
+// Deleted reports whether a ConfigMap or Secret (kind) that the pod has is there no more.
+func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
+	return o.of(pod).Deleted(pod, kind, name)
+}
+
+// PullSecrets gives the credentials that the pod's imagePullSecrets have for an image.
+func (o *Objects) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
+	return o.of(pod).PullSecrets(ctx, pod, image)
+}
+
+// Services gives those that the pod's environment names: the API server's, for all pods.
+func (o *Objects) Services(pod *v1.Pod) ([]v1.Service, error) {
+	if o.API == nil {
+		return nil, nil
+	}
+	return o.API.Services(pod)
+}
+
+// Name is the hook's.
+func (*Objects) Name() string { return "objects" }
+
+// Prepare takes up a pod, and waits until all that it names is known.
+func (o *Objects) Prepare(ctx context.Context, pod *v1.Pod) error {
+	if local.Serves(pod) {
+		o.Local.Register(pod)
+	}
+	if o.API == nil {
+		return nil
+	}
+	return o.API.Prepare(ctx, pod)
+}
+
+// Ended forgets what a pod uses of the API that is over, though it is still wanted.
+func (o *Objects) Ended(ctx context.Context, pod *v1.Pod) error { return o.Release(ctx, pod.UID) }
+
+// Release forgets a pod and what only it named.
+func (o *Objects) Release(ctx context.Context, uid types.UID) error {
+	if err := o.Local.Release(ctx, uid); err != nil || o.API == nil {
+		return err
+	}
+	return o.API.Release(ctx, uid)
+}
+
+// Problems gives all there are with objects of the API.
+func (o *Objects) Problems() []object.Problem {
+	if o.API == nil {
+		return nil
+	}
+	return o.API.Problems()
+}
+
+// Retry asks again for what could not be had: the link is up.
+func (o *Objects) Retry() { o.API.Retry() }
+
 // ForgetVersions has all objects listed anew: the control plane has another history.
 func (o *Objects) ForgetVersions(ctx context.Context) {
-	if err := o.Void(ctx); err != nil {
+	if err := o.API.Void(ctx); err != nil {
 		o.c.Log.Error("the versions of ConfigMaps and Secrets are voided for this run of the agent only", "error", err)
 	}
 }
@@ -75,13 +198,12 @@ func (o *Objects) ForgetVersions(ctx context.Context) {
 // or a label or annotation of the pod itself. It never blocks.
 func (o *Objects) Changed(uid types.UID) { o.dirty.Add(uid) }
 
-// Ended forgets what a pod uses of the API that is over, though it is still wanted.
-func (o *Objects) Ended(ctx context.Context, pod *v1.Pod) error { return o.Release(ctx, pod.UID) }
-
 // Run keeps the objects, and the volumes that show them, up to date until ctx ends.
 func (o *Objects) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return o.Cache.Run(ctx) })
+	if o.API != nil {
+		g.Go(func() error { return o.API.Run(ctx) })
+	}
 	g.Go(func() error {
 		for {
 			select {

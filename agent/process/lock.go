@@ -15,6 +15,8 @@ const (
 
 	// Database is the store's file in the state directory.
 	Database = "islet.db"
+	// Claims is the folder of the directories of claims in the state directory.
+	Claims = "claims"
 	// Hooks is the directory in the run directory for what is known of containers' hooks.
 	Hooks = "hooks"
 	// Probes is the file there for what a restart must not forget of probes.

@@ -76,10 +76,14 @@ func (s *Server) routeIslet(m mux) {
 	}
 	m.HandleFunc("GET "+api.PathDetails+"/{uid}", answer(s.details))
 	m.HandleFunc("GET "+api.PathPods, s.watchPods)
-	m.HandleFunc("POST "+api.PathPods, answer(s.applyPods))
+	m.HandleFunc("POST "+api.PathPods, answer(s.applyManifest))
 	m.HandleFunc("DELETE "+api.PathPods+"/{namespace}/{name}", answer(s.deletePod))
 	m.HandleFunc("POST "+api.PathPods+"/{namespace}/{name}/restart", s.restartPod)
 	m.HandleFunc("DELETE "+api.PathPods, answer(s.deleteManifest))
+	if s.Objects != nil {
+		m.HandleFunc("GET "+api.PathObjects, answer(s.listObjects))
+		m.HandleFunc("DELETE "+api.PathObjects+"/{kind}/{namespace}/{name}", answer(s.deleteObject))
+	}
 	m.HandleFunc("GET "+api.PathImages, answer(s.listImages))
 	m.HandleFunc("DELETE "+api.PathImages, answer(s.removeImage))
 	m.HandleFunc("POST "+api.PathImageImport, s.importImage)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -47,6 +49,29 @@ type Usage interface {
 	Machine(ctx context.Context) exposition.Machine
 }
 
+// A Manifest is what a person applies or deletes.
+type Manifest struct {
+	Pods    []*v1.Pod
+	Objects []Object
+}
+
+// An Object is a ConfigMap, a Secret or a claim.
+type Object interface {
+	metav1.Object
+	runtime.Object
+	Marshal() ([]byte, error)
+}
+
+// Objects are the ConfigMaps, Secrets and claims that manifests of this node hold.
+type Objects interface {
+	List() []api.Object
+	// Apply adds objects to those that a person applied, or changes them, all or none. dry
+	// only says what that would do.
+	Apply(ctx context.Context, objects []Object, dry bool) ([]api.Applied, error)
+	// Delete removes one that a person applied. The data of a claim stays unless told.
+	Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted
+}
+
 // Shutdown ends all pods in order, as if the machine went off.
 type Shutdown interface {
 	// Begin returns once that is done; false: nobody said how long they may take.
@@ -72,8 +97,11 @@ type Config struct {
 	Runtime cri.Runtime // exec, attach and port-forward are direct if it is a cri.Streamer
 	Images  cri.Images  // import, and pull with progress, if it is cri.Archives
 
-	// Decode makes pods of the local source from manifests, with defaults and validated.
-	Decode func(data []byte, origin string) ([]*v1.Pod, error)
+	// Decode makes pods and objects of the local source from manifests, with defaults and
+	// validated.
+	Decode func(data []byte, origin string) (Manifest, error)
+	// Objects are those of manifests. Nil: none are taken.
+	Objects Objects
 	// Describe adds to the status what only package agent knows: sources, imports, store, problems.
 	Describe func(ctx context.Context, s *api.Status)
 	// Details adds to a pod what only package agent knows. Nil: nothing.

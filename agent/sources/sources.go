@@ -2,14 +2,15 @@ package sources
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/keys"
@@ -23,6 +24,7 @@ type Config struct {
 	Config  *config.Config
 	Joins   bool // there is an API server
 	Desired *desired.Desired
+	Objects *local.Objects
 	Spoke   func(context.Context) // a source has said what it wants, for the first time in this run
 	Log     *slog.Logger
 }
@@ -36,11 +38,12 @@ func New(c Config) *Sources { return &Sources{c} }
 // A Sink is Desired, and tells when a source speaks for the first time.
 type Sink struct {
 	*desired.Desired
-	spoke func(context.Context)
+	objects *local.Objects
+	spoke   func(context.Context)
 }
 
 // Sink is where the pods of any source go.
-func (s *Sources) Sink() Sink { return Sink{s.c.Desired, s.c.Spoke} }
+func (s *Sources) Sink() Sink { return Sink{s.c.Desired, s.c.Objects, s.c.Spoke} }
 
 // Set takes the full set of a source.
 func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, problems []desired.Problem) error {
@@ -48,6 +51,20 @@ func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, prob
 	err := s.Desired.Set(ctx, name, claims, problems)
 	if !before && err == nil {
 		s.spoke(ctx)
+	}
+	return err
+}
+
+// SetObjects takes what else a source has. What came from an origin that has a problem
+// stays.
+func (s Sink) SetObjects(ctx context.Context, name string, objects []local.Claimed, problems []desired.Problem) error {
+	unsure := map[string]bool{}
+	for _, p := range problems {
+		unsure[p.Origin] = true
+	}
+	err := s.objects.Set(ctx, name, objects, unsure)
+	if err != nil {
+		s.Fail(name, append(slices.Clone(problems), desired.Problem{Message: err.Error()}))
 	}
 	return err
 }
@@ -117,14 +134,14 @@ type silent struct {
 
 // Run says that nothing is wanted.
 func (s silent) Run(ctx context.Context) error {
-	if err := s.to.Set(ctx, s.name, nil, nil); err != nil {
+	if err := errors.Join(s.to.SetObjects(ctx, s.name, nil, nil), s.to.Set(ctx, s.name, nil, nil)); err != nil {
 		s.log.Warn("pods of a source that is gone stay until the next start", "source", s.name, "error", err)
 	}
 	return nil
 }
 
 func (s *Sources) decode(from string) source.Decode {
-	return func(data []byte, origin string) ([]*v1.Pod, error) {
+	return func(data []byte, origin string) (manifest.Set, error) {
 		return manifest.Decode(data, manifest.Options{
 			Origin: origin, Source: from, NodeName: s.c.Config.Node.Name, Seen: time.Now(),
 			Lists: from == keys.SourceHTTP, // a kubelet takes a PodList from a URL, but none from a file
@@ -133,6 +150,6 @@ func (s *Sources) decode(from string) source.Decode {
 }
 
 // DecodeLocal reads what a person applies: several documents, names as given.
-func (s *Sources) DecodeLocal(data []byte, origin string) ([]*v1.Pod, error) {
+func (s *Sources) DecodeLocal(data []byte, origin string) (manifest.Set, error) {
 	return manifest.Decode(data, manifest.Options{Origin: origin, Source: keys.SourceLocal, NodeName: s.c.Config.Node.Name, Seen: time.Now(), Lists: true})
 }

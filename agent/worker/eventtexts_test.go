@@ -62,8 +62,9 @@ func TestEventsOfDNS(t *testing.T) {
 			t.Error(n.events.lines["a"])
 		}
 		e := n.actor
+		e.cfg.Alone = true
 		e.warn(pod("b", v1.PullNever), translate.Node{})
-		e.cfg.Objects = struct{ translate.Objects }{}
+		e.cfg.Alone = false
 		e.warn(pod("c", v1.PullNever), translate.Node{})
 		if len(n.events.lines["b"]) != 0 || len(n.events.lines["c"]) != 1 {
 			t.Error(n.events.lines)

@@ -35,6 +35,7 @@ type ExecutorConfig struct {
 	Node    func() translate.Node // the node as it is now
 	Network func() error          // why no pod gets a network of its own now, as a kubelet words it; nil: they do
 	Objects translate.Objects     // nil: there are none
+	Alone   bool                  // the node has no control plane
 	Files   translate.Files       // nil: there are none
 	Keyring Keyring               // nil: nobody has credentials
 	Guard   Guard                 // nil: who may start a pod may use its images

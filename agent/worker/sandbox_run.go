@@ -62,9 +62,8 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 // warn tells what the pod does not get of its DNS. A node that stands alone has no
 // cluster's DNS to miss.
 func (e *Executor) warn(pod *v1.Pod, n translate.Node) {
-	_, alone := e.cfg.Objects.(translate.NoObjects)
 	for _, w := range translate.DNSWarnings(pod, n) {
-		if w.Reason != translate.MissingClusterDNS || !alone {
+		if w.Reason != translate.MissingClusterDNS || !e.cfg.Alone {
 			teller{e.cfg.Events, pod, ""}.warning(w.Reason, "%s", w.Message)
 		}
 	}

@@ -30,23 +30,23 @@ type Options struct {
 	// kubernetes.io/config.seen, which is left out when it is zero. It is no
 	// part of the UID.
 	Seen time.Time
-	// Lists permits Lists and PodLists. Without it each document must be a Pod, as
-	// in a kubelet's manifest directory, where this one differs only in that a file
-	// may hold several documents.
+	// Lists permits Lists and PodLists. Without it each document must be one object, as
+	// in a kubelet's manifest directory, where this one differs in that a file may hold
+	// several documents, and objects that pods use.
 	Lists bool
 }
 
-// Decode reads the pods of a manifest. Any error fails the whole manifest, so
+// Decode reads what a manifest holds. Any error fails the whole manifest, so
 // that a caller never takes a pod for removed that is only misspelt; it is one
 // *Error or several, joined (see All). A manifest without any document yields
-// no pod and no error.
-func Decode(data []byte, o Options) ([]*v1.Pod, error) {
+// an empty set and no error.
+func Decode(data []byte, o Options) (Set, error) {
 	at := place{origin: o.Origin}
 	docs, err := documents(data)
 	if err != nil {
-		return nil, at.fail("", "%v", err)
+		return Set{}, at.fail("", "%v", err)
 	}
-	var pods []*v1.Pod
+	var all Set
 	var errs []error
 	objects := 0
 	for i, doc := range docs {
@@ -59,35 +59,34 @@ func Decode(data []byte, o Options) ([]*v1.Pod, error) {
 			continue
 		}
 		found, err := decodeDocument(raw, at, o)
-		pods = append(pods, found...)
+		all.add(found)
 		errs = append(errs, err)
 	}
-	errs = append(errs, duplicates(pods, o))
+	errs = append(errs, duplicates(&all, o))
 	if err := errors.Join(errs...); err != nil {
-		return nil, bounded(err)
+		return Set{}, bounded(err)
 	}
-	return pods, nil
+	return all, nil
 }
 
-func decodeDocument(raw []byte, at place, o Options) ([]*v1.Pod, error) {
+func decodeDocument(raw []byte, at place, o Options) (Set, error) {
 	meta, err := typeOf(raw, at)
 	if err != nil {
-		return nil, err
+		return Set{}, err
 	}
-	if meta.Kind != "List" && meta.Kind != "PodList" {
-		pod, err := decodePod(raw, meta, at, o)
-		if err != nil {
-			return nil, err
-		}
-		return []*v1.Pod{pod}, nil
+	if !strings.HasSuffix(meta.Kind, "List") {
+		return decodeItem(raw, meta, at, o)
 	}
-	if !o.Lists {
-		return nil, at.fail("kind", "Unsupported value: %q: only Pods are allowed here; several of them are separated by lines of ---", meta.Kind)
+	item := strings.TrimSuffix(meta.Kind, "List")
+	switch {
+	case item != "" && item != "Pod" && (!isStatic(o.Source) || New(item) == nil):
+		return Set{}, unsupported(meta.Kind, raw, at)
+	case !o.Lists:
+		return Set{}, at.fail("kind", "Unsupported value: %q: only Pods and what they use are allowed here; several of them are separated by lines of ---", meta.Kind)
+	case meta.APIVersion != "v1":
+		return Set{}, at.fail("apiVersion", "Unsupported value: %q: a %s is v1", meta.APIVersion, meta.Kind)
 	}
-	if meta.APIVersion != "v1" {
-		return nil, at.fail("apiVersion", "Unsupported value: %q: a %s is v1", meta.APIVersion, meta.Kind)
-	}
-	return decodeList(raw, at, o)
+	return decodeList(raw, item, at, o)
 }
 
 // typeOf reads what kind of object raw is, without looking at the rest.
@@ -99,7 +98,12 @@ func typeOf(raw []byte, at place) (metav1.TypeMeta, error) {
 	return *meta, nil
 }
 
-// list is a PodList or a List: its items are decoded one by one, so that each
+// lenient decodes what it can.
+func lenient(raw []byte, into any) error {
+	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
+}
+
+// list is a List, or one of a kind: its items are decoded one by one, so that each
 // error names its item.
 type list struct {
 	metav1.TypeMeta `json:",inline"`
@@ -108,12 +112,13 @@ type list struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-func decodeList(raw []byte, at place, o Options) ([]*v1.Pod, error) {
+// decodeList reads the items of a List; kind is that of all of them, if it has one.
+func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 	var l list
 	if err := strict(raw, &l, at); err != nil {
-		return nil, err
+		return Set{}, err
 	}
-	var pods []*v1.Pod
+	var all Set
 	var errs []error
 	for i, raw := range l.Items {
 		item := at
@@ -123,30 +128,47 @@ func decodeList(raw []byte, at place, o Options) ([]*v1.Pod, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if l.Kind == "PodList" && meta == (metav1.TypeMeta{}) { // typed lists need not repeat it
-			meta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		if kind != "" && meta == (metav1.TypeMeta{}) { // typed lists need not repeat it
+			meta = metav1.TypeMeta{APIVersion: "v1", Kind: kind}
 		}
-		pod, err := decodePod(raw, meta, item, o)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		pods = append(pods, pod)
+		found, err := decodeItem(raw, meta, item, o)
+		all.add(found)
+		errs = append(errs, err)
 	}
-	return pods, errors.Join(errs...)
+	return all, errors.Join(errs...)
+}
+
+// decodeItem reads a pod or an object.
+func decodeItem(raw []byte, meta metav1.TypeMeta, at place, o Options) (Set, error) {
+	obj := New(meta.Kind)
+	if !isStatic(o.Source) {
+		obj = nil
+	}
+	switch {
+	case meta.Kind == "":
+		return Set{}, at.fail("kind", "Required value: this must be a Pod, ConfigMap, Secret or PersistentVolumeClaim")
+	case meta.Kind != "Pod" && obj == nil:
+		return Set{}, unsupported(meta.Kind, raw, at)
+	case meta.APIVersion == "":
+		return Set{}, at.fail("apiVersion", "Required value: a %s is v1", meta.Kind)
+	case meta.APIVersion != "v1":
+		return Set{}, at.fail("apiVersion", "Unsupported value: %q: a %s is v1", meta.APIVersion, meta.Kind)
+	}
+	if obj != nil {
+		obj, err := decodeObject(raw, obj, at)
+		if err != nil {
+			return Set{}, err
+		}
+		return Set{Objects: []Object{obj}}, nil
+	}
+	pod, err := decodePod(raw, meta, at, o)
+	if err != nil {
+		return Set{}, err
+	}
+	return Set{Pods: []*v1.Pod{pod}}, nil
 }
 
 func decodePod(raw []byte, meta metav1.TypeMeta, at place, o Options) (*v1.Pod, error) {
-	switch {
-	case meta.Kind == "":
-		return nil, at.fail("kind", "Required value: this must be a Pod")
-	case meta.APIVersion == "":
-		return nil, at.fail("apiVersion", "Required value: a Pod is v1")
-	case meta.Kind != "Pod":
-		return nil, at.fail("kind", "Unsupported value: %q: only Pods run from manifests", meta.Kind)
-	case meta.APIVersion != "v1":
-		return nil, at.fail("apiVersion", "Unsupported value: %q: a Pod is v1", meta.APIVersion)
-	}
 	pod := &v1.Pod{}
 	if err := strict(raw, pod, at); err != nil {
 		return nil, err
@@ -167,17 +189,24 @@ func decodePod(raw []byte, meta metav1.TypeMeta, at place, o Options) (*v1.Pod, 
 	return pod, nil
 }
 
-// duplicates names the pods that are there twice.
-func duplicates(pods []*v1.Pod, o Options) error {
-	seen := make(map[[2]string]bool, len(pods))
+// duplicates names what is there twice.
+func duplicates(all *Set, o Options) error {
+	type identity struct{ kind, namespace, name string }
+	seen := make(map[identity]bool, len(all.Pods)+len(all.Objects))
 	var errs []error
-	for _, pod := range pods {
-		key := [2]string{pod.Namespace, pod.Name}
+	note := func(kind string, m metav1.Object) {
+		key := identity{kind, m.GetNamespace(), m.GetName()}
 		if seen[key] {
-			at := place{o.Origin, fmt.Sprintf("pod %q", pod.Name)}
-			errs = append(errs, at.fail("metadata.name", "Duplicate value: namespace %q has this pod twice", pod.Namespace))
+			at := place{o.Origin, fmt.Sprintf("%s %q", kind, m.GetName())}
+			errs = append(errs, at.fail("metadata.name", "Duplicate value: namespace %q has this %s twice", m.GetNamespace(), kind))
 		}
 		seen[key] = true
+	}
+	for _, pod := range all.Pods {
+		note("pod", pod)
+	}
+	for _, obj := range all.Objects {
+		note(KindOf(obj), obj)
 	}
 	return errors.Join(errs...)
 }

@@ -59,12 +59,12 @@ func TestDocuments(t *testing.T) {
 		"numbers and bools as is": {strings.Replace(web, "image:", "stdin: yes\n    image:", 1), "web"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pods, err := Decode([]byte(test.data), localOptions())
+			set, err := Decode([]byte(test.data), localOptions())
 			if err != nil {
 				t.Fatal(err)
 			}
 			var names []string
-			for _, pod := range pods {
+			for _, pod := range set.Pods {
 				names = append(names, pod.Name)
 				if pod.Kind != "Pod" || pod.APIVersion != "v1" {
 					t.Errorf("%s is %s %s", pod.Name, pod.APIVersion, pod.Kind)
@@ -90,7 +90,7 @@ func TestRefused(t *testing.T) {
 		"deep JSON":               {strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70), "pods.yaml: is nested more than 64 levels deep"},
 		"deep YAML":               {"x: " + strings.Repeat("[", 70) + strings.Repeat("]", 70), "pods.yaml: is nested more than 64 levels deep"},
 		"too many objects":        {`{"spec":[` + strings.Repeat("{},", maxObjects) + `{}]}`, "pods.yaml: holds more than 20000 objects"},
-		"too many in all":         {strings.Repeat(`{"spec":[`+strings.Repeat("{},", maxObjects/2)+`{}]}`, 2), "pods.yaml: document 1: kind: Required value: this must be a Pod\npods.yaml: document 2: holds more than 20000 objects"},
+		"too many in all":         {strings.Repeat(`{"spec":[`+strings.Repeat("{},", maxObjects/2)+`{}]}`, 2), "pods.yaml: document 1: kind: Required value: this must be a Pod, ConfigMap, Secret or PersistentVolumeClaim\npods.yaml: document 2: holds more than 20000 objects"},
 		"bomb of aliases":         {bomb(), "pods.yaml: document contains excessive aliasing"},
 		"bomb of one long text":   {"a: &a " + strings.Repeat("x", 1<<16) + "\nb: [" + strings.Repeat("*a,", 1<<10) + "]", "pods.yaml: is larger than 3145728 bytes with its aliases written out"},
 		"alias of itself":         {"a: &a [*a]", "pods.yaml: anchor 'a' value contains itself"},
@@ -108,9 +108,9 @@ func TestRefused(t *testing.T) {
 		"text":                    {"hello", "pods.yaml: is not a Kubernetes object with apiVersion and kind"},
 		"null":                    {"null", "pods.yaml: is not a Kubernetes object with apiVersion and kind"},
 		"array":                   {"[]", "pods.yaml: is not a Kubernetes object with apiVersion and kind"},
-		"no kind":                 {"apiVersion: v1", "pods.yaml: kind: Required value: this must be a Pod"},
+		"no kind":                 {"apiVersion: v1", "pods.yaml: kind: Required value: this must be a Pod, ConfigMap, Secret or PersistentVolumeClaim"},
 		"no version":              {"kind: Pod", "pods.yaml: apiVersion: Required value: a Pod is v1"},
-		"another kind":            {"apiVersion: apps/v1\nkind: Deployment", `pods.yaml: kind: Unsupported value: "Deployment": only Pods run from manifests`},
+		"another kind":            {"apiVersion: apps/v1\nkind: Deployment", `pods.yaml: kind: Unsupported value: "Deployment": only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests; write it as 'apiVersion: v1, kind: Pod, metadata: {name: NAME}', with metadata.labels and spec of its spec.template`},
 		"another version":         {edit("v1", "v2"), `pods.yaml: apiVersion: Unsupported value: "v2": a Pod is v1`},
 		"another list":            {"apiVersion: v2\nkind: List", `pods.yaml: apiVersion: Unsupported value: "v2": a List is v1`},
 		"no name":                 {edit("name: web", "labels: {}"), "pods.yaml: metadata.name: Required value"},
@@ -125,7 +125,7 @@ func TestRefused(t *testing.T) {
 		"no quantity":             {edit("image:", "resources: {limits: {cpu: few}}\n    image:"), "pods.yaml: spec.containers[0].resources.limits[cpu]: Invalid value: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
 		"invalid pod":             {edit("image:", "imagePullPolicy: Sometimes\n    image:"), `pods.yaml: pod "web": spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes": supported values: "Always", "IfNotPresent", "Never"`},
 		"second document":         {web + "---\n" + edit("image:", "imagee:"), "pods.yaml: document 2: spec.containers[0].imagee: unknown field"},
-		"item of list":            {`{"apiVersion":"v1","kind":"List","items":[` + named("a") + `,null,{"kind":"Secret","apiVersion":"v1"}]}`, "pods.yaml: items[1]: is not a Kubernetes object with apiVersion and kind\npods.yaml: items[2]: kind: Unsupported value: \"Secret\": only Pods run from manifests"},
+		"item of list":            {`{"apiVersion":"v1","kind":"List","items":[` + named("a") + `,null,{"kind":"Service","apiVersion":"v1"}]}`, "pods.yaml: items[1]: is not a Kubernetes object with apiVersion and kind\npods.yaml: items[2]: kind: Unsupported value: \"Service\": only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests"},
 		"unknown in list":         {`{"apiVersion":"v1","kind":"List","item":[]}`, "pods.yaml: item: unknown field"},
 		"same pod twice":          {named("a") + named("a"), `pods.yaml: pod "a": metadata.name: Duplicate value: namespace "default" has this pod twice`},
 		"several errors":          {edit("image: example.com/web:1", "imagePullPolicy: X"), "pods.yaml: pod \"web\": spec.containers[0].image: Required value\npods.yaml: pod \"web\": spec.containers[0].imagePullPolicy: Unsupported value: \"X\": supported values: \"Always\", \"IfNotPresent\", \"Never\""},
@@ -135,9 +135,9 @@ func TestRefused(t *testing.T) {
 		"scheduling gate":         {edit("spec:", "spec:\n  schedulingGates: [{name: a}]"), `pods.yaml: pod "web": spec.schedulingGates: Forbidden: cannot be there when the pod has a node already, as a static pod has`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pods, err := Decode([]byte(test.data), localOptions())
-			if err == nil || len(pods) > 0 {
-				t.Fatalf("got %d pods and error %v", len(pods), err)
+			set, err := Decode([]byte(test.data), localOptions())
+			if err == nil || !set.Empty() {
+				t.Fatalf("got %d pods and error %v", len(set.Pods), err)
 			}
 			if !strings.HasPrefix(err.Error(), test.want) && strings.Split(test.want, "\n")[0] != err.Error() {
 				t.Errorf("got  %s\nwant %s", err, test.want)
@@ -165,11 +165,12 @@ func bomb() string {
 // wrong is said with the file.
 func TestFileOfPods(t *testing.T) {
 	for _, data := range []string{"---\n{apiVersion: v1, kind: List}", `{"apiVersion":"v1","kind":"PodList"}`} {
-		if pods, err := Decode([]byte(data), fileOptions()); err == nil || !strings.Contains(err.Error(), ": only Pods are allowed here") {
-			t.Errorf("got %d pods and %v of %s", len(pods), err, data)
+		if set, err := Decode([]byte(data), fileOptions()); err == nil || !strings.Contains(err.Error(), ": only Pods and what they use are allowed here") {
+			t.Errorf("got %d pods and %v of %s", len(set.Pods), err, data)
 		}
 	}
-	pods, err := Decode([]byte("# two pods\n"+web+"---\n"+strings.Replace(web, "name: web", "name: other", 1)+"---\n"), fileOptions())
+	set, err := Decode([]byte("# two pods\n"+web+"---\n"+strings.Replace(web, "name: web", "name: other", 1)+"---\n"), fileOptions())
+	pods := set.Pods
 	if err != nil || len(pods) != 2 || pods[0].UID == pods[1].UID || pods[0].Name == pods[1].Name {
 		t.Errorf("two documents: %v, %v", pods, err)
 	}
@@ -183,8 +184,8 @@ func TestFileOfPods(t *testing.T) {
 		web + "---\n" + strings.Replace(web, "name: web", "name: Bad_Name", 1): "/etc/islet/web.yaml: document 2, pod \"Bad_Name\"",
 		web + "---\nkind: Service\napiVersion: v1\n":                           "/etc/islet/web.yaml: document 2",
 	} {
-		if pods, err := Decode([]byte(data), fileOptions()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %d pods and %v, want %q, of %s", len(pods), err, want, data)
+		if set, err := Decode([]byte(data), fileOptions()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %d pods and %v, want %q, of %s", len(set.Pods), err, want, data)
 		}
 	}
 	decodeOne(t, "# nothing\n---\n"+web+"---\n\n", fileOptions())

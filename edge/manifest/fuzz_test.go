@@ -21,6 +21,8 @@ func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		web, "---\n" + web + "---\n" + strings.Replace(web, "name: web\nspec", "name: two\nspec", 1), "{}", "[]", "null", "a: *a", "a: &a [*a]", "{\"kind\":\"Pod\"",
 		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: a}]}}\n",
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {b: c}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {b: c}\n",
+		"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n",
 		"<<: {a: b}", "? [a]\n: b", "!!binary aGk=", "a: !!timestamp 2001-01-01", "%YAML 1.1\n---\na: b", "\ufeff{}", "a: .nan", "1: a\n'1': b",
 	} {
 		f.Add([]byte(seed))
@@ -30,9 +32,10 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		o := Options{Origin: "fuzz", Source: keys.SourceAPI, NodeName: "node", Lists: true}
-		pods, err := Decode(data, o)
+		set, err := Decode(data, o)
+		pods := set.Pods
 		if err != nil {
-			if len(pods) > 0 || len(All(err)) == 0 {
+			if !set.Empty() || len(All(err)) == 0 {
 				t.Fatalf("error %v with %d pods", err, len(pods))
 			}
 			for _, e := range All(err) {
@@ -53,9 +56,19 @@ func FuzzDecode(f *testing.F) {
 		if err != nil && len(All(err)) == 0 {
 			t.Fatalf("error is not ours: %v", err)
 		}
-		for _, pod := range own {
+		for _, pod := range own.Pods {
 			if !strings.HasSuffix(pod.Name, "-node") || pod.UID == "" || pod.Status.Phase != v1.PodPending {
 				t.Fatalf("not a static pod: %v", pod)
+			}
+		}
+		for _, obj := range own.Objects {
+			text, err := json.Marshal(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := Decode(text, o)
+			if err != nil || len(again.Objects) != 1 || !equality.Semantic.DeepEqual(obj, again.Objects[0]) {
+				t.Fatalf("decoded again it differs: %v\n%v\n%v", err, obj, again.Objects)
 			}
 		}
 	})
@@ -67,11 +80,11 @@ func reencode(t *testing.T, pod *v1.Pod, o Options) *v1.Pod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, err := Decode(data, o)
+	set, err := Decode(data, o)
 	if err != nil {
 		t.Fatalf("decode again: %v\n%s", err, data)
 	}
-	return pods[0]
+	return set.Pods[0]
 }
 
 // verdict is a pod with what an API server says about it, recorded from
@@ -106,7 +119,7 @@ func verdicts(t testing.TB) []verdict {
 // TestVerdicts compares verdicts and defaults with Kubernetes' own.
 func TestVerdicts(t *testing.T) {
 	for _, want := range verdicts(t) {
-		pods, err := Decode(want.Pod, Options{Source: keys.SourceAPI})
+		set, err := Decode(want.Pod, Options{Source: keys.SourceAPI})
 		var says []string
 		for _, e := range All(err) {
 			says = append(says, e.Field+": "+e.Detail)
@@ -118,7 +131,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s\nsays %q\nwant %q", want.Pod, says, want.Says)
 		}
 		if err == nil && want.Defaulted != nil {
-			if got, _ := json.Marshal(pods[0]); !bytes.Equal(got, want.Defaulted) {
+			if got, _ := json.Marshal(set.Pods[0]); !bytes.Equal(got, want.Defaulted) {
 				t.Errorf("%s\ndefaults to %s\nKubernetes  %s", want.Pod, got, want.Defaulted)
 			}
 		}

@@ -7,9 +7,10 @@ import (
 	"github.com/islet-edge/islet/keys"
 )
 
-// references refuses what a pod without an API server cannot have: references
-// to other objects of the API. A kubelet refuses them since 1.34 ("the spec of
-// a static Pod cannot refer to other API objects",
+// references refuses what a pod without an API server cannot have: objects that only
+// the API has. ConfigMaps, Secrets and claims come from manifests of the same source
+// (package local), never from the API: a kubelet refuses all references of static pods
+// since 1.34 ("the spec of a static Pod cannot refer to other API objects",
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/).
 func references(pod *v1.Pod, source string) field.ErrorList {
 	if source == keys.SourceAPI {
@@ -23,32 +24,9 @@ func references(pod *v1.Pod, source string) field.ErrorList {
 	if pod.Spec.ServiceAccountName != "" {
 		refuse("a service account", spec.Child("serviceAccountName"))
 	}
-	if len(pod.Spec.ImagePullSecrets) > 0 {
-		refuse("a secret", spec.Child("imagePullSecrets"))
-	}
 	if len(pod.Spec.ResourceClaims) > 0 {
 		refuse("a resource claim", spec.Child("resourceClaims"))
 	}
-	eachContainer(&pod.Spec, func(p *field.Path, c *v1.Container) {
-		for i, from := range c.EnvFrom {
-			at := p.Child("envFrom").Index(i)
-			if from.ConfigMapRef != nil {
-				refuse("a config map", at.Child("configMapRef"))
-			}
-			if from.SecretRef != nil {
-				refuse("a secret", at.Child("secretRef"))
-			}
-		}
-		for i, env := range c.Env {
-			at := p.Child("env").Index(i).Child("valueFrom")
-			if env.ValueFrom != nil && env.ValueFrom.ConfigMapKeyRef != nil {
-				refuse("a config map", at.Child("configMapKeyRef"))
-			}
-			if env.ValueFrom != nil && env.ValueFrom.SecretKeyRef != nil {
-				refuse("a secret", at.Child("secretKeyRef"))
-			}
-		}
-	})
 	for i := range pod.Spec.Volumes {
 		volumeReferences(&pod.Spec.Volumes[i], spec.Child("volumes").Index(i), refuse)
 	}
@@ -61,11 +39,8 @@ func volumeReferences(v *v1.Volume, p *field.Path, refuse func(string, *field.Pa
 		there        bool
 		object, name string
 	}{
-		{v.ConfigMap != nil, "a config map", "configMap"},
-		{v.Secret != nil, secret, "secret"},
 		{v.CSI != nil, "a CSI driver", "csi"},
 		{v.Glusterfs != nil, "endpoints", "glusterfs"},
-		{v.PersistentVolumeClaim != nil, "a persistent volume claim", "persistentVolumeClaim"},
 		{v.Ephemeral != nil, "a persistent volume claim", "ephemeral"},
 		{v.AzureFile != nil, secret, "azureFile"},
 		{v.CephFS != nil && v.CephFS.SecretRef != nil, secret, "cephfs"},
@@ -86,10 +61,6 @@ func volumeReferences(v *v1.Volume, p *field.Path, refuse func(string, *field.Pa
 	for i, s := range v.Projected.Sources {
 		at := p.Child("projected", "sources").Index(i)
 		switch {
-		case s.ConfigMap != nil:
-			refuse("a config map", at.Child("configMap"))
-		case s.Secret != nil:
-			refuse(secret, at.Child("secret"))
 		case s.ServiceAccountToken != nil:
 			refuse("a service account", at.Child("serviceAccountToken"))
 		case s.ClusterTrustBundle != nil:

@@ -13,14 +13,14 @@ import (
 
 func decodeOne(t *testing.T, data string, o Options) *v1.Pod {
 	t.Helper()
-	pods, err := Decode([]byte(data), o)
+	set, err := Decode([]byte(data), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(pods) != 1 {
-		t.Fatalf("got %d pods", len(pods))
+	if len(set.Pods) != 1 || len(set.Objects) > 0 {
+		t.Fatalf("got %d pods and %d objects", len(set.Pods), len(set.Objects))
 	}
-	return pods[0]
+	return set.Pods[0]
 }
 
 func TestStaticPod(t *testing.T) {
@@ -127,26 +127,17 @@ func TestCopyOfPod(t *testing.T) {
 	}
 }
 
-// TestReferences: a static pod cannot use what only an API server has.
+// TestReferences: a static pod cannot use what only an API server has. ConfigMaps, Secrets
+// and claims come from manifests, too.
 func TestReferences(t *testing.T) {
 	volume := func(source string) string {
 		return `{"volumes":[{"name":"v",` + source + `}],"containers":[{"name":"a","image":"a"}]}`
 	}
 	container := func(part string) string { return `{"containers":[{"name":"a","image":"a",` + part + `}]}` }
 	for spec, field := range map[string]string{
-		`{"imagePullSecrets":[{"name":"a"}],"containers":[{"name":"a","image":"a"}]}`:                                   "spec.imagePullSecrets",
-		`{"resourceClaims":[{"name":"a","resourceClaimName":"a"}],"containers":[{"name":"a","image":"a"}]}`:             "spec.resourceClaims",
-		container(`"envFrom":[{"configMapRef":{"name":"a"}}]`):                                                          "spec.containers[0].envFrom[0].configMapRef",
-		container(`"envFrom":[{"secretRef":{"name":"a"}}]`):                                                             "spec.containers[0].envFrom[0].secretRef",
-		container(`"env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"a","key":"b"}}}]`):                        "spec.containers[0].env[0].valueFrom.configMapKeyRef",
-		container(`"env":[{"name":"A","valueFrom":{"secretKeyRef":{"name":"a","key":"b"}}}]`):                           "spec.containers[0].env[0].valueFrom.secretKeyRef",
-		volume(`"configMap":{"name":"a"}`):                                                                              "spec.volumes[0].configMap",
-		volume(`"secret":{"secretName":"a"}`):                                                                           "spec.volumes[0].secret",
-		volume(`"persistentVolumeClaim":{"claimName":"a"}`):                                                             "spec.volumes[0].persistentVolumeClaim",
+		`{"resourceClaims":[{"name":"a","resourceClaimName":"a"}],"containers":[{"name":"a","image":"a"}]}`: "spec.resourceClaims",
 		volume(`"csi":{"driver":"a.b"}`):                                                                                "spec.volumes[0].csi",
 		volume(`"cephfs":{"monitors":["a"],"secretRef":{"name":"a"}}`):                                                  "spec.volumes[0].cephfs",
-		volume(`"projected":{"sources":[{"configMap":{"name":"a"}}]}`):                                                  "spec.volumes[0].projected.sources[0].configMap",
-		volume(`"projected":{"sources":[{"secret":{"name":"a"}}]}`):                                                     "spec.volumes[0].projected.sources[0].secret",
 		volume(`"projected":{"sources":[{"clusterTrustBundle":{"name":"a","path":"a"}}]}`):                              "spec.volumes[0].projected.sources[0].clusterTrustBundle",
 		volume(`"projected":{"sources":[{"podCertificate":{"signerName":"a.b/c","keyType":"ED25519","keyPath":"a"}}]}`): "spec.volumes[0].projected.sources[0].podCertificate",
 	} {
@@ -159,6 +150,16 @@ func TestReferences(t *testing.T) {
 	for _, spec := range []string{
 		volume(`"projected":{"sources":[{"downwardAPI":{"items":[{"path":"a","fieldRef":{"fieldPath":"metadata.name"}}]}}]}`), volume(`"emptyDir":{}`), volume(`"hostPath":{"path":"/"}`),
 		volume(`"cephfs":{"monitors":["a"]}`), volume(`"image":{"reference":"a"}`), volume(`"nfs":{"server":"a","path":"/"}`),
+		`{"imagePullSecrets":[{"name":"a"}],"containers":[{"name":"a","image":"a"}]}`,
+		container(`"envFrom":[{"configMapRef":{"name":"a"}}]`),
+		container(`"envFrom":[{"secretRef":{"name":"a"}}]`),
+		container(`"env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"a","key":"b"}}}]`),
+		container(`"env":[{"name":"A","valueFrom":{"secretKeyRef":{"name":"a","key":"b"}}}]`),
+		volume(`"configMap":{"name":"a"}`),
+		volume(`"secret":{"secretName":"a"}`),
+		volume(`"persistentVolumeClaim":{"claimName":"a"}`),
+		volume(`"projected":{"sources":[{"configMap":{"name":"a"}}]}`),
+		volume(`"projected":{"sources":[{"secret":{"name":"a"}}]}`),
 	} {
 		decodeOne(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":`+spec+`}`, fileOptions())
 	}

@@ -27,13 +27,13 @@ func TestSecretsOfNoUse(t *testing.T) {
 		"other data": {Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{}`)}},
 	} {
 		var r keyring.Ring
-		if err := addSecret(&r, s); err == nil || len(r) > 0 {
+		if err := r.AddSecret(s); err == nil || len(r) > 0 {
 			t.Error(name, err, r)
 		}
 	}
 	var r keyring.Ring
 	old := &v1.Secret{ObjectMeta: meta("default", "old"), Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"a.example":` + auth("ann") + `}`)}}
-	if err := addSecret(&r, old); err != nil || len(r) != 1 || r[0].From.Name != "old" || r[0].From.Kind != keyring.Secret {
+	if err := r.AddSecret(old); err != nil || len(r) != 1 || r[0].From.Name != "old" || r[0].From.Kind != keyring.Secret {
 		t.Error(err, r)
 	}
 }

@@ -40,16 +40,12 @@ func referencesOf(pod *v1.Pod) references {
 	if class := classOf(pod); class != "" && !static(pod) {
 		r.objects[store.ObjectKey{Kind: classKind, Name: class}] = true
 	}
-	for _, s := range pod.Spec.ImagePullSecrets {
-		add(secretKind, s.Name)
+	if static(pod) { // the rest of it comes from manifests, and nothing of the API is its own
+		return r
 	}
-	for _, c := range podspec.Containers(&pod.Spec) {
-		environment(c, add)
-	}
+	podspec.Names(&pod.Spec, add)
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
-		case v.PersistentVolumeClaim != nil:
-			add(claimKind, v.PersistentVolumeClaim.ClaimName)
 		case v.Ephemeral != nil:
 			add(claimKind, EphemeralClaim(pod, v.Name))
 		case v.ISCSI != nil && v.ISCSI.SecretRef != nil:
@@ -59,46 +55,15 @@ func referencesOf(pod *v1.Pod) references {
 			if ref := v.CSI.NodePublishSecretRef; ref != nil {
 				add(secretKind, ref.Name)
 			}
-		case v.ConfigMap != nil:
-			add(configMapKind, v.ConfigMap.Name)
-		case v.Secret != nil:
-			add(secretKind, v.Secret.SecretName)
 		case v.Projected != nil:
 			for _, s := range v.Projected.Sources {
-				switch {
-				case s.ConfigMap != nil:
-					add(configMapKind, s.ConfigMap.Name)
-				case s.Secret != nil:
-					add(secretKind, s.Secret.Name)
-				case s.ServiceAccountToken != nil:
+				if s.ServiceAccountToken != nil {
 					r.tokens[tokenKey(pod, s.ServiceAccountToken)] = true
 				}
 			}
 		}
 	}
 	return r
-}
-
-func environment(ctr *v1.Container, add func(kind, name string)) {
-	for _, f := range ctr.EnvFrom {
-		if f.ConfigMapRef != nil {
-			add(configMapKind, f.ConfigMapRef.Name)
-		}
-		if f.SecretRef != nil {
-			add(secretKind, f.SecretRef.Name)
-		}
-	}
-	for _, e := range ctr.Env {
-		if e.ValueFrom == nil {
-			continue
-		}
-		if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
-			add(configMapKind, r.Name)
-		}
-		if r := e.ValueFrom.SecretKeyRef; r != nil {
-			add(secretKind, r.Name)
-		}
-	}
 }
 
 func tokenKey(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) store.TokenKey {

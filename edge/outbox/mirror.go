@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // mirror makes the server show a pod that the node has from elsewhere, as it is.
@@ -69,8 +71,41 @@ func (o *Outbox) later(it *item) {
 // mirrorOf is the pod that stands in the cluster for one of this node's own.
 func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
 	m := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: maps.Clone(p.Annotations)}, Spec: p.Spec}
+	hideOwn(&m.Spec)
 	m.Annotations[v1.MirrorPodAnnotationKey] = p.Annotations[keys.ConfigHash]
 	yes := true
 	m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: p.Spec.NodeName, UID: owner, Controller: &yes}}
 	return m
+}
+
+// hideOwn takes from a mirror pod what it names of this node's own manifests: an API
+// server takes no mirror pod that names ConfigMaps, Secrets or claims, for they would be
+// its own. Such volumes are shown as emptyDirs, such variables without a value.
+// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
+func hideOwn(spec *v1.PodSpec) {
+	own := false
+	podspec.Names(spec, func(string, string) { own = true })
+	if !own {
+		return
+	}
+	*spec = *spec.DeepCopy()
+	spec.ImagePullSecrets = nil
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i].VolumeSource
+		named := v.ConfigMap != nil || v.Secret != nil || v.PersistentVolumeClaim != nil
+		if v.Projected != nil {
+			named = slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.ConfigMap != nil || s.Secret != nil })
+		}
+		if named {
+			*v = v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}
+		}
+	}
+	for _, c := range podspec.Containers(spec) {
+		c.EnvFrom = nil
+		for i := range c.Env {
+			if f := c.Env[i].ValueFrom; f != nil && (f.ConfigMapKeyRef != nil || f.SecretKeyRef != nil) {
+				c.Env[i].ValueFrom = nil
+			}
+		}
+	}
 }

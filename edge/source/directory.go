@@ -27,7 +27,7 @@ type DirectoryConfig struct {
 	Path     string        // a directory, or a single file (--pod-manifest-path)
 	Interval time.Duration // fileCheckFrequency: how often to look without an event
 	Decode   Decode
-	Sink     Sink
+	Sink     ManifestSink
 	Log      *slog.Logger
 }
 
@@ -128,12 +128,13 @@ func (d *Directory) check(ctx context.Context) {
 	if d.files = files; d.told && !changed {
 		return
 	}
-	var claims []desired.Claim
+	var all content
 	var problems []desired.Problem
 	for _, f := range inOrder(files) {
-		claims = append(claims, f.claims...)
+		all.claims = append(all.claims, f.claims...)
+		all.objects = append(all.objects, f.objects...)
 		problems = append(problems, f.problems...)
 	}
 	// The sink shows an error of its own as a problem; the next check tries again.
-	d.told = d.Sink.Set(ctx, desired.File, claims, problems) == nil
+	d.told = tell(ctx, d.Sink, desired.File, all, problems) == nil
 }

@@ -32,10 +32,10 @@ var errOpen = errors.New("is being written; it is read when that has ended")
 
 // A file is what was last read of one.
 type file struct {
-	id       identity
-	settled  bool      // need not be read while id stays
-	open     time.Time // when it was first seen open for writing, with this id
-	claims   []desired.Claim
+	id      identity
+	settled bool      // need not be read while id stays
+	open    time.Time // when it was first seen open for writing, with this id
+	content
 	problems []desired.Problem
 }
 
@@ -137,7 +137,7 @@ func look(name string, before file, decode Decode) (f file, there bool) {
 		return broken(name, err.Error()), true
 	}
 	f = file{id: identify(fi), settled: time.Since(fi.ModTime()).Abs() > fresh}
-	f.claims, f.problems = parse(decode, data, name, name)
+	f.content, f.problems = parse(decode, data, name, name)
 	return f, true
 }
 

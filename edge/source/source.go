@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"context"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
@@ -20,23 +19,48 @@ type Sink interface {
 	Fail(source string, problems []desired.Problem)
 }
 
-// Decode reads the pods of a manifest that came from a file or URL.
-type Decode func(data []byte, origin string) ([]*v1.Pod, error)
+// A ManifestSink takes what a source of manifests tells.
+type ManifestSink interface {
+	Sink
+	// SetObjects takes what else a source has, in place of the former, before Set takes its
+	// pods, which may use it. Objects of an origin that has a problem are kept as they are.
+	SetObjects(ctx context.Context, source string, objects []local.Claimed, problems []desired.Problem) error
+}
 
-// parse decodes a manifest. Its claims and problems carry shown as their origin,
+// Decode reads a manifest that came from a file or URL.
+type Decode func(data []byte, origin string) (manifest.Set, error)
+
+// content is what a manifest says.
+type content struct {
+	claims  []desired.Claim
+	objects []local.Claimed
+}
+
+// tell gives a sink all that a source has: first what its pods use.
+func tell(ctx context.Context, to ManifestSink, source string, all content, problems []desired.Problem) error {
+	if err := to.SetObjects(ctx, source, all.objects, problems); err != nil {
+		return err
+	}
+	return to.Set(ctx, source, all.claims, problems)
+}
+
+// parse decodes a manifest. Its content and problems carry shown as their origin,
 // which is origin without secrets.
-func parse(decode Decode, data []byte, origin, shown string) (claims []desired.Claim, problems []desired.Problem) {
+func parse(decode Decode, data []byte, origin, shown string) (all content, problems []desired.Problem) {
 	if blank(data) {
-		return nil, []desired.Problem{{Origin: shown, Message: "is empty; its former pods stay: remove the file, or serve a List without items, to end them"}}
+		return content{}, []desired.Problem{{Origin: shown, Message: "is empty; its former pods stay: remove the file, or serve a List without items, to end them"}}
 	}
-	pods, err := decode(data, origin)
+	set, err := decode(data, origin)
 	if err != nil {
-		return nil, describe(err, shown)
+		return content{}, describe(err, shown)
 	}
-	for _, pod := range pods {
-		claims = append(claims, desired.Claim{Pod: pod, Origin: shown})
+	for _, pod := range set.Pods {
+		all.claims = append(all.claims, desired.Claim{Pod: pod, Origin: shown})
 	}
-	return claims, nil
+	for _, obj := range set.Objects {
+		all.objects = append(all.objects, local.Claimed{Object: obj, Origin: shown})
+	}
+	return all, nil
 }
 
 func describe(err error, origin string) (problems []desired.Problem) {

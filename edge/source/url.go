@@ -31,21 +31,21 @@ type URLConfig struct {
 	Transport http.RoundTripper // nil: one of its own, with TLS
 	TLS       *tls.Config       // nil: the system's certificate authorities
 	Decode    Decode
-	Sink      Sink
+	Sink      ManifestSink
 	Log       *slog.Logger
 }
 
-// A URL is the source "http": one pod, or a list of pods, that a server serves.
+// A URL is the source "http": what a server serves, pods and what they use.
 type URL struct {
 	URLConfig
 	shown  string // the URL without its password
 	client *http.Client
 
-	etag, modified string // of claims
+	etag, modified string // of content
 	sum            [sha256.Size]byte
-	claims         []desired.Claim
-	told           bool          // the sink has claims
-	asked          time.Duration // by the server, to be left alone: of its last answer
+	content
+	told  bool          // the sink has content
+	asked time.Duration // by the server, to be left alone: of its last answer
 }
 
 // NewURL checks the configuration.
@@ -98,12 +98,12 @@ func (s *URL) Run(ctx context.Context) error {
 
 // check fetches once and tells the sink, and says whether both went well.
 func (s *URL) check(ctx context.Context) bool {
-	claims, problems, err := s.fetch(ctx)
+	all, problems, err := s.fetch(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return true
 	case errors.Is(err, errSame):
-		claims = s.claims
+		all = s.content
 	case err != nil:
 		problems = []desired.Problem{{Origin: s.shown, Message: steady(err).Error()}}
 	}
@@ -112,9 +112,9 @@ func (s *URL) check(ctx context.Context) bool {
 		s.Sink.Fail(desired.HTTP, problems)
 		return false
 	}
-	s.claims = claims
+	s.content = all
 	if err == nil || !s.told { // new, or the sink has not taken it yet
-		s.told = s.Sink.Set(ctx, desired.HTTP, claims, nil) == nil
+		s.told = tell(ctx, s.Sink, desired.HTTP, all, nil) == nil
 	}
 	return s.told
 }
@@ -136,10 +136,10 @@ func steady(err error) error {
 // errSame says that the server still serves what it served before.
 var errSame = errors.New("not modified")
 
-func (s *URL) fetch(ctx context.Context) ([]desired.Claim, []desired.Problem, error) {
+func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
-		return nil, nil, err
+		return content{}, nil, err
 	}
 	s.asked = 0
 	req.Header = s.Header.Clone()
@@ -157,7 +157,7 @@ func (s *URL) fetch(ctx context.Context) ([]desired.Claim, []desired.Problem, er
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return nil, nil, err // it names the URL, without its password
+		return content{}, nil, err // it names the URL, without its password
 	}
 	defer resp.Body.Close()
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
@@ -165,24 +165,24 @@ func (s *URL) fetch(ctx context.Context) ([]desired.Claim, []desired.Problem, er
 	}
 	switch {
 	case resp.StatusCode == http.StatusNotModified && s.etag+s.modified != "":
-		return nil, nil, errSame
+		return content{}, nil, errSame
 	case resp.StatusCode != http.StatusOK:
-		return nil, nil, fmt.Errorf("the server answered %s", resp.Status)
+		return content{}, nil, fmt.Errorf("the server answered %s", resp.Status)
 	}
 	data, err := limited(resp.Body, "the answer")
 	if err != nil {
-		return nil, nil, err
+		return content{}, nil, err
 	}
 	sum := sha256.Sum256(data)
 	if sum == s.sum {
-		return nil, nil, errSame
+		return content{}, nil, errSame
 	}
-	claims, problems := parse(s.Decode, data, s.URL, s.shown)
+	all, problems := parse(s.Decode, data, s.URL, s.shown)
 	if len(problems) == 0 {
 		s.sum = sum
 		s.etag, s.modified = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
 	}
-	return claims, problems, nil
+	return all, problems, nil
 }
 
 // redirect bounds how a server may send us elsewhere: not from https to http, and

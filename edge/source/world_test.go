@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/keys"
@@ -23,6 +23,7 @@ import (
 type node struct {
 	testing.TB
 	*desired.Desired
+	local *local.Objects
 	store *store.Store
 	told  chan struct{}
 }
@@ -38,7 +39,28 @@ func newNode(t testing.TB) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &node{TB: t, Desired: d, store: s, told: make(chan struct{}, 1)}
+	l, err := local.Open(context.Background(), local.Config{Store: s, Changed: func(types.UID) {}, Log: log}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &node{TB: t, Desired: d, local: l, store: s, told: make(chan struct{}, 1)}
+}
+
+func (n *node) SetObjects(ctx context.Context, source string, objects []local.Claimed, problems []desired.Problem) error {
+	unsure := map[string]bool{}
+	for _, p := range problems {
+		unsure[p.Origin] = true
+	}
+	return n.local.Set(ctx, source, objects, unsure)
+}
+
+// objects gives "kind/name" of those there are.
+func (n *node) objects() string {
+	var all []string
+	for _, o := range n.local.List() {
+		all = append(all, o.Kind+"/"+o.Name)
+	}
+	return strings.Join(all, " ")
 }
 
 func (n *node) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
@@ -104,7 +126,7 @@ func (n *node) until(pods, problem string) {
 	}
 }
 
-func decode(data []byte, origin string) ([]*v1.Pod, error) {
+func decode(data []byte, origin string) (manifest.Set, error) {
 	return manifest.Decode(data, manifest.Options{Origin: origin, Source: keys.SourceFile, NodeName: "node", Lists: true})
 }
 

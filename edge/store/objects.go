@@ -104,7 +104,7 @@ func (s *Store) Objects(ctx context.Context) ([]Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the stored objects: %w", err)
 	}
-	lost.tell(s, "ConfigMaps, Secrets and Services")
+	lost.tell(s, "ConfigMaps, Secrets and Services", fetched)
 	return all, nil
 }
 
@@ -116,9 +116,12 @@ type unreadable struct {
 
 func (u *unreadable) add(err error) { u.n, u.why = u.n+1, err }
 
-func (u *unreadable) tell(s *Store, what string) {
+// fetched is what happens to what the API server has, too.
+const fetched = "they are fetched anew from the API server"
+
+func (u *unreadable) tell(s *Store, what, then string) {
 	if u.n > 0 {
-		s.log.Error("stored "+what+" cannot be read, as the database was sealed with another key: they are fetched anew from the API server",
+		s.log.Error("stored "+what+" cannot be read, as the database was sealed with another key: "+then,
 			"rows", u.n, "key", s.seal.path, "error", u.why)
 	}
 }

@@ -281,6 +281,9 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			if version+1 >= 7 {
 				devicesOfOldDatabase(t, s)
 			}
+			if local, err := s.Locals(t.Context()); err != nil || version+1 >= 8 && (len(local) != 1 || string(local[0].Data) != "hush" || !local[0].Gone) {
+				t.Error(local, err)
+			}
 			pods, err := s.Pods(t.Context())
 			if err != nil || len(pods) != 2 || pods[1].Pod.Name != "log" || !pods[1].Deleting {
 				t.Error(pods, err)

@@ -33,6 +33,7 @@ func shapes() []shape {
 		{"pods", "uid, seq, source, origin, manifest, deleting, grace, again", "tittbiii", func(v []any) bool { return v[0] != "" }},
 		{"objects", "kind, namespace, name, version, gone, data", "ttttib", all},
 		{"volumes", "volume, pod, path, data", "tttb", all},
+		{"local", "source, kind, namespace, name, origin, gone, data", "tttttib", all},
 		{"pulls", "image, name, namespace, secret, uid, hash", "tttttb", all},
 		{"tokens", "uid, audience, seconds, issued, expires, token", "ttiiib", all},
 		{"events", "name, seq, told, event", "tiib", all},

@@ -23,6 +23,7 @@ func secretive(t *testing.T) (s *Store, dir string) {
 	must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "web"), pod("b", "log")}, nil))
 	must(t, s.PutObject(t.Context(), Object{ObjectKey: ObjectKey{"Secret", "default", "wifi"}, Version: "1", Data: []byte(hush)}))
 	must(t, s.PutToken(t.Context(), Token{TokenKey: TokenKey{UID: "a"}, Token: hush}))
+	must(t, s.UpdateLocals(t.Context(), []Local{localRow("file", "Secret", "wifi", hush)}, nil))
 	return s, dir
 }
 
@@ -42,7 +43,9 @@ func readable(t *testing.T, s *Store) int {
 	must(t, err)
 	tokens, err := s.Tokens(t.Context())
 	must(t, err)
-	return len(objects) + len(tokens)
+	local, err := s.Locals(t.Context())
+	must(t, err)
+	return len(objects) + len(tokens) + len(local)
 }
 
 func TestCopiedDatabaseRevealsNothing(t *testing.T) {
@@ -126,9 +129,9 @@ func TestKeyIsNeverReplaced(t *testing.T) {
 func TestSealedRowsCannotBeMoved(t *testing.T) {
 	s, _ := secretive(t)
 	must(t, s.Close())
-	execute(t, s.path, "UPDATE objects SET name = 'public'; UPDATE tokens SET uid = 'b'")
+	execute(t, s.path, "UPDATE objects SET name = 'public'; UPDATE tokens SET uid = 'b'; UPDATE local SET name = 'public'")
 	s, log := openLogged(t, s.path)
-	if n := readable(t, s); n != 0 || strings.Count(log.String(), "cannot be read") != 2 {
+	if n := readable(t, s); n != 0 || strings.Count(log.String(), "cannot be read") != 3 {
 		t.Error(n, log)
 	}
 }

@@ -73,6 +73,6 @@ func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the stored tokens: %w", err)
 	}
-	lost.tell(s, "service account tokens")
+	lost.tell(s, "service account tokens", fetched)
 	return all, nil
 }

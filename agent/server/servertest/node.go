@@ -194,20 +194,20 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	return nil
 }
 
-func decode(data []byte, origin string) ([]*v1.Pod, error) {
+func decode(data []byte, origin string) (m server.Manifest, err error) {
 	var pod v1.Pod
 	if err := yaml.UnmarshalStrict(data, &pod); err != nil {
-		return nil, fmt.Errorf("%s: %w", origin, err)
+		return m, fmt.Errorf("%s: %w", origin, err)
 	}
 	if pod.Name == "" {
-		return nil, nil
+		return m, nil
 	}
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
 	}
 	pod.UID = types.UID("uid-" + pod.Name + "-" + pod.Spec.NodeName)
 	pod.Annotations = map[string]string{keys.ConfigSource: keys.SourceLocal}
-	return []*v1.Pod{&pod}, nil
+	return server.Manifest{Pods: []*v1.Pod{&pod}}, nil
 }
 
 // Pod makes a running pod of the local source with one container per name, which

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/podspec"
+)
+
+// kinds are the words that people know for a kind.
+func kinds() map[string][]string {
+	return map[string][]string{
+		podspec.ConfigMap: {"configmap", "configmaps", "cm"},
+		podspec.Secret:    {"secret", "secrets"},
+		podspec.Claim:     {"persistentvolumeclaim", "persistentvolumeclaims", "pvc", "pvcs"},
+	}
+}
+
+// kindOf gives the kind that a word means; "": none.
+func kindOf(word string) string {
+	for kind, words := range kinds() {
+		if slices.Contains(words, strings.ToLower(word)) {
+			return kind
+		}
+	}
+	return ""
+}
+
+// shortKind is how a kind is printed before a name.
+func shortKind(kind string) string {
+	if kind == "" {
+		return "pod"
+	}
+	return strings.ToLower(kind)
+}
+
+// An objectName is what a person calls an object.
+type objectName struct{ kind, namespace, name string }
+
+// objectArgs takes apart "secret wifi other" and "secret/wifi"; ok: the arguments are about
+// objects and not about pods.
+func objectArgs(args []string, namespace string) (names []objectName, ok bool) {
+	if len(args) == 0 {
+		return nil, false
+	}
+	if kind := kindOf(args[0]); kind != "" {
+		for _, a := range args[1:] {
+			names = append(names, objectNamed(kind, namespace, a))
+		}
+		return names, true
+	}
+	for _, a := range args {
+		word, rest, _ := strings.Cut(a, "/")
+		kind := kindOf(word)
+		if kind == "" || rest == "" {
+			return nil, false
+		}
+		names = append(names, objectNamed(kind, namespace, rest))
+	}
+	return names, true
+}
+
+func objectNamed(kind, namespace, name string) objectName {
+	if ns, rest, ok := strings.Cut(name, "/"); ok {
+		namespace, name = ns, rest
+	}
+	return objectName{kind, or(namespace, v1.NamespaceDefault), name}
+}
+
+// objectsCommand is islet objects.
+type objectsCommand struct {
+	*tool
+	namespace      string
+	all, noHeaders bool
+	output         string
+}
+
+func setupObjects(t *tool, flags *pflag.FlagSet) runner {
+	return (&objectsCommand{tool: t}).setup(flags, "")
+}
+
+// setupObjectsOf is islet get secrets and the like.
+func setupObjectsOf(kind string) func(*tool, *pflag.FlagSet) runner {
+	return func(t *tool, flags *pflag.FlagSet) runner { return (&objectsCommand{tool: t}).setup(flags, kind) }
+}
+
+func (c *objectsCommand) setup(flags *pflag.FlagSet, kind string) runner {
+	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "of every namespace")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", `of this namespace (default "default")`)
+	flags.StringVarP(&c.output, "output", "o", "", "wide, json, yaml or name")
+	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
+	return func(ctx context.Context, args []string) error {
+		if kind != "" {
+			args = append([]string{kind}, args...)
+		}
+		return c.run(ctx, args)
+	}
+}
+
+func (c *objectsCommand) run(ctx context.Context, args []string) error {
+	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, c.output) {
+		return usage("output %q: must be wide, json, yaml or name", c.output)
+	}
+	all, err := c.objects(ctx)
+	if err != nil {
+		return err
+	}
+	names, ok := objectArgs(args, c.namespace)
+	if len(args) > 0 && !ok {
+		return usage("islet objects takes a kind (configmap, secret, pvc) and names, or KIND/NAME")
+	}
+	var shown []api.Object
+	switch {
+	case len(names) > 0:
+		for _, n := range names {
+			found, err := n.find(all)
+			if err != nil {
+				return err
+			}
+			shown = append(shown, found...)
+		}
+	default:
+		kind := ""
+		if len(args) > 0 {
+			kind = kindOf(args[0])
+		}
+		shown = slices.DeleteFunc(all, func(o api.Object) bool {
+			return kind != "" && o.Kind != kind || !c.all && o.Namespace != or(c.namespace, v1.NamespaceDefault)
+		})
+	}
+	return c.print(shown)
+}
+
+// objects asks for all of them.
+func (t *tool) objects(ctx context.Context) (all []api.Object, err error) {
+	err = t.get(ctx, api.PathObjects, &all)
+	return all, err
+}
+
+// find gives the objects of that name: each source may have one.
+func (n objectName) find(all []api.Object) ([]api.Object, error) {
+	found := slices.DeleteFunc(slices.Clone(all), func(o api.Object) bool {
+		return o.Kind != n.kind || o.Namespace != n.namespace || o.Name != n.name
+	})
+	if len(found) == 0 {
+		return nil, exitError{ExitNotFound, fmt.Errorf("%s %q not found in namespace %s", shortKind(n.kind), n.name, n.namespace)}
+	}
+	return found, nil
+}
+
+func (c *objectsCommand) print(shown []api.Object) error {
+	switch c.output {
+	case "json", "yaml":
+		return c.printObject(c.output, shown)
+	case "name":
+		for _, o := range shown {
+			fmt.Fprintf(c.out, "%s/%s\n", shortKind(o.Kind), o.Name)
+		}
+		return nil
+	}
+	if len(shown) == 0 {
+		fmt.Fprintln(c.Stderr, "No ConfigMaps, Secrets or claims of manifests here.")
+		return nil
+	}
+	var t table
+	row := func(namespace string, cells ...string) {
+		if c.all {
+			cells = append([]string{namespace}, cells...)
+		}
+		t.row(cells...)
+	}
+	if !c.noHeaders {
+		head := []string{"NAME", "CONTENT", "SOURCE", "USED BY", "AGE"}
+		if c.output == "wide" {
+			head = append(head, "ORIGIN")
+		}
+		row("NAMESPACE", head...)
+	}
+	for _, o := range shown {
+		cells := []string{shortKind(o.Kind) + "/" + o.Name, contentOf(&o), sourceOf(&o), usersOf(&o), age(o.Created, c.Now())}
+		if c.output == "wide" {
+			cells = append(cells, or(o.Origin, "<none>"))
+		}
+		row(o.Namespace, cells...)
+	}
+	t.print(c.out)
+	return nil
+}
+
+// contentOf says in a few words what an object has.
+func contentOf(o *api.Object) string {
+	c := o.Claim
+	switch {
+	case c == nil:
+		return plural(len(o.Keys), "key")
+	case c.Size == 0 && c.Used >= 0:
+		return size(c.Used)
+	case c.Size == 0:
+		return "data"
+	case c.Used >= 0:
+		return size(c.Used) + " of " + size(c.Size)
+	}
+	return size(c.Size)
+}
+
+func sourceOf(o *api.Object) string {
+	switch {
+	case o.Gone:
+		return o.Source + " (removed)"
+	case o.Source == "":
+		return "none (unused)"
+	}
+	return o.Source
+}
+
+func usersOf(o *api.Object) string {
+	if len(o.Pods) == 0 {
+		return "<none>"
+	}
+	text := strings.Join(o.Pods[:min(len(o.Pods), mostUsers)], ",")
+	if n := len(o.Pods) - mostUsers; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+// mostUsers is how many pods a row names.
+const mostUsers = 3
+
+// describeObjects is islet describe for what is no pod. Of a Secret it shows no value.
+func (t *tool) describeObjects(ctx context.Context, names []objectName) error {
+	all, err := t.objects(ctx)
+	if err != nil {
+		return err
+	}
+	first := true
+	for _, n := range names {
+		found, err := n.find(all)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			if !first {
+				fmt.Fprint(t.out, "\n\n")
+			}
+			first = false
+			t.describeObject(&found[i])
+		}
+	}
+	return nil
+}
+
+func (t *tool) describeObject(o *api.Object) {
+	p := page{t.out, t}
+	line := func(name, format string, args ...any) { p.line(0, podColumn, name, format, args...) }
+	line("Name", "%s", o.Name)
+	line("Namespace", "%s", o.Namespace)
+	line("Kind", "%s", o.Kind)
+	if o.Type != "" {
+		line("Type", "%s", o.Type)
+	}
+	p.pairs("Labels", o.Labels, "=")
+	line("Source", "%s", sourceOf(o))
+	line("Origin", "%s", or(o.Origin, "<none>"))
+	line("Age", "%s", age(o.Created, t.Now()))
+	if o.Immutable {
+		line("Immutable", "true")
+	}
+	if c := o.Claim; c != nil {
+		line("Directory", "%s", c.Path)
+		if !c.Exists {
+			line("Made", "no: it is made for the first pod that uses it")
+		}
+		if c.Size > 0 {
+			limit := "a hint: its file system has no project quotas"
+			if c.Enforced {
+				limit = "kept by the file system"
+			}
+			line("Size", "%s (%s)", size(c.Size), limit)
+		}
+		if c.Used >= 0 {
+			line("Used", "%s", size(c.Used))
+		}
+	}
+	for i, k := range slices.Sorted(maps.Keys(o.Keys)) {
+		if i == 0 {
+			fmt.Fprintln(t.out, "Keys:")
+		}
+		p.line(1, podColumn, k, "%d bytes", o.Keys[k])
+	}
+	line("Used By", "%s", or(strings.Join(o.Pods, ", "), "<none>"))
+}
+
+// deleteObjects asks the agent to remove objects that were applied.
+func (c *deleteCommand) deleteObjects(ctx context.Context, names []objectName) error {
+	var errs []error
+	for _, n := range names {
+		q := url.Values{}
+		if c.data {
+			q.Set("data", "1")
+		}
+		var done api.Deleted
+		err := c.call(ctx, http.MethodDelete, api.PathObjects+"/"+n.kind+"/"+n.namespace+"/"+n.name, q, nil, &done)
+		if exit := (exitError{}); errors.As(err, &exit) && exit.code == ExitNotFound && c.ignoreNotFound {
+			continue
+		}
+		if err == nil {
+			err = c.report([]api.Deleted{done}, nil)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

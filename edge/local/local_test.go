@@ -1,0 +1,396 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/manifest"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/podspec"
+)
+
+// A world is a node with a real database.
+type world struct {
+	testing.TB
+	*Objects
+	path  string
+	store *store.Store
+
+	mu   sync.Mutex
+	told []types.UID
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{TB: t, path: filepath.Join(t.TempDir(), "islet.db")}
+	w.open()
+	t.Cleanup(func() { w.store.Close() })
+	return w
+}
+
+// open starts the agent with pods that it had before.
+func (w *world) open(pods ...*v1.Pod) {
+	w.Helper()
+	log := slog.New(slog.NewTextHandler(w.Output(), nil))
+	var err error
+	if w.store, err = store.Open(context.Background(), w.path, log); err != nil {
+		w.Fatal(err)
+	}
+	w.Objects, err = Open(context.Background(), Config{Store: w.store, Log: log, Changed: func(uid types.UID) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.told = append(w.told, uid)
+	}}, pods)
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) restart(pods ...*v1.Pod) {
+	w.Helper()
+	w.must(w.store.Close())
+	w.open(pods...)
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// tells gives and forgets the pods that were told.
+func (w *world) tells() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.Sort(w.told)
+	out := fmt.Sprint(w.told)
+	w.told = nil
+	return out
+}
+
+// set tells what a source has; origins after unsure have a problem.
+func (w *world) set(source string, unsure string, all ...Claimed) {
+	w.Helper()
+	w.must(w.Set(w.Context(), source, all, map[string]bool{unsure: true}))
+}
+
+// value is that of the key of a ConfigMap as a pod sees it.
+func (w *world) value(pod *v1.Pod, name string) string {
+	w.Helper()
+	m, err := w.ConfigMap(pod, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		if want := fmt.Sprintf("configmap %q not found", name); err.Error() != want {
+			w.Errorf("got %q, want %q", err, want)
+		}
+		return "none"
+	case err != nil:
+		w.Fatal(err)
+	}
+	return m.Data["key"]
+}
+
+func configMap(name, value, origin string) Claimed {
+	return Claimed{&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"key": value}}, origin}
+}
+
+func claim(name, size, origin string) Claimed {
+	set, err := manifest.Decode(fmt.Appendf(nil, "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: %s}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: %s}}}", name, size), manifest.Options{Source: keys.SourceFile})
+	if err != nil {
+		panic(err)
+	}
+	return Claimed{set.Objects[0], origin}
+}
+
+// podOf is a pod of a source that names ConfigMaps.
+func podOf(name, source string, maps ...string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Annotations: map[string]string{keys.ConfigSource: source}}}
+	for _, m := range maps {
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: m, VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: m}}}})
+	}
+	return p
+}
+
+// TestSourcesAreApart: a pod sees what its own source has, and nothing else.
+func TestSourcesAreApart(t *testing.T) {
+	w := newWorld(t)
+	w.set(keys.SourceFile, "", configMap("a", "file", "/a"))
+	w.set(keys.SourceHTTP, "", configMap("a", "url", "http://x"))
+	_, err := w.Apply(t.Context(), []manifest.Object{configMap("a", "applied", "").Object}, false)
+	w.must(err)
+	for source, want := range map[string]string{keys.SourceFile: "file", keys.SourceHTTP: "url", keys.SourceLocal: "applied", keys.SourceAPI: "none"} {
+		p := podOf(source, source, "a")
+		w.Register(p)
+		if got := w.value(p, "a"); got != want {
+			t.Errorf("a pod of %s sees %s", source, got)
+		}
+	}
+	other := podOf("other", keys.SourceFile, "a")
+	other.Namespace = "other"
+	if got := w.value(other, "a"); got != "none" {
+		t.Error("a pod of another namespace sees", got)
+	}
+	if Serves(podOf("a", keys.SourceAPI)) || Serves(&v1.Pod{}) || !Serves(podOf("a", keys.SourceFile)) {
+		t.Error("whose objects these are")
+	}
+}
+
+// TestChanges: those pods are told that name what changed, and nothing is written or told
+// that did not.
+func TestChanges(t *testing.T) {
+	w := newWorld(t)
+	a, b := podOf("a", keys.SourceFile, "m", "late"), podOf("b", keys.SourceFile, "other")
+	w.set(keys.SourceFile, "", configMap("m", "1", "/m"), configMap("other", "1", "/m"))
+	w.Register(a)
+	w.Register(b)
+	w.tells()
+	for i, step := range []struct {
+		all  []Claimed
+		told string
+	}{
+		{[]Claimed{configMap("m", "1", "/m"), configMap("other", "1", "/m")}, "[]"},
+		{[]Claimed{configMap("m", "2", "/m"), configMap("other", "1", "/m")}, "[a]"},
+		{[]Claimed{configMap("m", "2", "/elsewhere"), configMap("other", "1", "/m")}, "[]"},
+		{[]Claimed{configMap("m", "2", "/m"), configMap("other", "1", "/m"), configMap("late", "1", "/m")}, "[a]"},
+		{[]Claimed{configMap("other", "1", "/m")}, "[a]"},
+	} {
+		w.set(keys.SourceFile, "", step.all...)
+		if got := w.tells(); got != step.told {
+			t.Errorf("step %d: told %s, want %s", i, got, step.told)
+		}
+	}
+	before, err := os.ReadFile(w.path + "-wal")
+	w.must(err)
+	w.set(keys.SourceFile, "", configMap("other", "1", "/m"))
+	w.restart(a, b)
+	w.set(keys.SourceFile, "", configMap("other", "1", "/m"))
+	if after, err := os.ReadFile(w.path + "-wal"); err == nil && len(after) > len(before) || w.tells() != "[]" {
+		t.Error("what did not change was written, or told")
+	}
+}
+
+// TestRemoved: an object that is removed stays for the pods that have it, over a restart,
+// and goes with the last of them.
+func TestRemoved(t *testing.T) {
+	w := newWorld(t)
+	had, waits := podOf("had", keys.SourceFile, "m"), podOf("waits", keys.SourceFile, "m")
+	w.set(keys.SourceFile, "", configMap("m", "1", "/m"))
+	w.Register(had)
+	w.set(keys.SourceFile, "")
+	w.Register(waits)
+	check := func(when string) {
+		t.Helper()
+		if w.value(had, "m") != "1" || w.value(waits, "m") != "none" || !w.Deleted(had, podspec.ConfigMap, "m") {
+			t.Errorf("%s: had %s, waits %s", when, w.value(had, "m"), w.value(waits, "m"))
+		}
+	}
+	check("after it was removed")
+	w.restart(had)
+	w.Register(waits)
+	check("after a restart")
+	w.set(keys.SourceFile, "", configMap("m", "2", "/m"))
+	if w.value(waits, "m") != "2" || w.value(had, "m") != "2" {
+		t.Error("back again:", w.value(had, "m"), w.value(waits, "m"))
+	}
+	w.set(keys.SourceFile, "")
+	w.must(w.Release(t.Context(), "had"))
+	w.must(w.Release(t.Context(), "waits"))
+	if all := w.List(); len(all) != 0 {
+		t.Error("left:", all)
+	}
+	w.restart()
+	if all := w.List(); len(all) != 0 {
+		t.Error("left in the store:", all)
+	}
+}
+
+// TestUnsure: a manifest that cannot be read takes nothing away, and no other manifest
+// takes its place meanwhile.
+func TestUnsure(t *testing.T) {
+	w := newWorld(t)
+	p := podOf("p", keys.SourceFile, "a", "b")
+	w.Register(p)
+	w.set(keys.SourceFile, "", configMap("a", "1", "/a"), configMap("b", "1", "/b"))
+	w.restart(p)
+	w.set(keys.SourceFile, "/a", configMap("b", "2", "/b"), configMap("a", "stolen", "/b"))
+	if w.value(p, "a") != "1" || w.value(p, "b") != "2" {
+		t.Error(w.value(p, "a"), w.value(p, "b"))
+	}
+	if all := w.Problems(); len(all) != 1 || all[0].Origin != "/b" || all[0].Message != "ConfigMap default/a is already defined by /a, which came first" {
+		t.Error(all)
+	}
+}
+
+// TestTwice: of two manifests with the same object the one counts that it came from.
+func TestTwice(t *testing.T) {
+	w := newWorld(t)
+	p := podOf("p", keys.SourceFile, "a")
+	w.Register(p)
+	w.set(keys.SourceFile, "", configMap("a", "1", "/b"))
+	w.set(keys.SourceFile, "", configMap("a", "2", "/a"), configMap("a", "1", "/b"))
+	if got := w.value(p, "a"); got != "1" {
+		t.Error("the newcomer won:", got)
+	}
+	if all := w.Problems(); len(all) != 1 || all[0].Origin != "/a" || all[0].Field != "metadata.name" {
+		t.Error(all)
+	}
+	w.set(keys.SourceFile, "", configMap("a", "2", "/a"))
+	if got := w.value(p, "a"); got != "2" || len(w.Problems()) != 0 {
+		t.Error(got, w.Problems())
+	}
+}
+
+// TestRefused: what an API server would not change stays as it was, with a problem.
+func TestRefused(t *testing.T) {
+	w := newWorld(t)
+	frozen := func(value string) Claimed {
+		c := configMap("a", value, "/a")
+		yes := true
+		c.Object.(*v1.ConfigMap).Immutable = &yes
+		return c
+	}
+	w.set(keys.SourceFile, "", frozen("1"), claim("c", "2Gi", "/c"))
+	w.set(keys.SourceFile, "", frozen("2"), claim("c", "1Gi", "/c"))
+	var all []string
+	for _, p := range w.Problems() {
+		all = append(all, p.Field+": "+p.Message)
+	}
+	want := "data: field is immutable when `immutable` is set; spec.resources.requests[storage]: field can not be less than before, 2147483648 bytes"
+	if got := strings.Join(all, "; "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	p := podOf("p", keys.SourceFile, "a")
+	if got := w.value(p, "a"); got != "1" {
+		t.Error("changed to", got)
+	}
+	w.set(keys.SourceFile, "", claim("c", "4Gi", "/c"))
+	if len(w.Problems()) != 0 || sizeOf(w.List()[0].Object.(*v1.PersistentVolumeClaim)) != 4<<30 {
+		t.Error(w.Problems(), w.List())
+	}
+}
+
+// TestOneClaim: a claim is one source's alone, until that gives it up.
+func TestOneClaim(t *testing.T) {
+	w := newWorld(t)
+	w.set(keys.SourceFile, "", claim("c", "1Gi", "/c"))
+	w.set(keys.SourceHTTP, "", claim("c", "2Gi", "http://x"))
+	if _, err := w.Apply(t.Context(), []manifest.Object{claim("c", "1Gi", "").Object}, false); err == nil || !strings.Contains(err.Error(), "is already defined by /c, which came first") {
+		t.Error(err)
+	}
+	if all := w.Problems(); len(all) != 1 || all[0].Source != keys.SourceHTTP {
+		t.Error(all)
+	}
+	w.set(keys.SourceFile, "")
+	if all := w.List(); len(w.Problems()) != 0 || len(all) != 1 || all[0].Source != keys.SourceHTTP {
+		t.Error(w.Problems(), all)
+	}
+}
+
+func TestApply(t *testing.T) {
+	w := newWorld(t)
+	apply := func(dry bool, all ...Claimed) string {
+		t.Helper()
+		var objects []manifest.Object
+		for _, c := range all {
+			objects = append(objects, c.Object)
+		}
+		actions, err := w.Apply(t.Context(), objects, dry)
+		w.must(err)
+		return strings.Join(actions, " ")
+	}
+	a, b := configMap("a", "1", ""), configMap("b", "1", "")
+	if got := apply(true, a, b); got != "created created" || len(w.List()) != 0 {
+		t.Error(got, w.List())
+	}
+	if got := apply(false, a); got != "created" {
+		t.Error(got)
+	}
+	w.restart()
+	if got := apply(false, a, b, configMap("a", "2", "")); got != "unchanged created configured" {
+		t.Error(got)
+	}
+	found, err := w.Delete(t.Context(), podspec.ConfigMap, "default", "a")
+	again, _ := w.Delete(t.Context(), podspec.ConfigMap, "default", "a")
+	if !found || err != nil || again || len(w.List()) != 1 {
+		t.Error(found, err, again, w.List())
+	}
+}
+
+// TestSecrets: they are sealed on the disk, and give credentials for images.
+func TestSecrets(t *testing.T) {
+	w := newWorld(t)
+	const password = "correct horse battery staple"
+	set, err := manifest.Decode(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"pull"},"type":"kubernetes.io/dockerconfigjson","stringData":{".dockerconfigjson":"{\"auths\":{\"registry.example\":{\"username\":\"me\",\"password\":\"%s\"}}}"}}`, password), manifest.Options{Source: keys.SourceFile})
+	w.must(err)
+	w.set(keys.SourceFile, "", Claimed{set.Objects[0], "/s"})
+	p := podOf("p", keys.SourceFile)
+	p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}, {Name: "missing"}}
+	w.Register(p)
+	has, missing := w.PullSecrets(t.Context(), p, "registry.example/app")
+	if len(has) != 1 || has[0].Auth.Password != password || has[0].From.UID == "" || !slices.Equal(missing, []string{"missing"}) {
+		t.Error(has, missing)
+	}
+	foreign := podOf("foreign", keys.SourceHTTP)
+	foreign.Spec.ImagePullSecrets = p.Spec.ImagePullSecrets
+	if has, missing := w.PullSecrets(t.Context(), foreign, "registry.example/app"); len(has) != 0 || len(missing) != 2 {
+		t.Error("a pod of another source has", has)
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		data, err := os.ReadFile(w.path + suffix)
+		w.must(err)
+		if bytes.Contains(data, []byte(password)) {
+			t.Error("plain text in islet.db" + suffix)
+		}
+	}
+}
+
+// TestAtOnce has sources, pods and readers at the same time.
+func TestAtOnce(t *testing.T) {
+	w := newWorld(t)
+	var all sync.WaitGroup
+	for i := range 4 {
+		source := []string{keys.SourceFile, keys.SourceHTTP, keys.SourceLocal, keys.SourceFile}[i]
+		all.Go(func() {
+			for n := range 20 {
+				p := podOf(fmt.Sprint("p", i, "-", n), source, "m")
+				w.Register(p)
+				if source == keys.SourceLocal {
+					if _, err := w.Apply(t.Context(), []manifest.Object{configMap("m", fmt.Sprint(n), "").Object}, false); err != nil {
+						t.Error(err)
+					}
+				} else if err := w.Set(t.Context(), source, []Claimed{configMap("m", fmt.Sprint(n), "/m")}, nil); err != nil {
+					t.Error(err)
+				}
+				if _, err := w.ConfigMap(p, "m"); err != nil {
+					t.Error(err)
+				}
+				w.List()
+				if err := w.Release(t.Context(), p.UID); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(2 * time.Minute):
+		t.Fatal("stuck")
+	}
+}

@@ -1,0 +1,160 @@
+package local
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/islet-edge/islet/edge/manifest"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/podspec"
+)
+
+// A row is an object that is or was in a manifest. It is replaced, never changed.
+type row struct {
+	object manifest.Object
+	origin string
+	gone   bool // no manifest has it any more
+}
+
+// rows are all objects. The methods are pure.
+type rows map[Key]row
+
+func keyOf(source string, obj manifest.Object) Key {
+	return Key{Source: source, Kind: manifest.KindOf(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
+// set makes claimed all objects of a source, and says which cannot be. Of two origins with
+// the same object the one that it came from until now counts, else the first.
+func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now time.Time) (problems []Problem) {
+	first := map[Key]string{}
+	for _, c := range claimed {
+		k := keyOf(source, c.Object)
+		if _, twice := first[k]; !twice || r[k].origin == c.Origin {
+			first[k] = c.Origin
+		}
+	}
+	for k, old := range r {
+		if _, wanted := first[k]; k.Source == source && !wanted && !unsure[old.origin] {
+			old.gone = true
+			r[k] = old
+		}
+	}
+	for _, c := range claimed {
+		k := keyOf(source, c.Object)
+		if origin := first[k]; origin != c.Origin {
+			problems = append(problems, Problem{source, c.Origin, "metadata.name", fmt.Sprintf("%s is already defined by %s", k, origin)})
+		} else if old, there := r[k]; there && !old.gone && old.origin != c.Origin && unsure[old.origin] {
+			problems = append(problems, Problem{source, c.Origin, "metadata.name", fmt.Sprintf("%s is already defined by %s, which came first", k, old.origin)})
+		} else if p := r.put(source, c, now); p != nil {
+			problems = append(problems, *p)
+		}
+	}
+	return problems
+}
+
+// put makes an object one of a source, or says why it stays as it was.
+func (r rows) put(source string, c Claimed, now time.Time) *Problem {
+	k := keyOf(source, c.Object)
+	old, there := r[k]
+	if field, why := r.refuses(k, old, there, c.Object); why != "" {
+		return &Problem{source, c.Origin, field, why}
+	}
+	obj := c.Object.DeepCopyObject().(manifest.Object)
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the store does not keep it
+	obj.SetUID(uidOf(k))
+	obj.SetCreationTimestamp(metav1.Time{Time: now.Truncate(time.Second)})
+	if there && !old.gone {
+		obj.SetCreationTimestamp(old.object.GetCreationTimestamp())
+		if equality.Semantic.DeepEqual(old.object, obj) {
+			obj = old.object
+		}
+	}
+	r[k] = row{object: obj, origin: c.Origin}
+	return nil
+}
+
+// refuses says why an object may not be as a manifest says now.
+func (r rows) refuses(k Key, old row, there bool, obj manifest.Object) (field, why string) {
+	if k.Kind == podspec.Claim {
+		for other, row := range r {
+			if other != k && !row.gone && other.Kind == k.Kind && other.Namespace == k.Namespace && other.Name == k.Name {
+				return "metadata.name", fmt.Sprintf("%s is already defined by %s, which came first", k, row.from(other))
+			}
+		}
+	}
+	if !there || old.gone {
+		return "", ""
+	}
+	const frozen = "field is immutable when `immutable` is set"
+	switch o := old.object.(type) {
+	case *v1.ConfigMap:
+		n := obj.(*v1.ConfigMap)
+		if isTrue(o.Immutable) && (!isTrue(n.Immutable) || !equality.Semantic.DeepEqual(o.Data, n.Data) || !equality.Semantic.DeepEqual(o.BinaryData, n.BinaryData)) {
+			return "data", frozen
+		}
+	case *v1.Secret:
+		n := obj.(*v1.Secret)
+		if isTrue(o.Immutable) && (!isTrue(n.Immutable) || !equality.Semantic.DeepEqual(o.Data, n.Data)) {
+			return "data", frozen
+		}
+		if o.Type != n.Type {
+			return "type", "field is immutable"
+		}
+	case *v1.PersistentVolumeClaim:
+		if has, wants := sizeOf(o), sizeOf(obj.(*v1.PersistentVolumeClaim)); wants < has {
+			return "spec.resources.requests[storage]", fmt.Sprintf("field can not be less than before, %d bytes", has)
+		}
+	}
+	return "", ""
+}
+
+// from says where an object comes from.
+func (r row) from(k Key) string {
+	if r.origin == "" {
+		return "source " + k.Source
+	}
+	return r.origin
+}
+
+func sizeOf(c *v1.PersistentVolumeClaim) int64 {
+	q := c.Spec.Resources.Requests[v1.ResourceStorage]
+	return q.Value()
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// difference gives what to write and to remove, and which objects pods see otherwise.
+func difference(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
+	changed = map[Key]bool{}
+	for k, r := range next {
+		before, known := old[k]
+		if known && before == r {
+			continue
+		}
+		data, err := r.object.Marshal()
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("encode %s: %w", k, err)
+		}
+		put = append(put, store.Local{LocalKey: k, Origin: r.origin, Gone: r.gone, Data: data})
+		if known && before.gone == r.gone {
+			was, err := before.object.Marshal()
+			if err == nil && bytes.Equal(was, data) {
+				continue
+			}
+		}
+		changed[k] = true
+	}
+	for k := range old {
+		if _, still := next[k]; !still {
+			remove = append(remove, k)
+			changed[k] = true
+		}
+	}
+	return put, remove, changed, nil
+}

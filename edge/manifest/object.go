@@ -1,0 +1,171 @@
+package manifest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/islet-edge/islet/keys"
+)
+
+// An Object is a ConfigMap, a Secret or a PersistentVolumeClaim that pods of the same
+// source may use by its namespace and name.
+type Object interface {
+	metav1.Object
+	runtime.Object
+	Marshal() ([]byte, error)
+}
+
+// A Set is what a manifest holds, in its order.
+type Set struct {
+	Pods    []*v1.Pod
+	Objects []Object
+}
+
+// Empty reports whether there is nothing in it.
+func (s *Set) Empty() bool { return len(s.Pods)+len(s.Objects) == 0 }
+
+func (s *Set) add(other Set) {
+	s.Pods = append(s.Pods, other.Pods...)
+	s.Objects = append(s.Objects, other.Objects...)
+}
+
+// New gives an empty object of a kind; nil: manifests have no objects of that kind.
+func New(kind string) Object {
+	switch kind {
+	case "ConfigMap":
+		return &v1.ConfigMap{}
+	case "Secret":
+		return &v1.Secret{}
+	case "PersistentVolumeClaim":
+		return &v1.PersistentVolumeClaim{}
+	}
+	return nil
+}
+
+// KindOf gives the kind of an object.
+func KindOf(o Object) string { return reflect.TypeOf(o).Elem().Name() }
+
+// decodeObject decodes, defaults and validates one object.
+func decodeObject(raw []byte, obj Object, at place) (Object, error) {
+	if err := strict(raw, obj, at); err != nil {
+		return nil, err
+	}
+	if obj.GetName() == "" {
+		return nil, at.fail("metadata.name", "Required value")
+	}
+	kind := KindOf(obj)
+	at.pod = strings.TrimPrefix(fmt.Sprintf("%s, %s %q", at.pod, kind, plain(obj.GetName())), ", ")
+	keepMeta(obj)
+	if errs := validateObject(obj); len(errs) > 0 {
+		return nil, at.failAll(errs)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(v1.SchemeGroupVersion.WithKind(kind))
+	return obj, nil
+}
+
+// keepMeta drops what only an API server says of an object: a manifest may be a copy of
+// one as kubectl prints it.
+func keepMeta(obj Object) {
+	meta := metav1.ObjectMeta{Name: obj.GetName(), Namespace: obj.GetNamespace(), Labels: obj.GetLabels(), Annotations: obj.GetAnnotations()}
+	if meta.Namespace == "" {
+		meta.Namespace = metav1.NamespaceDefault
+	}
+	delete(meta.Annotations, v1.LastAppliedConfigAnnotation) // it repeats a Secret
+	switch o := obj.(type) {
+	case *v1.ConfigMap:
+		o.ObjectMeta = meta
+	case *v1.Secret:
+		o.ObjectMeta = meta
+		defaultSecret(o)
+	case *v1.PersistentVolumeClaim:
+		o.ObjectMeta = meta
+		o.Status = v1.PersistentVolumeClaimStatus{}
+		fill(&o.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+	}
+}
+
+// defaultSecret does as an API server does when a Secret is written.
+// https://kubernetes.io/docs/concepts/configuration/secret/#restriction-names-data
+func defaultSecret(s *v1.Secret) {
+	fillZero(&s.Type, v1.SecretTypeOpaque)
+	if len(s.StringData) > 0 && s.Data == nil {
+		s.Data = make(map[string][]byte, len(s.StringData))
+	}
+	for k, v := range s.StringData {
+		s.Data[k] = []byte(v)
+	}
+	s.StringData = nil
+}
+
+// unsupported says of a kind that does not run here what to write instead.
+func unsupported(kind string, raw []byte, at place) error {
+	const only = "only Pods, ConfigMaps, Secrets and PersistentVolumeClaims come from manifests"
+	if !slices.Contains([]string{"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}, kind) {
+		return at.fail("kind", "Unsupported value: %q: %s", kind, only)
+	}
+	return at.fail("kind", "Unsupported value: %q: %s; %s", kind, only, asPod(kind, raw))
+}
+
+// workload is what of a controller's manifest says how its pod is written.
+type workload struct {
+	Metadata meta `json:"metadata"`
+	Spec     struct {
+		Replicas             *int64 `json:"replicas"`
+		Completions          *int64 `json:"completions"`
+		VolumeClaimTemplates []struct {
+			Metadata meta `json:"metadata"`
+		} `json:"volumeClaimTemplates"`
+	} `json:"spec"`
+}
+
+type meta struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+}
+
+// asPod tells in one line how the pod of a controller is written.
+func asPod(kind string, raw []byte) string {
+	var w workload
+	_ = lenient(raw, &w) // what cannot be read is left out
+	name, template := w.Metadata.Name, "spec.template"
+	if name == "" {
+		name = "NAME"
+	}
+	if kind == "CronJob" {
+		template = "spec.jobTemplate.spec.template"
+	}
+	if kind == "StatefulSet" {
+		name += "-0"
+	}
+	meta := "name: " + name
+	if w.Metadata.Namespace != "" {
+		meta += ", namespace: " + w.Metadata.Namespace
+	}
+	text := fmt.Sprintf("write it as 'apiVersion: v1, kind: Pod, metadata: {%s}', with metadata.labels and spec of its %s", meta, template)
+	copies := int64(1)
+	for _, n := range []*int64{w.Spec.Replicas, w.Spec.Completions} {
+		if n != nil {
+			copies = *n
+		}
+	}
+	switch {
+	case kind == "CronJob":
+		text += "; a node has no schedule"
+	case copies > 1:
+		text += fmt.Sprintf("; each of the %d is a pod of its own name", copies)
+	}
+	for _, t := range w.Spec.VolumeClaimTemplates {
+		claim := t.Metadata.Name + "-" + name
+		text += fmt.Sprintf("; its claim as a PersistentVolumeClaim %s, and in spec.volumes '{name: %s, persistentVolumeClaim: {claimName: %s}}'", claim, t.Metadata.Name, claim)
+	}
+	return text
+}
+
+// isStatic reports whether pods of a source are the node's own.
+func isStatic(source string) bool { return source != keys.SourceAPI }

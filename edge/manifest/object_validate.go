@@ -1,0 +1,167 @@
+package manifest
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	// maxKeys bounds the keys of a ConfigMap or Secret: each becomes a file. An API server
+	// has no such bound, but none of a size that it takes comes near it in earnest.
+	maxKeys = 10_000
+	// maxClaim bounds the size of a claim: what a file system can have as a quota.
+	maxClaim = 1 << 60
+)
+
+// validateObject says what an API server would find wrong with a new object, and what a
+// node cannot give.
+func validateObject(obj Object) field.ErrorList {
+	r := &review{}
+	meta := field.NewPath("metadata")
+	r.rule(meta.Child("namespace"), obj.GetNamespace(), validation.IsDNS1123Label)
+	r.rule(meta.Child("name"), obj.GetName(), subdomain)
+	r.errs = append(r.errs, apivalidation.ValidateAnnotations(obj.GetAnnotations(), meta.Child("annotations"))...)
+	r.errs = append(r.errs, metav1validation.ValidateLabels(obj.GetLabels(), meta.Child("labels"))...)
+	switch o := obj.(type) {
+	case *v1.ConfigMap:
+		r.configMapObject(o)
+	case *v1.Secret:
+		r.secretObject(o)
+	case *v1.PersistentVolumeClaim:
+		r.claimObject(field.NewPath("spec"), &o.Spec)
+	}
+	return r.errs
+}
+
+// configMapObject has the rules of
+// https://kubernetes.io/docs/concepts/configuration/configmap/#configmap-object
+func (r *review) configMapObject(m *v1.ConfigMap) {
+	if r.tooMany(field.NewPath("data"), len(m.Data)+len(m.BinaryData)) {
+		return
+	}
+	total := 0
+	for _, k := range slices.Sorted(maps.Keys(m.Data)) {
+		at := field.NewPath("data").Key(k)
+		r.rule(at, k, validation.IsConfigMapKey)
+		if _, twice := m.BinaryData[k]; twice {
+			r.invalid(at, k, "duplicate of key present in binaryData")
+		}
+		total += len(k) + len(m.Data[k])
+	}
+	for _, k := range slices.Sorted(maps.Keys(m.BinaryData)) {
+		r.rule(field.NewPath("binaryData").Key(k), k, validation.IsConfigMapKey)
+		total += len(k) + len(m.BinaryData[k])
+	}
+	r.tooLarge(field.NewPath("data"), total)
+}
+
+// secretObject has the rules of
+// https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
+func (r *review) secretObject(s *v1.Secret) {
+	data := field.NewPath("data")
+	if r.tooMany(data, len(s.Data)) {
+		return
+	}
+	total := 0
+	for _, k := range slices.Sorted(maps.Keys(s.Data)) {
+		r.rule(data.Key(k), k, validation.IsConfigMapKey)
+		total += len(k) + len(s.Data[k])
+	}
+	r.tooLarge(data, total)
+	needs := func(keys ...string) {
+		for _, k := range keys {
+			if _, there := s.Data[k]; !there {
+				r.required(data.Key(k), "")
+			}
+		}
+	}
+	isJSON := func(k string) {
+		needs(k)
+		if text, there := s.Data[k]; there && !json.Valid(text) {
+			r.invalid(data.Key(k), "<secret contents redacted>", "must be JSON")
+		}
+	}
+	switch s.Type {
+	case v1.SecretTypeDockercfg:
+		isJSON(v1.DockerConfigKey)
+	case v1.SecretTypeDockerConfigJson:
+		isJSON(v1.DockerConfigJsonKey)
+	case v1.SecretTypeSSHAuth:
+		if len(s.Data[v1.SSHAuthPrivateKey]) == 0 {
+			r.required(data.Key(v1.SSHAuthPrivateKey), "")
+		}
+	case v1.SecretTypeTLS:
+		needs(v1.TLSCertKey, v1.TLSPrivateKeyKey)
+	case v1.SecretTypeBasicAuth:
+		_, user := s.Data[v1.BasicAuthUsernameKey]
+		_, password := s.Data[v1.BasicAuthPasswordKey]
+		if !user && !password {
+			r.required(data.Key(v1.BasicAuthUsernameKey), "")
+			r.required(data.Key(v1.BasicAuthPasswordKey), "")
+		}
+	case v1.SecretTypeServiceAccountToken:
+		r.forbidden(field.NewPath("type"), "a node has no service accounts of its own")
+	}
+}
+
+// claimObject has the rules for a claim that becomes a directory of this node.
+func (r *review) claimObject(p *field.Path, s *v1.PersistentVolumeClaimSpec) {
+	r.accessModes(p.Child("accessModes"), s.AccessModes)
+	at := p.Child("resources", "requests").Key(string(v1.ResourceStorage))
+	size, there := s.Resources.Requests[v1.ResourceStorage]
+	switch {
+	case !there:
+		r.required(at, "")
+	case size.Sign() <= 0:
+		r.invalid(at, size.String(), "must be greater than 0")
+	case size.Cmp(*resource.NewQuantity(maxClaim, resource.BinarySI)) > 0:
+		r.invalid(at, size.String(), "must be at most 1Ei")
+	}
+	if limit, there := s.Resources.Limits[v1.ResourceStorage]; there && limit.Cmp(size) < 0 {
+		r.invalid(at, size.String(), "must be less than or equal to the limit")
+	}
+	if name := s.StorageClassName; name != nil && *name != "" {
+		r.rule(p.Child("storageClassName"), *name, subdomain)
+	}
+	const directory = "a claim of a manifest becomes a new directory of this node"
+	if s.VolumeName != "" {
+		r.forbidden(p.Child("volumeName"), directory)
+	}
+	if s.Selector != nil {
+		r.forbidden(p.Child("selector"), directory)
+	}
+	if s.DataSource != nil {
+		r.forbidden(p.Child("dataSource"), directory)
+	}
+	if s.DataSourceRef != nil {
+		r.forbidden(p.Child("dataSourceRef"), directory)
+	}
+	switch mode := *s.VolumeMode; mode {
+	case v1.PersistentVolumeFilesystem:
+	case v1.PersistentVolumeBlock:
+		r.forbidden(p.Child("volumeMode"), directory+", which is no block device")
+	default:
+		oneOf(r, p.Child("volumeMode"), mode, v1.PersistentVolumeFilesystem)
+	}
+}
+
+func (r *review) tooMany(p *field.Path, n int) bool {
+	if n > maxKeys {
+		r.errs = append(r.errs, field.TooMany(p, n, maxKeys))
+	}
+	return n > maxKeys
+}
+
+func (r *review) tooLarge(p *field.Path, bytes int) {
+	if bytes > v1.MaxSecretSize {
+		r.errs = append(r.errs, field.TooLong(p, "", v1.MaxSecretSize))
+	}
+}

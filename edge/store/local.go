@@ -1,0 +1,86 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// A LocalKey names an object of a manifest. Each source has its own.
+type LocalKey struct {
+	Source    string // file, http, local
+	Kind      string // ConfigMap, Secret, PersistentVolumeClaim
+	Namespace string
+	Name      string
+}
+
+func (k LocalKey) row() []string { return []string{"local", k.Source, k.Kind, k.Namespace, k.Name} }
+
+// String names the object for people.
+func (k LocalKey) String() string { return k.Kind + " " + k.Namespace + "/" + k.Name }
+
+// A Local is an object that a manifest of this node holds.
+type Local struct {
+	LocalKey
+	Origin string // the file or URL, for people
+	Gone   bool   // no manifest holds it any more; it is kept for the pods that have it
+	Data   []byte // protobuf
+}
+
+// UpdateLocals durably writes and removes objects, all or none, sealed.
+func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey) error {
+	if len(put)+len(remove) == 0 {
+		return nil
+	}
+	sealed := make([][]byte, len(put))
+	for i, o := range put {
+		var err error
+		if sealed[i], err = s.seal.close(o.Data, o.row()...); err != nil {
+			return fmt.Errorf("seal %s: %w", o.LocalKey, err)
+		}
+	}
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		for _, k := range remove {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM local WHERE (source, kind, namespace, name) = (?, ?, ?, ?)", k.Source, k.Kind, k.Namespace, k.Name); err != nil {
+				return fmt.Errorf("remove %s: %w", k, err)
+			}
+		}
+		for i, o := range put {
+			if _, err := tx.ExecContext(ctx, "INSERT OR REPLACE INTO local (source, kind, namespace, name, origin, gone, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+				o.Source, o.Kind, o.Namespace, o.Name, o.Origin, o.Gone, sealed[i]); err != nil {
+				return fmt.Errorf("write %s: %w", o.LocalKey, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("store the objects of manifests: %w", err)
+	}
+	return nil
+}
+
+// Locals gives all rows. Those that cannot be opened, since the key is lost, are logged
+// and left out: the manifests have them still.
+func (s *Store) Locals(ctx context.Context) ([]Local, error) {
+	var all []Local
+	var lost unreadable
+	err := s.query(ctx, func() { all, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+		var o Local
+		var sealed []byte
+		if err := rows.Scan(&o.Source, &o.Kind, &o.Namespace, &o.Name, &o.Origin, &o.Gone, &sealed); err != nil {
+			return err
+		}
+		var err error
+		if o.Data, err = s.seal.open(sealed, o.row()...); err != nil {
+			lost.add(err)
+			return nil
+		}
+		all = append(all, o)
+		return nil
+	}, "SELECT source, kind, namespace, name, origin, gone, data FROM local")
+	if err != nil {
+		return nil, fmt.Errorf("read the objects of manifests: %w", err)
+	}
+	lost.tell(s, "ConfigMaps, Secrets and claims of manifests", "they are read anew from the manifests, and what was applied must be applied again")
+	return all, nil
+}
