@@ -199,7 +199,7 @@ var fieldTypes = []struct {
 		{"portworxVolume", refused, ""},
 		{"scaleIO", refused, ""},
 		{"storageos", refused, ""},
-		{"csi", refused, ""},
+		{"csi", works, "inline, of a driver that is registered on the node and whose CSIDriver lists Ephemeral; see [volumes](volumes.md)"},
 		{"ephemeral", works, "as a claim that the control plane makes for the pod"},
 		{"image", works, "pulled when a container that mounts it starts"},
 	}},

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -124,5 +125,8 @@ func (c *Claims) Run(ctx context.Context) error {
 	if c.node == nil {
 		return nil
 	}
-	return errors.Join(c.node.Run(ctx), c.drivers.Close())
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.node.Run(ctx) })
+	g.Go(func() error { return c.drivers.Run(ctx) })
+	return errors.Join(g.Wait(), c.drivers.Close())
 }

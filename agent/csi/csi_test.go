@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -61,7 +62,7 @@ func TestVolume(t *testing.T) {
 	if data["specVolID"] != "pv" || data["volumeHandle"] != "h/1" || data["driverName"] != driverName || data["nodeName"] != "n" || data["volumeLifecycleMode"] != "Persistent" || !strings.HasPrefix(data["attachmentID"], "csi-") {
 		t.Errorf("vol_data.json: %s", text)
 	}
-	s, p := w.stage, w.publish
+	s, p := w.gotStage, w.gotPublish
 	if s.VolumeId != "h/1" || s.Secrets["key"] != "ns/stage" || s.VolumeContext["a"] != "b" || s.VolumeCapability.GetMount().FsType != "ext4" || s.VolumeCapability.GetMount().MountFlags[0] != "noatime" || s.StagingTargetPath != staged {
 		t.Errorf("staged with %v", s)
 	}
@@ -95,7 +96,7 @@ func TestInline(t *testing.T) {
 	w.object.Spec.PodInfoOnMount = &yes
 	w.object.Spec.TokenRequests = []storagev1.TokenRequest{{Audience: "vault", ExpirationSeconds: &hour}, {}}
 	must(t, w.mount(v, u))
-	p := w.publish
+	p := w.gotPublish
 	for k, want := range map[string]string{"a": "b", "csi.storage.k8s.io/pod.name": "a", "csi.storage.k8s.io/pod.namespace": "default", "csi.storage.k8s.io/pod.uid": "uid-of-a", "csi.storage.k8s.io/serviceAccount.name": "robot", "csi.storage.k8s.io/ephemeral": "true",
 		tokensKey: `{"":{"token":"a for  0","expirationTimestamp":"2001-09-09T01:46:40Z"},"vault":{"token":"a for vault 3600","expirationTimestamp":"2001-09-09T01:46:40Z"}}`} {
 		if p.VolumeContext[k] != want {
@@ -107,7 +108,7 @@ func TestInline(t *testing.T) {
 	}
 	w.object.Spec.ServiceAccountTokenInSecrets = &yes
 	must(t, w.mount(v, u))
-	if p := w.publish; p.VolumeContext[tokensKey] != "" || !strings.Contains(p.Secrets[tokensKey], "vault") {
+	if p := w.gotPublish; p.VolumeContext[tokensKey] != "" || !strings.Contains(p.Secrets[tokensKey], "vault") {
 		t.Errorf("tokens are not where they should be: %v", p)
 	}
 	w.undo(v, u)
@@ -129,14 +130,14 @@ func TestBlock(t *testing.T) {
 	u := w.use(v, podNamed("a"))
 	must(t, w.mount(v, u))
 	target := w.root + "/plugins/kubernetes.io/csi/volumeDevices/publish/pv/uid-of-a"
-	if to, err := os.Readlink(u.Path); err != nil || to != target || w.publish.TargetPath != target {
-		t.Errorf("linked to %s, %v, published at %s", to, err, w.publish.TargetPath)
+	if to, err := os.Readlink(u.Path); err != nil || to != target || w.gotPublish.TargetPath != target {
+		t.Errorf("linked to %s, %v, published at %s", to, err, w.gotPublish.TargetPath)
 	}
-	if want := w.root + "/plugins/kubernetes.io/csi/volumeDevices/staging/pv"; w.stage.StagingTargetPath != want || w.stage.VolumeCapability.GetBlock() == nil {
-		t.Errorf("staged with %v", w.stage)
+	if want := w.root + "/plugins/kubernetes.io/csi/volumeDevices/staging/pv"; w.gotStage.StagingTargetPath != want || w.gotStage.VolumeCapability.GetBlock() == nil {
+		t.Errorf("staged with %v", w.gotStage)
 	}
 	must(t, w.Expand(t.Context(), v, w.StagePath(v), u.Path, v1.ResourceList{v1.ResourceStorage: resource.MustParse("2Gi")}))
-	if e := w.expand; e.VolumePath != target || e.CapacityRange.RequiredBytes != 2<<30 || e.VolumeCapability.GetBlock() == nil {
+	if e := w.gotExpand; e.VolumePath != target || e.CapacityRange.RequiredBytes != 2<<30 || e.VolumeCapability.GetBlock() == nil {
 		t.Errorf("expanded with %v", e)
 	}
 	w.undo(v, u)
@@ -308,8 +309,8 @@ func TestAttached(t *testing.T) {
 	w.mu.Unlock()
 	must(t, w.Attached(t.Context(), v, u))
 	must(t, w.mount(v, u))
-	if w.stage.PublishContext["disk"] != "sdb" || w.publish.PublishContext["disk"] != "sdb" {
-		t.Errorf("staged with %v, published with %v", w.stage.PublishContext, w.publish.PublishContext)
+	if w.gotStage.PublishContext["disk"] != "sdb" || w.gotPublish.PublishContext["disk"] != "sdb" {
+		t.Errorf("staged with %v, published with %v", w.gotStage.PublishContext, w.gotPublish.PublishContext)
 	}
 	w.undo(v, u)
 }
@@ -365,7 +366,7 @@ func TestGroup(t *testing.T) {
 		u := w.use(v, pod)
 		must(t, w.mount(v, u))
 		want := map[bool]string{true: "77"}[delegated]
-		if a, b := w.stage.VolumeCapability.GetMount().VolumeMountGroup, w.publish.VolumeCapability.GetMount().VolumeMountGroup; a != want || b != want {
+		if a, b := w.gotStage.VolumeCapability.GetMount().VolumeMountGroup, w.gotPublish.VolumeCapability.GetMount().VolumeMountGroup; a != want || b != want {
 			t.Errorf("delegated %v: the driver gets %q and %q", delegated, a, b)
 		}
 		w.undo(v, u)
@@ -389,6 +390,45 @@ func TestUsage(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, w.Expand(t.Context(), v, "", u.Path, nil)) // nothing to do
+}
+
+// TestRepublish: a driver that wants it is asked again with new tokens, in rounds; what it
+// does wrong then does not take the volume from the pod.
+func TestRepublish(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	yes := true
+	w.object.Spec.RequiresRepublish, w.object.Spec.TokenRequests = &yes, []storagev1.TokenRequest{{Audience: "a"}}
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	must(t, w.mount(v, u))
+	var all sync.WaitGroup
+	asked := 0
+	w.fails("publish", func(context.Context) error { asked++; return status.Error(codes.Internal, "not today") })
+	if !w.round(t.Context(), &all) {
+		t.Error("nothing is to be published again")
+	}
+	all.Wait()
+	if asked != 1 || !mounted(u.Path) {
+		t.Errorf("asked %d times; mounted: %v", asked, mounted(u.Path))
+	}
+	hanging, resume := make(chan struct{}), make(chan struct{})
+	w.fails("publish", func(context.Context) error { close(hanging); <-resume; return nil })
+	w.round(t.Context(), &all)
+	<-hanging
+	w.round(t.Context(), &all) // which leaves it alone
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := w.Unpublish(ctx, v, u.Pod.UID, u.Path); !errors.Is(err, context.Canceled) {
+		t.Errorf("unpublished beside another call: %v", err)
+	}
+	close(resume)
+	w.fails("publish", nil)
+	w.undo(v, u)
+	if w.round(t.Context(), &all) {
+		t.Error("what is gone is to be published again")
+	}
+	all.Wait()
 }
 
 // TestHostileNames: what a manifest says does not lead out of the directories.

@@ -75,7 +75,8 @@ type Drivers struct {
 	mu      sync.Mutex
 	drivers map[string]*driver            // by name
 	waiting map[string]map[types.UID]bool // pods, by the driver that they wait for
-	pods    map[string]*v1.Pod            // by the path at which they have a volume
+	uses    map[string]*published         // of this run of the agent, by path
+	again   chan struct{}                 // capacity 1: there is a volume to publish again and again
 }
 
 // A driver is one that is registered.
@@ -106,7 +107,7 @@ func New(cfg Config) (*Drivers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the root directory: %w", err)
 	}
-	return &Drivers{cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{}, pods: map[string]*v1.Pod{}}, nil
+	return &Drivers{cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{}, uses: map[string]*published{}, again: make(chan struct{}, 1)}, nil
 }
 
 // Validate says what is wrong with a driver.

@@ -8,7 +8,6 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/storage"
 )
@@ -35,12 +34,7 @@ func (d *Drivers) Usage(ctx context.Context, v storage.Volume, path string) (sto
 	if !n.can[spec.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
 		return out, fmt.Errorf("driver %s does not support volume stats: %w", v.Source.CSI.Driver, errors.ErrUnsupported)
 	}
-	var uid types.UID
-	d.mu.Lock()
-	if pod := d.pods[path]; pod != nil {
-		uid = pod.UID
-	}
-	d.mu.Unlock()
+	uid := d.podOf(path)
 	if v.Block {
 		path = d.publishPath(v, uid)
 	}
@@ -71,13 +65,7 @@ func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, publishe
 	if err := check(v); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	pod := d.pods[published]
-	d.mu.Unlock()
-	var uid types.UID
-	if pod != nil {
-		uid = pod.UID
-	}
+	uid := d.podOf(published)
 	n, err := d.find(v.Source.CSI.Driver, uid)
 	if err != nil {
 		return err
@@ -95,8 +83,12 @@ func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, publishe
 	if !n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		req.StagingTargetPath = ""
 	}
-	if ref := v.Source.CSI.NodeExpandSecretRef; ref != nil && pod != nil {
-		if req.Secrets, err = d.secrets(pod, "NodeExpandSecretRef", ref); err != nil {
+	if ref := v.Source.CSI.NodeExpandSecretRef; ref != nil {
+		p := d.use(published)
+		if p == nil {
+			return errors.New("it is not known yet which pod uses the volume")
+		}
+		if req.Secrets, err = d.secrets(p.use.Pod, "NodeExpandSecretRef", ref); err != nil {
 			return err
 		}
 	}

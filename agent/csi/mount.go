@@ -10,6 +10,7 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/storage"
@@ -93,58 +94,75 @@ func (d *Drivers) Publish(ctx context.Context, v storage.Volume, staged string, 
 	if err := check(v); err != nil {
 		return err
 	}
-	s := v.Source.CSI
-	n, err := d.find(s.Driver, u.Pod.UID)
+	p, err := d.taken(ctx, v, staged, u)
 	if err != nil {
 		return err
+	}
+	defer p.free()
+	object, err := d.publish(ctx, p)
+	if err != nil {
+		return err
+	}
+	if object != nil && isTrue(object.Spec.RequiresRepublish) {
+		d.mu.Lock()
+		p.repeat = true
+		d.mu.Unlock()
+		select {
+		case d.again <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// publish asks the driver. The caller has the use.
+func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriver, error) {
+	v, u, s := p.volume, p.use, p.volume.Source.CSI
+	n, err := d.find(s.Driver, u.Pod.UID)
+	if err != nil {
+		return nil, err
 	}
 	object, err := d.object(u.Pod, s.Driver)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := serves(object, v.Inline, s.Driver); err != nil {
-		return err
+		return nil, err
 	}
 	req := &spec.NodePublishVolumeRequest{
 		VolumeId: handleOf(v, u.Pod.UID), TargetPath: u.Path, VolumeCapability: n.capability(v, u.Pod), Readonly: v.ReadOnly, VolumeContext: s.VolumeAttributes,
 	}
-	if staged != "" && n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
-		req.StagingTargetPath = staged
+	if n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+		req.StagingTargetPath = p.staged
 	}
 	if !v.Inline {
 		if req.PublishContext, err = d.publishContext(v, u.Pod); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if req.Secrets, err = d.secrets(u.Pod, "NodePublishSecretRef", s.NodePublishSecretRef); err != nil {
-		return err
+		return nil, err
 	}
 	if err := d.inform(ctx, object, v, u.Pod, req); err != nil {
-		return err
+		return nil, err
 	}
 	if v.Block {
 		req.TargetPath = d.publishPath(v, u.Pod.UID)
 	}
 	if err := os.MkdirAll(filepath.Dir(req.TargetPath), dirMode); err != nil {
-		return fmt.Errorf("make the directory of the volume: %w", err)
+		return nil, fmt.Errorf("make the directory of the volume: %w", err)
 	}
 	if !v.Block {
 		if err := d.save(filepath.Dir(u.Path), v, u.Pod.UID); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	if _, err := n.node.NodePublishVolume(ctx, req); err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.published(v, u, req.TargetPath); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.pods[u.Path] = u.Pod
-	return nil
+	return object, d.published(v, u, req.TargetPath)
 }
 
 // published checks that a driver has made what it says, and links a device to the pod's
@@ -183,6 +201,9 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	if err := check(v); err != nil {
 		return err
 	}
+	if err := d.drop(ctx, path); err != nil {
+		return err
+	}
 	n, err := d.find(v.Source.CSI.Driver, "")
 	if err != nil {
 		return err
@@ -196,9 +217,6 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	if _, err := n.node.NodeUnpublishVolume(ctx, &spec.NodeUnpublishVolumeRequest{VolumeId: handleOf(v, uid), TargetPath: target}); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	delete(d.pods, path)
-	d.mu.Unlock()
 	if err := d.clear(target, !v.Block); err != nil || !v.Block {
 		return err
 	}

@@ -62,6 +62,15 @@ func (d *Drivers) publishPath(v storage.Volume, uid types.UID) string {
 	return d.own("volumeDevices", "publish", v.Name, string(uid))
 }
 
+// podOf gives the UID of the pod whose volume is at a path.
+func (d *Drivers) podOf(path string) types.UID {
+	rest, ok := strings.CutPrefix(path, filepath.Join(d.root, "pods")+"/")
+	if uid, _, more := strings.Cut(rest, "/"); ok && more {
+		return types.UID(uid)
+	}
+	return ""
+}
+
 // handleOf is the ID of a volume for its driver; an inline one gets it from its pod.
 func handleOf(v storage.Volume, uid types.UID) string {
 	if v.Inline {

@@ -209,13 +209,13 @@ type faulty struct {
 	data   string
 	server *grpc.Server
 
-	mu      sync.Mutex
-	fault   map[string]func(context.Context) error // by method; errLie: success without the deed
-	info    *spec.NodeGetInfoResponse
-	can     []spec.NodeServiceCapability_RPC_Type
-	stage   *spec.NodeStageVolumeRequest // the last
-	publish *spec.NodePublishVolumeRequest
-	expand  *spec.NodeExpandVolumeRequest
+	mu         sync.Mutex
+	fault      map[string]func(context.Context) error // by method; errLie: success without the deed
+	info       *spec.NodeGetInfoResponse
+	can        []spec.NodeServiceCapability_RPC_Type
+	gotStage   *spec.NodeStageVolumeRequest // the last
+	gotPublish *spec.NodePublishVolumeRequest
+	gotExpand  *spec.NodeExpandVolumeRequest
 }
 
 var errLie = errors.New("a lie")
@@ -296,7 +296,7 @@ func unbind(path string, remove bool) error {
 
 func (f *faulty) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
 	f.mu.Lock()
-	f.stage = r
+	f.gotStage = r
 	f.mu.Unlock()
 	return &spec.NodeStageVolumeResponse{}, f.do(ctx, "stage", func() error {
 		if r.VolumeCapability.GetBlock() != nil {
@@ -312,7 +312,7 @@ func (f *faulty) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolum
 
 func (f *faulty) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
 	f.mu.Lock()
-	f.publish = r
+	f.gotPublish = r
 	f.mu.Unlock()
 	return &spec.NodePublishVolumeResponse{}, f.do(ctx, "publish", func() error { return f.bind(r.TargetPath, r.VolumeCapability.GetBlock() != nil) })
 }
@@ -324,7 +324,7 @@ func (f *faulty) NodeUnpublishVolume(ctx context.Context, r *spec.NodeUnpublishV
 func (f *faulty) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.expand = r
+	f.gotExpand = r
 	return &spec.NodeExpandVolumeResponse{}, nil
 }
 
