@@ -35,6 +35,7 @@ func live(data []byte, decide func(Input) Decision) {
 	pod := wanted(policy, shape>>2%3, shape>>4%3, 1+shape>>6%2)
 	decorate(pod, int(data[len(data)-1]))
 	w := newWorld(pod, decide)
+	w.remote = shape>>7 == 1
 	for _, b := range data[1:min(len(data), 500)] {
 		w.plan()
 		w.event(pod, int(b&15), int(b>>4))
@@ -64,9 +65,12 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 		}
 	case 5, 6: // a container ends
 		if len(containers) > 0 {
-			w.exit(containers[arg%len(containers)].ID, int32(arg%3))
+			w.ends(containers[arg%len(containers)].ID, int32(arg%3), arg)
 		}
-	case 7: // time passes
+	case 7: // time passes, and something is seen of what happened
+		if arg > 7 {
+			w.relist()
+		}
 		w.in.Now = w.in.Now.Add(time.Duration(arg) * 11 * time.Second)
 	case 8: // the clock is set, far or near
 		w.setClock([]time.Duration{-time.Hour, time.Hour, -5 * time.Second, -100 * 24 * time.Hour}[arg%4])
@@ -95,8 +99,10 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 			w.in.Health[containers[arg%len(containers)].ID] = []Health{{Started: true, Unhealthy: true}, {Started: true, Ready: true}, {}, {Unhealthy: true}}[arg%4]
 		}
 	case 14: // the runtime lost its state, or does not know a container's any more
-		if arg%4 == 0 {
-			w.in.Seen, w.sandbox, w.attempts = Observed{}, -1, map[string]int{}
+		if w.remote && arg%4 == 3 {
+			w.others(arg >> 2)
+		} else if arg%4 == 0 {
+			w.in.Seen, w.sandbox, w.attempts, w.unseen = Observed{}, -1, map[string]int{}, nil
 			w.restart(3)
 		} else if len(containers) > 0 && containers[arg%len(containers)].Live() {
 			w.in.Seen.Containers = slices.Clone(containers)
@@ -168,6 +174,7 @@ func (w *world) setClock(by time.Duration) {
 }
 
 func (w *world) restart(how int) {
+	w.relist()
 	for i, s := range slices.Sorted(maps.Keys(w.in.Busy)) {
 		if (how>>i)%2 == 0 {
 			w.fail(s, how)
@@ -244,6 +251,7 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 
 // settle lets everything go well and asserts that the pod gets where it should.
 func (w *world) settle() {
+	w.relist()
 	w.in.Hold, w.in.Waiting = false, false
 	for id, h := range w.in.Health {
 		w.in.Health[id] = Health{Started: true, Ready: true, Unhealthy: h.Unhealthy}

@@ -462,9 +462,18 @@ func TestMutants(t *testing.T) {
 	}
 }
 
+// rare are the lives in which the mistakes show that show in one of ten thousand: a pod
+// whose size is in doubt, and one that restarts as a whole. When the world has changed, and
+// nothing finds those planners any more, look for others.
+var rare = []uint64{4322, 9327}
+
 // hunt leads random lives until an invariant breaks.
 func hunt(decide func(Input) Decision, lives uint64) (found violation) {
-	for seed := range lives {
+	for i := range lives + uint64(len(rare)) {
+		seed := i - uint64(len(rare))
+		if i < uint64(len(rare)) {
+			seed = rare[i]
+		}
 		r := rand.New(rand.NewPCG(seed, 7))
 		data := make([]byte, 5+r.IntN(120))
 		for i := range data {

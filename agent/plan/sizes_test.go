@@ -15,7 +15,7 @@ import (
 // limits of memory; containers whose name ends with 1 get them by a restart only.
 type resizes struct {
 	asks     map[string]int64 // what is asked for beyond what is given, by container
-	prepared bool             // by this agent
+	prepared *Resources       // to what this agent has prepared the pod's cgroup; nil: it has not
 	level    Resources        // what the pod as a whole is held to
 	leveled  *Resources       // the same, as the worker knows it
 	unsure   bool
@@ -86,7 +86,7 @@ func (w *world) grant() {
 func (w *world) showSizes(sb Sandbox) {
 	w.in.Sizes, w.in.Level = sizesOf(w.in.Want)
 	if sb.Ready && w.leveled == nil {
-		if sb.Hash == "" || sb.Hash == w.in.Spec {
+		if sb.Hash == w.in.Spec {
 			w.leveled = new(w.in.Level)
 		} else {
 			w.unsure = true
@@ -100,7 +100,7 @@ func (w *world) showSizes(sb Sandbox) {
 
 // forgetSizes is a restart of the agent.
 func (w *world) forgetSizes() {
-	w.leveled, w.unsure, w.sized, w.prepared = nil, false, nil, false
+	w.leveled, w.unsure, w.sized, w.prepared = nil, false, nil, nil
 	w.in.Undecided = len(w.asks) > 0
 }
 
@@ -116,14 +116,15 @@ func (w *world) begin(a Action) {
 
 // prepare makes the pod's cgroup, or adopts it.
 func (w *world) prepare(a Action) {
-	if w.prepared {
+	level := w.begun[a.Container].level
+	if w.prepared != nil && *w.prepared == level {
 		return
 	}
-	level := w.begun[a.Container].level
+	w.prepared = new(level)
 	if w.live(func(Container) bool { return true }) {
 		level.Memory = max(level.Memory, w.level.Memory)
 	}
-	w.level, w.prepared = level, true
+	w.level = level
 }
 
 // resize gives what runs its resources; half of it, if it fails in between.

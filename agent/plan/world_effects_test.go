@@ -9,6 +9,7 @@ import (
 // finish ends the action on a subject well.
 func (w *world) finish(subject string) {
 	a := w.in.Busy[subject].Action
+	w.relist()
 	w.preStopped(w.in.Busy[subject])
 	delete(w.in.Busy, subject)
 	delete(w.in.Failed, Key{subject, a.Op})
@@ -30,6 +31,7 @@ func (w *world) finish(subject string) {
 // fail ends it badly: half of the time after it had an effect.
 func (w *world) fail(subject string, how int) {
 	a := w.in.Busy[subject].Action
+	w.relist()
 	w.preStopped(w.in.Busy[subject])
 	delete(w.in.Busy, subject)
 	k := Key{subject, a.Op}
@@ -47,6 +49,10 @@ func (w *world) fail(subject string, how int) {
 		}
 	case 1: // it worked, the answer was lost
 		w.happen(a, Running)
+	case 2: // another runtime calls a container that did not start one that has ended
+		if w.remote && a.Op == StartContainer {
+			w.happen(a, Exited)
+		}
 	}
 }
 
@@ -63,7 +69,7 @@ func (w *world) happen(a Action, state State) {
 	case Forget:
 		w.in.Admitted, w.in.End = false, nil
 		clear(w.held)
-		w.prepared = false
+		w.prepared = nil
 	case RunSandbox:
 		w.prepare(a)
 		w.in.Seen.Sandboxes = append(slices.Clone(w.in.Seen.Sandboxes), Sandbox{ID: w.id(), Attempt: a.Attempt, Ready: true, CreatedAt: w.in.Now, Hash: a.Hash})
@@ -74,11 +80,9 @@ func (w *world) happen(a Action, state State) {
 		w.resize(a, state == Running)
 	case StopSandbox:
 		w.stopSandboxes(func(s Sandbox) bool { return s.ID == a.ID })
+		w.takesAlong(a.ID, false)
 	case RemoveSandbox:
-		w.in.Seen.Sandboxes = slices.DeleteFunc(slices.Clone(w.in.Seen.Sandboxes), func(s Sandbox) bool { return s.ID == a.ID })
-		if len(w.in.Seen.Sandboxes) == 0 { // forgotten on purpose
-			w.sandbox = -1
-		}
+		w.removeSandbox(a.ID)
 	case StartContainer:
 		w.startContainer(a, state)
 	case PostStart:
@@ -89,12 +93,7 @@ func (w *world) happen(a Action, state State) {
 	case StopContainer: // every other one ends well
 		w.exit(a.ID, []int32{0, 137}[a.ID[len(a.ID)-1]&1])
 	case RemoveContainer:
-		w.in.Seen.Containers = slices.DeleteFunc(slices.Clone(w.in.Seen.Containers), func(c Container) bool { return c.ID == a.ID })
-		if last, ok := w.in.Seen.Last(a.Container); !ok {
-			delete(w.attempts, a.Container)
-		} else if w.off() && last.Attempt+1 == a.Attempt {
-			w.attempts[a.Container] = int(last.Attempt) // what was cut off does not count
-		}
+		w.vanish(a.ID)
 	}
 }
 
@@ -114,8 +113,11 @@ func (w *world) startContainer(a Action, state State) {
 		}
 	}
 	c := Container{ID: w.id(), Name: a.Container, SandboxID: sb.ID, Attempt: a.Attempt, Streak: a.Streak, Round: a.Round, Hash: a.Hash, PostStart: hooks(w.in.Want, a.Container).PostStart != nil, Image: "as it was", State: state, CreatedAt: w.in.Now}
-	if state == Running {
+	switch state {
+	case Running:
 		c.StartedAt = w.in.Now
+	case Exited:
+		c.ExitCode, c.FinishedAt = 128, w.in.Now
 	}
 	if size, ok := w.begun[a.Container].sizes[a.Container]; ok {
 		c.Resources, c.Anew = &size.Resources, size.Anew

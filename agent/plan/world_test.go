@@ -111,6 +111,7 @@ type world struct {
 	spec     *v1.PodSpec     // whose hash is
 	hash     string
 	resizes
+	far
 }
 
 func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {

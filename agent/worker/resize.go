@@ -131,9 +131,9 @@ type sizes struct {
 func (s *sizes) show(in *plan.Input) {
 	in.Sizes, in.Level, in.Sized = s.wanted, s.whole, maps.Clone(s.accepted)
 	if sb, ok := in.Seen.Sandbox(); ok && sb.Ready && s.leveled == nil {
-		if sb.Hash == "" || sb.Hash == in.Spec {
+		if sb.Hash == in.Spec {
 			s.leveled = new(s.whole)
-		} else { // it was made with something else, or was resized since
+		} else { // it was made with something else, or was resized since, or nobody knows
 			s.unsure = true
 		}
 	}

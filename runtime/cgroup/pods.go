@@ -49,7 +49,7 @@ type Pods struct {
 	mu        sync.Mutex
 	pids      pidLimits                            // found with base
 	base      map[v1.PodQOSClass]map[string]string // where kubepods and the classes are, by controller; nil: not made yet
-	prepared  map[types.UID]cgroups.Manager
+	prepared  map[types.UID]prepared
 	burstable map[string]int64                     // thousandths of a CPU asked for, by the last part of the cgroup's path
 	above     map[v1.PodQOSClass]map[string]string // where the classes would be, by controller, as far as they were looked up
 }
@@ -62,7 +62,7 @@ func New(c Config) (*Pods, error) {
 	if c.Log == nil {
 		return nil, errors.New("cgroup: no logger")
 	}
-	p := &Pods{c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]cgroups.Manager{}, burstable: map[string]int64{}, above: map[v1.PodQOSClass]map[string]string{}}
+	p := &Pods{c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]prepared{}, burstable: map[string]int64{}, above: map[v1.PodQOSClass]map[string]string{}}
 	p.root = rootName(c.Root)
 	return p, nil
 }
@@ -85,6 +85,13 @@ func Path(driver, root string) string {
 	return n.cgroupfs()
 }
 
+// A prepared is a cgroup that Prepare made, and what it was to be held to. A pod that could
+// not start yet may have been resized since.
+type prepared struct {
+	cgroups.Manager
+	is bounds
+}
+
 // Name names the hook.
 func (p *Pods) Name() string { return "cgroup" }
 
@@ -92,7 +99,9 @@ func (p *Pods) Name() string { return "cgroup" }
 func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if m := p.prepared[pod.UID]; m != nil && anyExists(m.GetPaths()) {
+	limits := podLimits(pod, 0, p.c.CPUPeriod)
+	is := bounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)}
+	if was := p.prepared[pod.UID]; was.is == is && was.Manager != nil && anyExists(was.GetPaths()) {
 		return nil
 	}
 	if err := p.makeBase(); err != nil {
@@ -100,7 +109,8 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	}
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
-	limits, controllers := podLimits(pod, p.pids.pod, p.c.CPUPeriod), []string{"cpu", "memory", "pids"}
+	controllers := []string{"cpu", "memory", "pids"}
+	limits = podLimits(pod, p.pids.pod, p.c.CPUPeriod) // which are known with the base
 	above := p.base[c]["hugetlb"]
 	if cgroups.IsCgroup2UnifiedMode() {
 		above = p.base[c][""]
@@ -116,7 +126,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	p.prepared[pod.UID] = m
+	p.prepared[pod.UID] = prepared{m, is}
 	if c != v1.PodQOSBurstable {
 		return nil
 	}

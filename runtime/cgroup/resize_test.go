@@ -81,7 +81,9 @@ func TestResize(t *testing.T) {
 		}
 	}
 	must(p.Grow(t.Context(), first)) // there is nothing yet
-	must(p.Prepare(t.Context(), first))
+	must(p.Prepare(t.Context(), sized("50m", "100m", "48Mi")))
+	expect(48, 100, 51)
+	must(p.Prepare(t.Context(), first)) // it was resized before anything of it could start
 	expect(64, 200, 102)
 	mixed := sized("200m", "100m", "96Mi")
 	must(p.Grow(t.Context(), mixed))
