@@ -43,7 +43,12 @@ func TestLocalVolumes(t *testing.T) {
 			t.Errorf("%q: %v", b, err)
 		}
 	}
-	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[1], "")
+	must(t, syscall.Unmount(root+"/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir", 0)) // by hand
+	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	if b, rerr := os.ReadFile(path + "/kept"); err != nil || rerr != nil || string(b) != "x" {
+		t.Errorf("what was unmounted by hand has %q: %v, %v", b, err, rerr)
+	}
+	path, err = k.SetUp(t.Context(), p, &p.Spec.Volumes[1], "")
 	if fi, serr := os.Stat(disk + "/made"); err != nil || serr != nil || !fi.IsDir() || path != disk+"/made" {
 		t.Errorf("it is at %s: %v, %v", path, err, serr)
 	}

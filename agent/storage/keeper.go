@@ -38,7 +38,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	rows   map[store.VolumeKey]record // as the ledger has them
-	ready  map[store.VolumeKey]bool   // mounted by this run of the agent
+	ready  map[store.VolumeKey]bool   // mounted by this run of the agent; true: a mount point, else a directory or a link
 	flight map[use]*flight            // calls for a pod's volume that have not ended
 	turns  map[string]*turn           // by Volume.ID; those that somebody has or wants
 	probes map[string]*probing        // by path; those that have not ended

@@ -74,17 +74,25 @@ func (k *Keeper) forget(ctx context.Context, key store.VolumeKey) error {
 	return nil
 }
 
+// isReady reports whether a place was mounted by this run of the agent, and nobody else has
+// unmounted it since: a container would write to what is below.
 func (k *Keeper) isReady(key store.VolumeKey) bool {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.ready[key]
+	point, ready := k.ready[key]
+	k.mu.Unlock()
+	if !ready || !point {
+		return ready
+	}
+	there, err := mountedAt(key.Path)
+	return err == nil && there != nil
 }
 
 func (k *Keeper) setReady(key store.VolumeKey, yes bool) {
+	there, err := mountedAt(key.Path)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if yes {
-		k.ready[key] = true
+		k.ready[key] = err == nil && there != nil
 	} else {
 		delete(k.ready, key)
 	}

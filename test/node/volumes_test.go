@@ -1,0 +1,76 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// nfsHelper gives a machine a mount.nfs that binds a directory of it in place of a server,
+// and hangs while there is a file of that name: the host's kernel need not know NFS.
+func nfsHelper(t *testing.T, m *machine.Machine, export, hang string) {
+	t.Helper()
+	over := m.Disk + "/sbin"
+	if err := os.MkdirAll(over, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m.Run("mount", "-t", "tmpfs", "tmpfs", over)
+	m.Run("mkdir", over+"/upper", over+"/work")
+	m.Run("mount", "-t", "overlay", "overlay", "-o", "lowerdir=/usr/sbin,upperdir="+over+"/upper,workdir="+over+"/work", "/usr/sbin")
+	script := "#!/bin/sh\nif [ -e " + hang + " ]; then sleep 1000; fi\nexec mount --bind " + export + " \"$2\"\n"
+	m.Run("sh", "-c", "printf %s '"+script+"' >/usr/sbin/mount.nfs && chmod +x /usr/sbin/mount.nfs")
+}
+
+// TestNFS: pods mount what a server has, over a kill of the agent. One whose server does
+// not answer waits, and is told of; others start meanwhile, and it can be deleted. In the
+// end nothing is mounted, and all is there that was written.
+func TestNFS(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	export, hang := m.Disk+"/export", m.Disk+"/hang"
+	if err := os.MkdirAll(export, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	nfsHelper(t, m, export, hang)
+	const volume = "  volumes: [{name: data, nfs: {server: 10.9.9.9, path: /export}}]\n"
+	pod := func(name string) string {
+		return strings.Replace(manifest(name, volume, "sleep"), "    image:", "    volumeMounts: [{name: data, mountPath: /data}]\n    image:", 1)
+	}
+	m.Write("manifests/one.yaml", pod("one"))
+	m.StartAgent()
+	m.WaitReady("one-edge")
+	m.Islet("exec", "one-edge", "--", "/podtool", "write", "/data/file", "kept")
+	volumes := func() []string {
+		return slices.DeleteFunc(m.Mounts(), func(p string) bool { return !strings.Contains(p, "kubernetes.io~nfs") })
+	}
+	if got := volumes(); len(got) != 1 || !strings.HasSuffix(got[0], "/volumes/kubernetes.io~nfs/data") {
+		t.Errorf("mounted: %q", got)
+	}
+	m.Kill()
+	m.StartAgent()
+	m.WaitReady("one-edge")
+
+	if err := os.WriteFile(hang, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.Write("manifests/stuck.yaml", pod("stuck"))
+	m.Await("the node to say what the pod waits for", func() bool {
+		out, _ := m.Try("describe", "stuck-edge")
+		return strings.Contains(out, "its server or driver does not answer")
+	})
+	m.Write("manifests/other.yaml", manifest("other", "", "sleep"))
+	m.WaitPods("another pod to start meanwhile", func(pods map[string]machine.Pod) bool { return pods["one-edge"].Ready() && pods["other-edge"].Ready() })
+	m.Remove("manifests/stuck.yaml")
+	m.WaitPods("the pod that waits to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 2 })
+	m.Remove("manifests/one.yaml")
+	m.WaitPods("the pod with the volume to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 1 })
+	m.Await("all to be unmounted", func() bool { return len(volumes()) == 0 })
+	if b, err := os.ReadFile(filepath.Join(export, "file")); err != nil || !strings.HasPrefix(string(b), "kept") {
+		t.Errorf("%q: %v", b, err)
+	}
+}
