@@ -49,6 +49,7 @@ var layers = map[string][]string{
 	"agent/device":       {"edge/store", "podspec"},
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},
 	"agent/dirty":        {},
+	"agent/dra":          {"agent/plugins", "edge/store", "podspec", "retry"},
 	"agent/features":     {},
 	"agent/hardware":     {"agent/config", "agent/device", "podspec", "runtime/mounts", "runtime/untrusted"},
 	"agent/hook":         {},
@@ -59,7 +60,7 @@ var layers = map[string][]string{
 	"agent/plan":         {"podspec"},
 	"agent/plugins":      {"retry"},
 	"agent/pods":         {"agent/admit", "agent/allocate", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "demand", "edge/desired", "edge/store"},
-	"agent/podresources": {"agent/device", "agent/rpc", "podspec"},
+	"agent/podresources": {"agent/device", "agent/dra", "agent/rpc", "podspec"},
 	"agent/probe":        {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
 	"agent/pulls":        {"edge/store", "runtime/cri", "keyring"},
 	"agent/rpc":          {},
@@ -73,6 +74,7 @@ var layers = map[string][]string{
 
 	// The rooms that package agent wires; none knows the whole.
 	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
+	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/hardware", "agent/plugins", "agent/podresources", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
 	"agent/health":     {"agent/server"},

@@ -22,12 +22,10 @@ import (
 	"github.com/islet-edge/islet/agent/containers"
 	"github.com/islet-edge/islet/agent/credentials"
 	"github.com/islet-edge/islet/agent/describe"
-	"github.com/islet-edge/islet/agent/device"
-	"github.com/islet-edge/islet/agent/deviceplugin"
+	"github.com/islet-edge/islet/agent/devices"
 	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/figures"
-	"github.com/islet-edge/islet/agent/hardware"
 	"github.com/islet-edge/islet/agent/health"
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/hostport"
@@ -37,7 +35,6 @@ import (
 	"github.com/islet-edge/islet/agent/observe"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/plugins"
-	"github.com/islet-edge/islet/agent/podresources"
 	"github.com/islet-edge/islet/agent/pods"
 	"github.com/islet-edge/islet/agent/ports"
 	"github.com/islet-edge/islet/agent/probe"
@@ -85,10 +82,7 @@ type agent struct {
 	can       features.Handlers // of the runtime
 	hooks     hook.Chain
 	cgroups   *cgroup.Pods
-	devices   *device.Manager
-	plugged   *deviceplugin.Plugins
-	told      *podresources.Server
-	hardware  *hardware.Hardware // nil: no devices of the host are configured
+	devices   *devices.Devices
 	volumes   *volume.Volumes
 	claims    *claims.Claims
 	plugins   *plugins.Registry
@@ -159,10 +153,8 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("workers", a.rt.After(a.look, a.start, a.workers))
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
-	run("device plugins", a.plugged)
-	run("pod resources", a.told)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
-	run("devices", a.hardware)
+	run("devices", a.devices)
 	run("events", a.events)
 	for _, s := range a.manifests {
 		run("source of pods", s)
@@ -270,7 +262,7 @@ func (a *agent) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := a.openHardware(ctx); err != nil {
+	if err := a.startDevices(ctx); err != nil {
 		return err
 	}
 	if err := a.buildWorkers(ctx); err != nil {
@@ -338,7 +330,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 		return err
 	}
 	a.closers = append(a.closers, a.ports.Close)
-	if err := a.openPlugins(); err != nil {
+	if err := a.devices.Listen(); err != nil {
 		return err
 	}
 	if a.server, err = server.New(a.serverConfig()); err != nil {
@@ -392,13 +384,13 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 	if a.volumes, err = volume.New(volumes); err != nil {
 		return err
 	}
-	if a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: a.claims.Handle(map[string]plugins.Handler{plugins.Device: a.plugged}), Log: a.log}); err != nil {
+	if a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: a.devices.Handle(a.claims.Handle(map[string]plugins.Handler{})), Log: a.log}); err != nil {
 		return err
 	}
 	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}
 	executor.Links = a.links
 	executor.Files = a.volumes
-	a.hooks = append(a.hooks, a.volumes, a.devices, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
+	a.hooks = append(a.hooks, a.volumes, a.devices.Manager, a.devices.Dynamic, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
 		userns.New(userns.Config{Pods: a.volumes.Pods(), Space: a.userIDs, Handlers: a.can, Log: a.log})) // last: it maps the mounts of all others
 	executor.Hooks = a.hooks
 	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesMinor})
@@ -420,7 +412,7 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 
 func (a *agent) serverConfig() server.Config {
 	d := describe.Config{
-		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Local: a.objects.Local, Volatile: a.volatile, Input: a.input, Devices: a.devices, Hardware: a.hardware,
+		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Local: a.objects.Local, Volatile: a.volatile, Input: a.input, Devices: a.devices.Manager, Hardware: a.devices.Hardware,
 		Addresses: func() []string { return a.machine.Now().IPs }, Waiting: a.claims.Waiting,
 	}
 	var metrics func() []exposition.Sample
@@ -486,7 +478,7 @@ func (a *agent) wantedChanged(uid types.UID) {
 // host is what the statuses of pods say of this node.
 func (a *agent) host() status.Host {
 	h := a.machine.Host()
-	h.ReadOnlyTrees, h.Devices, h.Unplugged = a.can.ReadOnlyTrees, a.devices.Status, a.hardware.Missing
+	h.ReadOnlyTrees, h.Devices, h.Unplugged = a.can.ReadOnlyTrees, a.devices.Status, a.devices.Hardware.Missing
 	return h
 }
 
@@ -503,8 +495,8 @@ func (a *agent) start(ctx context.Context) {
 	for _, uid := range a.observer.UIDs() {
 		a.workers.Poke(uid)
 	}
-	a.hardware.Poke() // what runs may have devices of before
-	a.sweep(ctx)      // the sources may have spoken before there was a runtime
+	a.devices.Hardware.Poke() // what runs may have devices of before
+	a.sweep(ctx)              // the sources may have spoken before there was a runtime
 }
 
 // networkChanged has pods on a network of before replaced, and lets those that wait

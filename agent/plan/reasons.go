@@ -21,8 +21,11 @@ const (
 const (
 	FailedCreatePodSandBox = "FailedCreatePodSandBox"
 	FailedMount            = "FailedMount"
-	NetworkNotReady        = "NetworkNotReady"
-	DeadlineExceeded       = "DeadlineExceeded"
-	Preempting             = "Preempting"
-	Terminated             = "Terminated" // the machine goes off
+
+	FailedPrepareDynamicResources = "FailedPrepareDynamicResources"
+
+	NetworkNotReady  = "NetworkNotReady"
+	DeadlineExceeded = "DeadlineExceeded"
+	Preempting       = "Preempting"
+	Terminated       = "Terminated" // the machine goes off
 )

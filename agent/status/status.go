@@ -24,7 +24,7 @@ type Host struct {
 	// they cannot.
 	ReadOnlyTrees func(*v1.Pod) bool
 	// Devices says how the devices of a container are; nil: it has none.
-	Devices func(pod types.UID, container string) []v1.ResourceStatus
+	Devices func(*v1.Pod, *v1.Container) []v1.ResourceStatus
 	// Unplugged says which devices of a pod are not there, each as a sentence; nil: all are.
 	Unplugged func(pod types.UID) []string
 }
@@ -114,7 +114,7 @@ func (m *maker) containers(st *v1.PodStatus) {
 		switch c := m.container(ctr, kind); kind {
 		case podspec.Main:
 			if m.host.Devices != nil { // of init containers a kubelet does not say it
-				c.AllocatedResourcesStatus = m.host.Devices(m.pod.UID, ctr.Name)
+				c.AllocatedResourcesStatus = m.host.Devices(m.pod, ctr)
 			}
 			st.ContainerStatuses = append(st.ContainerStatuses, c)
 		case podspec.Ephemeral:

@@ -40,9 +40,6 @@ func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Object
 	if o := sc.NamespaceOptions; a.Target != "" && o.Pid == api.NamespaceMode_CONTAINER {
 		o.Pid, o.TargetId = api.NamespaceMode_TARGET, a.Target
 	}
-	for _, c := range ctr.Resources.Claims {
-		return nil, nil, fmt.Errorf("resource claim %q: this node does not serve dynamic resources", c.Name)
-	}
 	ctr, err = expandMounts(ctr, env)
 	if err != nil {
 		return nil, nil, err

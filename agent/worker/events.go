@@ -75,7 +75,7 @@ func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err
 	switch a.Op {
 	case plan.RunSandbox:
 		switch why.Reason {
-		case plan.FailedMount, plan.NetworkNotReady:
+		case plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady:
 			tell.warning(why.Reason, "%s", message)
 		case plan.FailedCreatePodSandBox:
 			tell.warning(plan.FailedCreatePodSandBox, "Failed to create pod sandbox: %s", message)

@@ -149,6 +149,25 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 	})
 }
 
+// claimless is a hook whose pods wait for a claim, and say so in a kubelet's words.
+type claimless struct{ error }
+
+func (claimless) Name() string                             { return "claims" }
+func (c claimless) Prepare(context.Context, *v1.Pod) error { return c }
+func (claimless) Reason() string                           { return plan.FailedPrepareDynamicResources }
+
+// TestEventsOfClaims: a hook's own reason is that of the event.
+func TestEventsOfClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, newMachine("app:1"))
+		n.hooks = hook.Chain{claimless{errors.New("Failed to prepare dynamic resources: no driver")}}
+		n.start(t)
+		defer n.stop()
+		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		n.events.expect(t, "a", "Warning FailedPrepareDynamicResources a: Failed to prepare dynamic resources: no driver")
+	})
+}
+
 func TestEventsOfFailures(t *testing.T) {
 	m := newMachine("app:1")
 	var failing atomic.Pointer[string]

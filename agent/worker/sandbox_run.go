@@ -32,7 +32,7 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	n := e.cfg.Node()
 	pod := known(in.Want, in.Seen, n)
 	if err := e.prepare(ctx, pod, nil); err != nil {
-		return problem(plan.FailedMount, "%w", err)
+		return ofHook(plan.FailedMount, "%w", err)
 	}
 	leave, err := enter(ctx, e.sandboxes, placeTime)
 	if err != nil {

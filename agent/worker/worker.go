@@ -380,7 +380,7 @@ func (w *worker) forgetMended() {
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.failed, func(_ plan.Key, f plan.Failure) bool {
 		switch f.Reason {
-		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.NetworkNotReady, plan.CreateContainerConfigError:
+		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady, plan.CreateContainerConfigError:
 			return true
 		}
 		return false

@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,7 @@ func newScheme() *runtime.Scheme {
 		certificatesv1.SchemeGroupVersion:   {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
 		authenticationv1.SchemeGroupVersion: {&authenticationv1.TokenReview{}, &authenticationv1.TokenRequest{}},
 		authorizationv1.SchemeGroupVersion:  {&authorizationv1.SubjectAccessReview{}},
+		resourcev1.SchemeGroupVersion:       {&resourcev1.ResourceClaim{}},
 		nodev1.SchemeGroupVersion:           {&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
 		storagev1.SchemeGroupVersion:        {&storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{}, &storagev1.VolumeAttachment{}},
 	} {

@@ -22,6 +22,7 @@ const (
 	classKind     = "RuntimeClass"
 	claimKind     = "PersistentVolumeClaim" // see got.go
 	volumeKind    = "PersistentVolume"
+	resourceKind  = "ResourceClaim" // see resources.go
 
 	driverKind     = "CSIDriver" // see csi.go
 	attachmentKind = "VolumeAttachment"
@@ -86,7 +87,10 @@ func kinds(node string) map[string]*kind {
 	})
 	classes.always = true
 	classes.immutable = func(content) bool { return false } // its handler is, but not the class
-	return map[string]*kind{configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes, claimKind: claims(), volumeKind: volumes(node), driverKind: drivers(), attachmentKind: attachments()}
+	return map[string]*kind{
+		configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes, claimKind: claims(), volumeKind: volumes(node),
+		driverKind: drivers(), attachmentKind: attachments(), resourceKind: resourceClaims(),
+	}
 }
 
 // kindOf makes a kind of objects T, whose list is L. strip takes off what a node does

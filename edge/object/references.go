@@ -43,6 +43,11 @@ func referencesOf(pod *v1.Pod) references {
 	if static(pod) { // the rest of it comes from manifests, and nothing of the API is its own
 		return r
 	}
+	if claims, err := podspec.ResourceClaims(pod); err == nil { // else one is not made yet
+		for _, c := range claims {
+			add(resourceKind, c.Name)
+		}
+	}
 	podspec.Names(&pod.Spec, add)
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {

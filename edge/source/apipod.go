@@ -39,7 +39,8 @@ func endingOf(p *v1.Pod) *desired.Ending {
 
 // needed copies of a pod what its containers and a person on the device can see, and
 // nothing that changes with each status: that would be a write to the disk each time.
-// Of the status these stay: its QoS class, and conditions that its readiness waits for.
+// Of the status these stay: its QoS class, the claims that were made for it, and conditions
+// that its readiness waits for.
 // That of a pod that has ended (by eviction, or on this node before its store was lost)
 // stays whole: it changes no more, and nobody else knows what became of the containers.
 func needed(p *v1.Pod) *v1.Pod {
@@ -58,6 +59,7 @@ func needed(p *v1.Pod) *v1.Pod {
 		return n
 	}
 	n.Status.QOSClass = p.Status.QOSClass
+	n.Status.ResourceClaimStatuses, n.Status.ExtendedResourceClaimStatus = p.Status.ResourceClaimStatuses, p.Status.ExtendedResourceClaimStatus
 	for _, c := range p.Status.Conditions {
 		waited := func(g v1.PodReadinessGate) bool { return g.ConditionType == c.Type }
 		if slices.ContainsFunc(p.Spec.ReadinessGates, waited) {

@@ -1,0 +1,130 @@
+// Package devices joins all by which containers get devices: the manager that knows who has
+// which, device plugins, drivers of dynamic resources, the devices of the host that the
+// configuration gives, and the API that tells of them.
+//
+//	plugins, hardware --> manager --> pods      drivers --> dynamic --> pods
+//	manager, dynamic --> pod resources API, statuses
+package devices
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/deviceplugin"
+	"github.com/islet-edge/islet/agent/dra"
+	"github.com/islet-edge/islet/agent/hardware"
+	"github.com/islet-edge/islet/agent/plugins"
+	"github.com/islet-edge/islet/agent/podresources"
+	"github.com/islet-edge/islet/podspec"
+)
+
+// Store keeps what was given and claimed. *store.Store is one.
+type Store interface {
+	device.Store
+	dra.Store
+}
+
+// Config is what Open needs.
+type Config struct {
+	Root  string // --root-dir
+	Store Store
+	Pods  func() []*v1.Pod // with their statuses; called once there are some
+	device.Config
+}
+
+// Devices are those of this node.
+type Devices struct {
+	*device.Manager
+	Plugins  *deviceplugin.Plugins
+	Dynamic  *dra.Manager       // nil before Start
+	Hardware *hardware.Hardware // nil before Start, and if none is configured
+
+	c       Config
+	listens bool // Plugins do
+	told    *podresources.Server
+}
+
+// Open takes over what the last run gave. It reaches nobody.
+func Open(ctx context.Context, c Config) (*Devices, error) {
+	d := &Devices{c: c}
+	changed := c.Config.Changed
+	c.Config.Store, c.Config.Changed = c.Store, func() {
+		d.Hardware.Poke()
+		changed()
+	}
+	d.Manager = device.New(c.Config)
+	d.Plugins = deviceplugin.New(deviceplugin.Config{Root: c.Root, Devices: d.Manager, Log: c.Log})
+	return d, d.Load(ctx)
+}
+
+// Start makes what has claims prepared, and looks for the devices of the host. Objects is
+// nil of a node that stands alone.
+func (d *Devices) Start(ctx context.Context, objects dra.Objects, h hardware.Config) (err error) {
+	d.Dynamic = dra.New(dra.Config{Store: d.c.Store, Objects: objects, PodChanged: d.c.PodChanged, Log: d.c.Log})
+	if err := d.Dynamic.Load(ctx); err != nil {
+		return err
+	}
+	h.Manager = d.Manager
+	d.Hardware, err = hardware.Open(ctx, h)
+	return err
+}
+
+// Handle adds the types of plugins that bring devices.
+func (d *Devices) Handle(h map[string]plugins.Handler) map[string]plugins.Handler {
+	h[plugins.Device], h[plugins.DRA] = d.Plugins, d.Dynamic
+	return h
+}
+
+// Listen makes the sockets at which others bring devices, and ask who has them.
+func (d *Devices) Listen() (err error) {
+	if err := d.Plugins.Listen(); err != nil {
+		return err
+	}
+	d.listens = true
+	d.told, err = podresources.Open(podresources.Config{Root: d.c.Root, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimed})
+	return err
+}
+
+// Close ends what Run did not.
+func (d *Devices) Close() error {
+	var errs []error
+	if d.listens {
+		errs = append(errs, d.Plugins.Close())
+	}
+	if d.told != nil {
+		errs = append(errs, d.told.Close())
+	}
+	if d.Dynamic != nil {
+		errs = append(errs, d.Dynamic.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Run takes up devices until ctx ends, after Listen.
+func (d *Devices) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.Plugins.Run(ctx) })
+	g.Go(func() error { return d.told.Run(ctx) })
+	g.Go(func() error { return d.Hardware.Run(ctx) })
+	return g.Wait()
+}
+
+// Status says how the devices of a container are, however it got them.
+func (d *Devices) Status(pod *v1.Pod, ctr *v1.Container) []v1.ResourceStatus {
+	return append(d.Manager.Status(pod.UID, ctr.Name), d.Dynamic.Status(pod, ctr)...)
+}
+
+// claimed is what containers have of claims.
+func (d *Devices) claimed() (out []*podresources.Claimed) {
+	for _, pod := range d.c.Pods() {
+		for _, ctr := range podspec.Containers(&pod.Spec) {
+			uses, _ := d.Dynamic.Uses(pod, ctr) // of one that does not start yet there are none
+			out = append(out, podresources.ByClaims(pod, ctr.Name, uses)...)
+		}
+	}
+	return out
+}

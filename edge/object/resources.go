@@ -1,0 +1,33 @@
+package object
+
+import (
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+)
+
+// resourceClaims are what dynamic resources are allocated by. A node may get those that its
+// pods use.
+func resourceClaims() *kind {
+	k := gotKind(func(l *resourcev1.ResourceClaimList) *[]resourcev1.ResourceClaim { return &l.Items }, func(c *resourcev1.ResourceClaim) bool {
+		owners := c.OwnerReferences
+		c.ObjectMeta = essential(c.ObjectMeta)
+		c.OwnerReferences = owners // of one that was made for a pod: the pod
+		c.Spec = resourcev1.ResourceClaimSpec{}
+		c.Status.Devices = nil
+		return true
+	})
+	k.settled = func(c content) bool {
+		l := c.(*resourcev1.ResourceClaimList).Items
+		return len(l) == 1 && l[0].Status.Allocation != nil && len(l[0].Status.ReservedFor) > 0
+	}
+	return k
+}
+
+// ResourceClaim gives one that the pod uses, with its allocation and who may use it.
+func (c *Cache) ResourceClaim(pod *v1.Pod, name string) (*resourcev1.ResourceClaim, error) {
+	got, err := c.read(pod, resourceKind, pod.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return &got.(*resourcev1.ResourceClaimList).Items[0], nil
+}
