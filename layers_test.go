@@ -90,6 +90,7 @@ var layers = map[string][]string{
 	"agent/usage":      {"metrics", "runtime/cri", "keys", "podspec"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
+	"agent/fieldtest":         {},                                                                  // for tests: the pages that list every field
 	"agent/eventtest":         {},                                                                  // for tests: events of a kubelet, of docs/events.md
 	"agent/access/accesstest": {},                                                                  // for tests
 	"agent/server/servertest": {"agent/api", "agent/server", "agent/usage", "runtime/cri", "keys"}, // for tests

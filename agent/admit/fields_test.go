@@ -2,14 +2,13 @@ package admit
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/fieldtest"
 )
 
 var updateFields = flag.Bool("update", false, "write docs/pod-fields.md")
@@ -25,16 +24,9 @@ const (
 	windows = "Windows"        // refused on Linux, as Kubernetes does
 )
 
-// A fieldRow says what this node makes of one field of a type.
-type fieldRow struct{ name, verdict, note string }
-
 // fieldTypes are the types whose every field has a row, in the order of the page.
-var fieldTypes = []struct {
-	of    reflect.Type
-	title string
-	rows  []fieldRow
-}{
-	{reflect.TypeFor[v1.PodSpec](), "spec", []fieldRow{
+var fieldTypes = []fieldtest.Table{
+	{Of: reflect.TypeFor[v1.PodSpec](), Title: "spec", Rows: []fieldtest.Row{
 		{"volumes", works, "their kinds are below"},
 		{"initContainers", works, "sidecars too"},
 		{"containers", works, ""},
@@ -78,7 +70,7 @@ var fieldTypes = []struct {
 		{"hostnameOverride", works, ""},
 		{"schedulingGroup", others, ""},
 	}},
-	{reflect.TypeFor[v1.PodSecurityContext](), "spec.securityContext", []fieldRow{
+	{Of: reflect.TypeFor[v1.PodSecurityContext](), Title: "spec.securityContext", Rows: []fieldtest.Row{
 		{"seLinuxOptions", works, "where SELinux is on, else refused; a level alone is reported instead"},
 		{"windowsOptions", windows, ""},
 		{"runAsUser", works, ""},
@@ -93,7 +85,7 @@ var fieldTypes = []struct {
 		{"appArmorProfile", works, "where AppArmor is on, else refused"},
 		{"seLinuxChangePolicy", partly, "files are always relabelled"},
 	}},
-	{reflect.TypeFor[v1.Container](), "spec.containers[], initContainers[], ephemeralContainers[]", []fieldRow{
+	{Of: reflect.TypeFor[v1.Container](), Title: "spec.containers[], initContainers[], ephemeralContainers[]", Rows: []fieldtest.Row{
 		{"name", works, ""},
 		{"image", works, "a new one on a running pod replaces the container"},
 		{"command", works, ""},
@@ -120,10 +112,10 @@ var fieldTypes = []struct {
 		{"stdinOnce", works, ""},
 		{"tty", works, ""},
 	}},
-	{reflect.TypeFor[v1.EphemeralContainer](), "spec.ephemeralContainers[]", []fieldRow{
+	{Of: reflect.TypeFor[v1.EphemeralContainer](), Title: "spec.ephemeralContainers[]", Rows: []fieldtest.Row{
 		{"targetContainerName", works, ""},
 	}},
-	{reflect.TypeFor[v1.SecurityContext](), "securityContext of a container", []fieldRow{
+	{Of: reflect.TypeFor[v1.SecurityContext](), Title: "securityContext of a container", Rows: []fieldtest.Row{
 		{"capabilities", works, ""},
 		{"privileged", works, ""},
 		{"seLinuxOptions", works, "where SELinux is on, else refused; a level alone is reported instead"},
@@ -137,7 +129,7 @@ var fieldTypes = []struct {
 		{"seccompProfile", works, ""},
 		{"appArmorProfile", works, "where AppArmor is on, else refused"},
 	}},
-	{reflect.TypeFor[v1.VolumeMount](), "volumeMounts[]", []fieldRow{
+	{Of: reflect.TypeFor[v1.VolumeMount](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
 		{"name", works, ""},
 		{"readOnly", works, ""},
 		{"recursiveReadOnly", works, "where kernel and OCI runtime can (runc 1.1, crun 1.4); else `IfPossible` is plain read-only, and `Enabled` keeps the container from starting"},
@@ -146,20 +138,20 @@ var fieldTypes = []struct {
 		{"mountPropagation", works, ""},
 		{"subPathExpr", works, ""},
 	}},
-	{reflect.TypeFor[v1.EnvVarSource](), "env[].valueFrom", []fieldRow{
+	{Of: reflect.TypeFor[v1.EnvVarSource](), Title: "env[].valueFrom", Rows: []fieldtest.Row{
 		{"fieldRef", works, ""},
 		{"resourceFieldRef", works, ""},
 		{"configMapKeyRef", works, "of pods of the API server"},
 		{"secretKeyRef", works, "of pods of the API server"},
 		{"fileKeyRef", works, "files of at most 64 KiB in an emptyDir"},
 	}},
-	{reflect.TypeFor[v1.LifecycleHandler](), "lifecycle.postStart, lifecycle.preStop", []fieldRow{
+	{Of: reflect.TypeFor[v1.LifecycleHandler](), Title: "lifecycle.postStart, lifecycle.preStop", Rows: []fieldtest.Row{
 		{"exec", works, ""},
 		{"httpGet", works, ""},
 		{"tcpSocket", refused, "fails when it runs, as everywhere"},
 		{"sleep", works, ""},
 	}},
-	{reflect.TypeFor[v1.Probe](), "startupProbe, readinessProbe, livenessProbe", []fieldRow{
+	{Of: reflect.TypeFor[v1.Probe](), Title: "startupProbe, readinessProbe, livenessProbe", Rows: []fieldtest.Row{
 		{"exec", works, ""},
 		{"httpGet", works, ""},
 		{"tcpSocket", works, ""},
@@ -171,7 +163,7 @@ var fieldTypes = []struct {
 		{"failureThreshold", works, ""},
 		{"terminationGracePeriodSeconds", works, ""},
 	}},
-	{reflect.TypeFor[v1.VolumeSource](), "volumes[]", []fieldRow{
+	{Of: reflect.TypeFor[v1.VolumeSource](), Title: "volumes[]", Rows: []fieldtest.Row{
 		{"hostPath", works, ""},
 		{"emptyDir", partly, "a sizeLimit is enforced in memory, not on disk"},
 		{"gcePersistentDisk", refused, ""},
@@ -203,7 +195,7 @@ var fieldTypes = []struct {
 		{"ephemeral", works, "as a claim that the control plane makes for the pod"},
 		{"image", works, "pulled when a container that mounts it starts"},
 	}},
-	{reflect.TypeFor[v1.VolumeProjection](), "volumes[].projected.sources[]", []fieldRow{
+	{Of: reflect.TypeFor[v1.VolumeProjection](), Title: "volumes[].projected.sources[]", Rows: []fieldtest.Row{
 		{"secret", works, ""},
 		{"downwardAPI", works, ""},
 		{"configMap", works, ""},
@@ -213,60 +205,21 @@ var fieldTypes = []struct {
 	}},
 }
 
-// fieldNames are the JSON names of a type's fields. Those of an embedded type are not
-// among them unless it is part of the type's JSON and has no page of its own.
-func fieldNames(t reflect.Type) (names []string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case name != "":
-			names = append(names, name)
-		case f.Type != reflect.TypeFor[v1.EphemeralContainerCommon](): // whose fields are those of a Container
-			names = append(names, fieldNames(f.Type)...)
-		}
-	}
-	return names
-}
-
-func fieldsPage() string {
-	var b strings.Builder
-	b.WriteString("# What a pod's fields do\n\nEvery field of a pod's spec, in the order of the API (k8s.io/api), and what this node makes of it. The page is made from the code; a test fails when\n" +
-		"the API has a field that is not here. *Refused* means that the pod does not start, with an error that names the field. *Partly* says what is missing; `islet apply`,\n" +
-		"the event `FieldIgnored` and `islet status` report what does not act.\n")
-	for _, t := range fieldTypes {
-		fmt.Fprintf(&b, "\n## %s\n\n| Field | | |\n| --- | --- | --- |\n", t.title)
-		for _, r := range t.rows {
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", r.name, r.verdict, r.note)
-		}
-	}
-	return b.String()
-}
+const fieldsHead = "# What a pod's fields do\n\nEvery field of a pod's spec, in the order of the API (k8s.io/api), and what this node makes of it. The page is made from the code; a test fails when\n" +
+	"the API has a field that is not here. *Refused* means that the pod does not start, with an error that names the field. *Partly* says what is missing; `islet apply`,\n" +
+	"the event `FieldIgnored` and `islet status` report what does not act.\n"
 
 func TestEveryFieldHasAVerdict(t *testing.T) {
 	for _, ft := range fieldTypes {
-		var have []string
-		for _, r := range ft.rows {
-			have = append(have, r.name)
-			if r.verdict == partly && r.note == "" {
-				t.Errorf("%s.%s: say what is missing", ft.of.Name(), r.name)
+		for _, r := range ft.Rows {
+			if r.Verdict() == partly && r.Note() == "" {
+				t.Errorf("%s.%s: say what is missing", ft.Of.Name(), r.Name())
 			}
-		}
-		if want := fieldNames(ft.of); !slices.Equal(have, want) {
-			t.Errorf("%s: rows %v\nwant %v", ft.of.Name(), have, want)
 		}
 	}
 	// The two kinds of containers differ in the target only.
-	if want := fieldNames(reflect.TypeFor[v1.EphemeralContainerCommon]()); !slices.Equal(want, fieldNames(reflect.TypeFor[v1.Container]())) {
+	if want := fieldtest.Names(reflect.TypeFor[v1.EphemeralContainerCommon]()); !slices.Equal(want, fieldtest.Names(reflect.TypeFor[v1.Container]())) {
 		t.Errorf("ephemeral containers have fields of their own: %v", want)
 	}
-	want := fieldsPage()
-	if *updateFields {
-		if err := os.WriteFile(fieldsFile, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if have, err := os.ReadFile(fieldsFile); err != nil || string(have) != want {
-		t.Errorf("docs/pod-fields.md is stale (%v): go test ./agent/admit -run TestEveryField -update", err)
-	}
+	fieldtest.Check(t, fieldsFile, fieldsHead, fieldTypes, *updateFields)
 }

@@ -70,7 +70,8 @@ func socketPath(endpoint string) string {
 	return path.Clean(strings.TrimPrefix(endpoint, "unix://"))
 }
 
-// small reads a regular file of the host of at most that many bytes.
+// small reads a regular file of the host of at most that many bytes. A link in its place is
+// followed, as by who reads the file otherwise: only root can have made it.
 func (p *patient) small(name string, most int64) ([]byte, error) {
 	info, err := fs.Stat(p.Host, name)
 	if err != nil {

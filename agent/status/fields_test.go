@@ -1,14 +1,12 @@
 package status
 
 import (
-	"fmt"
-	"os"
 	"reflect"
-	"slices"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/fieldtest"
 )
 
 const statusFile = "../../docs/pod-status.md"
@@ -21,15 +19,9 @@ const (
 	none   = "empty"
 )
 
-type fieldRow struct{ name, verdict, note string }
-
 // statusTypes are the types whose every field has a row, in the order of the page.
-var statusTypes = []struct {
-	of    reflect.Type
-	title string
-	rows  []fieldRow
-}{
-	{reflect.TypeFor[v1.PodStatus](), "status", []fieldRow{
+var statusTypes = []fieldtest.Table{
+	{Of: reflect.TypeFor[v1.PodStatus](), Title: "status", Rows: []fieldtest.Row{
 		{"observedGeneration", fills, ""},
 		{"phase", fills, "not terminal while a container runs"},
 		{"conditions", fills, "PodReadyToStartContainers, Initialized, Ready, ContainersReady, PodScheduled; DisruptionTarget when the node ends the pod; PodResizePending, PodResizeInProgress; AllContainersRestarting of a pod with such rules; what others set is kept"},
@@ -52,7 +44,7 @@ var statusTypes = []struct {
 		{"resources", fills, "what it has as a whole"},
 		{"nodeAllocatableResourceClaimStatuses", others, "the scheduler's"},
 	}},
-	{reflect.TypeFor[v1.PodCondition](), "conditions[]", []fieldRow{
+	{Of: reflect.TypeFor[v1.PodCondition](), Title: "conditions[]", Rows: []fieldtest.Row{
 		{"type", fills, ""},
 		{"observedGeneration", fills, ""},
 		{"status", fills, ""},
@@ -61,7 +53,7 @@ var statusTypes = []struct {
 		{"reason", fills, ""},
 		{"message", fills, "PodReadyToStartContainers says why there is no sandbox, of which a kubelet has an event only"},
 	}},
-	{reflect.TypeFor[v1.ContainerStatus](), "containerStatuses[], initContainerStatuses[], ephemeralContainerStatuses[]", []fieldRow{
+	{Of: reflect.TypeFor[v1.ContainerStatus](), Title: "containerStatuses[], initContainerStatuses[], ephemeralContainerStatuses[]", Rows: []fieldtest.Row{
 		{"name", fills, ""},
 		{"state", fills, ""},
 		{"lastState", fills, ""},
@@ -78,12 +70,12 @@ var statusTypes = []struct {
 		{"allocatedResourcesStatus", none, "devices tell no health here"},
 		{"stopSignal", fills, "of a container that names one"},
 	}},
-	{reflect.TypeFor[v1.ContainerStateWaiting](), "state.waiting", []fieldRow{
+	{Of: reflect.TypeFor[v1.ContainerStateWaiting](), Title: "state.waiting", Rows: []fieldtest.Row{
 		{"reason", fills, "ContainerCreating, PodInitializing, ErrImagePull, ImagePullBackOff, InvalidImageName, ErrImageNeverPull, ImageInspectError, CreateContainerConfigError, CreateContainerError, RunContainerError, PostStartHookError, CrashLoopBackOff, RestartingAllContainers"},
 		{"message", fills, "also why the pod has no sandbox"},
 	}},
-	{reflect.TypeFor[v1.ContainerStateRunning](), "state.running", []fieldRow{{"startedAt", fills, ""}}},
-	{reflect.TypeFor[v1.ContainerStateTerminated](), "state.terminated", []fieldRow{
+	{Of: reflect.TypeFor[v1.ContainerStateRunning](), Title: "state.running", Rows: []fieldtest.Row{{"startedAt", fills, ""}}},
+	{Of: reflect.TypeFor[v1.ContainerStateTerminated](), Title: "state.terminated", Rows: []fieldtest.Row{
 		{"exitCode", fills, ""},
 		{"signal", none, "as with a kubelet: the exit code is 128 more"},
 		{"reason", fills, "Completed, Error, OOMKilled, ContainerStatusUnknown; the runtime's StartError"},
@@ -92,24 +84,22 @@ var statusTypes = []struct {
 		{"finishedAt", fills, ""},
 		{"containerID", fills, ""},
 	}},
-	{reflect.TypeFor[v1.VolumeMountStatus](), "volumeMounts[]", []fieldRow{
+	{Of: reflect.TypeFor[v1.VolumeMountStatus](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
 		{"name", fills, ""},
 		{"mountPath", fills, ""},
 		{"readOnly", fills, ""},
 		{"recursiveReadOnly", fills, ""},
 		{"volumeStatus", none, "a feature that is off (ImageVolumeWithDigest)"},
 	}},
-	{reflect.TypeFor[v1.LinuxContainerUser](), "user.linux", []fieldRow{
+	{Of: reflect.TypeFor[v1.LinuxContainerUser](), Title: "user.linux", Rows: []fieldtest.Row{
 		{"uid", fills, ""},
 		{"gid", fills, ""},
 		{"supplementalGroups", fills, ""},
 	}},
 }
 
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
-}
+const statusHead = "# What a pod's status says\n\nEvery field of a pod's status, in the order of the API (k8s.io/api), and whether this node fills it, as a kubelet 1.36 does. The page is made from the code; a test\n" +
+	"fails when the API has a field that is not here, or when no pod of the tests has a field that is said to be filled.\n"
 
 // TestEveryFieldOfAStatus: no field of the API is forgotten, and what is said to be filled
 // is, in one life or another.
@@ -118,31 +108,12 @@ func TestEveryFieldOfAStatus(t *testing.T) {
 	for _, l := range lives() {
 		filled(reflect.ValueOf(statusOf(l)), shown)
 	}
-	page := "# What a pod's status says\n\nEvery field of a pod's status, in the order of the API (k8s.io/api), and whether this node fills it, as a kubelet 1.36 does. The page is made from the code; a test\n" +
-		"fails when the API has a field that is not here, or when no pod of the tests has a field that is said to be filled.\n"
 	for _, st := range statusTypes {
-		var have, want []string
-		page += fmt.Sprintf("\n## %s\n\n| Field | | |\n| --- | --- | --- |\n", st.title)
-		for _, r := range st.rows {
-			have = append(have, r.name)
-			page += fmt.Sprintf("| %s | %s | %s |\n", r.name, r.verdict, r.note)
-			if is := shown[st.of][r.name]; is != (r.verdict == fills) && r.verdict != fillsW {
-				t.Errorf("%s.%s is said to be %s; a life shows it: %v", st.of.Name(), r.name, r.verdict, is)
+		for _, r := range st.Rows {
+			if is := shown[st.Of][r.Name()]; is != (r.Verdict() == fills) && r.Verdict() != fillsW {
+				t.Errorf("%s.%s is said to be %s; a life shows it: %v", st.Of.Name(), r.Name(), r.Verdict(), is)
 			}
 		}
-		for i := range st.of.NumField() {
-			want = append(want, jsonName(st.of.Field(i)))
-		}
-		if !slices.Equal(have, want) {
-			t.Errorf("%s: rows %v\nwant %v", st.of.Name(), have, want)
-		}
 	}
-	if *update {
-		if err := os.WriteFile(statusFile, []byte(page), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if have, err := os.ReadFile(statusFile); err != nil || string(have) != page {
-		t.Errorf("docs/pod-status.md is stale (%v): go test ./agent/status -run TestEveryField -update", err)
-	}
+	fieldtest.Check(t, statusFile, statusHead, statusTypes, *update)
 }

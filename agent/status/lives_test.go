@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/islet-edge/islet/agent/fieldtest"
 	"github.com/islet-edge/islet/agent/plan"
 )
 
@@ -121,7 +122,7 @@ func filled(v reflect.Value, in map[reflect.Type]map[string]bool) {
 		}
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.IsExported() && !v.Field(i).IsZero() {
-				in[v.Type()][jsonName(f)] = true
+				in[v.Type()][fieldtest.Name(f)] = true
 				filled(v.Field(i), in)
 			}
 		}

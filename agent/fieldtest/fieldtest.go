@@ -1,0 +1,81 @@
+// Package fieldtest holds the pages that list every field of types of the Kubernetes API
+// against the types, for the tests of the rooms whose tables they are.
+//
+//	tables, in a room's test --Check--> each field of the type has a row, in its order
+//	        |                            the page in docs is what the tables say
+//	        '----------------------------> docs/pod-fields.md, docs/pod-status.md
+package fieldtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// A Row says what this node makes of one field: its JSON name, a verdict, and a note.
+type Row [3]string
+
+// Name is the field's, Verdict what the node makes of it, Note what there is to add.
+func (r Row) Name() string    { return r[0] }
+func (r Row) Verdict() string { return r[1] }
+func (r Row) Note() string    { return r[2] }
+
+// A Table has a row for each field of a type.
+type Table struct {
+	Of    reflect.Type
+	Title string
+	Rows  []Row
+}
+
+// Check demands that each table has the fields of its type, in their order, and that the
+// page, whose first lines are head, is made of them. With update it is written.
+func Check(t *testing.T, file, head string, tables []Table, update bool) {
+	t.Helper()
+	var page strings.Builder
+	page.WriteString(head)
+	for _, table := range tables {
+		var have []string
+		fmt.Fprintf(&page, "\n## %s\n\n| Field | | |\n| --- | --- | --- |\n", table.Title)
+		for _, r := range table.Rows {
+			have = append(have, r.Name())
+			fmt.Fprintf(&page, "| %s | %s | %s |\n", r.Name(), r.Verdict(), r.Note())
+		}
+		if want := Names(table.Of); !slices.Equal(have, want) {
+			t.Errorf("%s: rows %v\nwant %v", table.Of.Name(), have, want)
+		}
+	}
+	if update {
+		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(file); err != nil || string(have) != page.String() {
+		t.Errorf("docs/%s is stale (%v): run this test with -update", filepath.Base(file), err)
+	}
+}
+
+// Name is the JSON name of a field; empty: its own fields stand in its place.
+func Name(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+// Names are the JSON names of a type's fields. Those of an embedded type are among them,
+// but for those that an ephemeral container has in common with a Container.
+func Names(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		switch f := t.Field(i); {
+		case Name(f) != "":
+			names = append(names, Name(f))
+		case f.Type != reflect.TypeFor[v1.EphemeralContainerCommon]():
+			names = append(names, Names(f.Type)...)
+		}
+	}
+	return names
+}
