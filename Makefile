@@ -133,7 +133,13 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 test-vm: ## the long test in a virtual machine: 20 power cuts
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
-	cd test && ISLET_VM_CUTS=20 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 120m ./vm
+	cd test && ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 120m ./vm
+
+.PHONY: test-hardware
+test-hardware: ## devices of the kernel's and the emulator's in a virtual machine: USB, cameras, I2C, disks
+	@packaging/deps.sh run test vm
+	$(MAKE) build dist-one
+	cd test && ISLET_VM_HARDWARE=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 30m -run TestHardware ./vm
 
 .PHONY: bench
 bench: build ## measure the node: memory, CPU, latency, disk and wire

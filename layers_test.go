@@ -44,7 +44,7 @@ var layers = map[string][]string{
 	"agent/collect":      {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"agent/config":       {},
 	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
-	"agent/doctor":       {"agent/api", "agent/config", "agent/hostport", "agent/shutdown", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
+	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials":  {"keyring", "runtime/untrusted"},
 	"agent/device":       {"edge/store", "podspec"},
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},

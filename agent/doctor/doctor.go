@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/hardware"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -85,6 +86,8 @@ type Input struct {
 	// Left asks the agent what a move to another container runtime left behind; nil: nobody
 	// knows.
 	Left func(ctx context.Context) string
+	// Devices looks at those of the configuration; nil: it has none.
+	Devices func() ([]hardware.Complaint, error)
 	// CRISocket is where the runtime of the pods is seen, ImageSocket that of its images;
 	// empty: nowhere.
 	CRISocket, ImageSocket string
@@ -132,7 +135,7 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 	for _, check := range []func(context.Context){
 		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement, p.users,
 		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,
-		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.shutdown, p.link, p.crictl, p.moved,
+		p.neighbours, p.leftovers, p.formerNode, p.forwarding, p.addresses, p.resolver, p.hostPorts, p.devices, p.shutdown, p.link, p.crictl, p.moved,
 	} {
 		if ctx.Err() != nil {
 			p.add("interrupted", Warning, "run it again", "the examination was cut short: %v", ctx.Err())

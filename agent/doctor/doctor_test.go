@@ -14,6 +14,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/islet-edge/islet/agent/hardware"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -317,4 +318,24 @@ func TestThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log("\n" + b.String())
+}
+
+func TestDevices(t *testing.T) {
+	for _, c := range []struct {
+		found []hardware.Complaint
+		err   error
+		want  Severity
+	}{
+		{nil, nil, OK}, {[]hardware.Complaint{{What: "none", Absent: true}}, nil, Info}, {[]hardware.Complaint{{What: "open"}}, nil, Warning}, {nil, errors.New("no /sys"), Warning},
+	} {
+		p := &patient{Input: Input{Devices: func() ([]hardware.Complaint, error) { return c.found, c.err }}}
+		p.devices(t.Context())
+		if len(p.findings) != 1 || p.findings[0].ID != "devices" || p.findings[0].Severity != c.want {
+			t.Errorf("%+v: %+v", c, p.findings)
+		}
+	}
+	p := &patient{}
+	if p.devices(t.Context()); len(p.findings) > 0 {
+		t.Errorf("without devices: %+v", p.findings)
+	}
 }

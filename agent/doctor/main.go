@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/hardware"
 	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/cni"
@@ -106,6 +107,9 @@ func inputOf(cfg *config.Config) Input {
 	in.Link = func(ctx context.Context) (Link, bool) { return askLink(ctx, socket, cfg) }
 	in.Left = func(ctx context.Context) string { return askLeft(ctx, socket) }
 	in.CRISocket, in.ImageSocket = sockets(cfg)
+	if classes := cfg.Edge.Devices; len(classes) > 0 {
+		in.Devices = func() ([]hardware.Complaint, error) { return hardware.Examine(classes, "") }
+	}
 	in.ShutdownNeed = shutdown.Total(shutdown.Periods(k))
 	in.ShutdownDelay = func(ctx context.Context) (time.Duration, error) { return shutdown.Delay(ctx, shutdown.SystemBus()) }
 	if k.ProtectKernelDefaults {

@@ -122,6 +122,9 @@ func TestKept(t *testing.T) {
 		}
 		for _, k := range kept {
 			why += k.Path + " " + k.Why + "; "
+			if !strings.HasPrefix(k.Path, "/dev/") {
+				t.Errorf("%+v: %+v has no path", c.match, k)
+			}
 		}
 		if given != c.given || (c.why == "") != (why == "") || !strings.Contains(why, c.why) {
 			t.Errorf("%+v: given %q, kept %q", c.match, given, why)

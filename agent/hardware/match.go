@@ -34,6 +34,7 @@ func (h host) find(classes []config.DeviceClass) (out [][]*node, kept []Kept, f 
 			}
 			taken[n.number] = true
 			if why := f.keep(n); why != "" {
+				f.locate(n)
 				kept = append(kept, Kept{Path: n.path, Resource: classes[i].Resource, Why: why})
 				continue
 			}

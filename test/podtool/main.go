@@ -11,6 +11,7 @@
 //	eat MIB            touches that much memory, then sleeps
 //	get URL            fetches a page and prints it
 //	cat FILE..., ls DIR, env, write FILE TEXT
+//	open FILE...       opens files for reading and writing, such as devices
 //	size               prints the size of its terminal at every change of it
 //	install NAME       is there under a second name, such as tar, by which it is that
 //	flannel DIR SUBNET sets up a pod network as flannel's DaemonSet does; called as
@@ -132,6 +133,15 @@ func small(args []string) error {
 		return err
 	case "write":
 		return add(args[1], args[2])
+	case "open":
+		for _, name := range args[1:] {
+			f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+			if err != nil {
+				return err
+			}
+			f.Close()
+		}
+		return nil
 	case "size":
 		return sizes()
 	case "install":

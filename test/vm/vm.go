@@ -60,7 +60,7 @@ func New(t testing.TB, cache string, payload map[string]string) *VM {
 func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
 	v := made(t, "hardware.sh", cache, payload)
-	v.devices = []string{"-device", "qemu-xhci,id=usb"}
+	v.devices = []string{"-device", "qemu-xhci,id=usb", "-chardev", "null,id=nowhere", "-chardev", "null,id=nowhere2"}
 	return v
 }
 
@@ -264,6 +264,62 @@ func (v *VM) unstick() {
 	v.t.Logf("the machine stands still: %v\n%s", err, registers)
 	v.PowerCut()
 	v.Boot()
+}
+
+// Plug plugs in a device of the emulator's (its -device argument), which stays over
+// reboots; Unplug pulls the one of that ID.
+func (v *VM) Plug(device string) {
+	v.t.Helper()
+	v.ask("device_add " + device)
+	v.devices = append(v.devices, "-device", device)
+}
+
+// Unplug undoes Plug.
+func (v *VM) Unplug(id string) {
+	v.t.Helper()
+	v.ask("device_del " + id)
+	for i, a := range v.devices {
+		if strings.HasSuffix(a, ",id="+id) {
+			v.devices = append(v.devices[:i-1:i-1], v.devices[i+1:]...)
+			return
+		}
+	}
+	v.t.Fatalf("device %s was not plugged in", id)
+}
+
+// ask gives the emulator a command that it carries out without a word.
+func (v *VM) ask(command string) {
+	v.t.Helper()
+	c, err := net.Dial("unix", filepath.Join(v.dir, "mon"))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	in := bufio.NewReader(c)
+	const prompt = "(qemu) "
+	until := func() (string, error) {
+		var b strings.Builder
+		for !strings.HasSuffix(b.String(), prompt) {
+			r, err := in.ReadByte()
+			if err != nil {
+				return b.String(), err
+			}
+			b.WriteByte(r)
+		}
+		return b.String(), nil
+	}
+	_, err = until()
+	if err == nil {
+		_, err = fmt.Fprintln(c, command)
+	}
+	out := ""
+	if err == nil {
+		out, err = until()
+	}
+	if err != nil || strings.Contains(out, "Error") {
+		v.t.Fatalf("%s: %v\n%s", command, err, out)
+	}
 }
 
 // lastWords gives the emulator's answer to a command, and ends it.

@@ -1,0 +1,25 @@
+package doctor
+
+import "context"
+
+// devices looks whether the devices of the configuration are there.
+func (p *patient) devices(context.Context) {
+	if p.Devices == nil {
+		return
+	}
+	found, err := p.Devices()
+	if err != nil {
+		p.add("devices", Warning, "see that /sys is mounted", "the devices of this machine cannot be listed: %v", err)
+		return
+	}
+	for _, c := range found {
+		severity := Warning
+		if c.Absent {
+			severity = Info
+		}
+		p.add("devices", severity, c.Advice, "%s", c.What)
+	}
+	if len(found) == 0 {
+		p.add("devices", OK, "", "each resource of devices in the configuration has some")
+	}
+}

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// theLoop is a device that the kernel makes and removes when it is asked.
+const theLoop = 4712
+
+func askLoop(t *testing.T, verb uint) {
+	t.Helper()
+	f, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer f.Close()
+	if err := unix.IoctlSetInt(int(f.Fd()), verb, theLoop); err != nil {
+		if verb == unix.LOOP_CTL_ADD {
+			t.Skip(err)
+		}
+		t.Fatal(err)
+	}
+}
+
+// TestHardware gives a device of this kernel to a pod that is nobody: it comes late, goes,
+// and comes back, over a kill of the agent and a reboot.
+func TestHardware(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("edge.yaml", fmt.Sprintf(`apiVersion: islet.dev/v1alpha1
+kind: EdgeConfiguration
+cniConfDir: %s/cni
+devices:
+- {resource: islet.dev/disk, match: [{paths: [/dev/loop%d]}], containerPath: /dev/data0, group: 4711}
+`, m.Disk, theLoop))
+	m.Write("manifests/one.yaml", manifest("one", `    resources: {limits: {islet.dev/disk: 1}}
+    securityContext: {runAsUser: 1000, runAsGroup: 1000, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+`, "count", "10ms"))
+	m.StartAgent()
+	m.WaitPods("the pod to be refused without a device", func(pods map[string]machine.Pod) bool {
+		return pods["one-edge"].Status.Reason == "UnexpectedAdmissionError"
+	})
+
+	askLoop(t, unix.LOOP_CTL_ADD)
+	plugged := true
+	t.Cleanup(func() {
+		if plugged {
+			askLoop(t, unix.LOOP_CTL_REMOVE)
+		}
+	})
+	first := m.WaitReady("one-edge")["one-edge"].Status.ContainerStatuses[0].ContainerID
+	opens := func(when string) {
+		t.Helper()
+		if out, code := m.Try("exec", "one-edge", "--", "/podtool", "open", "/dev/data0"); code != 0 {
+			t.Errorf("%s: %s", when, out)
+		}
+	}
+	opens("when it came")
+	if out := m.Islet("devices"); !strings.Contains(out, fmt.Sprintf("virtual-block-loop%d   /dev/loop%[1]d   used    default/one-edge/c", theLoop)) {
+		t.Errorf("islet devices:\n%s", out)
+	}
+
+	for _, killed := range []bool{false, true} {
+		askLoop(t, unix.LOOP_CTL_REMOVE)
+		plugged = false
+		pod := m.WaitPods("the condition", func(pods map[string]machine.Pod) bool { return plug(pods["one-edge"]) == "False" })["one-edge"]
+		if now := pod.Status.ContainerStatuses[0]; now.ContainerID != first || !now.Ready {
+			t.Errorf("the container does not run on: %+v", now)
+		}
+		if killed {
+			m.Kill()
+		}
+		askLoop(t, unix.LOOP_CTL_ADD)
+		plugged = true
+		if killed {
+			m.StartAgent()
+		}
+		pod = m.WaitPods("a new container", func(pods map[string]machine.Pod) bool {
+			pod := pods["one-edge"]
+			return len(pod.Status.ContainerStatuses) == 1 && pod.Status.ContainerStatuses[0].ContainerID != first && pod.Ready() && plug(pod) != "False"
+		})["one-edge"]
+		if got := plug(pod); got != "True" && !killed {
+			t.Errorf("when it is back the condition is %q", got)
+		}
+		first = pod.Status.ContainerStatuses[0].ContainerID
+		opens("when it was back")
+	}
+
+	m.Kill()
+	m.PowerOff()
+	m.Boot()
+	m.StartAgent()
+	m.WaitReady("one-edge")
+	opens("after a reboot")
+	m.Remove("manifests/one.yaml")
+	m.WaitPods("the pod to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 0 })
+	m.Await("the device to be given back", func() bool { return strings.Contains(m.Islet("devices"), "free") })
+}
+
+// plug is the condition of the pod's devices; empty: it has none.
+func plug(pod machine.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == "islet.dev/DevicesPlugged" {
+			return c.Status
+		}
+	}
+	return ""
+}
