@@ -231,6 +231,10 @@ func TestNotRegistered(t *testing.T) {
 			t.Errorf("mounted: %v", err)
 		}
 	}
+	w.undo(v, u) // without a driver, which was never asked
+	if err := w.mount(v, u); err == nil {
+		t.Error("mounted")
+	}
 	w.register()
 	if uid := <-w.retried; uid != "uid-of-a" {
 		t.Errorf("%s is tried again", uid)

@@ -33,6 +33,15 @@ func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u st
 	if err != nil {
 		return err
 	}
+	attached, err := d.publishContext(v, u.Pod)
+	if err != nil {
+		return err
+	}
+	secrets, err := d.secrets(u.Pod, "NodeStageSecretRef", s.NodeStageSecretRef)
+	if err != nil {
+		return err
+	}
+	// What is there from now on says that the driver may have been asked.
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return fmt.Errorf("make the directory to stage at: %w", err)
 	}
@@ -43,14 +52,6 @@ func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u st
 	}
 	if !n.can[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		return nil
-	}
-	attached, err := d.publishContext(v, u.Pod)
-	if err != nil {
-		return err
-	}
-	secrets, err := d.secrets(u.Pod, "NodeStageSecretRef", s.NodeStageSecretRef)
-	if err != nil {
-		return err
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
@@ -152,48 +153,61 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if err := os.MkdirAll(filepath.Dir(req.TargetPath), dirMode); err != nil {
 		return nil, fmt.Errorf("make the directory of the volume: %w", err)
 	}
-	if !v.Block {
-		if err := d.save(filepath.Dir(u.Path), v, u.Pod.UID); err != nil {
-			return nil, err
-		}
+	// What is there from now on says that the driver may have been asked.
+	if v.Block {
+		err = link(req.TargetPath, u.Path)
+	} else {
+		err = d.save(filepath.Dir(u.Path), v, u.Pod.UID)
+	}
+	if err != nil {
+		return nil, err
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	if _, err := n.node.NodePublishVolume(ctx, req); err != nil {
 		return nil, err
 	}
-	return object, d.published(v, u, req.TargetPath)
+	return object, d.published(v, req.TargetPath)
 }
 
-// published checks that a driver has made what it says, and links a device to the pod's
-// directory.
-func (d *Drivers) published(v storage.Volume, u storage.Use, target string) error {
+// published checks that a driver has made what it says.
+func (d *Drivers) published(v storage.Volume, target string) error {
 	fi, err := os.Stat(target)
-	if err != nil {
-		return fmt.Errorf("driver %s says that the volume is published, but it is not there: %w", v.Source.CSI.Driver, err)
+	switch name := v.Source.CSI.Driver; {
+	case err != nil:
+		return fmt.Errorf("driver %s says that the volume is published, but it is not there: %w", name, err)
+	case !v.Block && !fi.IsDir():
+		return fmt.Errorf("driver %s has published something else than a directory at %s", name, target)
+	case v.Block && fi.Mode().Type() != fs.ModeDevice:
+		return fmt.Errorf("driver %s has published something else than a block device at %s", name, target)
 	}
-	if !v.Block {
-		if !fi.IsDir() {
-			return fmt.Errorf("driver %s has published something else than a directory at %s", v.Source.CSI.Driver, target)
-		}
+	return nil
+}
+
+// link makes a block volume's device appear in the pod's directory.
+func link(target, path string) error {
+	if to, err := os.Readlink(path); err == nil && to == target {
 		return nil
 	}
-	if fi.Mode().Type() != fs.ModeDevice {
-		return fmt.Errorf("driver %s has published something else than a block device at %s", v.Source.CSI.Driver, target)
-	}
-	if to, err := os.Readlink(u.Path); err == nil && to == target {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(u.Path), dirMode); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return fmt.Errorf("make the directory of the pod's devices: %w", err)
 	}
-	if err := os.Remove(u.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replace the link to the device: %w", err)
 	}
-	if err := os.Symlink(target, u.Path); err != nil {
+	if err := os.Symlink(target, path); err != nil {
 		return fmt.Errorf("link the device: %w", err)
 	}
 	return nil
+}
+
+// asked reports whether a driver may have been asked to publish a volume.
+func asked(v storage.Volume, path string) bool {
+	if !v.Block {
+		path = filepath.Join(filepath.Dir(path), dataFile)
+	}
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Unpublish undoes Publish.
@@ -201,8 +215,11 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	if err := check(v); err != nil {
 		return err
 	}
-	if err := d.drop(ctx, path); err != nil {
+	if err := d.drop(ctx, path, uid); err != nil {
 		return err
+	}
+	if !asked(v, path) { // the driver may never come
+		return nil
 	}
 	n, err := d.find(v.Source.CSI.Driver, "")
 	if err != nil {
@@ -220,9 +237,7 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	if err := d.clear(target, !v.Block); err != nil || !v.Block {
 		return err
 	}
-	if err := removeEmpty(filepath.Dir(target)); err != nil && !errors.Is(err, fs.ErrExist) {
-		d.cfg.Log.Debug("other pods have the device", "path", filepath.Dir(target))
-	}
+	_ = removeEmpty(filepath.Dir(target)) // unless other pods have the device
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the link to the device: %w", err)
 	}

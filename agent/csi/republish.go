@@ -3,8 +3,11 @@ package csi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/storage"
 	"github.com/islet-edge/islet/retry"
@@ -49,7 +52,13 @@ func (d *Drivers) taken(ctx context.Context, v storage.Volume, staged string, u 
 }
 
 // drop forgets a volume of a pod, once the driver is not asked about it any more.
-func (d *Drivers) drop(ctx context.Context, path string) error {
+func (d *Drivers) drop(ctx context.Context, path string, uid types.UID) error {
+	d.mu.Lock()
+	for _, pods := range d.waiting {
+		delete(pods, uid)
+	}
+	maps.DeleteFunc(d.waiting, func(_ string, pods map[types.UID]bool) bool { return len(pods) == 0 })
+	d.mu.Unlock()
 	p := d.use(path)
 	if p == nil {
 		return nil

@@ -172,30 +172,32 @@ func (n *Node) sync(ctx context.Context) error {
 	if len(todo) == 0 {
 		return nil
 	}
-	if err := n.label(ctx, node, todo); err != nil {
-		return err
-	}
-	if err := n.object(ctx, node, todo); err != nil {
-		return err
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(todo)) { // each by itself: one may have labels that a node may not set
+		d := todo[name]
+		err := n.label(ctx, node, name, d)
+		if err == nil {
+			err = n.object(ctx, node, name, d)
+		}
+		n.mu.Lock()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("driver %s: %w", name, err))
+		} else if n.drivers[name] == d { // else it changed meanwhile
+			n.told[name] = d
+		}
+		n.mu.Unlock()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for name, d := range todo {
-		if n.drivers[name] != d {
-			n.Poke() // it changed meanwhile
-			continue
-		}
-		n.told[name] = d
-	}
 	if len(n.drivers) > maxKnown { // those that are gone are kept only while the Node may be seen as it was
 		maps.DeleteFunc(n.drivers, func(_ string, d *driver) bool { return d == nil })
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // label sets the annotation and the labels of the Node. A label that is there with another
 // value is somebody's, and stays.
-func (n *Node) label(ctx context.Context, node *v1.Node, todo map[string]*driver) error {
+func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {
 		if err := json.Unmarshal([]byte(text), &ids); err != nil {
@@ -212,10 +214,7 @@ func (n *Node) label(ctx context.Context, node *v1.Node, todo map[string]*driver
 		}
 	}
 	n.mu.Unlock()
-	for name, d := range todo {
-		if d == nil {
-			continue
-		}
+	if d != nil {
 		for key, value := range d.topology {
 			switch has, there := node.Labels[key]; {
 			case !there:
@@ -254,7 +253,8 @@ func (n *Node) label(ctx context.Context, node *v1.Node, todo map[string]*driver
 }
 
 // object brings the CSINode up to date, or makes it.
-func (n *Node) object(ctx context.Context, node *v1.Node, todo map[string]*driver) error {
+func (n *Node) object(ctx context.Context, node *v1.Node, name string, d *driver) error {
+	todo := map[string]*driver{name: d}
 	has, err := kube.Get[storagev1.CSINode](ctx, n.Client, "", n.Name)
 	if err == nil && !slices.ContainsFunc(has.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" && o.UID == node.UID }) {
 		if err := kube.Delete[storagev1.CSINode](ctx, n.Client, "", n.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(has.UID))}); err != nil && !apierrors.IsNotFound(err) {
@@ -273,17 +273,15 @@ func (n *Node) object(ctx context.Context, node *v1.Node, todo map[string]*drive
 	}
 	// A driver's entry cannot be changed: it is taken away and then made again.
 	var gone, come []any
-	for _, name := range slices.Sorted(maps.Keys(todo)) {
-		i := slices.IndexFunc(has.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
-		if i >= 0 && todo[name] != nil && same(has.Spec.Drivers[i], todo[name].CSINodeDriver) {
-			continue
-		}
-		if i >= 0 {
-			gone = append(gone, map[string]any{"$patch": "delete", "name": name})
-		}
-		if todo[name] != nil {
-			come = append(come, todo[name].CSINodeDriver)
-		}
+	i := slices.IndexFunc(has.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
+	if i >= 0 && d != nil && same(has.Spec.Drivers[i], d.CSINodeDriver) {
+		return nil
+	}
+	if i >= 0 {
+		gone = append(gone, map[string]any{"$patch": "delete", "name": name})
+	}
+	if d != nil {
+		come = append(come, d.CSINodeDriver)
 	}
 	for _, drivers := range [][]any{gone, come} {
 		if len(drivers) == 0 {
