@@ -116,11 +116,18 @@ critest: build ## the CRI validation suite and crictl, from their Go module, aga
 	cd test && ISLET_CRITEST=$(CURDIR)/$(CACHE)/critest ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 30m ./critest
 
 .PHONY: conformance
-conformance: build ## Kubernetes' own node conformance specs, from its Go module, against a node (root needed, 20 minutes)
+conformance: build ## Kubernetes' own end-to-end suite, from its Go module, against two nodes (root needed, 20 to 30 minutes)
 	@packaging/deps.sh run test conformance
 	test/cluster/build.sh >/dev/null
 	test/cluster/conformance/build.sh >/dev/null
-	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 120m ./conformance
+	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestSuite$$' ./conformance
+
+.PHONY: conformance-node
+conformance-node: build ## Kubernetes' own node suite, from its Go module, on a node (root needed, 15 to 30 minutes)
+	@packaging/deps.sh run test conformance
+	test/cluster/build.sh >/dev/null
+	test/cluster/conformance/build.sh >/dev/null
+	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestNodeSuite$$' ./conformance
 
 .PHONY: test-remote
 test-remote: build ## nodes whose containers run in containerd: Debian's, and a current one from its Go module (root needed)

@@ -1,12 +1,11 @@
-// Package conformance runs Kubernetes' own end-to-end specs, unchanged, against a node:
-// `make conformance`. ISLET_CONFORMANCE_FOCUS and ISLET_CONFORMANCE_SKIP select specs, as
-// the suite's --focus and --skip do.
+// Package conformance runs Kubernetes' own end-to-end specs, unchanged, against nodes:
+// `make conformance`, see docs/conformance.md.
 //
-//	suite/go.mod, dns/go.mod --build.sh--> e2e.test, ginkgo, agnhost, kube-proxy, coredns   in .cache/conformance
-//	images.go: the suite's images from agnhost, busybox and programs of this host
-//	TestSuite: control plane with CoreDNS, one node, kube-proxy beside it; which specs passed is written
-//	to .cache/conformance/conformance.txt
+//	suite/go.mod, dns/go.mod --build.sh--> e2e.test, e2e_node.test, ginkgo, agnhost ...   in .cache/conformance
+//	images.go    the suites' images, of those programs, busybox and programs of this host
+//	setup.go     TestSuite: control plane, CoreDNS, two nodes, kube-proxy beside each, a router between them
+//	node_test.go TestNodeSuite: one node, in whose machine the suite runs
+//	report.go    which specs passed, failed, cannot pass; written to .cache/conformance/*.txt
 //
-// The internet is not reached. Specs that need more than one node or an image that
-// is not made here cannot pass.
+// The internet is not reached.
 package conformance

@@ -20,6 +20,8 @@ type image struct {
 	Entrypoint []string `json:",omitempty"`
 	Cmd        []string `json:",omitempty"`
 	Env        []string
+
+	servers bool // whether it has the layer of the sample API server and its etcd
 }
 
 // images are those that the specs run here, by the references of the suite's own list
@@ -42,7 +44,9 @@ func images() map[string]image {
 		e2e + "perl:5.26":               {Cmd: []string{"sh"}},
 		e2e + "glibc-dns-testing:2.0.0": {Cmd: []string{"sleep", "360000"}},
 		e2e + "kitten:1.8":              web,
-		e2e + "nautilus:1.8":            web,
+		e2e + "nautilus:1.8":            {Cmd: []string{"sh", "-c", `mkdir /tmp/www && echo '{"image": "nautilus.jpg"}' >/tmp/www/data.json && exec busybox httpd -f -p 80 -h /tmp/www`}},
+		e2e + "sample-apiserver:1.29.2": {Entrypoint: []string{"/sample-apiserver"}, servers: true},
+		"registry.k8s.io/etcd:3.6.8-0":  {Cmd: []string{"/usr/local/bin/etcd"}, servers: true},
 		"registry.k8s.io/pause:3.10.2":  {Entrypoint: []string{"/agnhost", "pause"}},
 	}
 }
@@ -50,13 +54,21 @@ func images() map[string]image {
 // htdocs is the folder that the web servers' specs move files in.
 const htdocs = "/usr/local/apache2/htdocs"
 
-// programs of this host that the suite's agnhost image has besides busybox.
-var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs"}
+// nmeter stands in for the applet that Debian's busybox lacks: the time of day once, with
+// milliseconds, as specs ask it to.
+const nmeter = `#!/bin/bash
+t=$EPOCHREALTIME
+TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
+`
 
-// archive writes an archive of all images to path, as docker save does.
-func archive(t testing.TB, path, agnhost, nnp string) {
+// programs of this host that the suite's agnhost image has besides busybox.
+var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
+
+// archive writes an archive of all images to path, as docker save does. The suite's
+// programs are in dir.
+func archive(t testing.TB, path, dir string) {
 	t.Helper()
-	layer := files(t, agnhost, nnp)
+	layers := map[string][]byte{"layer.tar": files(t, filepath.Join(dir, "agnhost"), filepath.Join(dir, "nnp")), "servers.tar": servers(t, dir)}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	add := func(name string, data []byte) {
@@ -64,7 +76,9 @@ func archive(t testing.TB, path, agnhost, nnp string) {
 		_, err := w.Write(data)
 		must(t, err)
 	}
-	add("layer.tar", layer)
+	for name, data := range layers {
+		add(name, data)
+	}
 	type entry struct {
 		Config           string
 		RepoTags, Layers []string
@@ -72,18 +86,42 @@ func archive(t testing.TB, path, agnhost, nnp string) {
 	var list []entry
 	for ref, img := range images() {
 		img.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		names := []string{"layer.tar"}
+		if img.servers {
+			names = append(names, "servers.tar")
+		}
+		var digests []string
+		for _, name := range names {
+			digests = append(digests, fmt.Sprintf("sha256:%x", sha256.Sum256(layers[name])))
+		}
 		config := encode(t, map[string]any{
 			"architecture": runtime.GOARCH, "os": "linux", "config": img, "created": "2026-01-01T00:00:00Z",
-			"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
+			"rootfs":  map[string]any{"type": "layers", "diff_ids": digests},
 			"history": []any{map[string]any{"created_by": ref}},
 		})
 		name := fmt.Sprintf("%x.json", sha256.Sum256(config))
 		add(name, config)
-		list = append(list, entry{name, []string{ref}, []string{"layer.tar"}})
+		list = append(list, entry{name, []string{ref}, names})
 	}
 	add("manifest.json", encode(t, list))
 	must(t, w.Close())
 	must(t, os.WriteFile(path, b.Bytes(), 0o644))
+}
+
+// servers is the layer with the sample API server and the control plane's etcd.
+func servers(t testing.TB, dir string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for name, from := range map[string]string{"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"} {
+		data, err := os.ReadFile(filepath.Join(dir, from))
+		must(t, err)
+		must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(data)), Typeflag: tar.TypeReg}))
+		_, err = w.Write(data)
+		must(t, err)
+	}
+	must(t, w.Close())
+	return b.Bytes()
 }
 
 // files is the layer of all images: busybox under its names, programs of this host with
@@ -155,6 +193,7 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 			add(tar.Header{Name: "bin/" + name, Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/bin/busybox"}, nil)
 		}
 	}
+	add(tar.Header{Name: "usr/bin/nmeter", Mode: 0o755, Typeflag: tar.TypeReg}, []byte(nmeter))
 	for name, text := range map[string]string{
 		"etc/passwd":        "root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
 		"etc/group":         "root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",

@@ -1,0 +1,140 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/machine"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// named is a test under another name, which its node then has.
+type named struct {
+	testing.TB
+	suffix string
+}
+
+func (n named) Name() string { return n.TB.Name() + n.suffix }
+
+// start makes a control plane with a name server and two nodes with the suite's images and
+// kube-proxy beside them. Pods of one reach those of the other and the API server's host.
+func start(t *testing.T, dir string) (*cluster.Cluster, []*cluster.Node) {
+	t.Helper()
+	c := cluster.Start(t)
+	images := suiteImages(t, dir)
+	credentials, err := c.RunAsAdmin("OF", "sh", "-c", `cat "$OF"`)
+	must(t, err)
+	// The API server asks Services, as its host can where kube-proxy runs and a route leads on.
+	if out, err := c.RunAsAdmin("CONF", "ip", "route", "add", "10.96.0.0/16", "dev", "lan0"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	proxy(t, dir, "control", func(name string, args ...string) *exec.Cmd {
+		return c.AdminCommand("CONF", append([]string{name}, args...)...)
+	})
+	var nodes []*cluster.Node
+	for _, suffix := range []string{"-one", "-two"} {
+		n := c.Node(named{t, suffix}, "")
+		must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
+		n.Join()
+		n.Write("proxy.conf", credentials)
+		proxy(t, dir, n.Name, func(name string, args ...string) *exec.Cmd {
+			return n.Command("env", append([]string{"CONF=" + n.Disk + "/proxy.conf", name}, args...)...)
+		})
+		nodes = append(nodes, n)
+	}
+	route(t, c, nodes)
+	nameServer(t, c, dir)
+	return c, nodes
+}
+
+// suiteImages makes the archive of the suite's images once a run.
+func suiteImages(t *testing.T, dir string) string {
+	t.Helper()
+	nnp, archived := filepath.Join(dir, "nnp"), filepath.Join(os.TempDir(), fmt.Sprintf("islet-suite-%d.tar", os.Getpid()))
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", nnp, "./critest/tool")
+	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() { os.Remove(archived) })
+	archive(t, archived, dir)
+	return archived
+}
+
+// proxy starts kube-proxy on a machine, where CONF names a kubeconfig.
+func proxy(t *testing.T, dir, name string, command func(string, ...string) *exec.Cmd) {
+	t.Helper()
+	p := command("sh", "-c", `exec "$0" --kubeconfig="$CONF" "$@"`, filepath.Join(dir, "kube-proxy"), "--proxy-mode=nftables", "--hostname-override="+name, "--conntrack-max-per-core=0")
+	log := create(t, dir, "kube-proxy-"+name+".log")
+	p.Stdout, p.Stderr = log, log
+	_, err := machine.StartProcess(p)
+	must(t, err)
+}
+
+// route makes the control plane's host the router between nodes and their pods, and the
+// API server reach pods as it would where the network routes to them.
+func route(t *testing.T, c *cluster.Cluster, nodes []*cluster.Node) {
+	t.Helper()
+	on := func(args ...string) {
+		t.Helper()
+		if out, err := c.RunAsAdmin("KUBECONFIG", args...); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	on("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.lan0.send_redirects=0")
+	for _, n := range nodes {
+		node := c.AwaitNode(t, n.Name, "to have a network", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
+		on("ip", "route", "add", node.Spec.PodCIDR, "via", n.Addr)
+		for _, other := range nodes {
+			if other == n {
+				continue
+			}
+			for _, to := range []string{n.Addr + "/32", node.Spec.PodCIDR} {
+				other.Run("ip", "route", "add", to, "via", "10.97.0.1")
+			}
+		}
+	}
+}
+
+// clusterDNS is the Service of the name server, which runs on the control plane's host.
+const clusterDNS = `apiVersion: v1
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system}
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: kube-dns, namespace: kube-system, labels: {kubernetes.io/service-name: kube-dns}}
+addressType: IPv4
+endpoints: [{addresses: [10.97.0.1]}]
+ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
+`
+
+// corefile configures CoreDNS as kubeadm does.
+const corefile = `.:53 {
+	errors
+	kubernetes cluster.local in-addr.arpa ip6.arpa {
+		kubeconfig {$KUBECONFIG}
+		pods insecure
+	}
+}
+`
+
+// nameServer starts CoreDNS where the Service says.
+func nameServer(t *testing.T, c *cluster.Cluster, dir string) {
+	t.Helper()
+	c.Apply(t, clusterDNS)
+	conf := filepath.Join(t.TempDir(), "Corefile")
+	must(t, os.WriteFile(conf, []byte(corefile), 0o644))
+	dns := c.AdminCommand("KUBECONFIG", filepath.Join(dir, "coredns"), "-conf", conf)
+	log := create(t, dir, "coredns.log")
+	dns.Stdout, dns.Stderr = log, log
+	_, err := machine.StartProcess(dns)
+	must(t, err)
+}
