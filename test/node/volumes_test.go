@@ -25,7 +25,7 @@ func nfsHelper(t *testing.T, m *machine.Machine, export, hang string) {
 	m.Run("sh", "-c", "printf %s '"+script+"' >/usr/sbin/mount.nfs && chmod +x /usr/sbin/mount.nfs")
 }
 
-// TestNFS: pods mount what a server has, over a kill of the agent. One whose server does
+// TestNFS: pods mount what a server has, over a kill of the agent and a reboot. One whose server does
 // not answer waits, and is told of; others start meanwhile, and it can be deleted. In the
 // end nothing is mounted, and all is there that was written.
 func TestNFS(t *testing.T) {
@@ -54,6 +54,14 @@ func TestNFS(t *testing.T) {
 	m.Kill()
 	m.StartAgent()
 	m.WaitReady("one-edge")
+	m.PowerOff()
+	m.Boot()
+	nfsHelper(t, m, export, hang)
+	m.StartAgent()
+	m.WaitReady("one-edge")
+	if got := m.Islet("exec", "one-edge", "--", "/podtool", "cat", "/data/file"); !strings.HasPrefix(got, "kept") || len(volumes()) != 1 {
+		t.Errorf("after a reboot it has %q, mounted: %q", got, volumes())
+	}
 
 	if err := os.WriteFile(hang, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -67,7 +75,9 @@ func TestNFS(t *testing.T) {
 	m.WaitPods("another pod to start meanwhile", func(pods map[string]machine.Pod) bool { return pods["one-edge"].Ready() && pods["other-edge"].Ready() })
 	m.Remove("manifests/stuck.yaml")
 	m.WaitPods("the pod that waits to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 2 })
-	m.Remove("manifests/one.yaml")
+	m.Kill()
+	m.Remove("manifests/one.yaml") // while nobody looks
+	m.StartAgent()
 	m.WaitPods("the pod with the volume to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 1 })
 	m.Await("all to be unmounted", func() bool { return len(volumes()) == 0 })
 	if b, err := os.ReadFile(filepath.Join(export, "file")); err != nil || !strings.HasPrefix(string(b), "kept") {
