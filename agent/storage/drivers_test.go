@@ -210,6 +210,13 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	o.volumes["pv-absent"].Spec.VolumeMode = &block
+	device := podWith("p", "absent")
+	var told interface{ EventReason() string }
+	if _, err := k.SetUp(t.Context(), device, &device.Spec.Volumes[0], ""); !errors.As(err, &told) || told.EventReason() != "FailedMapVolume" || !strings.Contains(err.Error(), `MapVolume.MapPodDevice failed for volume "pv-absent"`) {
+		t.Error(err)
+	}
+	must(t, k.TearDown(t.Context(), device.UID))
 	p := podWith("p")
 	e := &v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
 	if _, err := k.SetUp(t.Context(), p, e, ""); err == nil || !strings.Contains(err.Error(), "PVC default/p-e was not created for pod default/p (pod is not owner)") {

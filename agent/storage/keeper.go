@@ -204,7 +204,7 @@ func (k *Keeper) stage(ctx context.Context, v Volume, d Driver, u Use, r record)
 	}
 	if err := s.Stage(ctx, v, path, u); err != nil {
 		if v.Block {
-			return "", fmt.Errorf("MapVolume.SetUpDevice failed for volume %q : %w", v.Name, err)
+			return "", &mapError{fmt.Errorf("MapVolume.SetUpDevice failed for volume %q : %w", v.Name, err)}
 		}
 		return "", fmt.Errorf("MountVolume.MountDevice failed for volume %q : %w", v.Name, err)
 	}
@@ -322,9 +322,17 @@ func (k *Keeper) ours(path string) bool {
 	return strings.HasPrefix(filepath.Clean(path), k.root+string(os.PathSeparator))
 }
 
+// A mapError is of a block volume.
+type mapError struct{ error }
+
+func (e *mapError) Unwrap() error { return e.error }
+
+// EventReason is a kubelet's reason for such.
+func (*mapError) EventReason() string { return "FailedMapVolume" }
+
 func setUpFailed(v Volume, err error) error {
 	if v.Block {
-		return fmt.Errorf("MapVolume.MapPodDevice failed for volume %q : %w", v.Name, err)
+		return &mapError{fmt.Errorf("MapVolume.MapPodDevice failed for volume %q : %w", v.Name, err)}
 	}
 	return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
 }

@@ -34,6 +34,7 @@ const (
 	eventNoPullSecret      = "FailedToRetrieveImagePullSecret"
 	eventSandboxChanged    = "SandboxChanged"
 	eventFailedKillPod     = "FailedKillPod"
+	eventFailedMapVolume   = "FailedMapVolume"
 
 	eventFailedPostStartHook = "FailedPostStartHook"
 	eventFailedPreStopHook   = "FailedPreStopHook"
@@ -75,7 +76,9 @@ func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err
 	switch a.Op {
 	case plan.RunSandbox:
 		switch why.Reason {
-		case plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady:
+		case plan.FailedMount:
+			tell.warning(mountReason(err), "%s", message)
+		case plan.FailedPrepareDynamicResources, plan.NetworkNotReady:
 			tell.warning(why.Reason, "%s", message)
 		case plan.FailedCreatePodSandBox:
 			tell.warning(plan.FailedCreatePodSandBox, "Failed to create pod sandbox: %s", message)
@@ -94,6 +97,17 @@ func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err
 		tell.container = ""
 		tell.warning(eventFailedKillPod, "error killing pod: %s", message)
 	}
+}
+
+// mountReason is FailedMount, or of a block volume what a kubelet says instead.
+func mountReason(err error) string {
+	if own, ok := errors.AsType[interface {
+		error
+		EventReason() string
+	}](err); ok && own.EventReason() == eventFailedMapVolume {
+		return eventFailedMapVolume
+	}
+	return plan.FailedMount
 }
 
 // killing says why a container is stopped.

@@ -3,12 +3,15 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/translate"
 	"github.com/islet-edge/islet/keyring"
@@ -107,4 +110,25 @@ func TestEventsOfImages(t *testing.T) {
 			t.Error(told.count)
 		}
 	}
+}
+
+// unmapped is a hook whose block volume cannot be had.
+type unmapped struct{}
+
+func (unmapped) Name() string                           { return "unmapped" }
+func (unmapped) Prepare(context.Context, *v1.Pod) error { return fmt.Errorf("volumes: %w", unmapped{}) }
+func (unmapped) Error() string                          { return "no device" }
+func (unmapped) EventReason() string                    { return "FailedMapVolume" }
+
+// A block volume that cannot be had is told of by another reason than one with files.
+func TestEventOfBlockVolume(t *testing.T) {
+	m := newMachine("app:1")
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, m)
+		n.hooks = hook.Chain{unmapped{}}
+		n.start(t)
+		defer n.stop()
+		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		n.events.expect(t, "a", "Warning FailedMapVolume a: volumes: no device")
+	})
 }
