@@ -67,7 +67,7 @@ var statusTypes = []fieldtest.Table{
 		{"resources", fills, "what it has"},
 		{"volumeMounts", fills, ""},
 		{"user", fills, "as the container was made"},
-		{"allocatedResourcesStatus", none, "devices tell no health here"},
+		{"allocatedResourcesStatus", fillsW, "the container has [devices](devices.md)"},
 		{"stopSignal", fills, "of a container that names one"},
 	}},
 	{Of: reflect.TypeFor[v1.ContainerStateWaiting](), Title: "state.waiting", Rows: []fieldtest.Row{

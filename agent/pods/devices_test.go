@@ -1,0 +1,60 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+// counter gives out so many devices, one to each pod.
+type counter struct {
+	left int
+	fail error
+	asks int
+}
+
+func (*counter) Wants(*v1.Pod) bool { return true }
+
+func (c *counter) Admit(context.Context, *v1.Pod) (string, error) {
+	if c.asks++; c.fail != nil {
+		return "", c.fail
+	}
+	if c.left == 0 {
+		return "Allocate failed due to requested number of devices unavailable, which is unexpected", nil
+	}
+	c.left--
+	return "", nil
+}
+
+// TestDevices: a pod without its devices is refused, and one that is not the API server's is
+// asked for again once there may be some; what could not be decided is not.
+func TestDevices(t *testing.T) {
+	w, c := newWorld(t), &counter{left: 1}
+	w.c.Devices = c
+	w.want(t, desired.API, aPod("a", "1", 0), aPod("b", "1", 0))
+	w.want(t, desired.File, aPod("static", "1", 0))
+	w.admit(t, "a", "admitted")
+	w.admit(t, "b", unexpected)
+	w.admit(t, "static", unexpected)
+	w.admit(t, "static", unexpected)
+	if c.asks != 3 || w.poked["static"] != 0 {
+		t.Errorf("asked %d times, poked %v", c.asks, w.poked)
+	}
+	w.NodeChanged() // as when a plugin registers
+	if w.poked["static"] != 1 || w.poked["b"] != 0 {
+		t.Errorf("poked %v", w.poked)
+	}
+	c.fail = errDisk
+	if err := w.Admit(t.Context(), "static"); !errors.Is(err, errDisk) {
+		t.Errorf("got %v", err)
+	}
+	c.fail, c.left = nil, 1
+	w.admit(t, "static", "admitted")
+	w.restart(t)
+	w.c.Devices = c
+	w.admit(t, "b", unexpected)
+}
