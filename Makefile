@@ -100,7 +100,7 @@ test: ## all tests, as CI runs them (root needed)
 test-cluster: build ## the tests against a real control plane, which is built from its Go modules
 	@packaging/deps.sh run test
 	test/cluster/build.sh
-	cd test/cluster && go vet -trimpath ./... && ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
+	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
 
 .PHONY: test-long
 test-long: build ## the tests that wait for time limits of minutes (root needed)
@@ -135,6 +135,8 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 	test/remote/programs.sh >/dev/null
 	ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m -run TestContainerdSuite ./runtime/remote
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
+	test/cluster/build.sh >/dev/null
+	cd test/cluster && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestRemote ./node
 
 .PHONY: test-vm
 test-vm: ## the long test in a virtual machine: 20 power cuts

@@ -54,7 +54,7 @@ func TestDebug(t *testing.T) {
 	if out := c.Kubectl(t, "-n", ns, "exec", "runs", "-c", "shell", "--", "/podtool", "cat", "/proc/1/cmdline"); !strings.Contains(out, "serve") {
 		t.Errorf("the first process that it sees is %q", out)
 	}
-	session := kubectl{c, ns}.start(t, nil, "debug", "-i", "-q", "--image="+machine.Image, "--image-pull-policy=Never", "runs", "--container=cat", "--", "/podtool", "cat")
+	session := kubectl{Cluster: c, ns: ns}.start(t, nil, "debug", "-i", "-q", "--image="+machine.Image, "--image-pull-policy=Never", "runs", "--container=cat", "--", "/podtool", "cat")
 	session.say(t, "to and fro\n", "to and fro\n")
 	session.in.Close()
 	session.end(t, true)

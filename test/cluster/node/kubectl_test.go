@@ -24,7 +24,8 @@ import (
 // kubectl is kubectl in one namespace, which has the pods of TestKubectl.
 type kubectl struct {
 	*cluster.Cluster
-	ns string
+	ns   string
+	port int // of the control plane's host that is free, and the next one, to be forwarded
 }
 
 func (k kubectl) args(args ...string) []string { return append([]string{"-n", k.ns}, args...) }
@@ -137,13 +138,14 @@ func (k kubectl) cp(t *testing.T) {
 }
 
 func (k kubectl) portForward(t *testing.T) {
-	session := k.start(t, nil, "port-forward", "web", "18080:8080")
-	session.await(t, "127.0.0.1:18080 -> 8080\n")
+	local := fmt.Sprintf("127.0.0.1:%d", k.port)
+	session := k.start(t, nil, "port-forward", "web", fmt.Sprintf("%d:8080", k.port))
+	session.await(t, local+" -> 8080\n")
 	client := http.Client{Transport: &http.Transport{DialContext: k.Dial, DisableKeepAlives: true}}
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			r, err := client.Get("http://127.0.0.1:18080/")
+			r, err := client.Get("http://" + local + "/")
 			if err != nil {
 				t.Errorf("forwarded port: %v", err)
 				return
@@ -156,9 +158,10 @@ func (k kubectl) portForward(t *testing.T) {
 	}
 	all.Wait()
 
-	session = k.start(t, nil, "port-forward", "web", "18081:8081")
-	session.await(t, "127.0.0.1:18081 -> 8081\n")
-	if r, err := client.Get("http://127.0.0.1:18081/"); err == nil {
+	local = fmt.Sprintf("127.0.0.1:%d", k.port+1)
+	session = k.start(t, nil, "port-forward", "web", fmt.Sprintf("%d:8081", k.port+1))
+	session.await(t, local+" -> 8081\n")
+	if r, err := client.Get("http://" + local + "/"); err == nil {
 		r.Body.Close()
 		t.Error("a port at which nobody listens answers")
 	}

@@ -148,6 +148,66 @@ func TestResize(t *testing.T) {
 	}
 }
 
+// resizeWhole resizes a pod as a whole.
+func resizeWhole(t *testing.T, c *cluster.Cluster, ns, name, resources string) {
+	t.Helper()
+	c.Kubectl(t, "-n", ns, "patch", "pod", name, "--subresource=resize", "-p", `{"spec":{"resources":`+resources+`}}`)
+}
+
+// awaitWhole waits until a pod is ready with what it is wanted with as a whole, and shows
+// nothing else.
+func awaitWhole(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
+	t.Helper()
+	return c.AwaitPod(t, ns, name, "to have its resources as a whole", func(p *corev1.Pod) bool {
+		return cluster.PodReady(p) && p.Status.ObservedGeneration == p.Generation && p.Status.Resources != nil &&
+			equality.Semantic.DeepEqual(*p.Status.Resources, *p.Spec.Resources) && equality.Semantic.DeepEqual(p.Status.AllocatedResources, p.Spec.Resources.Requests) &&
+			condition(p, corev1.PodResizePending) == nil && condition(p, corev1.PodResizeInProgress) == nil
+	})
+}
+
+// TestResizeWhole: the resources of a pod as a whole (KEP-5419) change while its
+// containers, which have none of their own, run on; also over kill -9 of the agent. What
+// was asked for and done can be scraped.
+func TestResizeWhole(t *testing.T) {
+	c, n, ns := join(t)
+	c.Apply(t, pod(ns, "a", "resources: "+sized("100m", "200m", "32Mi", "64Mi"), "", "sleep"))
+	before := c.AwaitReady(t, ns, "a")["a"]
+	expect := func(mebibytes int64, quota, shares string) {
+		t.Helper()
+		p := awaitWhole(t, c, ns, "a")
+		if s := p.Status.ContainerStatuses[0]; s.RestartCount != 0 || s.ContainerID != container(before) {
+			t.Errorf("it was restarted: %+v", p.Status)
+		}
+		if _, whole := heldTo(t, n, p); whole != (bounds{fmt.Sprint(mebibytes << 20), quota, shares}) {
+			t.Errorf("the pod is bound to %+v", whole)
+		}
+	}
+	expect(64, "20000", "102")
+	resizeWhole(t, c, ns, "a", sized("150m", "300m", "48Mi", "96Mi"))
+	expect(96, "30000", "153")
+	resizeWhole(t, c, ns, "a", sized("50m", "100m", "16Mi", "48Mi"))
+	expect(48, "10000", "51")
+	resizeWhole(t, c, ns, "a", sized("60m", "120m", "16Mi", "56Mi"))
+	n.Kill()
+	n.Start()
+	expect(56, "12000", "61")
+	k := kubectl{Cluster: c, ns: ns}
+	c.Apply(t, pod(ns, "own", "", "resources: "+sized("100m", "200m", "32Mi", "64Mi"), "sleep"))
+	c.AwaitReady(t, ns, "own")
+	resize(t, c, ns, "own", sized("150m", "300m", "32Mi", "64Mi"))
+	awaitResized(t, c, ns, "own")
+	out := k.raw(t, n, "metrics")
+	for _, line := range []string{
+		`kubelet_container_requested_resizes_total{operation="increase",requirement="requests",resource="cpu"} 1`,
+		`kubelet_pod_resize_duration_milliseconds_count{`, `kubelet_pod_in_progress_resizes 0`,
+	} {
+		if !strings.Contains(out, "\n"+line) {
+			t.Errorf("the figures lack %s", line)
+		}
+	}
+	c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--timeout=120s")
+}
+
 // TestResizeWaits: a resize for which there is no room waits for it, also over kill -9 of
 // the agent; who has the higher priority gets it first. What never fits the API server
 // refuses.

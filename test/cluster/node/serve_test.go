@@ -30,13 +30,17 @@ func peer(t *testing.T, c *cluster.Cluster, n *cluster.Node) ([]*x509.Certificat
 // TestKubectl: what people do with pods through the apiserver.
 func TestKubectl(t *testing.T) {
 	c, n, ns := join(t)
+	kubectl{c, ns, 18080}.all(t, n)
+}
+
+// all makes pods and does with them what people do.
+func (k kubectl) all(t *testing.T, n *cluster.Node) {
 	init := fmt.Sprintf("initContainers:\n- {name: first, image: %q, imagePullPolicy: Never, args: [cat, /etc/hostname]}", machine.Image)
-	c.Apply(t, pod(ns, "web", "", "", "serve", ":8080")+pod(ns, "count", init, "", "count", "50ms")+
-		pod(ns, "cat", "", "stdin: true\nstdinOnce: false", "cat")+pod(ns, "again", "", "", "cat", "/etc/hostname")+
-		strings.Replace(pod(ns, "lost", "", "", "sleep"), machine.Image, "localhost/none:none", 1))
+	k.Apply(t, pod(k.ns, "web", "", "", "serve", ":8080")+pod(k.ns, "count", init, "", "count", "50ms")+
+		pod(k.ns, "cat", "", "stdin: true\nstdinOnce: false", "cat")+pod(k.ns, "again", "", "", "cat", "/etc/hostname")+
+		strings.Replace(pod(k.ns, "lost", "", "", "sleep"), machine.Image, "localhost/none:none", 1))
 	n.Write("manifests/static.yaml", pod("default", "static", "", "", "count", "50ms"))
-	k := kubectl{c, ns}
-	web := c.AwaitReady(t, ns, "web", "count", "cat")["web"]
+	web := k.AwaitReady(t, k.ns, "web", "count", "cat")["web"]
 	t.Run("shows", func(t *testing.T) {
 		k.want(t, n.Name, "get", "pods", "-o", "wide")
 		k.want(t, web.Status.PodIP, "get", "pods", "-o", "wide")
@@ -46,8 +50,8 @@ func TestKubectl(t *testing.T) {
 	t.Run("exec", k.exec)
 	t.Run("websockets", func(t *testing.T) { k.webSockets(t, n) })
 	t.Run("static", func(t *testing.T) {
-		static, name := kubectl{c, "default"}, "static-"+n.Name
-		c.AwaitReady(t, static.ns, name)
+		static, name := kubectl{Cluster: k.Cluster, ns: "default"}, "static-"+n.Name
+		k.AwaitReady(t, static.ns, name)
 		static.start(t, nil, "logs", "-f", name).await(t, "3\n")
 		static.want(t, name+"\n", "exec", name, "--", "/podtool", "cat", "/etc/hostname")
 	})
@@ -60,7 +64,7 @@ func TestKubectl(t *testing.T) {
 	t.Run("figures", func(t *testing.T) { k.figures(t, n) })
 	t.Run("delete", func(t *testing.T) {
 		k.want(t, `pod "web" force deleted`, "delete", "pod", "web", "--force", "--grace-period=0")
-		c.AwaitGone(t, web)
+		k.AwaitGone(t, web)
 	})
 }
 
@@ -216,7 +220,7 @@ func TestPorts(t *testing.T) {
 		}
 		raw.Close()
 	}
-	k := kubectl{c, ns}
+	k := kubectl{Cluster: c, ns: ns}
 	session := k.start(t, nil, "exec", "-i", "p0", "--", "/podtool", "cat")
 	session.say(t, "echo\n", "echo\n")
 	<-session.Ended // nothing moves any more

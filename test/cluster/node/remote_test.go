@@ -1,0 +1,52 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestRemote: a node whose containers run in containerd. What people do with pods through
+// the apiserver works; pods run on while the link is cut, the agent is killed and the
+// runtime starts anew, and one that is made meanwhile starts when the link is back.
+func TestRemote(t *testing.T) {
+	t.Parallel()
+	ports := 18090
+	machine.EachContainerd(t, func(t *testing.T, dir string) {
+		c := start(t)
+		n := c.Node(t, "")
+		runtime := n.NewContainerd(dir)
+		runtime.Start()
+		runtime.Import()
+		remote := "--container-runtime-endpoint=" + machine.Endpoint
+		n.Join(remote)
+		ns := c.Namespace(t)
+		k := kubectl{c, ns, ports}
+		ports += 2
+		k.all(t, n)
+
+		before := pods(t, c, ns, 2)
+		n.Cut(t)
+		n.Kill()
+		runtime.Kill()
+		runtime.Start()
+		n.Start(remote)
+		n.WaitPods("the pods to be ready still", func(all map[string]machine.Pod) bool {
+			return all["p0"].Ready() && all["p1"].Ready() && all["count"].Ready() && all["cat"].Ready() && all["static-"+n.Name].Ready()
+		})
+		crash(t, n, before["p1"]) // with its pause container, so that there is a second end to see
+		n.WaitPods("the container that ended to run again", func(all map[string]machine.Pod) bool {
+			return all["p1"].Ready() && all["p1"].Status.ContainerStatuses[0].RestartCount > 0
+		})
+		c.Apply(t, pod(ns, "meanwhile", "", "", "sleep"))
+		n.Restore(t)
+		c.AwaitReady(t, ns, "p0", "p1", "meanwhile")
+		if now := c.AwaitReady(t, ns, "p0")["p0"]; container(now) != container(before["p0"]) {
+			t.Errorf("p0 runs in %s, not in %s", container(now), container(before["p0"]))
+		}
+		k.want(t, "p0\n", "exec", "p0", "--", "/podtool", "cat", "/etc/hostname")
+		n.Remove("manifests/static.yaml")
+		c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--timeout=120s")
+		n.Await("nothing to be left", func() bool { return n.Containers() == 0 })
+	})
+}
