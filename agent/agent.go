@@ -234,7 +234,8 @@ func (a *agent) build(ctx context.Context) error {
 	a.reporter = machine.NewReporter(machine.ReporterConfig{
 		Machine: a.machine, Runtime: a.rt.Runtime, Images: a.rt.Images, NotReady: a.health.NotReady, Addresses: a.link.SetAddresses, Events: a.events, Meta: a.store, Log: a.log, InUse: func() []v1.UniqueVolumeName { return a.claims.VolumesInUse() },
 	})
-	a.observer = observe.New(observe.Config{Runtime: a.rt.Runtime, Changed: a.poke, Log: a.log})
+	a.figures = figures.New(a.rt.Operations, a.rt.Cgroups.Unified())
+	a.observer = observe.New(observe.Config{Runtime: a.rt.Runtime, Changed: a.poke, Relisted: a.figures.Relisted, Log: a.log})
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
@@ -245,7 +246,6 @@ func (a *agent) build(ctx context.Context) error {
 		return err
 	}
 	a.sources = sources.New(sources.Config{Config: a.cfg, Joins: a.joins(), Desired: a.desired, Objects: a.objects.Local, Spoke: a.spoke, Log: a.log})
-	a.figures = figures.New(a.rt.Operations)
 	a.pods = pods.New(pods.Config{
 		Desired: a.desired, Store: a.store, Spoken: a.sources.Spoken, Sources: sources.Names, Node: a.machine.Admit, Host: a.host,
 		Running: a.figures.Running, Preempted: a.figures.Preempted, Off: func() bool { return a.shutdown.Going() },
@@ -346,7 +346,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 func (a *agent) buildWorkers(ctx context.Context) error {
 	k := a.cfg.Kubelet
 	var err error
-	a.cgroups, err = cgroup.New(cgroup.Config{Driver: a.rt.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: a.cfg.CPUPeriod, Log: a.log})
+	a.cgroups, err = cgroup.New(cgroup.Config{Driver: a.rt.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: a.cfg.CPUPeriod, Took: a.figures.Cgroup, Log: a.log})
 	if err != nil {
 		return fmt.Errorf("prepare the cgroups of pods: %w", err)
 	}
@@ -417,6 +417,7 @@ func (a *agent) serverConfig() server.Config {
 	}
 	var metrics func() []exposition.Sample
 	if c := a.cluster; c != nil {
+		a.link.Client().Observe(a.figures.Asked(a.link.Client().Host))
 		d.Cluster = &describe.Cluster{Link: a.link, Outbox: c.outbox, Objects: c.objects, Brake: c.brake}
 		metrics = func() []exposition.Sample {
 			return figures.Link(a.link, a.cfg.Kubelet.ServerTLSBootstrap, a.events.Dropped())

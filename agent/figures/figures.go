@@ -30,17 +30,18 @@ type Figures struct {
 	seen, created, sli prometheus.Histogram   // how long pods take to start
 	since              time.Time              // what started before is not known
 	*Resizes
+	*Watches
 }
 
-// New counts from nothing, with the operations of a runtime.
-func New(o *Operations) *Figures {
+// New counts from nothing, with the operations of a runtime; unified: cgroups are of v2.
+func New(o *Operations, unified bool) *Figures {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	start := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help,
 			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}})
 	}
-	return &Figures{
-		Operations: o, since: time.Now(), Resizes: newResizes(),
+	f := &Figures{
+		Operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(),
 		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "how long one action of a pod's worker took", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods:       prometheus.NewCounter(counter("kubelet_started_pods_total", "sandboxes of pods that were started")),
@@ -54,12 +55,18 @@ func New(o *Operations) *Figures {
 		created:    start("kubelet_pod_start_total_duration_seconds", "from when a pod was created until its containers ran"),
 		sli:        start("kubelet_pod_start_sli_duration_seconds", "the same without pulling images and running init containers"),
 	}
+	f.version.Set(1)
+	if unified {
+		f.version.Set(2)
+	}
+	return f
 }
 
 // Collectors are all that is counted; resizing counts the pods that are resized, when it
 // is asked.
 func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
 	all := append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
+	all = append(all, f.Watches.collectors()...)
 	return append(all, f.Resizes.collectors(resizing)...)
 }
 
@@ -78,6 +85,7 @@ func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 	case plan.RunSandbox:
 		m.Figures.worked.WithLabelValues("create").Observe(took)
 		m.Figures.sandbox(in.Want, err)
+		m.Figures.inPod.Observe(float64(len(in.Want.Spec.Containers)))
 	case plan.StartContainer:
 		m.Figures.worked.WithLabelValues("sync").Observe(took)
 		kind := containerType(in.Want, a.Container)

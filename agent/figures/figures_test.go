@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -10,13 +11,15 @@ import (
 	model "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/runtime/cri"
 )
 
 func TestPodStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := New(NewOperations())
+		f := New(NewOperations(), false)
 		pod := &v1.Pod{Spec: v1.PodSpec{
 			InitContainers: []v1.Container{{Name: "i", Image: "init:1"}}, Containers: []v1.Container{{Name: "a", Image: "app"}, {Name: "b", Image: "app"}},
 		}}
@@ -66,7 +69,7 @@ func TestPodStart(t *testing.T) {
 
 // TestSandboxes: pods with a user namespace are counted among all, and by themselves.
 func TestSandboxes(t *testing.T) {
-	f := New(NewOperations())
+	f := New(NewOperations(), false)
 	f.sandbox(&v1.Pod{}, nil)
 	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, nil)
 	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, errors.New("refused"))
@@ -88,5 +91,57 @@ func TestPullsAreForgotten(t *testing.T) {
 	}
 	if len(p.last) != maxPulls {
 		t.Errorf("%d pulls are kept", len(p.last))
+	}
+}
+
+// TestWatches: each is seen under its name.
+func TestWatches(t *testing.T) {
+	f := New(NewOperations(), true)
+	f.Relisted(time.Second, time.Time{})
+	f.Relisted(time.Second, time.Now().Add(-time.Minute))
+	f.Cgroup("create", time.Millisecond)
+	f.Asked(func() string { return "api:6443" })("GET", time.Second)
+	registry := prometheus.NewRegistry()
+	for _, c := range f.Collectors(func() (map[string]int, int) { return nil, 0 }) {
+		registry.MustRegister(c)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]uint64{}
+	for _, x := range families {
+		count[x.GetName()] = x.Metric[0].GetHistogram().GetSampleCount()
+		if x.GetName() == "kubelet_cgroup_version" {
+			count[x.GetName()] = uint64(x.Metric[0].GetGauge().GetValue())
+		}
+	}
+	for name, want := range map[string]uint64{"kubelet_pleg_relist_duration_seconds": 2, "kubelet_pleg_relist_interval_seconds": 1, "kubelet_cgroup_manager_duration_seconds": 1,
+		"rest_client_request_duration_seconds": 1, "kubelet_cgroup_version": 2} {
+		if count[name] != want {
+			t.Errorf("%s: %d, want %d", name, count[name], want)
+		}
+	}
+}
+
+// images have one of 60 MB.
+type images struct{ cri.Images }
+
+func (images) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
+	return &api.PullImageResponse{}, nil
+}
+
+func (images) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+	return &api.ImageStatusResponse{Image: &api.Image{Size: 60e6}}, nil
+}
+
+func TestPullTime(t *testing.T) {
+	o := NewOperations()
+	if _, err := (Pulls{Images: images{}, Operations: o}).PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	var m model.Metric
+	if err := o.pullTime.WithLabelValues("10MB-100MB").(prometheus.Histogram).Write(&m); err != nil || m.GetHistogram().GetSampleCount() != 1 {
+		t.Errorf("%v %v", m.GetHistogram(), err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 type Operations struct {
 	total, failed *prometheus.CounterVec
 	seconds       *prometheus.HistogramVec
+	pullTime      *prometheus.HistogramVec
 	pulls         pulls
 }
 
@@ -30,11 +31,13 @@ func NewOperations() *Operations {
 			Help: "what of it failed"}, kind),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_runtime_operations_duration_seconds",
 			Help: "how long it took", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14)}, kind),
+		pullTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_image_pull_duration_seconds", Help: "how long pulls took that succeeded, by the size of the image",
+			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}}, []string{"image_size_in_bytes"}),
 	}
 }
 
 func (o *Operations) collectors() []prometheus.Collector {
-	return []prometheus.Collector{o.total, o.failed, o.seconds}
+	return []prometheus.Collector{o.total, o.failed, o.seconds, o.pullTime}
 }
 
 // counted does f and counts it.
@@ -148,7 +151,10 @@ type Pulls struct {
 // PullImage is timed.
 func (m Pulls) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	defer m.pulls.begin(q.GetImage().GetImage())()
-	return m.Images.PullImage(ctx, q)
+	begin := time.Now()
+	r, err := m.Images.PullImage(ctx, q)
+	m.pulled(ctx, m.Images, q, begin, err)
+	return r, err
 }
 
 // Images counts pulls.
@@ -160,7 +166,10 @@ type Images struct {
 // PullImage is counted.
 func (m Images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	defer m.pulls.begin(q.GetImage().GetImage())()
-	return counted(ctx, m.Operations, "pull_image", m.Service.PullImage, q)
+	begin := time.Now()
+	r, err := counted(ctx, m.Operations, "pull_image", m.Service.PullImage, q)
+	m.pulled(ctx, m.Service, q, begin, err)
+	return r, err
 }
 
 // RemoveImage is counted.

@@ -33,7 +33,10 @@ type Config struct {
 	Runtime cri.Runtime     // its events are used when it is a cri.Events too
 	Changed func(types.UID) // called after a view changed; must not block
 	Log     *slog.Logger
-	Relist  time.Duration // 0: five minutes with events, two seconds without
+	// Relisted, when set, is told of each Relist: how long it took, and when the one before
+	// ended, which is zero for the first.
+	Relisted func(took time.Duration, before time.Time)
+	Relist   time.Duration // 0: five minutes with events, two seconds without
 }
 
 // An Observer is the agent's view of the runtime. Its methods may be called
@@ -50,6 +53,7 @@ type Observer struct {
 	mu    sync.Mutex
 	pods  map[types.UID]plan.Observed
 	since time.Time // when Run began what it does; zero: it waits
+	whole time.Time // when the last Relist ended
 }
 
 // New starts nothing.
@@ -185,6 +189,16 @@ func uidOf(e *api.ContainerEventResponse) types.UID {
 // Relist compares everything the runtime has with the views and reads the pods
 // that differ. It is called once before the workers start.
 func (o *Observer) Relist(ctx context.Context) error {
+	begin := time.Now()
+	defer func() {
+		o.mu.Lock()
+		before := o.whole
+		o.whole = time.Now()
+		o.mu.Unlock()
+		if o.cfg.Relisted != nil {
+			o.cfg.Relisted(time.Since(begin), before)
+		}
+	}()
 	found, err := o.list(ctx, nil)
 	if err != nil {
 		return err

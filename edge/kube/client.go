@@ -63,6 +63,8 @@ type Client struct {
 	conn   *connection           // nil before the first request
 	open   map[net.Conn]struct{} // of this and of former credentials
 	counts map[Outcome]uint64
+
+	took atomic.Pointer[func(method string, took time.Duration)]
 }
 
 // Outcome is how a request ended.
@@ -114,6 +116,10 @@ func (c *Client) Requests() map[Outcome]uint64 {
 	}
 	return counts
 }
+
+// Observe has f be told how long each request took until its answer began. f must be
+// quick; one that was given before is not told any more.
+func (c *Client) Observe(f func(method string, took time.Duration)) { c.took.Store(&f) }
 
 // CloseConnections cuts all connections, whatever they carry: requests and watches
 // on them fail, the next request connects anew. It is for connections that lead

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 )
 
 // ungated marks the context of a request that passes Before and After by.
@@ -48,7 +49,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, refused{err}
 		}
 	}
-	began := g.client.progress.now()
+	began, sent := g.client.progress.now(), time.Now()
 	resp, err := g.next.RoundTrip(req)
 	if late := context.Cause(ctx); err != nil && errors.Is(late, errSilent) {
 		err = late
@@ -66,6 +67,9 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	status := 0
 	if err == nil {
 		status = resp.StatusCode
+	}
+	if f := g.client.took.Load(); f != nil {
+		(*f)(req.Method, time.Since(sent))
 	}
 	g.client.count(Outcome{Method: req.Method, Status: status})
 	// Who gave up while bytes arrived knows nothing of the link but that it is slow.

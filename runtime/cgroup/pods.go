@@ -37,7 +37,10 @@ type Config struct {
 	Root         string // where kubepods is, "" or "/" for the hierarchy's root
 	PodPidsLimit int64  // 0 or less: half of what all pods may have
 	CPUPeriod    int64  // of CPU quotas, in microseconds; 0: 100 ms; negative: CPU limits are not enforced
-	Log          *slog.Logger
+	// Took, when set, is told how long it took to "create", "update" or "destroy" the
+	// cgroup of a pod.
+	Took func(operation string, took time.Duration)
+	Log  *slog.Logger
 }
 
 // Pods keeps the cgroups of pods. Its methods may be called at once.
@@ -122,6 +125,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if err := p.adopt(n, limits, paths); err != nil {
 		return err
 	}
+	defer p.took("create", time.Now())
 	m, err := p.make(n, limits, paths)
 	if err != nil {
 		return err
@@ -131,6 +135,12 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 		return nil
 	}
 	return p.asks(n, milli(demand.Requests(pod)))
+}
+
+func (p *Pods) took(operation string, begin time.Time) {
+	if p.c.Took != nil {
+		p.c.Took(operation, time.Since(begin))
+	}
 }
 
 // Sandbox tells the runtime where the pod's containers belong.
@@ -165,6 +175,7 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 		if err != nil {
 			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
+		defer p.took("destroy", time.Now())
 		if err := kill(ctx, m); err != nil {
 			return fmt.Errorf("end what is left of pod %s: %w", uid, err)
 		}

@@ -1,0 +1,89 @@
+package figures
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Watches count how the node keeps up: what looking at the runtime takes, cgroups of pods,
+// and requests to the API server.
+type Watches struct {
+	relists, intervals prometheus.Histogram
+	seen               prometheus.Gauge
+	cgroups, requests  *prometheus.HistogramVec
+	version            prometheus.Gauge
+	inPod              prometheus.Histogram
+}
+
+func newWatches() *Watches {
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
+	}
+	return &Watches{
+		relists:   prometheus.NewHistogram(histogram("kubelet_pleg_relist_duration_seconds", "how long it took to list all that the runtime has", prometheus.DefBuckets)),
+		intervals: prometheus.NewHistogram(histogram("kubelet_pleg_relist_interval_seconds", "time between two such lists; in between events tell", prometheus.DefBuckets)),
+		seen:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "when the runtime was last listed, in seconds since 1970"}),
+		cgroups:   prometheus.NewHistogramVec(histogram("kubelet_cgroup_manager_duration_seconds", "how long it took to change the cgroup of a pod", prometheus.DefBuckets), []string{"operation_type"}),
+		requests: prometheus.NewHistogramVec(histogram("rest_client_request_duration_seconds", "how long requests to the API server took until the answer began",
+			[]float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}), []string{"verb", "host"}),
+		version: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_cgroup_version", Help: "version of cgroups: 1 or 2"}),
+		inPod:   prometheus.NewHistogram(histogram("kubelet_containers_per_pod_count", "containers of the pods that were started", []float64{1, 2, 4, 8, 16})),
+	}
+}
+
+func (w *Watches) collectors() []prometheus.Collector {
+	return []prometheus.Collector{w.relists, w.intervals, w.seen, w.cgroups, w.requests, w.version, w.inPod}
+}
+
+// Relisted takes note of a list of all that the runtime has.
+func (w *Watches) Relisted(took time.Duration, before time.Time) {
+	w.relists.Observe(took.Seconds())
+	now := time.Now()
+	if !before.IsZero() {
+		w.intervals.Observe(now.Sub(before).Seconds())
+	}
+	w.seen.Set(float64(now.Unix()))
+}
+
+// Cgroup takes note of a change of a pod's cgroup.
+func (w *Watches) Cgroup(operation string, took time.Duration) {
+	w.cgroups.WithLabelValues(operation).Observe(took.Seconds())
+}
+
+// Asked counts requests to the API server; host is asked for its name.
+func (w *Watches) Asked(host func() string) func(method string, took time.Duration) {
+	return func(method string, took time.Duration) {
+		w.requests.WithLabelValues(method, host()).Observe(took.Seconds())
+	}
+}
+
+// sizes are the buckets of images in bytes, as a kubelet words them: from N MB on.
+var sizes = []struct {
+	atLeast uint64
+	name    string
+}{
+	{100 << 30, "GT100GB"}, {60 << 30, "60GB-100GB"}, {40 << 30, "40GB-60GB"}, {30 << 30, "30GB-40GB"}, {20 << 30, "20GB-30GB"}, {10 << 30, "10GB-20GB"}, {5 << 30, "5GB-10GB"},
+	{1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
+}
+
+// pulled takes note of a pull that succeeded; how large the image is, images say.
+func (o *Operations) pulled(ctx context.Context, images cri.Images, q *api.PullImageRequest, begin time.Time, err error) {
+	if err != nil {
+		return
+	}
+	r, err := images.ImageStatus(ctx, &api.ImageStatusRequest{Image: q.GetImage()})
+	if err != nil || r.GetImage() == nil {
+		return
+	}
+	for _, s := range sizes {
+		if r.Image.Size >= s.atLeast {
+			o.pullTime.WithLabelValues(s.name).Observe(time.Since(begin).Seconds())
+			return
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package figures
+
+import (
+	"bufio"
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/islet-edge/islet/metrics/exposition"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md")
+
+const docs = "../../docs/metrics.md"
+
+// absent says why a name that a kubelet has is left out: what it counts does not exist
+// here, or not yet. Each expression matches whole names.
+var absent = []struct{ names, why string }{
+	{`container_cpu_load_average_10s|container_cpu_load_d_average_10s|container_tasks_state`, "a kubelet serves zeros: it does not turn on what would count them"},
+	{`container_health_state`, "Docker's health checks; a kubelet serves -1 of each container"},
+	{`container_fs_io_cost_.*`, "of cgroups with the iocost controller, which nothing here configures"},
+	{`machine_cpu_books|machine_cpu_drawers|machine_dimm_.*|machine_nvm_.*`, "of mainframes and of servers' memory modules; a kubelet on other machines serves zeros"},
+
+	{`kubelet_evictions|kubelet_eviction_stats_age_seconds`, "there is no eviction yet"},
+	{`kubelet_image_garbage_collected_total`, "images are not collected by themselves yet"},
+	{`kubelet_cpu_manager_.*|kubelet_memory_manager_.*|kubelet_topology_manager_.*|kubelet_container_aligned_.*`, "there are no resource managers yet"},
+	{`kubelet_volume_stats_.*|kubelet_volume_metric_collection_duration_seconds`, "volumes of claims are not measured yet"},
+	{`volume_manager_selinux_.*`, "volumes are not mounted with a context"},
+	{`storage_operation_duration_seconds|csi_operations_seconds|volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "operations on volumes are not counted yet"},
+	{`kubelet_device_plugin_.*|kubelet_pod_resources_.*|dra_.*|plugin_manager_total_plugins`, "what is asked of plugins is not counted yet"},
+	{`kubelet_podcertificate_states`, "there are no pod certificates yet"},
+	{`kubelet_image_volume_.*`, "image volumes are not counted yet"},
+	{`kubernetes_feature_enabled`, "the state of feature gates is not told yet"},
+	{`kubelet_admission_rejections_total|kubelet_restarted_pods_total|kubelet_mirror_pods|kubelet_working_pods|kubelet_managed_ephemeral_containers|kubelet_container_log_filesystem_used_bytes|kubelet_node_startup_.*`, "not counted yet"},
+	{`kubelet_run_podsandbox_.*`, "see kubelet_runtime_operations_* with operation_type run_podsandbox"},
+	{`kubelet_certificate_manager_server_rotation_seconds`, "not counted yet"},
+
+	{`kubelet_imagemanager_.*|kubelet_image_manager_.*`, "records of pulls are rows of the store here, not a cache with files"},
+	{`kubelet_pleg_discard_events|kubelet_evented_pleg_.*`, "events of the runtime come without a channel that could drop them, or a connection"},
+	{`kubelet_pod_worker_start_duration_seconds|kubelet_pod_status_sync_duration_seconds`, "workers wait for no sync, and the outbox sends a status when the link is up"},
+	{`kubelet_orphan.*`, "what is left of pods that are gone is removed by their own end, not by a sweep that counts"},
+	{`kubelet_started_host_process_containers_.*`, "of Windows"},
+	{`kubelet_cri_losing_support|kubelet_metrics_provider|version_info`, "of a kubelet's own changes between versions"},
+	{`rest_client_.*`, "of client-go's own client, rate limiter and exec plugins; requests are in rest_client_requests_total and rest_client_request_duration_seconds"},
+	{`workqueue_.*|informer_.*|leader_election_.*|running_managed_controllers|.*registered_metrics_total|hidden_metrics_total|disabled_metrics_total`, "of the libraries of Kubernetes' components, which islet does not have"},
+}
+
+// own are names that differ from upstream's in something, and why.
+var own = map[string]string{
+	"container_network_*": "of a pod's own cgroup, not of a sandbox container's, as pods have none; the label name is the sandbox's ID, and image is empty. Pods of the host's network have none",
+	"container_fs_*":      "device names as below /dev; sectors, times and merges are those of the machine (id=\"/\")",
+	"help":                "texts are islet's own",
+}
+
+type upstreamMetric struct{ page, name, kind, stability, labels string }
+
+func upstream(t *testing.T) (out []upstreamMetric) {
+	t.Helper()
+	f, err := os.Open("testdata/upstream.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for in := bufio.NewScanner(f); in.Scan(); {
+		w := append(strings.Split(in.Text(), " "), "")
+		out = append(out, upstreamMetric{w[0], w[1], w[2], w[3], w[4]})
+	}
+	return out
+}
+
+// described are the names whose types and labels are known here.
+func described(t *testing.T) map[string]upstreamMetric {
+	t.Helper()
+	out := map[string]upstreamMetric{}
+	expression := regexp.MustCompile(`fqName: "(\w+)", help: "(.*)", constLabels: .*variableLabels: \{([^}]*)\}`)
+	for _, c := range New(NewOperations(), true).Collectors(func() (map[string]int, int) { return nil, 0 }) {
+		kind := ""
+		switch c.(type) {
+		case *prometheus.CounterVec, prometheus.Counter:
+			kind = "counter"
+		case *prometheus.HistogramVec, prometheus.Histogram:
+			kind = "histogram"
+		case *prometheus.GaugeVec, prometheus.Gauge, Resizing:
+			kind = "gauge"
+		}
+		if g, ok := c.(prometheus.Gauge); ok && kind == "counter" { // a Gauge has what a Counter has
+			_, kind = g, "gauge"
+		}
+		all := make(chan *prometheus.Desc, 10)
+		c.Describe(all)
+		close(all)
+		for d := range all {
+			m := expression.FindStringSubmatch(d.String())
+			if m == nil || m[2] == "" {
+				t.Fatalf("%s has no help", d)
+			}
+			labels := strings.Split(m[3], ",")
+			slices.Sort(labels)
+			out["/metrics "+m[1]] = upstreamMetric{"/metrics", m[1], kind, "", strings.Join(labels, ",")}
+		}
+	}
+	for _, d := range exposition.Families() {
+		slices.Sort(d.Labels)
+		kind := map[exposition.Kind]string{exposition.Gauge: "gauge", exposition.Counter: "counter"}[d.Kind]
+		out["/metrics/cadvisor "+d.Name] = upstreamMetric{"/metrics/cadvisor", d.Name, kind, "", strings.Join(d.Labels, ",")}
+	}
+	return out
+}
+
+// TestUpstream: every name that a kubelet has is served with its type and labels, or it is
+// said why not; and what is said to be absent is.
+func TestUpstream(t *testing.T) {
+	known, used, missing := described(t), map[int]bool{}, map[string][]string{}
+	var served []upstreamMetric
+	source := source(t)
+	for _, u := range upstream(t) {
+		why := -1
+		for i, a := range absent {
+			if regexp.MustCompile("^(" + a.names + ")$").MatchString(u.name) {
+				why = i
+				break
+			}
+		}
+		have, ok := known[u.page+" "+u.name]
+		switch {
+		case ok:
+			if have.kind != u.kind && u.kind != "custom" || have.labels != u.labels {
+				t.Errorf("%s is a %s of %q, upstream a %s of %q", u.name, have.kind, have.labels, u.kind, u.labels)
+			}
+		case strings.Contains(source, `"`+u.name+`"`): // counted in another room
+		case why >= 0:
+			used[why] = true
+			missing[absent[why].why] = append(missing[absent[why].why], u.name)
+			continue
+		default:
+			t.Errorf("%s of %s is neither served nor listed as absent", u.name, u.page)
+			continue
+		}
+		served = append(served, u)
+	}
+	for i, a := range absent {
+		if !used[i] {
+			t.Errorf("nothing that %q names is absent", a.names)
+		}
+	}
+	text := document(served, missing)
+	if *update {
+		if err := os.WriteFile(docs, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(docs); err != nil || string(have) != text {
+		t.Errorf("docs/metrics.md is stale (%v): go test ./agent/figures -run TestUpstream -update", err)
+	}
+}
+
+// source is the program's own, without tests.
+func source(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("grep", "-rhE", `"[a-z]+_[a-z_]+"`, "--include=*.go", "--exclude=*_test.go", "../../agent", "../../metrics", "../../edge").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func document(served []upstreamMetric, missing map[string][]string) string {
+	var b strings.Builder
+	b.WriteString(`# Metrics
+
+What Prometheus, metrics-server, and rules and dashboards made for a kubelet find on a node, on the
+ports and paths of a kubelet. This page is made by ` + "`go test ./agent/figures -run TestUpstream -update`" + ` from
+the list of names of Kubernetes' and cAdvisor's own modules and from what islet serves: names, types
+and labels are upstream's.
+
+Nothing is measured unless somebody asks, and pages that are scraped within a second share one
+measurement. ` + "`/stats/summary`" + ` is complete, takes ` + "`only_cpu_and_memory=true`" + `, and answers POST too.
+
+## What differs
+
+`)
+	for _, k := range slices.Sorted(func(yield func(string) bool) {
+		for k := range own {
+			if !yield(k) {
+				return
+			}
+		}
+	}) {
+		fmt.Fprintf(&b, "- %s: %s.\n", k, own[k])
+	}
+	b.WriteString("\n## Served\n\n| page | name | type | labels | stability |\n|---|---|---|---|---|\n")
+	slices.SortFunc(served, func(a, b upstreamMetric) int { return cmp.Or(cmp.Compare(a.page, b.page), cmp.Compare(a.name, b.name)) })
+	for _, u := range served {
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", u.page, u.name, u.kind, strings.ReplaceAll(u.labels, ",", ", "), u.stability)
+	}
+	b.WriteString("\n`/metrics` also has Go's and the process' own (`go_*`, `process_*`), and `islet_build_info` and `islet_events_dropped_total`.\n\n## Left out\n\nA name whose event does not exist here is left out, so that no rule takes a zero for good news.\n\n| names | why |\n|---|---|\n")
+	for _, a := range absent {
+		if names := missing[a.why]; len(names) > 0 {
+			slices.Sort(names)
+			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.Join(slices.Compact(names), "`, `"), a.why)
+			delete(missing, a.why)
+		}
+	}
+	return b.String()
+}
