@@ -40,6 +40,7 @@ import (
 	"github.com/islet-edge/islet/agent/probe"
 	"github.com/islet-edge/islet/agent/process"
 	"github.com/islet-edge/islet/agent/pulls"
+	"github.com/islet-edge/islet/agent/quota"
 	"github.com/islet-edge/islet/agent/recovery"
 	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/settle"
@@ -107,6 +108,7 @@ type agent struct {
 	uplink    *uplink.Uplink // nil: the node stands alone
 	events    *outbox.Events
 	objects   *objects.Objects
+	quotas    quota.Projects
 	cluster   *cluster // nil: the node stands alone
 
 	closers []func() error // called in reverse
@@ -240,7 +242,7 @@ func (a *agent) build(ctx context.Context) error {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
 	if a.objects, err = objects.Open(ctx, objects.Config{
-		Client: a.link.Client(), Alone: !a.joins(), Store: a.store, Dir: filepath.Join(a.cfg.Dirs.State, process.Claims), Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Log: a.log,
+		Client: a.link.Client(), Alone: !a.joins(), Store: a.store, Dir: filepath.Join(a.cfg.Dirs.State, process.Claims), Quota: &a.quotas, Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Log: a.log,
 		Refresh: func(pod *v1.Pod) error { return a.volumes.Refresh(a.pods.Allocated(pod)) }, Retry: func(uid types.UID) { a.workers.RetryPod(uid) },
 	}); err != nil {
 		return err
@@ -351,7 +353,7 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 		return fmt.Errorf("prepare the cgroups of pods: %w", err)
 	}
 	a.can = features.Handlers{Runtime: a.rt.Runtime, Classes: features.ClassIsHandler{}}
-	volumes := volume.Config{Root: a.cfg.Dirs.Root, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
+	volumes := volume.Config{Root: a.cfg.Dirs.Root, Quota: &a.quotas, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
 	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
 	a.hooks = hook.Chain{a.cgroups, a.objects, a.objects.Own} // first: what the others make in memory counts in the pod's cgroup; then what they read
 	volumes.Objects, executor.Objects, executor.Alone = a.objects, a.objects, a.cluster == nil

@@ -28,6 +28,7 @@ type Node struct {
 	AppArmor    error             // nil, or why its profiles are not enforced here
 	SELinux     error             // nil, or why its labels are not enforced here
 	Sysctls     []string          // allowed beyond the safe ones; a final * stands for any rest
+	Quotas      bool              // the file system of volumes keeps directories to a size
 	Off         bool              // the machine goes off: nothing new starts
 }
 

@@ -165,7 +165,7 @@ var fieldTypes = []fieldtest.Table{
 	}},
 	{Of: reflect.TypeFor[v1.VolumeSource](), Title: "volumes[]", Rows: []fieldtest.Row{
 		{"hostPath", works, ""},
-		{"emptyDir", partly, "a sizeLimit is enforced in memory, not on disk"},
+		{"emptyDir", partly, "a sizeLimit is enforced in memory, and on disk where its file system has project quotas"},
 		{"gcePersistentDisk", refused, ""},
 		{"awsElasticBlockStore", refused, ""},
 		{"gitRepo", refused, ""},
@@ -173,7 +173,7 @@ var fieldTypes = []fieldtest.Table{
 		{"nfs", works, "needs the host's mount.nfs"},
 		{"iscsi", partly, "needs the host's iscsiadm; an initiatorName of its own is refused, several portals are tried in turn without multipath"},
 		{"glusterfs", refused, ""},
-		{"persistentVolumeClaim", works, "bound to a hostPath, local, NFS, iSCSI or CSI volume; see [volumes](volumes.md)"},
+		{"persistentVolumeClaim", works, "bound to a hostPath, local, NFS, iSCSI or CSI volume, see [volumes](volumes.md); a claim of a manifest becomes a directory, see [a node without a cluster](standalone.md)"},
 		{"rbd", refused, ""},
 		{"flexVolume", refused, ""},
 		{"cinder", refused, ""},

@@ -55,7 +55,7 @@ func IgnoredFields(pod *v1.Pod, n Node) (out []Ignored) {
 	})
 	spec := field.NewPath("spec")
 	for i := range pod.Spec.Volumes {
-		out = listed(out, ofVolume(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i]))
+		out = listed(out, ofVolume(spec.Child("volumes").Index(i), &pod.Spec.Volumes[i], n))
 	}
 	return out
 }
@@ -67,10 +67,10 @@ func ofContainer(at *field.Path, c *v1.Container) []ignored {
 	}
 }
 
-func ofVolume(at *field.Path, v *v1.Volume) []ignored {
+func ofVolume(at *field.Path, v *v1.Volume, n Node) []ignored {
 	e := v.EmptyDir
-	return []ignored{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault, at.Child("emptyDir", "sizeLimit"),
-		"is not enforced on disk: the volume can fill its file system"}}
+	return []ignored{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !n.Quotas, at.Child("emptyDir", "sizeLimit"),
+		"is not enforced on disk, whose file system has no project quotas: the volume can fill it"}}
 }
 
 func listed(out []Ignored, rows []ignored) []Ignored {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/admit"
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/quota"
 	"github.com/islet-edge/islet/agent/status"
 	"github.com/islet-edge/islet/agent/translate"
 	"github.com/islet-edge/islet/net/address"
@@ -38,6 +39,7 @@ const nodeFresh = 10 * time.Second
 type Machine struct {
 	cfg               *config.Config
 	appArmor, seLinux error
+	quotas            bool // the file system of volumes has them
 
 	devices Devices // nil: there are none
 
@@ -65,7 +67,7 @@ func (n *Machine) SetDevices(d Devices) { n.devices = d }
 // New looks at what the machine has; appArmor and seLinux are why profiles and
 // labels do not act here.
 func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Machine, error) {
-	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
+	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, quotas: quota.Supported(cfg.Dirs.Root), labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
 	for k, v := range cfg.Node.Labels {
 		n.labels[k] = v
 	}
@@ -189,7 +191,7 @@ func (n *Machine) Admit() admit.Node {
 	if n.devices != nil {
 		n.devices.Room(room)
 	}
-	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, AppArmor: n.appArmor, SELinux: n.seLinux}
+	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, AppArmor: n.appArmor, SELinux: n.seLinux, Quotas: n.quotas}
 }
 
 // resources are what the Node has: the machine's and the devices.

@@ -33,9 +33,10 @@ type Config struct {
 	Client   *kube.Client
 	Alone    bool // the node has no control plane
 	Store    Store
-	Dir      string // of the claims of manifests
-	Node     string // its name
-	Strategy string // configMapAndSecretChangeDetectionStrategy
+	Dir      string          // of the claims of manifests
+	Quota    provision.Quota // of the claims of manifests
+	Node     string          // its name
+	Strategy string          // configMapAndSecretChangeDetectionStrategy
 	Now      func() time.Time
 	Desired  Desired
 	Refresh  func(*v1.Pod) error // brings the volumes of a pod up to date
@@ -84,7 +85,7 @@ func Open(ctx context.Context, c Config) (*Objects, error) {
 			o.Changed(p.UID) // its volumes may be those of before a power loss
 		}
 	}
-	own := provision.Config{Dir: c.Dir, Node: c.Node, Local: o.Local, Log: c.Log}
+	own := provision.Config{Dir: c.Dir, Node: c.Node, Local: o.Local, Quota: c.Quota, Log: c.Log}
 	if c.Alone {
 		o.Own = provision.New(own)
 		return o, nil

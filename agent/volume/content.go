@@ -65,7 +65,7 @@ func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir st
 		medium = v1.StorageMediumMemory
 	}
 	empty := &v1.Volume{Name: vol.Name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium}}}
-	if _, err := (emptyDir{c.memory}).SetUp(ctx, pod, empty, dir); err != nil {
+	if _, err := (emptyDir{memory: c.memory}).SetUp(ctx, pod, empty, dir); err != nil {
 		return "", err
 	}
 	if err := f.write(dir, groupOf(pod)); err != nil {

@@ -40,7 +40,9 @@ func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 	if err := v.tearDown(ctx, uid); err != nil {
 		return err
 	}
-	if err := mounts.RemoveMounted(v.podDir(uid), v.points(uid)); err != nil {
+	points := v.points(uid)
+	v.forget(points)
+	if err := mounts.RemoveMounted(v.podDir(uid), points); err != nil {
 		return fmt.Errorf("remove the pod's directory: %w", err)
 	}
 	return nil

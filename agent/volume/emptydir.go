@@ -16,7 +16,10 @@ import (
 // emptyDir is a directory of the pod, on disk or in memory, that lives as long
 // as the pod.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
-type emptyDir struct{ memory *memory }
+type emptyDir struct {
+	memory *memory
+	quota  Quota // nil: there is none
+}
 
 func (emptyDir) Plugin() string             { return "kubernetes.io/empty-dir" }
 func (emptyDir) Serves(vol *v1.Volume) bool { return vol.EmptyDir != nil }
@@ -31,6 +34,11 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 	}
 	switch vol.EmptyDir.Medium {
 	case v1.StorageMediumDefault:
+		if l := vol.EmptyDir.SizeLimit; l != nil && l.Sign() > 0 && e.quota != nil {
+			if _, err := e.quota.Limit(dir, l.Value()); err != nil && e.memory.log != nil { // as on a disk that has none
+				e.memory.log.Warn("a volume is not kept to its sizeLimit", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "volume", vol.Name, "error", err)
+			}
+		}
 		return dir, nil
 	case v1.StorageMediumMemory:
 		there, err := mounted(dir)
@@ -40,6 +48,18 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		return dir, e.memory.mountAt(dir, tmpfsOptions(pod, vol))
 	}
 	return "", fmt.Errorf("this node does not serve emptyDir of medium %s", vol.EmptyDir.Medium)
+}
+
+// forget gives back the quotas of a pod's volumes, which are about to be removed.
+func (v *Volumes) forget(points []string) {
+	for _, p := range points {
+		if v.cfg.Quota == nil || filepath.Base(filepath.Dir(p)) != escape(emptyDir{}.Plugin()) {
+			continue
+		}
+		if err := v.cfg.Quota.Forget(p); err != nil && v.cfg.Log != nil { // the limit of nothing harms nobody
+			v.cfg.Log.Warn("the quota of a volume could not be given back", "path", p, "error", err)
+		}
+	}
 }
 
 // makeOpen makes a directory that every user of the pod may write, and whose

@@ -23,6 +23,7 @@ func (v *Volumes) Ended(ctx context.Context, pod *v1.Pod) error {
 		return err
 	}
 	points := v.points(pod.UID)
+	v.forget(points)
 	var errs []error
 	for _, d := range []string{"volume-subpaths", "volumes"} {
 		if err := mounts.RemoveMounted(filepath.Join(v.podDir(pod.UID), d), points); err != nil {

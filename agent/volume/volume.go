@@ -58,10 +58,18 @@ type Config struct {
 	Objects  Objects                           // nil: this node has no apiserver
 	Fields   Fields                            // for the downward API
 	Kinds    []Kind                            // beyond those of this package
+	Quota    Quota                             // nil: a sizeLimit on disk is a hint
 	// ReadOnlyTrees says whether mounts of a pod can be read-only with all below them; nil:
 	// they cannot.
 	ReadOnlyTrees func(*v1.Pod) bool
 	Log           *slog.Logger // nil: none
+}
+
+// A Quota keeps directories to a size where the file system can. *quota.Projects is one.
+type Quota interface {
+	Limit(dir string, bytes int64) (kept bool, err error)
+	// Forget gives back what Limit took, before the directory is removed.
+	Forget(dir string) error
 }
 
 // Volumes is a hook for the life of a pod.
@@ -78,7 +86,7 @@ type Volumes struct {
 // has a method ReadOnly() bool can be mounted read-only alone.
 func builtin(cfg Config) []Kind {
 	m := newMemory(cfg.Log)
-	return append(contents(cfg.Objects, cfg.Fields, m), emptyDir{m}, hostPath{}, image{})
+	return append(contents(cfg.Objects, cfg.Fields, m), emptyDir{m, cfg.Quota}, hostPath{}, image{})
 }
 
 // A Refresher is a Kind whose volumes change while containers use them.

@@ -1,0 +1,206 @@
+package quota
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMain runs the tests in a mount namespace of their own.
+func TestMain(m *testing.M) {
+	if os.Getenv("ISLET_QUOTA_TEST") != "" || os.Geteuid() != 0 {
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), "ISLET_QUOTA_TEST=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// must names a variable that, if it is set, makes a kernel without quotas an error.
+const must = "ISLET_QUOTA_MUST"
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// disk mounts a new file system of a type; without project quotas if not quotas.
+func disk(t *testing.T, kind string, quotas bool) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := t.TempDir()
+	image, at := filepath.Join(dir, "image"), filepath.Join(dir, "disk")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 320<<20), os.Mkdir(at, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	make := map[string][]string{"ext4": {"mkfs.ext4", "-q", "-F"}, "xfs": {"mkfs.xfs", "-q"}}[kind]
+	if kind == "ext4" && quotas {
+		make = append(make, "-O", "quota,project", "-E", "quotatype=prjquota")
+	}
+	if _, err := exec.LookPath(make[0]); err != nil {
+		t.Skip(err)
+	}
+	run(t, make[0], append(make[1:], image)...)
+	options := "loop"
+	if quotas {
+		options += ",prjquota"
+	}
+	mount := exec.Command("mount", "-o", options, "-t", kind, image, at)
+	if out, err := mount.CombinedOutput(); err != nil && quotas && os.Getenv(must) == "" {
+		t.Skipf("this kernel has no quotas for %s; make test-vm runs this test where there are: %s", kind, out)
+	} else if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
+	return at
+}
+
+// fill writes until there is no more room, and gives how many bytes that were.
+func fill(t *testing.T, path string, most int) int {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n := 0
+	for n < most {
+		wrote, err := f.Write(bytes.Repeat([]byte("x"), 64<<10))
+		n += wrote
+		if errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOSPC) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestLimit(t *testing.T) {
+	for _, kind := range []string{"ext4", "xfs"} {
+		t.Run(kind, func(t *testing.T) {
+			at := disk(t, kind, true)
+			if !Supported(at) {
+				t.Fatal("no project quotas")
+			}
+			var p Projects
+			a, b := filepath.Join(at, "a"), filepath.Join(at, "b")
+			for dir, size := range map[string]int64{a: 4 << 20, b: 8 << 20} {
+				if err := os.Mkdir(dir, 0o777); err != nil {
+					t.Fatal(err)
+				}
+				for range 2 { // the second time it has what it needs
+					if kept, err := p.Limit(dir, size); err != nil || !kept {
+						t.Fatal(dir, kept, err)
+					}
+				}
+			}
+			if err := os.MkdirAll(filepath.Join(a, "deep/down"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if n := fill(t, filepath.Join(a, "deep/down/file"), 32<<20); n < 3<<20 || n > 4<<20 {
+				t.Errorf("wrote %d bytes of 4 MiB", n)
+			}
+			if n, known := p.Usage(a); !known || n < 3<<20 || n > 4<<20 {
+				t.Error("used:", n, known)
+			}
+			if n := fill(t, filepath.Join(b, "file"), 32<<20); n < 7<<20 || n > 8<<20 {
+				t.Errorf("the other one has %d bytes of 8 MiB", n)
+			}
+			// It grows, also in another run of the agent.
+			p = Projects{}
+			if kept, err := p.Limit(a, 16<<20); err != nil || !kept {
+				t.Fatal(kept, err)
+			}
+			if n := fill(t, filepath.Join(a, "more"), 32<<20); n < 10<<20 || n > 13<<20 {
+				t.Errorf("wrote %d bytes more", n)
+			}
+			if err := p.Forget(a); err != nil {
+				t.Error(err)
+			}
+			if n, known := p.Usage(a); known {
+				t.Error("still limited:", n)
+			}
+			if n := fill(t, filepath.Join(a, "again"), 24<<20); n < 24<<20 {
+				t.Errorf("wrote only %d bytes without a limit", n)
+			}
+		})
+	}
+}
+
+// TestNotEmpty: what was there before would not count, so it is not said to be kept.
+func TestNotEmpty(t *testing.T) {
+	at := disk(t, "ext4", true)
+	dir := filepath.Join(at, "a")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "old"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var p Projects
+	if kept, err := p.Limit(dir, 1<<20); kept || err != nil {
+		t.Error(kept, err)
+	}
+	if err := p.Forget(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnsupported: without such quotas nothing is kept, and nothing fails.
+func TestUnsupported(t *testing.T) {
+	dirs := []string{t.TempDir()}
+	if os.Geteuid() == 0 {
+		dirs = append(dirs, disk(t, "ext4", false))
+	}
+	for _, at := range dirs {
+		var p Projects
+		dir := filepath.Join(at, "a")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := p.Limit(dir, 1<<20)
+		if _, known := p.Usage(dir); kept || err != nil || known || p.Forget(dir) != nil || Supported(dir) {
+			t.Error(at, kept, err, known)
+		}
+	}
+}
+
+// TestLinks: a symbolic link is not followed.
+func TestLinks(t *testing.T) {
+	at := disk(t, "ext4", true)
+	target, link := filepath.Join(at, "target"), filepath.Join(at, "link")
+	if err := errors.Join(os.Mkdir(target, 0o755), os.Symlink(target, link)); err != nil {
+		t.Fatal(err)
+	}
+	var p Projects
+	if kept, err := p.Limit(link, 1<<20); kept || err == nil {
+		t.Error(kept, err)
+	}
+	if _, known := p.Usage(target); known {
+		t.Error("the target has a quota")
+	}
+}
