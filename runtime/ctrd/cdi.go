@@ -42,7 +42,7 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	}
 	if _, err := cache.InjectDevices(spec, names...); err != nil {
 		err = fmt.Errorf("CDI device injection failed: %w", err) // in containerd's words
-		for path, wrong := range cache.GetErrors() { // it may be in one that cannot be read
+		for path, wrong := range cache.GetErrors() {             // it may be in one that cannot be read
 			err = fmt.Errorf("%w; %s: %w", err, path, errors.Join(wrong...))
 		}
 		return err

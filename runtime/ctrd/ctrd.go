@@ -62,7 +62,7 @@ type Config struct {
 	Handlers      map[string]Handler
 	SystemdCgroup bool
 	CDIDirs       []string // of specifications of devices; none: /etc/cdi and /var/run/cdi
-	LogMaxSize    int64 // bytes; 0: logs are not rotated
+	LogMaxSize    int64    // bytes; 0: logs are not rotated
 	LogMaxFiles   int
 	Cgroups       *cgroup.Recent // shared with others who measure; nil: its own
 	Log           *slog.Logger
