@@ -157,6 +157,7 @@ bench: build ## measure the node: memory, CPU, latency, disk and wire
 	cd test && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 60m -run TestFigures ./bench -v
 	test/cluster/build.sh
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 90m -run 'TestFigures|TestFleet' ./bench -v
+	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestThirtyCSI ./node -v
 
 .PHONY: dist
 dist: ## cross-build tarballs for amd64, arm64, armv7 and riscv64 in dist/

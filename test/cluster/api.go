@@ -12,6 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -98,14 +99,20 @@ func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	}
 }
 
-// AwaitAny watches the object of a resource of the core group until ok holds of
-// it, over restarts of the apiserver, and returns it; kind is an empty object.
+// AwaitAny watches the object of a resource of the core group, or of storage.k8s.io,
+// until ok holds of it, over restarts of the apiserver, and returns it; kind is an empty
+// object.
 func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string, ok func(runtime.Object) bool) runtime.Object {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
 	defer cancel()
 	var last runtime.Object
-	lw := cache.NewListWatchFromClient(c.admin.CoreV1().RESTClient(), resource, namespace, fields.OneTermEqualSelector("metadata.name", name))
+	client := c.admin.CoreV1().RESTClient()
+	switch kind.(type) {
+	case *storagev1.CSINode, *storagev1.VolumeAttachment:
+		client = c.admin.StorageV1().RESTClient()
+	}
+	lw := cache.NewListWatchFromClient(client, resource, namespace, fields.OneTermEqualSelector("metadata.name", name))
 	_, err := watchtools.UntilWithSync(ctx, lw, kind, nil, func(e watch.Event) (bool, error) {
 		last = e.Object
 		return e.Type != watch.Deleted && ok(e.Object), nil

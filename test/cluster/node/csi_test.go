@@ -1,0 +1,301 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/cluster"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// csiImage holds test/csidriver.
+const csiImage = "localhost/csidriver:test"
+
+var csiArchive = sync.OnceValues(func() ([]byte, error) {
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return nil, err
+	}
+	root := strings.TrimSpace(string(top))
+	dir := filepath.Join(root, ".cache/csidriver")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", dir+"/csidriver", ".")
+	build.Dir = filepath.Join(root, "test/csidriver")
+	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", csiImage, "-entrypoint", "/csidriver", "-o", dir+"/csidriver.tar", dir+"/csidriver")
+	pack.Dir = root
+	for _, c := range []*exec.Cmd{build, pack} {
+		c.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := c.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%s: %w: %s", c, err, out)
+		}
+	}
+	return os.ReadFile(dir + "/csidriver.tar")
+})
+
+// joinWithCSI is join of a node that has the image of a CSI driver, and a name for one.
+func joinWithCSI(t *testing.T) (c *cluster.Cluster, n *cluster.Node, ns, driver string) {
+	t.Helper()
+	t.Parallel()
+	c = start(t)
+	n = c.Node(t, "")
+	image, err := csiArchive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Write("state/images/csidriver.tar", string(image))
+	n.Join()
+	ns = c.Namespace(t)
+	return c, n, ns, ns + ".csi.dev"
+}
+
+// csiPod is the pod of a driver, which sees all that the agent mounts, and the other way
+// round.
+func csiPod(n *cluster.Node, ns, driver string) string {
+	root := n.Disk + "/kubelet"
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: driver, namespace: %[1]s}
+spec:
+  nodeName: %[2]s
+  hostNetwork: true
+  terminationGracePeriodSeconds: 2
+  priorityClassName: system-node-critical
+  volumes:
+  - {name: root, hostPath: {path: %[3]s}}
+  - {name: data, hostPath: {path: %[4]s, type: DirectoryOrCreate}}
+  - {name: dev, hostPath: {path: /dev}}
+  containers:
+  - name: c
+    image: %[5]s
+    imagePullPolicy: Never
+    args: ["%[6]s", "%[3]s", "%[4]s"]
+    securityContext: {privileged: true}
+    volumeMounts:
+    - {name: root, mountPath: %[3]s, mountPropagation: Bidirectional}
+    - {name: data, mountPath: %[4]s}
+    - {name: dev, mountPath: /dev}
+---
+`, ns, n.Name, root, n.Disk+"/csi-data", csiImage, driver)
+}
+
+func csiDriver(t *testing.T, c *cluster.Cluster, driver, spec string) {
+	t.Helper()
+	c.Apply(t, fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: %s}\nspec: {%s}\n", driver, spec))
+	t.Cleanup(func() { c.Kubectl(t, "delete", "csidriver", driver, "--ignore-not-found", "--wait=false") })
+}
+
+func csiDisk(driver, handle string, block bool) disk {
+	return disk{name: handle, source: fmt.Sprintf("csi: {driver: %s, volumeHandle: %s}", driver, handle), block: block}
+}
+
+// csiMounts lists what is mounted for CSI volumes on a machine.
+func csiMounts(n *cluster.Node) []string {
+	return slices.DeleteFunc(n.Mounts(), func(p string) bool {
+		return !strings.Contains(p, "kubernetes.io~csi") && !strings.Contains(p, "kubernetes.io/csi")
+	})
+}
+
+// attach does what a driver's attacher does, until the test ends.
+func attach(t *testing.T, c *cluster.Cluster, driver string) {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	t.Cleanup(func() { stop(); <-done })
+	w, err := c.Admin().StorageV1().VolumeAttachments().Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(done)
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			a, ok := e.Object.(*storagev1.VolumeAttachment)
+			if !ok || a.Spec.Attacher != driver || a.Status.Attached || a.DeletionTimestamp != nil {
+				continue
+			}
+			patch := []byte(`{"status":{"attached":true,"attachmentMetadata":{"disk":"sdb"}}}`)
+			if _, err := c.Admin().StorageV1().VolumeAttachments().Patch(ctx, a.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	}()
+}
+
+// TestCSI: a pod with a claim, a block device and a volume of its own, of a driver that runs
+// as a pod of the node and whose volumes are attached by a controller, keeps what it wrote
+// when the agent is killed and after a reboot without a link; what the cluster is told of it
+// is what a kubelet tells; when it is deleted nothing is mounted, and all data is there.
+func TestCSI(t *testing.T) {
+	c, n, ns, driver := joinWithCSI(t)
+	csiDriver(t, c, driver, "attachRequired: true, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral]")
+	attach(t, c, driver)
+	raw := loop(t, t.TempDir(), "raw", 64)
+	if err := os.WriteFile(raw, []byte("raw bytes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, d := range []disk{csiDisk(driver, "files", false), csiDisk(driver, "raw", true)} {
+		mode := map[bool]string{true: "Block", false: "Filesystem"}[d.block]
+		all.WriteString(d.manifest(ns, n.Name, d.name) + claim(ns, d.name, ns+"-"+d.name, mode))
+	}
+	t.Cleanup(func() {
+		c.Kubectl(t, "delete", "pv", ns+"-files", ns+"-raw", "--ignore-not-found", "--wait=false")
+	})
+	c.Apply(t, all.String()+pod(ns, "p", "nodeName: "+n.Name+"\nsecurityContext: {fsGroup: 4242}\nvolumes:\n"+
+		"- {name: files, persistentVolumeClaim: {claimName: files}}\n- {name: raw, persistentVolumeClaim: {claimName: raw}}\n- {name: own, csi: {driver: "+driver+"}}\n",
+		"volumeMounts: [{name: files, mountPath: /files}, {name: own, mountPath: /own}]\nvolumeDevices: [{name: raw, devicePath: /dev/raw}]\n", "sleep"))
+	describes(t, c, n, []string{"FailedMount", "not found in the list of registered CSI drivers"}, "-n", ns, "pod", "p")
+
+	c.Apply(t, csiPod(n, ns, driver))
+	c.AwaitReady(t, ns, "driver")
+	n.Run("cp", "-a", raw, n.Disk+"/csi-data/raw")
+	p := c.AwaitReady(t, ns, "p")["p"]
+	inside(n, ns, "p", "write", "/files/file", "kept")
+	check := func(when string) {
+		t.Helper()
+		for path, want := range map[string]string{"/files/file": "kept", "/dev/raw": "raw bytes", "/own/pod": "p"} {
+			if got := inside(n, ns, "p", "cat", path); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %s has %.20q", when, path, got)
+			}
+		}
+	}
+	check("at first")
+	if got := n.Run("stat", "-c", "%g", n.Disk+"/csi-data/files"); got != "4242\n" {
+		t.Errorf("the group of the volume is %q", got)
+	}
+	csiTold(t, c, n, driver)
+	before := csiMounts(n)
+
+	n.Cut(t)
+	n.Kill()
+	n.Start()
+	n.WaitReady("p", "driver")
+	check("after the agent was killed")
+	n.Reboot()
+	n.Start()
+	n.WaitReady("p", "driver")
+	check("after a reboot without a link")
+	if after := csiMounts(n); len(after) != len(before) {
+		t.Errorf("mounted: %q, before %q", after, before)
+	}
+	n.Restore(t)
+	c.AwaitPod(t, ns, "p", "to be ready", cluster.PodReady)
+	csiTold(t, c, n, driver)
+
+	c.Kubectl(t, "-n", ns, "delete", "pod", "p", "--wait=false")
+	c.AwaitGone(t, p)
+	n.Await("all to be unmounted", func() bool { return len(csiMounts(n)) == 0 })
+	c.AwaitNode(t, n.Name, "to have no volume in use or attached", func(n *corev1.Node) bool {
+		return len(n.Status.VolumesInUse) == 0 && len(n.Status.VolumesAttached) == 0
+	})
+	if !contains(t, n.Disk+"/csi-data/files/file", "kept") {
+		t.Error("the data is gone")
+	}
+	c.Kubectl(t, "-n", ns, "delete", "pod", "driver", "--wait=false")
+	c.AwaitAny(t, "csinodes", "", n.Name, &storagev1.CSINode{}, "to have no driver", func(o runtime.Object) bool {
+		return len(o.(*storagev1.CSINode).Spec.Drivers) == 0
+	})
+}
+
+// csiTold waits until the cluster knows of a node's driver and volumes.
+func csiTold(t *testing.T, c *cluster.Cluster, n *cluster.Node, driver string) {
+	t.Helper()
+	c.AwaitAny(t, "csinodes", "", n.Name, &storagev1.CSINode{}, "to have the driver", func(o runtime.Object) bool {
+		d := o.(*storagev1.CSINode).Spec.Drivers
+		return len(d) == 1 && d[0].Name == driver && d[0].NodeID == n.Name && *d[0].Allocatable.Count == 100 && len(d[0].TopologyKeys) == 1
+	})
+	c.AwaitNode(t, n.Name, "to tell of driver and volumes", func(node *corev1.Node) bool {
+		want := []corev1.UniqueVolumeName{corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^files"), corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^raw")}
+		return slices.Equal(node.Status.VolumesInUse, want) && len(node.Status.VolumesAttached) == 2 &&
+			node.Labels["topology."+driver+"/node"] == n.Name && strings.Contains(node.Annotations["csi.volume.kubernetes.io/nodeid"], `"`+driver+`":"`+n.Name+`"`)
+	})
+}
+
+// TestCSIDriverDies: pods run on while their driver is dead, or replaced; one that needs it
+// waits, and is gone once it is back.
+func TestCSIDriverDies(t *testing.T) {
+	c, n, ns, driver := joinWithCSI(t)
+	csiDriver(t, c, driver, "attachRequired: false")
+	mounts := func(name string) string {
+		return pod(ns, name, "nodeName: "+n.Name+"\nvolumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}]", "volumeMounts: [{name: data, mountPath: /data}]", "sleep")
+	}
+	for _, name := range []string{"a", "b"} {
+		c.Apply(t, csiDisk(driver, name, false).manifest(ns, n.Name, name)+claim(ns, name, ns+"-"+name, "Filesystem"))
+	}
+	t.Cleanup(func() { c.Kubectl(t, "delete", "pv", ns+"-a", ns+"-b", "--ignore-not-found", "--wait=false") })
+	c.Apply(t, csiPod(n, ns, driver)+mounts("a"))
+	ready := c.AwaitReady(t, ns, "driver", "a")
+	inside(n, ns, "a", "write", "/data/file", "kept")
+	c.Kubectl(t, "-n", ns, "delete", "pod", "driver", "--force", "--grace-period=0")
+	c.AwaitGone(t, ready["driver"])
+	c.Apply(t, mounts("b"))
+	describes(t, c, n, []string{"FailedMount", "driver name " + driver + " not found in the list of registered CSI drivers"}, "-n", ns, "pod", "b")
+	if got := inside(n, ns, "a", "cat", "/data/file"); !strings.HasPrefix(got, "kept") {
+		t.Errorf("without the driver: %q", got)
+	}
+	c.Kubectl(t, "-n", ns, "delete", "pod", "a", "--wait=false")
+	describes(t, c, n, []string{"not found in the list of registered CSI drivers"}, "-n", ns, "pod", "a")
+	c.Apply(t, csiPod(n, ns, driver))
+	c.AwaitGone(t, ready["a"])
+	c.AwaitReady(t, ns, "b")
+	if got := csiMounts(n); len(got) != 2 {
+		t.Errorf("mounted: %q", got)
+	}
+}
+
+// TestThirtyCSI measures thirty pods with a claim each, to be ready within twice the time of
+// thirty without.
+func TestThirtyCSI(t *testing.T) {
+	if os.Getenv("ISLET_BENCH") == "" {
+		t.Skip("figures are measured by make bench")
+	}
+	c, n, ns, driver := joinWithCSI(t)
+	csiDriver(t, c, driver, "attachRequired: false")
+	c.Apply(t, csiPod(n, ns, driver))
+	c.AwaitReady(t, ns, "driver")
+	const many = 30
+	var disks strings.Builder
+	var pvs []string
+	for i := range many {
+		name := fmt.Sprint("v", i)
+		pvs = append(pvs, ns+"-"+name)
+		disks.WriteString(csiDisk(driver, name, false).manifest(ns, n.Name, name) + claim(ns, name, ns+"-"+name, "Filesystem"))
+	}
+	c.Apply(t, disks.String())
+	t.Cleanup(func() {
+		c.Kubectl(t, append([]string{"delete", "pv", "--ignore-not-found", "--wait=false"}, pvs...)...)
+	})
+	for i := range many {
+		c.AwaitAny(t, "persistentvolumeclaims", ns, fmt.Sprint("v", i), &corev1.PersistentVolumeClaim{}, "to be bound", bound)
+	}
+	run := func(kind, volume, mount string) time.Duration {
+		var all strings.Builder
+		var names []string
+		for i := range many {
+			name := fmt.Sprint(kind, i)
+			names = append(names, name)
+			all.WriteString(pod(ns, name, "nodeName: "+n.Name+"\n"+strings.ReplaceAll(volume, "CLAIM", fmt.Sprint("v", i)), mount, "sleep"))
+		}
+		began := time.Now()
+		c.Apply(t, all.String())
+		c.AwaitReady(t, ns, names...)
+		return time.Since(began)
+	}
+	without := run("without", "", "")
+	pss := n.TotalPSS()
+	with := run("with", "volumes: [{name: data, persistentVolumeClaim: {claimName: CLAIM}}]", "volumeMounts: [{name: data, mountPath: /data}]")
+	t.Logf("ready without a volume after %v, with one after %v (%.2f times); memory %.1f, then %.1f MiB with twice the pods", without, with, with.Seconds()/without.Seconds(), pss, n.TotalPSS())
+}
