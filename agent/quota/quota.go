@@ -6,7 +6,8 @@
 // The ID of a directory is written in its inode, so nothing is remembered here: after a
 // restart, and in another release, it is found there. A program that is root on the host,
 // and not in a user namespace, can give its files another ID and so leave the quota, as
-// with a kubelet's.
+// with a kubelet's; and the kernel binds nobody who has CAP_SYS_RESOURCE, which a
+// privileged container has.
 //
 // https://www.kernel.org/doc/html/latest/filesystems/quota.html
 package quota

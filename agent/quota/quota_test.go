@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,29 +78,51 @@ func disk(t *testing.T, kind string, quotas bool) string {
 	return at
 }
 
-// fill writes until there is no more room, and gives how many bytes that were.
-func fill(t *testing.T, path string, most int) int {
+// fill writes until there is no more room, and gives how many bytes that were. It writes as
+// a container does: a quota binds nobody who has CAP_SYS_RESOURCE.
+func fill(t *testing.T, path string, most int) (n int) {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	n := 0
-	for n < most {
-		wrote, err := f.Write(bytes.Repeat([]byte("x"), 64<<10))
-		n += wrote
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if err := unprivileged(); err != nil {
+			done <- err
+			return
+		}
+		var err error
+		for n < most && err == nil {
+			var wrote int
+			wrote, err = f.Write(bytes.Repeat([]byte("x"), 64<<10))
+			n += wrote
+		}
 		if errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOSPC) {
-			break
+			err = nil
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 	if err := f.Sync(); err != nil && !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// unprivileged takes CAP_SYS_RESOURCE from the thread.
+func unprivileged() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return err
+	}
+	data[0].Effective &^= 1 << unix.CAP_SYS_RESOURCE
+	return unix.Capset(&header, &data[0])
 }
 
 func TestLimit(t *testing.T) {
