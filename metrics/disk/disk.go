@@ -62,41 +62,78 @@ func (t *Trees) Usage(ctx context.Context, dir string) Usage {
 	return u
 }
 
-func measure(ctx context.Context, dir string) (u Usage) {
-	u.At = time.Now()
-	type inode struct{ dev, ino uint64 }
-	seen := map[inode]bool{}
+func measure(ctx context.Context, dir string) Usage {
+	w := walk{ctx: ctx, Usage: Usage{At: time.Now()}, seen: map[inode]bool{}}
 	var top unix.Stat_t
 	if unix.Lstat(dir, &top) != nil {
-		return u
+		return w.Usage
 	}
-	filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		var st unix.Stat_t
-		if err != nil || unix.Lstat(path, &st) != nil {
-			return nil // gone, or not to be read
+	w.dev = uint64(top.Dev)
+	w.one(unix.AT_FDCWD, dir, &top, 0)
+	return w.Usage
+}
+
+// A walk goes down by the descriptors of directories, and reads each in parts: a container
+// may put links and any number of files there while it goes on, and only its own figure is
+// wrong then.
+type walk struct {
+	Usage
+	ctx  context.Context //nolint:containedctx // lives as long as the walk
+	dev  uint64
+	seen map[inode]bool // with several names
+}
+
+type inode uint64
+
+const (
+	maxDepth = 200 // directories open at once
+	atOnce   = 256 // names
+)
+
+// one counts a file, and what is below it. It reports whether to go on.
+func (w *walk) one(at int, name string, st *unix.Stat_t, depth int) bool {
+	if uint64(st.Dev) != w.dev {
+		return true
+	}
+	if w.Inodes >= maxFiles || w.ctx.Err() != nil {
+		w.Cut = true
+		return false
+	}
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if st.Nlink > 1 && !isDir {
+		if w.seen[inode(st.Ino)] {
+			return true
 		}
-		if st.Dev != top.Dev {
-			if e.IsDir() {
-				return fs.SkipDir
+		w.seen[inode(st.Ino)] = true
+	}
+	w.Inodes++
+	w.Bytes += uint64(st.Blocks) * 512
+	return !isDir || w.below(at, name, depth)
+}
+
+func (w *walk) below(at int, name string, depth int) bool {
+	if depth == maxDepth {
+		w.Cut = true
+		return true
+	}
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true // gone, or something else now
+	}
+	dir := os.NewFile(uintptr(fd), name)
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(atOnce)
+		for _, name := range names {
+			var st unix.Stat_t
+			if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && !w.one(fd, name, &st, depth+1) {
+				return false
 			}
-			return nil
 		}
-		if u.Inodes++; u.Inodes > maxFiles || ctx.Err() != nil {
-			u.Cut = true
-			return fs.SkipAll
+		if err != nil || len(names) == 0 {
+			return true
 		}
-		if st.Nlink > 1 && !e.IsDir() {
-			k := inode{uint64(st.Dev), st.Ino}
-			if seen[k] {
-				u.Inodes--
-				return nil
-			}
-			seen[k] = true
-		}
-		u.Bytes += uint64(st.Blocks) * 512
-		return nil
-	})
-	return u
+	}
 }
 
 // A Device is what a block device has done since boot.

@@ -3,9 +3,13 @@ package disk
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func write(t *testing.T, path string, size int) {
@@ -77,5 +81,54 @@ func TestDevices(t *testing.T) {
 	}
 	if a, b := Name(sys, "179:0"), Name(sys, "0:42"); a != "/dev/mmcblk0" || b != "0:42" {
 		t.Errorf("got %s, %s", a, b)
+	}
+}
+
+// TestHostileTree: what a container makes while its files are counted leads nowhere else,
+// and does not hold the walk up.
+func TestHostileTree(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	for i := range 500 {
+		write(t, filepath.Join(outside, strconv.Itoa(i)), 1)
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	swapped := filepath.Join(dir, "swapped")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			os.Remove(swapped)
+			switch n % 3 {
+			case 0:
+				os.Mkdir(swapped, 0o755)
+			case 1:
+				os.Symlink(outside, swapped)
+			case 2:
+				unix.Mkfifo(swapped, 0o666)
+			}
+		}
+	}()
+	for range 2000 {
+		if u := measure(t.Context(), dir); u.Inodes < 2 || u.Inodes > 3 {
+			t.Errorf("counted %d inodes", u.Inodes)
+			break
+		}
+	}
+	close(stop)
+	<-done
+
+	deep := strings.Repeat("d/", maxDepth+50)
+	if err := os.MkdirAll(filepath.Join(dir, deep), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if u := measure(t.Context(), dir); !u.Cut || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
+		t.Errorf("of what is deep: %+v", u)
 	}
 }

@@ -1,0 +1,46 @@
+package host
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Processes are those of the whole machine, threads included.
+type Processes struct{ Now, Max uint64 }
+
+// Processes reads how many there are, and how many there may be.
+func (h *Host) Processes() (p Processes, err error) {
+	load := strings.Fields(h.line("proc/loadavg"))
+	if len(load) < 4 {
+		return p, fmt.Errorf("count processes: no %s", h.path("proc/loadavg"))
+	}
+	_, all, _ := strings.Cut(load[3], "/")
+	if p.Now, err = strconv.ParseUint(all, 10, 64); err != nil {
+		return p, fmt.Errorf("count processes: %w", err)
+	}
+	p.Max, err = strconv.ParseUint(h.line("proc/sys/kernel/pid_max"), 10, 64)
+	if threads, e := strconv.ParseUint(h.line("proc/sys/kernel/threads-max"), 10, 64); e == nil {
+		p.Max = min(p.Max, threads)
+	}
+	return p, err
+}
+
+// Topology counts cores and the packages that they are in; 0: the kernel does not say.
+func (h *Host) Topology() (cores, sockets int) {
+	files, _ := filepath.Glob(h.path("sys/devices/system/cpu/cpu[0-9]*/topology"))
+	type core struct{ socket, id string }
+	seen, packages := map[core]bool{}, map[string]bool{}
+	for _, dir := range files {
+		rel, err := filepath.Rel(h.root, dir)
+		if err != nil {
+			continue
+		}
+		c := core{h.line(rel + "/physical_package_id"), h.line(rel + "/core_id")}
+		if c.id != "" {
+			seen[c], packages[c.socket] = true, true
+		}
+	}
+	return len(seen), len(packages)
+}
