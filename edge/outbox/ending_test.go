@@ -48,7 +48,8 @@ func TestEndIsToldOnce(t *testing.T) {
 // or a fast one.
 func TestManyStarts(t *testing.T) {
 	manyStart(t, 200*time.Millisecond, 60*time.Millisecond, 20)
-	manyStart(t, 0, 20*time.Millisecond, 30) // in four seconds, of which the first is silent
+	// Four seconds, of which the first is silent, and a turn at both ends of the others.
+	manyStart(t, 0, 20*time.Millisecond, int(3*time.Second/apart)+1)
 }
 
 // manyStart demands of 200 pods that start one after the other, each that much after the
