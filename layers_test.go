@@ -73,6 +73,7 @@ var layers = map[string][]string{
 	"agent/worker":       {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
 
 	// The rooms that package agent wires; none knows the whole.
+	"agent/cluster":    {"agent/config", "edge", "keys", "net/uplink"},
 	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
 	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/hardware", "agent/plugins", "agent/podresources", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},

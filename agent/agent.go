@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -15,20 +13,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/call"
 	"github.com/islet-edge/islet/agent/claims"
+	"github.com/islet-edge/islet/agent/cluster"
 	"github.com/islet-edge/islet/agent/collect"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/containers"
 	"github.com/islet-edge/islet/agent/credentials"
-	"github.com/islet-edge/islet/agent/describe"
 	"github.com/islet-edge/islet/agent/devices"
-	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/figures"
 	"github.com/islet-edge/islet/agent/health"
 	"github.com/islet-edge/islet/agent/hook"
-	"github.com/islet-edge/islet/agent/hostport"
 	"github.com/islet-edge/islet/agent/lifecycle"
 	"github.com/islet-edge/islet/agent/machine"
 	"github.com/islet-edge/islet/agent/objects"
@@ -47,8 +42,6 @@ import (
 	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/status"
-	"github.com/islet-edge/islet/agent/translate"
-	"github.com/islet-edge/islet/agent/usage"
 	"github.com/islet-edge/islet/agent/userns"
 	"github.com/islet-edge/islet/agent/volatile"
 	"github.com/islet-edge/islet/agent/volume"
@@ -57,11 +50,8 @@ import (
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/net/uplink"
-	"github.com/islet-edge/islet/runtime/apparmor"
 	"github.com/islet-edge/islet/runtime/cgroup"
-	"github.com/islet-edge/islet/runtime/selinux"
 )
 
 // An agent is every part of a node, built and connected.
@@ -109,7 +99,7 @@ type agent struct {
 	events    *outbox.Events
 	objects   *objects.Objects
 	quotas    quota.Projects
-	cluster   *cluster // nil: the node stands alone
+	cluster   *cluster.Cluster // nil: the node stands alone
 
 	closers []func() error // called in reverse
 }
@@ -189,254 +179,6 @@ func (a *agent) close() error {
 	return errors.Join(errs...)
 }
 
-// build makes every part but what others reach the agent at, and connects it. The order is that of the needs: what
-// the store says comes before what runs, what runs before what is wanted.
-func (a *agent) build(ctx context.Context) error {
-	err := a.lock(a.cfg.Dirs.State, a.cfg.Dirs.Run)
-	if err != nil {
-		return err
-	}
-	if a.volatile, err = volatile.Cover(volatile.Config{Dirs: a.writes(), Run: a.cfg.Dirs.Run}); err != nil {
-		return err
-	}
-	if a.volatile.Fresh(a.cfg.Dirs.State) { // whose lock is another file now
-		if err := a.lock(a.cfg.Dirs.State); err != nil {
-			return err
-		}
-	}
-	if a.volatile != nil {
-		a.log.Error(a.volatile.String())
-	}
-	if err := a.cfg.Dirs.Make(); err != nil {
-		return err
-	}
-	if a.store, err = store.Open(ctx, filepath.Join(a.cfg.Dirs.State, process.Database), a.log); err != nil {
-		return fmt.Errorf("open the store: %w", err)
-	}
-	a.closers = append(a.closers, a.store.Close)
-	if a.machine, err = machine.New(ctx, a.cfg, apparmor.New(a.log).Enabled(), selinux.New().Enabled()); err != nil {
-		return err
-	}
-	if err := a.openDevices(ctx); err != nil {
-		return err
-	}
-	if a.link, err = a.openLink(ctx); err != nil {
-		return fmt.Errorf("the way to the API server: %w", err)
-	}
-	if a.events, err = a.newEvents(); err != nil {
-		return err
-	}
-	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: a.imagesRemoved, NetworkChanged: a.networkChanged, Tell: a.tellHeld, Link: a.link, Log: a.log}); err != nil {
-		return err
-	}
-	a.closers = append(a.closers, a.rt.Close)
-	a.health = health.New(health.Config{
-		Overdue: func() time.Duration { return a.workers.Overdue() }, Busy: func() time.Duration { return a.observer.Busy() }, Network: a.rt.Ready, Off: func() string { return a.shutdown.NotReady() },
-	})
-	a.reporter = machine.NewReporter(machine.ReporterConfig{
-		Machine: a.machine, Runtime: a.rt.Runtime, Images: a.rt.Images, NotReady: a.health.NotReady, Addresses: a.link.SetAddresses, Events: a.events, Meta: a.store, Log: a.log, InUse: func() []v1.UniqueVolumeName { return a.claims.VolumesInUse() },
-	})
-	a.figures = figures.New(a.rt.Operations, a.rt.Cgroups.Unified())
-	a.observer = observe.New(observe.Config{Runtime: a.rt.Runtime, Changed: a.poke, Relisted: a.figures.Relisted, Log: a.log})
-	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
-		return fmt.Errorf("load the wanted pods: %w", err)
-	}
-	if a.objects, err = objects.Open(ctx, objects.Config{
-		Client: a.link.Client(), Alone: !a.joins(), Store: a.store, Dir: filepath.Join(a.cfg.Dirs.State, process.Claims), Quota: &a.quotas, Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Log: a.log,
-		Refresh: func(pod *v1.Pod) error { return a.volumes.Refresh(a.pods.Allocated(pod)) }, Retry: func(uid types.UID) { a.workers.RetryPod(uid) },
-	}); err != nil {
-		return err
-	}
-	a.sources = sources.New(sources.Config{Config: a.cfg, Joins: a.joins(), Desired: a.desired, Objects: a.objects.Local, Spoke: a.spoke, Log: a.log})
-	a.pods = pods.New(pods.Config{
-		Desired: a.desired, Store: a.store, Spoken: a.sources.Spoken, Sources: sources.Names, Node: a.machine.Admit, Host: a.host,
-		Running: a.figures.Running, Preempted: a.figures.Preempted, Off: func() bool { return a.shutdown.Going() },
-		Made: recovery.Made{Runtime: a.rt.Runtime, View: a.observer, Log: a.log}.Pod, Resizes: a.figures, Devices: a.devices, Events: a.events, Log: a.log,
-	})
-	if a.shutdown, err = shutdown.New(ctx, shutdown.Config{
-		Periods: shutdown.Periods(&a.cfg.Kubelet), Host: shutdown.SystemLogind(a.log), File: filepath.Join(a.cfg.Dirs.Run, process.Shutdown), Meta: a.store, Pods: a.pods.List,
-		AtRest: func(uid types.UID) bool { return plan.AtRest(a.input(uid)) }, Poke: a.poke, Changed: func() { a.reportNode(); a.pods.NodeChanged() }, Extend: a.manager.Extend, Events: a.events, Log: a.log,
-	}); err != nil {
-		return err
-	}
-	if a.joins() {
-		if a.cluster, err = openCluster(ctx, a); err != nil {
-			return err
-		}
-	}
-	if err := a.startDevices(ctx); err != nil {
-		return err
-	}
-	if err := a.buildWorkers(ctx); err != nil {
-		return err
-	}
-	if err := a.rt.Look(ctx, a.look, a.pods.Load); err != nil {
-		return err
-	}
-	a.manifests, err = a.sources.Runners()
-	return err
-}
-
-// look learns what runs. Until then nothing is started, ended or removed.
-func (a *agent) look(ctx context.Context) error {
-	if err := a.observer.Relist(ctx); err != nil {
-		return fmt.Errorf("look at what runs: %w", err)
-	}
-	if aside, yes := a.store.Rebuilt(); yes {
-		a.log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
-		if err := recovery.Rebuild(ctx, recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log}); err != nil {
-			a.log.Error("not everything could be recovered from what runs", "error", err)
-		}
-	}
-	if err := a.rt.Reconcile(ctx); err != nil {
-		a.log.Warn("not everything of pods that are gone could be cleaned up", "error", err)
-	}
-	if a.guard != nil {
-		if err := a.guard.Settle(ctx); err != nil {
-			a.log.Error("the records of who pulled images could not be brought up to date", "error", err)
-		}
-	}
-	if err := a.handlers.Keep(a.observer.Has); err != nil {
-		a.log.Warn("not everything that is known of the hooks of containers that are gone could be removed", "error", err)
-	}
-	if err := a.pods.Load(ctx, a.observer.UIDs()); err != nil {
-		return fmt.Errorf("load what is known of the pods: %w", err)
-	}
-	a.rt.Looked(ctx, a.machine.SetRuntime)
-	return nil
-}
-
-func (a *agent) lock(dirs ...string) error {
-	for _, dir := range dirs {
-		l, err := process.Lock(dir)
-		if err != nil {
-			return err
-		}
-		a.closers = append(a.closers, l.Close)
-	}
-	return nil
-}
-
-// writes are the directories that the agent writes to, but for the run directory.
-func (a *agent) writes() []volatile.Dir {
-	return []volatile.Dir{
-		{Path: a.cfg.Dirs.State, Apart: containers.Stacked()}, {Path: a.cfg.Dirs.Root},
-		{Path: a.cfg.Kubelet.PodLogsDir}, {Path: a.cfg.Dirs.LogLinks},
-	}
-}
-
-// buildServer opens what others reach the agent at.
-func (a *agent) buildServer(ctx context.Context) (err error) {
-	a.ports, err = ports.Open(ctx, ports.Config{Config: a.cfg, Link: a.link, Cluster: a.cluster != nil, Log: a.log})
-	if err != nil {
-		return err
-	}
-	a.closers = append(a.closers, a.ports.Close)
-	if err := a.devices.Listen(); err != nil {
-		return err
-	}
-	if a.server, err = server.New(a.serverConfig()); err != nil {
-		return err
-	}
-	if a.tools, err = containers.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Streams, a.rt.Images, a.server.PodNeeding, a.log); err != nil {
-		return err
-	}
-	a.socket, err = server.ListenLocal(filepath.Join(a.cfg.Dirs.Run, "islet.sock"), a.log)
-	return err
-}
-
-func (a *agent) buildWorkers(ctx context.Context) error {
-	k := a.cfg.Kubelet
-	var err error
-	a.cgroups, err = cgroup.New(cgroup.Config{Driver: a.rt.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: a.cfg.CPUPeriod, Took: a.figures.Cgroup, Log: a.log})
-	if err != nil {
-		return fmt.Errorf("prepare the cgroups of pods: %w", err)
-	}
-	a.can = features.Handlers{Runtime: a.rt.Runtime, Classes: features.ClassIsHandler{}}
-	volumes := volume.Config{Root: a.cfg.Dirs.Root, Quota: &a.quotas, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
-	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
-	a.hooks = hook.Chain{a.cgroups, a.objects, a.objects.Own} // first: what the others make in memory counts in the pod's cgroup; then what they read
-	volumes.Objects, executor.Objects, executor.Alone = a.objects, a.objects, a.cluster == nil
-	keys := credentials.Config{Plugins: a.cfg.CredentialProviderConfig, BinDir: a.cfg.CredentialProviderBinDir, Root: a.cfg.Dirs.Root, Meta: a.store, Down: a.link.Down, Log: a.log}
-	keys.Secrets = a.objects
-	var cluster *claims.Cluster
-	if api := a.objects.API; api != nil {
-		cluster = &claims.Cluster{Client: a.link.Client(), Objects: api, Node: a.cluster.node, Up: a.link.Changed()}
-		a.can.Classes, keys.API = api, api
-	}
-	volumes.ReadOnlyTrees, executor.Classes = a.can.ReadOnlyTrees, a.can.Classes
-	if a.keys, err = credentials.Open(keys); err != nil {
-		return err
-	}
-	a.closers, executor.Keyring = append(a.closers, a.keys.Close), a.keys
-	if mode := k.ImagePullCredentialsVerificationPolicy; mode != "" { // empty: its feature gate is off
-		policy, err := pulls.NewPolicy(mode, k.PreloadedImagesVerificationAllowlist)
-		if err != nil {
-			return err
-		}
-		a.guard = pulls.New(pulls.Config{Policy: policy, Store: a.store, Images: a.rt.Images, Log: a.log})
-		executor.Guard = a.guard
-	}
-	if a.claims, err = claims.Open(ctx, claims.Config{
-		Config: a.cfg, Store: a.store, Labels: a.machine.Labels, Objects: a.objects.Own, Cluster: cluster, Retry: func(uid types.UID) { a.workers.RetryPod(uid) }, Log: a.log,
-	}); err != nil {
-		return err
-	}
-	volumes.Kinds = append(volumes.Kinds, a.claims.Keeper)
-	if a.volumes, err = volume.New(volumes); err != nil {
-		return err
-	}
-	if a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: a.devices.Handle(a.claims.Handle(map[string]plugins.Handler{})), Log: a.log}); err != nil {
-		return err
-	}
-	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}
-	executor.Links = a.links
-	executor.Files = a.volumes
-	a.hooks = append(a.hooks, a.volumes, a.devices.Manager, a.devices.Dynamic, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
-		userns.New(userns.Config{Pods: a.volumes.Pods(), Space: a.userIDs, Handlers: a.can, Log: a.log})) // last: it maps the mounts of all others
-	executor.Hooks = a.hooks
-	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesMinor})
-	if a.handlers, err = lifecycle.Open(lifecycle.Config{Caller: calls, Events: a.events, Dir: filepath.Join(a.cfg.Dirs.Run, process.Hooks)}); err != nil {
-		return err
-	}
-	executor.Hooking = a.handlers
-	a.executor = worker.NewExecutor(executor)
-	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, File: filepath.Join(a.cfg.Dirs.Run, process.Probes), Changed: a.poke, Log: a.log})
-	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
-		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, Hooked: a.handlers.Has, Off: a.shutdown.Off, Sizes: translate.Fields{Node: a.machine.Now}.Sizes, CrashMax: a.cfg.CrashMax, Log: a.log})
-	if a.cluster != nil {
-		a.pods.Connect(a.workers, a.cluster.outbox)
-	} else {
-		a.pods.Connect(a.workers, nil)
-	}
-	return nil
-}
-
-func (a *agent) serverConfig() server.Config {
-	d := describe.Config{
-		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Local: a.objects.Local, Volatile: a.volatile, Input: a.input, Devices: a.devices.Manager, Hardware: a.devices.Hardware,
-		Addresses: func() []string { return a.machine.Now().IPs }, Waiting: a.claims.Waiting,
-	}
-	var metrics func() []exposition.Sample
-	if c := a.cluster; c != nil {
-		a.link.Client().Observe(a.figures.Asked(a.link.Client().Host))
-		d.Cluster = &describe.Cluster{Link: a.link, Outbox: c.outbox, Objects: c.objects, Brake: c.brake}
-		metrics = func() []exposition.Sample {
-			return figures.Link(a.link, a.cfg.Kubelet.ServerTLSBootstrap, a.events.Dropped())
-		}
-	}
-	shows := describe.New(d)
-	return server.Config{
-		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
-		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
-		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
-		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: usage.OfMachine(usage.Config{NodeName: a.cfg.Node.Name, Runtime: a.rt.Runtime, Images: a.rt.Images, Pods: a.pods.List, Root: a.cfg.Dirs.Root, LogsDir: a.cfg.Kubelet.PodLogsDir, Started: time.Now()}, a.rt.Cgroups, cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot), a.cfg.Kubelet.VolumeStatsAggPeriod.Duration),
-		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices,
-		Checks: a.health.Checks(), Kubelet: debugPaths(ports.Paths(&a.cfg.Kubelet), a.cfg.Flags(), a.log), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
-		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
-	}
-}
-
 // poke tells the worker of a pod that something changed. It is called by parts
 // that are built before the workers; what they say then is read by start.
 func (a *agent) poke(uid types.UID) {
@@ -463,10 +205,29 @@ func (a *agent) podChanged(uid types.UID) {
 func (a *agent) newEvents() (*outbox.Events, error) {
 	k := &a.cfg.Kubelet
 	c := outbox.EventsConfig{Node: a.cfg.Node.Name, QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: a.link.Now, Store: a.store, Log: a.log}
-	if a.joins() {
+	if !a.cfg.Alone() {
 		c.Client, c.Retry = a.link.Client(), a.link.Changed()
 	}
 	return outbox.NewEvents(c)
+}
+
+// nodeChanged takes what the control plane says of this node: its labels, and what others
+// advertise there.
+func (a *agent) nodeChanged(n *v1.Node) {
+	if a.machine.SetNode(n.Labels, n.Spec.Taints, n.Status.Capacity) {
+		a.pods.NodeChanged()
+	}
+	a.claims.NodeChanged()
+	a.reporter.Schedulable(!n.Spec.Unschedulable)
+}
+
+// tellHeld tells that pods run on which the control plane has lost, or no longer do.
+func (a *agent) tellHeld(warning bool, reason, message string) {
+	kind := v1.EventTypeNormal
+	if warning {
+		kind = v1.EventTypeWarning
+	}
+	a.events.Node(kind, reason, message)
 }
 
 // wantedChanged tells of a pod that is wanted otherwise than before: its labels and
@@ -514,7 +275,7 @@ func (a *agent) networkChanged() {
 // reportNode has the API server learn at once how the node is.
 func (a *agent) reportNode() {
 	if a.cluster != nil {
-		a.cluster.node.Poke()
+		a.cluster.Node.Poke()
 	}
 }
 

@@ -9,5 +9,5 @@
 //	           pods: verdicts, statuses --> outbox, server
 //
 // The rooms that it connects: containers (what runs them), machine (what is so of the
-// host), objects, volume, figures, health, describe, ports, recovery, settle, process.
+// host), cluster (the way to a control plane), objects, volume, figures, health, describe, ports, recovery, settle, process.
 package agent

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/process"
-	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/settle"
 )
 
@@ -61,14 +59,4 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 		log.Info("the agent ends; its pods go on running")
 	}
 	return 0
-}
-
-// debugPaths adds to a kubelet's paths what this process knows of itself: its flags, and
-// its log level.
-func debugPaths(p server.Kubelet, flags []string, log *slog.Logger) server.Kubelet {
-	p.Flags = flags
-	if set := process.LevelOf(log); set != nil && *p.Config.EnableDebugFlagsHandler {
-		p.SetLevel = func(v int) { set(slog.Level(-v)) }
-	}
-	return p
 }

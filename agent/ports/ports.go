@@ -141,9 +141,14 @@ func (a Config) tlsConfig() (*tls.Config, error) {
 // hostLogs is what /logs/ shows.
 const hostLogs = "/var/log"
 
-// Paths says what is open on the kubelet's ports.
-func Paths(k *kubelet.KubeletConfiguration) server.Kubelet {
-	p := server.Kubelet{Debugging: *k.EnableDebuggingHandlers, Profiling: *k.EnableProfilingHandler, Config: k}
+// Paths says what is open on the kubelet's ports. setLevel changes what is logged while the
+// agent runs, if it is not nil.
+func Paths(c *config.Config, setLevel func(slog.Level)) server.Kubelet {
+	k := &c.Kubelet
+	p := server.Kubelet{Debugging: *k.EnableDebuggingHandlers, Profiling: *k.EnableProfilingHandler, Config: k, Flags: c.Flags()}
+	if setLevel != nil && *k.EnableDebugFlagsHandler {
+		p.SetLevel = func(v int) { setLevel(slog.Level(-v)) }
+	}
 	if *k.EnableSystemLogHandler {
 		p.SystemLogs = hostLogs
 	}

@@ -1,0 +1,202 @@
+// Package cluster is what a node that belongs to a control plane has besides: its Node
+// object, the outbox of its pods' statuses, the source of the pods that are bound to it,
+// the history of the API server that it talks to, and the brake that holds pods when that
+// lies. None of it is waited for: pods run from the store before the link is up.
+//
+//	link --client--> node, objects, outbox, events, source
+//	node --renewals--> history --rewritten--> source, objects, node
+//	source --Set, Update--> brake --> desired ...... worker
+//	   '--Listed, Seen, Gone--> outbox <--Put, Finish-- pods
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/edge/brake"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/history"
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/node"
+	"github.com/islet-edge/islet/edge/outbox"
+	"github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
+)
+
+// Objects are the objects that pods read.
+type Objects interface {
+	// ForgetVersions has all objects asked for anew: the API server's history is another.
+	ForgetVersions(ctx context.Context)
+	// Retry asks at once for what could not be read.
+	Retry()
+}
+
+// Pods are the pods that the node knows.
+type Pods interface {
+	Wanted(types.UID) bool
+	Drop(ctx context.Context, uid types.UID) error
+}
+
+// Config is what a Cluster needs.
+type Config struct {
+	*config.Config
+	Link    *link.Link
+	Store   *store.Store
+	Objects Objects
+	Events  *outbox.Events
+	Pods    Pods
+	Desired *desired.Desired
+	Sink    brake.Sink // of the pods that the API server binds, behind the brake
+	// Spoken says whether all sources but the API server have told what they want.
+	Spoken func() bool
+	Facts  func(context.Context) (node.Facts, error) // of the machine
+	// Addresses are those that the machine has now.
+	Addresses func() []string
+	Renewed   func()         // the node's lease was renewed
+	Changed   func(*v1.Node) // the Node, as the API server has it
+	// Networks takes the Node's podCIDRs, which pods get their addresses from.
+	Networks func(context.Context, []netip.Prefix) error
+	Held     func(warning bool, reason, message string)
+	Log      *slog.Logger
+}
+
+// A Cluster is the way to a control plane.
+type Cluster struct {
+	Node   *node.Node
+	Outbox *outbox.Outbox
+	Brake  *brake.Brake
+
+	cfg     Config
+	source  *source.API
+	history *history.History
+	up      <-chan struct{} // the link may be up again
+}
+
+// Open makes every part of the way to the control plane. It asks nobody.
+func Open(ctx context.Context, cfg Config) (*Cluster, error) {
+	c := &Cluster{cfg: cfg}
+	client, name := cfg.Link.Client(), cfg.Config.Node.Name
+	var err error
+	c.Outbox, err = outbox.New(outbox.Config{
+		Client: client, Node: name, NodeUID: c.nodeUID, Wanted: cfg.Pods.Wanted, Spoken: cfg.Spoken, Forget: cfg.Pods.Drop,
+		Retry: cfg.Link.Changed(), Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.history, err = history.New(ctx, history.Config{Client: client, Node: name, Meta: cfg.Store, Log: cfg.Log}); err != nil {
+		return nil, err
+	}
+	c.Brake, err = brake.New(ctx, brake.Config{
+		Client: client, Node: name, Next: cfg.Sink, Pods: cfg.Desired.List, Epoch: c.history.Epoch, Meta: cfg.Store,
+		Limit: cfg.Edge.HoldPodsFor.Duration, Now: cfg.Link.Now, Event: cfg.Held, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.source, err = source.NewAPI(source.APIConfig{
+		Client: client, Node: name, Sink: c.Brake, History: c.history, Again: c.Brake.Again(), Observer: c.Outbox, Retry: cfg.Link.Changed(), Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.Node, err = c.openNode(ctx); err != nil {
+		return nil, fmt.Errorf("the Node: %w", err)
+	}
+	c.up = cfg.Link.Changed()
+	return c, nil
+}
+
+func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
+	k, l, n := &c.cfg.Kubelet, c.cfg.Link, c.cfg.Config.Node
+	taints, annotations, kept := k.RegisterWithTaints, map[string]string{}, map[string]string{keys.ProvidedNodeIP: ""}
+	if *k.EnableControllerAttachDetach {
+		annotations[keys.ControllerManagedAttachDetach] = "true"
+	}
+	if n.CloudProvider == "external" { // whose controller takes the taint away
+		taints = append(slices.Clone(taints), v1.Taint{Key: keys.CloudUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+		if len(n.IPs) > 0 && !n.IPs[0].IsUnspecified() {
+			kept[keys.ProvidedNodeIP] = strings.Join(c.cfg.Addresses(), ",")
+		}
+	}
+	return node.New(ctx, node.Config{
+		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history, Renewed: c.cfg.Renewed,
+		Changed: func(n *v1.Node) {
+			c.Brake.Registered(context.WithoutCancel(ctx), n.UID)
+			c.cfg.Changed(n)
+			c.setNetworks(n.Spec.PodCIDRs)
+		},
+		Register: k.RegisterNode == nil || *k.RegisterNode, Labels: n.Labels, Annotations: annotations, Kept: kept, Taints: taints,
+		ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
+		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
+		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
+		Retry: l.Changed(), Now: l.Now, Log: c.cfg.Log,
+	})
+}
+
+// Run keeps all of it until ctx ends.
+func (c *Cluster) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{c.history.Run, c.Brake.Run, c.Node.Run, c.Outbox.Run, c.source.Run} {
+		g.Go(func() error { return run(ctx) })
+	}
+	rewritten := c.history.Rewritten()
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-rewritten:
+				c.cfg.Objects.ForgetVersions(ctx)
+				continue
+			case <-c.up:
+			}
+			switch s := c.cfg.Link.State(); {
+			case s.Phase == link.Up:
+				c.cfg.Objects.Retry()
+				c.Node.Poke()
+			case s.Reason == link.ReasonCertificateExpired, s.Reason == link.ReasonUnauthorized, s.Reason == link.ReasonServerCertificate:
+				c.cfg.Events.Node(v1.EventTypeWarning, s.Reason, s.Message) // the API server learns of it once somebody helped
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// setNetworks takes the networks that the control plane gives the pods of this node.
+func (c *Cluster) setNetworks(podCIDRs []string) {
+	var networks []netip.Prefix
+	for _, s := range podCIDRs {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			c.cfg.Log.Error("the Node's podCIDRs are no networks", "podCIDR", s, "error", err)
+			return
+		}
+		networks = append(networks, p)
+	}
+	if len(networks) == 0 {
+		return
+	}
+	if err := c.cfg.Networks(context.Background(), networks); err != nil {
+		c.cfg.Log.Error("the Node's podCIDRs cannot be used", "podCIDRs", podCIDRs, "error", err)
+	}
+}
+
+// nodeUID is that of the Node object, which owns the mirror pods.
+func (c *Cluster) nodeUID() types.UID {
+	if n := c.Node.Last(); n != nil {
+		return n.UID
+	}
+	return ""
+}
