@@ -30,7 +30,7 @@ var layers = map[string][]string{
 
 	"keyring": {}, // credentials by what they are for: a leaf, for all who find or use one
 
-	"demand": {"podspec"}, // what pods ask for: a leaf, for all who count
+	"demand": {"keys", "podspec"}, // what pods ask for: a leaf, for all who count
 
 	"agent":              {"agent", "edge", "runtime", "net", "metrics", "keys"},
 	"agent/access":       {},
@@ -74,16 +74,17 @@ var layers = map[string][]string{
 
 	// The rooms that package agent wires; none knows the whole.
 	"agent/cluster":    {"agent/config", "edge", "keys", "net/uplink"},
-	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
+	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
 	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/hardware", "agent/plugins", "agent/podresources", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
 	"agent/health":     {"agent/server"},
-	"agent/machine":    {"agent/admit", "agent/config", "agent/quota", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
+	"agent/machine":    {"agent/admit", "agent/config", "agent/quota", "agent/reserve", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
 	"agent/objects":    {"agent/api", "agent/dirty", "agent/provision", "agent/server", "edge/desired", "edge/kube", "edge/local", "edge/manifest", "edge/object", "keyring", "podspec"},
 	"agent/ports":      {"agent/access", "agent/config", "agent/server", "edge/link", "edge/review"},
 	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
 	"agent/quota":      {},
+	"agent/reserve":    {},
 	"agent/recovery":   {"agent/plan", "edge/desired", "keys", "podspec"},
 	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
 	"agent/settle":     {},

@@ -216,9 +216,9 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 func (a *agent) buildWorkers(ctx context.Context) error {
 	k := a.cfg.Kubelet
 	var err error
-	a.cgroups, err = cgroup.New(cgroup.Config{Driver: a.rt.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: a.cfg.CPUPeriod, Took: a.figures.Cgroup, Log: a.log})
+	a.cgroups, err = a.rt.OpenCgroups(containers.Share{Config: a.cfg, Share: a.machine.Share(), Active: a.pods.List, Took: a.figures.Cgroup, Tell: a.tellHeld, Log: a.log})
 	if err != nil {
-		return fmt.Errorf("prepare the cgroups of pods: %w", err)
+		return err
 	}
 	a.can = features.Handlers{Runtime: a.rt.Runtime, Classes: features.ClassIsHandler{}}
 	volumes := volume.Config{Root: a.cfg.Dirs.Root, Quota: &a.quotas, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}

@@ -71,8 +71,18 @@ func (c *Config) Concerns(host fs.FS) (out []string) {
 		out = append(out, fmt.Sprintf("swap is on (%s): containers are kept from it where the kernel can, the rest of the system may become slow and wear the card; "+
 			"turn it off with swapoff -a, or set failSwapOn: false to accept it, or true to refuse it", device))
 	}
+	if _, err := fs.Stat(host, unifiedControllers); err != nil && gateOn(c.Kubelet.FeatureGates, gateMemoryQoS) {
+		out = append(out, "the feature MemoryQoS does nothing on cgroup v1: boot with systemd.unified_cgroup_hierarchy=1")
+	}
 	return out
 }
+
+// Gate reports whether a feature gate of a kubelet is on; those that neither it nor its
+// defaults here name are.
+func (c *Config) Gate(name string) bool { return gateOn(c.Kubelet.FeatureGates, name) }
+
+// unifiedControllers is there on cgroup v2 only.
+const unifiedControllers = "sys/fs/cgroup/cgroup.controllers"
 
 // CheckHost says what of the host (its root directory) keeps an agent with this
 // configuration from starting: swap with failSwapOn, cgroup v1 with
@@ -88,6 +98,9 @@ func (c *Config) CheckHost(host fs.FS) []error {
 	}
 	_, err := fs.Stat(host, "sys/fs/cgroup/cgroup.controllers")
 	v1 := err != nil
+	if v1 && c.Kubelet.MemorySwap.SwapBehavior == "LimitedSwap" {
+		add("memorySwap.swapBehavior", "LimitedSwap", "swap feature is enabled and LimitedSwap but it is only supported with cgroupv2")
+	}
 	if v1 && *c.Kubelet.FailCgroupV1 {
 		add("failCgroupV1", true, "this host has cgroup v1: boot it with systemd.unified_cgroup_hierarchy=1, or leave failCgroupV1 out")
 	}

@@ -86,12 +86,23 @@ func gateOn(given map[string]bool, gate string) bool {
 	if on, ok := given[gate]; ok {
 		return on
 	}
-	return gate != gateMemoryQoS // alpha; the others that validation asks for are on
+	return !slices.Contains(offGates(), gate) // the others that somebody asks for are on
+}
+
+// offGates are alpha.
+func offGates() []string {
+	return []string{gateMemoryQoS, gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers}
 }
 
 // The feature gates that validation asks for.
 const (
 	gateMemoryQoS        = "MemoryQoS"
+	gateQoSReserved      = "QOSReserved"
+	gateCPUAlpha         = "CPUManagerPolicyAlphaOptions"
+	gateCPUBeta          = "CPUManagerPolicyBetaOptions"
+	gateTopologyAlpha    = "TopologyManagerPolicyAlphaOptions"
+	gateTopologyBeta     = "TopologyManagerPolicyBetaOptions"
+	gatePodLevelManagers = "PodLevelResourceManagers"
 	gateShutdown         = "GracefulNodeShutdown"
 	gateShutdownPriority = "GracefulNodeShutdownBasedOnPodPriority"
 	gateCrashLoop        = "KubeletCrashLoopBackOffMax"

@@ -15,6 +15,9 @@ func (c *checker) reserved() {
 	k := c.k
 	c.reservedList("systemReserved", k.SystemReserved)
 	c.reservedList("kubeReserved", k.KubeReserved)
+	if len(k.QOSReserved) > 0 && !c.on(gateQoSReserved) {
+		c.forbidden("qosReserved", "needs the feature gate %s", gateQoSReserved)
+	}
 	for name, share := range k.QOSReserved {
 		path := field.NewPath("qosReserved").Key(name)
 		percent, err := strconv.Atoi(strings.TrimSuffix(share, "%"))
@@ -52,6 +55,9 @@ func (c *checker) reservedList(name string, list map[string]string) {
 func (c *checker) enforcement() {
 	k := c.k
 	const compressible = "-compressible"
+	if !*k.CgroupsPerQOS {
+		c.forbidden("cgroupsPerQOS", "pods are kept apart, measured and ended by their cgroups here: leave it true")
+	}
 	path := field.NewPath("enforceNodeAllocatable")
 	all := k.EnforceNodeAllocatable
 	for i, what := range all {

@@ -92,6 +92,8 @@ func TestValidation(t *testing.T) {
 		{"enforceNodeAllocatable: [all]", "enforceNodeAllocatable[0]: Unsupported value"},
 		{"enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /x", "exclude each other"},
 		{"cgroupsPerQOS: false", "enforceNodeAllocatable: Forbidden"},
+		{"cgroupsPerQOS: false\nenforceNodeAllocatable: [none]", "cgroupsPerQOS: Forbidden"},
+		{"qosReserved: {memory: 50%}", "qosReserved: Forbidden: needs the feature gate QOSReserved"},
 		{"hairpinMode: loop", "hairpinMode: Unsupported value"},
 		{"imagePullCredentialsVerificationPolicy: Sometimes", "imagePullCredentialsVerificationPolicy: Unsupported value"},
 		{"preloadedImagesVerificationAllowlist: [a]", "preloadedImagesVerificationAllowlist: Forbidden"},
@@ -143,7 +145,7 @@ func TestValidationAccepts(t *testing.T) {
 	for _, text := range []string{
 		"evictionHard: {memory.available: 0%, nodefs.available: 100%, pid.available: 1k}",
 		"evictionMinimumReclaim: {memory.available: '0'}",
-		"enforceNodeAllocatable: [none]\ncgroupsPerQOS: false",
+		"enforceNodeAllocatable: [none]",
 		"resolvConf: ''",
 		"shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s",
 		"containerRuntimeEndpoint: unix:///run/containerd/containerd.sock",

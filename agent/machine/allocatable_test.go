@@ -16,10 +16,11 @@ func TestAllocatable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		room, err := allocatable(context.Background(), cfg)
+		has, err := look(context.Background(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
+		room := has.Capacity
 		if room.Pods().Value() != want || room.Cpu().Value() < 1 || room.Memory().Value() < 1<<20 || room.StorageEphemeral().Value() < 1<<20 {
 			t.Errorf("%s: got %v", args, room)
 		}

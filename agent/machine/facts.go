@@ -91,6 +91,9 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 		},
 	}
 	f.Capacity, f.Allocatable = a.c.Machine.resources()
+	if swap := a.c.Machine.swap; swap > 0 {
+		f.Info.Swap = &v1.NodeSwapStatus{Capacity: &swap}
+	}
 	f.RuntimeHandlers, f.Images = rt.handlers, rt.images
 	f.NotReady = a.c.NotReady(ctx)
 	a.conditions(&f)

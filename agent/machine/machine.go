@@ -21,10 +21,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/admit"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/quota"
+	"github.com/islet-edge/islet/agent/reserve"
 	"github.com/islet-edge/islet/agent/status"
 	"github.com/islet-edge/islet/agent/translate"
 	"github.com/islet-edge/islet/net/address"
@@ -41,6 +43,8 @@ type Machine struct {
 	appArmor, seLinux error
 	quotas            bool // the file system of volumes has them
 
+	share   reserve.Share
+	swap    int64   // bytes
 	devices Devices // nil: there are none
 
 	mu     sync.Mutex
@@ -71,16 +75,26 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 	for k, v := range cfg.Node.Labels {
 		n.labels[k] = v
 	}
-	room, err := allocatable(ctx, cfg)
+	has, err := look(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("look at what this machine has: %w", err)
 	}
 	k := cfg.Kubelet
+	if n.share, err = reserve.New(&k, has.Machine); err != nil {
+		return nil, err
+	}
+	n.swap = has.swap
 	n.last = translate.Node{
 		Name: cfg.Node.Name, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, LogDir: k.PodLogsDir,
 		SeccompDir: filepath.Join(cfg.Dirs.Root, "seccomp"), SeccompDefault: *k.SeccompDefault, CPUPeriod: cfg.CPUPeriod,
 		OOMGroup: cfg.KillsWholeContainers(os.DirFS("/")), SwapCgroup: config.SwapCgroup(os.DirFS("/")),
-		MemoryBytes: room.Memory().Value(), Allocatable: room, Throttles: throttles("/"),
+		MemoryBytes: n.share.Capacity.Memory().Value(), Allocatable: n.share.Allocatable(), Throttles: throttles("/"),
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && cfg.Gate("MemoryQoS") {
+		n.last.MemoryQoS = &translate.QoS{Throttle: *k.MemoryThrottlingFactor, Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy}
+	}
+	if k.MemorySwap.SwapBehavior == "LimitedSwap" {
+		n.last.SwapBytes = has.swap
 	}
 	return n, nil
 }
@@ -198,13 +212,16 @@ func (n *Machine) Admit() admit.Node {
 func (n *Machine) resources() (capacity, allocatable v1.ResourceList) {
 	own := n.Now().Allocatable
 	if n.devices == nil {
-		return own, own
+		return n.share.Capacity, own
 	}
 	capacity, allocatable = n.devices.Resources()
-	maps.Copy(capacity, own)
+	maps.Copy(capacity, n.share.Capacity)
 	maps.Copy(allocatable, own)
 	return capacity, allocatable
 }
+
+// Share is what of this machine is the pods'.
+func (n *Machine) Share() reserve.Share { return n.share }
 
 // resolvTrouble is what is wrong with the resolv.conf of the host, in a kubelet's words;
 // empty: nothing.

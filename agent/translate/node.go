@@ -24,7 +24,9 @@ type Node struct {
 	CPUPeriod      int64    // of CPU quotas, in microseconds; 0: 100 ms; negative: CPU limits are not enforced
 	OOMGroup       bool     // out of memory kills a whole container; needs cgroup v2
 	SwapCgroup     int      // the version of cgroups by which containers are kept from swap; 0: they cannot be
-	MemoryBytes    int64    // capacity, for oom_score_adj
+	MemoryBytes    int64    // capacity, for oom_score_adj and swap
+	SwapBytes      int64    // of the host, where burstable containers get a part of it; 0: none does
+	MemoryQoS      *QoS     // nil: nothing of memory is kept for containers, nor are they slowed
 	Allocatable    v1.ResourceList
 }
 

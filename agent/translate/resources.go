@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -42,8 +43,9 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 	case 1:
 		out.MemorySwapLimitInBytes = out.MemoryLimitInBytes // of both together
 	case 2:
-		unified["memory.swap.max"] = "0"
+		unified["memory.swap.max"] = strconv.FormatInt(swap(pod, ctr, n), 10)
 	}
+	n.MemoryQoS.keep(unified, pod, ctr, n.Allocatable.Memory().Value())
 	if len(unified) > 0 {
 		out.Unified = unified
 	}

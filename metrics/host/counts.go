@@ -44,3 +44,23 @@ func (h *Host) Topology() (cores, sockets int) {
 	}
 	return len(seen), len(packages)
 }
+
+// Online are the numbers of the CPUs that are on.
+func (h *Host) Online() (cpus []int, err error) {
+	list := h.line("sys/devices/system/cpu/online")
+	for part := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		from, err := strconv.ParseUint(low, 10, 16)
+		to := from
+		if err == nil && isRange {
+			to, err = strconv.ParseUint(high, 10, 16)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read which CPUs are on: %q is no list", list)
+		}
+		for cpu := from; cpu <= to; cpu++ {
+			cpus = append(cpus, int(cpu))
+		}
+	}
+	return cpus, nil
+}

@@ -51,13 +51,19 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 // hugePages bounds the huge pages of a pod as a whole by what it asks for, as a kubelet
 // does, of those sizes that the kernel counts; dir is the cgroup above the pod's, "" if
 // there is none for huge pages.
-func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
+func hugePages(pod *v1.Pod, dir string) []*cgroups.HugepageLimit {
 	if dir == "" {
 		return nil
 	}
-	for _, h := range demand.HugePagesOf(demand.Requests(pod)) {
+	return counted(demand.HugePagesOf(demand.Requests(pod)), dir)
+}
+
+// counted are the limits of those sizes that the kernel counts in a cgroup; dir is empty if
+// it counts none.
+func counted(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit) {
+	for _, h := range pages {
 		file := filepath.Join(dir, "hugetlb."+h.Size)
-		if cgroups.PathExists(file+".max") || cgroups.PathExists(file+".limit_in_bytes") { // v2, v1
+		if dir != "" && (cgroups.PathExists(file+".max") || cgroups.PathExists(file+".limit_in_bytes")) { // v2, v1
 			out = append(out, &cgroups.HugepageLimit{Pagesize: h.Size, Limit: h.Bytes})
 		}
 	}
@@ -65,3 +71,6 @@ func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
 }
 
 func milli(l v1.ResourceList) int64 { return l.Cpu().MilliValue() }
+
+// Unified reports whether this is cgroup v2.
+func Unified() bool { return cgroups.IsCgroup2UnifiedMode() }

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,14 @@ type Config struct {
 	Root         string // where kubepods is, "" or "/" for the hierarchy's root
 	PodPidsLimit int64  // 0 or less: half of what all pods may have
 	CPUPeriod    int64  // of CPU quotas, in microseconds; 0: 100 ms; negative: CPU limits are not enforced
+	All          Limits // of all pods together
+	Others       []Held // cgroups that are not the pods', but held to what is kept for them
+	Memory       Memory // what is kept of it for whom
 	// Took, when set, is told how long it took to "create", "update" or "destroy" the
 	// cgroup of a pod.
 	Took func(operation string, took time.Duration)
+	// Tell takes events of the node; nil: nobody does.
+	Tell func(warning bool, reason, message string)
 	Log  *slog.Logger
 }
 
@@ -55,6 +61,7 @@ type Pods struct {
 	prepared  map[types.UID]prepared
 	burstable map[string]int64                     // thousandths of a CPU asked for, by the last part of the cgroup's path
 	above     map[v1.PodQOSClass]map[string]string // where the classes would be, by controller, as far as they were looked up
+	late      time.Time                            // when pods together could not be held to their memory; zero: they are
 }
 
 // New checks the configuration. It makes nothing.
@@ -110,10 +117,12 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if err := p.makeBase(); err != nil {
 		return err
 	}
+	p.holdAll()
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
 	limits = podLimits(pod, p.pids.pod, p.c.CPUPeriod) // which are known with the base
+	p.c.Memory.keepPod(pod, limits)
 	above := p.base[c]["hugetlb"]
 	if cgroups.IsCgroup2UnifiedMode() {
 		above = p.base[c][""]
@@ -131,6 +140,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 		return err
 	}
 	p.prepared[pod.UID] = prepared{m, is}
+	p.keepClasses()
 	if c != v1.PodQOSBurstable {
 		return nil
 	}
@@ -186,6 +196,10 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.prepared, uid)
+	if p.base != nil {
+		p.holdAll()
+		p.keepClasses()
+	}
 	return p.asksNoMore(podName(p.root, v1.PodQOSBurstable, uid))
 }
 
@@ -272,7 +286,7 @@ func (p *Pods) makeBase() error {
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
 		if c == v1.PodQOSGuaranteed { // kubepods itself
-			r.CpuShares = shares(int64(runtime.NumCPU()) * 1000)
+			r.CpuShares = shares(cmp.Or(p.c.All.Milli, int64(runtime.NumCPU())*1000))
 		}
 		n := qosName(p.root, c)
 		m, err := manager.New(n.config(p.systemd, r))
@@ -282,7 +296,7 @@ func (p *Pods) makeBase() error {
 		base[c] = m.GetPaths()
 		switch counted := countsPIDs(m); {
 		case c == v1.PodQOSGuaranteed && counted:
-			r.PidsLimit = pids.all
+			r.PidsLimit = cmp.Or(p.c.All.PIDs, pids.all)
 		case c == v1.PodQOSGuaranteed && p.c.PodPidsLimit <= 0:
 			pids.pod = 0 // what nobody asked for must not fail
 		}
@@ -294,7 +308,7 @@ func (p *Pods) makeBase() error {
 			return err
 		}
 	}
-	p.base, p.pids = base, pids
+	p.base, p.pids, p.late = base, pids, time.Unix(0, 0)
 	return nil
 }
 

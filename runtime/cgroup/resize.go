@@ -62,6 +62,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 		return err
 	}
 	want := podLimits(pod, 0, p.c.CPUPeriod)
+	p.c.Memory.keepPod(pod, want)
 	asks := want.CpuShares
 	if err := change(want, now); err != nil {
 		return err
@@ -69,6 +70,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	if _, err := p.make(n, want, paths); err != nil {
 		return err
 	}
+	p.keepClasses()
 	if c != v1.PodQOSBurstable || want.CpuShares < asks {
 		return nil
 	}

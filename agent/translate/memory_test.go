@@ -1,0 +1,85 @@
+package translate
+
+import (
+	"maps"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func memoryPod(request, limit string, cpu bool) *v1.Pod {
+	p := &v1.Pod{}
+	r := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
+	if request != "" {
+		r.Requests[v1.ResourceMemory] = resource.MustParse(request)
+	}
+	if limit != "" {
+		r.Limits[v1.ResourceMemory] = resource.MustParse(limit)
+	}
+	if cpu {
+		r.Requests[v1.ResourceCPU], r.Limits[v1.ResourceCPU] = resource.MustParse("1"), resource.MustParse("1")
+	}
+	p.Spec.Containers = []v1.Container{{Name: "c", Resources: r}}
+	return p
+}
+
+// TestMemoryQoS: the figures are those of KEP-2570's formula.
+func TestMemoryQoS(t *testing.T) {
+	node := Node{SwapCgroup: 0, Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1000Mi")}}
+	for name, tt := range map[string]struct {
+		pod    *v1.Pod
+		tiered bool
+		want   map[string]string
+	}{
+		"burstable":           {memoryPod("100Mi", "200Mi", false), false, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "199229440"}},
+		"burstable tiered":    {memoryPod("100Mi", "200Mi", false), true, map[string]string{"memory.low": "104857600", "memory.high": "199229440"}},
+		"no limit":            {memoryPod("100Mi", "", false), true, map[string]string{"memory.low": "104857600", "memory.high": "954204160"}},
+		"guaranteed":          {memoryPod("100Mi", "100Mi", true), false, map[string]string{"memory.min": "0", "memory.low": "0"}},
+		"guaranteed tiered":   {memoryPod("100Mi", "100Mi", true), true, map[string]string{"memory.min": "104857600"}},
+		"best effort":         {memoryPod("", "", false), true, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "943718400"}},
+		"more than there is":  {memoryPod("2000Mi", "", false), true, map[string]string{"memory.low": "2097152000"}},
+		"a page is not split": {memoryPod("0", "10000", false), true, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "8192"}},
+	} {
+		n := node
+		n.MemoryQoS = &QoS{Throttle: 0.9, Tiered: tt.tiered}
+		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, tt.want) {
+			t.Errorf("%s: %v, not %v", name, got, tt.want)
+		}
+		n.MemoryQoS = nil
+		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; len(got) > 0 {
+			t.Errorf("%s: without the feature %v", name, got)
+		}
+	}
+}
+
+// TestSwap: who gets swap, and how much of it (KEP-2400).
+func TestSwap(t *testing.T) {
+	critical := memoryPod("1Gi", "", false)
+	critical.Spec.Priority = new(int32(2_000_000_000))
+	static := memoryPod("1Gi", "", false)
+	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	for name, tt := range map[string]struct {
+		pod  *v1.Pod
+		want string
+	}{
+		"burstable":            {memoryPod("1Gi", "2Gi", false), "536870912"},
+		"without a limit":      {memoryPod("1Gi", "", false), "536870912"},
+		"request is limit":     {memoryPod("1Gi", "1Gi", false), "0"},
+		"guaranteed":           {memoryPod("1Gi", "1Gi", true), "0"},
+		"best effort":          {memoryPod("", "", false), "0"},
+		"limit only, no ask":   {memoryPod("", "1Gi", false), "0"},
+		"more than the memory": {memoryPod("9Gi", "", false), "0"},
+		"critical":             {critical, "0"},
+		"static":               {static, "0"},
+	} {
+		n := Node{SwapCgroup: 2, MemoryBytes: 4 << 30, SwapBytes: 2 << 30}
+		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != tt.want {
+			t.Errorf("%s: %s, not %s", name, got, tt.want)
+		}
+		n.SwapBytes = 0 // NoSwap
+		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != "0" {
+			t.Errorf("%s: %s with NoSwap", name, got)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package cgroup
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/demand"
+)
+
+// A hall is a hierarchy of its own, with what was told of it.
+type hall struct {
+	t    *testing.T
+	root string
+	told []string
+}
+
+func newHall(t *testing.T) *hall {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	h := &hall{t: t, root: "islet-all-" + strconv.Itoa(os.Getpid())}
+	t.Cleanup(func() {
+		for _, d := range dirs(h.root) {
+			removeTree(d)
+		}
+	})
+	return h
+}
+
+func (h *hall) pods(c Config) *Pods {
+	c.Driver, c.Root, c.Log = Cgroupfs, "/"+h.root, slog.New(slog.DiscardHandler)
+	c.Tell = func(warning bool, reason, message string) {
+		h.told = append(h.told, fmt.Sprint(warning, " ", reason, " ", message))
+	}
+	p, err := New(c)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return p
+}
+
+// TestAll: what pods have together is on their cgroup once there is one, and follows the
+// configuration at the next start.
+func TestAll(t *testing.T) {
+	h := newHall(t)
+	at := "/" + h.root + "/kubepods"
+	p := h.pods(Config{All: Limits{Milli: 1500, Memory: 512 << 20, PIDs: 1234}})
+	if err := p.Start(); err != nil || len(dirs(at)) > 0 {
+		t.Fatalf("made for no pod: %v, %v", dirs(at), err)
+	}
+	if err := p.Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, at, "memory.limit_in_bytes memory.max", "536870912")
+	expect(t, at, "cpu.shares cpu.weight", "1536 59 60")
+	expect(t, at, "pids.max", "1234")
+	if len(h.told) != 1 || h.told[0] != "false NodeAllocatableEnforced Updated Node Allocatable limit across pods" {
+		t.Errorf("told %q", h.told)
+	}
+	next := h.pods(Config{All: Limits{Milli: 500, Memory: 256 << 20, PIDs: 99}})
+	if err := next.Start(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, at, "memory.limit_in_bytes memory.max", "268435456")
+	expect(t, at, "cpu.shares cpu.weight", "512 20")
+	expect(t, at, "pids.max", "99")
+}
+
+// TestAllUseMore: what runs is not killed for a limit that it is above; the node tells.
+func TestAllUseMore(t *testing.T) {
+	h := newHall(t)
+	p := h.pods(Config{})
+	if err := p.Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", `read go; x=$(head -c 20000000 /dev/zero | tr '\0' x); echo full; read end`)
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
+	for _, d := range dirs("/" + h.root + "/kubepods/besteffort/poda") {
+		if err := os.WriteFile(filepath.Join(d, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fmt.Fprintln(in, "go")
+	out.Read(make([]byte, 8))
+	next := h.pods(Config{All: Limits{Memory: 4 << 20}})
+	if err := next.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.told) == 0 || !strings.HasPrefix(h.told[len(h.told)-1], `true FailedNodeAllocatableEnforcement Failed to update Node Allocatable Limits`) {
+		t.Errorf("told %q", h.told)
+	}
+	fmt.Fprintln(in, "end")
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("what ran was hurt: %v", err)
+	}
+	next.late = next.late.Add(-2 * retryAfter)
+	if err := next.Release(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "/"+h.root+"/kubepods", "memory.limit_in_bytes memory.max", "4194304")
+}
+
+// TestOthers: cgroups of the system are held to what is kept for them, if they are there.
+func TestOthers(t *testing.T) {
+	h := newHall(t)
+	held := Held{For: "Kube Reserved", Cgroup: "/" + h.root, Limits: LimitsOf(list("cpu", "500m", "memory", "64Mi", "pid", "321"), "pid", false)}
+	err := h.pods(Config{Others: []Held{held}}).Start()
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("Failed to enforce Kube Reserved Cgroup Limits on %q: cgroup [%q] has some missing paths", "/"+h.root, h.root)) && !strings.Contains(err.Error(), "could not read controllers") {
+		t.Fatalf("one that is not there: %v", err)
+	}
+	if err := h.pods(Config{}).Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil { // makes the root
+		t.Fatal(err)
+	}
+	for _, d := range []string{"cpuset", "systemd"} { // what no pod needs
+		if dir := filepath.Join("/sys/fs/cgroup", d); exists(dir) {
+			os.Mkdir(filepath.Join(dir, h.root), 0o755)
+		}
+	}
+	if err := h.pods(Config{Others: []Held{held}}).Start(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "/"+h.root, "memory.limit_in_bytes memory.max", "67108864")
+	expect(t, "/"+h.root, "cpu.shares cpu.weight", "512 20")
+	expect(t, "/"+h.root, "pids.max", "321")
+	if last := h.told[len(h.told)-1]; last != "false NodeAllocatableEnforced Updated limits on kube reserved cgroup /"+h.root {
+		t.Errorf("told %q", last)
+	}
+	held.Limits = LimitsOf(list("cpu", "250m", "memory", "1Mi"), "pid", true)
+	if err := h.pods(Config{Others: []Held{held}}).Start(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "/"+h.root, "cpu.shares cpu.weight", "256 10")
+	expect(t, "/"+h.root, "memory.limit_in_bytes memory.max", "67108864")
+}
+
+func exists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+// TestReserved: a share of what pods asked for is out of reach of lesser classes.
+func TestReserved(t *testing.T) {
+	h := newHall(t)
+	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
+	burst := pod("b", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
+	active := []*v1.Pod{sure, burst}
+	p := h.pods(Config{All: Limits{Memory: 1 << 30}, Memory: Memory{Percent: 50, Active: func() []*v1.Pod { return active }}})
+	for _, pod := range active {
+		if err := p.Prepare(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := "/" + h.root + "/kubepods"
+	expect(t, at+"/burstable", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-50<<20))
+	expect(t, at+"/besteffort", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-150<<20))
+	sure.Status.Phase = v1.PodSucceeded
+	if err := p.Release(t.Context(), "g"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, at+"/burstable", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30))
+	expect(t, at+"/besteffort", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-100<<20))
+}
+
+// TestTiered: what cgroup v2 keeps for whom (KEP-2570).
+func TestTiered(t *testing.T) {
+	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
+	burst := pod("b", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
+	over := pod("o", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
+	over.Status.Phase = v1.PodFailed
+	k := Memory{QoS: true, Tiered: true, Active: func() []*v1.Pod { return []*v1.Pod{sure, burst, over} }}
+	for pod, want := range map[*v1.Pod]string{sure: "map[memory.min:104857600]", burst: "map[memory.low:209715200]"} {
+		r := podLimits(pod, 0, 0)
+		if k.keepPod(pod, r); fmt.Sprint(r.Unified) != want {
+			t.Errorf("%s keeps %v, not %v", pod.UID, r.Unified, want)
+		}
+	}
+	got := k.classes(1 << 30)
+	if all, b := got[v1.PodQOSGuaranteed].Unified, got[v1.PodQOSBurstable].Unified; all["memory.min"] != "314572800" || b["memory.low"] != "209715200" || len(got) != 2 {
+		t.Errorf("classes keep %v, %v", all, b)
+	}
+	k.Tiered = false
+	if got := k.classes(1 << 30); got[v1.PodQOSGuaranteed].Unified["memory.min"] != "0" || got[v1.PodQOSBurstable].Unified["memory.low"] != "0" {
+		t.Error("what was kept before is not given back")
+	}
+	if got := (Memory{}).classes(1 << 30); len(got) > 0 {
+		t.Errorf("without the feature %v", got)
+	}
+}
+
+func TestLimitsOf(t *testing.T) {
+	l := LimitsOf(list("cpu", "1500m", "memory", "1Gi", "pid", "7", "hugepages-2Mi", "4Mi"), "pid", false)
+	if l.Milli != 1500 || l.Memory != 1<<30 || l.PIDs != 7 || len(l.HugePages) != 1 || l.HugePages[0] != (demand.HugePages{Size: "2MB", Bytes: 4 << 20}) {
+		t.Errorf("%+v", l)
+	}
+	if l := LimitsOf(list("cpu", "1500m", "memory", "1Gi", "pid", "7"), "pid", true); l.Milli != 1500 || l.Memory != 0 || l.PIDs != 0 {
+		t.Errorf("compressible: %+v", l)
+	}
+}
+
+// TestParse: the configuration names cgroups as its driver does.
+func TestParse(t *testing.T) {
+	for in, want := range map[string]string{"/system.slice": "system", "/a.slice/a-b_c.slice": "a/b-c", "kube": "kube"} {
+		if got := strings.Join((&Pods{systemd: true}).parse(in), "/"); got != want {
+			t.Errorf("%s: %s", in, got)
+		}
+	}
+	if got := strings.Join((&Pods{}).parse("/kube/x.slice"), "/"); got != "kube/x.slice" {
+		t.Errorf("cgroupfs: %s", got)
+	}
+}
