@@ -93,10 +93,12 @@ var layers = map[string][]string{
 	"agent/usage":      {"metrics", "runtime/cri", "keys", "podspec"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
-	"agent/fieldtest":         {},                                                                  // for tests: the pages that list every field
-	"agent/eventtest":         {},                                                                  // for tests: events of a kubelet, of docs/events.md
-	"agent/access/accesstest": {},                                                                  // for tests
-	"agent/server/servertest": {"agent/api", "agent/server", "agent/usage", "runtime/cri", "keys"}, // for tests
+	"agent/garbage": {"agent/api", "agent/plan", "runtime/cri", "keys", "podspec"},
+
+	"agent/fieldtest":         {},                                                                                   // for tests: the pages that list every field
+	"agent/eventtest":         {},                                                                                   // for tests: events of a kubelet, of docs/events.md
+	"agent/access/accesstest": {},                                                                                   // for tests
+	"agent/server/servertest": {"agent/api", "agent/garbage", "agent/server", "agent/usage", "runtime/cri", "keys"}, // for tests
 
 	"edge/apitest":       {"edge/kube", "edge/kube/kubetest"}, // for tests
 	"edge/brake":         {"edge/desired", "edge/kube"},

@@ -22,7 +22,7 @@ const (
 	PathImages      = "/islet/v1/images"
 	PathImageImport = "/islet/v1/images/import"
 	PathImagePull   = "/islet/v1/images/pull"
-	PathImagePrune  = "/islet/v1/images/prune" // POST; ?dryRun
+	PathImagePrune  = "/islet/v1/images/prune" // POST; ?dryRun; a Pruned
 	PathSettings    = "/islet/v1/settings"     // of the agent, for islet doctor
 	PathEvents      = "/islet/v1/events"       // ?watch
 	PathAccept      = "/islet/v1/accept"       // POST: end the pods that are held
@@ -269,6 +269,19 @@ type Image struct {
 	Digests []string `json:"digests,omitempty"`
 	Size    uint64   `json:"size"`
 	Pinned  bool     `json:"pinned,omitempty"`
+}
+
+// Pruned is what became of the images when those were to go that nothing needs.
+type Pruned struct {
+	Removed []Image `json:"removed"` // or would be
+	Kept    []Kept  `json:"kept"`
+	Error   string  `json:"error,omitempty"` // why there are no more; those Removed are gone
+}
+
+// Kept is an image that stays.
+type Kept struct {
+	Image
+	Why string `json:"why"` // such as: needed by pod default/web
 }
 
 // Progress is one line about an import or a pull. The last line has Done or

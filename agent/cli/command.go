@@ -61,7 +61,7 @@ func commands() []command {
 			{name: "ls", aliases: []string{"list"}, summary: "list images", setup: setupImagesList},
 			{name: "import", args: "ARCHIVE... | -", summary: "import image archives (OCI or docker, plain, gzip or zstd)", takes: takesFiles, setup: setupImagesImport},
 			{name: "pull", args: "IMAGE...", summary: "pull images from their registry", setup: setupImagesPull},
-			{name: "prune", summary: "remove the images that no pod needs", setup: setupImagesPrune,
+			{name: "prune", summary: "remove the images that nothing needs, and say why the others stay", setup: setupImagesPrune,
 				detail: "An image stays that a container has or that any pod on this node wants, whether it runs or not."},
 			{name: "rm", aliases: []string{"remove"}, args: "IMAGE...", summary: "take names from images, and remove those without any", takes: takesImages, setup: setupImagesRemove},
 		}},

@@ -150,16 +150,25 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 		if *dry {
 			q, verb = url.Values{"dryRun": {"1"}}, "would remove"
 		}
-		var gone []api.Image
-		if err := t.call(ctx, http.MethodPost, api.PathImagePrune, q, nil, &gone); err != nil {
+		var out api.Pruned
+		if err := t.call(ctx, http.MethodPost, api.PathImagePrune, q, nil, &out); err != nil {
 			return err
 		}
+		say := func(verb string, i api.Image, why string) {
+			fmt.Fprintf(t.out, "%s %s (%s)%s\n", verb, printable(strings.Join(imageNames(i), ", ")), size(i.Size), printable(why))
+		}
 		var freed uint64
-		for _, i := range gone {
-			fmt.Fprintf(t.out, "%s %s (%s)\n", verb, printable(strings.Join(imageNames(i), ", ")), size(i.Size))
+		for _, i := range out.Removed {
+			say(verb, i, "")
 			freed += i.Size
 		}
-		fmt.Fprintf(t.Stderr, "%s, %s\n", plural(len(gone), "image"), size(freed))
+		for _, k := range out.Kept {
+			say("kept", k.Image, ": "+k.Why)
+		}
+		fmt.Fprintf(t.Stderr, "%s, %s\n", plural(len(out.Removed), "image"), size(freed))
+		if out.Error != "" {
+			return errors.New(printable(out.Error))
+		}
 		return nil
 	}
 }

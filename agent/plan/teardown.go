@@ -131,12 +131,11 @@ func (p *planner) runs() bool {
 }
 
 // trim removes what no status and no log needs: of each name it keeps the
-// newest container and, if that one has not ended, the newest that has.
+// newest container and of those that have ended as many as Dead says, mostly one.
 func (p *planner) trim() {
 	for _, c := range p.Seen.Containers {
 		newest, _ := p.Seen.Last(c.Name)
-		ended, _ := p.Seen.LastExited(c.Name)
-		if c.ID == newest.ID || c.ID == ended.ID {
+		if c.ID == newest.ID || p.keeps(c, newest) {
 			continue
 		}
 		op := RemoveContainer
@@ -145,4 +144,27 @@ func (p *planner) trim() {
 		}
 		p.start(Action{Op: op, Container: c.Name, ID: c.ID, Grace: p.Grace})
 	}
+}
+
+// keeps reports whether an ended container stays that is not the newest. One stays at least
+// until the next one runs, which may have to wait for its time.
+func (p *planner) keeps(c, newest Container) bool {
+	if c.State != Exited {
+		return false
+	}
+	most := 1 + p.Dead.More
+	if newest.State != Running {
+		most = max(most, 1)
+	}
+	if at := c.FinishedAt.Add(p.Dead.MinAge); p.before(at, p.Dead.MinAge) {
+		p.wake(at)
+		return true
+	}
+	newer := 0
+	for _, o := range p.Seen.Containers {
+		if o.Name == c.Name && o.State == Exited && o.Attempt > c.Attempt {
+			newer++
+		}
+	}
+	return newer < most
 }

@@ -224,11 +224,24 @@ type Input struct {
 	// Asked has, by name, the containers that a person asked to be restarted.
 	Asked map[string]Ask
 
+	// Dead bounds what is kept of containers that have ended.
+	Dead Dead
+
 	// CrashMax is the longest back-off of a container that ends again and again;
 	// 0 stands for 5 min.
 	CrashMax time.Duration
 
 	Now time.Time
+}
+
+// Dead bounds what is kept of the containers of a pod that have ended. The newest of each
+// name stays in any case.
+type Dead struct {
+	// More is how many are kept of each name beyond the last one that ended. -1: not even
+	// that one, once the next one runs.
+	More int
+	// MinAge is how long each is kept at least.
+	MinAge time.Duration
 }
 
 // Decision is what to do now, and when to ask again.

@@ -49,6 +49,14 @@ type Usage interface {
 	Machine(ctx context.Context) exposition.Machine
 }
 
+// Garbage says which images go and which stay. *garbage.Garbage is one.
+type Garbage interface {
+	// Prune removes every image that nothing needs; dry only says which.
+	Prune(ctx context.Context, dry bool) api.Pruned
+	// Needed is who needs an image, by its ID; empty: nobody.
+	Needed(ctx context.Context, id string) (string, error)
+}
+
 // A Manifest is what a person applies or deletes.
 type Manifest struct {
 	Pods    []*v1.Pod
@@ -96,6 +104,9 @@ type Config struct {
 	Local   Local
 	Runtime cri.Runtime // exec, attach and port-forward are direct if it is a cri.Streamer
 	Images  cri.Images  // import, and pull with progress, if it is cri.Archives
+
+	// Garbage knows which images something needs.
+	Garbage Garbage
 
 	// Decode makes pods and objects of the local source from manifests, with defaults and
 	// validated.

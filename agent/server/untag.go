@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/distribution/reference"
-	v1 "k8s.io/api/core/v1"
 	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/api"
@@ -34,9 +32,9 @@ func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 		return nil, refuse(http.StatusNotFound, "image %q not found", name)
 	}
 	names, can := s.Images.(untagger)
-	untag := can && len(st.Image.RepoTags) > 1 && slices.Contains(st.Image.RepoTags, fullName(name))
+	untag := can && len(st.Image.RepoTags) > 1 && slices.Contains(st.Image.RepoTags, podspec.FullImage(name))
 	if !r.URL.Query().Has("force") {
-		pod, err := s.neededBy(ctx, st.Image.Id, fullName(name), untag)
+		pod, err := s.neededBy(ctx, st.Image.Id, podspec.FullImage(name), untag)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +44,7 @@ func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 	}
 	gone := &api.Image{ID: st.Image.Id, Tags: st.Image.RepoTags, Digests: st.Image.RepoDigests, Size: st.Image.Size}
 	if untag {
-		gone.Tags, gone.Size = []string{fullName(name)}, 0
+		gone.Tags, gone.Size = []string{podspec.FullImage(name)}, 0
 		err = names.Untag(ctx, name)
 	} else {
 		_, err = s.Images.RemoveImage(ctx, &crapi.RemoveImageRequest{Image: ref})
@@ -64,13 +62,13 @@ func (s *Server) PodNeeding(ctx context.Context, ref string) (string, error) {
 	if err != nil || st.Image == nil {
 		return "", err
 	}
-	return s.podNeeding(ctx, st.Image.Id, fullName(ref), false)
+	return s.podNeeding(ctx, st.Image.Id, podspec.FullImage(ref), false)
 }
 
 func (s *Server) podNeeding(ctx context.Context, id, name string, onlyName bool) (string, error) {
 	for _, p := range s.Pods.List() {
-		for _, ref := range imagesOf(&p.Spec) {
-			needs := fullName(ref) == name
+		for _, ref := range podspec.Images(&p.Spec) {
+			needs := podspec.FullImage(ref) == name
 			if !needs && !onlyName {
 				st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
 				if err != nil {
@@ -92,30 +90,5 @@ func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (
 	if err != nil || pod != "" || onlyName {
 		return pod, err
 	}
-	needed, err := s.neededImages(ctx)
-	if err == nil && needed[id] {
-		return "a container", nil
-	}
-	return "", err
-}
-
-func imagesOf(spec *v1.PodSpec) (refs []string) {
-	for _, c := range podspec.Containers(spec) {
-		refs = append(refs, c.Image)
-	}
-	for i := range spec.Volumes {
-		if v := spec.Volumes[i].Image; v != nil {
-			refs = append(refs, v.Reference)
-		}
-	}
-	return slices.DeleteFunc(refs, func(r string) bool { return r == "" })
-}
-
-// fullName is a reference with its registry and tag; what is none stays as it is.
-func fullName(ref string) string {
-	named, err := reference.ParseNormalizedNamed(ref)
-	if err != nil {
-		return ref
-	}
-	return reference.TagNameOnly(named).String()
+	return s.Garbage.Needed(ctx, id)
 }

@@ -86,6 +86,8 @@ type Config struct {
 	Off func(*v1.Pod) (since time.Time, most time.Duration)
 	// Sizes of pods as the runtime is told them; nil: what runs is not resized.
 	Sizes Sizes
+	// Dead is plan.Input's. Nil: one that ended is kept of each container.
+	Dead func() plan.Dead
 	// CrashMax is plan.Input's.
 	CrashMax time.Duration
 	// Uptime is how long the machine is up, whatever its clock says; nil: asks the kernel.

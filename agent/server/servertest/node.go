@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/agent/garbage"
 	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/usage"
 	"github.com/islet-edge/islet/keys"
@@ -97,6 +98,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 			}
 			return d
 		}}
+	cfg.Garbage = garbage.New(garbage.Config{Images: n.Runtime, Runtime: n.Runtime, Pods: n.List, Offline: func() bool { return false }, Meta: meta{}, Now: time.Now, Log: log})
 	cfg.Usage = usage.New(usage.Config{NodeName: cfg.NodeName, Runtime: n.Runtime, Pods: n.List, Started: time.Now()})
 	for _, f := range change {
 		f(&cfg)
@@ -129,6 +131,12 @@ func (n *Node) Serve(t testing.TB) (stop func()) {
 	t.Cleanup(stop)
 	return stop
 }
+
+// meta keeps nothing.
+type meta struct{}
+
+func (meta) Meta(context.Context, string) (string, bool, error) { return "", false, nil }
+func (meta) SetMeta(context.Context, string, string) error      { return nil }
 
 // Dial connects to the socket.
 func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {

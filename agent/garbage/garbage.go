@@ -1,0 +1,343 @@
+package garbage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	agentapi "github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Period is how often Run looks, as a kubelet does.
+const Period = 5 * time.Minute
+
+// tellAgain is how soon an event is told again of a trouble that goes on: events live an hour.
+const tellAgain = 50 * time.Minute
+
+// A Disk is a file system, in bytes. Free is what is left to those who may not use what is
+// reserved for root.
+type Disk struct{ Total, Free uint64 }
+
+// Events takes those of the node. *outbox.Events is one.
+type Events interface {
+	Node(eventType, reason, message string)
+}
+
+// Config is what New needs.
+type Config struct {
+	Images  cri.Images // which may be a Reclaimer
+	Runtime cri.Runtime
+	Remote  bool                                    // the runtime is behind a socket
+	Pods    func() []*v1.Pod                        // that are stored, with their statuses
+	Disk    func(ctx context.Context) (Disk, error) // that images are on
+
+	// High and Low are in percent of the disk: imageGCHighThresholdPercent and
+	// imageGCLowThresholdPercent of the KubeletConfiguration. MinAge and MaxAge are its
+	// imageMinimumGCAge and imageMaximumGCAge.
+	High, Low      int
+	MinAge, MaxAge time.Duration
+
+	Offline func() bool  // images could not be had again now
+	Wait    func() bool  // what is only for tidiness waits, to spare the disk. Nil: never
+	Known   func() error // nil once it is known what runs
+	Dead    Dead
+	Meta    Meta
+	Events  Events
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// Reclaimer is an optional ability of Images: it frees what belongs to no image, such as
+// downloads that stopped, and layers and content that nothing refers to.
+type Reclaimer interface {
+	Reclaim(ctx context.Context) error
+}
+
+// Garbage collects.
+type Garbage struct {
+	c         Config
+	collected *prometheus.CounterVec
+
+	mu     sync.Mutex           // one collection at a time; guards the rest
+	uses   *uses                // nil: not loaded yet
+	failed int                  // collections in a row
+	told   map[string]time.Time // when an event was last told of the trouble that there is, by reason
+}
+
+// New starts nothing.
+func New(c Config) *Garbage {
+	return &Garbage{c: c, collected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_image_garbage_collected_total",
+		Help: "images that were removed, by why: space or age"}, []string{"reason"})}
+}
+
+// Collectors count what was collected.
+func (g *Garbage) Collectors() []prometheus.Collector { return []prometheus.Collector{g.collected} }
+
+// Run collects images until ctx ends.
+func (g *Garbage) Run(ctx context.Context) error {
+	if g.c.High >= 100 && g.c.MaxAge == 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	tick := time.NewTicker(Period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			g.result(g.collect(ctx))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// result tells of collections that fail again and again.
+func (g *Garbage) result(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err == nil {
+		g.failed, g.told = 0, nil
+		return
+	}
+	g.failed++
+	g.c.Log.Warn("images are not collected", "error", err)
+	if g.failed > 1 {
+		g.tell("ImageGCFailed", err.Error())
+	}
+}
+
+// tell tells the first time, and then now and again. The caller holds mu.
+func (g *Garbage) tell(reason, message string) {
+	last, before := g.told[reason]
+	if now := time.Now(); !before || now.Sub(last) >= tellAgain {
+		g.c.Events.Node(v1.EventTypeWarning, reason, message)
+		if g.told == nil {
+			g.told = map[string]time.Time{}
+		}
+		g.told[reason] = now
+	}
+}
+
+// collect is one turn of Run.
+func (g *Garbage) collect(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.c.Known != nil && g.c.Known() != nil {
+		return nil
+	}
+	images, err := g.images(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.note(ctx, images, g.podNeeds()); err != nil {
+		return err
+	}
+	if g.c.Wait == nil || !g.c.Wait() {
+		if err := g.removeOld(ctx, images); err != nil {
+			return err
+		}
+	}
+	disk, err := g.c.Disk(ctx)
+	if err != nil {
+		return fmt.Errorf("measure the disk of images: %w", err)
+	}
+	if disk.Total == 0 {
+		err := errors.New("invalid capacity 0 on image filesystem")
+		g.tell("InvalidDiskCapacity", err.Error())
+		return err
+	}
+	if g.c.High >= 100 || disk.used() < g.c.High {
+		return nil
+	}
+	return g.makeRoom(ctx, disk)
+}
+
+// used is how full a disk is, in percent, as a kubelet reckons.
+func (d Disk) used() int { return 100 - int(min(d.Free, d.Total)*100/max(d.Total, 1)) }
+
+// removeOld removes images that were unused for too long. images are those that are here,
+// with what is known of their use.
+func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
+	if g.c.MaxAge == 0 {
+		return nil
+	}
+	in := Input{Images: images, Needs: g.podNeeds(), MinAge: g.c.MinAge, MaxAge: g.c.MaxAge, Since: time.Unix(g.uses.Since, 0), Offline: g.c.Offline(), Now: g.c.Now()}
+	if v := Decide(in); len(v) == 0 || v[0].Goes != Age { // as it mostly is: the runtime is not asked
+		return nil
+	}
+	_, err := g.remove(ctx, wish{maxAge: g.c.MaxAge, minAge: g.c.MinAge, enough: func() (bool, error) { return false, nil }})
+	return err
+}
+
+// makeRoom removes what needs be until the disk is at the low threshold.
+func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
+	full := disk.used()
+	g.c.Log.Info("the disk of images is too full", "percent", full, "high", g.c.High, "low", g.c.Low)
+	before := disk.Free
+	enough := func() (bool, error) {
+		var err error
+		disk, err = g.c.Disk(ctx)
+		return disk.used() <= g.c.Low, err
+	}
+	if r, ok := g.c.Images.(Reclaimer); ok {
+		if err := r.Reclaim(ctx); err != nil {
+			return fmt.Errorf("free what belongs to no image: %w", err)
+		}
+		if done, err := enough(); done || err != nil {
+			return err
+		}
+	}
+	if _, err := g.remove(ctx, wish{all: true, minAge: g.c.MinAge, enough: enough}); err != nil {
+		return err
+	}
+	if disk.used() <= g.c.Low {
+		return nil
+	}
+	freed := max(disk.Free, before) - before
+	message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). Failed to free sufficient space by deleting unused images (freed %d bytes). "+
+		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", full, size(disk.Total), freed)
+	g.tell("FreeDiskSpaceFailed", message)
+	return errors.New(message)
+}
+
+// size is for people, in the words of the event.
+func size(bytes uint64) string {
+	unit, n := 0, float64(bytes)
+	for ; n >= 1024 && unit < 4; unit++ {
+		n /= 1024
+	}
+	return fmt.Sprintf("%.1f %s", n, []string{"B", "KiB", "MiB", "GiB", "TiB"}[unit])
+}
+
+// ReclaimImages frees the space of every image that nothing needs and that did not come
+// just now, for an eviction that can be spared by it.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
+func (g *Garbage) ReclaimImages(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r, ok := g.c.Images.(Reclaimer); ok {
+		if err := r.Reclaim(ctx); err != nil {
+			return fmt.Errorf("free what belongs to no image: %w", err)
+		}
+	}
+	_, err := g.remove(ctx, wish{all: true, minAge: g.c.MinAge, enough: func() (bool, error) { return false, nil }})
+	return err
+}
+
+// Prune is the same for a person, whatever the age of images; dry only says what would be
+// done. It also says what stays and why, and on an error what is done already.
+func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	judged, err := g.remove(ctx, wish{all: true, dry: dry, enough: func() (bool, error) { return false, nil }})
+	out := agentapi.Pruned{Removed: []agentapi.Image{}, Kept: []agentapi.Kept{}}
+	for _, v := range judged {
+		i := agentapi.Image{ID: v.ID, Tags: v.Tags, Digests: v.Digests, Size: v.Size, Pinned: v.Pinned}
+		if v.Goes != "" {
+			out.Removed = append(out.Removed, i)
+		} else {
+			out.Kept = append(out.Kept, agentapi.Kept{Image: i, Why: v.Stays})
+		}
+	}
+	if err != nil {
+		out.Error = err.Error()
+	}
+	return out
+}
+
+// Needed is who needs an image, by its ID; empty: nobody.
+func (g *Garbage) Needed(ctx context.Context, id string) (string, error) {
+	_, needs, err := g.look(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range index(needs)[id] {
+		return n.By, nil
+	}
+	return "", nil
+}
+
+// A wish is what is to be removed of what may go.
+type wish struct {
+	all            bool // whatever nothing needs
+	minAge, maxAge time.Duration
+	dry            bool
+	enough         func() (bool, error) // asked after each image
+}
+
+// remove removes images, and gives them with those that stay. It looks anew after each, for
+// a pod may have come meanwhile. The caller holds mu.
+func (g *Garbage) remove(ctx context.Context, w wish) (done []Verdict, err error) {
+	tried := map[string]bool{}
+	var failed []error
+	for {
+		images, needs, err := g.look(ctx)
+		if err != nil {
+			return done, errors.Join(append(failed, err)...)
+		}
+		if err := g.note(ctx, images, needs); err != nil {
+			return done, errors.Join(append(failed, err)...)
+		}
+		judged := Decide(Input{Images: images, Needs: needs, MinAge: w.minAge, MaxAge: w.maxAge, All: w.all, Offline: g.c.Offline(), Since: time.Unix(g.uses.Since, 0), Now: g.c.Now()})
+		if w.dry {
+			return judged, nil
+		}
+		next := -1
+		for i, v := range judged {
+			if v.Goes != "" && !tried[v.ID] {
+				next = i
+				break
+			}
+		}
+		if next < 0 {
+			for _, v := range judged {
+				if v.Goes == "" {
+					done = append(done, v)
+				}
+			}
+			return done, errors.Join(failed...)
+		}
+		v := judged[next]
+		tried[v.ID] = true
+		if _, err := g.c.Images.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: v.ID}}); err != nil {
+			if ctx.Err() != nil {
+				return done, err
+			}
+			failed = append(failed, fmt.Errorf("remove image %s: %w", v.ID, err))
+			continue
+		}
+		g.c.Log.Info("image removed", "image", v.ID, "tags", v.Tags, "why", v.Goes)
+		g.collected.WithLabelValues(string(v.Goes)).Inc()
+		done = append(done, v)
+		if stop, err := w.enough(); stop || err != nil {
+			return done, errors.Join(append(failed, err)...)
+		}
+	}
+}
+
+// note keeps what is known of the use of images, and sets it in them. The caller holds mu.
+func (g *Garbage) note(ctx context.Context, images []Image, needs []Need) error {
+	now := g.c.Now()
+	if g.uses == nil {
+		u, err := loadUses(ctx, g.c.Meta, now)
+		if err != nil {
+			return err
+		}
+		g.uses = u
+	}
+	if g.uses.note(images, needs, now) {
+		if err := g.uses.store(ctx, g.c.Meta); err != nil { // such as that the disk is full, which is no reason to keep it so
+			g.c.Log.Warn("when images were used is not stored", "error", err)
+		}
+	}
+	g.uses.fill(images, now)
+	return nil
+}
