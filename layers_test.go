@@ -93,7 +93,7 @@ var layers = map[string][]string{
 	"agent/usage":      {"metrics", "runtime/cri", "keys", "podspec"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
-	"agent/garbage": {"agent/api", "agent/plan", "runtime/cri", "keys", "podspec"},
+	"agent/garbage": {"agent/api", "agent/config", "agent/plan", "metrics/host", "runtime/cri", "keys", "podspec"},
 
 	"agent/fieldtest":         {},                                                                                   // for tests: the pages that list every field
 	"agent/eventtest":         {},                                                                                   // for tests: events of a kubelet, of docs/events.md

@@ -22,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/agent/devices"
 	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/figures"
+	"github.com/islet-edge/islet/agent/garbage"
 	"github.com/islet-edge/islet/agent/health"
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/lifecycle"
@@ -99,6 +100,7 @@ type agent struct {
 	events    *outbox.Events
 	objects   *objects.Objects
 	quotas    quota.Projects
+	garbage   *garbage.Garbage
 	cluster   *cluster.Cluster // nil: the node stands alone
 
 	closers []func() error // called in reverse
@@ -140,6 +142,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("objects", a.objects)
 	run("logs", a.rt.Rotator(a.observer))
 	run("memory", a.settler)
+	run("garbage", a.garbage)
 	run("plugins", a.plugins)
 	run("claims", a.claims)
 	run("workers", a.rt.After(a.look, a.start, a.workers))

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -30,7 +31,7 @@ func Images(spec *v1.PodSpec) (refs []string) {
 // with a tag and a digest, the digest counts. What is no reference stays as it is.
 func FullImage(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
-	if err != nil {
+	if _, id := digest.Parse(ref); err != nil || id == nil {
 		return ref
 	}
 	if full := reference.TagNameOnly(named).String(); !strings.Contains(full, "@") {

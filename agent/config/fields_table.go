@@ -7,11 +7,9 @@ type fieldRow struct{ path, what, none string }
 // Reasons that several fields share.
 const (
 	noEviction = "pods are not evicted by pressure yet"
-	noImageGC  = "images are not collected by disk use yet"
 	noPinning  = "CPUs and memory are not pinned to containers"
 	noOther    = "it goes with a containerRuntimeEndpoint outside --run-dir; islet's own runtime has its images itself"
 	noRotation = "the shim that writes a log rotates it; with another runtime the agent does, as these say"
-	deadKept   = "of each container the last one that ended is kept, as long as its pod is there"
 	asKubelet  = "it has none in the kubelet either"
 )
 
@@ -60,10 +58,10 @@ func kubeletFields() []fieldRow {
 		{"nodeStatusUpdateFrequency", "time between two looks at the node's status", ""},
 		{"nodeStatusReportFrequency", "time between two reports of an unchanged status", ""},
 		{"nodeLeaseDurationSeconds", "validity of the node's Lease", ""},
-		{"imageMinimumGCAge", "age before which an unused image is kept", noImageGC},
-		{"imageMaximumGCAge", "age at which an unused image goes; 0: never", noImageGC},
-		{"imageGCHighThresholdPercent", "disk use that starts image collection", noImageGC},
-		{"imageGCLowThresholdPercent", "disk use that ends image collection", noImageGC},
+		{"imageMinimumGCAge", "age before which an unused image is kept", ""},
+		{"imageMaximumGCAge", "age at which an unused image goes; 0: never", ""},
+		{"imageGCHighThresholdPercent", "disk use that starts image collection", ""},
+		{"imageGCLowThresholdPercent", "disk use that ends image collection", ""},
 		{"volumeStatsAggPeriod", "time between two measurements of volumes", "volumes are not measured yet"},
 		{"kubeletCgroups", "cgroup of islet's process", "the service manager puts processes into cgroups"},
 		{"systemCgroups", "cgroup of the system's processes", "the service manager puts processes into cgroups"},
@@ -191,8 +189,8 @@ func optionFields() []fieldRow {
 		{"flags.cloudProvider", "empty or external", ""},
 		{"flags.imageCredentialProviderConfig", "configuration of image credential plugins: a file, or a directory of .json, .yaml and .yml files", ""},
 		{"flags.imageCredentialProviderBinDir", "directory of image credential plugins, which nobody but root may write to", ""},
-		{"flags.minimumContainerTTL", "how long an ended container is kept at least", deadKept},
-		{"flags.maxDeadPerContainer", "ended containers kept of one", deadKept},
-		{"flags.maxDeadContainers", "ended containers kept of all; -1: any number", deadKept},
+		{"flags.minimumContainerTTL", "how long an ended container is kept at least, with its log", ""},
+		{"flags.maxDeadPerContainer", "ended containers kept of one; negative: any number. The newest stays with its pod", ""},
+		{"flags.maxDeadContainers", "ended containers kept of all, shared evenly among containers; -1: any number", ""},
 	}
 }

@@ -134,6 +134,9 @@ func (w *worker) input() plan.Input {
 		Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider, Undecided: wanted.Undecided, Pending: wanted.Pending,
 		Seen: cfg.View.Pod(w.uid), CrashMax: cfg.CrashMax,
 	}
+	if cfg.Dead != nil {
+		in.Dead = cfg.Dead()
+	}
 	in.Health, in.Hooked = cfg.Health(in.Want, in.Seen), hooked(in.Seen, cfg.Hooked)
 	switch {
 	case !ok:

@@ -1,0 +1,51 @@
+package plan
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestDead: of ended containers as many are kept as is said, those that are young in any
+// case, and never fewer than what the next attempt is decided by.
+func TestDead(t *testing.T) {
+	ended := func(n uint32) Container {
+		c := exited("c0", 1, 0, t0.Add(time.Duration(n)*time.Minute))
+		c.ID, c.Attempt = string(rune('0'+n)), n
+		return c
+	}
+	runs := running("c0")
+	runs.Attempt = 3
+	now := t0.Add(5 * time.Minute)
+	for name, c := range map[string]struct {
+		dead Dead
+		seen []Container
+		gone []string
+		wake time.Time
+	}{
+		"one, as is usual":        {Dead{}, []Container{ended(0), ended(1), ended(2), runs}, []string{"0"}, time.Time{}},
+		"two":                     {Dead{More: 1}, []Container{ended(0), ended(1), ended(2), runs}, []string{"0"}, time.Time{}},
+		"three":                   {Dead{More: 2}, []Container{ended(0), ended(1), ended(2), runs}, nil, time.Time{}},
+		"none, while one runs":    {Dead{More: -1}, []Container{ended(2), runs}, []string{"2"}, time.Time{}},
+		"none, but none runs":     {Dead{More: -1}, []Container{ended(2)}, nil, time.Time{}},
+		"young ones":              {Dead{More: -1, MinAge: 4 * time.Minute}, []Container{ended(0), ended(2), runs}, []string{"0"}, t0.Add(6 * time.Minute)},
+		"of a clock that was set": {Dead{More: -1, MinAge: time.Second}, []Container{ended(2), runs}, []string{"2"}, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := Input{Want: wanted("Never", 0, 0, 1), Admitted: true, Now: now, Dead: c.dead, Seen: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: c.seen}}
+			if name == "of a clock that was set" {
+				in.Now = t0.Add(-time.Hour)
+			}
+			got := Decide(in)
+			var gone []string
+			for _, a := range got.Start {
+				if a.Op == RemoveContainer {
+					gone = append(gone, a.ID)
+				}
+			}
+			if !slices.Equal(gone, c.gone) || c.wake != got.Wake && !c.wake.IsZero() {
+				t.Errorf("removes %q, wakes %v; want %q, %v", gone, got.Wake, c.gone, c.wake)
+			}
+		})
+	}
+}

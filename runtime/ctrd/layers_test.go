@@ -1,0 +1,50 @@
+package ctrd_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestDropLayers: what an ended container wrote goes, what one that runs wrote stays, and
+// both are known as before.
+func TestDropLayers(t *testing.T) {
+	n := newNode(t, 4)
+	_, ended := n.runPod(t, 0, "exit", "3")
+	_, runs := n.runPod(t, 1, "wait", "exit", "0")
+	eventually(t, "it ends", func() bool { return n.status(t, ended).State == api.ContainerState_CONTAINER_EXITED })
+	dirs := map[string]string{}
+	for _, id := range []string{ended, runs} {
+		found, err := filepath.Glob(filepath.Join(n.dir, "*", "containers", id, "upper"))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("where %s writes: %q, %v", id, found, err)
+		}
+		dirs[id] = found[0]
+	}
+	upper := func(id string) string { return dirs[id] }
+	for _, id := range []string{ended, runs} {
+		if err := os.WriteFile(filepath.Join(upper(id), "data"), make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := n.status(t, ended)
+	if err := n.DropLayers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(upper(ended)); !os.IsNotExist(err) {
+		t.Error("of the ended one:", err)
+	}
+	if _, err := os.Stat(filepath.Join(upper(runs), "data")); err != nil {
+		t.Error("of the one that runs:", err)
+	}
+	if after := n.status(t, ended); after.String() != before.String() || after.ExitCode != 3 {
+		t.Errorf("known: %v, not %v", after, before)
+	}
+	n.stop(t)
+	n.start(t)
+	if after := n.status(t, ended); after.ExitCode != 3 || n.status(t, runs).State != api.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("after a restart: %v", after)
+	}
+}

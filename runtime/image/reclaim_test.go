@@ -1,0 +1,73 @@
+package image
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// TestReclaim: what belongs to no image goes, also what containerd itself does not know;
+// images and what a pull that goes on holds stay.
+func TestReclaim(t *testing.T) {
+	s := newService(t, nil)
+	if _, err := importers["file"](t, s, dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})); err != nil {
+		t.Fatal(err)
+	}
+	ctx := namespaced(t.Context())
+	want := left(t, s)
+	glob := func(pattern string) string {
+		t.Helper()
+		found, err := filepath.Glob(filepath.Join(s.c.Root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("nothing matches %s: %v", pattern, err)
+		}
+		return found[0]
+	}
+	// As a power cut leaves them.
+	lost := []string{filepath.Join(glob("*overlayfs*/snapshots"), "4711"), filepath.Join(glob("*content*/blobs/sha256"), strings.Repeat("ab", 32))}
+	if err := os.MkdirAll(filepath.Join(lost[0], "fs", "big"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(lost[1], make([]byte, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	leased, done, err := s.pullLease(ctx, "r.example/going:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.snapshots().Prepare(leased, "going", ""); err != nil {
+		t.Fatal(err)
+	}
+	_, stop, err := s.pullLease(ctx, "r.example/stopped:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop(false)
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := left(t, s)
+	if !slices.ContainsFunc(got, func(l string) bool { return l == "snapshot going" }) {
+		t.Errorf("what a pull holds is gone: %q", got)
+	}
+	if slices.ContainsFunc(got, func(l string) bool { return strings.Contains(l, "stopped") }) {
+		t.Errorf("a pull that stopped holds on: %q", got)
+	}
+	for _, path := range lost {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	done(true)
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(t, s); !slices.Equal(got, want) {
+		t.Errorf("%q\nnot\n%q", got, want)
+	}
+	wantFiles(t, s, "demo:1", map[string]string{"hello": "hello\n"})
+}
