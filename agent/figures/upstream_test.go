@@ -30,7 +30,6 @@ var absent = []struct{ names, why string }{
 	{`machine_cpu_books|machine_cpu_drawers|machine_dimm_.*|machine_nvm_.*`, "of mainframes and of servers' memory modules; a kubelet on other machines serves zeros"},
 
 	{`kubelet_evictions|kubelet_eviction_stats_age_seconds`, "there is no eviction yet"},
-	{`kubelet_image_garbage_collected_total`, "images are not collected by themselves yet"},
 	{`kubelet_cpu_manager_.*|kubelet_memory_manager_.*|kubelet_topology_manager_.*|kubelet_container_aligned_.*`, "there are no resource managers yet"},
 	{`kubelet_volume_stats_.*|kubelet_volume_metric_collection_duration_seconds`, "volumes of claims are not measured yet"},
 	{`volume_manager_selinux_.*`, "volumes are not mounted with a context"},
