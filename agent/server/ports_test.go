@@ -175,7 +175,7 @@ func TestPorts(t *testing.T) {
 		{all, "GET", "/metrics", 200, `kubelet_http_requests_total{long_running="false",method="POST",path="run",server_type="readwrite"} 1`},
 		{all, "GET", "/metrics", 200, "process_resident_memory_bytes"},
 		{all, "GET", "/metrics", 200, "go_goroutines"},
-		{all, "GET", "/metrics/resource", 200, `container_memory_working_set_bytes{container="nginx",namespace="default",pod="web"} 3.145728e+06 `},
+		{all, "GET", "/metrics/resource", 200, `container_memory_working_set_bytes{container="nginx",namespace="default",pod="web"} 3145728 `},
 		{all, "GET", "/metrics/resource", 200, `pod_cpu_usage_seconds_total{namespace="default",pod="web"} `},
 		{all, "GET", "/metrics/resource", 200, `container_start_time_seconds{container="nginx",namespace="default",pod="web"} 1`},
 		{all, "GET", "/metrics/resource", 200, "\nresource_scrape_error 0\n"},

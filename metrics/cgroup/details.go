@@ -42,6 +42,12 @@ type Details struct {
 	First                    int    // one of these processes; 0: there is none
 	IO                       []IO   // by device
 	Pressure                 Pressures
+
+	Quiet bool // no process of it has run since it was read before
+
+	id     uint64    // an inode that no other cgroup has at this time
+	limits time.Time // when they were read
+	all    time.Time // when everything was
 }
 
 // An IO is what was read from and written to one device.
@@ -66,20 +72,22 @@ type Stall struct {
 }
 
 // ReadDetails is Read with everything else.
-func (r Reader) ReadDetails(path string) (Details, error) {
+func (r Reader) ReadDetails(path string) (Details, error) { return r.readDetails(path, nil) }
+
+// readDetails takes limits from what was read before, if they are young.
+func (r Reader) readDetails(path string, before *Details) (Details, error) {
 	d := Details{Figures: Figures{At: time.Now()}}
+	d.all = d.At
 	memory, err := open(r.dir("memory", path))
 	if err != nil {
 		return d, fmt.Errorf("read cgroup: %w", err)
 	}
 	defer memory.close()
-	d.created(memory.fd)
-	d.count(memory.text("cgroup.procs"))
 	if r.v2 {
-		d.readV2(memory)
+		d.readV2(memory, before)
 		return d, memory.err()
 	}
-	d.readV1(r, path, memory)
+	d.readV1(r, path, memory, before)
 	return d, memory.err()
 }
 
@@ -103,7 +111,9 @@ func (d *Details) count(list []byte) {
 	d.Processes = uint64(bytes.Count(list, []byte("\n")))
 }
 
-func (d *Details) readV2(dir *dir) {
+func (d *Details) readV2(dir *dir, before *Details) {
+	d.id = dir.inode("cpu.stat")
+	known := d.takeLimits(before)
 	dir.pairs("cpu.stat", func(k string, n uint64) {
 		switch k {
 		case "usage_usec":
@@ -138,7 +148,8 @@ func (d *Details) readV2(dir *dir) {
 		}
 	})
 	d.OwnFaults, d.OwnMajor = d.PageFaults, d.MajorFault
-	d.sizesV2(dir, d.InactiveFile)
+	d.count(dir.text("cgroup.procs"))
+	d.sizesV2(dir, d.InactiveFile, !known)
 	dir.pairs("memory.events", func(k string, n uint64) {
 		switch k {
 		case "max":
@@ -147,12 +158,23 @@ func (d *Details) readV2(dir *dir) {
 			d.OOMKills = n
 		}
 	})
-	d.Peak, d.MaxPIDs, d.Reservation = dir.number("memory.peak"), dir.number("pids.max"), dir.number("memory.low")
+	d.Peak = dir.number("memory.peak")
+	d.waitsV2(dir)
+	if known {
+		return
+	}
+	d.created(dir.fd)
+	d.limits, d.MaxPIDs, d.Reservation = d.At, dir.number("pids.max"), dir.number("memory.low")
 	if swap := dir.number("memory.swap.max"); swap > 0 && d.Limit > 0 {
 		d.SwapLimit = d.Limit + swap
 	}
 	d.Quota, d.Period = dir.numbers("cpu.max")
 	d.Shares = sharesOf(dir.number("cpu.weight"))
+}
+
+// waitsV2 reads what changes also while no process runs: pages are written later, and one
+// that waits uses no CPU.
+func (d *Details) waitsV2(dir *dir) {
 	d.IO = parseIO(string(dir.text("io.stat")))
 	d.Pressure = Pressures{dir.pressure("cpu.pressure"), dir.pressure("memory.pressure"), dir.pressure("io.pressure")}
 }
@@ -246,12 +268,15 @@ func parsePressure(text string) *Pressure {
 	return &p
 }
 
-func (d *Details) readV1(r Reader, path string, memory *dir) {
-	cpu, acct := memory.other(r.dir("cpu", path)), memory.other(r.dir("cpuacct", path))
-	pids, blkio := memory.other(r.dir("pids", path)), memory.other(r.dir("blkio", path))
-	for _, dir := range []*dir{cpu, acct, pids, blkio} {
-		defer dir.close()
-	}
+func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
+	acct, pids, blkio := memory.other(r.dir("cpuacct", path)), memory.other(r.dir("pids", path)), memory.other(r.dir("blkio", path))
+	defer acct.close()
+	defer pids.close()
+	defer blkio.close()
+	d.id = acct.inode("cpuacct.usage")
+	d.CPU = time.Duration(acct.number("cpuacct.usage")) // first: what is used later shows in the next reading
+	known := d.takeLimits(before)
+	d.count(memory.text("cgroup.procs"))
 	memory.pairs("memory.stat", func(k string, n uint64) {
 		d.statV1(k, n, &d.InactiveFile)
 		switch k {
@@ -267,15 +292,13 @@ func (d *Details) readV1(r Reader, path string, memory *dir) {
 			d.OwnMajor = n
 		}
 	})
-	d.sizesV1(memory, acct, pids, d.InactiveFile)
+	d.sizesV1(memory, pids, d.InactiveFile, !known)
 	memory.pairs("memory.oom_control", func(k string, n uint64) {
 		if k == "oom_kill" {
 			d.OOMKills = n
 		}
 	})
 	d.Peak, d.LimitHits, d.Kernel = memory.number("memory.max_usage_in_bytes"), memory.number("memory.failcnt"), memory.number("memory.kmem.usage_in_bytes")
-	d.Reservation, d.SwapLimit = bound(memory.number("memory.soft_limit_in_bytes")), bound(memory.number("memory.memsw.limit_in_bytes"))
-	d.MaxPIDs = pids.number("pids.max")
 	acct.pairs("cpuacct.stat", func(k string, n uint64) {
 		switch t := time.Duration(min(n, 1<<40)) * userTick; k {
 		case "user":
@@ -284,8 +307,20 @@ func (d *Details) readV1(r Reader, path string, memory *dir) {
 			d.System = t
 		}
 	})
-	d.cpuV1(cpu)
 	d.ioV1(blkio)
+	if known && d.Quota == 0 { // never held back, then
+		return
+	}
+	cpu := memory.other(r.dir("cpu", path))
+	defer cpu.close()
+	d.cpuV1(cpu)
+	if known {
+		return
+	}
+	d.created(memory.fd)
+	d.limits, d.MaxPIDs = d.At, pids.number("pids.max")
+	d.Reservation, d.SwapLimit = bound(memory.number("memory.soft_limit_in_bytes")), bound(memory.number("memory.memsw.limit_in_bytes"))
+	d.Shares, d.Period, d.Quota = cpu.number("cpu.shares"), cpu.number("cpu.cfs_period_us"), cpu.number("cpu.cfs_quota_us")
 }
 
 func (d *Details) cpuV1(cpu *dir) {
@@ -303,7 +338,6 @@ func (d *Details) cpuV1(cpu *dir) {
 			d.BurstTime = time.Duration(n)
 		}
 	})
-	d.Shares, d.Period, d.Quota = cpu.number("cpu.shares"), cpu.number("cpu.cfs_period_us"), cpu.number("cpu.cfs_quota_us")
 }
 
 // ioV1 reads what the kernel counts whatever the scheduler of a device, of the cgroup

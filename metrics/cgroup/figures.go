@@ -92,7 +92,7 @@ func (f *Figures) readV2(d *dir) {
 		}
 	})
 	d.pairs("memory.stat", func(k string, n uint64) { f.statV2(k, n, &inactive) })
-	f.sizesV2(d, inactive)
+	f.sizesV2(d, inactive, true)
 }
 
 func (f *Figures) statV2(k string, n uint64, inactive *uint64) {
@@ -108,8 +108,11 @@ func (f *Figures) statV2(k string, n uint64, inactive *uint64) {
 	}
 }
 
-func (f *Figures) sizesV2(d *dir, inactive uint64) {
-	f.Memory, f.Limit = d.number("memory.current"), d.number("memory.max")
+func (f *Figures) sizesV2(d *dir, inactive uint64, limit bool) {
+	if limit {
+		f.Limit = d.number("memory.max")
+	}
+	f.Memory = d.number("memory.current")
 	f.Swap, f.PIDs = d.number("memory.swap.current"), d.number("pids.current")
 	f.WorkingSet = f.Memory - min(f.Memory, inactive)
 }
@@ -117,7 +120,8 @@ func (f *Figures) sizesV2(d *dir, inactive uint64) {
 func (f *Figures) readV1(memory, cpu, pids *dir) {
 	inactive := uint64(0)
 	memory.pairs("memory.stat", func(k string, n uint64) { f.statV1(k, n, &inactive) })
-	f.sizesV1(memory, cpu, pids, inactive)
+	f.CPU = time.Duration(cpu.number("cpuacct.usage"))
+	f.sizesV1(memory, pids, inactive, true)
 }
 
 func (f *Figures) statV1(k string, n uint64, inactive *uint64) {
@@ -135,9 +139,11 @@ func (f *Figures) statV1(k string, n uint64, inactive *uint64) {
 	}
 }
 
-func (f *Figures) sizesV1(memory, cpu, pids *dir, inactive uint64) {
-	f.Memory, f.Limit = memory.number("memory.usage_in_bytes"), bound(memory.number("memory.limit_in_bytes"))
-	f.CPU, f.PIDs = time.Duration(cpu.number("cpuacct.usage")), pids.number("pids.current")
+func (f *Figures) sizesV1(memory, pids *dir, inactive uint64, limit bool) {
+	if limit {
+		f.Limit = bound(memory.number("memory.limit_in_bytes"))
+	}
+	f.Memory, f.PIDs = memory.number("memory.usage_in_bytes"), pids.number("pids.current")
 	f.WorkingSet = f.Memory - min(f.Memory, inactive)
 }
 

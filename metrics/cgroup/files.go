@@ -29,7 +29,7 @@ type buffer struct {
 	err error // the first that is more than a file that is missing
 }
 
-// A dir is the directory of a cgroup in one hierarchy. One whose fd is negative is
+// A dir is the directory of a cgroup in one hierarchy. One whose fd is -1 is
 // missing, and has no files.
 type dir struct {
 	fd   int
@@ -85,7 +85,7 @@ func missing(err error) bool {
 
 // text is what a file says, until the next file is read; empty if it is missing.
 func (d *dir) text(file string) []byte {
-	if d.fd < 0 {
+	if d.fd == -1 {
 		return nil
 	}
 	fd, err := unix.Openat(d.fd, file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -117,6 +117,15 @@ func (d *dir) text(file string) []byte {
 			d.b = append(d.b, make([]byte, len(d.b))...)
 		}
 	}
+}
+
+// inode is that of a file; 0: it is missing.
+func (d *dir) inode(file string) uint64 {
+	var st unix.Stat_t
+	if d.fd == -1 || unix.Fstatat(d.fd, file, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return 0
+	}
+	return st.Ino
 }
 
 // number reads a file with one number, or "max" for none. A missing file is zero.
@@ -163,6 +172,16 @@ func (d *dir) pairs(file string, f func(k string, n uint64)) {
 
 // view is a string of bytes that nobody changes while it is used.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// links is how many names a directory has, two more than cgroups below it in the kernel's own
+// file system for them; 0: it is gone.
+func links(name string) uint64 {
+	var st unix.Stat_t
+	if unix.Lstat(name, &st) != nil {
+		return 0
+	}
+	return uint64(st.Nlink)
+}
 
 // maxChildren bounds how many cgroups are listed below one.
 const maxChildren = 4096

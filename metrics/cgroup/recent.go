@@ -1,21 +1,33 @@
 package cgroup
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
 
 // Recent reads each cgroup once for all who ask within a short time: a scrape of several
 // pages, the calls of the CRI and a look at thresholds share one reading. Nothing is read
-// unless somebody asks, and nothing is kept after that time. Its methods may be called at
-// once.
+// unless somebody asks. What was read is kept for who asks again soon, as a scraper does, to
+// read only what has changed. Its methods may be called at once.
 type Recent struct {
 	Reader
 	age time.Duration
 
 	mu     sync.Mutex
-	known  map[string]Details
+	known  map[string]*kept
 	forget *time.Timer
+}
+
+// keep is how long what was read is kept after it was last asked for: longer than scrapers
+// commonly wait.
+const keep = 2 * time.Minute
+
+// kept is what was read of a cgroup.
+type kept struct {
+	Details
+	children []string
+	links    uint64 // of the directory when children was read
 }
 
 // NewRecent reads by r; what it read is given again for as long as age.
@@ -23,34 +35,79 @@ func NewRecent(r Reader, age time.Duration) *Recent { return &Recent{Reader: r, 
 
 // ReadDetails is Reader.ReadDetails, at most as old as the age.
 func (r *Recent) ReadDetails(path string) (Details, error) {
-	r.mu.Lock()
-	d, ok := r.known[path]
-	r.mu.Unlock()
-	if ok && time.Since(d.At) < r.age {
-		return d, nil
+	before, known := r.find(path)
+	var d Details
+	var err error
+	switch {
+	case !known:
+		d, err = r.Reader.ReadDetails(path)
+	case time.Since(before.At) < r.age:
+		return before.Details, nil
+	default:
+		d, err = r.Reader.readAfter(&before.Details, path)
 	}
-	d, err := r.Reader.ReadDetails(path)
 	if err != nil {
 		return d, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.known == nil {
-		r.known = map[string]Details{}
+		r.known = map[string]*kept{}
 	}
-	r.known[path] = d
+	if k := r.known[path]; k != nil {
+		k.Details = d
+	} else {
+		r.known[path] = &kept{Details: d}
+	}
 	if r.forget == nil {
-		r.forget = time.AfterFunc(2*r.age, r.drop)
+		r.forget = time.AfterFunc(keep, r.drop)
 	}
 	return d, nil
 }
 
-// drop forgets what is too old; it is called again while something is left.
+// find gives what is known of a cgroup.
+func (r *Recent) find(path string) (kept, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := r.known[path]; k != nil {
+		return *k, true
+	}
+	return kept{}, false
+}
+
+// Forget has a cgroup read as a whole the next time: its limits were changed.
+func (r *Recent) Forget(path string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, path)
+}
+
+// Children is Reader.Children, in order; nobody changes it. A list is taken again while there are as many cgroups as when
+// it was read; who finds that one of them is gone calls Forget, and this again.
+func (r *Recent) Children(path string) ([]string, error) {
+	links := links(r.dir("memory", path))
+	if k, ok := r.find(path); ok && links > 1 && k.links == links { // 1: of a file system that does not count
+		return k.children, nil
+	}
+	list, err := r.Reader.Children(path)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(list)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := r.known[path]; k != nil {
+		k.children, k.links = list, links
+	}
+	return list, nil
+}
+
+// drop forgets what nobody asked for lately; it is called again while something is left.
 func (r *Recent) drop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for path, d := range r.known {
-		if time.Since(d.At) >= r.age {
+		if time.Since(d.At) >= keep {
 			delete(r.known, path)
 		}
 	}
@@ -59,7 +116,7 @@ func (r *Recent) drop() {
 		r.known = nil
 		return
 	}
-	r.forget = time.AfterFunc(2*r.age, r.drop)
+	r.forget = time.AfterFunc(keep, r.drop)
 }
 
 // Read is Reader.Read, at most as old as the age.

@@ -111,7 +111,7 @@ func TestNothing(t *testing.T) {
 			t.Errorf("%s is there", name)
 		}
 	}
-	if !bytes.Contains(p.b, []byte("container_scrape_error{} 1\n")) {
+	if !bytes.Contains(p.b, []byte("container_scrape_error 1\n")) {
 		t.Error("the error is not told")
 	}
 }

@@ -35,7 +35,7 @@ func (r *resource) node(n *stats.NodeStats) {
 }
 
 func (r *resource) pod(p *stats.PodStats) {
-	pod := []string{"pod", p.PodRef.Name, "namespace", p.PodRef.Namespace}
+	pod := []string{"namespace", p.PodRef.Namespace, "pod", p.PodRef.Name}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		labels := append([]string{"container", c.Name}, pod...)

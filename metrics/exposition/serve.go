@@ -1,12 +1,18 @@
 package exposition
 
 import (
+	"bufio"
+	"hash/maphash"
+	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 )
 
 // A Sample is one figure.
@@ -30,10 +36,61 @@ const (
 // Serve answers a scrape with samples of now and with what is counted elsewhere.
 // Of samples with the same name and labels the first counts.
 func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...prometheus.Gatherer) {
+	if len(counted) == 0 && expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain {
+		respond(w, r, func(p *page) { writeSamples(p, samples) })
+		return
+	}
 	now := prometheus.NewRegistry()
 	now.Register(constant(samples)) // alone: it meets nothing
 	from := append(prometheus.Gatherers{now}, counted...)
-	promhttp.HandlerFor(from, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
+	serve := promhttp.HandlerFor(from, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, DisableCompression: true})
+	if !acceptsGzip(r.Header.Get("Accept-Encoding")) {
+		serve.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	z := packers.Get().(*packer)
+	defer packers.Put(z)
+	z.begin(w)
+	defer z.Close()
+	b := bufio.NewWriterSize(z, part/4)
+	defer b.Flush()
+	serve.ServeHTTP(compressed{w, b}, r)
+}
+
+// compressed is an answer that is packed on its way.
+type compressed struct {
+	http.ResponseWriter
+	to io.Writer
+}
+
+// Write implements http.ResponseWriter.
+func (c compressed) Write(b []byte) (int, error) { return c.to.Write(b) }
+
+// writeSamples writes samples, those of one name together.
+func writeSamples(p *page, samples []Sample) {
+	order := make([]int, len(samples))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(samples[a].Name, samples[b].Name) })
+	seen, seed := map[uint64]bool{}, maphash.MakeSeed()
+	for i, at := range order {
+		s := &samples[at]
+		if i == 0 || samples[order[i-1]].Name != s.Name {
+			p.end()
+			p.begin(s.Name, s.Help, s.Kind)
+			clear(seen)
+		}
+		p.stamp = stamped(s.At)
+		begun := len(p.b)
+		if of := p.line(s.Value, "", s.Labels...); len(s.Labels) == 0 || !seen[maphash.Bytes(seed, of)] {
+			seen[maphash.Bytes(seed, of)] = true
+		} else {
+			p.b = p.b[:begun]
+		}
+	}
+	p.end()
 }
 
 // Process gathers counted and what there is to say of this process: go_* and

@@ -1,7 +1,6 @@
 package exposition
 
 import (
-	"compress/gzip"
 	"io"
 	"net/http"
 	"strconv"
@@ -26,7 +25,7 @@ type page struct {
 var pages = sync.Pool{New: func() any { return new(page) }}
 
 // part is how much of a page is sent at once, but for a family that is larger.
-const part = 32 << 10
+const part = 96 << 10
 
 // begin begins a family.
 func (p *page) begin(name, help string, k Kind) {
@@ -56,11 +55,16 @@ func (p *page) end() {
 	}
 }
 
-// line writes one value; labels are such as Labels made, more is names and values of others.
-func (p *page) line(v float64, labels string, more ...string) {
+// line writes one value; labels are such as labels made, more is names and values of others.
+// It returns what is in braces, until the next.
+func (p *page) line(v float64, labels string, more ...string) []byte {
 	p.lined = true
 	p.b = append(p.b, p.family...)
-	p.b = append(p.b, '{')
+	begun := len(p.b)
+	if len(labels)+len(more) > 0 {
+		begun++
+		p.b = append(p.b, '{')
+	}
 	p.b = append(p.b, labels...)
 	for i := 0; i+1 < len(more); i += 2 {
 		if len(labels) > 0 || i > 0 {
@@ -68,10 +72,14 @@ func (p *page) line(v float64, labels string, more ...string) {
 		}
 		p.b = append(p.b, more[i]...)
 		p.b = append(p.b, '=', '"')
-		p.b = append(p.b, escape.Replace(more[i+1])...)
+		p.b = appendEscaped(p.b, more[i+1])
 		p.b = append(p.b, '"')
 	}
-	p.b = append(p.b, '}', ' ')
+	ended := len(p.b)
+	if ended > begun {
+		p.b = append(p.b, '}')
+	}
+	p.b = append(p.b, ' ')
 	if n := int64(v); float64(n) == v && n < 1<<53 && n > -1<<53 {
 		p.b = strconv.AppendInt(p.b, n, 10)
 	} else {
@@ -79,6 +87,14 @@ func (p *page) line(v float64, labels string, more ...string) {
 	}
 	p.b = append(p.b, p.stamp...)
 	p.b = append(p.b, '\n')
+	return p.b[begun:ended]
+}
+
+func appendEscaped(b []byte, s string) []byte {
+	if strings.ContainsAny(s, "\\\n\"") {
+		s = escape.Replace(s)
+	}
+	return append(b, s...)
 }
 
 // stamped is the time that ends a line.
@@ -106,12 +122,6 @@ func labels(pairs ...string) string {
 	return b.String()
 }
 
-// compressors are those that were used, for the next.
-var compressors = sync.Pool{New: func() any {
-	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // a node has little CPU, and the text repeats itself
-	return z
-}}
-
 // respond sends the page that write writes, compressed if that is asked for, in parts: a
 // page may be larger than what a small machine has to spare.
 func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
@@ -121,9 +131,9 @@ func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		w.Header().Set("Content-Encoding", "gzip")
-		z := compressors.Get().(*gzip.Writer)
-		defer compressors.Put(z)
-		z.Reset(w)
+		z := packers.Get().(*packer)
+		defer packers.Put(z)
+		z.begin(w)
 		defer z.Close()
 		p.out = z
 	}

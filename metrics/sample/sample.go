@@ -37,6 +37,8 @@ type Group struct {
 	Network   []process.Interface // of Root and of a Pod with a network of its own
 	Open      process.Files       // of a Container
 	OpenLimit uint64              // of files, of the first process of a Container; 0: not known
+
+	ownNet bool // the first process of a Container is not in the host's network
 }
 
 // A Sample is what was read at one time. Nobody changes it.
@@ -73,11 +75,17 @@ type Sampler struct {
 	rates  map[string]rate // by path
 }
 
-// A rate is what CPU use was made from.
+// A rate is what CPU use was made from, and what is not read again of processes that have
+// done nothing since.
 type rate struct {
 	at   time.Time
 	used time.Duration
 	nano *uint64
+
+	first     int // process
+	ownNet    bool
+	open      process.Files
+	openLimit uint64
 }
 
 // New prepares a Sampler; it reads nothing yet.
@@ -95,7 +103,7 @@ func (s *Sampler) Now() (*Sample, error) {
 	if s.last != nil && time.Since(s.last.At) < s.c.MaxAge {
 		return s.last, nil
 	}
-	w := walk{c: &s.c, sample: &Sample{At: time.Now()}}
+	w := walk{c: &s.c, sample: &Sample{At: time.Now(), Groups: make([]Group, 0, len(s.rates)+8)}, before: s.rates}
 	if err := w.all(); err != nil {
 		return nil, err
 	}
@@ -137,7 +145,9 @@ func (s *Sampler) rate(now *Sample) {
 				r.nano = &n
 			}
 		}
-		g.NanoCores, rates[g.Path] = r.nano, r
+		g.NanoCores = r.nano
+		r.first, r.ownNet, r.open, r.openLimit = g.First, g.ownNet, g.Open, g.OpenLimit
+		rates[g.Path] = r
 	}
 	s.rates = rates
 }
@@ -146,6 +156,7 @@ func (s *Sampler) rate(now *Sample) {
 type walk struct {
 	c      *Config
 	sample *Sample
+	before map[string]rate
 }
 
 // add reads one cgroup; false: it is gone.
@@ -181,74 +192,89 @@ func (w *walk) all() error {
 	return w.below(w.c.Pods, true)
 }
 
-// below reads the pods in kubepods, or in a class.
-func (w *walk) below(dir string, classes bool) error {
-	names, err := w.c.Cgroups.Children(dir)
-	if err != nil {
-		return err
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		at := path.Join(dir, name)
-		if uid, ok := podUID(name); ok {
-			if err := w.pod(at, uid); err != nil {
-				return err
-			}
-			continue
-		}
-		if !classes || !isClass(name) {
-			continue
-		}
-		if _, ok, err := w.add(Group{Path: at, Kind: Class}); err != nil {
-			return err
-		} else if ok {
-			if err := w.below(at, false); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (w *walk) pod(at, uid string) error {
-	_, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid})
-	if err != nil || !ok {
-		return err
-	}
-	pod := len(w.sample.Groups) - 1
-	names, err := w.c.Cgroups.Children(at)
-	if err != nil {
-		return err
-	}
-	slices.Sort(names)
-	someone := 0
-	for _, name := range names {
-		g, ok, err := w.add(Group{Path: path.Join(at, name), Kind: Container, Pod: uid, Container: containerID(name)})
+// each calls f with the cgroups right below one, again with a new list when one of the
+// list is gone (false), and what was added is taken back.
+func (w *walk) each(dir string, f func(name string) (bool, error)) error {
+	begun := len(w.sample.Groups)
+again:
+	for range 3 {
+		w.sample.Groups = w.sample.Groups[:begun]
+		names, err := w.c.Cgroups.Children(dir)
 		if err != nil {
 			return err
 		}
-		if !ok || g.First == 0 {
-			continue
+		for _, name := range names {
+			ok, err := f(name)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				w.c.Cgroups.Forget(dir)
+				continue again
+			}
 		}
-		someone = g.First
-		w.processes(g)
+		return nil
 	}
-	if someone > 0 && !w.c.Process.SameNetwork(someone) {
+	return nil // they come and go; the last list has most of them
+}
+
+// below reads the pods in kubepods, or in a class.
+func (w *walk) below(dir string, classes bool) error {
+	return w.each(dir, func(name string) (bool, error) {
+		at := path.Join(dir, name)
+		if uid, ok := podUID(name); ok {
+			return w.pod(at, uid)
+		}
+		if !classes || !isClass(name) {
+			return true, nil
+		}
+		if _, ok, err := w.add(Group{Path: at, Kind: Class}); err != nil || !ok {
+			return ok, err
+		}
+		return true, w.below(at, false)
+	})
+}
+
+func (w *walk) pod(at, uid string) (bool, error) {
+	_, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid})
+	if err != nil || !ok {
+		return ok, err
+	}
+	pod := len(w.sample.Groups) - 1
+	someone := 0 // in a network of the pod's own
+	err = w.each(at, func(name string) (bool, error) {
+		g, ok, err := w.add(Group{Path: at + "/" + name, Kind: Container, Pod: uid, Container: containerID(name)})
+		if err != nil || !ok {
+			return ok, err
+		}
+		if g.First > 0 {
+			w.processes(g)
+		}
+		if g.ownNet {
+			someone = g.First
+		}
+		return true, nil
+	})
+	if someone > 0 {
 		w.sample.Groups[pod].Network = w.c.Process.Network(someone)
 	}
-	return nil
+	return true, err
 }
 
 // maxProcesses bounds how many processes of a container are looked at for their files.
 const maxProcesses = 256
 
 func (w *walk) processes(g *Group) {
+	if last, ok := w.before[g.Path]; ok && g.Quiet && last.first == g.First && last.open.Known {
+		g.Open, g.OpenLimit, g.ownNet = last.open, last.openLimit, last.ownNet
+		return
+	}
 	pids := []int{g.First}
 	if g.Processes > 1 {
 		pids, _ = w.c.Cgroups.Processes(g.Path)
 		pids = pids[:min(len(pids), maxProcesses)]
 	}
-	g.Open = w.c.Process.Open(pids)
+	g.Open, g.ownNet = w.c.Process.Open(pids), !w.c.Process.SameNetwork(g.First)
 	g.OpenLimit, _ = process.OpenFilesLimit(g.First)
 }
 

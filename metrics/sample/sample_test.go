@@ -134,3 +134,31 @@ func TestRates(t *testing.T) {
 		}
 	})
 }
+
+// TestReplaced: a container in place of another is seen at once, with as many as before.
+func TestReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, proc, root := board(t, map[string]int{"/kubepods/podaa/c1": 7, "/kubepods/podaa": 0, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
+		s := New(Config{Cgroups: cgroup.NewRecent(r, time.Second), Process: proc, Pods: "/kubepods"})
+		see := func(want string) {
+			t.Helper()
+			v, err := s.Now()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := tell(v); got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		see("0 / | wlan0:100/200\n1 /kubepods |\n3 /kubepods/podaa aa| eth0:100/200\n4 /kubepods/podaa/c1 aa|c1 3 files 1 sockets\n3 /kubepods/podbb bb|\n")
+		for _, c := range []string{"memory", "cpuacct"} {
+			for from, to := range map[string]string{"/kubepods/podaa/c1": "/kubepods/podaa/c2", "/kubepods/podbb": "/kubepods/podcc"} {
+				if err := os.Rename(filepath.Join(root, c+from), filepath.Join(root, c+to)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		see("0 / | wlan0:100/200\n1 /kubepods |\n3 /kubepods/podaa aa| eth0:100/200\n4 /kubepods/podaa/c2 aa|c2 3 files 1 sockets\n3 /kubepods/podcc cc|\n")
+	})
+}

@@ -38,6 +38,9 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, req *api.UpdateC
 	if err := r.updateContainer(ctx, c, req.GetLinux()); err != nil {
 		return nil, fmt.Errorf("update container %s: %w", c.rec.ID, err)
 	}
+	if s, err := r.sandbox(c.rec.Sandbox); err == nil {
+		r.cgroups.Forget(r.cgroupDir(s, c.rec.ID))
+	}
 	return &api.UpdateContainerResourcesResponse{}, nil
 }
 

@@ -22,6 +22,7 @@ func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *api.Update
 	r.ops.Lock(s.rec.ID)
 	defer r.ops.Unlock(s.rec.ID)
 	resized := &api.LinuxPodSandboxConfig{Overhead: proto.CloneOf(req.GetOverhead()), Resources: proto.CloneOf(req.GetResources())}
+	r.cgroups.Forget(s.config.GetLinux().GetCgroupParent()) // its limits are others now
 	packed, err := pack(resized)
 	if err != nil {
 		return nil, err

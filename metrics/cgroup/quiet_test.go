@@ -1,0 +1,101 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestQuiet: a cgroup is read as a whole when a process of it has run, when its memory is
+// another, when it is another cgroup of that name, when Forget told, and after a while; else
+// the figures that a process would have to run for are not.
+func TestQuiet(t *testing.T) {
+	for name, x := range map[string]struct {
+		v2                        bool
+		cpu, memory, kills, limit string
+	}{
+		"v1": {false, "cpuacct/a/cpuacct.usage", "memory/a/memory.usage_in_bytes", "memory/a/memory.oom_control", "memory/a/memory.limit_in_bytes"},
+		"v2": {true, "a/cpu.stat", "a/memory.current", "a/memory.events", "a/memory.max"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				text := map[string]string{"usage 1000": "1000\n", "usage 2000": "2000\n"}
+				if x.v2 {
+					text = map[string]string{"usage 1000": "usage_usec 1000\n", "usage 2000": "usage_usec 2000\n"}
+				}
+				root := tree(t, map[string]string{x.cpu: text["usage 1000"], x.memory: "5\n", x.kills: "oom_kill 0\n", x.limit: "100\n"})
+				set := func(file, to string) {
+					t.Helper()
+					if err := os.WriteFile(filepath.Join(root, file), []byte(to), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r := NewRecent(Reader{v2: x.v2, root: root}, time.Second)
+				see := func(what string, quiet bool, kills, limit uint64) {
+					t.Helper()
+					time.Sleep(2 * time.Second)
+					d, err := r.ReadDetails("/a")
+					if err != nil || d.Quiet != quiet || d.OOMKills != kills || d.Limit != limit || time.Since(d.At) > 0 {
+						t.Errorf("%s: quiet %v, %d kills, limit %d, %v; want %v, %d, %d", what, d.Quiet, d.OOMKills, d.Limit, err, quiet, kills, limit)
+					}
+				}
+				see("first", false, 0, 100)
+				set(x.kills, "oom_kill 1\n")
+				see("nothing ran", true, 0, 100)
+				set(x.cpu, text["usage 2000"])
+				see("something ran", false, 1, 100)
+				set(x.limit, "200\n")
+				set(x.kills, "oom_kill 2\n")
+				see("somebody else set a limit", true, 1, 100)
+				set(x.memory, "6\n")
+				see("memory", false, 2, 100)
+				r.Forget("/a")
+				see("told", false, 2, 200)
+				set(x.kills, "oom_kill 3\n")
+				set(x.limit, "300\n")
+				see("nothing ran", true, 2, 200)
+				time.Sleep(maxQuiet)
+				see("later", false, 3, 300)
+				if err := os.Rename(filepath.Join(root, x.cpu), filepath.Join(root, x.cpu+".old")); err != nil { // its inode stays taken
+					t.Fatal(err)
+				}
+				set(x.cpu, text["usage 2000"])
+				set(x.kills, "oom_kill 0\n")
+				set(x.limit, "400\n")
+				see("another", false, 0, 400)
+			})
+		})
+	}
+}
+
+// TestChildren: what came and what went is seen; a list that is as long as before is only
+// read again when told.
+func TestChildren(t *testing.T) {
+	root := tree(t, map[string]string{"a/memory.current": "1\n", "a/b/x": "", "a/c/x": ""})
+	r := NewRecent(Reader{v2: true, root: root}, time.Hour)
+	see := func(want ...string) {
+		t.Helper()
+		if got, err := r.Children("/a"); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v, %v, want %v", got, err, want)
+		}
+	}
+	if _, err := r.ReadDetails("/a"); err != nil {
+		t.Fatal(err)
+	}
+	if links(filepath.Join(root, "a")) != 4 {
+		t.Skip("this file system does not count directories")
+	}
+	see("b", "c")
+	if err := os.Mkdir(filepath.Join(root, "a/d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	see("b", "c", "d")
+	if err := os.Rename(filepath.Join(root, "a/d"), filepath.Join(root, "a/e")); err != nil {
+		t.Fatal(err)
+	}
+	r.Forget("/a")
+	see("b", "c", "e")
+}

@@ -1,0 +1,246 @@
+package bench
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/test/figures"
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// scraped are the pages of a full scrape, in the order in which they are asked for.
+var scraped = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/stats/summary"}
+
+const (
+	scrapes     = 20
+	scrapeEvery = 3 * time.Second // longer than figures are kept for the next who asks
+	scrapePods  = 100
+	scrapeCPU   = 15 * time.Millisecond // goal, for all pages
+	scrapeHeap  = 1 << 20               // goal: bytes that are still in use after all scrapes
+)
+
+// TestScrape measures what it costs the agent to be scraped, over TLS on port 10250 and
+// compressed as Prometheus asks, with a hundred pods.
+func TestScrape(t *testing.T) {
+	if os.Getenv("ISLET_BENCH") == "" {
+		t.Skip("figures are measured by make bench")
+	}
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("kubelet.yaml", fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cgroupRoot: %s
+failSwapOn: false
+podLogsDir: %s/logs
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+`, m.Cgroup, m.Disk))
+	for i := range scrapePods {
+		m.Write(fmt.Sprintf("manifests/p%03d.yaml", i), pod(i))
+	}
+	agent := m.StartAgent()
+	m.WaitPods("all pods to be ready", func(pods map[string]machine.Pod) bool {
+		for _, p := range pods {
+			if !p.Ready() {
+				return false
+			}
+		}
+		return len(pods) == scrapePods
+	})
+	c := client(t, agent.Pid)
+	pause(5 * time.Second) // what the start left behind is collected
+
+	idle := busy(t, agent.Pid)
+	const span = 30 * time.Second
+	pause(span)
+	idle = busy(t, agent.Pid) - idle
+	pages := map[string]page{}
+	for _, path := range scraped { // once, for what is made once
+		pages[path] = c.get(t, path)
+	}
+	profile := os.Getenv("ISLET_PROFILE") // a directory
+	if profile != "" {
+		go c.save(filepath.Join(profile, "cpu"), fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(scrapes*scrapeEvery/time.Second)))
+	}
+	live, made := c.heap(t)
+	var used time.Duration
+	each := map[string]time.Duration{}
+	for range scrapes {
+		pause(scrapeEvery)
+		for _, path := range scraped {
+			before := busy(t, agent.Pid)
+			c.get(t, path)
+			took := busy(t, agent.Pid) - before
+			used, each[path] = used+took, each[path]+took
+		}
+	}
+	liveAfter, madeAfter := c.heap(t)
+	if profile != "" {
+		c.save(filepath.Join(profile, "allocs"), "/debug/pprof/allocs")
+	}
+	retained := max(0, liveAfter-live)
+	f := &figures.Table{}
+	f.Add(fmt.Sprintf("CPU of the agent for a full scrape, %d pods", scrapePods), millis(used/scrapes), millis(scrapeCPU), fmt.Sprintf("over %d scrapes", scrapes))
+	for _, path := range scraped {
+		f.Add("of it "+path, millis(each[path]/scrapes), "", fmt.Sprintf("%.1f KiB on the wire, %.0f KiB of text", float64(pages[path].wire)/1024, float64(pages[path].text)/1024))
+	}
+	f.Add(fmt.Sprintf("heap still in use after %d scrapes, more than before", scrapes), fmt.Sprintf("%.2f MiB", float64(retained)/(1<<20)), fmt.Sprintf("%d MiB", scrapeHeap>>20), "")
+	f.Add("allocated for a full scrape", fmt.Sprintf("%.2f MiB", float64(madeAfter-made)/scrapes/(1<<20)), "", "")
+	f.Add("idle CPU of one core, nobody scrapes", fmt.Sprintf("%.3f %%", 100*idle.Seconds()/span.Seconds()), "0.5 %", fmt.Sprintf("over %v", span))
+	fmt.Print("\n", f)
+	if used/scrapes > scrapeCPU {
+		t.Errorf("a full scrape costs %v of CPU", used/scrapes)
+	}
+	if retained > scrapeHeap {
+		t.Errorf("%d bytes are in use after scrapes", retained)
+	}
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1e6) }
+
+// busy is the CPU time that the threads of a process have used, to the nanosecond.
+func busy(t *testing.T, pid int) (sum time.Duration) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		n, err := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += time.Duration(n)
+	}
+	return sum
+}
+
+// A scraper asks port 10250 of a machine.
+type scraper struct{ http.Client }
+
+// client dials from within the network of a process.
+func client(t *testing.T, pid int) *scraper {
+	dial := func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // never unlocked: the thread ends with its network
+			var ns *os.File
+			if ns, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
+				return
+			}
+			defer ns.Close()
+			if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err == nil {
+				conn, err = new(net.Dialer).DialContext(ctx, network, addr)
+			}
+		}()
+		<-done
+		return conn, err
+	}
+	s := &scraper{http.Client{Transport: &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true}}}
+	t.Cleanup(s.CloseIdleConnections)
+	return s
+}
+
+// A page is how large it was.
+type page struct{ wire, text int }
+
+func (s *scraper) ask(path string, compressed bool) (*http.Response, error) {
+	r, err := http.NewRequest(http.MethodGet, "https://127.0.0.1:10250"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if compressed {
+		r.Header.Set("Accept-Encoding", "gzip")
+	}
+	return s.Do(r)
+}
+
+func (s *scraper) get(t *testing.T, path string) page {
+	t.Helper()
+	r, err := s.ask(path, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v", path, r.Status, err)
+	}
+	return page{wire: len(b), text: unpacked(t, r.Header.Get("Content-Encoding"), b)}
+}
+
+// heap is what is in use after a collection, and all that was ever allocated, in bytes.
+func (s *scraper) heap(t *testing.T) (live, made int64) {
+	t.Helper()
+	s.save(os.DevNull, "/debug/pprof/heap?gc=1")
+	r, err := s.ask("/metrics", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := func(name string) int64 {
+		_, rest, ok := strings.Cut(string(b), "\n"+name+" ")
+		line, _, _ := strings.Cut(rest, "\n")
+		v, err := strconv.ParseFloat(line, 64)
+		if !ok || err != nil {
+			t.Fatalf("no %s: %v", name, err)
+		}
+		return int64(v)
+	}
+	return value("go_memstats_heap_alloc_bytes"), value("go_memstats_alloc_bytes_total")
+}
+
+// save keeps an answer in a file.
+func (s *scraper) save(file, path string) {
+	r, err := s.ask(path, false)
+	if err != nil {
+		return
+	}
+	defer r.Body.Close()
+	if f, err := os.Create(file); err == nil {
+		io.Copy(f, r.Body)
+		f.Close()
+	}
+}
+
+// unpacked is how long a page's text is.
+func unpacked(t *testing.T, encoding string, b []byte) int {
+	t.Helper()
+	if encoding != "gzip" {
+		return len(b)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
