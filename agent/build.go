@@ -108,7 +108,7 @@ func (a *agent) build(ctx context.Context) error {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
 	if a.objects, err = objects.Open(ctx, objects.Config{
-		Client: a.link.Client(), Alone: a.cfg.Alone(), Store: a.store, Dir: filepath.Join(a.cfg.Dirs.State, process.Claims), Quota: &a.quotas, Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Log: a.log,
+		Client: a.link.Client(), Alone: a.cfg.Alone(), Store: a.store, Dir: filepath.Join(a.cfg.Dirs.State, process.Claims), Quota: &a.quotas, Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Events: a.events, NodeUID: func() types.UID { return a.cluster.NodeUID() }, Log: a.log,
 		Refresh: func(pod *v1.Pod) error { return a.volumes.Refresh(a.pods.Allocated(pod)) }, Retry: func(uid types.UID) { a.workers.RetryPod(uid) },
 	}); err != nil {
 		return err
@@ -302,7 +302,7 @@ func (a *agent) serverConfig() server.Config {
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
 		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: usage.OfMachine(usage.Config{NodeName: a.cfg.Node.Name, Runtime: a.rt.Runtime, Images: a.rt.Images, Pods: a.pods.List, Root: a.cfg.Dirs.Root, LogsDir: a.cfg.Kubelet.PodLogsDir, Started: time.Now()}, a.rt.Cgroups, cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot), a.cfg.Kubelet.VolumeStatsAggPeriod.Duration),
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.garbage,
-		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.garbage.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
+		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.garbage.Collectors(), a.objects.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}
 }

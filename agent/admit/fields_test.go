@@ -200,8 +200,8 @@ var fieldTypes = []fieldtest.Table{
 		{"downwardAPI", works, ""},
 		{"configMap", works, ""},
 		{"serviceAccountToken", works, ""},
-		{"clusterTrustBundle", refused, ""},
-		{"podCertificate", refused, ""},
+		{"clusterTrustBundle", works, "by name, or by signerName and labels; of pods of an API server"},
+		{"podCertificate", works, "kept, sealed, over restarts and without a link; of pods of an API server"},
 	}},
 }
 

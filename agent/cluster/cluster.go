@@ -89,7 +89,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	client, name := cfg.Link.Client(), cfg.Config.Node.Name
 	var err error
 	c.Outbox, err = outbox.New(outbox.Config{
-		Client: client, Node: name, NodeUID: c.nodeUID, Wanted: cfg.Pods.Wanted, Spoken: cfg.Spoken, Forget: cfg.Pods.Drop,
+		Client: client, Node: name, NodeUID: c.NodeUID, Wanted: cfg.Pods.Wanted, Spoken: cfg.Spoken, Forget: cfg.Pods.Drop,
 		Retry: cfg.Link.Changed(), Log: cfg.Log,
 	})
 	if err != nil {
@@ -193,8 +193,8 @@ func (c *Cluster) setNetworks(podCIDRs []string) {
 	}
 }
 
-// nodeUID is that of the Node object, which owns the mirror pods.
-func (c *Cluster) nodeUID() types.UID {
+// NodeUID is that of the Node object, which owns the mirror pods; empty: it was never seen.
+func (c *Cluster) NodeUID() types.UID {
 	if n := c.Node.Last(); n != nil {
 		return n.UID
 	}

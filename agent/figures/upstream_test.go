@@ -35,7 +35,6 @@ var absent = []struct{ names, why string }{
 	{`volume_manager_selinux_.*`, "volumes are not mounted with a context"},
 	{`storage_operation_duration_seconds|csi_operations_seconds|volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "operations on volumes are not counted yet"},
 	{`kubelet_device_plugin_.*|kubelet_pod_resources_.*|dra_.*|plugin_manager_total_plugins`, "what is asked of plugins is not counted yet"},
-	{`kubelet_podcertificate_states`, "there are no pod certificates yet"},
 	{`kubelet_image_volume_.*`, "image volumes are not counted yet"},
 	{`kubernetes_feature_enabled`, "the state of feature gates is not told yet"},
 	{`kubelet_admission_rejections_total|kubelet_restarted_pods_total|kubelet_mirror_pods|kubelet_working_pods|kubelet_managed_ephemeral_containers|kubelet_container_log_filesystem_used_bytes|kubelet_node_startup_.*`, "not counted yet"},

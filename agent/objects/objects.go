@@ -11,6 +11,7 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/object"
+	"github.com/islet-edge/islet/edge/podcertificate"
 	"github.com/islet-edge/islet/keyring"
 )
 
@@ -33,10 +35,12 @@ type Config struct {
 	Client   *kube.Client
 	Alone    bool // the node has no control plane
 	Store    Store
-	Dir      string          // of the claims of manifests
-	Quota    provision.Quota // of the claims of manifests
-	Node     string          // its name
-	Strategy string          // configMapAndSecretChangeDetectionStrategy
+	Dir      string           // of the claims of manifests
+	Quota    provision.Quota  // of the claims of manifests
+	Node     string           // its name
+	NodeUID  func() types.UID // of its Node; empty: it was never seen
+	Events   podcertificate.Events
+	Strategy string // configMapAndSecretChangeDetectionStrategy
 	Now      func() time.Time
 	Desired  Desired
 	Refresh  func(*v1.Pod) error // brings the volumes of a pod up to date
@@ -47,6 +51,7 @@ type Config struct {
 // Store keeps everything over a restart. *store.Store is one.
 type Store interface {
 	object.Store
+	podcertificate.Store
 	local.Store
 }
 
@@ -58,9 +63,10 @@ type Desired interface {
 
 // Objects is a hook; it comes before the volumes.
 type Objects struct {
-	API   *object.Cache     // nil: the node stands alone
-	Local *local.Objects    // those of manifests
-	Own   *provision.Claims // what these claim; a hook that comes next
+	API   *object.Cache                // nil: the node stands alone
+	Certs *podcertificate.Certificates // nil too
+	Local *local.Objects               // those of manifests
+	Own   *provision.Claims            // what these claim; a hook that comes next
 	c     Config
 	dirty *dirty.Set[types.UID]
 }
@@ -99,6 +105,10 @@ func Open(ctx context.Context, c Config) (*Objects, error) {
 	if err := o.API.Load(ctx, pods); err != nil {
 		return nil, fmt.Errorf("load what pods use of the API: %w", err)
 	}
+	o.Certs = podcertificate.New(podcertificate.Config{Client: c.Client, Store: c.Store, Node: c.Node, NodeUID: c.NodeUID, Changed: o.Changed, Events: c.Events, Now: c.Now, Log: c.Log})
+	if err := o.Certs.Load(ctx, pods); err != nil {
+		return nil, fmt.Errorf("load the certificates of pods: %w", err)
+	}
 	return o, nil
 }
 
@@ -134,6 +144,25 @@ func (o *Objects) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (strin
 	return o.of(pod).Token(pod, p)
 }
 
+// errAlone is what a pod gets that no API server knows.
+var errAlone = errors.New("only a pod of an API server has it")
+
+// TrustAnchors gives the certificates of ClusterTrustBundles.
+func (o *Objects) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	if o.API == nil || local.Serves(pod) {
+		return nil, errAlone
+	}
+	return o.API.TrustAnchors(pod, p)
+}
+
+// Credentials gives the key and the certificate chain of a podCertificate source.
+func (o *Objects) Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error) {
+	if o.API == nil || local.Serves(pod) {
+		return nil, nil, fmt.Errorf("podCertificate: %w", errAlone)
+	}
+	return o.Certs.Credentials(pod, volume, source)
+}
+
 // Deleted reports whether a ConfigMap or Secret (kind) that the pod has is there no more.
 func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
 	return o.of(pod).Deleted(pod, kind, name)
@@ -163,7 +192,10 @@ func (o *Objects) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if o.API == nil {
 		return nil
 	}
-	return o.API.Prepare(ctx, pod)
+	if err := o.API.Prepare(ctx, pod); err != nil {
+		return err
+	}
+	return o.Certs.Prepare(ctx, pod)
 }
 
 // Ended forgets what a pod uses of the API that is over, though it is still wanted.
@@ -174,7 +206,7 @@ func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	if err := o.Local.Release(ctx, uid); err != nil || o.API == nil {
 		return err
 	}
-	return o.API.Release(ctx, uid)
+	return errors.Join(o.API.Release(ctx, uid), o.Certs.Release(ctx, uid))
 }
 
 // Problems gives all there are with objects of the API.
@@ -186,7 +218,10 @@ func (o *Objects) Problems() []object.Problem {
 }
 
 // Retry asks again for what could not be had: the link is up.
-func (o *Objects) Retry() { o.API.Retry() }
+func (o *Objects) Retry() {
+	o.API.Retry()
+	o.Certs.Retry()
+}
 
 // ForgetVersions has all objects listed anew: the control plane has another history.
 func (o *Objects) ForgetVersions(ctx context.Context) {
@@ -204,6 +239,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if o.API != nil {
 		g.Go(func() error { return o.API.Run(ctx) })
+		g.Go(func() error { return o.Certs.Run(ctx) })
 	}
 	g.Go(func() error {
 		for {

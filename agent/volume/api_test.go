@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,8 @@ type fakeAPI struct {
 	secrets     map[string]map[string]string
 	token       string
 	unreachable error
+	bundle      string
+	cert        error
 	deleted     []string // kind/name, which pods that had it still read
 }
 
@@ -31,6 +34,18 @@ func (a *fakeAPI) Deleted(_ *v1.Pod, kind, name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Contains(a.deleted, kind+"/"+name)
+}
+
+func (a *fakeAPI) TrustAnchors(_ *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return []byte(a.bundle + " of " + *p.SignerName), a.unreachable
+}
+
+func (a *fakeAPI) Credentials(_ *v1.Pod, volume string, source int) (key, chain []byte, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return fmt.Appendf(nil, "key of %s %d\n", volume, source), []byte("chain"), a.cert
 }
 
 func (a *fakeAPI) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {

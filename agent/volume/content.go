@@ -22,6 +22,10 @@ type Objects interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
 	Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error)
+	// TrustAnchors gives the certificates of ClusterTrustBundles, as PEM.
+	TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error)
+	// Credentials gives the key and the certificate chain of a podCertificate source, as PEM.
+	Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
 	// Deleted reports whether the API server said that a "ConfigMap" or "Secret" is
 	// deleted; the pod that had it may read it still.
 	Deleted(pod *v1.Pod, kind, name string) bool
@@ -149,4 +153,12 @@ func (noObjects) Deleted(*v1.Pod, string, string) bool { return false }
 
 func (noObjects) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
 	return "", fmt.Errorf("service account token: %w", errNoServer)
+}
+
+func (noObjects) TrustAnchors(*v1.Pod, *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	return nil, errNoServer
+}
+
+func (noObjects) Credentials(*v1.Pod, string, int) (key, chain []byte, err error) {
+	return nil, nil, fmt.Errorf("podCertificate: %w", errNoServer)
 }

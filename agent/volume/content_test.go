@@ -160,12 +160,53 @@ func TestProjectedVolume(t *testing.T) {
 	want["token"], want["deep/labels"] = "-rw-r--r-- new for vault", "-rw-r--r-- log"
 	shows(t, dir, want)
 
-	for _, s := range []v1.VolumeProjection{{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{}}, {PodCertificate: &v1.PodCertificateProjection{}}, {}} {
-		refused := podWith(projection(append([]v1.VolumeProjection{s}, everything...)...))
-		refused.UID = "u2"
-		if err := v.Prepare(t.Context(), refused); err == nil || !strings.Contains(err.Error(), "this node does not") {
+	refused := podWith(projection(append([]v1.VolumeProjection{{}}, everything...)...))
+	refused.UID = "u2"
+	if err := v.Prepare(t.Context(), refused); err == nil || !strings.Contains(err.Error(), "this node does not") {
+		t.Error(err)
+	}
+}
+
+// Certificates that the pod trusts, and its own, are files for those alone who may read a
+// token; a certificate that cannot be had holds the pod up, and one that was had stays.
+func TestProjectedCertificates(t *testing.T) {
+	uid := int64(os.Getuid())
+	for _, tt := range []struct {
+		user *int64
+		mode string
+	}{{nil, "-rw-r--r--"}, {&uid, "-rw-------"}} {
+		v, a := withAPI(t)
+		p := podWith(projection(
+			v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{SignerName: ptr("a.b/c"), Path: "trust/ca.pem"}},
+			v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{CredentialBundlePath: "bundle.pem"}},
+			v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{KeyPath: "key.pem", CertificateChainPath: "chain.pem"}},
+		))
+		p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: tt.user}
+		a.set(func() { a.bundle, a.cert = "roots", errors.New("the signer has not issued it yet") })
+		if err := v.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "has not issued it yet") {
 			t.Error(err)
 		}
+		a.set(func() { a.cert = nil })
+		dir, name := setUp(t, v, p), p.Spec.Volumes[0].Name
+		want := map[string]string{
+			"trust/ca.pem": tt.mode + " roots of a.b/c", "bundle.pem": tt.mode + " key of " + name + " 1\nchain",
+			"key.pem": tt.mode + " key of " + name + " 2\n", "chain.pem": tt.mode + " chain",
+		}
+		shows(t, dir, want)
+		if !isTmpfs(t, dir) {
+			t.Error("a key is on a disk")
+		}
+		a.set(func() { a.bundle, a.cert = "others", errors.New("denied") })
+		if err := v.Refresh(p); err == nil {
+			t.Error("a certificate that is gone is no error")
+		}
+		shows(t, dir, want)
+		a.set(func() { a.cert = nil })
+		if err := v.Refresh(p); err != nil {
+			t.Error(err)
+		}
+		want["trust/ca.pem"] = tt.mode + " others of a.b/c"
+		shows(t, dir, want)
 	}
 }
 

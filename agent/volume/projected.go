@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,7 +46,7 @@ func contents(objects Objects, fields Fields, m *memory) []Kind {
 		},
 		&content{
 			plugin: "kubernetes.io/projected", serves: func(v *v1.Volume) bool { return v.Projected != nil }, memory: m,
-			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) { return s.projected(pod, vol.Projected) },
+			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) { return s.projected(pod, vol) },
 		},
 	}
 }
@@ -57,11 +58,17 @@ type sources struct {
 }
 
 // projected merges all sources; every one that fails is told.
-func (s sources) projected(pod *v1.Pod, p *v1.ProjectedVolumeSource) (files, error) {
-	all := files{}
+func (s sources) projected(pod *v1.Pod, vol *v1.Volume) (files, error) {
+	all, p := files{}, vol.Projected
 	var errs []error
 	for i := range p.Sources {
-		f, err := s.source(pod, &p.Sources[i], p.DefaultMode)
+		var f files
+		var err error
+		if c := p.Sources[i].PodCertificate; c != nil {
+			f, err = s.certificate(pod, vol.Name, i, c, p.DefaultMode)
+		} else {
+			f, err = s.source(pod, &p.Sources[i], p.DefaultMode)
+		}
 		maps.Copy(all, f)
 		errs = append(errs, err)
 	}
@@ -79,9 +86,7 @@ func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, mode *int32) (files
 	case p.ServiceAccountToken != nil:
 		return s.token(pod, p.ServiceAccountToken, mode)
 	case p.ClusterTrustBundle != nil:
-		return nil, errors.New("this node does not serve projections of a clusterTrustBundle")
-	case p.PodCertificate != nil:
-		return nil, errors.New("this node does not serve projections of a podCertificate")
+		return s.trustBundle(pod, p.ClusterTrustBundle, mode)
 	}
 	return nil, errors.New("it projects a source of a kind that this node does not know")
 }
@@ -166,12 +171,44 @@ func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode *i
 	if err != nil {
 		return nil, err
 	}
-	f := file{data: []byte(text), mode: modeOf(nil, mode)}
+	return files{p.Path: own(pod, []byte(text), mode)}, nil
+}
+
+// own is a file for the pod's group, or for the one user of all its containers alone.
+func own(pod *v1.Pod, data []byte, mode *int32) file {
+	f := file{data: data, mode: modeOf(nil, mode)}
 	user, one := onlyUser(pod)
 	if _, group := fsGroup(pod); group || one {
 		f.mode, f.uid = ownMode, user
 	}
-	return files{p.Path: f}, nil
+	return f
+}
+
+// trustBundle is a file of certificates that the pod may trust, empty where there are none
+// and it is optional.
+// https://kubernetes.io/docs/concepts/storage/projected-volumes/#clustertrustbundle
+func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, mode *int32) (files, error) {
+	anchors, err := s.objects.TrustAnchors(pod, p)
+	if err != nil {
+		return nil, fmt.Errorf("clusterTrustBundle %q: %w", p.Path, err)
+	}
+	return files{p.Path: own(pod, anchors, mode)}, nil
+}
+
+// certificate gives the key and the chain of a pod's certificate, in one file or in two.
+// https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate
+func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCertificateProjection, mode *int32) (files, error) {
+	key, chain, err := s.objects.Credentials(pod, volume, source)
+	if err != nil {
+		return nil, err
+	}
+	all := files{}
+	for path, data := range map[string][]byte{p.CredentialBundlePath: slices.Concat(key, chain), p.KeyPath: key, p.CertificateChainPath: chain} {
+		if path != "" {
+			all[path] = own(pod, data, mode)
+		}
+	}
+	return all, nil
 }
 
 // onlyUser is the user as which the spec makes every container of the pod run.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -257,6 +258,12 @@ func resourceOf(o runtime.Object) string {
 		return "csidrivers"
 	case *storagev1.VolumeAttachment:
 		return "volumeattachments"
+	case *v1.ServiceAccount:
+		return "serviceaccounts"
+	case *certificatesv1beta1.ClusterTrustBundle:
+		return "clustertrustbundles"
+	case *certificatesv1beta1.PodCertificateRequest:
+		return "podcertificaterequests"
 	}
 	return ""
 }
@@ -289,6 +296,12 @@ func kindOf(resource string) (object, schema.GroupVersionKind) {
 		return &storagev1.CSIDriver{}, storagev1.SchemeGroupVersion.WithKind("CSIDriver")
 	case "volumeattachments":
 		return &storagev1.VolumeAttachment{}, storagev1.SchemeGroupVersion.WithKind("VolumeAttachment")
+	case "serviceaccounts":
+		return &v1.ServiceAccount{}, v1.SchemeGroupVersion.WithKind("ServiceAccount")
+	case "clustertrustbundles":
+		return &certificatesv1beta1.ClusterTrustBundle{}, certificatesv1beta1.SchemeGroupVersion.WithKind("ClusterTrustBundle")
+	case "podcertificaterequests":
+		return &certificatesv1beta1.PodCertificateRequest{}, certificatesv1beta1.SchemeGroupVersion.WithKind("PodCertificateRequest")
 	}
 	return nil, schema.GroupVersionKind{}
 }
@@ -308,6 +321,10 @@ func listOf(resource string) runtime.Object {
 		return &nodev1.RuntimeClassList{}
 	case "csidrivers":
 		return &storagev1.CSIDriverList{}
+	case "clustertrustbundles":
+		return &certificatesv1beta1.ClusterTrustBundleList{}
+	case "podcertificaterequests":
+		return &certificatesv1beta1.PodCertificateRequestList{}
 	}
 	return &v1.PodList{}
 }
@@ -318,3 +335,15 @@ func group(resource string) schema.GroupResource {
 }
 
 func notFound(k key) error { return apierrors.NewNotFound(group(k.resource), k.name) }
+
+// CertificateRequests gives copies of all PodCertificateRequests.
+func (s *Server) CertificateRequests() (all []*certificatesv1beta1.PodCertificateRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.objects {
+		if r, ok := o.(*certificatesv1beta1.PodCertificateRequest); ok {
+			all = append(all, r.DeepCopy())
+		}
+	}
+	return all
+}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -258,6 +259,8 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o run
 		gv = nodev1.SchemeGroupVersion
 	case *storagev1.CSIDriverList:
 		gv = storagev1.SchemeGroupVersion
+	case *certificatesv1beta1.ClusterTrustBundleList, *certificatesv1beta1.PodCertificateRequestList:
+		gv = certificatesv1beta1.SchemeGroupVersion
 	}
 	if stored, ok := o.(object); ok {
 		if _, kind := kindOf(resourceOf(stored)); kind != (schema.GroupVersionKind{}) {

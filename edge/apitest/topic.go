@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -14,8 +15,9 @@ type topic struct{ resource, field, value string }
 
 // topicOf is what a request asks for. Other selectors than these select nothing less.
 func topicOf(r *http.Request, resource string) topic {
-	field, value, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
-	if field == "metadata.name" || field == "spec.nodeName" && resource == "pods" {
+	first, _, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), ",")
+	field, value, _ := strings.Cut(first, "=")
+	if field == "metadata.name" || field == "spec.signerName" && resource == "clustertrustbundles" || field == "spec.nodeName" && resource == "pods" {
 		return topic{resource, field, value}
 	}
 	return topic{resource: resource}
@@ -27,6 +29,9 @@ func topicsOf(o object) []topic {
 	all := []topic{{resource: resource}, {resource, "metadata.name", o.GetName()}}
 	if p, ok := o.(*v1.Pod); ok {
 		all = append(all, topic{resource, "spec.nodeName", p.Spec.NodeName})
+	}
+	if b, ok := o.(*certificatesv1beta1.ClusterTrustBundle); ok {
+		all = append(all, topic{resource, "spec.signerName", b.Spec.SignerName})
 	}
 	return all
 }

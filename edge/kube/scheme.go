@@ -7,6 +7,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -30,8 +31,12 @@ func newScheme() *runtime.Scheme {
 			&corev1.ServiceAccount{}, &corev1.Namespace{},
 			&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{},
 		},
-		coordinationv1.SchemeGroupVersion:   {&coordinationv1.Lease{}, &coordinationv1.LeaseList{}},
-		certificatesv1.SchemeGroupVersion:   {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
+		coordinationv1.SchemeGroupVersion: {&coordinationv1.Lease{}, &coordinationv1.LeaseList{}},
+		certificatesv1.SchemeGroupVersion: {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
+		certificatesv1beta1.SchemeGroupVersion: {
+			&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{},
+			&certificatesv1beta1.PodCertificateRequest{}, &certificatesv1beta1.PodCertificateRequestList{},
+		},
 		authenticationv1.SchemeGroupVersion: {&authenticationv1.TokenReview{}, &authenticationv1.TokenRequest{}},
 		authorizationv1.SchemeGroupVersion:  {&authorizationv1.SubjectAccessReview{}},
 		resourcev1.SchemeGroupVersion:       {&resourcev1.ResourceClaim{}},

@@ -61,6 +61,8 @@ func newItem(k store.ObjectKey, kind *kind) *item {
 // String names the object for people.
 func (it *item) String() string {
 	switch {
+	case it.Name == "" && it.Kind == bundleKind:
+		return it.Kind + "s of signer " + it.Namespace
 	case it.Name == "":
 		return it.Kind + "s of namespace " + it.Namespace
 	case it.Namespace == "":

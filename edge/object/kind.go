@@ -24,6 +24,8 @@ const (
 	volumeKind    = "PersistentVolume"
 	resourceKind  = "ResourceClaim" // see resources.go
 
+	bundleKind = "ClusterTrustBundle" // see bundles.go
+
 	driverKind     = "CSIDriver" // see csi.go
 	attachmentKind = "VolumeAttachment"
 )
@@ -89,7 +91,7 @@ func kinds(node string) map[string]*kind {
 	classes.immutable = func(content) bool { return false } // its handler is, but not the class
 	return map[string]*kind{
 		configMapKind: configMaps, secretKind: secrets, serviceKind: services, classKind: classes, claimKind: claims(), volumeKind: volumes(node),
-		driverKind: drivers(), attachmentKind: attachments(), resourceKind: resourceClaims(),
+		driverKind: drivers(), attachmentKind: attachments(), resourceKind: resourceClaims(), bundleKind: bundles(),
 	}
 }
 

@@ -65,6 +65,11 @@ func referencesOf(pod *v1.Pod) references {
 				if s.ServiceAccountToken != nil {
 					r.tokens[tokenKey(pod, s.ServiceAccountToken)] = true
 				}
+				if s.ClusterTrustBundle != nil {
+					if k, asks := bundleKey(s.ClusterTrustBundle); asks {
+						r.objects[k] = true
+					}
+				}
 			}
 		}
 	}

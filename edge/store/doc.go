@@ -18,7 +18,7 @@
 // others are read from the raw pages (package pages) into a new file. On a disk that takes
 // no writes everything is read into memory and goes on there. Health says so.
 //
-// What comes from the API server for pods (ConfigMaps, Secrets, tokens) is sealed
+// What comes from the API server for pods (ConfigMaps, Secrets, tokens, certificates) is sealed
 // with a key in a file of its own: who copies the database alone learns nothing.
 //
 // Rows hold no wall-clock time that is compared with the clock, but for that of

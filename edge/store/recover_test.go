@@ -284,6 +284,9 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			if local, err := s.Locals(t.Context()); err != nil || version+1 >= 8 && (len(local) != 1 || string(local[0].Data) != "hush" || !local[0].Gone) {
 				t.Error(local, err)
 			}
+			if certs, err := s.Certificates(t.Context()); err != nil || version+1 >= 9 && (len(certs) != 1 || certs[0].Source != 1 || string(certs[0].State) != "{}") {
+				t.Error(certs, err)
+			}
 			pods, err := s.Pods(t.Context())
 			if err != nil || len(pods) != 2 || pods[1].Pod.Name != "log" || !pods[1].Deleting {
 				t.Error(pods, err)

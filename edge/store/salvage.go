@@ -36,6 +36,7 @@ func shapes() []shape {
 		{"local", "source, kind, namespace, name, origin, gone, data", "tttttib", all},
 		{"pulls", "image, name, namespace, secret, uid, hash", "tttttb", all},
 		{"tokens", "uid, audience, seconds, issued, expires, token", "ttiiib", all},
+		{"certificates", "uid, volume, source, state", "ttib", all},
 		{"events", "name, seq, told, event", "tiib", all},
 		{"admissions", "uid, reason, message", "ttt", all},
 		{"allocations", "uid, generation, resources", "tib", all},

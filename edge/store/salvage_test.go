@@ -41,6 +41,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 		must(t, s.PutObject(ctx, Object{ObjectKey: ObjectKey{"Secret", "default", fmt.Sprint("s", i)}, Version: "7", Data: bytes.Repeat([]byte("hush"), i*i)}))
 		must(t, s.UpdateLocals(ctx, []Local{localRow("file", "ConfigMap", fmt.Sprint("m", i), strings.Repeat("d", i*40))}, nil))
 		must(t, s.PutToken(ctx, Token{TokenKey: TokenKey{UID: p.Pod.UID, Seconds: 3600}, Token: "ey", Issued: time.Unix(1, 0), Expires: time.Unix(1<<33, 0)}))
+		must(t, s.PutCertificate(ctx, Certificate{CertificateKey{p.Pod.UID, "creds", i}, bytes.Repeat([]byte("c"), i*10)}))
 		must(t, s.PutPull(ctx, Pull{fmt.Sprint("sha256:", i), "registry.example/app", PullSource{keyring.Secret, "default", "pull", "uid", bytes.Repeat([]byte("h"), 32)}}, ""))
 		must(t, s.SetMeta(ctx, fmt.Sprint("key", i), "value"))
 		must(t, s.AddImport(ctx, fmt.Sprint("sha256:", i), "name"))

@@ -1,0 +1,138 @@
+package object
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// longestSelector is how long a label selector may be as text, as with a kubelet.
+const longestSelector = 100 << 10
+
+// errNoBundle is the answer to a selection that finds nothing.
+var errNoBundle = errors.New("no ClusterTrustBundle has this signerName and these labels")
+
+// bundles are ClusterTrustBundles, which a node may list and watch. An item is one bundle
+// by its name, or all of a signer, which stands where other kinds have their namespace.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/3257-cluster-trust-bundles
+func bundles() *kind {
+	k := kindOf(func(l *certificatesv1beta1.ClusterTrustBundleList) *[]certificatesv1beta1.ClusterTrustBundle {
+		return &l.Items
+	}, func(b *certificatesv1beta1.ClusterTrustBundle) bool {
+		b.ObjectMeta = metav1.ObjectMeta{Name: b.Name, Labels: b.Labels}
+		return true
+	})
+	k.always = true
+	k.immutable = func(content) bool { return false }
+	list, watches := k.list, k.watch
+	k.list = func(ctx context.Context, client *kube.Client, signer string, o metav1.ListOptions) (content, string, error) {
+		return list(ctx, client, "", ofSigner(o, signer))
+	}
+	k.watch = func(ctx context.Context, client *kube.Client, signer string, o metav1.ListOptions) (watch.Interface, error) {
+		return watches(ctx, client, "", ofSigner(o, signer))
+	}
+	return k
+}
+
+func ofSigner(o metav1.ListOptions, signer string) metav1.ListOptions {
+	if signer != "" {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", signer).String()
+	}
+	return o
+}
+
+// bundleKey names what a projection asks for; it is false for one that asks for nothing.
+func bundleKey(p *v1.ClusterTrustBundleProjection) (store.ObjectKey, bool) {
+	k := store.ObjectKey{Kind: bundleKind}
+	switch {
+	case p.Name != nil:
+		k.Name = *p.Name
+	case p.SignerName != nil:
+		k.Namespace = *p.SignerName
+	}
+	return k, k.Name != "" || k.Namespace != ""
+}
+
+// TrustAnchors gives the certificates of the bundles that a projection of the pod asks for,
+// as PEM without comments, each once, in an order of the pod's own that means nothing. A
+// projection that is optional gives none where there are no such bundles.
+func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	k, asks := bundleKey(p)
+	if !asks {
+		return nil, errors.New("a clusterTrustBundle needs a name or a signerName")
+	}
+	optional := isTrue(p.Optional)
+	selector := labels.Everything()
+	if k.Name == "" {
+		var err error
+		if selector, err = metav1.LabelSelectorAsSelector(p.LabelSelector); err != nil { // none selects nothing
+			return nil, fmt.Errorf("its labelSelector: %w", err)
+		}
+		if n := len(selector.String()); n > longestSelector {
+			return nil, fmt.Errorf("its labelSelector has %d characters, of %d at most", n, longestSelector)
+		}
+	}
+	got, err := c.read(pod, k.Kind, k.Namespace, k.Name)
+	switch {
+	case optional && (apierrors.IsNotFound(err) || k.Name != "" && c.goneBundle(k)):
+		return []byte{}, nil
+	case err != nil:
+		return nil, err
+	}
+	var bundles []string
+	for _, b := range got.(*certificatesv1beta1.ClusterTrustBundleList).Items {
+		if k.Name != "" || b.Spec.SignerName == k.Namespace && selector.Matches(labels.Set(b.Labels)) {
+			bundles = append(bundles, b.Spec.TrustBundle)
+		}
+	}
+	if len(bundles) == 0 && !optional {
+		return nil, fmt.Errorf("signerName %q: %w", k.Namespace, errNoBundle)
+	}
+	return anchors(string(pod.UID), bundles), nil
+}
+
+func (c *Cache) goneBundle(k store.ObjectKey) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	it := c.items[k]
+	return it != nil && it.gone
+}
+
+// anchors joins bundles. Nobody shall come to depend on the order, and it must not change
+// while the bundles do not: the files would be written anew.
+func anchors(salt string, bundles []string) []byte {
+	type anchor struct {
+		place [sha256.Size]byte
+		der   []byte
+	}
+	var all []anchor
+	for _, text := range bundles {
+		for b, rest := pem.Decode([]byte(text)); b != nil; b, rest = pem.Decode(rest) {
+			all = append(all, anchor{sha256.Sum256(append([]byte(salt), b.Bytes...)), b.Bytes})
+		}
+	}
+	slices.SortFunc(all, func(a, b anchor) int {
+		return cmp.Or(bytes.Compare(a.place[:], b.place[:]), bytes.Compare(a.der, b.der))
+	})
+	out := []byte{}
+	for _, a := range slices.CompactFunc(all, func(a, b anchor) bool { return bytes.Equal(a.der, b.der) }) {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.der})...)
+	}
+	return out
+}

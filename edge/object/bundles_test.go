@@ -1,0 +1,174 @@
+package object
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// bundleOf is a bundle whose certificates are said by one word each.
+func bundleOf(name, signer, label string, words ...string) *certificatesv1beta1.ClusterTrustBundle {
+	b := &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"env": label}}}
+	b.Spec.SignerName = signer
+	for _, w := range words {
+		b.Spec.TrustBundle += "comment\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"h": "dropped"}, Bytes: []byte(w)}))
+	}
+	return b
+}
+
+// trusting is a pod with projections of bundles.
+func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
+	p := podOf(name)
+	var sources []v1.VolumeProjection
+	for i := range all {
+		sources = append(sources, v1.VolumeProjection{ClusterTrustBundle: &all[i]})
+	}
+	p.Spec.Volumes = []v1.Volume{{Name: "t", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: sources}}}}
+	return p
+}
+
+// trusts gives the words of a pod's projections, sorted, or why there are none.
+func (w *world) trusts(p *v1.Pod) (all []string) {
+	for _, s := range p.Spec.Volumes[0].Projected.Sources {
+		got, err := w.cache.TrustAnchors(p, s.ClusterTrustBundle)
+		if err != nil {
+			all = append(all, "error: "+err.Error())
+			continue
+		}
+		var words []string
+		for b, rest := pem.Decode(got); b != nil; b, rest = pem.Decode(rest) {
+			if words = append(words, string(b.Bytes)); len(b.Headers) > 0 {
+				w.Error("a header is left")
+			}
+		}
+		if bytes.Contains(got, []byte("comment")) {
+			w.Error("a comment is left")
+		}
+		slices.Sort(words)
+		all = append(all, strings.Join(words, " "))
+	}
+	return all
+}
+
+func (w *world) wantsTrust(p *v1.Pod, want ...string) {
+	w.Helper()
+	for i, got := range w.trusts(p) {
+		if e, is := strings.CutPrefix(want[i], "error: "); is && strings.HasPrefix(got, "error: ") && strings.Contains(got, e) {
+			continue
+		}
+		if got != want[i] {
+			w.Errorf("projection %d trusts %q, want %q", i, got, want[i])
+		}
+	}
+}
+
+func TestTrustBundles(t *testing.T) {
+	inWorld(t, TTL, func(w *world) { // the strategy is of ConfigMaps and Secrets
+		w.server.Put(bundleOf("one", "", "", "a", "b", "a"))
+		w.server.Put(bundleOf("s.x:live", "s.x/y", "live", "c", "d"))
+		w.server.Put(bundleOf("s.x:test", "s.x/y", "test", "d", "e"))
+		w.server.Put(bundleOf("o.x:live", "o.x/y", "live", "f"))
+		live := &metav1.LabelSelector{MatchLabels: map[string]string{"env": "live"}}
+		p := trusting("p",
+			v1.ClusterTrustBundleProjection{Name: ptr("one")},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: live},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y")}, // no selector selects nothing
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), Optional: ptr(true)},
+			v1.ClusterTrustBundleProjection{Name: ptr("none")},
+			v1.ClusterTrustBundleProjection{Name: ptr("none"), Optional: ptr(true)},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("n.x/y"), LabelSelector: live},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Maybe"}}}},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "env", Operator: "In", Values: slices.Repeat([]string{strings.Repeat("v", 50)}, 3000)}}}},
+			v1.ClusterTrustBundleProjection{},
+		)
+		want := []string{"a b", "c d e", "c d", "error: no ClusterTrustBundle", "", "error: not found", "", "error: no ClusterTrustBundle", "error: labelSelector", "error: characters", "error: a name or a signerName"}
+		w.prepare(p)
+		w.wantsTrust(p, want...)
+		first, err := w.cache.TrustAnchors(p, p.Spec.Volumes[0].Projected.Sources[1].ClusterTrustBundle)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		// What changes is told, and what is another signer's changes nothing.
+		w.pokes()
+		w.server.Put(bundleOf("s.x:more", "s.x/y", "live", "g"))
+		if w.pokes()["p"] != 1 {
+			t.Error("a new bundle of the signer is not told")
+		}
+		w.server.Put(bundleOf("o.x:more", "o.x/y", "live", "h"))
+		if w.pokes()["p"] != 0 {
+			t.Error("a bundle of another signer is told")
+		}
+		want[1], want[2] = "c d e g", "c d g"
+		w.wantsTrust(p, want...)
+		w.server.Remove(bundleOf("s.x:more", "s.x/y", "live", "g"))
+		w.pokes()
+		if again, err := w.cache.TrustAnchors(p, p.Spec.Volumes[0].Projected.Sources[1].ClusterTrustBundle); err != nil || !bytes.Equal(first, again) {
+			t.Error("the same bundles in another order:", err)
+		}
+		want[1], want[2] = "c d e", "c d"
+
+		// A pod that runs keeps what was deleted, but not where it is optional; and all of it
+		// is there after a restart without a link.
+		optional := trusting("q", v1.ClusterTrustBundleProjection{Name: ptr("one"), Optional: ptr(true)})
+		w.prepare(optional)
+		w.wantsTrust(optional, "a b")
+		w.server.Remove(bundleOf("one", "", "", "a", "b", "a"))
+		w.pokes()
+		w.wantsTrust(p, want...)
+		w.wantsTrust(optional, "")
+		w.refuses(func(*http.Request) int { return 500 })
+		w.restart()
+		if d := w.again(p); d > 0 {
+			t.Errorf("waited %s for what is known", d)
+		}
+		w.wantsTrust(p, want...)
+		w.wantsTrust(optional, "")
+		for _, p := range []*v1.Pod{p, optional} {
+			if err := w.cache.Release(w.Context(), p.UID); err != nil {
+				t.Error(err)
+			}
+		}
+		if all, err := w.store.Objects(w.Context()); err != nil || len(all) != 0 {
+			t.Errorf("left of pods that are gone: %+v, %v", all, err)
+		}
+	})
+}
+
+// Where the API server does not serve bundles, one that is optional is not there.
+func TestTrustBundlesNotServed(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		w.refuses(func(r *http.Request) int {
+			if strings.Contains(r.URL.Path, "clustertrustbundles") {
+				return 404
+			}
+			return 0
+		})
+		p := trusting("p", v1.ClusterTrustBundleProjection{Name: ptr("one"), Optional: ptr(true)}, v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}})
+		if d := w.prepare(p); d > time.Second {
+			t.Error("waited", d)
+		}
+		w.wantsTrust(p, "", "error: read ClusterTrustBundles of signer s.x/y")
+	})
+}
+
+// The order is one of the pod's own.
+func TestAnchorsHaveNoOrder(t *testing.T) {
+	bundle := bundleOf("one", "", "", strings.Split("abcdefghij", "")...).Spec.TrustBundle
+	if bytes.Equal(anchors("p", []string{bundle}), anchors("q", []string{bundle})) {
+		t.Error("two pods have ten certificates in the same order")
+	}
+	if got := anchors("p", nil); got == nil || len(got) != 0 {
+		t.Error(errors.New("nothing is no empty file"), got)
+	}
+}

@@ -1,0 +1,253 @@
+package podcertificate
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/keys"
+)
+
+// patience is how long a pod waits for a signer, before it says that it waits.
+const patience = 5 * time.Second
+
+// A Store keeps everything over a restart. *store.Store is one.
+type Store interface {
+	Certificates(ctx context.Context) ([]store.Certificate, error)
+	PutCertificate(ctx context.Context, c store.Certificate) error
+	RemoveCertificates(ctx context.Context, uid types.UID) error
+}
+
+// Events takes what people shall learn of a pod. *outbox.Events is one.
+type Events interface {
+	Pod(p *v1.Pod, container, eventType, reason, message string)
+}
+
+// Config is what Certificates need.
+type Config struct {
+	Client  *kube.Client
+	Store   Store
+	Node    string           // the name of this node
+	NodeUID func() types.UID // of its Node; empty: it was never seen
+	Changed func(types.UID)  // what a pod has is another; must not block
+	Events  Events
+	Now     func() time.Time // by which certificates expire; nil: time.Now
+	Log     *slog.Logger
+}
+
+// Certificates are those of this node's pods. All methods may be called from any goroutine.
+type Certificates struct {
+	cfg    Config
+	signal chan struct{} // capacity 1: some projection needs its goroutine
+
+	mu      sync.Mutex
+	all     map[store.CertificateKey]*projection
+	pending []*projection // have no goroutine yet
+	loaded  map[store.CertificateKey]state
+}
+
+// New starts nothing.
+func New(cfg Config) *Certificates {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Certificates{cfg: cfg, signal: make(chan struct{}, 1), all: map[store.CertificateKey]*projection{}, loaded: map[store.CertificateKey]state{}}
+}
+
+// Load takes over what the last run of the agent had for the pods that this node has. It is
+// called once, before anything else.
+func (c *Certificates) Load(ctx context.Context, pods []*v1.Pod) error {
+	rows, err := c.cfg.Store.Certificates(ctx)
+	if err != nil {
+		return err
+	}
+	had := map[types.UID]bool{}
+	for _, r := range rows {
+		var s state
+		if err := json.Unmarshal(r.State, &s); err != nil {
+			c.cfg.Log.Error("a stored certificate of a pod cannot be decoded, a new one is requested", "volume", r.Volume, "error", err)
+		}
+		c.loaded[r.CertificateKey], had[r.UID] = s, true
+	}
+	for _, p := range pods {
+		if had[p.UID] { // of what is over there is no row
+			c.register(p)
+		}
+	}
+	clear(c.loaded)
+	return nil
+}
+
+// Run gets and renews certificates until ctx ends and all that it started has.
+func (c *Certificates) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		c.mu.Lock()
+		for _, p := range c.pending {
+			if p.dropped {
+				continue
+			}
+			ctx, stop := context.WithCancel(ctx)
+			p.stop = stop
+			all.Go(func() {
+				defer stop()
+				c.follow(ctx, p)
+			})
+		}
+		c.pending = nil
+		c.mu.Unlock()
+		select {
+		case <-c.signal:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Prepare takes up a pod, and waits for what it has no certificate for, but not for long:
+// Credentials says why there is none.
+func (c *Certificates) Prepare(ctx context.Context, pod *v1.Pod) error {
+	waits := c.register(pod)
+	if len(waits) == 0 {
+		return nil
+	}
+	soon, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	for _, w := range waits {
+		select {
+		case <-w:
+		case <-soon.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// register notes what a pod asks for, and gives what to wait for.
+func (c *Certificates) register(pod *v1.Pod) (waits []<-chan struct{}) {
+	if source, ok := pod.Annotations[keys.ConfigSource]; ok && source != keys.SourceAPI {
+		return nil // a static pod has no service account
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Projected == nil {
+			continue
+		}
+		for n := range v.Projected.Sources {
+			if want := v.Projected.Sources[n].PodCertificate; want != nil {
+				waits = append(waits, c.take(pod, store.CertificateKey{UID: pod.UID, Volume: v.Name, Source: n}, want)...)
+			}
+		}
+	}
+	return waits
+}
+
+func (c *Certificates) take(pod *v1.Pod, k store.CertificateKey, want *v1.PodCertificateProjection) []<-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.all[k]
+	if p == nil {
+		p = newProjection(k, pod, want, c.loaded[k])
+		c.all[k] = p
+		c.pending = append(c.pending, p)
+		select {
+		case c.signal <- struct{}{}:
+		default:
+		}
+	}
+	if p.over != nil || p.Key != nil && c.cfg.Now().Before(p.NotAfter) {
+		return nil
+	}
+	return []<-chan struct{}{p.attempt}
+}
+
+// Credentials gives the key and the certificate chain of a source of a pod's projected
+// volume, as PEM. It waits for nothing.
+func (c *Certificates) Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.all[store.CertificateKey{UID: pod.UID, Volume: volume, Source: source}]
+	switch {
+	case p == nil:
+		return nil, nil, errors.New("podCertificate: it was not requested yet")
+	case p.Key != nil && (p.over == nil || c.cfg.Now().Before(p.NotAfter)):
+		return p.Key, p.Chain, nil
+	case p.over != nil:
+		return nil, nil, p.over
+	case p.err != nil:
+		return nil, nil, fmt.Errorf("podCertificate of signer %s: %w", p.want.SignerName, p.err)
+	case p.Request != "":
+		return nil, nil, fmt.Errorf("podCertificate: signer %s has not issued PodCertificateRequest %s/%s yet", p.want.SignerName, pod.Namespace, p.Request)
+	}
+	return nil, nil, fmt.Errorf("podCertificate of signer %s: it was not requested yet", p.want.SignerName)
+}
+
+// Release forgets a pod, which is gone or over.
+func (c *Certificates) Release(ctx context.Context, uid types.UID) error {
+	c.mu.Lock()
+	had := false
+	for k, p := range c.all {
+		if k.UID != uid {
+			continue
+		}
+		had, p.dropped = true, true
+		if p.stop != nil {
+			p.stop()
+		}
+		delete(c.all, k)
+	}
+	c.mu.Unlock()
+	if !had {
+		return nil
+	}
+	return c.cfg.Store.RemoveCertificates(ctx, uid)
+}
+
+// Retry tries again what failed: the link is up.
+func (c *Certificates) Retry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.all {
+		if p.err != nil {
+			p.ask()
+		}
+	}
+}
+
+// A State is how many projections of a signer are in a state, by the names of the metric
+// kubelet_podcertificate_states.
+type State struct {
+	Signer, State string
+	Count         int
+}
+
+// States gives all there are, sorted.
+func (c *Certificates) States() (all []State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.cfg.Now()
+	for _, p := range c.all {
+		s := State{Signer: p.want.SignerName, State: p.named(now)}
+		if i := slices.IndexFunc(all, func(o State) bool { return o.Signer == s.Signer && o.State == s.State }); i >= 0 {
+			all[i].Count++
+			continue
+		}
+		s.Count = 1
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b State) int {
+		return cmp.Or(cmp.Compare(a.Signer, b.Signer), cmp.Compare(a.State, b.State))
+	})
+	return all
+}

@@ -1,0 +1,130 @@
+package podcertificate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+var (
+	errNoNode  = errors.New("the API server has no Node of this name yet")
+	errDeleted = errors.New("the PodCertificateRequest was deleted before its signer answered")
+	errEnded   = errors.New("the watch of the PodCertificateRequest ended")
+)
+
+// name makes a key and a name for a request. Both are stored before the API server has it:
+// no certificate is issued of which the key is lost.
+func (c *Certificates) name(ctx context.Context, p *projection) error {
+	key, err := newKey(p.want.KeyType)
+	if err != nil {
+		return err
+	}
+	next := p.state
+	next.Request, next.RequestKey = "req-"+rand.String(10), key
+	c.set(ctx, p, next)
+	return nil
+}
+
+// create makes the PodCertificateRequest of the open request. It is repeated as long as the
+// API server refuses it, which does not know the pod at once.
+func (c *Certificates) create(ctx context.Context, p *projection) error {
+	node := c.cfg.NodeUID()
+	if node == "" {
+		return errNoNode
+	}
+	account := cmp.Or(p.pod.Spec.ServiceAccountName, "default")
+	sa, err := kube.GetMetadata[v1.ServiceAccount](ctx, c.cfg.Client, p.pod.Namespace, account)
+	if err != nil {
+		return fmt.Errorf("read service account %s/%s: %w", p.pod.Namespace, account, err)
+	}
+	proof, err := proofOf(p.RequestKey)
+	if err != nil {
+		return err
+	}
+	_, err = kube.Create(ctx, c.cfg.Client, &certificatesv1beta1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.pod.Namespace, Name: p.Request,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.pod.Name, UID: p.pod.UID}},
+		},
+		Spec: certificatesv1beta1.PodCertificateRequestSpec{
+			SignerName: p.want.SignerName, PodName: p.pod.Name, PodUID: p.pod.UID, ServiceAccountName: account, ServiceAccountUID: sa.UID,
+			NodeName: types.NodeName(c.cfg.Node), NodeUID: node, MaxExpirationSeconds: p.want.MaxExpirationSeconds,
+			StubPKCS10Request: proof, UnverifiedUserAnnotations: p.want.UserAnnotations,
+		},
+	})
+	if err != nil && !apierrors.IsAlreadyExists(err) { // which is this one: the answer of before was lost
+		return fmt.Errorf("create a PodCertificateRequest: %w", err)
+	}
+	return nil
+}
+
+// read gives the open request, nil if the API server has none. It asks by the name and of this
+// node, as node authorization demands. The answer is of now.
+func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1beta1.PodCertificateRequest, metav1.ListOptions, error) {
+	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(fields.OneTermEqualSelector("metadata.name", p.Request), fields.OneTermEqualSelector("spec.nodeName", c.cfg.Node)).String()}
+	list, err := kube.List[certificatesv1beta1.PodCertificateRequestList](ctx, c.cfg.Client, p.pod.Namespace, o)
+	if err != nil {
+		return nil, o, fmt.Errorf("read PodCertificateRequest %s/%s: %w", p.pod.Namespace, p.Request, err)
+	}
+	o.ResourceVersion = list.ResourceVersion
+	if len(list.Items) == 0 {
+		return nil, o, nil
+	}
+	return &list.Items[0], o, nil
+}
+
+// await waits until the open request has an answer.
+func (c *Certificates) await(ctx context.Context, p *projection, created bool) error {
+	r, o, err := c.read(ctx, p)
+	if err == nil && r == nil && !created { // never made, or deleted
+		if err := c.create(ctx, p); err != nil {
+			return err
+		}
+		r, o, err = c.read(ctx, p)
+	}
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		return errDeleted
+	}
+	if c.settle(ctx, p, r) {
+		return nil
+	}
+	soon, stop := context.WithTimeout(ctx, checkEvery) // what has expired meanwhile is told
+	defer stop()
+	w, err := kube.Watch[certificatesv1beta1.PodCertificateRequest](soon, c.cfg.Client, p.pod.Namespace, o)
+	if err != nil {
+		return fmt.Errorf("watch PodCertificateRequest %s/%s: %w", p.pod.Namespace, p.Request, err)
+	}
+	defer w.Stop()
+	began := time.Now()
+	for e := range w.ResultChan() {
+		switch r, is := e.Object.(*certificatesv1beta1.PodCertificateRequest); {
+		case e.Type == watch.Error:
+			return apierrors.FromObject(e.Object)
+		case !is || r.Name != p.Request:
+		case e.Type == watch.Deleted:
+			return errDeleted
+		case c.settle(ctx, p, r):
+			return nil
+		}
+	}
+	if time.Since(began) < retryMax {
+		return errEnded
+	}
+	return nil
+}

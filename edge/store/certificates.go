@@ -1,0 +1,86 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A CertificateKey names a podCertificate source of a projected volume.
+type CertificateKey struct {
+	UID    types.UID // of the pod
+	Volume string
+	Source int // which of the volume's sources
+}
+
+// A Certificate is what is known of the certificate of one source, its key too.
+type Certificate struct {
+	CertificateKey
+	State []byte // edge/podcertificate's
+}
+
+func (k CertificateKey) row() []string {
+	return []string{"certificates", string(k.UID), k.Volume, strconv.Itoa(k.Source)}
+}
+
+// PutCertificate durably stores a certificate, sealed, for as long as its pod is stored.
+func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
+	sealed, err := s.seal.close(c.State, c.row()...)
+	if err != nil {
+		return fmt.Errorf("seal a certificate of pod %s: %w", c.UID, err)
+	}
+	err = s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `
+			INSERT OR REPLACE INTO certificates (uid, volume, source, state)
+			SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)`,
+			string(c.UID), c.Volume, c.Source, sealed, string(c.UID))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store a certificate of pod %s: %w", c.UID, err)
+	}
+	return nil
+}
+
+// RemoveCertificates forgets those of a pod that is over, though it is still stored.
+func (s *Store) RemoveCertificates(ctx context.Context, uid types.UID) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM certificates WHERE uid = ?", string(uid))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("forget the certificates of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// Certificates gives all rows. Those that cannot be opened, since the key is lost, are
+// logged and left out.
+func (s *Store) Certificates(ctx context.Context) ([]Certificate, error) {
+	var all []Certificate
+	var lost unreadable
+	err := s.query(ctx, func() { all, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+		var c Certificate
+		var uid string
+		var sealed []byte
+		if err := rows.Scan(&uid, &c.Volume, &c.Source, &sealed); err != nil {
+			return err
+		}
+		c.UID = types.UID(uid)
+		var err error
+		if c.State, err = s.seal.open(sealed, c.row()...); err != nil {
+			lost.add(err)
+			return nil
+		}
+		all = append(all, c)
+		return nil
+	}, "SELECT uid, volume, source, state FROM certificates")
+	if err != nil {
+		return nil, fmt.Errorf("read the stored certificates of pods: %w", err)
+	}
+	lost.tell(s, "certificates of pods", "new ones are requested")
+	return all, nil
+}

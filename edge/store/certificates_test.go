@@ -1,0 +1,39 @@
+package store
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A certificate outlives the agent, is in no file as it is, and goes with the pod.
+func TestCertificates(t *testing.T) {
+	path := t.TempDir() + "/islet.db"
+	s := open(t, path)
+	ctx := t.Context()
+	web := typical("web")
+	must(t, s.UpdatePods(ctx, []Pod{web}, nil))
+	row := Certificate{CertificateKey{web.Pod.UID, "creds", 1}, []byte("-----BEGIN PRIVATE KEY-----")}
+	must(t, s.PutCertificate(ctx, row))
+	must(t, s.PutCertificate(ctx, Certificate{CertificateKey{"stranger", "creds", 1}, row.State}))
+	for _, file := range []string{path, path + "-wal"} {
+		if data, err := os.ReadFile(file); err != nil || bytes.Contains(data, row.State) {
+			t.Error(file, "has the key:", err)
+		}
+	}
+	s = reopen(t, s)
+	if all, err := s.Certificates(ctx); err != nil || len(all) != 1 || all[0].CertificateKey != row.CertificateKey || !bytes.Equal(all[0].State, row.State) {
+		t.Errorf("got %+v: %v", all, err)
+	}
+	must(t, s.RemoveCertificates(ctx, web.Pod.UID))
+	if all, err := s.Certificates(ctx); err != nil || len(all) != 0 {
+		t.Errorf("of a pod that is over: %+v, %v", all, err)
+	}
+	must(t, s.PutCertificate(ctx, row))
+	must(t, s.UpdatePods(ctx, nil, []types.UID{web.Pod.UID}))
+	if all, err := s.Certificates(ctx); err != nil || len(all) != 0 {
+		t.Errorf("of a pod that is gone: %+v, %v", all, err)
+	}
+}
