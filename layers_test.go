@@ -85,7 +85,7 @@ var layers = map[string][]string{
 	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
 	"agent/quota":      {},
 	"agent/reserve":    {},
-	"agent/recovery":   {"agent/plan", "edge/desired", "keys", "podspec"},
+	"agent/recovery":   {"agent/plan", "agent/status", "edge/desired", "keys", "podspec"},
 	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
 	"agent/settle":     {},
 	"agent/shutdown":   {},

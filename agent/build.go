@@ -52,6 +52,7 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/runtime/apparmor"
 	"github.com/islet-edge/islet/runtime/cgroup"
+	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
@@ -92,7 +93,10 @@ func (a *agent) build(ctx context.Context) error {
 	if a.events, err = a.newEvents(); err != nil {
 		return err
 	}
-	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: a.imagesRemoved, NetworkChanged: a.networkChanged, Tell: a.tellHeld, Link: a.link, Log: a.log}); err != nil {
+	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
+		return fmt.Errorf("load the wanted pods: %w", err)
+	}
+	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: a.imagesRemoved, NetworkChanged: a.networkChanged, Leaving: a.keepEnds, Tell: a.tellHeld, Link: a.link, Log: a.log}); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.rt.Close)
@@ -104,9 +108,6 @@ func (a *agent) build(ctx context.Context) error {
 	})
 	a.figures = figures.New(a.rt.Operations, a.rt.Cgroups.Unified())
 	a.observer = observe.New(observe.Config{Runtime: a.rt.Runtime, Changed: a.poke, Relisted: a.figures.Relisted, Log: a.log})
-	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
-		return fmt.Errorf("load the wanted pods: %w", err)
-	}
 	if a.objects, err = objects.Open(ctx, objects.Config{
 		Client: a.link.Client(), Alone: a.cfg.Alone(), Store: a.store, Dir: filepath.Join(a.cfg.Dirs.State, process.Claims), Quota: &a.quotas, Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Events: a.events, NodeUID: func() types.UID { return a.cluster.NodeUID() }, Log: a.log,
 		Refresh: func(pod *v1.Pod) error { return a.volumes.Refresh(a.pods.Allocated(pod)) }, Retry: func(uid types.UID) { a.workers.RetryPod(uid) },
@@ -144,6 +145,15 @@ func (a *agent) build(ctx context.Context) error {
 	}
 	a.manifests, err = a.sources.Runners()
 	return err
+}
+
+// keepEnds keeps how pods have ended in a runtime that the node leaves.
+func (a *agent) keepEnds(ctx context.Context, rt cri.Runtime) error {
+	view := observe.New(observe.Config{Runtime: rt, Changed: func(types.UID) {}, Log: a.log})
+	if err := view.Relist(ctx); err != nil {
+		return err
+	}
+	return recovery.Ends{Pods: a.desired.List(), View: view, Store: a.store, Host: a.machine.Host(), Now: time.Now(), Log: a.log}.Keep(ctx)
 }
 
 // look learns what runs. Until then nothing is started, ended or removed.

@@ -39,10 +39,13 @@ type Config struct {
 	Store          *store.Store // of leases and imports, and of which runtime it was
 	ImagesChanged  func()       // must not block
 	ImagesRemoved  func()
-	NetworkChanged func()                                     // must not block
-	Tell           func(warning bool, reason, message string) // an event of the node
-	Link           *link.Link                                 // for the time, and whether pulls can work
-	Log            *slog.Logger
+	NetworkChanged func() // must not block
+	// Leaving is called with a runtime that is left, before what is in it of the node's pods
+	// is removed. An error keeps all of it.
+	Leaving func(ctx context.Context, rt cri.Runtime) error
+	Tell    func(warning bool, reason, message string) // an event of the node
+	Link    *link.Link                                 // for the time, and whether pulls can work
+	Log     *slog.Logger
 }
 
 // Containers is what runs the containers.

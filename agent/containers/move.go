@@ -142,6 +142,9 @@ func leave(ctx context.Context, a Config, used record) (left string, err error) 
 		}
 		return "", fmt.Errorf("this node's pods may still run in the runtime at %s, which does not answer: start it, so that they can be ended before they start in %s; or boot the machine anew", used.Endpoint, title(a.RuntimeEndpoint))
 	}
+	if err := a.Leaving(ctx, old.Runtime); err != nil {
+		return "", fmt.Errorf("keep what is known of the pods in %s: %w", title(used.Endpoint), err)
+	}
 	others, err := endPods(ctx, a, old)
 	if err != nil {
 		return "", fmt.Errorf("end the node's pods in %s: %w", title(used.Endpoint), err)

@@ -27,6 +27,26 @@ func (s *Store) PutStatus(uid types.UID, status *v1.PodStatus) error {
 	return nil
 }
 
+// StoreStatuses stores the statuses of pods before it returns: no power cut takes them.
+func (s *Store) StoreStatuses(ctx context.Context, all map[types.UID]*v1.PodStatus) error {
+	raw := make(map[types.UID][]byte, len(all))
+	for uid, status := range all {
+		data, err := status.Marshal()
+		if err != nil {
+			return fmt.Errorf("encode the status of pod %s: %w", uid, err)
+		}
+		raw[uid] = data
+	}
+	return s.commit(ctx, func(tx *sql.Tx) error {
+		s.mu.Lock()
+		for uid := range raw { // older ones are not written after these
+			delete(s.statuses, uid)
+		}
+		s.mu.Unlock()
+		return writeStatuses(tx, raw)
+	})
+}
+
 // Statuses gives the newest known status of each pod, written or not.
 func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, error) {
 	raw := map[types.UID][]byte{}
@@ -75,18 +95,7 @@ func (s *Store) flush() bool {
 	if len(pending) == 0 {
 		return true
 	}
-	store := write{do: func(tx *sql.Tx) error {
-		for uid, data := range pending {
-			// Only of a pod that still exists: it may have been removed meanwhile.
-			if _, err := tx.Exec(`
-				INSERT INTO statuses (uid, status) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
-				ON CONFLICT (uid) DO UPDATE SET status = excluded.status WHERE status IS NOT excluded.status`,
-				string(uid), data, string(uid)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
+	store := write{do: func(tx *sql.Tx) error { return writeStatuses(tx, pending) }}
 	err := s.transact(coalesced, store)
 	if err != nil && s.mend(err) {
 		err = s.transact(coalesced, store)
@@ -107,4 +116,17 @@ func (s *Store) flush() bool {
 		}
 	}
 	return true
+}
+
+func writeStatuses(tx *sql.Tx, all map[types.UID][]byte) error {
+	for uid, data := range all {
+		// Only of a pod that still exists: it may have been removed meanwhile.
+		if _, err := tx.Exec(`
+			INSERT INTO statuses (uid, status) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
+			ON CONFLICT (uid) DO UPDATE SET status = excluded.status WHERE status IS NOT excluded.status`,
+			string(uid), data, string(uid)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -208,7 +208,7 @@ func (m *Machine) WaitReady(names ...string) map[string]Pod {
 	})
 }
 
-// Await waits until ok.
+// Await waits until ok, also while no agent runs; one that runs must not end meanwhile.
 func (m *Machine) Await(what string, ok func() bool) {
 	m.t.Helper()
 	m.await(what, m.agent, ok)
@@ -218,13 +218,17 @@ func (m *Machine) Await(what string, ok func() bool) {
 // outside the agent has no event for what it waits for.
 func (m *Machine) await(what string, a *Agent, ok func() bool) {
 	m.t.Helper()
+	var ended <-chan struct{} // never, if no agent is to run meanwhile
+	if a != nil {
+		ended = a.Ended
+	}
 	late := time.After(Patience)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-tick.C:
-		case <-a.Ended:
+		case <-ended:
 			m.t.Fatalf("waiting for %s: the agent ended:\n%s", what, m.AgentLog(4<<10))
 		case <-late:
 			out, _ := m.Try("pods", "-A", "-o", "wide")

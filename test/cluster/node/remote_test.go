@@ -3,6 +3,8 @@ package node
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/islet-edge/islet/test/machine"
 )
 
@@ -48,5 +50,18 @@ func TestRemote(t *testing.T) {
 		n.Remove("manifests/static.yaml")
 		c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--timeout=120s")
 		n.Await("nothing to be left", func() bool { return n.Containers() == 0 })
+
+		// A pod ends while no agent runs, and the next agent moves the node to another runtime.
+		c.Apply(t, pod(ns, "once", "restartPolicy: Never\n", "", "sleep"))
+		ran := c.AwaitReady(t, ns, "once")["once"]
+		n.Kill()
+		crash(t, n, ran)
+		n.Await("the pod to have ended", func() bool { return n.Containers() == 0 })
+		n.InstallImage()
+		n.Start()
+		once := c.AwaitPod(t, ns, "once", "to have failed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		if end := once.Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 137 || container(once) != container(ran) {
+			t.Errorf("a pod that ended before the move: %+v", once.Status.ContainerStatuses[0])
+		}
 	})
 }
