@@ -94,13 +94,13 @@ test: ## all tests, as CI runs them (root needed)
 	cd test && CGO_ENABLED=1 ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
 	test/remote/programs.sh >/dev/null
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
-	$(MAKE) test-cluster
+	$(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
 
 .PHONY: test-cluster
 test-cluster: build ## the tests against a real control plane, which is built from its Go modules
 	@packaging/deps.sh run test
 	test/cluster/build.sh
-	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
+	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
 
 .PHONY: test-long
 test-long: build ## the tests that wait for time limits of minutes (root needed)

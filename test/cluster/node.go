@@ -59,6 +59,15 @@ rotateCertificates: true
 	return n
 }
 
+// Guest is for a machine that the test makes by itself, as the node of the test's name:
+// the pid of a process in whose network the API server has the address server. The node is
+// removed when the test ends.
+func (c *Cluster) Guest(t testing.TB) (pid int, server string) {
+	t.Helper()
+	t.Cleanup(func() { c.forget(t, Name(t)) })
+	return c.host.Pid(), gateway + ":6443"
+}
+
 // forget removes a node that is off.
 func (c *Cluster) forget(t testing.TB, name string) {
 	err := c.admin.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{})

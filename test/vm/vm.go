@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/islet-edge/islet/test/machine"
 )
 
 const (
@@ -36,6 +38,7 @@ const (
 type VM struct {
 	Diagnose string // a shell command whose output explains a failed test
 	Clock    string // what the machine's clock shows at the next boot, such as 1970-01-01; empty: the time
+	Network  int    // the pid of a process whose network the next boot reaches, by translated addresses; 0: none
 
 	t    testing.TB
 	base string // folder of base.sh
@@ -100,6 +103,7 @@ func made(t testing.TB, script, cache string, payload map[string]string) *VM {
 func (v *VM) command(name string, args ...string) string {
 	v.t.Helper()
 	c := exec.Command(name, args...)
+	c.Dir = filepath.Join(machine.Root(v.t), "test", "vm")
 	c.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	out, err := c.CombinedOutput()
 	if err != nil {
@@ -123,13 +127,21 @@ func (v *VM) Boot() {
 	if clock == "" {
 		clock = "utc"
 	}
-	qemu := exec.Command("qemu-system-x86_64", "-rtc", "base="+clock, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,-la57", "-smp", "2", "-m", "1536",
-		"-nographic", "-nic", "none", "-no-reboot",
-		"-drive", drive("nbd:unix:"+filepath.Join(v.dir, "nbd")), "-drive", drive(filepath.Join(v.dir, "payload.img"))+",readonly=on",
-		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path="+sock, "-device", "virtserialport,chardev=ctl,name=ctl",
+	network := "none"
+	if v.Network != 0 {
+		network = "user,model=virtio-net-pci"
+	}
+	args := []string{"qemu-system-x86_64", "-rtc", "base=" + clock, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,-la57", "-smp", "2", "-m", "1536",
+		"-nographic", "-nic", network, "-no-reboot",
+		"-drive", drive("nbd:unix:" + filepath.Join(v.dir, "nbd")), "-drive", drive(filepath.Join(v.dir, "payload.img")) + ",readonly=on",
+		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path=" + sock, "-device", "virtserialport,chardev=ctl,name=ctl",
 		"-kernel", filepath.Join(v.base, "vmlinuz"), "-initrd", filepath.Join(v.base, "initrd.img"),
-		"-append", "console=ttyS0 root=/dev/vda rw panic=1 quiet nokaslr", "-serial", "file:"+filepath.Join(v.dir, "console"), "-monitor", "unix:"+filepath.Join(v.dir, "mon")+",server=on,wait=off")
-	qemu.Args = append(qemu.Args, v.devices...)
+		"-append", "console=ttyS0 root=/dev/vda rw panic=1 quiet nokaslr", "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor", "unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
+	args = append(args, v.devices...)
+	if v.Network != 0 { // whose processes it does not join
+		args = append([]string{"nsenter", "-t", fmt.Sprint(v.Network), "-n", "--"}, args...)
+	}
+	qemu := exec.Command(args[0], args[1:]...)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := qemu.Start(); err != nil {
 		v.t.Fatalf("start the emulator: %v", err)

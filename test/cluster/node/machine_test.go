@@ -1,0 +1,140 @@
+package node
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/machine"
+	"github.com/islet-edge/islet/test/vm"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// virtual makes a virtual machine a node of the cluster: Debian with systemd as its init,
+// which makes the pods' cgroups, and pure cgroup v2.
+func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
+	t.Helper()
+	dist := os.Getenv("ISLET_DIST")
+	if dist == "" {
+		t.Skip("no archive to install: set ISLET_DIST (make test does)")
+	}
+	v := vm.New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t)})
+	v.Diagnose = "islet status; islet pods -o wide; journalctl -u islet -b --no-pager -o short-monotonic | tail -60"
+	network, server := c.Guest(t)
+	v.Network = network
+	v.Boot()
+	v.Online()
+	v.Run("mkdir -p /root/islet /var/lib/islet/images && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/")
+	v.Write("/etc/islet/kubelet.yaml", "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, cgroupDriver: systemd}\n")
+	v.Write("/etc/islet/bootstrap.conf", c.BootstrapKubeconfig(server))
+	v.Write("/etc/default/islet", "ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --bootstrap-kubeconfig=/etc/islet/bootstrap.conf --kubeconfig=/etc/islet/kubelet.conf"+
+		" --node-ip="+vm.Address+" --hostname-override="+cluster.Name(t)+"\"\n")
+	v.Run("/root/islet/install.sh")
+	c.AwaitNode(t, cluster.Name(t), "to be ready", cluster.NodeReady)
+	return v
+}
+
+// slice is the cgroup of a burstable pod by systemd's driver.
+func slice(p *corev1.Pod) string {
+	return "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(string(p.UID), "-", "_") + ".slice"
+}
+
+// holdTo is what the kernel holds a pod of one container to, and the container itself:
+// bytes of memory and microseconds of CPU in 100 ms. A container may have several cgroups,
+// one in the other, as crun makes them: the narrowest counts.
+func holdTo(v *vm.VM, slice string) (pod, own [2]int64, all string) {
+	own = [2]int64{math.MaxInt64, math.MaxInt64}
+	pod = own
+	all = v.Run("find " + slice + " -name memory.max -o -name cpu.max | while read f; do echo $f $(cat $f); done")
+	for line := range strings.Lines(all) {
+		f := strings.Fields(line)
+		n, err := strconv.ParseInt(f[1], 10, 64)
+		if err != nil {
+			continue // max
+		}
+		of, kind := &own, 0
+		if filepath.Dir(f[0]) == slice {
+			of = &pod
+		}
+		if filepath.Base(f[0]) == "cpu.max" {
+			kind = 1
+		}
+		of[kind] = min(of[kind], n)
+	}
+	return pod, own, all
+}
+
+// TestResizeSystemd: pods are resized in place where systemd makes the cgroups, of the
+// second version: the container and the pod have the new bounds, also after systemd has
+// read its units anew and over kill -9 of the agent; and so has a pod as a whole.
+func TestResizeSystemd(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	begin := time.Now()
+	step := func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
+	v := virtual(t, c)
+	step("joined")
+	ns := c.Namespace(t)
+	c.Apply(t, pod(ns, "a", "", "resources: "+sized("100m", "200m", "32Mi", "64Mi"), "sleep")+
+		pod(ns, "whole", "resources: "+sized("100m", "200m", "32Mi", "64Mi"), "", "sleep"))
+	before := c.AwaitReady(t, ns, "a", "whole")
+	step("pods run")
+	holds := func(name string, memory int64, quota int64) {
+		t.Helper()
+		pod, own, all := holdTo(v, slice(before[name]))
+		want := [2]int64{memory << 20, quota}
+		if name == "whole" {
+			own = want // its container has no bounds of its own
+		}
+		if pod != want || own != want {
+			t.Errorf("%s is bound to %v, its container to %v, not to %v:\n%s", name, pod, own, want, all)
+		}
+	}
+	same := func(name string, p *corev1.Pod) {
+		t.Helper()
+		if container(p) != container(before[name]) || p.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Errorf("%s was restarted: %+v", name, p.Status.ContainerStatuses)
+		}
+	}
+	holds("a", 64, 20000)
+	holds("whole", 64, 20000)
+	step("held")
+	resize(t, c, ns, "a", sized("150m", "300m", "48Mi", "96Mi"))
+	same("a", awaitResized(t, c, ns, "a"))
+	resizeWhole(t, c, ns, "whole", sized("150m", "300m", "48Mi", "96Mi"))
+	same("whole", awaitWhole(t, c, ns, "whole"))
+	holds("a", 96, 30000)
+	holds("whole", 96, 30000)
+	step("resized up")
+	v.Run("systemctl daemon-reload") // systemd sets what it knows
+	holds("a", 96, 30000)
+	holds("whole", 96, 30000)
+	step("reloaded")
+	resize(t, c, ns, "a", sized("50m", "100m", "16Mi", "48Mi"))
+	v.Run("kill -9 $(systemctl show -P MainPID islet)")
+	resizeWhole(t, c, ns, "whole", sized("50m", "100m", "16Mi", "48Mi"))
+	same("a", awaitResized(t, c, ns, "a"))
+	same("whole", awaitWhole(t, c, ns, "whole"))
+	holds("a", 48, 10000)
+	holds("whole", 48, 10000)
+
+	step("resized down")
+	resize(t, c, ns, "a", sized("50m", "100m", "100Ki", "200Ki"))
+	c.AwaitPod(t, ns, "a", "not to give memory back that it uses", func(p *corev1.Pod) bool {
+		progress := condition(p, corev1.PodResizeInProgress)
+		return progress != nil && progress.Reason == corev1.PodReasonError && strings.Contains(progress.Message, "below current usage")
+	})
+	holds("a", 48, 10000)
+	step("refused")
+	c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--timeout=300s")
+	for name, p := range before {
+		if out, code := v.Try("ls -d " + slice(p)); code == 0 {
+			t.Errorf("the cgroup of %s is left: %s", name, out)
+		}
+	}
+}
