@@ -91,6 +91,13 @@ var mutants = map[string]func(Input, *Decision){
 			*d = Decide(in)
 		}
 	},
+	"begins a stop anew": func(in Input, d *Decision) {
+		for subject, f := range in.Busy {
+			if f.Op == StopContainer && !in.Stopping.IsZero() && f.Since.Add(f.Grace).After(in.Stopping.Add(in.Grace+leastGrace)) && !slices.Contains(d.Cancel, subject) {
+				d.Cancel = append(d.Cancel, subject)
+			}
+		}
+	},
 	"gives too much grace": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Grace += time.Minute }) },
 	"stops sidecars with the rest": func(in Input, d *Decision) {
 		if in.Deleting && in.Want != nil {

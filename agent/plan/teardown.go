@@ -21,9 +21,9 @@ func (p *planner) teardown() {
 		p.cancel(Allocate)
 	}
 	grace, until := p.remaining()
-	for subject, f := range p.Busy { // the grace period was cut short meanwhile
+	for subject, f := range p.Busy { // the grace period was cut short meanwhile: what begins anew ends sooner
 		end := f.Since.Add(f.Grace)
-		if f.Op == StopContainer && end.After(until.Add(leastGrace)) || f.Op == PreStop && end.After(until) {
+		if f.Op == StopContainer && end.After(p.Now.Add(grace)) || f.Op == PreStop && end.After(until) {
 			p.Cancel = append(p.Cancel, subject)
 		}
 	}

@@ -205,8 +205,12 @@ func (w *world) plan() Decision {
 		}
 	}
 	for _, s := range d.Cancel {
-		_, busy := w.in.Busy[s]
+		f, busy := w.in.Busy[s]
 		w.must(busy, 5, "cancels %q, which does nothing", s)
+		if f.Op == StopContainer && !f.Since.After(w.in.Now) {
+			least := min(leastGrace, w.in.Grace)
+			w.must(f.Since.Add(f.Grace).After(w.in.Now.Add(least)), 64, "%+v is begun anew, and ends no sooner", f)
+		}
 		w.preStopped(w.in.Busy[s])
 		delete(w.in.Busy, s)
 	}
