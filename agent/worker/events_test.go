@@ -168,6 +168,21 @@ func TestEventsOfClaims(t *testing.T) {
 	})
 }
 
+// A kubelet's words, which specs and people look for.
+func TestEventOfLongName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, newMachine("app:1"))
+		n.start(t)
+		defer n.stop()
+		p := pod("a", v1.PullIfNotPresent)
+		p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SetHostnameAsFQDN = "web", "sub", new(true)
+		p.Namespace = strings.Repeat("x", 60)
+		n.want("a", Wanted{Pod: p})
+		n.events.expect(t, "a", "Warning FailedCreatePodSandBox a: Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN web.sub."+
+			p.Namespace+".svc. is too long (64 characters is the max, 73 characters requested)")
+	})
+}
+
 func TestEventsOfFailures(t *testing.T) {
 	m := newMachine("app:1")
 	var failing atomic.Pointer[string]

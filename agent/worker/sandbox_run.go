@@ -43,7 +43,7 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	defer stop()
 	cfg, err := e.sandboxConfig(ctx, pod, n, a.Attempt, in.Started)
 	if err != nil {
-		return problem(plan.FailedCreatePodSandBox, "configure the sandbox: %w", err)
+		return problem(plan.FailedCreatePodSandBox, "%w", err) // says itself what it is about, in a kubelet's words
 	}
 	e.warn(pod, n)
 	if a.Hash != "" {
