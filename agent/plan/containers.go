@@ -83,6 +83,7 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	start := Action{Op: StartContainer, Container: name, Round: p.round, Hash: hash}
 	switch {
 	case !exists:
+		start.Attempt = p.Lives
 		p.start(start)
 	case c.State == Running && here && outgrown && !Changed(ctr, c) && replace:
 		p.stop(c, Action{Grace: p.Grace, Again: true})

@@ -72,6 +72,9 @@ func TestDecide(t *testing.T) {
 		{"delete cancels a pull", Input{Busy: map[string]Flight{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}, Seen: seen(ready)}, Decision{Cancel: []string{"c0"}}},
 		{"less grace replaces a stop", Input{Want: wanted("Always", 0, 0, 1), Deleting: true, Now: t0, Stopping: t0, Seen: seen(ready, running("c0")),
 			Busy: map[string]Flight{"c0": {Action{Op: StopContainer, Container: "c0", Grace: time.Hour}, t0}}}, Decision{Cancel: []string{"c0"}}},
+		{"the least grace is not begun anew", Input{Want: wanted("Always", 0, 0, 1), Deleting: true, Now: t0.Add(time.Minute), Stopping: t0, Grace: grace, Seen: seen(ready, running("c0")),
+			Busy: map[string]Flight{"c0": {Action{Op: StopContainer, Container: "c0", Grace: leastGrace}, t0.Add(time.Minute - time.Second)}}}, Decision{}},
+		{"the first attempt of a pod that came back", Input{Want: wanted("Always", 0, 0, 1), Lives: 2, Seen: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 2}}}},
 		{"gone", Input{}, Decision{Start: []Action{{Op: Forget}}}},
 		{"forgotten", Input{Forgotten: true}, Decision{Done: true}},
 	} {

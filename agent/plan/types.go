@@ -166,6 +166,7 @@ type Input struct {
 	Want     *v1.Pod       // the wanted pod; nil: nothing of it may stay
 	Deleting bool          // it is to end gracefully and to be removed
 	Grace    time.Duration // how long its containers get in all
+	Lives    uint32        // how often it has ended and come back under its UID: counted as restarts
 	Stopping time.Time     // when the end of the pod was first asked for
 	Waiting  bool          // a predecessor of the same name is not gone yet
 	Hold     bool          // nobody wants it, but its source has not spoken yet: leave it alone

@@ -172,7 +172,7 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	if !ok {
 		return worker.Wanted{}, false
 	}
-	w := worker.Wanted{Pod: d.Pod, Deleting: d.Deleting, Grace: d.Grace, Waiting: d.Waiting}
+	w := worker.Wanted{Pod: d.Pod, Deleting: d.Deleting, Grace: d.Grace, Lives: d.Lives, Waiting: d.Waiting}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w.End = p.ended(d); w.End == nil {

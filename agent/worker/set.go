@@ -20,6 +20,7 @@ type Wanted struct {
 	Pod      *v1.Pod       // never changed
 	Deleting bool          // it is to end and to be forgotten
 	Grace    time.Duration // of the deletion
+	Lives    int           // how often it has ended and come back under its UID
 	Waiting  types.UID     // the predecessor of the same name that is not forgotten yet; empty: none
 	Admitted bool          // the node decided that it may run
 	End      *plan.End     // the node refused or ended it; nil: it may run, once it is Admitted

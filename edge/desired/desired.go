@@ -41,6 +41,7 @@ type Pod struct {
 	Origin   string        // the file or URL it comes from, for people
 	Deleting bool          // to be ended; Forget it when nothing of it is left
 	Grace    time.Duration // how long its containers get to end, when Deleting
+	Lives    int           // how often it has ended and come back under its UID
 	Waiting  types.UID     // not to be started before this pod, of the same name, is forgotten
 	Version  uint64        // of Desired when it last changed
 }
@@ -173,7 +174,7 @@ func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []typ
 	waits := next.waits()
 	version := d.version + 1 // only written here, so no lock to read it
 	for uid, row := range next {
-		p := Pod{Pod: row.Pod, Source: row.Source, Origin: row.Origin, Deleting: row.Deleting, Grace: row.Grace, Waiting: waits[uid]}
+		p := Pod{Pod: row.Pod, Source: row.Source, Origin: row.Origin, Deleting: row.Deleting, Grace: row.Grace, Lives: row.Lives, Waiting: waits[uid]}
 		p.Version = d.pods[uid].Version
 		if p != d.pods[uid] {
 			p.Version = version

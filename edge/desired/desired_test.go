@@ -105,7 +105,7 @@ func (w *world) want(what string, err error, show string, poked ...types.UID) {
 	for _, row := range w.rows {
 		stored, err := w.Store.Pods(w.Context())
 		if err != nil || !slices.ContainsFunc(stored, func(p store.Pod) bool {
-			return p.Pod.UID == row.Pod.UID && p.Deleting == row.Deleting && p.Again == row.Again && p.Grace == row.Grace
+			return p.Pod.UID == row.Pod.UID && p.Deleting == row.Deleting && p.Again == row.Again && p.Lives == row.Lives && p.Grace == row.Grace
 		}) {
 			w.Errorf("%s: pod %s is not stored so: %v", what, row.Pod.UID, err)
 		}
@@ -149,6 +149,16 @@ func TestLifeOfPods(t *testing.T) {
 		t.Error(rejected, err)
 	}
 	w.want("not forgotten twice", w.Forget(ctx, "b1"), "a2, b1, c1")
+	w.restart()
+	if p, _ := w.Get("b1"); p.Lives != 1 {
+		t.Errorf("b1 ended %d times and came back, not once", p.Lives)
+	}
+	w.want("gone again", w.Set(ctx, File, claims("a/a2"), nil), "a2, b1 deleting, c1", "b1")
+	w.want("gone for good", w.Forget(ctx, "b1"), "a2, c1", "b1")
+	w.want("anew", w.Set(ctx, File, claims("a/a2", "b/b1"), nil), "a2, b1, c1", "b1")
+	if p, _ := w.Get("b1"); p.Lives != 0 {
+		t.Errorf("of a pod that nobody knew any more, %d former lives are counted", p.Lives)
+	}
 }
 
 func TestFirstWins(t *testing.T) {

@@ -174,6 +174,7 @@ func (r rows) forget(uid types.UID) {
 	switch row := r[uid]; {
 	case row.Again:
 		row.Deleting, row.Again, row.Grace = false, false, 0
+		row.Lives++
 		r[uid] = row
 	case row.Deleting:
 		delete(r, uid)

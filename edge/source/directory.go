@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -39,6 +40,7 @@ type Directory struct {
 	files   map[string]file // by path, as last read
 	told    bool            // the sink has the set of files
 	removed bool            // Path itself was seen to be removed or renamed
+	gone    map[string]bool // files that were seen to be removed or renamed, until it is told
 }
 
 // NewDirectory checks the configuration.
@@ -48,7 +50,7 @@ func NewDirectory(c DirectoryConfig) (*Directory, error) {
 		return nil, fmt.Errorf("manifest path %q, checked every %s: both must be set", c.Path, c.Interval)
 	}
 	c.Path = path // stored with the pods, so it must not depend on how it was written
-	return &Directory{DirectoryConfig: c}, nil
+	return &Directory{DirectoryConfig: c, gone: map[string]bool{}}, nil
 }
 
 // Run tells the sink what is there, now and at every change, until ctx ends.
@@ -101,10 +103,14 @@ func (d *Directory) open() bool {
 }
 
 // concerns says whether an event may change the set, and notes when it is the end
-// of Path itself. The watch of its parent tells of its neighbours, too.
+// of Path itself or of a file that was read. The watch of its parent tells of its
+// neighbours, too.
 func (d *Directory) concerns(e fsnotify.Event) bool {
-	if e.Name == d.Path && e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
-		d.removed = true
+	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
+		d.removed = d.removed || e.Name == d.Path
+		if _, known := d.files[e.Name]; known {
+			d.gone[e.Name] = true
+		}
 	}
 	return e.Name == d.Path || filepath.Dir(e.Name) == d.Path
 }
@@ -125,16 +131,43 @@ func (d *Directory) check(ctx context.Context) {
 		d.Sink.Fail(desired.File, []desired.Problem{{Origin: d.Path, Message: "its pods stay as they are: " + err.Error()}})
 		return
 	}
-	if d.files = files; d.told && !changed {
+	d.files = files
+	back := d.back()
+	if d.told && !changed && len(back) == 0 {
 		return
 	}
-	var all content
+	var all, without content
 	var problems []desired.Problem
-	for _, f := range inOrder(files) {
+	for name, f := range inOrder(files) {
 		all.claims = append(all.claims, f.claims...)
 		all.objects = append(all.objects, f.objects...)
 		problems = append(problems, f.problems...)
+		if !back[name] {
+			without.claims = append(without.claims, f.claims...)
+		}
 	}
 	// The sink shows an error of its own as a problem; the next check tries again.
+	if len(back) > 0 {
+		if d.told = d.Sink.Set(ctx, desired.File, without.claims, problems) == nil; !d.told {
+			return
+		}
+		maps.DeleteFunc(d.gone, func(name string, _ bool) bool { return back[name] })
+	}
 	d.told = tell(ctx, d.Sink, desired.File, all, problems) == nil
+}
+
+// back gives the files that were removed and put back: the pods of such a one end and
+// start anew, also those that are the same, as under a kubelet. One that is there again
+// but cannot be read yet is kept for later.
+func (d *Directory) back() map[string]bool {
+	back := map[string]bool{}
+	for name := range d.gone {
+		switch f, there := d.files[name]; {
+		case !there:
+			delete(d.gone, name)
+		case len(f.problems) == 0:
+			back[name] = true
+		}
+	}
+	return back
 }

@@ -168,6 +168,69 @@ func TestDirectoryIgnoresWhatIsNoFile(t *testing.T) {
 	h.until("a=v1 b=v1", "")
 }
 
+// A pod whose file is removed and put back ends and starts anew, also if it is the same,
+// and however soon the file is back; what else there is stays as it is.
+func TestFilePutBack(t *testing.T) {
+	h := newHost(t, never)
+	h.stop()
+	h.lasts = true
+	config := "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: wifi, namespace: default}\n"
+	h.write("a.yaml", podYAML("a", "v1")+config)
+	h.write("b.yaml", podYAML("b", "v1"))
+	h.start(h.dir, never)
+	h.until("a=v1 b=v1", "")
+	pod := func(name string) (p desired.Pod) {
+		for _, p = range h.List() {
+			if p.Pod.Name == name+"-node" {
+				break
+			}
+		}
+		return p
+	}
+	lives := func(n int) {
+		t.Helper()
+		for deadline := time.After(2 * time.Minute); pod("a").Lives != n || pod("a").Deleting; {
+			select {
+			case <-h.told:
+			case <-deadline:
+				t.Fatalf("a ended %d times and came back (deleting: %v), not %d times", pod("a").Lives, pod("a").Deleting, n)
+			}
+		}
+		if h.objects() != "ConfigMap/wifi" {
+			t.Errorf("there is %q", h.objects())
+		}
+	}
+	uid, other := pod("a").Pod.UID, pod("b")
+
+	h.remove("a.yaml")
+	h.write("a.yaml", podYAML("a", "v1")+config)
+	lives(1)
+
+	h.must(os.Rename(filepath.Join(h.dir, "a.yaml"), filepath.Join(h.dir, ".backup"))) // as editors do
+	h.must(os.Rename(filepath.Join(h.dir, ".backup"), filepath.Join(h.dir, "a.yaml")))
+	lives(2)
+
+	h.remove("a.yaml")
+	f, err := os.Create(filepath.Join(h.dir, "a.yaml"))
+	h.must(err)
+	h.until("a=v1 b=v1", "a.yaml : is ")
+	_, err = f.WriteString(podYAML("a", "v1") + config)
+	h.must(err)
+	h.must(f.Close())
+	lives(3)
+
+	// Replaced or written in place by the same: nothing ends.
+	h.write(".new", podYAML("a", "v1")+config)
+	h.must(os.Rename(filepath.Join(h.dir, ".new"), filepath.Join(h.dir, "a.yaml")))
+	h.write("a.yaml", podYAML("a", "v1")+config)
+	h.write("c.yaml", podYAML("c", "v1"))
+	h.until("a=v1 b=v1 c=v1", "")
+	lives(3)
+	if pod("a").Pod.UID != uid || pod("b") != other {
+		t.Errorf("the pods are %v and %v, not %s and %v", pod("a"), pod("b"), uid, other)
+	}
+}
+
 // A mounted ConfigMap: the files are links into a directory that is a link, which
 // is replaced as a whole.
 func TestDirectoryFollowsLinks(t *testing.T) {

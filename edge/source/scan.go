@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -191,9 +192,13 @@ func kind(fi fs.FileInfo) string {
 	return "of type " + fi.Mode().Type().String()
 }
 
-func inOrder(files map[string]file) (all []file) {
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		all = append(all, files[name])
+// inOrder gives the files by their paths.
+func inOrder(files map[string]file) iter.Seq2[string, file] {
+	return func(yield func(string, file) bool) {
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			if !yield(name, files[name]) {
+				return
+			}
+		}
 	}
-	return all
 }

@@ -26,6 +26,7 @@ type node struct {
 	local *local.Objects
 	store *store.Store
 	told  chan struct{}
+	lasts bool // what is to end has ended only by the end of the next set, not of the one that ends it
 }
 
 func newNode(t testing.TB) *node {
@@ -65,8 +66,12 @@ func (n *node) objects() string {
 
 func (n *node) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
 	defer n.tell()
+	before := n.List()
 	err := n.Desired.Set(ctx, source, claims, problems)
-	for _, p := range n.List() { // nothing runs here, so what is to end has ended
+	if !n.lasts { // nothing runs here
+		before = n.List()
+	}
+	for _, p := range before {
 		if p.Deleting {
 			if err := n.Forget(ctx, p.Pod.UID); err != nil {
 				n.Error(err)

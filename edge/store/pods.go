@@ -19,6 +19,7 @@ type Pod struct {
 	Deleting bool          // is to end
 	Grace    time.Duration // of the deletion
 	Again    bool          // wanted anew under the same UID, once it has ended
+	Lives    int           // how often it has ended and come back under this UID
 }
 
 // UpdatePods durably writes and removes rows, all or none. With a removed pod go
@@ -61,11 +62,14 @@ func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 		WHERE (seq, source, origin, manifest, deleting, grace, again) IS NOT
 			(excluded.seq, excluded.source, excluded.origin, excluded.manifest, excluded.deleting, excluded.grace, excluded.again)`,
 		p.Seq, string(p.Pod.UID), p.Source, p.Origin, manifest, p.Deleting, int64(p.Grace), p.Again)
+	if err == nil && p.Lives > 0 {
+		_, err = tx.ExecContext(ctx, "INSERT INTO lives (uid, lives) VALUES (?, ?) ON CONFLICT (uid) DO UPDATE SET lives = excluded.lives WHERE lives IS NOT excluded.lives", string(p.Pod.UID), p.Lives)
+	}
 	return err
 }
 
 func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
-	for _, table := range []string{"pods", "admissions", "allocations", "devices", "statuses", "tokens", "certificates"} {
+	for _, table := range []string{"pods", "lives", "admissions", "allocations", "devices", "statuses", "tokens", "certificates"} {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
 			return err
 		}
@@ -81,7 +85,7 @@ func (s *Store) Pods(ctx context.Context) ([]Pod, error) {
 		var uid string
 		var manifest []byte
 		p := Pod{Pod: &v1.Pod{}}
-		if err := rows.Scan(&p.Seq, &uid, &p.Source, &p.Origin, &manifest, &p.Deleting, &p.Grace, &p.Again); err != nil {
+		if err := rows.Scan(&p.Seq, &uid, &p.Source, &p.Origin, &manifest, &p.Deleting, &p.Grace, &p.Again, &p.Lives); err != nil {
 			return err
 		}
 		if err := p.Pod.Unmarshal(manifest); err != nil || string(p.Pod.UID) != uid {
@@ -90,7 +94,7 @@ func (s *Store) Pods(ctx context.Context) ([]Pod, error) {
 		}
 		all = append(all, p)
 		return nil
-	}, "SELECT seq, uid, source, origin, manifest, deleting, grace, again FROM pods ORDER BY seq")
+	}, "SELECT seq, pods.uid, source, origin, manifest, deleting, grace, again, coalesce(lives, 0) FROM pods LEFT JOIN lives ON lives.uid = pods.uid ORDER BY seq")
 	if err != nil {
 		return nil, fmt.Errorf("read the stored pods: %w", err)
 	}

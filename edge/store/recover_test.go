@@ -288,6 +288,9 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 				t.Error(certs, err)
 			}
 			pods, err := s.Pods(t.Context())
+			if version+1 >= 10 && (len(pods) != 2 || pods[0].Pod.UID != "uid-web" || pods[0].Lives != 3 || pods[1].Lives != 0) {
+				t.Error("how often pods came back is lost")
+			}
 			if err != nil || len(pods) != 2 || pods[1].Pod.Name != "log" || !pods[1].Deleting {
 				t.Error(pods, err)
 			}

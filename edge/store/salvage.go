@@ -44,6 +44,7 @@ func shapes() []shape {
 		{"claims", "uid, driver, namespace, name, state", "ttttb", all},
 		{"leases", "addr, owner", "bt", func(v []any) bool { n := len(v[0].([]byte)); return n == 4 || n == 16 }},
 		{"statuses", "uid, status", "tb", all},
+		{"lives", "uid, lives", "ti", all},
 		{"imports", "digest, name", "tt", digest},
 		{"meta", "key, value", "tt", func(v []any) bool { return !digest(v) && v[0] != "" }},
 	}

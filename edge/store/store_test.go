@@ -53,7 +53,7 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 		t.Error("a new database is not a rebuilt one")
 	}
 	a, b := pod("a", "web"), pod("b", "log")
-	b.Deleting, b.Grace, b.Again = true, 3*time.Second, true
+	b.Deleting, b.Grace, b.Again, b.Lives = true, 3*time.Second, true, 2
 	status := &v1.PodStatus{Phase: v1.PodSucceeded}
 	secret := Object{ObjectKey{"Secret", "default", "wifi"}, "7", true, []byte("hush")}
 	token := Token{TokenKey{"a", "vault", 600}, "ey", time.Unix(100, 0), time.Unix(700, 0)}
