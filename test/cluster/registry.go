@@ -28,17 +28,10 @@ type Registry struct {
 // https://distribution.github.io/distribution/spec/api/
 func (c *Cluster) Registry(t testing.TB) *Registry {
 	t.Helper()
-	c.mu.Lock()
-	c.ports++
-	r := &Registry{Addr: fmt.Sprintf("%s:%d", gateway, 7000+c.ports), User: "tester", Password: "open sesame"}
-	c.mu.Unlock()
+	l := c.Listen(t)
+	r := &Registry{Addr: l.Addr().String(), User: "tester", Password: "open sesame"}
 	r.Image = r.Addr + "/private/podtool:v1"
 	blobs := r.blobs(t)
-	var l net.Listener
-	err := inNetwork(c.host.Pid(), func() (err error) { l, err = net.Listen("tcp", r.Addr); return err })
-	if err != nil {
-		t.Fatal(err)
-	}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if user, password, _ := q.BasicAuth(); user != r.User || password != r.Password {
 			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
@@ -69,6 +62,20 @@ func (c *Cluster) Registry(t testing.TB) *Registry {
 		}
 	})
 	return r
+}
+
+// Listen gives a port on the control plane's host, which all machines reach.
+func (c *Cluster) Listen(t testing.TB) (l net.Listener) {
+	t.Helper()
+	c.mu.Lock()
+	c.ports++
+	addr := fmt.Sprintf("%s:%d", gateway, 7000+c.ports)
+	c.mu.Unlock()
+	err := inNetwork(c.host.Pid(), func() (err error) { l, err = net.Listen("tcp", addr); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 const manifestType = "application/vnd.oci.image.manifest.v1+json"

@@ -64,10 +64,11 @@ TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 // programs of this host that the suite's agnhost image has besides busybox.
 var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
-// archive writes an archive of all images to path, as docker save does. The suite's
-// programs are in dir.
-func archive(t testing.TB, path, dir string) {
+// archive writes an archive of all images to path, as docker save does, and gives what a
+// registry has of them. The suite's programs are in dir.
+func archive(t testing.TB, path, dir string) *registry {
 	t.Helper()
+	r := newRegistry()
 	layers := map[string][]byte{"layer.tar": files(t, filepath.Join(dir, "agnhost"), filepath.Join(dir, "nnp")), "servers.tar": servers(t, dir)}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -92,7 +93,7 @@ func archive(t testing.TB, path, dir string) {
 		}
 		var digests []string
 		for _, name := range names {
-			digests = append(digests, fmt.Sprintf("sha256:%x", sha256.Sum256(layers[name])))
+			digests = append(digests, digest(layers[name]))
 		}
 		config := encode(t, map[string]any{
 			"architecture": runtime.GOARCH, "os": "linux", "config": img, "created": "2026-01-01T00:00:00Z",
@@ -102,10 +103,16 @@ func archive(t testing.TB, path, dir string) {
 		name := fmt.Sprintf("%x.json", sha256.Sum256(config))
 		add(name, config)
 		list = append(list, entry{name, []string{ref}, names})
+		var of [][]byte
+		for _, name := range names {
+			of = append(of, layers[name])
+		}
+		r.add(t, ref, config, of)
 	}
 	add("manifest.json", encode(t, list))
 	must(t, w.Close())
 	must(t, os.WriteFile(path, b.Bytes(), 0o644))
+	return r
 }
 
 // servers is the layer with the sample API server and the control plane's etcd.

@@ -40,8 +40,9 @@ func TestNodeSuite(t *testing.T) {
 	dir := suiteDir(t)
 	c := cluster.Start(t)
 	n := c.Node(t, "")
-	must(t, os.Link(suiteImages(t, dir), filepath.Join(n.Disk, "state/images/suite.tar")))
 	settle(t, n)
+	images, registry := suiteImages(t, dir)
+	equip(t, n, images, registry.serve(t, c), "criSocket: /run/islet/cri.sock\n")
 	n.Join()
 	n.Write("start", "#!/bin/sh\nexec "+commandLine(t, n)+"\n")
 	n.Write("bin/sudo", fmt.Sprintf(supervisor, n.Disk))
@@ -53,7 +54,7 @@ func TestNodeSuite(t *testing.T) {
 	token := strings.TrimSpace(c.Kubectl(t, "create", "token", "suite", "-n", "kube-system", "--duration=12h"))
 
 	focus, skip := cmp.Or(os.Getenv("ISLET_CONFORMANCE_FOCUS"), nodeFocus), cmp.Or(os.Getenv("ISLET_CONFORMANCE_SKIP"), nodeSkip)
-	run := n.Command("env", append([]string{"PATH=" + n.Disk + "/bin:" + os.Getenv("PATH"), "HOME=" + n.Disk, "GOPROXY=off", filepath.Join(dir, "ginkgo")}, ginkgo(dir, "node", focus, skip)...)...)
+	run := n.Command("env", append([]string{"PATH=" + n.Disk + "/bin:" + os.Getenv("PATH"), "HOME=" + n.Disk, "GOPROXY=off", filepath.Join(dir, "ginkgo")}, ginkgo(t, dir, "node", focus, skip)...)...)
 	run.Args = append(run.Args, "--focus-file=e2e_node") // it holds specs of the other suite too
 	run.Args = append(run.Args, filepath.Join(dir, "e2e_node.test"), "--", "--host=https://10.97.0.1:6443", "--bearer-token="+token, "--node-name="+n.Name,
 		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--system-spec-file="+n.Disk+"/system.yaml", "--config-dir="+n.Disk+"/conf.d",
@@ -70,7 +71,6 @@ func settle(t *testing.T, n *cluster.Node) {
 	conf, err := os.ReadFile(filepath.Join(n.Disk, "kubelet.yaml"))
 	must(t, err)
 	n.Write("kubelet.yaml", strings.ReplaceAll(string(conf), "podLogsDir: "+n.Disk+"/logs", "podLogsDir: /var/log/pods")+"readOnlyPort: 10255\n")
-	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\ncriSocket: /run/islet/cri.sock\n", n.Disk))
 }
 
 // commandLine is how the node's agent was started.

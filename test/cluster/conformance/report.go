@@ -1,70 +1,150 @@
 package conformance
 
 import (
-	"encoding/xml"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// A report is what a suite writes in JUnit's form.
+// A report is what the suites' runner writes of a run, in JSON.
 type report struct {
-	Suites []struct {
-		Cases []struct {
-			Name    string `xml:"name,attr"`
-			Status  string `xml:"status,attr"`
-			Failure *struct {
-				Message string `xml:"message,attr"`
-				Text    string `xml:",chardata"`
-			} `xml:"failure"`
-		} `xml:"testcase"`
-	} `xml:"testsuite"`
+	PreRunStats struct{ SpecsThatWillRun int }
+	SpecReports []spec
+}
+
+type spec struct {
+	ContainerHierarchyTexts    []string
+	LeafNodeType, LeafNodeText string
+	State                      string
+	RunTime                    int64 // nanoseconds
+	Failure                    struct {
+		Message, ForwardedPanic string
+		Location                struct {
+			FileName   string
+			LineNumber int
+		}
+	}
+}
+
+// name is the spec's whole name, as focus and skip see it.
+func (s spec) name() string {
+	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), func(part string) bool { return part == "" }), " ")
+}
+
+// What became of a spec, as the list of results says it.
+const (
+	passed = "pass"
+	failed = "FAIL"
+	cannot = "cannot"
+)
+
+// cutOff is what the runner says of a spec that ran when the time of the run was over.
+const cutOff = "A suite timeout occurred"
+
+// results are the specs of one or more runs by name, and what became of them.
+type results map[string]string
+
+// add adds what a run came to. Specs that the end of the run cut off have no result.
+// The counts are of specs that were to run, and of those that were cut off or not begun.
+func (r results) add(run []report, problem func(name, text string)) (wanted, left int) {
+	for _, part := range run {
+		wanted += part.PreRunStats.SpecsThatWillRun
+		left += part.PreRunStats.SpecsThatWillRun
+		for _, s := range part.SpecReports {
+			isSpec, name := s.LeafNodeType == "It", s.name()
+			if !isSpec {
+				name = s.LeafNodeType // what comes before or after all specs
+			}
+			switch state := s.State; {
+			case s.Failure.Message == cutOff:
+			case state == "passed":
+				if isSpec {
+					r[name] = passed
+					left--
+				}
+			case state == "failed", state == "panicked", state == "timedout":
+				if isSpec {
+					left--
+				}
+				if isSpec && unreachable(name) != "" {
+					r[name] = cannot
+					break
+				}
+				r[name] = failed
+				problem(name, fmt.Sprintf("%s%s\n%s:%d", s.Failure.Message, s.Failure.ForwardedPanic, s.Failure.Location.FileName, s.Failure.Location.LineNumber))
+			}
+		}
+	}
+	return wanted, left
+}
+
+// names are the specs that came to an outcome, sorted.
+func (r results) names(outcome string) (out []string) {
+	for name, is := range r {
+		if is == outcome {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// load reads a list of results; one that is not there is empty.
+func load(t testing.TB, file string) results {
+	t.Helper()
+	r := results{}
+	text, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		outcome, name, ok := strings.Cut(strings.TrimSpace(line), "\t")
+		if !ok {
+			continue
+		}
+		name, _, _ = strings.Cut(name, "\t")
+		r[name] = outcome
+	}
+	return r
+}
+
+// save writes the list: outcome, name and, where a spec cannot pass, the reason.
+func (r results) save(t testing.TB, file string) {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		fmt.Fprintf(&b, "%s\t%s", r[name], name)
+		if r[name] == cannot {
+			fmt.Fprintf(&b, "\t%s", unreachable(name))
+		}
+		b.WriteByte('\n')
+	}
+	must(t, os.WriteFile(file, []byte(b.String()), 0o644))
+}
+
+// decode is what the runner wrote.
+func decode(t testing.TB, text []byte) (run []report) {
+	t.Helper()
+	must(t, json.Unmarshal(text, &run))
+	return run
 }
 
 // unreachable says why a spec cannot pass here; empty: it has to.
 func unreachable(spec string) string {
 	for part, why := range map[string]string{
-		"should enable privileged commands":                                               "it adds a network interface of type dummy, which not every kernel has",
-		"read only busybox container should not write to root":                            "it wants the words of busybox' shell; the image's is this host's bash, since Debian's busybox drops variables that are no names",
-		"MirrorPod when create a mirror pod without changes should successfully recreate": "a manifest that is removed and comes back at once, unchanged, restarts nothing here",
-		"Kubelet Cgroup Manager":                                                          "it looks for cgroups below their root; the test's node has a root of its own for them",
-		"ContainerLogPath":                                                                "its pod wants an SELinux label, which a node without SELinux refuses rather than ignores",
-		"when the image is updated":                                                       "it pulls from the internet",
-		"not continue running liveness probes for restartable init containers":            "it demands a gap that it says is to be closed (KEP-4438): here probes of sidecars go on while the pod ends",
-		"with a new image [Serial] should be able to pull image":                          "it pulls from the internet",
+		"should enable privileged commands":                                    "it adds a network interface of type dummy, which not every kernel has",
+		"read only busybox container should not write to root":                 "it wants the words of busybox' shell; the image's is this host's bash, since Debian's busybox drops variables that are no names",
+		"Kubelet Cgroup Manager":                                               "it looks for cgroups below their root; the test's node has a root of its own for them",
+		"ContainerLogPath":                                                     "its pod wants an SELinux label, which a node without SELinux refuses rather than ignores",
+		"not continue running liveness probes for restartable init containers": "it demands a gap that it says is to be closed (KEP-4438): here probes of sidecars go on while the pod ends",
 	} {
 		if strings.Contains(spec, part) {
 			return why
 		}
 	}
 	return ""
-}
-
-// counts are the specs of a report by their outcome.
-type counts struct{ passed, cannot, failed int }
-
-// judge demands that each spec of a report passed that can, and lists them in a file.
-func judge(t *testing.T, junit []byte, file string) (n counts) {
-	t.Helper()
-	var r report
-	must(t, xml.Unmarshal(junit, &r))
-	var list []string
-	for _, s := range r.Suites {
-		for _, x := range s.Cases {
-			name, isSpec := strings.CutPrefix(x.Name, "[It] ")
-			switch why := unreachable(name); {
-			case x.Failure != nil && why != "":
-				list, n.cannot = append(list, "cannot  "+name+": "+why), n.cannot+1
-			case x.Failure != nil:
-				list, n.failed = append(list, "FAIL    "+name), n.failed+1
-				t.Errorf("%s: %s\n%.3000s", name, x.Failure.Message, x.Failure.Text)
-			case x.Status == "passed" && isSpec:
-				list, n.passed = append(list, "pass    "+name), n.passed+1
-			}
-		}
-	}
-	slices.Sort(list)
-	must(t, os.WriteFile(file, []byte(strings.Join(list, "\n")+"\n"), 0o644))
-	return n
 }

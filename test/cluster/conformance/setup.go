@@ -25,7 +25,8 @@ func (n named) Name() string { return n.TB.Name() + n.suffix }
 func start(t *testing.T, dir string) (*cluster.Cluster, []*cluster.Node) {
 	t.Helper()
 	c := cluster.Start(t)
-	images := suiteImages(t, dir)
+	images, registry := suiteImages(t, dir)
+	at := registry.serve(t, c)
 	credentials, err := c.RunAsAdmin("OF", "sh", "-c", `cat "$OF"`)
 	must(t, err)
 	// The API server asks Services, as its host can where kube-proxy runs and a route leads on.
@@ -38,7 +39,7 @@ func start(t *testing.T, dir string) (*cluster.Cluster, []*cluster.Node) {
 	var nodes []*cluster.Node
 	for _, suffix := range []string{"-one", "-two"} {
 		n := c.Node(named{t, suffix}, "")
-		must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
+		equip(t, n, images, at, "")
 		n.Join()
 		n.Write("proxy.conf", credentials)
 		proxy(t, dir, n.Name, func(name string, args ...string) *exec.Cmd {
@@ -51,8 +52,9 @@ func start(t *testing.T, dir string) (*cluster.Cluster, []*cluster.Node) {
 	return c, nodes
 }
 
-// suiteImages makes the archive of the suite's images once a run.
-func suiteImages(t *testing.T, dir string) string {
+// suiteImages makes the archive of the suite's images once a run, and the registry that
+// has them.
+func suiteImages(t *testing.T, dir string) (string, *registry) {
 	t.Helper()
 	nnp, archived := filepath.Join(dir, "nnp"), filepath.Join(os.TempDir(), fmt.Sprintf("islet-suite-%d.tar", os.Getpid()))
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", nnp, "./critest/tool")
@@ -61,8 +63,7 @@ func suiteImages(t *testing.T, dir string) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() { os.Remove(archived) })
-	archive(t, archived, dir)
-	return archived
+	return archived, archive(t, archived, dir)
 }
 
 // proxy starts kube-proxy on a machine, where CONF names a kubeconfig.

@@ -1,0 +1,77 @@
+package conformance
+
+import (
+	"maps"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// run is a report of the runner's, cut to what is read of it: one spec passed, one failed,
+// one cannot pass, one was cut off by the end of the slice, one was not begun, and what
+// follows all specs failed.
+const run = `[{"PreRunStats": {"TotalSpecs": 9, "SpecsThatWillRun": 5}, "SpecReports": [
+{"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-node] Pods", ""], "LeafNodeText": "should run (a|b) [Conformance]", "State": "passed", "RunTime": 12},
+{"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "should fail", "State": "timedout", "Failure": {"Message": "it took long", "Location": {"FileName": "pods.go", "LineNumber": 7}}},
+{"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-node] PrivilegedPod"], "LeafNodeText": "should enable privileged commands", "State": "failed"},
+{"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "should be cut off", "State": "timedout", "Failure": {"Message": "A suite timeout occurred"}},
+{"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "should come later", "State": "skipped"},
+{"LeafNodeType": "SynchronizedAfterSuite", "State": "failed"}
+]}]`
+
+func TestReport(t *testing.T) {
+	got := results{"from an earlier slice": passed, "[sig-node] Pods should fail": passed}
+	told := map[string]string{}
+	wanted, left := got.add(decode(t, []byte(run)), func(name, text string) { told[name] = text })
+	if wanted != 5 || left != 2 {
+		t.Errorf("%d specs were wanted and %d are left, not 5 and 2", wanted, left)
+	}
+	want := results{
+		"from an earlier slice":                                      passed,
+		"[sig-node] Pods should run (a|b) [Conformance]":             passed,
+		"[sig-node] Pods should fail":                                failed,
+		"[sig-node] PrivilegedPod should enable privileged commands": cannot,
+		"SynchronizedAfterSuite":                                     failed,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the results are\n%v, not\n%v", got, want)
+	}
+	if len(told) != 2 || told["[sig-node] Pods should fail"] != "it took long\npods.go:7" {
+		t.Errorf("told was %q", told)
+	}
+}
+
+// A list that a slice wrote is what the next one reads, and the specs that it names are
+// the ones that the next one skips.
+func TestSlices(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "list.txt")
+	if had := load(t, file); len(had) != 0 {
+		t.Errorf("a list that is not there has %v", had)
+	}
+	wrote := results{}
+	wrote.add(decode(t, []byte(run)), func(string, string) {})
+	wrote.save(t, file)
+	read := load(t, file)
+	if !maps.Equal(read, wrote) {
+		t.Errorf("written was\n%v, read\n%v", wrote, read)
+	}
+	skipped := func(name string) bool {
+		for _, flag := range done(read) {
+			if regexp.MustCompile(flag[len("--skip="):]).MatchString("Kubernetes e2e suite " + name) {
+				return true
+			}
+		}
+		return false
+	}
+	for name, want := range map[string]bool{
+		"[sig-node] Pods should run (a|b) [Conformance]": true,
+		"[sig-node] Pods should fail":                    true,
+		"[sig-node] Pods should fail, too":               false,
+		"[sig-node] Pods should be cut off":              false,
+		"[sig-node] Pods should come later":              false,
+	} {
+		if skipped(name) != want {
+			t.Errorf("%s: skipped is %v", name, !want)
+		}
+	}
+}
