@@ -109,6 +109,12 @@ test-long: build ## the tests that wait for time limits of minutes (root needed)
 	test/cluster/build.sh
 	cd test/cluster && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 20m -run 'TestNodeAndPodsDeleted' ./node
 
+.PHONY: test-page
+test-page: ## the status page in a real browser; pictures of it in .cache/page
+	@packaging/deps.sh page
+	@mkdir -p $(CACHE)/page
+	ISLET_BROWSER=$$(command -v chromium-headless-shell || command -v chromium) ISLET_PAGE_SHOTS=$(CURDIR)/$(CACHE)/page go test -count=1 -v -run TestBrowser ./agent/page
+
 .PHONY: critest
 critest: build ## the CRI validation suite and crictl, from their Go module, against the CRI socket (root needed)
 	@packaging/deps.sh run test critest
@@ -154,7 +160,7 @@ test-hardware: ## devices of the kernel's and the emulator's in a virtual machin
 bench: build ## measure the node: memory, CPU, latency, disk and wire
 	@packaging/deps.sh run
 	ISLET_FLEET=$(FLEET) go test -count=1 -timeout 60m -run TestReturnOfAFleet -v ./edge/link
-	cd test && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 60m -run TestFigures ./bench -v
+	cd test && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestScrape' ./bench -v
 	test/cluster/build.sh
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 90m -run 'TestFigures|TestFleet' ./bench -v
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestThirtyCSI ./node -v

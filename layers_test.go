@@ -81,6 +81,7 @@ var layers = map[string][]string{
 	"agent/health":     {"agent/server"},
 	"agent/machine":    {"agent/admit", "agent/config", "agent/quota", "agent/reserve", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
 	"agent/objects":    {"agent/api", "agent/dirty", "agent/provision", "agent/server", "edge/desired", "edge/kube", "edge/local", "edge/manifest", "edge/object", "edge/podcertificate", "keyring", "podspec"},
+	"agent/page":       {"agent/api", "metrics/host", "metrics/process"},
 	"agent/ports":      {"agent/access", "agent/config", "agent/server", "edge/link", "edge/review"},
 	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
 	"agent/quota":      {},

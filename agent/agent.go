@@ -29,6 +29,7 @@ import (
 	"github.com/islet-edge/islet/agent/machine"
 	"github.com/islet-edge/islet/agent/objects"
 	"github.com/islet-edge/islet/agent/observe"
+	"github.com/islet-edge/islet/agent/page"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/pods"
@@ -103,6 +104,8 @@ type agent struct {
 	garbage   *garbage.Garbage
 	cluster   *cluster.Cluster // nil: the node stands alone
 
+	page *page.Page // nil: there is none
+
 	closers []func() error // called in reverse
 }
 
@@ -161,6 +164,9 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	}
 	if a.tools != nil {
 		run("CRI socket", a.tools)
+	}
+	if a.page != nil {
+		run("status page", a.page)
 	}
 	g.Go(func() error { return a.server.Run(ctx, a.socket) })
 	g.Go(func() error { return a.ports.Run(ctx, a.server) })

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,7 @@ import (
 	"github.com/islet-edge/islet/agent/machine"
 	"github.com/islet-edge/islet/agent/objects"
 	"github.com/islet-edge/islet/agent/observe"
+	"github.com/islet-edge/islet/agent/page"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/pods"
@@ -214,6 +216,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 	if err := a.devices.Listen(); err != nil {
 		return err
 	}
+	a.page = page.New(page.Config{Port: a.cfg.Edge.StatusPagePort, API: func() http.Handler { return a.server.Handler() }, Machine: page.OfMachine(a.cfg.Dirs.State), Log: a.log})
 	if a.server, err = server.New(a.serverConfig()); err != nil {
 		return err
 	}
@@ -313,6 +316,7 @@ func (a *agent) serverConfig() server.Config {
 		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: usage.OfMachine(usage.Config{NodeName: a.cfg.Node.Name, Runtime: a.rt.Runtime, Images: a.rt.Images, Pods: a.pods.List, Root: a.cfg.Dirs.Root, LogsDir: a.cfg.Kubelet.PodLogsDir, Started: time.Now()}, a.rt.Cgroups, cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot), a.cfg.Kubelet.VolumeStatsAggPeriod.Duration),
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.garbage,
 		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.garbage.Collectors(), a.objects.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
+		Page:              a.page.Below(server.PathPage),
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}
 }

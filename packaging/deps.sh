@@ -4,6 +4,7 @@
 #   deps.sh test       what the tests need besides
 #   deps.sh critest    what the CRI validation suite needs besides
 #   deps.sh conformance  what Kubernetes' end-to-end suite needs besides
+#   deps.sh page       a browser, for the test of the status page
 #   deps.sh vm         what the virtual machine tests need besides
 # Only Debian and its relatives are installed by themselves; elsewhere it names what is missing.
 set -eu
@@ -19,8 +20,9 @@ for use in "$@"; do
 		[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"; need pkg-config pkg-config ;; # to build runc, see test/runc
 	critest) need busybox busybox-static; need ipcmk util-linux ;;
 	conformance) need busybox busybox-static; need curl curl; need dig bind9-dnsutils; need nc netcat-openbsd; need ipcs util-linux ;;
+	page) command -v chromium >/dev/null 2>&1 || need chromium-headless-shell chromium-headless-shell ;;
 	vm) need qemu-system-x86_64 qemu-system-x86; need debootstrap debootstrap; need mke2fs e2fsprogs ;;
-	*) echo "deps.sh: unknown use '$use' (run, test, critest, conformance, vm)" >&2; exit 2 ;;
+	*) echo "deps.sh: unknown use '$use' (run, test, critest, conformance, page, vm)" >&2; exit 2 ;;
 	esac
 done
 [ -n "$missing" ] || exit 0

@@ -51,6 +51,9 @@ type EdgeConfiguration struct {
 	// HoldPodsFor is how long pods run on that a control plane has lost: one that
 	// was restored or made anew, or that deleted the Node. 0: until islet accept.
 	HoldPodsFor metav1.Duration `json:"holdPodsFor,omitzero"`
+	// StatusPagePort is where a page for browsers on the device shows how the node is, on
+	// 127.0.0.1; with it port 10250 has the page too, at /page/. 0: there is none.
+	StatusPagePort int `json:"statusPagePort,omitempty"`
 	// Devices are the resources that devices of the host are given to containers as. A
 	// device belongs to the first of them that matches it.
 	Devices []DeviceClass `json:"devices,omitempty"`

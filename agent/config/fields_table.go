@@ -167,6 +167,7 @@ func edgeFields() []fieldRow {
 		{"edge.imagesDir", "inbox of image archives; empty: images in the state directory", ""},
 		{"edge.criSocket", "where to serve CRI, for crictl and kubeadm; empty: at containerRuntimeEndpoint if that lies in --run-dir, else nowhere", ""},
 		{"edge.holdPodsFor", "how long pods run on that the API server lost, after a restore from a backup, in a cluster made anew or when the Node was deleted; 0s: until `islet accept`", ""},
+		{"edge.statusPagePort", "port of 127.0.0.1 with a [page](status-page.md) that shows how the node is; with it, port 10250 has it too, at /page/; 0: none", ""},
 		{"edge.devices", "devices of the host that containers get as a resource: see [devices](devices.md#built-in-devices). Each has resource (such as islet.dev/serial); match: a list of paths, usb (vendor, product, serial), driver, subsystem and attributes; and may have unit, permissions, group, containerPath and shared", ""},
 	}
 }

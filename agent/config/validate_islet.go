@@ -35,6 +35,9 @@ func (c *checker) edgeFields() {
 	if len(e.CRISocket) > maxSocketPath {
 		c.invalid(root.Child("criSocket"), e.CRISocket, "is longer than a socket's path may be (%d)", maxSocketPath)
 	}
+	if e.StatusPagePort < 0 || e.StatusPagePort > 65535 {
+		c.invalid(root.Child("statusPagePort"), e.StatusPagePort, "must be a port, or 0 for none")
+	}
 	if e.HoldPodsFor.Duration < 0 {
 		c.invalid(root.Child("holdPodsFor"), e.HoldPodsFor.Duration.String(), "must not be negative; 0s holds them until islet accept")
 	}

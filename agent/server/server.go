@@ -143,6 +143,9 @@ type Config struct {
 	Metrics      func() []exposition.Sample
 	ProbeMetrics prometheus.Collector
 
+	// Page is the status page, which port 10250 has at PathPage. Nil: there is none.
+	Page http.Handler
+
 	StreamIdleTimeout time.Duration // 0: 4 hours, as a kubelet
 	Log               *slog.Logger
 }
@@ -179,6 +182,9 @@ const (
 	maxStreams     = 64 // of one HTTP/2 connection
 )
 
+// PathPage is where port 10250 has the status page.
+const PathPage = "/page/"
+
 // New prepares a Server.
 func New(c Config) (*Server, error) {
 	switch {
@@ -199,6 +205,9 @@ func New(c Config) (*Server, error) {
 		s.routeDebugging(s.kubelet)
 	} else {
 		s.routeDisabled(s.kubelet)
+	}
+	if c.Page != nil {
+		s.kubelet.HandleFunc("GET "+PathPage, c.Page.ServeHTTP)
 	}
 	s.routeOpen(s.local)
 	s.routeDebugging(s.local)

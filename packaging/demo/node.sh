@@ -46,6 +46,7 @@ start() {
 		kind: EdgeConfiguration
 		cniConfDir: $state/cni
 		bridgeName: islet-demo0
+		statusPagePort: ${ISLET_DEMO_PAGE:-10247}
 	END
 	setsid "$islet" --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" --config="$state/kubelet.yaml" \
 		--edge-config="$state/edge.yaml" --pod-manifest-path="$state/manifests" >>"$state/agent.log" 2>&1 </dev/null &
@@ -67,6 +68,7 @@ start() {
 		The node runs. Try:
 		  export ISLET_SOCKET=$ISLET_SOCKET
 		  curl http://localhost:8080/            # the page of pod web
+		  http://localhost:${ISLET_DEMO_PAGE:-10247}/    # how the node is, in a browser
 		  $islet status
 		  $islet logs -f log-$node
 		  $islet describe web-$node

@@ -1,0 +1,61 @@
+package page
+
+import (
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBrowser has a real browser show the page of a node whose pods do their worst: all of it
+// is there, nothing of it ran. With ISLET_PAGE_SHOTS, a directory, it leaves pictures there, of
+// a phone and of a desktop, light and dark. `make test-page` installs the browser.
+func TestBrowser(t *testing.T) {
+	if os.Getenv("ISLET_BROWSER") == "" {
+		t.Skip("make test-page runs this")
+	}
+	p := newPage()
+	m := &machine{}
+	for i := range points - 10 {
+		r, err := m.Read(t.Context())
+		if err != nil {
+			continue
+		}
+		r.At = time.Now().Add(-time.Duration(points-10-i) * Interval)
+		p.history.add(r)
+	}
+	s := httptest.NewServer(p.localOnly())
+	defer s.Close()
+	browse := func(args ...string) string {
+		t.Helper()
+		args = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir=" + t.TempDir(), "--virtual-time-budget=4000", "--hide-scrollbars"}, args...)
+		out, err := exec.CommandContext(t.Context(), os.Getenv("ISLET_BROWSER"), append(args, s.URL+"/")...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	dom := browse("--dump-dom")
+	for _, want := range []string{`data-shown="yes"`, "<title>board-7", "Needs attention", "CrashLoopBackOff", "4 of 5 ready", "stands alone", "&lt;img src=x onerror=", "<svg", `class="b"`, "648 MiB", "data-shown"} {
+		if !strings.Contains(dom, want) {
+			t.Errorf("the page has no %s:\n%s", want, dom)
+		}
+	}
+	for _, bad := range []string{"<img", "<title>pwned", "NaN", "undefined"} {
+		if strings.Contains(dom, bad) {
+			t.Errorf("the page has %s:\n%s", bad, dom)
+		}
+	}
+	dir := os.Getenv("ISLET_PAGE_SHOTS")
+	if dir == "" {
+		return
+	}
+	for name, size := range map[string]string{"phone": "390,1500", "desktop": "1280,1100"} {
+		for theme, flag := range map[string]string{"light": "--blink-settings=preferredColorScheme=1", "dark": "--blink-settings=preferredColorScheme=0"} {
+			browse("--screenshot="+filepath.Join(dir, name+"-"+theme+".png"), "--window-size="+size, flag)
+		}
+	}
+}

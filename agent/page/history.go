@@ -1,0 +1,75 @@
+package page
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// The history of an hour.
+const (
+	Interval = 30 * time.Second
+	points   = 120
+)
+
+// A Reading is what the machine does at one time.
+type Reading struct {
+	At         time.Time `json:"at"`
+	Cores      float64   `json:"cores"`  // busy since the reading before
+	Memory     uint64    `json:"memory"` // bytes in use
+	Disk       uint64    `json:"disk"`   // the same
+	Received   uint64    `json:"-"`      // bytes since boot, by all links out of the machine
+	Sent       uint64    `json:"-"`
+	ReceivedBy float64   `json:"in"` // bytes a second since the reading before
+	SentBy     float64   `json:"out"`
+}
+
+// Machine measures.
+type Machine interface {
+	Read(ctx context.Context) (Reading, error)
+}
+
+// history keeps the last readings.
+type history struct {
+	mu   sync.Mutex
+	last []Reading // the oldest first
+}
+
+// run reads until ctx ends.
+func (h *history) run(ctx context.Context, m Machine) error {
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	for {
+		if r, err := m.Read(ctx); err == nil { // else it is not known now
+			h.add(r)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (h *history) add(r Reading) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := len(h.last); n > 0 {
+		before := h.last[n-1]
+		if took := r.At.Sub(before.At).Seconds(); took > 0 && r.Received >= before.Received && r.Sent >= before.Sent {
+			r.ReceivedBy, r.SentBy = float64(r.Received-before.Received)/took, float64(r.Sent-before.Sent)/took
+		}
+	}
+	if len(h.last) == points {
+		copy(h.last, h.last[1:])
+		h.last = h.last[:points-1]
+	}
+	h.last = append(h.last, r)
+}
+
+// list is a copy.
+func (h *history) list() []Reading {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Reading{}, h.last...)
+}
