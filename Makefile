@@ -121,6 +121,8 @@ critest: build ## the CRI validation suite and crictl, from their Go module, aga
 	test/critest/build.sh >/dev/null
 	cd test && ISLET_CRITEST=$(CURDIR)/$(CACHE)/critest ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 30m ./critest
 
+# Both run in slices, too: ISLET_CONFORMANCE_SLICE=7 runs for that many minutes what has no result yet in
+# .cache/conformance/{conformance,node}.txt. ISLET_CONFORMANCE_FOCUS, _SKIP and _PROCS choose what runs: docs/conformance.md.
 .PHONY: conformance
 conformance: build ## Kubernetes' own end-to-end suite, from its Go module, against two nodes (root needed, 20 to 30 minutes)
 	@packaging/deps.sh run test conformance

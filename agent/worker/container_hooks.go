@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -55,14 +56,39 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PreStop == nil {
 		return nil
 	}
-	bounded, stop := context.WithTimeout(ctx, a.Grace)
-	defer stop()
-	if err := e.cfg.Hooking.Run(bounded, pod, ctr, a.ID, ctr.Lifecycle.PreStop); err != nil && bounded.Err() == nil {
-		tell.warning(eventFailedPreStopHook, "PreStopHook failed") // its output may hold secrets
-		e.cfg.Log.Warn("preStop hook failed", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
+	last := a.Grace
+	if ctr.Lifecycle.PreStop.Exec != nil {
+		last += lingering
+	}
+	bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), last)
+	cut := context.AfterFunc(ctx, stop)
+	ended := make(chan error, 1)
+	go func() {
+		defer stop()
+		err := e.cfg.Hooking.Run(bounded, pod, ctr, a.ID, ctr.Lifecycle.PreStop)
+		if bounded.Err() != nil { // it did not fail, its time was over
+			err = nil
+		}
+		ended <- err
+	}()
+	over := time.NewTimer(a.Grace)
+	defer over.Stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			tell.warning(eventFailedPreStopHook, "PreStopHook failed") // its output may hold secrets
+			e.cfg.Log.Warn("preStop hook failed", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
+		}
+	case <-ctx.Done():
+	case <-over.C:
+		cut() // nobody waits for it any more
 	}
 	return nil
 }
+
+// lingering is how long a command may go on whose time as a preStop hook is over: the
+// container gets its signal then, and the command ends with it, as under a kubelet.
+const lingering = 10 * time.Second
 
 // hooked is the container of a hook, and its pod as the hook may know it.
 func (e *Executor) hooked(in plan.Input, a plan.Action) (*v1.Pod, *v1.Container) {

@@ -22,6 +22,7 @@ type handlers struct {
 	mu       sync.Mutex
 	ran      []string // POD/CONTAINER HOOK
 	returned map[string]bool
+	cut      time.Time // when the context of a hook ended before the hook
 }
 
 func (h *handlers) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, hook *v1.LifecycleHandler) error {
@@ -39,6 +40,9 @@ func (h *handlers) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id s
 	select {
 	case <-end:
 	case <-ctx.Done():
+		h.mu.Lock()
+		h.cut = time.Now()
+		h.mu.Unlock()
 		return ctx.Err()
 	}
 	if hook.Exec != nil {
@@ -250,6 +254,39 @@ func TestPreStop(t *testing.T) {
 					want = append(want, tt.event)
 				}
 				n.events.expect(t, "a", want...)
+			})
+		})
+	}
+}
+
+// A command whose time as a hook is over goes on while its container stops: nothing waits
+// for it, and it ends with the container, or soon after. So does a kubelet.
+func TestPreStopCommandLingers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hook *v1.LifecycleHandler
+		cut  time.Duration
+	}{
+		"command": {fails(forEver), 10*time.Second + lingering},
+		"sleep":   {takes(forEver), 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hooking(t, func(t *testing.T, n *node) {
+				p := withHooks("a", v1.Lifecycle{PreStop: tt.hook})
+				n.want("a", Wanted{Pod: p})
+				began := time.Now()
+				n.want("a", Wanted{Pod: p, Deleting: true, Grace: 10 * time.Second})
+				for n.left(t) > 0 {
+					time.Sleep(time.Millisecond)
+				}
+				if took := time.Since(began).Round(time.Second); took != 12*time.Second {
+					t.Errorf("the pod took %v", took)
+				}
+				time.Sleep(time.Minute)
+				n.marks.mu.Lock()
+				defer n.marks.mu.Unlock()
+				if cut := n.marks.cut.Sub(began).Round(time.Second); cut != tt.cut {
+					t.Errorf("the hook was ended after %v, not %v", cut, tt.cut)
+				}
 			})
 		})
 	}

@@ -136,10 +136,12 @@ func decode(t testing.TB, text []byte) (run []report) {
 // unreachable says why a spec cannot pass here; empty: it has to.
 func unreachable(spec string) string {
 	for part, why := range map[string]string{
-		"should enable privileged commands":                                    "it adds a network interface of type dummy, which not every kernel has",
-		"read only busybox container should not write to root":                 "it wants the words of busybox' shell; the image's is this host's bash, since Debian's busybox drops variables that are no names",
-		"Kubelet Cgroup Manager":                                               "it looks for cgroups below their root; the test's node has a root of its own for them",
-		"ContainerLogPath":                                                     "its pod wants an SELinux label, which a node without SELinux refuses rather than ignores",
+		"should enable privileged commands":                    "it adds a network interface of type dummy, which not every kernel has",
+		"read only busybox container should not write to root": "it wants the words of busybox' shell; the image's is this host's bash, since Debian's busybox drops variables that are no names",
+		"ContainerMetrics":                                     "it wants a container's share of a disk's traffic, which cgroup v1 does not count where it goes through the page cache, and file systems with at most 100 inodes",
+		"Summary API":                                          "it wants pressure figures of containers, which cgroup v1 does not have, an answer from the internet, and pods without a service account's token",
+		"Kubelet Cgroup Manager":                               "it looks for cgroups below their root; the test's node has a root of its own for them",
+		"ContainerLogPath":                                     "its pod wants an SELinux label, which a node without SELinux refuses rather than ignores",
 		"not continue running liveness probes for restartable init containers": "it demands a gap that it says is to be closed (KEP-4438): here probes of sidecars go on while the pod ends",
 	} {
 		if strings.Contains(spec, part) {
