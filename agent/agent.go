@@ -268,6 +268,7 @@ func (a *agent) start(ctx context.Context) {
 	for _, uid := range a.observer.UIDs() {
 		a.workers.Poke(uid)
 	}
+	a.claims.Adopt(a.pods.List())
 	a.devices.Hardware.Poke() // what runs may have devices of before
 	a.sweep(ctx)              // the sources may have spoken before there was a runtime
 }

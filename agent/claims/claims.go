@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,7 +52,13 @@ type Config struct {
 	Objects storage.Objects          // what volumes are resolved by
 	Cluster *Cluster                 // nil: the node stands alone
 	Retry   func(types.UID)          // lets a pod try again
+	Events  Events
 	Log     *slog.Logger
+}
+
+// Events takes what people shall learn of a pod. *outbox.Events is one.
+type Events interface {
+	Pod(p *v1.Pod, container, eventType, reason, message string)
 }
 
 // A Cluster is what volumes need of the control plane.
@@ -71,7 +78,8 @@ type Claims struct {
 
 // Open takes over what is mounted. It asks nobody.
 func Open(ctx context.Context, c Config) (*Claims, error) {
-	out, cfg := &Claims{}, storage.Config{Root: c.Config.Dirs.Root, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Claim: object.EphemeralClaim, Log: c.Log}
+	out, cfg := &Claims{}, storage.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Claim: object.EphemeralClaim, Period: c.Config.Kubelet.VolumeStatsAggPeriod.Duration, Log: c.Log,
+		Event: func(p *v1.Pod, eventType, reason, message string) { c.Events.Pod(p, "", eventType, reason, message) }}
 	var err error
 	if c.Cluster != nil {
 		if out.node, err = csinode.New(csinode.Config{Client: c.Cluster.Client, Name: c.Config.Node.Name, Node: c.Cluster.Node.Last, Retry: c.Cluster.Up, Log: c.Log}); err != nil {
@@ -96,6 +104,15 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 func (c *Claims) Handle(all map[string]plugins.Handler) map[string]plugins.Handler {
 	if c.drivers != nil {
 		all[plugins.CSI] = c.drivers
+	}
+	return all
+}
+
+// Collectors are what the metrics say of volumes.
+func (c *Claims) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
+	all := c.Keeper.Collectors(pods)
+	if c.drivers != nil {
+		all = append(all, c.drivers.Collectors()...)
 	}
 	return all
 }

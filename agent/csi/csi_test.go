@@ -384,7 +384,7 @@ func TestUsage(t *testing.T) {
 	u := w.use(v, podNamed("a"))
 	must(t, w.mount(v, u))
 	got, err := w.Usage(t.Context(), v, u.Path)
-	if want := (storage.Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1, Abnormal: "it smells"}); err != nil || got != want {
+	if want := (storage.Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1, Health: true, Abnormal: "it smells"}); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
 	w.undo(v, u)
@@ -433,6 +433,52 @@ func TestRepublish(t *testing.T) {
 		t.Error("what is gone is to be published again")
 	}
 	all.Wait()
+}
+
+// TestAdopt: what was published before the agent started is published again, and measured and
+// grown, before a container starts; what is published anew is not taken for that.
+func TestAdopt(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	yes := true
+	w.object.Spec.RequiresRepublish = &yes
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	must(t, w.mount(v, u))
+	after, err := New(w.cfg)
+	must(t, err)
+	w.Drivers = after // another run of the agent
+	var all sync.WaitGroup
+	if w.round(t.Context(), &all) {
+		t.Error("there is something to publish before anything is known")
+	}
+	w.Adopt(v, w.StagePath(v), u)
+	w.Adopt(v, "elsewhere", u)
+	asked := 0
+	w.fails("publish", func(context.Context) error { asked++; return nil })
+	if !w.round(t.Context(), &all) {
+		t.Error("what was published before is forgotten")
+	}
+	all.Wait()
+	if asked != 0 {
+		t.Error("a driver that is not there was asked")
+	}
+	w.register()
+	if !w.round(t.Context(), &all) {
+		t.Error("it is given up as its driver came late")
+	}
+	all.Wait()
+	if asked != 1 || w.uses[u.Path].staged != w.StagePath(v) {
+		t.Errorf("asked %d times with %q", asked, w.uses[u.Path].staged)
+	}
+	w.fails("publish", nil)
+	w.undo(v, u)
+	no := false
+	w.object.Spec.RequiresRepublish = &no
+	w.Adopt(v, "", u)
+	if w.round(t.Context(), &all) {
+		t.Error("it is published again though its driver does not want it")
+	}
 }
 
 // TestHostileNames: what a manifest says does not lead out of the directories.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -76,6 +77,7 @@ type Drivers struct {
 	drivers map[string]*driver            // by name
 	waiting map[string]map[types.UID]bool // pods, by the driver that they wait for
 	uses    map[string]*published         // of this run of the agent, by path
+	calls   *prometheus.HistogramVec      // of drivers
 	again   chan struct{}                 // capacity 1: there is a volume to publish again and again
 }
 
@@ -107,7 +109,7 @@ func New(cfg Config) (*Drivers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the root directory: %w", err)
 	}
-	return &Drivers{cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{}, uses: map[string]*published{}, again: make(chan struct{}, 1)}, nil
+	return &Drivers{cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{}, uses: map[string]*published{}, calls: newCalls(), again: make(chan struct{}, 1)}, nil
 }
 
 // Validate says what is wrong with a driver.
@@ -142,7 +144,7 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	n := &driver{Plugin: p, version: v, conn: conn, node: spec.NewNodeClient(conn)}
+	n := &driver{Plugin: p, version: v, conn: conn, node: spec.NewNodeClient(counted{conn, p.Name, d.calls})}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	info, err := n.meet(ctx)

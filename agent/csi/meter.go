@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ var (
 	_ storage.Attacher = (*Drivers)(nil)
 	_ storage.Expander = (*Drivers)(nil)
 	_ storage.Meter    = (*Drivers)(nil)
+	_ storage.Adopter  = (*Drivers)(nil)
 )
 
 // Usage asks the driver how full a volume is, and how it is.
@@ -52,8 +54,9 @@ func (d *Drivers) Usage(ctx context.Context, v storage.Volume, path string) (sto
 			out.Inodes, out.InodesUsed, out.InodeFree = u.GetTotal(), u.GetUsed(), u.GetAvailable()
 		}
 	}
-	if c := got.GetVolumeCondition(); c.GetAbnormal() && n.can[spec.NodeServiceCapability_RPC_VOLUME_CONDITION] {
-		m := c.GetMessage()
+	c := got.GetVolumeCondition()
+	if out.Health = c != nil && n.can[spec.NodeServiceCapability_RPC_VOLUME_CONDITION]; out.Health && c.GetAbnormal() {
+		m := strings.ToValidUTF8(c.GetMessage(), "?")
 		out.Abnormal = cmp.Or(m[:min(len(m), maxCondition)], "the driver does not say what")
 	}
 	return out, nil

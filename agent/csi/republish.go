@@ -17,7 +17,7 @@ import (
 // kubelet does it each time it looks at the pod.
 const republishEvery = 80 * time.Second
 
-// A published is a volume of a pod that was published by this run of the agent.
+// A published is a volume of a pod that was published by this run of the agent, or by one before.
 type published struct {
 	volume storage.Volume
 	staged string
@@ -49,6 +49,28 @@ func (d *Drivers) taken(ctx context.Context, v storage.Volume, staged string, u 
 	defer d.mu.Unlock()
 	p.volume, p.staged, p.use = v, staged, u
 	return p, nil
+}
+
+// Adopt notes a volume that a run of the agent before this one has published: it is published
+// again if its driver wants that, without waiting for a container to start.
+func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
+	if check(v) != nil {
+		return
+	}
+	object, err := d.object(u.Pod, v.Source.CSI.Driver)
+	repeat := err == nil && object != nil && isTrue(object.Spec.RequiresRepublish)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.uses[u.Path] != nil {
+		return // a container has started since
+	}
+	d.uses[u.Path] = &published{volume: v, staged: staged, use: u, turn: make(chan struct{}, 1), repeat: repeat}
+	if repeat {
+		select {
+		case d.again <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // drop forgets a volume of a pod, once the driver is not asked about it any more.

@@ -83,6 +83,13 @@ type Expander interface {
 	Expand(ctx context.Context, v Volume, staged, published string, to v1.ResourceList) error
 }
 
+// An Adopter is a Driver that has to know what it published before the agent started: it goes
+// on to look after it.
+type Adopter interface {
+	// Adopt takes up a volume of a pod that is mounted. It asks nobody.
+	Adopt(v Volume, staged string, u Use)
+}
+
 // A Meter is a Driver that knows how full its volumes are, and how they are.
 type Meter interface {
 	Usage(ctx context.Context, v Volume, path string) (Usage, error)
@@ -92,6 +99,8 @@ type Meter interface {
 type Usage struct {
 	Capacity, Used, Available     int64
 	Inodes, InodesUsed, InodeFree int64
+	// Health says that the driver tells how the volume is.
+	Health bool
 	// Abnormal says what is wrong with the volume; empty: nothing is known to be.
 	Abnormal string
 }

@@ -39,7 +39,7 @@ func (k *Keeper) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
 		return nil //nolint:nilerr // who starts the pod says so
 	}
 	u := Use{Pod: pod, Volume: vol.Name, Path: k.path(pod, v, d)}
-	if k.isReady(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) {
+	if k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) {
 		go func() {
 			ctx, stop := context.WithTimeout(context.Background(), mountTime)
 			defer stop()
@@ -61,10 +61,13 @@ func (k *Keeper) expand(ctx context.Context, v Volume, d Driver, u Use) {
 		if s, ok := d.(Stager); ok {
 			staged = s.StagePath(v)
 		}
-		if !v.ReadOnly {
-			if err := e.Expand(ctx, v, staged, u.Path, v.Capacity); err != nil {
+		if v.ReadOnly {
+			k.event(u.Pod, v1.EventTypeWarning, "FileSystemResizeFailed", fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", v.Name))
+		} else {
+			if err := k.counted("volume_fs_resize", d.Plugin(), v, func() error { return e.Expand(ctx, v, staged, u.Path, v.Capacity) }); err != nil {
 				return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", v.Name, err)
 			}
+			k.event(u.Pod, v1.EventTypeNormal, "FileSystemResizeSuccessful", fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, k.cfg.Node))
 		}
 		if r, ok := k.cfg.Objects.(Resizer); ok {
 			return r.Resized(ctx, v.claim, *to)
@@ -72,6 +75,13 @@ func (k *Keeper) expand(ctx context.Context, v Volume, d Driver, u Use) {
 		return nil
 	})
 	if err != nil {
+		k.event(u.Pod, v1.EventTypeWarning, "VolumeResizeFailed", err.Error())
 		k.cfg.Log.Warn("a volume has grown and its file system has not", "pod", u.Pod.Namespace+"/"+u.Pod.Name, "uid", u.Pod.UID, "volume", v.Name, "error", err)
+	}
+}
+
+func (k *Keeper) event(pod *v1.Pod, eventType, reason, message string) {
+	if k.cfg.Event != nil {
+		k.cfg.Event(pod, eventType, reason, message)
 	}
 }

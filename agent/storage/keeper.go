@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,26 +23,31 @@ import (
 // Config is what a Keeper needs.
 type Config struct {
 	Root    string   // --root-dir
+	Node    string   // its name, for people
 	Drivers []Driver // beyond those that a node has of itself
 	Ledger  Ledger
-	Objects Objects                      // nil: this node has no API server
-	Labels  func() map[string]string     // of the Node; nil: none
-	Claim   func(*v1.Pod, string) string // names the claim of a generic ephemeral volume
-	Log     *slog.Logger                 // nil: none
+	Objects Objects                                              // nil: this node has no API server
+	Labels  func() map[string]string                             // of the Node; nil: none
+	Claim   func(*v1.Pod, string) string                         // names the claim of a generic ephemeral volume
+	Period  time.Duration                                        // volumes are measured once in it; less than 0: never
+	Event   func(pod *v1.Pod, eventType, reason, message string) // nil: nobody is told
+	Log     *slog.Logger                                         // nil: none
 }
 
 // A Keeper has the volumes of this node's pods. Its methods may be called from any
 // goroutine.
 type Keeper struct {
-	cfg  Config
-	root string // real path
+	cfg        Config
+	root       string // real path
+	operations *prometheus.HistogramVec
 
-	mu     sync.Mutex
-	rows   map[store.VolumeKey]record // as the ledger has them
-	ready  map[store.VolumeKey]bool   // mounted by this run of the agent; true: a mount point, else a directory or a link
-	flight map[use]*flight            // calls for a pod's volume that have not ended
-	turns  map[string]*turn           // by Volume.ID; those that somebody has or wants
-	probes map[string]*probing        // by path; those that have not ended
+	mu       sync.Mutex
+	rows     map[store.VolumeKey]record // as the ledger has them
+	ready    map[store.VolumeKey]bool   // mounted by this run of the agent; true: a mount point, else a directory or a link
+	flight   map[use]*flight            // calls for a pod's volume that have not ended
+	turns    map[string]*turn           // by Volume.ID; those that somebody has or wants
+	probes   map[string]*probing        // by path; those that have not ended
+	measures map[string]*measure        // by path; of what somebody asked for
 }
 
 // A use is a volume of a pod.
@@ -75,7 +81,7 @@ func New(ctx context.Context, cfg Config) (*Keeper, error) {
 		return nil, fmt.Errorf("find the root directory: %w", err)
 	}
 	cfg.Drivers = append(builtIn(root, cfg.Objects), cfg.Drivers...)
-	k := &Keeper{cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, flight: map[use]*flight{}, turns: map[string]*turn{}, probes: map[string]*probing{}}
+	k := &Keeper{cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, flight: map[use]*flight{}, turns: map[string]*turn{}, probes: map[string]*probing{}, measures: map[string]*measure{}, operations: newOperations()}
 	k.rows, err = load(ctx, cfg.Ledger, cfg.Log)
 	return k, err
 }
@@ -150,7 +156,11 @@ func (k *Keeper) mount(ctx context.Context, v Volume, d Driver, u Use) error {
 		if k.isReady(key) {
 			return nil
 		}
-		if err := k.publish(ctx, v, d, u, key); err != nil {
+		operation := "volume_mount"
+		if v.Block {
+			operation = "map_volume"
+		}
+		if err := k.counted(operation, d.Plugin(), v, func() error { return k.publish(ctx, v, d, u, key) }); err != nil {
 			return err
 		}
 		k.setReady(key, true)
@@ -251,7 +261,11 @@ func (k *Keeper) unstage(ctx context.Context, id string) error {
 			return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
 		}
 		k.setReady(key, false)
-		if err := s.Unstage(ctx, r.Volume, key.Path); err != nil {
+		operation := "unmount_device"
+		if r.Volume.Block {
+			operation = "unmap_device"
+		}
+		if err := k.counted(operation, r.Plugin, r.Volume, func() error { return s.Unstage(ctx, r.Volume, key.Path) }); err != nil {
 			return fmt.Errorf("UnmountDevice failed for volume %q : %w", r.Volume.Name, err)
 		}
 		if err := k.forget(ctx, key); err != nil {
@@ -267,7 +281,11 @@ func (k *Keeper) unpublish(ctx context.Context, key store.VolumeKey, r record) e
 		return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
 	}
 	k.setReady(key, false)
-	if err := d.Unpublish(ctx, r.Volume, types.UID(key.Pod), key.Path); err != nil {
+	operation := "volume_unmount"
+	if r.Volume.Block {
+		operation = "unmap_volume"
+	}
+	if err := k.counted(operation, r.Plugin, r.Volume, func() error { return d.Unpublish(ctx, r.Volume, types.UID(key.Pod), key.Path) }); err != nil {
 		return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", r.Volume.Name, err)
 	}
 	return k.forget(ctx, key)

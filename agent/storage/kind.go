@@ -39,7 +39,7 @@ func (k *Keeper) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ strin
 	u := Use{Pod: pod, Volume: vol.Name, Path: k.path(pod, v, d)}
 	if err := k.mount(ctx, v, d, u); err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errBusy)) {
-			return "", fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition: %w", vol.Name, err) //nolint:staticcheck // a kubelet's words
+			return "", unmounted(vol.Name, "", fmt.Errorf("timed out waiting for the condition: %w", err))
 		}
 		return "", err
 	}

@@ -87,6 +87,18 @@ func (k *Keeper) isReady(key store.VolumeKey) bool {
 	return err == nil && there != nil
 }
 
+// isUp reports whether a place is mounted, by this run of the agent or by one before.
+func (k *Keeper) isUp(key store.VolumeKey) bool {
+	if k.isReady(key) {
+		return true
+	}
+	k.mu.Lock()
+	_, noted := k.rows[key]
+	k.mu.Unlock()
+	there, err := mountedAt(key.Path)
+	return noted && err == nil && there != nil
+}
+
 func (k *Keeper) setReady(key store.VolumeKey, yes bool) {
 	there, err := mountedAt(key.Path)
 	k.mu.Lock()

@@ -37,8 +37,12 @@ func (k *Keeper) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 }
 
 // unprocessed words that it is not known what to mount.
-func unprocessed(vol *v1.Volume, err error) error {
-	return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", vol.Name, vol.Name, err) //nolint:staticcheck // a kubelet's words
+func unprocessed(vol *v1.Volume, err error) error { return unmounted(vol.Name, vol.Name, err) }
+
+// unmounted words that a pod waits for a volume, and whether it is one of which it is not known
+// what to mount.
+func unmounted(volume, failed string, err error) error {
+	return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", volume, failed, err) //nolint:staticcheck // a kubelet's words
 }
 
 func (k *Keeper) find(pod *v1.Pod, vol *v1.Volume) (Volume, error) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -35,6 +36,7 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 			}
 		}
 	}
+	out.VolumeStats = append(out.VolumeStats, n.mounted[types.UID(p.uid)]...)
 	out.EphemeralStorage = onFs(n.fs, metav1.Now().UnixNano(), bytes, inodes)
 }
 

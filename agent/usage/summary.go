@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
@@ -31,6 +33,15 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 		}
 	}
 	slices.SortFunc(j.pods, func(a, b *pod) int { return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name)) })
+	if u.c.Volumes != nil && !short {
+		var pods []*v1.Pod
+		for _, p := range j.pods {
+			if p.spec != nil {
+				pods = append(pods, p.spec)
+			}
+		}
+		n.mounted = u.c.Volumes(ctx, pods)
+	}
 	for _, p := range j.pods {
 		out.Pods = append(out.Pods, n.pod(ctx, p))
 	}
@@ -44,6 +55,8 @@ type nodeAnswer struct {
 	j     *joined
 	fs    *stats.FsStats // of the node; nil: not measured
 	image *stats.FsStats // of the runtime's containers
+
+	mounted map[types.UID][]stats.VolumeStats // volumes that are not directories of the node
 }
 
 func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/metrics/disk"
@@ -38,6 +40,9 @@ type Config struct {
 	Sampler  *sample.Sampler  // nil: pods have the figures that the runtime tells
 	Host     *host.Host       // nil: the node is not measured
 	Trees    *disk.Trees      // nil: no directories are measured
+	// Volumes measures those of pods that are not directories of the node; nil: nobody does. It
+	// waits for none that does not answer.
+	Volumes func(context.Context, []*v1.Pod) map[types.UID][]stats.VolumeStats
 
 	Root    string            // where pods' volumes are; its file system is the node's
 	LogsDir string            // of pods

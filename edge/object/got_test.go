@@ -142,6 +142,51 @@ func TestWhatWaitsIsReadAgain(t *testing.T) {
 	})
 }
 
+// What a pod waits for, and what grows, is followed within seconds, without an attempt to start
+// it; a claim of a CSI volume that is at rest is read about as often as by a kubelet.
+func TestClaimsAreFollowed(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
+		claim := func(volume, want, has string) *v1.PersistentVolumeClaim {
+			c := claimOf("c", volume)
+			if c.Spec.Resources.Requests = size(want); has != "" {
+				c.Status.Capacity = size(has)
+			}
+			return c
+		}
+		pv := func(has string) *v1.PersistentVolume {
+			v := volumeOf("pv", "")
+			v.Spec.CSI, v.Spec.Capacity = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}, size(has)
+			return v
+		}
+		w.server.Put(claim("", "1Gi", ""))
+		p := claimed("p", "c")
+		w.prepare(p)
+		time.Sleep(5 * time.Second)
+		w.pokes()
+		w.server.Put(pv("1Gi"))
+		w.server.Put(claim("pv", "1Gi", "1Gi"))
+		time.Sleep(10 * time.Second)
+		if _, err := w.cache.PersistentVolume(p, "pv"); err != nil || w.pokes()["p"] == 0 {
+			t.Error("a claim that was bound:", err)
+		}
+		n, m := w.gets("persistentvolumeclaims"), w.gets("persistentvolumes")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n, m = w.gets("persistentvolumeclaims")-n, w.gets("persistentvolumes")-m; n < 35 || n > 60 || m > 8 {
+			t.Errorf("at rest it is read %d and %d times an hour", n, m)
+		}
+		w.server.Put(claim("pv", "2Gi", "1Gi"))
+		time.Sleep(2 * time.Minute)
+		w.pokes()
+		w.server.Put(pv("2Gi"))
+		time.Sleep(waitingUp + waitingUp/2)
+		if got, err := w.cache.PersistentVolume(p, "pv"); err != nil || got.Spec.Capacity.Storage().String() != "2Gi" || w.pokes()["p"] == 0 {
+			t.Error("a volume that has grown:", got, err)
+		}
+	})
+}
+
 // An ephemeral volume's claim has the pod's name; one that there is none of is said to be
 // missing, and so is one that is out of reach.
 func TestClaimThatIsNotThere(t *testing.T) {

@@ -20,11 +20,14 @@ import (
 const (
 	pollEvery = time.Minute      // Cache and Get
 	seldom    = 10 * time.Minute // of what cannot be watched, while nobody waits for it
-	settled   = time.Minute      // a watch that lived so long did not fail
-	retryMin  = time.Second      // the window after a failure, growing to
-	retryMax  = time.Minute      // that of an outage of half an hour and more
-	askedGap  = 5 * time.Second  // between attempts that Retry asks for: a link may flap
-	tooEarly  = 5                // refusals that may come of the server not knowing the pod yet
+	nowAndOn  = 80 * time.Second // of claims that may grow: about as often as a kubelet looks at a pod
+	waiting   = 2 * time.Second  // of a claim that somebody waits for, growing to
+	waitingUp = 30 * time.Second
+	settled   = time.Minute     // a watch that lived so long did not fail
+	retryMin  = time.Second     // the window after a failure, growing to
+	retryMax  = time.Minute     // that of an outage of half an hour and more
+	askedGap  = 5 * time.Second // between attempts that Retry asks for: a link may flap
+	tooEarly  = 5               // refusals that may come of the server not knowing the pod yet
 )
 
 // An item is one object, or the services of a namespace. Its goroutine alone changes
@@ -49,6 +52,7 @@ type item struct {
 	watched watch.Interface
 	err     error // why the last attempt failed
 	attempt chan struct{}
+	waits   time.Duration // until it is read again while somebody waits for it; its goroutine's
 }
 
 func newItem(k store.ObjectKey, kind *kind) *item {
@@ -117,7 +121,7 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 			pause = early(failures)
 		case err == nil && c.polls(it.kind):
 			if it.kind.get != nil {
-				pause = retry.Around(seldom)
+				pause = retry.Around(c.every(it))
 			}
 			failures = 0
 			again.Reset()
@@ -307,6 +311,7 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 		users = append(users, uid)
 		c.chain(uid, it)
 	}
+	c.grows(it)
 	c.mu.Unlock()
 	for _, uid := range users {
 		c.cfg.Changed(uid)

@@ -1,0 +1,100 @@
+package storage
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Seconds are the bounds in which operations on volumes are counted, a kubelet's.
+var Seconds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
+
+// newOperations counts under the kubelet's name.
+func newOperations() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "storage_operation_duration_seconds", Help: "how long it took to mount and unmount volumes", Buckets: Seconds},
+		[]string{"volume_plugin", "operation_name", "status", "migrated"})
+}
+
+// counted does f and counts it.
+func (k *Keeper) counted(operation, plugin string, v Volume, f func() error) error {
+	begin := time.Now()
+	err := f()
+	status := "success"
+	if err != nil {
+		status = "fail-unknown"
+	}
+	if c := v.Source.CSI; c != nil {
+		plugin += ":" + c.Driver
+	}
+	k.operations.WithLabelValues(plugin, operation, status, "false").Observe(time.Since(begin).Seconds())
+	return err
+}
+
+// ofVolume are the kubelet's figures of the volumes of claims.
+var ofVolume = []struct {
+	desc *prometheus.Desc
+	of   func(*stats.VolumeStats) *uint64
+}{
+	{volumeDesc("kubelet_volume_stats_capacity_bytes", "Bytes that the volume has room for"), func(s *stats.VolumeStats) *uint64 { return s.CapacityBytes }},
+	{volumeDesc("kubelet_volume_stats_available_bytes", "Bytes that are free in the volume"), func(s *stats.VolumeStats) *uint64 { return s.AvailableBytes }},
+	{volumeDesc("kubelet_volume_stats_used_bytes", "Bytes that are used in the volume"), func(s *stats.VolumeStats) *uint64 { return s.UsedBytes }},
+	{volumeDesc("kubelet_volume_stats_inodes", "Inodes that the volume has room for"), func(s *stats.VolumeStats) *uint64 { return s.Inodes }},
+	{volumeDesc("kubelet_volume_stats_inodes_free", "Inodes that are free in the volume"), func(s *stats.VolumeStats) *uint64 { return s.InodesFree }},
+	{volumeDesc("kubelet_volume_stats_inodes_used", "Inodes that are used in the volume"), func(s *stats.VolumeStats) *uint64 { return s.InodesUsed }},
+	{volumeDesc("kubelet_volume_stats_health_status_abnormal", "Whether the volume's driver says that something is wrong with it: 1 or 0"), func(s *stats.VolumeStats) *uint64 {
+		if s.VolumeHealthStats == nil {
+			return nil
+		}
+		abnormal := uint64(0)
+		if s.VolumeHealthStats.Abnormal {
+			abnormal = 1
+		}
+		return &abnormal
+	}},
+}
+
+func volumeDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
+}
+
+// Collectors are what the metrics say of volumes. Those of claims are measured when somebody
+// asks, as by Stats.
+func (k *Keeper) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
+	return []prometheus.Collector{k.operations, meter{k, pods}}
+}
+
+type meter struct {
+	k    *Keeper
+	pods func() []*v1.Pod
+}
+
+// Describe implements prometheus.Collector.
+func (meter) Describe(out chan<- *prometheus.Desc) {
+	for _, f := range ofVolume {
+		out <- f.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m meter) Collect(out chan<- prometheus.Metric) {
+	pods := m.pods()
+	all := m.k.Stats(context.Background(), pods)
+	told := map[types.NamespacedName]bool{} // several pods may have one claim
+	for _, p := range pods {
+		for _, s := range all[p.UID] {
+			if s.PVCRef == nil || told[types.NamespacedName{Namespace: s.PVCRef.Namespace, Name: s.PVCRef.Name}] {
+				continue
+			}
+			told[types.NamespacedName{Namespace: s.PVCRef.Namespace, Name: s.PVCRef.Name}] = true
+			for _, f := range ofVolume {
+				if n := f.of(&s); n != nil {
+					out <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, float64(*n), s.PVCRef.Namespace, s.PVCRef.Name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package object
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// every is in how long something is read again that a node may only get. Claims and volumes
+// that a pod waits for, as they are not bound or grow, are read often at first: a kubelet looks at such
+// ten times a second, for as long as it takes. A claim of a CSI volume may grow at any time; what else
+// there is does not change while it is used. Its goroutine calls it.
+func (c *Cache) every(it *item) time.Duration {
+	if it.Kind != claimKind && it.Kind != volumeKind {
+		return seldom
+	}
+	if it.gone || !it.kind.settled(it.content) || growing(it.content) || c.behind(it) {
+		it.waits = min(max(2*it.waits, waiting), waitingUp)
+		return it.waits
+	}
+	it.waits = 0
+	if it.Kind == claimKind && c.ofDriver(it) {
+		return nowAndOn
+	}
+	return seldom
+}
+
+// growing reports whether a claim wants more than its file system has.
+func growing(of content) bool {
+	l, is := of.(*v1.PersistentVolumeClaimList)
+	if !is || len(l.Items) != 1 {
+		return false
+	}
+	want, has := l.Items[0].Spec.Resources.Requests.Storage(), l.Items[0].Status.Capacity.Storage()
+	return !has.IsZero() && want.Cmp(*has) > 0
+}
+
+// behind reports whether an item is the volume of a claim that grows.
+func (c *Cache) behind(it *item) bool {
+	l, is := it.content.(*v1.PersistentVolumeList)
+	if !is || len(l.Items) != 1 || l.Items[0].Spec.ClaimRef == nil {
+		return false
+	}
+	ref := l.Items[0].Spec.ClaimRef
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	claim := c.items[store.ObjectKey{Kind: claimKind, Namespace: ref.Namespace, Name: ref.Name}]
+	return claim != nil && claim.known() && growing(claim.content)
+}
+
+// ofDriver reports whether a claim's volume is a CSI driver's.
+func (c *Cache) ofDriver(it *item) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range it.next() {
+		if pv := c.items[k]; pv != nil && pv.known() {
+			l, is := pv.content.(*v1.PersistentVolumeList)
+			if is && len(l.Items) == 1 && l.Items[0].Spec.CSI != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// grows has the volume of a claim read again that has begun to grow. The caller holds mu.
+func (c *Cache) grows(it *item) {
+	if it.Kind != claimKind || !growing(it.content) {
+		return
+	}
+	for _, k := range it.next() {
+		if pv := c.items[k]; pv != nil {
+			pv.ask()
+		}
+	}
+}
