@@ -91,7 +91,7 @@ var layers = map[string][]string{
 	"agent/settle":     {},
 	"agent/shutdown":   {},
 	"agent/sources":    {"agent/config", "edge/desired", "edge/local", "edge/manifest", "edge/source", "keys"},
-	"agent/usage":      {"metrics", "runtime/cri", "keys", "podspec"},
+	"agent/usage":      {"agent/api", "metrics", "runtime/cri", "keys", "podspec"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
 	"agent/garbage": {"agent/api", "agent/config", "agent/plan", "metrics/host", "runtime/cri", "keys", "podspec"},

@@ -30,6 +30,7 @@ const (
 	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget what was taken for proven
 	PathDevices     = "/islet/v1/devices"      // ?all: also those that no resource has
 	PathObjects     = "/islet/v1/objects"      // GET; DELETE: /KIND/NAMESPACE/NAME, ?data: of a claim with its data
+	PathBoard       = "/islet/v1/board"        // sensors of the machine
 	PathStats       = "/stats/summary"
 )
 

@@ -298,7 +298,7 @@ func TestTopAsJSON(t *testing.T) {
 	if got := run(t, n, "", "top", "node", "-o", "yaml"); got.code != 0 || !strings.Contains(got.out, "nodeName: pi") {
 		t.Errorf("top node -o yaml: %+v", got)
 	}
-	check(t, n, run(t, n, "", "top", "-o", "wide"), ExitUsage, "", "islet: output \"wide\": must be json or yaml\n")
+	check(t, n, run(t, n, "", "top", "-o", "name"), ExitUsage, "", "islet: output \"name\": must be wide, json or yaml\n")
 }
 
 // TestWatched: top and status are shown anew until interrupted.

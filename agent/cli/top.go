@@ -23,6 +23,7 @@ type topCommand struct {
 	againFlags
 	all, containers, noHeaders bool
 	sortBy, output             string
+	before                     map[string]traffic // by pod; "": the node
 }
 
 func setupTop(t *tool, flags *pflag.FlagSet) runner {
@@ -32,7 +33,7 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.containers, "containers", false, "each container for itself")
 	flags.StringVar(&c.sortBy, "sort-by", "", "cpu or memory")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
-	flags.StringVarP(&c.output, "output", "o", "", "json or yaml: the figures as the Summary API has them")
+	flags.StringVarP(&c.output, "output", "o", "", "wide: disk and network too; json or yaml: the figures as the Summary API has them")
 	c.declareSelector(flags)
 	c.declareAgain(flags)
 	return c.run
@@ -54,8 +55,11 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 			args = args[1:]
 		}
 	}
-	if !slices.Contains([]string{"", "json", "yaml"}, c.output) {
-		return usage("output %q: must be json or yaml", c.output)
+	if !slices.Contains([]string{"", "wide", "json", "yaml"}, c.output) {
+		return usage("output %q: must be wide, json or yaml", c.output)
+	}
+	if c.output == "wide" && c.containers {
+		return usage("disk and network are of pods: -o wide does not go with --containers")
 	}
 	return c.again(ctx, c.againFlags, func(ctx context.Context) error { return c.once(ctx, node, args) })
 }
@@ -65,18 +69,15 @@ func (c *topCommand) once(ctx context.Context, node bool, args []string) error {
 	switch {
 	case err != nil:
 		return err
-	case node && c.output != "":
-		return c.printObject(c.output, sum.Node)
 	case node:
-		c.node(&sum.Node)
-		return nil
+		return c.showNode(ctx, &sum.Node)
 	}
 	shown, err := c.choose(ctx, sum.Pods, args)
 	if err != nil {
 		return err
 	}
 	c.sort(shown)
-	if c.output != "" {
+	if c.output != "" && c.output != "wide" {
 		return c.printObject(c.output, shown)
 	}
 	c.pods(shown)
@@ -93,7 +94,8 @@ func (c *topCommand) measure(ctx context.Context) (*stats.Summary, error) {
 		return cpu == nil || cpu.UsageCoreNanoSeconds == nil || cpu.UsageNanoCores != nil
 	}
 	unknown := slices.ContainsFunc(sum.Pods, func(p stats.PodStats) bool { return !known(p.CPU) })
-	if known(sum.Node.CPU) && !unknown {
+	first := c.before == nil && c.rates(&sum)
+	if known(sum.Node.CPU) && !unknown && !first {
 		return &sum, nil
 	}
 	select {
@@ -105,7 +107,7 @@ func (c *topCommand) measure(ctx context.Context) (*stats.Summary, error) {
 	return &sum, c.get(ctx, api.PathStats, &sum)
 }
 
-func (c *topCommand) node(n *stats.NodeStats) {
+func (c *topCommand) nodeTable(n *stats.NodeStats) {
 	var out table
 	if !c.noHeaders {
 		out.row("NAME", "CPU(cores)", "MEMORY(bytes)", "MEMORY FREE", "DISK USED", "DISK FREE")
@@ -136,7 +138,7 @@ func (c *topCommand) sort(shown []stats.PodStats) {
 
 func (c *topCommand) pods(shown []stats.PodStats) {
 	var out table
-	add := func(ns, pod, container string, cpu, mem string) {
+	add := func(ns, pod, container string, cpu, mem string, more ...string) {
 		row := []string{pod}
 		if c.all {
 			row = []string{ns, pod}
@@ -144,14 +146,19 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 		if c.containers {
 			row = append(row, container)
 		}
-		out.row(append(row, cpu, mem)...)
+		out.row(append(append(row, cpu, mem), more...)...)
+	}
+	wide := func(*stats.PodStats) []string { return nil }
+	var titles []string
+	if c.output == "wide" {
+		titles, wide = []string{"DISK", "IN/s", "OUT/s"}, c.wide
 	}
 	if !c.noHeaders {
-		add("NAMESPACE", "NAME", "CONTAINER", "CPU(cores)", "MEMORY(bytes)")
+		add("NAMESPACE", "NAME", "CONTAINER", "CPU(cores)", "MEMORY(bytes)", titles...)
 	}
 	for _, p := range shown {
 		if !c.containers {
-			add(p.PodRef.Namespace, p.PodRef.Name, "", cores(p.CPU), memory(p.Memory))
+			add(p.PodRef.Namespace, p.PodRef.Name, "", cores(p.CPU), memory(p.Memory), wide(&p)...)
 			continue
 		}
 		slices.SortFunc(p.Containers, func(a, b stats.ContainerStats) int { return cmp.Compare(a.Name, b.Name) })
@@ -160,6 +167,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 		}
 	}
 	out.print(c.out)
+	c.remember(shown)
 }
 
 // choose picks the pods named, or all of the namespace, by the rules for names.

@@ -182,6 +182,13 @@ and labels are upstream's.
 Nothing is measured unless somebody asks, and pages that are scraped within a second share one
 measurement. ` + "`/stats/summary`" + ` is complete, takes ` + "`only_cpu_and_memory=true`" + `, and answers POST too.
 
+Who asks again within two minutes, as scrapers do, has only that read which may have changed: of a cgroup
+whose CPU time and memory are as before, no process has run, so that it is read as a whole only once a
+minute. A limit that the node changes shows at once, one that somebody else writes into a cgroup within
+that minute. Pages are compressed for who accepts gzip.
+
+` + "`islet top node`" + ` shows the sensors of the board besides: temperatures, frequency, under-voltage and throttling.
+
 ## What differs
 
 `)

@@ -93,6 +93,7 @@ func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathClock, answer(s.clock))
 	m.HandleFunc("DELETE "+api.PathClock, answer(s.resetClock))
 	m.HandleFunc("GET "+api.PathDevices, answer(s.devices))
+	m.HandleFunc("GET "+api.PathBoard, answer(func(*http.Request) (api.Board, error) { return s.Usage.Board(), nil }))
 	m.HandleFunc("GET "+api.PathSettings, answer(s.settings))
 }
 

@@ -47,6 +47,8 @@ type Usage interface {
 	// Subjects are the cgroups with who they are.
 	Subjects(ctx context.Context) ([]exposition.Subject, error)
 	Machine(ctx context.Context) exposition.Machine
+	// Board are the sensors of the machine, read now.
+	Board() api.Board
 }
 
 // Garbage says which images go and which stay. *garbage.Garbage is one.

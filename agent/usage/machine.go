@@ -8,6 +8,7 @@ import (
 
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/metrics/exposition"
@@ -28,6 +29,19 @@ func (u *Usage) Machine(ctx context.Context) exposition.Machine {
 		Cores: id.CPUs, Memory: id.Memory, Swap: id.Swap}
 	m.Physical, m.Sockets = u.topology()
 	return m
+}
+
+// Board are the sensors of the machine, read now.
+func (u *Usage) Board() api.Board {
+	if u.c.Host == nil {
+		return api.Board{}
+	}
+	b := u.c.Host.Board()
+	out := api.Board{Power: b.Power.Now, PowerSinceBoot: b.Power.Since, MHz: b.MHz, MaxMHz: b.MaxMHz}
+	for _, t := range b.Temperatures {
+		out.Temperatures = append(out.Temperatures, api.Temperature{Name: t.Name, Celsius: t.Celsius})
+	}
+	return out
 }
 
 // maxAge is how old figures may be to be given again: several pages are scraped at once.

@@ -85,6 +85,9 @@ func (r Reader) readDetails(path string, before *Details) (Details, error) {
 	defer memory.close()
 	if r.v2 {
 		d.readV2(memory, before)
+		if path == "/" {
+			d.rootV2(r.proc)
+		}
 		return d, memory.err()
 	}
 	d.readV1(r, path, memory, before)

@@ -118,3 +118,14 @@ func BenchmarkReadDetails(b *testing.B) {
 		}
 	}
 }
+
+// TestRootV2: the root of cgroup v2 has no file that says how much memory is in use.
+func TestRootV2(t *testing.T) {
+	root := tree(t, map[string]string{"memory.stat": "anon 500\nfile 300\ninactive_file 100\n", "cpu.stat": "usage_usec 7\n",
+		"meminfo": "MemTotal:  9 kB\nSwapTotal:       8 kB\nSwapFree:        5 kB\n"})
+	r := Reader{v2: true, root: root, proc: root}
+	f, err := r.Read("/")
+	if err != nil || f.Memory != 800 || f.WorkingSet != 700 || f.RSS != 500 || f.Swap != 3<<10 {
+		t.Errorf("%+v %v", f, err)
+	}
+}

@@ -44,6 +44,7 @@ func (f Figures) Available() uint64 {
 type Reader struct {
 	root string
 	v2   bool
+	proc string // empty: /proc
 }
 
 // NewReader finds out which version is mounted at root, most often Mountpoint.
@@ -67,6 +68,10 @@ func (r Reader) dir(controller, path string) string {
 // error wraps fs.ErrNotExist when it is gone. A controller that is missing leaves
 // its figures at zero.
 func (r Reader) Read(path string) (Figures, error) {
+	if r.v2 && path == "/" {
+		d, err := r.ReadDetails(path)
+		return d.Figures, err
+	}
 	f := Figures{At: time.Now()}
 	memory, err := open(r.dir("memory", path))
 	if err != nil {

@@ -1,0 +1,37 @@
+package cgroup
+
+import (
+	"bufio"
+	"cmp"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// rootV2 adds what the root of cgroup v2 has no files for. Its memory is anonymous pages and
+// page cache, as cAdvisor counts it, and its swap is the machine's.
+func (d *Details) rootV2(proc string) {
+	if d.Memory > 0 {
+		return
+	}
+	d.Memory = d.RSS + d.Cache
+	d.WorkingSet = d.Memory - min(d.Memory, d.InactiveFile)
+	f, err := os.Open(filepath.Join(cmp.Or(proc, "/proc"), "meminfo"))
+	if err != nil {
+		return // what is swapped out is not known
+	}
+	defer f.Close()
+	var total, free uint64
+	for in := bufio.NewScanner(f); in.Scan(); {
+		name, rest, _ := strings.Cut(in.Text(), ":")
+		n, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 54)
+		switch name {
+		case "SwapTotal":
+			total = n << 10
+		case "SwapFree":
+			free = n << 10
+		}
+	}
+	d.Swap = total - min(total, free)
+}
