@@ -165,7 +165,7 @@ var fieldTypes = []fieldtest.Table{
 	}},
 	{Of: reflect.TypeFor[v1.VolumeSource](), Title: "volumes[]", Rows: []fieldtest.Row{
 		{"hostPath", works, ""},
-		{"emptyDir", partly, "a sizeLimit is enforced in memory, and on disk where its file system has project quotas"},
+		{"emptyDir", partly, "a sizeLimit is enforced in memory, in huge pages, and on disk where its file system has project quotas"},
 		{"gcePersistentDisk", refused, ""},
 		{"awsElasticBlockStore", refused, ""},
 		{"gitRepo", refused, ""},

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/demand"
 )
 
-// emptyDir is a directory of the pod, on disk or in memory, that lives as long
+// emptyDir is a directory of the pod, on disk, in memory or in huge pages, that lives as long
 // as the pod.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
 type emptyDir struct {
@@ -46,6 +46,17 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 			return dir, err
 		}
 		return dir, e.memory.mountAt(dir, tmpfsOptions(pod, vol))
+	}
+	if hugePages(vol.EmptyDir.Medium) {
+		options, err := hugeOptions(pod, vol)
+		if err != nil {
+			return "", err
+		}
+		there, err := mounted(dir)
+		if err != nil || there {
+			return dir, err
+		}
+		return dir, mountHuge(dir, options)
 	}
 	return "", fmt.Errorf("this node does not serve emptyDir of medium %s", vol.EmptyDir.Medium)
 }
