@@ -57,6 +57,7 @@ var layers = map[string][]string{
 	"agent/lifecycle":    {"agent/call"},
 	"agent/logs":         {"runtime/untrusted"},
 	"agent/observe":      {"agent/dirty", "agent/plan", "runtime/cri", "runtime/untrusted", "keys"},
+	"agent/oom":          {},
 	"agent/plan":         {"podspec"},
 	"agent/plugins":      {"retry"},
 	"agent/pods":         {"agent/admit", "agent/allocate", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "demand", "edge/desired", "edge/store"},
@@ -77,6 +78,7 @@ var layers = map[string][]string{
 	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
 	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/hardware", "agent/plugins", "agent/podresources", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
+	"agent/flash":      {"agent/api", "metrics"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
 	"agent/health":     {"agent/server"},
 	"agent/machine":    {"agent/admit", "agent/config", "agent/quota", "agent/reserve", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
@@ -92,6 +94,7 @@ var layers = map[string][]string{
 	"agent/shutdown":   {},
 	"agent/sources":    {"agent/config", "edge/desired", "edge/local", "edge/manifest", "edge/source", "keys"},
 	"agent/usage":      {"agent/api", "metrics", "runtime/cri", "keys", "podspec"},
+	"agent/upkeep":     {"agent/config", "agent/containers", "agent/flash", "agent/garbage", "agent/oom", "agent/process", "agent/rotate", "runtime/cgroup"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
 	"agent/garbage": {"agent/api", "agent/config", "agent/plan", "metrics/host", "runtime/cri", "keys", "podspec"},

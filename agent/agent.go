@@ -22,7 +22,6 @@ import (
 	"github.com/islet-edge/islet/agent/devices"
 	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/figures"
-	"github.com/islet-edge/islet/agent/garbage"
 	"github.com/islet-edge/islet/agent/health"
 	"github.com/islet-edge/islet/agent/hook"
 	"github.com/islet-edge/islet/agent/lifecycle"
@@ -44,6 +43,7 @@ import (
 	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/status"
+	"github.com/islet-edge/islet/agent/upkeep"
 	"github.com/islet-edge/islet/agent/userns"
 	"github.com/islet-edge/islet/agent/volatile"
 	"github.com/islet-edge/islet/agent/volume"
@@ -101,7 +101,7 @@ type agent struct {
 	events    *outbox.Events
 	objects   *objects.Objects
 	quotas    quota.Projects
-	garbage   *garbage.Garbage
+	upkeep    *upkeep.Upkeep
 	cluster   *cluster.Cluster // nil: the node stands alone
 
 	page *page.Page // nil: there is none
@@ -145,7 +145,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("objects", a.objects)
 	run("logs", a.rt.Rotator(a.observer))
 	run("memory", a.settler)
-	run("garbage", a.garbage)
+	run("upkeep", a.upkeep)
 	run("plugins", a.plugins)
 	run("claims", a.claims)
 	run("workers", a.rt.After(a.look, a.start, a.workers))
@@ -213,7 +213,7 @@ func (a *agent) podChanged(uid types.UID) {
 // stands alone are for islet describe and islet status only.
 func (a *agent) newEvents() (*outbox.Events, error) {
 	k := &a.cfg.Kubelet
-	c := outbox.EventsConfig{Node: a.cfg.Node.Name, QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: a.link.Now, Store: a.store, Log: a.log}
+	c := outbox.EventsConfig{Node: a.cfg.Node.Name, QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: a.link.Now, Store: a.store, Spare: func() bool { return a.upkeep.Flash.Exceeded() }, Log: a.log}
 	if !a.cfg.Alone() {
 		c.Client, c.Retry = a.link.Client(), a.link.Changed()
 	}

@@ -286,7 +286,7 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, File: filepath.Join(a.cfg.Dirs.Run, process.Probes), Changed: a.poke, Log: a.log})
 	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
 		Health: a.probes.Health, Changed: a.podChanged, Stale: a.rt.Network.Stale, Hooked: a.handlers.Has, Off: a.shutdown.Off, Sizes: translate.Fields{Node: a.machine.Now}.Sizes, CrashMax: a.cfg.CrashMax, Dead: garbage.Kept(a.cfg).Keep(a.observer), Log: a.log})
-	a.garbage = a.openGarbage()
+	a.upkeep = a.newUpkeep()
 	if a.cluster != nil {
 		a.pods.Connect(a.workers, a.cluster.Outbox)
 	} else {
@@ -298,7 +298,7 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 func (a *agent) serverConfig() server.Config {
 	d := describe.Config{
 		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Local: a.objects.Local, Volatile: a.volatile, Input: a.input, Devices: a.devices.Manager, Hardware: a.devices.Hardware,
-		Addresses: func() []string { return a.machine.Now().IPs }, Waiting: a.claims.Waiting,
+		Addresses: func() []string { return a.machine.Now().IPs }, Waiting: a.claims.Waiting, Flash: a.upkeep.Flash.Figures,
 	}
 	var metrics func() []exposition.Sample
 	if c := a.cluster; c != nil {
@@ -314,8 +314,8 @@ func (a *agent) serverConfig() server.Config {
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
 		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: usage.OfMachine(usage.Config{NodeName: a.cfg.Node.Name, Runtime: a.rt.Runtime, Images: a.rt.Images, Pods: a.pods.List, Volumes: a.claims.Stats, Root: a.cfg.Dirs.Root, LogsDir: a.cfg.Kubelet.PodLogsDir, Started: time.Now()}, a.rt.Cgroups, cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot), a.cfg.Kubelet.VolumeStatsAggPeriod.Duration),
-		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.garbage,
-		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.garbage.Collectors(), a.objects.Collectors(), a.claims.Collectors(a.pods.List)), Metrics: metrics, ProbeMetrics: a.probes,
+		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.upkeep,
+		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.upkeep.Collectors(), a.objects.Collectors(), a.claims.Collectors(a.pods.List)), Metrics: metrics, ProbeMetrics: a.probes,
 		Page:              a.page.Below(server.PathPage),
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}

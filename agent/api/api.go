@@ -53,6 +53,7 @@ type Status struct {
 	Imports   []Import  `json:"imports,omitempty"`
 	Disks     []Disk    `json:"disks,omitempty"`
 	Store     Store     `json:"store"`
+	Flash     *Flash    `json:"flash,omitempty"`    // what is written to the disk; nil: not known
 	Problems  []string  `json:"problems,omitempty"` // anything else a person should know, each a sentence
 	Addresses []string  `json:"addresses,omitempty"`
 	Sandboxes []string  `json:"sandboxes"`        // IDs of those that exist; null: the runtime does not answer
@@ -195,6 +196,27 @@ type Disk struct {
 	Path  string `json:"path"` // islet's directory there
 	Total uint64 `json:"total"`
 	Free  uint64 `json:"free"` // without what is reserved for root
+}
+
+// Flash is what was written to the disk of the state directory, by days of UTC, in bytes.
+type Flash struct {
+	Device    string  `json:"device,omitempty"` // such as /dev/mmcblk0p2; empty: not known, as for a file system in memory
+	Budget    uint64  `json:"budget,omitempty"` // a day; 0: none
+	Exceeded  bool    `json:"exceeded,omitempty"`
+	Today     Written `json:"today"`
+	Yesterday Written `json:"yesterday"`
+	Mean      Written `json:"mean"` // of the whole days that are known, at most seven
+	Days      int     `json:"days"` // how many these are
+}
+
+// Written is what was written, by what.
+type Written struct {
+	Device   uint64 `json:"device"` // in all, also by what is not islet's
+	Stack    uint64 `json:"stack"`  // by islet and its pods: the sum of what follows
+	Database uint64 `json:"database"`
+	Images   uint64 `json:"images"`
+	Logs     uint64 `json:"logs"`
+	Pods     uint64 `json:"pods"` // their volumes and writable layers
 }
 
 // Store is islet's database.

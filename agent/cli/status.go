@@ -172,10 +172,29 @@ func (t *tool) printStatus(st *api.Status) {
 	for _, d := range st.Disks {
 		row("Disk "+d.Path, "%s of %s free", size(d.Free), size(d.Total))
 	}
+	if f := st.Flash; f != nil {
+		row("Written today", "%s", flashText(f))
+	}
 	if st.Store.Path != "" {
 		row("Store", "%s", st.Store.Path)
 	}
 	out.print(t.out)
+}
+
+// flashText says what was written to the disk, and by what.
+func flashText(f *api.Flash) string {
+	w := f.Today
+	text := fmt.Sprintf("%s (database %s, images %s, logs %s, pods %s)", size(w.Stack), size(w.Database), size(w.Images), size(w.Logs), size(w.Pods))
+	if f.Budget > 0 {
+		text += " of " + size(f.Budget)
+	}
+	if f.Device != "" {
+		text += fmt.Sprintf("; %s in all to %s", size(w.Device), f.Device)
+	}
+	if f.Days > 0 {
+		text += fmt.Sprintf("; %s a day lately", size(f.Mean.Stack))
+	}
+	return text
 }
 
 // mostWarnings of the node are shown.

@@ -23,6 +23,8 @@ type Config struct {
 	Dirs Dirs
 	// Node is how this machine appears.
 	Node Node
+	// PodLogQuota bounds the logs of a pod, FlashBudget what is written a day, in bytes; 0: no bound.
+	PodLogQuota, FlashBudget int64
 	// Dead says which ended containers are kept.
 	Dead Dead
 

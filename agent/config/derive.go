@@ -58,6 +58,7 @@ func derive(s *settings) (*Config, []error) {
 		s.Edge.CRISocket = cmp.Or(s.Edge.CRISocket, ownSocket(k.ContainerRuntimeEndpoint, c.Dirs.Run))
 	}
 	deriveApart(k, &c.Dirs)
+	c.PodLogQuota, c.FlashBudget = bytesOf(s.Edge.PodLogQuota), bytesOf(s.Edge.FlashBudget)
 	if size, err := resource.ParseQuantity(k.ContainerLogMaxSize); err == nil { // validate tells
 		c.ContainerLogMaxSize = size.Value()
 	}

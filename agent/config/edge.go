@@ -54,6 +54,14 @@ type EdgeConfiguration struct {
 	// StatusPagePort is where a page for browsers on the device shows how the node is, on
 	// 127.0.0.1; with it port 10250 has the page too, at /page/. 0: there is none.
 	StatusPagePort int `json:"statusPagePort,omitempty"`
+	// PodLogQuota bounds the logs of a pod, of all its containers together, as a quantity
+	// of bytes such as 20Mi: beyond it the oldest rotated files go. Empty: no bound but
+	// containerLogMaxSize and containerLogMaxFiles.
+	PodLogQuota string `json:"podLogQuota,omitempty"`
+	// FlashBudget is what the node's software and its pods may write to block devices a
+	// day, as a quantity of bytes such as 500Mi. Beyond it islet warns, and does later what
+	// can wait. Empty: no budget.
+	FlashBudget string `json:"flashBudget,omitempty"`
 	// Devices are the resources that devices of the host are given to containers as. A
 	// device belongs to the first of them that matches it.
 	Devices []DeviceClass `json:"devices,omitempty"`

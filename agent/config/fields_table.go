@@ -9,7 +9,7 @@ const (
 	noEviction = "pods are not evicted by pressure yet"
 	noPinning  = "CPUs and memory are not pinned to containers"
 	noOther    = "it goes with a containerRuntimeEndpoint outside --run-dir; islet's own runtime has its images itself"
-	noRotation = "the shim that writes a log rotates it; with another runtime the agent does, as these say"
+	noRotation = "the shim that writes a log rotates it at once; they act with podLogQuota of the EdgeConfiguration, and with another runtime, whose logs the agent rotates"
 	asKubelet  = "it has none in the kubelet either"
 )
 
@@ -168,6 +168,8 @@ func edgeFields() []fieldRow {
 		{"edge.criSocket", "where to serve CRI, for crictl and kubeadm; empty: at containerRuntimeEndpoint if that lies in --run-dir, else nowhere", ""},
 		{"edge.holdPodsFor", "how long pods run on that the API server lost, after a restore from a backup, in a cluster made anew or when the Node was deleted; 0s: until `islet accept`", ""},
 		{"edge.statusPagePort", "port of 127.0.0.1 with a [page](status-page.md) that shows how the node is; with it, port 10250 has it too, at /page/; 0: none", ""},
+		{"edge.podLogQuota", "bytes that the logs of a pod may take, of all its containers, such as 20Mi: beyond it the oldest rotated files go. See [logs](resources.md#logs)", ""},
+		{"edge.flashBudget", "bytes that the node's software and its pods may write to the disk a day, such as 500Mi: beyond it islet warns, and what can wait waits. See [flash](resources.md#flash)", ""},
 		{"edge.devices", "devices of the host that containers get as a resource: see [devices](devices.md#built-in-devices). Each has resource (such as islet.dev/serial); match: a list of paths, usb (vendor, product, serial), driver, subsystem and attributes; and may have unit, permissions, group, containerPath and shared", ""},
 	}
 }

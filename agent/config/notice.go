@@ -32,6 +32,10 @@ func notices(c *Config, fs flagSet, docs []document) []Notice {
 			delete(known, path)
 		}
 	}
+	if c.PodLogQuota > 0 { // they say how logs are looked at for it
+		delete(known, "containerLogMaxWorkers")
+		delete(known, "containerLogMonitorInterval")
+	}
 	fs.Visit(func(f *pflag.Flag) {
 		row, ok := fs.rows[f.Name]
 		if why := row.none + known[row.field].none; ok && why != "" {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	labels "k8s.io/kubelet/pkg/apis"
@@ -30,6 +31,8 @@ func (c *checker) edgeFields() {
 	if strings.Contains(e.OCIRuntime, "/") && !filepath.IsAbs(e.OCIRuntime) {
 		c.invalid(root.Child("ociRuntime"), e.OCIRuntime, "must be a name or an absolute path")
 	}
+	c.bytes(root.Child("podLogQuota"), e.PodLogQuota)
+	c.bytes(root.Child("flashBudget"), e.FlashBudget)
 	c.runtimeHandlers(root.Child("runtimeHandlers"))
 	c.devices(root.Child("devices"))
 	if len(e.CRISocket) > maxSocketPath {
@@ -41,6 +44,30 @@ func (c *checker) edgeFields() {
 	if e.HoldPodsFor.Duration < 0 {
 		c.invalid(root.Child("holdPodsFor"), e.HoldPodsFor.Duration.String(), "must not be negative; 0s holds them until islet accept")
 	}
+}
+
+// bytes checks a quantity of bytes; empty is none.
+func (c *checker) bytes(path *field.Path, text string) {
+	if text == "" {
+		return
+	}
+	if q, err := resource.ParseQuantity(text); err != nil {
+		c.invalid(path, text, "must be a quantity of bytes such as 20Mi: %v", err)
+	} else if q.Value() < leastBytes {
+		c.invalid(path, text, "must be at least 1Mi; leave it out for no bound")
+	}
+}
+
+// leastBytes is the least that a quantity of bytes may be: 20m is a typing error.
+const leastBytes = 1 << 20
+
+// bytesOf is what the quantity of a field is that bytes has checked.
+func bytesOf(text string) int64 {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0
+	}
+	return q.Value()
 }
 
 // runtimeHandlers checks names as RuntimeClasses have them, and that each leads to one

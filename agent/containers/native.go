@@ -110,6 +110,9 @@ func openNetwork(a Config) (*cni.Network, error) {
 	})
 }
 
+// Programs is where below a state directory the shims' program is.
+func Programs(stateDir string) string { return filepath.Join(stateDir, records, "bin") }
+
 // Stacked are the directories below the state directory in which are layers and uppers of
 // overlays: they cannot be on an overlay themselves.
 func Stacked() []string {

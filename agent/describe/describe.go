@@ -42,8 +42,9 @@ type Config struct {
 	Local      interface{ Problems() []local.Problem }
 	Input      func(types.UID) plan.Input // what is known of a pod
 	Cluster    *Cluster                   // nil: the node stands alone
-	Waiting    func(types.UID) []string   // for which volumes a pod waits long
-	Volatile   *volatile.Layer            // nil: the disk takes writes
+	Flash      func(context.Context) *api.Flash
+	Waiting    func(types.UID) []string // for which volumes a pod waits long
+	Volatile   *volatile.Layer          // nil: the disk takes writes
 	Devices    *device.Manager
 	Hardware   *hardware.Hardware
 }
@@ -73,6 +74,9 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	s.Network.Config = a.c.Containers.Network.Config()
 	s.Problems = append(s.Problems, a.c.Containers.Problems()...)
 	s.Runtime.Endpoint, s.Runtime.Left = a.c.Containers.Endpoint, a.c.Containers.Left
+	if s.Flash = a.c.Flash(ctx); s.Flash.Exceeded {
+		s.Problems = append(s.Problems, fmt.Sprintf("more was written to the disk today than flashBudget allows (%d MiB of %d MiB); what can wait does until the day is over", s.Flash.Today.Stack>>20, s.Flash.Budget>>20))
+	}
 	s.Store.Path = a.c.Dirs.State + "/" + process.Database
 	h := a.c.Store.Health()
 	if h.Aside != "" {

@@ -23,6 +23,8 @@ const (
 	Probes = "probes"
 	// Shutdown is the file there that says how far the end of pods with the machine is.
 	Shutdown = "shutdown"
+	// OOM is the file there that says which of the kernel's kills were told.
+	OOM = "oom"
 	// Devices is a directory of device nodes for containers, in the run directory.
 	Devices = "devices"
 )

@@ -44,7 +44,10 @@ type EventsConfig struct {
 	Retry  <-chan struct{}
 	Now    func() time.Time // nil: time.Now. The clock that others are told
 	Store  EventStore       // nil: the events end with the agent
-	Log    *slog.Logger
+	// Spare reports that the disk is to be spared: events are stored more seldom then. Nil:
+	// never.
+	Spare func() bool
+	Log   *slog.Logger
 }
 
 // Events records what happens to pods and the node, in the words of a kubelet. It is

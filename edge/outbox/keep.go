@@ -14,7 +14,9 @@ import (
 const (
 	storeAfter = 10 * time.Second // how old an event gets in memory alone; one that was told meanwhile is not written
 	storeEvery = time.Minute      // how often events are written, at most
-	combined   = "(combined from similar events): "
+	// storeSeldom is the same while the disk is spared: a power cut loses what is younger.
+	storeSeldom = 30 * time.Minute
+	combined    = "(combined from similar events): "
 )
 
 // An EventStore keeps events over a restart. *store.Store is one.
@@ -69,10 +71,18 @@ func (e *Events) keep(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(max(storeAfter, storeEvery-time.Since(e.wrote))):
+		case <-time.After(max(storeAfter, e.every()-time.Since(e.wrote))):
 			e.write(ctx, false)
 		}
 	}
+}
+
+// every is how often events are written now, at most.
+func (e *Events) every() time.Duration {
+	if e.Spare != nil && e.Spare() {
+		return storeSeldom
+	}
+	return storeEvery
 }
 
 // write stores the difference, in one transaction: without what will be told soon, unless

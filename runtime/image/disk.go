@@ -68,9 +68,20 @@ type guard struct {
 	io.Reader
 	dir  string
 	left int64 // bytes until the next look
+	// wrote counts what was read, and so is written. Nil: nobody asks.
+	wrote *atomic.Uint64
 }
 
 func newGuard(r io.Reader, dir string) *guard { return &guard{Reader: r, dir: dir} }
+
+// counting is newGuard of what counts as written by the Service.
+func (s *Service) counting(r io.Reader) *guard {
+	return &guard{Reader: r, dir: s.c.Root, wrote: &s.wrote}
+}
+
+// Wrote is how many bytes pulls and imports have written since this process started:
+// downloads and unpacked layers.
+func (s *Service) Wrote() uint64 { return s.wrote.Load() }
 
 func (g *guard) Read(p []byte) (int, error) {
 	if g.left <= 0 {
@@ -81,6 +92,9 @@ func (g *guard) Read(p []byte) (int, error) {
 	}
 	n, err := g.Reader.Read(p)
 	g.left -= int64(n)
+	if g.wrote != nil {
+		g.wrote.Add(uint64(n))
+	}
 	return n, err
 }
 

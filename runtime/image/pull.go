@@ -262,7 +262,7 @@ func (w watched) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClo
 	if err != nil {
 		return nil, err
 	}
-	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: newGuard(body, w.of.c.Root)}, nil
+	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: w.of.counting(body)}, nil
 }
 
 // smallBlobsOf reads indexes, manifests and configs: from the content store, or

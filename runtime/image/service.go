@@ -77,7 +77,8 @@ type Service struct {
 	unpacks  *semaphore.Weighted
 	hosts    hosts
 	promised atomic.Int64 // bytes that layers being unpacked are about to write
-	dirty    atomic.Bool  // layers were unpacked since the last flush
+	wrote    atomic.Uint64
+	dirty    atomic.Bool // layers were unpacked since the last flush
 	flushing sync.Mutex
 	usage    usageCache
 	stall    time.Duration

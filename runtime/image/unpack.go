@@ -147,7 +147,7 @@ func (s *Service) extract(ctx context.Context, r io.Reader, mounts []mount.Mount
 	}
 	defer plain.Close()
 	sum := digest.Canonical.Digester()
-	in := io.TeeReader(newGuard(plain, s.c.Root), sum.Hash())
+	in := io.TeeReader(s.counting(plain), sum.Hash())
 	files := &filesGuard{dir: s.c.Root, promised: &s.promised}
 	defer files.done()
 	if _, err := layers.Apply(ctx, dir, in, append(opts, layers.WithFilter(files.next))...); err != nil {

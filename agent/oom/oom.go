@@ -1,0 +1,171 @@
+// Package oom tells when the whole machine ran out of memory, and whom the kernel killed for
+// it. Containers that reach their own limit are not its business: their status and
+// container_oom_events_total tell of them.
+//
+//	/dev/kmsg --blocks until the kernel says something--> Parse --> event SystemOOM
+//
+// One goroutine sleeps in the read and uses no thread. An agent that was killed itself tells
+// after its restart what happened meanwhile: the file in the run directory, written when the
+// agent starts first after a boot and with each event, has how far it was.
+//
+// The kernel alone writes records of facility 0; what programs write to /dev/kmsg gets
+// another one, so none can make up a victim.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-out-of-memory-behavior
+package oom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Events takes those of the node. *outbox.Events is one.
+type Events interface {
+	Node(eventType, reason, message string)
+}
+
+// Config is what New needs.
+type Config struct {
+	Kernel func() (*os.File, error) // opens the kernel's log; nil: /dev/kmsg
+	File   string                   // in the run directory
+	Events Events
+	Log    *slog.Logger
+}
+
+// A Watch tells.
+type Watch struct {
+	c     Config
+	kills prometheus.Counter
+}
+
+// New starts nothing.
+func New(c Config) *Watch {
+	if c.Kernel == nil {
+		c.Kernel = func() (*os.File, error) {
+			return os.OpenFile("/dev/kmsg", os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		}
+	}
+	return &Watch{c, prometheus.NewCounter(prometheus.CounterOpts{Name: "islet_system_oom_kills_total",
+		Help: "processes that the kernel killed because the machine had no memory left"})}
+}
+
+// Collectors count kills since the agent started.
+func (w *Watch) Collectors() []prometheus.Collector { return []prometheus.Collector{w.kills} }
+
+// A Kill is what the kernel did when the machine had no memory left.
+type Kill struct {
+	PID  int
+	Name string        // of the program; as it called itself, so a claim
+	At   time.Duration // since boot, by the kernel's clock
+}
+
+// record is the longest that the kernel gives (CONSOLE_EXT_LOG_MAX).
+const record = 8192
+
+// Run tells until ctx ends. Where the kernel's log cannot be read nothing is told.
+func (w *Watch) Run(ctx context.Context) error {
+	f, err := w.c.Kernel()
+	if err != nil {
+		w.c.Log.Info("the kernel's log cannot be read: nobody will learn when the machine runs out of memory", "error", err)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	defer f.Close()
+	stop := context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	told, again := w.last()
+	if !again {
+		if _, err := f.Seek(0, io.SeekEnd); err != nil && !errors.Is(err, unix.ESPIPE) {
+			w.c.Log.Warn("the kernel's log is read from its beginning", "error", err)
+		}
+		w.note(told)
+	}
+	buf := make([]byte, record)
+	for {
+		n, err := f.Read(buf)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL): // overwritten before it was read; longer than any
+			continue
+		case err != nil:
+			w.c.Log.Warn("the kernel's log cannot be read any more: nobody will learn when the machine runs out of memory", "error", err)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		kill, ok := Parse(string(buf[:n]))
+		if !ok || kill.At <= told {
+			continue
+		}
+		told = kill.At
+		w.note(told)
+		w.kills.Inc()
+		w.c.Log.Error("the machine ran out of memory", "victim", kill.Name, "pid", kill.PID)
+		w.c.Events.Node(v1.EventTypeWarning, "SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", kill.Name, kill.PID))
+	}
+}
+
+// last is up to when was told; false: nobody did since the machine booted.
+func (w *Watch) last() (time.Duration, bool) {
+	b, err := os.ReadFile(w.c.File)
+	if n, bad := strconv.ParseInt(string(b), 10, 64); err == nil && bad == nil {
+		return time.Duration(n), true
+	}
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+		return 0, false
+	}
+	return time.Duration(now.Nano()), false
+}
+
+func (w *Watch) note(at time.Duration) {
+	if err := os.WriteFile(w.c.File, strconv.AppendInt(nil, int64(at), 10), 0o600); err != nil {
+		w.c.Log.Warn("how far the kernel's log was read is not kept", "error", err)
+	}
+}
+
+// Parse reads a record of the kernel's log, such as
+//
+//	3,1417,88120573,-;Out of memory: Killed process 4711 (java) total-vm:...
+//
+// and reports whether it tells of a kill for want of memory of the whole machine.
+// https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
+func Parse(record string) (Kill, bool) {
+	head, text, ok := strings.Cut(record, ";")
+	field := strings.Split(head, ",")
+	if !ok || len(field) < 3 {
+		return Kill{}, false
+	}
+	priority, err := strconv.ParseUint(field[0], 10, 32)
+	at, bad := strconv.ParseInt(field[2], 10, 64)
+	if err != nil || bad != nil || priority>>3 != 0 || at < 0 || at > int64(1<<62/time.Microsecond) {
+		return Kill{}, false
+	}
+	text, _, _ = strings.Cut(text, "\n")
+	text, ok = strings.CutPrefix(text, "Out of memory: Kill") // newer kernels: Killed. Elsewhere in a line it is a device's or a file's name
+	if !ok {
+		return Kill{}, false
+	}
+	_, text, _ = strings.Cut(text, "process ")
+	number, text, _ := strings.Cut(text, " (")
+	pid, err := strconv.ParseInt(number, 10, 32)
+	end := strings.LastIndex(text[:min(len(text), longestName)], ")")
+	if err != nil || pid <= 0 || end < 0 {
+		return Kill{}, false
+	}
+	return Kill{PID: int(pid), Name: text[:end], At: time.Duration(at) * time.Microsecond}, true
+}
+
+// longestName bounds a program's name: 15 bytes, of which the kernel may escape each with
+// four, and the parenthesis.
+const longestName = 15*4 + 1

@@ -1,0 +1,85 @@
+// Package upkeep is what keeps the disk of a node from filling up and wearing out, and tells
+// when its memory was not enough; built by one configuration.
+//
+//	garbage: images and dead containers      flash: what is written, and a budget of it
+//	rotate.Quota: logs of each pod           oom: kills that the kernel tells of
+package upkeep
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/containers"
+	"github.com/islet-edge/islet/agent/flash"
+	"github.com/islet-edge/islet/agent/garbage"
+	"github.com/islet-edge/islet/agent/oom"
+	"github.com/islet-edge/islet/agent/process"
+	"github.com/islet-edge/islet/agent/rotate"
+	"github.com/islet-edge/islet/runtime/cgroup"
+)
+
+// Meta keeps a value. *store.Store is one.
+type Meta interface {
+	garbage.Meta
+	flash.Meta
+}
+
+// Config is what New needs. Of Garbage it takes what Settings does not fill in: Pods,
+// Offline, Dead, Events, Now, Log.
+type Config struct {
+	*config.Config
+	Containers *containers.Containers
+	Store      Meta
+	Garbage    garbage.Config
+}
+
+// Upkeep is all of it.
+type Upkeep struct {
+	*garbage.Garbage
+	Flash *flash.Flash
+
+	oom  *oom.Watch
+	logs *rotate.Quota
+}
+
+// New starts and reads nothing.
+func New(c Config) *Upkeep {
+	k, rt := &c.Kubelet, c.Containers
+	g := garbage.Settings(c.Config, rt.Images)
+	g.Pods, g.Offline, g.Dead, g.Events, g.Log, g.Now = c.Garbage.Pods, c.Garbage.Offline, c.Garbage.Dead, c.Garbage.Events, c.Garbage.Log, c.Garbage.Now
+	g.Runtime, g.Known, g.Meta = rt.Runtime, rt.Known, c.Store
+	wrote := func() uint64 { return 0 } // a runtime behind a socket does not say
+	if i, ok := rt.Images.(interface{ Wrote() uint64 }); ok {
+		wrote = i.Wrote
+	}
+	u := &Upkeep{
+		Flash: flash.New(flash.Config{
+			Dir: c.Dirs.State, Shims: containers.Programs(c.Dirs.State), Pods: cgroup.Path(rt.CgroupDriver, k.CgroupRoot), Images: wrote,
+			Budget: uint64(c.FlashBudget), Meta: c.Store, Events: g.Events, Now: g.Now, Log: g.Log,
+		}),
+		oom:  oom.New(oom.Config{File: filepath.Join(c.Dirs.Run, process.OOM), Events: g.Events, Log: g.Log}),
+		logs: &rotate.Quota{Dir: k.PodLogsDir, Bytes: c.PodLogQuota, Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: g.Log},
+	}
+	g.Wait = u.Flash.Exceeded
+	u.Garbage = garbage.New(g)
+	return u
+}
+
+// Run does all of it until ctx ends.
+func (u *Upkeep) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{u.Garbage.Run, u.Flash.Run, u.oom.Run, u.logs.Run} {
+		g.Go(func() error { return run(ctx) })
+	}
+	return g.Wait()
+}
+
+// Collectors are the metrics of all of it.
+func (u *Upkeep) Collectors() []prometheus.Collector {
+	return slices.Concat(u.Garbage.Collectors(), u.Flash.Collectors(), u.oom.Collectors())
+}

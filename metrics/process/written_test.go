@@ -1,0 +1,64 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// TestWritten: a process has written what it and its children wrote; its threads alone less.
+func TestWritten(t *testing.T) {
+	write := func(root, path, text string) {
+		t.Helper()
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := t.TempDir()
+	write(root, "7/io", "rchar: 1\nwrite_bytes: 1000\ncancelled_write_bytes: 100\n")
+	write(root, "7/task/7/io", "write_bytes: 300\ncancelled_write_bytes: 0\n")
+	write(root, "7/task/8/io", "write_bytes: 5\ncancelled_write_bytes: 50\n")
+	r := Reader{Root: root}
+	if all, own, none := r.Written(7), r.OwnWritten(7), r.Written(8); all != 1000 || own != 305 || none != 0 {
+		t.Errorf("%d, own %d, of none %d", all, own, none)
+	}
+}
+
+// TestRunning: a real child is found by where its program is.
+func TestRunning(t *testing.T) {
+	dir := t.TempDir()
+	sleep, err := exec.LookPath("cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "cat")
+	if err := os.WriteFile(program, bytes.Clone(data), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if got := (Reader{}).Running(dir); !slices.Equal(got, []int{cmd.Process.Pid}) {
+		t.Errorf("%v, not %d", got, cmd.Process.Pid)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
