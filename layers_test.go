@@ -46,7 +46,7 @@ var layers = map[string][]string{
 	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
 	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials":  {"keyring", "runtime/untrusted"},
-	"agent/device":       {"edge/store", "podspec"},
+	"agent/device":       {"agent/topology", "edge/store", "podspec"},
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},
 	"agent/dirty":        {},
 	"agent/dra":          {"agent/plugins", "edge/store", "podspec", "retry"},
@@ -61,7 +61,7 @@ var layers = map[string][]string{
 	"agent/plan":         {"podspec"},
 	"agent/plugins":      {"retry"},
 	"agent/pods":         {"agent/admit", "agent/allocate", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "demand", "edge/desired", "edge/store"},
-	"agent/podresources": {"agent/device", "agent/dra", "agent/rpc", "podspec"},
+	"agent/podresources": {"agent/device", "agent/dra", "agent/pinning", "agent/rpc", "podspec"},
 	"agent/probe":        {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
 	"agent/pulls":        {"edge/store", "runtime/cri", "keyring"},
 	"agent/rpc":          {},
@@ -73,10 +73,16 @@ var layers = map[string][]string{
 	"agent/volume":       {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
 	"agent/worker":       {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
 
+	// CPUs and memory of containers' own.
+	"agent/topology":      {},
+	"agent/cpumanager":    {"agent/topology", "demand", "podspec"},
+	"agent/memorymanager": {"agent/topology", "demand", "podspec"},
+	"agent/pinning":       {"agent/config", "agent/cpumanager", "agent/device", "agent/memorymanager", "agent/reserve", "agent/topology", "edge/store", "podspec"},
+
 	// The rooms that package agent wires; none knows the whole.
 	"agent/cluster":    {"agent/config", "edge", "keys", "net/uplink"},
 	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
-	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/hardware", "agent/plugins", "agent/podresources", "podspec"},
+	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
 	"agent/flash":      {"agent/api", "metrics"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},

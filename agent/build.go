@@ -230,7 +230,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 func (a *agent) buildWorkers(ctx context.Context) error {
 	k := a.cfg.Kubelet
 	var err error
-	a.cgroups, err = a.rt.OpenCgroups(containers.Share{Config: a.cfg, Share: a.machine.Share(), Active: a.pods.List, Took: a.figures.Cgroup, Tell: a.tellHeld, Log: a.log})
+	a.cgroups, err = a.rt.OpenCgroups(containers.Share{Config: a.cfg, Share: a.machine.Share(), Active: a.pods.List, Exclusive: a.devices.Pinning.Pod, Took: a.figures.Cgroup, Tell: a.tellHeld, Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -274,7 +274,8 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}
 	executor.Links = a.links
 	executor.Files = a.volumes
-	a.hooks = append(a.hooks, a.volumes, a.devices.Manager, a.devices.Dynamic, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
+	a.devices.Pinning.Connect(a.rt.Runtime)
+	a.hooks = append(a.hooks, a.volumes, a.devices.Pinning, a.devices.Manager, a.devices.Dynamic, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
 		userns.New(userns.Config{Pods: a.volumes.Pods(), Space: a.userIDs, Handlers: a.can, Log: a.log})) // last: it maps the mounts of all others
 	executor.Hooks = a.hooks
 	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesMinor})
@@ -315,7 +316,7 @@ func (a *agent) serverConfig() server.Config {
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
 		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: usage.OfMachine(usage.Config{NodeName: a.cfg.Node.Name, Runtime: a.rt.Runtime, Images: a.rt.Images, Pods: a.pods.List, Volumes: a.claims.Stats, Root: a.cfg.Dirs.Root, LogsDir: a.cfg.Kubelet.PodLogsDir, Started: time.Now()}, a.rt.Cgroups, cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot), a.cfg.Kubelet.VolumeStatsAggPeriod.Duration),
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.upkeep,
-		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.upkeep.Collectors(), a.objects.Collectors(), a.claims.Collectors(a.pods.List)), Metrics: metrics, ProbeMetrics: a.probes,
+		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.upkeep.Collectors(), a.objects.Collectors(), a.claims.Collectors(a.pods.List), a.devices.Pinning.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		Page:              a.page.Below(server.PathPage),
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}

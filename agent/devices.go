@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/devices"
 	"github.com/islet-edge/islet/agent/dra"
 	"github.com/islet-edge/islet/agent/hardware"
+	"github.com/islet-edge/islet/agent/pinning"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/process"
 )
@@ -20,10 +22,12 @@ import (
 func (a *agent) openDevices(ctx context.Context) (err error) {
 	a.devices, err = devices.Open(ctx, devices.Config{
 		Root: a.cfg.Dirs.Root, Store: a.store, Pods: func() []*v1.Pod { return a.pods.List() },
-		Config: device.Config{Changed: a.devicesChanged, PodChanged: a.podDevicesChanged, Log: a.log},
+		Config:  device.Config{Changed: a.devicesChanged, PodChanged: a.podDevicesChanged, Log: a.log},
+		Pinning: pinning.Config{Config: a.cfg, Share: a.machine.Share(), Host: os.DirFS("/"), Freed: func() { a.pods.NodeChanged() }},
 	})
 	a.closers = append(a.closers, a.devices.Close)
 	a.machine.SetDevices(a.devices)
+	a.machine.SetExclusive(a.devices.Pinning.Exclusive)
 	return err
 }
 

@@ -30,6 +30,9 @@ type Node struct {
 	Sysctls     []string          // allowed beyond the safe ones; a final * stands for any rest
 	Quotas      bool              // the file system of volumes keeps directories to a size
 	Off         bool              // the machine goes off: nothing new starts
+	// StaticCPU and StaticMemory: guaranteed pods have CPUs or memory of their own, which a
+	// resize does not change.
+	StaticCPU, StaticMemory bool
 }
 
 // A Rejection says in the kubelet's words why a pod may not run.

@@ -89,6 +89,14 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	case changesOthers(&wanted.Spec, &allocated.Spec):
 		return infeasible("other_resources", "only cpu and memory resources are mutable")
 	}
+	if demand.Class(wanted) == v1.PodQOSGuaranteed {
+		if n.StaticCPU && changes(wanted, allocated, v1.ResourceCPU) {
+			return infeasible("guaranteed_pod_cpu_manager_static_policy", `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
+		}
+		if n.StaticMemory && changes(wanted, allocated, v1.ResourceMemory) {
+			return infeasible("guaranteed_pod_memory_manager_static_policy", `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
+		}
+	}
 	if r := admit.Admit(admit.Hold(wanted), others, n); r != nil {
 		return &Refusal{Reason: v1.PodReasonDeferred, Message: r.Message}
 	}
@@ -111,6 +119,14 @@ func resized(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceReq
 		})
 	}
 	return visit(of(wanted.Resources), of(allocated.Resources)) || each(wanted.InitContainers, allocated.InitContainers) || each(wanted.Containers, allocated.Containers)
+}
+
+// changes reports whether a request or limit of a resource is another one.
+func changes(wanted, allocated *v1.Pod, name v1.ResourceName) bool {
+	return resized(&wanted.Spec, &allocated.Spec, func(want, have v1.ResourceRequirements) bool {
+		request, limit := want.Requests[name], want.Limits[name]
+		return request.Cmp(have.Requests[name]) != 0 || limit.Cmp(have.Limits[name]) != 0
+	})
 }
 
 func takesAway(wanted, allocated *v1.PodSpec) bool {

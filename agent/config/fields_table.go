@@ -7,7 +7,6 @@ type fieldRow struct{ path, what, none string }
 // Reasons that several fields share.
 const (
 	noEviction = "pods are not evicted by pressure yet"
-	noPinning  = "CPUs and memory are not pinned to containers"
 	noOther    = "it goes with a containerRuntimeEndpoint outside --run-dir; islet's own runtime has its images itself"
 	noRotation = "the shim that writes a log rotates it at once; they act with podLogQuota of the EdgeConfiguration, and with another runtime, whose logs the agent rotates"
 	asKubelet  = "it has none in the kubelet either"
@@ -68,14 +67,14 @@ func kubeletFields() []fieldRow {
 		{"cgroupRoot", "cgroup that holds kubepods; with a --state-dir of your own, one of its own", ""},
 		{"cgroupsPerQOS", "cgroups per QoS class; only true: pods are kept apart, measured and ended by them", ""},
 		{"cgroupDriver", "cgroupfs or systemd", ""},
-		{"cpuManagerPolicy", "none or static", noPinning},
+		{"cpuManagerPolicy", "none or static: guaranteed pods with a whole number of CPUs get some of their own, see [CPU, memory and topology managers](resources.md#cpu-memory-and-topology-managers)", ""},
 		{"singleProcessOOMKill", "on cgroup v2, kill one process and not the whole container when memory runs out", ""},
-		{"cpuManagerPolicyOptions", "options of the CPU manager", noPinning},
-		{"cpuManagerReconcilePeriod", "time between two checks of CPU sets", noPinning},
-		{"memoryManagerPolicy", "None or Static", noPinning},
-		{"topologyManagerPolicy", "none, best-effort, restricted or single-numa-node", noPinning},
-		{"topologyManagerScope", "container or pod", noPinning},
-		{"topologyManagerPolicyOptions", "options of the topology manager", noPinning},
+		{"cpuManagerPolicyOptions", "options of the CPU manager", ""},
+		{"cpuManagerReconcilePeriod", "longest time between two looks at the CPUs of containers that run, with the policy static", ""},
+		{"memoryManagerPolicy", "None or Static", ""},
+		{"topologyManagerPolicy", "none, best-effort, restricted or single-numa-node", ""},
+		{"topologyManagerScope", "container or pod", ""},
+		{"topologyManagerPolicyOptions", "options of the topology manager", ""},
 		{"qosReserved", "share of the memory that pods asked for which those of lesser classes cannot use; with the feature gate QOSReserved", ""},
 		{"runtimeRequestTimeout", "bound of calls to the container runtime", "the built-in runtime bounds each call by itself; it is for a containerRuntimeEndpoint"},
 		{"hairpinMode", "how a pod reaches itself through a service; none turns it off", ""},
@@ -136,7 +135,7 @@ func kubeletFields() []fieldRow {
 		{"shutdownGracePeriodCriticalPods", "the part of it for critical pods, which end last", ""},
 		{"shutdownGracePeriodByPodPriority", "the same for each of several ranges of priority; instead of shutdownGracePeriod", ""},
 		{"crashLoopBackOff.maxContainerRestartPeriod", "longest back-off of a container that ends again and again", ""},
-		{"reservedMemory", "memory set aside per NUMA node", noPinning},
+		{"reservedMemory", "memory set aside per NUMA node, for the memory manager", ""},
 		{"enableProfilingHandler", "serve /debug/pprof", ""},
 		{"enableDebugFlagsHandler", "serve /debug/flags/v, which sets the log level", ""},
 		{"seccompDefault", "RuntimeDefault for pods that name no seccomp profile", ""},

@@ -18,12 +18,13 @@ import (
 
 // Share is what OpenCgroups needs.
 type Share struct {
-	Config *config.Config
-	Share  reserve.Share                              // of this machine
-	Active func() []*v1.Pod                           // that may run
-	Took   func(operation string, took time.Duration) // see cgroup.Config
-	Tell   func(warning bool, reason, message string) // takes events of the node
-	Log    *slog.Logger
+	Config    *config.Config
+	Share     reserve.Share                              // of this machine
+	Exclusive func(*v1.Pod) bool                         // a container of the pod has CPUs of its own
+	Active    func() []*v1.Pod                           // that may run
+	Took      func(operation string, took time.Duration) // see cgroup.Config
+	Tell      func(warning bool, reason, message string) // takes events of the node
+	Log       *slog.Logger
 }
 
 // OpenCgroups makes what keeps the cgroups of pods, holds those of the system to what is
@@ -36,7 +37,7 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	}
 	out, err := cgroup.New(cgroup.Config{
 		Driver: c.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: s.Config.CPUPeriod,
-		All: all, Others: others(k, s.Share), Memory: memory(s), Took: s.Took, Tell: s.Tell, Log: s.Log,
+		All: all, Others: others(k, s.Share), Memory: memory(s), Exclusive: s.Exclusive, Took: s.Took, Tell: s.Tell, Log: s.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the cgroups of pods: %w", err)

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/topology"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/podspec"
 )
@@ -21,12 +22,22 @@ var errGone = errors.New("its provider is gone")
 // pod that has them already, since before a restart, keeps them whatever became of their
 // provider. A refusal is in a kubelet's words: nothing is given then. An error means that
 // nothing was decided.
-func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (refusal string, err error) {
+func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocate(ctx, pod)
-	if stored := (*unstored)(nil); err == nil || ctx.Err() != nil || errors.As(err, &stored) {
-		return "", err
+	if err == nil || ctx.Err() != nil || Undecided(err) {
+		return "", "", err
 	}
-	return fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
+	return Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
+}
+
+// Unexpected is a kubelet's reason for a pod that does not get what it asks for.
+const Unexpected = "UnexpectedAdmissionError"
+
+// Undecided reports whether an error says nothing of a pod: what was given could not be
+// stored.
+func Undecided(err error) bool {
+	stored := (*unstored)(nil)
+	return errors.As(err, &stored)
 }
 
 // Wants reports whether a pod asks for devices that it does not have.
@@ -93,39 +104,79 @@ func (m *Manager) serves(name string) bool {
 }
 
 // allocate gives a pod what it does not have yet, all or nothing.
-func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) (err error) {
-	m.mu.Lock()
-	all, err := m.wants(pod)
-	short := m.short
-	m.mu.Unlock()
-	if err != nil || !slices.ContainsFunc(all, func(w want) bool { return w.new }) {
+func (m *Manager) allocate(ctx context.Context, pod *v1.Pod) error {
+	g, err := m.Give(pod)
+	if err != nil || !g.needs() {
 		return err
 	}
-	var rows []store.Devices
-	var took []key
-	defer func() { m.settle(pod, took, err == nil, short) }()
-	spare := spares{}
-	for _, w := range all {
-		if w.new {
-			g, err := m.give(ctx, pod, w, spare)
-			if g != nil {
-				took = append(took, w.key)
-			}
-			if err != nil {
-				return err
-			}
-			data, err := json.Marshal(g.row)
-			if err != nil {
-				return err
-			}
-			rows = append(rows, store.Devices{UID: pod.UID, Container: w.container, Resource: w.resource, Count: w.count, Given: data})
+	for kind, ctr := range podspec.Containers(&pod.Spec) {
+		if kind == podspec.Ephemeral || err != nil {
+			break
 		}
-		spare.pass(w, m.ids(pod, w.key))
+		err = g.Container(ctx, ctr, 0)
 	}
-	if err := m.c.Store.GiveDevices(ctx, rows); err != nil {
-		return &unstored{err}
+	return g.End(ctx, err, nil)
+}
+
+// A Giving gives one pod its devices, container by container. It has to be ended.
+type Giving struct {
+	m     *Manager
+	pod   *v1.Pod
+	all   []want
+	short uint64 // what m.short was before
+	rows  []store.Devices
+	took  []key
+	spare spares
+}
+
+// Give begins to give a pod its devices.
+func (m *Manager) Give(pod *v1.Pod) (*Giving, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all, err := m.wants(pod)
+	return &Giving{m: m, pod: pod, all: all, short: m.short, spare: spares{}}, err
+}
+
+func (g *Giving) needs() bool {
+	return slices.ContainsFunc(g.all, func(w want) bool { return w.new })
+}
+
+// Container gives one its devices, of these NUMA nodes as far as they go; zero: of any.
+// Containers come in the order in which they start.
+func (g *Giving) Container(ctx context.Context, ctr *v1.Container, at topology.Mask) error {
+	for _, w := range g.all {
+		if w.container != ctr.Name {
+			continue
+		}
+		if w.new {
+			got, err := g.m.give(ctx, g.pod, w, g.spare, at)
+			if got != nil {
+				g.took = append(g.took, w.key)
+			}
+			if err != nil {
+				return err
+			}
+			data, err := json.Marshal(got.row)
+			if err != nil {
+				return err
+			}
+			g.rows = append(g.rows, store.Devices{UID: g.pod.UID, Container: w.container, Resource: w.resource, Count: w.count, Given: data})
+		}
+		g.spare.pass(w, g.m.ids(g.pod, w.key))
 	}
 	return nil
+}
+
+// End stores what was given, with more that the pod has, or takes it back after an error,
+// which it returns.
+func (g *Giving) End(ctx context.Context, err error, more []store.Devices) error {
+	defer func() { g.m.settle(g.pod, g.took, err == nil, g.short) }()
+	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {
+		if failed := g.m.c.Store.GiveDevices(ctx, rows); failed != nil {
+			err = &unstored{failed}
+		}
+	}
+	return err
 }
 
 // spares are devices of a pod that its later containers may have, by resource: those of
@@ -179,13 +230,13 @@ func (m *Manager) settle(pod *v1.Pod, took []key, good bool, short uint64) {
 
 // give gives one container devices of one resource. With a grant it has them from now on,
 // whatever the error is.
-func (m *Manager) give(ctx context.Context, pod *v1.Pod, w want, spare spares) (*grant, error) {
-	preferred, err := m.preferred(ctx, pod, w, spare[w.resource])
+func (m *Manager) give(ctx context.Context, pod *v1.Pod, w want, spare spares, at topology.Mask) (*grant, error) {
+	preferred, err := m.preferred(ctx, pod, w, spare[w.resource], at)
 	if err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
-	ids, err := m.pick(w, spare[w.resource], preferred)
+	ids, err := m.pick(w, spare[w.resource], preferred, at)
 	if err != nil {
 		m.mu.Unlock()
 		return nil, err
@@ -220,9 +271,9 @@ func (m *Manager) give(ctx context.Context, pod *v1.Pod, w want, spare spares) (
 }
 
 // preferred asks a provider that chooses, if there is a choice.
-func (m *Manager) preferred(ctx context.Context, pod *v1.Pod, w want, spare map[string]bool) ([]string, error) {
+func (m *Manager) preferred(ctx context.Context, pod *v1.Pod, w want, spare map[string]bool, at topology.Mask) ([]string, error) {
 	m.mu.Lock()
-	must, free := m.available(w.resource, spare)
+	must, free := m.near(w, spare, at)
 	link := m.resources[w.resource].link
 	m.mu.Unlock()
 	must = must[:min(len(must), w.count)]
@@ -271,21 +322,21 @@ func (m *Manager) available(name string, spare map[string]bool) (reused, free []
 
 // pick chooses devices: reused ones first, then preferred ones, then any. The caller holds
 // mu.
-func (m *Manager) pick(w want, spare map[string]bool, preferred []string) ([]string, error) {
+func (m *Manager) pick(w want, spare map[string]bool, preferred []string, at topology.Mask) ([]string, error) {
 	healthy := func(d Device) bool { return d.Healthy }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(m.resources[w.resource].devices)), healthy) {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", w.resource)
 	}
-	ids, free := m.available(w.resource, spare)
-	ids = ids[:min(len(ids), w.count)]
-	missing := w.count - len(ids)
-	if missing > len(free) {
+	reused, free := m.available(w.resource, spare)
+	if missing := w.count - len(reused); missing > len(free) {
 		m.short++
 		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", w.resource, missing, len(free))
 	}
+	ids, free := m.near(w, spare, at)
+	ids = ids[:min(len(ids), w.count)]
 	for _, list := range [][]string{preferred, free} {
 		for _, id := range list {
-			if _, there := slices.BinarySearch(free, id); there && len(ids) < w.count && !slices.Contains(ids, id) {
+			if slices.Contains(free, id) && len(ids) < w.count && !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
 		}

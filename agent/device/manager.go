@@ -127,6 +127,9 @@ func (m *Manager) Load(ctx context.Context) error {
 		}
 	}
 	for _, r := range rows {
+		if !strings.Contains(r.Resource, "/") {
+			continue // CPUs and memory, which others give
+		}
 		g := &grant{}
 		if err := json.Unmarshal(r.Given, &g.row); err != nil {
 			m.c.Log.Error("the devices of a container cannot be read: it gets others", "row", string(r.UID)+"/"+r.Container, "resource", r.Resource, "error", err)

@@ -109,7 +109,7 @@ func healthy(ids ...string) (out []Device) {
 
 func (w *world) admit(p *v1.Pod, refusal string) {
 	w.t.Helper()
-	got, err := w.Admit(context.Background(), p)
+	_, got, err := w.Admit(context.Background(), p)
 	if err != nil || !strings.Contains(got, refusal) || refusal == "" && got != "" {
 		w.t.Errorf("%s: refused by %q, %v; not by %q", p.Name, got, err, refusal)
 	}

@@ -104,7 +104,7 @@ func (n *node) pod(t *testing.T, name string, count string) *v1.Pod {
 
 func (n *node) admit(t *testing.T, p *v1.Pod) string {
 	t.Helper()
-	refusal, err := n.manager.Admit(t.Context(), p)
+	_, refusal, err := n.manager.Admit(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}

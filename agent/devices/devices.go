@@ -3,7 +3,8 @@
 // configuration gives, and the API that tells of them.
 //
 //	plugins, hardware --> manager --> pods      drivers --> dynamic --> pods
-//	manager, dynamic --> pod resources API, statuses
+//	pinning: CPUs and memory of their own --> pods
+//	manager, dynamic, pinning --> pod resources API, statuses
 package devices
 
 import (
@@ -17,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/deviceplugin"
 	"github.com/islet-edge/islet/agent/dra"
 	"github.com/islet-edge/islet/agent/hardware"
+	"github.com/islet-edge/islet/agent/pinning"
 	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/podresources"
 	"github.com/islet-edge/islet/podspec"
@@ -26,6 +28,7 @@ import (
 type Store interface {
 	device.Store
 	dra.Store
+	pinning.Store
 }
 
 // Config is what Open needs.
@@ -34,12 +37,14 @@ type Config struct {
 	Store Store
 	Pods  func() []*v1.Pod // with their statuses; called once there are some
 	device.Config
+	Pinning pinning.Config // but for Store, Devices and Log
 }
 
 // Devices are those of this node.
 type Devices struct {
 	*device.Manager
 	Plugins  *deviceplugin.Plugins
+	Pinning  *pinning.Manager   // nil: no policy gives containers CPUs or memory of their own
 	Dynamic  *dra.Manager       // nil before Start
 	Hardware *hardware.Hardware // nil before Start, and if none is configured
 
@@ -58,7 +63,31 @@ func Open(ctx context.Context, c Config) (*Devices, error) {
 	}
 	d.Manager = device.New(c.Config)
 	d.Plugins = deviceplugin.New(deviceplugin.Config{Root: c.Root, Devices: d.Manager, Log: c.Log})
-	return d, d.Load(ctx)
+	if err := d.Load(ctx); err != nil {
+		return d, err
+	}
+	p := c.Pinning
+	p.Store, p.Devices, p.Log = c.Store, d.Manager, c.Log
+	var err error
+	d.Pinning, err = pinning.Open(ctx, p)
+	return d, err
+}
+
+// Wants reports whether a pod asks for devices, or CPUs or memory of its own, that it does
+// not have.
+func (d *Devices) Wants(pod *v1.Pod) bool {
+	if d.Pinning != nil {
+		return d.Pinning.Wants(pod)
+	}
+	return d.Manager.Wants(pod)
+}
+
+// Admit gives it those; see device.Manager.Admit.
+func (d *Devices) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
+	if d.Pinning != nil {
+		return d.Pinning.Admit(ctx, pod)
+	}
+	return d.Manager.Admit(ctx, pod)
 }
 
 // Start makes what has claims prepared, and looks for the devices of the host. Objects is
@@ -85,7 +114,7 @@ func (d *Devices) Listen() (err error) {
 		return err
 	}
 	d.listens = true
-	d.told, err = podresources.Open(podresources.Config{Root: d.c.Root, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimed})
+	d.told, err = podresources.Open(podresources.Config{Root: d.c.Root, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimed, Own: d.Pinning})
 	return err
 }
 
@@ -110,6 +139,7 @@ func (d *Devices) Run(ctx context.Context) error {
 	g.Go(func() error { return d.Plugins.Run(ctx) })
 	g.Go(func() error { return d.told.Run(ctx) })
 	g.Go(func() error { return d.Hardware.Run(ctx) })
+	g.Go(func() error { return d.Pinning.Run(ctx) })
 	return g.Wait()
 }
 

@@ -152,7 +152,7 @@ func (b *bench) pod(uid, name string, counts ...int64) *v1.Pod {
 func (b *bench) run(pod *v1.Pod, container int) (nodes map[string]string, groups []int64, err error) {
 	b.t.Helper()
 	ctx, ctr := b.t.Context(), &pod.Spec.Containers[container]
-	if refusal, err := b.manager.Admit(ctx, pod); err != nil || refusal != "" {
+	if _, refusal, err := b.manager.Admit(ctx, pod); err != nil || refusal != "" {
 		b.t.Fatalf("%s is refused: %s, %v", pod.UID, refusal, err)
 	}
 	if err := b.manager.Prepare(ctx, pod); err != nil {
@@ -237,12 +237,12 @@ func TestGive(t *testing.T) {
 	chips := b.pod("d", "islet.dev/gpio", 2, 1)
 	check(chips, 0, map[string]string{"/dev/gpiochip0": b.dir + "/d/c0/islet.dev_gpio/0 r", "/dev/gpiochip1": b.dir + "/d/c0/islet.dev_gpio/1 r"}, 993)
 	check(chips, 1, map[string]string{"/dev/gpiochip0": b.dir + "/d/c1/islet.dev_gpio/0 r"}, 993)
-	if refusal, err := b.manager.Admit(t.Context(), b.pod("e", "islet.dev/i2c", 1)); err != nil || !strings.Contains(refusal, "the host has no group i2c") {
+	if _, refusal, err := b.manager.Admit(t.Context(), b.pod("e", "islet.dev/i2c", 1)); err != nil || !strings.Contains(refusal, "the host has no group i2c") {
 		t.Errorf("a group that there is not: %q, %v", refusal, err)
 	}
 	apart := b.pod("f", "islet.dev/gpio", 1)
 	apart.Spec.HostUsers = new(bool)
-	if refusal, err := b.manager.Admit(t.Context(), apart); err != nil || !strings.Contains(refusal, "with hostUsers: false") {
+	if _, refusal, err := b.manager.Admit(t.Context(), apart); err != nil || !strings.Contains(refusal, "with hostUsers: false") {
 		t.Errorf("another path in a user namespace: %q, %v", refusal, err)
 	}
 	tr.must(b.manager.Release(t.Context(), "b"))

@@ -21,6 +21,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/admit"
@@ -63,6 +64,14 @@ type Devices interface {
 	Resources() (capacity, allocatable v1.ResourceList)
 	// Room corrects what pods are measured against.
 	Room(v1.ResourceList)
+}
+
+// SetExclusive takes who says whether a container has CPUs of its own. It is called before
+// any pod runs.
+func (n *Machine) SetExclusive(has func(uid types.UID, container string) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last.Exclusive = has
 }
 
 // SetDevices is called before any other method.
@@ -205,7 +214,7 @@ func (n *Machine) Admit() admit.Node {
 	if n.devices != nil {
 		n.devices.Room(room)
 	}
-	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, AppArmor: n.appArmor, SELinux: n.seLinux, Quotas: n.quotas}
+	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static", StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux, Quotas: n.quotas}
 }
 
 // resources are what the Node has: the machine's and the devices.

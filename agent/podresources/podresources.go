@@ -4,7 +4,7 @@
 //	program --<root-dir>/pod-resources/kubelet.sock--> List, Get, GetAllocatableResources
 //	                                                       '--> pods, devices, claims
 //
-// CPUs and memory of containers are not told: none has any of its own.
+// CPUs and memory are told of containers that have some of their own.
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/#monitoring-device-plugin-resources
 package podresources
 
@@ -20,6 +20,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/pinning"
 	"github.com/islet-edge/islet/agent/rpc"
 	"github.com/islet-edge/islet/podspec"
 )
@@ -30,6 +31,7 @@ type Config struct {
 	Pods    func() []*v1.Pod  // with their statuses
 	Devices Devices           // that containers have
 	Claims  func() []*Claimed // nil: there are none
+	Own     *pinning.Manager  // CPUs and memory of containers' own; nil: there are none
 }
 
 // Devices are those of this node. *device.Manager is one.
@@ -101,7 +103,27 @@ func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResour
 			}
 		}
 	}
+	all := s.c.Own.Allocatable()
+	out.CpuIds, out.Memory = numbers(all.CPUs), blocks(all.Memory)
 	return out, nil
+}
+
+func numbers(cpus []int) (out []int64) {
+	for _, id := range cpus {
+		out = append(out, int64(id))
+	}
+	return out
+}
+
+func blocks(list []pinning.Block) (out []*api.ContainerMemory) {
+	for _, b := range list {
+		t := &api.TopologyInfo{}
+		for _, id := range b.Nodes {
+			t.Nodes = append(t.Nodes, &api.NUMANode{ID: int64(id)})
+		}
+		out = append(out, &api.ContainerMemory{MemoryType: b.Kind, Size: b.Size, Topology: t})
+	}
+	return out
 }
 
 func active(pod *v1.Pod) bool {
@@ -117,10 +139,11 @@ type holder struct {
 type all struct {
 	devices map[holder][]*api.ContainerDevices
 	claims  map[holder][]*api.DynamicResource
+	own     *pinning.Manager
 }
 
 func (s *Server) has() all {
-	a := all{map[holder][]*api.ContainerDevices{}, map[holder][]*api.DynamicResource{}}
+	a := all{map[holder][]*api.ContainerDevices{}, map[holder][]*api.DynamicResource{}, s.c.Own}
 	for _, h := range s.c.Devices.Held() {
 		at := holder{h.UID, h.Container}
 		for _, id := range h.IDs {
@@ -152,7 +175,8 @@ func (a all) of(pod *v1.Pod) *api.PodResources {
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Sidecar || kind == podspec.Main {
 			at := holder{pod.UID, c.Name}
-			out.Containers = append(out.Containers, &api.ContainerResources{Name: c.Name, Devices: a.devices[at], DynamicResources: a.claims[at]})
+			own := a.own.Of(pod.UID, c.Name)
+			out.Containers = append(out.Containers, &api.ContainerResources{Name: c.Name, Devices: a.devices[at], DynamicResources: a.claims[at], CpuIds: numbers(own.CPUs), Memory: blocks(own.Memory)})
 		}
 	}
 	return out

@@ -9,22 +9,22 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// unexpected is the kubelet's reason for a pod that does not get its devices.
-const unexpected = "UnexpectedAdmissionError"
-
-// Devices are given to pods when they are admitted. *device.Manager is one.
+// Devices are given to pods when they are admitted, as are CPUs and memory that only one
+// container has. *device.Manager is one, *pinning.Manager too.
 type Devices interface {
 	// Wants reports whether a pod asks for devices that it does not have.
 	Wants(*v1.Pod) bool
 	// Admit gives it those, or says in a kubelet's words why it cannot have them. An error
 	// means that nothing was decided.
-	Admit(context.Context, *v1.Pod) (refusal string, err error)
+	Admit(context.Context, *v1.Pod) (reason, refusal string, err error)
 }
 
 type noDevices struct{}
 
-func (noDevices) Wants(*v1.Pod) bool                             { return false }
-func (noDevices) Admit(context.Context, *v1.Pod) (string, error) { return "", nil }
+func (noDevices) Wants(*v1.Pod) bool { return false }
+func (noDevices) Admit(context.Context, *v1.Pod) (string, string, error) {
+	return "", "", nil
+}
 
 // equip gives a pod that is coming its devices, then admits it. Whoever has them may take
 // his time: nobody else waits.
@@ -33,7 +33,7 @@ func (p *Pods) equip(ctx context.Context, d desired.Pod, made uint64, before ver
 	p.mu.Lock()
 	refused := p.refused
 	p.mu.Unlock()
-	refusal, err := p.c.Devices.Admit(ctx, d.Pod)
+	reason, refusal, err := p.c.Devices.Admit(ctx, d.Pod)
 	if err != nil {
 		p.giveUp(uid, before, known)
 		return err
@@ -46,7 +46,7 @@ func (p *Pods) equip(ctx context.Context, d desired.Pod, made uint64, before ver
 			p.release(podTerminated)
 			made++
 		}
-		return p.refuse(ctx, d, before.end, verdict{end: &plan.End{Reason: unexpected, Message: "Pod was rejected: " + refusal}, made: made}, refusal)
+		return p.refuse(ctx, d, before.end, verdict{end: &plan.End{Reason: reason, Message: "Pod was rejected: " + refusal}, made: made, unequipped: true}, refusal)
 	}
 	if known {
 		return p.readmit(ctx, d, made, before)

@@ -19,16 +19,18 @@ type counter struct {
 
 func (*counter) Wants(*v1.Pod) bool { return true }
 
-func (c *counter) Admit(context.Context, *v1.Pod) (string, error) {
+func (c *counter) Admit(context.Context, *v1.Pod) (string, string, error) {
 	if c.asks++; c.fail != nil {
-		return "", c.fail
+		return "", "", c.fail
 	}
 	if c.left == 0 {
-		return "Allocate failed due to requested number of devices unavailable, which is unexpected", nil
+		return unexpected, "Allocate failed due to requested number of devices unavailable, which is unexpected", nil
 	}
 	c.left--
-	return "", nil
+	return "", "", nil
 }
+
+const unexpected = "UnexpectedAdmissionError"
 
 // TestDevices: a pod without its devices is refused, and one that is not the API server's is
 // asked for again once there may be some; what could not be decided is not.

@@ -23,6 +23,8 @@ type verdict struct {
 	again  bool          // it was admitted after a refusal, which its status shows still
 	leaves bool          // its end was decided while it ran: it holds that until it is over
 
+	unequipped bool // it is refused for devices, or for CPUs or memory of its own: no pod was in its way at admission
+
 	alloc *allocation // nil: the pod may not run
 }
 
@@ -86,7 +88,7 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	}
 	p.mu.Lock()
 	p.verdicts[d.Pod.UID] = v
-	if v.end.Reason != unexpected {
+	if !v.unequipped {
 		p.refused++
 	}
 	p.mu.Unlock()

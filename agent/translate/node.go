@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Node is what the configurations need to know of the node. It may change while
@@ -28,6 +29,9 @@ type Node struct {
 	SwapBytes      int64    // of the host, where burstable containers get a part of it; 0: none does
 	MemoryQoS      *QoS     // nil: nothing of memory is kept for containers, nor are they slowed
 	Allocatable    v1.ResourceList
+	// Exclusive reports whether a container has CPUs of its own, and so may use all of their
+	// time; nil: none has.
+	Exclusive func(uid types.UID, container string) bool
 }
 
 // PodLogDir is the directory of the pod's logs under dir, as the kubelet names it.

@@ -34,6 +34,9 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 	if m := lim.Cpu().MilliValue(); m > 0 && n.CPUPeriod >= 0 {
 		out.CpuPeriod = cmp.Or(n.CPUPeriod, quotaPeriod)
 		out.CpuQuota = max(m*out.CpuPeriod/1000, minQuota)
+		if n.exclusive(pod, ctr) {
+			out.CpuQuota = -1
+		}
 	}
 	unified := map[string]string{}
 	if n.OOMGroup {
@@ -53,6 +56,11 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 		out.HugepageLimits = append(out.HugepageLimits, &api.HugepageLimit{PageSize: h.Size, Limit: h.Bytes})
 	}
 	return out
+}
+
+// exclusive reports whether a container has CPUs of its own.
+func (n Node) exclusive(pod *v1.Pod, ctr *v1.Container) bool {
+	return n.Exclusive != nil && n.Exclusive(pod.UID, ctr.Name)
 }
 
 // milli is the CPU that the container asks for: its request, else its limit.

@@ -34,13 +34,24 @@ func Level(pod *v1.Pod, n Node) plan.Resources {
 		requests := demand.Requests(pod)
 		out.Shares = shares(requests.Cpu().MilliValue())
 	}
-	if demand.Limited(pod, v1.ResourceCPU) && n.CPUPeriod >= 0 {
+	if demand.Limited(pod, v1.ResourceCPU) && n.CPUPeriod >= 0 && !n.anyExclusive(pod) {
 		out.Milli = limits.Cpu().MilliValue()
 	}
 	if demand.Limited(pod, v1.ResourceMemory) {
 		out.Memory = limits.Memory().Value()
 	}
 	return out
+}
+
+// anyExclusive reports whether a container of a pod has CPUs of its own: then the pod as a
+// whole has no quota either.
+func (n Node) anyExclusive(pod *v1.Pod) bool {
+	for _, ctr := range podspec.Containers(&pod.Spec) {
+		if n.exclusive(pod, ctr) {
+			return true
+		}
+	}
+	return false
 }
 
 // Resized is what UpdateContainerResources is told of a container.

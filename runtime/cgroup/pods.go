@@ -41,6 +41,9 @@ type Config struct {
 	All          Limits // of all pods together
 	Others       []Held // cgroups that are not the pods', but held to what is kept for them
 	Memory       Memory // what is kept of it for whom
+	// Exclusive reports whether a container of a pod has CPUs of its own: the pod has no quota;
+	// nil: none has.
+	Exclusive func(*v1.Pod) bool
 	// Took, when set, is told how long it took to "create", "update" or "destroy" the
 	// cgroup of a pod.
 	Took func(operation string, took time.Duration)
@@ -109,7 +112,7 @@ func (p *Pods) Name() string { return "cgroup" }
 func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	limits := podLimits(pod, 0, p.c.CPUPeriod)
+	limits := podLimits(pod, 0, p.period(pod))
 	is := bounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)}
 	if was := p.prepared[pod.UID]; was.is == is && was.Manager != nil && anyExists(was.GetPaths()) {
 		return nil
@@ -121,7 +124,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
-	limits = podLimits(pod, p.pids.pod, p.c.CPUPeriod) // which are known with the base
+	limits = podLimits(pod, p.pids.pod, p.period(pod)) // which are known with the base
 	p.c.Memory.keepPod(pod, limits)
 	above := p.base[c]["hugetlb"]
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -145,6 +148,14 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 		return nil
 	}
 	return p.asks(n, milli(demand.Requests(pod)))
+}
+
+// period is of the pod's quota; negative: it has none.
+func (p *Pods) period(pod *v1.Pod) int64 {
+	if p.c.Exclusive != nil && p.c.Exclusive(pod) {
+		return -1
+	}
+	return p.c.CPUPeriod
 }
 
 func (p *Pods) took(operation string, begin time.Time) {

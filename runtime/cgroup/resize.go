@@ -61,7 +61,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	if err != nil {
 		return err
 	}
-	want := podLimits(pod, 0, p.c.CPUPeriod)
+	want := podLimits(pod, 0, p.period(pod))
 	p.c.Memory.keepPod(pod, want)
 	asks := want.CpuShares
 	if err := change(want, now); err != nil {

@@ -1,0 +1,191 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/utils/cpuset"
+)
+
+// Bounds of what the kernel may say.
+const (
+	maxFile = 1 << 16 // bytes
+	maxCPU  = 8192
+	maxNode = 64 // as many as a Mask has bits
+)
+
+// Read finds the CPUs that are on and the NUMA nodes below sys, the root of /sys; memory in
+// bytes is that of a machine whose kernel knows no nodes, as are huge pages by size. What
+// the kernel does not say of a CPU is taken as simply as can be: a core and cache of its
+// own socket, socket 0, node 0.
+func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
+	online, err := list(sys, "devices/system/cpu/online", maxCPU)
+	if err != nil {
+		return Machine{}, fmt.Errorf("read which CPUs are on: %w", err)
+	}
+	if len(online) == 0 {
+		return Machine{}, errors.New("read which CPUs are on: none is")
+	}
+	m := Machine{CPUs: CPUs{}}
+	on := cpuset.New(online...)
+	for _, id := range online {
+		m.CPUs[id] = cpu(sys, id, on)
+	}
+	nodes, err := list(sys, "devices/system/node/online", maxNode)
+	if errors.Is(err, fs.ErrNotExist) {
+		m.Nodes = []Node{{ID: 0, Memory: memory, HugePages: huge, Distances: []uint64{10}}}
+		return m, nil
+	}
+	if err != nil {
+		return Machine{}, fmt.Errorf("read which NUMA nodes there are: %w", err)
+	}
+	placed := map[int]bool{}
+	for _, id := range nodes {
+		dir := path.Join("devices/system/node", fmt.Sprint("node", id))
+		cpus, err := list(sys, path.Join(dir, "cpulist"), maxCPU)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Machine{}, fmt.Errorf("read the CPUs of NUMA node %d: %w", id, err)
+		}
+		for _, c := range cpus {
+			if at, ok := m.CPUs[c]; ok && !placed[c] {
+				at.Node, placed[c] = id, true
+				m.CPUs[c] = at
+			}
+		}
+		n := Node{ID: id, HugePages: pages(sys, dir)}
+		if n.Memory, err = total(sys, path.Join(dir, "meminfo")); err != nil {
+			return Machine{}, fmt.Errorf("read the memory of NUMA node %d: %w", id, err)
+		}
+		n.Distances = numbers(text(sys, path.Join(dir, "distance")))
+		if len(n.Distances) != len(nodes) {
+			n.Distances = nil
+		}
+		m.Nodes = append(m.Nodes, n)
+	}
+	if len(m.Nodes) == 0 {
+		return Machine{}, errors.New("read which NUMA nodes there are: none is")
+	}
+	for id, c := range m.CPUs { // one that no node names is in the first
+		if !placed[id] {
+			c.Node = m.Nodes[0].ID
+			m.CPUs[id] = c
+		}
+	}
+	return m, nil
+}
+
+func cpu(sys fs.FS, id int, on cpuset.CPUSet) CPU {
+	dir := path.Join("devices/system/cpu", fmt.Sprint("cpu", id))
+	c := CPU{Core: id}
+	if n, err := strconv.Atoi(text(sys, path.Join(dir, "topology/physical_package_id"))); err == nil && n > 0 {
+		c.Socket = n
+	}
+	for _, file := range []string{"core_cpus_list", "thread_siblings_list"} {
+		if threads, err := list(sys, path.Join(dir, "topology", file), maxCPU); err == nil {
+			if both := on.Intersection(cpuset.New(threads...)); both.Contains(id) {
+				c.Core = both.List()[0]
+				break
+			}
+		}
+	}
+	c.Cache = c.Socket
+	for i := range 8 {
+		index := path.Join(dir, "cache", fmt.Sprint("index", i))
+		if text(sys, path.Join(index, "level")) != "3" {
+			continue
+		}
+		if n, err := strconv.Atoi(text(sys, path.Join(index, "id"))); err == nil && n >= 0 {
+			c.Cache = n
+		}
+	}
+	return c
+}
+
+// text is a file of one line; of one that is not there it is empty.
+func text(sys fs.FS, name string) string {
+	s, _ := read(sys, name)
+	return s
+}
+
+func read(sys fs.FS, name string) (string, error) {
+	f, err := sys.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile))
+	return strings.TrimSpace(string(b)), err
+}
+
+// list reads numbers below a bound, such as 0,2-3.
+func list(sys fs.FS, name string, bound uint64) (out []int, err error) {
+	s, err := read(sys, name)
+	if err != nil || s == "" {
+		return nil, err
+	}
+	for part := range strings.SplitSeq(s, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		from, err := strconv.ParseUint(low, 10, 32)
+		to := from
+		if err == nil && isRange {
+			to, err = strconv.ParseUint(high, 10, 32)
+		}
+		if err != nil || to >= bound || len(out) > maxCPU {
+			return nil, fmt.Errorf("%s: %q is no list of numbers below %d", name, s, bound)
+		}
+		for n := from; n <= to; n++ {
+			out = append(out, int(n))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+func numbers(s string) (out []uint64) {
+	for _, f := range strings.Fields(s) {
+		n, err := strconv.ParseUint(f, 10, 32)
+		if err != nil {
+			return nil
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// total is MemTotal of a node's meminfo, in bytes.
+func total(sys fs.FS, name string) (uint64, error) {
+	s, err := read(sys, name)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.SplitSeq(s, "\n") {
+		if _, rest, ok := strings.Cut(line, "MemTotal:"); ok {
+			if f := strings.Fields(rest); len(f) > 0 {
+				if kib, err := strconv.ParseUint(f[0], 10, 50); err == nil {
+					return kib << 10, nil
+				}
+			}
+		}
+	}
+	return 0, fmt.Errorf("%s has no MemTotal", name)
+}
+
+func pages(sys fs.FS, dir string) map[uint64]uint64 {
+	entries, _ := fs.ReadDir(sys, path.Join(dir, "hugepages"))
+	out := map[uint64]uint64{}
+	for _, e := range entries {
+		size, ok := strings.CutPrefix(e.Name(), "hugepages-")
+		kib, err1 := strconv.ParseUint(strings.TrimSuffix(size, "kB"), 10, 40)
+		n, err2 := strconv.ParseUint(text(sys, path.Join(dir, "hugepages", e.Name(), "nr_hugepages")), 10, 20)
+		if ok && err1 == nil && err2 == nil {
+			out[kib<<10] = n * kib << 10
+		}
+	}
+	return out
+}
