@@ -65,7 +65,7 @@ func TestDevices(t *testing.T) {
 	plugin, err := m.Connect(t.Context(), "example.com/thing", nothing{})
 	must(err)
 	must(plugin.Devices([]device.Device{{ID: "b", Healthy: true}, {ID: "a", Message: "broken"}}))
-	if refusal, err := m.Admit(t.Context(), pod); err != nil || refusal != "" {
+	if _, refusal, err := m.Admit(t.Context(), pod); err != nil || refusal != "" {
 		t.Fatal(refusal, err)
 	}
 	a := New(Config{Desired: d, Devices: m, Hardware: hw})

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func memoryPod(request, limit string, cpu bool) *v1.Pod {
@@ -81,5 +82,22 @@ func TestSwap(t *testing.T) {
 		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != "0" {
 			t.Errorf("%s: %s with NoSwap", name, got)
 		}
+	}
+}
+
+// TestExclusive: CPUs of its own are not rationed, nor is the pod that has them.
+func TestExclusive(t *testing.T) {
+	pod := memoryPod("1Gi", "1Gi", true)
+	pod.Spec.Containers = append(pod.Spec.Containers, *pod.Spec.Containers[0].DeepCopy())
+	pod.Spec.Containers[1].Name = "d"
+	n := Node{Exclusive: func(_ types.UID, name string) bool { return name == "c" }}
+	if c, d := resources(pod, &pod.Spec.Containers[0], n), resources(pod, &pod.Spec.Containers[1], n); c.CpuQuota != -1 || d.CpuQuota != 100_000 {
+		t.Errorf("quotas %d, %d", c.CpuQuota, d.CpuQuota)
+	}
+	if got := Level(pod, n); got.Milli != 0 {
+		t.Errorf("the pod is held to %d", got.Milli)
+	}
+	if got := Level(pod, Node{}); got.Milli != 2000 {
+		t.Errorf("without CPUs of its own it is held to %d", got.Milli)
 	}
 }

@@ -1,0 +1,64 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestCPUs: a guaranteed pod has a CPU of its own, over kill -9 of the agent; those that run
+// leave it, and come back to it. What is kept of memory and process IDs is on the cgroups.
+func TestCPUs(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("one CPU: none can be given away")
+	}
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("manifests/shared.yaml", manifest("shared", "", "count", "10ms"))
+	flags := []string{"--cpu-manager-policy=static", "--reserved-cpus=0", "--kube-reserved=memory=300Mi,pid=500", "--topology-manager-policy=single-numa-node"}
+	m.StartAgent(flags...)
+	m.WaitReady("shared-edge")
+	on := func(pod string) string {
+		t.Helper()
+		out := m.Islet("exec", pod, "--", "/podtool", "cat", "/proc/1/status")
+		_, list, _ := strings.Cut(out, "Cpus_allowed_list:")
+		list, _, _ = strings.Cut(list, "\n")
+		return strings.TrimSpace(list)
+	}
+	all := on("shared-edge")
+	if !strings.HasPrefix(all, "0-") {
+		t.Fatalf("the shared pod runs on %q", all)
+	}
+	own := manifest("own", "    resources: {limits: {cpu: 1, memory: 32Mi}}\n", "count", "10ms")
+	m.Write("manifests/own.yaml", own)
+	pod := m.WaitReady("own-edge", "shared-edge")["own-edge"]
+	mine := on("own-edge")
+	m.Await("the shared pod to leave the CPU", func() bool { return on("shared-edge") != all })
+	if mine == "" || strings.ContainsAny(mine, ",-") || mine == "0" || strings.Contains(on("shared-edge"), mine) && !strings.Contains(on("shared-edge"), "-") {
+		t.Errorf("own %q, shared %q", mine, on("shared-edge"))
+	}
+	for _, file := range []string{"cpu.cfs_quota_us", "cpu.max"} { // v1, v2
+		found, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/cpu", m.Cgroup, "kubepods", "pod*", file))
+		v2, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", m.Cgroup, "kubepods", "pod*", file))
+		for _, f := range append(found, v2...) {
+			if b, err := os.ReadFile(f); err != nil || !strings.HasPrefix(string(b), "-1") && !strings.HasPrefix(string(b), "max") {
+				t.Errorf("the pod has a quota: %s %v", b, err)
+			}
+		}
+	}
+	first := pod.Status.ContainerStatuses[0]
+	m.Kill()
+	m.StartAgent(flags...)
+	if again := m.WaitReady("own-edge", "shared-edge")["own-edge"].Status.ContainerStatuses[0]; again.ContainerID != first.ContainerID || again.RestartCount != 0 || on("own-edge") != mine || strings.Contains(on("shared-edge"), "-") && runtime.NumCPU() == 2 {
+		t.Errorf("after kill -9: %+v on %s, shared %s", again, on("own-edge"), on("shared-edge"))
+	}
+	m.Write("manifests/late.yaml", manifest("late", "    resources: {limits: {cpu: 1000, memory: 32Mi}}\n", "count", "10ms"))
+	m.WaitPods("the pod that asks for too much to be refused", func(pods map[string]machine.Pod) bool { return pods["late-edge"].Status.Reason == "OutOfcpu" })
+	m.Remove("manifests/own.yaml")
+	m.Await("the shared pod to come back to the CPU", func() bool { return on("shared-edge") == all })
+}
