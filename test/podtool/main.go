@@ -16,6 +16,7 @@
 //	install NAME       is there under a second name, such as tar, by which it is that
 //	flannel DIR SUBNET sets up a pod network as flannel's DaemonSet does; called as
 //	                   flannel it is that network's CNI plugin
+//	journal FILE EVERY appends numbered, synced records and tells of each on standard output
 //	mark FILE CODE     appends the time to FILE, then ends with CODE
 package main
 
@@ -100,6 +101,8 @@ func run(args []string) (int, error) {
 		return 0, eat(ctx, arg(1, "1"))
 	case "flannel":
 		return 0, flanneld(ctx, arg(1, ""), arg(2, ""), args[min(3, len(args)):]...)
+	case "journal":
+		return 0, journal(ctx, arg(1, ""), arg(2, "20ms"))
 	case "mark":
 		code, err := strconv.Atoi(arg(2, "0"))
 		return code, errors.Join(err, add(arg(1, ""), time.Now().Format(time.RFC3339Nano)+"\n"))

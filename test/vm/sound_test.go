@@ -73,7 +73,8 @@ func (v *VM) fetch(dir, path string) string {
 	return to
 }
 
-// leases demands that the store is intact and exactly the pods have addresses.
+// leases demands that the store is intact, exactly the pods have addresses, and exactly
+// the one with a claim a volume.
 func leases(t testing.TB, path string, used []string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)
@@ -110,6 +111,10 @@ func leases(t testing.TB, path string, used []string) {
 	}
 	if len(left) > 0 {
 		t.Errorf("leaked addresses: %v", left)
+	}
+	volumes := 0
+	if err := db.QueryRow("SELECT count(*) FROM volumes").Scan(&volumes); err != nil || volumes != 1 {
+		t.Errorf("volumes that are written down: %d, not that of the one pod with a claim (%v)", volumes, err)
 	}
 }
 

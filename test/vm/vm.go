@@ -135,6 +135,7 @@ func (v *VM) Boot() {
 		"-nographic", "-nic", network, "-no-reboot",
 		"-drive", drive("nbd:unix:" + filepath.Join(v.dir, "nbd")), "-drive", drive(filepath.Join(v.dir, "payload.img")) + ",readonly=on",
 		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path=" + sock, "-device", "virtserialport,chardev=ctl,name=ctl",
+		"-chardev", "file,append=on,id=told,path=" + filepath.Join(v.dir, "told"), "-device", "virtserialport,chardev=told,name=told",
 		"-kernel", filepath.Join(v.base, "vmlinuz"), "-initrd", filepath.Join(v.base, "initrd.img"),
 		"-append", "console=ttyS0 root=/dev/vda rw panic=1 quiet nokaslr", "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor", "unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
 	args = append(args, v.devices...)
@@ -167,6 +168,17 @@ func (v *VM) PowerCut() {
 	}
 	v.qemu.Process.Kill() // an error says that it has ended
 	v.off()
+}
+
+// Told is what the machine has written to /dev/virtio-ports/told since it was made. It
+// outlives power cuts, since it is not in the machine.
+func (v *VM) Told() []byte {
+	v.t.Helper()
+	b, err := os.ReadFile(filepath.Join(v.dir, "told"))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return b
 }
 
 // Reboot asks the machine to shut down in good order and boots it again.

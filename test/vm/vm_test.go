@@ -53,13 +53,10 @@ func payload(t *testing.T) map[string]string {
 		}
 		return path
 	}
-	for i := range 5 {
-		args := []string{"count", "20ms"}
-		if i == 4 {
-			args = []string{"serve", ":80"}
-		}
-		write(fmt.Sprintf("p%d.yaml", i), []byte(manifest(fmt.Sprint("p", i), args...)))
+	for i := range 4 {
+		write(fmt.Sprintf("p%d.yaml", i), []byte(manifest(fmt.Sprint("p", i), "count", "20ms")))
 	}
+	write("p4.yaml", []byte(claims))
 	write("first.yaml", []byte(ordered("first", 0)))
 	write("last.yaml", []byte(ordered("last", 2_000_000_000)))
 	write("oom.yaml", []byte(manifest("oom", "eat", "200")))
@@ -127,6 +124,8 @@ func TestNode(t *testing.T) {
 	goesOff(v)
 	step("off and on in order, with logind and 1970, and without")
 	patience := min(time.Since(start)/8, 20*time.Second)
+	v.Run("cp /payload/files/p4.yaml /etc/kubernetes/manifests/")
+	ready(v, 5)
 	for i := range cuts {
 		cut(v, i, rand.N(patience))
 		sound(v)
@@ -186,7 +185,8 @@ func killed(v *VM) {
 	}
 }
 
-// cut cuts the power a moment after something began, and boots again.
+// cut cuts the power a moment after something began, while a pod writes to its claim, and
+// boots again.
 func cut(v *VM, round int, moment time.Duration) {
 	v.t.Helper()
 	what := []struct{ happens, command string }{
@@ -195,12 +195,16 @@ func cut(v *VM, round int, moment time.Duration) {
 		{"a pod stops and one is replaced", "cd /etc/kubernetes/manifests && rm p0.yaml && sed 's/20ms/30ms/' /payload/files/p1.yaml >p1.yaml"},
 	}[round%3]
 	v.t.Logf("power cut %v after the moment when %s", moment.Round(time.Millisecond), what.happens)
+	journals(v)
 	v.Run(what.command)
 	<-time.After(moment)
 	v.PowerCut()
+	told := kept(v)
 	v.Boot()
 	v.Run("cp /payload/files/p?.yaml /etc/kubernetes/manifests/")
 	ready(v, 5)
+	nothingLost(v, told)
+	v.t.Logf("none of %d records was lost", told+1)
 }
 
 // withoutClock demands that the pods of a machine run on whose time, as on a board that has

@@ -1,0 +1,80 @@
+package vm
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// claims is a pod that appends records to a file of its claim all the time, and tells of
+// each that the disk has.
+var claims = fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: journal}
+spec:
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 64Mi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p4}
+spec:
+  terminationGracePeriodSeconds: 2
+  volumes: [{name: data, persistentVolumeClaim: {claimName: journal}}]
+  containers:
+  - {name: c, image: %q, imagePullPolicy: Never, args: [journal, /data/records, 20ms], volumeMounts: [{name: data, mountPath: /data}], resources: {limits: {memory: 64Mi, cpu: 300m}}}
+`, machine.Image)
+
+// kept is the last record that the machine told of, outside of itself; -1: none yet.
+func kept(v *VM) int {
+	v.t.Helper()
+	told := v.Told()
+	told = told[:bytes.LastIndexByte(told, '\n')+1]
+	_, last, found := strings.Cut(string(told[max(0, bytes.LastIndex(told, []byte("kept "))):]), "kept ")
+	if !found {
+		return -1
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(last))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return n
+}
+
+// journals passes on what the pod with the claim tells of from now on, and returns when
+// there is more than before.
+func journals(v *VM) {
+	v.t.Helper()
+	before := kept(v)
+	v.Run("systemd-run -q --collect sh -c 'exec tail -q -n +1 -F $(ls -t /var/log/pods/default_p4-edge_*/c/*.log | head -1) >/dev/virtio-ports/told'")
+	for kept(v) <= before {
+		v.Run("sleep 0.2")
+	}
+}
+
+// nothingLost demands after a power cut that the claim has all records that were told of,
+// that its pod found them whole, and that no volume is mounted or written down that is
+// nobody's.
+func nothingLost(v *VM, told int) {
+	v.t.Helper()
+	// Processes of this boot: what is shown of pods may be from before, for a moment.
+	v.Await("[ $(pgrep -x podtool | wc -l) = 5 ]")
+	out := v.Await("grep -m1 -o 'from [0-9]*' $(ls -t /var/log/pods/default_p4-edge_*/c/*.log | head -1)")
+	from, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(out, "from ")))
+	if err != nil || from <= told {
+		v.t.Errorf("record %d was told of, and after a power cut the next is %q (%v)", told, out, err)
+	}
+	owners := v.Run(`islet pods -o json | awk -F '"' '$2=="uid" {print $4}' | sort`)
+	mounted := v.Run("cut -d ' ' -f 5 /proc/self/mountinfo | grep -o '/pods/[0-9a-f-]*/volumes/.*' | sort")
+	if n := strings.Count(mounted, "/kubernetes.io~local-volume/"); n != 1 {
+		v.t.Errorf("the claim is mounted %d times:\n%s", n, mounted)
+	}
+	for line := range strings.Lines(mounted) {
+		if uid := strings.Split(line, "/")[2]; !strings.Contains(owners, uid) {
+			v.t.Errorf("mounted, and of no pod: %s", line)
+		}
+	}
+}
