@@ -82,7 +82,7 @@ var layers = map[string][]string{
 	// The rooms that package agent wires; none knows the whole.
 	"agent/cluster":    {"agent/config", "edge", "keys", "net/uplink"},
 	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
-	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "podspec"},
+	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/figures", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "edge/kube", "edge/resourceslice", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
 	"agent/flash":      {"agent/api", "metrics"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
@@ -113,6 +113,7 @@ var layers = map[string][]string{
 	"edge/apitest":        {"edge/kube", "edge/kube/kubetest"}, // for tests
 	"edge/brake":          {"edge/desired", "edge/kube"},
 	"edge/csinode":        {"edge/kube", "retry"},
+	"edge/resourceslice":  {"edge/kube", "retry"},
 	"edge/desired":        {"edge/store", "keys"},
 	"edge/history":        {"edge/kube"},
 	"edge/kube":           {"retry"},

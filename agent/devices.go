@@ -11,7 +11,6 @@ import (
 
 	"github.com/islet-edge/islet/agent/device"
 	"github.com/islet-edge/islet/agent/devices"
-	"github.com/islet-edge/islet/agent/dra"
 	"github.com/islet-edge/islet/agent/hardware"
 	"github.com/islet-edge/islet/agent/pinning"
 	"github.com/islet-edge/islet/agent/plan"
@@ -34,11 +33,11 @@ func (a *agent) openDevices(ctx context.Context) (err error) {
 // startDevices says which devices of the host there are, if the configuration gives any to
 // containers, and makes what has drivers prepare claims.
 func (a *agent) startDevices(ctx context.Context) error {
-	var objects dra.Objects
+	var cluster *devices.Cluster
 	if api := a.objects.API; api != nil {
-		objects = api
+		cluster = &devices.Cluster{Objects: api, Client: a.link.Client(), Node: a.cfg.Node.Name, Up: a.link.Changed()}
 	}
-	return a.devices.Start(ctx, objects, hardware.Config{
+	return a.devices.Start(ctx, cluster, hardware.Config{
 		Classes: a.cfg.Edge.Devices, Meta: a.store, Events: a.events, Pod: a.wanted, Dir: filepath.Join(a.cfg.Dirs.Run, process.Devices), Log: a.log,
 		Restart: func(uid types.UID, container string, grace time.Duration) {
 			if last, ok := a.input(uid).Seen.Last(container); ok {

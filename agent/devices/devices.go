@@ -5,22 +5,27 @@
 //	plugins, hardware --> manager --> pods      drivers --> dynamic --> pods
 //	pinning: CPUs and memory of their own --> pods
 //	manager, dynamic, pinning --> pod resources API, statuses
+//	drivers --reachable or not--> edge/resourceslice --> ResourceSlices of this node
 package devices
 
 import (
 	"context"
 	"errors"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/device"
 	"github.com/islet-edge/islet/agent/deviceplugin"
 	"github.com/islet-edge/islet/agent/dra"
+	"github.com/islet-edge/islet/agent/figures"
 	"github.com/islet-edge/islet/agent/hardware"
 	"github.com/islet-edge/islet/agent/pinning"
 	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/podresources"
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/resourceslice"
 	"github.com/islet-edge/islet/podspec"
 )
 
@@ -49,20 +54,22 @@ type Devices struct {
 	Hardware *hardware.Hardware // nil before Start, and if none is configured
 
 	c       Config
-	listens bool // Plugins do
+	counts  *figures.Plugins
+	slices  *resourceslice.Sweeper // nil: the node stands alone
+	listens bool                   // Plugins do
 	told    *podresources.Server
 }
 
 // Open takes over what the last run gave. It reaches nobody.
 func Open(ctx context.Context, c Config) (*Devices, error) {
-	d := &Devices{c: c}
+	d := &Devices{c: c, counts: figures.NewPlugins()}
 	changed := c.Config.Changed
 	c.Config.Store, c.Config.Changed = c.Store, func() {
 		d.Hardware.Poke()
 		changed()
 	}
 	d.Manager = device.New(c.Config)
-	d.Plugins = deviceplugin.New(deviceplugin.Config{Root: c.Root, Devices: d.Manager, Log: c.Log})
+	d.Plugins = deviceplugin.New(deviceplugin.Config{Root: c.Root, Devices: d.Manager, Counted: d.counts, Log: c.Log})
 	if err := d.Load(ctx); err != nil {
 		return d, err
 	}
@@ -90,10 +97,25 @@ func (d *Devices) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 	return d.Manager.Admit(ctx, pod)
 }
 
-// Start makes what has claims prepared, and looks for the devices of the host. Objects is
-// nil of a node that stands alone.
-func (d *Devices) Start(ctx context.Context, objects dra.Objects, h hardware.Config) (err error) {
-	d.Dynamic = dra.New(dra.Config{Store: d.c.Store, Objects: objects, PodChanged: d.c.PodChanged, Log: d.c.Log})
+// A Cluster is what claims need of the control plane.
+type Cluster struct {
+	Objects dra.Objects
+	Client  *kube.Client
+	Node    string          // its name
+	Up      <-chan struct{} // the link may be up again
+}
+
+// Start makes what has claims prepared, and looks for the devices of the host. The cluster
+// is nil of a node that stands alone.
+func (d *Devices) Start(ctx context.Context, cluster *Cluster, h hardware.Config) (err error) {
+	c := dra.Config{Store: d.c.Store, PodChanged: d.c.PodChanged, Counted: d.counts, Log: d.c.Log}
+	if cluster != nil {
+		if d.slices, err = resourceslice.New(resourceslice.Config{Client: cluster.Client, Node: cluster.Node, Retry: cluster.Up, Log: d.c.Log}); err != nil {
+			return err
+		}
+		c.Objects, c.Slices = cluster.Objects, d.slices
+	}
+	d.Dynamic = dra.New(c)
 	if err := d.Dynamic.Load(ctx); err != nil {
 		return err
 	}
@@ -140,8 +162,14 @@ func (d *Devices) Run(ctx context.Context) error {
 	g.Go(func() error { return d.told.Run(ctx) })
 	g.Go(func() error { return d.Hardware.Run(ctx) })
 	g.Go(func() error { return d.Pinning.Run(ctx) })
+	if d.slices != nil {
+		g.Go(func() error { return d.slices.Run(ctx) })
+	}
 	return g.Wait()
 }
+
+// Collectors are what is counted of plugins and drivers, after Start.
+func (d *Devices) Collectors() []prometheus.Collector { return d.counts.Collectors(d.Dynamic.InUse) }
 
 // Status says how the devices of a container are, however it got them.
 func (d *Devices) Status(pod *v1.Pod, ctr *v1.Container) []v1.ResourceStatus {

@@ -121,11 +121,11 @@ func (m *Manager) healthOf(driver string, dev Device) v1.ResourceHealth {
 	if len(dev.CDI) > 0 {
 		h.ResourceID = v1.ResourceID(dev.CDI[0])
 	}
-	all := m.drivers[driver]
-	if len(all) == 0 {
+	d := m.latest(driver)
+	if d == nil {
 		return h
 	}
-	if c, ok := all[len(all)-1].health[deviceKey{dev.Pool, dev.Name}]; ok && time.Now().Before(c.until) {
+	if c, ok := d.health[deviceKey{dev.Pool, dev.Name}]; ok && time.Now().Before(c.until) {
 		h.Health = c.health
 		if c.message != "" {
 			h.Message = new(c.message)

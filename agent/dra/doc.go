@@ -6,6 +6,7 @@
 //	container --Container--> CDI devices of its claims and requests
 //	the pod is over, or gone: --Ended, Release--> NodeUnprepareResources --> the row goes
 //	driver --NodeWatchResources--> health --> status of containers
+//	driver can be reached, or not --> edge/resourceslice
 //
 // A claim is a row from before a driver is asked until the driver took back what it did, so
 // nothing is forgotten by an agent that is killed. Who has a row needs no API server: after

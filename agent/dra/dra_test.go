@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
@@ -108,6 +109,17 @@ type fake struct {
 	fail   string
 	claims map[string]*api.NodePrepareResourceResponse // instead of the usual answer
 	health chan []*health.DeviceHealth                 // nil: it does not say
+	server *grpc.Server
+	socket string
+}
+
+// kill ends the driver as SIGKILL does: its socket stays, and nobody listens there.
+func (f *fake) kill() {
+	f.server.Stop()
+	if l, err := net.Listen("unix", f.socket); err == nil {
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		l.Close()
+	}
 }
 
 func (f *fake) NodePrepareResources(_ context.Context, q *api.NodePrepareResourcesRequest) (*api.NodePrepareResourcesResponse, error) {
@@ -182,6 +194,7 @@ func (f *fake) serve(t *testing.T, beta bool) plugins.Plugin {
 	}
 	go s.Serve(l)
 	t.Cleanup(s.Stop)
+	f.server, f.socket = s, path
 	return plugins.Plugin{Name: driverName, Endpoint: path, Versions: []string{"v1.Other", version}}
 }
 
@@ -371,6 +384,102 @@ func TestHealth(t *testing.T) {
 	w.Deregister(at)
 	if uid := <-w.touched; uid != p.UID || status() != "Unknown" {
 		t.Error("without its driver:", uid, status())
+	}
+}
+
+// reached notes which drivers can be reached, as they are told.
+type reached struct{ said chan string }
+
+func (r reached) Here(driver string) { r.said <- "here " + driver }
+func (r reached) Gone(driver string) { r.said <- "gone " + driver }
+
+// TestReach: a driver whose process dies without removing its socket cannot be reached, one
+// of which another instance lives can, and the calls go to that.
+func TestReach(t *testing.T) {
+	w := newWorld(t)
+	told := reached{make(chan string, 100)}
+	w.c.Slices = told
+	wants := func(want string) {
+		t.Helper()
+		if got := <-told.said; got != want {
+			t.Fatalf("told %q, not %q", got, want)
+		}
+	}
+	var first, second fake
+	a, b := first.serve(t, false), second.serve(t, false)
+	w.register(a)
+	wants("gone " + driverName) // until there is a connection
+	wants("here " + driverName)
+	w.register(b)
+	w.awaitInstance(b)
+	second.kill()
+	w.awaitInstance(a)
+	p := pod("p", "gpu")
+	w.object("gpu", p)
+	w.prepare(p, "")
+	if got := first.told(); got != "prepare gpu" {
+		t.Errorf("the instance that lives was asked %q", got)
+	}
+	first.kill()
+	wants("gone " + driverName)
+	w.Deregister(b)
+	w.Deregister(a)
+	w.register(first.serve(t, false))
+	wants("gone " + driverName)
+	wants("here " + driverName)
+}
+
+// awaitInstance waits until calls would go to one.
+func (w *world) awaitInstance(p plugins.Plugin) {
+	for again := time.Tick(5 * time.Millisecond); w.driver(driverName).endpoint != p.Endpoint; {
+		<-again
+	}
+}
+
+// counts are those of operations and calls.
+type counts struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (c *counts) DRAOperation(name string, failed bool, _ time.Duration) {
+	c.note(fmt.Sprint(name, " ", failed))
+}
+func (c *counts) DRACall(driver, method, code string, _ time.Duration) {
+	c.note(driver + method + " " + code)
+}
+func (c *counts) note(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = append(c.said, text)
+}
+
+// TestCounted: what is done for pods with claims is counted, and what drivers are asked.
+func TestCounted(t *testing.T) {
+	w := newWorld(t)
+	c := &counts{}
+	w.c.Counted = c
+	f := &fake{fail: "no"}
+	w.register(f.serve(t, false))
+	p := pod("p", "gpu")
+	w.object("gpu", p)
+	w.prepare(pod("without"), "")
+	w.prepare(p, "no")
+	f.fail = ""
+	w.prepare(p, "")
+	if drivers, all := w.InUse(); all != 1 || drivers[driverName] != 1 {
+		t.Errorf("%v, %d are in use", drivers, all)
+	}
+	if err := errors.Join(w.Release(t.Context(), "without"), w.Release(t.Context(), p.UID)); err != nil {
+		t.Fatal(err)
+	}
+	if drivers, all := w.InUse(); all != 0 || len(drivers) != 0 {
+		t.Errorf("%v, %d are in use", drivers, all)
+	}
+	const call = driverName + "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/"
+	want := []string{call + "NodePrepareResources OK", "PrepareResources true", call + "NodePrepareResources OK", "PrepareResources false", call + "NodeUnprepareResources OK", "UnprepareResources false"}
+	if !slices.Equal(c.said, want) {
+		t.Errorf("counted %q, not %q", c.said, want)
 	}
 }
 

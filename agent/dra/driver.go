@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,10 +45,12 @@ type driver struct {
 	name, endpoint, service string
 	conn                    *grpc.ClientConn
 	stop                    context.CancelFunc
+	counted                 Counter
 
 	// These are guarded by Manager.mu.
-	health map[deviceKey]condition
-	late   *time.Timer // some of that is too old then; nil: nothing is
+	connected bool
+	health    map[deviceKey]condition
+	late      *time.Timer // some of that is too old then; nil: nothing is
 }
 
 type deviceKey struct{ pool, name string }
@@ -84,11 +87,11 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	conn, err := plugins.Dial(p.Endpoint)
+	conn, err := plugins.Dial(p.Endpoint, grpc.WithIdleTimeout(0)) // it stays, so that one sees when the driver goes
 	if err != nil {
 		return err
 	}
-	d := &driver{name: p.Name, endpoint: p.Endpoint, service: s, conn: conn, health: map[deviceKey]condition{}}
+	d := &driver{name: p.Name, endpoint: p.Endpoint, service: s, conn: conn, counted: m.c.Counted, health: map[deviceKey]condition{}}
 	var ctx context.Context
 	ctx, d.stop = context.WithCancel(m.ctx)
 	m.mu.Lock()
@@ -100,6 +103,8 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	m.drivers[p.Name] = append(m.drivers[p.Name], d)
 	waiting := m.waiting[p.Name]
 	delete(m.waiting, p.Name)
+	m.reach(p.Name)
+	m.all.Go(func() { m.follow(ctx, d) })
 	m.all.Go(func() { m.listen(ctx, d) })
 	m.mu.Unlock()
 	m.c.Log.Info("DRA driver registered", "driver", p.Name, "endpoint", p.Endpoint)
@@ -120,17 +125,61 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 		d.stop() // listen closes the connection
 		return true
 	})
+	m.reach(p.Name)
 	if len(m.drivers[p.Name]) == 0 {
 		delete(m.drivers, p.Name)
+		delete(m.told, p.Name)
 		m.c.Log.Warn("DRA driver is gone", "driver", p.Name, "endpoint", p.Endpoint)
 	}
 }
 
-// driver is the latest instance of one; nil: there is none.
+// follow keeps the connection to a driver, and notes whether there is one.
+func (m *Manager) follow(ctx context.Context, d *driver) {
+	for {
+		d.conn.Connect()
+		now := d.conn.GetState()
+		m.mu.Lock()
+		if is := now == connectivity.Ready; is != d.connected && ctx.Err() == nil {
+			d.connected = is
+			m.reach(d.name)
+		}
+		m.mu.Unlock()
+		if !d.conn.WaitForStateChange(ctx, now) {
+			return
+		}
+	}
+}
+
+// reach tells whether any instance of a driver can be reached. The caller holds mu.
+func (m *Manager) reach(name string) {
+	is := slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.connected })
+	if before, told := m.told[name]; m.c.Slices == nil || told && before == is {
+		return
+	}
+	if m.told[name] = is; is {
+		m.c.Slices.Here(name)
+		return
+	}
+	m.c.Slices.Gone(name)
+}
+
+// driver is the latest instance of one that can be reached, or else the latest; nil: there
+// is none.
 func (m *Manager) driver(name string) *driver {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if all := m.drivers[name]; len(all) > 0 {
+	return m.latest(name)
+}
+
+// latest is driver. The caller holds mu.
+func (m *Manager) latest(name string) *driver {
+	all := m.drivers[name]
+	for _, d := range slices.Backward(all) {
+		if d.connected {
+			return d
+		}
+	}
+	if len(all) > 0 {
 		return all[len(all)-1]
 	}
 	return nil
@@ -204,7 +253,10 @@ func (d *driver) unprepare(ctx context.Context, c *claim) error {
 func (d *driver) call(ctx context.Context, method string, q, resp any) error {
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
-	if err := d.conn.Invoke(ctx, "/"+d.service+"/"+method, q, resp); err != nil {
+	full, began := "/"+d.service+"/"+method, time.Now()
+	err := d.conn.Invoke(ctx, full, q, resp)
+	d.counted.DRACall(d.name, full, status.Code(err).String(), time.Since(began))
+	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -37,8 +38,32 @@ type Config struct {
 	// PodChanged is called when the health of a device of a pod changed, or a driver that it
 	// waits for is here. It must not block. Nil: nobody wants to know.
 	PodChanged func(types.UID)
-	Log        *slog.Logger
+	// Slices is told which drivers can be reached. *resourceslice.Sweeper is one. Nil:
+	// nobody wants to know.
+	Slices  Slices
+	Counted Counter // nil: nobody counts
+	Log     *slog.Logger
 }
+
+// Slices keeps what drivers said of this node in the API while they can be reached. It must
+// not block.
+type Slices interface {
+	Here(driver string)
+	Gone(driver string)
+}
+
+// A Counter is told what a kubelet counts of dynamic resources.
+type Counter interface {
+	// DRAOperation is one for all claims of a pod: PrepareResources or UnprepareResources.
+	DRAOperation(name string, failed bool, took time.Duration)
+	// DRACall is one of a driver, with the name of gRPC's status code.
+	DRACall(driver, method, code string, took time.Duration)
+}
+
+type uncounted struct{}
+
+func (uncounted) DRAOperation(string, bool, time.Duration)      {}
+func (uncounted) DRACall(string, string, string, time.Duration) {}
 
 // A Manager is a hook for the life of pods, and takes drivers from package plugins.
 type Manager struct {
@@ -51,6 +76,7 @@ type Manager struct {
 	claims  map[types.UID]*claim
 	drivers map[string][]*driver          // by name, the latest last
 	waiting map[string]map[types.UID]bool // pods that wait for a driver
+	told    map[string]bool               // of drivers, whether Slices knows that they can be reached
 }
 
 // A claim is one that is prepared, or may be.
@@ -91,7 +117,10 @@ func New(c Config) *Manager {
 	if c.PodChanged == nil {
 		c.PodChanged = func(types.UID) {}
 	}
-	m := &Manager{c: c, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{}, waiting: map[string]map[types.UID]bool{}}
+	if c.Counted == nil {
+		c.Counted = uncounted{}
+	}
+	m := &Manager{c: c, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{}, waiting: map[string]map[types.UID]bool{}, told: map[string]bool{}}
 	m.ctx, m.end = context.WithCancel(context.Background())
 	return m
 }
@@ -131,6 +160,19 @@ func (m *Manager) Load(ctx context.Context) error {
 
 func newClaim(uid types.UID, namespace, name string) *claim {
 	return &claim{uid: uid, namespace: namespace, name: name, busy: make(chan struct{}, 1), pods: map[types.UID]bool{}, parts: map[string]*part{}}
+}
+
+// InUse counts the claims that are prepared, or may be: by driver, and all of them.
+func (m *Manager) InUse() (drivers map[string]int, all int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	drivers = map[string]int{}
+	for _, c := range m.claims {
+		for name := range c.parts {
+			drivers[name]++
+		}
+	}
+	return drivers, len(m.claims)
 }
 
 // rows are a claim's as they are now. The caller holds mu.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -37,7 +38,9 @@ func (*Manager) Name() string { return "dynamic resources" }
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	names, err := podspec.ResourceClaims(pod)
 	if err == nil && len(names) > 0 {
+		began := time.Now()
 		err = m.prepare(ctx, pod, names)
+		m.c.Counted.DRAOperation("PrepareResources", err != nil, time.Since(began))
 	}
 	if err != nil {
 		return &Failure{err}
@@ -240,7 +243,12 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 		delete(pods, uid)
 	}
 	m.mu.Unlock()
+	if len(all) == 0 {
+		return nil
+	}
 	var errs []error
+	began := time.Now()
+	defer func() { m.c.Counted.DRAOperation("UnprepareResources", len(errs) > 0, time.Since(began)) }()
 	slices.SortFunc(all, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
 	for _, c := range all {
 		if err := m.release(ctx, uid, c); err != nil {

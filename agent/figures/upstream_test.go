@@ -33,7 +33,7 @@ var absent = []struct{ names, why string }{
 	{`kubelet_volume_metric_collection_duration_seconds`, "csi_operations_seconds with method_name /csi.v1.Node/NodeGetVolumeStats has what CSI drivers take; the rest is not counted"},
 	{`volume_manager_selinux_.*`, "volumes are not mounted with a context"},
 	{`volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "there is no loop here that compares volumes that are wanted with those that are mounted; see storage_operation_duration_seconds"},
-	{`kubelet_device_plugin_.*|kubelet_pod_resources_.*|dra_.*|plugin_manager_total_plugins`, "what is asked of plugins is not counted yet"},
+	{`kubelet_pod_resources_.*|plugin_manager_total_plugins`, "what is asked of plugins is not counted yet"},
 	{`kubelet_image_volume_.*`, "image volumes are not counted yet"},
 	{`kubernetes_feature_enabled`, "the state of feature gates is not told yet"},
 	{`kubelet_admission_rejections_total|kubelet_restarted_pods_total|kubelet_mirror_pods|kubelet_working_pods|kubelet_managed_ephemeral_containers|kubelet_container_log_filesystem_used_bytes|kubelet_node_startup_.*`, "not counted yet"},
@@ -78,14 +78,15 @@ func described(t *testing.T) map[string]upstreamMetric {
 	t.Helper()
 	out := map[string]upstreamMetric{}
 	expression := regexp.MustCompile(`fqName: "(\w+)", help: "(.*)", constLabels: .*variableLabels: \{([^}]*)\}`)
-	for _, c := range New(NewOperations(), true).Collectors(func() (map[string]int, int) { return nil, 0 }) {
+	none := func() (map[string]int, int) { return nil, 0 }
+	for _, c := range append(New(NewOperations(), true).Collectors(none), NewPlugins().Collectors(none)...) {
 		kind := ""
 		switch c.(type) {
 		case *prometheus.CounterVec, prometheus.Counter:
 			kind = "counter"
 		case *prometheus.HistogramVec, prometheus.Histogram:
 			kind = "histogram"
-		case *prometheus.GaugeVec, prometheus.Gauge, Resizing:
+		case *prometheus.GaugeVec, prometheus.Gauge, Resizing, Claims:
 			kind = "gauge"
 		}
 		if g, ok := c.(prometheus.Gauge); ok && kind == "counter" { // a Gauge has what a Counter has

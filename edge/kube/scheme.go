@@ -39,7 +39,7 @@ func newScheme() *runtime.Scheme {
 		},
 		authenticationv1.SchemeGroupVersion: {&authenticationv1.TokenReview{}, &authenticationv1.TokenRequest{}},
 		authorizationv1.SchemeGroupVersion:  {&authorizationv1.SubjectAccessReview{}},
-		resourcev1.SchemeGroupVersion:       {&resourcev1.ResourceClaim{}},
+		resourcev1.SchemeGroupVersion:       {&resourcev1.ResourceClaim{}, &resourcev1.ResourceSlice{}},
 		nodev1.SchemeGroupVersion:           {&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
 		storagev1.SchemeGroupVersion:        {&storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{}, &storagev1.VolumeAttachment{}},
 	} {

@@ -15,6 +15,9 @@ import (
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
 const metadataOnly = protobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + protobuf + ",application/json"
 
+// metadataLists is the same of what is answered with a list.
+const metadataLists = protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," + protobuf + ",application/json"
+
 // Get reads an object. The namespace is empty for what has none. Errors of the server
 // are those of k8s.io/apimachinery/pkg/api/errors, here and below; a request
 // ends when nothing arrived for half a minute, however long it takes while something does.
@@ -72,6 +75,18 @@ func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name 
 			return err
 		}
 		return at(r, namespace).Name(name).SetHeader("Accept", metadataOnly).Body(&o).Do(ctx).Error()
+	})
+}
+
+// DeleteAll deletes the objects that a selector of the options names, by one request; T is
+// the type of the objects.
+func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) error {
+	return c.repeat(ctx, "DELETE", func(ctx context.Context) error {
+		r, err := request(c, P(new(T)), "DELETE")
+		if err != nil {
+			return err
+		}
+		return at(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", metadataLists).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 	})
 }
 

@@ -1,0 +1,144 @@
+package resourceslice
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/edge/apitest"
+)
+
+// A scene is a Sweeper that runs, and a server that notes what it is asked to delete.
+type scene struct {
+	*testing.T
+	*Sweeper
+	mu    sync.Mutex
+	asked []string // field selectors
+	down  bool
+}
+
+func in(t *testing.T, test func(s *scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, server := &scene{T: t}, apitest.New(t)
+		answer := func(w http.ResponseWriter, r *http.Request) bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if r.Method != http.MethodDelete || r.URL.Path != "/apis/resource.k8s.io/v1/resourceslices" {
+				t.Errorf("%s %s", r.Method, r.URL)
+			}
+			if a := r.Header.Get("Accept"); !strings.Contains(a, "as=PartialObjectMetadataList;") { // as a server demands
+				t.Errorf("accepts %s", a)
+			}
+			if s.down {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return true
+			}
+			s.asked = append(s.asked, r.URL.Query().Get("fieldSelector"))
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+			return true
+		}
+		server.Fault.Store(&answer)
+		client := server.Client(t)
+		var err error
+		if s.Sweeper, err = New(Config{Client: client, Node: "n", Log: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- s.Sweeper.Run(ctx) }()
+		test(s)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		client.CloseConnections()
+	})
+}
+
+// wants lets time pass and compares what was deleted in it.
+func (s *scene) wants(after time.Duration, want ...string) {
+	s.Helper()
+	time.Sleep(after)
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.asked, want) {
+		s.Errorf("deleted %q, not %q", s.asked, want)
+	}
+	s.asked = nil
+}
+
+// TestStart: what is there of drivers that do not come is deleted once, and of those that
+// came it stays.
+func TestStart(t *testing.T) {
+	in(t, func(s *scene) {
+		s.wants(29*time.Second, []string{}...)
+		s.wants(2*time.Second, "spec.nodeName=n")
+		s.wants(time.Hour, []string{}...)
+	})
+	in(t, func(s *scene) {
+		s.Here("b")
+		s.Here("a")
+		s.wants(31*time.Second, "spec.nodeName=n,spec.driver!=a,spec.driver!=b")
+		s.wants(time.Hour, []string{}...)
+	})
+	in(t, func(s *scene) { // it went just before, and has its own time
+		s.Here("a")
+		time.Sleep(20 * time.Second)
+		s.Gone("a")
+		s.wants(11*time.Second, "spec.nodeName=n,spec.driver!=a")
+		s.wants(20*time.Second, "spec.nodeName=n,spec.driver=a")
+	})
+}
+
+// TestGone: of a driver that is away for long it is deleted; of one that comes back, or is
+// replaced, nothing is.
+func TestGone(t *testing.T) {
+	in(t, func(s *scene) {
+		s.Here("a")
+		s.Here("b")
+		s.wants(31*time.Second, "spec.nodeName=n,spec.driver!=a,spec.driver!=b")
+		s.Gone("a")
+		s.Gone("never")
+		s.wants(29*time.Second, []string{}...)
+		s.Here("a")
+		s.wants(time.Hour, []string{}...)
+		s.Gone("b")
+		s.Gone("b") // it is still
+		s.wants(31*time.Second, "spec.nodeName=n,spec.driver=b")
+		s.wants(time.Hour, []string{}...)
+		s.Here("b")
+		s.Gone("b")
+		s.wants(31*time.Second, "spec.nodeName=n,spec.driver=b")
+	})
+}
+
+// TestOutage: what could not be deleted is as soon as the server answers, but for a driver
+// that came back meanwhile.
+func TestOutage(t *testing.T) {
+	in(t, func(s *scene) {
+		s.wants(31*time.Second, "spec.nodeName=n")
+		s.Here("a")
+		s.Here("b")
+		s.mu.Lock()
+		s.down = true
+		s.mu.Unlock()
+		s.Gone("a")
+		s.Gone("b")
+		s.wants(time.Hour, []string{}...)
+		s.Here("b")
+		s.mu.Lock()
+		s.down = false
+		s.mu.Unlock()
+		s.wants(10*time.Minute, "spec.nodeName=n,spec.driver=a")
+	})
+}
