@@ -56,9 +56,28 @@ type Holder struct {
 
 // Hold works out what a pod holds, or asks for. The pod may not be changed any more.
 func Hold(pod *v1.Pod) *Holder {
-	h := &Holder{Pod: pod, ports: hostPorts(pod), requests: demand.Requests(pod)}
+	h := &Holder{Pod: pod, ports: hostPorts(pod), requests: demand.Requests(unclaimed(pod))}
 	h.requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return h
+}
+
+// unclaimed is a pod without the resources that its containers have by a claim, which the
+// scheduler made for them: those are no devices that the node counts.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/5004-dra-extended-resource
+func unclaimed(pod *v1.Pod) *v1.Pod {
+	st := pod.Status.ExtendedResourceClaimStatus
+	if st == nil || len(st.RequestMappings) == 0 {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	for kind, ctr := range podspec.Containers(&pod.Spec) {
+		for _, m := range st.RequestMappings {
+			if kind != podspec.Ephemeral && m.ContainerName == ctr.Name {
+				delete(ctr.Resources.Requests, v1.ResourceName(m.ResourceName))
+			}
+		}
+	}
+	return pod
 }
 
 // AtLeast makes a pod hold no less than these requests: it is being resized, and its

@@ -102,6 +102,17 @@ func TestTaints(t *testing.T) {
 	}
 }
 
+// claimed has the scheduler have made a claim for a resource of all containers.
+func claimed(resource string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		st := &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim"}
+		for _, c := range p.Spec.Containers {
+			st.RequestMappings = append(st.RequestMappings, v1.ContainerExtendedResourceRequest{ContainerName: c.Name, ResourceName: resource, RequestName: "r"})
+		}
+		p.Status.ExtendedResourceClaimStatus = st
+	}
+}
+
 func TestOff(t *testing.T) {
 	if r := Admit(Hold(pod("a")), nil, Node{Off: true}); r == nil || r.Reason != "NodeShutdown" {
 		t.Errorf("a machine that goes off takes a pod: %+v", r)
@@ -151,6 +162,10 @@ func TestAdmit(t *testing.T) {
 		{"of others", pod("a", asks("example.com/gpu", "1")), nil, ""},
 		{"of others, and told", pod("a", asks("example.com/foo", "2")), []*v1.Pod{pod("b", asks("example.com/foo", "1"))}, ""},
 		{"of others, and used up", pod("a", asks("example.com/foo", "2")), []*v1.Pod{pod("b", asks("example.com/foo", "2"))}, "OutOfexample.com/foo"},
+		{"of others, by a claim", pod("a", asks("example.com/foo", "4"), claimed("example.com/foo")), nil, ""},
+		{"of others, by a claim of another container", pod("a", asks("example.com/foo", "4"), func(p *v1.Pod) { claimed("example.com/foo")(p); p.Spec.Containers[0].Name = "b" }), nil, "OutOfexample.com/foo"},
+		{"of a class of devices", pod("a", asks("deviceclass.resource.kubernetes.io/gpu", "1"), claimed("deviceclass.resource.kubernetes.io/gpu")), nil, ""},
+		{"of a class of devices, without a claim", pod("a", asks("deviceclass.resource.kubernetes.io/gpu", "1")), nil, "OutOfdeviceclass.resource.kubernetes.io/gpu"},
 		{"of others, and gone", pod("a", asks("example.com/gone", "1")), nil, "OutOfexample.com/gone"},
 		{"no such native thing", pod("a", asks("hugepages-2Mi", "2Mi")), nil, "OutOfhugepages-2Mi"},
 		{"huge pages of the pod as a whole", pod("a", wholeAsks("hugepages-1Gi", "1Gi")), nil, ""},
