@@ -181,12 +181,15 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		}
 	}
 	spec, err := ocispec.Make(ocispec.Input{
-		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Home: ocispec.Home(accounts(root, c.config.GetMounts()), user.UID),
+		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user,
 		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
 		ProcessLabel: labels.Process, MountLabel: labels.File,
 	})
 	if err == nil {
 		err = r.injectCDI(spec, c.config)
+	}
+	if err == nil {
+		ocispec.SetHome(spec, ocispec.Home(accounts(root, c.config.GetMounts()), user.UID))
 	}
 	if err == nil && s.tasks != nil {
 		s.describe(spec, c.config)

@@ -62,10 +62,15 @@ func env(in Input) []string {
 	for _, e := range in.Container.GetEnvs() {
 		set(e.GetKey() + "=" + string(e.GetValue()))
 	}
-	if has := slices.ContainsFunc(out, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }); in.Home != "" && !has {
-		set("HOME=" + in.Home)
-	}
 	return out
+}
+
+// SetHome gives a process HOME that has none otherwise. It is the last that is done to the
+// variables, as devices may bring some, and as an OCI runtime adds it.
+func SetHome(spec *specs.Spec, home string) {
+	if !slices.ContainsFunc(spec.Process.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
+		spec.Process.Env = append(spec.Process.Env, "HOME="+home)
+	}
 }
 
 func cwd(c *api.ContainerConfig, image imagespec.ImageConfig) string {

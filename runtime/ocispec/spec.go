@@ -18,7 +18,6 @@ type Input struct {
 	Container *api.ContainerConfig
 	Image     imagespec.ImageConfig
 	User      specs.User
-	Home      string // HOME of a process that has none otherwise; empty: the OCI runtime's choice
 	Namespaces
 	Files
 	Host

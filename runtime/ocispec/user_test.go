@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/keys"
@@ -192,12 +193,11 @@ func TestHome(t *testing.T) {
 	if got := Home(func(string) ([]byte, error) { return nil, errors.New("a FIFO") }, 7); got != "/" {
 		t.Errorf("got %q", got)
 	}
-	in := Input{Home: "/h", Container: &api.ContainerConfig{}, Sandbox: &api.PodSandboxConfig{}}
-	if got := env(in); !slices.Contains(got, "HOME=/h") {
-		t.Errorf("got %q", got)
+	spec := &specs.Spec{Process: &specs.Process{Env: []string{"A=b"}}}
+	if SetHome(spec, "/h"); !slices.Equal(spec.Process.Env, []string{"A=b", "HOME=/h"}) {
+		t.Errorf("got %q", spec.Process.Env)
 	}
-	in.Container.Envs = []*api.KeyValue{{Key: "HOME", Value: []byte("/own")}}
-	if got := env(in); slices.Contains(got, "HOME=/h") || !slices.Contains(got, "HOME=/own") {
-		t.Errorf("got %q", got)
+	if SetHome(spec, "/other"); !slices.Equal(spec.Process.Env, []string{"A=b", "HOME=/h"}) {
+		t.Errorf("HOME of its own is replaced: %q", spec.Process.Env)
 	}
 }
