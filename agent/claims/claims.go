@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/config"
@@ -91,7 +92,10 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 			_ = c.Cluster.Node.InUse(soon, v1.UniqueVolumeName(id))
 			return ctx.Err()
 		}
-		if out.drivers, err = csi.New(csi.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Objects: c.Cluster.Objects, Nodes: out.node, InUse: inUse, Retry: c.Retry, Log: c.Log}); err != nil {
+		driver := func(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+			return kube.Get[storagev1.CSIDriver](ctx, c.Cluster.Client, "", name)
+		}
+		if out.drivers, err = csi.New(csi.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Objects: c.Cluster.Objects, Nodes: out.node, Driver: driver, InUse: inUse, Retry: c.Retry, Log: c.Log}); err != nil {
 			return nil, err
 		}
 		cfg.Drivers = append(cfg.Drivers, out.drivers)

@@ -47,6 +47,9 @@ func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use)
 		a, err := d.cfg.Objects.RenewAttachment(ctx, u.Pod, d.attachment(v))
 		if err == nil {
 			err = verify(a)
+			if exhausted(a) {
+				d.askLimit(v.Source.CSI.Driver)
+			}
 		}
 		if err == nil {
 			return nil

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -64,8 +65,11 @@ type Config struct {
 	Nodes   Nodes // nil: nobody is told
 	// InUse waits until the Node's status says that a volume is in use; nil: nobody is told.
 	InUse func(ctx context.Context, id string) error
-	Retry func(types.UID) // lets a pod try again that waited for a driver; must not block
-	Log   *slog.Logger
+	// Driver reads a CSIDriver, no pod's in particular; nil: the limits of drivers stay as
+	// they said when they registered.
+	Driver func(ctx context.Context, name string) (*storagev1.CSIDriver, error)
+	Retry  func(types.UID) // lets a pod try again that waited for a driver; must not block
+	Log    *slog.Logger
 }
 
 // Drivers are the CSI drivers of this node. It is a storage.Driver, and a plugins.Handler.
@@ -79,6 +83,9 @@ type Drivers struct {
 	uses    map[string]*published         // of this run of the agent, by path
 	calls   *prometheus.HistogramVec      // of drivers
 	again   chan struct{}                 // capacity 1: there is a volume to publish again and again
+	ctx     context.Context               // of what drivers are asked again and again
+	end     context.CancelFunc
+	all     sync.WaitGroup
 }
 
 // A driver is one that is registered.
@@ -88,6 +95,15 @@ type driver struct {
 	conn    *grpc.ClientConn
 	node    spec.NodeClient
 	can     map[spec.NodeServiceCapability_RPC_Type]bool
+	ask     chan struct{} // capacity 1: see limits
+	timed   atomic.Bool   // whether its CSIDriver is known to have a period
+	stop    context.CancelFunc
+}
+
+// close ends what is asked of a driver.
+func (n *driver) close() error {
+	n.stop()
+	return n.conn.Close()
 }
 
 var (
@@ -109,7 +125,9 @@ func New(cfg Config) (*Drivers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the root directory: %w", err)
 	}
-	return &Drivers{cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{}, uses: map[string]*published{}, calls: newCalls(), again: make(chan struct{}, 1)}, nil
+	d := &Drivers{cfg: cfg, root: root, drivers: map[string]*driver{}, waiting: map[string]map[types.UID]bool{}, uses: map[string]*published{}, calls: newCalls(), again: make(chan struct{}, 1)}
+	d.ctx, d.end = context.WithCancel(context.Background())
+	return d, nil
 }
 
 // Validate says what is wrong with a driver.
@@ -144,25 +162,31 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return err
 	}
-	n := &driver{Plugin: p, version: v, conn: conn, node: spec.NewNodeClient(counted{conn, p.Name, d.calls})}
+	n := &driver{Plugin: p, version: v, conn: conn, node: spec.NewNodeClient(counted{conn, p.Name, d.calls}), ask: make(chan struct{}, 1)}
+	var life context.Context
+	life, n.stop = context.WithCancel(d.ctx)
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	info, err := n.meet(ctx)
 	if err != nil {
-		conn.Close()
-		return err
+		return errors.Join(err, n.close())
 	}
 	d.mu.Lock()
+	if d.ctx.Err() != nil {
+		d.mu.Unlock()
+		return errors.Join(d.ctx.Err(), n.close())
+	}
 	before := d.drivers[p.Name]
 	d.drivers[p.Name] = n
 	waiting := d.waiting[p.Name]
 	delete(d.waiting, p.Name)
+	d.install(p.Name, info)
+	if d.cfg.Driver != nil && d.cfg.Nodes != nil {
+		d.all.Go(func() { d.limits(life, n, info) })
+	}
 	d.mu.Unlock()
 	if before != nil {
-		before.conn.Close()
-	}
-	if d.cfg.Nodes != nil {
-		d.cfg.Nodes.Install(p.Name, info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments())
+		_ = before.close() // the driver may be gone
 	}
 	for uid := range waiting {
 		d.cfg.Retry(uid)
@@ -170,8 +194,17 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	return nil
 }
 
-// meet asks a driver what this node is to it, and what it can do.
-func (n *driver) meet(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
+// install tells the cluster what a driver says of this node.
+func (d *Drivers) install(name string, info *spec.NodeGetInfoResponse) {
+	if d.cfg.Nodes != nil {
+		d.cfg.Nodes.Install(name, info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments())
+	}
+}
+
+// info asks a driver what this node is to it.
+func (n *driver) info(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
+	ctx, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
 	info, err := n.node.NodeGetInfo(ctx, &spec.NodeGetInfoRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("NodeGetInfo: %w", err)
@@ -187,6 +220,15 @@ func (n *driver) meet(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
 		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
 			return nil, fmt.Errorf("the driver's topology %.64q: %.64q is no label: %s", key, value, problems[0])
 		}
+	}
+	return info, nil
+}
+
+// meet asks a driver what this node is to it, and what it can do.
+func (n *driver) meet(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
+	info, err := n.info(ctx)
+	if err != nil {
+		return nil, err
 	}
 	caps, err := n.node.NodeGetCapabilities(ctx, &spec.NodeGetCapabilitiesRequest{})
 	if err != nil {
@@ -213,7 +255,7 @@ func (d *Drivers) Deregister(p plugins.Plugin) {
 	if !ours {
 		return
 	}
-	has.conn.Close()
+	_ = has.close() // the driver is gone
 	if d.cfg.Nodes != nil {
 		d.cfg.Nodes.Uninstall(p.Name)
 	}
@@ -221,11 +263,13 @@ func (d *Drivers) Deregister(p plugins.Plugin) {
 
 // Close ends the connections to all drivers.
 func (d *Drivers) Close() error {
+	d.end()
+	defer d.all.Wait() // after mu
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
 	for _, n := range d.drivers {
-		errs = append(errs, n.conn.Close())
+		errs = append(errs, n.close())
 	}
 	clear(d.drivers)
 	return errors.Join(errs...)

@@ -162,6 +162,9 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if err != nil {
 		return nil, err
 	}
+	if period(object) > 0 && !n.timed.Load() { // it has one since
+		d.askLimit(s.Driver)
+	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	if _, err := n.node.NodePublishVolume(ctx, req); err != nil {

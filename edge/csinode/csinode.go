@@ -271,7 +271,8 @@ func (n *Node) object(ctx context.Context, node *v1.Node, name string, d *driver
 	if err != nil {
 		return fmt.Errorf("read the CSINode: %w", err)
 	}
-	// A driver's entry cannot be changed: it is taken away and then made again.
+	// Of a driver's entry nothing but the limit can be changed, by servers of 1.35 and later
+	// (KEP-4876): else it is taken away and then made again.
 	var gone, come []any
 	i := slices.IndexFunc(has.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 	if i >= 0 && d != nil && same(has.Spec.Drivers[i], d.CSINodeDriver) {
@@ -283,17 +284,33 @@ func (n *Node) object(ctx context.Context, node *v1.Node, name string, d *driver
 	if d != nil {
 		come = append(come, d.CSINodeDriver)
 	}
+	if i >= 0 && d != nil && d.Allocatable != nil {
+		other := *d
+		other.Allocatable = has.Spec.Drivers[i].Allocatable
+		if same(has.Spec.Drivers[i], other.CSINodeDriver) {
+			if err := n.patch(ctx, come); err == nil || !apierrors.IsInvalid(err) {
+				return err
+			}
+		}
+	}
 	for _, drivers := range [][]any{gone, come} {
 		if len(drivers) == 0 {
 			continue
 		}
-		data, err := json.Marshal(map[string]any{"spec": map[string]any{"drivers": drivers}})
-		if err != nil {
-			return fmt.Errorf("encode the drivers: %w", err)
+		if err := n.patch(ctx, drivers); err != nil {
+			return err
 		}
-		if _, err := kube.Patch[storagev1.CSINode](ctx, n.Client, "", n.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}); err != nil {
-			return fmt.Errorf("change the CSINode: %w", err)
-		}
+	}
+	return nil
+}
+
+func (n *Node) patch(ctx context.Context, drivers []any) error {
+	data, err := json.Marshal(map[string]any{"spec": map[string]any{"drivers": drivers}})
+	if err != nil {
+		return fmt.Errorf("encode the drivers: %w", err)
+	}
+	if _, err := kube.Patch[storagev1.CSINode](ctx, n.Client, "", n.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("change the CSINode: %w", err)
 	}
 	return nil
 }

@@ -104,6 +104,14 @@ func TestDrivers(t *testing.T) {
 		}
 		s.Install("b", "id-c", 0, nil)
 		s.wants("a=id-a host.dev/h,zone.dev/z limited;b=id-c ;")
+		changes := s.Requests("PATCH csinodes")
+		s.Install("a", "id-a", 7, map[string]string{"host.dev/h": "n", "zone.dev/z": "other"})
+		s.wants("a=id-a host.dev/h,zone.dev/z limited;b=id-c ;")
+		all := s.CSINode("n").Spec.Drivers
+		a := all[slices.IndexFunc(all, func(d storagev1.CSINodeDriver) bool { return d.Name == "a" })]
+		if n := s.Requests("PATCH csinodes") - changes; n != 1 || *a.Allocatable.Count != 7 {
+			t.Errorf("%d changes for a new limit, which is %d: a driver is never gone for that", n, *a.Allocatable.Count)
+		}
 		s.Uninstall("a")
 		s.wants("b=id-c ;")
 		if text := s.Server.Node("n").Annotations[nodeIDs]; text != `{"b":"id-c"}` {
