@@ -15,10 +15,13 @@ import (
 )
 
 // Bounds of the connections to one port. One address gets a part of them, so that
-// a hostile one does not lock out an API server.
+// a hostile one does not lock out an API server. All sessions of users (exec, attach,
+// port-forward) come from the API server's address: once they are allowed they count
+// apart.
 const (
 	maxConns       = 256
 	maxConnsFromIP = maxConns / 2
+	maxSessions    = 2048
 )
 
 // Listen opens a TCP port for what (such as "the kubelet API"). The address need
@@ -47,10 +50,11 @@ type boundedListener struct {
 	what string
 	log  *slog.Logger
 
-	mu   sync.Mutex
-	all  int
-	from map[netip.Addr]int
-	full bool // was told of
+	mu       sync.Mutex
+	all      int
+	from     map[netip.Addr]int
+	sessions int  // allowed, and not among all
+	full     bool // was told of
 }
 
 func (l *boundedListener) Accept() (net.Conn, error) {
@@ -61,7 +65,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		peer, _ := netip.ParseAddrPort(c.RemoteAddr().String())
 		if addr := peer.Addr().Unmap(); l.enter(addr) {
-			return &boundedConn{Conn: c, leave: sync.OnceFunc(func() { l.leave(addr) })}, nil
+			return &boundedConn{Conn: c, l: l, addr: addr}, nil
 		}
 		c.Close()
 	}
@@ -82,9 +86,8 @@ func (l *boundedListener) enter(addr netip.Addr) bool {
 	return true
 }
 
+// leave gives a place back. The caller holds mu.
 func (l *boundedListener) leave(addr netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.all--
 	if l.from[addr]--; l.from[addr] == 0 {
 		delete(l.from, addr)
@@ -92,13 +95,39 @@ func (l *boundedListener) leave(addr netip.Addr) {
 	l.full = l.full && l.all > maxConns/4 // a new flood is worth a new line
 }
 
-// A boundedConn gives its place back once.
+// A boundedConn has a place among the connections, or the sessions, until it is closed.
 type boundedConn struct {
 	net.Conn
-	leave func()
+	l    *boundedListener
+	addr netip.Addr
+
+	// The lock of l guards these.
+	session, closed bool
 }
 
 func (c *boundedConn) Close() error {
-	c.leave()
+	c.l.mu.Lock()
+	switch {
+	case c.closed:
+	case c.session:
+		c.l.sessions--
+	default:
+		c.l.leave(c.addr)
+	}
+	c.closed = true
+	c.l.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// allowed makes a connection a session. If there are too many of these it stays among the
+// others.
+func (c *boundedConn) allowed() {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if c.closed || c.session || c.l.sessions >= maxSessions {
+		return
+	}
+	c.session = true
+	c.l.sessions++
+	c.l.leave(c.addr)
 }
