@@ -100,6 +100,7 @@ test: ## all tests, as CI runs them (root needed)
 test-cluster: build ## the tests against a real control plane, which is built from its Go modules
 	@packaging/deps.sh run test
 	test/cluster/build.sh
+	cd test/csidriver && go vet ./... && go test -count=1 ./...
 	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
 
 .PHONY: test-long
@@ -129,6 +130,13 @@ conformance: build ## Kubernetes' own end-to-end suite, from its Go module, agai
 	test/cluster/build.sh >/dev/null
 	test/cluster/conformance/build.sh >/dev/null
 	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestSuite$$' ./conformance
+
+.PHONY: conformance-storage
+conformance-storage: build ## Kubernetes' own specs of CSI drivers and dynamic resources, against two nodes (root needed, 20 to 30 minutes)
+	@packaging/deps.sh run test conformance
+	test/cluster/build.sh >/dev/null
+	test/cluster/conformance/build.sh drivers >/dev/null
+	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestStorageSuite$$' ./conformance
 
 .PHONY: conformance-node
 conformance-node: build ## Kubernetes' own node suite, from its Go module, on a node (root needed, 15 to 30 minutes)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds Kubernetes' end-to-end suite, unchanged, with what it needs (its runner, the
-# program of its images, kube-proxy, CoreDNS), and prints the folder they lie in. Nothing is built
+# program of its images, kube-proxy, CoreDNS), and prints the folder they lie in; with the
+# argument drivers also what runs beside CSI drivers (see ../sidecars/go.mod). Nothing is built
 # while the versions are those of the last time.
 set -eu
 cd "$(dirname "$0")/suite"
@@ -25,5 +26,22 @@ if [ "$(cat "$out/versions" 2>/dev/null)" != "$want" ]; then
 	porter=$(go list -f '{{.Dir}}' k8s.io/kubernetes/test/images/agnhost/porter)
 	install -m 644 "$porter/localhost.crt" "$porter/localhost.key" "$out/"
 	echo "$want" >"$out/versions"
+fi
+if [ "${1:-}" = drivers ]; then
+	cd ../sidecars
+	csi=github.com/kubernetes-csi
+	sidecars="$csi/external-attacher/v4/cmd/csi-attacher $csi/external-provisioner/v6/cmd/csi-provisioner $csi/external-resizer/v2/cmd/csi-resizer"
+	want="$(go list -m $csi/external-attacher/v4 $csi/external-provisioner/v6 $csi/external-resizer/v2 | tr '\n' ',') $(go env GOVERSION)"
+	export CGO_ENABLED=0
+	if [ "$(cat "$out/versions.drivers" 2>/dev/null)" != "$want" ]; then
+		echo "building what runs beside CSI drivers: $want" >&2
+		rm -f "$out/versions.drivers"
+		for package in $sidecars; do
+			nice go build -trimpath -ldflags '-s -w' -o "$out/${package##*/}" "$package" >&2
+		done
+		echo "$want" >"$out/versions.drivers"
+	fi
+	cd ../../../csidriver # our own, which is quick
+	go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$out/" ./hostpathplugin ./registrar >&2
 fi
 echo "$out"

@@ -36,12 +36,18 @@ const (
 // want the cluster to themselves.
 func TestSuite(t *testing.T) {
 	dir := suiteDir(t)
-	c, _ := start(t, dir)
-	focus, skip := cmp.Or(os.Getenv("ISLET_CONFORMANCE_FOCUS"), defaultFocus), cmp.Or(os.Getenv("ISLET_CONFORMANCE_SKIP"), defaultSkip)
+	c, _ := start(t, dir, images(), func(n *cluster.Node) { n.Join() })
+	suite(t, c, dir, "conformance", defaultFocus, defaultSkip)
+}
+
+// suite runs those end-to-end specs that the environment asks for, or else focus and skip.
+func suite(t *testing.T, c *cluster.Cluster, dir, name, focus, skip string) {
+	t.Helper()
+	focus, skip = cmp.Or(os.Getenv("ISLET_CONFORMANCE_FOCUS"), focus), cmp.Or(os.Getenv("ISLET_CONFORMANCE_SKIP"), skip)
 	run := c.AdminCommand("KUBECONFIG", "KUBERNETES_CONFORMANCE_TEST=y", "GOPROXY=off", filepath.Join(dir, "ginkgo"))
-	run.Args = append(run.Args, ginkgo(t, dir, "conformance", focus, skip)...)
+	run.Args = append(run.Args, ginkgo(t, dir, name, focus, skip)...)
 	run.Args = append(run.Args, filepath.Join(dir, "e2e.test"), "--", "--provider=skeleton", "--num-nodes=2", "--allowed-not-ready-nodes=0", "--kubectl-path="+filepath.Join(dir, "../controlplane/kubectl"))
-	conclude(t, dir, "conformance", run)
+	conclude(t, dir, name, run)
 }
 
 // ginkgo are the runner's flags, whatever the suite. Specs that want the cluster to

@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,7 +23,7 @@ type image struct {
 	Cmd        []string `json:",omitempty"`
 	Env        []string
 
-	servers bool // whether it has the layer of the sample API server and its etcd
+	more string // the layer that it has beside the one of all: servers or drivers
 }
 
 // images are those that the specs run here, by the references of the suite's own list
@@ -45,9 +47,22 @@ func images() map[string]image {
 		e2e + "glibc-dns-testing:2.0.0": {Cmd: []string{"sleep", "360000"}},
 		e2e + "kitten:1.8":              web,
 		e2e + "nautilus:1.8":            {Cmd: []string{"sh", "-c", `mkdir /tmp/www && echo '{"image": "nautilus.jpg"}' >/tmp/www/data.json && exec busybox httpd -f -p 80 -h /tmp/www`}},
-		e2e + "sample-apiserver:1.29.2": {Entrypoint: []string{"/sample-apiserver"}, servers: true},
-		"registry.k8s.io/etcd:3.6.8-0":  {Cmd: []string{"/usr/local/bin/etcd"}, servers: true},
+		e2e + "sample-apiserver:1.29.2": {Entrypoint: []string{"/sample-apiserver"}, more: "servers"},
+		"registry.k8s.io/etcd:3.6.8-0":  {Cmd: []string{"/usr/local/bin/etcd"}, more: "servers"},
 		"registry.k8s.io/pause:3.10.2":  {Entrypoint: []string{"/agnhost", "pause"}},
+	}
+}
+
+// driverImages are those that the specs of CSI and DRA drivers run besides.
+func driverImages() map[string]image {
+	const storage = "registry.k8s.io/sig-storage/"
+	return map[string]image{
+		"registry.k8s.io/e2e-test-images/busybox:1.36.1-1": {Cmd: []string{"sh"}},
+		storage + "hostpathplugin:v1.17.1":                 {Entrypoint: []string{"/hostpathplugin"}, more: "drivers"},
+		storage + "csi-node-driver-registrar:v2.16.0":      {Entrypoint: []string{"/registrar"}, more: "drivers"},
+		storage + "csi-attacher:v4.11.0":                   {Entrypoint: []string{"/csi-attacher"}, more: "drivers"},
+		storage + "csi-provisioner:v6.1.1":                 {Entrypoint: []string{"/csi-provisioner"}, more: "drivers"},
+		storage + "csi-resizer:v2.1.0":                     {Entrypoint: []string{"/csi-resizer"}, more: "drivers"},
 	}
 }
 
@@ -64,12 +79,24 @@ TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 // programs of this host that the suite's agnhost image has besides busybox.
 var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
-// archive writes an archive of all images to path, as docker save does, and gives what a
+// programsOf are the layers beside the one of all images: paths in the image, and programs
+// in the folder of the suites.
+var programsOf = map[string]map[string]string{
+	"servers": {"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"},
+	"drivers": {"hostpathplugin": "hostpathplugin", "registrar": "registrar", "csi-attacher": "csi-attacher", "csi-provisioner": "csi-provisioner", "csi-resizer": "csi-resizer"},
+}
+
+// archive writes an archive of images to path, as docker save does, and gives what a
 // registry has of them. The suite's programs are in dir.
-func archive(t testing.TB, path, dir string) *registry {
+func archive(t testing.TB, path, dir string, images map[string]image) *registry {
 	t.Helper()
 	r := newRegistry()
-	layers := map[string][]byte{"layer.tar": files(t, filepath.Join(dir, "agnhost"), filepath.Join(dir, "nnp")), "servers.tar": servers(t, dir)}
+	layers := map[string][]byte{"layer.tar": files(t, filepath.Join(dir, "agnhost"), filepath.Join(dir, "nnp"))}
+	for _, img := range images {
+		if name := img.more + ".tar"; img.more != "" && layers[name] == nil {
+			layers[name] = layer(t, dir, programsOf[img.more])
+		}
+	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	add := func(name string, data []byte) {
@@ -85,11 +112,11 @@ func archive(t testing.TB, path, dir string) *registry {
 		RepoTags, Layers []string
 	}
 	var list []entry
-	for ref, img := range images() {
+	for ref, img := range images {
 		img.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 		names := []string{"layer.tar"}
-		if img.servers {
-			names = append(names, "servers.tar")
+		if img.more != "" {
+			names = append(names, img.more+".tar")
 		}
 		var digests []string
 		for _, name := range names {
@@ -115,13 +142,13 @@ func archive(t testing.TB, path, dir string) *registry {
 	return r
 }
 
-// servers is the layer with the sample API server and the control plane's etcd.
-func servers(t testing.TB, dir string) []byte {
+// layer is one of programs only.
+func layer(t testing.TB, dir string, programs map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for name, from := range map[string]string{"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"} {
-		data, err := os.ReadFile(filepath.Join(dir, from))
+	for _, name := range slices.Sorted(maps.Keys(programs)) {
+		data, err := os.ReadFile(filepath.Join(dir, programs[name]))
 		must(t, err)
 		must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(data)), Typeflag: tar.TypeReg}))
 		_, err = w.Write(data)

@@ -20,12 +20,13 @@ type named struct {
 
 func (n named) Name() string { return n.TB.Name() + n.suffix }
 
-// start makes a control plane with a name server and two nodes with the suite's images and
-// kube-proxy beside them. Pods of one reach those of the other and the API server's host.
-func start(t *testing.T, dir string) (*cluster.Cluster, []*cluster.Node) {
+// start makes a control plane with a name server and two nodes with images and kube-proxy
+// beside them. Pods of one reach those of the other and the API server's host. join has a
+// node join, with flags of its own.
+func start(t *testing.T, dir string, set map[string]image, join func(*cluster.Node)) (*cluster.Cluster, []*cluster.Node) {
 	t.Helper()
 	c := cluster.Start(t)
-	images, registry := suiteImages(t, dir)
+	images, registry := suiteImages(t, dir, set)
 	at := registry.serve(t, c)
 	credentials, err := c.RunAsAdmin("OF", "sh", "-c", `cat "$OF"`)
 	must(t, err)
@@ -40,7 +41,7 @@ func start(t *testing.T, dir string) (*cluster.Cluster, []*cluster.Node) {
 	for _, suffix := range []string{"-one", "-two"} {
 		n := c.Node(named{t, suffix}, "")
 		equip(t, n, images, at, "")
-		n.Join()
+		join(n)
 		n.Write("proxy.conf", credentials)
 		proxy(t, dir, n.Name, func(name string, args ...string) *exec.Cmd {
 			return n.Command("env", append([]string{"CONF=" + n.Disk + "/proxy.conf", name}, args...)...)
@@ -54,7 +55,7 @@ func start(t *testing.T, dir string) (*cluster.Cluster, []*cluster.Node) {
 
 // suiteImages makes the archive of the suite's images once a run, and the registry that
 // has them.
-func suiteImages(t *testing.T, dir string) (string, *registry) {
+func suiteImages(t *testing.T, dir string, set map[string]image) (string, *registry) {
 	t.Helper()
 	nnp, archived := filepath.Join(dir, "nnp"), filepath.Join(os.TempDir(), fmt.Sprintf("islet-suite-%d.tar", os.Getpid()))
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", nnp, "./critest/tool")
@@ -63,7 +64,7 @@ func suiteImages(t *testing.T, dir string) (string, *registry) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() { os.Remove(archived) })
-	return archived, archive(t, archived, dir)
+	return archived, archive(t, archived, dir, set)
 }
 
 // proxy starts kube-proxy on a machine, where CONF names a kubeconfig.

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// proxy joins each connection of in with one of out, until the context ends.
+func proxy(ctx context.Context, in, out net.Listener) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	callers, drivers := make(chan net.Conn), make(chan net.Conn)
+	var all sync.WaitGroup
+	for l, to := range map[net.Listener]chan<- net.Conn{in: callers, out: drivers} {
+		all.Go(func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					stop(err)
+					return
+				}
+				select {
+				case to <- c:
+				case <-ctx.Done():
+					c.Close()
+					return
+				}
+			}
+		})
+	}
+	all.Go(func() {
+		for {
+			var caller, driver net.Conn
+			select {
+			case caller = <-callers:
+			case <-ctx.Done():
+				return
+			}
+			for driver == nil {
+				select {
+				case driver = <-drivers:
+					if gone(driver) { // while it waited
+						driver.Close()
+						driver = nil
+					}
+				case <-ctx.Done():
+					caller.Close()
+					return
+				}
+			}
+			all.Go(func() { join(ctx, caller, driver) })
+		}
+	})
+	<-ctx.Done()
+	in.Close()
+	out.Close()
+	all.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// gone reports whether the other side has hung up, whatever it sent before.
+func gone(c net.Conn) bool {
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return true
+	}
+	hung := false
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(p, 0)
+		hung = err == nil && n > 0
+	})
+	return err != nil || hung
+}
+
+// join copies between two connections until one ends, and closes both.
+func join(ctx context.Context, a, b net.Conn) {
+	log.Printf("%v is joined with %v", a.LocalAddr(), b.RemoteAddr())
+	ended := context.AfterFunc(ctx, func() { a.Close(); b.Close() })
+	defer ended()
+	var both sync.WaitGroup
+	for _, p := range [][2]net.Conn{{a, b}, {b, a}} {
+		both.Go(func() {
+			io.Copy(p[0], p[1]) // ends when either side is closed, which is no fault
+			a.Close()
+			b.Close()
+		})
+	}
+	both.Wait()
+}
