@@ -227,6 +227,9 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 			add(tar.Header{Name: "bin/" + name, Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/bin/busybox"}, nil)
 		}
 	}
+	for path, data := range pause(t, busybox) {
+		add(tar.Header{Name: "var/registry/" + path, Mode: 0o644, Typeflag: tar.TypeReg}, data)
+	}
 	add(tar.Header{Name: "usr/bin/nmeter", Mode: 0o755, Typeflag: tar.TypeReg}, []byte(nmeter))
 	for name, text := range map[string]string{
 		"etc/passwd":        "root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
@@ -239,6 +242,26 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 	}
 	must(t, w.Close())
 	return b.Bytes()
+}
+
+// pause is the image that agnhost's registry server has for specs that pull from it.
+func pause(t testing.TB, busybox string) map[string][]byte {
+	t.Helper()
+	program, err := os.ReadFile(busybox)
+	must(t, err)
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	must(t, w.WriteHeader(&tar.Header{Name: "busybox", Mode: 0o755, Typeflag: tar.TypeReg, Size: int64(len(program))}))
+	_, err = w.Write(program)
+	must(t, err)
+	must(t, w.Close())
+	config := encode(t, map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux", "config": image{Entrypoint: []string{"/busybox", "sleep", "360000"}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(b.Bytes())}},
+	})
+	r := newRegistry()
+	r.add(t, "localhost:5000/pause:testing", config, [][]byte{b.Bytes()})
+	return r.files()
 }
 
 // libraries are the shared libraries of a program, and those that glibc loads to look

@@ -50,6 +50,25 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 	r.tags[name] = digest(manifest)
 }
 
+// files are what agnhost's own registry server serves of an image, which has to be the only
+// one, by their paths below its folder.
+func (r *registry) files() map[string][]byte {
+	out := map[string][]byte{}
+	for name, of := range r.tags {
+		name, tag, _ := strings.Cut(name, ":")
+		out[name+"/manifests/"+tag] = []byte(of + "\n")
+		for at, b := range r.blobs {
+			kind := "blobs"
+			if at == of {
+				kind = "manifests"
+			}
+			hash := strings.TrimPrefix(at, "sha256:")
+			out[fmt.Sprintf("%s/%s/sha256/%s/%s/data", name, kind, hash[:2], hash)] = b
+		}
+	}
+	return out
+}
+
 // ServeHTTP answers /v2/, /v2/NAME/manifests/TAG or DIGEST, and /v2/NAME/blobs/DIGEST.
 func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	path, at := strings.TrimPrefix(q.URL.Path, "/v2/"), ""
@@ -99,6 +118,9 @@ func equip(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
 	n.Run("mkdir", "-p", n.Disk+"/certs.d/registry.k8s.io")
 	n.Write("certs.d/registry.k8s.io/hosts.toml", fmt.Sprintf("server = \"http://%[1]s\"\n[host.\"http://%[1]s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry))
+	conf, err := os.ReadFile(filepath.Join(n.Disk, "kubelet.yaml"))
+	must(t, err)
+	n.Write("kubelet.yaml", string(conf)+"imageGCHighThresholdPercent: 100\n") // this host's disk may be full
 	n.Write("resolv.conf", "nameserver 127.0.0.1\n")
 	n.Run("mount", "--bind", n.Disk+"/resolv.conf", "/etc/resolv.conf")
 	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs.d\nruntimeHandlers: [{name: test-handler, ociRuntime: %[2]s}]\n%[3]s", n.Disk, ociRuntime(t), edge))
