@@ -50,7 +50,7 @@ failSwapOn: false
 podLogsDir: %s/logs
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
-`, m.Cgroup, m.Disk))
+`, m.Cgroup, m.Disk)+machine.Roomy)
 	for i := range scrapePods {
 		m.Write(fmt.Sprintf("manifests/p%03d.yaml", i), pod(i))
 	}

@@ -131,6 +131,8 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
 failSwapOn: false
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 1Mi}
 `
 
 func (c *Cluster) certify() error {

@@ -49,7 +49,7 @@ clusterDomain: cluster.local
 failSwapOn: false
 podLogsDir: %[1]s/logs
 rotateCertificates: true
-`, m.Disk, m.Cgroup))
+`, m.Disk, m.Cgroup)+machine.Roomy)
 	m.Boot()
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -29,6 +29,10 @@ func (m *Machine) StartAgent(extra ...string) *Agent {
 	return a
 }
 
+// Roomy are lines of a KubeletConfiguration for a node that collects no image and ends no
+// pod because the disk below the test, or the memory of its machine, is nearly full.
+const Roomy = "imageGCHighThresholdPercent: 100\nevictionHard: {memory.available: 1Mi}\n"
+
 // LaunchAgent is StartAgent that does not wait.
 func (m *Machine) LaunchAgent(extra ...string) *Agent {
 	m.t.Helper()
@@ -38,7 +42,7 @@ func (m *Machine) LaunchAgent(extra ...string) *Agent {
 			m.t.Fatal(err)
 		}
 	}
-	m.writeDefault("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n", m.Cgroup, d))
+	m.writeDefault("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n%s", m.Cgroup, d, Roomy))
 	m.writeDefault("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n", d))
 	args := append([]string{"--root-dir=" + d + "/kubelet", "--state-dir=" + d + "/state", "--run-dir=/run/islet",
 		"--config=" + d + "/kubelet.yaml", "--edge-config=" + d + "/edge.yaml", "--pod-manifest-path=" + d + "/manifests"}, extra...)

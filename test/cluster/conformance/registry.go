@@ -118,9 +118,6 @@ func equip(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
 	n.Run("mkdir", "-p", n.Disk+"/certs.d/registry.k8s.io")
 	n.Write("certs.d/registry.k8s.io/hosts.toml", fmt.Sprintf("server = \"http://%[1]s\"\n[host.\"http://%[1]s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry))
-	conf, err := os.ReadFile(filepath.Join(n.Disk, "kubelet.yaml"))
-	must(t, err)
-	n.Write("kubelet.yaml", string(conf)+"imageGCHighThresholdPercent: 100\n") // this host's disk may be full
 	n.Write("resolv.conf", "nameserver 127.0.0.1\n")
 	n.Run("mount", "--bind", n.Disk+"/resolv.conf", "/etc/resolv.conf")
 	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs.d\nruntimeHandlers: [{name: test-handler, ociRuntime: %[2]s}]\n%[3]s", n.Disk, ociRuntime(t), edge))

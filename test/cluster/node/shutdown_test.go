@@ -21,7 +21,7 @@ podLogsDir: %s/logs
 maxPods: 4
 shutdownGracePeriod: 60s
 shutdownGracePeriodCriticalPods: 30s
-`
+` + machine.Roomy
 
 func disrupted(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
