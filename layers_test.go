@@ -50,6 +50,7 @@ var layers = map[string][]string{
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},
 	"agent/dirty":        {},
 	"agent/dra":          {"agent/plugins", "edge/store", "podspec", "retry"},
+	"agent/eviction":     {"agent/plan", "demand", "keys", "metrics/cgroup", "metrics/host", "metrics/room", "podspec"},
 	"agent/features":     {},
 	"agent/hardware":     {"agent/config", "agent/device", "podspec", "runtime/mounts", "runtime/untrusted"},
 	"agent/hook":         {},
@@ -177,6 +178,7 @@ var layers = map[string][]string{
 	"metrics/disk":    {},
 	"metrics/host":    {},
 	"metrics/process": {},
+	"metrics/room":    {"metrics/cgroup", "metrics/host"},
 	"metrics/sample":  {"metrics/cgroup", "metrics/process"},
 
 	"metrics/exposition": {"metrics"},

@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/agent/containers"
 	"github.com/islet-edge/islet/agent/credentials"
 	"github.com/islet-edge/islet/agent/devices"
+	"github.com/islet-edge/islet/agent/eviction"
 	"github.com/islet-edge/islet/agent/features"
 	"github.com/islet-edge/islet/agent/figures"
 	"github.com/islet-edge/islet/agent/health"
@@ -44,6 +45,7 @@ import (
 	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/status"
 	"github.com/islet-edge/islet/agent/upkeep"
+	"github.com/islet-edge/islet/agent/usage"
 	"github.com/islet-edge/islet/agent/userns"
 	"github.com/islet-edge/islet/agent/volatile"
 	"github.com/islet-edge/islet/agent/volume"
@@ -85,6 +87,8 @@ type agent struct {
 	pods      *pods.Pods
 	settler   *settle.Settler
 	shutdown  *shutdown.Shutdown
+	usage     *usage.Usage
+	eviction  *eviction.Eviction
 	machine   *machine.Machine
 	reporter  *machine.Reporter
 	health    health.Health
@@ -151,6 +155,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("workers", a.rt.After(a.look, a.start, a.workers))
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
+	run("eviction", a.eviction)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
 	run("devices", a.devices)
 	run("events", a.events)
@@ -207,6 +212,7 @@ func (a *agent) podChanged(uid types.UID) {
 	a.probes.Poke(uid)
 	a.pods.StatusChanged(uid)
 	a.shutdown.Touched()
+	a.eviction.Touched()
 }
 
 // newEvents makes what takes the events of pods and of the node. Those of a node that

@@ -2,13 +2,17 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/eviction"
 	"github.com/islet-edge/islet/agent/garbage"
 	"github.com/islet-edge/islet/agent/plan"
 	"github.com/islet-edge/islet/agent/upkeep"
+	"github.com/islet-edge/islet/agent/usage"
 	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
 // newUpkeep makes what keeps the disk from filling up. An eviction first asks it to reclaim.
@@ -19,4 +23,17 @@ func (a *agent) newUpkeep() *upkeep.Upkeep {
 			return a.executor.Do(ctx, a.input(uid), plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
 		}},
 	}})
+}
+
+// openEviction makes what measures pods, and what ends those that take too much.
+func (a *agent) openEviction() (err error) {
+	pods := cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot)
+	a.usage = usage.OfMachine(usage.Config{
+		NodeName: a.cfg.Node.Name, Runtime: a.rt.Runtime, Images: a.rt.Images, Pods: a.pods.List, Volumes: a.claims.Stats, Root: a.cfg.Dirs.Root, LogsDir: a.cfg.Kubelet.PodLogsDir, Started: time.Now(),
+	}, a.rt.Cgroups, pods, a.cfg.Kubelet.VolumeStatsAggPeriod.Duration)
+	a.eviction, err = eviction.OfMachine(eviction.Config{
+		Kubelet: &a.cfg.Kubelet, Figures: a.usage, Pods: a.pods, Reclaim: a.upkeep, Events: a.events, Counts: a.figures, Changed: a.reportNode, Log: a.log,
+	}, eviction.Machine{Cgroups: a.rt.Cgroups.Reader, Pods: pods, Root: a.cfg.Dirs.Root, Images: a.rt.Images})
+	a.machine.SetPressures(a.eviction.Conditions)
+	return err
 }

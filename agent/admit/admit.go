@@ -29,10 +29,13 @@ type Node struct {
 	SELinux     error             // nil, or why its labels are not enforced here
 	Sysctls     []string          // allowed beyond the safe ones; a final * stands for any rest
 	Quotas      bool              // the file system of volumes keeps directories to a size
+	Limits      bool              // what pods write is measured, and they are evicted beyond their limits
 	Off         bool              // the machine goes off: nothing new starts
 	// StaticCPU and StaticMemory: guaranteed pods have CPUs or memory of their own, which a
 	// resize does not change.
 	StaticCPU, StaticMemory bool
+
+	Pressures []v1.NodeConditionType // that the node has: little memory, disk or processes are left
 }
 
 // A Rejection says in the kubelet's words why a pod may not run.
@@ -93,12 +96,28 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // Admit says whether a pod may run beside others, those that were admitted and have
 // not ended. It returns nil if so.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
-	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{off, operatingSystem, nodeName, selector, affinity, taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, off, operatingSystem, nodeName, selector, affinity, taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}
 	}
 	return nil
+}
+
+// pressure refuses what would make it worse: while memory is short pods that ask for none,
+// unless they tolerate that, and else all that are not critical.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-conditions
+func pressure(h *Holder, _ []*Holder, n Node) *Rejection {
+	if len(n.Pressures) == 0 || Critical(h.Pod) {
+		return nil
+	}
+	if len(n.Pressures) == 1 && n.Pressures[0] == v1.NodeMemoryPressure {
+		short := v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
+		if demand.Class(h.Pod) != v1.PodQOSBestEffort || corev1.TolerationsTolerateTaint(logr.Discard(), h.Pod.Spec.Tolerations, &short, true) {
+			return nil
+		}
+	}
+	return reject("Evicted", "The node had condition: %v. ", n.Pressures)
 }
 
 // off refuses what comes while the machine goes off.

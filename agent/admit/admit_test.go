@@ -113,6 +113,35 @@ func claimed(resource string) func(*v1.Pod) {
 	}
 }
 
+func TestPressure(t *testing.T) {
+	asks := func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Mi")}
+	}
+	high := func(p *v1.Pod) { p.Spec.Priority = new(int32(2_000_000_000)) }
+	memory, disk, pids := v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure
+	for _, tt := range []struct {
+		pod  *v1.Pod
+		has  []v1.NodeConditionType
+		want string
+	}{
+		{pod("effort", from(keys.SourceAPI)), nil, ""},
+		{pod("effort", from(keys.SourceAPI)), []v1.NodeConditionType{memory}, "The node had condition: [MemoryPressure]. "},
+		{pod("tolerates", from(keys.SourceAPI, v1.TaintNodeMemoryPressure)), []v1.NodeConditionType{memory}, ""},
+		{pod("tolerates another", from(keys.SourceAPI, v1.TaintNodeDiskPressure)), []v1.NodeConditionType{memory}, "The node had condition: [MemoryPressure]. "},
+		{pod("asks", from(keys.SourceAPI), asks), []v1.NodeConditionType{memory}, ""},
+		{pod("asks", from(keys.SourceAPI), asks), []v1.NodeConditionType{disk}, "The node had condition: [DiskPressure]. "},
+		{pod("asks", from(keys.SourceAPI), asks), []v1.NodeConditionType{disk, memory}, "The node had condition: [DiskPressure MemoryPressure]. "},
+		{pod("tolerates all", from(keys.SourceAPI, "")), []v1.NodeConditionType{pids}, "The node had condition: [PIDPressure]. "},
+		{pod("critical", from(keys.SourceAPI), high), []v1.NodeConditionType{disk, memory}, ""},
+		{pod("static", from(keys.SourceFile)), []v1.NodeConditionType{disk}, ""},
+	} {
+		r := Admit(Hold(tt.pod), nil, Node{Pressures: tt.has})
+		if (r == nil) != (tt.want == "") || r != nil && (r.Reason != "Evicted" || r.Message != tt.want) {
+			t.Errorf("%s under %v: %+v, want %q", tt.pod.Name, tt.has, r, tt.want)
+		}
+	}
+}
+
 func TestOff(t *testing.T) {
 	if r := Admit(Hold(pod("a")), nil, Node{Off: true}); r == nil || r.Reason != "NodeShutdown" {
 		t.Errorf("a machine that goes off takes a pod: %+v", r)

@@ -94,7 +94,7 @@ var fieldTypes = []fieldtest.Table{
 		{"ports", works, "hostPort and hostIP by nftables"},
 		{"envFrom", works, ""},
 		{"env", works, "the sources of values are below"},
-		{"resources", partly, "limits and requests of CPU, memory, huge pages, extended resources; CPU and memory change in place, see [the life of a pod](pod-life.md); a limit of ephemeral-storage is not enforced"},
+		{"resources", works, "limits and requests of CPU, memory, huge pages, extended resources; CPU and memory change in place, see [the life of a pod](pod-life.md); a pod that exceeds a limit of ephemeral-storage is [evicted](resources.md#limits-on-files)"},
 		{"resizePolicy", works, "see [the life of a pod](pod-life.md)"},
 		{"restartPolicy", works, ""},
 		{"restartPolicyRules", works, ""},
@@ -165,7 +165,7 @@ var fieldTypes = []fieldtest.Table{
 	}},
 	{Of: reflect.TypeFor[v1.VolumeSource](), Title: "volumes[]", Rows: []fieldtest.Row{
 		{"hostPath", works, ""},
-		{"emptyDir", partly, "a sizeLimit is enforced in memory, in huge pages, and on disk where its file system has project quotas"},
+		{"emptyDir", works, "a sizeLimit is enforced in memory, in huge pages, and on disk where its file system has project quotas; elsewhere a pod that exceeds it is [evicted](resources.md#limits-on-files)"},
 		{"gcePersistentDisk", refused, ""},
 		{"awsElasticBlockStore", refused, ""},
 		{"gitRepo", refused, ""},

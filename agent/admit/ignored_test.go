@@ -57,6 +57,9 @@ func TestIgnoredFields(t *testing.T) {
 	}; !slices.Equal(fields(got), want) {
 		t.Errorf("got  %q\nwant %q", fields(got), want)
 	}
+	if got := IgnoredFields(pod("all", everything), Node{Limits: true}); len(got) > 0 {
+		t.Errorf("where limits count: %v", got)
+	}
 	for _, f := range got {
 		if f.Instead == "" {
 			t.Errorf("%s: what happens instead?", f.Field)

@@ -15,7 +15,7 @@ func TestFieldsThatDoNotAct(t *testing.T) {
 	n, _ := node(t)
 	n.Remove("uid-crash-pi")
 	const manifest = `{kind: Pod, apiVersion: v1, metadata: {name: wide}, spec: {containers: [{name: c, resources: {limits: {ephemeral-storage: 1Gi}}}]}}`
-	const warning = "Warning: pod/wide: spec.containers[0].resources.limits[ephemeral-storage] is not enforced: the pod is not evicted for what it writes\n"
+	const warning = "Warning: pod/wide: spec.containers[0].resources.limits[ephemeral-storage] is not enforced: the pod is not evicted for what it writes (localStorageCapacityIsolation is false)\n"
 	check(t, n, run(t, n, manifest, "apply", "--dry-run", "-f", "-"), 0, "pod/wide created (dry run)\n", warning)
 	if got := run(t, n, "", "status"); got.code != 0 || strings.Contains(got.out, "Worth knowing") {
 		t.Errorf("there is nothing to know: %+v", got)

@@ -6,7 +6,6 @@ type fieldRow struct{ path, what, none string }
 
 // Reasons that several fields share.
 const (
-	noEviction = "pods are not evicted by pressure yet"
 	noOther    = "it goes with a containerRuntimeEndpoint outside --run-dir; islet's own runtime has its images itself"
 	noRotation = "the shim that writes a log rotates it at once; they act with podLogQuota of the EdgeConfiguration, and with another runtime, whose logs the agent rotates"
 	asKubelet  = "it has none in the kubelet either"
@@ -92,13 +91,13 @@ func kubeletFields() []fieldRow {
 		{"kubeAPIBurst", "requests in a burst to the API server", ""},
 		{"serializeImagePulls", "pull one image at a time", ""},
 		{"maxParallelImagePulls", "images pulled at a time", ""},
-		{"evictionHard", "thresholds at which pods are evicted at once", noEviction},
-		{"evictionSoft", "thresholds at which pods are evicted after a time", noEviction},
-		{"evictionSoftGracePeriod", "the times of evictionSoft", noEviction},
-		{"evictionPressureTransitionPeriod", "how long a pressure condition stays", noEviction},
-		{"evictionMaxPodGracePeriod", "bound, in seconds, of a pod's grace period in a soft eviction", noEviction},
-		{"evictionMinimumReclaim", "how much an eviction frees at least", noEviction},
-		{"mergeDefaultEvictionSettings", "add the default thresholds to evictionHard", noEviction},
+		{"evictionHard", "thresholds at which pods are evicted at once: see [eviction](resources.md#eviction)", ""},
+		{"evictionSoft", "thresholds at which pods are evicted after a time", ""},
+		{"evictionSoftGracePeriod", "the times of evictionSoft", ""},
+		{"evictionPressureTransitionPeriod", "how long a pressure condition stays", ""},
+		{"evictionMaxPodGracePeriod", "bound, in seconds, of a pod's grace period in a soft eviction", ""},
+		{"evictionMinimumReclaim", "how much an eviction frees at least", ""},
+		{"mergeDefaultEvictionSettings", "add the default thresholds to evictionHard", ""},
 		{"podsPerCore", "number of pods per CPU; 0: any", ""},
 		{"enableControllerAttachDetach", "leave attaching volumes to the controller manager", ""},
 		{"protectKernelDefaults", "refuse to start where kernel settings are not the kubelet's", ""},
@@ -123,7 +122,7 @@ func kubeletFields() []fieldRow {
 		{"allowedUnsafeSysctls", "sysctls that pods may set, beyond the safe ones", ""},
 		{"volumePluginDir", "directory of FlexVolume plugins", "FlexVolume is not supported"},
 		{"providerID", "the machine's ID at its cloud provider", ""},
-		{"kernelMemcgNotification", "let the kernel report memory thresholds", noEviction},
+		{"kernelMemcgNotification", "let the kernel report memory thresholds", "it always does"},
 		{"logging.format", "text or json", ""},
 		{"logging.flushFrequency", "longest time a log line waits", "log lines are written at once"},
 		{"logging.verbosity", "how much is logged; 4 and more: debugging", ""},

@@ -31,6 +31,7 @@ type Figures struct {
 	since              time.Time              // what started before is not known
 	*Resizes
 	*Watches
+	*Evictions
 }
 
 // New counts from nothing, with the operations of a runtime; unified: cgroups are of v2.
@@ -41,7 +42,7 @@ func New(o *Operations, unified bool) *Figures {
 			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}})
 	}
 	f := &Figures{
-		Operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(),
+		Operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(),
 		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "how long one action of a pod's worker took", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods:       prometheus.NewCounter(counter("kubelet_started_pods_total", "sandboxes of pods that were started")),
@@ -66,7 +67,7 @@ func New(o *Operations, unified bool) *Figures {
 // is asked.
 func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
 	all := append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
-	all = append(all, f.Watches.collectors()...)
+	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
 	return append(all, f.Resizes.collectors(resizing)...)
 }
 

@@ -29,7 +29,6 @@ var absent = []struct{ names, why string }{
 	{`container_fs_io_cost_.*`, "of cgroups with the iocost controller, which nothing here configures"},
 	{`machine_cpu_books|machine_cpu_drawers|machine_dimm_.*|machine_nvm_.*`, "of mainframes and of servers' memory modules; a kubelet on other machines serves zeros"},
 
-	{`kubelet_evictions|kubelet_eviction_stats_age_seconds`, "there is no eviction yet"},
 	{`kubelet_volume_metric_collection_duration_seconds`, "csi_operations_seconds with method_name /csi.v1.Node/NodeGetVolumeStats has what CSI drivers take; the rest is not counted"},
 	{`volume_manager_selinux_.*`, "volumes are not mounted with a context"},
 	{`volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "there is no loop here that compares volumes that are wanted with those that are mounted; see storage_operation_duration_seconds"},

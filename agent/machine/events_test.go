@@ -75,9 +75,11 @@ func TestNodeEvents(t *testing.T) {
 	for range 2 {
 		a.conditions(&edgenode.Facts{DiskPressure: true})
 	}
+	a.conditions(&edgenode.Facts{MemoryPressure: true, PIDPressure: true})
+	a.conditions(&edgenode.Facts{DiskPressure: true})
 	for _, yes := range []bool{false, false, true, true, false} {
 		a.Schedulable(yes)
 	}
-	told("Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady",
-		"NodeHasDiskPressure", "NodeReady", "NodeSchedulable", "NodeNotSchedulable")
+	told("Starting", "NodeNotReady", "NodeReady", "NodeHasInsufficientMemory", "NodeHasNoDiskPressure", "NodeHasInsufficientPID",
+		"NodeHasSufficientMemory", "NodeHasDiskPressure", "NodeHasSufficientPID", "NodeSchedulable", "NodeNotSchedulable")
 }

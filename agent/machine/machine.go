@@ -44,9 +44,10 @@ type Machine struct {
 	appArmor, seLinux error
 	quotas            bool // the file system of volumes has them
 
-	share   reserve.Share
-	swap    int64   // bytes
-	devices Devices // nil: there are none
+	share     reserve.Share
+	swap      int64                         // bytes
+	devices   Devices                       // nil: there are none
+	pressures func() []v1.NodeConditionType // nil: there are none
 
 	mu     sync.Mutex
 	labels map[string]string
@@ -76,6 +77,18 @@ func (n *Machine) SetExclusive(has func(uid types.UID, container string) bool) {
 
 // SetDevices is called before any other method.
 func (n *Machine) SetDevices(d Devices) { n.devices = d }
+
+// SetPressures is called before any other method. It gives what says which conditions hold
+// for which pods are evicted.
+func (n *Machine) SetPressures(now func() []v1.NodeConditionType) { n.pressures = now }
+
+// Pressures are the conditions that hold.
+func (n *Machine) Pressures() []v1.NodeConditionType {
+	if n.pressures == nil {
+		return nil
+	}
+	return n.pressures()
+}
 
 // New looks at what the machine has; appArmor and seLinux are why profiles and
 // labels do not act here.
@@ -214,7 +227,7 @@ func (n *Machine) Admit() admit.Node {
 	if n.devices != nil {
 		n.devices.Room(room)
 	}
-	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static", StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux, Quotas: n.quotas}
+	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static", StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux, Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures()}
 }
 
 // resources are what the Node has: the machine's and the devices.

@@ -27,5 +27,6 @@ const (
 	NetworkNotReady  = "NetworkNotReady"
 	DeadlineExceeded = "DeadlineExceeded"
 	Preempting       = "Preempting"
+	Evicted          = "Evicted"
 	Terminated       = "Terminated" // the machine goes off
 )

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // The steps that the runtime does not show: the node's verdict, and what the hooks do.
@@ -30,6 +32,12 @@ func TestSteps(t *testing.T) {
 		{name: "refused", in: Input{Want: always, End: refused}, start: []Action{{Op: Ended}}},
 		{name: "refused for good", in: Input{Want: always, End: refused, Ended: true}},
 		{name: "refused, and the reason may be gone", in: Input{Want: always, End: refused, Ended: true, Reconsider: true}, start: []Action{{Op: Admit}}},
+
+		{name: "evicted", in: Input{Want: always, End: &End{Reason: Evicted}, Seen: ended}, start: []Action{{Op: Ended}}},
+		{name: "evicted, and its last status is not known yet", in: Input{Want: always, End: &End{Reason: Evicted}, Seen: ended, Ended: true}},
+		{name: "evicted, and all know", in: Input{Want: always, End: &End{Reason: Evicted, Phase: v1.PodFailed}, Seen: ended, Ended: true}, start: []Action{{Op: RemoveContainer, Container: "c0", ID: ended.Containers[0].ID}}},
+		{name: "evicted, and may come back", in: Input{Want: always, End: &End{Reason: Evicted, Phase: v1.PodFailed}, Seen: Observed{Sandboxes: lost}, Ended: true, Reconsider: true}, start: []Action{{Op: Admit}}},
+		{name: "failed, and all know", in: Input{Want: always, End: &End{Reason: "NodeLost", Phase: v1.PodFailed}, Seen: ended, Ended: true}},
 
 		{name: "the spec is another", in: Input{Want: always, Admitted: true, Spec: "2", Applied: "1", Seen: runs}, start: []Action{{Op: Update, Hash: "2"}}},
 		{name: "the spec is known", in: Input{Want: always, Admitted: true, Spec: "2", Applied: "2", Seen: runs}},

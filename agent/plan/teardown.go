@@ -120,10 +120,20 @@ func (p *planner) ended() {
 		p.start(Action{Op: Ended})
 		return
 	}
+	if p.clears() {
+		for _, c := range p.Seen.Containers {
+			p.start(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
+		}
+	}
 	if p.End != nil && p.Reconsider && !p.Waiting {
 		p.start(Action{Op: Admit})
 	}
 }
+
+// clears reports whether the containers of a pod that is over go, and with them their logs:
+// it was evicted, most often because it took too much, and its last status is known. A
+// kubelet removes them too.
+func (p *planner) clears() bool { return p.End != nil && p.End.Reason == Evicted && p.End.Phase != "" }
 
 // runs reports whether a container runs, or may, or a sandbox is ready.
 func (p *planner) runs() bool {

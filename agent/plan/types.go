@@ -158,6 +158,8 @@ type Health struct {
 type End struct {
 	Phase           v1.PodPhase // that it is in already; empty: it is Failed once nothing of it runs
 	Reason, Message string
+	Grace           time.Duration // the most that its containers get to end; 0: as its spec says
+	Disrupted       bool          // the node ends it for the sake of others (condition DisruptionTarget)
 }
 
 // Input is everything Decide and status.Make may look at.

@@ -70,7 +70,9 @@ type Config struct {
 	// Preempted is called for each pod that ends for a critical one, with the resource that
 	// was lacking; nil: nobody counts.
 	Preempted func(signal string)
-	Log       *slog.Logger
+	// Barred reports whether a pod that was evicted may not come back yet; nil: it may.
+	Barred func(types.UID) bool
+	Log    *slog.Logger
 }
 
 // Pods is safe for concurrent use.
@@ -108,6 +110,9 @@ func New(c Config) *Pods {
 	}
 	if c.Off == nil {
 		c.Off = func() bool { return false }
+	}
+	if c.Barred == nil {
+		c.Barred = func(types.UID) bool { return false }
 	}
 	if c.Made == nil {
 		c.Made = func(*v1.Pod) *v1.Pod { return nil }
@@ -150,7 +155,7 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	}
 	for uid, r := range rejected {
 		was, runs := p.verdicts[uid]
-		p.verdicts[uid] = verdict{end: &plan.End{Reason: r.Reason, Message: r.Message}, leaves: runs, alloc: was.alloc}
+		p.verdicts[uid] = verdict{end: &plan.End{Reason: r.Reason, Message: r.Message, Grace: r.Grace, Disrupted: r.Disrupted}, leaves: runs, alloc: was.alloc}
 	}
 	for uid, s := range statuses {
 		p.states[uid] = state{status: *s}
@@ -177,7 +182,7 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	defer p.mu.Unlock()
 	if w.End = p.ended(d); w.End == nil {
 		v, known := p.verdicts[uid]
-		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.coming, v.end, p.reconsiders(d, v)
+		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.coming, p.shownEnd(uid, v.end), p.reconsiders(d, v)
 		w.Pod, w.Pending, w.Undecided = v.alloc.allocated(d.Pod), p.pending(d, v.alloc), p.undecided(d, v)
 	}
 	return w, true

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/admit"
 	"github.com/islet-edge/islet/agent/plan"
@@ -43,18 +44,29 @@ func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Sacrifice, n
 // preempt ends a pod for a critical one: it will be Failed, and one that is not the API
 // server's comes back when there is room.
 func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string) error {
-	if err := p.c.Store.Reject(ctx, pod.UID, store.Admission{Reason: plan.Preempting, Message: preempted}); err != nil {
+	end := plan.End{Reason: plan.Preempting, Message: preempted}
+	if err := p.c.Store.Reject(ctx, pod.UID, admission(end)); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	v := p.verdicts[pod.UID]
-	p.verdicts[pod.UID] = verdict{end: &plan.End{Reason: plan.Preempting, Message: preempted}, made: p.freed, held: v.held, leaves: true, alloc: v.alloc}
+	p.leave(pod.UID, end)
 	p.mu.Unlock()
 	p.c.Events.Pod(pod, "", v1.EventTypeWarning, plan.Preempting, preempted)
 	p.c.Log.Warn("pod ends to make room for a critical one", "pod", nameOf(pod), "uid", pod.UID, "critical", nameOf(critical), "for", signal)
 	p.c.Preempted(signal)
 	p.workers.Poke(pod.UID)
 	return nil
+}
+
+// leave ends a pod that runs: until that is over it holds what it has. The caller holds mu.
+func (p *Pods) leave(uid types.UID, end plan.End) {
+	v := p.verdicts[uid]
+	p.verdicts[uid] = verdict{end: &end, made: p.freed, held: v.held, leaves: true, alloc: v.alloc}
+}
+
+// admission is how the store has an end.
+func admission(e plan.End) store.Admission {
+	return store.Admission{Reason: e.Reason, Message: e.Message, Grace: e.Grace, Disrupted: e.Disrupted}
 }
 
 // awaitRoom waits until a coming pod fits, or those that leave have had the time to end

@@ -38,7 +38,11 @@ func (p *Pods) Run(ctx context.Context) error {
 func (p *Pods) refresh(uid types.UID) {
 	in := p.workers.Input(uid)
 	p.note(uid, in)
-	if freed := p.show(uid, in); freed != "" {
+	freed := p.show(uid, in)
+	if e := in.End; e != nil && e.Reason == plan.Evicted && e.Phase == "" && in.Want != nil {
+		p.evicted(in.Want)
+	}
+	if freed != "" {
 		p.release(freed)
 	}
 }

@@ -24,6 +24,7 @@ type verdict struct {
 	leaves bool          // its end was decided while it ran: it holds that until it is over
 
 	unequipped bool // it is refused for devices, or for CPUs or memory of its own: no pod was in its way at admission
+	unstored   bool // the store does not know of end
 
 	alloc *allocation // nil: the pod may not run
 }
@@ -130,7 +131,7 @@ func (p *Pods) giveUp(uid types.UID, before verdict, known bool) {
 // reconsiders reports whether a verdict may be another one now. A refused pod of the
 // API server is Failed for good: its controller makes another one. The caller holds mu.
 func (p *Pods) reconsiders(d desired.Pod, v verdict) bool {
-	return v.end != nil && d.Source != desired.API && v.made < p.freed && !p.c.Off()
+	return v.end != nil && d.Source != desired.API && v.made < p.freed && !p.c.Off() && !(v.end.Reason == plan.Evicted && p.c.Barred(d.Pod.UID))
 }
 
 // holders are the pods that hold what another one may want.

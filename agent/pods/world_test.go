@@ -39,6 +39,7 @@ type world struct {
 	counts []string
 
 	preempted []string // the resources that were lacking
+	barred    bool     // evicted pods may not come back
 }
 
 func newWorld(t testing.TB) *world {
@@ -65,6 +66,7 @@ func (w *world) open(t testing.TB, running ...types.UID) {
 			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}}
 		},
 		Host: func() status.Host { return status.Host{} }, Made: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: w, Log: log,
+		Barred: func(types.UID) bool { return w.barred },
 		Preempted: func(signal string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

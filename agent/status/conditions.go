@@ -31,7 +31,8 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
 			continue
 		}
-		if c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet && disrupted == "" {
+		final := m.end != nil && m.end.Phase != ""
+		if c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet && disrupted == "" && !final {
 			continue // it came back
 		}
 		if !slices.ContainsFunc(ours, func(o v1.PodCondition) bool { return o.Type == c.Type }) {
@@ -71,6 +72,9 @@ func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
 func (m *maker) disrupted() string {
 	if m.end != nil && m.end.Reason == plan.Preempting {
 		return "Pod was preempted by Kubelet to accommodate a critical pod."
+	}
+	if m.end != nil && m.end.Disrupted {
+		return m.end.Message
 	}
 	if m.off() || m.end != nil && m.end.Reason == plan.Terminated {
 		return nodeShutdown

@@ -28,7 +28,7 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 		add(out.Containers[i].Rootfs)
 		add(out.Containers[i].Logs)
 	}
-	if n.c.Trees != nil && n.c.Root != "" {
+	if n.measure != nil && n.c.Root != "" {
 		for _, v := range n.volumes(ctx, p) {
 			out.VolumeStats = append(out.VolumeStats, v.VolumeStats)
 			if !v.inMemory {
@@ -66,7 +66,7 @@ func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 			if d, err := n.c.Host.Disk(ctx, dir); err == nil && d.Type == "tmpfs" {
 				v.FsStats, v.inMemory = *fsOf(d), true
 			} else {
-				u := n.c.Trees.Usage(ctx, dir)
+				u := n.measure(ctx, dir)
 				v.FsStats = *onFs(n.fs, u.At.UnixNano(), u.Bytes, u.Inodes)
 			}
 			out = append(out, v)

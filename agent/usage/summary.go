@@ -14,6 +14,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/metrics/process"
 	"github.com/islet-edge/islet/metrics/sample"
 )
@@ -26,6 +27,9 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 		return nil, err
 	}
 	n := nodeAnswer{Usage: u, short: short, j: j}
+	if u.c.Trees != nil {
+		n.measure = u.c.Trees.Usage
+	}
 	out := &stats.Summary{Node: stats.NodeStats{NodeName: u.c.NodeName, StartTime: metav1.NewTime(u.c.Started)}}
 	if u.c.Host != nil {
 		if err := n.node(ctx, &out.Node); err != nil {
@@ -56,7 +60,8 @@ type nodeAnswer struct {
 	fs    *stats.FsStats // of the node; nil: not measured
 	image *stats.FsStats // of the runtime's containers
 
-	mounted map[types.UID][]stats.VolumeStats // volumes that are not directories of the node
+	mounted map[types.UID][]stats.VolumeStats                // volumes that are not directories of the node
+	measure func(ctx context.Context, dir string) disk.Usage // nil: no directories are measured
 }
 
 func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
@@ -98,8 +103,8 @@ func (n *nodeAnswer) container(ctx context.Context, c *container) stats.Containe
 	if fs := c.told.GetWritableLayer(); fs != nil {
 		out.Rootfs = onFs(n.image, fs.Timestamp, fs.UsedBytes.GetValue(), fs.InodesUsed.GetValue())
 	}
-	if n.c.Trees != nil && n.c.LogsDir != "" {
-		d := n.c.Trees.Usage(ctx, filepath.Join(n.c.LogsDir, c.namespace+"_"+c.pod+"_"+c.uid, c.name))
+	if n.measure != nil && n.c.LogsDir != "" {
+		d := n.measure(ctx, filepath.Join(n.c.LogsDir, c.namespace+"_"+c.pod+"_"+c.uid, c.name))
 		out.Logs = onFs(n.fs, d.At.UnixNano(), d.Bytes, d.Inodes)
 	}
 	return out

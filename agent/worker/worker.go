@@ -150,6 +150,9 @@ func (w *worker) input() plan.Input {
 			in.Grace = time.Duration(*g) * time.Second
 		}
 	}
+	if in.End != nil && in.End.Grace > 0 {
+		in.Grace = min(in.Grace, in.End.Grace)
+	}
 	if in.Want != nil {
 		var most time.Duration
 		if in.Off, most = cfg.Off(in.Want); !in.Off.IsZero() {

@@ -109,12 +109,17 @@ func NewEvents(c EventsConfig) (*Events, error) {
 // Pod notes an event of a pod, or of one of its containers if that is named. The type
 // is v1.EventTypeNormal or v1.EventTypeWarning; reasons are the kubelet's.
 func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
-	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID, FieldPath: fieldPath(p, container)}, eventType, reason, message)
+	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID, FieldPath: fieldPath(p, container)}, nil, eventType, reason, message)
+}
+
+// PodWith is Pod for an event with annotations.
+func (e *Events) PodWith(annotations map[string]string, p *v1.Pod, eventType, reason, message string) {
+	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, annotations, eventType, reason, message)
 }
 
 // Node notes an event of the node. As with a kubelet, its name stands for its UID.
 func (e *Events) Node(eventType, reason, message string) {
-	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}, eventType, reason, message)
+	e.add(v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}, nil, eventType, reason, message)
 }
 
 func fieldPath(p *v1.Pod, container string) string {
@@ -131,7 +136,7 @@ func fieldPath(p *v1.Pod, container string) string {
 	return "spec.initContainers{" + container + "}"
 }
 
-func (e *Events) add(about v1.ObjectReference, eventType, reason, message string) {
+func (e *Events) add(about v1.ObjectReference, annotations map[string]string, eventType, reason, message string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -155,7 +160,7 @@ func (e *Events) add(about v1.ObjectReference, eventType, reason, message string
 		e.names++
 		e.seq++
 		e.kept = append(e.kept, &record{key: key, last: now, seq: e.seq, mute: !affordable, event: v1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.names)},
+			ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.names), Annotations: annotations},
 			InvolvedObject: about, Type: eventType, Reason: reason, Message: message, Count: 1, FirstTimestamp: stamp, LastTimestamp: stamp,
 			Source: v1.EventSource{Component: component, Host: e.EventsConfig.Node}, ReportingController: component, ReportingInstance: e.EventsConfig.Node,
 		}})

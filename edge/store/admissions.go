@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -11,8 +12,10 @@ import (
 // An Admission says why a pod may not run on this node. It outlives the agent and
 // goes with the pod, unless Admit takes it back.
 type Admission struct {
-	Reason  string // as in PodStatus.Reason, e.g. OutOfcpu
-	Message string
+	Reason    string // as in PodStatus.Reason, e.g. OutOfcpu
+	Message   string
+	Grace     time.Duration // the most that its containers get to end; 0: as its spec says
+	Disrupted bool          // it ends for the sake of others
 }
 
 // Reject durably notes that a pod may not run here.
@@ -22,6 +25,17 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 			INSERT INTO admissions (uid, reason, message) VALUES (?, ?, ?)
 			ON CONFLICT (uid) DO UPDATE SET reason = excluded.reason, message = excluded.message
 			WHERE (reason, message) IS NOT (excluded.reason, excluded.message)`, string(uid), a.Reason, a.Message)
+		if err != nil {
+			return err
+		}
+		if a.Grace == 0 && !a.Disrupted {
+			_, err = tx.ExecContext(ctx, "DELETE FROM evictions WHERE uid = ?", string(uid))
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `
+			INSERT INTO evictions (uid, grace, disrupted) VALUES (?, ?, ?)
+			ON CONFLICT (uid) DO UPDATE SET grace = excluded.grace, disrupted = excluded.disrupted
+			WHERE (grace, disrupted) IS NOT (excluded.grace, excluded.disrupted)`, string(uid), int64(a.Grace), a.Disrupted)
 		return err
 	})
 	if err != nil {
@@ -33,8 +47,12 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 // Admit durably takes a rejection back.
 func (s *Store) Admit(ctx context.Context, uid types.UID) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM admissions WHERE uid = ?", string(uid))
-		return err
+		for _, table := range []string{"admissions", "evictions"} {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("take back the rejection of pod %s: %w", uid, err)
@@ -48,12 +66,12 @@ func (s *Store) Rejected(ctx context.Context) (map[types.UID]Admission, error) {
 	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {
 		var uid string
 		var a Admission
-		if err := rows.Scan(&uid, &a.Reason, &a.Message); err != nil {
+		if err := rows.Scan(&uid, &a.Reason, &a.Message, &a.Grace, &a.Disrupted); err != nil {
 			return err
 		}
 		all[types.UID(uid)] = a
 		return nil
-	}, "SELECT uid, reason, message FROM admissions")
+	}, "SELECT uid, reason, message, COALESCE(grace, 0), COALESCE(disrupted, 0) FROM admissions LEFT JOIN evictions USING (uid)")
 	if err != nil {
 		return nil, fmt.Errorf("read the rejected pods: %w", err)
 	}

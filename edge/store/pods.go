@@ -69,7 +69,7 @@ func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 }
 
 func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
-	for _, table := range []string{"pods", "lives", "admissions", "allocations", "devices", "statuses", "tokens", "certificates"} {
+	for _, table := range []string{"pods", "lives", "admissions", "evictions", "allocations", "devices", "statuses", "tokens", "certificates"} {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
 			return err
 		}

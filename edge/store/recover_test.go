@@ -287,6 +287,9 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			if certs, err := s.Certificates(t.Context()); err != nil || version+1 >= 9 && (len(certs) != 1 || certs[0].Source != 1 || string(certs[0].State) != "{}") {
 				t.Error(certs, err)
 			}
+			if refused, err := s.Rejected(t.Context()); err != nil || version+1 >= 11 && (refused["uid-web"] != Admission{"OutOfcpu", "Node has no room", time.Second, true}) {
+				t.Error(refused, err)
+			}
 			pods, err := s.Pods(t.Context())
 			if version+1 >= 10 && (len(pods) != 2 || pods[0].Pod.UID != "uid-web" || pods[0].Lives != 3 || pods[1].Lives != 0) {
 				t.Error("how often pods came back is lost")

@@ -39,6 +39,7 @@ func shapes() []shape {
 		{"certificates", "uid, volume, source, state", "ttib", all},
 		{"events", "name, seq, told, event", "tiib", all},
 		{"admissions", "uid, reason, message", "ttt", all},
+		{"evictions", "uid, grace, disrupted", "tii", all},
 		{"allocations", "uid, generation, resources", "tib", all},
 		{"devices", "uid, container, resource, count, given", "tttib", all},
 		{"claims", "uid, driver, namespace, name, state", "ttttb", all},

@@ -48,7 +48,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 		must(t, s.UpdateEvents(ctx, []Event{{Event: &v1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}, Message: strings.Repeat("e", i*30)}, Seq: int64(i), Told: int32(i % 2)}}, nil))
 		must(t, s.PutVolume(ctx, Volume{VolumeKey{fmt.Sprint("volume", i), string(p.Pod.UID), "/path"}, []byte("{}")}))
 		if i%3 == 0 {
-			must(t, s.Reject(ctx, p.Pod.UID, Admission{"OutOfcpu", "no"}))
+			must(t, s.Reject(ctx, p.Pod.UID, Admission{Reason: "OutOfcpu", Message: "no", Grace: time.Second}))
 			must(t, s.Allocate(ctx, map[types.UID]Allocation{p.Pod.UID: {2, &v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}}))
 		}
 		if i == 30 { // a part of it reaches the file
@@ -343,7 +343,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 	works(t, s)
 	must(t, s.AddLease(t.Context(), netip.MustParseAddr("10.1.1.1"), "new"))
-	must(t, s.Reject(t.Context(), "u", Admission{"r", "m"}))
+	must(t, s.Reject(t.Context(), "u", Admission{Reason: "r", Message: "m"}))
 	must(t, s.Close())
 	for suffix, data := range map[string][]byte{"": db, "-wal": wal} {
 		if now, err := os.ReadFile(path + suffix); err != nil || !bytes.Equal(now, data) {

@@ -62,7 +62,7 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 		s.UpdatePods(ctx, []Pod{b, a}, nil),
 		s.AddLease(ctx, addr, "sandbox"),
 		s.AddLease(ctx, addr, "sandbox"),
-		s.Reject(ctx, "a", Admission{"OutOfcpu", "too much"}),
+		s.Reject(ctx, "a", Admission{"OutOfcpu", "too much", time.Second, true}),
 		s.AddImport(ctx, "sha256:1", "web.tar"),
 		s.PutStatus("a", status),
 		s.SetMeta(ctx, "key", "value"),
@@ -88,7 +88,7 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 		t.Error(err, diff)
 	}
 	rejected, err := s.Rejected(ctx)
-	if diff := cmp.Diff(map[types.UID]Admission{"a": {"OutOfcpu", "too much"}}, rejected); err != nil || diff != "" {
+	if diff := cmp.Diff(map[types.UID]Admission{"a": {"OutOfcpu", "too much", time.Second, true}}, rejected); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 	statuses, err := s.Statuses(ctx)

@@ -139,7 +139,7 @@ func TestUnchangedRowsAreNotWritten(t *testing.T) {
 			p := typical(fmt.Sprint("uid-", i))
 			must(t, s.UpdatePods(ctx, []Pod{p}, nil))
 			must(t, s.AddLease(ctx, address(i), "me"))
-			must(t, s.Reject(ctx, p.Pod.UID, Admission{"OutOfcpu", "x"}))
+			must(t, s.Reject(ctx, p.Pod.UID, Admission{Reason: "OutOfcpu", Message: "x"}))
 			must(t, s.PutStatus(p.Pod.UID, &v1.PodStatus{Phase: v1.PodRunning}))
 			must(t, s.AddImport(ctx, "sha256:1", "a.tar"))
 			must(t, s.SetMeta(ctx, "key", "value"))

@@ -39,11 +39,14 @@ const maxFiles = 200_000
 
 // Usage measures dir, as du -x does: a file with several names counts once, and what is
 // mounted below does not. One that is not there, or goes, has nothing.
-func (t *Trees) Usage(ctx context.Context, dir string) Usage {
+func (t *Trees) Usage(ctx context.Context, dir string) Usage { return t.Within(ctx, dir, t.Age) }
+
+// Within is Usage for one that wants another age than others do.
+func (t *Trees) Within(ctx context.Context, dir string, age time.Duration) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if u, ok := t.known[dir]; ok && now.Sub(u.At) < t.Age {
+	if u, ok := t.known[dir]; ok && now.Sub(u.At) < age {
 		return u
 	}
 	u := measure(ctx, dir)

@@ -41,11 +41,10 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	}
 	ctx = h.at(ctx)
 	u := Usage{Time: now}
-	m, err := mem.VirtualMemoryWithContext(ctx)
-	if err != nil {
-		return Usage{}, fmt.Errorf("read memory use: %w", err)
+	var err error
+	if u.Memory, err = h.Memory(ctx); err != nil {
+		return Usage{}, err
 	}
-	u.Memory = Memory{Total: m.Total, Available: m.Available, Used: m.Total - min(m.Available, m.Total), SwapTotal: m.SwapTotal, SwapFree: m.SwapFree}
 	times, err := cpu.TimesWithContext(ctx, false)
 	if err != nil || len(times) == 0 {
 		return Usage{}, fmt.Errorf("read CPU use: %w", err)
@@ -63,6 +62,15 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	}
 	h.last = &u
 	return u, nil
+}
+
+// Memory reads that of now.
+func (h *Host) Memory(ctx context.Context) (Memory, error) {
+	m, err := mem.VirtualMemoryWithContext(h.at(ctx))
+	if err != nil {
+		return Memory{}, fmt.Errorf("read memory use: %w", err)
+	}
+	return Memory{Total: m.Total, Available: m.Available, Used: m.Total - min(m.Available, m.Total), SwapTotal: m.SwapTotal, SwapFree: m.SwapFree}, nil
 }
 
 func (h *Host) uptime() (time.Duration, error) {

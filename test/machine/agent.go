@@ -140,8 +140,10 @@ type Pod struct {
 	Status   struct {
 		Phase, PodIP string
 		Reason       string
+		Message      string
 		Conditions   []struct {
 			Type, Status       string
+			Reason             string
 			LastTransitionTime time.Time
 		}
 		ContainerStatuses []ContainerStatus

@@ -9,6 +9,7 @@
 //	hook LOG NAME [F]  notes its start in LOG, and its end once the file F is there
 //	once FILE CODE     ends with that code if FILE is not there, which it makes; then sleeps
 //	eat MIB            touches that much memory, then sleeps
+//	fill FILE MIB      writes a file of that size, then sleeps
 //	get URL            fetches a page and prints it
 //	cat FILE..., ls DIR, env, write FILE TEXT
 //	open FILE...       opens files for reading and writing, such as devices
@@ -99,6 +100,8 @@ func run(args []string) (int, error) {
 		return code, errors.Join(err, add(arg(1, ""), ""))
 	case "eat":
 		return 0, eat(ctx, arg(1, "1"))
+	case "fill":
+		return 0, fill(ctx, arg(1, ""), arg(2, "1"))
 	case "flannel":
 		return 0, flanneld(ctx, arg(1, ""), arg(2, ""), args[min(3, len(args)):]...)
 	case "journal":
@@ -252,6 +255,26 @@ func eat(ctx context.Context, mib string) error {
 	fmt.Println("ate", n, "MiB")
 	<-ctx.Done()
 	fmt.Println(len(b))
+	return nil
+}
+
+func fill(ctx context.Context, file, mib string) error {
+	n, err := strconv.Atoi(mib)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for range n {
+		if _, err := f.Write(make([]byte, 1<<20)); err != nil {
+			return err
+		}
+	}
+	fmt.Println("filled", n, "MiB")
+	<-ctx.Done()
 	return nil
 }
 

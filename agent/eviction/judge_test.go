@@ -1,0 +1,112 @@
+package eviction
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/metrics/room"
+)
+
+var t0 = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+
+const mib = 1 << 20
+
+func quantity(s string) Value { q := resource.MustParse(s); return Value{Quantity: &q} }
+
+func (v Verdict) text() string {
+	s := fmt.Sprint(v.Conditions, " ", texts(v.Act))
+	if !v.Wake.IsZero() {
+		s += " wake " + v.Wake.Sub(t0).String()
+	}
+	return s
+}
+
+// TestJudge follows what a node has left over time: seconds, free MiB of 1000, verdict.
+func TestJudge(t *testing.T) {
+	hard := Threshold{Signal: Memory, Value: quantity("100Mi")}
+	reclaim := hard
+	reclaim.Reclaim = quantity("50Mi")
+	part := Threshold{Signal: Memory, Value: Value{Part: .2}}
+	soft := Threshold{Signal: Memory, Value: quantity("300Mi"), Soft: true, Grace: 30 * time.Second}
+	type step struct {
+		at, free int
+		want     string
+	}
+	for name, c := range map[string]struct {
+		list  []Threshold
+		steps []step
+	}{
+		"hard":           {[]Threshold{hard}, []step{{0, 100, "[] "}, {1, 99, "[MemoryPressure] memory.available<100Mi"}, {2, 100, "[MemoryPressure]  wake 5m1s"}, {300, 100, "[MemoryPressure]  wake 5m1s"}, {301, 100, "[] "}}},
+		"part":           {[]Threshold{part}, []step{{0, 200, "[] "}, {1, 199, "[MemoryPressure] memory.available<20%"}}},
+		"reclaim":        {[]Threshold{reclaim}, []step{{0, 120, "[] "}, {1, 99, "[MemoryPressure] memory.available<100Mi +50Mi"}, {2, 149, "[MemoryPressure] memory.available<100Mi +50Mi"}, {3, 150, "[MemoryPressure]  wake 5m2s"}, {4, 120, "[MemoryPressure]  wake 5m2s"}}},
+		"soft":           {[]Threshold{soft}, []step{{0, 299, "[MemoryPressure]  wake 30s"}, {29, 299, "[MemoryPressure]  wake 30s"}, {30, 299, "[MemoryPressure] memory.available<300Mi for 30s"}}},
+		"soft again":     {[]Threshold{soft}, []step{{0, 299, "[MemoryPressure]  wake 30s"}, {20, 300, "[MemoryPressure]  wake 5m0s"}, {25, 299, "[MemoryPressure]  wake 55s"}}},
+		"both":           {[]Threshold{hard, soft}, []step{{0, 250, "[MemoryPressure]  wake 30s"}, {1, 50, "[MemoryPressure] memory.available<100Mi wake 30s"}, {30, 50, "[MemoryPressure] memory.available<100Mi; memory.available<300Mi for 30s"}}},
+		"clock set back": {[]Threshold{soft}, []step{{100, 299, "[MemoryPressure]  wake 2m10s"}, {0, 299, "[MemoryPressure]  wake 30s"}, {30, 299, "[MemoryPressure] memory.available<300Mi for 30s"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s State
+			for _, st := range c.steps {
+				o := Observations{Memory: {Free: uint64(st.free) * mib, Total: 1000 * mib}}
+				if got := s.Judge(c.list, o, 5*time.Minute, t0.Add(time.Duration(st.at)*time.Second)).text(); got != st.want {
+					t.Errorf("at %d s: %q, not %q", st.at, got, st.want)
+				}
+			}
+		})
+	}
+}
+
+// TestJudgeOrder: memory first, and what is not known is met by nobody.
+func TestJudgeOrder(t *testing.T) {
+	all := []Threshold{}
+	for _, m := range meanings() {
+		all = append(all, Threshold{Signal: m.signal, Value: Value{Part: .5}})
+	}
+	var s State
+	v := s.Judge(all, Observations{PIDs: {Free: 1, Total: 10}, NodeInodes: {Free: 1, Total: 10}, PodsMemory: {Free: 1, Total: 10}}, 0, t0)
+	if got, want := v.text(), "[DiskPressure MemoryPressure PIDPressure] allocatableMemory.available<50%; nodefs.inodesFree<50%; pid.available<50%"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	if got := s.Judge(all, Observations{}, 0, t0).text(); got != "[] " {
+		t.Errorf("nothing is known: %q", got)
+	}
+}
+
+func TestObserve(t *testing.T) {
+	r := room.Room{Memory: room.Amount{Free: 1, Total: 2}, Node: room.Disk{Bytes: room.Amount{Free: 3, Total: 4}}, PIDs: room.Amount{Free: 0, Total: 5}}
+	got := fmt.Sprint(observe(r))
+	for _, want := range []string{"memory.available:{1 2}", "nodefs.available:{3 4}", "pid.available:{0 5}"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s lacks %s", got, want)
+		}
+	}
+	if n := len(observe(r)); n != 3 { // a file system without inodes has none that could run out
+		t.Errorf("%d signals: %s", n, got)
+	}
+}
+
+func TestPause(t *testing.T) {
+	list := []Threshold{{Signal: NodeFs, Value: Value{Part: .1}}, {Signal: Memory, Value: quantity("100Mi")}}
+	for name, c := range map[string]struct {
+		o    Observations
+		told bool
+		want time.Duration
+	}{
+		"far":               {Observations{NodeFs: {Free: 50 << 30, Total: 60 << 30}, Memory: {Free: 16 << 30, Total: 20 << 30}}, true, time.Minute},
+		"a fast disk fills": {Observations{NodeFs: {Free: 8 << 30, Total: 60 << 30}}, true, 2 * (1 << 30) / (100 << 20) * time.Second},
+		"near":              {Observations{NodeFs: {Free: 7 << 30, Total: 60 << 30}}, true, soonest},
+		"memory":            {Observations{Memory: {Free: 200 * mib, Total: 20 << 30}}, true, time.Minute},
+		"little memory":     {Observations{Memory: {Free: 199 * mib, Total: 20 << 30}}, true, soonest},
+		"met":               {Observations{NodeFs: {Free: 1 << 30, Total: 60 << 30}}, true, soonest},
+		"nobody tells":      {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, false, soonest},
+		"nothing is known":  {Observations{}, false, time.Minute},
+	} {
+		if got := pause(list, c.o, c.told).Truncate(time.Second); got != c.want {
+			t.Errorf("%s: %v, not %v", name, got, c.want)
+		}
+	}
+}

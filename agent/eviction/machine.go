@@ -1,0 +1,72 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/host"
+	"github.com/islet-edge/islet/metrics/room"
+)
+
+// Images say where images and containers are.
+type Images interface {
+	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
+}
+
+// A Machine is where pods are.
+type Machine struct {
+	Cgroups cgroup.Reader
+	Pods    string // path of the cgroup of all pods
+	Root    string // where volumes are
+	Images  Images
+}
+
+// OfMachine is New for this machine: c.Room and c.Watch are those of m.
+func OfMachine(c Config, m Machine) (*Eviction, error) {
+	disks := runtimeDisks{images: m.Images}
+	c.Room = room.New(room.Config{Host: host.New(host.Config{}), Cgroups: m.Cgroups, Pods: m.Pods, Node: m.Root, Runtime: disks.paths})
+	memory := filepath.Join(cgroup.Mountpoint, "memory")
+	if m.Cgroups.Unified() {
+		memory = ""
+	}
+	c.Watch = func() Waker { return OpenWatch("/proc/pressure/memory", memory, m.Pods, c.Log) }
+	return New(c)
+}
+
+// runtimeDisks remembers where the runtime has images and containers: asking may have it
+// count them.
+type runtimeDisks struct {
+	images Images
+
+	mu               sync.Mutex
+	image, container string
+}
+
+func (d *runtimeDisks) paths(ctx context.Context) (image, container string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.image != "" {
+		return d.image, d.container, nil
+	}
+	info, err := d.images.ImageFsInfo(ctx, &api.ImageFsInfoRequest{})
+	if err != nil {
+		return "", "", err
+	}
+	for _, f := range info.ImageFilesystems {
+		image = f.GetFsId().GetMountpoint()
+	}
+	container = image
+	for _, f := range info.ContainerFilesystems {
+		container = f.GetFsId().GetMountpoint()
+	}
+	if image == "" {
+		return "", "", errors.New("the runtime does not say where images are")
+	}
+	d.image, d.container = image, container
+	return image, container, nil
+}

@@ -1,0 +1,176 @@
+package eviction
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/keys"
+)
+
+// A Candidate is a pod with its figures.
+type Candidate struct {
+	Pod   *v1.Pod
+	Stats *stats.PodStats // nil: nothing of it runs
+}
+
+// systemCritical is the least priority of the classes that Kubernetes has for critical pods.
+const systemCritical = 2_000_000_000
+
+// critical reports whether a pod is never evicted. Priority classes are objects of a
+// cluster; a manifest of the node's own may name those that every cluster has.
+func critical(p *v1.Pod) bool {
+	return p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical ||
+		own(p) && (p.Spec.PriorityClassName == "system-node-critical" || p.Spec.PriorityClassName == "system-cluster-critical")
+}
+
+// own reports whether a pod is the node's own, and not the API server's.
+func own(p *v1.Pod) bool {
+	source, known := p.Annotations[keys.ConfigSource]
+	return known && source != keys.SourceAPI
+}
+
+// Disks says which parts of what pods write are on one disk.
+type Disks struct{ Image, Container bool } // on the disk of the node, that of volumes and logs
+
+// parts are what of a pod's files a signal is about.
+type parts struct{ layers, logs, volumes bool }
+
+// parts of a signal: what is on the disk that it looks at.
+func (d Disks) parts(s Signal) parts {
+	onNode := parts{layers: d.Container, logs: true, volumes: true}
+	switch s {
+	case NodeFs, NodeInodes:
+		return onNode
+	case ImageFs, ImageInodes:
+		if d.Image {
+			return onNode
+		}
+		return parts{layers: !d.Container}
+	default: // of containers
+		if d.Container {
+			return onNode
+		}
+		return parts{layers: true}
+	}
+}
+
+// Rank puts those who may be evicted for a threshold in order, the first to go first:
+// those that use more than they asked for, of these the ones with the lower priority, and
+// then those that use the most beyond it. For processes there are no requests. Pods of the
+// node's own come after all others, and what has nothing running last; for memory and
+// processes it is left out, for its end would give back none.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
+func Rank(list []Candidate, s Signal, d Disks) []Candidate {
+	type place struct {
+		Candidate
+		exceeds  bool
+		priority int32
+		beyond   float64
+	}
+	what := s.meaning().resource
+	var out []place
+	for _, c := range list {
+		if critical(c.Pod) || c.Stats == nil && (what == v1.ResourceMemory || what == pids) {
+			continue
+		}
+		p := place{Candidate: c}
+		if c.Pod.Spec.Priority != nil {
+			p.priority = *c.Pod.Spec.Priority
+		}
+		p.beyond = used(c, s, d)
+		if what != pids {
+			q := demand.Requests(c.Pod)[what]
+			asked := q.AsApproximateFloat64()
+			p.exceeds = p.beyond > asked
+			p.beyond -= asked
+		}
+		out = append(out, p)
+	}
+	slices.SortStableFunc(out, func(a, b place) int {
+		return cmp.Or(first(a.Stats != nil, b.Stats != nil), first(!own(a.Pod), !own(b.Pod)), first(a.exceeds, b.exceeds),
+			cmp.Compare(a.priority, b.priority), cmp.Compare(b.beyond, a.beyond), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+	ranked := make([]Candidate, len(out))
+	for i := range out {
+		ranked[i] = out[i].Candidate
+	}
+	return ranked
+}
+
+// first puts what is so before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// used is what a pod has of what a signal is on.
+func used(c Candidate, s Signal, d Disks) float64 {
+	st := c.Stats
+	if st == nil {
+		return 0
+	}
+	switch s.meaning().resource {
+	case v1.ResourceMemory:
+		if st.Memory == nil {
+			return 0
+		}
+		return number(st.Memory.WorkingSetBytes)
+	case pids:
+		if st.ProcessStats == nil {
+			return 0
+		}
+		return number(st.ProcessStats.ProcessCount)
+	case inodes:
+		return total(c, d.parts(s), func(fs *stats.FsStats) *uint64 { return fs.InodesUsed })
+	default:
+		return total(c, d.parts(s), bytesOf)
+	}
+}
+
+func bytesOf(fs *stats.FsStats) *uint64 { return fs.UsedBytes }
+
+func number(n *uint64) float64 {
+	if n == nil {
+		return 0
+	}
+	return float64(min(*n, math.MaxInt64))
+}
+
+// total adds up what of a pod's files is in parts.
+func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64) {
+	add := func(fs *stats.FsStats, yes bool) {
+		if yes && fs != nil {
+			sum += number(of(fs))
+		}
+	}
+	for i := range c.Stats.Containers {
+		add(c.Stats.Containers[i].Rootfs, in.layers)
+		add(c.Stats.Containers[i].Logs, in.logs)
+	}
+	for i := range c.Stats.VolumeStats {
+		v := &c.Stats.VolumeStats[i]
+		add(&v.FsStats, in.volumes && local(c.Pod, v.Name))
+	}
+	return sum
+}
+
+// local reports whether a volume of that name is files of the pod's own on the node's disk.
+func local(p *v1.Pod, name string) bool {
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; v.Name == name {
+			return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault ||
+				v.HostPath != nil || v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
+		}
+	}
+	return false
+}

@@ -1,0 +1,194 @@
+package eviction
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/keys"
+)
+
+// aPod asks for so much memory and disk; each may be empty.
+func aPod(name, memory, disk string, priority int32) *v1.Pod {
+	p := &v1.Pod{}
+	p.Name, p.Namespace, p.UID = name, "default", types.UID(name)
+	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceAPI}
+	p.Spec.Priority = &priority
+	c := v1.Container{Name: "c"}
+	c.Resources.Requests = v1.ResourceList{}
+	for what, s := range map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk} {
+		if s != "" {
+			c.Resources.Requests[what] = resource.MustParse(s)
+		}
+	}
+	p.Spec.Containers = []v1.Container{c}
+	return p
+}
+
+func static(p *v1.Pod) *v1.Pod {
+	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceFile}
+	return p
+}
+
+func uses(p *v1.Pod, memory, processes uint64) Candidate {
+	return Candidate{p, &stats.PodStats{PodRef: stats.PodReference{UID: string(p.UID)}, Memory: &stats.MemoryStats{WorkingSetBytes: &memory}, ProcessStats: &stats.ProcessStats{ProcessCount: &processes},
+		Containers: []stats.ContainerStats{{Name: "c", Memory: &stats.MemoryStats{WorkingSetBytes: &memory}}}}}
+}
+
+// writes has a layer, logs, and an emptyDir of these sizes.
+func writes(p *v1.Pod, layer, logs, volume uint64) Candidate {
+	fs := func(n uint64) *stats.FsStats {
+		files := n / 10
+		return &stats.FsStats{UsedBytes: &n, InodesUsed: &files}
+	}
+	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	return Candidate{p, &stats.PodStats{PodRef: stats.PodReference{UID: string(p.UID)}, EphemeralStorage: fs(layer + logs + volume),
+		Containers:  []stats.ContainerStats{{Name: "c", Rootfs: fs(layer), Logs: fs(logs)}},
+		VolumeStats: []stats.VolumeStats{{Name: "v", FsStats: *fs(volume)}}}}
+}
+
+func names(list []Candidate) string {
+	var all []string
+	for _, c := range list {
+		all = append(all, c.Pod.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestRankMemory(t *testing.T) {
+	classed := static(aPod("classed", "", "", 0))
+	classed.Spec.PriorityClassName = "system-node-critical"
+	list := []Candidate{
+		uses(aPod("within", "100", "", 0), 99, 0),
+		uses(aPod("within-low", "100", "", -5), 100, 0),
+		uses(aPod("above-high", "10", "", 10), 1000, 0),
+		uses(aPod("above", "10", "", 0), 100, 0),
+		uses(aPod("above-more", "500", "", 0), 600, 0),
+		uses(aPod("critical", "", "", systemCritical), 5000, 0),
+		uses(static(aPod("static", "", "", 0)), 9000, 0),
+		uses(static(aPod("static-critical", "", "", systemCritical+1000)), 9000, 0),
+		uses(classed, 9000, 0),
+		{Pod: aPod("runs-nothing", "", "", 0)},
+	}
+	for _, s := range []Signal{Memory, PodsMemory} {
+		if got, want := names(Rank(list, s, Disks{})), "above-more above above-high within-low within static"; got != want {
+			t.Errorf("%s: %q, not %q", s, got, want)
+		}
+	}
+}
+
+func TestRankProcesses(t *testing.T) {
+	list := []Candidate{uses(aPod("few", "", "", 0), 0, 3), uses(aPod("many", "", "", 0), 0, 300), uses(aPod("low", "", "", -1), 0, 1)}
+	if got, want := names(Rank(list, PIDs, Disks{})), "low many few"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
+func TestRankDisk(t *testing.T) {
+	list := []Candidate{
+		writes(aPod("layer", "", "", 0), 1000, 10, 10),
+		writes(aPod("logs", "", "", 0), 10, 1100, 10),
+		writes(aPod("volume", "", "", 0), 10, 10, 1200),
+		writes(aPod("asked", "", "5k", 0), 1500, 1500, 1500),
+		{Pod: aPod("waits", "", "", 0)},
+	}
+	memory := writes(aPod("memory", "", "", 0), 21, 21, 5000)
+	memory.Pod.Spec.Volumes[0].EmptyDir.Medium = v1.StorageMediumMemory
+	claim := writes(aPod("claim", "", "", 0), 5, 5, 9000)
+	claim.Pod.Spec.Volumes[0].VolumeSource = v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
+	list = append(list, memory, claim)
+	one, images, apart := Disks{Image: true, Container: true}, Disks{}, Disks{Container: true}
+	for _, c := range []struct {
+		s    Signal
+		d    Disks
+		want string
+	}{
+		{NodeFs, one, "volume logs layer memory claim asked waits"},
+		{ImageFs, one, "volume logs layer memory claim asked waits"},
+		{ContainerFs, one, "volume logs layer memory claim asked waits"},
+		{NodeFs, images, "volume logs memory layer claim asked waits"},
+		{ImageFs, images, "layer memory logs volume claim asked waits"},
+		{ContainerFs, images, "layer memory logs volume claim asked waits"},
+		{NodeFs, apart, "volume logs layer memory claim asked waits"},
+		{NodeInodes, one, "asked volume logs layer memory claim waits"}, // nobody can ask for inodes
+	} {
+		if got := names(Rank(list, c.s, c.d)); got != c.want {
+			t.Errorf("%s of %+v: %q, not %q", c.s, c.d, got, c.want)
+		}
+	}
+}
+
+func TestExceeded(t *testing.T) {
+	q := resource.MustParse
+	volume := writes(aPod("p", "", "", 0), 0, 0, 2000)
+	volume.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(q("1999"))
+	even := writes(aPod("p", "", "", 0), 0, 0, 2000)
+	even.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(q("2k"))
+	memory := writes(aPod("p", "", "", 0), 0, 0, 2000)
+	memory.Pod.Spec.Volumes[0].EmptyDir = &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: new(q("1"))}
+	limited := func(layer, logs, volume uint64, other bool) Candidate {
+		c := writes(aPod("p", "", "", 0), layer, logs, volume)
+		c.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: q("1k")}
+		if other { // so the pod as a whole may have more
+			c.Pod.Spec.Containers = append(c.Pod.Spec.Containers, v1.Container{Name: "d", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: q("1M")}}})
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		c      Candidate
+		layers bool
+		limit  Limit
+		want   string
+	}{
+		"volume":                      {volume, true, volumeLimit, `Usage of EmptyDir volume "v" exceeds the limit "1999". `},
+		"volume, just":                {even, true, "", ""},
+		"in memory":                   {memory, true, "", ""},
+		"pod":                         {limited(400, 400, 400, false), true, podLimit, "Pod ephemeral local storage usage exceeds the total limit of containers 1k. "},
+		"container":                   {limited(600, 500, 0, true), true, containerLimit, `Container c exceeded its local ephemeral storage limit "1k". `},
+		"container, layers elsewhere": {limited(600, 500, 0, true), false, "", ""},
+		"container, within":           {limited(500, 500, 5000, true), true, "", ""},
+		"nothing known":               {Candidate{Pod: volume.Pod}, true, "", ""},
+	} {
+		limit, message := Exceeded(c.c, c.layers)
+		if limit != c.limit || message != c.want {
+			t.Errorf("%s: %s %q, not %s %q", name, limit, message, c.limit, c.want)
+		}
+		if want := name != "in memory"; Limited(c.c.Pod) != want {
+			t.Errorf("%s: limited is not %v", name, want)
+		}
+	}
+}
+
+func TestMessage(t *testing.T) {
+	o := Observations{Memory: {Free: 50 * mib, Total: 512 * mib}, NodeFs: {Free: 3 << 30, Total: 60 << 30}, NodeInodes: {Free: 7, Total: 1000}, PIDs: {Free: 9, Total: 100}}
+	pod := aPod("p", "10Mi", "", 0)
+	pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("5Mi")}}
+	for _, c := range []struct {
+		c                            Candidate
+		t                            Threshold
+		want, containers, usage, pod string
+	}{
+		{uses(aPod("p", "10Mi", "", 0), 20*mib, 0), Threshold{Signal: Memory, Value: quantity("100Mi")},
+			"The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Container c was using 20Mi, request is 10Mi, has larger consumption of memory. ", "c", "20Mi", ""},
+		{uses(aPod("p", "30Mi", "", 0), 20*mib, 0), Threshold{Signal: Memory, Value: Value{Part: .25}},
+			"The node was low on resource: memory. Threshold quantity: 128Mi, available: 50Mi. ", "", "", ""},
+		{uses(pod, 20*mib, 0), Threshold{Signal: Memory, Value: quantity("100Mi")},
+			"The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Pod p was using 20Mi, request is 5Mi, has larger consumption of memory. " +
+				"Container c was using 20Mi, request is 10Mi, has larger consumption of memory. ", "c", "20Mi", "p"},
+		{writes(aPod("p", "", "1k", 0), 1024, 1024, 9999), Threshold{Signal: NodeFs, Value: Value{Part: .1}},
+			"The node was low on resource: ephemeral-storage. Threshold quantity: 6Gi, available: 3Gi. Container c was using 2Ki, request is 1k, has larger consumption of ephemeral-storage. ", "c", "2Ki", ""},
+		{writes(aPod("p", "", "", 0), 1, 1, 1), Threshold{Signal: NodeInodes, Value: Value{Part: .05}},
+			"The node was low on resource: inodes. Threshold quantity: 50, available: 7. ", "", "", ""},
+		{Candidate{Pod: aPod("p", "", "", 0)}, Threshold{Signal: PIDs, Value: Value{Part: .1}},
+			"The node was low on resource: pids. Threshold quantity: 10, available: 9. ", "", "", ""},
+	} {
+		got, a := Message(c.c, c.t, o)
+		if got != c.want || a[offendingContainers] != c.containers || a[offendingUsage] != c.usage || a[offendingPod] != c.pod || a[starvedResource] != string(c.t.Signal.meaning().resource) {
+			t.Errorf("%q\nnot %q\n%v", got, c.want, a)
+		}
+	}
+}

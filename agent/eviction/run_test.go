@@ -1,0 +1,450 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/agent/eventtest"
+	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/metrics/room"
+)
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "eviction")) }
+
+// world is a machine with pods that use it up.
+type world struct {
+	*Eviction
+	cfg kubelet.KubeletConfiguration
+
+	mu      sync.Mutex
+	free    uint64 // MiB of 1000
+	disk    uint64
+	pods    []Candidate
+	ends    map[types.UID]plan.End
+	after   time.Duration // how long a pod takes to end
+	cleared map[types.UID]bool
+	garbage uint64 // MiB that can be reclaimed
+	log     []string
+	looks   int
+	lights  int
+	broken  bool
+	wake    chan struct{}
+	armed   [2]uint64
+	deaf    bool
+}
+
+func newWorld(t *testing.T, change func(*world)) *world {
+	w := &world{free: 500, disk: 500, ends: map[types.UID]plan.End{}, cleared: map[types.UID]bool{}, wake: make(chan struct{}, 1), after: time.Second}
+	w.cfg = kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"}, EvictionPressureTransitionPeriod: metav1.Duration{Duration: 5 * time.Minute}, LocalStorageCapacityIsolation: new(true)}
+	change(w)
+	var err error
+	w.Eviction, err = New(Config{Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w, Counts: w, Watch: func() Waker { return w }, Changed: func() { w.note("changed") }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// runs lets it run until the test ends.
+func (w *world) runs(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
+
+// told is what happened since the last time.
+func (w *world) told(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.log, want) {
+		t.Errorf("\n%s\nnot\n%s", strings.Join(w.log, "\n"), strings.Join(want, "\n"))
+	}
+	w.log = nil
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *world) Now(context.Context) (r room.Room, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks++
+	if w.broken {
+		return room.Room{}, errors.New("no figures")
+	}
+	disk := room.Disk{Device: 1, Bytes: room.Amount{Free: w.disk * mib, Total: 1000 * mib}}
+	return room.Room{At: time.Now(), Memory: room.Amount{Free: w.free * mib, Total: 1000 * mib}, Node: disk, Image: disk, Container: disk}, nil
+}
+
+func (w *world) Memory(context.Context) (machine, pods room.Amount, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lights++
+	return room.Amount{Free: w.free * mib, Total: 1000 * mib}, room.Amount{}, nil
+}
+
+func (w *world) stats() (out []stats.PodStats) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pods {
+		out = append(out, *c.Stats)
+	}
+	return out
+}
+
+func (w *world) Summary(_ context.Context, short bool) (*stats.Summary, error) {
+	if short {
+		return nil, errors.New("not asked for")
+	}
+	return &stats.Summary{Pods: w.stats()}, nil
+}
+func (w *world) Processes(context.Context) ([]stats.PodStats, error) { return w.stats(), nil }
+func (w *world) Storage(_ context.Context, p *v1.Pod, _ time.Duration) (*stats.PodStats, error) {
+	w.note("measure %s", p.Name)
+	for _, s := range w.stats() {
+		if s.PodRef.UID == string(p.UID) {
+			return &s, nil
+		}
+	}
+	return nil, errors.New("gone")
+}
+
+func (w *world) Active() (out []*v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pods {
+		if _, ends := w.ends[c.Pod.UID]; !ends {
+			out = append(out, c.Pod)
+		}
+	}
+	return out
+}
+
+func (w *world) Evict(_ context.Context, uid types.UID, end plan.End) bool {
+	w.note("evict %s %s %v", uid, end.Grace, end.Disrupted)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ends[uid] = end
+	time.AfterFunc(w.after, func() {
+		w.set(func() {
+			i := slices.IndexFunc(w.pods, func(c Candidate) bool { return c.Pod.UID == uid })
+			if m := w.pods[i].Stats.Memory; m != nil {
+				w.free += *m.WorkingSetBytes / mib
+			}
+			if s := w.pods[i].Stats.EphemeralStorage; s != nil {
+				w.disk += *s.UsedBytes / mib
+			}
+			w.pods = slices.Delete(w.pods, i, i+1)
+			w.cleared[uid] = true
+		})
+		w.Touched()
+	})
+	return true
+}
+
+func (w *world) Cleared(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cleared[uid]
+}
+func (w *world) NodeChanged() { w.note("pods may ask again") }
+
+func (w *world) ReclaimContainers(context.Context) error {
+	w.note("reclaim containers")
+	return errors.New("one is busy")
+}
+
+func (w *world) ReclaimImages(context.Context) error {
+	w.note("reclaim images")
+	w.set(func() { w.disk, w.garbage = w.disk+w.garbage, 0 })
+	return nil
+}
+
+func (w *world) Node(kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	w.note("node: %s %s", reason, message)
+}
+func (w *world) PodWith(a map[string]string, p *v1.Pod, kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	w.note("%s: %s %s", p.Name, reason, a[starvedResource])
+}
+func (w *world) Evicted(signal string)              { w.note("count %s", signal) }
+func (w *world) Age(signal string, _ time.Duration) { w.note("age of %s", signal) }
+
+func (w *world) Wake() <-chan struct{} { return w.wake }
+func (w *world) Told() bool            { return !w.deaf }
+func (w *world) Arm(machine, pods uint64) {
+	w.set(func() { w.armed = [2]uint64{machine / mib, pods / mib} })
+}
+func (w *world) Close() { w.note("closed") }
+
+// TestWoken: when the kernel says that memory is short, the pod that goes first is ended
+// within a second, and no more pods than it takes.
+func TestWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.pods = []Candidate{uses(aPod("small", "", "", 0), 10*mib, 1), uses(aPod("big", "", "", 0), 300*mib, 1), uses(aPod("critical", "", "", systemCritical), 400*mib, 1)}
+		})
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		if w.armed != [2]uint64{400, 0} {
+			t.Errorf("armed %v", w.armed)
+		}
+		began := time.Now()
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		synctest.Wait()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("after %v", took)
+		}
+		time.Sleep(settle)
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict big 1s true", "big: Evicted memory", "count memory.available")
+		time.Sleep(2 * time.Second)
+		w.told(t)
+		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
+			t.Errorf("conditions %v", got)
+		}
+		time.Sleep(5*time.Minute - 5*time.Second)
+		w.told(t)
+		time.Sleep(5 * time.Second)
+		w.told(t, "changed", "pods may ask again")
+		if got := w.Conditions(); len(got) > 0 {
+			t.Errorf("conditions %v", got)
+		}
+	})
+}
+
+// TestNothingLeft: critical pods stay; and while nobody can go, a kernel that tells all the
+// time has nobody look more often than without.
+func TestNothingLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.free, w.after = 50, time.Minute
+			w.pods = []Candidate{uses(aPod("slow", "", "", 0), 10*mib, 1), uses(aPod("critical", "", "", systemCritical), 400*mib, 1)}
+		})
+		w.runs(t)
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict slow 1s true", "slow: Evicted memory", "count memory.available")
+		time.Sleep(cleanup)
+		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available")
+		w.mu.Lock()
+		before := w.looks
+		w.mu.Unlock()
+		for range 90 {
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.looks != before {
+			t.Errorf("%d looks", w.looks-before)
+		}
+	})
+}
+
+// TestStorms: a kernel that tells all the time while there is enough costs two files four
+// times a second, and no look at all else.
+func TestStorms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {})
+		w.runs(t)
+		for range 400 {
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.looks > 2 || w.lights > 17 || w.lights < 10 {
+			t.Errorf("%d looks, %d at memory", w.looks, w.lights)
+		}
+	})
+}
+
+// TestIdle: with much left of all it is looked at once a minute; deaf, every 10 s.
+func TestIdle(t *testing.T) {
+	for deaf, want := range map[bool]int{false: 61, true: 361} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, func(w *world) { w.deaf, w.cfg.EvictionHard = deaf, map[string]string{"memory.available": "100Mi"} })
+			w.runs(t)
+			time.Sleep(time.Hour + time.Second)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.looks != want {
+				t.Errorf("deaf %v: %d looks in an hour", deaf, w.looks)
+			}
+		})
+	}
+}
+
+// TestReclaims: what no pod needs goes before any pod does; and if that does not do, pods go
+// until there is as much as was asked for.
+func TestReclaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.cfg.EvictionMinimumReclaim = map[string]string{"nodefs.available": "50Mi"}
+			w.disk, w.garbage = 99, 60
+			w.pods = []Candidate{writes(aPod("a", "", "", 0), 20*mib, 0, 0), writes(aPod("b", "", "", 0), 0, 0, 30*mib)}
+		})
+		w.runs(t)
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images")
+		w.set(func() { w.disk = 90 })
+		time.Sleep(30 * time.Second)
+		again := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images", "age of nodefs.available", "age of containerfs.available"}
+		w.told(t, slices.Concat(again, []string{"evict b 1s true", "b: Evicted ephemeral-storage", "count nodefs.available"},
+			again, []string{"evict a 1s true", "a: Evicted ephemeral-storage", "count nodefs.available"}, again, again)...)
+	})
+}
+
+// TestSoft: pods get the grace period that they ask for, up to the most there is, and only
+// once the threshold has been met for long enough.
+func TestSoft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.cfg.EvictionSoft = map[string]string{"memory.available": "30%"}
+			w.cfg.EvictionSoftGracePeriod = map[string]string{"memory.available": "40s"}
+			w.cfg.EvictionMaxPodGracePeriod = 20
+			w.free = 200
+			quick, patient := aPod("quick", "", "", 0), aPod("patient", "", "", 0)
+			quick.Spec.TerminationGracePeriodSeconds, patient.Spec.TerminationGracePeriodSeconds = new(int64(5)), new(int64(600))
+			w.pods = []Candidate{uses(quick, 20*mib, 1), uses(patient, 90*mib, 1)}
+		})
+		w.runs(t)
+		w.told(t, "changed", "pods may ask again")
+		time.Sleep(39 * time.Second)
+		w.told(t)
+		time.Sleep(3 * time.Second)
+		met := []string{"node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available"}
+		w.told(t, slices.Concat(met, []string{"evict patient 20s true", "patient: Evicted memory", "count memory.available"}, met, []string{"evict quick 5s true", "quick: Evicted memory", "count memory.available"})...)
+	})
+}
+
+// TestLimits: a pod that exceeds a limit of its own goes, whatever the node has; pods are
+// measured when a disk has become fuller, and else once a minute.
+func TestLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0), 0, 0, 5*mib), writes(aPod("critical", "", "", systemCritical), 0, 0, 50*mib)
+		for _, c := range []Candidate{greedy, frugal, critical} {
+			c.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
+		}
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{greedy, frugal, critical, uses(aPod("other", "", "", 0), 1, 1)} })
+		w.runs(t)
+		w.told(t, "pods may ask again", "measure greedy", "measure frugal")
+		time.Sleep(59 * time.Second)
+		w.told(t)
+		time.Sleep(time.Second)
+		w.told(t, "measure greedy", "measure frugal")
+		w.set(func() { w.disk, greedy.Stats.VolumeStats[0].UsedBytes = 494, new(uint64(11*mib)) })
+		time.Sleep(10 * time.Second)
+		w.told(t, "measure greedy", "evict greedy 1s false", "greedy: Evicted ", "count emptydirfs.limit")
+		time.Sleep(10 * time.Second)
+		w.told(t, "measure frugal")
+		if len(w.Conditions()) > 0 {
+			t.Error("the node has a pressure")
+		}
+	})
+}
+
+// TestLimitsOfContainers: what containers write counts too, by itself and together.
+func TestLimitsOfContainers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		together, alone := writes(aPod("together", "", "", 0), 4*mib, 4*mib, 4*mib), writes(aPod("alone", "", "", 0), 6*mib, 6*mib, 0)
+		for _, c := range []Candidate{together, alone} {
+			c.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("10Mi")}
+		}
+		alone.Pod.Spec.Containers = append(alone.Pod.Spec.Containers, v1.Container{Name: "d", Resources: alone.Pod.Spec.Containers[0].Resources})
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{together, alone} })
+		w.runs(t)
+		time.Sleep(5 * time.Second)
+		w.told(t, "pods may ask again", "measure together", "evict together 1s false", "together: Evicted ", "count ephemeralpodfs.limit",
+			"measure alone", "evict alone 1s false", "alone: Evicted ", "count ephemeralcontainerfs.limit")
+	})
+}
+
+// TestComesBack: a pod of the node's own may come back once the node has no pressure, and no
+// sooner after a limit of its own.
+func TestComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.free = 50
+			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 100*mib, 1)}
+		})
+		if !w.Barred("own") {
+			t.Error("not barred before the first look")
+		}
+		w.runs(t)
+		time.Sleep(2 * time.Second)
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict own 1s true", "own: Evicted memory", "count memory.available")
+		if !w.Barred("own") || !w.Barred("another") {
+			t.Error("not barred under pressure")
+		}
+		time.Sleep(5 * time.Minute)
+		w.told(t, "changed", "pods may ask again", "pods may ask again")
+		if w.Barred("own") || w.Barred("another") {
+			t.Error("still barred")
+		}
+	})
+}
+
+// TestNoFigures: what cannot be measured is met by nobody, and told once.
+func TestNoFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.broken, w.free = true, 10 })
+		w.runs(t)
+		time.Sleep(time.Hour)
+		w.told(t, "pods may ask again")
+	})
+}
+
+// TestOff: without thresholds and limits nothing is ever looked at.
+func TestOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.cfg.EvictionHard, w.cfg.LocalStorageCapacityIsolation = nil, new(false) })
+		w.runs(t)
+		time.Sleep(time.Hour)
+		if w.looks+w.lights > 0 || w.Barred("x") {
+			t.Errorf("%d looks", w.looks+w.lights)
+		}
+		w.told(t, "pods may ask again")
+	})
+}

@@ -1,0 +1,144 @@
+package eviction
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+)
+
+// memoryCgroup makes a cgroup of v1 for a test; it has the given limit, 0: none.
+func memoryCgroup(t *testing.T, limit int) string {
+	t.Helper()
+	if os.Getuid() != 0 || cgroup.NewReader(cgroup.Mountpoint).Unified() {
+		t.Skip("needs root, and cgroup v1")
+	}
+	dir := filepath.Join(cgroup.Mountpoint, "memory", fmt.Sprint("islet-evict-", os.Getpid(), "-", t.Name()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skip("no memory cgroup can be made: ", err)
+	}
+	t.Cleanup(func() {
+		for range 1000 { // what was in it has just been killed
+			if os.Remove(dir) == nil {
+				return
+			}
+			runtime.Gosched()
+		}
+		t.Errorf("%s is not empty", dir)
+	})
+	if limit > 0 {
+		if err := os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte(strconv.Itoa(limit)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// in runs a shell command in a cgroup, until it ends or the test does.
+func in(t *testing.T, dir, command string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "echo $$ >"+dir+"/cgroup.procs; "+command)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		for syscall.Kill(-cmd.Process.Pid, 0) == nil { // its children
+			runtime.Gosched()
+		}
+	})
+	return cmd
+}
+
+func awaitWake(t *testing.T, w *Watch) {
+	t.Helper()
+	select {
+	case <-w.Wake():
+	case <-time.After(time.Minute):
+		t.Fatal("the kernel did not tell")
+	}
+}
+
+// TestWatchTellsOfUse: a cgroup whose processes come to use so much more is told of at once,
+// and no other use is.
+func TestWatchTellsOfUse(t *testing.T) {
+	dir := memoryCgroup(t, 0)
+	w := OpenWatch("/nonexistent", filepath.Dir(dir), filepath.Base(dir), slog.New(slog.DiscardHandler))
+	defer w.Close()
+	if w.Told() {
+		t.Error("told before anything is armed")
+	}
+	w.Arm(0, 32<<20)
+	if !w.Told() {
+		t.Error("not told")
+	}
+	first := w.marks[1]
+	w.Arm(0, 33<<20)
+	if w.marks[1] != first {
+		t.Error("armed anew for a little more")
+	}
+	end := in(t, dir, "head -c 4m /dev/zero | tail >/dev/null")
+	if err := end.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-w.Wake():
+		t.Error("told of less than it was armed for")
+	default:
+	}
+	in(t, dir, "head -c 64m /dev/zero | tail >/dev/null; sleep 60")
+	awaitWake(t, w)
+	w.Arm(0, 0)
+	if w.marks[1].file != nil {
+		t.Error("armed still")
+	}
+}
+
+// TestWatchTellsOfStalls: processes that wait for memory, here for that of their cgroup, are
+// told of, again and again.
+func TestWatchTellsOfStalls(t *testing.T) {
+	dir := memoryCgroup(t, 24<<20)
+	if _, err := os.Stat("/proc/pressure/memory"); err != nil {
+		t.Skip("the kernel counts no stalls: ", err)
+	}
+	w := OpenWatch("/proc/pressure/memory", "", "", slog.New(slog.DiscardHandler))
+	defer w.Close()
+	if !w.Told() {
+		t.Fatal("not told")
+	}
+	in(t, dir, "while :; do dd if=/dev/zero of="+filepath.Join(t.TempDir(), "big")+" bs=1M count=96; done")
+	for range 3 {
+		awaitWake(t, w)
+	}
+}
+
+// TestWatchEnds: a closed watch leaves no file open and nobody waiting.
+func TestWatchEnds(t *testing.T) {
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	dir := memoryCgroup(t, 0)
+	before := open()
+	for range 20 {
+		w := OpenWatch("/proc/pressure/memory", filepath.Dir(dir), filepath.Base(dir), slog.New(slog.DiscardHandler))
+		w.Arm(1<<40, 1<<40)
+		w.Close()
+	}
+	if now := open(); now > before+1 { // the poller's own
+		t.Errorf("%d files, before %d", now, before)
+	}
+}

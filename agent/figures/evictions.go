@@ -1,0 +1,34 @@
+package figures
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Evictions counts the pods that were evicted.
+type Evictions struct {
+	evicted *prometheus.CounterVec
+	age     *prometheus.HistogramVec
+}
+
+func newEvictions() *Evictions {
+	signal := []string{"eviction_signal"}
+	return &Evictions{
+		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions", Help: "pods that were evicted, by what there was too little of"}, signal),
+		age: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_eviction_stats_age_seconds",
+			Help: "how old the figures were that pods were evicted by", Buckets: prometheus.DefBuckets}, signal),
+	}
+}
+
+func (e *Evictions) collectors() []prometheus.Collector {
+	return []prometheus.Collector{e.evicted, e.age}
+}
+
+// Evicted takes note of a pod that is evicted for a signal, or for a limit of its own.
+func (e *Evictions) Evicted(signal string) { e.evicted.WithLabelValues(signal).Inc() }
+
+// Age takes note of how old the figures were that a pod is evicted by.
+func (e *Evictions) Age(signal string, age time.Duration) {
+	e.age.WithLabelValues(signal).Observe(age.Seconds())
+}
