@@ -233,7 +233,7 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 		return err
 	}
 	a.can = features.Handlers{Runtime: a.rt.Runtime, Classes: features.ClassIsHandler{}}
-	volumes := volume.Config{Root: a.cfg.Dirs.Root, Quota: &a.quotas, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
+	volumes := volume.Config{Root: a.cfg.Dirs.Root, Quota: &a.quotas, Memory: func() int64 { all := a.machine.Now().Allocatable; return all.Memory().Value() }, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
 	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
 	a.hooks = hook.Chain{a.cgroups, a.objects, a.objects.Own} // first: what the others make in memory counts in the pod's cgroup; then what they read
 	volumes.Objects, executor.Objects, executor.Alone = a.objects, a.objects, a.cluster == nil

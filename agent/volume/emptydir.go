@@ -19,6 +19,7 @@ import (
 type emptyDir struct {
 	memory *memory
 	quota  Quota // nil: there is none
+	room   func() int64
 }
 
 func (emptyDir) Plugin() string             { return "kubernetes.io/empty-dir" }
@@ -45,7 +46,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		if err != nil || there {
 			return dir, err
 		}
-		return dir, e.memory.mountAt(dir, tmpfsOptions(pod, vol))
+		return dir, e.memory.mountAt(dir, tmpfsOptions(pod, vol, e.room))
 	}
 	if hugePages(vol.EmptyDir.Medium) {
 		options, err := hugeOptions(pod, vol)
@@ -103,17 +104,24 @@ func fsGroup(pod *v1.Pod) (gid int, ok bool) {
 	return 0, false
 }
 
-// tmpfsOptions opens the volume like one on disk and bounds it by its sizeLimit and by the memory that the
-// pod may use, for what is in it counts as that.
-func tmpfsOptions(pod *v1.Pod, vol *v1.Volume) string {
+// tmpfsOptions opens the volume like one on disk and bounds it by its sizeLimit, by the memory that the
+// pod may use, for what is in it counts as that, and by what all pods may use (KEP-1967).
+func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, room func() int64) string {
 	size := int64(0)
+	bound := func(to int64) {
+		if to > 0 && (size == 0 || to < size) {
+			size = to
+		}
+	}
 	if l := vol.EmptyDir.SizeLimit; l != nil {
-		size = l.Value()
+		bound(l.Value())
 	}
 	if demand.Limited(pod, v1.ResourceMemory) {
-		if limits := demand.Limits(pod); size == 0 || limits.Memory().Value() < size {
-			size = limits.Memory().Value()
-		}
+		limits := demand.Limits(pod)
+		bound(limits.Memory().Value())
+	}
+	if room != nil {
+		bound(room())
 	}
 	options := "mode=1777" // as a kubelet leaves it, and /tmp is
 	if gid, ok := fsGroup(pod); ok {

@@ -59,6 +59,7 @@ type Config struct {
 	Fields   Fields                            // for the downward API
 	Kinds    []Kind                            // beyond those of this package
 	Quota    Quota                             // nil: a sizeLimit on disk is a hint
+	Memory   func() int64                      // bytes that all pods may use together; nil: not known
 	// ReadOnlyTrees says whether mounts of a pod can be read-only with all below them; nil:
 	// they cannot.
 	ReadOnlyTrees func(*v1.Pod) bool
@@ -86,7 +87,7 @@ type Volumes struct {
 // has a method ReadOnly() bool can be mounted read-only alone.
 func builtin(cfg Config) []Kind {
 	m := newMemory(cfg.Log)
-	return append(contents(cfg.Objects, cfg.Fields, m), emptyDir{m, cfg.Quota}, hostPath{}, image{})
+	return append(contents(cfg.Objects, cfg.Fields, m), emptyDir{m, cfg.Quota, cfg.Memory}, hostPath{}, image{})
 }
 
 // A Refresher is a Kind whose volumes change while containers use them.
