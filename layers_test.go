@@ -78,7 +78,7 @@ var layers = map[string][]string{
 	"agent/topology":      {},
 	"agent/cpumanager":    {"agent/topology", "demand", "podspec"},
 	"agent/memorymanager": {"agent/topology", "demand", "podspec"},
-	"agent/pinning":       {"agent/config", "agent/cpumanager", "agent/device", "agent/memorymanager", "agent/reserve", "agent/topology", "edge/store", "podspec"},
+	"agent/pinning":       {"agent/config", "agent/cpumanager", "agent/device", "agent/memorymanager", "agent/reserve", "agent/topology", "edge/store", "keys", "podspec"},
 
 	// The rooms that package agent wires; none knows the whole.
 	"agent/cluster":    {"agent/config", "edge", "keys", "net/uplink"},

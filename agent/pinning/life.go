@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/islet-edge/islet/agent/topology"
+	"github.com/islet-edge/islet/keys"
 )
 
 // Name is the hook's.
@@ -200,7 +201,7 @@ func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err 
 	m.mu.Lock()
 	shared, there := m.cpus.Shared(m.given), map[string]bool{}
 	for _, c := range list.Containers {
-		of := slot{types.UID(c.Labels["io.kubernetes.pod.uid"]), c.Labels["io.kubernetes.container.name"]}
+		of := slot{types.UID(c.Labels[keys.PodUID]), c.Labels[keys.ContainerName]}
 		if of.uid == "" {
 			continue
 		}
