@@ -214,6 +214,18 @@ func (m *Machine) WaitReady(names ...string) map[string]Pod {
 	})
 }
 
+// Well reports whether what islet status shows, and its exit code, say that nothing needs
+// attention, but for a full disk: that is the host's.
+func Well(out string, code int) bool {
+	_, needs, _ := strings.Cut(out, "Needs attention:")
+	for line := range strings.Lines(needs) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "- the disk of ") {
+			return false
+		}
+	}
+	return code == 0 || needs != ""
+}
+
 // Await waits until ok, also while no agent runs; one that runs must not end meanwhile.
 func (m *Machine) Await(what string, ok func() bool) {
 	m.t.Helper()

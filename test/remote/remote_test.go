@@ -42,7 +42,7 @@ func TestPods(t *testing.T) {
 		m.Write("manifests/count.yaml", pod("count", "", "count", "100ms"))
 		m.StartAgent(remote)
 		m.WaitReady("count-edge")
-		if out := m.Islet("status"); !strings.Contains(out, "at "+machine.Endpoint) {
+		if out, _ := m.Try("status"); !strings.Contains(out, "at "+machine.Endpoint) {
 			t.Errorf("status:\n%s", out)
 		}
 		if out, code := m.Try("exec", "count-edge", "--", "/podtool", "exit", "3"); code != 3 {

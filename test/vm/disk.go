@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
+	"syscall"
 )
 
 // A disk serves an image file to the emulator as a network block device with a
@@ -95,7 +97,8 @@ func (d *disk) unplug() (sectors int, err error) {
 		}
 	}
 	clear(d.lost)
-	if errors.Is(d.err, io.EOF) || errors.Is(d.err, io.ErrUnexpectedEOF) {
+	// An emulator that is killed leaves answers unread, or is not there to take one.
+	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}, func(end error) bool { return errors.Is(d.err, end) }) {
 		d.err = nil // killed
 	}
 	return sectors, d.err
