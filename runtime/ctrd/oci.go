@@ -2,13 +2,13 @@ package ctrd
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -106,7 +106,7 @@ func (r *Runtime) probeCache(path string) string {
 }
 
 func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
-	id := "probe-" + strconv.Itoa(os.Getpid())
+	id := "probe-" + strings.ToLower(rand.Text()) // process IDs are those of a namespace: another agent's may be the same
 	bundle := r.bundle(id)
 	defer r.removeBundle(id)
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
