@@ -218,6 +218,7 @@ func (m *Machine) WaitReady(names ...string) map[string]Pod {
 // attention, but for a full disk: that is the host's.
 func Well(out string, code int) bool {
 	_, needs, _ := strings.Cut(out, "Needs attention:")
+	needs, _, _ = strings.Cut(needs, "\n\n") // what follows is no trouble
 	for line := range strings.Lines(needs) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "- the disk of ") {
 			return false
