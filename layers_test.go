@@ -21,7 +21,7 @@ const module = "github.com/islet-edge/islet"
 // both its ends speak) is free of the rest. runtime/untrusted (files that pods and
 // images made) is for whoever reads such.
 var layers = map[string][]string{
-	"": {"agent", "agent/cli", "agent/doctor", "net/cni"},
+	"": {"agent", "agent/cli", "agent/doctor", "agent/selftest", "net/cni"},
 
 	"keys":    {}, // of annotations and labels: a leaf, for all who read or write such
 	"podspec": {}, // what a pod's spec names: a leaf, for all who go through it
@@ -33,7 +33,7 @@ var layers = map[string][]string{
 	"demand": {"keys", "podspec"}, // what pods ask for: a leaf, for all who count
 
 	"agent":              {"agent", "edge", "runtime", "net", "metrics", "keys"},
-	"agent/access":       {},
+	"agent/access":       {"regular"},
 	"agent/admit":        {"agent/translate", "demand", "keys", "podspec"},
 	"agent/allocate":     {"agent/admit", "demand"},
 	"agent/api":          {},
@@ -42,7 +42,11 @@ var layers = map[string][]string{
 	"agent/cli":          {"agent/api", "keys", "podspec"},
 	"agent/provision":    {"edge/local", "runtime/mounts", "podspec"},
 	"agent/collect":      {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
-	"agent/config":       {},
+	"agent/config":       {"agent/release"},
+	"agent/trial":        {}, // how a configuration comes to be kept: pure
+	"agent/guard":        {}, // the process that watches over one on trial
+	"agent/home":         {"agent/config", "runtime/cgroup"},
+	"agent/configure":    {"agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "edge/configsource", "edge/kube", "edge/link", "keys"},
 	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
 	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials":  {"keyring", "runtime/untrusted"},
@@ -70,7 +74,7 @@ var layers = map[string][]string{
 	"agent/status":       {"agent/plan", "demand", "podspec"},
 	"agent/translate":    {"agent/plan", "demand", "keys", "podspec"},
 	"agent/userns":       {"podspec", "runtime/untrusted"},
-	"agent/storage":      {"edge/store", "runtime/mounts", "runtime/untrusted", "podspec"}, // of the store it knows the rows
+	"agent/storage":      {"edge/store", "retry", "runtime/mounts", "runtime/untrusted", "podspec"}, // of the store it knows the rows
 	"agent/volume":       {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
 	"agent/worker":       {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
 
@@ -81,7 +85,7 @@ var layers = map[string][]string{
 	"agent/pinning":       {"agent/config", "agent/cpumanager", "agent/device", "agent/memorymanager", "agent/reserve", "agent/topology", "edge/store", "keys", "podspec"},
 
 	// The rooms that package agent wires; none knows the whole.
-	"agent/cluster":    {"agent/config", "edge", "keys", "net/uplink"},
+	"agent/cluster":    {"agent/config", "agent/configure", "edge", "keys", "net/uplink"},
 	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
 	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/figures", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "edge/kube", "edge/resourceslice", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
@@ -94,6 +98,7 @@ var layers = map[string][]string{
 	"agent/ports":      {"agent/access", "agent/config", "agent/server", "edge/link", "edge/review"},
 	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
 	"agent/quota":      {},
+	"agent/release":    {},
 	"agent/reserve":    {},
 	"agent/recovery":   {"agent/plan", "agent/status", "edge/desired", "keys", "podspec"},
 	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
@@ -101,7 +106,9 @@ var layers = map[string][]string{
 	"agent/shutdown":   {},
 	"agent/sources":    {"agent/config", "edge/desired", "edge/local", "edge/manifest", "edge/source", "keys"},
 	"agent/usage":      {"agent/api", "metrics", "runtime/cri", "keys", "podspec"},
-	"agent/upkeep":     {"agent/config", "agent/containers", "agent/flash", "agent/garbage", "agent/oom", "agent/process", "agent/rotate", "runtime/cgroup"},
+	"agent/selftest":   {"agent/update", "edge/store", "runtime/shim"},
+	"agent/update":     {"agent/api", "agent/config", "agent/release", "agent/trial", "regular"},
+	"agent/upkeep":     {"agent/config", "agent/containers", "agent/flash", "agent/garbage", "agent/home", "agent/oom", "agent/process", "agent/rotate", "runtime/cgroup"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
 	"agent/garbage": {"agent/api", "agent/config", "agent/plan", "metrics/host", "runtime/cri", "keys", "podspec"},
@@ -113,6 +120,7 @@ var layers = map[string][]string{
 
 	"edge/apitest":        {"edge/kube", "edge/kube/kubetest"}, // for tests
 	"edge/brake":          {"edge/desired", "edge/kube"},
+	"edge/configsource":   {"edge/kube", "retry"},
 	"edge/csinode":        {"edge/kube", "retry"},
 	"edge/resourceslice":  {"edge/kube", "retry"},
 	"edge/desired":        {"edge/store", "keys"},
@@ -183,12 +191,14 @@ var layers = map[string][]string{
 
 	"metrics/exposition": {"metrics"},
 
-	"retry": {}, // when to try again; a leaf that everybody may use
+	"retry":   {}, // when to try again; a leaf that everybody may use
+	"regular": {}, // files by names that somebody gave; a leaf that everybody may use
 
 	"packaging":         {},
 	"packaging/demo":    {},
 	"packaging/inspect": {},
 	"packaging/mkimage": {},
+	"packaging/sign":    {"agent/release"},
 }
 
 // homes gives each heavy dependency the folders that may import it.

@@ -67,3 +67,10 @@ const (
 	ProvidedNodeIP                = "alpha.kubernetes.io/provided-node-ip"           // --node-ip, to a cloud provider
 	CloudUninitialized            = "node.cloudprovider.kubernetes.io/uninitialized" // a taint: the cloud provider has yet to see the Node
 )
+
+// How a node takes a configuration that it is sent. The condition is the kubelet's that had one.
+const (
+	FollowConfigMap        = "islet.dev/config-map"           // an annotation of a Node: the ConfigMap in kube-system that it follows
+	ConfigurationStatus    = "islet.dev/configuration-status" // the annotation in which a Node shows a v1.NodeConfigStatus
+	ConfigurationCondition = "KubeletConfigOk"                // a type of condition of a Node
+)

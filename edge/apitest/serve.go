@@ -174,8 +174,13 @@ func within(at, asked key) bool {
 }
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
-	since, err := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
+	text := r.URL.Query().Get("resourceVersion")
+	since, err := strconv.ParseInt(text, 10, 64)
 	of := topicOf(r, k.resource)
+	var there []change // which a watch without a version begins with
+	if text == "" {
+		since, there, err = s.present(r, k)
+	}
 	if !watchable(k.resource) {
 		err = apierrors.NewMethodNotSupported(group(k.resource), "watch")
 	}
@@ -191,6 +196,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	info := s.wire(r)
 	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
 	frames := info.StreamSerializer.NewFrameWriter(w)
+	for _, c := range there {
+		if err := s.frame(r, frames, info, k, c); err != nil {
+			return
+		}
+	}
 	for {
 		s.mu.Lock()
 		changed, log := s.next(of), s.log[of]
@@ -212,6 +222,20 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 		case <-changed:
 		}
 	}
+}
+
+// present is what there is now of what is watched, and the version of now.
+func (s *Server) present(r *http.Request, k key) (version int64, there []change, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.selected(r, k) {
+		o, is := o.(object)
+		if !is {
+			return 0, nil, fmt.Errorf("%T is no object", o)
+		}
+		there = append(there, change{s.version, watch.Added, keyOf(o), o})
+	}
+	return s.version, there, nil
 }
 
 func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInfo, k key, c change) error {

@@ -21,7 +21,11 @@ import (
 // before the slash for the field manager, so this is the kubelet's.
 const UserAgent = "kubelet/v1.36.3 (linux/" + runtime.GOARCH + ") islet"
 
-const protobuf = "application/vnd.kubernetes.protobuf"
+// How objects travel.
+const (
+	protobuf = "application/vnd.kubernetes.protobuf"
+	asJSON   = "application/json"
+)
 
 // Config is what a Client is made of.
 type Config struct {
@@ -38,6 +42,9 @@ type Config struct {
 	// watches and those of Unbound contexts, as kubeAPIQPS and kubeAPIBurst do; QPS 0 or below: no bound.
 	QPS   float32
 	Burst int
+	// JSON has objects travel as JSON and not as protobuf: for who reads along, or a proxy
+	// that understands nothing else.
+	JSON bool
 	// Before, when set, is asked before a request leaves and can refuse it with an
 	// error; After is told what came of it: the HTTP status, or 0 and the error.
 	// Requests that their caller cancelled are not told.

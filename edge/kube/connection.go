@@ -93,8 +93,8 @@ func (conn *connection) client(c *Client, gv schema.GroupVersion) (*rest.RESTCli
 	cfg := rest.Config{
 		Host: conn.base,
 		ContentConfig: rest.ContentConfig{
-			AcceptContentTypes:   protobuf + ",application/json",
-			ContentType:          protobuf,
+			AcceptContentTypes:   c.accepts(""),
+			ContentType:          c.mediaType(),
 			GroupVersion:         &gv,
 			NegotiatedSerializer: c.codecs.WithoutConversion(),
 		},

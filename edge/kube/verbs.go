@@ -13,10 +13,31 @@ import (
 // metadataOnly asks for the metadata of objects alone: who changes an object knows the
 // rest of it. A server that does not do that may answer with all of it.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
-const metadataOnly = protobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + protobuf + ",application/json"
+const metadataOnly = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 // metadataLists is the same of what is answered with a list.
-const metadataLists = protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," + protobuf + ",application/json"
+const metadataLists = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+// mediaType is how objects are sent.
+func (c *Client) mediaType() string {
+	if c.cfg.JSON {
+		return asJSON
+	}
+	return protobuf
+}
+
+// accepts is how objects may be answered, best as part of them says, such as metadataOnly.
+// Types that a server extends are JSON.
+func (c *Client) accepts(part string) string {
+	list := c.mediaType()
+	if part != "" {
+		list += part + "," + c.mediaType()
+	}
+	if !c.cfg.JSON {
+		list += "," + asJSON
+	}
+	return list
+}
 
 // Get reads an object. The namespace is empty for what has none. Errors of the server
 // are those of k8s.io/apimachinery/pkg/api/errors, here and below; a request
@@ -74,7 +95,7 @@ func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name 
 		if err != nil {
 			return err
 		}
-		return at(r, namespace).Name(name).SetHeader("Accept", metadataOnly).Body(&o).Do(ctx).Error()
+		return at(r, namespace).Name(name).SetHeader("Accept", c.accepts(metadataOnly)).Body(&o).Do(ctx).Error()
 	})
 }
 
@@ -86,7 +107,7 @@ func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace str
 		if err != nil {
 			return err
 		}
-		return at(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", metadataLists).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
+		return at(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", c.accepts(metadataLists)).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 	})
 }
 
@@ -97,7 +118,7 @@ func change(ctx context.Context, c *Client, of runtime.Object, verb string, buil
 	err := c.repeat(ctx, verb, func(ctx context.Context) error {
 		r, err := request(c, of, verb)
 		if err == nil {
-			out, err = build(r).SetHeader("Accept", metadataOnly).Do(ctx).Get()
+			out, err = build(r).SetHeader("Accept", c.accepts(metadataOnly)).Do(ctx).Get()
 		}
 		return err
 	})

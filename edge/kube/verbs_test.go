@@ -19,10 +19,12 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-func client(t *testing.T, s *kubetest.Server) *kube.Client {
+func client(t *testing.T, s *kubetest.Server) *kube.Client { return clientAs(t, s, false) }
+
+func clientAs(t *testing.T, s *kubetest.Server, json bool) *kube.Client {
 	t.Helper()
 	cfg := s.Rest()
-	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return cfg, nil }})
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return cfg, nil }, JSON: json})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,11 +38,16 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
-// TestVerbsSpeakAsTheAPIServerExpects goes through every verb once.
+// TestVerbsSpeakAsTheAPIServerExpects goes through every verb once, in both content types.
 func TestVerbsSpeakAsTheAPIServerExpects(t *testing.T) {
+	const proto, plain, some = "application/vnd.kubernetes.protobuf", "application/json", ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1,"
+	t.Run("protobuf", func(t *testing.T) { verbs(t, false, proto, proto+","+plain, proto+some+proto+","+plain) })
+	t.Run("JSON", func(t *testing.T) { verbs(t, true, plain, plain, plain+some+plain) })
+}
+
+// verbs expects bodies of a type, and that all of an object, or its metadata, is asked for so.
+func verbs(t *testing.T, json bool, body, whole, bare string) {
 	s := kubetest.New(t, corev1.AddToScheme, authenticationv1.AddToScheme)
-	const whole, bare = "application/vnd.kubernetes.protobuf,application/json",
-		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/vnd.kubernetes.protobuf,application/json"
 	expect := func(pattern, contentType string, answer func(w http.ResponseWriter, r *http.Request)) {
 		s.Mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if got := r.Header.Get("Content-Type"); got != contentType {
@@ -72,7 +79,6 @@ func TestVerbsSpeakAsTheAPIServerExpects(t *testing.T) {
 		}
 		s.Write(w, r, http.StatusOK, obj)
 	}
-	const proto = "application/vnd.kubernetes.protobuf"
 	expect("GET /api/v1/namespaces/ns/pods/a", "", func(w http.ResponseWriter, r *http.Request) { s.Write(w, r, 200, pod("a")) })
 	expect("GET /api/v1/pods", "", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("fieldSelector") != "spec.nodeName=n" {
@@ -80,21 +86,21 @@ func TestVerbsSpeakAsTheAPIServerExpects(t *testing.T) {
 		}
 		s.Write(w, r, 200, &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{*pod("a")}})
 	})
-	expect("POST /api/v1/namespaces/ns/pods", proto, echo)
+	expect("POST /api/v1/namespaces/ns/pods", body, echo)
 	expect("PATCH /api/v1/namespaces/ns/pods/a/status", string(types.StrategicMergePatchType), func(w http.ResponseWriter, r *http.Request) { s.Write(w, r, 200, pod("a")) })
-	expect("DELETE /api/v1/namespaces/ns/pods/a", proto, func(w http.ResponseWriter, r *http.Request) {
+	expect("DELETE /api/v1/namespaces/ns/pods/a", body, func(w http.ResponseWriter, r *http.Request) {
 		obj, err := s.Read(r)
 		if o, ok := obj.(*metav1.DeleteOptions); err != nil || !ok || *o.GracePeriodSeconds != 0 || *o.Preconditions.UID != "u" {
 			t.Errorf("got %v, %v", obj, err)
 		}
 		s.Write(w, r, 200, pod("a"))
 	})
-	expect("POST /api/v1/namespaces/ns/serviceaccounts/sa/token", proto, echo)
+	expect("POST /api/v1/namespaces/ns/serviceaccounts/sa/token", body, echo)
 	expect("GET /api/v1/nodes/n", "", func(w http.ResponseWriter, r *http.Request) {
 		s.Fail(w, r, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n"))
 	})
 
-	ctx, c := t.Context(), client(t, s)
+	ctx, c := t.Context(), clientAs(t, s, json)
 	p, err := kube.Get[corev1.Pod](ctx, c, "ns", "a")
 	if err != nil || p.Name != "a" {
 		t.Errorf("get: %v, %v", p, err)

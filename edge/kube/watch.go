@@ -29,7 +29,7 @@ func WatchMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace
 	if err != nil {
 		return nil, err
 	}
-	return begin(ctx, c, at(r, namespace).SetHeader("Accept", metadataOnly), o)
+	return begin(ctx, c, at(r, namespace).SetHeader("Accept", c.accepts(metadataOnly)), o)
 }
 
 func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions) (watch.Interface, error) {

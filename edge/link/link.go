@@ -41,7 +41,9 @@ type Config struct {
 	// QPS and Burst are kubeAPIQPS and kubeAPIBurst.
 	QPS   float32
 	Burst int
-	Meta  Meta
+	// JSON is contentType: what is said to the API server is not protobuf.
+	JSON bool
+	Meta Meta
 	// Dial makes connections to the API server; nil: the network's. Only tests have another,
 	// as of Clock.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -84,7 +86,7 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	}
 	l.identity = newIdentity(l)
 	if l.client, err = kube.New(kube.Config{
-		Rest: l.identity.rest, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst,
+		Rest: l.identity.rest, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON,
 		Before: l.states.admit, After: func(status int, err error) { l.health.after(status, err) },
 		Heard: func(date, until time.Time) { l.clock.answered(date, until, false) },
 	}); err != nil {

@@ -56,6 +56,8 @@ type Facts struct {
 	NotReady []string // why pods cannot run here, each as a kubelet words it; none: Ready
 	// VolumesInUse are those that nobody may detach.
 	VolumesInUse []v1.UniqueVolumeName
+	// Conditions are further ones of the node's own; of those that Config.Own names.
+	Conditions []v1.NodeCondition
 	// MemoryPressure and the like say what there is too little of; empty: there is
 	// enough. The reason is the kubelet's.
 	MemoryPressure, DiskPressure, PIDPressure bool
@@ -82,6 +84,11 @@ type Config struct {
 	// Kept are annotations that are set right whenever they differ; what is to have an
 	// empty value is taken away.
 	Kept map[string]string
+	// KeptNow are further such annotations, which change; nil: there are none.
+	KeptNow func() map[string]string
+	// Own are types of conditions of the node's own, besides a kubelet's: where Facts does
+	// not have one, the Node does not.
+	Own []v1.NodeConditionType
 
 	// These are for the registration.
 	Register    bool              // --register-node; without, someone else makes the Node

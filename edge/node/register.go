@@ -118,7 +118,14 @@ func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 // keepAnnotations sets those of Kept right that differ on the Node.
 func (r *reporter) keepAnnotations(ctx context.Context) error {
 	wrong := map[string]any{}
-	for key, want := range r.Kept {
+	all := maps.Clone(r.Kept)
+	if r.KeptNow != nil {
+		if all == nil {
+			all = map[string]string{}
+		}
+		maps.Copy(all, r.KeptNow())
+	}
+	for key, want := range all {
 		if have, there := r.server.Annotations[key]; want == "" && there {
 			wrong[key] = nil
 		} else if have != want {

@@ -48,7 +48,7 @@ func (r *reporter) report(ctx context.Context) error {
 	}
 	beat := metav1.NewTime(r.Now().Truncate(time.Second))
 	for i := range now.Conditions {
-		if ours(now.Conditions[i].Type) {
+		if r.ours(now.Conditions[i].Type) {
 			now.Conditions[i].LastHeartbeatTime = beat
 		}
 	}
@@ -70,12 +70,12 @@ func (r *reporter) report(ctx context.Context) error {
 	return nil
 }
 
-func ours(t v1.NodeConditionType) bool {
+func (n *Node) ours(t v1.NodeConditionType) bool {
 	switch t {
 	case v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure:
 		return true
 	}
-	return false
+	return slices.Contains(n.Own, t)
 }
 
 // withOthers adds the resources to a list that others advertise in the Node's capacity.
@@ -113,11 +113,11 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	st.Images = n.images(f.Images)
 	st.Conditions = nil
 	for _, c := range before.Conditions {
-		if !ours(c.Type) {
+		if !n.ours(c.Type) {
 			st.Conditions = append(st.Conditions, c)
 		}
 	}
-	for _, c := range conditions(f) {
+	for _, c := range append(conditions(f), f.Conditions...) {
 		c.LastTransitionTime = metav1.NewTime(n.Now().Truncate(time.Second))
 		c.LastHeartbeatTime = c.LastTransitionTime
 		for _, old := range before.Conditions {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -44,7 +45,9 @@ type Config struct {
 	Store    Store
 	Node     string           // the name of this node
 	Strategy string           // Watch, TTL or Get; empty: Watch
+	Every    time.Duration    // about how often a claim is read whose volume may grow; 0: 80 s
 	Changed  func(types.UID)  // something that the pod uses has changed; must not block
+	Touched  func()           // something at rest was read again; must not block; may be nil
 	Now      func() time.Time // by which tokens expire; nil: time.Now
 	Log      *slog.Logger
 }
@@ -65,6 +68,8 @@ type Cache struct {
 	kinds  map[string]*kind
 	signal chan struct{} // capacity 1: some item needs its goroutine
 	tokens *tokens
+	born   time.Time
+	phase  float64 // 0 to 1: where beats begin
 
 	mu      sync.Mutex
 	epoch   int // counts the calls of Void
@@ -78,9 +83,13 @@ func New(cfg Config) *Cache {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Touched == nil {
+		cfg.Touched = func() {}
+	}
 	cfg.Strategy = cmp.Or(cfg.Strategy, Watch)
 	return &Cache{
 		cfg: cfg, kinds: kinds(cfg.Node), signal: make(chan struct{}, 1), tokens: newTokens(&cfg),
+		born: time.Now(), phase: rand.Float64(),
 		items: map[store.ObjectKey]*item{}, pods: map[types.UID]map[store.ObjectKey]bool{},
 	}
 }

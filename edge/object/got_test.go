@@ -1,6 +1,7 @@
 package object
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -210,12 +211,114 @@ func TestClaimThatIsNotThere(t *testing.T) {
 	})
 }
 
+// A claim that was bound before its pod came is read again as often as one that was bound later.
+func TestBoundBefore(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		pv := volumeOf("pv", "")
+		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
+		w.server.Put(pv)
+		w.server.Put(claimOf("c", "pv"))
+		w.prepare(claimed("p", "c"))
+		n := w.gets("persistentvolumeclaims")
+		time.Sleep(5 * nowAndOn)
+		synctest.Wait()
+		if n = w.gets("persistentvolumeclaims") - n; n < 3 || n > 7 {
+			t.Errorf("read %d times in %s", n, 5*nowAndOn)
+		}
+	})
+}
+
+// What is at rest is read together, however far apart its pods came, and what that needed of
+// memory can be given back once.
+func TestAtRestTogether(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		const many, beats = 5, 10
+		for i := range many {
+			pv := volumeOf(fmt.Sprint("pv", i), "")
+			pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
+			w.server.Put(pv)
+			w.server.Put(claimOf(fmt.Sprint("c", i), pv.Name))
+			w.prepare(claimed(fmt.Sprint("p", i), fmt.Sprint("c", i)))
+			time.Sleep(7 * time.Second)
+		}
+		time.Sleep(nowAndOn)
+		began := time.Now()
+		w.touched.Store(0)
+		at, before := 0, w.gets("persistentvolumeclaims")
+		for last := before; time.Since(began) < beats*nowAndOn; {
+			time.Sleep(nowAndOn / 16)
+			synctest.Wait()
+			if now := w.gets("persistentvolumeclaims"); now > last {
+				last = now
+				at++
+			}
+		}
+		reads := w.gets("persistentvolumeclaims") - before
+		if at < beats-1 || at > beats+1 || reads < (beats-1)*many {
+			t.Errorf("%d reads of %d claims at %d times in %s", reads, many, at, beats*nowAndOn)
+		}
+		if w.touched.Load() < int32(reads) {
+			t.Errorf("%d reads, told %d times", reads, w.touched.Load())
+		}
+	})
+}
+
+// How a file system grows changes the claim's status and nothing else; what is known
+// already is not told again.
+func TestResizing(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		c := claimOf("c", "pv")
+		c.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizePending}
+		c.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending}}
+		w.server.Put(c)
+		w.server.Put(volumeOf("pv", ""))
+		p := claimed("p", "c")
+		w.prepare(p)
+		now := func(state v1.ClaimResourceStatus, conditions int) *v1.PersistentVolumeClaim {
+			t.Helper()
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			got, err := w.cache.Claim(p, "c")
+			if err != nil || got.Status.AllocatedResourceStatuses[v1.ResourceStorage] != state || len(got.Status.Conditions) != conditions || got.Spec.VolumeName != "pv" {
+				t.Fatalf("%+v: %v", got, err)
+			}
+			return got
+		}
+		if err := w.cache.Resizing(w.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		c = now(v1.PersistentVolumeClaimNodeResizeInProgress, 1)
+		message := strings.Repeat("x", 2*maxResizeError)
+		for range 2 {
+			if err := w.cache.ResizeFailed(w.Context(), c, false, message); err != nil {
+				t.Fatal(err)
+			}
+			before := c
+			c = now(v1.PersistentVolumeClaimNodeResizeInProgress, 2)
+			if i := len(c.Status.Conditions) - 1; len(before.Status.Conditions) == 2 && !c.Status.Conditions[i].LastTransitionTime.Equal(&before.Status.Conditions[i].LastTransitionTime) || len(c.Status.Conditions[i].Message) > maxResizeError {
+				t.Errorf("told again: %+v", c.Status.Conditions[i])
+			}
+		}
+		if err := w.cache.ResizeFailed(w.Context(), c, true, "never"); err != nil {
+			t.Fatal(err)
+		}
+		c = now(v1.PersistentVolumeClaimNodeResizeInfeasible, 2)
+		if err := w.cache.Resized(w.Context(), c, resource.MustParse("2Gi")); err != nil {
+			t.Fatal(err)
+		}
+		now("", 0)
+	})
+}
+
 // That a file system has grown changes the claim's status and nothing else.
 func TestResized(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		c := claimOf("c", "pv")
 		c.Status.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
-		c.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending}, {Type: "Other"}}
+		c.Status.Conditions = []v1.PersistentVolumeClaimCondition{
+			{Type: v1.PersistentVolumeClaimFileSystemResizePending}, {Type: v1.PersistentVolumeClaimResizing}, {Type: "Other"},
+			{Type: v1.PersistentVolumeClaimControllerResizeError}, {Type: v1.PersistentVolumeClaimNodeResizeError},
+		}
 		w.server.Put(c)
 		w.server.Put(volumeOf("pv", ""))
 		p := claimed("p", "c")

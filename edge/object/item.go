@@ -20,7 +20,7 @@ import (
 const (
 	pollEvery = time.Minute      // Cache and Get
 	seldom    = 10 * time.Minute // of what cannot be watched, while nobody waits for it
-	nowAndOn  = 80 * time.Second // of claims that may grow: about as often as a kubelet looks at a pod
+	nowAndOn  = 80 * time.Second // Config.Every
 	waiting   = 2 * time.Second  // of a claim that somebody waits for, growing to
 	waitingUp = 30 * time.Second
 	settled   = time.Minute     // a watch that lived so long did not fail
@@ -107,7 +107,7 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 		case <-it.asked: // this is it
 		default:
 		}
-		err := c.round(ctx, it, failures)
+		err := apart(it.kind.get != nil, func() error { return c.round(ctx, it, failures) })
 		if ctx.Err() != nil || err == nil && it.known() && !it.gone && it.kind.immutable(it.content) {
 			return
 		}
@@ -121,7 +121,8 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 			pause = early(failures)
 		case err == nil && c.polls(it.kind):
 			if it.kind.get != nil {
-				pause = retry.Around(c.every(it))
+				pause = c.again(it)
+				c.cfg.Touched()
 			}
 			failures = 0
 			again.Reset()
@@ -132,6 +133,17 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 			return
 		}
 	}
+}
+
+// apart calls f, if so on a stack of its own: what a request needs of it is given back when it
+// has ended, and not kept for the minutes until the next.
+func apart(so bool, f func() error) error {
+	if !so {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return <-done
 }
 
 // early is the pause after one of the first refusals.

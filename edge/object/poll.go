@@ -1,30 +1,39 @@
 package object
 
 import (
+	"cmp"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/retry"
 )
 
-// every is in how long something is read again that a node may only get. Claims and volumes
+// again is in how long something is read again that a node may only get. Claims and volumes
 // that a pod waits for, as they are not bound or grow, are read often at first: a kubelet looks at such
 // ten times a second, for as long as it takes. A claim of a CSI volume may grow at any time; what else
 // there is does not change while it is used. Its goroutine calls it.
-func (c *Cache) every(it *item) time.Duration {
+func (c *Cache) again(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
-		return seldom
+		return c.beat(seldom)
 	}
 	if it.gone || !it.kind.settled(it.content) || growing(it.content) || c.behind(it) {
 		it.waits = min(max(2*it.waits, waiting), waitingUp)
-		return it.waits
+		return retry.Around(it.waits)
 	}
 	it.waits = 0
 	if it.Kind == claimKind && c.ofDriver(it) {
-		return nowAndOn
+		return c.beat(cmp.Or(c.cfg.Every, nowAndOn))
 	}
-	return seldom
+	return c.beat(seldom)
+}
+
+// beat is the time until the next of the node's common times, which are so far apart: what is at
+// rest is read together, so that the memory and the radio that reading needs are needed once
+// for all of it. Nodes that start at once differ by a part that each chooses.
+func (c *Cache) beat(every time.Duration) time.Duration {
+	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every
 }
 
 // growing reports whether a claim wants more than its file system has.
@@ -50,12 +59,17 @@ func (c *Cache) behind(it *item) bool {
 	return claim != nil && claim.known() && growing(claim.content)
 }
 
-// ofDriver reports whether a claim's volume is a CSI driver's.
+// ofDriver reports whether a claim's volume is a CSI driver's, or may be: it is read after the
+// claim.
 func (c *Cache) ofDriver(it *item) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range it.next() {
-		if pv := c.items[k]; pv != nil && pv.known() {
+		pv := c.items[k]
+		if pv == nil || !pv.known() {
+			return true
+		}
+		if k.Kind == volumeKind {
 			l, is := pv.content.(*v1.PersistentVolumeList)
 			if is && len(l.Items) == 1 && l.Items[0].Spec.CSI != nil {
 				return true

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,14 +29,15 @@ func ptr[T any](v T) *T { return &v }
 // A world is a cluster and a node whose agent can be restarted, in a bubble of time.
 type world struct {
 	testing.TB
-	server *apitest.Server
-	path   string // of the node's database
-	store  *store.Store
-	cache  *Cache
-	stop   func()
-	pods   []*v1.Pod // of the node
-	lag    time.Duration
-	now    func() time.Time // of the node; nil: that of the bubble
+	server  *apitest.Server
+	path    string // of the node's database
+	store   *store.Store
+	cache   *Cache
+	stop    func()
+	pods    []*v1.Pod // of the node
+	lag     time.Duration
+	touched atomic.Int32     // how often something at rest was read
+	now     func() time.Time // of the node; nil: that of the bubble
 
 	mu     sync.Mutex
 	poked  map[types.UID]int
@@ -66,7 +68,7 @@ func (w *world) start(strategy string) {
 		w.Fatal(err)
 	}
 	client := w.server.Client(w)
-	w.cache = New(Config{Client: client, Store: w.store, Strategy: strategy, Changed: w.changed, Now: w.now, Log: slog.New(slog.DiscardHandler)})
+	w.cache = New(Config{Client: client, Store: w.store, Strategy: strategy, Changed: w.changed, Touched: func() { w.touched.Add(1) }, Now: w.now, Log: slog.New(slog.DiscardHandler)})
 	if err := w.cache.Load(w.Context(), w.pods); err != nil {
 		w.Fatal(err)
 	}

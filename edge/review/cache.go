@@ -54,6 +54,9 @@ func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Con
 		return v, nil
 	}
 	result := a.flights.DoChan(key, func() (any, error) {
+		if v, ok := a.look(key); ok { // another flight landed since this one's caller looked
+			return v, nil
+		}
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 		if err := a.slots.Acquire(asking, 1); err != nil {

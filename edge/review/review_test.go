@@ -152,6 +152,28 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 	})
 }
 
+// TestAnswersThatLandMeanwhile: who looked just before an answer was kept, and asks just
+// after, does not ask again.
+func TestAnswersThatLandMeanwhile(t *testing.T) {
+	for range 200 {
+		a := newAnswers[int]()
+		var asked atomic.Int32
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				v, err := a.get(t.Context(), "q", func(context.Context) (int, time.Duration, error) { asked.Add(1); return 7, time.Minute, nil })
+				if v != 7 || err != nil {
+					t.Errorf("got %d, %v", v, err)
+				}
+			})
+		}
+		all.Wait()
+		if n := asked.Load(); n != 1 {
+			t.Fatalf("asked %d times", n)
+		}
+	}
+}
+
 // TestWhoGoesDoesNotTakeOthersAlong: the first caller's end is not that of the question.
 func TestWhoGoesDoesNotTakeOthersAlong(t *testing.T) {
 	a := newAnswers[int]()

@@ -51,7 +51,10 @@ func code(err error) int {
 // broken says whether an error at opening is the file's own fault, so that
 // setting it aside helps. A full disk, or one that does not take writes, is not.
 func broken(err error) bool {
-	if errors.Is(err, errNewer) || errors.Is(err, errContent) || errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, errNewer) {
+		return false
+	}
+	if errors.Is(err, errContent) || errors.Is(err, fs.ErrPermission) {
 		return true
 	}
 	switch c := code(err); c & 0xff {

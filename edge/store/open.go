@@ -19,10 +19,20 @@ import (
 // applicationID marks the file as islet's ("islt"), for file(1) and for us.
 const applicationID = 0x69736c74
 
-// Migrations are numbered from 1 without gaps; one that was released never changes.
+// Migrations are numbered from 1 without gaps; one that was released never changes. A newer
+// islet may be tried and taken back, so the version before has to go on with the database of
+// the next: a migration only adds tables and indexes, and the islet before leaves those alone.
+// One that cannot be like that raises readBy, and there is no way back over it.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
+
+// readBy is the oldest version that can go on with a database of this one. It is kept in meta,
+// for that older islet to read.
+const (
+	readBy    = 11
+	readByKey = "schema.readBy"
+)
 
 // keepBroken is how many broken databases are kept for inspection.
 const keepBroken = 3
@@ -108,13 +118,33 @@ func prepare(ctx context.Context, db *sql.DB) error {
 		return fmt.Errorf("%w: %s", errContent, check)
 	case version > 0 && app != applicationID:
 		return fmt.Errorf("%w: it belongs to another program (application_id %#x)", errContent, app)
-	case version > len(files):
-		return fmt.Errorf("%w: its version is %d, this islet knows versions up to %d", errNewer, version, len(files))
 	}
-	if err := migrateAll(ctx, db, files, version); err != nil {
+	known := len(files)
+	if version <= known {
+		if err := migrateAll(ctx, db, files, version); err != nil {
+			return err
+		}
+	}
+	newer, err := checkSchema(ctx, db, files)
+	if version <= known || err != nil && !errors.Is(err, errContent) {
 		return err
 	}
-	return checkSchema(ctx, db, files)
+	return future(ctx, db, version, known, newer && err == nil, err)
+}
+
+// future says whether this islet can go on with a database of a newer version. That it has
+// more than this one's tables tells it from one in which only the number is damaged.
+func future(ctx context.Context, db *sql.DB, version, known int, more bool, schema error) error {
+	var text string
+	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
+		if by, err := strconv.Atoi(text); err == nil && by <= known && more {
+			return nil
+		}
+	}
+	if schema == nil && !more {
+		return fmt.Errorf("%w: its version is %d, but its tables are those of version %d", errContent, version, known)
+	}
+	return fmt.Errorf("%w: its version is %d, this islet knows versions up to %d. Run that islet; nothing was changed", errNewer, version, known)
 }
 
 func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) error {
@@ -123,6 +153,9 @@ func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) er
 		if err != nil {
 			return err
 		}
+		if i == len(files)-1 {
+			script = fmt.Appendf(script, "; INSERT OR REPLACE INTO meta (key, value) VALUES ('%s', '%d')", readByKey, readBy)
+		}
 		if err := migrate(ctx, db, i+1, string(script)); err != nil {
 			return fmt.Errorf("migrate to version %d: %w", i+1, err)
 		}
@@ -130,27 +163,50 @@ func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) er
 	return nil
 }
 
-// checkSchema finds a damaged table definition, which the quick check does not read.
-func checkSchema(ctx context.Context, db *sql.DB, files []string) error {
+// checkSchema finds a damaged table definition, which the quick check does not read. More
+// says that there are other tables than this islet's, as in the database of a newer one.
+func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, err error) {
 	model, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer model.Close()
 	model.SetMaxOpenConns(1)
 	if err := migrateAll(ctx, model, files, 0); err != nil {
-		return err
+		return false, err
 	}
-	var has, want string
-	for db, to := range map[*sql.DB]*string{db: &has, model: &want} {
-		if err := db.QueryRowContext(ctx, "SELECT coalesce(group_concat(sql, ';' ORDER BY name), '') FROM sqlite_schema").Scan(to); err != nil {
-			return err
+	want, err := schema(ctx, model)
+	if err != nil {
+		return false, err
+	}
+	has, err := schema(ctx, db)
+	if err != nil {
+		return false, err
+	}
+	for name, text := range want {
+		if has[name] != text {
+			return false, fmt.Errorf("%w: its tables are not those of this version", errContent)
 		}
 	}
-	if has != want {
-		return fmt.Errorf("%w: its tables are not those of this version", errContent)
+	return len(has) > len(want), nil
+}
+
+// schema gives how each table and index was made, by its name.
+func schema(ctx context.Context, db *sql.DB) (map[string]string, error) {
+	rows, err := db.QueryContext(ctx, "SELECT name, coalesce(sql, '') FROM sqlite_schema")
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	defer rows.Close()
+	out := map[string]string{}
+	for rows.Next() {
+		var name, text string
+		if err := rows.Scan(&name, &text); err != nil {
+			return nil, err
+		}
+		out[name] = text
+	}
+	return out, rows.Err()
 }
 
 func migrate(ctx context.Context, db *sql.DB, version int, script string) error {
@@ -168,11 +224,7 @@ func migrate(ctx context.Context, db *sql.DB, version int, script string) error 
 
 // setAside renames a broken database and its companions, and says where to.
 func setAside(path string, why error, log *slog.Logger) (string, error) {
-	kind := "corrupt"
-	if errors.Is(why, errNewer) {
-		kind = "newer"
-	}
-	to := path + "." + kind + "-" + time.Now().UTC().Format("20060102T150405Z")
+	to := path + ".corrupt-" + time.Now().UTC().Format("20060102T150405Z")
 	for base, n := to, 1; exists(to); n++ { // the clock may stand still
 		to = fmt.Sprintf("%s.%d", base, n)
 	}

@@ -43,11 +43,9 @@ func (s *Store) replace(ctx context.Context, why error) error {
 		}
 		return err
 	}
-	n := 0
-	if !errors.Is(why, errNewer) { // whose rows may mean something else
-		if n, err = salvage(ctx, aside, s.db); err != nil {
-			s.log.Error("not all could be read from the broken database", "database", aside, "error", err)
-		}
+	n, err := salvage(ctx, aside, s.db)
+	if err != nil {
+		s.log.Error("not all could be read from the broken database", "database", aside, "error", err)
 	}
 	s.log.Warn("rows of the broken database were kept", "rows", n, "database", aside)
 	s.setHealth(func(h *Health) { h.Aside, h.Salvaged = aside, n })

@@ -53,7 +53,8 @@ type Store struct {
 
 // Open opens the database at path, or makes it, and migrates it to this islet's
 // version. A file that is broken is set aside, together with its -wal and -shm, and
-// a new one made with all rows that can be read: see Rebuilt. A disk without room for a
+// a new one made with all rows that can be read: see Rebuilt. One of a newer islet is used
+// as it is if that islet's migrations left a way back, and else an error, never set aside. A disk without room for a
 // write is no obstacle to opening, nor is one that takes no writes: see Health.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	s := &Store{

@@ -1,0 +1,177 @@
+// Package configsource follows one ConfigMap, and asks the API server for nothing else.
+//
+//	Want (namespace, name) --get, watch of that name--> Take(ConfigMap)
+//	                                                '--> Problem(why not)
+//
+// It needs the verbs get and watch on that one object. Who may only get it, as kubeadm lets
+// nodes get kubelet-config, sees a change within some minutes. That it cannot be read
+// changes nothing: what was taken stays. Where nothing is wanted it waits for Changed.
+package configsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/retry"
+)
+
+const (
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+	// poll is how often a ConfigMap is read that may not be watched.
+	poll = 5 * time.Minute
+	// steady is what a watch has held that shows that the server is well.
+	steady = 10 * time.Second
+)
+
+// Config is what New needs.
+type Config struct {
+	Client *kube.Client
+	// Want names the ConfigMap; an empty name: none is to be followed.
+	Want func() (namespace, name string)
+	// Changed says that Want may be another; capacity 1.
+	Changed <-chan struct{}
+	// None is called when none is to be followed.
+	None func()
+	// Take is told the ConfigMap as it is, at first and whenever it may have changed. It
+	// must not keep it.
+	Take func(*v1.ConfigMap)
+	// Problem is told why the ConfigMap cannot be followed; empty: it can.
+	Problem func(why string)
+	Retry   <-chan struct{} // the server may answer again; nil: never said
+	Log     *slog.Logger
+}
+
+// A Source follows.
+type Source struct{ c Config }
+
+// New checks the configuration and asks nobody.
+func New(c Config) (*Source, error) {
+	if c.Client == nil || c.Want == nil || c.None == nil || c.Take == nil || c.Problem == nil || c.Log == nil {
+		return nil, errors.New("configsource: Client, Want, None, Take, Problem and Log are needed")
+	}
+	return &Source{c}, nil
+}
+
+// errOther says that another ConfigMap is wanted now.
+var errOther = errors.New("another ConfigMap is wanted")
+
+// Run follows until ctx ends.
+func (s *Source) Run(ctx context.Context) error {
+	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
+	for ctx.Err() == nil {
+		namespace, name := s.c.Want()
+		if name == "" {
+			s.c.None()
+			select {
+			case <-ctx.Done():
+			case <-s.c.Changed:
+			}
+			continue
+		}
+		began := time.Now()
+		err := s.follow(ctx, namespace, name)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, errOther) {
+			again.Reset()
+			continue
+		}
+		if err != nil && !errors.Is(err, kube.ErrNoLink) { // which the link itself tells
+			s.c.Log.Debug("the ConfigMap cannot be followed", "configMap", namespace+"/"+name, "error", err)
+			s.c.Problem(err.Error())
+		}
+		if time.Since(began) > steady {
+			again.Reset()
+		}
+		if _, err := kube.Wait(ctx, &again, err, s.c.Retry); err != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// follow reads the ConfigMap and watches it until that ends.
+func (s *Source) follow(ctx context.Context, namespace, name string) error {
+	version := ""
+	cm, err := kube.Get[v1.ConfigMap](ctx, s.c.Client, namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		s.c.Problem("there is no such ConfigMap")
+	case err != nil:
+		return fmt.Errorf("read the ConfigMap: %w", err)
+	default:
+		version = cm.ResourceVersion
+		s.take(cm, name)
+	}
+	w, err := kube.Watch[v1.ConfigMap](ctx, s.c.Client, namespace, metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: version, AllowWatchBookmarks: true})
+	if apierrors.IsForbidden(err) {
+		return s.pause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("watch the ConfigMap: %w", err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.c.Changed:
+			if ns, n := s.c.Want(); ns != namespace || n != name {
+				return errOther
+			}
+		case e, open := <-w.ResultChan():
+			if !open {
+				return nil
+			}
+			if err := s.event(e, name); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pause waits until a ConfigMap that may not be watched is worth another look.
+func (s *Source) pause(ctx context.Context) error {
+	t := time.NewTimer(retry.Around(poll))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-s.c.Changed:
+	}
+	return errOther
+}
+
+func (s *Source) event(e watch.Event, name string) error {
+	cm, is := e.Object.(*v1.ConfigMap)
+	switch {
+	case e.Type == watch.Bookmark:
+	case e.Type == watch.Error || !is:
+		return fmt.Errorf("watch the ConfigMap: %w", apierrors.FromObject(e.Object))
+	case e.Type == watch.Deleted:
+		s.c.Problem("it was deleted; what the node was sent before stays")
+	default:
+		s.take(cm, name)
+	}
+	return nil
+}
+
+// take passes on what is of the name that was asked for, whatever a server sends.
+func (s *Source) take(cm *v1.ConfigMap, name string) {
+	if cm.Name != name {
+		return
+	}
+	s.c.Problem("")
+	s.c.Take(cm)
+}

@@ -1,0 +1,53 @@
+// Package regular opens files by names that somebody may have given or replaced: a
+// configuration that was sent, a person, a program. What is no regular file is refused, as a
+// pipe could hold up who opens it and a device never end, and nothing is read without a bound.
+//
+// Symlinks are followed: the names are root's. For files that pods and images made see
+// package runtime/untrusted.
+package regular
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotRegular is of a directory, a pipe, a socket or a device.
+var ErrNotRegular = errors.New("no regular file")
+
+// Open opens a file for reading. It never waits for another process. Its errors name the file.
+func Open(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is %w", name, ErrNotRegular)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Read reads a file of at most so many bytes; a larger one is an error. Its errors name the
+// file.
+func Read(name string, most int64) ([]byte, error) {
+	f, err := Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", name, most)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}

@@ -1,0 +1,37 @@
+package regular
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRead: a file of the size that is allowed is read, by a link too; a larger one and what
+// is no regular file are refused at once, by name.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(file, []byte("12345"), 0o600), os.Symlink(file, link), unix.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, link} {
+		if got, err := Read(name, 5); err != nil || string(got) != "12345" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if got, err := Read(file, 4); got != nil || err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a byte too many: %q, %v", got, err)
+	}
+	for _, name := range []string{dir, pipe, "/dev/zero"} {
+		if got, err := Read(name, 5); got != nil || !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if _, err := Read(filepath.Join(dir, "none"), 5); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
