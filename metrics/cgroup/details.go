@@ -44,6 +44,7 @@ type Details struct {
 	Pressure                 Pressures
 
 	Quiet bool // no process of it has run since it was read before
+	Still bool // and nothing of those below has changed either: the kernel adds them up here
 
 	id     uint64    // an inode that no other cgroup has at this time
 	limits time.Time // when they were read

@@ -25,8 +25,28 @@ const maxFile = 1 << 20
 var buffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, 16<<10)} }}
 
 type buffer struct {
-	b   []byte
-	err error // the first that is more than a file that is missing
+	b    []byte
+	name []byte // of a file, as the kernel takes it
+	err  error  // the first that is more than a file that is missing
+}
+
+// open opens a file below a directory, of which name has the parts.
+func (b *buffer) open(at int, name ...string) (int, error) {
+	b.name = b.name[:0]
+	for _, part := range name {
+		b.name = append(b.name, part...)
+	}
+	b.name = append(b.name, 0)
+	for {
+		fd, _, err := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&b.name[0])), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0, 0, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != 0 {
+			return -1, err
+		}
+		return int(fd), nil
+	}
 }
 
 // A dir is the directory of a cgroup in one hierarchy. One whose fd is -1 is
@@ -88,12 +108,21 @@ func (d *dir) text(file string) []byte {
 	if d.fd == -1 {
 		return nil
 	}
-	fd, err := unix.Openat(d.fd, file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	fd, err := d.open(d.fd, file)
 	if err != nil {
 		d.note(d.name, file, err)
 		return nil
 	}
 	defer unix.Close(fd)
+	text, err := d.read(fd)
+	if err != nil {
+		d.note(d.name, file, err)
+	}
+	return text
+}
+
+// read reads a file that is open.
+func (d *buffer) read(fd int) ([]byte, error) {
 	n := 0
 	for {
 		more, err := unix.Read(fd, d.b[n:])
@@ -101,22 +130,43 @@ func (d *dir) text(file string) []byte {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			d.note(d.name, file, err)
-			return nil
+			return nil, err
 		}
 		n += more
 		switch {
 		case n < len(d.b): // the kernel gives all it has of such a file, or there is no more
 			if more == 0 || n < seqFile {
-				return d.b[:n]
+				return d.b[:n], nil
 			}
 		case n >= maxFile:
-			d.note(d.name, file, fmt.Errorf("more than %d bytes", maxFile))
-			return nil
+			return nil, fmt.Errorf("more than %d bytes", maxFile)
 		default:
 			d.b = append(d.b, make([]byte, len(d.b))...)
 		}
 	}
+}
+
+// one reads a file with a number without a descriptor of its directory, and says which file it
+// is; false: it cannot.
+func (r Reader) one(b *buffer, controller, path, file string, inode *uint64) (uint64, bool) {
+	fd, err := b.open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
+	if err != nil {
+		return 0, false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if inode != nil {
+		if unix.Fstat(fd, &st) != nil {
+			return 0, false
+		}
+		*inode = st.Ino
+	}
+	text, err := b.read(fd)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(view(bytes.TrimSpace(text)), 10, 64)
+	return n, err == nil
 }
 
 // inode is that of a file; 0: it is missing.

@@ -1,64 +1,91 @@
 package cgroup
 
 import (
+	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxQuiet is how long what was read of a cgroup may stand for it while none of its processes
 // runs, and how long its limits may. Somebody else may change a limit meanwhile, or the kernel
 // take pages for used less; Recent.Forget tells of a limit that the node itself changed.
-const maxQuiet = time.Minute
+const maxQuiet = 4 * time.Minute
+
+// maxLimits is the same of the limits of one that is read as a whole.
+const maxLimits = time.Minute
+
+// quietFor is how long that is for one cgroup: those that were read at one time are not all
+// read as a whole again at one time.
+func quietFor(path string) time.Duration {
+	h := uint32(2166136261)
+	for i := range len(path) {
+		h = (h ^ uint32(path[i])) * 16777619
+	}
+	return maxQuiet - time.Duration(h%64)*(maxQuiet/128)
+}
 
 // readAfter is ReadDetails of a cgroup that was read before. One whose CPU time and memory are
 // the same has done nothing since: most pods of a node wait most of the time, and to read all
 // of their files takes ten times as long.
 func (r Reader) readAfter(before *Details, path string) (Details, error) {
-	if before.CPU > 0 && before.id > 0 && time.Since(before.all) < maxQuiet {
-		if d := *before; r.quiet(&d, path) {
+	if before.CPU > 0 && before.id > 0 && time.Since(before.all) < quietFor(path) {
+		now := time.Now()
+		if !r.v2 && r.quietV1(before, path) {
+			d := *before
+			d.At, d.Quiet, d.Still = now, true, true
 			return d, nil
+		}
+		if r.v2 {
+			if d, ok := r.quietV2(*before, path); ok {
+				d.At, d.Quiet = now, true
+				return d, nil
+			}
 		}
 	}
 	return r.readDetails(path, before)
 }
 
-// quiet reports whether d still holds, and brings up to date what changes by itself.
-func (r Reader) quiet(d *Details, path string) bool {
-	now, before := time.Now(), *d
-	if r.v2 {
-		dir, err := open(r.dir("", path))
-		if err != nil {
-			return false
-		}
-		defer dir.close()
-		dir.pairs("cpu.stat", func(k string, n uint64) {
-			if k == "usage_usec" {
-				d.CPU = micros(n)
-			}
-		})
-		if d.CPU != before.CPU || dir.inode("cpu.stat") != before.id || d.Memory != dir.number("memory.current") {
-			return false
-		}
-		d.waitsV2(dir)
-		d.At, d.Quiet = now, true
-		return dir.err() == nil
-	}
+// quietV1 reports whether what was read before still holds. It makes no garbage: most of a
+// scrape is this.
+func (r Reader) quietV1(before *Details, path string) bool {
 	b := buffers.Get().(*buffer)
-	b.err = nil
 	defer buffers.Put(b)
-	at := dir{fd: unix.AT_FDCWD, buffer: b}
-	usage := r.dir("cpuacct", path) + "/cpuacct.usage"
-	if time.Duration(at.number(usage)) != before.CPU || at.inode(usage) != before.id || at.number(r.dir("memory", path)+"/memory.usage_in_bytes") != before.Memory {
+	id := uint64(0)
+	cpu, known := r.one(b, "cpuacct", path, "cpuacct.usage", &id)
+	if !known || time.Duration(cpu) != before.CPU || id != before.id {
 		return false
 	}
-	d.At, d.Quiet = now, true
-	return b.err == nil
+	memory, known := r.one(b, "memory", path, "memory.usage_in_bytes", nil)
+	return known && memory == before.Memory
 }
+
+// quietV2 is quietV1, and brings up to date what changes by itself.
+func (r Reader) quietV2(d Details, path string) (Details, bool) {
+	dir, err := open(r.dir("", path))
+	if err != nil {
+		return d, false
+	}
+	defer dir.close()
+	cpu := time.Duration(0)
+	dir.pairs("cpu.stat", func(k string, n uint64) {
+		if k == "usage_usec" {
+			cpu = micros(n)
+		}
+	})
+	if cpu != d.CPU || dir.inode("cpu.stat") != d.id || d.Memory != dir.number("memory.current") {
+		return d, false
+	}
+	before := d.Pressure
+	io := d.IO
+	d.waitsV2(dir)
+	d.Still = slices.Equal(io, d.IO) && samePressure(before.CPU, d.Pressure.CPU) && samePressure(before.Memory, d.Pressure.Memory) && samePressure(before.IO, d.Pressure.IO)
+	return d, dir.err() == nil
+}
+
+func samePressure(a, b *Pressure) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // takeLimits takes the limits of before, unless they are old or of another cgroup.
 func (d *Details) takeLimits(before *Details) bool {
-	if before == nil || before.id == 0 || before.id != d.id || d.At.Sub(before.limits) >= maxQuiet {
+	if before == nil || before.id == 0 || before.id != d.id || d.At.Sub(before.limits) >= maxLimits {
 		return false
 	}
 	d.limits, d.Created = before.limits, before.Created

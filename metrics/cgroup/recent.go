@@ -65,6 +65,30 @@ func (r *Recent) ReadDetails(path string) (Details, error) {
 	return d, nil
 }
 
+// Unchanged gives what was read of a cgroup before, as of now: one above is Still. False: it has
+// to be read.
+func (r *Recent) Unchanged(path string, now time.Time) (Details, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.known[path]
+	if k == nil || k.id == 0 || now.Sub(k.all) >= quietFor(path) {
+		return Details{}, false
+	}
+	k.At, k.Quiet, k.Still = now, true, true
+	return k.Details, true
+}
+
+// Listed gives the cgroups right below one as they were listed before; false: they were not.
+func (r *Recent) Listed(path string) ([]string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.known[path]
+	if k == nil || k.links <= 1 {
+		return nil, false
+	}
+	return k.children, true
+}
+
 // find gives what is known of a cgroup.
 func (r *Recent) find(path string) (kept, bool) {
 	r.mu.Lock()

@@ -8,11 +8,14 @@ import (
 	"bufio"
 	"context"
 	"io/fs"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,48 +28,92 @@ type Usage struct {
 	Cut           bool // there are more than were counted
 }
 
-// Trees measures directories. Its methods may be called at once.
+// Trees measures directories. Its methods may be called at once; who measures one directory
+// holds up nobody who asks for another.
 type Trees struct {
 	Age time.Duration // how old a Usage may be to be given again
 
 	mu    sync.Mutex
-	known map[string]Usage
+	known map[string]*tree
 	swept time.Time
 }
 
-// maxFiles bounds a walk: a container may make any number of files.
-const maxFiles = 200_000
+// A tree is a directory.
+type tree struct {
+	asked   time.Time  // the caller holds Trees.mu
+	walking sync.Mutex // is held by who measures it
+	last    atomic.Pointer[measured]
+}
+
+// measured is what a walk found.
+type measured struct {
+	Usage
+	took time.Duration
+	most uint64 // files that it was to count
+}
+
+const (
+	// maxFiles bounds a walk for figures: a container may make any number of files.
+	maxFiles = 200_000
+	// patience is how many times as long as a walk took its Usage is given at least: one of
+	// very many files may take minutes, and whoever made them must not keep a core busy.
+	patience = 20
+)
 
 // Usage measures dir, as du -x does: a file with several names counts once, and what is
-// mounted below does not. One that is not there, or goes, has nothing.
-func (t *Trees) Usage(ctx context.Context, dir string) Usage { return t.Within(ctx, dir, t.Age) }
+// mounted below does not. One that is not there, or goes, has nothing. It counts no more
+// than 200,000 files.
+func (t *Trees) Usage(ctx context.Context, dir string) Usage { return t.get(ctx, dir, t.Age, maxFiles) }
 
-// Within is Usage for one that wants another age than others do.
-func (t *Trees) Within(ctx context.Context, dir string, age time.Duration) Usage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := time.Now()
-	if u, ok := t.known[dir]; ok && now.Sub(u.At) < age {
-		return u
-	}
-	u := measure(ctx, dir)
-	if t.known == nil {
-		t.known = map[string]Usage{}
-	}
-	if now.Sub(t.swept) > t.Age { // forget directories that nobody asks for any more
-		for k, old := range t.known {
-			if now.Sub(old.At) > 2*t.Age {
-				delete(t.known, k)
-			}
+// Whole is Usage for one who needs to know of every file, and wants another age than others
+// do.
+func (t *Trees) Whole(ctx context.Context, dir string, age time.Duration) Usage {
+	return t.get(ctx, dir, age, math.MaxUint64)
+}
+
+func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uint64) Usage {
+	d := t.tree(dir)
+	if !d.walking.TryLock() {
+		if old := d.last.Load(); old != nil && !(old.Cut && old.most < most) {
+			return old.Usage
 		}
-		t.swept = now
+		d.walking.Lock()
 	}
-	t.known[dir] = u
+	defer d.walking.Unlock()
+	now := time.Now()
+	if old := d.last.Load(); old != nil && now.Sub(old.At) < max(age, patience*old.took) && !(old.Cut && old.most < most) {
+		return old.Usage
+	}
+	u := measure(ctx, dir, most)
+	if ctx.Err() == nil {
+		d.last.Store(&measured{u, time.Since(now), most})
+	}
 	return u
 }
 
-func measure(ctx context.Context, dir string) Usage {
-	w := walk{ctx: ctx, Usage: Usage{At: time.Now()}, seen: map[inode]bool{}}
+// tree is that of a directory. Those that nobody asks for any more are forgotten.
+func (t *Trees) tree(dir string) *tree {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	d := t.known[dir]
+	if d == nil {
+		if t.known == nil {
+			t.known = map[string]*tree{}
+		}
+		d = &tree{}
+		t.known[dir] = d
+	}
+	d.asked = now
+	if now.Sub(t.swept) > t.Age {
+		maps.DeleteFunc(t.known, func(_ string, old *tree) bool { return now.Sub(old.asked) > 2*t.Age })
+		t.swept = now
+	}
+	return d
+}
+
+func measure(ctx context.Context, dir string, most uint64) Usage {
+	w := walk{ctx: ctx, most: most, Usage: Usage{At: time.Now()}, seen: map[inode]bool{}}
 	var top unix.Stat_t
 	if unix.Lstat(dir, &top) != nil {
 		return w.Usage
@@ -82,15 +129,17 @@ func measure(ctx context.Context, dir string) Usage {
 type walk struct {
 	Usage
 	ctx  context.Context //nolint:containedctx // lives as long as the walk
+	most uint64          // files to count
 	dev  uint64
-	seen map[inode]bool // with several names
+	seen map[inode]bool // with several names, up to maxSeen
 }
 
 type inode uint64
 
 const (
-	maxDepth = 200 // directories open at once
-	atOnce   = 256 // names
+	maxDepth = 1000    // directories open at once
+	atOnce   = 256     // names
+	maxSeen  = 200_000 // a file of several names that comes after them counts once each name
 )
 
 // one counts a file, and what is below it. It reports whether to go on.
@@ -98,7 +147,7 @@ func (w *walk) one(at int, name string, st *unix.Stat_t, depth int) bool {
 	if uint64(st.Dev) != w.dev {
 		return true
 	}
-	if w.Inodes >= maxFiles || w.ctx.Err() != nil {
+	if w.Inodes >= w.most || w.ctx.Err() != nil {
 		w.Cut = true
 		return false
 	}
@@ -107,7 +156,9 @@ func (w *walk) one(at int, name string, st *unix.Stat_t, depth int) bool {
 		if w.seen[inode(st.Ino)] {
 			return true
 		}
-		w.seen[inode(st.Ino)] = true
+		if len(w.seen) < maxSeen {
+			w.seen[inode(st.Ino)] = true
+		}
 	}
 	w.Inodes++
 	w.Bytes += uint64(st.Blocks) * 512

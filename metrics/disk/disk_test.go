@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -55,6 +56,61 @@ func TestTrees(t *testing.T) {
 		see(5)
 		if len(trees.known) != 1 {
 			t.Errorf("known: %v", trees.known)
+		}
+	})
+}
+
+// TestWhole: for a limit every file counts, also where figures were cut, and what a walk that
+// was stopped found is kept for nobody.
+func TestWhole(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 10 {
+		write(t, filepath.Join(dir, strconv.Itoa(i)), 10_000)
+	}
+	trees := Trees{Age: time.Hour}
+	if u := trees.get(t.Context(), dir, time.Hour, 5); !u.Cut || u.Inodes != 5 {
+		t.Errorf("bounded: %+v", u)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if u := trees.Whole(stopped, dir, time.Hour); !u.Cut {
+		t.Errorf("stopped: %+v", u)
+	}
+	if u := trees.Whole(t.Context(), dir, time.Hour); u.Cut || u.Inodes != 11 || u.Bytes < 100_000 {
+		t.Errorf("whole: %+v", u)
+	}
+	if u := trees.get(t.Context(), dir, time.Hour, 5); u.Cut || u.Inodes != 11 {
+		t.Errorf("who asks for less gets %+v", u)
+	}
+}
+
+// TestSlowTree: a directory that took long to walk is walked again only after a multiple of
+// that, and while it is being walked holds up neither others nor who has an older figure.
+func TestSlowTree(t *testing.T) {
+	slow, other := t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		trees := Trees{Age: time.Minute}
+		trees.Whole(t.Context(), slow, 0)
+		d := trees.tree(slow)
+		d.last.Load().took = time.Minute
+		write(t, filepath.Join(slow, "new"), 1)
+		for range 19 {
+			time.Sleep(time.Minute)
+			if u := trees.Whole(t.Context(), slow, time.Second); u.Inodes != 1 {
+				t.Fatalf("walked again: %+v", u)
+			}
+		}
+		time.Sleep(time.Minute)
+		d.walking.Lock()
+		if u := trees.Whole(t.Context(), slow, time.Second); u.Inodes != 1 {
+			t.Errorf("while it is walked: %+v", u)
+		}
+		if u := trees.Whole(t.Context(), other, time.Second); u.Inodes != 1 {
+			t.Errorf("another: %+v", u)
+		}
+		d.walking.Unlock()
+		if u := trees.Whole(t.Context(), slow, time.Second); u.Inodes != 2 {
+			t.Errorf("after that: %+v", u)
 		}
 	})
 }
@@ -116,7 +172,7 @@ func TestHostileTree(t *testing.T) {
 		}
 	}()
 	for range 2000 {
-		if u := measure(t.Context(), dir); u.Inodes < 2 || u.Inodes > 3 {
+		if u := measure(t.Context(), dir, maxFiles); u.Inodes < 2 || u.Inodes > 3 {
 			t.Errorf("counted %d inodes", u.Inodes)
 			break
 		}
@@ -128,7 +184,7 @@ func TestHostileTree(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, deep), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if u := measure(t.Context(), dir); !u.Cut || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
+	if u := measure(t.Context(), dir, maxFiles); !u.Cut || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
 		t.Errorf("of what is deep: %+v", u)
 	}
 }

@@ -54,9 +54,9 @@ func blkio(e *emitter) {
 func pressure(get func(cgroup.Pressures) *cgroup.Pressure, full bool) func(*emitter) {
 	return func(e *emitter) {
 		if p := get(e.s.Pressure); p != nil && full {
-			e.add(p.Full.Total.Seconds())
+			e.addTime(p.Full.Total)
 		} else if p != nil {
-			e.add(p.Some.Total.Seconds())
+			e.addTime(p.Some.Total)
 		}
 	}
 }
@@ -98,7 +98,7 @@ var containerFamilies = []family{
 	{"container_spec_memory_swap_limit_bytes", "limit of memory and swap; 0: none", Gauge, true, nil, plain(func(s *Subject) uint64 { return s.SwapLimit })},
 	{"container_spec_memory_reservation_limit_bytes", "memory that is kept when it is short; 0: none", Gauge, true, nil, plain(func(s *Subject) uint64 { return s.Reservation })},
 
-	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", Counter, false, []string{"cpu"}, func(e *emitter) { e.add(e.s.CPU.Seconds(), "cpu", "total") }},
+	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", Counter, false, []string{"cpu"}, func(e *emitter) { e.addTime(e.s.CPU, "cpu", "total") }},
 	{"container_cpu_user_seconds_total", "CPU time used by programs, in seconds of one core", Counter, false, nil, seconds(func(s *Subject) time.Duration { return s.User })},
 	{"container_cpu_system_seconds_total", "CPU time used by the kernel, in seconds of one core", Counter, false, nil, seconds(func(s *Subject) time.Duration { return s.System })},
 	{"container_cpu_cfs_periods_total", "periods in which a CPU limit was in force", Counter, false, nil, limited(plain(func(s *Subject) uint64 { return s.Periods }))},

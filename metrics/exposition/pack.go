@@ -21,12 +21,15 @@ type packer struct {
 	acc   uint64 // bits that are no byte yet
 	n     uint
 	sum   uint32 // of the text
-	size  uint32
+	size  int    // of the text
 	code  *codes
 	match struct{ length, distance int } // not written yet
 
 	now    *cut           // the line that is being written
 	before [2]*cut        // the newest first
+	blocks [2]*block      // of the entries before, the newest first
+	steps  steps          // of all blocks
+	last   [2]entry       // in the text that is not counted yet
 	seen   [1 << 11]int32 // by their hash, where quoted texts of lines begin in what is being written
 }
 
@@ -42,14 +45,32 @@ var packers = sync.Pool{New: func() any { return new(packer) }}
 
 // begin begins a page to out.
 func (p *packer) begin(out io.Writer) {
-	*p = packer{out: out, b: append(p.b[:0], 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255), code: common(), now: new(cut), before: [2]*cut{new(cut), new(cut)}}
+	if p.b == nil {
+		p.b, p.now, p.before = make([]byte, 0, part+part/8), new(cut), [2]*cut{new(cut), new(cut)}
+	}
+	*p = packer{out: out, b: append(p.b[:0], 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255), code: common(), now: p.now, before: p.before, steps: steps{p.steps.list[:0], p.steps.words[:0]}}
 	p.bits(0b101, 3) // the last block, with codes of its own
 	p.code.write(p)
 }
 
 // Write packs text, best as whole lines. The error is the writer's below.
 func (p *packer) Write(text []byte) (int, error) {
-	p.sum, p.size = crc32.Update(p.sum, crc32.IEEETable, text), p.size+uint32(len(text))
+	p.pack(text)
+	return len(text), p.count(text)
+}
+
+// count counts text that was packed, and sends what there is, if that is enough.
+func (p *packer) count(text []byte) error {
+	p.flushMatch(text, len(text))
+	p.sum, p.size, p.last = crc32.Update(p.sum, crc32.IEEETable, text), p.size+len(text), [2]entry{}
+	if len(p.b) < part {
+		return nil
+	}
+	return p.send()
+}
+
+// pack packs text without counting it.
+func (p *packer) pack(text []byte) {
 	p.before[0].n, p.before[1].n = 0, 0
 	for at := 0; at < len(text); {
 		end := len(text)
@@ -62,10 +83,6 @@ func (p *packer) Write(text []byte) (int, error) {
 		at = end
 	}
 	p.flushMatch(text, len(text))
-	if len(p.b) >= part {
-		return len(text), p.send()
-	}
-	return len(text), nil
 }
 
 // Close ends the page.
@@ -75,7 +92,7 @@ func (p *packer) Close() error {
 		p.b, p.acc = append(p.b, byte(p.acc)), p.acc>>8
 	}
 	p.b = binary.LittleEndian.AppendUint32(p.b, p.sum)
-	p.b = binary.LittleEndian.AppendUint32(p.b, p.size)
+	p.b = binary.LittleEndian.AppendUint32(p.b, uint32(p.size))
 	return p.send()
 }
 
@@ -184,17 +201,6 @@ func (p *packer) own(text []byte, from, to int) {
 	}
 }
 
-// piece is how long the first piece of a line is, 0 of none.
-func piece(line []byte) int {
-	if i := bytes.IndexByte(line, '"'); i >= 0 {
-		return i + 1
-	}
-	if i := bytes.IndexByte(line, ' '); i > 0 && i < len(line)-1 {
-		return i + 1
-	}
-	return len(line)
-}
-
 // same packs length bytes at text[at] that are the same as distance before.
 func (p *packer) same(text []byte, at, length, distance int) {
 	if length == 0 {
@@ -212,6 +218,9 @@ func (p *packer) flushMatch(text []byte, end int) {
 	p.match.length = 0
 	for at := end - length; length > 0; {
 		n := min(length, maxMatch)
+		if rest := length - n; rest > 0 && rest < minMatch {
+			n -= minMatch // leave enough for another
+		}
 		if n < minMatch || distance > maxDistance {
 			p.literals(text[at:end])
 			return

@@ -1,82 +1,161 @@
 package exposition
 
 import (
+	"net/http"
+	"slices"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Resource gives the figures of /metrics/resource, which metrics-server reads:
-// with err, only that there was one.
+// ServeResource answers /metrics/resource, which metrics-server reads: with err, only that
+// there was one.
 // https://kubernetes.io/docs/reference/instrumentation/node-metrics/
-func Resource(sum *stats.Summary, err error) []Sample {
-	var r resource
-	failed := 0.0
-	if err == nil {
-		r.node(&sum.Node)
-		for i := range sum.Pods {
-			r.pod(&sum.Pods[i])
-		}
-	} else {
-		failed = 1
+func ServeResource(w http.ResponseWriter, r *http.Request, sum *stats.Summary, err error) {
+	if expfmt.Negotiate(r.Header).FormatType() != expfmt.TypeTextPlain {
+		Serve(w, r, Resource(sum, err))
+		return
 	}
-	const help = "1 if the figures could not be measured"
-	return append(r.samples,
-		Sample{Name: "scrape_error", Help: help, Value: failed},
-		Sample{Name: "resource_scrape_error", Help: help, Value: failed})
-}
-
-type resource struct{ samples []Sample }
-
-func (r *resource) node(n *stats.NodeStats) {
-	r.cpu("node_cpu_usage_seconds_total", n.CPU)
-	r.memory("node_memory_working_set_bytes", n.Memory)
-	r.swap("node_swap_usage_bytes", n.Swap)
-}
-
-func (r *resource) pod(p *stats.PodStats) {
-	pod := []string{"namespace", p.PodRef.Namespace, "pod", p.PodRef.Name}
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		labels := append([]string{"container", c.Name}, pod...)
-		if c.StartTime.Unix() > 0 {
-			r.samples = append(r.samples, Sample{Name: "container_start_time_seconds", Help: "when the container started, since 1970",
-				Labels: labels, Value: float64(c.StartTime.UnixNano()) / float64(time.Second)})
-		}
-		r.cpu("container_cpu_usage_seconds_total", c.CPU, labels...)
-		r.memory("container_memory_working_set_bytes", c.Memory, labels...)
-		r.swap("container_swap_usage_bytes", c.Swap, labels...)
-		if s := c.Swap; s != nil && s.SwapAvailableBytes != nil {
-			limit := *s.SwapAvailableBytes
-			if s.SwapUsageBytes != nil {
-				limit += *s.SwapUsageBytes
+	respond(w, r, func(p *page) {
+		var last *resourceFamily
+		seen := newSeen()
+		eachResource(sum, err, func(f *resourceFamily, at time.Time, v float64, labels ...string) {
+			if f != last {
+				p.end()
+				p.begin(f.name, f.help, f.kind)
+				last = f
+				seen.forget()
 			}
-			r.add("container_swap_limit_bytes", "swap that may be used", Gauge, s.Time.Time, float64(limit), labels)
+			p.stamp = stamped(at)
+			p.once(seen, v, labels...)
+		})
+		p.end()
+	})
+}
+
+// Resource gives the figures of ServeResource.
+func Resource(sum *stats.Summary, err error) (out []Sample) {
+	eachResource(sum, err, func(f *resourceFamily, at time.Time, v float64, labels ...string) {
+		out = append(out, Sample{Name: f.name, Help: f.help, Kind: f.kind, Labels: slices.Clone(labels), Value: v, At: at})
+	})
+	return out
+}
+
+// A resourceFamily is one figure: what f gives of the node, of a pod or of a container, each
+// of which may have none. One without any is of whether there was an error.
+type resourceFamily struct {
+	name, help string
+	kind       Kind
+	of         func(*figures) (at time.Time, v float64, ok bool)
+	node       bool
+	pod        bool
+	container  bool
+}
+
+// figures are those of one of the three.
+type figures struct {
+	cpu     *stats.CPUStats
+	memory  *stats.MemoryStats
+	swap    *stats.SwapStats
+	started time.Time
+}
+
+const (
+	helpCPU    = "CPU time used, in seconds of one core"
+	helpMemory = "memory that cannot be dropped"
+	helpSwap   = "swap in use"
+	helpFailed = "1 if the figures could not be measured"
+)
+
+// resourceFamilies are in the order of their names, in which a page has them.
+var resourceFamilies = []resourceFamily{
+	{name: "container_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, container: true},
+	{name: "container_memory_working_set_bytes", help: helpMemory, of: workingSet, container: true},
+	{name: "container_start_time_seconds", help: "when the container started, since 1970", of: startTime, container: true},
+	{name: "container_swap_limit_bytes", help: "swap that may be used", of: swapLimit, container: true},
+	{name: "container_swap_usage_bytes", help: helpSwap, of: swapUsed, container: true},
+	{name: "node_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, node: true},
+	{name: "node_memory_working_set_bytes", help: helpMemory, of: workingSet, node: true},
+	{name: "node_swap_usage_bytes", help: helpSwap, of: swapUsed, node: true},
+	{name: "pod_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, pod: true},
+	{name: "pod_memory_working_set_bytes", help: helpMemory, of: workingSet, pod: true},
+	{name: "pod_swap_usage_bytes", help: helpSwap, of: swapUsed, pod: true},
+	{name: "resource_scrape_error", help: helpFailed},
+	{name: "scrape_error", help: helpFailed},
+}
+
+// eachResource calls f with each figure, those of one family together.
+func eachResource(sum *stats.Summary, err error, f func(of *resourceFamily, at time.Time, v float64, labels ...string)) {
+	for i := range resourceFamilies {
+		r := &resourceFamilies[i]
+		switch {
+		case r.of == nil && err != nil:
+			f(r, time.Time{}, 1)
+		case r.of == nil:
+			f(r, time.Time{}, 0)
+		case err != nil:
+		case r.node:
+			if at, v, ok := r.of(&figures{cpu: sum.Node.CPU, memory: sum.Node.Memory, swap: sum.Node.Swap}); ok {
+				f(r, at, v)
+			}
+		default:
+			r.pods(sum.Pods, f)
 		}
 	}
-	r.cpu("pod_cpu_usage_seconds_total", p.CPU, pod...)
-	r.memory("pod_memory_working_set_bytes", p.Memory, pod...)
-	r.swap("pod_swap_usage_bytes", p.Swap, pod...)
 }
 
-func (r *resource) cpu(name string, c *stats.CPUStats, labels ...string) {
-	if c != nil && c.UsageCoreNanoSeconds != nil {
-		r.add(name, "CPU time used, in seconds of one core", Counter, c.Time.Time, float64(*c.UsageCoreNanoSeconds)/float64(time.Second), labels)
+func (r *resourceFamily) pods(pods []stats.PodStats, f func(of *resourceFamily, at time.Time, v float64, labels ...string)) {
+	for i := range pods {
+		p := &pods[i]
+		if r.pod {
+			if at, v, ok := r.of(&figures{cpu: p.CPU, memory: p.Memory, swap: p.Swap}); ok {
+				f(r, at, v, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
+			}
+			continue
+		}
+		for k := range p.Containers {
+			c := &p.Containers[k]
+			if at, v, ok := r.of(&figures{c.CPU, c.Memory, c.Swap, c.StartTime.Time}); ok {
+				f(r, at, v, "container", c.Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
+			}
+		}
 	}
 }
 
-func (r *resource) memory(name string, m *stats.MemoryStats, labels ...string) {
-	if m != nil && m.WorkingSetBytes != nil {
-		r.add(name, "memory that cannot be dropped", Gauge, m.Time.Time, float64(*m.WorkingSetBytes), labels)
+func cpuSeconds(f *figures) (at time.Time, v float64, ok bool) {
+	if f.cpu == nil || f.cpu.UsageCoreNanoSeconds == nil {
+		return at, 0, false
 	}
+	return f.cpu.Time.Time, float64(*f.cpu.UsageCoreNanoSeconds) / float64(time.Second), true
 }
 
-func (r *resource) swap(name string, s *stats.SwapStats, labels ...string) {
-	if s != nil && s.SwapUsageBytes != nil {
-		r.add(name, "swap in use", Gauge, s.Time.Time, float64(*s.SwapUsageBytes), labels)
+func workingSet(f *figures) (at time.Time, v float64, ok bool) {
+	if f.memory == nil || f.memory.WorkingSetBytes == nil {
+		return at, 0, false
 	}
+	return f.memory.Time.Time, float64(*f.memory.WorkingSetBytes), true
 }
 
-func (r *resource) add(name, help string, k Kind, at time.Time, v float64, labels []string) {
-	r.samples = append(r.samples, Sample{Name: name, Help: help, Kind: k, Labels: labels, Value: v, At: at})
+func swapUsed(f *figures) (at time.Time, v float64, ok bool) {
+	if f.swap == nil || f.swap.SwapUsageBytes == nil {
+		return at, 0, false
+	}
+	return f.swap.Time.Time, float64(*f.swap.SwapUsageBytes), true
+}
+
+func swapLimit(f *figures) (at time.Time, v float64, ok bool) {
+	if f.swap == nil || f.swap.SwapAvailableBytes == nil {
+		return at, 0, false
+	}
+	limit := *f.swap.SwapAvailableBytes
+	if f.swap.SwapUsageBytes != nil {
+		limit += *f.swap.SwapUsageBytes
+	}
+	return f.swap.Time.Time, float64(limit), true
+}
+
+// startTime has no time of its own: it does not change.
+func startTime(f *figures) (at time.Time, v float64, ok bool) {
+	return at, float64(f.started.UnixNano()) / float64(time.Second), f.started.Unix() > 0
 }

@@ -74,23 +74,40 @@ func writeSamples(p *page, samples []Sample) {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(samples[a].Name, samples[b].Name) })
-	seen, seed := map[uint64]bool{}, maphash.MakeSeed()
+	seen := newSeen()
 	for i, at := range order {
 		s := &samples[at]
 		if i == 0 || samples[order[i-1]].Name != s.Name {
 			p.end()
 			p.begin(s.Name, s.Help, s.Kind)
-			clear(seen)
+			seen.forget()
 		}
 		p.stamp = stamped(s.At)
-		begun := len(p.b)
-		if of := p.line(s.Value, "", s.Labels...); len(s.Labels) == 0 || !seen[maphash.Bytes(seed, of)] {
-			seen[maphash.Bytes(seed, of)] = true
-		} else {
-			p.b = p.b[:begun]
-		}
+		p.once(seen, s.Value, s.Labels...)
 	}
 	p.end()
+}
+
+// seen are the labels that a family has had, by hashes that nobody can foresee.
+type seen struct {
+	had  map[uint64]bool
+	seed maphash.Seed
+}
+
+func newSeen() *seen { return &seen{map[uint64]bool{}, maphash.MakeSeed()} }
+
+func (s *seen) forget() { clear(s.had) }
+
+// once writes a line, unless the family has had one with these labels: two pods may have the
+// same name while one of them ends.
+func (p *page) once(s *seen, v float64, labels ...string) {
+	begun := len(p.b)
+	of := maphash.Bytes(s.seed, p.line(v, "", labels...))
+	if s.had[of] {
+		p.b = p.b[:begun]
+		return
+	}
+	s.had[of] = true
 }
 
 // Process gathers counted and what there is to say of this process: go_* and

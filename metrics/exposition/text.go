@@ -14,7 +14,10 @@ import (
 // https://prometheus.io/docs/instrumenting/exposition_formats/
 type page struct {
 	out    io.Writer // nil: b is the whole
+	z      *packer   // nil: it is not compressed
 	b      []byte
+	packed int // how much of b z has packed
+	blocks []block
 	family string // whose lines are being written
 	stamp  string // their time, as it ends a line
 	begun  int    // where the family begins
@@ -24,8 +27,8 @@ type page struct {
 // pages are those that were written, for the next.
 var pages = sync.Pool{New: func() any { return new(page) }}
 
-// part is how much of a page is sent at once, but for a family that is larger.
-const part = 96 << 10
+// part is how much of a page is made and sent at once.
+const part = 32 << 10
 
 // begin begins a family.
 func (p *page) begin(name, help string, k Kind) {
@@ -50,7 +53,13 @@ func (p *page) end() {
 	if !p.lined {
 		p.b = p.b[:p.begun]
 	}
-	if p.lined = false; len(p.b) >= part {
+	p.lined = false
+	p.part()
+}
+
+// part sends what there is if it is enough.
+func (p *page) part() {
+	if len(p.b) >= part {
 		p.flush()
 	}
 }
@@ -70,24 +79,78 @@ func (p *page) line(v float64, labels string, more ...string) []byte {
 		if len(labels) > 0 || i > 0 {
 			p.b = append(p.b, ',')
 		}
-		p.b = append(p.b, more[i]...)
-		p.b = append(p.b, '=', '"')
-		p.b = appendEscaped(p.b, more[i+1])
-		p.b = append(p.b, '"')
+		p.label(more[i], more[i+1])
 	}
 	ended := len(p.b)
 	if ended > begun {
 		p.b = append(p.b, '}')
 	}
 	p.b = append(p.b, ' ')
+	p.number(v)
+	p.b = append(p.b, p.stamp...)
+	p.b = append(p.b, '\n')
+	return p.b[begun:ended]
+}
+
+func (p *page) label(name, value string) {
+	p.b = append(p.b, name...)
+	p.b = append(p.b, '=', '"')
+	p.b = appendEscaped(p.b, value)
+	p.b = append(p.b, '"')
+}
+
+func (p *page) number(v float64) {
 	if n := int64(v); float64(n) == v && n < 1<<53 && n > -1<<53 {
 		p.b = strconv.AppendInt(p.b, n, 10)
 	} else {
 		p.b = strconv.AppendFloat(p.b, v, 'g', -1, 64)
 	}
-	p.b = append(p.b, p.stamp...)
-	p.b = append(p.b, '\n')
-	return p.b[begun:ended]
+}
+
+// entry is line for a Subject's block; of seconds v is how many thousand millionths there are.
+func (p *page) entry(b *block, v float64, seconds time.Duration, more ...string) {
+	p.lined = true
+	e := entry{partName: len(p.b)}
+	p.b = append(append(p.b, p.family...), '{')
+	e[partBlock] = len(p.b)
+	p.b = append(p.b, b.text...)
+	e[partMore] = len(p.b)
+	for i := 0; i+1 < len(more); i += 2 {
+		p.b = append(p.b, ',')
+		p.label(more[i], more[i+1])
+	}
+	p.b = append(p.b, '}', ' ')
+	e[partValue] = len(p.b)
+	if seconds > 0 {
+		p.b = appendSeconds(p.b, seconds)
+	} else {
+		p.number(v)
+	}
+	e[partTime] = len(p.b)
+	p.b = append(append(p.b, p.stamp...), '\n')
+	e[partEnd] = len(p.b)
+	if p.z != nil {
+		p.z.pack(p.b[p.packed:e[partName]]) // what is no entry
+		p.z.entry(p.b, &e, b)
+		p.packed = len(p.b)
+	}
+	p.part()
+}
+
+// appendSeconds writes a time that is more than none, to the last thousand millionth.
+func appendSeconds(b []byte, d time.Duration) []byte {
+	b = strconv.AppendInt(b, int64(d/time.Second), 10)
+	rest := d % time.Second
+	if rest == 0 {
+		return b
+	}
+	begun := len(b)
+	b = strconv.AppendInt(b, int64(time.Second+rest), 10) // with all zeros that it begins with
+	b[begun] = '.'
+	for b[len(b)-1] == '0' {
+		b = b[:len(b)-1]
+	}
+	return b
 }
 
 func appendEscaped(b []byte, s string) []byte {
@@ -107,19 +170,18 @@ func stamped(t time.Time) string {
 
 var escape = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
 
-// labels writes names and values once for many lines.
-func labels(pairs ...string) string {
-	var b strings.Builder
+// labels are what is between the braces of a line.
+func labels(pairs ...string) string { return string(appendLabels(nil, pairs...)) }
+
+func appendLabels(b []byte, pairs ...string) []byte {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.WriteString(pairs[i])
-		b.WriteString(`="`)
-		b.WriteString(escape.Replace(pairs[i+1]))
-		b.WriteByte('"')
+		b = append(append(b, pairs[i]...), `="`...)
+		b = append(appendEscaped(b, pairs[i+1]), '"')
 	}
-	return b.String()
+	return b
 }
 
 // respond sends the page that write writes, compressed if that is asked for, in parts: a
@@ -127,7 +189,10 @@ func labels(pairs ...string) string {
 func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 	p := pages.Get().(*page)
 	defer pages.Put(p)
-	p.b, p.out = p.b[:0], w
+	*p = page{out: w, b: p.b[:0], blocks: p.blocks} // nothing else of the page that it was before
+	if p.b == nil {
+		p.b = make([]byte, 0, part+part/8)
+	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -135,7 +200,7 @@ func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 		defer packers.Put(z)
 		z.begin(w)
 		defer z.Close()
-		p.out = z
+		p.z = z
 	}
 	write(p)
 	p.flush()
@@ -144,7 +209,12 @@ func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 // flush sends what there is. An error is a client that has gone, which the next one tells
 // too.
 func (p *page) flush() {
-	if p.out != nil {
+	switch {
+	case p.z != nil:
+		p.z.pack(p.b[p.packed:])
+		p.z.count(p.b)
+		p.b, p.packed = p.b[:0], 0
+	case p.out != nil:
 		p.out.Write(p.b)
 		p.b = p.b[:0]
 	}

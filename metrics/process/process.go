@@ -3,12 +3,13 @@
 package process
 
 import (
-	"bufio"
 	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
+	"sync"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,18 +41,37 @@ func (r Reader) path(pid int, rest string) string {
 	return filepath.Join(root, who, rest)
 }
 
+// buffers are what lists of interfaces are read into.
+var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
+
+// seqFile is less than what one read gives of a longer list: the kernel fills a page with
+// whole lines.
+const seqFile = 3 << 10
+
 // Network reads what the network namespace of a process has sent and received, but for
 // loopback. One that has ended has none; 0 is this process.
-func (r Reader) Network(pid int) []Interface {
-	f, err := os.Open(r.path(pid, "net/dev"))
+func (r Reader) Network(pid int) (out []Interface) {
+	fd, err := unix.Open(r.path(pid, "net/dev"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
-	var out []Interface
-	for in := bufio.NewScanner(f); in.Scan() && len(out) < maxInterfaces; {
-		if t, ok := parseInterface(in.Text()); ok && t.Name != "lo" {
-			out = append(out, t)
+	defer unix.Close(fd)
+	b := buffers.Get().(*[16 << 10]byte)
+	defer buffers.Put(b)
+	n := 0
+	for n < len(b) {
+		more, err := unix.Read(fd, b[n:])
+		if err == unix.EINTR {
+			continue
+		}
+		n += max(more, 0)
+		if err != nil || more == 0 || n < seqFile {
+			break
+		}
+	}
+	for line := range bytes.Lines(b[:n]) {
+		if i, ok := parseInterface(line); ok && i.Name != "lo" && len(out) < maxInterfaces {
+			out = append(out, i)
 		}
 	}
 	return out
@@ -59,21 +79,26 @@ func (r Reader) Network(pid int) []Interface {
 
 // parseInterface reads "eth0: bytes packets errs drop fifo frame compressed multicast
 // bytes packets errs drop ...".
-func parseInterface(line string) (i Interface, ok bool) {
-	name, rest, ok := strings.Cut(line, ":")
-	f := strings.Fields(rest)
-	if !ok || len(f) < 16 {
+func parseInterface(line []byte) (i Interface, ok bool) {
+	name, rest, ok := bytes.Cut(line, []byte(":"))
+	if !ok {
 		return i, false
 	}
-	i.Name = strings.TrimSpace(name)
-	for at, to := range map[int]*uint64{
-		0: &i.Received, 1: &i.PacketsIn, 2: &i.ErrorsIn, 3: &i.DropsIn, 8: &i.Sent, 9: &i.Out, 10: &i.ErrsOut, 11: &i.DropsOut,
-	} {
-		if *to, _ = strconv.ParseUint(f[at], 10, 64); f[at] != "0" && *to == 0 {
+	var figures [16]uint64
+	n := 0
+	for f := range bytes.FieldsSeq(rest) {
+		if n == len(figures) {
+			break
+		}
+		v, err := strconv.ParseUint(unsafe.String(unsafe.SliceData(f), len(f)), 10, 64)
+		if err != nil {
 			return i, false
 		}
+		figures[n], n = v, n+1
 	}
-	return i, true
+	return Interface{Name: string(bytes.TrimSpace(name)),
+		Received: figures[0], PacketsIn: figures[1], ErrorsIn: figures[2], DropsIn: figures[3],
+		Sent: figures[8], Out: figures[9], ErrsOut: figures[10], DropsOut: figures[11]}, n == len(figures)
 }
 
 // SameNetwork says whether a process is in the network namespace of this one, which is the
@@ -117,6 +142,15 @@ func (r Reader) Open(pids []int) (f Files) {
 		d.Close()
 	}
 	return f
+}
+
+// Used is the CPU time of this process.
+func Used() (user, system time.Duration) {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0, 0
+	}
+	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())
 }
 
 // OpenFilesLimit is how many files a process may have open; false: it is gone.

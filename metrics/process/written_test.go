@@ -31,6 +31,32 @@ func TestWritten(t *testing.T) {
 	}
 }
 
+// TestSelf: what a program wrote that this process ran, also one below it, is not its own; what
+// it writes itself is.
+func TestSelf(t *testing.T) {
+	const size = 8 << 20
+	dir := t.TempDir()
+	self, all := Self(), Reader{}.Written(0)
+	cmd := exec.Command("sh", "-c", "sh -c 'head -c 8388608 /dev/zero > child'; exit 0")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if grew := (Reader{}).Written(0) - all; grew < size {
+		t.Skipf("this file system counts %d bytes of %d", grew, size)
+	}
+	if grew := Self() - self; grew > size/8 {
+		t.Errorf("%d bytes of a child's", grew)
+	}
+	self = Self()
+	if err := os.WriteFile(filepath.Join(dir, "own"), make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if grew := Self() - self; grew < size || grew > size*3/2 {
+		t.Errorf("%d bytes of %d", grew, size)
+	}
+}
+
 // TestRunning: a real child is found by where its program is.
 func TestRunning(t *testing.T) {
 	dir := t.TempDir()

@@ -3,7 +3,7 @@ package sample
 import (
 	"errors"
 	"io/fs"
-	"path"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -38,7 +38,9 @@ type Group struct {
 	Open      process.Files       // of a Container
 	OpenLimit uint64              // of files, of the first process of a Container; 0: not known
 
-	ownNet bool // the first process of a Container is not in the host's network
+	ownNet  bool // the first process of a Container is not in the host's network
+	way     process.Way
+	someone int // of a Pod, in a network of its own; 0: nobody
 }
 
 // A Sample is what was read at one time. Nobody changes it.
@@ -60,9 +62,12 @@ func (s *Sample) Find(path string) *Group {
 type Config struct {
 	Cgroups *cgroup.Recent
 	Process process.Reader
-	Pods    string        // path of kubepods
-	Others  []string      // paths of more cgroups
-	MaxAge  time.Duration // how old a Sample may be to be given again: 1 s when zero
+	Pods    string   // path of kubepods
+	Others  []string // paths of more cgroups
+	// Self is the one of Others that has this process. Where the hierarchy of CPU time has it in
+	// another, as that of v1 may, its CPU time is that of this process.
+	Self   string
+	MaxAge time.Duration // how old a Sample may be to be given again: 1 s when zero
 }
 
 // A Sampler measures. Its methods may be called at once.
@@ -81,6 +86,11 @@ type rate struct {
 	at   time.Time
 	used time.Duration
 	nano *uint64
+	seen time.Time // when the sample was taken in which it was last
+
+	network []process.Interface
+	way     process.Way // of the process someone, in the network of a Pod
+	someone int
 
 	first     int // process
 	ownNet    bool
@@ -132,7 +142,9 @@ const minInterval = 500 * time.Millisecond
 
 // rate adds the CPU use since the sample before, of the groups that were there then.
 func (s *Sampler) rate(now *Sample) {
-	rates := make(map[string]rate, len(now.Groups))
+	if s.rates == nil {
+		s.rates = make(map[string]rate, len(now.Groups))
+	}
 	for i := range now.Groups {
 		g := &now.Groups[i]
 		r := rate{at: g.At, used: g.CPU}
@@ -146,10 +158,16 @@ func (s *Sampler) rate(now *Sample) {
 			}
 		}
 		g.NanoCores = r.nano
-		r.first, r.ownNet, r.open, r.openLimit = g.First, g.ownNet, g.Open, g.OpenLimit
-		rates[g.Path] = r
+		r.network, r.way, r.someone = nil, g.way, g.someone
+		if g.someone > 0 {
+			r.network = g.Network
+		}
+		r.first, r.ownNet, r.open, r.openLimit, r.seen = g.First, g.ownNet, g.Open, g.OpenLimit, now.At
+		s.rates[g.Path] = r
 	}
-	s.rates = rates
+	if len(s.rates) > len(now.Groups) {
+		maps.DeleteFunc(s.rates, func(_ string, r rate) bool { return !r.seen.Equal(now.At) })
+	}
 }
 
 // A walk reads one sample.
@@ -157,10 +175,18 @@ type walk struct {
 	c      *Config
 	sample *Sample
 	before map[string]rate
+	links  process.Links
 }
 
-// add reads one cgroup; false: it is gone.
-func (w *walk) add(g Group) (*Group, bool, error) {
+// add reads one cgroup, unless nothing has changed in one above; false: it is gone.
+func (w *walk) add(g Group, still bool) (*Group, bool, error) {
+	if still {
+		if d, ok := w.c.Cgroups.Unchanged(g.Path, w.sample.At); ok {
+			g.Details = d
+			w.sample.Groups = append(w.sample.Groups, g)
+			return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
+		}
+	}
 	d, err := w.c.Cgroups.ReadDetails(g.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
@@ -174,7 +200,7 @@ func (w *walk) add(g Group) (*Group, bool, error) {
 }
 
 func (w *walk) all() error {
-	root, ok, err := w.add(Group{Path: "/", Kind: Root})
+	root, ok, err := w.add(Group{Path: "/", Kind: Root}, false)
 	if err != nil {
 		return err
 	}
@@ -182,26 +208,38 @@ func (w *walk) all() error {
 		root.Network = w.c.Process.Network(0)
 	}
 	for _, other := range w.c.Others {
-		if _, _, err := w.add(Group{Path: other, Kind: Other}); err != nil {
+		g, ok, err := w.add(Group{Path: other, Kind: Other}, false)
+		if err != nil {
 			return err
 		}
+		if ok && g.CPU == 0 && other == w.c.Self {
+			g.User, g.System = process.Used()
+			g.CPU = g.User + g.System
+		}
 	}
-	if _, ok, err := w.add(Group{Path: w.c.Pods, Kind: Pods}); err != nil || !ok {
+	all, ok, err := w.add(Group{Path: w.c.Pods, Kind: Pods}, false)
+	if err != nil || !ok {
 		return err // no pod has run yet
 	}
-	return w.below(w.c.Pods, true)
+	return w.below(w.c.Pods, all.Still, true)
 }
 
 // each calls f with the cgroups right below one, again with a new list when one of the
 // list is gone (false), and what was added is taken back.
-func (w *walk) each(dir string, f func(name string) (bool, error)) error {
+func (w *walk) each(dir string, still bool, f func(name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:
 	for range 3 {
 		w.sample.Groups = w.sample.Groups[:begun]
-		names, err := w.c.Cgroups.Children(dir)
-		if err != nil {
-			return err
+		names, listed := []string(nil), false
+		if still {
+			names, listed = w.c.Cgroups.Listed(dir)
+		}
+		if !listed {
+			var err error
+			if names, err = w.c.Cgroups.Children(dir); err != nil {
+				return err
+			}
 		}
 		for _, name := range names {
 			ok, err := f(name)
@@ -218,32 +256,34 @@ again:
 	return nil // they come and go; the last list has most of them
 }
 
-// below reads the pods in kubepods, or in a class.
-func (w *walk) below(dir string, classes bool) error {
-	return w.each(dir, func(name string) (bool, error) {
-		at := path.Join(dir, name)
+// below reads the pods in kubepods, or in a class; still: nothing has changed there.
+func (w *walk) below(dir string, still, classes bool) error {
+	return w.each(dir, still, func(name string) (bool, error) {
+		at := dir + "/" + name
 		if uid, ok := podUID(name); ok {
-			return w.pod(at, uid)
+			return w.pod(at, uid, still)
 		}
 		if !classes || !isClass(name) {
 			return true, nil
 		}
-		if _, ok, err := w.add(Group{Path: at, Kind: Class}); err != nil || !ok {
+		class, ok, err := w.add(Group{Path: at, Kind: Class}, still)
+		if err != nil || !ok {
 			return ok, err
 		}
-		return true, w.below(at, false)
+		return true, w.below(at, still || class.Still, false)
 	})
 }
 
-func (w *walk) pod(at, uid string) (bool, error) {
-	_, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid})
+func (w *walk) pod(at, uid string, still bool) (bool, error) {
+	g, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid}, still)
 	if err != nil || !ok {
 		return ok, err
 	}
+	still = still || g.Still
 	pod := len(w.sample.Groups) - 1
 	someone := 0 // in a network of the pod's own
-	err = w.each(at, func(name string) (bool, error) {
-		g, ok, err := w.add(Group{Path: at + "/" + name, Kind: Container, Pod: uid, Container: containerID(name)})
+	err = w.each(at, still, func(name string) (bool, error) {
+		g, ok, err := w.add(Group{Path: at + "/" + name, Kind: Container, Pod: uid, Container: containerID(name)}, still)
 		if err != nil || !ok {
 			return ok, err
 		}
@@ -256,9 +296,27 @@ func (w *walk) pod(at, uid string) (bool, error) {
 		return true, nil
 	})
 	if someone > 0 {
-		w.sample.Groups[pod].Network = w.c.Process.Network(someone)
+		w.network(&w.sample.Groups[pod], someone)
 	}
 	return true, err
+}
+
+// network reads that of a process of a pod, unless nothing of the pod has run and nothing has
+// come or gone since.
+func (w *walk) network(pod *Group, someone int) {
+	last := w.before[pod.Path]
+	if last.someone != someone {
+		last = rate{}
+	}
+	pod.someone = someone
+	if pod.Quiet && w.links.Same(last.way) {
+		pod.Network, pod.way = last.network, last.way
+		return
+	}
+	pod.Network = w.c.Process.Network(someone)
+	if w.c.Process.Root == "" { // the processes are this machine's
+		pod.way = w.links.Way(last.way, someone, len(pod.Network))
+	}
 }
 
 // maxProcesses bounds how many processes of a container are looked at for their files.

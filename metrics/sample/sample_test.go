@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -98,6 +99,23 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// TestSelf: the CPU time of this process counts where its cgroup has none.
+func TestSelf(t *testing.T) {
+	r, proc, root := board(t, map[string]int{"/": 0, "/own": 0, "/other": 0})
+	for _, c := range []string{"/own", "/other"} {
+		if err := os.RemoveAll(filepath.Join(root, "cpuacct"+c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := New(Config{Cgroups: cgroup.NewRecent(r, time.Second), Process: proc, Pods: "/kubepods", Others: []string{"/own", "/other"}, Self: "/own"}).Now()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own, other := s.Find("/own"), s.Find("/other"); own == nil || own.CPU <= 0 || own.CPU != own.User+own.System || other == nil || other.CPU != 0 {
+		t.Errorf("own %+v, another %+v", own, other)
+	}
+}
+
 // TestRates: a sample is given again while it is young, the next one has rates, and in the
 // end none is kept.
 func TestRates(t *testing.T) {
@@ -160,5 +178,57 @@ func TestReplaced(t *testing.T) {
 			}
 		}
 		see("0 / | wlan0:100/200\n1 /kubepods |\n3 /kubepods/podaa aa| eth0:100/200\n4 /kubepods/podaa/c2 aa|c2 3 files 1 sockets\n3 /kubepods/podcc cc|\n")
+	})
+}
+
+// TestStill: below a cgroup in which nothing has run no file is read, but for what has become
+// old; once something has run there what is new and what is gone is seen.
+func TestStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, proc, root := board(t, map[string]int{"/kubepods/burstable/podaa/c1": 7, "/kubepods/burstable/podaa": 0, "/kubepods/burstable": 0, "/kubepods/podbb/c2": 8, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
+		ran := func(path string, n int) { write(t, root, "cpuacct"+path+"/cpuacct.usage", fmt.Sprintln(n)) }
+		for _, path := range []string{"/kubepods", "/kubepods/burstable", "/kubepods/burstable/podaa", "/kubepods/burstable/podaa/c1", "/kubepods/podbb", "/kubepods/podbb/c2"} {
+			ran(path, 1000)
+		}
+		s := New(Config{Cgroups: cgroup.NewRecent(r, time.Second), Process: proc, Pods: "/kubepods"})
+		see := func(what string, want ...string) {
+			t.Helper()
+			time.Sleep(2 * time.Second)
+			v, err := s.Now()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, g := range v.Groups {
+				if g.Kind == Container {
+					got = append(got, fmt.Sprint(g.Container, " ", int64(g.CPU), " ", len(v.Find(g.Path[:strings.LastIndex(g.Path, "/")]).Network)))
+				}
+				if g.Kind != Root && time.Since(g.At) > 0 {
+					t.Errorf("%s: %s is as of %v", what, g.Path, g.At)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		see("first", "c1 1000 1", "c2 1000 0")
+		ran("/kubepods/burstable/podaa/c1", 2000) // as no kernel would
+		ran("/kubepods/podbb/c2", 2000)
+		see("nothing ran", "c1 1000 1", "c2 1000 0")
+		ran("/kubepods", 3000)
+		ran("/kubepods/podbb", 2000)
+		see("something in one pod", "c1 1000 1", "c2 2000 0")
+		ran("/kubepods", 4000)
+		ran("/kubepods/burstable", 4000)
+		see("something in a class, not in its pod", "c1 1000 1", "c2 2000 0")
+		ran("/kubepods", 5000)
+		ran("/kubepods/burstable", 5000)
+		ran("/kubepods/burstable/podaa", 5000)
+		write(t, root, "memory/kubepods/burstable/podaa/c3/memory.usage_in_bytes", "7\n")
+		write(t, root, "cpuacct/kubepods/burstable/podaa/c3/cpuacct.usage", "7\n")
+		see("in the pod, with a container more", "c1 2000 1", "c3 7 1", "c2 2000 0")
+		ran("/kubepods/burstable/podaa/c1", 9000)
+		time.Sleep(4 * time.Minute)
+		see("later", "c1 9000 1", "c3 7 1", "c2 2000 0")
 	})
 }

@@ -1,0 +1,94 @@
+package exposition
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/disk"
+)
+
+// served is a page as a client gets it, unpacked, and how long it was.
+func served(t *testing.T, all []Subject, accept string) (text []byte, wire int) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Accept-Encoding", accept)
+	w := httptest.NewRecorder()
+	ServeContainers(w, r, machine, all, nil)
+	if accept == "" {
+		return w.Body.Bytes(), w.Body.Len()
+	}
+	wire = w.Body.Len()
+	z, err := gzip.NewReader(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err = io.ReadAll(z); err != nil {
+		t.Fatal(err)
+	}
+	return text, wire
+}
+
+// TestStencils: pages of any Subjects are the same packed, one after another too, and a large
+// one is as small as a general compressor makes it.
+func TestStencils(t *testing.T) {
+	many := crowd(3)
+	for i := range 300 { // lines of one Subject that reach further than a match may
+		many[1].IO = append(many[1].IO, cgroup.IO{Device: fmt.Sprint("8:", i), Reads: uint64(i)})
+	}
+	odd := crowd(4)
+	for i := range odd {
+		s := &odd[i]
+		s.Namespace, s.Image = strings.Repeat(`"\`, rand.IntN(40)), strings.Repeat("é\n", rand.IntN(200))
+		s.Quota, s.Devices = uint64(i%2), []disk.Device{{Name: strings.Repeat("x", 2*i)}}
+		s.Pressure = cgroup.Pressures{CPU: &cgroup.Pressure{Some: cgroup.Stall{Total: time.Duration(rand.Int64N(1 << 40))}}}
+		if i > 5 {
+			s.Container, s.Pod, s.Name = "", "", ""
+		}
+	}
+	for name, all := range map[string][]Subject{"none": nil, "one": crowd(1), "few": crowd(5), "crowd": crowd(100), "many": many, "odd": odd} {
+		t.Run(name, func(t *testing.T) {
+			plain, _ := served(t, all, "")
+			got, wire := served(t, all, "gzip")
+			if !bytes.Equal(plain, got) {
+				at := sameUpTo(plain, got)
+				t.Fatalf("%d bytes are %d, other than %.200q from %d: %.200q", len(plain), len(got), plain[at:], at, got[at:])
+			}
+			var general bytes.Buffer
+			z, _ := gzip.NewWriterLevel(&general, gzip.BestSpeed)
+			z.Write(plain)
+			z.Close()
+			t.Logf("%d bytes of text: %d packed, %d by a general compressor", len(plain), wire, general.Len())
+			if name == "crowd" && wire > general.Len()*4/3 {
+				t.Errorf("%d bytes, %d by a general compressor", wire, general.Len())
+			}
+		})
+	}
+}
+
+// TestSeconds: a time is a number with all its digits.
+func TestSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]string{1: "0.000000001", time.Second: "1", 1500 * time.Millisecond: "1.5", 12*time.Second + 34*time.Millisecond: "12.034", 1<<63 - 1: "9223372036.854775807"} {
+		if got := string(appendSeconds(nil, d)); got != want {
+			t.Errorf("%d: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func BenchmarkServe(b *testing.B) {
+	all := crowd(100)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	b.ReportAllocs()
+	for b.Loop() {
+		ServeContainers(nowhere{}, r, machine, all, nil)
+	}
+}

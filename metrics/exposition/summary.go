@@ -1,0 +1,294 @@
+package exposition
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// ServeSummary answers /stats/summary: what encoding/json makes of it, written by hand in a
+// tenth of the time, and sent in parts.
+func ServeSummary(w http.ResponseWriter, s *stats.Summary) {
+	w.Header().Set("Content-Type", "application/json")
+	b := texts.Get().(*[]byte)
+	defer texts.Put(b)
+	o := object{b: (*b)[:0], out: w}
+	o.summary(s)
+	o.b = append(o.b, '\n')
+	w.Write(o.b) // an error here is a client that has gone
+	*b = o.b
+}
+
+// texts are those that were written, for the next.
+var texts = sync.Pool{New: func() any { b := make([]byte, 0, part+part/8); return &b }}
+
+// An object is JSON that is being written.
+type object struct {
+	b   []byte
+	out io.Writer // nil: b is the whole
+}
+
+// key begins a member.
+func (o *object) key(name string) {
+	if last := o.b[len(o.b)-1]; last != '{' && last != '[' {
+		o.b = append(o.b, ',')
+	}
+	o.b = append(append(append(o.b, '"'), name...), '"', ':')
+}
+
+func (o *object) number(name string, v *uint64) {
+	if v != nil {
+		o.key(name)
+		o.b = strconv.AppendUint(o.b, *v, 10)
+	}
+}
+
+func (o *object) signed(name string, v *int64) {
+	if v != nil {
+		o.key(name)
+		o.b = strconv.AppendInt(o.b, *v, 10)
+	}
+}
+
+func (o *object) float(name string, v float64) {
+	o.key(name)
+	if a := math.Abs(v); a != 0 && (a < 1e-6 || a >= 1e21) || math.IsNaN(v) || math.IsInf(v, 0) {
+		text, _ := json.Marshal(v) // there is no JSON of some; none comes from a kernel
+		o.b = append(o.b, text...)
+		return
+	}
+	o.b = strconv.AppendFloat(o.b, v, 'f', -1, 64)
+}
+
+func (o *object) text(name, v string) {
+	o.key(name)
+	for i := range len(v) {
+		if c := v[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, _ := json.Marshal(v) // a string always has JSON
+			o.b = append(o.b, text...)
+			return
+		}
+	}
+	o.b = append(append(append(o.b, '"'), v...), '"')
+}
+
+func (o *object) time(name string, t time.Time) {
+	o.key(name)
+	if t.IsZero() {
+		o.b = append(o.b, "null"...)
+		return
+	}
+	o.b = append(t.UTC().AppendFormat(append(o.b, '"'), time.RFC3339), '"')
+}
+
+// member writes an object in this one.
+func (o *object) member(name string, write func()) {
+	o.key(name)
+	o.b = append(o.b, '{')
+	write()
+	o.b = append(o.b, '}')
+}
+
+// list writes n objects; none is null or, if it may be left out, not there.
+func (o *object) list(name string, n int, omit, null bool, write func(int)) {
+	if n == 0 && omit {
+		return
+	}
+	o.key(name)
+	if null {
+		o.b = append(o.b, "null"...)
+		return
+	}
+	o.b = append(o.b, '[')
+	for i := range n {
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = append(o.b, '{')
+		write(i)
+		o.b = append(o.b, '}')
+	}
+	o.b = append(o.b, ']')
+}
+
+func (o *object) summary(s *stats.Summary) {
+	o.b = append(o.b, '{')
+	o.member("node", func() { o.node(&s.Node) })
+	o.list("pods", len(s.Pods), false, s.Pods == nil, func(i int) {
+		o.pod(&s.Pods[i])
+		if o.out != nil && len(o.b) >= part {
+			last := len(o.b) - 1 // what follows looks at it
+			o.out.Write(o.b[:last])
+			o.b = append(o.b[:0], o.b[last])
+		}
+	})
+	o.b = append(o.b, '}')
+}
+
+func (o *object) node(n *stats.NodeStats) {
+	o.text("nodeName", n.NodeName)
+	o.list("systemContainers", len(n.SystemContainers), true, false, func(i int) { o.container(&n.SystemContainers[i]) })
+	o.time("startTime", n.StartTime.Time)
+	o.used(n.CPU, n.Memory, n.IO)
+	o.network(n.Network)
+	o.fs("fs", n.Fs)
+	if r := n.Runtime; r != nil {
+		o.member("runtime", func() {
+			o.fs("imageFs", r.ImageFs)
+			o.fs("containerFs", r.ContainerFs)
+		})
+	}
+	if r := n.Rlimit; r != nil {
+		o.member("rlimit", func() {
+			o.time("time", r.Time.Time)
+			o.signed("maxpid", r.MaxPID)
+			o.signed("curproc", r.NumOfRunningProcesses)
+		})
+	}
+	o.swap(n.Swap)
+}
+
+func (o *object) pod(p *stats.PodStats) {
+	o.member("podRef", func() {
+		o.text("name", p.PodRef.Name)
+		o.text("namespace", p.PodRef.Namespace)
+		o.text("uid", p.PodRef.UID)
+	})
+	o.time("startTime", p.StartTime.Time)
+	o.list("containers", len(p.Containers), false, p.Containers == nil, func(i int) { o.container(&p.Containers[i]) })
+	o.used(p.CPU, p.Memory, p.IO)
+	o.network(p.Network)
+	o.list("volume", len(p.VolumeStats), true, false, func(i int) { o.volume(&p.VolumeStats[i]) })
+	o.fs("ephemeral-storage", p.EphemeralStorage)
+	if ps := p.ProcessStats; ps != nil {
+		o.member("process_stats", func() { o.number("process_count", ps.ProcessCount) })
+	}
+	o.swap(p.Swap)
+}
+
+func (o *object) container(c *stats.ContainerStats) {
+	o.text("name", c.Name)
+	o.time("startTime", c.StartTime.Time)
+	o.used(c.CPU, c.Memory, c.IO)
+	o.fs("rootfs", c.Rootfs)
+	o.fs("logs", c.Logs)
+	o.swap(c.Swap)
+}
+
+func (o *object) used(c *stats.CPUStats, m *stats.MemoryStats, io *stats.IOStats) {
+	if c != nil {
+		o.member("cpu", func() {
+			o.time("time", c.Time.Time)
+			o.number("usageNanoCores", c.UsageNanoCores)
+			o.number("usageCoreNanoSeconds", c.UsageCoreNanoSeconds)
+			o.psi(c.PSI)
+		})
+	}
+	if m != nil {
+		o.member("memory", func() {
+			o.time("time", m.Time.Time)
+			o.number("availableBytes", m.AvailableBytes)
+			o.number("usageBytes", m.UsageBytes)
+			o.number("workingSetBytes", m.WorkingSetBytes)
+			o.number("rssBytes", m.RSSBytes)
+			o.number("pageFaults", m.PageFaults)
+			o.number("majorPageFaults", m.MajorPageFaults)
+			o.psi(m.PSI)
+		})
+	}
+	if io != nil {
+		o.member("io", func() {
+			o.time("time", io.Time.Time)
+			o.psi(io.PSI)
+		})
+	}
+}
+
+func (o *object) psi(p *stats.PSIStats) {
+	if p == nil {
+		return
+	}
+	data := func(d *stats.PSIData) func() {
+		return func() {
+			o.number("total", &d.Total)
+			o.float("avg10", d.Avg10)
+			o.float("avg60", d.Avg60)
+			o.float("avg300", d.Avg300)
+		}
+	}
+	o.member("psi", func() {
+		o.member("full", data(&p.Full))
+		o.member("some", data(&p.Some))
+	})
+}
+
+func (o *object) network(n *stats.NetworkStats) {
+	if n == nil {
+		return
+	}
+	o.member("network", func() {
+		o.time("time", n.Time.Time)
+		o.device(&n.InterfaceStats)
+		o.list("interfaces", len(n.Interfaces), true, false, func(i int) { o.device(&n.Interfaces[i]) })
+	})
+}
+
+func (o *object) device(i *stats.InterfaceStats) {
+	o.text("name", i.Name)
+	o.number("rxBytes", i.RxBytes)
+	o.number("rxErrors", i.RxErrors)
+	o.number("txBytes", i.TxBytes)
+	o.number("txErrors", i.TxErrors)
+}
+
+func (o *object) fs(name string, f *stats.FsStats) {
+	if f != nil {
+		o.member(name, func() { o.disk(f) })
+	}
+}
+
+func (o *object) disk(f *stats.FsStats) {
+	o.time("time", f.Time.Time)
+	o.number("availableBytes", f.AvailableBytes)
+	o.number("capacityBytes", f.CapacityBytes)
+	o.number("usedBytes", f.UsedBytes)
+	o.number("inodesFree", f.InodesFree)
+	o.number("inodes", f.Inodes)
+	o.number("inodesUsed", f.InodesUsed)
+}
+
+func (o *object) volume(v *stats.VolumeStats) {
+	o.disk(&v.FsStats)
+	if v.Name != "" {
+		o.text("name", v.Name)
+	}
+	if r := v.PVCRef; r != nil {
+		o.member("pvcRef", func() {
+			o.text("name", r.Name)
+			o.text("namespace", r.Namespace)
+		})
+	}
+	if h := v.VolumeHealthStats; h != nil {
+		o.member("volumeHealthStats", func() {
+			o.key("abnormal")
+			o.b = strconv.AppendBool(o.b, h.Abnormal)
+		})
+	}
+}
+
+func (o *object) swap(s *stats.SwapStats) {
+	if s == nil {
+		return
+	}
+	o.member("swap", func() {
+		o.time("time", s.Time.Time)
+		o.number("swapAvailableBytes", s.SwapAvailableBytes)
+		o.number("swapUsageBytes", s.SwapUsageBytes)
+	})
+}

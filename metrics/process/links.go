@@ -1,0 +1,236 @@
+package process
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Links tells of many network namespaces at once whether anything went through them, by the
+// host's ends of their veths: one answer of the kernel for all, in place of a file of each.
+//
+//	pid --RTM_GETNSID--> namespace --RTM_GETLINK--> the host's ends of its veths    once
+//	RTM_GETSTATS --> counters of all links of the host                             each time
+//
+// One is for one time, and one goroutine. https://docs.kernel.org/userspace-api/netlink/intro.html
+type Links struct {
+	counted map[int32]Counters // by the host's links; nil: they are not known
+	ends    map[int32][]int32  // by the ID of a namespace, as the host names it; nil: not read yet
+}
+
+// Counters are what went through a link.
+type Counters [8]uint64 // packets, bytes, errors and drops, each received and sent
+
+// A Way is the host's ends of a namespace's veths, and what they had counted.
+type Way struct {
+	ends    []int32
+	counted []Counters
+}
+
+const (
+	netlinkTimeout = 2      // seconds
+	skipStats      = 1 << 3 // RTEXT_FILTER_SKIP_STATS
+	attributeType  = 0x3fff // without flags
+)
+
+// read takes the counters of now, the first time that somebody asks. Where the kernel does not
+// tell them nothing is Same.
+func (l *Links) read() {
+	if l.counted != nil {
+		return
+	}
+	l.counted = map[int32]Counters{}
+	request := make([]byte, 12) // if_stats_msg: family, pad, ifindex, filter
+	binary.NativeEndian.PutUint32(request[8:], 1<<(unix.IFLA_STATS_LINK_64-1))
+	err := dump(unix.RTM_GETSTATS, request, func(body []byte) {
+		if len(body) < 12 {
+			return
+		}
+		index := int32(binary.NativeEndian.Uint32(body[4:]))
+		for kind, data := range attributes(body[12:]) {
+			if kind == unix.IFLA_STATS_LINK_64 && len(data) >= 64 {
+				var c Counters
+				for i := range c {
+					c[i] = binary.NativeEndian.Uint64(data[8*i:])
+				}
+				l.counted[index] = c
+			}
+		}
+	})
+	if err != nil {
+		clear(l.counted)
+	}
+}
+
+// Way finds that of the namespace of a process, which has so many interfaces but for loopback.
+// It has none when not all of them are veths with an end here. before is what it was, if it is
+// known.
+func (l *Links) Way(before Way, pid, interfaces int) (w Way) {
+	if interfaces == 0 {
+		return w
+	}
+	l.read()
+	w = l.now(before.ends)
+	if len(w.ends) == interfaces {
+		return w
+	}
+	if l.ends == nil {
+		l.ends = ends()
+	}
+	if id, ok := namespaceID(pid); ok && len(l.ends[id]) == interfaces {
+		return l.now(l.ends[id])
+	}
+	return Way{}
+}
+
+// now is what links have counted; nothing, when one of them is gone.
+func (l *Links) now(ends []int32) Way {
+	w := Way{ends: ends}
+	for _, index := range ends {
+		c, ok := l.counted[index]
+		if !ok {
+			return Way{}
+		}
+		w.counted = append(w.counted, c)
+	}
+	return w
+}
+
+// Same reports whether nothing has gone a way since.
+func (l *Links) Same(w Way) bool {
+	if len(w.ends) == 0 {
+		return false
+	}
+	l.read()
+	for i, index := range w.ends {
+		if c, ok := l.counted[index]; !ok || c != w.counted[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// ends are the host's ends of veths, by the namespaces of the others.
+func ends() map[int32][]int32 {
+	out := map[int32][]int32{}
+	request := make([]byte, unix.SizeofIfInfomsg+8) // and a mask without the counters
+	binary.NativeEndian.PutUint16(request[unix.SizeofIfInfomsg:], 8)
+	binary.NativeEndian.PutUint16(request[unix.SizeofIfInfomsg+2:], unix.IFLA_EXT_MASK)
+	binary.NativeEndian.PutUint32(request[unix.SizeofIfInfomsg+4:], skipStats)
+	_ = dump(unix.RTM_GETLINK, request, func(body []byte) { // an error: none is found
+		if len(body) < unix.SizeofIfInfomsg {
+			return
+		}
+		index, namespace, veth := int32(binary.NativeEndian.Uint32(body[4:])), int32(-1), false
+		for kind, data := range attributes(body[unix.SizeofIfInfomsg:]) {
+			switch {
+			case kind == unix.IFLA_LINK_NETNSID && len(data) >= 4:
+				namespace = int32(binary.NativeEndian.Uint32(data))
+			case kind == unix.IFLA_LINKINFO:
+				for kind, name := range attributes(data) {
+					veth = veth || kind == unix.IFLA_INFO_KIND && string(name) == "veth\x00"
+				}
+			}
+		}
+		if veth && namespace >= 0 {
+			out[namespace] = append(out[namespace], index)
+		}
+	})
+	for _, list := range out {
+		slices.Sort(list)
+	}
+	return out
+}
+
+// namespaceID is how the host's network namespace names that of a process.
+func namespaceID(pid int) (id int32, ok bool) {
+	const rtgenmsg = 4 // padded
+	request := make([]byte, rtgenmsg+8)
+	binary.NativeEndian.PutUint16(request[rtgenmsg:], 8)
+	binary.NativeEndian.PutUint16(request[rtgenmsg+2:], unix.NETNSA_PID)
+	binary.NativeEndian.PutUint32(request[rtgenmsg+4:], uint32(pid))
+	err := ask(unix.RTM_GETNSID, 0, request, func(body []byte) {
+		if len(body) < rtgenmsg {
+			return
+		}
+		for kind, data := range attributes(body[rtgenmsg:]) {
+			if kind == unix.NETNSA_NSID && len(data) >= 4 {
+				id = int32(binary.NativeEndian.Uint32(data))
+				ok = id >= 0
+			}
+		}
+	})
+	return id, ok && err == nil
+}
+
+func dump(kind uint16, body []byte, each func(body []byte)) error {
+	return ask(kind, unix.NLM_F_DUMP, body, each)
+}
+
+// ask asks the kernel, and calls each with the bodies of its answers.
+func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: netlinkTimeout}); err != nil {
+		return err
+	}
+	request := make([]byte, unix.SizeofNlMsghdr, unix.SizeofNlMsghdr+len(body))
+	binary.NativeEndian.PutUint32(request, uint32(unix.SizeofNlMsghdr+len(body)))
+	binary.NativeEndian.PutUint16(request[4:], kind)
+	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|flags)
+	if err := unix.Sendto(fd, append(request, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	buffer := buffers.Get().(*[16 << 10]byte) // the kernel fills no more than there is room for
+	defer buffers.Put(buffer)
+	for {
+		n, _, err := unix.Recvfrom(fd, buffer[:], 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for b := buffer[:n]; len(b) >= unix.SizeofNlMsghdr; {
+			size := int(binary.NativeEndian.Uint32(b))
+			if size < unix.SizeofNlMsghdr || size > len(b) {
+				return unix.EBADMSG
+			}
+			flagged := binary.NativeEndian.Uint16(b[6:])
+			switch got := b[unix.SizeofNlMsghdr:size]; {
+			case flagged&unix.NLM_F_DUMP_INTR != 0:
+				return unix.EINTR // links came or went meanwhile
+			case binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_DONE:
+				return nil
+			case binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR:
+				if len(got) < 4 {
+					return unix.EBADMSG
+				}
+				return unix.Errno(-int32(binary.NativeEndian.Uint32(got)))
+			default:
+				each(got)
+			}
+			b = b[min(len(b), (size+3)&^3):]
+		}
+		if flags&unix.NLM_F_DUMP == 0 {
+			return nil
+		}
+	}
+}
+
+// attributes goes through those of a message, as far as they are whole.
+func attributes(b []byte) func(yield func(kind uint16, data []byte) bool) {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= 4 {
+			size := int(binary.NativeEndian.Uint16(b))
+			if size < 4 || size > len(b) || !yield(binary.NativeEndian.Uint16(b[2:])&attributeType, b[4:size]) {
+				return
+			}
+			b = b[min(len(b), (size+3)&^3):]
+		}
+	}
+}
