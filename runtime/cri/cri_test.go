@@ -1,6 +1,10 @@
 package cri
 
-import "testing"
+import (
+	"testing"
+
+	"golang.org/x/time/rate"
+)
 
 var (
 	_ Runtime = (*Client)(nil)
@@ -16,6 +20,19 @@ func TestDialEndpoint(t *testing.T) {
 		}
 		if err == nil {
 			c.Close()
+		}
+	}
+}
+
+// TestPullRate: none is bounded by 0, and a burst is one at least.
+func TestPullRate(t *testing.T) {
+	for _, x := range []struct {
+		perSecond, burst int
+		limit            rate.Limit
+		atOnce           int
+	}{{0, 10, rate.Inf, 0}, {5, 10, 5, 10}, {5, 0, 5, 1}} {
+		if r := PullRate(x.perSecond, x.burst); r.Limit() != x.limit || r.Burst() != x.atOnce {
+			t.Errorf("%+v: %v a second, %d at once", x, r.Limit(), r.Burst())
 		}
 	}
 }

@@ -42,6 +42,9 @@ func testMetrics(t *testing.T, b *bench) {
 			}
 		}
 	}
+	if got := labels["container_memory_failures_total"]; !slices.Contains(got, "failure_type") || !slices.Contains(got, "scope") {
+		t.Errorf("page faults have the labels %v", got)
+	}
 	for name, least := range map[string]uint64{
 		"container_memory_working_set_bytes": 20 << 20, "container_memory_usage_bytes": 20 << 20, "container_memory_rss": 20 << 20,
 		"container_fs_usage_bytes": 10, "container_fs_limit_bytes": 1 << 20, "container_processes": 1, "container_threads": 1,

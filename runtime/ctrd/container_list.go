@@ -33,6 +33,22 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	return out, nil
 }
 
+// Count is how many sandboxes are ready, and how many containers there are in each state.
+func (r *Runtime) Count() (ready int, states map[api.ContainerState]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sandboxes {
+		if s.state() == api.PodSandboxState_SANDBOX_READY {
+			ready++
+		}
+	}
+	states = map[api.ContainerState]int{}
+	for _, c := range r.containers {
+		states[c.state()]++
+	}
+	return ready, states
+}
+
 // passes says whether a filter lets a container through. Runtime.mu is held.
 func (c *container) passes(f *api.ContainerFilter) bool {
 	return strings.HasPrefix(c.rec.ID, f.GetId()) && strings.HasPrefix(c.rec.Sandbox, f.GetPodSandboxId()) &&

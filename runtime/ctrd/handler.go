@@ -40,9 +40,9 @@ func (h Handler) lookPath() (string, error) {
 // runsWith is what a sandbox is run with.
 type runsWith struct {
 	oci     wire.OCI // of a containerd shim: what it runs, if it is runc's
-	program string   // of the handler; empty: the node's own
-	tasks   bool     // the program is a containerd shim
-	config  string   // for that
+	program string
+	tasks   bool   // the program is a containerd shim
+	config  string // for that
 }
 
 // handler finds what a name stands for. One that is not configured is refused in
@@ -50,7 +50,7 @@ type runsWith struct {
 // isolation that it asks for.
 func (r *Runtime) handler(name string) (runsWith, error) {
 	if name == "" {
-		return runsWith{oci: r.oci}, nil
+		return runsWith{oci: r.oci, program: r.oci.Path}, nil
 	}
 	h, ok := r.c.Handlers[name]
 	if !ok {
@@ -124,8 +124,10 @@ func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatur
 // recordedOCI is what a sandbox of an earlier process runs with.
 func (r *Runtime) recordedOCI(rec sandboxRecord) wire.OCI {
 	switch {
-	case rec.Handler == "" || rec.Program == "":
+	case rec.Program == "": // of an earlier islet
 		return r.oci
+	case rec.Handler == "":
+		return wire.OCI{Path: rec.Program, Root: r.dirs.state, Systemd: r.c.SystemdCgroup}
 	case rec.Tasks:
 		return r.taskOCI(rec.Handler, rec.Program)
 	}

@@ -134,7 +134,7 @@ func TestHandlerOfBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.WriteString("{\"handler\":\"gvisor\"}\n"); err != nil {
+	if _, err := f.WriteString("{\"handler\":\"gvisor\",\"program\":\"\"}\n"); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
@@ -147,4 +147,35 @@ func TestHandlerOfBefore(t *testing.T) {
 	if _, err := n.StopPodSandbox(context.Background(), &api.StopPodSandboxRequest{PodSandboxId: pod}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestOtherOCIRuntime: a node that gets another OCI runtime, as by an upgrade of its
+// packages, goes on with the containers that run by that which made them, and makes new
+// ones by the new one.
+func TestOtherOCIRuntime(t *testing.T) {
+	n := newNode(t, 4)
+	old, byOld := n.wrapper(t, "old")
+	young, byYoung := n.wrapper(t, "young")
+	n.stop(t)
+	n.oci = old
+	n.start(t)
+	_, c := n.runPod(t, 1, "wait")
+	n.stop(t)
+	n.oci = young
+	n.start(t)
+	if got := n.status(t, c).State; got != api.ContainerState_CONTAINER_RUNNING {
+		t.Fatalf("after a restart it is %v", got)
+	}
+	if r, err := n.ExecSync(t.Context(), &api.ExecSyncRequest{ContainerId: c, Cmd: []string{"/prog", "exit", "3"}}); err != nil || r.ExitCode != 3 {
+		t.Error(r, err)
+	}
+	if byOld("exec") == 0 || byYoung("exec") != 0 {
+		t.Errorf("a command in a container of the old program was run by it %d times, by the new one %d times", byOld("exec"), byYoung("exec"))
+	}
+	made := byOld("run") + byOld("create")
+	n.runPod(t, 2, "wait")
+	if byYoung("run")+byYoung("create") == 0 || byOld("run")+byOld("create") != made {
+		t.Error("a new pod is run by the old program")
+	}
+	n.removeAll(t)
 }

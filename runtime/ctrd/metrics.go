@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"time"
 
@@ -13,13 +14,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/metrics/process"
 )
 
 // Metrics have cAdvisor's names and labels (KEP-2371). The CRI has whole numbers only:
 // seconds are rounded down, as other runtimes do.
 
-// podLabels are those of every metric; some have one more.
+// podLabels are those of every metric; some have more. The id is the path of the cgroup, as
+// cAdvisor has it, and the name that of the container or sandbox at the runtime.
 var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
 // A metric is one that is described once and has a value, or one for each of a label's,
@@ -27,13 +30,13 @@ var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 type metric struct {
 	name, help string
 	kind       api.MetricType
-	label      string // the one beyond podLabels; empty: none
+	more       []string // labels beyond podLabels
 	read       func(*sample) []value
 }
 
 type value struct {
-	label string
-	n     uint64
+	more []string // values of the metric's labels
+	n    uint64
 }
 
 // A sample is what metrics are read from. Those of a sandbox have only a network.
@@ -43,6 +46,17 @@ type sample struct {
 	disk    *api.FilesystemUsage
 	free    unix.Statfs_t // where the container writes
 	network []process.Interface
+	names   map[string]string // of devices, by their numbers; shared by all samples of an answer
+}
+
+// device names a device.
+func (s *sample) device(number string) string {
+	name, ok := s.names[number]
+	if !ok {
+		name = disk.Name("/sys", number)
+		s.names[number] = name
+	}
+	return name
 }
 
 const (
@@ -61,7 +75,7 @@ func seconds(get func(*sample) time.Duration) func(*sample) []value {
 func devices(get func(cgroup.IO) uint64) func(*sample) []value {
 	return func(s *sample) (out []value) {
 		for _, io := range s.IO {
-			out = append(out, value{io.Device, get(io)})
+			out = append(out, value{[]string{s.device(io.Device)}, get(io)})
 		}
 		return out
 	}
@@ -70,7 +84,7 @@ func devices(get func(cgroup.IO) uint64) func(*sample) []value {
 func interfaces(get func(process.Interface) uint64) func(*sample) []value {
 	return func(s *sample) (out []value) {
 		for _, i := range s.network {
-			out = append(out, value{i.Name, get(i)})
+			out = append(out, value{[]string{i.Name}, get(i)})
 		}
 		return out
 	}
@@ -82,70 +96,67 @@ func limit(get func(*api.LinuxContainerResources) int64) func(*sample) []value {
 }
 
 var containerMetrics = []metric{
-	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", counter, "cpu", func(s *sample) []value { return []value{{"total", uint64(s.CPU / time.Second)}} }},
-	{"container_cpu_user_seconds_total", "CPU time used by programs, in seconds of one core", counter, "", seconds(func(s *sample) time.Duration { return s.User })},
-	{"container_cpu_system_seconds_total", "CPU time used by the kernel, in seconds of one core", counter, "", seconds(func(s *sample) time.Duration { return s.System })},
-	{"container_cpu_cfs_periods_total", "periods in which a CPU limit was in force", counter, "", one(func(s *sample) uint64 { return s.Periods })},
-	{"container_cpu_cfs_throttled_periods_total", "periods in which a CPU limit was used up", counter, "", one(func(s *sample) uint64 { return s.Throttled })},
-	{"container_cpu_cfs_throttled_seconds_total", "time for which a CPU limit held processes back", counter, "", seconds(func(s *sample) time.Duration { return s.ThrottledTime })},
+	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", counter, []string{"cpu"}, func(s *sample) []value { return []value{{[]string{"total"}, uint64(s.CPU / time.Second)}} }},
+	{"container_cpu_user_seconds_total", "CPU time used by programs, in seconds of one core", counter, nil, seconds(func(s *sample) time.Duration { return s.User })},
+	{"container_cpu_system_seconds_total", "CPU time used by the kernel, in seconds of one core", counter, nil, seconds(func(s *sample) time.Duration { return s.System })},
+	{"container_cpu_cfs_periods_total", "periods in which a CPU limit was in force", counter, nil, one(func(s *sample) uint64 { return s.Periods })},
+	{"container_cpu_cfs_throttled_periods_total", "periods in which a CPU limit was used up", counter, nil, one(func(s *sample) uint64 { return s.Throttled })},
+	{"container_cpu_cfs_throttled_seconds_total", "time for which a CPU limit held processes back", counter, nil, seconds(func(s *sample) time.Duration { return s.ThrottledTime })},
 
-	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, "", one(func(s *sample) uint64 { return s.Memory })},
-	{"container_memory_working_set_bytes", "memory that cannot be dropped", gauge, "", one(func(s *sample) uint64 { return s.WorkingSet })},
-	{"container_memory_max_usage_bytes", "the most memory that was in use", gauge, "", one(func(s *sample) uint64 { return s.Peak })},
-	{"container_memory_rss", "anonymous memory", gauge, "", one(func(s *sample) uint64 { return s.RSS })},
-	{"container_memory_cache", "page cache", gauge, "", one(func(s *sample) uint64 { return s.Cache })},
-	{"container_memory_mapped_file", "page cache that is mapped", gauge, "", one(func(s *sample) uint64 { return s.Mapped })},
-	{"container_memory_kernel_usage", "memory that the kernel uses for it", gauge, "", one(func(s *sample) uint64 { return s.Kernel })},
-	{"container_memory_swap", "memory that is swapped out", gauge, "", one(func(s *sample) uint64 { return s.Swap })},
-	{"container_memory_total_active_file_bytes", "page cache that was used lately", gauge, "", one(func(s *sample) uint64 { return s.ActiveFile })},
-	{"container_memory_total_inactive_file_bytes", "page cache that was not used lately", gauge, "", one(func(s *sample) uint64 { return s.InactiveFile })},
-	{"container_memory_failcnt", "how often the memory limit was met", counter, "", one(func(s *sample) uint64 { return s.LimitHits })},
-	{"container_memory_failures_total", "page faults", counter, "failure_type", func(s *sample) []value {
-		return []value{{"pgfault", s.PageFaults}, {"pgmajfault", s.MajorFault}}
+	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, nil, one(func(s *sample) uint64 { return s.Memory })},
+	{"container_memory_working_set_bytes", "memory that cannot be dropped", gauge, nil, one(func(s *sample) uint64 { return s.WorkingSet })},
+	{"container_memory_max_usage_bytes", "the most memory that was in use", gauge, nil, one(func(s *sample) uint64 { return s.Peak })},
+	{"container_memory_rss", "anonymous memory", gauge, nil, one(func(s *sample) uint64 { return s.RSS })},
+	{"container_memory_cache", "page cache", gauge, nil, one(func(s *sample) uint64 { return s.Cache })},
+	{"container_memory_mapped_file", "page cache that is mapped", gauge, nil, one(func(s *sample) uint64 { return s.Mapped })},
+	{"container_memory_kernel_usage", "memory that the kernel uses for it", gauge, nil, one(func(s *sample) uint64 { return s.Kernel })},
+	{"container_memory_swap", "memory that is swapped out", gauge, nil, one(func(s *sample) uint64 { return s.Swap })},
+	{"container_memory_total_active_file_bytes", "page cache that was used lately", gauge, nil, one(func(s *sample) uint64 { return s.ActiveFile })},
+	{"container_memory_total_inactive_file_bytes", "page cache that was not used lately", gauge, nil, one(func(s *sample) uint64 { return s.InactiveFile })},
+	{"container_memory_failcnt", "how often the memory limit was met", counter, nil, one(func(s *sample) uint64 { return s.LimitHits })},
+	{"container_memory_failures_total", "page faults", counter, []string{"failure_type", "scope"}, func(s *sample) []value {
+		return []value{{[]string{"pgfault", "container"}, s.OwnFaults}, {[]string{"pgmajfault", "container"}, s.OwnMajor},
+			{[]string{"pgfault", "hierarchy"}, s.PageFaults}, {[]string{"pgmajfault", "hierarchy"}, s.MajorFault}}
 	}},
-	{"container_oom_events_total", "processes that the kernel killed at the memory limit", counter, "", one(func(s *sample) uint64 { return s.OOMKills })},
+	{"container_oom_events_total", "processes that the kernel killed at the memory limit", counter, nil, one(func(s *sample) uint64 { return s.OOMKills })},
 
-	{"container_fs_usage_bytes", "the container's own files", gauge, "", one(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
-	{"container_fs_limit_bytes", "the file system of its own files", gauge, "", one(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
-	{"container_fs_inodes_total", "inodes of that file system", gauge, "", one(func(s *sample) uint64 { return s.free.Files })},
-	{"container_fs_inodes_free", "inodes that are free there", gauge, "", one(func(s *sample) uint64 { return s.free.Ffree })},
-	{"container_fs_reads_bytes_total", "bytes read from a device", counter, "device", devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
-	{"container_fs_writes_bytes_total", "bytes written to a device", counter, "device", devices(func(i cgroup.IO) uint64 { return i.WriteBytes })},
-	{"container_fs_reads_total", "reads from a device", counter, "device", devices(func(i cgroup.IO) uint64 { return i.Reads })},
-	{"container_fs_writes_total", "writes to a device", counter, "device", devices(func(i cgroup.IO) uint64 { return i.Writes })},
+	{"container_fs_usage_bytes", "the container's own files", gauge, nil, one(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
+	{"container_fs_limit_bytes", "the file system of its own files", gauge, nil, one(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
+	{"container_fs_inodes_total", "inodes of that file system", gauge, nil, one(func(s *sample) uint64 { return s.free.Files })},
+	{"container_fs_inodes_free", "inodes that are free there", gauge, nil, one(func(s *sample) uint64 { return s.free.Ffree })},
+	{"container_fs_reads_bytes_total", "bytes read from a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
+	{"container_fs_writes_bytes_total", "bytes written to a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.WriteBytes })},
+	{"container_fs_reads_total", "reads from a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Reads })},
+	{"container_fs_writes_total", "writes to a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Writes })},
 
-	{"container_processes", "processes", gauge, "", one(func(s *sample) uint64 { return s.Processes })},
-	{"container_threads", "threads", gauge, "", one(func(s *sample) uint64 { return s.PIDs })},
-	{"container_threads_max", "how many threads there may be; 0: any number", gauge, "", one(func(s *sample) uint64 { return s.MaxPIDs })},
+	{"container_processes", "processes", gauge, nil, one(func(s *sample) uint64 { return s.Processes })},
+	{"container_threads", "threads", gauge, nil, one(func(s *sample) uint64 { return s.PIDs })},
+	{"container_threads_max", "how many threads there may be; 0: any number", gauge, nil, one(func(s *sample) uint64 { return s.MaxPIDs })},
 
-	{"container_last_seen", "when these figures were read, in seconds since 1970", gauge, "", one(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
-	{"container_start_time_seconds", "when the container was started, in seconds since 1970", gauge, "", one(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
-	{"container_spec_cpu_period", "the period of its CPU limit, in microseconds", gauge, "", limit((*api.LinuxContainerResources).GetCpuPeriod)},
-	{"container_spec_cpu_shares", "its weight in the distribution of CPU time", gauge, "", limit((*api.LinuxContainerResources).GetCpuShares)},
-	{"container_spec_memory_limit_bytes", "its memory limit; 0: none", gauge, "", limit((*api.LinuxContainerResources).GetMemoryLimitInBytes)},
-	{"container_spec_memory_swap_limit_bytes", "its limit of memory and swap; 0: none", gauge, "", limit((*api.LinuxContainerResources).GetMemorySwapLimitInBytes)},
+	{"container_last_seen", "when these figures were read, in seconds since 1970", gauge, nil, one(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
+	{"container_start_time_seconds", "when the container was started, in seconds since 1970", gauge, nil, one(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
+	{"container_spec_cpu_period", "the period of its CPU limit, in microseconds", gauge, nil, limit((*api.LinuxContainerResources).GetCpuPeriod)},
+	{"container_spec_cpu_shares", "its weight in the distribution of CPU time", gauge, nil, limit((*api.LinuxContainerResources).GetCpuShares)},
+	{"container_spec_memory_limit_bytes", "its memory limit; 0: none", gauge, nil, limit((*api.LinuxContainerResources).GetMemoryLimitInBytes)},
+	{"container_spec_memory_swap_limit_bytes", "its limit of memory and swap; 0: none", gauge, nil, limit((*api.LinuxContainerResources).GetMemorySwapLimitInBytes)},
 }
 
 var sandboxMetrics = []metric{
-	{"container_network_receive_bytes_total", "bytes received", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.Received })},
-	{"container_network_receive_packets_total", "packets received", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.PacketsIn })},
-	{"container_network_receive_errors_total", "errors while receiving", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.ErrorsIn })},
-	{"container_network_receive_packets_dropped_total", "packets dropped while receiving", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.DropsIn })},
-	{"container_network_transmit_bytes_total", "bytes sent", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.Sent })},
-	{"container_network_transmit_packets_total", "packets sent", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.Out })},
-	{"container_network_transmit_errors_total", "errors while sending", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.ErrsOut })},
-	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", counter, "interface", interfaces(func(t process.Interface) uint64 { return t.DropsOut })},
+	{"container_network_receive_bytes_total", "bytes received", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.Received })},
+	{"container_network_receive_packets_total", "packets received", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.PacketsIn })},
+	{"container_network_receive_errors_total", "errors while receiving", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.ErrorsIn })},
+	{"container_network_receive_packets_dropped_total", "packets dropped while receiving", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.DropsIn })},
+	{"container_network_transmit_bytes_total", "bytes sent", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.Sent })},
+	{"container_network_transmit_packets_total", "packets sent", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.Out })},
+	{"container_network_transmit_errors_total", "errors while sending", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.ErrsOut })},
+	{"container_network_transmit_packets_dropped_total", "packets dropped while sending", counter, []string{"interface"}, interfaces(func(t process.Interface) uint64 { return t.DropsOut })},
 }
 
 // ListMetricDescriptors describes what ListPodSandboxMetrics returns.
 func (r *Runtime) ListMetricDescriptors(context.Context, *api.ListMetricDescriptorsRequest) (*api.ListMetricDescriptorsResponse, error) {
 	out := &api.ListMetricDescriptorsResponse{}
 	for _, m := range slices.Concat(containerMetrics, sandboxMetrics) {
-		keys := slices.Clone(podLabels)
-		if m.label != "" {
-			keys = append(keys, m.label)
-		}
-		out.Descriptors = append(out.Descriptors, &api.MetricDescriptor{Name: m.name, Help: m.help, LabelKeys: keys})
+		out.Descriptors = append(out.Descriptors, &api.MetricDescriptor{Name: m.name, Help: m.help, LabelKeys: slices.Concat(podLabels, m.more)})
 	}
 	return out, nil
 }
@@ -157,13 +168,13 @@ func (r *Runtime) ListPodSandboxMetrics(ctx context.Context, _ *api.ListPodSandb
 	if err != nil {
 		return nil, err
 	}
-	out := &api.ListPodSandboxMetricsResponse{}
+	out, names := &api.ListPodSandboxMetricsResponse{}, map[string]string{}
 	for _, i := range list.Items {
 		s, err := r.sandbox(i.Id)
 		if err != nil {
 			continue // removed meanwhile
 		}
-		m, err := r.podMetrics(ctx, s)
+		m, err := r.podMetrics(ctx, s, names)
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +183,7 @@ func (r *Runtime) ListPodSandboxMetrics(ctx context.Context, _ *api.ListPodSandb
 	return out, nil
 }
 
-func (r *Runtime) podMetrics(ctx context.Context, s *sandbox) (*api.PodSandboxMetrics, error) {
+func (r *Runtime) podMetrics(ctx context.Context, s *sandbox, names map[string]string) (*api.PodSandboxMetrics, error) {
 	out := &api.PodSandboxMetrics{PodSandboxId: s.rec.ID}
 	pod := s.config.GetMetadata()
 	someone := 0
@@ -190,13 +201,13 @@ func (r *Runtime) podMetrics(ctx context.Context, s *sandbox) (*api.PodSandboxMe
 		if err != nil {
 			return nil, fmt.Errorf("metrics of container %s: %w", c.rec.ID, err)
 		}
-		someone = pid
+		someone, p.names = pid, names
 		image := cmp.Or(p.c.GetImage().GetUserSpecifiedImage(), p.c.GetImage().GetImage())
-		labels := []string{p.c.GetMetadata().GetName(), c.rec.ID, image, c.rec.ID, pod.GetNamespace(), pod.GetName()}
+		labels := []string{p.c.GetMetadata().GetName(), r.cgroupDir(s, c.rec.ID), image, c.rec.ID, pod.GetNamespace(), pod.GetName()}
 		out.ContainerMetrics = append(out.ContainerMetrics, &api.ContainerMetrics{ContainerId: c.rec.ID, Metrics: readAll(containerMetrics, labels, p)})
 	}
 	if !s.hostNetwork() && someone > 0 {
-		labels := []string{"", s.rec.ID, "", s.rec.ID, pod.GetNamespace(), pod.GetName()}
+		labels := []string{"", path.Dir(r.cgroupDir(s, s.rec.ID)), "", s.rec.ID, pod.GetNamespace(), pod.GetName()}
 		out.Metrics = readAll(sandboxMetrics, labels, &sample{network: process.Reader{}.Network(someone)})
 	}
 	return out, nil
@@ -208,22 +219,16 @@ func (r *Runtime) sampleOf(ctx context.Context, s *sandbox, c *container) (*samp
 		return nil, err
 	}
 	p := &sample{Details: d, c: r.containerStatus(c)}
-	disk := &api.ContainerStats{}
-	if err := r.addDisk(ctx, c, disk); err != nil {
+	if p.disk, err = r.layer(ctx, c); err != nil {
 		return nil, err
 	}
-	p.disk = disk.WritableLayer
 	return p, unix.Statfs(r.dirs.containers, &p.free)
 }
 
 func readAll(table []metric, labels []string, p *sample) (out []*api.Metric) {
 	for _, m := range table {
 		for _, v := range m.read(p) {
-			values := slices.Clone(labels)
-			if m.label != "" {
-				values = append(values, v.label)
-			}
-			out = append(out, &api.Metric{Name: m.name, MetricType: m.kind, LabelValues: values, Value: u64(v.n)})
+			out = append(out, &api.Metric{Name: m.name, MetricType: m.kind, LabelValues: slices.Concat(labels, v.more), Value: u64(v.n)})
 		}
 	}
 	return out

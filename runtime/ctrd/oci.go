@@ -14,14 +14,12 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/runtime/abilities"
 	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/ocispec"
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
-
-// candidates in the order of preference: crun is smaller and faster.
-var candidates = []string{"crun", "runc"}
 
 // chooseOCI finds the OCI runtime to use. Those not named by the configuration
 // are tried by running a container; the answer is kept until the next boot, or
@@ -38,7 +36,7 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 	}
 	var errs []error
 	var tried []string
-	for _, name := range candidates {
+	for _, name := range abilities.Programs() {
 		path, err := exec.LookPath(name)
 		if err == nil {
 			oci.Path = path
@@ -53,7 +51,7 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 	for _, path := range tried { // what was wrong with the host may be mended by the next start
 		os.Remove(r.probeCache(path))
 	}
-	return oci, fmt.Errorf("no OCI runtime works on this host; install crun or runc: %w", errors.Join(errs...))
+	return oci, fmt.Errorf("no OCI runtime works on this host; install islet's packages, crun or runc: %w", errors.Join(errs...))
 }
 
 // askVersion returns what the OCI runtime says of itself in its first line, as in
@@ -102,7 +100,33 @@ func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 }
 
 func (r *Runtime) probeCache(path string) string {
-	return filepath.Join(r.c.RunDir, "oci-"+filepath.Base(path)+".probe")
+	return filepath.Join(r.c.RunDir, "oci-"+strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "-")+".probe")
+}
+
+// stateFiles are by which crun and runc, which share a directory, can be told apart in it:
+// neither understands what the other wrote.
+var stateFiles = map[string]string{"crun": "status", "runc": "state.json"}
+
+// ociOfState is the OCI runtime that made a container of the node's own handler, if its record
+// does not say: the one in use, or the other one of crun and runc, where what is written
+// of the container is the other's. A host gets another one by installing it.
+func (r *Runtime) ociOfState(id string) wire.OCI {
+	oci := r.oci
+	if _, known := stateFiles[filepath.Base(oci.Path)]; !known {
+		return oci
+	}
+	for name, file := range stateFiles {
+		if _, err := os.Stat(filepath.Join(r.dirs.state, id, file)); err != nil || name == filepath.Base(oci.Path) {
+			continue
+		}
+		for _, program := range abilities.Programs() {
+			if path, err := exec.LookPath(program); err == nil && filepath.Base(path) == name {
+				oci.Path = path
+				return oci
+			}
+		}
+	}
+	return oci
 }
 
 func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {

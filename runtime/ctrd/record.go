@@ -30,7 +30,7 @@ type sandboxRecord struct {
 	ID        string    `json:"id"`
 	Config    []byte    `json:"config"` // api.PodSandboxConfig
 	Handler   string    `json:"handler,omitempty"`
-	Program   string    `json:"program,omitempty"` // of the handler: an OCI runtime or a containerd shim
+	Program   string    `json:"program,omitempty"` // an OCI runtime, or the handler's containerd shim; empty: of an islet that did not record its own
 	Tasks     bool      `json:"tasks,omitempty"`   // it is a containerd shim
 	CreatedAt time.Time `json:"createdAt"`
 	IPs       []string  `json:"ips,omitempty"`

@@ -110,6 +110,9 @@ func (r *Runtime) loadContainers() error {
 		if c.state() == api.ContainerState_CONTAINER_EXITED {
 			close(c.done)
 		}
+		if s := r.sandboxes[c.rec.Sandbox]; s.rec.Handler == "" && s.rec.Program == "" {
+			s.oci = r.ociOfState(c.rec.ID)
+		}
 		r.containers[c.rec.ID] = c
 		r.podContainers.put(c.config.GetLabels(), c.rec.ID, c)
 	}
@@ -265,7 +268,7 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 			}
 		}
 	}
-	each(r.dirs.state, known, func(id string) error { return r.ociDelete(ctx, r.oci, id) })
+	each(r.dirs.state, known, func(id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
 	each(r.dirs.handlers, func(string) bool { return false }, func(name string) error {
 		h, err := r.handler(name)
 		each(filepath.Join(r.dirs.handlers, name), known, func(id string) error {

@@ -72,6 +72,28 @@ func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.C
 	return out, nil
 }
 
+// WritableLayers tells what containers that run have written, by their IDs: ListContainerStats
+// without anything else, for who asks often.
+func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.FilesystemUsage, error) {
+	r.mu.Lock()
+	running := make([]*container, 0, len(r.containers))
+	for _, c := range r.containers {
+		if c.pid > 0 {
+			running = append(running, c)
+		}
+	}
+	r.mu.Unlock()
+	out := make(map[string]*api.FilesystemUsage, len(running))
+	for _, c := range running {
+		l, err := r.layer(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		out[c.rec.ID] = l
+	}
+	return out, nil
+}
+
 func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.ContainerStats, error) {
 	r.mu.Lock()
 	s := r.sandboxes[c.rec.Sandbox]
@@ -88,7 +110,9 @@ func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.Contai
 		}
 		out.Cpu, out.Memory, out.Swap = cpuUsage(f), memoryUsage(f), &api.SwapUsage{Timestamp: f.At.UnixNano(), SwapUsageBytes: u64(f.Swap)}
 	}
-	return out, r.addDisk(ctx, c, out)
+	var err error
+	out.WritableLayer, err = r.layer(ctx, c)
+	return out, err
 }
 
 // figures are what a container's cgroup says, or the shim whose container it is.
@@ -103,8 +127,8 @@ func (r *Runtime) figures(ctx context.Context, s *sandbox, c *container) (cgroup
 	return f, err
 }
 
-// addDisk adds the size of a container's own files.
-func (r *Runtime) addDisk(ctx context.Context, c *container, out *api.ContainerStats) error {
+// layer is the size of a container's own files.
+func (r *Runtime) layer(ctx context.Context, c *container) (*api.FilesystemUsage, error) {
 	c.usage.mu.Lock()
 	defer c.usage.mu.Unlock()
 	if time.Since(c.usage.at) > usageAge {
@@ -114,16 +138,15 @@ func (r *Runtime) addDisk(ctx context.Context, c *container, out *api.ContainerS
 				if errors.Is(err, fs.ErrNotExist) {
 					continue
 				}
-				return fmt.Errorf("size of container %s: %w", c.rec.ID, err)
+				return nil, fmt.Errorf("size of container %s: %w", c.rec.ID, err)
 			}
 			c.usage.at, c.usage.bytes, c.usage.inodes = time.Now(), uint64(u.Size), uint64(u.Inodes)
 		}
 	}
-	out.WritableLayer = &api.FilesystemUsage{
+	return &api.FilesystemUsage{
 		Timestamp: c.usage.at.UnixNano(), FsId: &api.FilesystemIdentifier{Mountpoint: r.dirs.containers},
 		UsedBytes: u64(c.usage.bytes), InodesUsed: u64(c.usage.inodes),
-	}
-	return nil
+	}, nil
 }
 
 // cgroupDir is where the cgroup of a container is, from the hierarchy's root.

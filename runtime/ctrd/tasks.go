@@ -68,7 +68,7 @@ func (r *Runtime) tasksOf(sandbox string) *taskshim.Shim {
 func (r *Runtime) forceDelete(ctx context.Context, s *sandbox, id string) error {
 	switch {
 	case s == nil:
-		return r.ociDelete(ctx, r.oci, id)
+		return r.ociDelete(ctx, r.ociOfState(id), id)
 	case s.tasks != nil:
 		return s.tasks.Discard(ctx, id)
 	}

@@ -1,11 +1,15 @@
 package image
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // maxParallelImagePulls bounds how many images are pulled at once, and is reached;
@@ -56,5 +60,28 @@ func TestMaxParallel(t *testing.T) {
 		if most != tt.want {
 			t.Errorf("serial %v, at most %d: %d at once", tt.serial, tt.max, most)
 		}
+	}
+}
+
+// TestPullRate: pulls that download something wait for their turn, others do not.
+func TestPullRate(t *testing.T) {
+	hub := newServer(t, false)
+	for _, name := range []string{"first", "second"} {
+		hub.push(t, name+":1", imageOf(t, "1000", layerOf(t, file{name: "own", body: name})))
+	}
+	s := newService(t, func(c *Config) { c.CertsDir, c.PullsPerSecond, c.PullBurst = plainDir(t, hub.URL), 5, 1 })
+	if s.rate.Limit() != 5 || s.rate.Burst() != 1 {
+		t.Errorf("%v a second, %d at once", s.rate.Limit(), s.rate.Burst())
+	}
+	s.rate.SetLimit(rate.Every(time.Hour))
+	for range 3 {
+		if _, err := pull(t.Context(), s, "registry.example/first:1", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := pull(ctx, s, "registry.example/second:1", nil); err == nil || !strings.Contains(err.Error(), "would exceed context deadline") {
+		t.Errorf("the next one does not wait: %v", err)
 	}
 }

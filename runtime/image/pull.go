@@ -63,6 +63,9 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 		t.status("exists")
 		return id, nil
 	}
+	if err := s.rate.Wait(ctx); err != nil {
+		return "", err
+	}
 	fetcher, err := reg.Fetcher(ctx, name)
 	if err != nil {
 		return "", err

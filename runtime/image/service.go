@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/platforms"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/islet-edge/islet/runtime/cri"
 )
@@ -41,6 +42,9 @@ type Config struct {
 	// MaxParallel bounds pulls going on at once; 0 means 4. With SerializePulls it
 	// has no meaning.
 	MaxParallel int
+	// PullsPerSecond bounds pulls that download something, after PullBurst of them, as
+	// registryPullQPS and registryBurst say; the next ones wait. 0: any number.
+	PullsPerSecond, PullBurst int
 	// Now is the time by which certificates of registries are judged; nil: time.Now.
 	Now func() time.Time
 	// OnChange is called after an image was added, from the goroutine that added
@@ -74,6 +78,7 @@ type Service struct {
 	leases   leaseSet
 	going    going
 	pulls    *semaphore.Weighted
+	rate     *rate.Limiter
 	unpacks  *semaphore.Weighted
 	hosts    hosts
 	promised atomic.Int64 // bytes that layers being unpacked are about to write
@@ -115,6 +120,7 @@ func New(c Config) (*Service, error) {
 		hosts:    hosts{down: c.LinkDown},
 		platform: platforms.Only(platforms.DefaultSpec()),
 		pulls:    semaphore.NewWeighted(int64(parallel)),
+		rate:     cri.PullRate(c.PullsPerSecond, c.PullBurst),
 		// Unpacking is bound by CPU and flash; more at once only costs memory.
 		unpacks: semaphore.NewWeighted(int64(min(2, runtime.GOMAXPROCS(0)))),
 	}, nil

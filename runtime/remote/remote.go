@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/cri"
@@ -22,6 +23,9 @@ type Config struct {
 	ImageEndpoint string        // of the images; empty: Endpoint
 	Timeout       time.Duration // of a call, runtimeRequestTimeout
 	Pulls         int64         // images that are pulled at a time; 0: any number
+	// PullsPerSecond bounds pulls after PullBurst of them, as registryPullQPS and registryBurst
+	// say; the next ones wait. 0: any number.
+	PullsPerSecond, PullBurst int
 	// Changed is called when the runtime, or its network, became ready or ceased to be.
 	// It must not block. Nil: nobody wants to know.
 	Changed func()
@@ -57,7 +61,7 @@ func Open(c Config) (*Runtime, error) {
 	if r.Client, err = cri.DialWith(c.Endpoint, o); err != nil {
 		return nil, err
 	}
-	r.images = &images{Client: r.Client}
+	r.images = &images{Client: r.Client, rate: cri.PullRate(c.PullsPerSecond, c.PullBurst)}
 	if c.ImageEndpoint != "" && Socket(c.ImageEndpoint) != Socket(c.Endpoint) {
 		if r.images.Client, err = cri.DialWith(c.ImageEndpoint, o); err != nil {
 			return nil, errors.Join(err, r.Client.Close())
@@ -150,6 +154,7 @@ func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 type images struct {
 	*cri.Client
 	pulls *semaphore.Weighted // nil: no bound
+	rate  *rate.Limiter
 }
 
 // PullImage waits for its turn, as serializeImagePulls and maxParallelImagePulls ask for:
@@ -160,6 +165,9 @@ func (i *images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.P
 			return nil, err
 		}
 		defer i.pulls.Release(1)
+	}
+	if err := i.rate.Wait(ctx); err != nil {
+		return nil, err
 	}
 	return i.Client.PullImage(ctx, q)
 }

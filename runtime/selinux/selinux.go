@@ -86,6 +86,18 @@ func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Lab
 	return l, nil
 }
 
+// Files gives the labels of files of containers that ask for one by user, role, type and
+// level; nil where SELinux is off.
+func (h *Host) Files() func(user, role, kind, level string) (string, error) {
+	if h.Enabled() != nil {
+		return nil
+	}
+	return func(user, role, kind, level string) (string, error) {
+		l, err := h.Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: &api.SELinuxOption{User: user, Role: role, Type: kind, Level: level}}, "")
+		return l.File, err
+	}
+}
+
 // wellFormed is a level as containerd accepts it: a sensitivity or two, and categories.
 var wellFormed = regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -15,8 +16,13 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// idle is how long a shim without containers and without an agent lives on.
-const idle = time.Minute
+const (
+	// idle is how long a shim without containers and without an agent lives on.
+	idle = time.Minute
+	// still is how long none of its containers may have started or ended before it gives
+	// memory back, which takes a millisecond.
+	still = 10 * time.Second
+)
 
 var (
 	errNotFound = errors.New("no such container")
@@ -88,7 +94,8 @@ func (s *Server) Leave() {
 }
 
 // expire ends the shim when it has had neither a container nor a connection for
-// a while, or is to leave and can.
+// a while, or is to leave and can. When nothing has changed for a while it gives back what
+// memory that took.
 func (s *Server) expire(ctx context.Context) {
 	for {
 		var due <-chan time.Time
@@ -102,13 +109,19 @@ func (s *Server) expire(ctx context.Context) {
 			s.stop()
 			return
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.changed:
-		case <-due:
-			s.stop()
-			return
+		rest := time.After(still)
+		for changed := false; !changed; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.changed:
+				changed = true
+			case <-rest:
+				debug.FreeOSMemory()
+			case <-due:
+				s.stop()
+				return
+			}
 		}
 	}
 }

@@ -1,0 +1,136 @@
+package cgroup
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/cgroups"
+)
+
+// in is where a process is.
+func in(t *testing.T, pid int) string {
+	t.Helper()
+	all, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, ok := all["memory"]; ok {
+		return at
+	}
+	return all[""]
+}
+
+// waiter is a process that ends with the test; it is in a cgroup.
+func waiter(t *testing.T, at string) int {
+	t.Helper()
+	cmd := exec.Command("cat")
+	w, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.Close()
+		cmd.Wait()
+	})
+	m, err := plain(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Apply(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
+}
+
+// TestGather: what lies in the root is moved, what has a cgroup of its own is not.
+func TestGather(t *testing.T) {
+	h := newHall(t)
+	root := "/" + h.root
+	loose, placed := waiter(t, root), waiter(t, root+"/service")
+	s := System{Root: root, Others: root + "/system", Log: slog.New(slog.DiscardHandler)}
+	if err := s.Enter(); err != nil {
+		t.Fatal(err)
+	}
+	if got := in(t, loose); got != root+"/system" {
+		t.Errorf("a loose process is in %s", got)
+	}
+	if got := in(t, placed); got != root+"/service" {
+		t.Errorf("a placed process is in %s", got)
+	}
+	later := waiter(t, root)
+	s.gather()
+	if got := in(t, later); got != root+"/system" {
+		t.Errorf("one that started later is in %s", got)
+	}
+	if got := in(t, os.Getpid()); strings.HasPrefix(got, root) {
+		t.Errorf("the test itself is in %s", got)
+	}
+	if pids, err := (System{Root: "/"}).loose(); err != nil {
+		t.Error(err)
+	} else {
+		for _, pid := range pids {
+			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && kernelThread(string(status)) {
+				t.Errorf("a thread of the kernel: %s", status)
+			}
+			if pid == 1 {
+				t.Error("the first process")
+			}
+		}
+	}
+}
+
+// kernelThread reports whether the flags of a process's stat have PF_KTHREAD.
+func kernelThread(stat string) bool {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	flags, _ := strconv.ParseUint(fields[6], 10, 64)
+	return flags&0x200000 != 0
+}
+
+// TestEnter: a process is where kubeletCgroups says, and what it starts then too. It is this
+// program, once more.
+func TestEnter(t *testing.T) {
+	const asked = "ISLET_TEST_ENTER"
+	if at := os.Getenv(asked); at != "" {
+		err := (System{Agent: at}).Enter()
+		if err == nil {
+			err = (System{Agent: at}).Enter() // it is there
+		}
+		fmt.Println(in(t, os.Getpid()), err)
+		bufio.NewReader(os.Stdin).ReadString('\n')
+		return
+	}
+	h := newHall(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestEnter$")
+	cmd.Env = append(os.Environ(), asked+"="+h.root+"/agent/") // as people write paths
+	w, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if want := fmt.Sprintf("/%s/agent <nil>\n", h.root); err != nil || line != want {
+		t.Errorf("%q, not %q (%v)", line, want, err)
+	}
+	w.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := (System{Agent: h.root + "/no\nname"}).Enter(); err == nil {
+		t.Error("a name that no cgroup can have was entered")
+	}
+}

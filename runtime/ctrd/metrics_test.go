@@ -1,0 +1,41 @@
+package ctrd
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/process"
+)
+
+// TestMetricLabels: values have the labels that cAdvisor gives them, devices their names where
+// the kernel knows one, and no label more or less than described.
+func TestMetricLabels(t *testing.T) {
+	labels := []string{"c", "/kubepods/poda/c1", "img", "c1", "ns", "p"}
+	s := &sample{names: map[string]string{"8:0": "/dev/sda"}, network: []process.Interface{{Name: "eth0", Received: 7}}}
+	s.IO = []cgroup.IO{{Device: "8:0", ReadBytes: 1}, {Device: "999:999", ReadBytes: 2}}
+	s.OwnFaults, s.PageFaults = 3, 4
+	var got []string
+	for _, table := range [][]metric{containerMetrics, sandboxMetrics} {
+		for _, m := range readAll(table, labels, s) {
+			got = append(got, m.Name+" "+strings.Join(m.LabelValues[len(labels):], ","))
+			if !slices.Equal(m.LabelValues[:len(labels)], labels) {
+				t.Errorf("%s: %q", m.Name, m.LabelValues)
+			}
+			i := slices.IndexFunc(table, func(of metric) bool { return of.name == m.Name })
+			if len(m.LabelValues) != len(podLabels)+len(table[i].more) {
+				t.Errorf("%s has %d labels", m.Name, len(m.LabelValues))
+			}
+		}
+	}
+	for _, want := range []string{"container_fs_reads_bytes_total /dev/sda", "container_fs_reads_bytes_total 999:999", "container_cpu_usage_seconds_total total",
+		"container_memory_failures_total pgfault,container", "container_memory_failures_total pgfault,hierarchy", "container_network_receive_bytes_total eth0", "container_processes "} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no %s in %q", want, got)
+		}
+	}
+	if len(s.names) != 2 {
+		t.Errorf("names %v", s.names)
+	}
+}

@@ -1,0 +1,49 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A shim in which nothing has changed for a while gives memory back, once, and ends when nobody
+// has needed it for longer.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		given := func() uint32 {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.NumForcedGC
+		}
+		s := New(slog.New(slog.DiscardHandler), nil)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		ended := time.Time{}
+		s.stop = func() { ended = time.Now() }
+		before := given()
+		go s.expire(ctx)
+		after := func(d time.Duration, want uint32) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if got := given() - before; got != want {
+				t.Errorf("memory was given back %d times, not %d", got, want)
+			}
+		}
+		after(still-time.Second, 0)
+		s.note()
+		after(still-time.Second, 0)
+		after(2*time.Second, 1)
+		after(still+time.Second, 1)
+		s.note()
+		last := time.Now()
+		after(still+time.Second, 2)
+		after(idle, 2)
+		if ended.Sub(last) != idle {
+			t.Errorf("it ended %v after the last change", ended.Sub(last))
+		}
+	})
+}
