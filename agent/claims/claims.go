@@ -53,8 +53,11 @@ type Config struct {
 	Objects storage.Objects          // what volumes are resolved by
 	Cluster *Cluster                 // nil: the node stands alone
 	Retry   func(types.UID)          // lets a pod try again
-	Events  Events
-	Log     *slog.Logger
+	// Reject ends a pod that cannot run here; false: it ends already.
+	Reject func(pod *v1.Pod, reason, message string) bool
+	Label  func(user, role, kind, level string) (string, error) // storage.Config's
+	Events Events
+	Log    *slog.Logger
 }
 
 // Events takes what people shall learn of a pod. *outbox.Events is one.
@@ -79,7 +82,7 @@ type Claims struct {
 
 // Open takes over what is mounted. It asks nobody.
 func Open(ctx context.Context, c Config) (*Claims, error) {
-	out, cfg := &Claims{}, storage.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Claim: object.EphemeralClaim, Period: c.Config.Kubelet.VolumeStatsAggPeriod.Duration, Log: c.Log,
+	out, cfg := &Claims{}, storage.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Label: c.Label, Claim: object.EphemeralClaim, Period: c.Config.Kubelet.VolumeStatsAggPeriod.Duration, Log: c.Log,
 		Event: func(p *v1.Pod, eventType, reason, message string) { c.Events.Pod(p, "", eventType, reason, message) }}
 	var err error
 	if c.Cluster != nil {
@@ -95,10 +98,15 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 		driver := func(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
 			return kube.Get[storagev1.CSIDriver](ctx, c.Cluster.Client, "", name)
 		}
-		if out.drivers, err = csi.New(csi.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Objects: c.Cluster.Objects, Nodes: out.node, Driver: driver, InUse: inUse, Retry: c.Retry, Log: c.Log}); err != nil {
+		reject := func(p *v1.Pod, reason, message string) {
+			if c.Reject(p, reason, message) {
+				c.Events.Pod(p, "", v1.EventTypeWarning, reason, message)
+			}
+		}
+		if out.drivers, err = csi.New(csi.Config{Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Objects: c.Cluster.Objects, Every: c.Config.LooksEvery(), Nodes: out.node, Driver: driver, InUse: inUse, Retry: c.Retry, Reject: reject, Log: c.Log}); err != nil {
 			return nil, err
 		}
-		cfg.Drivers = append(cfg.Drivers, out.drivers)
+		cfg.Drivers, cfg.Resizer = append(cfg.Drivers, out.drivers), c.Cluster.Objects
 	}
 	out.Keeper, err = storage.New(ctx, cfg)
 	return out, err

@@ -13,6 +13,9 @@ import (
 	"github.com/islet-edge/islet/retry"
 )
 
+// limitExceeded is a kubelet's reason for the end of a pod.
+const limitExceeded = "VolumeAttachmentLimitExceeded"
+
 // attaches says whether somebody else attaches a driver's volumes to this node. Without a
 // CSIDriver somebody does.
 // https://kubernetes-csi.github.io/docs/skip-attach.html
@@ -55,9 +58,26 @@ func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use)
 			return nil
 		}
 		if _, ended := again.Wait(ctx, 0, nil); ended != nil {
+			if errors.Is(ended, context.DeadlineExceeded) {
+				d.reject(v, u, a)
+			}
 			return fmt.Errorf("volume %s is not attached for volume attachment %s: %w", v.Source.CSI.VolumeHandle, d.attachment(v), err)
 		}
 	}
+}
+
+// reject ends a pod whose volume could not be attached in the time that it has, as the node
+// has as many of the driver's as it takes: its controller makes another one, which the
+// scheduler puts where there is room. A driver without a period knows no such end.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
+func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAttachment) {
+	if d.cfg.Reject == nil || a == nil || verify(a) == nil || !exhausted(a) {
+		return
+	}
+	if o, err := d.object(u.Pod, v.Source.CSI.Driver); err != nil || period(o) == 0 {
+		return
+	}
+	d.cfg.Reject(u.Pod, limitExceeded, fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[%[1]s], unattached volumes=[%[1]s], failed to process volumes=[]: %[2]s", u.Volume, a.Status.AttachError.Message))
 }
 
 // verify says why a volume is not attached.

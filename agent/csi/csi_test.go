@@ -155,6 +155,7 @@ func TestFaults(t *testing.T) {
 		"refuses to stage":   {"stage", func(context.Context) error { return status.Error(codes.InvalidArgument, "no such disk") }, "no such disk"},
 		"refuses to publish": {"publish", func(context.Context) error { return status.Error(codes.ResourceExhausted, "full") }, "full"},
 		"publishes nothing":  {"publish", lie, "it is not there"},
+		"publishes a link":   {"publish", lie, "something else than a directory"},
 		"unpublishes not":    {"unpublish", lie, ""},
 		"unstages not":       {"unstage", lie, ""},
 		"panics":             {"publish", func(context.Context) error { return errors.New("boom") }, "boom"},
@@ -165,6 +166,9 @@ func TestFaults(t *testing.T) {
 			w.fails(c.method, c.how)
 			v := volume()
 			u := w.use(v, podNamed("a"))
+			if name == "publishes a link" {
+				w.fails(c.method, func(context.Context) error { return errors.Join(os.Symlink(w.data, u.Path), errLie) })
+			}
 			if err := w.mount(v, u); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("mounted: %v", err)
 			}
@@ -317,6 +321,59 @@ func TestAttached(t *testing.T) {
 		t.Errorf("staged with %v, published with %v", w.gotStage.PublishContext, w.gotPublish.PublishContext)
 	}
 	w.undo(v, u)
+}
+
+// TestLimitExceeded: a pod ends whose volume could not be attached in time as there are too
+// many, if the driver says how often its limit may change.
+func TestLimitExceeded(t *testing.T) {
+	w := newWorld(t)
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	code, other, period := int32(codes.ResourceExhausted), int32(codes.Internal), int64(60)
+	ended := ""
+	w.Drivers.cfg.Reject = func(pod *v1.Pod, reason, message string) { ended += pod.Name + ": " + reason + ": " + message }
+	const want = "a: VolumeAttachmentLimitExceeded: Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: full"
+	for _, c := range []struct {
+		what   string
+		period *int64
+		code   *int32
+		late   bool
+		want   string
+	}{
+		{"exhausted", &period, &code, true, want},
+		{"no period", nil, &code, true, ""},
+		{"another error", &period, &other, true, ""},
+		{"no code", &period, nil, true, ""},
+		{"not wanted any more", &period, &code, false, ""},
+	} {
+		ended = ""
+		w.object = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: c.period}}
+		w.attach = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: c.code}}}
+		ctx, stop := context.WithCancel(t.Context())
+		if c.late {
+			ctx, stop = context.WithTimeout(t.Context(), 0)
+		}
+		stop()
+		if err := w.Attached(ctx, v, u); err == nil || ended != c.want {
+			t.Errorf("%s: %v, ended %q", c.what, err, ended)
+		}
+	}
+}
+
+// TestExpandErrors: a driver's code says whether a volume will ever grow.
+func TestExpandErrors(t *testing.T) {
+	for code, want := range map[codes.Code]storage.ExpandError{
+		codes.Unavailable: {}, codes.DeadlineExceeded: {}, codes.Aborted: {}, codes.ResourceExhausted: {}, codes.Canceled: {},
+		codes.Internal: {Final: true}, codes.Unknown: {Final: true},
+		codes.InvalidArgument: {Final: true, Infeasible: true}, codes.OutOfRange: {Final: true, Infeasible: true}, codes.NotFound: {Final: true, Infeasible: true},
+		codes.FailedPrecondition: {Final: true, InUse: true},
+	} {
+		want.Err = status.Error(code, "no")
+		var got *storage.ExpandError
+		if err := expandError(want.Err); !errors.As(err, &got) || *got != want {
+			t.Errorf("%s: %+v, not %+v", code, got, want)
+		}
+	}
 }
 
 func TestAccessModes(t *testing.T) {

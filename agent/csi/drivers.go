@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,12 +64,16 @@ type Config struct {
 	Node    string // its name
 	Objects Objects
 	Nodes   Nodes // nil: nobody is told
+	// Every is about how often a volume is published again whose driver wants that; 0: 80 s.
+	Every time.Duration
 	// InUse waits until the Node's status says that a volume is in use; nil: nobody is told.
 	InUse func(ctx context.Context, id string) error
 	// Driver reads a CSIDriver, no pod's in particular; nil: the limits of drivers stay as
 	// they said when they registered.
 	Driver func(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	Retry  func(types.UID) // lets a pod try again that waited for a driver; must not block
+	// Reject ends a pod that cannot run here, with a kubelet's reason; nil: it waits.
+	Reject func(pod *v1.Pod, reason, message string)
 	Log    *slog.Logger
 }
 
@@ -118,6 +123,7 @@ func New(cfg Config) (*Drivers, error) {
 	if cfg.Root == "" || cfg.Node == "" || cfg.Objects == nil || cfg.Log == nil {
 		return nil, errors.New("csi: a part of the configuration is missing")
 	}
+	cfg.Every = cmp.Or(cfg.Every, republishEvery)
 	if cfg.Retry == nil {
 		cfg.Retry = func(types.UID) {}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/storage"
@@ -18,6 +20,7 @@ const maxCondition = 1024
 
 var (
 	_ storage.Attacher = (*Drivers)(nil)
+	_ storage.Labeler  = (*Drivers)(nil)
 	_ storage.Expander = (*Drivers)(nil)
 	_ storage.Meter    = (*Drivers)(nil)
 	_ storage.Adopter  = (*Drivers)(nil)
@@ -97,6 +100,23 @@ func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, publishe
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
-	_, err = n.node.NodeExpandVolume(ctx, req)
-	return err
+	if _, err = n.node.NodeExpandVolume(ctx, req); err != nil {
+		return expandError(err)
+	}
+	return nil
+}
+
+// expandError says what comes of a driver's error, as a kubelet has it.
+func expandError(err error) error {
+	e := &storage.ExpandError{Err: err}
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted: // it may go on
+	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
+		e.Final, e.Infeasible = true, true
+	case codes.FailedPrecondition:
+		e.Final, e.InUse = true, true
+	default:
+		e.Final = true
+	}
+	return e
 }

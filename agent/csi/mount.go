@@ -170,12 +170,19 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if _, err := n.node.NodePublishVolume(ctx, req); err != nil {
 		return nil, err
 	}
-	return object, d.published(v, req.TargetPath)
+	// Its server may be gone, though the driver says nothing of that.
+	return object, storage.Leave(ctx, "publish", req.TargetPath, func() error {
+		if err := storage.Answers(req.TargetPath); err != nil {
+			return err
+		}
+		return d.published(v, req.TargetPath)
+	})
 }
 
-// published checks that a driver has made what it says.
+// published checks that a driver has made what it says. A link is not that: it leads to what
+// is no volume, whose files would be the pod's, and get its fsGroup.
 func (d *Drivers) published(v storage.Volume, target string) error {
-	fi, err := os.Stat(target)
+	fi, err := os.Lstat(target)
 	switch name := v.Source.CSI.Driver; {
 	case err != nil:
 		return fmt.Errorf("driver %s says that the volume is published, but it is not there: %w", name, err)

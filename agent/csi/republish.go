@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/retry"
 )
 
-// republishEvery is about how often a volume is published again whose driver wants that: a
-// kubelet does it each time it looks at the pod.
+// republishEvery is Config.Every: a kubelet publishes each time it looks at the pod.
 const republishEvery = 80 * time.Second
 
 // A published is a volume of a pod that was published by this run of the agent, or by one before.
@@ -120,7 +119,7 @@ func (d *Drivers) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(retry.Around(republishEvery)):
+			case <-time.After(retry.Around(d.cfg.Every)):
 			}
 			again = d.round(ctx, &all)
 		}

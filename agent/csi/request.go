@@ -185,6 +185,16 @@ func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, p
 	return string(data), nil
 }
 
+// MountsLabel says whether the driver takes an SELinux label as a mount option.
+// https://kubernetes-csi.github.io/docs/csi-driver-object.html
+func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
+	if v.Inline {
+		return false
+	}
+	o, err := d.object(pod, v.Source.CSI.Driver)
+	return err == nil && o != nil && isTrue(o.Spec.SELinuxMount)
+}
+
 // SetsGroup says whether the node gives a volume's files to the pod's fsGroup.
 // https://kubernetes-csi.github.io/docs/support-fsgroup.html
 func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {

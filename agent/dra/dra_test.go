@@ -343,6 +343,48 @@ func TestHostileDriver(t *testing.T) {
 	}
 }
 
+// TestAllocatedAnew: a claim whose pod was deleted by force, and which its driver does not take
+// back, is not given to the next pod with the devices of before: it may have others now.
+func TestAllocatedAnew(t *testing.T) {
+	w := newWorld(t)
+	f, other := &fake{}, &fake{}
+	must(t, w.Register(t.Context(), f.serve(t, false)))
+	elsewhere := other.serve(t, false)
+	elsewhere.Name = "nic.example.com"
+	must(t, w.Register(t.Context(), elsewhere))
+	first, next := pod("first", "c"), pod("next", "c")
+	w.object("c", first)
+	must(t, w.Prepare(t.Context(), first))
+	f.fail = "busy"
+	if err := w.Release(t.Context(), first.UID); err == nil {
+		t.Error("taken back")
+	}
+	w.object("c", next).Status.Allocation.Devices.Results[0].Driver = elsewhere.Name
+	if err := w.Prepare(t.Context(), next); err == nil || !strings.Contains(err.Error(), "prepared still for a pod that it is not reserved for") {
+		t.Errorf("the next pod has it: %v", err)
+	}
+	f.fail = ""
+	must(t, w.Release(t.Context(), first.UID))
+	must(t, w.Prepare(t.Context(), next))
+	if uses, err := w.Uses(next, &next.Spec.Containers[0]); err != nil || len(uses) == 0 || uses[0].Driver != elsewhere.Name {
+		t.Errorf("%+v, %v", uses, err)
+	}
+	if got := f.told(); got != "prepare c, unprepare c, unprepare c" {
+		t.Errorf("the driver of before was asked: %s", got)
+	}
+}
+
+// TestWaitingEnds: of pods that waited for drivers that never came nothing is left.
+func TestWaitingEnds(t *testing.T) {
+	w := newWorld(t)
+	p := pod("p", "gpu")
+	w.object("gpu", p)
+	w.prepare(p, "is not registered")
+	if err := w.Release(t.Context(), p.UID); err != nil || len(w.waiting) != 0 {
+		t.Errorf("%v; waiting: %v", err, w.waiting)
+	}
+}
+
 // TestHealth: what a driver says of its devices is in the status of the pods that have them,
 // and unknown once the driver is gone.
 func TestHealth(t *testing.T) {
@@ -495,5 +537,12 @@ func TestRequests(t *testing.T) {
 		if got := cdi(w, p); len(got) != want {
 			t.Errorf("%q: %q", request, got)
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -110,13 +110,24 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 			return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)", old.name, old.uid)
 		}
 	}
-	if c = m.claims[obj.UID]; c == nil {
+	if c = m.claims[obj.UID]; c != nil {
+		if !c.shared(obj) {
+			return nil, fmt.Errorf("ResourceClaim %s is prepared still for a pod that it is not reserved for any more", c.name)
+		}
+	} else {
 		c = newClaim(obj.UID, obj.Namespace, obj.Name)
 		for _, r := range obj.Status.Allocation.Devices.Results {
 			c.parts[r.Driver] = &part{}
 		}
 	}
 	return c, nil
+}
+
+// shared reports whether a claim is allocated as it was for one of the pods that it is
+// prepared for. Once it is reserved for none of these, it may have been allocated anew. The
+// caller holds Manager.mu.
+func (c *claim) shared(obj *resourcev1.ResourceClaim) bool {
+	return slices.ContainsFunc(obj.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return c.pods[r.UID] })
 }
 
 // allowed says why a pod cannot have a claim, in a kubelet's words.
@@ -242,6 +253,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	for _, pods := range m.waiting {
 		delete(pods, uid)
 	}
+	maps.DeleteFunc(m.waiting, func(_ string, pods map[types.UID]bool) bool { return len(pods) == 0 })
 	m.mu.Unlock()
 	if len(all) == 0 {
 		return nil

@@ -20,6 +20,9 @@ const (
 	buffer     = 4 << 10
 	// idle is how long a connection that nobody uses stays.
 	idle = 10 * time.Second
+	// handshake is how long a plugin may take to speak gRPC once it was connected to, as in a
+	// kubelet: behind a socket may be a proxy, and a machine that is busy.
+	handshake = 20 * time.Second
 )
 
 // Dial makes a connection to the socket at a path. It connects when it is used first, again
@@ -31,7 +34,7 @@ func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { // and by no proxy
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}, MinConnectTimeout: 5 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}, MinConnectTimeout: handshake}),
 		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithIdleTimeout(idle), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),

@@ -9,7 +9,7 @@
 // All of it waits for the events of one inotify instance: an idle directory costs two
 // goroutines. Each socket has a goroutine of its own only while it is being registered, so
 // one that hangs or lies holds up no other; it is tried again with a back-off for as long
-// as it is there. After a restart of the agent every socket that is there is new.
+// as it is there, and one that is made anew all the time waits in between. After a restart of the agent every socket that is there is new.
 //
 // What a plugin says is a claim: it is bounded in time, size and form here; what the name
 // and versions of a type must be is for its Handler.

@@ -78,6 +78,7 @@ type Registry struct {
 
 	mu      sync.Mutex
 	sockets map[string]*socket // by path; until all of them is undone
+	flaps   map[string]*flap   // by path, of late
 }
 
 // New makes the directory.
@@ -85,7 +86,7 @@ func New(c Config) (*Registry, error) {
 	if c.Root == "" || c.Log == nil {
 		return nil, errors.New("plugins: a part of the configuration is missing")
 	}
-	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{}, sockets: map[string]*socket{}}
+	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{}, sockets: map[string]*socket{}, flaps: map[string]*flap{}}
 	if err := os.MkdirAll(r.dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the directory in which plugins register: %w", err)
 	}

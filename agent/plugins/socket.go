@@ -107,6 +107,11 @@ func (r *Registry) deregister(s *socket, has *registered) {
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{First: firstRetry, Most: lastRetry}
 	told := ""
+	select {
+	case <-time.After(r.calm(s.path)):
+	case <-step.Done():
+		return
+	}
 	for {
 		has, err := r.try(step, s.path)
 		if ctx.Err() != nil {

@@ -4,6 +4,7 @@
 //	pods change --> Run --(quiet for a while)--> free memory, collect garbage early
 //	                    <--(pods change again)-- let garbage grow
 //	Touched --> Run --(at rest)--> give the program's own pages back
+//	Bound: how much garbage there may be where memory is small
 package settle
 
 import (
@@ -143,14 +144,17 @@ func freeMemory() error {
 
 // forgetPages forgets the pages of this program's file. Those that are needed again are
 // still in the page cache, so the kernel maps them without reading.
-func forgetPages() error {
+func forgetPages() error { return advise(unix.MADV_DONTNEED) }
+
+// advise says to the kernel how the pages of this program's file are used.
+func advise(how uintptr) error {
 	all, err := program()
 	if err != nil {
 		return err
 	}
 	for _, m := range all {
-		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, uintptr(unix.MADV_DONTNEED)); errno != 0 {
-			return fmt.Errorf("give back %x-%x: %w", m.from, m.to, errno)
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, how); errno != 0 {
+			return fmt.Errorf("advise %d on %x-%x: %w", how, m.from, m.to, errno)
 		}
 	}
 	return nil

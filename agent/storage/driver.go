@@ -28,7 +28,8 @@ type Volume struct {
 	// Capacity is the PersistentVolume's; nil: unknown.
 	Capacity v1.ResourceList
 
-	claim *v1.PersistentVolumeClaim // nil: of none, or out of the ledger
+	claim    *v1.PersistentVolumeClaim // nil: of none, or out of the ledger
+	labelled bool                      // it is mounted with the pod's SELinux label
 }
 
 // A Use is one pod's use of a volume.

@@ -299,6 +299,7 @@ func TestHungServer(t *testing.T) {
 // remote is a driver whose volume stops to answer.
 type remote struct {
 	nfs
+	gone *atomic.Bool
 	hang chan struct{}
 }
 
@@ -307,26 +308,33 @@ func (r remote) Publish(_ context.Context, _ Volume, _ string, u Use) error {
 }
 
 func (r remote) Probe(string) error {
-	<-r.hang
+	if r.gone.Load() {
+		<-r.hang
+	}
 	return nil
 }
 
-// A volume that answers no more is told of before a container would hang on it, and its pod
-// can go.
+// A volume that answers no more is told of before a container would hang on it, also by an
+// agent that started since, and its pod can go.
 func TestVolumeThatStopsToAnswer(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, root)
 		defer s.Close()
-		o, hang := &objects{}, make(chan struct{})
+		o, gone, hang := &objects{}, &atomic.Bool{}, make(chan struct{})
 		defer close(hang)
 		o.bound("nfs", v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "10.0.0.1", Path: "/export"}})
 		k := keeper(t, root, s, o)
-		k.cfg.Drivers = []Driver{remote{newNFS(), hang}}
+		k.cfg.Drivers = []Driver{remote{newNFS(), gone, hang}}
 		p := podWith("p", "nfs")
 		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 		must(t, err)
-		for range 3 {
+		gone.Store(true)
+		for i := range 3 {
+			if i == 2 {
+				k = keeper(t, root, s, o)
+				k.cfg.Drivers = []Driver{remote{newNFS(), gone, hang}}
+			}
 			began := time.Now()
 			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), `volume "pv-nfs" does not answer`) || time.Since(began) != probeTime {
 				t.Errorf("after %s: %v", time.Since(began), err)

@@ -3,9 +3,14 @@ package storage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -29,8 +34,16 @@ func (g growing) Expand(_ context.Context, _ Volume, _, published string, to v1.
 // adopting is one that takes up what was mounted before.
 type adopting struct {
 	growing
-	err     error
 	adopted []string
+
+	mu  sync.Mutex
+	err error
+}
+
+func (a *adopting) fails(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
 }
 
 func (a *adopting) Adopt(_ Volume, _ string, u Use) {
@@ -38,6 +51,8 @@ func (a *adopting) Adopt(_ Volume, _ string, u Use) {
 }
 
 func (a *adopting) Expand(ctx context.Context, v Volume, staged, published string, to v1.ResourceList) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return errors.Join(a.growing.Expand(ctx, v, staged, published, to), a.err)
 }
 
@@ -46,12 +61,35 @@ type resizable struct {
 	told chan string
 }
 
-func (r *resizable) Resized(_ context.Context, c *v1.PersistentVolumeClaim, to resource.Quantity) error {
-	c = c.DeepCopy()
-	c.Status.Capacity = v1.ResourceList{v1.ResourceStorage: to}
+// state changes what a claim's status says.
+func (r *resizable) state(c *v1.PersistentVolumeClaim, told string, change func(*v1.PersistentVolumeClaimStatus)) error {
+	r.mu.Lock()
+	c = r.claims[c.Name].DeepCopy()
+	change(&c.Status)
 	r.claims[c.Name] = c
-	r.told <- c.Name + " " + to.String()
+	r.mu.Unlock()
+	r.told <- told
 	return nil
+}
+
+func (r *resizable) Resizing(_ context.Context, c *v1.PersistentVolumeClaim) error {
+	return r.state(c, "resizing "+c.Name, func(s *v1.PersistentVolumeClaimStatus) {
+		s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizeInProgress}
+	})
+}
+
+func (r *resizable) ResizeFailed(_ context.Context, c *v1.PersistentVolumeClaim, infeasible bool, message string) error {
+	return r.state(c, fmt.Sprint("failed ", c.Name, " ", infeasible, " ", message), func(s *v1.PersistentVolumeClaimStatus) {
+		if infeasible {
+			s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizeInfeasible}
+		}
+	})
+}
+
+func (r *resizable) Resized(_ context.Context, c *v1.PersistentVolumeClaim, to resource.Quantity) error {
+	return r.state(c, c.Name+" "+to.String(), func(s *v1.PersistentVolumeClaimStatus) {
+		s.Capacity, s.AllocatedResourceStatuses = v1.ResourceList{v1.ResourceStorage: to}, nil
+	})
 }
 
 // A volume that has grown grows here when a pod starts, and while one runs, once each; the
@@ -65,6 +103,7 @@ func TestExpansion(t *testing.T) {
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("2Gi")
 	k := keeper(t, root, s, o, g)
+	k.cfg.Resizer = o
 	events := make(chan string, 9)
 	k.cfg.Node, k.cfg.Event = "n", func(_ *v1.Pod, kind, reason, message string) { events <- kind + " " + reason + ": " + message }
 	p := podWith("p", "c")
@@ -76,7 +115,7 @@ func TestExpansion(t *testing.T) {
 	must(t, k.Refresh(p, &p.Spec.Volumes[0], "")) // nothing has changed
 	pv = pv.DeepCopy()
 	pv.Spec.Capacity = size("3Gi")
-	o.volumes[pv.Name] = pv
+	o.set(pv)
 	must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 	if got, told := <-g.grown, <-o.told; got != path+" 3Gi" || told != "c 3Gi" {
 		t.Errorf("%q, told %q", got, told)
@@ -99,12 +138,95 @@ func TestExpansion(t *testing.T) {
 	}
 	pv = pv.DeepCopy()
 	pv.Spec.Capacity = size("4Gi")
-	o.volumes[pv.Name] = pv
-	g.err = errors.New("no room")
+	o.set(pv)
+	g.fails(errors.New("no room"))
 	must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 	<-g.grown
 	if got := <-events; got != `Warning VolumeResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv-c" : no room` {
 		t.Error(got)
 	}
 	must(t, k.TearDown(t.Context(), p.UID))
+}
+
+// TestExpansionFails: what a driver says of its failure is told as by a kubelet, tried again
+// in a while or when another size is wanted, or not at all; and its end ends the attempts.
+func TestExpansionFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, t.TempDir())
+		defer s.Close()
+		o := &resizable{told: make(chan string, 99)}
+		g := &adopting{growing: growing{make(chan string, 99)}}
+		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
+		c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+		c.Status.Capacity, pv.Spec.Capacity, c.Spec.Resources.Requests = size("1Gi"), size("2Gi"), size("2Gi")
+		k := keeper(t, t.TempDir(), s, o, g)
+		k.cfg.Resizer = o
+		p := podWith("p", "c")
+		state := func(now v1.ClaimResourceStatus) {
+			must(t, o.state(c, "set", func(s *v1.PersistentVolumeClaimStatus) {
+				s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: now}
+			}))
+			<-o.told
+		}
+		tried := func(what string, least, most int, told ...string) {
+			t.Helper()
+			synctest.Wait()
+			if n := len(g.grown); n < least || n > most {
+				t.Errorf("%s: tried %d times, not %d to %d", what, n, least, most)
+			}
+			for len(g.grown) > 0 {
+				<-g.grown
+			}
+			for _, want := range told {
+				if got := <-o.told; !strings.Contains(got, want) {
+					t.Errorf("%s: told %q, not %q", what, got, want)
+				}
+			}
+			for len(o.told) > 0 {
+				if got := <-o.told; len(told) == 0 || !strings.Contains(got, told[len(told)-1]) {
+					t.Errorf("%s: told %q", what, got)
+				}
+			}
+		}
+		state(v1.PersistentVolumeClaimControllerResizeInProgress)
+		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		must(t, err)
+		tried("the controller's turn", 0, 0)
+
+		state(v1.PersistentVolumeClaimNodeResizePending)
+		g.fails(&ExpandError{Err: errors.New("busy")})
+		_, err = k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		must(t, err)
+		tried("it may go on", 1, 1, "resizing c")
+		must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+		tried("at once again", 0, 0)
+		g.fails(&ExpandError{Err: errors.New("broken"), Final: true})
+		time.Sleep(10 * time.Minute)
+		tried("later", 4, 60, "failed c false failed to expand pvc with MountVolume.NodeExpandVolume failed")
+		request := func(to string) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			now := o.claims["c"].DeepCopy()
+			now.Spec.Resources.Requests = size(to)
+			o.claims["c"] = now
+		}
+		request("3Gi") // its user gives up
+		must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+		tried("another size", 1, 1, "failed c true")
+		time.Sleep(time.Hour)
+		tried("infeasible", 0, 0)
+
+		request("2Gi")
+		state(v1.PersistentVolumeClaimNodeResizePending)
+		g.fails(&ExpandError{Err: errors.New("in use"), Final: true, InUse: true})
+		must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+		tried("in use", 1, 1, "resizing c", "failed c false")
+		time.Sleep(time.Hour)
+		must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+		tried("in use still", 0, 0)
+		must(t, k.TearDown(t.Context(), p.UID))
+		if len(k.expansions) != 0 {
+			t.Error("left:", k.expansions)
+		}
+	})
 }

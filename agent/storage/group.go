@@ -37,7 +37,7 @@ func (k *Keeper) group(ctx context.Context, v Volume, d Driver, u Use) error {
 	// What other pods use already is not changed under them if it fits.
 	lazy := sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch ||
 		k.usedByOthers(v.ID, string(u.Pod.UID))
-	if err := SetGroup(ctx, u.Path, int(*sc.FSGroup), lazy); err != nil {
+	if err := Leave(ctx, "group", u.Path, func() error { return SetGroup(ctx, u.Path, int(*sc.FSGroup), lazy) }); err != nil {
 		return fmt.Errorf("MountVolume.SetUp failed for volume %q : applyFSGroup failed for vol %s: %w", v.Name, v.Name, err)
 	}
 	return nil
@@ -46,7 +46,7 @@ func (k *Keeper) group(ctx context.Context, v Volume, d Driver, u Use) error {
 // SetGroup gives a directory with all that is in it to a group, which may then read and
 // write it. lazy: only if the directory itself is not the group's yet. Links are not
 // followed, and what is mounted below is left as it is. The directory itself is the last,
-// so that what was cut short is done again.
+// so that what was cut short is done again. It ends with ctx, after what it does just then.
 func SetGroup(ctx context.Context, dir string, gid int, lazy bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -94,7 +94,7 @@ func portals(s *v1.ISCSIPersistentVolumeSource) []string {
 
 func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
 	s := v.Source.ISCSI
-	for _, name := range []string{s.IQN, iface(s), s.TargetPortal} {
+	for _, name := range append([]string{s.IQN, iface(s), s.TargetPortal}, s.Portals...) {
 		if name == "" || strings.ContainsAny(name, "/\x00 ") || name[0] == '-' {
 			return fmt.Errorf("iscsi: %q is not a name of a target, interface or portal", name)
 		}

@@ -27,9 +27,11 @@ type Config struct {
 	Drivers []Driver // beyond those that a node has of itself
 	Ledger  Ledger
 	Objects Objects                                              // nil: this node has no API server
+	Resizer Resizer                                              // learns how claims grow; nil: nobody does
 	Labels  func() map[string]string                             // of the Node; nil: none
 	Claim   func(*v1.Pod, string) string                         // names the claim of a generic ephemeral volume
 	Period  time.Duration                                        // volumes are measured once in it; less than 0: never
+	Label   func(user, role, kind, level string) (string, error) // of files of a container that asks for that; nil: SELinux is off
 	Event   func(pod *v1.Pod, eventType, reason, message string) // nil: nobody is told
 	Log     *slog.Logger                                         // nil: none
 }
@@ -41,13 +43,14 @@ type Keeper struct {
 	root       string // real path
 	operations *prometheus.HistogramVec
 
-	mu       sync.Mutex
-	rows     map[store.VolumeKey]record // as the ledger has them
-	ready    map[store.VolumeKey]bool   // mounted by this run of the agent; true: a mount point, else a directory or a link
-	flight   map[use]*flight            // calls for a pod's volume that have not ended
-	turns    map[string]*turn           // by Volume.ID; those that somebody has or wants
-	probes   map[string]*probing        // by path; those that have not ended
-	measures map[string]*measure        // by path; of what somebody asked for
+	mu         sync.Mutex
+	rows       map[store.VolumeKey]record // as the ledger has them
+	ready      map[store.VolumeKey]bool   // mounted by this run of the agent; true: a mount point, else a directory or a link
+	flight     map[use]*flight            // calls for a pod's volume that have not ended
+	turns      map[string]*turn           // by Volume.ID; those that somebody has or wants
+	probes     map[string]*probing        // by path; those that have not ended
+	measures   map[string]*measure        // by path; of what somebody asked for
+	expansions map[use]*expansion         // those that have failed
 }
 
 // A use is a volume of a pod.
@@ -81,7 +84,7 @@ func New(ctx context.Context, cfg Config) (*Keeper, error) {
 		return nil, fmt.Errorf("find the root directory: %w", err)
 	}
 	cfg.Drivers = append(builtIn(root, cfg.Objects), cfg.Drivers...)
-	k := &Keeper{cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, flight: map[use]*flight{}, turns: map[string]*turn{}, probes: map[string]*probing{}, measures: map[string]*measure{}, operations: newOperations()}
+	k := &Keeper{cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, flight: map[use]*flight{}, turns: map[string]*turn{}, probes: map[string]*probing{}, measures: map[string]*measure{}, expansions: map[use]*expansion{}, operations: newOperations()}
 	k.rows, err = load(ctx, cfg.Ledger, cfg.Log)
 	return k, err
 }
@@ -150,7 +153,7 @@ func guarded(ctx context.Context, f func(context.Context) error) (err error) {
 func (k *Keeper) mount(ctx context.Context, v Volume, d Driver, u Use) error {
 	key := store.VolumeKey{Volume: v.ID, Pod: string(u.Pod.UID), Path: u.Path}
 	if k.isReady(key) {
-		return k.probe(ctx, v, d, u.Path)
+		return nil
 	}
 	return k.alone(ctx, v.ID, u.Pod.UID, func(ctx context.Context) error {
 		if k.isReady(key) {
@@ -242,6 +245,7 @@ func (k *Keeper) release(ctx context.Context, uid types.UID) error {
 // undo unpublishes a volume of a pod, and unstages it if no pod has it then. The caller
 // has the volume's turn.
 func (k *Keeper) undo(ctx context.Context, id, pod string) error {
+	k.forgetExpansion(use{id, types.UID(pod)})
 	for key, r := range k.places(id, pod) {
 		if err := k.unpublish(ctx, key, r); err != nil {
 			return err

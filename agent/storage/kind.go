@@ -27,8 +27,8 @@ func (k *Keeper) Serves(vol *v1.Volume) bool {
 	return vol.PersistentVolumeClaim != nil || vol.Ephemeral != nil || vol.NFS != nil || vol.ISCSI != nil || vol.CSI != nil
 }
 
-// SetUp mounts a pod's volume and gives where it is. A volume that this run of the agent
-// has mounted already is only asked whether it answers.
+// SetUp mounts a pod's volume and gives where it is, once it answers. A volume that this run
+// of the agent has mounted already is not mounted again.
 func (k *Keeper) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ string) (string, error) {
 	v, d, err := k.resolve(pod, vol)
 	if err != nil {
@@ -37,13 +37,17 @@ func (k *Keeper) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ strin
 	ctx, stop := context.WithTimeout(ctx, mountTime)
 	defer stop()
 	u := Use{Pod: pod, Volume: vol.Name, Path: k.path(pod, v, d)}
-	if err := k.mount(ctx, v, d, u); err != nil {
+	err = k.mount(ctx, v, d, u)
+	if err == nil {
+		err = k.probe(ctx, v, d, u.Path)
+	}
+	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errBusy)) {
 			return "", unmounted(vol.Name, "", fmt.Errorf("timed out waiting for the condition: %w", err))
 		}
 		return "", err
 	}
-	if grown(v) != nil {
+	if grown(v) != nil && expands(d) && k.beginExpansion(v, pod.UID) {
 		k.expand(ctx, v, d, u)
 	}
 	return u.Path, nil
@@ -67,7 +71,7 @@ func (k *Keeper) Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, rela
 		path, err = device(path)
 		return path, v.ReadOnly, false, err
 	}
-	return path, v.ReadOnly, k.ours(path) && v.Source.NFS == nil, nil
+	return path, v.ReadOnly, k.ours(path) && v.Source.NFS == nil && !v.labelled, nil
 }
 
 // readyOf lists the places of a pod's volumes. The caller holds mu.

@@ -20,7 +20,12 @@ func (hostPath) Plugin() string                           { return "kubernetes.i
 func (hostPath) Serves(s *v1.PersistentVolumeSource) bool { return s.HostPath != nil }
 func (hostPath) Place(v Volume, _ string) string          { return filepath.Clean(v.Source.HostPath.Path) }
 
-func (hostPath) Publish(_ context.Context, v Volume, _ string, _ Use) error {
+func (hostPath) Publish(ctx context.Context, v Volume, _ string, _ Use) error {
+	return Leave(ctx, "hostPath", v.Name, func() error { return checkHostPath(v) }) // it may be a server's
+}
+
+// checkHostPath checks a path of the host, or makes it, by its type.
+func checkHostPath(v Volume) error {
 	kind := v1.HostPathUnset
 	if v.Source.HostPath.Type != nil {
 		kind = *v.Source.HostPath.Type
@@ -90,14 +95,21 @@ func (l local) Publish(ctx context.Context, v Volume, staged string, u Use) erro
 	if staged != "" {
 		return bind(ctx, staged, u.Path, v.ReadOnly, nil)
 	}
-	fi, err := os.Stat(from)
+	if err := Leave(ctx, "local", from, func() error { return checkDir(from) }); err != nil {
+		return err
+	}
+	return bind(ctx, from, u.Path, v.ReadOnly, v.MountOptions)
+}
+
+func checkDir(path string) error {
+	fi, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("path %q does not exist: %w", from, err)
+		return fmt.Errorf("path %q does not exist: %w", path, err)
 	}
 	if !fi.IsDir() {
 		return errors.New("only directory and block device are supported")
 	}
-	return bind(ctx, from, u.Path, v.ReadOnly, v.MountOptions)
+	return nil
 }
 
 func (local) Unpublish(_ context.Context, v Volume, _ types.UID, path string) error {

@@ -166,6 +166,9 @@ func usageOf(ctx context.Context, v Volume, d Driver, path string) (Usage, error
 		return deviceSize(path)
 	}
 	var st unix.Statfs_t
+	if err := Answers(path); err != nil {
+		return Usage{}, err
+	}
 	if err := unix.Statfs(path, &st); err != nil {
 		return Usage{}, fmt.Errorf("statfs %s: %w", path, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
@@ -25,7 +26,9 @@ const (
 	dirMode = 0o750
 	// umountTime is how long it is waited for an orderly unmount of what a server has.
 	umountTime = 30 * time.Second
-	waitDelay  = time.Second // for the output of a program that was killed
+	// forceTime is how long one without the server may take.
+	forceTime = 10 * time.Second
+	waitDelay = time.Second // for the output of a program that was killed
 )
 
 // mountedAt gives what is mounted at a path, the uppermost; nil: nothing. It reads the
@@ -96,13 +99,28 @@ func run(ctx context.Context, program string, args ...string) error {
 	return err
 }
 
+// output is run that gives what the program said. A program that the kernel does not let end,
+// as it waits for a server that is gone, is left behind.
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, program, args...)
 	c.WaitDelay = waitDelay
-	var out bytes.Buffer
-	c.Stdout, c.Stderr = &limited{&out}, &limited{&out}
-	err := c.Run()
-	text := strings.TrimSpace(out.String())
+	var out limited
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Start()
+	if err == nil {
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait() }()
+		select {
+		case err = <-ended:
+		case <-ctx.Done():
+			select {
+			case err = <-ended:
+			case <-time.After(2 * waitDelay):
+				err = ctx.Err()
+			}
+		}
+	}
+	text := out.String()
 	switch {
 	case err == nil:
 		return text, nil
@@ -115,13 +133,24 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 }
 
 // limited takes no more than is worth reading of what a program says.
-type limited struct{ to *bytes.Buffer }
+type limited struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
 
 func (l *limited) Write(p []byte) (int, error) {
-	if room := 16<<10 - l.to.Len(); room > 0 {
-		l.to.Write(p[:min(room, len(p))])
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if room := 16<<10 - l.text.Len(); room > 0 {
+		l.text.Write(p[:min(room, len(p))])
 	}
 	return len(p), nil
+}
+
+func (l *limited) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.TrimSpace(l.text.String())
 }
 
 // unbind takes away what is bound to a path, with what containers mounted below it, and
@@ -160,7 +189,9 @@ func unmount(path string) error {
 }
 
 // unmountRemote takes away the mount of a server's file system: in an orderly way, so that
-// all is written, or without the server if that takes too long, as a kubelet does.
+// all is written, or without the server if that takes too long, as a kubelet does. Another
+// program does it each time: whoever lets go of such a file system last waits for the server,
+// out of reach of signals, after the mount itself is gone.
 func unmountRemote(ctx context.Context, path string, orderly time.Duration) error {
 	there, err := mountedAt(path)
 	if err != nil {
@@ -171,16 +202,15 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 	}
 	soon, stop := context.WithTimeout(ctx, orderly)
 	defer stop()
-	if err := run(soon, "umount", path); err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		if err := unix.Unmount(path, unix.MNT_FORCE|unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("unmount %s: %w", path, err)
-		}
+	failed := run(soon, "umount", path)
+	if there, err = mountedAt(path); err == nil && there != nil && ctx.Err() == nil {
+		soon, stop := context.WithTimeout(ctx, forceTime)
+		defer stop()
+		failed = errors.Join(failed, run(soon, "umount", "-i", "-f", "-l", path))
+		there, err = mountedAt(path)
 	}
-	if there, err = mountedAt(path); err != nil || there != nil {
-		return errors.Join(err, fmt.Errorf("%s is still mounted", path))
+	if err != nil || there != nil {
+		return errors.Join(err, failed, fmt.Errorf("%s is still mounted", path))
 	}
 	return removeEmpty(path)
 }

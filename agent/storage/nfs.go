@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -74,10 +73,4 @@ func lookHelper() (string, error) {
 
 func (n nfs) Unpublish(ctx context.Context, _ Volume, _ types.UID, path string) error {
 	return n.unmount(ctx, path)
-}
-
-// Probe hangs while the server does not answer.
-func (nfs) Probe(path string) error {
-	var st unix.Statfs_t
-	return unix.Statfs(path, &st)
 }

@@ -1,13 +1,71 @@
 package storage
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/sys/unix"
 )
 
-// A Prober is a Driver whose volumes may stop to answer, as those of a server do. Probe
-// returns once the volume answers; it may hang.
+// A Prober is a Driver that knows better than Answers whether a volume does. Probe returns
+// once it does; it may hang.
 type Prober interface{ Probe(path string) error }
+
+// Answers returns once a volume's file system says how large it is; it may hang, as long as
+// its server is gone. Of what is not there who starts the container says so.
+//
+// Who waits for a file system that is a process's (FUSE), and which has taken the question and
+// does not answer, cannot be killed. A thread of the agent that does would keep the agent's
+// files open, and its locks, after kill -9: no agent could start. So another program asks first.
+func Answers(path string) error {
+	if ofProcess(path) {
+		if err := exec.Command("stat", "-f", "--", path).Run(); errors.Is(err, exec.ErrNotFound) {
+			return err
+		} // whatever else it says: it was answered
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("statfs %s: %w", path, err)
+	}
+	return nil
+}
+
+// ofProcess reports whether a path is in a file system that is a process's. It reads the table
+// of mounts, and asks no file system.
+func ofProcess(path string) bool {
+	above, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	if err != nil || len(above) == 0 {
+		return false
+	}
+	in := slices.MaxFunc(above, func(a, b *mountinfo.Info) int { return cmp.Compare(len(a.Mountpoint), len(b.Mountpoint)) })
+	return strings.HasPrefix(in.FSType, "fuse")
+}
+
+// left are the calls that Leave has made and that have not returned.
+var left singleflight.Group
+
+// Leave calls what may wait for a server that is gone, and leaves it behind when ctx ends: it
+// must do no harm later. What is called for, and of which place or volume, tells calls apart; who
+// comes while such a call has not returned waits for that one, so that the attempts of days hold one
+// thread of the agent, of which it may have ten thousand.
+func Leave(ctx context.Context, what, of string, call func() error) error {
+	ended := left.DoChan(what+" "+of, func() (any, error) {
+		return nil, guarded(ctx, func(context.Context) error { return call() })
+	})
+	select {
+	case r := <-ended:
+		return r.Err
+	case <-ctx.Done():
+		return fmt.Errorf("the volume does not answer: %w", ctx.Err())
+	}
+}
 
 // A probing is a call of Probe.
 type probing struct {
@@ -19,9 +77,12 @@ type probing struct {
 // call for each place is under way at most; it is in nobody's way who unmounts the volume,
 // which ends it.
 func (k *Keeper) probe(ctx context.Context, v Volume, d Driver, path string) error {
-	asks, ok := d.(Prober)
-	if !ok {
+	if v.Block {
 		return nil
+	}
+	asks := Answers
+	if p, ok := d.(Prober); ok {
+		asks = p.Probe
 	}
 	ctx, stop := context.WithTimeout(ctx, probeTime)
 	defer stop()
@@ -31,7 +92,7 @@ func (k *Keeper) probe(ctx context.Context, v Volume, d Driver, path string) err
 		p = &probing{done: make(chan struct{})}
 		k.probes[path] = p
 		go func() {
-			p.err = guarded(ctx, func(context.Context) error { return asks.Probe(path) })
+			p.err = guarded(ctx, func(context.Context) error { return asks(path) })
 			k.mu.Lock()
 			delete(k.probes, path)
 			k.mu.Unlock()

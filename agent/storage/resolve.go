@@ -33,6 +33,9 @@ func (k *Keeper) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 	}
 	d := k.cfg.Drivers[i]
 	v.ID = identity(pod, vol, &v, d)
+	if err := k.label(pod, vol, &v, d); err != nil {
+		return Volume{}, nil, unprocessed(vol, err)
+	}
 	return v, d, nil
 }
 

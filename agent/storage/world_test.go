@@ -48,11 +48,14 @@ func must(t testing.TB, err error) {
 
 // objects are what a node knows of the API.
 type objects struct {
+	mu      sync.Mutex
 	claims  map[string]*v1.PersistentVolumeClaim
 	volumes map[string]*v1.PersistentVolume
 }
 
 func (o *objects) Claim(_ *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if c := o.claims[name]; c != nil {
 		return c, nil
 	}
@@ -60,10 +63,19 @@ func (o *objects) Claim(_ *v1.Pod, name string) (*v1.PersistentVolumeClaim, erro
 }
 
 func (o *objects) PersistentVolume(_ *v1.Pod, name string) (*v1.PersistentVolume, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if pv := o.volumes[name]; pv != nil {
 		return pv, nil
 	}
 	return nil, apierrors.NewNotFound(v1.Resource("persistentvolumes"), name)
+}
+
+// set changes a volume.
+func (o *objects) set(pv *v1.PersistentVolume) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.volumes[pv.Name] = pv
 }
 
 func (o *objects) VolumeSecret(_ *v1.Pod, _, name string) (*v1.Secret, error) {

@@ -22,8 +22,8 @@ const (
 	sweepAgain = time.Minute
 )
 
-// turns lets one at a time touch what is below a pod's volumes that may not answer: a call
-// that is given up goes on, and the next one of that pod waits for it.
+// turns lets one at a time do something for a pod. A call that is given up goes on, and the
+// next one of that pod waits for it.
 type turns struct {
 	mu    sync.Mutex
 	all   map[types.UID]*turn
@@ -112,21 +112,29 @@ func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// subPathOf is subPath, which may not return for a volume that does not answer.
-func (v *Volumes) subPathOf(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int, volume string) (path string, err error) {
-	if !v.hasApart(pod.UID) {
-		return v.subPath(pod, ctr, index, volume)
-	}
-	type result struct{ path string }
-	found := make(chan result, 1)
-	if err := v.turns.alone(ctx, pod.UID, func() error {
-		path, err := v.subPath(pod, ctr, index, volume)
-		found <- result{path}
-		return err
+// subPath returns a path that is the subPath of a volume mount and stays so. To open it may
+// take as long as a server is gone. It is given up when ctx ends, and holds up no tearDown,
+// which unmounts the volume and so ends it; what is opened after that is bound nowhere.
+func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int, volume string) (string, error) {
+	bound := make(chan string, 1)
+	if err := v.opens.alone(ctx, pod.UID, func() error {
+		p, err := v.open(&ctr.VolumeMounts[index], volume)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		return v.turns.alone(context.WithoutCancel(ctx), pod.UID, func() error { // which ends soon
+			if err := ctx.Err(); err != nil {
+				return err // the pod may have been torn down
+			}
+			path, err := v.bindSubPath(pod.UID, ctr, index, p)
+			bound <- path
+			return err
+		})
 	}); err != nil {
 		return "", err
 	}
-	return (<-found).path, nil
+	return <-bound, nil
 }
 
 // sweepApart releases pods that keep does not want and whose volumes are mounted still,

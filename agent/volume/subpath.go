@@ -10,36 +10,51 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// subPath returns a path that is the subPath of a volume mount and stays so: the
-// place is opened beneath the volume, whatever links a container left there, and
-// bound to a path that no container can change.
+// A place is what a subPath names, open, so that it stays the same whatever links a
+// container puts in its way.
+type place struct {
+	*os.File
+	isDir bool
+}
+
+// openSubPath opens the subPath of a volume mount beneath the volume, whatever links a
+// container left there. It may hang, as long as the volume's server does.
 // https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath
-func (v *Volumes) subPath(pod *v1.Pod, ctr *v1.Container, index int, volume string) (string, error) {
-	m := &ctr.VolumeMounts[index]
+func openSubPath(m *v1.VolumeMount, volume string) (*place, error) {
 	if !filepath.IsLocal(m.SubPath) {
-		return "", errors.New("it must be a relative path without ..")
+		return nil, errors.New("it must be a relative path without ..")
 	}
 	f, err := openBeneath(volume, filepath.Clean(m.SubPath))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer f.Close()
-	target := filepath.Join(v.podDir(pod.UID), "volume-subpaths", m.Name, ctr.Name, strconv.Itoa(index))
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &place{f, fi.IsDir()}, nil
+}
+
+// bindSubPath binds a place to a path that no container can change, and returns that. It
+// asks nothing of the volume.
+func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *place) (string, error) {
+	target := filepath.Join(v.podDir(uid), "volume-subpaths", ctr.VolumeMounts[index].Name, ctr.Name, strconv.Itoa(index))
 	if err := mounts.Detach(target); err != nil { // of the attempt before
 		return "", err
 	}
 	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	if err := likeness(f, target); err != nil {
+	if err := p.likeness(target); err != nil {
 		return "", err
 	}
-	both := m.MountPropagation != nil && *m.MountPropagation == v1.MountPropagationBidirectional
-	if err := bindTo(f, target, both); err != nil {
+	m := ctr.VolumeMounts[index].MountPropagation
+	if err := bindTo(p.File, target, m != nil && *m == v1.MountPropagationBidirectional); err != nil {
 		return "", fmt.Errorf("bind it to %s: %w", target, errors.Join(err, mounts.Detach(target)))
 	}
 	return target, nil
@@ -99,13 +114,9 @@ func makeBeneath(volume, sub string) error {
 	return root.Chmod(sub, fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 }
 
-// likeness makes target a file or a directory, as f is, to mount f on.
-func likeness(f *os.File, target string) error {
-	fi, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if fi.IsDir() {
+// likeness makes target a file or a directory, as the place is, to mount it on.
+func (p *place) likeness(target string) error {
+	if p.isDir {
 		return os.MkdirAll(target, dirMode)
 	}
 	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {

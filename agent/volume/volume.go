@@ -78,7 +78,11 @@ type Volumes struct {
 	cfg   Config
 	pods  string // real path: mounts are listed by it
 	kinds []Kind
-	turns turns
+	opens turns // of what may not answer, and may take for ever
+	turns turns // of what is mounted below a pod's directory
+
+	// open is openSubPath, but for tests.
+	open func(m *v1.VolumeMount, volume string) (*place, error)
 
 	hosts sync.Mutex // guards the pods' etc-hosts: several containers of a pod may start at once
 }
@@ -109,7 +113,7 @@ func New(cfg Config) (*Volumes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the directory of the pods: %w", err)
 	}
-	return &Volumes{cfg: cfg, pods: pods, kinds: append(builtin(cfg), cfg.Kinds...)}, nil
+	return &Volumes{cfg: cfg, pods: pods, kinds: append(builtin(cfg), cfg.Kinds...), open: openSubPath}, nil
 }
 
 // Name is the hook's.
@@ -174,7 +178,7 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 	if k == nil {
 		return "", fmt.Errorf("volume %q is of a type that this node does not serve", vol.Name)
 	}
-	path, err := k.SetUp(ctx, pod, vol, v.dir(pod, vol, k))
+	path, err := v.setUpKind(ctx, k, pod, vol)
 	if _, apart := k.(Apart); apart { // whose errors say what failed of what
 		return path, err
 	}
@@ -182,6 +186,22 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 		return "", fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
 	}
 	return path, nil
+}
+
+// setUpKind gives up a path of the host that does not answer, as it may be a server's too.
+func (v *Volumes) setUpKind(ctx context.Context, k Kind, pod *v1.Pod, vol *v1.Volume) (string, error) {
+	if _, hosts := k.(hostPath); !hosts {
+		return k.SetUp(ctx, pod, vol, v.dir(pod, vol, k))
+	}
+	found := make(chan string, 1)
+	if err := v.opens.alone(ctx, pod.UID, func() error {
+		path, err := k.SetUp(ctx, pod, vol, "")
+		found <- path
+		return err
+	}); err != nil {
+		return "", err
+	}
+	return <-found, nil
 }
 
 // Container adds the mounts of one attempt of a container.
@@ -220,7 +240,7 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 		return nil, err
 	}
 	if m.SubPath != "" {
-		if path, err = v.subPathOf(ctx, pod, ctr, index, path); err != nil {
+		if path, err = v.subPath(ctx, pod, ctr, index, path); err != nil {
 			return nil, fmt.Errorf("subPath %q of volume %q: %w", m.SubPath, m.Name, err)
 		}
 	}

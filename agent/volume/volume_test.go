@@ -76,12 +76,16 @@ func host(name, path string, kind v1.HostPathType) v1.Volume {
 // what is given.
 func mountsOf(t *testing.T, v *Volumes, p *v1.Pod, mounts ...v1.VolumeMount) ([]*api.Mount, error) {
 	t.Helper()
-	if err := v.Prepare(t.Context(), p); err != nil {
+	return mountsWithin(t.Context(), v, p, mounts...)
+}
+
+func mountsWithin(ctx context.Context, v *Volumes, p *v1.Pod, mounts ...v1.VolumeMount) ([]*api.Mount, error) {
+	if err := v.Prepare(ctx, p); err != nil {
 		return nil, err
 	}
 	ctr := &v1.Container{Name: "c", VolumeMounts: mounts}
 	out := &api.ContainerConfig{Metadata: &api.ContainerMetadata{Name: "c"}}
-	err := v.Container(t.Context(), p, ctr, out)
+	err := v.Container(ctx, p, ctr, out)
 	return out.Mounts, err
 }
 

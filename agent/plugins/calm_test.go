@@ -1,0 +1,43 @@
+package plugins
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestCalm: what registers all the time does so less and less often, beside others which do
+// not wait; after a while it is as if it were new. Names without end cost no memory without
+// end.
+func TestCalm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := New(Config{Root: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+		must(t, err)
+		registered := 0
+		for began := time.Now(); time.Since(began) < 10*time.Minute; registered++ {
+			wait := r.calm("flaps")
+			if registered == 0 && wait != 0 || registered == 1 && wait > firstCalm || wait > lastCalm {
+				t.Errorf("registration %d waits %s", registered, wait)
+			}
+			time.Sleep(wait + time.Millisecond)
+		}
+		if registered < 20 || registered > 100 {
+			t.Errorf("registered %d times in ten minutes", registered)
+		}
+		if wait := r.calm("other"); wait != 0 {
+			t.Errorf("another waits %s", wait)
+		}
+		time.Sleep(forgotten + time.Second)
+		if wait := r.calm("flaps"); wait != 0 || len(r.flaps) != 1 {
+			t.Errorf("after a while it waits %s; %d are known", wait, len(r.flaps))
+		}
+		for i := range 10 * maxSockets {
+			r.calm(fmt.Sprint(i))
+		}
+		if len(r.flaps) != maxSockets {
+			t.Errorf("%d are known", len(r.flaps))
+		}
+	})
+}

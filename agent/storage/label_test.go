@@ -1,0 +1,91 @@
+package storage
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// labeling is a driver that takes labels, or does not.
+type labeling struct {
+	Driver
+	takes bool
+}
+
+func (labeling) Plugin() string                           { return "kubernetes.io/csi" }
+func (labeling) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
+func (l labeling) MountsLabel(*v1.Pod, Volume) bool       { return l.takes }
+
+// TestLabel: a volume of one pod alone is mounted with the SELinux label of its containers,
+// if its driver takes that and the pod does not want it otherwise.
+func TestLabel(t *testing.T) {
+	recursive := v1.SELinuxChangePolicyRecursive
+	options := func(level string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: level} }
+	for name, c := range map[string]struct {
+		change func(*v1.Pod, *v1.PersistentVolume, *Config, *labeling)
+		want   string // the option
+		fails  string
+	}{
+		"the pod's": {func(*v1.Pod, *v1.PersistentVolume, *Config, *labeling) {}, `context="files:s0:c1,c2"`, ""},
+		"a container's": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
+			p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{SELinuxOptions: options("s0:c9")}
+		}, `context="files:s0:c9"`, ""},
+		"SELinux is off":      {func(_ *v1.Pod, _ *v1.PersistentVolume, c *Config, _ *labeling) { c.Label = nil }, "", ""},
+		"the driver does not": {func(_ *v1.Pod, _ *v1.PersistentVolume, _ *Config, d *labeling) { d.takes = false }, "", ""},
+		"of several pods": {func(_ *v1.Pod, pv *v1.PersistentVolume, _ *Config, _ *labeling) {
+			pv.Spec.AccessModes[0] = v1.ReadWriteOnce
+		}, "", ""},
+		"two modes": {func(_ *v1.Pod, pv *v1.PersistentVolume, _ *Config, _ *labeling) {
+			pv.Spec.AccessModes = append(pv.Spec.AccessModes, v1.ReadWriteOnce)
+		}, "", ""},
+		"recursive": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
+			p.Spec.SecurityContext.SELinuxChangePolicy = &recursive
+		}, "", ""},
+		"no options": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) { p.Spec.SecurityContext = nil }, "", ""},
+		"no level": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
+			p.Spec.SecurityContext.SELinuxOptions = &v1.SELinuxOptions{Type: "t"}
+		}, "", ""},
+		"not mounted there": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
+			p.Spec.Containers[1].SecurityContext = &v1.SecurityContext{SELinuxOptions: options("s0:c9")}
+		}, `context="files:s0:c1,c2"`, ""},
+		"two labels": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
+			p.Spec.Containers[1].SecurityContext, p.Spec.Containers[1].VolumeMounts = &v1.SecurityContext{SELinuxOptions: options("s0:c9")}, p.Spec.Containers[0].VolumeMounts
+		}, "", "multiple SELinux labels found"},
+		"no policy": {func(_ *v1.Pod, _ *v1.PersistentVolume, c *Config, _ *labeling) {
+			c.Label = func(_, _, _, _ string) (string, error) { return "", errors.New("no policy") }
+		}, "", "no policy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &objects{}
+			_, pv := o.bound("data", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+			pv.Spec.AccessModes, pv.Spec.MountOptions = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}, []string{"noatime"}
+			pod := podWith("p", "data")
+			pod.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: options("s0:c1,c2")}
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "other"})
+			pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
+			d := &labeling{takes: true}
+			cfg := Config{Root: t.TempDir(), Ledger: openStore(t, t.TempDir()), Objects: o, Claim: ephemeral, Label: func(_, _, _, level string) (string, error) { return "files:" + level, nil }}
+			c.change(pod, pv, &cfg, d)
+			cfg.Drivers = []Driver{d}
+			k, err := New(t.Context(), cfg)
+			must(t, err)
+			v, _, err := k.resolve(pod, &pod.Spec.Volumes[0])
+			if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+				t.Fatalf("%v, not %q", err, c.fails)
+			}
+			want := []string{"noatime", c.want}
+			if c.want == "" {
+				want = want[:1]
+			}
+			if err == nil && (!slices.Equal(v.MountOptions, want) || v.labelled != (c.want != "")) {
+				t.Errorf("mounted with %q (labelled: %v), not %q", v.MountOptions, v.labelled, want)
+			}
+			if len(pv.Spec.MountOptions) != 1 {
+				t.Error("the PersistentVolume was changed")
+			}
+		})
+	}
+}
