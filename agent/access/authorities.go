@@ -15,10 +15,15 @@ import (
 	"time"
 
 	authn "k8s.io/api/authentication/v1"
+
+	"github.com/islet-edge/islet/regular"
 )
 
 // credentialID names the certificate in the extra fields of its user.
 const credentialID = "authentication.kubernetes.io/credential-id"
+
+// maxAuthorities is the most bytes that the file may have.
+const maxAuthorities = 4 << 20
 
 // authorities are those that sign client certificates. Their file is looked at
 // when a certificate is shown, so that one that changes needs no watcher and one
@@ -94,16 +99,25 @@ func (a *authorities) current() *x509.CertPool {
 }
 
 func (a *authorities) read() error {
-	data, err := os.ReadFile(a.path)
+	pool, err := ReadAuthorities(a.path)
+	if err == nil {
+		a.pool = pool
+	}
+	return err
+}
+
+// ReadAuthorities reads those that sign client certificates from a file in PEM, as
+// authentication.x509.clientCAFile of a KubeletConfiguration names one.
+func ReadAuthorities(file string) (*x509.CertPool, error) {
+	data, err := regular.Read(file, maxAuthorities)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {
-		return errors.New("it holds no certificate")
+		return nil, errors.New("it holds no certificate")
 	}
-	a.pool = pool
-	return nil
+	return pool, nil
 }
 
 func same(a, b fs.FileInfo) bool {

@@ -197,6 +197,8 @@ func TestWhat(t *testing.T) {
 		{"coarse", "GET", "/flagz", 403, "Forbidden (user=coarse, verb=get, resource=nodes, subresource(s)=[configz])\n"},
 		{"scraper", "GET", "/metrics/cadvisor", 200, ""},
 		{"scraper", "GET", "/stats/summary", 200, ""},
+		{"scraper", "GET", "/stats/flash", 200, ""},
+		{"coarse", "GET", "/stats/flash", 403, "Forbidden (user=coarse, verb=get, resource=nodes, subresource(s)=[stats])\n"},
 		{"scraper", "GET", "/metrics/../exec/ns/pod/c", 200, ""}, // by its first part; the server's mux redirects such a path
 		{"reader", "GET", "/logs/", 200, ""},
 		{"reader", "GET", "/containerLogs/a/b/c", 403, "Forbidden (user=reader, verb=get, resource=nodes, subresource(s)=[proxy])\n"},

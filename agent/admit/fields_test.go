@@ -83,7 +83,7 @@ var fieldTypes = []fieldtest.Table{
 		{"fsGroupChangePolicy", works, "of PersistentVolumes; see [volumes](volumes.md)"},
 		{"seccompProfile", works, ""},
 		{"appArmorProfile", works, "where AppArmor is on, else refused"},
-		{"seLinuxChangePolicy", partly, "files are always relabelled"},
+		{"seLinuxChangePolicy", partly, "MountOption acts for ReadWriteOncePod volumes of CSI drivers with seLinuxMount; all others are relabelled"},
 	}},
 	{Of: reflect.TypeFor[v1.Container](), Title: "spec.containers[], initContainers[], ephemeralContainers[]", Rows: []fieldtest.Row{
 		{"name", works, ""},

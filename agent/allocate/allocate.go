@@ -73,6 +73,7 @@ type Refusal struct {
 	Reason  string // v1.PodReasonDeferred, v1.PodReasonInfeasible
 	Message string
 	Detail  string // why it is infeasible, as a label of metrics
+	Lacks   bool   // it is deferred for want of resources: a critical pod's others make room for
 }
 
 // Decide says whether a pod may have what it is wanted with, beside others with what
@@ -98,7 +99,7 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 		}
 	}
 	if r := admit.Admit(admit.Hold(wanted), others, n); r != nil {
-		return &Refusal{Reason: v1.PodReasonDeferred, Message: r.Message}
+		return &Refusal{Reason: v1.PodReasonDeferred, Message: r.Message, Lacks: r.OfResources()}
 	}
 	return nil
 }

@@ -192,15 +192,30 @@ func endPod(ctx context.Context, rt cri.Runtime, s *api.PodSandbox) error {
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err)
 	}
-	_, err = rt.StopPodSandbox(ctx, &api.StopPodSandboxRequest{PodSandboxId: s.Id})
-	if err == nil {
-		_, err = rt.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: s.Id})
+	for began := time.Now(); ; {
+		_, err = rt.StopPodSandbox(ctx, &api.StopPodSandboxRequest{PodSandboxId: s.Id})
+		if err == nil {
+			_, err = rt.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: s.Id})
+		}
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || time.Since(began) > removeTime {
+			return fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err)
+		}
+		select {
+		case <-time.After(removeAgain):
+		case <-ctx.Done():
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err)
-	}
-	return nil
 }
+
+// A runtime may refuse to remove what ended a moment ago: containerd takes a container for
+// running until it has heard of its end.
+const (
+	removeTime  = 20 * time.Second // for which it is asked again
+	removeAgain = 250 * time.Millisecond
+)
 
 // graceOf is the grace of the pod that a sandbox was made for.
 func graceOf(s *api.PodSandbox) time.Duration {

@@ -55,7 +55,7 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 	}
 	c.service, err = image.New(image.Config{
 		Client: c.daemon.Client(), Root: root, Snapshotter: c.daemon.Snapshotter(), CertsDir: e.RegistryConfigDir,
-		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config), OnChange: a.ImagesChanged, OnRemove: a.ImagesRemoved, Now: a.Link.Now, Log: a.Log,
+		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config), PullsPerSecond: int(*k.RegistryPullQPS), PullBurst: int(k.RegistryBurst), OnChange: a.ImagesChanged, OnRemove: a.ImagesRemoved, Now: a.Link.Now, Log: a.Log,
 		LinkDown: a.Link.Down,
 	})
 	if err != nil {

@@ -28,7 +28,7 @@ func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.
 		pulls = 1
 	}
 	c := remote.Config{
-		Endpoint: endpoint, Timeout: a.Kubelet.RuntimeRequestTimeout.Duration, Pulls: pulls, Changed: a.NetworkChanged, Counted: asked.Counted, Log: a.Log,
+		Endpoint: endpoint, Timeout: a.Kubelet.RuntimeRequestTimeout.Duration, Pulls: pulls, PullsPerSecond: int(*a.Kubelet.RegistryPullQPS), PullBurst: int(a.Kubelet.RegistryBurst), Changed: a.NetworkChanged, Counted: asked.Counted, Log: a.Log,
 	}
 	if endpoint == a.RuntimeEndpoint { // else it is one that is left
 		c.ImageEndpoint = a.ImageEndpoint

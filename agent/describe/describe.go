@@ -47,6 +47,8 @@ type Config struct {
 	Volatile   *volatile.Layer          // nil: the disk takes writes
 	Devices    *device.Manager
 	Hardware   *hardware.Hardware
+
+	Configuration func() []string // what is wrong with the one that the node was sent
 }
 
 // A Cluster is the way to the control plane.
@@ -73,6 +75,7 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	s.Imports = append(a.c.Containers.Going(), a.c.Containers.FailedArchives()...)
 	s.Network.Config = a.c.Containers.Network.Config()
 	s.Problems = append(s.Problems, a.c.Containers.Problems()...)
+	s.Problems = append(s.Problems, a.c.Configuration()...)
 	s.Runtime.Endpoint, s.Runtime.Left = a.c.Containers.Endpoint, a.c.Containers.Left
 	if s.Flash = a.c.Flash(ctx); s.Flash.Exceeded {
 		s.Problems = append(s.Problems, fmt.Sprintf("more was written to the disk today than flashBudget allows (%d MiB of %d MiB); what can wait does until the day is over", s.Flash.Today.Stack>>20, s.Flash.Budget>>20))

@@ -26,8 +26,8 @@
 // events: it is looked at the more often the less there is, at most every 10 s.
 //
 // Where this differs from a kubelet: a static pod without a critical priority may be
-// evicted too, after all pods of the API server, and comes back once there is room and some
-// time has passed. On a node that stands alone nobody else could end what eats it.
+// evicted too, after all pods of the API server and only if it has a fair part of what is
+// missing, and comes back once there is room and some time has passed. On a node that stands alone nobody else could end what eats it.
 //
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 package eviction

@@ -85,6 +85,7 @@ type Config struct {
 	Events  Events
 	Counts  Counts
 	Watch   func() Waker // is called when Run begins
+	Hold    bool         // conditions are shown, but no pod is evicted and nothing is reclaimed
 	Changed func()       // the conditions of the node are others; it must not block
 	Log     *slog.Logger
 }
@@ -122,6 +123,13 @@ func (e *Eviction) Conditions() []v1.NodeConditionType {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.conditions
+}
+
+// Looked reports whether Conditions are of this machine as it is.
+func (e *Eviction) Looked() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.looked
 }
 
 // Barred reports whether a pod that was evicted may not come back yet: the node has a
@@ -162,13 +170,23 @@ func (e *Eviction) Run(ctx context.Context) error {
 	defer e.watch.Close()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	var last time.Time
+	var last, due time.Time
 	for {
 		woken := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
+		case <-e.touched: // a pod that has limits may have come
+			if e.isolates() && time.Until(due) > soonest {
+				due = time.Now().Add(soonest)
+				next.Reset(soonest)
+			}
+			continue
+		case found := <-e.limits.measuring:
+			if e.punish(ctx, found); len(found) == 0 {
+				continue
+			}
 		case <-e.watch.Wake():
 			if time.Now().Before(e.quiet) {
 				continue
@@ -190,6 +208,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 		}
 		pause := e.look(ctx)
 		last = time.Now()
+		due = last.Add(pause)
 		next.Reset(pause)
 	}
 }
@@ -239,7 +258,10 @@ func (e *Eviction) look(ctx context.Context) time.Duration {
 	v := e.state.Judge(list, o, e.transition, now)
 	e.show(v.Conditions)
 	e.arm(o)
-	if e.keepLimits(ctx, r, disks) || len(v.Act) > 0 && e.act(ctx, list, v.Act, o, r, disks) {
+	if !e.c.Hold {
+		e.keepLimits(ctx, r, disks)
+	}
+	if len(v.Act) > 0 && !e.c.Hold && e.act(ctx, list, v.Act, o, r, disks) {
 		return 0
 	}
 	if e.quiet = now.Add(soonest); len(v.Act) == 0 {
@@ -305,7 +327,10 @@ func (e *Eviction) act(ctx context.Context, list, met []Threshold, o Observation
 	e.c.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what))
 	if e.reclaim(ctx, t.Signal, d) {
 		after, err := e.c.Room.Now(ctx)
-		if err == nil && satisfied(list, observe(after)) {
+		if err == nil {
+			o = observe(after)
+		}
+		if err == nil && satisfied(list, o) {
 			e.c.Log.Info("there is room again without evicting a pod", "signal", t.Signal)
 			return false
 		}
@@ -318,7 +343,7 @@ func (e *Eviction) act(ctx context.Context, list, met []Threshold, o Observation
 	for _, t := range met {
 		e.c.Counts.Age(string(t.Signal), time.Since(r.At))
 	}
-	for _, c := range Rank(candidates, t.Signal, d) {
+	for _, c := range Rank(candidates, t.Signal, d, o.missing(t)) {
 		message, annotations := Message(c, t, o)
 		end := plan.End{Reason: plan.Evicted, Message: message, Grace: e.grace(c.Pod, t), Disrupted: true}
 		if e.evict(ctx, c.Pod, end, string(t.Signal), annotations) {
@@ -328,7 +353,7 @@ func (e *Eviction) act(ctx context.Context, list, met []Threshold, o Observation
 	}
 	if !e.stuck {
 		e.stuck = true
-		e.c.Log.Error("no pod can be evicted to make room: those that run are critical, or nothing is left of others", "signal", t.Signal)
+		e.c.Log.Error("no pod can be evicted to make room: those that run are critical, or static with too little of it, or nothing is left of others", "signal", t.Signal)
 	}
 	return false
 }

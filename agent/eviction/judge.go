@@ -37,6 +37,16 @@ func (o Observations) below(t Threshold, reclaim bool) bool {
 	return ok && a.Free < want
 }
 
+// missing is how much more has to be free for a threshold that counted to be met no more, in
+// the units of its signal.
+func (o Observations) missing(t Threshold) float64 {
+	a := o[t.Signal]
+	if want := t.Value.of(a.Total) + t.Reclaim.of(a.Total); want > a.Free {
+		return float64(want - a.Free)
+	}
+	return 0
+}
+
 // A key names a threshold: of each signal there is one of either kind.
 type key struct {
 	signal Signal

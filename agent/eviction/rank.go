@@ -59,13 +59,18 @@ func (d Disks) parts(s Signal) parts {
 	}
 }
 
+// fairPart of what is missing is the least that a pod of the node's own is evicted for.
+const fairPart = .1
+
 // Rank puts those who may be evicted for a threshold in order, the first to go first:
 // those that use more than they asked for, of these the ones with the lower priority, and
 // then those that use the most beyond it. For processes there are no requests. Pods of the
-// node's own come after all others, and what has nothing running last; for memory and
-// processes it is left out, for its end would give back none.
+// node's own come after all others, and only those that have a fair part of what is missing:
+// nobody could move them to another node, and the end of the others would mend nothing. What
+// has nothing running comes last; for memory and processes it is left out, for its end would
+// give back none.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
-func Rank(list []Candidate, s Signal, d Disks) []Candidate {
+func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	type place struct {
 		Candidate
 		exceeds  bool
@@ -83,6 +88,9 @@ func Rank(list []Candidate, s Signal, d Disks) []Candidate {
 			p.priority = *c.Pod.Spec.Priority
 		}
 		p.beyond = used(c, s, d)
+		if own(c.Pod) && p.beyond < missing*fairPart {
+			continue
+		}
 		if what != pids {
 			q := demand.Requests(c.Pod)[what]
 			asked := q.AsApproximateFloat64()

@@ -75,15 +75,59 @@ func TestRankMemory(t *testing.T) {
 		{Pod: aPod("runs-nothing", "", "", 0)},
 	}
 	for _, s := range []Signal{Memory, PodsMemory} {
-		if got, want := names(Rank(list, s, Disks{})), "above-more above above-high within-low within static"; got != want {
+		if got, want := names(Rank(list, s, Disks{}, 90_000)), "above-more above above-high within-low within static"; got != want {
 			t.Errorf("%s: %q, not %q", s, got, want)
+		}
+	}
+}
+
+// A pod of the node's own is evicted only for a fair part of what is missing, whatever the
+// resource: else a disk that others filled would end all of them, for nothing.
+func TestRankOwn(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		c       Candidate
+		s       Signal
+		missing float64
+		want    string
+	}{
+		{"disk, a tenth", writes(static(aPod("static", "", "", 0)), 40, 30, 30), ImageFs, 1000, "api static"},
+		{"disk, less", writes(static(aPod("static", "", "", 0)), 40, 30, 29), ImageFs, 1000, "api"},
+		{"inodes", writes(static(aPod("static", "", "", 0)), 1000, 0, 0), NodeInodes, 1001, "api"},
+		{"memory", uses(static(aPod("static", "", "", 0)), 10, 0), Memory, 100, "api static"},
+		{"memory, less", uses(static(aPod("static", "", "", 0)), 9, 0), Memory, 100, "api"},
+		{"asked for as much", uses(static(aPod("static", "1k", "", 0)), 9, 0), Memory, 90, "api static"},
+		{"processes", uses(static(aPod("static", "", "", 0)), 0, 9), PIDs, 100, "api"},
+		{"nothing is known", Candidate{Pod: static(aPod("static", "", "", 0))}, ImageFs, 1, "api"},
+	} {
+		list := []Candidate{c.c, uses(aPod("api", "", "", 0), 1, 1)}
+		if got := names(Rank(list, c.s, Disks{Image: true, Container: true}, c.missing)); got != c.want {
+			t.Errorf("%s: %q, not %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestMissing(t *testing.T) {
+	o := Observations{NodeFs: {Free: 30, Total: 100}}
+	for _, c := range []struct {
+		t    Threshold
+		want float64
+	}{
+		{Threshold{Signal: NodeFs, Value: Value{Part: .4}}, 10},
+		{Threshold{Signal: NodeFs, Value: Value{Part: .4}, Reclaim: quantity("5")}, 15},
+		{Threshold{Signal: NodeFs, Value: quantity("30")}, 0},
+		{Threshold{Signal: NodeFs, Value: quantity("10")}, 0},
+		{Threshold{Signal: Memory, Value: quantity("10")}, 10}, // not known: nothing is free
+	} {
+		if got := o.missing(c.t); got != c.want {
+			t.Errorf("%+v: %v, not %v", c.t, got, c.want)
 		}
 	}
 }
 
 func TestRankProcesses(t *testing.T) {
 	list := []Candidate{uses(aPod("few", "", "", 0), 0, 3), uses(aPod("many", "", "", 0), 0, 300), uses(aPod("low", "", "", -1), 0, 1)}
-	if got, want := names(Rank(list, PIDs, Disks{})), "low many few"; got != want {
+	if got, want := names(Rank(list, PIDs, Disks{}, 1000)), "low many few"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
 }
@@ -116,7 +160,7 @@ func TestRankDisk(t *testing.T) {
 		{NodeFs, apart, "volume logs layer memory claim asked waits"},
 		{NodeInodes, one, "asked volume logs layer memory claim waits"}, // nobody can ask for inodes
 	} {
-		if got := names(Rank(list, c.s, c.d)); got != c.want {
+		if got := names(Rank(list, c.s, c.d, 1e9)); got != c.want {
 			t.Errorf("%s of %+v: %q, not %q", c.s, c.d, got, c.want)
 		}
 	}

@@ -47,6 +47,7 @@ type world struct {
 	wake    chan struct{}
 	armed   [2]uint64
 	deaf    bool
+	slow    time.Duration // to measure a pod's files
 }
 
 func newWorld(t *testing.T, change func(*world)) *world {
@@ -133,8 +134,14 @@ func (w *world) Summary(_ context.Context, short bool) (*stats.Summary, error) {
 	return &stats.Summary{Pods: w.stats()}, nil
 }
 func (w *world) Processes(context.Context) ([]stats.PodStats, error) { return w.stats(), nil }
-func (w *world) Storage(_ context.Context, p *v1.Pod, _ time.Duration) (*stats.PodStats, error) {
+func (w *world) Storage(ctx context.Context, p *v1.Pod, _ time.Duration) (*stats.PodStats, error) {
 	w.note("measure %s", p.Name)
+	if w.slow > 0 {
+		select {
+		case <-time.After(w.slow):
+		case <-ctx.Done():
+		}
+	}
 	for _, s := range w.stats() {
 		if s.PodRef.UID == string(p.UID) {
 			return &s, nil
@@ -376,9 +383,9 @@ func TestLimits(t *testing.T) {
 		w.told(t, "measure greedy", "measure frugal")
 		w.set(func() { w.disk, greedy.Stats.VolumeStats[0].UsedBytes = 494, new(uint64(11*mib)) })
 		time.Sleep(10 * time.Second)
-		w.told(t, "measure greedy", "evict greedy 1s false", "greedy: Evicted ", "count emptydirfs.limit")
+		w.told(t, "measure greedy", "measure frugal", "evict greedy 1s false", "greedy: Evicted ", "count emptydirfs.limit")
 		time.Sleep(10 * time.Second)
-		w.told(t, "measure frugal")
+		w.told(t)
 		if len(w.Conditions()) > 0 {
 			t.Error("the node has a pressure")
 		}
@@ -396,8 +403,50 @@ func TestLimitsOfContainers(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.pods = []Candidate{together, alone} })
 		w.runs(t)
 		time.Sleep(5 * time.Second)
-		w.told(t, "pods may ask again", "measure together", "evict together 1s false", "together: Evicted ", "count ephemeralpodfs.limit",
-			"measure alone", "evict alone 1s false", "alone: Evicted ", "count ephemeralcontainerfs.limit")
+		w.told(t, "pods may ask again", "measure together", "measure alone", "evict together 1s false", "together: Evicted ", "count ephemeralpodfs.limit",
+			"evict alone 1s false", "alone: Evicted ", "count ephemeralcontainerfs.limit")
+	})
+}
+
+// TestLimitedComes: a pod with limits that comes to a node without any is looked at soon.
+func TestLimitedComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.cfg.EvictionHard = nil })
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		limited := writes(aPod("limited", "", "", 0), 0, 0, 1*mib)
+		limited.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
+		time.Sleep(5 * time.Second)
+		w.set(func() { w.pods = []Candidate{limited} })
+		for range 9 { // each change of a pod says so; none puts the look off
+			w.Touched()
+			time.Sleep(time.Second)
+		}
+		w.told(t)
+		time.Sleep(time.Second)
+		w.told(t, "measure limited")
+	})
+}
+
+// TestSlowFiles: that the files of a pod take an hour to count holds up no eviction for memory,
+// and they are not counted twice at once.
+func TestSlowFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limited := writes(aPod("limited", "", "", 0), 0, 0, 11*mib)
+		limited.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
+		w := newWorld(t, func(w *world) {
+			w.slow = time.Hour
+			w.pods = []Candidate{limited, uses(aPod("eater", "", "", 0), 300*mib, 1)}
+		})
+		w.runs(t)
+		w.told(t, "pods may ask again", "measure limited")
+		time.Sleep(10 * time.Minute)
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		time.Sleep(2 * time.Second)
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict eater 1s true", "eater: Evicted memory", "count memory.available")
+		time.Sleep(time.Hour - 10*time.Minute)
+		w.told(t, "changed", "pods may ask again", "evict limited 1s false", "limited: Evicted ", "count emptydirfs.limit")
 	})
 }
 

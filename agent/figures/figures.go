@@ -32,6 +32,7 @@ type Figures struct {
 	*Resizes
 	*Watches
 	*Evictions
+	*ImageVolumes
 }
 
 // New counts from nothing, with the operations of a runtime; unified: cgroups are of v2.
@@ -42,7 +43,7 @@ func New(o *Operations, unified bool) *Figures {
 			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}})
 	}
 	f := &Figures{
-		Operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(),
+		Operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(), ImageVolumes: newImageVolumes(),
 		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "how long one action of a pod's worker took", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods:       prometheus.NewCounter(counter("kubelet_started_pods_total", "sandboxes of pods that were started")),
@@ -68,6 +69,7 @@ func New(o *Operations, unified bool) *Figures {
 func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
 	all := append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
 	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
+	all = append(all, f.ImageVolumes.collectors()...)
 	return append(all, f.Resizes.collectors(resizing)...)
 }
 
@@ -94,6 +96,7 @@ func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 		if err != nil {
 			m.Figures.failed.WithLabelValues(kind, reason(err)).Inc()
 		}
+		m.Figures.image(in.Want, a.Container, err)
 	case plan.PostStart:
 		if err != nil {
 			m.Figures.failed.WithLabelValues(containerType(in.Want, a.Container), reason(err)).Inc()

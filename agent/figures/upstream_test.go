@@ -33,8 +33,6 @@ var absent = []struct{ names, why string }{
 	{`volume_manager_selinux_.*`, "volumes are not mounted with a context"},
 	{`volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "there is no loop here that compares volumes that are wanted with those that are mounted; see storage_operation_duration_seconds"},
 	{`kubelet_pod_resources_.*|plugin_manager_total_plugins`, "what is asked of plugins is not counted yet"},
-	{`kubelet_image_volume_.*`, "image volumes are not counted yet"},
-	{`kubernetes_feature_enabled`, "the state of feature gates is not told yet"},
 	{`kubelet_admission_rejections_total|kubelet_restarted_pods_total|kubelet_mirror_pods|kubelet_working_pods|kubelet_managed_ephemeral_containers|kubelet_container_log_filesystem_used_bytes|kubelet_node_startup_.*`, "not counted yet"},
 	{`kubelet_run_podsandbox_.*`, "see kubelet_runtime_operations_* with operation_type run_podsandbox"},
 	{`kubelet_certificate_manager_server_rotation_seconds`, "not counted yet"},
@@ -181,10 +179,11 @@ and labels are upstream's.
 Nothing is measured unless somebody asks, and pages that are scraped within a second share one
 measurement. ` + "`/stats/summary`" + ` is complete, takes ` + "`only_cpu_and_memory=true`" + `, and answers POST too.
 
-Who asks again within two minutes, as scrapers do, has only that read which may have changed: of a cgroup
-whose CPU time and memory are as before, no process has run, so that it is read as a whole only once a
-minute. A limit that the node changes shows at once, one that somebody else writes into a cgroup within
-that minute. Pages are compressed for who accepts gzip.
+Who asks again within two minutes, as scrapers do, has only that read which may have changed: in a cgroup
+whose CPU time and memory are as before no process has run, nor in any below it, so that they are read as a
+whole only every two to four minutes; and no file says what went through the interfaces of such a pod unless
+the host's ends of its veths have counted something. A limit that the node changes shows at once, one that
+somebody else writes into a cgroup within those minutes. Pages are compressed for who accepts gzip.
 
 ` + "`islet top node`" + ` shows the sensors of the board besides: temperatures, frequency, under-voltage and throttling.
 
@@ -200,6 +199,28 @@ that minute. Pages are compressed for who accepts gzip.
 	}) {
 		fmt.Fprintf(&b, "- %s: %s.\n", k, own[k])
 	}
+	b.WriteString(`
+## Rules made for a kubelet
+
+` + "`sudo make test-prometheus`" + ` lets a real Prometheus (its Go module: scraping, storage and rule engine) scrape a node, and evaluates what the
+rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet. The expressions, ` + "`test/prometheus/testdata/rules.yaml`" + `, are islet's own, under the names of theirs. On a node without a control plane all yield data but:
+
+- KubeletClientCertificateExpiration, KubeletClientCertificateRenewalErrors, KubeletServerCertificateExpiration, KubeletServerCertificateRenewalErrors,
+  KubeClientErrors and the dashboards' requests to the API server: there is no API server, and so no certificate for it.
+- KubePersistentVolumeFillingUp, KubePersistentVolumeInodesFillingUp: a claim of a node by itself is a directory, without a size of its own.
+- KubeNodeEviction, and the dashboards' errors of operations: there are series from the first one on, as of a kubelet.
+- The dashboards' numbers of volumes (volume_manager_total_volumes) and operations of volumes that live and die with a pod.
+
+KubeletPlegDurationHigh has a number only when something was listed within five minutes, as here events tell of changes, and never alerts otherwise.
+
+## metrics-server
+
+` + "`sudo make test-metrics-server`" + ` runs metrics-server 0.9 (its Go module, unchanged) as a pod of a node, by its own manifests, with etcd, kube-apiserver and
+controller manager. Two things are changed in the manifests: the image, and ` + "`--kubelet-certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt`" + `,
+since the node has ` + "`serverTLSBootstrap: true`" + ` and its request is approved. ` + "`--kubelet-insecure-tls`" + ` is not needed; it is where the serving certificate
+is self-signed, as with a kubelet. metrics-server asks for ` + "`/metrics/resource`" + ` with the token of its service account, which of a node may get
+` + "`nodes/metrics`" + ` only. ` + "`kubectl top nodes`" + ` and ` + "`kubectl top pods`" + ` show what pods use, and a HorizontalPodAutoscaler scales a Deployment by CPU from one pod to three.
+`)
 	b.WriteString("\n## Served\n\n| page | name | type | labels | stability |\n|---|---|---|---|---|\n")
 	slices.SortFunc(served, func(a, b upstreamMetric) int { return cmp.Or(cmp.Compare(a.page, b.page), cmp.Compare(a.name, b.name)) })
 	for _, u := range served {

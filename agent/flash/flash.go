@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,13 +62,14 @@ type Config struct {
 type Flash struct {
 	c Config
 
-	mu       sync.Mutex
-	account  *account // nil: not loaded yet
-	device   string
-	last     time.Time // of the last sample in this process, with a monotonic reading
-	stored   time.Time // when the account was, likewise; zero: not by this process
-	dirty    bool
-	exceeded string // the day on which the budget was, as far as this process knows
+	mu      sync.Mutex
+	account *account // nil: not loaded yet
+	device  string
+	last    time.Time // of the last sample in this process, with a monotonic reading
+	stored  time.Time // when the account was, likewise; zero: not by this process
+	dirty   bool
+
+	exceeded atomic.Pointer[string] // the day on which the budget was, as far as this process knows; nil: none
 }
 
 // New reads nothing.
@@ -145,9 +147,9 @@ func (f *Flash) judge(now time.Time) {
 	today, name := f.account.on(now), now.UTC().Format(day)
 	switch {
 	case f.c.Budget == 0 || today.Stack() <= f.c.Budget:
-		f.exceeded = ""
-	case f.exceeded != name:
-		f.exceeded = name
+		f.exceeded.Store(nil)
+	case !f.exceededOn(name):
+		f.exceeded.Store(&name)
 		f.c.Events.Node(v1.EventTypeWarning, "FlashBudgetExceeded", fmt.Sprintf("%s were written to the disk today, more than the budget of %s: database %s, images %s, logs %s, pods %s. What can wait does until the day is over",
 			size(today.Stack()), size(f.c.Budget), size(today.Database), size(today.Images), size(today.Logs), size(today.Pods)))
 	}
@@ -163,11 +165,13 @@ func size(n uint64) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
-// Exceeded reports whether more was written today than the budget allows. It reads nothing.
-func (f *Flash) Exceeded() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.exceeded != "" && f.exceeded == f.c.Now().UTC().Format(day)
+// Exceeded reports whether more was written today than the budget allows. It reads nothing,
+// and waits for nobody who does.
+func (f *Flash) Exceeded() bool { return f.exceededOn(f.c.Now().UTC().Format(day)) }
+
+func (f *Flash) exceededOn(name string) bool {
+	on := f.exceeded.Load()
+	return on != nil && *on == name
 }
 
 // Figures are for people.
@@ -231,7 +235,7 @@ func (f *Flash) read() (s Sample, device string) {
 		}
 	}
 	var p process.Reader
-	s.Agent, s.Images = p.Written(0), f.c.Images()
+	s.Agent, s.Images = process.Self(), f.c.Images()
 	for _, pid := range p.Running(f.c.Shims) {
 		s.Shims += p.Written(pid)
 		s.Logs += p.OwnWritten(pid)

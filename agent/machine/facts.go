@@ -28,8 +28,10 @@ type ReporterConfig struct {
 	Addresses func(names []string, ips []netip.Addr)
 	Events    Events
 	Meta      Meta
-	InUse     func() []v1.UniqueVolumeName // volumes that nobody may detach; nil: none
-	Log       *slog.Logger
+	// Conditions are further ones of the Node; nil: there are none.
+	Conditions func() []v1.NodeCondition
+	InUse      func() []v1.UniqueVolumeName // volumes that nobody may detach; nil: none
+	Log        *slog.Logger
 }
 
 // Runtime says what runs containers here.
@@ -98,6 +100,9 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	f.NotReady = a.c.NotReady(ctx)
 	pressures := a.c.Machine.Pressures()
 	f.MemoryPressure, f.DiskPressure, f.PIDPressure = slices.Contains(pressures, v1.NodeMemoryPressure), slices.Contains(pressures, v1.NodeDiskPressure), slices.Contains(pressures, v1.NodePIDPressure)
+	if a.c.Conditions != nil {
+		f.Conditions = a.c.Conditions()
+	}
 	a.conditions(&f)
 	return f, nil
 }

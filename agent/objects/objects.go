@@ -40,7 +40,9 @@ type Config struct {
 	Node     string           // its name
 	NodeUID  func() types.UID // of its Node; empty: it was never seen
 	Events   podcertificate.Events
-	Strategy string // configMapAndSecretChangeDetectionStrategy
+	Strategy string        // configMapAndSecretChangeDetectionStrategy
+	Every    time.Duration // object.Config's
+	Touched  func()        // object.Config's
 	Now      func() time.Time
 	Desired  Desired
 	Refresh  func(*v1.Pod) error // brings the volumes of a pod up to date
@@ -96,7 +98,7 @@ func Open(ctx context.Context, c Config) (*Objects, error) {
 		o.Own = provision.New(own)
 		return o, nil
 	}
-	o.API = object.New(object.Config{Client: c.Client, Store: c.Store, Node: c.Node, Strategy: c.Strategy, Changed: o.Changed, Now: c.Now, Log: c.Log})
+	o.API = object.New(object.Config{Client: c.Client, Store: c.Store, Node: c.Node, Strategy: c.Strategy, Every: c.Every, Touched: c.Touched, Changed: o.Changed, Now: c.Now, Log: c.Log})
 	own.API = o.API
 	o.Own = provision.New(own)
 	for _, p := range pods {

@@ -23,9 +23,16 @@ import (
 
 const (
 	relistWithEvents    = 5 * time.Minute // events may be lost, but seldom
+	syncsOfRelist       = 5               // what Sync of a minute makes the same
 	relistWithoutEvents = 2 * time.Second
 	resubscribeAfter    = time.Second
 	standsAfter         = time.Second // a subscription: few runtimes say when it does
+
+	// A runtime may learn that a container ended and that it was for want of memory in any
+	// order, as containerd before 2.3: for so long after an end its reason may be another one,
+	// and after this time it is read once more.
+	reasonLate  = 3 * time.Second
+	reasonAgain = time.Second
 )
 
 // Config is what an Observer needs.
@@ -37,6 +44,9 @@ type Config struct {
 	// ended, which is zero for the first.
 	Relisted func(took time.Duration, before time.Time)
 	Relist   time.Duration // 0: five minutes with events, two seconds without
+	// Sync is a kubelet's syncFrequency: with events everything is listed after five times of it,
+	// as they tell what a kubelet has to look for. 0: a minute.
+	Sync time.Duration
 }
 
 // An Observer is the agent's view of the runtime. Its methods may be called
@@ -61,7 +71,9 @@ func New(cfg Config) *Observer {
 	if cfg.Relist == 0 {
 		cfg.Relist = relistWithoutEvents
 		if _, ok := cfg.Runtime.(cri.Events); ok {
-			cfg.Relist = relistWithEvents
+			if cfg.Relist = relistWithEvents; cfg.Sync > 0 {
+				cfg.Relist = syncsOfRelist * cfg.Sync
+			}
 		}
 	}
 	return &Observer{cfg: cfg, seed: maphash.MakeSeed(), pods: map[types.UID]plan.Observed{}, dirty: dirty.New[types.UID]()}
@@ -244,5 +256,20 @@ func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Ob
 	if !reflect.DeepEqual(before, after) {
 		o.cfg.Changed(uid)
 	}
+	if slices.ContainsFunc(after.Containers, func(c plan.Container) bool { return unsettled(c) && !ended(before, c.ID) }) {
+		time.AfterFunc(reasonAgain, func() { o.dirty.Add(uid) })
+	}
 	return nil
+}
+
+// unsettled reports whether the runtime may yet give another reason for a container's end.
+func unsettled(c plan.Container) bool {
+	age := time.Since(c.FinishedAt)
+	return c.State == plan.Exited && c.Reason == "Error" && 0 <= age && age < reasonLate
+}
+
+// ended reports whether a view has a container as one that ended.
+func ended(seen plan.Observed, id string) bool {
+	c := find(seen, id)
+	return c != nil && c.State == plan.Exited
 }

@@ -79,7 +79,7 @@ func (r *table) ContainerStatus(_ context.Context, req *api.ContainerStatusReque
 	r.read++
 	for _, c := range r.containers {
 		if c.Id == req.ContainerId {
-			return &api.ContainerStatusResponse{Status: &api.ContainerStatus{Id: c.Id, Metadata: c.Metadata, User: c.User, State: c.State, StartedAt: c.StartedAt, FinishedAt: c.FinishedAt, ExitCode: c.ExitCode,
+			return &api.ContainerStatusResponse{Status: &api.ContainerStatus{Id: c.Id, Metadata: c.Metadata, User: c.User, State: c.State, StartedAt: c.StartedAt, FinishedAt: c.FinishedAt, ExitCode: c.ExitCode, Reason: c.Reason,
 				Labels: c.Labels, Annotations: c.Annotations, Image: c.Image, Mounts: c.Mounts, LogPath: c.LogPath, StopSignal: c.StopSignal}}, nil
 		}
 	}
@@ -179,6 +179,45 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// Why a container ended may come later than that it did, without an event. It is asked for
+// once more, and not again.
+func TestReasonComesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := eventful{aTable(), make(chan error)}
+		o, changes := run(t, r)
+		<-changes
+		message := filepath.Join(t.TempDir(), "message")
+		if err := os.WriteFile(message, []byte("bye"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.change(func() {
+			c := r.containers[0]
+			c.State, c.ExitCode, c.Reason, c.FinishedAt = api.ContainerState_CONTAINER_EXITED, 137, "Error", time.Now().UnixNano()
+			c.Annotations[keys.MessagePath], c.Mounts = "/m", []*api.Mount{{ContainerPath: "/m", HostPath: message}}
+		})
+		r.events <- nil
+		if <-changes; o.Pod("u1").Containers[0].Reason != "Error" {
+			t.Errorf("it ended as %+v", o.Pod("u1").Containers[0])
+		}
+		r.change(func() { r.containers[0].Reason = "OOMKilled" })
+		if err := os.Remove(message); err != nil { // the pod is being removed
+			t.Fatal(err)
+		}
+		began := time.Now()
+		<-changes
+		if c := o.Pod("u1").Containers[0]; c.Reason != "OOMKilled" || c.Message != "bye" || time.Since(began) > reasonAgain {
+			t.Errorf("after %v it ended as %+v", time.Since(began), c)
+		}
+		before := r.read
+		time.Sleep(time.Minute)
+		r.events <- nil
+		synctest.Wait()
+		if len(changes) > 0 || r.read != before {
+			t.Errorf("%d more changes, %d more readings", len(changes), r.read-before)
+		}
+	})
+}
+
 // After a break in the events everything is listed, soon; without any event after
 // five minutes.
 func TestLostEvents(t *testing.T) {
@@ -239,6 +278,23 @@ func TestRelist(t *testing.T) {
 			t.Errorf("took %v", time.Since(began))
 		}
 	})
+}
+
+// A kubelet's syncFrequency says how often all is listed where events tell of changes.
+func TestSync(t *testing.T) {
+	for sync, want := range map[time.Duration]time.Duration{0: relistWithEvents, time.Minute: relistWithEvents, 10 * time.Second: 50 * time.Second} {
+		if o := New(Config{Runtime: withEvents{}, Sync: sync}); o.cfg.Relist != want {
+			t.Errorf("%v: %v", sync, o.cfg.Relist)
+		}
+	}
+	if o := New(Config{Sync: time.Hour}); o.cfg.Relist != relistWithoutEvents {
+		t.Errorf("without events: %v", o.cfg.Relist)
+	}
+}
+
+type withEvents struct {
+	cri.Runtime
+	cri.Events
 }
 
 func TestTerminationMessage(t *testing.T) {

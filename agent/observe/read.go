@@ -101,7 +101,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 		}
 	}
 	for _, c := range l.containers {
-		if old := find(before, c.Id); old != nil && old.State == state(c.State) {
+		if old := find(before, c.Id); old != nil && old.State == state(c.State) && !unsettled(*old) {
 			seen.Containers = append(seen.Containers, *old)
 			continue
 		}
@@ -110,6 +110,10 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 			return seen, err
 		}
 		if s != nil {
+			if old := find(before, c.Id); old != nil && unsettled(*old) { // its message may be gone by now
+				kept := *old
+				kept.Reason, s = s.Reason, &kept
+			}
 			seen.Containers = append(seen.Containers, *s)
 		}
 	}

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -118,7 +119,8 @@ func (uncounted) Accepted(string)                  {}
 
 // Allocate decides whether a pod may have the resources it is wanted with. Of all that
 // wait those come first to whom room is given first, so that it does not matter who asks.
-// What is given counts once it is stored. An error means that nothing was given.
+// What is given counts once it is stored. Others make room for a critical pod, as when it is
+// admitted. An error means that it has to be asked again.
 func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	select { // one after the other: the next sees what this one gave
 	case p.allocating <- struct{}{}:
@@ -128,11 +130,22 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	}
 	node := p.c.Node()
 	p.mu.Lock()
-	granted, rows := p.decideResizes(node)
+	granted, rows, room := p.decideResizes(node)
 	p.mu.Unlock()
-	if len(granted) == 0 {
-		return nil
+	var err error
+	if room.critical != nil {
+		if err = p.preemptAll(ctx, room.Sacrifice, room.critical); err != nil {
+			p.release(podUpdated) // nothing is going to end that it could wait for
+		}
 	}
+	if len(granted) > 0 {
+		err = errors.Join(err, p.grantAll(ctx, granted, rows))
+	}
+	return err
+}
+
+// grantAll has what is granted stored, and then count.
+func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID]store.Allocation) error {
 	err := p.c.Store.Allocate(ctx, rows)
 	p.mu.Lock()
 	for _, g := range granted {
@@ -155,9 +168,16 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	return nil
 }
 
+// A clearance is what has to end so that a critical pod may have more.
+type clearance struct {
+	admit.Sacrifice
+	critical *v1.Pod // nil: nothing has to
+}
+
 // decideResizes decides about all pods that ask for other resources. Who gets them holds
-// them from now on. The caller holds mu.
-func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.UID]store.Allocation) {
+// them from now on. Of critical ones that lack room, the first is made room for; until what
+// has to go has ended it waits, with what it has, and so do the others. The caller holds mu.
+func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.UID]store.Allocation, room clearance) {
 	var waiting []allocate.Waiter
 	wanted := map[types.UID]desired.Pod{}
 	for uid, v := range p.verdicts {
@@ -180,9 +200,13 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 			}
 		}
 		a.asked, a.tried = w.Wanted, p.freed
-		a.refusal = allocate.Decide(w.Wanted, w.Allocated, p.holders(uid).all(), node)
+		h := p.holders(uid)
+		a.refusal = allocate.Decide(w.Wanted, w.Allocated, h.all(), node)
 		if a.refusal != nil {
 			p.refuseResize(w.Wanted, a, before)
+			if s, ok := admit.Preempt(admit.Hold(w.Wanted), h.staying, h.coming, node); ok && a.refusal.Lacks && room.critical == nil {
+				room = clearance{s, w.Wanted}
+			}
 			continue
 		}
 		a.since = time.Time{}
@@ -191,7 +215,7 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 		rows[uid] = store.Allocation{Generation: w.Wanted.Generation, Resources: a.soon}
 		granted = append(granted, grant{wanted[uid], trigger})
 	}
-	return granted, rows
+	return granted, rows, room
 }
 
 // refuseResize tells of a resize that is refused, unless it is known. The caller holds mu.

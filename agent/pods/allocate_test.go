@@ -244,3 +244,53 @@ func TestResizeError(t *testing.T) {
 	w.sync(t, false, "a")
 	w.told(t, "Normal a ResizeCompleted")
 }
+
+// TestResizePreempts: others make room for a critical pod that asks for more, as when it is
+// admitted; until they have ended it waits with what it has, also over a restart of the agent.
+func TestResizePreempts(t *testing.T) {
+	w := newWorld(t)
+	system := func(n int64, cpu string) *v1.Pod {
+		p := generation(n, "system", cpu)
+		p.Spec.Priority = new(int32(2_000_000_000))
+		return p
+	}
+	rest := []*v1.Pod{generation(1, "victim", "2"), generation(1, "small", "1")}
+	w.want(t, desired.API, append(rest, system(1, "1"))...)
+	for _, uid := range []types.UID{"victim", "small", "system"} {
+		w.admit(t, uid, "admitted")
+		w.runs(t, uid, plan.Running)
+	}
+	w.events = nil
+	w.want(t, desired.API, append(rest, system(2, "2500m"))...)
+	w.broken = true
+	if err := w.Allocate(t.Context(), "system"); !errors.Is(err, errDisk) {
+		t.Errorf("got %v", err)
+	}
+	w.expect(t, "victim", "admitted")
+	w.broken = false
+	w.sync(t, false, "system")
+	w.expect(t, "victim", "Preempting")
+	w.expect(t, "small", "admitted")
+	w.give(t, "system", "1 Deferred")
+	w.told(t, "Warning system ResizeDeferred", "Warning victim Preempting")
+	if len(w.preempted) != 1 || w.preempted[0] != "cpu" {
+		t.Errorf("counted %q", w.preempted)
+	}
+	w.NodeChanged()
+	w.sync(t, false, "system")
+	w.made = map[types.UID]*v1.Pod{"system": system(1, "1")} // its sandbox
+	w.restart(t, "victim", "small", "system")
+	w.sync(t, false, "system")
+	w.expect(t, "victim", "Preempting")
+	w.expect(t, "small", "admitted")
+	w.give(t, "system", "1 Deferred")
+	w.runs(t, "victim", plan.Exited)
+	w.sync(t, false, "system")
+	w.give(t, "system", "2500m")
+	w.expect(t, "small", "admitted")
+
+	w.want(t, desired.API, append(rest, system(3, "5"))...)
+	w.sync(t, false, "system")
+	w.give(t, "system", "2500m Deferred")
+	w.expect(t, "small", "admitted") // whose end would not do
+}

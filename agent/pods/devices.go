@@ -57,6 +57,7 @@ func (p *Pods) equip(ctx context.Context, d desired.Pod, made uint64, before ver
 		v := admitted(d, made)
 		v.held = now.held
 		p.verdicts[uid] = v
+		p.tell()
 	}
 	return nil
 }

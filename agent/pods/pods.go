@@ -275,4 +275,14 @@ func (p *Pods) List() []*v1.Pod {
 	return out
 }
 
+// Phases calls f with each pod as it is wanted and the phase of its newest status.
+func (p *Pods) Phases(f func(pod *v1.Pod, phase v1.PodPhase)) {
+	wanted := p.c.Desired.List()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range wanted {
+		f(d.Pod, cmp.Or(p.states[d.Pod.UID].status.Phase, v1.PodPending))
+	}
+}
+
 func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

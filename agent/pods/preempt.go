@@ -22,11 +22,9 @@ const preempted = "Preempted in order to admit critical pod"
 // https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
 func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Sacrifice, node admit.Node, before verdict, known bool) error {
 	uid := d.Pod.UID
-	for _, victim := range s.Pods {
-		if err := p.preempt(ctx, victim.Pod, d.Pod, string(s.Signal)); err != nil {
-			p.giveUp(uid, before, known)
-			return err
-		}
+	if err := p.preemptAll(ctx, s, d.Pod); err != nil {
+		p.giveUp(uid, before, known)
+		return err
 	}
 	if err := p.awaitRoom(ctx, d, node); err != nil {
 		p.giveUp(uid, before, known)
@@ -39,6 +37,16 @@ func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Sacrifice, n
 		return nil
 	}
 	return p.equip(ctx, d, made, before, known)
+}
+
+// preemptAll ends the pods that make room for a critical one.
+func (p *Pods) preemptAll(ctx context.Context, s admit.Sacrifice, critical *v1.Pod) error {
+	for _, victim := range s.Pods {
+		if err := p.preempt(ctx, victim.Pod, critical, string(s.Signal)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // preempt ends a pod for a critical one: it will be Failed, and one that is not the API

@@ -203,6 +203,76 @@ func TestPreemptorGoes(t *testing.T) {
 	})
 }
 
+// inTurn is a node whose one pod makes room for a critical one, low, which another one of
+// higher priority, high, asks for in turn.
+func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.CancelFunc) {
+	t.Helper()
+	w = newWorld(t)
+	a, b := critical(aPod("low", "2", 0)), critical(aPod("high", "3", 0))
+	a.Spec.Priority, b.Spec.Priority = new(int32(1)), new(int32(2))
+	w.want(t, desired.API, aPod("victim", "3", 0))
+	w.admit(t, "victim", "admitted")
+	w.runs(t, "victim", plan.Running)
+	w.want(t, desired.File, a, b)
+	low = w.asks(t.Context(), "low")
+	synctest.Wait()
+	ctx, gone := context.WithCancel(t.Context())
+	high = w.asks(ctx, "high")
+	synctest.Wait()
+	w.expect(t, "low", "")
+	w.expect(t, "high", "") // not refused: who is in its way would make room
+	return w, low, high, gone
+}
+
+// TestTwoCritical: of two critical pods that wait for the same room the first one gets it,
+// and makes room for the second one if that has the higher priority.
+func TestTwoCritical(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, low, high, _ := inTurn(t)
+		w.runs(t, "victim", plan.Exited)
+		if err := <-low; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.expect(t, "low", "Preempting")
+		w.expect(t, "high", "")
+		w.told(t, "Warning victim Preempting", "Warning low Preempting")
+		w.runs(t, "low", plan.Exited)
+		if err := <-high; err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, "high", "admitted")
+		w.admit(t, "low", "Preempting") // it comes back when there is room
+		w.told(t)
+	})
+}
+
+// TestFirstCriticalGoes: the second one does not wait for one that is deleted before it
+// was admitted, nor does the first one for a second one that is.
+func TestFirstCriticalGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, low, high, gone := inTurn(t)
+		gone()
+		if err := <-high; !errors.Is(err, context.Canceled) {
+			t.Errorf("a pod that is deleted while it waits: %v", err)
+		}
+		high = w.asks(t.Context(), "high")
+		synctest.Wait()
+		w.want(t, desired.File, critical(aPod("high", "3", 0)))
+		if err := w.Drop(t.Context(), "low"); err != nil {
+			t.Fatal(err)
+		}
+		w.runs(t, "victim", plan.Exited)
+		if err := <-low; err != nil {
+			t.Error(err)
+		}
+		if err := <-high; err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, "high", "admitted")
+	})
+}
+
 // TestPortsDoNotPreempt: only a lack of resources does.
 func TestPortsDoNotPreempt(t *testing.T) {
 	w := newWorld(t)
@@ -304,7 +374,7 @@ func (w *world) fair(t *testing.T, all map[types.UID]*v1.Pod) {
 		}
 		for other, o := range all {
 			lower := *o.Spec.Priority < *p.Spec.Priority
-			if admit.Critical(p) && w.verdict(other) == "admitted" && cpus(o) >= cpus(p) && lower && !admit.Critical(o) {
+			if admit.Critical(p) && w.verdict(other) == "admitted" && cpus(o) >= cpus(p) && lower {
 				t.Errorf("%s was refused, and %s runs", uid, other)
 			}
 		}

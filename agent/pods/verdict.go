@@ -39,9 +39,26 @@ func admitted(d desired.Pod, made uint64) verdict {
 // store is waited for without others waiting, and so are the pods that end for a critical
 // one. An error means that nothing was decided.
 func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
+	for {
+		first, err := p.decide(ctx, uid)
+		if first == nil || err != nil {
+			return err
+		}
+		select {
+		case <-first:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// decide is Admit, but for a critical pod in whose way is only one of lower priority that
+// was there first and is about to be admitted: as with a kubelet, which admits one pod at a
+// time, that one is, and makes room then. The channel is closed at the next change.
+func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}, err error) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	node := p.c.Node()
 	node.Off = p.c.Off()
@@ -49,7 +66,7 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	before, known := p.verdicts[uid]
 	if known && !p.reconsiders(d, before) {
 		p.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	pod, made := admit.Hold(d.Pod), p.freed
 	h := p.holders(uid)
@@ -57,13 +74,18 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	if refusal == nil && !known && !p.c.Devices.Wants(d.Pod) {
 		p.verdicts[uid] = admitted(d, made) // what runs tells the next agent of it
 		p.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	if refusal.OfResources() {
 		if s, ok := admit.Preempt(pod, h.staying, h.coming, node); ok {
 			p.verdicts[uid] = verdict{end: before.end, made: made, held: pod, coming: true}
 			p.mu.Unlock()
-			return p.makeRoom(ctx, d, s, node, before, known)
+			return nil, p.makeRoom(ctx, d, s, node, before, known)
+		}
+		if _, ok := admit.Preempt(pod, slices.Concat(h.staying, h.coming), nil, node); ok {
+			first = p.news
+			p.mu.Unlock()
+			return first, nil
 		}
 	}
 	if refusal != nil {
@@ -72,11 +94,11 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 		if before.end != nil && before.end.Reason == plan.Preempting && refusal.OfResources() {
 			v.end = before.end // that is why there is no room
 		}
-		return p.refuse(ctx, d, before.end, v, refusal.Message)
+		return nil, p.refuse(ctx, d, before.end, v, refusal.Message)
 	}
 	p.verdicts[uid] = verdict{end: before.end, made: made, held: pod, coming: true}
 	p.mu.Unlock()
-	return p.equip(ctx, d, made, before, known)
+	return nil, p.equip(ctx, d, made, before, known)
 }
 
 // refuse makes a refusal count. One for the same reason as before is no news.
@@ -92,6 +114,7 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	if !v.unequipped {
 		p.refused++
 	}
+	p.tell()
 	p.mu.Unlock()
 	if news {
 		p.c.Events.Pod(d.Pod, "", v1.EventTypeWarning, v.end.Reason, message)
@@ -111,6 +134,7 @@ func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before v
 	v := admitted(d, made)
 	v.again = true
 	p.verdicts[d.Pod.UID] = v
+	p.tell()
 	p.mu.Unlock()
 	p.c.Log.Info("pod admitted that was refused before", "pod", nameOf(d.Pod), "uid", d.Pod.UID)
 	return nil
@@ -124,6 +148,7 @@ func (p *Pods) giveUp(uid types.UID, before verdict, known bool) {
 	} else {
 		delete(p.verdicts, uid)
 	}
+	p.tell()
 	p.mu.Unlock()
 	p.release(podTerminated)
 }

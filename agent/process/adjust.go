@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -11,10 +12,13 @@ import (
 	"github.com/islet-edge/islet/agent/config"
 )
 
-// Adjust gives this process the OOM score and the limit of open files that the
-// configuration asks for, as far as it may. Containers get scores of their own,
-// and the limit that the agent was started with.
+// Adjust gives this process the OOM score, the limit of open files and the profile of
+// contention that the configuration asks for, as far as it may. Containers get scores of
+// their own, and the limit that the agent was started with.
 func Adjust(cfg *config.Config, log *slog.Logger) {
+	if cfg.Kubelet.EnableContentionProfiling {
+		runtime.SetBlockProfileRate(1)
+	}
 	score := strconv.Itoa(int(*cfg.Kubelet.OOMScoreAdj))
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0); err != nil {
 		log.Debug("the kernel does not let islet protect itself from the OOM killer", "oomScoreAdj", score, "error", err)

@@ -48,3 +48,21 @@ func TestLockMarks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLockAllOrNone: who cannot have all directories has none of them.
+func TestLockAllOrNone(t *testing.T) {
+	free, file := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := Lock(free, file); err == nil || len(l) > 0 {
+		t.Fatalf("locked a file in place of a directory: %v, %v", l, err)
+	}
+	l, err := Lock(free, t.TempDir())
+	if err != nil {
+		t.Fatalf("the first directory was not given back: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,9 +30,32 @@ const (
 	Devices = "devices"
 )
 
-// Lock takes a directory for this process; the kernel gives it back when the
+// Locks are directories that this process has taken.
+type Locks []*os.File
+
+// Lock takes directories for this process; the kernel gives them back when the
 // process ends, however it ends.
-func Lock(dir string) (*os.File, error) {
+func Lock(dirs ...string) (l Locks, err error) {
+	for _, dir := range dirs {
+		f, err := lock(dir)
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		l = append(l, f)
+	}
+	return l, nil
+}
+
+// Close gives them back.
+func (l Locks) Close() error {
+	var errs []error
+	for _, f := range l {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func lock(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, err
 	}
@@ -45,7 +69,7 @@ func Lock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := take(f); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("another agent uses %s: stop it, or choose other directories", dir)
@@ -56,4 +80,22 @@ func Lock(dir string) (*os.File, error) {
 		f.WriteString(lockMark) // a full disk is no reason not to start; see Used
 	}
 	return f, nil
+}
+
+// Who was killed holds its locks for a moment yet.
+const (
+	dying = 3 * time.Second
+	again = 20 * time.Millisecond
+)
+
+// take locks a file, which another process may be about to give back.
+func take(f *os.File) error {
+	tick := time.NewTicker(again)
+	defer tick.Stop()
+	for began := time.Now(); ; <-tick.C {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > dying {
+			return err
+		}
+	}
 }

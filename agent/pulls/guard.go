@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/keyring"
@@ -52,9 +53,24 @@ func New(cfg Config) *Guard {
 	return &Guard{cfg: cfg, begun: map[string]begun{}, lost: map[string]bool{}}
 }
 
+// Open makes the Guard that a configuration asks for, whose Policy cfg lacks. It is nil where
+// the gate of the policy is off: images are everybody's then, and there is nothing to settle.
+func Open(k *kubelet.KubeletConfiguration, cfg Config) (g *Guard, err error) {
+	if k.ImagePullCredentialsVerificationPolicy == "" {
+		return nil, nil
+	}
+	if cfg.Policy, err = NewPolicy(k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist); err != nil {
+		return nil, err
+	}
+	return New(cfg), nil
+}
+
 // Settle brings the records in line with the images that are here. It is called before
 // any pod starts. What cannot be written, as on a full disk, holds until the next start.
 func (g *Guard) Settle(ctx context.Context) error {
+	if g == nil {
+		return nil
+	}
 	broken, err := g.cfg.Store.BegunPulls(ctx)
 	errs := []error{err}
 	for _, b := range broken {
@@ -310,6 +326,9 @@ func (g *Guard) write(ctx context.Context, p store.Pull, ref string) error {
 
 // Removed is called when images were removed: their records go.
 func (g *Guard) Removed(ctx context.Context) {
+	if g == nil {
+		return
+	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), pruneTimeout)
 	defer stop()
 	if err := g.prune(ctx); err != nil {

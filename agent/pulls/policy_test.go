@@ -106,3 +106,24 @@ func TestProves(t *testing.T) {
 		}
 	}
 }
+
+// TestOpen: no guard where the gate is off, and then nothing to do; an unknown policy is refused.
+func TestOpen(t *testing.T) {
+	var k kubelet.KubeletConfiguration
+	g, err := Open(&k, Config{})
+	if g != nil || err != nil {
+		t.Fatalf("without a policy: %v, %v", g, err)
+	}
+	g.Removed(t.Context())
+	if err := g.Settle(t.Context()); err != nil {
+		t.Error(err)
+	}
+	k.ImagePullCredentialsVerificationPolicy = "Sometimes"
+	if g, err := Open(&k, Config{}); g != nil || err == nil {
+		t.Errorf("an unknown policy: %v, %v", g, err)
+	}
+	k.ImagePullCredentialsVerificationPolicy = kubelet.AlwaysVerify
+	if g, err := Open(&k, Config{}); err != nil || !g.cfg.Policy.verifies("example.org/a", false) {
+		t.Errorf("AlwaysVerify does not verify: %v", err)
+	}
+}

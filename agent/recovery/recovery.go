@@ -65,8 +65,22 @@ type Desired interface {
 
 // Store takes the addresses in use, and says when it was made anew. *store.Store is one.
 type Store interface {
+	Rebuilt() (aside string, broken bool)
 	Repaired() <-chan struct{}
 	AddLease(ctx context.Context, addr netip.Addr, sandbox string) error
+}
+
+// Begin is called when it is known what runs: it rebuilds a store that was found broken.
+// What is missing then comes from the sources.
+func Begin(ctx context.Context, c Config) {
+	aside, broken := c.Store.Rebuilt()
+	if !broken {
+		return
+	}
+	c.Log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
+	if err := Rebuild(ctx, c); err != nil {
+		c.Log.Error("not everything could be recovered from what runs", "error", err)
+	}
 }
 
 // Rebuild fills a store that was lost with what runs: the pods, each as its

@@ -3,6 +3,7 @@
 //
 //	garbage: images and dead containers      flash: what is written, and a budget of it
 //	rotate.Quota: logs of each pod           oom: kills that the kernel tells of
+//	home: cgroups of the agent and of the system, and the hint for who brings an iptables
 package upkeep
 
 import (
@@ -17,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/containers"
 	"github.com/islet-edge/islet/agent/flash"
 	"github.com/islet-edge/islet/agent/garbage"
+	"github.com/islet-edge/islet/agent/home"
 	"github.com/islet-edge/islet/agent/oom"
 	"github.com/islet-edge/islet/agent/process"
 	"github.com/islet-edge/islet/agent/rotate"
@@ -45,6 +47,7 @@ type Upkeep struct {
 
 	oom  *oom.Watch
 	logs *rotate.Quota
+	home home.Home
 }
 
 // New starts and reads nothing.
@@ -62,6 +65,7 @@ func New(c Config) *Upkeep {
 			Dir: c.Dirs.State, Shims: containers.Programs(c.Dirs.State), Pods: cgroup.Path(rt.CgroupDriver, k.CgroupRoot), Images: wrote,
 			Budget: uint64(c.FlashBudget), Meta: c.Store, Events: g.Events, Now: g.Now, Log: g.Log,
 		}),
+		home: home.Home{Config: c.Config, Log: g.Log},
 		oom:  oom.New(oom.Config{File: filepath.Join(c.Dirs.Run, process.OOM), Events: g.Events, Log: g.Log}),
 		logs: &rotate.Quota{Dir: k.PodLogsDir, Bytes: c.PodLogQuota, Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: g.Log},
 	}
@@ -73,7 +77,7 @@ func New(c Config) *Upkeep {
 // Run does all of it until ctx ends.
 func (u *Upkeep) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{u.Garbage.Run, u.Flash.Run, u.oom.Run, u.logs.Run} {
+	for _, run := range []func(context.Context) error{u.Garbage.Run, u.Flash.Run, u.oom.Run, u.logs.Run, u.home.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
 	return g.Wait()

@@ -33,8 +33,13 @@ func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 	return out, nil
 }
 
-// Storage is what one pod has on the disks of the node: volumes and logs no older than age,
-// and what its containers write as the runtime tells it. Of other pods nothing is looked at.
+// untold is more than any disk has, and little enough to be added up.
+const untold = 1 << 56
+
+// Storage is what one pod has on the disks of the node: volumes and logs, if possible no
+// older than age, and what its containers write as the runtime tells it. Of other pods nothing
+// is looked at. Of a directory in which more is than can be counted it says untold: nobody
+// hides files from a limit.
 func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*stats.PodStats, error) {
 	mine := map[string]string{keys.PodUID: string(spec.UID)}
 	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{LabelSelector: mine}})
@@ -60,11 +65,20 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 	}
 	for _, s := range told.Stats {
 		if c := j.byID[s.GetAttributes().GetId()]; c != nil {
-			c.told = s
+			c.told, c.layer = s, s.WritableLayer
 		}
 	}
 	trees := cmp.Or(u.c.Trees, &disk.Trees{})
-	n := nodeAnswer{Usage: u, j: j, measure: func(ctx context.Context, dir string) disk.Usage { return trees.Within(ctx, dir, age) }}
+	n := nodeAnswer{Usage: u, j: j, measure: func(ctx context.Context, dir string) disk.Usage {
+		found := trees.Whole(ctx, dir, age)
+		if found.Cut {
+			found.Bytes = untold
+		}
+		return found
+	}}
 	out := n.pod(ctx, p)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("measure the files of pod %s: %w", spec.UID, err)
+	}
 	return &out, nil
 }

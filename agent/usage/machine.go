@@ -56,7 +56,7 @@ func OfMachine(c Config, cgroups *cgroup.Recent, pods string, trees time.Duratio
 	s := sample.Config{Cgroups: cgroups, Pods: pods, MaxAge: maxAge}
 	if own := ownCgroup(cgroups.Unified()); own != "/" && own != "" {
 		c.System[stats.SystemContainerKubelet], c.System[stats.SystemContainerRuntime] = own, own
-		s.Others = []string{own}
+		s.Others, s.Self = []string{own}, own
 	}
 	c.Sampler = sample.New(s)
 	if trees >= 0 {

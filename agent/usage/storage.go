@@ -2,18 +2,28 @@ package usage
 
 import (
 	"context"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ephemeral are the plugins whose volumes are on the node's own file system.
-var ephemeral = []string{"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
+// The plugins whose volumes are on the node's own file system, as directories name them.
+const (
+	emptyDir    = "kubernetes.io~empty-dir"
+	configMap   = "kubernetes.io~configmap"
+	secret      = "kubernetes.io~secret"
+	projected   = "kubernetes.io~projected"
+	downwardAPI = "kubernetes.io~downward-api"
+)
+
+var ephemeral = []string{emptyDir, configMap, secret, projected, downwardAPI}
 
 // storage adds a pod's volumes, and what it has on the node's file system in all: volumes,
 // logs, and writable layers.
@@ -52,26 +62,64 @@ func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 		return nil
 	}
 	top := filepath.Join(n.c.Root, "pods", p.uid, "volumes")
-	for _, plugin := range ephemeral {
-		entries, err := os.ReadDir(filepath.Join(top, plugin))
-		if err != nil {
-			continue // it has none of these, or has just gone
+	for plugin, name := range n.ephemeral(p, top) {
+		dir := filepath.Join(top, plugin, name)
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+			continue // it is not there yet, or not any more
 		}
-		for _, e := range entries {
-			dir := filepath.Join(top, plugin, e.Name())
-			if !e.IsDir() {
-				continue
-			}
-			v := volume{VolumeStats: stats.VolumeStats{Name: e.Name()}}
-			if d, err := n.c.Host.Disk(ctx, dir); err == nil && d.Type == "tmpfs" {
-				v.FsStats, v.inMemory = *fsOf(d), true
-			} else {
-				u := n.measure(ctx, dir)
-				v.FsStats = *onFs(n.fs, u.At.UnixNano(), u.Bytes, u.Inodes)
-			}
-			out = append(out, v)
+		v := volume{VolumeStats: stats.VolumeStats{Name: name}}
+		if d, err := n.c.Host.Disk(ctx, dir); err == nil && d.Type == "tmpfs" {
+			v.FsStats, v.inMemory = *fsOf(d), true
+		} else {
+			u := n.measure(ctx, dir)
+			v.FsStats = *onFs(n.fs, u.At.UnixNano(), u.Bytes, u.Inodes)
 		}
+		out = append(out, v)
 	}
 	slices.SortFunc(out, func(a, b volume) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// ephemeral gives the plugins and names of a pod's volumes on the node's own file system: as
+// its spec says, or, of one that nobody knows any more, as its directories are.
+func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
+	return func(yield func(plugin, name string) bool) {
+		if p.spec != nil {
+			for i := range p.spec.Spec.Volumes {
+				v := &p.spec.Spec.Volumes[i]
+				if plugin := pluginOf(&v.VolumeSource); plugin != "" && !yield(plugin, v.Name) {
+					return
+				}
+			}
+			return
+		}
+		for _, plugin := range ephemeral {
+			entries, err := os.ReadDir(filepath.Join(top, plugin))
+			if err != nil {
+				continue // it has none of these, or has just gone
+			}
+			for _, e := range entries {
+				if !yield(plugin, e.Name()) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// pluginOf is the one of ephemeral that a volume is of; "": none.
+func pluginOf(v *v1.VolumeSource) string {
+	switch {
+	case v.EmptyDir != nil:
+		return emptyDir
+	case v.ConfigMap != nil:
+		return configMap
+	case v.Secret != nil:
+		return secret
+	case v.Projected != nil:
+		return projected
+	case v.DownwardAPI != nil:
+		return downwardAPI
+	}
+	return ""
 }

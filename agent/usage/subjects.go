@@ -18,6 +18,7 @@ func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 	}
 	var out []exposition.Subject
 	if j.sample != nil {
+		out = make([]exposition.Subject, 0, len(j.sample.Groups))
 		for i := range j.sample.Groups {
 			if s, ok := u.subject(ctx, j, &j.sample.Groups[i]); ok {
 				out = append(out, s)
@@ -95,7 +96,7 @@ func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
 
 // layer adds a container's own files.
 func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *container, s *exposition.Subject) {
-	fs := c.told.GetWritableLayer()
+	fs := c.layer
 	if fs == nil {
 		return
 	}

@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -36,7 +35,6 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 			return nil, fmt.Errorf("measure the host: %w", err)
 		}
 	}
-	slices.SortFunc(j.pods, func(a, b *pod) int { return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name)) })
 	if u.c.Volumes != nil && !short {
 		var pods []*v1.Pod
 		for _, p := range j.pods {
@@ -46,6 +44,7 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 		}
 		n.mounted = u.c.Volumes(ctx, pods)
 	}
+	out.Pods = slices.Grow(out.Pods, len(j.pods))
 	for _, p := range j.pods {
 		out.Pods = append(out.Pods, n.pod(ctx, p))
 	}
@@ -69,7 +68,7 @@ func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
 	if p.spec != nil && p.spec.Status.StartTime != nil {
 		out.StartTime = *p.spec.Status.StartTime
 	}
-	slices.SortFunc(p.containers, func(a, b *container) int { return cmp.Compare(a.name, b.name) })
+	out.Containers = slices.Grow(out.Containers, len(p.containers))
 	for _, c := range p.containers {
 		out.Containers = append(out.Containers, n.container(ctx, c))
 	}
@@ -100,7 +99,7 @@ func (n *nodeAnswer) container(ctx context.Context, c *container) stats.Containe
 		out.IO = nil
 		return out
 	}
-	if fs := c.told.GetWritableLayer(); fs != nil {
+	if fs := c.layer; fs != nil {
 		out.Rootfs = onFs(n.image, fs.Timestamp, fs.UsedBytes.GetValue(), fs.InodesUsed.GetValue())
 	}
 	if n.measure != nil && n.c.LogsDir != "" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,12 @@ type Runtime interface {
 	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
 	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
 	ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error)
+}
+
+// A Layered runtime says what containers that run have written, by their IDs, without measuring
+// the rest.
+type Layered interface {
+	WritableLayers(context.Context) (map[string]*api.FilesystemUsage, error)
 }
 
 // Images says where images are.
@@ -55,6 +62,10 @@ type Usage struct {
 	c        Config
 	rates    rates
 	topology func() (cores, sockets int) // read once
+
+	mu     sync.Mutex
+	last   *joined // with the newest sample, for others who ask with it
+	forget *time.Timer
 }
 
 // New prepares a Usage; it asks nothing yet.
@@ -70,9 +81,10 @@ func New(c Config) *Usage {
 type container struct {
 	id, name, pod, namespace, uid, image, sandbox string
 	started                                       time.Time
-	group                                         *sample.Group       // nil: it has no cgroup that can be seen
-	told                                          *api.ContainerStats // by the runtime; nil: it was not asked
-	nanoCores                                     *uint64             // from told
+	group                                         *sample.Group        // nil: it has no cgroup that can be seen
+	told                                          *api.ContainerStats  // by the runtime; nil: it was not asked
+	layer                                         *api.FilesystemUsage // what it has written; nil: the runtime was not asked
+	nanoCores                                     *uint64              // from told
 }
 
 // A pod with a container that runs, or had one.
@@ -83,24 +95,30 @@ type pod struct {
 	containers                    []*container
 }
 
-// A joined is one look at everything.
+// A joined is one look at everything. Nobody changes it.
 type joined struct {
+	disks  bool           // the runtime was asked for layers
 	sample *sample.Sample // nil: cgroups are not read
 	pods   []*pod
 	byUID  map[string]*pod
 	byID   map[string]*container
 }
 
-// join looks once. With disks, or when a container has no cgroup, the runtime is asked for
-// its figures too.
+// join looks once for all who ask with the same sample. With disks, or when a container has no
+// cgroup, the runtime is asked for its figures too.
 func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
-	j := &joined{byUID: map[string]*pod{}, byID: map[string]*container{}}
+	j := &joined{disks: disks, byUID: map[string]*pod{}, byID: map[string]*container{}}
 	if u.c.Sampler != nil {
 		s, err := u.c.Sampler.Now()
 		if err != nil {
 			return nil, fmt.Errorf("measure cgroups: %w", err)
 		}
 		j.sample = s
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if last := u.last; last != nil && last.sample == s && (last.disks || !disks) {
+			return last, nil
+		}
 	}
 	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{
 		Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}}})
@@ -111,13 +129,53 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
 		j.add(c)
 	}
 	u.known(j)
-	alone := j.groups()
-	if disks || alone {
-		if err := u.told(ctx, j); err != nil {
-			return nil, err
-		}
+	if err := u.ask(ctx, j, j.groups()); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(j.pods, func(a, b *pod) int { return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name)) })
+	for _, p := range j.pods {
+		slices.SortFunc(p.containers, func(a, b *container) int { return cmp.Compare(a.name, b.name) })
+	}
+	if j.sample != nil {
+		u.keep(j)
 	}
 	return j, nil
+}
+
+// keep keeps a look for as long as its sample may be given again. The caller holds mu.
+func (u *Usage) keep(j *joined) {
+	u.last = j
+	if u.forget != nil {
+		u.forget.Stop()
+	}
+	u.forget = time.AfterFunc(maxAge, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.last == j {
+			u.last, u.forget = nil, nil
+		}
+	})
+}
+
+// ask asks the runtime for what cgroups do not say: layers, or everything when a container has
+// no cgroup.
+func (u *Usage) ask(ctx context.Context, j *joined, alone bool) error {
+	layered, ok := u.c.Runtime.(Layered)
+	switch {
+	case alone || j.disks && !ok:
+		return u.told(ctx, j)
+	case j.disks:
+		layers, err := layered.WritableLayers(ctx)
+		if err != nil {
+			return fmt.Errorf("measure containers: %w", err)
+		}
+		for id, l := range layers {
+			if c := j.byID[id]; c != nil {
+				c.layer = l
+			}
+		}
+	}
+	return nil
 }
 
 func (j *joined) add(c *api.Container) {
@@ -180,7 +238,7 @@ func (u *Usage) told(ctx context.Context, j *joined) error {
 	used := u.rates.of(list.Stats)
 	for _, s := range list.Stats {
 		if c := j.byID[s.GetAttributes().GetId()]; c != nil {
-			c.told, c.nanoCores = s, used[c.id]
+			c.told, c.layer, c.nanoCores = s, s.WritableLayer, used[c.id]
 		}
 	}
 	return nil

@@ -69,7 +69,9 @@ func node(t testing.TB) (*Usage, *runtime) {
 	write(t, filepath.Join(dir, "pods/uid-plain/volumes/kubernetes.io~empty-dir/scratch/file"), string(make([]byte, 5000)))
 	write(t, filepath.Join(dir, "logs/default_plain_uid-plain/main/0.log"), string(make([]byte, 9000)))
 	rt := &runtime{}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "uid-plain"}, Status: v1.PodStatus{
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "uid-plain"}, Spec: v1.PodSpec{Volumes: []v1.Volume{
+		{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, {Name: "late", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+		{Name: "scratch", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}}}}, Status: v1.PodStatus{
 		StartTime: &metav1.Time{Time: time.Unix(100, 0)}, ContainerStatuses: []v1.ContainerStatus{{Name: "main", ContainerID: "islet://c1",
 			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Unix(200, 0)}}}}}}
 	return New(Config{NodeName: "pi", Runtime: rt, Pods: func() []*v1.Pod { return []*v1.Pod{pod} }, Host: host.New(host.Config{}), Trees: &disk.Trees{Age: time.Minute},

@@ -131,7 +131,7 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 		n.events.expect(t, "a", `c Normal BackOff a: Back-off pulling image "app:1"`, "c Warning Failed a: Error: ImagePullBackOff")
 		time.Sleep(time.Hour)
 		n.events.expect(t, "a")
-		if p, f, b := n.events.times(pulling), n.events.times(failed), n.events.times(`c Normal BackOff a: Back-off pulling image "app:1"`); p != f || b > p || b < p-1 || p < 12 { // the last back-off may be about to be told
+		if p, f, b := n.events.times(pulling), n.events.times(failed), n.events.times(`c Normal BackOff a: Back-off pulling image "app:1"`); p != f || b > p || b*4 < p*3 || p < 12 { // a wait of less than plan.PullSettle, which any may be, has none
 			t.Errorf("%d pulls, %d failures, %d back-offs", p, f, b)
 		}
 
