@@ -17,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/agent/cluster"
 	"github.com/islet-edge/islet/agent/collect"
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/configure"
 	"github.com/islet-edge/islet/agent/containers"
 	"github.com/islet-edge/islet/agent/credentials"
 	"github.com/islet-edge/islet/agent/devices"
@@ -44,9 +45,9 @@ import (
 	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/status"
+	"github.com/islet-edge/islet/agent/update"
 	"github.com/islet-edge/islet/agent/upkeep"
 	"github.com/islet-edge/islet/agent/usage"
-	"github.com/islet-edge/islet/agent/userns"
 	"github.com/islet-edge/islet/agent/volatile"
 	"github.com/islet-edge/islet/agent/volume"
 	"github.com/islet-edge/islet/agent/worker"
@@ -61,6 +62,8 @@ import (
 // An agent is every part of a node, built and connected.
 type agent struct {
 	cfg     *config.Config
+	started *configure.Start
+	again   context.CancelCauseFunc // ends the agent, so that the process becomes another
 	version string
 	log     *slog.Logger
 	manager process.ServiceManager
@@ -89,6 +92,9 @@ type agent struct {
 	shutdown  *shutdown.Shutdown
 	usage     *usage.Usage
 	eviction  *eviction.Eviction
+	keeper    *configure.Keeper
+	updater   *update.Updater
+	follower  *configure.Follower // nil: the node stands alone
 	machine   *machine.Machine
 	reporter  *machine.Reporter
 	health    health.Health
@@ -120,8 +126,9 @@ type runner interface {
 
 // Run is the agent: it returns nil when ctx has ended and everything is stopped,
 // but for the pods, which go on running.
-func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logger) (err error) {
-	a := &agent{cfg: cfg, version: version, log: log, manager: process.TakeServiceManager()}
+// Start is what cfg comes from; again ends ctx with why.
+func Run(ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger) (err error) {
+	a := &agent{cfg: cfg, started: start, again: again, version: version, log: log, manager: process.TakeServiceManager()}
 	a.settler = settle.New(settle.Config{Changed: func() <-chan struct{} { return a.pods.Changed() }, Log: log})
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err = a.build(ctx); err == nil {
@@ -158,6 +165,8 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	run("eviction", a.eviction)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: log}))
 	run("devices", a.devices)
+	run("configuration", a.keeper)
+	run("updates", a.updater)
 	run("events", a.events)
 	for _, s := range a.manifests {
 		run("source of pods", s)
@@ -166,6 +175,7 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	if a.cluster != nil {
 		run("uplink", a.uplink)
 		run("cluster", a.cluster)
+		run("source of configurations", a.follower)
 	}
 	if a.tools != nil {
 		run("CRI socket", a.tools)
@@ -233,6 +243,7 @@ func (a *agent) nodeChanged(n *v1.Node) {
 		a.pods.NodeChanged()
 	}
 	a.claims.NodeChanged()
+	a.follower.Node(n)
 	a.reporter.Schedulable(!n.Spec.Unschedulable)
 }
 
@@ -261,11 +272,6 @@ func (a *agent) host() status.Host {
 	return h
 }
 
-// userIDs are those of the host that pods may have.
-func (a *agent) userIDs() (userns.Space, error) {
-	return userns.HostSpace(a.cfg.IDsPerPod(), int(a.cfg.Kubelet.MaxPods))
-}
-
 // start pokes all pods that are wanted, and all of which something runs.
 func (a *agent) start(ctx context.Context) {
 	for _, p := range a.desired.List() {
@@ -292,13 +298,6 @@ func (a *agent) networkChanged() {
 func (a *agent) reportNode() {
 	if a.cluster != nil {
 		a.cluster.Node.Poke()
-	}
-}
-
-// imagesRemoved forgets who pulled images that are gone.
-func (a *agent) imagesRemoved() {
-	if a.guard != nil {
-		a.guard.Removed(context.Background())
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/agent/cluster"
 	"github.com/islet-edge/islet/agent/collect"
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/configure"
 	"github.com/islet-edge/islet/agent/containers"
 	"github.com/islet-edge/islet/agent/credentials"
 	"github.com/islet-edge/islet/agent/describe"
@@ -44,6 +45,7 @@ import (
 	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/translate"
+	"github.com/islet-edge/islet/agent/update"
 	"github.com/islet-edge/islet/agent/userns"
 	"github.com/islet-edge/islet/agent/volatile"
 	"github.com/islet-edge/islet/agent/volume"
@@ -59,17 +61,31 @@ import (
 // build makes every part but what others reach the agent at, and connects it. The order is that of the needs: what
 // the store says comes before what runs, what runs before what is wanted.
 func (a *agent) build(ctx context.Context) error {
-	err := a.lock(a.cfg.Dirs.State, a.cfg.Dirs.Run)
+	for _, part := range []func(context.Context) error{
+		a.openDisk, a.openNode, a.openRuntime, a.openPods, a.openCluster, a.startDevices, a.buildWorkers, a.lookOnce,
+	} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openDisk takes the directories for this process alone, and opens the store.
+func (a *agent) openDisk(ctx context.Context) error {
+	locks, err := process.Lock(a.cfg.Dirs.State, a.cfg.Dirs.Run)
 	if err != nil {
 		return err
 	}
+	a.closers = append(a.closers, locks.Close)
 	if a.volatile, err = volatile.Cover(volatile.Config{Dirs: a.writes(), Run: a.cfg.Dirs.Run}); err != nil {
 		return err
 	}
 	if a.volatile.Fresh(a.cfg.Dirs.State) { // whose lock is another file now
-		if err := a.lock(a.cfg.Dirs.State); err != nil {
+		if locks, err = process.Lock(a.cfg.Dirs.State); err != nil {
 			return err
 		}
+		a.closers = append(a.closers, locks.Close)
 	}
 	if a.volatile != nil {
 		a.log.Error(a.volatile.String())
@@ -81,6 +97,12 @@ func (a *agent) build(ctx context.Context) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	a.closers = append(a.closers, a.store.Close)
+	return nil
+}
+
+// openNode makes what the node is: the machine and its devices, its way to the API server, its events, and what
+// changes its configuration and program.
+func (a *agent) openNode(ctx context.Context) (err error) {
 	if a.machine, err = machine.New(ctx, a.cfg, apparmor.New(a.log).Enabled(), selinux.New().Enabled()); err != nil {
 		return err
 	}
@@ -93,10 +115,20 @@ func (a *agent) build(ctx context.Context) error {
 	if a.events, err = a.newEvents(); err != nil {
 		return err
 	}
+	if err = a.openKeeper(); err != nil {
+		return err
+	}
+	a.updater, err = update.Open(a.cfg, a.version, a.keeper, a.log)
+	return err
+}
+
+// openRuntime makes what runs containers and looks at them. What is wanted, as it was stored, comes before: the
+// runtime tells of it at once.
+func (a *agent) openRuntime(ctx context.Context) (err error) {
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
-	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: a.imagesRemoved, NetworkChanged: a.networkChanged, Leaving: a.keepEnds, Tell: a.tellHeld, Link: a.link, Log: a.log}); err != nil {
+	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: func() { a.guard.Removed(ctx) }, NetworkChanged: a.networkChanged, Leaving: a.keepEnds, Tell: a.tellHeld, Link: a.link, Log: a.log}); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.rt.Close)
@@ -104,12 +136,19 @@ func (a *agent) build(ctx context.Context) error {
 		Overdue: func() time.Duration { return a.workers.Overdue() }, Busy: func() time.Duration { return a.observer.Busy() }, Network: a.rt.Ready, Off: func() string { return a.shutdown.NotReady() },
 	})
 	a.reporter = machine.NewReporter(machine.ReporterConfig{
-		Machine: a.machine, Runtime: a.rt.Runtime, Images: a.rt.Images, NotReady: a.health.NotReady, Addresses: a.link.SetAddresses, Events: a.events, Meta: a.store, Log: a.log, InUse: func() []v1.UniqueVolumeName { return a.claims.VolumesInUse() },
+		Machine: a.machine, Runtime: a.rt.Runtime, Images: a.rt.Images, NotReady: a.health.NotReady, Addresses: a.link.SetAddresses, Conditions: a.keeper.Conditions, Events: a.events, Meta: a.store, Log: a.log, InUse: func() []v1.UniqueVolumeName { return a.claims.VolumesInUse() },
 	})
 	a.figures = figures.New(a.rt.Operations, a.rt.Cgroups.Unified())
-	a.observer = observe.New(observe.Config{Runtime: a.rt.Runtime, Changed: a.poke, Relisted: a.figures.Relisted, Log: a.log})
+	a.cfg.Features(a.figures.Feature)
+	a.observer = observe.New(observe.Config{Runtime: a.rt.Runtime, Changed: a.poke, Relisted: a.figures.Relisted, Sync: a.cfg.Kubelet.SyncFrequency.Duration, Log: a.log})
+	return nil
+}
+
+// openPods makes what knows the pods: objects that they read, sources that want them, what became of them, and what
+// ends them all.
+func (a *agent) openPods(ctx context.Context) (err error) {
 	if a.objects, err = objects.Open(ctx, objects.Config{
-		Client: a.link.Client(), Alone: a.cfg.Alone(), Store: a.store, Dir: filepath.Join(a.cfg.Dirs.State, process.Claims), Quota: &a.quotas, Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Now: a.link.Now, Desired: a.desired, Events: a.events, NodeUID: func() types.UID { return a.cluster.NodeUID() }, Log: a.log,
+		Client: a.link.Client(), Alone: a.cfg.Alone(), Store: a.store, Dir: filepath.Join(a.cfg.Dirs.State, process.Claims), Quota: &a.quotas, Node: a.cfg.Node.Name, Strategy: string(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Every: a.cfg.LooksEvery(), Touched: a.settler.Touched, Now: a.link.Now, Desired: a.desired, Events: a.events, NodeUID: func() types.UID { return a.cluster.NodeUID() }, Log: a.log,
 		Refresh: func(pod *v1.Pod) error { return a.volumes.Refresh(a.pods.Allocated(pod)) }, Retry: func(uid types.UID) { a.workers.RetryPod(uid) },
 	}); err != nil {
 		return err
@@ -120,26 +159,30 @@ func (a *agent) build(ctx context.Context) error {
 		Running: a.figures.Running, Preempted: a.figures.Preempted, Barred: func(uid types.UID) bool { return a.eviction.Barred(uid) }, Off: func() bool { return a.shutdown.Going() },
 		Made: recovery.Made{Runtime: a.rt.Runtime, View: a.observer, Log: a.log}.Pod, Resizes: a.figures, Devices: a.devices, Events: a.events, Log: a.log,
 	})
-	if a.shutdown, err = shutdown.New(ctx, shutdown.Config{
+	a.shutdown, err = shutdown.New(ctx, shutdown.Config{
 		Periods: shutdown.Periods(&a.cfg.Kubelet), Host: shutdown.SystemLogind(a.log), File: filepath.Join(a.cfg.Dirs.Run, process.Shutdown), Meta: a.store, Pods: a.pods.List,
 		AtRest: func(uid types.UID) bool { return plan.AtRest(a.input(uid)) }, Poke: a.poke, Changed: func() { a.reportNode(); a.pods.NodeChanged() }, Extend: a.manager.Extend, Events: a.events, Log: a.log,
-	}); err != nil {
+	})
+	return err
+}
+
+// openCluster makes what talks to the API server, unless the node stands alone.
+func (a *agent) openCluster(ctx context.Context) (err error) {
+	if a.cfg.Alone() {
+		return nil
+	}
+	if a.follower, err = configure.NewFollower(a.keeper, a.link.Client(), a.link.Changed(), a.log); err != nil {
 		return err
 	}
-	if !a.cfg.Alone() {
-		if a.cluster, err = cluster.Open(ctx, cluster.Config{
-			Config: a.cfg, Link: a.link, Store: a.store, Objects: a.objects, Events: a.events, Pods: a.pods, Desired: a.desired, Sink: a.sources.Sink(), Spoken: a.sources.OthersSpoken,
-			Facts: a.reporter.Facts, Addresses: func() []string { return a.machine.Now().IPs }, Renewed: a.settler.Touched, Changed: a.nodeChanged, Networks: a.rt.Network.SetPodCIDRs, Held: a.tellHeld, Log: a.log,
-		}); err != nil {
-			return err
-		}
-	}
-	if err := a.startDevices(ctx); err != nil {
-		return err
-	}
-	if err := a.buildWorkers(ctx); err != nil {
-		return err
-	}
+	a.cluster, err = cluster.Open(ctx, cluster.Config{
+		Config: a.cfg, Link: a.link, Store: a.store, Objects: a.objects, Events: a.events, Pods: a.pods, Desired: a.desired, Sink: a.sources.Sink(), Spoken: a.sources.OthersSpoken,
+		Facts: a.reporter.Facts, Keeper: a.keeper, Addresses: func() []string { return a.machine.Now().IPs }, Renewed: a.settler.Touched, Changed: a.nodeChanged, Networks: a.rt.Network.SetPodCIDRs, Held: a.tellHeld, Log: a.log,
+	})
+	return err
+}
+
+// lookOnce looks at what runs, if the runtime is there by now, and makes what reads the sources.
+func (a *agent) lookOnce(ctx context.Context) (err error) {
 	if err := a.rt.Look(ctx, a.look, a.pods.Load); err != nil {
 		return err
 	}
@@ -161,19 +204,12 @@ func (a *agent) look(ctx context.Context) error {
 	if err := a.observer.Relist(ctx); err != nil {
 		return fmt.Errorf("look at what runs: %w", err)
 	}
-	if aside, yes := a.store.Rebuilt(); yes {
-		a.log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
-		if err := recovery.Rebuild(ctx, recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log}); err != nil {
-			a.log.Error("not everything could be recovered from what runs", "error", err)
-		}
-	}
+	recovery.Begin(ctx, recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log})
 	if err := a.rt.Reconcile(ctx); err != nil {
 		a.log.Warn("not everything of pods that are gone could be cleaned up", "error", err)
 	}
-	if a.guard != nil {
-		if err := a.guard.Settle(ctx); err != nil {
-			a.log.Error("the records of who pulled images could not be brought up to date", "error", err)
-		}
+	if err := a.guard.Settle(ctx); err != nil {
+		a.log.Error("the records of who pulled images could not be brought up to date", "error", err)
 	}
 	if err := a.handlers.Keep(a.observer.Has); err != nil {
 		a.log.Warn("not everything that is known of the hooks of containers that are gone could be removed", "error", err)
@@ -182,17 +218,6 @@ func (a *agent) look(ctx context.Context) error {
 		return fmt.Errorf("load what is known of the pods: %w", err)
 	}
 	a.rt.Looked(ctx, a.machine.SetRuntime)
-	return nil
-}
-
-func (a *agent) lock(dirs ...string) error {
-	for _, dir := range dirs {
-		l, err := process.Lock(dir)
-		if err != nil {
-			return err
-		}
-		a.closers = append(a.closers, l.Close)
-	}
 	return nil
 }
 
@@ -225,62 +250,40 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 	return err
 }
 
-func (a *agent) buildWorkers(ctx context.Context) error {
-	k := a.cfg.Kubelet
-	var err error
+// buildWorkers makes what carries out what is decided for pods, and what joins in their lives.
+func (a *agent) buildWorkers(ctx context.Context) (err error) {
 	a.cgroups, err = a.rt.OpenCgroups(containers.Share{Config: a.cfg, Share: a.machine.Share(), Active: a.pods.List, Exclusive: a.devices.Pinning.Pod, Took: a.figures.Cgroup, Tell: a.tellHeld, Log: a.log})
 	if err != nil {
 		return err
 	}
 	a.can = features.Handlers{Runtime: a.rt.Runtime, Classes: features.ClassIsHandler{}}
-	volumes := volume.Config{Root: a.cfg.Dirs.Root, Quota: &a.quotas, Memory: func() int64 { all := a.machine.Now().Allocatable; return all.Memory().Value() }, Log: a.log, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now}}
-	executor := worker.ExecutorConfig{Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Events: a.events, Log: a.log}
-	a.hooks = hook.Chain{a.cgroups, a.objects, a.objects.Own} // first: what the others make in memory counts in the pod's cgroup; then what they read
-	volumes.Objects, executor.Objects, executor.Alone = a.objects, a.objects, a.cluster == nil
-	keys := credentials.Config{Plugins: a.cfg.CredentialProviderConfig, BinDir: a.cfg.CredentialProviderBinDir, Root: a.cfg.Dirs.Root, Meta: a.store, Down: a.link.Down, Log: a.log}
-	keys.Secrets = a.objects
-	var api *claims.Cluster
-	if o := a.objects.API; o != nil {
-		api = &claims.Cluster{Client: a.link.Client(), Objects: o, Node: a.cluster.Node, Up: a.link.Changed()}
-		a.can.Classes, keys.API = o, o
+	if a.objects.API != nil {
+		a.can.Classes = a.objects.API
 	}
-	volumes.ReadOnlyTrees, executor.Classes = a.can.ReadOnlyTrees, a.can.Classes
-	if a.keys, err = credentials.Open(keys); err != nil {
+	if err = a.openImageKeys(); err != nil {
 		return err
 	}
-	a.closers, executor.Keyring = append(a.closers, a.keys.Close), a.keys
-	if mode := k.ImagePullCredentialsVerificationPolicy; mode != "" { // empty: its feature gate is off
-		policy, err := pulls.NewPolicy(mode, k.PreloadedImagesVerificationAllowlist)
-		if err != nil {
-			return err
-		}
-		a.guard = pulls.New(pulls.Config{Policy: policy, Store: a.store, Images: a.rt.Images, Log: a.log})
-		executor.Guard = a.guard
-	}
-	if a.claims, err = claims.Open(ctx, claims.Config{
-		Config: a.cfg, Store: a.store, Labels: a.machine.Labels, Objects: a.objects.Own, Cluster: api, Events: a.events, Retry: func(uid types.UID) { a.workers.RetryPod(uid) }, Log: a.log,
-	}); err != nil {
+	if err = a.openVolumes(ctx); err != nil {
 		return err
 	}
-	volumes.Kinds = append(volumes.Kinds, a.claims.Keeper)
-	if a.volumes, err = volume.New(volumes); err != nil {
-		return err
-	}
-	if a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: a.devices.Handle(a.claims.Handle(map[string]plugins.Handler{})), Log: a.log}); err != nil {
-		return err
-	}
-	a.logs, a.links = collect.Logs{Dir: k.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: k.PodLogsDir}
-	executor.Links = a.links
-	executor.Files = a.volumes
-	a.devices.Pinning.Connect(a.rt.Runtime)
-	a.hooks = append(a.hooks, a.volumes, a.devices.Pinning, a.devices.Manager, a.devices.Dynamic, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
-		userns.New(userns.Config{Pods: a.volumes.Pods(), Space: a.userIDs, Handlers: a.can, Log: a.log})) // last: it maps the mounts of all others
-	executor.Hooks = a.hooks
 	calls := call.New(call.Config{Runtime: a.rt.Runtime, Version: config.KubernetesMinor})
 	if a.handlers, err = lifecycle.Open(lifecycle.Config{Caller: calls, Events: a.events, Dir: filepath.Join(a.cfg.Dirs.Run, process.Hooks)}); err != nil {
 		return err
 	}
-	executor.Hooking = a.handlers
+	a.logs, a.links = collect.Logs{Dir: a.cfg.Kubelet.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: a.cfg.Kubelet.PodLogsDir}
+	a.devices.Pinning.Connect(a.rt.Runtime)
+	a.hooks = hook.Chain{
+		a.cgroups, a.objects, a.objects.Own, // first: what the others make in memory counts in the pod's cgroup; then what they read
+		a.volumes, a.devices.Pinning, a.devices.Manager, a.devices.Dynamic, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
+		userns.New(userns.Config{Pods: a.volumes.Pods(), Space: func() (userns.Space, error) { return userns.HostSpace(a.cfg.IDsPerPod(), int(a.cfg.Kubelet.MaxPods)) }, Handlers: a.can, Log: a.log}), // last: it maps the mounts of all others
+	}
+	executor := worker.ExecutorConfig{
+		Runtime: a.rt.Runtime, Images: a.rt.Images, Imports: a.rt.Imports(), Node: a.machine.Now, Network: a.rt.Admits, Objects: a.objects, Alone: a.cluster == nil, Classes: a.can.Classes,
+		Keyring: a.keys, Links: a.links, Files: a.volumes, Hooks: a.hooks, Hooking: a.handlers, Events: a.events, Log: a.log,
+	}
+	if a.guard != nil {
+		executor.Guard = a.guard
+	}
 	a.executor = worker.NewExecutor(executor)
 	a.probes = probe.New(probe.Config{Caller: calls, Input: a.input, Status: a.pods.Status, Node: func() []string { return a.machine.Now().IPs }, Events: a.events, File: filepath.Join(a.cfg.Dirs.Run, process.Probes), Changed: a.poke, Log: a.log})
 	a.workers = worker.New(worker.Config{Desired: a.pods, View: a.observer, Actor: figures.Actor{Executor: a.executor, Figures: a.figures}, Events: a.events,
@@ -297,10 +300,49 @@ func (a *agent) buildWorkers(ctx context.Context) error {
 	return nil
 }
 
+// openImageKeys makes what knows the credentials of registries, and who may use an image without them.
+func (a *agent) openImageKeys() (err error) {
+	c := credentials.Config{Plugins: a.cfg.CredentialProviderConfig, BinDir: a.cfg.CredentialProviderBinDir, Root: a.cfg.Dirs.Root, Meta: a.store, Down: a.link.Down, Secrets: a.objects, Log: a.log}
+	if a.objects.API != nil {
+		c.API = a.objects.API
+	}
+	if a.keys, err = credentials.Open(c); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, a.keys.Close)
+	a.guard, err = pulls.Open(&a.cfg.Kubelet, pulls.Config{Store: a.store, Images: a.rt.Images, Log: a.log})
+	return err
+}
+
+// openVolumes makes the volumes of pods, those that are claimed among them, and what finds drivers of those and of devices.
+func (a *agent) openVolumes(ctx context.Context) (err error) {
+	var api *claims.Cluster
+	if o := a.objects.API; o != nil {
+		api = &claims.Cluster{Client: a.link.Client(), Objects: o, Node: a.cluster.Node, Up: a.link.Changed()}
+	}
+	if a.claims, err = claims.Open(ctx, claims.Config{
+		Config: a.cfg, Store: a.store, Labels: a.machine.Labels, Objects: a.objects.Own, Cluster: api, Events: a.events, Retry: func(uid types.UID) { a.workers.RetryPod(uid) }, Log: a.log,
+		Label: selinux.New().Files(),
+		Reject: func(p *v1.Pod, reason, message string) bool {
+			return a.pods.Evict(ctx, p.UID, plan.End{Reason: reason, Message: "Pod was rejected: " + message})
+		},
+	}); err != nil {
+		return err
+	}
+	if a.volumes, err = volume.New(volume.Config{
+		Root: a.cfg.Dirs.Root, Quota: &a.quotas, Memory: func() int64 { all := a.machine.Now().Allocatable; return all.Memory().Value() }, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now},
+		Objects: a.objects, ReadOnlyTrees: a.can.ReadOnlyTrees, Kinds: []volume.Kind{a.claims.Keeper}, Log: a.log,
+	}); err != nil {
+		return err
+	}
+	a.plugins, err = plugins.New(plugins.Config{Root: a.cfg.Dirs.Root, Handlers: a.devices.Handle(a.claims.Handle(map[string]plugins.Handler{})), Log: a.log})
+	return err
+}
+
 func (a *agent) serverConfig() server.Config {
 	d := describe.Config{
 		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Local: a.objects.Local, Volatile: a.volatile, Input: a.input, Devices: a.devices.Manager, Hardware: a.devices.Hardware,
-		Addresses: func() []string { return a.machine.Now().IPs }, Waiting: a.claims.Waiting, Flash: a.upkeep.Flash.Figures,
+		Addresses: func() []string { return a.machine.Now().IPs }, Waiting: a.claims.Waiting, Configuration: a.keeper.Problems, Flash: a.upkeep.Flash.Figures,
 	}
 	var metrics func() []exposition.Sample
 	if c := a.cluster; c != nil {
@@ -315,9 +357,9 @@ func (a *agent) serverConfig() server.Config {
 		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
-		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: a.usage,
-		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.upkeep,
-		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.upkeep.Collectors(), a.objects.Collectors(), a.claims.Collectors(a.pods.List), a.devices.Collectors(), a.devices.Pinning.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
+		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Configuration: configure.Local{Keeper: a.keeper}, Updates: a.updater, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: a.usage,
+		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.upkeep, Flash: a.upkeep.Flash.Figures,
+		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.upkeep.Collectors(), a.keeper.Collectors(), a.objects.Collectors(), a.claims.Collectors(a.pods.List), a.devices.Collectors(), a.devices.Pinning.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		Page:              a.page.Below(server.PathPage),
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,
 	}

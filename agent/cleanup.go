@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/configure"
+	"github.com/islet-edge/islet/agent/guard"
 	"github.com/islet-edge/islet/agent/process"
 	"github.com/islet-edge/islet/agent/volatile"
 )
@@ -20,7 +21,8 @@ import (
 // on this host but for the state directory: mounts, cgroups, network, run
 // directory. args are the agent's own. It returns the exit code.
 func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
-	cfg, _, err := config.Load(args)
+	start := configure.Begin(guard.Role{}, args)
+	cfg, _, err := start.Load()
 	if err != nil {
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 2
@@ -34,22 +36,20 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "islet cleanup: no agent has run with %s and %s: nothing to clean up\n", cfg.Dirs.State, cfg.Dirs.Run)
 		return 0
 	}
-	a := &agent{cfg: cfg, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	a := &agent{cfg: cfg, started: start, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	if err = a.build(ctx); err == nil {
 		err = a.rt.Known()
 	}
 	if err == nil {
 		err = a.clean(ctx)
 	}
-	if err = errors.Join(err, a.close()); err != nil {
-		fmt.Fprintln(stderr, "islet cleanup:", err)
-		return 1
+	if err = errors.Join(err, a.close()); err == nil {
+		err = volatile.Uncover(a.writes()...)
 	}
-	if err := volatile.Uncover(a.writes()...); err != nil {
-		fmt.Fprintln(stderr, "islet cleanup:", err)
-		return 1
+	if err == nil {
+		err = process.RemoveRun(cfg.Dirs.Run, filepath.Base(cfg.Edge.CRISocket))
 	}
-	if err := process.RemoveRun(cfg.Dirs.Run, filepath.Base(cfg.Edge.CRISocket)); err != nil {
+	if err != nil {
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 1
 	}
@@ -70,8 +70,7 @@ func (a *agent) clean(ctx context.Context) error {
 		errs = append(errs, a.hooks.Release(ctx, types.UID(s.Metadata.GetUid())))
 	}
 	none := func(types.UID) bool { return false }
-	errs = append(errs, a.volumes.Sweep(ctx, none), a.logs.Sweep(ctx, none), a.links.Sweep(ctx, none), a.cgroups.Clean(), a.rt.Network.Clean(ctx))
-	return errors.Join(errs...)
+	return errors.Join(append(errs, a.volumes.Sweep(ctx, none), a.logs.Sweep(ctx, none), a.links.Sweep(ctx, none), a.cgroups.Clean(), a.rt.Network.Clean(ctx))...)
 }
 
 // spoke lets what runs and nobody wants end, and go: a source has said what it wants.

@@ -1,6 +1,5 @@
-// Package agent is the wiring of the node: it builds every part from one Config,
-// runs them, and stops them in reverse. What a part does is in its own room; here
-// is only who is told what. Nothing keeps a pointer to the whole.
+// Package agent is the wiring of the node: it builds every part from one Config, runs them, and stops them in
+// reverse. What a part does is in its own room; here is only who is told what. Nothing keeps a pointer to the whole.
 //
 //	source --> desired --uid--> worker.Set <--uid-- observe <-- ctrd
 //	             |                |   ^

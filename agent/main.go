@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/configure"
+	"github.com/islet-edge/islet/agent/guard"
+	"github.com/islet-edge/islet/agent/home"
 	"github.com/islet-edge/islet/agent/process"
 	"github.com/islet-edge/islet/agent/settle"
 )
@@ -19,7 +22,11 @@ import (
 // Main is the agent as a process: it reads the command line, runs until SIGTERM
 // or SIGINT, and returns the exit code. Its end is not the end of its pods.
 func Main(args []string, version string, stdout, stderr io.Writer) int {
-	cfg, notices, err := config.Load(args)
+	start := configure.Begin(guard.Take(), args)
+	if start.Role.Kind == guard.Guard {
+		return start.Role.Watch(slog.New(slog.NewTextHandler(stderr, nil)))
+	}
+	cfg, notices, err := start.Load()
 	if asked := (*config.Asked)(nil); errors.As(err, &asked) {
 		if asked.Version && filepath.Base(os.Args[0]) != "kubelet" { // of which kubeadm and others read one line
 			fmt.Fprintf(stdout, "islet %s\n", version)
@@ -28,31 +35,41 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	if err != nil {
+		start.Role.Report(err.Error())
 		fmt.Fprintln(stderr, "islet:", err)
 		return 2
 	}
-	log := process.Logger(cfg, stderr)
+	log := process.Logger(cfg, stdout, stderr)
 	for _, n := range notices {
 		log.Info(n.String())
 	}
-	if err := errors.Join(cfg.CheckHost(os.DirFS("/"))...); err != nil {
+	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), home.Home{Config: cfg, Log: log}.Enter())...); err != nil {
+		start.Role.Report(err.Error())
 		log.Error("this host is not what the configuration asks for; islet doctor reports more", "error", err)
 		return 1
 	}
 	for _, concern := range cfg.Concerns(os.DirFS("/")) {
 		log.Warn(concern)
 	}
-	settle.Busy()
-	if cfg.Kubelet.EnableContentionProfiling {
-		runtime.SetBlockProfileRate(1)
-	}
+	settle.Begin(log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	ctx, again := context.WithCancelCause(ctx)
+	defer again(nil)
+	if start.Role.After {
+		guard.Reap(ctx)
+	}
 	process.Adjust(cfg, log)
-	switch err := process.Bounded(ctx, func() error { return Run(ctx, cfg, version, log) }); {
+	err = process.Bounded(ctx, func() error { return Run(ctx, cfg, start, again, version, log) })
+	next := (*configure.Again)(nil)
+	switch errors.As(context.Cause(ctx), &next); {
+	case next != nil:
+		log.Error("the agent cannot start anew", "error", start.Role.Become(next.Role))
+		return 1
 	case errors.Is(err, process.ErrAbandoned):
 		log.Warn("the agent ends; its pods go on running, and the next start takes up what it leaves half done", "error", err)
 	case err != nil:
+		start.Role.Report(err.Error())
 		log.Error("the agent ends", "error", err)
 		return 1
 	default:

@@ -307,14 +307,15 @@ type Kept struct {
 	Why string `json:"why"` // such as: needed by pod default/web
 }
 
-// Progress is one line about an import or a pull. The last line has Done or
+// Progress is one line about an import, a pull or an update. The last line has Done or
 // Error; an answer that ends without was cut off.
 type Progress struct {
 	Ref     string   `json:"ref,omitempty"`
-	Status  string   `json:"status,omitempty"` // downloading, unpacking, exists, done; of a shutdown: unconfigured
+	Status  string   `json:"status,omitempty"` // downloading, unpacking, testing, exists, done; of a shutdown: unconfigured
 	Current int64    `json:"current,omitempty"`
 	Total   int64    `json:"total,omitempty"`
 	Done    bool     `json:"done,omitempty"`
 	Images  []string `json:"images,omitempty"` // with Done: what is there now
+	Update  *Update  `json:"update,omitempty"` // with Done, of an update
 	Error   string   `json:"error,omitempty"`
 }

@@ -94,6 +94,11 @@ func (t *tool) lost(err error) error {
 func (t *tool) call(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
+	return t.callSlow(ctx, method, path, query, body, out)
+}
+
+// callSlow is call for what may take the agent any time.
+func (t *tool) callSlow(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
 	resp, err := t.request(ctx, method, path, query, body)
 	if err != nil {
 		return err

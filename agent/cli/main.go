@@ -35,6 +35,8 @@ type Env struct {
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code; it serves islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+	// SelfTest says whether this program can run here; it serves islet self-test.
+	SelfTest func(stdout, stderr io.Writer) int
 	// Cleanup removes what an agent that is stopped has on the host.
 	Cleanup func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/configure"
 	"github.com/islet-edge/islet/edge/brake"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/history"
@@ -63,8 +64,9 @@ type Config struct {
 	Facts  func(context.Context) (node.Facts, error) // of the machine
 	// Addresses are those that the machine has now.
 	Addresses func() []string
-	Renewed   func()         // the node's lease was renewed
-	Changed   func(*v1.Node) // the Node, as the API server has it
+	Keeper    *configure.Keeper // says how the node's configuration is
+	Renewed   func()            // the node's lease was renewed
+	Changed   func(*v1.Node)    // the Node, as the API server has it
 	// Networks takes the Node's podCIDRs, which pods get their addresses from.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
@@ -141,6 +143,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 		ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
 		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
+		KeptNow: c.cfg.Keeper.Annotations, Own: []v1.NodeConditionType{keys.ConfigurationCondition},
 		Retry: l.Changed(), Now: l.Now, Log: c.cfg.Log,
 	})
 }

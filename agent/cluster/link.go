@@ -26,7 +26,7 @@ func OpenLink(ctx context.Context, cfg *config.Config, ips []netip.Addr, s *stor
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.Dirs.Cert,
 		NodeName: cfg.Node.Name, Hostname: cfg.Node.Name, NodeIPs: ips,
 		Rotate: k.RotateCertificates, ServerTLSBootstrap: k.ServerTLSBootstrap, TLSCertFile: k.TLSCertFile, TLSKeyFile: k.TLSPrivateKeyFile,
-		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), Meta: s, NetworkChanged: changed, Log: log,
+		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), JSON: k.ContentType == config.ContentTypeJSON, Meta: s, NetworkChanged: changed, Log: log,
 	})
 	return l, up, err
 }

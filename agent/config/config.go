@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -70,6 +71,13 @@ func (c *Config) IDsPerPod() uint32 {
 	return 65536
 }
 
+// LooksEvery is about how often the node looks at what nobody tells it of, such as claims
+// whose volumes may grow. A kubelet does when it looks at a pod, which is syncFrequency and
+// up to half of it later.
+func (c *Config) LooksEvery() time.Duration {
+	return max(cmp.Or(c.Kubelet.SyncFrequency.Duration, time.Minute), time.Second) * 4 / 3
+}
+
 // Alone says whether the node has no control plane.
 func (c *Config) Alone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
 
@@ -113,16 +121,26 @@ func (n Notice) String() string { return n.Subject + " has no effect: " + n.Text
 // these than the file; of a flag given twice the last counts, but lists and maps
 // add up. The error is *Asked for --help and --version, else it holds a
 // *FileError or field.Error per mistake, joined.
-func Load(args []string) (*Config, []Notice, error) {
+func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil) }
+
+// LoadWith is Load for a node that may have been sent a configuration: sent is asked for
+// it with the directories of the command line. Its KubeletConfiguration counts instead of
+// the --config file's, but for what belongs to the node (see Bound), its EdgeConfiguration
+// instead of that of --edge-config. Drop-ins and flags are stronger, as ever.
+func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice, error) {
 	first := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
 	if err := newFlagSet(&first).parse(args); err != nil {
 		return nil, nil, err
 	}
-	kube, docs, err := loadKubelet(first.Flags.Config, first.Flags.ConfigDir)
+	over, err := sentTo(&first.Flags, sent)
 	if err != nil {
 		return nil, nil, err
 	}
-	edge, err := loadEdge(first.Flags.EdgeConfig)
+	kube, docs, err := loadKubelet(first.Flags.Config, first.Flags.ConfigDir, over)
+	if err != nil {
+		return nil, nil, err
+	}
+	edge, err := loadEdge(first.Flags.EdgeConfig, over)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -137,6 +155,9 @@ func Load(args []string) (*Config, []Notice, error) {
 	c, errs := derive(&s)
 	if c.Alone() && !given("failSwapOn", fs, docs) {
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
+	}
+	if !given("evictionHard", fs, docs) {
+		c.Kubelet.EvictionHard["memory.available"] = keptFree(memory("/proc/meminfo"))
 	}
 	if err := errors.Join(append(errs, validate(&s)...)...); err != nil {
 		return nil, nil, err
@@ -160,14 +181,22 @@ func given(path string, fs flagSet, docs []document) bool {
 	return by
 }
 
-func loadEdge(file string) (EdgeConfiguration, error) {
+func loadEdge(file string, sent *Sent) (EdgeConfiguration, error) {
 	var e EdgeConfiguration
+	var doc document
 	if file != "" {
-		doc, err := readDocument(file, EdgeAPIVersion, EdgeKind, &e)
-		if err != nil {
+		var err error
+		if doc, err = readDocument(file, EdgeAPIVersion, EdgeKind, &e); err != nil {
 			return e, err
 		}
 		absolute(e.paths(), filepath.Dir(doc.file))
+	}
+	if sent != nil && len(sent.Edge) > 0 {
+		own := e
+		e = EdgeConfiguration{}
+		if _, err := sent.over(sent.Edge, EdgeAPIVersion, EdgeKind, own, &e, "edge."); err != nil {
+			return e, err
+		}
 	}
 	setEdgeDefaults(&e)
 	return e, nil

@@ -150,6 +150,9 @@ func yamlErrors(file string, err error) error {
 	return errors.Join(errs...)
 }
 
+// maxMistakes is how many wrong values of a file are named; finding each costs time.
+const maxMistakes = 100
+
 type wrongLeaf struct {
 	path string
 	err  error
@@ -165,6 +168,9 @@ func wrongLeaves(doc []byte, v any) []wrongLeaf {
 	}
 	var wrong []wrongLeaf
 	walkLeaves(tree, "", func(path string, _, alone any) {
+		if len(wrong) >= maxMistakes {
+			return
+		}
 		data, err := json.Marshal(alone)
 		if err != nil {
 			return

@@ -10,6 +10,12 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
+// The content types of requests to the API server.
+const (
+	ContentTypeProtobuf = "application/vnd.kubernetes.protobuf"
+	ContentTypeJSON     = "application/json"
+)
+
 // defaultKubelet is the table of defaults, as documented for kubelet 1.36 at
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two
 // differ: containerRuntimeEndpoint is empty, which means islet's own runtime,
@@ -64,7 +70,7 @@ func defaultKubelet() kubelet.KubeletConfiguration {
 		CPUCFSQuotaPeriod:                         &metav1.Duration{Duration: 100 * time.Millisecond},
 		NodeStatusMaxImages:                       new(int32(50)),
 		MaxOpenFiles:                              1000000,
-		ContentType:                               "application/vnd.kubernetes.protobuf",
+		ContentType:                               ContentTypeProtobuf,
 		KubeAPIQPS:                                new(int32(50)),
 		KubeAPIBurst:                              100,
 		EvictionPressureTransitionPeriod:          seconds(300),

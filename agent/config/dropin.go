@@ -17,9 +17,9 @@ const (
 )
 
 // loadKubelet reads the configuration file and the drop-ins over it. It returns
-// every document for the notices. Drop-ins are JSON merge patches: maps are
+// every document for the notices. What the node was sent, if anything, counts instead of the file. Drop-ins are JSON merge patches: maps are
 // merged, lists replaced (KEP-3983).
-func loadKubelet(file, dir string) (kubelet.KubeletConfiguration, []document, error) {
+func loadKubelet(file, dir string, sent *Sent) (kubelet.KubeletConfiguration, []document, error) {
 	var c kubelet.KubeletConfiguration
 	var docs []document
 	if file != "" {
@@ -29,6 +29,15 @@ func loadKubelet(file, dir string) (kubelet.KubeletConfiguration, []document, er
 		}
 		absolute(kubeletPaths(&c), filepath.Dir(doc.file))
 		docs = append(docs, doc)
+	}
+	if sent != nil && len(sent.Kubelet) > 0 {
+		own := c
+		c = kubelet.KubeletConfiguration{}
+		doc, err := sent.over(sent.Kubelet, kubeletAPIVersion, kubeletKind, own, &c, "")
+		if err != nil {
+			return c, nil, err
+		}
+		docs = []document{doc}
 	}
 	setKubeletDefaults(&c)
 	if dir == "" {

@@ -65,6 +65,38 @@ type EdgeConfiguration struct {
 	// Devices are the resources that devices of the host are given to containers as. A
 	// device belongs to the first of them that matches it.
 	Devices []DeviceClass `json:"devices,omitempty"`
+	// Configuration is how the node takes a configuration that it is sent.
+	Configuration Following `json:"configuration,omitzero"`
+	// Update is how the node takes another version of islet.
+	Update Updates `json:"update,omitzero"`
+}
+
+// Updates says whose archives of islet a node takes.
+type Updates struct {
+	// Keys are those of who signs archives, as "islet-ed25519 BASE64". Empty: none is taken.
+	Keys []string `json:"keys,omitempty"`
+	// Threshold is how many different ones of Keys have to have signed an archive.
+	Threshold int32 `json:"threshold,omitempty"`
+	// Archive is one that the node follows, the absolute path of a file or an https URL: a
+	// newer version that is found there is tried. Empty: none is.
+	Archive string `json:"archive,omitempty"`
+	// Every is how often that is looked for.
+	Every metav1.Duration `json:"every,omitzero"`
+}
+
+// Following says from where a node takes a configuration, and what it makes sure of before
+// it keeps it.
+type Following struct {
+	// ConfigMap is one that the node follows, as namespace/name or a name in kube-system.
+	// Its key kubelet holds a KubeletConfiguration, its key edge an EdgeConfiguration.
+	// Empty: the one that the Node's annotation keys.FollowConfigMap names, if any.
+	ConfigMap string `json:"configMap,omitempty"`
+	// HealthyFor is how long the node must be as well as before, without a break.
+	HealthyFor metav1.Duration `json:"healthyFor,omitzero"`
+	// Deadline is when a configuration has failed that did not get that far.
+	Deadline metav1.Duration `json:"deadline,omitzero"`
+	// Consent names fields that what the node is sent may change though they belong to it.
+	Consent []string `json:"consent,omitempty"`
 }
 
 // A DeviceClass makes devices of the host a resource that containers ask for, as they do
@@ -143,6 +175,8 @@ func defaultEdge() EdgeConfiguration {
 		CNIConfDir:        "/etc/cni/net.d",
 		CNIBinDirs:        []string{"/opt/cni/bin"},
 		RegistryConfigDir: "/etc/containerd/certs.d",
+		Configuration:     Following{HealthyFor: seconds(60), Deadline: seconds(180)},
+		Update:            Updates{Threshold: 1, Every: seconds(24 * 3600)},
 	}
 }
 

@@ -1,13 +1,14 @@
 package config
 
+import "strings"
+
 // A fieldRow describes one field of settings: what it sets, and, where it is
 // reported only, why it has no effect. A field with an empty none has one.
 type fieldRow struct{ path, what, none string }
 
 // Reasons that several fields share.
 const (
-	noOther    = "it goes with a containerRuntimeEndpoint outside --run-dir; islet's own runtime has its images itself"
-	noRotation = "the shim that writes a log rotates it at once; they act with podLogQuota of the EdgeConfiguration, and with another runtime, whose logs the agent rotates"
+	noRotation = "with podLogQuota of the EdgeConfiguration, and with another runtime, whose logs the agent rotates; of its own containers the shim that writes a log rotates it at once"
 	asKubelet  = "it has none in the kubelet either"
 )
 
@@ -17,7 +18,7 @@ func kubeletFields() []fieldRow {
 		{"enableServer", "serve the kubelet API", ""},
 		{"staticPodPath", "directory or file of static pods", ""},
 		{"podLogsDir", "directory of pod logs; with a --state-dir of your own, pod-logs in it", ""},
-		{"syncFrequency", "longest time between two looks at everything", "islet acts on events and wakes itself when something is due"},
+		{"syncFrequency", "a fifth of the time between two looks at all containers, and how often claims of CSI volumes are read, and volumes published again whose driver wants that: between this and 1.6 times as long; in between events tell, and islet wakes itself when something is due", ""},
 		{"fileCheckFrequency", "time between two looks at staticPodPath, besides its events", ""},
 		{"httpCheckFrequency", "time between two requests of staticPodURL", ""},
 		{"staticPodURL", "URL of static pods", ""},
@@ -27,7 +28,7 @@ func kubeletFields() []fieldRow {
 		{"readOnlyPort", "port of the API without authentication; 0: none", ""},
 		{"tlsCertFile", "serving certificate", ""},
 		{"tlsPrivateKeyFile", "key of the serving certificate", ""},
-		{"tlsCipherSuites", "cipher suites for TLS 1.2, by Go's names", ""},
+		{"tlsCipherSuites", "cipher suites for TLS 1.2, by Go's names; empty: those of the CIS benchmark", ""},
 		{"tlsCurvePreferences", "key exchanges, by Go's numbers", ""},
 		{"tlsMinVersion", "oldest TLS version", ""},
 		{"rotateCertificates", "renew the client certificate before it expires", ""},
@@ -39,8 +40,8 @@ func kubeletFields() []fieldRow {
 		{"authorization.mode", "AlwaysAllow, or Webhook: by SubjectAccessReview", ""},
 		{"authorization.webhook.cacheAuthorizedTTL", "how long a permission is believed", ""},
 		{"authorization.webhook.cacheUnauthorizedTTL", "how long a refusal is believed", ""},
-		{"registryPullQPS", "image pulls per second; 0: any number", "pulls are bounded by serializeImagePulls and maxParallelImagePulls"},
-		{"registryBurst", "image pulls in a burst", "pulls are bounded by serializeImagePulls and maxParallelImagePulls"},
+		{"registryPullQPS", "image pulls per second, the next of which waits; 0: any number. With islet's own runtime those count that download something", ""},
+		{"registryBurst", "image pulls in a burst", ""},
 		{"imagePullCredentialsVerificationPolicy", "whether a pod that finds an image on the node must prove, with the credentials that pulled it or at the registry, that it may use it: NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify", ""},
 		{"preloadedImagesVerificationAllowlist", "images (or registry/path/*) that every pod may use, with NeverVerifyAllowlistedImages", ""},
 		{"eventRecordQPS", "events per second; 0: any number", ""},
@@ -60,9 +61,9 @@ func kubeletFields() []fieldRow {
 		{"imageMaximumGCAge", "age at which an unused image goes; 0: never", ""},
 		{"imageGCHighThresholdPercent", "disk use that starts image collection", ""},
 		{"imageGCLowThresholdPercent", "disk use that ends image collection", ""},
-		{"volumeStatsAggPeriod", "time between two measurements of volumes", "volumes are not measured yet"},
-		{"kubeletCgroups", "cgroup of islet's process", "the service manager puts processes into cgroups"},
-		{"systemCgroups", "cgroup of the system's processes", "the service manager puts processes into cgroups"},
+		{"volumeStatsAggPeriod", "how old the size of a directory may be, of a volume or of logs; less than 0: none is measured", ""},
+		{"kubeletCgroups", "cgroup that islet's process moves itself to at its start, if it is not there; empty: it stays where the service manager put it", ""},
+		{"systemCgroups", "cgroup that those processes are moved to, now and once a minute, that lie right in cgroupRoot, but for the kernel's own threads and the first; it needs cgroupRoot", ""},
 		{"cgroupRoot", "cgroup that holds kubepods; with a --state-dir of your own, one of its own", ""},
 		{"cgroupsPerQOS", "cgroups per QoS class; only true: pods are kept apart, measured and ended by them", ""},
 		{"cgroupDriver", "cgroupfs or systemd", ""},
@@ -75,7 +76,7 @@ func kubeletFields() []fieldRow {
 		{"topologyManagerScope", "container or pod", ""},
 		{"topologyManagerPolicyOptions", "options of the topology manager", ""},
 		{"qosReserved", "share of the memory that pods asked for which those of lesser classes cannot use; with the feature gate QOSReserved", ""},
-		{"runtimeRequestTimeout", "bound of calls to the container runtime", "the built-in runtime bounds each call by itself; it is for a containerRuntimeEndpoint"},
+		{"runtimeRequestTimeout", "bound of calls to the runtime at containerRuntimeEndpoint; islet's own bounds each of its own calls as long as that may take", ""},
 		{"hairpinMode", "how a pod reaches itself through a service; none turns it off", ""},
 		{"maxPods", "number of pods that may run", ""},
 		{"podCIDR", "pod network, or one of each family, until a control plane gives one", ""},
@@ -86,7 +87,7 @@ func kubeletFields() []fieldRow {
 		{"cpuCFSQuotaPeriod", "period of CPU quotas", ""},
 		{"nodeStatusMaxImages", "images listed in the node's status; -1: all", ""},
 		{"maxOpenFiles", "files that islet's process may open, where the kernel allows it", ""},
-		{"contentType", "encoding of requests to the API server", "protobuf is spoken where the API has it"},
+		{"contentType", "encoding of what is said to the API server and asked of it: application/vnd.kubernetes.protobuf or application/json, which takes several times the bytes", ""},
 		{"kubeAPIQPS", "requests per second to the API server; the removal of a pod that has ended counts with its last status", ""},
 		{"kubeAPIBurst", "requests in a burst to the API server", ""},
 		{"serializeImagePulls", "pull one image at a time", ""},
@@ -101,35 +102,35 @@ func kubeletFields() []fieldRow {
 		{"podsPerCore", "number of pods per CPU; 0: any", ""},
 		{"enableControllerAttachDetach", "leave attaching volumes to the controller manager", ""},
 		{"protectKernelDefaults", "refuse to start where kernel settings are not the kubelet's", ""},
-		{"makeIPTablesUtilChains", "make the KUBE-IPTABLES-HINT chain", "islet programs nftables and needs no iptables"},
+		{"makeIPTablesUtilChains", "make the chain KUBE-IPTABLES-HINT, by which pods find out which iptables this host has; a host without one gets none", ""},
 		{"iptablesMasqueradeBit", "mark of packets to masquerade", asKubelet},
 		{"iptablesDropBit", "mark of packets to drop", asKubelet},
-		{"featureGates", "features by name", "a feature is built into islet or it is not; only validation looks at gates"},
+		{"featureGates", "features by name, of which act " + strings.Join(gates(), ", "), "what another is of is built into islet or it is not"},
 		{"failSwapOn", "refuse to start where swap is on. Where nothing sets it, a node without a control plane starts with a warning", ""},
 		{"memorySwap.swapBehavior", "NoSwap, or LimitedSwap on cgroup v2: see [swap](resources.md#swap)", ""},
 		{"containerLogMaxSize", "size at which a container's log is rotated", ""},
 		{"containerLogMaxFiles", "log files kept per container", ""},
-		{"containerLogMaxWorkers", "rotations at a time", noRotation},
-		{"containerLogMonitorInterval", "time between two looks at log sizes", noRotation},
+		{"containerLogMaxWorkers", "rotations at a time, " + noRotation, ""},
+		{"containerLogMonitorInterval", "time between two looks at log sizes, " + noRotation, ""},
 		{"configMapAndSecretChangeDetectionStrategy", "Watch, Cache or Get", ""},
 		{"systemReserved", "resources set aside for the system: see [allocatable](resources.md#allocatable)", ""},
 		{"kubeReserved", "resources set aside for islet", ""},
 		{"reservedSystemCPUs", "CPUs set aside for the system and islet", ""},
-		{"showHiddenMetricsForVersion", "show metrics that this version hides", "islet hides no metrics"},
+		{"showHiddenMetricsForVersion", "the version of which hidden metrics are shown too, which may only be the one before; islet hides none of any", ""},
 		{"systemReservedCgroup", "cgroup that systemReserved is enforced on", ""},
 		{"kubeReservedCgroup", "cgroup that kubeReserved is enforced on", ""},
 		{"enforceNodeAllocatable", "what is held to its share", ""},
 		{"allowedUnsafeSysctls", "sysctls that pods may set, beyond the safe ones", ""},
-		{"volumePluginDir", "directory of FlexVolume plugins", "FlexVolume is not supported"},
+		{"volumePluginDir", "directory of FlexVolume drivers, which islet does not run: it warns at its start of those that lie there, and tells a pod that needs one", ""},
 		{"providerID", "the machine's ID at its cloud provider", ""},
-		{"kernelMemcgNotification", "let the kernel report memory thresholds", "it always does"},
+		{"kernelMemcgNotification", "let the kernel report when memory gets short; it does so when this is false too, as thresholds are not looked at that often", ""},
 		{"logging.format", "text or json", ""},
-		{"logging.flushFrequency", "longest time a log line waits", "log lines are written at once"},
+		{"logging.flushFrequency", "longest time a log line waits; none waits at all", ""},
 		{"logging.verbosity", "how much is logged; 4 and more: debugging", ""},
-		{"logging.vmodule", "verbosity by source file", "one verbosity holds for all of islet"},
-		{"logging.options", "streams and buffers of a format", "all log lines go to standard error"},
+		{"logging.vmodule", "verbosity of lines from files whose name without .go a pattern matches, or with a slash in it their path; with the format text", ""},
+		{"logging.options", "splitStream of text or json: lines that are no errors go to standard output; with the feature gate LoggingAlphaOptions. An infoBufferSize is rejected unless 0: no line waits", ""},
 		{"enableSystemLogHandler", "serve the host's /var/log", ""},
-		{"enableSystemLogQuery", "serve queries of the host's logs", "the host's logs are served as files only"},
+		{"enableSystemLogQuery", "rejected when true: the host's logs are served as files only", ""},
 		{"shutdownGracePeriod", "how long pods have to end, by priority, when the machine goes off: see [the life of a pod](pod-life.md#when-the-machine-goes-off); 0s: none end before it", ""},
 		{"shutdownGracePeriodCriticalPods", "the part of it for critical pods, which end last", ""},
 		{"shutdownGracePeriodByPodPriority", "the same for each of several ranges of priority; instead of shutdownGracePeriod", ""},
@@ -142,10 +143,10 @@ func kubeletFields() []fieldRow {
 		{"memoryReservationPolicy", "None or TieredReservation: memory that pods asked for is theirs, on cgroup v2", ""},
 		{"registerWithTaints", "taints of a node that registers itself", ""},
 		{"registerNode", "make the Node object", ""},
-		{"tracing", "where to send OpenTelemetry traces", "islet sends no traces"},
+		{"tracing", "where to send OpenTelemetry traces; a samplingRatePerMillion above 0 is rejected: islet makes none", ""},
 		{"localStorageCapacityIsolation", "count ephemeral storage as a resource", ""},
 		{"containerRuntimeEndpoint", "CRI socket of the runtime that runs the containers, such as unix:///run/containerd/containerd.sock; empty: islet's own. A path in --run-dir, such as unix:///run/islet/cri.sock, is where islet serves its own", ""},
-		{"imageServiceEndpoint", "CRI socket of the image service; empty: the runtime's", noOther},
+		{"imageServiceEndpoint", "CRI socket of the image service, with a containerRuntimeEndpoint outside --run-dir; empty: the runtime's", ""},
 		{"failCgroupV1", "refuse to start on cgroup v1", ""},
 		{"userNamespaces.idsPerPod", "user IDs of a pod with a user namespace", ""},
 	}
@@ -155,7 +156,7 @@ func kubeletFields() []fieldRow {
 func edgeFields() []fieldRow {
 	return []fieldRow{
 		{"edge.shimPods", "pods that share one shim process, and restart when it dies; 1: none share", ""},
-		{"edge.ociRuntime", "name or path of the OCI runtime; empty: crun where it works, else runc", ""},
+		{"edge.ociRuntime", "name or path of the OCI runtime; empty: the one that is shipped with islet where it works, else crun, else runc", ""},
 		{"edge.runtimeHandlers", "what pods get by a RuntimeClass: a name, and the name or path of a program, as ociRuntime or, for a containerd shim, as shim (with shimConfig, a file for it)", ""},
 		{"edge.bridgeName", "interface of the built-in network", ""},
 		{"edge.networkPlugin", "auto: a CNI configuration where there is one, which takes over when it appears, else the built-in network; cni: a CNI configuration only; built-in: none is looked at", ""},
@@ -169,6 +170,14 @@ func edgeFields() []fieldRow {
 		{"edge.podLogQuota", "bytes that the logs of a pod may take, of all its containers, such as 20Mi: beyond it the oldest rotated files go. See [logs](resources.md#logs)", ""},
 		{"edge.flashBudget", "bytes that the node's software and its pods may write to the disk a day, such as 500Mi: beyond it islet warns, and what can wait waits. See [flash](resources.md#flash)", ""},
 		{"edge.devices", "devices of the host that containers get as a resource: see [devices](devices.md#built-in-devices). Each has resource (such as islet.dev/serial); match: a list of paths, usb (vendor, product, serial), driver, subsystem and attributes; and may have unit, permissions, group, containerPath and shared", ""},
+		{"edge.configuration.configMap", "ConfigMap that the node follows, as namespace/name or a name in kube-system: its key kubelet holds a KubeletConfiguration, its key edge an EdgeConfiguration. Empty: the one that the Node's annotation islet.dev/config-map names, if any. See [configuration that is sent](sent-configuration.md)", ""},
+		{"edge.configuration.healthyFor", "how long a node must be as well as before until it keeps a configuration that it was sent", ""},
+		{"edge.configuration.deadline", "when a configuration that was sent has failed that did not get that far", ""},
+		{"edge.update.keys", "public keys of who signs archives of islet that this node takes, as islet-ed25519 BASE64; empty: it takes none. See [updates](updates.md)", ""},
+		{"edge.update.threshold", "how many of the keys have to have signed an archive", ""},
+		{"edge.update.archive", "absolute path or https URL of an archive that the node follows: a newer version there is tried, and kept if it goes well", ""},
+		{"edge.update.every", "how often that archive's release is looked at", ""},
+		{"edge.configuration.consent", "[fields that belong to the node](#what-a-node-keeps-as-its-own) and that what it is sent may change all the same", ""},
 	}
 }
 

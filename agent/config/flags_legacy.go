@@ -5,7 +5,7 @@ func uselessFlags() []flagRow {
 	const (
 		cadvisor = "islet reads cgroups itself, without cAdvisor"
 		locked   = "the database under --state-dir already keeps a second agent out"
-		split    = "all log lines go to standard error"
+		waits    = "log lines are written at once"
 	)
 	return []flagRow{
 		{name: "runtime-cgroups", none: "the runtime is part of islet's own process"},
@@ -13,10 +13,8 @@ func uselessFlags() []flagRow {
 		{name: "exit-on-lock-contention", none: locked, bare: true},
 		{name: "experimental-mounter-path", none: "volumes are mounted by system calls"},
 		{name: "experimental-allocatable-ignore-eviction", none: "allocatable always leaves the hard eviction thresholds out", bare: true},
-		{name: "log-text-split-stream", none: split, bare: true},
-		{name: "log-json-split-stream", none: split, bare: true},
-		{name: "log-text-info-buffer-size", none: split},
-		{name: "log-json-info-buffer-size", none: split},
+		{name: "log-text-info-buffer-size", none: waits},
+		{name: "log-json-info-buffer-size", none: waits},
 		{name: "application-metrics-count-limit", none: cadvisor},
 		{name: "boot-id-file", none: cadvisor},
 		{name: "container-hints", none: cadvisor},

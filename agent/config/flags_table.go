@@ -39,9 +39,11 @@ func flagTable() []flagRow {
 
 		// Logging.
 		{name: "v", field: "logging.verbosity"},
-		{name: "vmodule", none: "one verbosity holds for all of islet"},
+		{name: "vmodule", field: "logging.vmodule"},
 		{name: "logging-format", field: "logging.format"},
-		{name: "log-flush-frequency", none: "log lines are written at once"},
+		{name: "log-flush-frequency", field: "logging.flushFrequency"},
+		{name: "log-text-split-stream", field: "logging.options.text.splitStream"},
+		{name: "log-json-split-stream", field: "logging.options.json.splitStream"},
 	}
 	rows = append(rows, kubeletFlags()...)
 	rows = append(rows, uselessFlags()...)

@@ -74,6 +74,30 @@ func (c *Config) Concerns(host fs.FS) (out []string) {
 	if _, err := fs.Stat(host, unifiedControllers); err != nil && gateOn(c.Kubelet.FeatureGates, gateMemoryQoS) {
 		out = append(out, "the feature MemoryQoS does nothing on cgroup v1: boot with systemd.unified_cgroup_hierarchy=1")
 	}
+	if drivers := flexDrivers(host, c.Kubelet.VolumePluginDir); len(drivers) > 0 {
+		out = append(out, fmt.Sprintf("volumePluginDir %s has FlexVolume drivers (%s), which islet does not run: a pod that needs one of them does not start; "+
+			"use a CSI driver", c.Kubelet.VolumePluginDir, strings.Join(drivers, ", ")))
+	}
+	return out
+}
+
+// flexDrivers are the first FlexVolume drivers in a directory, as vendor/driver.
+func flexDrivers(host fs.FS, dir string) (out []string) {
+	const most = 5
+	entries, err := fs.ReadDir(host, strings.Trim(filepath.Clean(dir), "/"))
+	if err != nil {
+		return nil // there is none
+	}
+	for _, e := range entries {
+		vendor, driver, _ := strings.Cut(e.Name(), "~")
+		if driver == "" {
+			vendor, driver = "", e.Name()
+		}
+		path := strings.Trim(filepath.Join(dir, e.Name(), driver), "/")
+		if info, err := fs.Stat(host, path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && len(out) < most {
+			out = append(out, strings.TrimPrefix(fmt.Sprintf("%s/%.63s", vendor, driver), "/"))
+		}
+	}
 	return out
 }
 

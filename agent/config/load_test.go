@@ -101,7 +101,7 @@ func dropinArgs(t *testing.T) []string {
 			args = append(args, strings.Fields(flags)...)
 		}
 	}
-	if len(args) != 3 {
+	if len(args) != 4 {
 		t.Fatalf("got %q", args)
 	}
 	return slices.DeleteFunc(args, func(a string) bool { return a == "--config=/var/lib/kubelet/config.yaml" })
@@ -149,6 +149,19 @@ nodeStatusReportFrequency: 0s
 		if strings.Contains(n, "config.yaml") {
 			t.Errorf("%s is the default: nothing to say", n)
 		}
+	}
+}
+
+// TestGatesTold: of a gate that nothing looks at that is said, by its name; of one that acts nothing.
+func TestGatesTold(t *testing.T) {
+	dir := put(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, Other: true, NoSuch: false}"})
+	_, notices := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
+	var told []string
+	for _, n := range notices {
+		told = append(told, strings.TrimPrefix(n.Subject, filepath.Join(dir, "c.yaml")+": "))
+	}
+	if want := []string{"featureGates.NoSuch", "featureGates.Other"}; !slices.Equal(told, want) {
+		t.Errorf("%q, not %q", told, want)
 	}
 }
 
@@ -332,17 +345,29 @@ func TestDerivedSettings(t *testing.T) {
 // what was given, and no password.
 func TestFlagValues(t *testing.T) {
 	file := filepath.Join(put(t, map[string]string{"kubelet.yaml": kubeletHead + "maxPods: 42\n"}), "kubelet.yaml")
-	cfg, _, err := Load([]string{"--hostname-override=n", "--config=" + file, "--v=3", "--manifest-url=http://x/", "--manifest-url-header=Authorization:secret", "--vmodule=x=1"})
+	cfg, _, err := Load([]string{"--hostname-override=n", "--config=" + file, "--v=3", "--manifest-url=http://x/", "--manifest-url-header=Authorization:secret", "--vmodule=x=1", "--vmodule=y/z=4", "--lock-file=/x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	flags := cfg.Flags()
-	for _, want := range []string{"max-pods=42", "v=3", "root-dir=/var/lib/kubelet", "fail-swap-on=false", "manifest-url-header=CLASSIFIED", "config=" + file} {
+	for _, want := range []string{"max-pods=42", "v=3", "root-dir=/var/lib/kubelet", "fail-swap-on=false", "manifest-url-header=CLASSIFIED", "config=" + file, "vmodule=x=1,y/z=4"} {
 		if !slices.Contains(flags, want) {
 			t.Errorf("no %s in %q", want, flags)
 		}
 	}
-	if all := strings.Join(flags, "\n"); strings.Contains(all, "secret") || strings.Contains(all, "vmodule") || !slices.IsSorted(flags) {
+	if all := strings.Join(flags, "\n"); strings.Contains(all, "secret") || strings.Contains(all, "lock-file") || !slices.IsSorted(flags) {
 		t.Error(all)
+	}
+}
+
+// TestLooksEvery: what nobody tells of is looked at a third less often than syncFrequency
+// says, and neither without a pause nor never.
+func TestLooksEvery(t *testing.T) {
+	for frequency, want := range map[time.Duration]time.Duration{0: 80 * time.Second, time.Nanosecond: 4 * time.Second / 3, 3 * time.Second: 4 * time.Second, time.Minute: 80 * time.Second} {
+		c := &Config{}
+		c.Kubelet.SyncFrequency.Duration = frequency
+		if got := c.LooksEvery(); got != want {
+			t.Errorf("syncFrequency %s: every %s, not %s", frequency, got, want)
+		}
 	}
 }

@@ -24,18 +24,6 @@ func fields() map[string]fieldRow {
 func notices(c *Config, fs flagSet, docs []document) []Notice {
 	var out []Notice
 	known := fields()
-	if c.Edge.CRISocket != "" && ownSocket(c.Kubelet.ImageServiceEndpoint, c.Dirs.Run) == c.Edge.CRISocket {
-		delete(known, "imageServiceEndpoint") // it is served there
-	}
-	if c.RuntimeEndpoint != "" {
-		for _, path := range remoteFields() {
-			delete(known, path)
-		}
-	}
-	if c.PodLogQuota > 0 { // they say how logs are looked at for it
-		delete(known, "containerLogMaxWorkers")
-		delete(known, "containerLogMonitorInterval")
-	}
 	fs.Visit(func(f *pflag.Flag) {
 		row, ok := fs.rows[f.Name]
 		if why := row.none + known[row.field].none; ok && why != "" {
@@ -51,9 +39,15 @@ func notices(c *Config, fs flagSet, docs []document) []Notice {
 		walkLeaves(tree, "", func(path string, value any, _ any) {
 			row, ok := fieldOf(known, path)
 			text := fmt.Sprint(value)
-			if ok && row.none != "" && !told[row.path] && text != usual[path] && text != "0" && text != "0s" && text != "<nil>" {
-				told[row.path] = true
-				out = append(out, Notice{fmt.Sprintf("%s: %s", doc.file, row.path), row.none})
+			name := row.path
+			if gate, ok := strings.CutPrefix(path, "featureGates."); ok {
+				if name = path; slices.Contains(gates(), gate) {
+					return // it acts
+				}
+			}
+			if ok && row.none != "" && !told[name] && text != usual[path] && text != "0" && text != "0s" && text != "<nil>" {
+				told[name] = true
+				out = append(out, Notice{fmt.Sprintf("%s: %s", doc.file, name), row.none})
 			}
 		})
 	}

@@ -39,7 +39,8 @@ cgroups in one of their own, unless podLogsDir and cgroupRoot say otherwise.
 
 Where islet differs from the kubelet: containerRuntimeEndpoint is empty by default, which means the built-in runtime;
 failCgroupV1 is false by default, as islet runs on cgroup v1; failSwapOn is false where nothing sets it and the node has no
-control plane, with a warning; without a configuration file the defaults of
+control plane, with a warning; memory.available of evictionHard is an eighth of the memory where that is less than 100Mi and nothing
+sets evictionHard; without a configuration file the defaults of
 authentication, authorization and readOnlyPort are those of the file, not the open ones of the kubelet's flags.
 `)
 	section := func(title, prefix string, rows []fieldRow) {
@@ -60,6 +61,10 @@ authentication, authorization and readOnlyPort are those of the file, not the op
 	section("Flags that no file has", "flags.", optionFields())
 	section("EdgeConfiguration", "edge.", edgeFields())
 	section("KubeletConfiguration", "", kubeletFields())
+	b.WriteString("\n## What a node keeps as its own\n\nA [configuration that a node is sent](sent-configuration.md) counts instead of its files, but for these fields: where it leaves\none out, the node's own value stays, and it changes one only with consent, by `configuration.consent` of the node's own\nEdgeConfiguration or `islet config apply --consent`. Directories, names, addresses and the way to the API server are flags, which it\ncannot change at all. Everything else it may change, and the node tries it.\n\n| Field | Why |\n| --- | --- |\n")
+	for _, f := range Bound() {
+		fmt.Fprintf(&b, "| %s | %s |\n", f.Field, f.Why)
+	}
 	b.WriteString("\n## Flags without effect\n\nThey are accepted, so that a kubelet's command line works as it is.\n\n| Flag | Why |\n| --- | --- |\n")
 	for _, row := range flagTable() {
 		if row.field == "" {

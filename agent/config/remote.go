@@ -21,11 +21,6 @@ func nativeFields() []string {
 		"edge.registryConfigDir", "edge.imagesDir", "edge.criSocket"}
 }
 
-// remoteFields have an effect only then.
-func remoteFields() []string {
-	return []string{"imageServiceEndpoint", "runtimeRequestTimeout", "containerLogMaxWorkers", "containerLogMonitorInterval"}
-}
-
 // unused lists the settings of islet's own runtime that were given besides the endpoint
 // of another.
 func unused(s *settings) (out []Notice) {
@@ -42,9 +37,14 @@ func unused(s *settings) (out []Notice) {
 	return out
 }
 
-// remote checks what cannot be together with another runtime.
+// remote checks what cannot be together with another runtime, or without one.
 func (c *checker) remote() {
-	if foreign(c.k.ContainerRuntimeEndpoint, filepath.Clean(c.opts.RunDir)) && c.edge.NetworkPlugin == "built-in" {
+	run := filepath.Clean(c.opts.RunDir)
+	there := foreign(c.k.ContainerRuntimeEndpoint, run)
+	if there && c.edge.NetworkPlugin == "built-in" {
 		c.invalid(field.NewPath(EdgeKind, "networkPlugin"), c.edge.NetworkPlugin, "the runtime at containerRuntimeEndpoint (%s) makes its pods' network itself: leave networkPlugin out", c.k.ContainerRuntimeEndpoint)
+	}
+	if !there && foreign(c.k.ImageServiceEndpoint, run) {
+		c.forbidden("imageServiceEndpoint", "islet's own runtime has its images itself: name a containerRuntimeEndpoint too, or leave it out")
 	}
 }

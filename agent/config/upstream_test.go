@@ -43,7 +43,7 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 // What a flag is given arrives in its field; a flag without a field is told.
 func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 	samples := map[string]string{
-		"feature-gates": "A=true", "register-with-taints": "a=b:NoSchedule", "reserved-memory": "0:memory=1Gi", "manifest-url-header": "a:b",
+		"feature-gates": "A=true", "register-with-taints": "a=b:NoSchedule", "reserved-memory": "0:memory=1Gi", "vmodule": "a=7", "manifest-url-header": "a:b",
 	}
 	for _, row := range flagTable() {
 		s := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}

@@ -91,7 +91,27 @@ func gateOn(given map[string]bool, gate string) bool {
 
 // offGates are alpha.
 func offGates() []string {
-	return []string{gateMemoryQoS, gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers}
+	return []string{gateMemoryQoS, gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging}
+}
+
+// betaGates are those that are beta and on.
+func betaGates() []string {
+	return []string{gateCPUBeta, gateTopologyBeta, gateShutdown, gateShutdownPriority, gateCrashLoop, gatePulledImages, gateServingCert}
+}
+
+// gates are all that something here depends on.
+func gates() []string { return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod}) }
+
+// Features calls f with each feature gate that something here depends on: its stage in
+// Kubernetes 1.36, as kubernetes_feature_enabled has it, and whether it is on.
+func (c *Config) Features(f func(name, stage string, on bool)) {
+	for _, name := range offGates() {
+		f(name, "ALPHA", c.Gate(name))
+	}
+	for _, name := range betaGates() {
+		f(name, "BETA", c.Gate(name))
+	}
+	f(gateQuotaPeriod, "", c.Gate(gateQuotaPeriod))
 }
 
 // The feature gates that validation asks for.
@@ -109,6 +129,7 @@ const (
 	gatePulledImages     = "KubeletEnsureSecretPulledImages"
 	gateServingCert      = "RotateKubeletServerCertificate"
 	gateQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
+	gateLogging          = "LoggingAlphaOptions"
 )
 
 func (c *checker) server() {
@@ -122,8 +143,11 @@ func (c *checker) server() {
 	if k.ServerTLSBootstrap && !c.on(gateServingCert) {
 		c.forbidden("serverTLSBootstrap", "needs the feature gate %s", gateServingCert)
 	}
-	if *k.EnableSystemLogQuery && !*k.EnableSystemLogHandler {
-		c.forbidden("enableSystemLogQuery", "needs enableSystemLogHandler")
+	if *k.EnableSystemLogQuery {
+		c.forbidden("enableSystemLogQuery", "the host's logs are served as files, and not queried: leave it out, and ask for /logs/")
+	}
+	if k.FeatureGates[gatePodLevelManagers] {
+		c.forbidden("featureGates", "%s is alpha in Kubernetes %s and not built: leave it out", gatePodLevelManagers, KubernetesMinor)
 	}
 	if v := k.ShowHiddenMetricsForVersion; v != "" && v != previousVersion {
 		c.invalid(field.NewPath("showHiddenMetricsForVersion"), v, "must be empty or the version before this one, %s", previousVersion)

@@ -35,6 +35,8 @@ func (c *checker) edgeFields() {
 	c.bytes(root.Child("flashBudget"), e.FlashBudget)
 	c.runtimeHandlers(root.Child("runtimeHandlers"))
 	c.devices(root.Child("devices"))
+	c.following(root.Child("configuration"))
+	c.updates(root.Child("update"))
 	if len(e.CRISocket) > maxSocketPath {
 		c.invalid(root.Child("criSocket"), e.CRISocket, "is longer than a socket's path may be (%d)", maxSocketPath)
 	}

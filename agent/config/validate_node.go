@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
@@ -73,6 +74,17 @@ func (c *checker) logs() {
 	if k.Logging.FlushFrequency.Duration.Duration <= 0 {
 		c.invalid(field.NewPath("logging", "flushFrequency"), k.Logging.FlushFrequency.Duration.String(), "must be greater than 0")
 	}
+	if len(k.Logging.VModule) > 0 && k.Logging.Format != "text" {
+		c.forbidden("logging.vmodule", "only the format text has it")
+	}
+	for name, o := range map[string]*logsapi.OutputRoutingOptions{"text": &k.Logging.Options.Text.OutputRoutingOptions, "json": &k.Logging.Options.JSON.OutputRoutingOptions} {
+		if o.SplitStream && !c.on(gateLogging) {
+			c.forbidden("logging.options."+name+".splitStream", "needs the feature gate %s", gateLogging)
+		}
+		if !o.InfoBufferSize.IsZero() {
+			c.forbidden("logging.options."+name+".infoBufferSize", "log lines are written at once: leave it out")
+		}
+	}
 	if k.Logging.Verbosity > math.MaxInt32 {
 		c.invalid(field.NewPath("logging", "verbosity"), k.Logging.Verbosity, "must be at most %d", math.MaxInt32)
 	}
@@ -83,6 +95,9 @@ func (c *checker) logs() {
 	}
 	if t := k.Tracing; t != nil && t.SamplingRatePerMillion != nil {
 		between(c, "tracing.samplingRatePerMillion", *t.SamplingRatePerMillion, 0, 1000000)
+		if n := *t.SamplingRatePerMillion; n > 0 && n <= 1000000 {
+			c.forbidden("tracing.samplingRatePerMillion", "islet makes no traces: leave it out, or 0")
+		}
 	}
 }
 
@@ -108,6 +123,7 @@ func (c *checker) sysctls() {
 
 func (c *checker) network() {
 	k := c.k
+	oneOf(c, "contentType", k.ContentType, ContentTypeProtobuf, ContentTypeJSON)
 	oneOf(c, "hairpinMode", k.HairpinMode, kubelet.HairpinNone, kubelet.HairpinVeth, kubelet.PromiscuousBridge)
 	for i, s := range k.ClusterDNS {
 		if _, err := netip.ParseAddr(s); err != nil {

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,12 +67,18 @@ func TestValidation(t *testing.T) {
 		{"cpuCFSQuotaPeriod: 2s", "cpuCFSQuotaPeriod: Invalid value"},
 		{"systemCgroups: /x", "cgroupRoot: Required value"},
 		{"cgroupRoot: x", "cgroupRoot: Invalid value"},
+		{"contentType: application/yaml", "contentType: Unsupported value"},
+		{"logging: {format: json, vmodule: [{filePattern: x, verbosity: 4}]}", "logging.vmodule: Forbidden"},
+		{"logging: {options: {text: {splitStream: true}}}", "logging.options.text.splitStream: Forbidden: needs the feature gate LoggingAlphaOptions"},
+		{"logging: {options: {json: {infoBufferSize: 1Mi}}}\nfeatureGates: {LoggingAlphaOptions: true}", "logging.options.json.infoBufferSize: Forbidden: log lines are written at once"},
+		{"imageServiceEndpoint: unix:///run/containerd/containerd.sock", "imageServiceEndpoint: Forbidden"},
 		{"cgroupDriver: docker", "cgroupDriver: Unsupported value"},
 		{"showHiddenMetricsForVersion: '1.34'", "showHiddenMetricsForVersion: Invalid value"},
 		{"imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: ['https://reg']", "preloadedImagesVerificationAllowlist[0]: Invalid value"},
 		{"runOnce: true", "runOnce: Forbidden"},
 		{"serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}", "serverTLSBootstrap: Forbidden"},
-		{"enableSystemLogQuery: true\nenableSystemLogHandler: false", "enableSystemLogQuery: Forbidden"},
+		{"enableSystemLogQuery: true", "enableSystemLogQuery: Forbidden"},
+		{"featureGates: {PodLevelResourceManagers: true}", "featureGates: Forbidden: PodLevelResourceManagers is alpha"},
 		{"registerWithTaints: [{key: a, effect: Never}]", "registerWithTaints[0].effect: Unsupported value"},
 		{"registerWithTaints: [{key: 'a b', effect: NoExecute}]", "registerWithTaints[0].key: Invalid value"},
 		{"topologyManagerPolicy: x", "topologyManagerPolicy: Unsupported value"},
@@ -120,6 +127,7 @@ func TestValidation(t *testing.T) {
 		{"logging: {format: xml}", "logging.format: Unsupported value"},
 		{"logging: {flushFrequency: -1s}", "logging.flushFrequency: Invalid value"},
 		{"logging: {vmodule: [{filePattern: 'a=b', verbosity: 1}]}", "logging.vmodule[0]: Invalid value"},
+		{"tracing: {endpoint: a, samplingRatePerMillion: 1}", "tracing.samplingRatePerMillion: Forbidden"},
 		{"tracing: {samplingRatePerMillion: 1000001}", "tracing.samplingRatePerMillion: Invalid value"},
 		{"tlsCipherSuites: [NONE]", "tlsCipherSuites: Invalid value"},
 		{"tlsMinVersion: VersionTLS9", "tlsMinVersion: Invalid value"},
@@ -226,6 +234,32 @@ func TestSwapUnasked(t *testing.T) {
 	}
 }
 
+// TestFlexVolume: drivers that nobody runs are named, whatever else is in their directory, and
+// many of them do not fill the log.
+func TestFlexVolume(t *testing.T) {
+	program := &fstest.MapFile{Mode: 0o755}
+	many := fstest.MapFS{}
+	for i := range 100 {
+		many[fmt.Sprintf("d/v~%d%s/%d%s", i, strings.Repeat("x", 200), i, strings.Repeat("x", 200))] = program
+	}
+	for i, c := range []struct {
+		host fstest.MapFS
+		want string
+	}{
+		{fstest.MapFS{"d/nodeagent~uds/uds": program, "d/alone/alone": program, "d/vendor~text/text": {Mode: 0o644}, "d/vendor~other/program": program, "d/file": program, "d/x~y/y/z": program}, "(alone, nodeagent/uds)"},
+		{fstest.MapFS{"d/file": program}, ""},
+		{fstest.MapFS{"d": program}, ""},
+		{fstest.MapFS{}, ""},
+		{many, "v/0xxx"},
+	} {
+		cfg, _ := mustLoad(t, "--volume-plugin-dir=/d/")
+		got := strings.Join(cfg.Concerns(c.host), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) || len(got) > 700 {
+			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
+	}
+}
+
 func TestKillsWholeContainers(t *testing.T) {
 	v2 := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpuset cpu io memory pids\n")}}
 	noMemory := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpu pids\n")}} // a Raspberry Pi, as it comes
@@ -249,6 +283,24 @@ func TestSwapCgroup(t *testing.T) {
 	for i, host := range []fstest.MapFS{uncounted, v1, v2} {
 		if got := SwapCgroup(host); got != i {
 			t.Errorf("host %d: version %d", i, got)
+		}
+	}
+}
+
+// TestFeatures: each gate is told of once, with what was asked for or Kubernetes' default.
+func TestFeatures(t *testing.T) {
+	c := &Config{}
+	c.Kubelet.FeatureGates = map[string]bool{gateMemoryQoS: true, gateShutdown: false}
+	got := map[string]string{}
+	c.Features(func(name, stage string, on bool) {
+		if _, twice := got[name]; twice {
+			t.Errorf("%s twice", name)
+		}
+		got[name] = fmt.Sprintf("%s %v", stage, on)
+	})
+	for name, want := range map[string]string{gateMemoryQoS: "ALPHA true", gatePodLevelManagers: "ALPHA false", gateShutdown: "BETA false", gateCrashLoop: "BETA true", gateQuotaPeriod: " true"} {
+		if got[name] != want {
+			t.Errorf("%s: %q, want %q", name, got[name], want)
 		}
 	}
 }

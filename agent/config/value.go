@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -62,6 +63,13 @@ func (v *value) String() string {
 	}
 	if d := durationIn(f); d != nil {
 		return d.String()
+	}
+	if modules, ok := f.Interface().(logsapi.VModuleConfiguration); ok {
+		var out []string
+		for _, m := range modules {
+			out = append(out, fmt.Sprintf("%s=%d", m.FilePattern, m.Verbosity))
+		}
+		return strings.Join(out, ",")
 	}
 	return fmt.Sprint(f.Interface())
 }
@@ -186,6 +194,15 @@ func parseMany(into any, s string) error {
 			if (*into)[k], err = strconv.ParseBool(v); err != nil {
 				return fmt.Errorf("%s: %q is neither true nor false", k, v)
 			}
+			return nil
+		})
+	case *logsapi.VModuleConfiguration:
+		return eachPair(s, "=", func(k, v string) error {
+			n, err := strconv.ParseUint(v, 10, 31)
+			if err != nil {
+				return fmt.Errorf("%s: %q is no verbosity", k, v)
+			}
+			*into = append(*into, logsapi.VModuleItem{FilePattern: k, Verbosity: logsapi.VerbosityLevel(n)})
 			return nil
 		})
 	case *[]v1.Taint:

@@ -105,10 +105,7 @@ func (p *patient) enableController(name string) string {
 // runtime looks for a working OCI runtime. crun refuses hybrid hosts where a
 // controller is on the v2 side.
 func (p *patient) runtime(ctx context.Context) {
-	names := []string{"crun", "runc"}
-	if p.OCIRuntime != "" {
-		names = []string{p.OCIRuntime}
-	}
+	names := p.ociRuntimes()
 	works := 0
 	for _, name := range names {
 		path, err := p.sys.Find(name)
@@ -117,14 +114,20 @@ func (p *patient) runtime(ctx context.Context) {
 		}
 		out, err := p.sys.Output(ctx, path, "--version")
 		first, _, _ := strings.Cut(out, "\n")
-		p.runcEscapes(ctx, path, first)
-		switch id := "runtime-" + name[strings.LastIndex(name, "/")+1:]; {
+		if works == 0 || p.ShippedOCI == "" { // what is never used is no danger
+			p.runcEscapes(ctx, path, first)
+		}
+		id := "runtime-" + name[strings.LastIndex(name, "/")+1:]
+		if name == p.ShippedOCI {
+			id = "runtime-shipped"
+		}
+		switch {
 		case err != nil:
 			p.add(id, Warning, "install it anew", "%s does not run: %v", path, err)
 		case old(first):
 			works++
 			p.add(id, Warning, "upgrade to crun 1.8 or runc 1.1", "%s is old (%s)", path, first)
-		case strings.HasPrefix(first, "crun") && p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
+		case name != p.ShippedOCI && strings.HasPrefix(first, "crun") && p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
 			p.add(id, Info, "nothing where runc is there too; else install it, or boot with cgroup v2 alone", "%s (%s) refuses hosts with hybrid cgroups such as this", path, first)
 		default:
 			works++
@@ -134,6 +137,17 @@ func (p *patient) runtime(ctx context.Context) {
 	if works == 0 {
 		p.add("runtime", Error, "install one: apt install crun (or runc)", "no OCI runtime works here (looked for %s)", strings.Join(names, ", "))
 	}
+}
+
+// ociRuntimes are those that the agent tries, in its order.
+func (p *patient) ociRuntimes() []string {
+	switch {
+	case p.OCIRuntime != "":
+		return []string{p.OCIRuntime}
+	case p.ShippedOCI != "":
+		return []string{p.ShippedOCI, "crun", "runc"}
+	}
+	return []string{"crun", "runc"}
 }
 
 // old reports versions that lack what islet needs of them.

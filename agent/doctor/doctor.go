@@ -49,7 +49,8 @@ type Input struct {
 	Host fs.FS // the host's root; paths in it have no leading slash
 
 	RootDir, StateDir, RunDir string
-	OCIRuntime                string // empty: crun, then runc
+	OCIRuntime                string // empty: the shipped one, then crun, then runc
+	ShippedOCI                string // path; empty: none was installed with this program
 	SystemdCgroup             bool
 	FailSwapOn, FailCgroupV1  bool
 	SwapUnasked               bool           // nothing sets failSwapOn, and the node stands alone

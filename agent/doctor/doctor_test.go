@@ -339,3 +339,47 @@ func TestDevices(t *testing.T) {
 		t.Errorf("without devices: %+v", p.findings)
 	}
 }
+
+// TestShippedRuntime: where the OCI runtime that came with islet works, it is no matter that
+// the host's would let containers escape, nor that it refuses these cgroups.
+func TestShippedRuntime(t *testing.T) {
+	sys, in := system(), input(board())
+	in.ShippedOCI = "/usr/lib/islet/crun"
+	works := true
+	sys.Output = func(_ context.Context, path string, _ ...string) (string, error) {
+		switch {
+		case strings.HasSuffix(path, "runc"):
+			return "runc version 1.1.11\n", nil
+		case path == in.ShippedOCI && !works:
+			return "", errors.New("exec format error")
+		}
+		return "crun version 1.21\n", nil
+	}
+	sys.Find = func(name string) (string, error) {
+		if name == "crun" {
+			return "", errors.New("not found")
+		}
+		return "/" + strings.TrimPrefix(name, "/"), nil
+	}
+	of := func(id string) (found []Finding) {
+		for _, f := range Check(context.Background(), in, sys) {
+			if f.ID == id {
+				found = append(found, f)
+			}
+		}
+		return found
+	}
+	if f := of("runtime-shipped"); len(f) != 1 || f[0].Severity != OK || !strings.Contains(f[0].What, in.ShippedOCI) {
+		t.Errorf("%+v", f)
+	}
+	if f := of("runtime-escapes"); len(f) != 0 {
+		t.Errorf("runc is not used: %+v", f)
+	}
+	works = false
+	if f := of("runtime-shipped"); len(f) != 1 || f[0].Severity != Warning {
+		t.Errorf("%+v", f)
+	}
+	if f := of("runtime-escapes"); len(f) != 1 || f[0].Severity != Warning {
+		t.Errorf("runc is used: %+v", f)
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/cni"
 	"github.com/islet-edge/islet/net/netns"
+	"github.com/islet-edge/islet/runtime/abilities"
 )
 
 // Main is islet doctor: it examines this machine for an agent, and needs none to run.
@@ -84,7 +85,7 @@ func inputOf(cfg *config.Config) Input {
 	k := &cfg.Kubelet
 	in := Input{
 		Host: os.DirFS("/"), RootDir: cfg.Dirs.Root, StateDir: cfg.Dirs.State, RunDir: cfg.Dirs.Run,
-		OCIRuntime: cfg.Edge.OCIRuntime, SystemdCgroup: k.CgroupDriver == "systemd",
+		OCIRuntime: cfg.Edge.OCIRuntime, ShippedOCI: abilities.Shipped(), SystemdCgroup: k.CgroupDriver == "systemd",
 		FailSwapOn: *k.FailSwapOn, SwapUnasked: cfg.SwapUnasked, FailCgroupV1: *k.FailCgroupV1, ResolvConf: *k.ResolverConfig,
 		Ports: []int{int(k.Port)}, PodCIDRs: cfg.PodCIDRs, Bridge: cfg.Edge.BridgeName, Self: os.Getpid(),
 	}

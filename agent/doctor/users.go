@@ -51,10 +51,7 @@ func (p *patient) users(context.Context) {
 
 // usersRuntime asks the OCI runtime that is used, or would be.
 func (p *patient) usersRuntime() (path string, able bool) {
-	names := []string{"crun", "runc"}
-	if p.OCIRuntime != "" {
-		names = []string{p.OCIRuntime}
-	}
+	names := p.ociRuntimes()
 	path = strings.Join(names, ", ")
 	for _, name := range names {
 		found, err := p.sys.Find(name)

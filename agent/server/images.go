@@ -146,7 +146,10 @@ func (p *progress) tellOnce(line api.Progress) {
 	p.send(line)
 }
 
-func (p *progress) end(images []string, err error) {
+func (p *progress) end(images []string, err error) { p.done(api.Progress{Images: images}, err) }
+
+// done sends the last line.
+func (p *progress) done(last api.Progress, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
@@ -154,5 +157,6 @@ func (p *progress) end(images []string, err error) {
 		p.send(api.Progress{Error: err.Error()})
 		return
 	}
-	p.send(api.Progress{Done: true, Images: images})
+	last.Done = true
+	p.send(last)
 }

@@ -31,7 +31,7 @@ func (s *Server) routeMetrics(m mux) {
 		if err != nil {
 			s.Log.Warn("cannot measure for /metrics/resource", "error", err)
 		}
-		exposition.Serve(w, r, exposition.Resource(sum, err))
+		exposition.ServeResource(w, r, sum, err)
 	})
 	m.HandleFunc("GET /metrics/cadvisor", func(w http.ResponseWriter, r *http.Request) {
 		subjects, err := s.Usage.Subjects(r.Context())
@@ -64,13 +64,13 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 		{Name: "kubelet_node_name", Help: "the node's name, as a label", Value: 1, Labels: []string{"node", s.NodeName}},
 	}
 	desired, active := map[bool]int{}, map[bool]int{}
-	for _, p := range s.Pods.List() {
+	s.phases(func(p *v1.Pod, phase v1.PodPhase) {
 		static := p.Annotations[keys.ConfigSource] != keys.SourceAPI
 		desired[static]++
-		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+		if phase != v1.PodSucceeded && phase != v1.PodFailed {
 			active[static]++
 		}
-	}
+	})
 	for _, static := range []bool{false, true} {
 		label := []string{"static", strconv.FormatBool(static)}
 		out = append(out,
@@ -84,28 +84,61 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	return out
 }
 
+// phases calls f with all pods and the phases of their newest status; without copies of them
+// where Pods can do that.
+func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
+	if p, ok := s.Pods.(interface {
+		Phases(func(*v1.Pod, v1.PodPhase))
+	}); ok {
+		p.Phases(f)
+		return
+	}
+	for _, p := range s.Pods.List() {
+		f(p, p.Status.Phase)
+	}
+}
+
+// A Counter is a runtime that says how much there is of what, without listing it.
+type Counter interface {
+	Count() (ready int, states map[crapi.ContainerState]int)
+}
+
 // runningMetrics counts what the runtime has; nothing when it cannot tell.
 func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
-	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &crapi.ListPodSandboxRequest{Filter: &crapi.PodSandboxFilter{
-		State: &crapi.PodSandboxStateValue{State: crapi.PodSandboxState_SANDBOX_READY}}})
-	if err == nil {
-		out = append(out, exposition.Sample{Name: "kubelet_running_pods", Help: "pods whose sandbox runs", Value: float64(len(sandboxes.Items))})
-	}
-	containers, err := s.Runtime.ListContainers(ctx, &crapi.ListContainersRequest{})
+	pods, containers, err := s.runs(ctx)
 	if err != nil {
-		return out
+		return nil
 	}
-	states := map[string]int{}
-	for _, c := range containers.Containers {
-		states[strings.ToLower(strings.TrimPrefix(c.State.String(), "CONTAINER_"))]++
-	}
-	for _, state := range []string{"created", "exited", "running", "unknown"} {
-		if n := states[state]; n > 0 || state == "running" {
+	out = append(out, exposition.Sample{Name: "kubelet_running_pods", Help: "pods whose sandbox runs", Value: float64(pods)})
+	for state := range crapi.ContainerState(len(crapi.ContainerState_name)) {
+		if n := containers[state]; n > 0 || state == crapi.ContainerState_CONTAINER_RUNNING {
 			out = append(out, exposition.Sample{Name: "kubelet_running_containers", Help: "containers by state",
-				Labels: []string{"container_state", state}, Value: float64(n)})
+				Labels: []string{"container_state", strings.ToLower(strings.TrimPrefix(state.String(), "CONTAINER_"))}, Value: float64(n)})
 		}
 	}
 	return out
+}
+
+// runs is how many sandboxes are ready, and how many containers there are by their state.
+func (s *Server) runs(ctx context.Context) (int, map[crapi.ContainerState]int, error) {
+	if c, ok := s.Runtime.(Counter); ok {
+		ready, states := c.Count()
+		return ready, states, nil
+	}
+	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &crapi.ListPodSandboxRequest{Filter: &crapi.PodSandboxFilter{
+		State: &crapi.PodSandboxStateValue{State: crapi.PodSandboxState_SANDBOX_READY}}})
+	if err != nil {
+		return 0, nil, err
+	}
+	containers, err := s.Runtime.ListContainers(ctx, &crapi.ListContainersRequest{})
+	if err != nil {
+		return 0, nil, err
+	}
+	states := map[crapi.ContainerState]int{}
+	for _, c := range containers.Containers {
+		states[c.State]++
+	}
+	return len(sandboxes.Items), states, nil
 }
 
 // requests counts what was asked on the kubelet's ports. It knows few paths and

@@ -19,12 +19,15 @@ import (
 	"testing"
 	"time"
 
+	authn "k8s.io/api/authentication/v1"
+	authz "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
 	"github.com/islet-edge/islet/agent/access"
 	"github.com/islet-edge/islet/agent/access/accesstest"
+	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/server/servertest"
 )
@@ -141,8 +144,13 @@ func TestPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := server.Check{Name: "syncloop", Check: func(context.Context) error { return errors.New("asleep") }}
+	written := func(context.Context) *api.Flash { return &api.Flash{Device: "/dev/mmcblk0", Budget: 7} }
 	all := openAPI(t, n.Server)
-	plain := openAPI(t, variant(t, n, func(c *server.Config) { c.Kubelet = server.Kubelet{}; c.Checks = []server.Check{broken} }))
+	plain := openAPI(t, variant(t, n, func(c *server.Config) {
+		c.Kubelet = server.Kubelet{}
+		c.Checks = []server.Check{broken}
+		c.Flash = written
+	}))
 	part := openAPI(t, variant(t, n, func(c *server.Config) { c.Kubelet = server.Kubelet{Debugging: true} }))
 	readOnly := "http://" + open(t, n.Server.RunReadOnly)
 	healthz := "http://" + open(t, variant(t, n, func(c *server.Config) { c.Checks = []server.Check{broken} }).RunHealthz)
@@ -186,6 +194,8 @@ func TestPorts(t *testing.T) {
 		{all, "PUT", "/pods", 405, ""},
 		{plain, "GET", "/pods", 200, "PodList"},
 		{plain, "GET", "/metrics/resource", 200, "pod_"},
+		{plain, "GET", "/stats/flash", 200, `{"device":"/dev/mmcblk0","budget":7,"today":{`},
+		{plain, "POST", "/stats/flash", 405, ""},
 		{plain, "GET", "/runningpods/", 405, off},
 		{plain, "POST", "/exec/default/web/nginx?command=x&output=1", 405, off},
 		{plain, "GET", "/containerLogs/default/web/nginx", 405, off},
@@ -201,6 +211,7 @@ func TestPorts(t *testing.T) {
 		{part, "GET", "/runningpods/", 200, "web"},
 		{readOnly, "GET", "/pods", 200, "PodList"},
 		{readOnly, "GET", "/stats/summary", 200, "pi"},
+		{readOnly, "GET", "/stats/flash", 404, "nobody counts what is written here"},
 		{readOnly, "GET", "/metrics", 200, `server_type="readonly"`},
 		{readOnly, "POST", "/exec/default/web/nginx?command=x&output=1", 405, off},
 		{readOnly, "GET", "/containerLogs/default/web/nginx", 405, off},
@@ -294,4 +305,61 @@ func TestListen(t *testing.T) {
 		t.Fatalf("an address that is not there yet: %v", err)
 	}
 	early.Close()
+}
+
+// reviews knows two tokens, of which the cluster lets one read the node.
+type reviews struct {
+	asked chan authz.SubjectAccessReviewSpec
+}
+
+func (r reviews) AuthenticateToken(_ context.Context, token string) (*authn.UserInfo, error) {
+	if name, ok := map[string]string{"t-admin": "admin", "t-guest": "guest"}[token]; ok {
+		return &authn.UserInfo{Username: name}, nil
+	}
+	return nil, nil
+}
+
+func (r reviews) Authorize(_ context.Context, spec authz.SubjectAccessReviewSpec) (authz.SubjectAccessReviewStatus, error) {
+	r.asked <- spec
+	return authz.SubjectAccessReviewStatus{Allowed: spec.User == "admin"}, nil
+}
+
+// TestPageByToken: on port 10250 the status page is for whom the cluster lets read the node.
+func TestPageByToken(t *testing.T) {
+	n, _ := servertest.Start(t)
+	s := variant(t, n, func(c *server.Config) {
+		c.Page = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "the page") })
+	})
+	ca, r := accesstest.New(t), reviews{make(chan authz.SubjectAccessReviewSpec, 10)}
+	guard := access.New(access.Config{NodeName: "pi", Tokens: r, Authorizer: r, Log: quiet})
+	config := guard.TLS(&tls.Config{Certificates: []tls.Certificate{*ca.Server(t)}, MinVersion: tls.VersionTLS13})
+	addr := open(t, func(ctx context.Context, ln net.Listener) error { return s.RunAPI(ctx, ln, config, guard.Wrap) })
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca.PEM)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
+	for _, path := range []string{server.PathPage, server.PathPage + "data"} {
+		for token, want := range map[string]int{"": 401, "t-none": 401, "t-guest": 403, "t-admin": 200} {
+			req, err := http.NewRequest(http.MethodGet, "https://"+addr+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if token != "" {
+				req.Header.Set("Authorization", "Bearer "+token)
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode != want || (string(body) == "the page") != (want == 200) {
+				t.Errorf("%s with %q: %d %q, want %d", path, token, resp.StatusCode, body, want)
+			}
+			if want == 200 || want == 403 {
+				if a := (<-r.asked).ResourceAttributes; a == nil || a.Verb != "get" || a.Resource != "nodes" || a.Subresource != "proxy" || a.Name != "pi" {
+					t.Errorf("the cluster is asked whether %+v", a)
+				}
+			}
+		}
+	}
 }

@@ -16,8 +16,9 @@ func (s *Server) routeOpen(m mux) {
 	s.routeHealthz(m)
 	m.HandleFunc("GET /pods", answer(s.pods))
 	m.HandleFunc("GET /pods/{$}", answer(s.pods))
-	m.HandleFunc("GET /stats/summary", answer(s.summary))
-	m.HandleFunc("POST /stats/summary", answer(s.summary))
+	m.HandleFunc("GET /stats/summary", s.summary)
+	m.HandleFunc("POST /stats/summary", s.summary)
+	m.HandleFunc("GET /stats/flash", answer(s.flash))
 	s.routeMetrics(m)
 }
 
@@ -94,6 +95,8 @@ func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("DELETE "+api.PathClock, answer(s.resetClock))
 	m.HandleFunc("GET "+api.PathDevices, answer(s.devices))
 	m.HandleFunc("GET "+api.PathBoard, answer(func(*http.Request) (api.Board, error) { return s.Usage.Board(), nil }))
+	s.routeConfiguration(m)
+	s.routeUpdate(m)
 	m.HandleFunc("GET "+api.PathSettings, answer(s.settings))
 }
 

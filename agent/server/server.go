@@ -107,6 +107,9 @@ type Config struct {
 	Runtime cri.Runtime // exec, attach and port-forward are direct if it is a cri.Streamer
 	Images  cri.Images  // import, and pull with progress, if it is cri.Archives
 
+	// Flash is the answer of /stats/flash: what was written to the disk, by what. Nil: nobody
+	// counts.
+	Flash func(context.Context) *api.Flash
 	// Garbage knows which images something needs.
 	Garbage Garbage
 
@@ -131,6 +134,10 @@ type Config struct {
 	Devices func(all bool) ([]api.Device, error)
 	// Shutdown ends all pods in order. Nil: nothing does.
 	Shutdown Shutdown
+	// Configuration takes configurations of the whole node. Nil: none.
+	Configuration Configurer
+	// Updates takes other versions of islet. Nil: none.
+	Updates Updater
 	// Settings are those of the agent, as JSON can hold them. Nil: they are not known.
 	Settings func() any
 	// Usage measures the node and its pods.

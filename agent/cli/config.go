@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// configCommands are those of islet config.
+func configCommands() []command {
+	return []command{
+		{name: "show", summary: "show which configuration the node uses, and why not the last one that it was sent", setup: setupConfigShow},
+		{name: "apply", args: "FILE|-", summary: "try a configuration, and keep it if the node is then as well as before", takes: takesFiles, setup: setupConfigApply,
+			detail: "FILE holds a KubeletConfiguration, an EdgeConfiguration or both. The pods go on running. Whatever goes wrong, the node goes\nback to the last known good configuration by itself. Exits with 1 when the configuration is refused or fails."},
+		{name: "revert", summary: "go back to the good configuration before the present one", setup: setupConfigRevert,
+			detail: "It is tried like any other. Without one before, the node's own files count again."},
+		{name: "history", summary: "list the configurations that were tried, and how that ended", setup: setupConfigHistory},
+	}
+}
+
+func setupConfigShow(t *tool, flags *pflag.FlagSet) runner {
+	output := flags.StringP("output", "o", "", "json or yaml, with the documents")
+	return func(ctx context.Context, _ []string) error {
+		c, err := t.configuration(ctx)
+		if err != nil {
+			return err
+		}
+		if *output != "" {
+			return t.printObject(*output, c)
+		}
+		t.printConfiguration(c)
+		return nil
+	}
+}
+
+func (t *tool) configuration(ctx context.Context) (*api.Configuration, error) {
+	var c api.Configuration
+	return &c, t.call(ctx, http.MethodGet, api.PathConfiguration, nil, nil, &c)
+}
+
+func (t *tool) printConfiguration(c *api.Configuration) {
+	out := &table{}
+	row := func(name string, r api.ConfigurationRef) {
+		from := r.From
+		if !r.At.IsZero() {
+			from += ", since " + r.At.UTC().Format(time.RFC3339)
+		}
+		out.row(name, r.ID, from)
+	}
+	row("In use:", c.Active)
+	row("Good:", c.Good)
+	if c.Before.ID != c.Good.ID {
+		row("Before:", c.Before)
+	}
+	if c.Assigned != nil {
+		row("Assigned:", *c.Assigned)
+	}
+	if c.Follows != "" {
+		out.row("Follows:", c.Follows, c.FollowProblem)
+	}
+	out.print(t.out)
+	switch {
+	case c.Trying:
+		fmt.Fprintf(t.out, "On trial: %s\n", printable(orElse(c.Waiting, "it begins")))
+	case c.Assigned != nil:
+		fmt.Fprintln(t.out, "It will be tried when the node is well")
+	}
+	if c.Problem != "" {
+		fmt.Fprintf(t.out, "Problem: %s\n", lines(c.Problem))
+	}
+}
+
+// lines keeps the lines of a text, each safe for a terminal.
+func lines(text string) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	for i := range all {
+		all[i] = printable(all[i])
+	}
+	return strings.Join(all, "\n  ")
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
+	output := flags.StringP("output", "o", "", "json or yaml")
+	return func(ctx context.Context, _ []string) error {
+		c, err := t.configuration(ctx)
+		if err != nil {
+			return err
+		}
+		if *output != "" {
+			return t.printObject(*output, c.History)
+		}
+		out := &table{}
+		out.row("ENDED", "CONFIGURATION", "TOOK", "OUTCOME", "FROM")
+		for _, h := range c.History {
+			outcome := "accepted"
+			if h.Why != "" {
+				outcome = "failed: " + strings.Join(strings.Fields(h.Why), " ")
+			}
+			out.row(h.At.UTC().Format(time.RFC3339), h.ID, time.Duration(h.Seconds*float64(time.Second)).Round(time.Second/10).String(), outcome, h.From)
+		}
+		out.print(t.out)
+		return nil
+	}
+}
+
+// configApply is islet config apply.
+type configApply struct {
+	*tool
+	dry, quick bool
+	consent    []string
+}
+
+func setupConfigApply(t *tool, flags *pflag.FlagSet) runner {
+	c := &configApply{tool: t}
+	flags.BoolVar(&c.dry, "dry-run", false, "only check it")
+	flags.BoolVar(&c.quick, "no-wait", false, "do not wait until it has been tried")
+	flags.StringSliceVar(&c.consent, "consent", nil, "fields of the node's own that it may change, such as podCIDR; see docs/configuration.md")
+	return c.run
+}
+
+func (c *configApply) run(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return usage("islet config apply takes one file, or - for standard input")
+	}
+	data, name, err := c.read(args[0])
+	if err != nil {
+		return err
+	}
+	query := url.Values{"from": {name}, "consent": {strings.Join(c.consent, ",")}}
+	if c.dry {
+		query.Set("dryRun", "")
+	}
+	var ref api.ConfigurationRef
+	if err := c.call(ctx, http.MethodPost, api.PathConfiguration, query, bytes.NewReader(data), &ref); err != nil {
+		return err
+	}
+	if c.dry {
+		fmt.Fprintf(c.out, "configuration %s can be tried\n", ref.ID)
+		return nil
+	}
+	if c.quick {
+		fmt.Fprintf(c.out, "configuration %s will be tried: islet config show\n", ref.ID)
+		return nil
+	}
+	return c.outcome(ctx, ref.ID)
+}
+
+func (c *configApply) read(file string) (data []byte, name string, err error) {
+	if file == "-" {
+		data, err = io.ReadAll(io.LimitReader(c.Stdin, maxManifest))
+		file = "standard input"
+	} else {
+		data, err = readManifest(file)
+		if abs, aerr := filepath.Abs(file); aerr == nil {
+			file = abs
+		}
+	}
+	if len(data) > api.MaxConfiguration {
+		err = fmt.Errorf("%s is larger than a configuration may be, %d MiB", file, api.MaxConfiguration>>20)
+	}
+	return data, file, err
+}
+
+// outcome waits until a configuration was tried. The agent is away for a moment at the
+// beginning of a trial and at its end.
+func (t *tool) outcome(ctx context.Context, id string) error {
+	return t.trial(ctx, id, func(c *api.Configuration) (bool, error) {
+		switch {
+		case c.Active.ID == id:
+			fmt.Fprintf(t.out, "configuration %s is in use\n", id)
+			return true, nil
+		case c.Failed != nil && c.Failed.ID == id:
+			return true, fmt.Errorf("configuration %s failed, %s is in use: %s", id, c.Active.ID, lines(c.Failed.Why))
+		}
+		return true, fmt.Errorf("configuration %s is not in use: another one came meanwhile (islet config history)", id)
+	})
+}
+
+// trial waits until something was tried, and asks ended how that ended.
+func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
+	tick := time.NewTicker(time.Second / 4)
+	defer tick.Stop()
+	said, away := "", time.Time{}
+	for {
+		c, err := t.configuration(ctx)
+		exit := exitError{}
+		switch {
+		case errors.As(err, &exit) && exit.code == ExitUnreachable:
+			if away.IsZero() {
+				away = time.Now()
+			}
+			if time.Since(away) > awayAtMost {
+				return err
+			}
+		case err != nil:
+			return err
+		case c.Trying || c.Assigned != nil && c.Assigned.ID == id:
+			away = time.Time{}
+			if now := orElse(c.Waiting, "on trial"); now != said && !strings.HasPrefix(now, "as well as before") {
+				said = now
+				fmt.Fprintf(t.Stderr, "%s\n", printable(now))
+			}
+		default:
+			if done, err := ended(c); done {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// awayAtMost is how long the agent may take to start anew.
+const awayAtMost = 2 * time.Minute
+
+func setupConfigRevert(t *tool, flags *pflag.FlagSet) runner {
+	quick := flags.Bool("no-wait", false, "do not wait until it has been tried")
+	return func(ctx context.Context, _ []string) error {
+		var ref api.ConfigurationRef
+		if err := t.call(ctx, http.MethodDelete, api.PathConfiguration, nil, nil, &ref); err != nil {
+			return err
+		}
+		if *quick {
+			fmt.Fprintf(t.out, "configuration %s will be tried: islet config show\n", ref.ID)
+			return nil
+		}
+		return t.outcome(ctx, ref.ID)
+	}
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// setupUpdate is islet update.
+func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
+	older := flags.Bool("older", false, "take a version that is not newer, too")
+	dry := flags.Bool("dry-run", false, "only fetch, check and test it")
+	quick := flags.Bool("no-wait", false, "do not wait until it has been tried")
+	quiet := flags.BoolP("quiet", "q", false, "no progress")
+	return func(ctx context.Context, args []string) error {
+		if len(args) != 1 || args[0] == "" {
+			return usage("islet update takes one archive, a file or an https URL")
+		}
+		from := args[0]
+		if !strings.Contains(from, "://") {
+			abs, err := filepath.Abs(from)
+			if err != nil {
+				return err
+			}
+			from = abs
+		}
+		query := url.Values{"from": {from}}
+		if *older {
+			query.Set("older", "")
+		}
+		if *dry {
+			query.Set("dryRun", "")
+		}
+		u, err := t.stage(ctx, query, t.progress(*quiet))
+		if err != nil {
+			return err
+		}
+		switch {
+		case u.ID == "":
+			fmt.Fprintf(t.out, "version %s can be tried\n", u.Version)
+			return nil
+		case *quick:
+			fmt.Fprintf(t.out, "version %s will be tried: islet config show\n", u.Version)
+			return nil
+		}
+		return t.updated(ctx, u)
+	}
+}
+
+// stage has the agent fetch and test an archive, and shows how far that is.
+func (t *tool) stage(ctx context.Context, query url.Values, bar *progress) (u api.Update, _ error) {
+	defer bar.clear()
+	err := stream(ctx, t, http.MethodPost, api.PathUpdate, query, nil, func(p api.Progress) (bool, error) {
+		switch {
+		case p.Error != "":
+			return true, errors.New(lines(p.Error))
+		case p.Done && p.Update != nil:
+			u = *p.Update
+			return true, nil
+		case p.Ref != "": // else a sign of life
+			bar.update(p.Ref, p.Status, p.Current, p.Total)
+		}
+		return p.Done, nil
+	})
+	return u, err
+}
+
+// setupSelfTest is islet self-test, which a node asks of a program before it tries it.
+func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
+	return func(context.Context, []string) error {
+		if code := t.SelfTest(t.Stdout, t.Stderr); code != ExitOK {
+			return exitError{code: code}
+		}
+		return nil
+	}
+}
+
+// updated waits until a version was tried. The agent is away for a moment at the beginning
+// of a trial and at its end.
+func (t *tool) updated(ctx context.Context, u api.Update) error {
+	return t.trial(ctx, u.ID, func(c *api.Configuration) (done bool, err error) {
+		switch n := len(c.History); {
+		case c.Failed != nil && c.Failed.ID == u.ID:
+			return true, fmt.Errorf("version %s failed, the one before it runs: %s", u.Version, lines(c.Failed.Why))
+		case n > 0 && c.History[n-1].ID == u.ID && c.History[n-1].Why == "":
+			fmt.Fprintf(t.out, "version %s is installed and runs (%s)\n", u.Version, time.Duration(c.History[n-1].Seconds*float64(time.Second)).Round(time.Second))
+			return true, nil
+		}
+		return true, fmt.Errorf("version %s does not run: another trial came meanwhile (islet config history)", u.Version)
+	})
+}

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/agent/server/servertest"
+)
+
+// updater gets what it is asked for, but for what is called bad.
+type updater struct{}
+
+func (updater) Update(_ context.Context, from string, older, dry bool, tell func(status string, current, total int64)) (api.Update, error) {
+	tell("downloading", 0, 20)
+	tell("downloading", 20, 20)
+	if strings.Contains(from, "bad") {
+		return api.Update{}, errors.New("the archive\nis \x1b[31mbad")
+	}
+	tell("testing", 0, 0)
+	u := api.Update{Version: "9.0.0"}
+	if older {
+		u.Version = "0.0.1"
+	}
+	if !dry {
+		u.ID = "islet-9.0.0-abc"
+	}
+	return u, nil
+}
+
+// TestUpdate: what takes its time is shown, on standard error; neither that nor an error
+// shows a password of the URL, or steers the terminal.
+func TestUpdate(t *testing.T) {
+	n, _ := servertest.Start(t, func(c *server.Config) { c.Updates = updater{} })
+	const seen = "islet.tar.gz: downloading\nislet.tar.gz: testing\n"
+	check(t, n, run(t, n, "", "update", "--dry-run", "islet.tar.gz"), 0, "version 9.0.0 can be tried\n", seen)
+	check(t, n, run(t, n, "", "update", "--no-wait", "--older", "https://me:secret@example.com/a/islet.tar.gz?token=secret"), 0, "version 0.0.1 will be tried: islet config show\n", seen)
+	check(t, n, run(t, n, "", "update", "--dry-run", "-q", "islet.tar.gz"), 0, "version 9.0.0 can be tried\n", "")
+	check(t, n, run(t, n, "", "update", "bad"), 1, "", "bad: downloading\nislet: the archive\n  is ?[31mbad\n")
+	for _, args := range [][]string{{"update"}, {"update", "a", "b"}, {"update", ""}} {
+		if r := run(t, n, "", args...); r.code != 2 || r.out != "" || !strings.Contains(r.err, "takes one archive") {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}
+
+// TestApplyEndless: what never ends is not sent.
+func TestApplyEndless(t *testing.T) {
+	check(t, nil, run(t, nil, "", "config", "apply", "/dev/zero"), 1, "", "islet: /dev/zero is larger than a configuration may be, 2 MiB\n")
+}

@@ -1,0 +1,323 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/agent/release"
+)
+
+// MaxSent bounds the documents that a node is sent, each in bytes: as much as a ConfigMap
+// holds.
+const MaxSent = 1 << 20
+
+// Sent is a configuration that came while the node was running.
+type Sent struct {
+	Name          string // where it came from, for messages
+	Kubelet, Edge []byte // YAML or JSON; empty: the node's file counts
+}
+
+// sentTo asks for what the node was sent, if anybody knows.
+func sentTo(o *options, sent func(Dirs) (*Sent, error)) (*Sent, error) {
+	if sent == nil {
+		return nil, nil
+	}
+	dirs, err := deriveDirs(o)
+	if err != nil {
+		return nil, err
+	}
+	return sent(dirs)
+}
+
+// over decodes a document strictly into v, with what belongs to the node taken from own
+// where the document does not set it. It gives the document.
+func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
+	name := strings.TrimSpace(s.Name + " " + kind)
+	if len(data) > MaxSent {
+		return out, &FileError{File: name, Detail: fmt.Sprintf("is %d bytes long, at most %d are taken", len(data), MaxSent)}
+	}
+	doc, err := decode(name, data, apiVersion, kind, v)
+	if err != nil {
+		return out, err
+	}
+	var errs []error
+	if kind == kubeletKind {
+		errs = append(errs, relative(name, doc, kubeletPathNames()))
+	} else {
+		errs = append(errs, relative(name, doc, edgePathNames()))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return out, err
+	}
+	mine, err := json.Marshal(own)
+	if err != nil {
+		return out, err
+	}
+	all, err := decodeTree(mine)
+	if err != nil {
+		return out, err
+	}
+	kept := map[string]any{}
+	for _, b := range Bound() {
+		if path, ok := strings.CutPrefix(b.Field, prefix); ok && (prefix != "" || !strings.HasPrefix(path, "edge.")) {
+			if value, set := at(all, path); set {
+				place(kept, path, value)
+			}
+		}
+	}
+	base, err := json.Marshal(kept)
+	if err != nil {
+		return out, err
+	}
+	merged, err := mergePatch(base, doc)
+	if err != nil {
+		return out, err
+	}
+	reflect.ValueOf(v).Elem().SetZero()
+	return document{name, doc}, json.Unmarshal(merged, v)
+}
+
+// relative finds relative paths, which mean nothing where there is no file.
+func relative(name string, doc []byte, fields []string) error {
+	tree, err := decodeTree(doc)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range fields {
+		value, _ := at(tree, f)
+		list, _ := value.([]any)
+		if text, one := value.(string); one {
+			list = []any{text}
+		}
+		for _, e := range list {
+			if text, ok := e.(string); ok && text != "" && !strings.HasPrefix(text, "/") {
+				errs = append(errs, &FileError{File: name, Field: f, Detail: fmt.Sprintf("%q is no absolute path", text)})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func kubeletPathNames() []string {
+	return []string{"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "volumePluginDir", "podLogsDir", "resolvConf"}
+}
+
+func edgePathNames() []string {
+	return []string{"cniConfDir", "cniBinDirs", "registryConfigDir", "imagesDir", "criSocket"}
+}
+
+// at finds a value in a decoded JSON tree by its path.
+func at(tree any, path string) (any, bool) {
+	for key := range strings.SplitSeq(path, ".") {
+		m, ok := tree.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if tree, ok = m[key]; !ok {
+			return nil, false
+		}
+	}
+	return tree, true
+}
+
+func place(tree map[string]any, path string, value any) {
+	key, rest, more := strings.Cut(path, ".")
+	if !more {
+		tree[key] = value
+		return
+	}
+	below, ok := tree[key].(map[string]any)
+	if !ok {
+		below = map[string]any{}
+		tree[key] = below
+	}
+	place(below, rest, value)
+}
+
+// A BoundField belongs to the node: what it is sent may change it only with consent.
+type BoundField struct{ Field, Why string }
+
+// Reasons that several fields share.
+const (
+	boundFile    = "a file or directory of this machine"
+	boundPods    = "pods of the node's own end when it changes"
+	boundNetwork = "the pods' network is made anew when it changes"
+	boundCgroup  = "the cgroups of running pods are elsewhere when it changes"
+	boundProgram = "a program of this machine, which runs as root"
+	boundRuntime = "the runtime in which the containers are"
+)
+
+// Bound are the fields that belong to the node.
+func Bound() []BoundField {
+	return []BoundField{
+		{"staticPodPath", boundPods}, {"staticPodURL", boundPods}, {"staticPodURLHeader", boundPods},
+		{"podLogsDir", boundFile}, {"resolvConf", boundFile}, {"volumePluginDir", boundFile},
+		{"tlsCertFile", boundFile}, {"tlsPrivateKeyFile", boundFile}, {"authentication.x509.clientCAFile", boundFile},
+		{"podCIDR", boundNetwork}, {"userNamespaces.idsPerPod", "volumes of running pods are mapped by it"},
+		{"cgroupDriver", boundCgroup}, {"cgroupRoot", boundCgroup}, {"cgroupsPerQOS", boundCgroup},
+		{"kubeletCgroups", boundCgroup}, {"systemCgroups", boundCgroup}, {"systemReservedCgroup", boundCgroup}, {"kubeReservedCgroup", boundCgroup},
+		{"containerRuntimeEndpoint", boundRuntime}, {"imageServiceEndpoint", boundRuntime}, {"providerID", "a Node's never changes"},
+		{"edge.ociRuntime", boundProgram}, {"edge.runtimeHandlers", boundProgram}, {"edge.cniBinDirs", boundProgram},
+		{"edge.bridgeName", boundNetwork}, {"edge.networkPlugin", boundNetwork}, {"edge.cniConfDir", boundNetwork},
+		{"edge.registryConfigDir", boundFile}, {"edge.imagesDir", boundFile}, {"edge.criSocket", boundFile},
+		{"edge.configuration", "how the node is sent a configuration at all"}, {"edge.update", "whose programs the node runs"},
+	}
+}
+
+// Withheld says, by field, what of next differs from now though it belongs to the node and
+// consent does not name it.
+func Withheld(now, next *Config, consent []string) []error {
+	was, werr := tree(now)
+	will, nerr := tree(next)
+	if err := errors.Join(werr, nerr); err != nil {
+		return []error{err}
+	}
+	var errs []error
+	for _, b := range Bound() {
+		before, _ := at(was, b.Field)
+		after, _ := at(will, b.Field)
+		if slices.Contains(consent, b.Field) || reflect.DeepEqual(full(before), full(after)) {
+			continue
+		}
+		errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+"): leave it out, or name it in configuration.consent of the node's EdgeConfiguration or with --consent"))
+	}
+	return errs
+}
+
+// tree is a configuration as decoded JSON, with the paths of the tables of fields.
+func tree(c *Config) (any, error) {
+	data, err := json.Marshal(&settings{KubeletConfiguration: c.Kubelet, Edge: c.Edge})
+	if err != nil {
+		return nil, err
+	}
+	return decodeTree(data)
+}
+
+// full makes the ways to say nothing one.
+func full(v any) any {
+	switch t := v.(type) {
+	case string:
+		if t == "" {
+			return nil
+		}
+	case []any:
+		if len(t) == 0 {
+			return nil
+		}
+	case map[string]any:
+		if len(t) == 0 {
+			return nil
+		}
+	}
+	return v
+}
+
+// IsBound reports whether a field belongs to the node.
+func IsBound(name string) bool {
+	return slices.ContainsFunc(Bound(), func(b BoundField) bool { return b.Field == name })
+}
+
+// following checks how the node takes what it is sent.
+func (c *checker) updates(path *field.Path) {
+	u := c.edge.Update
+	for i, k := range u.Keys {
+		if _, err := release.ParseKey(k); err != nil {
+			c.invalid(path.Child("keys").Index(i), k, "%v", err)
+		}
+	}
+	if u.Threshold < 1 || len(u.Keys) > 0 && int(u.Threshold) > len(u.Keys) {
+		c.invalid(path.Child("threshold"), u.Threshold, "must be between 1 and the number of keys, %d", len(u.Keys))
+	}
+	if u.Archive != "" && len(u.Keys) == 0 {
+		c.required(path.Child("keys").String(), "an archive is followed, of which nobody could say who made it")
+	}
+	if web := strings.HasPrefix(u.Archive, "https://"); u.Archive != "" && !web && !strings.HasPrefix(u.Archive, "/") {
+		c.invalid(path.Child("archive"), u.Archive, "must be an absolute path or an https URL")
+	}
+	if u.Every.Duration < time.Minute {
+		c.invalid(path.Child("every"), u.Every.Duration.String(), "must be at least a minute")
+	}
+}
+
+func (c *checker) following(path *field.Path) {
+	f := &c.edge.Configuration
+	if f.ConfigMap != "" {
+		if _, _, err := f.Object(); err != nil {
+			c.invalid(path.Child("configMap"), f.ConfigMap, "%v", err)
+		}
+	}
+	if f.HealthyFor.Duration <= 0 {
+		c.invalid(path.Child("healthyFor"), f.HealthyFor.Duration.String(), "must be more than nothing")
+	}
+	if f.Deadline.Duration <= f.HealthyFor.Duration || f.Deadline.Hours() > 1 {
+		c.invalid(path.Child("deadline"), f.Deadline.Duration.String(), "must be more than healthyFor (%s) and at most an hour", f.HealthyFor.Duration)
+	}
+	for i, name := range f.Consent {
+		if !IsBound(name) {
+			c.invalid(path.Child("consent").Index(i), name, "is no field that belongs to the node; see docs/configuration.md")
+		}
+	}
+}
+
+// Object is the namespace and name of the ConfigMap.
+func (f *Following) Object() (namespace, name string, err error) { return ConfigMapName(f.ConfigMap) }
+
+// ConfigMapName splits namespace/name, or a name in kube-system.
+func ConfigMapName(text string) (namespace, name string, err error) {
+	namespace, name, both := strings.Cut(text, "/")
+	if !both {
+		namespace, name = "kube-system", text
+	}
+	if errs := validation.IsDNS1123Label(namespace); len(errs) > 0 {
+		return "", "", fmt.Errorf("%q is no namespace: %s", namespace, errs[0])
+	}
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+		return "", "", fmt.Errorf("%q is no name of a ConfigMap: %s", name, errs[0])
+	}
+	return namespace, name, nil
+}
+
+// Split takes a file apart that holds a KubeletConfiguration, an EdgeConfiguration or both.
+// Lines keep their numbers.
+func Split(name string, data []byte) (kubeletDoc, edgeDoc []byte, err error) {
+	lines := strings.Split(string(data), "\n")
+	from := 0
+	for i := 0; i <= len(lines); i++ {
+		if i < len(lines) && !strings.HasPrefix(lines[i], "---") {
+			continue
+		}
+		text := strings.Repeat("\n", from) + strings.Join(lines[from:i], "\n") + "\n"
+		from = i + 1
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		doc, err := yaml.YAMLToJSON([]byte(text))
+		if err != nil {
+			return nil, nil, yamlErrors(name, err)
+		}
+		var head struct{ Kind string }
+		if err := json.Unmarshal(doc, &head); err != nil {
+			return nil, nil, &FileError{File: name, Detail: "want documents with apiVersion and kind"}
+		}
+		switch {
+		case string(doc) == "null":
+		case head.Kind == kubeletKind && kubeletDoc == nil:
+			kubeletDoc = []byte(text)
+		case head.Kind == EdgeKind && edgeDoc == nil:
+			edgeDoc = []byte(text)
+		default:
+			return nil, nil, &FileError{File: name, Line: lineOf([]byte(text), "kind"), Field: "kind", Detail: fmt.Sprintf("want one %s, one %s or both, have %q", kubeletKind, EdgeKind, head.Kind)}
+		}
+	}
+	return kubeletDoc, edgeDoc, nil
+}

@@ -1,0 +1,233 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const kubeletDocHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+const edgeDocHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
+
+// A sentNode has files of its own, and is sent documents.
+type sentNode struct {
+	args []string
+	own  *Config
+}
+
+func newSentNode(t *testing.T) *sentNode {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"kubelet.yaml": kubeletDocHead + "podCIDR: 10.8.0.0/24\nmaxPods: 9\nauthentication: {x509: {clientCAFile: ca.crt}}\n",
+		"edge.yaml":    edgeDocHead + "bridgeName: mine0\nshimPods: 7\nconfiguration: {healthyFor: 5s, consent: [cgroupDriver]}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := &sentNode{args: []string{"--hostname-override=n", "--config=" + dir + "/kubelet.yaml", "--edge-config=" + dir + "/edge.yaml", "--pods-per-core=3"}}
+	var err error
+	if n.own, _, err = Load(n.args); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n *sentNode) load(kubelet, edge string) (*Config, error) {
+	next, _, err := LoadWith(n.args, func(Dirs) (*Sent, error) {
+		return &Sent{Name: "sent", Kubelet: []byte(kubelet), Edge: []byte(edge)}, nil
+	})
+	return next, err
+}
+
+func TestSentKeepsTheNodesOwn(t *testing.T) {
+	n := newSentNode(t)
+	own := n.own
+	next, err := n.load(kubeletDocHead+"authentication: {anonymous: {enabled: true}}\npodsPerCore: 5\n", edgeDocHead+"shimPods: 3\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := Withheld(own, next, nil); len(errs) > 0 {
+		t.Errorf("withheld: %v", errs)
+	}
+	if next.Kubelet.PodCIDR != "10.8.0.0/24" || next.Kubelet.Authentication.X509.ClientCAFile != own.Kubelet.Authentication.X509.ClientCAFile || next.Edge.BridgeName != "mine0" || next.Edge.Configuration.HealthyFor.Seconds() != 5 {
+		t.Errorf("the node lost what is its own: %+v", next.Edge)
+	}
+	if next.Kubelet.MaxPods != 110 || next.Edge.ShimPods != 3 || !*next.Kubelet.Authentication.Anonymous.Enabled || next.Kubelet.PodsPerCore != 3 {
+		t.Error("what it was sent does not count instead of its files, or a flag does not")
+	}
+	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n", edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1h}\n")
+	if err == nil || !strings.Contains(err.Error(), "configuration.deadline") {
+		t.Errorf("the deadline is before the end: %v", err)
+	}
+	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n", edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1s}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := Withheld(own, next, own.Edge.Configuration.Consent); len(errs) != 3 {
+		t.Errorf("withheld: %v", errs)
+	}
+	if errs := Withheld(own, next, []string{"podCIDR", "cgroupDriver", "edge.bridgeName", "edge.configuration"}); len(errs) > 0 {
+		t.Errorf("withheld with consent: %v", errs)
+	}
+}
+
+func TestSplit(t *testing.T) {
+	k, e, err := Split("f", []byte("# both\n---\n"+kubeletDocHead+"maxPodz: 1\n---\n"+edgeDocHead+"shimPodz: 1\n---\n"))
+	n := newSentNode(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = n.load(string(k), string(e))
+	if err == nil || !strings.Contains(err.Error(), ":5: maxPodz: unknown field") {
+		t.Error(err)
+	}
+	_, err = n.load("", string(e))
+	if err == nil || !strings.Contains(err.Error(), ":9: shimPodz: unknown field") {
+		t.Error(err)
+	}
+	for _, text := range []string{"kind: Pod\n", kubeletDocHead + "---\n" + kubeletDocHead, "[", "- a\n", "7"} {
+		if _, _, err := Split("f", []byte(text)); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	if k, e, err := Split("f", nil); err != nil || k != nil || e != nil {
+		t.Error(k, e, err)
+	}
+}
+
+// hostile are configurations of somebody who wants to lose the node, or made a mistake: every
+// field with values that are wrong, extreme or of another type, and whole documents.
+func hostile() map[string][2]string {
+	all := map[string][2]string{}
+	set := func(path, value string) string {
+		text, parts := "", strings.Split(path, ".")
+		for i, p := range parts {
+			text += strings.Repeat("  ", i) + p + ":"
+			if i < len(parts)-1 {
+				text += "\n"
+			}
+		}
+		return text + " " + value + "\n"
+	}
+	for _, row := range slices.Concat(kubeletFields(), edgeFields()) {
+		for _, value := range []string{"-1", `"\u0000nonsense"`, "[[]]"} {
+			if path, edge := strings.CutPrefix(row.path, "edge."); edge {
+				all[row.path+"="+value] = [2]string{"", edgeDocHead + set(path, value)}
+			} else {
+				all[row.path+"="+value] = [2]string{kubeletDocHead + set(row.path, value), ""}
+			}
+		}
+	}
+	for name, text := range map[string]string{
+		"deep":      strings.Repeat("[", 100_000),
+		"deep map":  kubeletDocHead + "featureGates: " + strings.Repeat("{a: ", 20_000) + strings.Repeat("}", 20_000),
+		"aliases":   kubeletDocHead + "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n",
+		"unknown":   kubeletDocHead + strings.Repeat("x", 1000) + ": 1\n",
+		"many":      kubeletDocHead + manyFields(30_000),
+		"many bad":  kubeletDocHead + "evictionHard: {" + strings.Repeat("a", 10) + manyWrong(20_000) + "}\n",
+		"too long":  kubeletDocHead + "# " + strings.Repeat("x", MaxSent) + "\n",
+		"no text":   "\x00\xff\xfe",
+		"duplicate": kubeletDocHead + "maxPods: 1\nmaxPods: 2\n",
+		"two":       kubeletDocHead + "---\n" + kubeletDocHead,
+		"api":       strings.Replace(kubeletDocHead, "v1beta1", "v1", 1),
+		"kind":      strings.Replace(kubeletDocHead, "Kubelet", "Cubelet", 1),
+		"list":      "- " + kubeletDocHead,
+		"null":      "null\n",
+		"relative":  kubeletDocHead + "staticPodPath: ../../etc\n",
+		"ports":     kubeletDocHead + "port: 70000\nhealthzPort: -3\nreadOnlyPort: 10250\n",
+	} {
+		all[name] = [2]string{text, ""}
+	}
+	return all
+}
+
+func manyFields(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "unknown%d: 1\n", i)
+	}
+	return b.String()
+}
+
+func manyWrong(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, ": x, k%d: [1]", i)
+	}
+	return b.String()
+}
+
+// TestHostile: whatever a node is sent, it says soon what is wrong with it, by field where
+// there is one, or what it would do by it is valid, and leaves alone what belongs to the node.
+func TestHostile(t *testing.T) {
+	all := hostile()
+	if len(all) < 200 {
+		t.Fatalf("%d configurations", len(all))
+	}
+	n, refused, taken := newSentNode(t), 0, 0
+	slowest := time.Duration(0)
+	for name, docs := range all {
+		began := time.Now()
+		next, err := n.load(docs[0], docs[1])
+		slowest = max(slowest, time.Since(began))
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%.80s: took %v", name, took)
+		}
+		path, _, field := strings.Cut(name, "=")
+		switch {
+		case err != nil:
+			refused++
+			last := path[strings.LastIndex(path, ".")+1:]
+			if file := (*FileError)(nil); field && !strings.Contains(err.Error(), last) && !errors.As(err, &file) {
+				t.Errorf("%s: the error does not name the field: %v", name, err)
+			}
+			if len(err.Error()) > 1<<20 {
+				t.Errorf("%.80s: an error of %d bytes", name, len(err.Error()))
+			}
+		default:
+			taken++
+			for _, err := range Withheld(n.own, next, nil) {
+				if !IsBound(path) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+	}
+	t.Logf("%d refused, %d valid, the slowest took %v", refused, taken, slowest)
+	if refused < 200 {
+		t.Errorf("%d were refused", refused)
+	}
+}
+
+// TestBoundFieldsAreFields: the names of what belongs to the node are those of the tables.
+func TestBoundFieldsAreFields(t *testing.T) {
+	known := fields()
+	for _, b := range Bound() {
+		if _, ok := known[b.Field]; !ok && b.Field != "edge.configuration" && b.Field != "edge.update" {
+			t.Errorf("%s is no field", b.Field)
+		}
+		if b.Why == "" {
+			t.Errorf("%s: why", b.Field)
+		}
+	}
+}
+
+// TestSentCounts: what a document sets is as set as in a file: no default of this machine's
+// own, nor one of a node without a control plane, comes in its place.
+func TestSentCounts(t *testing.T) {
+	n := newSentNode(t)
+	next, err := n.load(kubeletDocHead+"evictionHard: {memory.available: 7Mi}\nfailSwapOn: true\n", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := next.Kubelet.EvictionHard["memory.available"]; got != "7Mi" || !*next.Kubelet.FailSwapOn || next.SwapUnasked {
+		t.Errorf("memory.available %s, failSwapOn %v", got, *next.Kubelet.FailSwapOn)
+	}
+}

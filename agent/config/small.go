@@ -1,0 +1,36 @@
+package config
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// keptFree is the default of the hard threshold memory.available where there are so many
+// bytes of memory; 0: not known. It is a kubelet's 100Mi, but not more than an eighth: with
+// 100Mi a machine of 128 MiB could give nothing to pods.
+func keptFree(memory uint64) string {
+	const kubelet, part = 100 << 20, 8
+	if memory == 0 || memory/part >= kubelet {
+		return defaultEvictionHard()["memory.available"]
+	}
+	return strconv.FormatUint(memory/part>>10, 10) + "Ki"
+}
+
+// memory reads how much there is in bytes; 0: it cannot be read.
+func memory(meminfo string) uint64 {
+	text, err := os.ReadFile(meminfo)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			kib, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 50)
+			if err != nil {
+				return 0
+			}
+			return kib << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,45 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestKeptFree(t *testing.T) {
+	for text, want := range map[string]string{
+		"MemTotal:       24684000 kB\nMemFree: 1 kB\n": "100Mi",
+		"MemTotal:         819200 kB\n":                "100Mi",
+		"MemTotal:         491520 kB\n":                "61440Ki", // a board of 512 MiB
+		"MemTotal:         100000 kB\n":                "12500Ki",
+		"MemTotal: many kB\n":                          "100Mi",
+		"MemTotal: 99999999999999999999 kB\n":          "100Mi",
+		"":                                             "100Mi",
+	} {
+		file := filepath.Join(t.TempDir(), "meminfo")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := keptFree(memory(file)); got != want {
+			t.Errorf("%q: %s, not %s", text, got, want)
+		}
+	}
+	if got := keptFree(memory(filepath.Join(t.TempDir(), "none"))); got != "100Mi" {
+		t.Errorf("without the file: %s", got)
+	}
+	if has := memory("/proc/meminfo"); has < 64<<20 {
+		t.Errorf("this machine has %d bytes", has)
+	}
+}
+
+// What a person sets counts on every machine.
+func TestThresholdOfOnesOwn(t *testing.T) {
+	c, _ := mustLoad(t, "--eviction-hard=memory.available<100Mi")
+	if got := c.Kubelet.EvictionHard["memory.available"]; got != "100Mi" || len(c.Kubelet.EvictionHard) != 1 {
+		t.Errorf("%v", c.Kubelet.EvictionHard)
+	}
+	c, _ = mustLoad(t)
+	if got := c.Kubelet.EvictionHard["memory.available"]; got != keptFree(memory("/proc/meminfo")) {
+		t.Errorf("by default: %s", got)
+	}
+}

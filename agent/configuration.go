@@ -1,0 +1,24 @@
+package agent
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/configure"
+)
+
+// openKeeper makes what takes configurations that the node is sent.
+func (a *agent) openKeeper() (err error) {
+	a.keeper, err = configure.Open(configure.Config{
+		Config: a.cfg, Start: a.started, Version: a.version, Events: a.events, Changed: a.reportNode, End: a.again, Now: a.link.Now, Log: a.log,
+		Node: configure.Node{
+			Link: a.link.State, Ready: func(ctx context.Context) []string { return a.health.NotReady(ctx) }, Known: func() error { return a.rt.Known() },
+			Looked: func() bool { return a.eviction.Looked() }, Pressures: a.machine.Pressures, Pods: func() []*v1.Pod { return a.pods.List() },
+			Reach: func(ctx context.Context) error {
+				return a.ports.Reach(ctx, a.machine.IPs(), a.link.ClientCertificate())
+			},
+		},
+	})
+	return err
+}

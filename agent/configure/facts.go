@@ -1,0 +1,76 @@
+package configure
+
+import (
+	"context"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/trial"
+	"github.com/islet-edge/islet/edge/link"
+)
+
+// Node is what a Keeper looks at, to compare it with what it was before.
+type Node struct {
+	Link      func() link.State
+	Ready     func(context.Context) []string // why the node is not
+	Known     func() error                   // why it is not known what runs
+	Looked    func() bool                    // whether Pressures is of this machine as it is
+	Pressures func() []v1.NodeConditionType
+	Reach     func(context.Context) error // why the kubelet API cannot be reached
+	Pods      func() []*v1.Pod
+}
+
+func (n *Node) facts(ctx context.Context) (f trial.Facts) {
+	if s := n.Link(); s.Phase != link.Up && s.Phase != link.Standalone {
+		f.Link = s.Reason + ": " + s.Message
+	}
+	f.Node = strings.Join(n.Ready(ctx), ", ")
+	switch err := n.Known(); {
+	case err != nil:
+		f.Node = err.Error()
+	case !n.Looked():
+		f.Node = "the room of the machine was not looked at yet"
+	}
+	if err := n.Reach(ctx); err != nil {
+		f.Reach = err.Error()
+	}
+	for _, p := range n.Pressures() {
+		f.Pressure = append(f.Pressure, string(p))
+	}
+	podFacts(&f, n.Pods())
+	return f
+}
+
+// active are the pods that are wanted and have not ended.
+func active(all []*v1.Pod) (out []*v1.Pod) {
+	for _, p := range all {
+		if p.DeletionTimestamp == nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// podFacts adds to facts what is so of the pods. Those that end by themselves, or that
+// somebody deleted, say nothing of the node.
+func podFacts(f *trial.Facts, all []*v1.Pod) {
+	f.Pods, f.Rejected = map[string]bool{}, map[string]string{}
+	for _, p := range active(all) {
+		f.Pods[string(p.UID)] = ready(p)
+	}
+	for _, p := range all {
+		if p.DeletionTimestamp == nil && p.Status.Phase == v1.PodFailed && p.Status.Reason != "" {
+			f.Rejected[string(p.UID)] = p.Status.Reason + ": " + p.Status.Message
+		}
+	}
+}
+
+func ready(p *v1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+package configure
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/guard"
+	"github.com/islet-edge/islet/agent/trial"
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/keys"
+)
+
+func configMap(name, text string) *v1.ConfigMap {
+	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Data: map[string]string{KubeletKey: text}}
+}
+
+// follow runs a Follower until the test ends.
+func (w *world) follow(r *run, s *apitest.Server) (f *Follower, stop func()) {
+	w.Helper()
+	client := s.Client(w.T)
+	f, err := NewFollower(r.Keeper, client, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- f.Run(ctx) }()
+	return f, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.Error(err)
+		}
+		client.CloseConnections()
+	}
+}
+
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apitest.New(t)
+		w := newWorld(t, "configuration: {configMap: fleet}\n")
+		s.Put(configMap("other", kubeletHead+"maxPods: 3\n"))
+		r := w.start(guard.Role{})
+		_, stop := w.follow(r, s)
+		time.Sleep(time.Second)
+		if got := r.Show(); got.Follows != "ConfigMap kube-system/fleet" || !strings.Contains(got.FollowProblem, "no such ConfigMap") || got.Assigned != nil {
+			t.Errorf("%+v", got)
+		}
+		s.Put(configMap("fleet", kubeletHead+"maxPodz: 3\n"))
+		time.Sleep(time.Second)
+		if got := r.Show(); got.Failed == nil || !strings.Contains(got.Failed.Why, "maxPodz: unknown field") || got.FollowProblem != "" {
+			t.Errorf("%+v", got)
+		}
+		s.Put(configMap("fleet", " "))
+		time.Sleep(time.Second)
+		if got := r.Show(); !strings.Contains(got.FollowProblem, "neither a key") {
+			t.Errorf("%+v", got)
+		}
+		s.Put(configMap("fleet", kubeletHead+"maxPods: 30\n"))
+		time.Sleep(time.Second)
+		if got := r.Show(); got.Assigned == nil || !strings.Contains(got.Assigned.Kubelet, "30") || got.Assigned.From != "ConfigMap kube-system/fleet" || got.Failed != nil {
+			t.Errorf("%+v", got)
+		}
+		s.Remove(configMap("fleet", ""))
+		time.Sleep(time.Second)
+		if got := r.Show(); got.Assigned == nil || !strings.Contains(got.FollowProblem, "deleted") {
+			t.Errorf("%+v", got)
+		}
+		stop()
+	})
+}
+
+// TestFollowAnnotation: a Node can be told to follow a ConfigMap of kube-system, and none of
+// another namespace; when it is not any more, it goes back to its own files.
+func TestFollowAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apitest.New(t)
+		s.Put(configMap("fleet", kubeletHead+"maxPods: 30\n"))
+		w := newWorld(t, "")
+		r := w.start(guard.Role{})
+		f, stop := w.follow(r, s)
+		node := func(text string) *v1.Node {
+			return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{keys.FollowConfigMap: text}}}
+		}
+		f.Node(node("default/fleet"))
+		time.Sleep(time.Second)
+		if got := r.Show(); got.Assigned != nil || !strings.Contains(got.FollowProblem, "not in kube-system") {
+			t.Errorf("%+v", got)
+		}
+		f.Node(node("fleet"))
+		time.Sleep(time.Second)
+		if got := r.Show(); got.Assigned == nil || got.FollowProblem != "" {
+			t.Fatalf("%+v", got)
+		}
+		r.begin(t.Context())
+		stop()
+
+		rec, err := trial.Load(w.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Accept(time.Now())
+		if err := trial.Save(w.dir, rec); err != nil {
+			t.Fatal(err)
+		}
+		r = w.start(guard.Role{})
+		if r.cfg.Kubelet.MaxPods != 30 {
+			t.Errorf("maxPods %d", r.cfg.Kubelet.MaxPods)
+		}
+		f, stop = w.follow(r, s)
+		time.Sleep(time.Second)
+		if got := r.Show(); got.Assigned != nil {
+			t.Errorf("it goes back before the Node was seen: %+v", got)
+		}
+		f.Node(node(""))
+		time.Sleep(time.Second)
+		if got := r.Show(); got.Assigned == nil || got.Assigned.ID != "local" {
+			t.Errorf("%+v", got)
+		}
+		stop()
+	})
+}

@@ -1,0 +1,357 @@
+package configure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/guard"
+	"github.com/islet-edge/islet/agent/trial"
+)
+
+// Events takes events of the node. *outbox.Events is one.
+type Events interface {
+	Node(eventType, reason, message string)
+}
+
+// Again is why an agent ends that is to start anew: its process becomes what the role says.
+type Again struct{ Role guard.Role }
+
+// Error says so.
+func (a *Again) Error() string { return "the agent starts anew" }
+
+type timeOf = func() time.Time
+
+// Config is what Open needs.
+type Config struct {
+	*config.Config
+	Start *Start
+	Node  Node
+	// Version is that of this process.
+	Version string
+	Events  Events
+	// Changed says that Condition or Annotations are others; it must not block. Nil: nobody cares.
+	Changed func()
+	// End has the agent end, with an *Again.
+	End func(error)
+	Now timeOf
+	Log *slog.Logger
+}
+
+// A Keeper takes configurations, and tries them. Its methods may be called at once.
+type Keeper struct {
+	c    Config
+	dir  string
+	boot string
+	wake chan struct{} // capacity 1: something is assigned
+
+	mu      sync.Mutex
+	record  trial.Record
+	fell    error  // why the good one is not in use
+	broken  error  // why nothing is known of before
+	waiting string // what the trial waits for
+	ending  bool   // the agent ends for a trial
+	follows Followed
+}
+
+// Followed is how a source is that the node follows.
+type Followed struct {
+	Source  string // empty: none
+	Problem string // why it cannot be followed; empty: it can
+}
+
+// Open takes the record over from the Start. The state directory is this process's.
+func Open(c Config) (*Keeper, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		boot = nil // every restart then counts as one of the agent only
+	}
+	k := &Keeper{c: c, dir: c.Dirs.State, boot: strings.TrimSpace(string(boot)), wake: make(chan struct{}, 1)}
+	changed := c.Start.settle(k.dir, k.boot, c.Version, c.Log, c.Now)
+	k.record, k.fell, k.broken = c.Start.record, c.Start.fell, c.Start.broken
+	if changed {
+		if err := trial.Save(k.dir, k.record); err != nil {
+			c.Log.Error("how the trial of the configuration ended is not stored", "error", err)
+		}
+	}
+	k.tell(changed)
+	return k, nil
+}
+
+// tell reports how the last trial ended, or that this is one.
+func (k *Keeper) tell(ended bool) {
+	c, r := k.c, &k.record
+	switch f := r.Failed; {
+	case c.Start.OnTrial() && r.Assigned != nil:
+		c.Events.Node(v1.EventTypeNormal, ReasonTrying, fmt.Sprintf("configuration %s of %s is tried", r.Assigned.Name(), r.Assigned.Source))
+	case ended && f == nil:
+		c.Log.Warn("the trial of a configuration was interrupted; the last known good one goes on, and the trial begins anew", "good", r.Good.Name())
+	case ended:
+		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", f.ID, "good", k.record.Good.Name(), "error", f.Why)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", f.ID, k.record.Good.Name(), f.Why))
+	case c.Start.Role.After && r.Updated():
+		last := r.History[len(r.History)-1]
+		c.Log.Info("another version of islet has stood its trial", "program", last.ID, "took", last.Took)
+		c.Events.Node(v1.EventTypeNormal, ReasonUpdated, fmt.Sprintf("islet %s is installed and runs", c.Version))
+	case c.Start.Role.After && len(r.History) > 0 && r.History[len(r.History)-1].Why == "":
+		c.Log.Info("the configuration has stood its trial", "configuration", r.Good.Name())
+		c.Events.Node(v1.EventTypeNormal, ReasonAccepted, fmt.Sprintf("configuration %s is the last known good one", r.Good.Name()))
+	}
+	if k.broken != nil {
+		c.Log.Error("what the node was sent is not known any more: its own files count", "error", k.broken)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed, "what the node was sent is not known any more, its own files count: "+k.broken.Error())
+	}
+	if k.fell != nil {
+		c.Log.Error("the configuration that the node keeps cannot be used any more: its own files count", "configuration", k.record.Good.Name(), "error", k.fell)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s cannot be used any more, the node's own files count: %v", k.record.Good.Name(), k.fell))
+	}
+}
+
+// Reasons of events.
+const (
+	ReasonTrying   = "ConfigurationOnTrial"
+	ReasonAccepted = "ConfigurationAccepted"
+	ReasonFailed   = "ConfigurationFailed"
+	ReasonRefused  = "ConfigurationRefused"
+	ReasonUpdated  = "IsletUpdated"
+)
+
+// An ErrBusy says that a trial is under way.
+var ErrBusy = errors.New("another configuration is on trial; wait until that has ended (islet config)")
+
+// Offer takes a configuration from whoever may send one. The error says, by field, why it is
+// not tried. A person who offers it (anew) has one tried again that failed; dry only checks.
+func (k *Keeper) Offer(c *trial.Configuration, anew, dry bool) error {
+	return k.offer(c, c.Consent, anew, dry)
+}
+
+func (k *Keeper) offer(c *trial.Configuration, consent []string, anew, dry bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ending || k.record.Trial != nil {
+		return ErrBusy
+	}
+	before := k.record
+	if !dry && !k.record.Assign(c, anew) {
+		return nil // nothing new
+	}
+	pods := len(active(k.c.Node.Pods()))
+	if k.record.Assigned == nil && !dry { // it is the good one
+		return k.save(before)
+	}
+	if err := k.c.Start.check(c, consent, k.c.Config, pods); err != nil {
+		k.record = before
+		if !dry && !anew {
+			k.record.Refuse(c, err.Error(), k.c.Now())
+			k.c.Events.Node(v1.EventTypeWarning, ReasonRefused, fmt.Sprintf("configuration %s of %s is not tried: %v", c.ID, c.Source, err))
+			if serr := k.save(before); serr != nil {
+				return errors.Join(err, serr)
+			}
+		}
+		return err
+	}
+	if dry {
+		return nil
+	}
+	if err := k.save(before); err != nil {
+		return err
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// save stores the record; where that fails it is as before.
+func (k *Keeper) save(before trial.Record) error {
+	if err := trial.Save(k.dir, k.record); err != nil {
+		k.record = before
+		return err
+	}
+	if k.c.Changed != nil {
+		k.c.Changed()
+	}
+	return nil
+}
+
+// Revert offers the good configuration from before the one that is good now.
+func (k *Keeper) Revert() (*trial.Configuration, error) {
+	k.mu.Lock()
+	good, before := k.record.Good, k.record.Before
+	k.mu.Unlock()
+	if good.IsLocal() && before.IsLocal() {
+		return nil, errors.New("there is nothing to go back to: the node uses its own files, and used nothing else before")
+	}
+	// What the good one was allowed to change may be changed back.
+	var consent []string
+	if good != nil {
+		consent = append(consent, good.Consent...)
+	}
+	c := trial.New("", "", nil, trial.Source{}, k.c.Now())
+	if before != nil {
+		c = trial.New(before.Kubelet, before.Edge, before.Consent, before.Source, k.c.Now())
+	}
+	return c, k.offer(c, append(consent, c.Consent...), true, false)
+}
+
+// Run tries what is assigned, and judges what is on trial, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	if k.c.Start.OnTrial() {
+		k.judge(ctx)
+		<-ctx.Done()
+		return nil
+	}
+	for {
+		k.mu.Lock()
+		pending := k.record.Assigned != nil
+		k.mu.Unlock()
+		if pending && k.ready(ctx) && k.begin(ctx) {
+			<-ctx.Done()
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.wake:
+		}
+	}
+}
+
+// Times of looking.
+const (
+	glance = time.Second
+	// most is how long a trial waits for the node to be well before it: a configuration
+	// may be what makes it well.
+	most = time.Minute
+)
+
+// ready waits until the node is as well as it gets. False: ctx ended.
+func (k *Keeper) ready(ctx context.Context) bool {
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	k.mu.Lock()
+	remote := k.record.Assigned != nil && k.record.Assigned.Source.Name != ""
+	k.mu.Unlock()
+	for began := time.Now(); ; {
+		f := k.c.Node.facts(ctx)
+		well := f.Node == "" && f.Link == ""
+		for _, ready := range f.Pods {
+			well = well && ready
+		}
+		// Without the server nobody would see that what it sent loses it.
+		if patient := time.Since(began) < most || remote && f.Link != ""; well || !patient {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+// begin starts the trial of what is assigned. It is stored first: whatever happens from here
+// on, the good one is what counts.
+func (k *Keeper) begin(ctx context.Context) bool {
+	facts := k.c.Node.facts(ctx)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.record
+	if !k.record.Begin(facts, k.boot, k.c.Now()) {
+		return false
+	}
+	if err := k.save(before); err != nil {
+		k.c.Log.Error("the configuration is not tried", "error", err)
+		return false
+	}
+	c := k.record.Assigned
+	k.ending = true
+	k.c.Log.Info("a configuration goes on trial: the agent starts anew, the pods go on running", "configuration", c.Name(), "from", c.Source.String(), "attempt", k.record.Attempts)
+	k.c.End(&Again{k.guard(c)})
+	return true
+}
+
+// judge looks until the trial is decided.
+func (k *Keeper) judge(ctx context.Context) {
+	k.mu.Lock()
+	t := k.record.Trial
+	k.mu.Unlock()
+	if t == nil {
+		k.c.Start.Role.Report("nothing is on trial")
+		return
+	}
+	j := trial.Judge{Before: t.Before, HealthyFor: k.healthyFor()}
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for {
+		facts := k.c.Node.facts(ctx)
+		v, why := j.Look(time.Now(), facts)
+		k.mu.Lock()
+		if why != k.waiting && v == trial.Waiting {
+			k.c.Start.Role.Waits(why, j.Outage(facts))
+		}
+		k.waiting = why
+		k.mu.Unlock()
+		switch v {
+		case trial.Good:
+			k.accept()
+			return
+		case trial.Bad:
+			k.c.Start.Role.Report(why)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// healthyFor is that of the node's own files: what is on trial does not say how it is tried,
+// unless it was allowed to.
+func (k *Keeper) healthyFor() time.Duration {
+	d := k.c.Edge.Configuration.HealthyFor.Duration
+	if k.program() != nil {
+		d = min(d, programHealthy)
+	}
+	return d
+}
+
+// accept stores that what is on trial is good, and only then says so.
+func (k *Keeper) accept() {
+	k.mu.Lock()
+	before := k.record
+	err := install(k.record.Assigned)
+	if err == nil {
+		k.record.Accept(k.c.Now())
+		err = k.save(before)
+	}
+	k.ending = err == nil // the agent that comes next takes what comes next
+	k.mu.Unlock()
+	if err != nil {
+		k.c.Start.Role.Report(err.Error())
+		return
+	}
+	k.c.Start.Role.Report("")
+}
+
+// SetFollowed says how the source is that the node follows.
+func (k *Keeper) SetFollowed(f Followed) {
+	k.mu.Lock()
+	same := k.follows == f
+	k.follows = f
+	k.mu.Unlock()
+	if !same && k.c.Changed != nil {
+		k.c.Changed()
+	}
+}

@@ -1,0 +1,40 @@
+package configure
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/trial"
+)
+
+// Local is the way of a person at the node.
+type Local struct{ *Keeper }
+
+// Apply takes a KubeletConfiguration, an EdgeConfiguration or both.
+func (l Local) Apply(documents []byte, from string, consent []string, dry bool) (none api.ConfigurationRef, _ error) {
+	for _, f := range consent {
+		if !config.IsBound(f) {
+			return none, fmt.Errorf("consent: %q is no field that belongs to the node; docs/configuration.md lists them", f)
+		}
+	}
+	kubelet, edge, err := config.Split(from, documents)
+	if err != nil {
+		return none, err
+	}
+	if len(kubelet)+len(edge) == 0 {
+		return none, errors.New(from + " holds neither a KubeletConfiguration nor an EdgeConfiguration")
+	}
+	c := trial.New(string(kubelet), string(edge), append(consent, l.c.Edge.Configuration.Consent...), trial.Source{File: from}, l.c.Now())
+	return ref(c), l.Offer(c, true, dry)
+}
+
+// Revert is that of the Keeper.
+func (l Local) Revert() (api.ConfigurationRef, error) {
+	c, err := l.Keeper.Revert()
+	if err != nil {
+		return api.ConfigurationRef{}, err
+	}
+	return ref(c), nil
+}

@@ -1,0 +1,85 @@
+package configure
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/islet-edge/islet/agent/guard"
+	"github.com/islet-edge/islet/agent/trial"
+)
+
+// Times of the trial of a program: one that does not work is gone after a minute.
+const (
+	programHealthy  = 30 * time.Second
+	programDeadline = 50 * time.Second // what hangs is then killed, and the one before started
+)
+
+// OfferProgram takes another version of islet, to be tried with the good configuration. A
+// person who offers it (anew) has one tried again that failed. Tried: it will be.
+func (k *Keeper) OfferProgram(p trial.Program, from string, anew bool) (id string, tried bool, err error) {
+	k.mu.Lock()
+	good := k.record.Good
+	k.mu.Unlock()
+	c := trial.WithProgram(good, p, trial.Source{File: from}, k.c.Now())
+	err = k.Offer(c, anew, false)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return c.ID, err == nil && k.record.Assigned != nil && k.record.Assigned.ID == c.ID, err
+}
+
+// Staged is the path of a program that is to be tried, or is on trial; empty: there is none.
+func (k *Keeper) Staged() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.program(); p != nil {
+		return p.Path
+	}
+	return ""
+}
+
+// program is what is assigned, if that is one. The caller holds mu, or nothing changes it.
+func (k *Keeper) program() *trial.Program {
+	if c := k.record.Assigned; c != nil {
+		return c.Program
+	}
+	return nil
+}
+
+// guard is the role of the process that watches over a trial.
+func (k *Keeper) guard(c *trial.Configuration) guard.Role {
+	r := guard.Role{Kind: guard.Guard, Deadline: k.c.Edge.Configuration.Deadline.Duration}
+	if p := c.Program; p != nil {
+		r.Program, r.Installed, r.Deadline = p.Path, p.Installed, min(r.Deadline, programDeadline)
+	}
+	return r
+}
+
+// install puts a program that stood its trial in its place, by one rename, which is what
+// counts: see installed.
+func install(c *trial.Configuration) error {
+	if c == nil || c.Program == nil {
+		return nil
+	}
+	if err := os.Rename(c.Program.Path, c.Program.Installed); err != nil {
+		return fmt.Errorf("put the program in its place: %w", err)
+	}
+	d, err := os.Open(filepath.Dir(c.Program.Installed))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// installed reports whether a process of a version is of the program that was on trial, and
+// that was put in its place before its end was stored.
+func installed(c *trial.Configuration, version string) bool {
+	if c == nil || c.Program == nil || c.Program.Version != version {
+		return false
+	}
+	_, err := os.Lstat(c.Program.Path)
+	return errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,117 @@
+package configure
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/agent/guard"
+	"github.com/islet-edge/islet/agent/trial"
+)
+
+// staged are two programs: one that is installed, and one to try.
+func staged(t *testing.T) trial.Program {
+	dir := t.TempDir()
+	p := trial.Program{Version: "0.2.0", Sum: strings.Repeat("ab", 64), Path: filepath.Join(dir, "islet-1.new"), Installed: filepath.Join(dir, "islet")}
+	if err := errors.Join(os.WriteFile(p.Path, []byte("new"), 0o755), os.WriteFile(p.Installed, []byte("old"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// offered brings a node to the trial of a program, and gives the guard's role.
+func (w *world) offered(p trial.Program) guard.Role {
+	w.Helper()
+	r := w.start(guard.Role{})
+	if id, tried, err := r.OfferProgram(p, "/a.tar.gz", true); err != nil || !tried || id != "islet-0.2.0-abababababab" || r.Staged() != p.Path {
+		w.Fatalf("%s %v %v", id, tried, err)
+	}
+	if !r.begin(w.Context()) {
+		w.Fatal("it is not tried")
+	}
+	again := (*Again)(nil)
+	if err := <-r.end; !errors.As(err, &again) {
+		w.Fatal(err)
+	}
+	return again.Role
+}
+
+// TestProgram: a program that stands its trial takes the place of the installed one, and leaves
+// the configuration as it is.
+func TestProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newWorld(t, ""), staged(t)
+		w.tried(kubeletHead + "maxPods: 17\n")
+		rec, err := trial.Load(w.dir)
+		if err != nil || !rec.Accept(time.Now()) || trial.Save(w.dir, rec) != nil {
+			t.Fatal(err)
+		}
+		if role := w.offered(p); role.Kind != guard.Guard || role.Program != p.Path || role.Installed != p.Installed || role.Deadline != programDeadline {
+			t.Errorf("%+v", role)
+		}
+		child := w.start(guard.Role{Kind: guard.Trial})
+		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != programHealthy {
+			t.Errorf("it is tried with %d pods for %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
+		}
+		child.accept()
+		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "new" {
+			t.Errorf("%q, %v", b, err)
+		}
+		if !child.Show().Trying {
+			t.Error("the agent that ends takes something else")
+		}
+		next := w.start(guard.Role{After: true})
+		if s := next.Show(); next.cfg.Kubelet.MaxPods != 17 || s.Assigned != nil || s.Failed != nil || s.Active.ID == "local" || !slices.Contains(w.events, ReasonUpdated) || next.Staged() != "" {
+			t.Errorf("%+v, events %v", s, w.events)
+		}
+	})
+}
+
+// TestProgramEnds: however the trial of a program ends that does not end well, the installed
+// one stays, and what is to be tried again is still there. The rename is what counts.
+func TestProgramEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		role    guard.Role
+		version string
+		renamed bool
+		again   bool // it is tried once more
+		why     string
+	}{
+		"it crashed":              {role: guard.Role{After: true, Why: "exit status 2"}, why: "exit status 2"},
+		"killed":                  {again: true},
+		"killed after the rename": {renamed: true, version: "0.2.0"},
+		"the file was removed":    {renamed: true, again: true},
+	} {
+		w, p := newWorld(t, ""), staged(t)
+		w.offered(p)
+		if c.renamed {
+			if err := os.Remove(p.Path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := Begin(c.role, w.args)
+		cfg, _, err := s.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := Open(Config{Config: cfg, Start: s, Version: c.version, Node: w.facts, Events: w, End: func(error) {}, Now: time.Now, Log: discard()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := k.Show()
+		if (got.Assigned != nil) != c.again || (got.Failed != nil) != (c.why != "") || got.Failed != nil && got.Failed.Why != c.why {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "old" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+		if _, tried, _ := k.OfferProgram(p, "/a.tar.gz", false); c.why != "" && tried {
+			t.Errorf("%s: it is tried again, though nobody asked", name)
+		}
+	}
+}

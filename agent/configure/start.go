@@ -1,0 +1,106 @@
+package configure
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/guard"
+	"github.com/islet-edge/islet/agent/trial"
+)
+
+// A Start is what a process knows of the configuration that the node was sent, before it has
+// any.
+type Start struct {
+	Role guard.Role
+
+	args   []string
+	record trial.Record
+	broken error // the record cannot be used
+	fell   error // the good configuration cannot be used any more
+}
+
+// Begin reads nothing yet; args are the agent's command line.
+func Begin(role guard.Role, args []string) *Start { return &Start{Role: role, args: args} }
+
+// Load is config.Load for this process, with what the node was sent and keeps, or tries. What
+// it kept and cannot use any more, such as after a change of its own files, is no reason not
+// to start: then its own files count, and the Keeper reports why.
+func Load(args []string) (*config.Config, []config.Notice, error) {
+	return Begin(guard.Role{}, args).Load()
+}
+
+// Load is that of the package.
+func (s *Start) Load() (*config.Config, []config.Notice, error) {
+	sent := func(d config.Dirs) (*config.Sent, error) {
+		s.record, s.broken = trial.Load(d.State)
+		return s.use(s.record.Use(s.OnTrial())), nil
+	}
+	c, notices, err := config.LoadWith(s.args, sent)
+	if asked := (*config.Asked)(nil); err == nil || errors.As(err, &asked) || s.OnTrial() || s.record.Use(false).IsLocal() {
+		return c, notices, err
+	}
+	own, notices, ownErr := config.Load(s.args)
+	if ownErr != nil {
+		return nil, nil, errors.Join(ownErr, err)
+	}
+	s.fell = err
+	return own, notices, nil
+}
+
+func (s *Start) use(c *trial.Configuration) *config.Sent {
+	if c == nil || c.Kubelet == "" && c.Edge == "" {
+		return nil
+	}
+	return &config.Sent{Name: c.Source.String(), Kubelet: []byte(c.Kubelet), Edge: []byte(c.Edge)}
+}
+
+// OnTrial reports whether this process is there to try a configuration.
+func (s *Start) OnTrial() bool { return s.Role.Kind == guard.Trial }
+
+// load reads a configuration as the next start would.
+func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
+	next, _, err := config.LoadWith(s.args, func(config.Dirs) (*config.Sent, error) { return s.use(c), nil })
+	return next, err
+}
+
+// check says, by field, what keeps a configuration from being tried where now counts and so
+// many pods run. Consent names fields of the node's that it may change.
+func (s *Start) check(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
+	next, err := s.load(c)
+	if err != nil {
+		return err
+	}
+	errs := append(config.Withheld(now, next, consent), next.CheckHost(os.DirFS("/"))...)
+	if most := int(next.Kubelet.MaxPods); most < pods {
+		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods that are here", most, pods))
+	}
+	return errors.Join(append(errs, authorities(now, next))...)
+}
+
+// settle brings the record up to date with what this process is, with the directory
+// locked. Changed: it is to be stored.
+func (s *Start) settle(dir, boot, version string, log *slog.Logger, now timeOf) (changed bool) {
+	if s.broken != nil {
+		if err := trial.SetAside(dir); err != nil {
+			log.Error("the record of the node's configuration stays where it is", "error", err)
+		}
+	}
+	r := &s.record
+	if r.Trial == nil || s.OnTrial() {
+		return false
+	}
+	switch {
+	case installed(r.Assigned, version): // and killed before that was stored
+		r.Accept(now())
+	case s.Role.Why != "":
+		r.Fail(s.Role.Why, s.Role.Outage, now())
+	case r.Trial.Boot != boot:
+		r.Fail("the machine went off, or restarted, during the trial", true, now())
+	default:
+		r.Fail("the agent was killed, or stopped, during the trial", true, now())
+	}
+	return true
+}

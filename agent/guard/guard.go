@@ -1,0 +1,282 @@
+package guard
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// variable of the environment says what a process was started for. Nothing that this
+// process starts sees it.
+const variable = "ISLET_GUARD"
+
+// notify is systemd's; only the process that it knows may use it.
+const notify = "NOTIFY_SOCKET"
+
+// A Kind is what a process is.
+type Kind string
+
+// The kinds.
+const (
+	Agent Kind = ""      // an agent as any other
+	Guard Kind = "guard" // watches over one on trial
+	Trial Kind = "trial" // is the one on trial
+)
+
+// A Role is what this process was started for. Its methods but Report are for the main
+// goroutine, which main keeps on the main thread: a child is killed when the thread that
+// started it ends, and exec keeps the namespaces of the thread that calls it.
+type Role struct {
+	Kind     Kind          `json:"kind,omitempty"`
+	Deadline time.Duration `json:"deadline,omitempty"` // of a Guard: when the trial has failed
+	// Program is that of the agent on trial, and Installed what this process becomes when
+	// that went well; empty: this one is tried with something else.
+	Program   string `json:"program,omitempty"`
+	Installed string `json:"installed,omitempty"`
+	Why       string `json:"why,omitempty"`    // of an Agent: why the trial before it failed
+	Outage    bool   `json:"outage,omitempty"` // of an Agent: nothing but an outage failed it
+	After     bool   `json:"after,omitempty"`  // of an Agent: it comes after a guard, or another agent with the same pid
+
+	notify  string   // systemd's socket, for who comes after
+	reports *os.File // of a Trial
+}
+
+// Take reads what this process was started for. It is called once, before anything is
+// started.
+func Take() Role {
+	r := Role{}
+	text := os.Getenv(variable)
+	os.Unsetenv(variable)
+	if text != "" && json.Unmarshal([]byte(text), &r) != nil {
+		r = Role{}
+	}
+	r.notify = os.Getenv(notify)
+	if r.Kind == Trial {
+		syscall.CloseOnExec(pipe)
+		r.reports = os.NewFile(pipe, "guard")
+	}
+	return r
+}
+
+// Waits tells the guard what the trial waits for, which is why it failed if nothing better
+// comes; outage: that may be no fault of what is tried.
+func (r *Role) Waits(why string, outage bool) {
+	if r.reports == nil {
+		return
+	}
+	kind := "waits: "
+	if outage {
+		kind = "outage: "
+	}
+	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
+}
+
+// pipe is the descriptor by which a child reports.
+const pipe = 3
+
+// Report tells the guard how the trial went; an empty why: it is good, and stored. It does
+// nothing for who is not on trial.
+func (r *Role) Report(why string) {
+	if r.reports == nil {
+		return
+	}
+	line := "good\n"
+	if why != "" {
+		line = "bad: " + strings.Join(strings.Fields(why), " ") + "\n"
+	}
+	io.WriteString(r.reports, line) // a guard that is gone took this process along
+}
+
+// Become makes this process, with its pid and arguments, one of another role. It returns
+// only if that fails.
+func (r *Role) Become(next Role) error { return r.become(program, next) }
+
+func (r *Role) become(program string, next Role) error {
+	next.After = true
+	text, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	env := append(os.Environ(), variable+"="+string(text))
+	if r.notify != "" {
+		env = append(without(env, notify), notify+"="+r.notify)
+	}
+	if err := syscall.Exec(program, os.Args, env); err != nil {
+		return fmt.Errorf("become another process: %w", err)
+	}
+	return nil
+}
+
+// program is this one, also after its file was replaced.
+const program = "/proc/self/exe"
+
+func without(env []string, name string) (out []string) {
+	for _, e := range env {
+		if !strings.HasPrefix(e, name+"=") {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Times that a child gets to end once it is asked to.
+const (
+	endGood = 20 * time.Second
+	endBad  = 5 * time.Second
+)
+
+// Watch is the life of a guard: it starts an agent on trial, and becomes an agent again
+// when that is over. It returns an exit code when it was asked to end, or when it
+// cannot go on; the service manager then starts an agent.
+func (r *Role) Watch(log *slog.Logger) int {
+	runtime.LockOSThread() // main's own, already
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	Reap(ctx)
+	c, err := start(cmp.Or(r.Program, program))
+	if err != nil {
+		return r.back(log, fmt.Sprintf("the agent on trial could not be started: %v", err))
+	}
+	log.Info("an agent is on trial", "pid", c.cmd.Process.Pid, "deadline", r.Deadline, "program", r.Program)
+	late := time.NewTimer(r.Deadline)
+	defer late.Stop()
+	select {
+	case s := <-signals:
+		c.cmd.Process.Signal(s)
+		<-c.ended
+		log.Info("the agent on trial ends because it was asked to", "signal", s)
+		return max(0, c.cmd.ProcessState.ExitCode())
+	case said, ok := <-c.said:
+		if !ok { // it ended without a word
+			<-c.ended
+			return r.back(log, fmt.Sprintf("the agent ended: %v; its log says more", c.cmd.ProcessState))
+		}
+		why, bad := strings.CutPrefix(said, "bad: ")
+		if bad {
+			c.end(endBad)
+			return r.back(log, why)
+		}
+		c.end(endGood)
+		log.Info("what was on trial has stood it")
+		if r.Installed != "" {
+			log.Error("the program that was tried cannot be started; the one before it goes on", "error", r.become(r.Installed, Role{}))
+		}
+		return r.back(log, "")
+	case <-late.C:
+		c.end(endBad)
+		why := fmt.Sprintf("the node was not as well as before within %s", r.Deadline)
+		waits, outage := c.waits()
+		if waits != "" {
+			why += ": " + waits
+		}
+		r.Outage = outage
+		return r.back(log, why)
+	}
+}
+
+// back makes the guard an agent.
+func (r *Role) back(log *slog.Logger, why string) int {
+	if why != "" {
+		log.Error("what was on trial has failed; what was good goes on", "error", why)
+	}
+	if err := r.Become(Role{Why: why, Outage: r.Outage}); err != nil {
+		log.Error("the agent cannot be started", "error", err)
+	}
+	return 1
+}
+
+// lastWords is how long what a child said may be on its way after its end. Then nothing more
+// comes, though processes that it left behind may have the pipe open.
+const lastWords = time.Second
+
+// A child is an agent on trial.
+type child struct {
+	cmd   *exec.Cmd
+	said  chan string   // its verdict; closed without one when it has none any more
+	ended chan struct{} // it has, and ProcessState is known
+
+	mu   sync.Mutex
+	last string // what it said that it waits for
+}
+
+// waits is what the child said last that it waits for.
+func (c *child) waits() (why string, outage bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if why, is := strings.CutPrefix(c.last, "outage: "); is {
+		return why, true
+	}
+	return strings.TrimPrefix(c.last, "waits: "), false
+}
+
+// listen takes what the child says, until it gives a verdict or says nothing any more.
+func (c *child) listen(in io.ReadCloser) {
+	defer close(c.said)
+	defer in.Close()
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if line == "good" || strings.HasPrefix(line, "bad: ") {
+			c.said <- line
+			return
+		}
+		c.mu.Lock()
+		c.last = line
+		c.mu.Unlock()
+	}
+}
+
+func start(program string) (*child, error) {
+	in, out, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	text, err := json.Marshal(Role{Kind: Trial})
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	cmd := exec.Command(program)
+	cmd.Args = os.Args
+	cmd.Env = append(without(os.Environ(), notify), variable+"="+string(text))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{out}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	c := &child{cmd: cmd, said: make(chan string, 1), ended: make(chan struct{})}
+	go func() {
+		defer close(c.ended)
+		cmd.Wait() // its state says how
+		time.AfterFunc(lastWords, func() { in.Close() })
+	}()
+	go c.listen(in)
+	return c, nil
+}
+
+// end asks the child to end, and kills it if it does not.
+func (c *child) end(within time.Duration) {
+	c.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-c.ended:
+		return
+	case <-time.After(within):
+	}
+	c.cmd.Process.Kill()
+	<-c.ended
+}

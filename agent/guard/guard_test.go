@@ -1,0 +1,199 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv("GUARD_TEST"); how != "" {
+		runtime.LockOSThread()
+		os.Exit(actor(how))
+	}
+	os.Exit(m.Run())
+}
+
+// actor is an agent that is tried at once, and behaves on trial as it is told to.
+func actor(how string) int {
+	role := Take()
+	fmt.Printf("%s %d after=%v notify=%v outage=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "", role.Outage, role.Why)
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	switch {
+	case role.Kind == Guard:
+		return role.Watch(log)
+	case role.Kind == Trial:
+		return trial(&role, how)
+	case role.After:
+		return 0
+	}
+	if how == "orphan" { // a child from before, as shims are
+		exec.Command("true").Start()
+	}
+	fmt.Println(role.Become(Role{Kind: Guard, Deadline: 2 * time.Second}))
+	return 1
+}
+
+func kind(r Role) string {
+	if r.Kind == Agent {
+		return "agent"
+	}
+	return string(r.Kind)
+}
+
+func trial(role *Role, how string) int {
+	switch how {
+	case "good", "orphan":
+		role.Report("")
+	case "bad":
+		role.Report("the port\nis in use")
+	case "crash":
+		panic("on purpose")
+	case "exit":
+		return 3
+	case "children": // which have what it reports by
+		c := exec.Command("sleep", "5")
+		c.ExtraFiles = []*os.File{role.reports}
+		if err := c.Start(); err != nil {
+			return 4
+		}
+		return 3
+	case "waits":
+		role.Waits("the network", false)
+	case "outage":
+		role.Waits("the network", false)
+		role.Waits("the\nserver", true)
+	case "deaf":
+		signal.Ignore(syscall.SIGTERM)
+	}
+	stop := make(chan os.Signal, 1)
+	if how != "deaf" {
+		signal.Notify(stop, syscall.SIGTERM)
+	}
+	select {
+	case <-stop:
+	case <-time.After(time.Minute): // a bound of the test, never reached
+	}
+	return 0
+}
+
+// play runs an actor, and returns what it printed, a line a process.
+func play(t *testing.T, how string) string {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "GUARD_TEST="+how, notify+"=/nowhere")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", how, err, out)
+	}
+	return string(out)
+}
+
+// TestTrials: whatever happens to the agent on trial, an agent goes on under the first pid,
+// and knows why.
+func TestTrials(t *testing.T) {
+	for how, why := range map[string]string{
+		"good": "", "orphan": "", "bad": "the port is in use", "crash": "exit status 2", "exit": "exit status 3", "children": "exit status 3",
+		"waits": "within 2s: the network", "outage": "within 2s: the server",
+		"hang": "not as well as before within 2s", "deaf": "not as well as before within 2s",
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			lines := strings.Split(strings.TrimSpace(play(t, how)), "\n")
+			if len(lines) != 4 {
+				t.Fatalf("%d processes:\n%s", len(lines), strings.Join(lines, "\n"))
+			}
+			pid := strings.Fields(lines[0])[1]
+			for i, want := range []string{"agent " + pid, "guard " + pid, "trial", "agent " + pid} {
+				if !strings.HasPrefix(lines[i], want) {
+					t.Errorf("%q, want %s", lines[i], want)
+				}
+			}
+			if strings.Contains(lines[2], pid) || !strings.Contains(lines[2], "notify=false") {
+				t.Errorf("the one on trial: %s", lines[2])
+			}
+			if last := lines[3]; !strings.Contains(last, "after=true notify=true outage="+strconv.FormatBool(how == "outage")) || !strings.Contains(last, why) || why == "" && !strings.HasSuffix(last, `why=""`) {
+				t.Errorf("%q, want %s", last, why)
+			}
+		})
+	}
+}
+
+// TestStopped: who is asked to end during a trial ends, and so does the one on trial.
+func TestStopped(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), "GUARD_TEST=hang")
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var pid int
+		var text strings.Builder
+		buf := make([]byte, 512)
+		for pid == 0 {
+			n, err := out.Read(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(buf[:n])
+			if _, rest, ok := strings.Cut(text.String(), "trial "); ok && strings.HasSuffix(rest, "\n") {
+				fmt.Sscan(rest, &pid)
+			}
+		}
+		cmd.Process.Signal(sig)
+		// The pipe's other ends are closed once both have ended.
+		rest, err := readAll(out)
+		if err != nil || strings.Contains(rest, "agent") {
+			t.Errorf("%v: %q, %v", sig, rest, err)
+		}
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); sig == syscall.SIGTERM && code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+}
+
+func readAll(r interface{ Read([]byte) (int, error) }) (string, error) {
+	var b strings.Builder
+	buf := make([]byte, 512)
+	for {
+		n, err := r.Read(buf)
+		b.Write(buf[:n])
+		if err != nil {
+			if err.Error() == "EOF" {
+				err = nil
+			}
+			return b.String(), err
+		}
+	}
+}
+
+func TestTakeOfNothing(t *testing.T) {
+	for _, text := range []string{"", "{", `{"kind":7}`} {
+		t.Setenv(variable, text)
+		r := Take()
+		if r.Kind != Agent || r.After || os.Getenv(variable) != "" {
+			t.Errorf("%q: %+v", text, r)
+		}
+		r.Report("nobody listens")
+	}
+	data, err := json.Marshal(Role{})
+	if err != nil || string(data) != "{}" {
+		t.Errorf("%s, %v", data, err)
+	}
+	Reap(context.Background()) // without any it does nothing
+}

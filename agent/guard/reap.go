@@ -1,0 +1,59 @@
+package guard
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Reap takes leave of the children that this process has from before it became what it is,
+// such as shims, when they end. Nobody else waits for them, and they would stay as
+// zombies. It is called before the process starts any of its own, and returns at once; the
+// work ends with ctx, or with the last of them.
+func Reap(ctx context.Context) {
+	left := inherited()
+	if len(left) == 0 {
+		return
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	go func() {
+		defer signal.Stop(ended)
+		for {
+			left = slices.DeleteFunc(left, func(pid int) bool {
+				got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+				return got == pid || err != nil && err != syscall.EINTR
+			})
+			if len(left) == 0 {
+				return
+			}
+			select {
+			case <-ended:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// inherited are the children of this process.
+func inherited() (pids []int) {
+	lists, _ := filepath.Glob("/proc/self/task/*/children") // the pattern is right
+	for _, name := range lists {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			continue // a thread that ended
+		}
+		for f := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}

@@ -1,0 +1,180 @@
+package release
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// MaxText is the most bytes of a release's text.
+	MaxText = 16 << 10
+	// MaxArchive is the most bytes of an archive.
+	MaxArchive = 256 << 20
+
+	head = "islet release 1"
+	line = "---\n"
+)
+
+// A Release is what the makers of islet say of an archive.
+type Release struct {
+	Version string // without v, such as 0.2.0
+	Arch    string // as GOARCH
+	Size    int64  // of the archive, bytes
+	SHA512  [sha512.Size]byte
+
+	signed     []byte // the text that signatures are of
+	signatures []signature
+}
+
+type signature struct {
+	key   string // ID
+	bytes []byte
+}
+
+var (
+	version = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){2}(-[0-9A-Za-z.-]{1,40})?$`)
+	arch    = regexp.MustCompile(`^[a-z0-9]{1,16}$`)
+)
+
+// Parse reads a release. It checks its form, not its signatures.
+func Parse(text []byte) (*Release, error) {
+	if len(text) > MaxText {
+		return nil, fmt.Errorf("the text of the release has more than %d bytes", MaxText)
+	}
+	at := bytes.Index(text, []byte("\n"+line))
+	if at < 0 {
+		return nil, errors.New("the text of the release has no line of dashes")
+	}
+	r := &Release{signed: text[:at+1]}
+	lines := strings.Split(strings.TrimSuffix(string(r.signed), "\n"), "\n")
+	if lines[0] != head {
+		return nil, fmt.Errorf("the text begins with %.40q, not with %q", lines[0], head)
+	}
+	fields := []string{"version", "arch", "size", "sha512"}
+	if len(lines) != 1+len(fields) {
+		return nil, fmt.Errorf("the release has %d fields, not %s", len(lines)-1, strings.Join(fields, ", "))
+	}
+	for i, name := range fields {
+		value, ok := strings.CutPrefix(lines[i+1], name+": ")
+		if !ok {
+			return nil, fmt.Errorf("field %d of the release is not %s", i+1, name)
+		}
+		if err := r.set(name, value); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for l := range strings.Lines(string(text[at+1+len(line):])) {
+		id, code, _ := strings.Cut(strings.TrimSuffix(l, "\n"), " ")
+		b, err := base64.StdEncoding.DecodeString(code)
+		if err != nil || len(b) != ed25519.SignatureSize {
+			return nil, fmt.Errorf("the signature of key %.20q is no Ed25519 signature", id)
+		}
+		r.signatures = append(r.signatures, signature{id, b})
+	}
+	return r, nil
+}
+
+func (r *Release) set(name, value string) (err error) {
+	switch name {
+	case "version":
+		if r.Version = value; !version.MatchString(value) {
+			return fmt.Errorf("%.60q is no version", value)
+		}
+	case "arch":
+		if r.Arch = value; !arch.MatchString(value) {
+			return fmt.Errorf("%.60q is no architecture", value)
+		}
+	case "size":
+		if r.Size, err = strconv.ParseInt(value, 10, 64); err != nil || r.Size <= 0 || r.Size > MaxArchive || strconv.FormatInt(r.Size, 10) != value {
+			return fmt.Errorf("%.60q is no size of 1 to %d bytes", value, int64(MaxArchive))
+		}
+	case "sha512":
+		b, err := hex.DecodeString(value)
+		if err != nil || len(b) != sha512.Size {
+			return fmt.Errorf("%.60q is no SHA-512", value)
+		}
+		copy(r.SHA512[:], b)
+	}
+	return nil
+}
+
+// A Key is one of those who sign, its public half.
+type Key ed25519.PublicKey
+
+// keyHead begins the text of a key.
+const keyHead = "islet-ed25519 "
+
+// ParseKey reads a public key: "islet-ed25519 BASE64".
+func ParseKey(text string) (Key, error) {
+	code, ok := strings.CutPrefix(strings.TrimSpace(text), keyHead)
+	b, err := base64.StdEncoding.DecodeString(code)
+	if !ok || err != nil || len(b) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("%.60q is no key: %sand 32 bytes in base64", text, keyHead)
+	}
+	return Key(b), nil
+}
+
+// String is what ParseKey reads.
+func (k Key) String() string { return keyHead + base64.StdEncoding.EncodeToString(k) }
+
+// ID is how signatures name the key.
+func (k Key) ID() string {
+	sum := sha256.Sum256(k)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Signed says whether at least threshold different keys of those have signed the release; an
+// error says who has. A signature of a key that is not among them counts for nothing, one of
+// a key that is and that is wrong is an error.
+func (r *Release) Signed(keys []Key, threshold int) error {
+	if threshold < 1 {
+		return fmt.Errorf("%d signatures are asked for, which anybody has", threshold)
+	}
+	var by []string
+	for _, k := range keys {
+		id := k.ID()
+		if slices.Contains(by, id) {
+			continue // named twice
+		}
+		for _, s := range r.signatures {
+			if s.key != id {
+				continue
+			}
+			if !ed25519.Verify(ed25519.PublicKey(k), r.signed, s.bytes) {
+				return fmt.Errorf("the signature of key %s is wrong: the release was changed, or is of somebody else", id)
+			}
+			by = append(by, id)
+			break
+		}
+	}
+	if len(by) < threshold {
+		names := ""
+		if len(by) > 0 {
+			names = " (" + strings.Join(by, ", ") + ")"
+		}
+		return fmt.Errorf("the release is signed by %d of the node's keys%s, and has to be by %d", len(by), names, threshold)
+	}
+	return nil
+}
+
+// Sign is the text of a release with signatures of all keys.
+func (r *Release) Sign(keys ...ed25519.PrivateKey) []byte {
+	text := fmt.Appendf(nil, "%s\nversion: %s\narch: %s\nsize: %d\nsha512: %x\n", head, r.Version, r.Arch, r.Size, r.SHA512)
+	signed := slices.Clone(text)
+	text = append(text, line...)
+	for _, k := range keys {
+		id := Key(k.Public().(ed25519.PublicKey)).ID()
+		text = fmt.Appendf(text, "%s %s\n", id, base64.StdEncoding.EncodeToString(ed25519.Sign(k, signed)))
+	}
+	return text
+}

@@ -1,0 +1,262 @@
+package release
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/ed25519"
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+func newKey(t testing.TB) (Key, ed25519.PrivateKey) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Key(public), private
+}
+
+// packed is an archive of files with these contents.
+func packed(t testing.TB, files ...string) []byte {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(z)
+	for i := 0; i < len(files); i += 2 {
+		if err := w.WriteHeader(&tar.Header{Name: files[i], Size: int64(len(files[i+1])), Mode: 0o4777, Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		w.Write([]byte(files[i+1]))
+	}
+	w.Close()
+	z.Close()
+	return b.Bytes()
+}
+
+func TestSigned(t *testing.T) {
+	a, signA := newKey(t)
+	b, signB := newKey(t)
+	c, signC := newKey(t)
+	archive := packed(t, "islet", "x")
+	r, err := Of("0.2.0", "arm64", bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		by        []ed25519.PrivateKey
+		keys      []Key
+		threshold int
+		bad       string // a part of the error
+		change    func(string) string
+	}{
+		"one of one":           {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1},
+		"two of three":         {by: []ed25519.PrivateKey{signC, signA}, keys: []Key{a, b, c}, threshold: 2},
+		"one of two":           {by: []ed25519.PrivateKey{signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1 of the node's keys (" + a.ID() + "), and has to be by 2"},
+		"one, twice":           {by: []ed25519.PrivateKey{signA, signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1"},
+		"one key named twice":  {by: []ed25519.PrivateKey{signA}, keys: []Key{a, a}, threshold: 2, bad: "signed by 1"},
+		"of nobody":            {keys: []Key{a}, threshold: 1, bad: "signed by 0"},
+		"of a stranger":        {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "signed by 0"},
+		"a stranger too":       {by: []ed25519.PrivateKey{signB, signA}, keys: []Key{a}, threshold: 1},
+		"no keys":              {by: []ed25519.PrivateKey{signA}, threshold: 1, bad: "signed by 0"},
+		"none is asked for":    {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 0, bad: "which anybody has"},
+		"another version":      {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "0.2.0", "0.3.0", 1) }},
+		"another size":         {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "size: ", "size: 1", 1) }},
+		"of another's name":    {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, b.ID(), a.ID(), 1) }},
+		"good behind the lies": {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { _, last, _ := strings.Cut(s, line); return s + last[:20] + "A" + last[21:] + "" }},
+	} {
+		text := string(r.Sign(x.by...))
+		if x.change != nil {
+			text = x.change(text)
+		}
+		if name == "good behind the lies" { // the first of a key's signatures counts
+			body, sigs, _ := strings.Cut(text, line)
+			one, two, _ := strings.Cut(sigs, "\n")
+			text = body + line + strings.TrimSuffix(two, "\n") + "\n" + one + "\n"
+		}
+		got, err := Parse([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v in\n%s", name, err, text)
+			continue
+		}
+		err = got.Signed(x.keys, x.threshold)
+		if (err == nil) != (x.bad == "") || err != nil && !strings.Contains(err.Error(), x.bad) {
+			t.Errorf("%s: %v, not %q", name, err, x.bad)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	_, key := newKey(t)
+	r, err := Of("1.0.0-rc.1", "arm", strings.NewReader("archive"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(r.Sign(key))
+	got, err := Parse([]byte(good))
+	if err != nil || got.Version != "1.0.0-rc.1" || got.Arch != "arm" || got.Size != 7 || got.SHA512 != r.SHA512 || len(got.signatures) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for change, bad := range map[[2]string]string{
+		{"islet release 1", "islet release 2"}:            "begins with",
+		{"version: ", "Version: "}:                        "not version",
+		{"1.0.0-rc.1", "../../1.0.0"}:                     "no version",
+		{"arch: arm", "arch: arm\narch: arm64"}:           "has 5 fields",
+		{"arch: arm", "arch: ARM "}:                       "no architecture",
+		{"size: 7", "size: 07"}:                           "no size",
+		{"size: 7", "size: -7"}:                           "no size",
+		{"size: 7", "size: 99999999999"}:                  "no size",
+		{"sha512: ", "sha512: 00"}:                        "no SHA-512",
+		{"---\n", "--\n"}:                                 "no line of dashes",
+		{"---\n", "---\nkey notBase64\n"}:                 "no Ed25519 signature",
+		{"---\n", "---\n" + got.signatures[0].key + "\n"}: "no Ed25519 signature",
+	} {
+		text := strings.Replace(good, change[0], change[1], 1)
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%q: %v, not %q", change, err, bad)
+		}
+	}
+	if _, err := Parse([]byte(good + strings.Repeat("x", MaxText))); err == nil {
+		t.Error("a text without end is read")
+	}
+	for _, text := range []string{"", "islet-ed25519", "islet-ed25519 AAAA", "ssh-ed25519 " + strings.Repeat("A", 43) + "="} {
+		if k, err := ParseKey(text); err == nil {
+			t.Errorf("%q is a key: %v", text, k)
+		}
+	}
+	public := Key(key.Public().(ed25519.PublicKey))
+	if k, err := ParseKey(" " + public.String() + "\n"); err != nil || k.ID() != public.ID() {
+		t.Errorf("%v, %v", k, err)
+	}
+}
+
+// TestSave: what is kept is what was signed, or nothing.
+func TestSave(t *testing.T) {
+	archive := packed(t, "islet", strings.Repeat("x", 1000))
+	r, err := Of("0.2.0", "amd64", bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := bytes.Clone(archive)
+	other[len(other)/2] ^= 1
+	dir := t.TempDir()
+	for name, x := range map[string]struct {
+		sent []byte
+		bad  string
+	}{
+		"whole":    {archive, ""},
+		"changed":  {other, "its SHA-512 is another"},
+		"cut off":  {archive[:len(archive)-1], "bytes, the release says"},
+		"longer":   {append(bytes.Clone(archive), 1), "at least"},
+		"very big": {bytes.Repeat(archive, 50), "at least"},
+		"nothing":  {nil, "has 0 bytes"},
+	} {
+		file := filepath.Join(dir, name)
+		err := r.Save(bytes.NewReader(x.sent), file)
+		if (err == nil) != (x.bad == "") || err != nil && !strings.Contains(err.Error(), x.bad) {
+			t.Errorf("%s: %v, not %q", name, err, x.bad)
+		}
+		kept, _ := os.ReadFile(file)
+		if _, statErr := os.Stat(file); (statErr == nil) != (err == nil) || err == nil && !bytes.Equal(kept, archive) {
+			t.Errorf("%s: %d bytes are kept, %v", name, len(kept), statErr)
+		}
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "elsewhere"), link); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Save(bytes.NewReader(archive), link); err == nil {
+		t.Error("a link that was there before was followed")
+	}
+	if _, err := os.Lstat(link); err != nil {
+		t.Error("what was there before is gone")
+	}
+}
+
+func TestExtract(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(program)
+	other := "arm64"
+	if runtime.GOARCH == other {
+		other = "amd64"
+	}
+	for name, x := range map[string]struct {
+		archive []byte
+		arch    string
+		bad     string
+	}{
+		"good":                 {packed(t, "islet-0.2.0/LICENSE", "x", "islet-0.2.0/islet", text), runtime.GOARCH, ""},
+		"of no folder":         {packed(t, "islet", text), runtime.GOARCH, ""},
+		"another machine":      {packed(t, "islet", text), other, "the program is of"},
+		"unknown machine":      {packed(t, "islet", text), "s390x", "is not built for"},
+		"no program":           {packed(t, "islet/README", "x", "a/islet.old", text), runtime.GOARCH, "has no program"},
+		"a script":             {packed(t, "islet", "#!/bin/sh\nreboot\n"), runtime.GOARCH, "no ELF file"},
+		"the beginning of one": {packed(t, "islet", text[:40]), runtime.GOARCH, "no ELF file"},
+		"no gzip":              {[]byte("islet"), runtime.GOARCH, "not packed by gzip"},
+		"cut off":              {packed(t, "islet", text)[:100_000], runtime.GOARCH, "unpack"},
+		"no tar":               {gzipped("islet"), runtime.GOARCH, "cannot be read"},
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(t.TempDir(), "archive")
+		if err := os.WriteFile(file, x.archive, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := (&Release{Arch: x.arch}).Extract(file, dir)
+		if (err == nil) != (x.bad == "") || err != nil && !strings.Contains(err.Error(), x.bad) {
+			t.Errorf("%s: %v, not %q", name, err, x.bad)
+		}
+		left, _ := os.ReadDir(dir)
+		if err != nil {
+			if len(left) > 0 || got != "" {
+				t.Errorf("%s: %v is left, and %q told", name, left, got)
+			}
+			continue
+		}
+		info, err := os.Stat(got)
+		if kept, _ := os.ReadFile(got); err != nil || info.Mode() != 0o755 || string(kept) != text || len(left) != 1 {
+			t.Errorf("%s: %v %v, %d bytes, %v", name, err, info, len(kept), left)
+		}
+	}
+}
+
+func gzipped(text string) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Write([]byte(strings.Repeat(text, 200)))
+	z.Close()
+	return b.Bytes()
+}
+
+// FuzzParse: what was parsed is what was signed, whatever else a text says.
+func FuzzParse(f *testing.F) {
+	key, private := newKey(f)
+	r, err := Of("0.2.0", "riscv64", strings.NewReader("archive"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(r.Sign(private))
+	f.Add(r.Sign())
+	f.Add([]byte("islet release 1\n---\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := Parse(text)
+		if err != nil || got.Signed([]Key{key}, 1) != nil {
+			return
+		}
+		if got.Version != r.Version || got.Arch != r.Arch || got.Size != r.Size || got.SHA512 != r.SHA512 {
+			t.Errorf("forged: %+v", got)
+		}
+	})
+}

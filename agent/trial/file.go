@@ -1,0 +1,110 @@
+package trial
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File is the name of the record in the state directory.
+const File = "configuration.json"
+
+// maxFile is more than four configurations, escaped as JSON, need.
+const maxFile = 32 << 20
+
+// Load reads the record in a directory; without one, the zero value. One that cannot be
+// read as a record is set aside, as File.broken, and is an error next to the zero value: the
+// node's own files count then.
+func Load(dir string) (Record, error) {
+	path := filepath.Join(dir, File)
+	r, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, nil
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("%s cannot be used: %w", path, err)
+	}
+	return r, nil
+}
+
+// SetAside renames a record that Load could not use, so that the next one can be written.
+func SetAside(dir string) error {
+	path := filepath.Join(dir, File)
+	return os.Rename(path, path+".broken")
+}
+
+func read(path string) (r Record, err error) {
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return r, err
+	}
+	if !fi.Mode().IsRegular() || fi.Size() > maxFile {
+		return r, fmt.Errorf("it is no file of at most %d bytes", maxFile)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return r, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile))
+	if err != nil {
+		return r, err
+	}
+	return Decode(data)
+}
+
+// Decode reads a record and makes sure that its parts fit together.
+func Decode(data []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, err
+	}
+	if r.Format != Format {
+		return Record{}, fmt.Errorf("its format is %d, this islet knows %d", r.Format, Format)
+	}
+	for _, c := range []*Configuration{r.Good, r.Before, r.Assigned} {
+		if c != nil && c.ID != c.sum() {
+			return Record{}, fmt.Errorf("the configuration %q is not what was stored", c.ID)
+		}
+	}
+	if r.Trial != nil && r.Assigned == nil {
+		return Record{}, errors.New("nothing is on trial")
+	}
+	return r, nil
+}
+
+// Save stores the record durably, for the agent's user only: the old or the new one is
+// there whenever the power fails.
+func Save(dir string, r Record) (err error) {
+	r.Format = Format
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("store the configuration: %w", err)
+		}
+	}()
+	path := filepath.Join(dir, File)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

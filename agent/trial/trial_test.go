@@ -1,0 +1,203 @@
+package trial
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+func sent(text string) *Configuration { return New(text, "", nil, Source{File: text + ".yaml"}, noon) }
+
+func TestLife(t *testing.T) {
+	var r Record
+	a, b := sent("a"), sent("b")
+	if r.Used() || r.Use(true) != nil {
+		t.Fatal("a node that was sent nothing uses something")
+	}
+	if !r.Assign(a, false) || r.Assign(a, false) || !r.Begin(Facts{}, "boot", noon) {
+		t.Fatal("a is not tried")
+	}
+	if r.Use(false) != nil || r.Use(true) != a {
+		t.Error("only the process of the trial uses what is on trial")
+	}
+	if r.Assign(b, true) {
+		t.Error("b came into the trial of a")
+	}
+	if !r.Accept(noon.Add(time.Minute)) || r.Good != a || r.Before != nil || r.Assigned != nil || r.Use(false) != a {
+		t.Errorf("a is not good: %+v", r)
+	}
+	r.Assign(b, false)
+	r.Begin(Facts{}, "boot", noon)
+	if !r.Fail("the node is not Ready", false, noon) || r.Good != a || r.Use(true) != a || r.Failed.Why != "the node is not Ready" {
+		t.Errorf("a does not go on: %+v", r)
+	}
+	if r.Assign(b, false) {
+		t.Error("what failed is tried again though nobody asked")
+	}
+	if !r.Assign(b, true) || r.Failed != nil {
+		t.Error("a person cannot have it tried again")
+	}
+	if !r.Assign(a, false) || r.Assigned != nil || r.Begin(Facts{}, "", noon) {
+		t.Error("the good one is tried again")
+	}
+	if n := len(r.History); n != 2 || r.History[0].Why != "" || r.History[0].Took != 60 || r.History[1].Why == "" {
+		t.Errorf("history: %+v", r.History)
+	}
+	local := New("", "", nil, Source{}, noon)
+	if !r.Assign(local, false) || !r.Begin(Facts{}, "", noon) || r.Use(true) != local || !r.Accept(noon) || r.Good != nil || r.Before != a {
+		t.Errorf("back to the node's own files: %+v", r)
+	}
+}
+
+// TestInterrupted: a loss of power is not a configuration's fault, but one that causes it is
+// not tried for ever.
+func TestInterrupted(t *testing.T) {
+	var r Record
+	r.Assign(sent("a"), false)
+	for i := range Attempts {
+		if !r.Begin(Facts{}, "", noon) {
+			t.Fatalf("it is not tried a %d. time", i+1)
+		}
+		r.Fail("the machine went off", true, noon)
+	}
+	if r.Begin(Facts{}, "", noon) || r.Failed == nil || r.Assigned != nil {
+		t.Errorf("it is tried for ever: %+v", r)
+	}
+	if r.Fail("again", false, noon) || r.Accept(noon) {
+		t.Error("a trial ended that had not begun")
+	}
+}
+
+func TestFile(t *testing.T) {
+	dir := t.TempDir()
+	if r, err := Load(dir); err != nil || r.Used() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	var r Record
+	r.Assign(sent("a"), false)
+	r.Begin(Facts{Pods: map[string]bool{"u": true}}, "boot", noon)
+	if err := Save(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	fi, err := os.Stat(filepath.Join(dir, File))
+	if err != nil || fi.Mode() != 0o600 {
+		t.Errorf("mode %v, %v", fi.Mode(), err)
+	}
+	have, err := Load(dir)
+	r.Format = Format
+	if err != nil || !reflect.DeepEqual(have, r) {
+		t.Errorf("read %+v, wrote %+v (%v)", have, r, err)
+	}
+	for what, content := range map[string]string{
+		"cut":     `{"format":1,"good":{"id":"a`,
+		"changed": `{"format":1,"good":{"id":"abc","kubelet":"other"}}`,
+		"newer":   `{"format":2}`,
+		"empty":   ``,
+		"trial":   `{"format":1,"trial":{"began":"2026-11-23T12:00:00Z"}}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, File), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Load(dir); err == nil || r.Used() {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+	if err := SetAside(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	before := Facts{Pods: map[string]bool{"a": true, "b": false}, Reach: "it never could"}
+	well := Facts{Pods: map[string]bool{"a": true, "b": false}, Reach: "still not"}
+	for name, c := range map[string]struct {
+		facts Facts
+		want  Verdict
+		why   string
+	}{
+		"as before":      {well, Good, ""},
+		"a pod is gone":  {Facts{Reach: "no"}, Good, ""},
+		"not ready":      {Facts{Pods: map[string]bool{"a": false}}, Waiting, "1 pods are not ready"},
+		"no link":        {Facts{Link: "refused"}, Waiting, "API server cannot be reached: refused"},
+		"node not ready": {Facts{Node: "no network"}, Waiting, "not Ready: no network"},
+		"pressure":       {Facts{Pressure: []string{"MemoryPressure"}}, Bad, "MemoryPressure"},
+		"ended":          {Facts{Rejected: map[string]string{"a": "OutOfpods"}}, Bad, "OutOfpods"},
+		"a new one":      {Facts{Rejected: map[string]string{"c": "OutOfpods"}}, Good, ""},
+	} {
+		j := Judge{Before: before, HealthyFor: time.Minute}
+		j.Look(noon, c.facts)
+		v, why := j.Look(noon.Add(time.Minute), c.facts)
+		if v != c.want || !strings.Contains(why, c.why) {
+			t.Errorf("%s: %v, %q", name, v, why)
+		}
+	}
+	j := Judge{Before: before, HealthyFor: time.Minute}
+	if !j.Outage(Facts{Link: "refused"}) || j.Outage(Facts{Link: "refused", Node: "no network"}) || j.Outage(well) {
+		t.Error("what is an outage")
+	}
+	j.Look(noon, well)
+	j.Look(noon.Add(50*time.Second), Facts{Link: "gone"})
+	if v, _ := j.Look(noon.Add(70*time.Second), well); v != Waiting {
+		t.Error("a break does not count")
+	}
+	if v, _ := j.Look(noon.Add(130*time.Second), well); v != Good {
+		t.Error("it does not become good after a break")
+	}
+}
+
+// FuzzLife plays any sequence of steps, with the record read back from its file's form after
+// each, as after a loss of power: what was good once stays in use until another one was
+// accepted.
+func FuzzLife(f *testing.F) {
+	f.Add([]byte{0, 3, 4, 1, 3, 5, 2, 3, 6, 6, 6})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		var r Record
+		good := ""
+		for i, s := range steps {
+			now := noon.Add(time.Duration(i) * time.Second)
+			switch s % 8 {
+			case 0, 1, 2:
+				text := string(rune('a' + s%3))
+				r.Assign(sent(text), s > 127)
+			case 3:
+				r.Begin(Facts{}, "boot", now)
+			case 4:
+				if c := r.Assigned; r.Accept(now) {
+					good = c.Kubelet
+				}
+			case 5:
+				r.Fail("bad", false, now)
+			case 6:
+				r.Fail("off", true, now)
+			case 7:
+				if r.Assign(New("", "", nil, Source{}, now), true) && r.Trial != nil {
+					t.Fatal("a trial was disturbed")
+				}
+			}
+			r.Format = Format
+			data, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err = Decode(data); err != nil {
+				t.Fatalf("step %d: %v\n%s", i, err, data)
+			}
+			use := r.Use(false)
+			if use.IsLocal() != (good == "") || !use.IsLocal() && use.Kubelet != good {
+				t.Fatalf("step %d: %s is used, %q is good", i, use.Name(), good)
+			}
+			if len(r.History) > maxHistory || r.Attempts > Attempts || r.Trial != nil && r.Assigned == nil {
+				t.Fatalf("step %d: %+v", i, r)
+			}
+		}
+	})
+}

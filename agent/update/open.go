@@ -1,0 +1,48 @@
+package update
+
+import (
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/release"
+	"github.com/islet-edge/islet/agent/trial"
+)
+
+// A Keeper tries programs. *configure.Keeper is one.
+type Keeper interface {
+	// OfferProgram takes one to be tried. Tried: it will be.
+	OfferProgram(p trial.Program, from string, anew bool) (id string, tried bool, err error)
+	// Staged is the path of one that is to be tried, or is on trial; empty: there is none.
+	Staged() string
+}
+
+// Open makes an Updater of this process' own program, of a version.
+func Open(c *config.Config, version string, k Keeper, log *slog.Logger) (*Updater, error) {
+	u := c.Edge.Update
+	var keys []release.Key
+	for _, text := range u.Keys {
+		key, err := release.ParseKey(text)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	program = strings.TrimSuffix(program, " (deleted)") // replaced since this process was started
+	return New(Config{
+		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
+			Keys: keys, Threshold: int(u.Threshold), Client: http.DefaultClient, Log: log},
+		Offer: func(s *Staged, from string, anew bool) (string, bool, error) {
+			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from, anew)
+		},
+		Kept: k.Staged, Follow: u.Archive, Every: u.Every.Duration,
+	}), nil
+}

@@ -1,0 +1,94 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// Config is what New needs.
+type Config struct {
+	Stager
+	// Offer has a staged program tried. Tried: it will be; else it is removed again. A person
+	// who asks (anew) has one tried again that failed.
+	Offer func(s *Staged, from string, anew bool) (id string, tried bool, err error)
+	// Kept is the path of a program that is still to be tried; empty: there is none.
+	Kept func() string
+	// Follow is an archive that is looked for every Every; empty: none is.
+	Follow string
+	Every  time.Duration
+}
+
+// An Updater has other versions of islet tried. Its methods may be called at once.
+type Updater struct {
+	c    Config
+	once sync.Mutex // one at a time
+}
+
+// New starts nothing.
+func New(c Config) *Updater { return &Updater{c: c} }
+
+// Update gets a program ready and has it tried: see Stage. Dry: it only gets ready.
+func (u *Updater) Update(ctx context.Context, from string, older, dry bool, tell func(status string, current, total int64)) (none api.Update, _ error) {
+	return u.update(ctx, from, older, dry, true, tell)
+}
+
+func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool, tell Tell) (none api.Update, _ error) {
+	if !u.once.TryLock() {
+		return none, errors.New("another archive is being fetched or tested; try again when that has ended")
+	}
+	defer u.once.Unlock()
+	if u.c.Kept() != "" {
+		return none, errors.New("another version is about to be tried (islet config show)")
+	}
+	s, err := u.c.Stage(ctx, from, older, tell)
+	if err != nil {
+		return none, err
+	}
+	out := api.Update{Version: s.Version}
+	tried := false
+	if !dry {
+		out.ID, tried, err = u.c.Offer(s, short(from), anew)
+	}
+	if !tried {
+		u.c.Tidy()
+	}
+	return out, err
+}
+
+// Run follows an archive until ctx ends, if there is one to be followed. What is not newer, or
+// has failed before, is known by its release, of which a look costs a kilobyte.
+func (u *Updater) Run(ctx context.Context) error {
+	if kept := u.c.Kept(); kept == "" && len(u.c.Keys) > 0 {
+		u.c.Tidy()
+	}
+	if u.c.Follow == "" {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(u.c.Every)
+	defer tick.Stop()
+	said := ""
+	for {
+		out, err := u.update(ctx, u.c.Follow, false, false, false, nil)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrOlder):
+		case err != nil && err.Error() != said:
+			said = err.Error()
+			u.c.Log.Warn("no other version could be had from where the node follows them", "archive", short(u.c.Follow), "error", err)
+		case err == nil:
+			said = ""
+			u.c.Log.Info("a newer version was found", "version", out.Version, "id", out.ID)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
