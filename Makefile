@@ -15,6 +15,9 @@ DIST      := dist/islet-$(VERSION)-linux-$(GOARCH)
 FLEET     ?= 10000
 DIST_ARCHS := amd64 arm64 arm riscv64
 
+# The time in what is shipped is that of the commit, so that the same commit gives the same bytes.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
 # Everything ships as static binaries; only -race needs cgo, in tests.
 export CGO_ENABLED ?= 0
 GO_BUILD = go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
@@ -52,6 +55,11 @@ size: bin/islet budget ## the size of bin/islet by module
 	GOARCH=$(GOARCH) go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-X main.version=$(VERSION)' -o $(CACHE)/islet.symbols .
 	GOARCH= go run ./packaging/inspect size $(CACHE)/islet.symbols
 
+.PHONY: oci
+oci: ## build the OCI runtime that islet ships: crun, static, from the distribution's source packages
+	@[ $(GOARCH) = "$$(go env GOHOSTARCH)" ] && packaging/deps.sh oci || packaging/deps.sh oci oci-cross
+	@packaging/oci/build.sh $(GOARCH)
+
 .PHONY: budget
 budget:
 	@mb=$$(( ($$(stat -c %s bin/islet) + 999999) / 1000000 )); \
@@ -63,7 +71,7 @@ deps: # install what running and testing need and this machine lacks (Debian)
 
 .PHONY: run
 run: build demo-image ## build, install what is missing, start a node with demo pods
-	@packaging/deps.sh run
+	@packaging/oci/for-run.sh $(CACHE)/oci $(GOARCH)
 	@packaging/demo/node.sh start
 
 .PHONY: stop
@@ -87,10 +95,11 @@ check: ## formatting, vet, import rules, modules, known vulnerabilities, documen
 
 .PHONY: test
 test: ## all tests, as CI runs them (root needed)
-	@packaging/deps.sh run test vm
+	@packaging/deps.sh run test vm oci packages
 	$(MAKE) build check demo-image
 	CGO_ENABLED=1 go test -race -timeout 20m ./...
 	$(MAKE) dist-one
+	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
 	cd test && CGO_ENABLED=1 ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
 	test/remote/programs.sh >/dev/null
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
@@ -107,14 +116,41 @@ test-cluster: build ## the tests against a real control plane, which is built fr
 test-long: build ## the tests that wait for time limits of minutes (root needed)
 	@packaging/deps.sh run test
 	ISLET_TEST_LONG=1 CGO_ENABLED=1 go test -race -v -count=1 -timeout 30m -run 'TestAccountsSwapped|TestExecSwappedLong' ./runtime/ctrd
+	cd test && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 60m -run 'TestBroken|TestHarmful' ./node
 	test/cluster/build.sh
-	cd test/cluster && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 20m -run 'TestNodeAndPodsDeleted' ./node
+	cd test/cluster && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 20m -run 'TestNodeAndPodsDeleted|TestFullDiskCutOff' ./node
+
+SOAK ?= 20m
+.PHONY: soak
+soak: build ## a node works for SOAK (20m) and must not grow; a picture of it in .cache/soak (root needed)
+	@packaging/deps.sh run test
+	test/cluster/build.sh
+	@mkdir -p $(CACHE)/soak
+	cd test/cluster && ISLET_SOAK=$(SOAK) ISLET_SOAK_DIR=$(CURDIR)/$(CACHE)/soak ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 0 -run TestSoak ./soak
+
+TIME ?= 30s
+.PHONY: fuzz
+fuzz: shim ## every fuzzer for TIME (30s), one after another; FUZZ chooses by name
+	test/fuzz.sh $(TIME) '$(or $(FUZZ),.)'
 
 .PHONY: test-page
 test-page: ## the status page in a real browser; pictures of it in .cache/page
 	@packaging/deps.sh page
 	@mkdir -p $(CACHE)/page
 	ISLET_BROWSER=$$(command -v chromium-headless-shell || command -v chromium) ISLET_PAGE_SHOTS=$(CURDIR)/$(CACHE)/page go test -count=1 -v -run TestBrowser ./agent/page
+
+.PHONY: test-prometheus
+test-prometheus: build ## a real Prometheus scrapes a node and evaluates rules made for a kubelet, from its Go module (root needed)
+	@packaging/deps.sh run
+	cd test/prometheus && go build -o $(CURDIR)/.cache/prometheus .
+	cd test && ISLET_PROMETHEUS=$(CURDIR)/.cache/prometheus ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -run TestPrometheus ./node -v
+
+.PHONY: test-metrics-server
+test-metrics-server: build ## metrics-server, from its Go module, on a node of a real control plane: kubectl top, and an autoscaler (root needed)
+	@packaging/deps.sh run test
+	test/cluster/build.sh >/dev/null
+	test/metricsserver/build.sh >/dev/null
+	cd test/cluster && ISLET_METRICS_SERVER=$(CURDIR)/$(CACHE)/metricsserver ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 20m -run TestMetricsServer ./node
 
 .PHONY: critest
 critest: build ## the CRI validation suite and crictl, from their Go module, against the CRI socket (root needed)
@@ -157,8 +193,33 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 .PHONY: test-vm
 test-vm: ## the long test in a virtual machine: 20 power cuts
 	@packaging/deps.sh run test vm
+	$(MAKE) build dist-one packages-one
+	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 120m ./vm
+
+.PHONY: test-memory
+test-memory: ## what the kernel holds containers to by cgroup v2, in a virtual machine
+	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
-	cd test && ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 120m ./vm
+	cd test && ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 60m -run TestMemoryCgroups ./vm
+
+# The packages of this version and of the next one.
+.PHONY: packages-two
+packages-two: dist-one packages-one
+	@mkdir -p dist/packages-next
+	cd packaging/packages && GOARCH= GOFLAGS= go run . make -version $(VERSION)+next -arch $(GOARCH) -from $(CURDIR)/$(DIST) -to $(CURDIR)/dist/packages-next
+
+ON_PACKAGES = cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next
+.PHONY: test-system
+test-system: ## packages installed, upgraded and removed under systemd and OpenRC as init, in namespaces (root needed)
+	@packaging/deps.sh test system
+	$(MAKE) packages-two
+	$(ON_PACKAGES) go test -v -count=1 -timeout 20m ./system
+
+.PHONY: bench-packages
+bench-packages: ## measure an installation and an upgrade of the packages under systemd
+	@packaging/deps.sh test system
+	$(MAKE) packages-two
+	$(ON_PACKAGES) ISLET_BENCH=1 go test -v -count=1 -timeout 20m -run TestFigures ./system
 
 .PHONY: test-hardware
 test-hardware: ## devices of the kernel's and the emulator's in a virtual machine: USB, cameras, I2C, disks
@@ -166,14 +227,23 @@ test-hardware: ## devices of the kernel's and the emulator's in a virtual machin
 	$(MAKE) build dist-one
 	cd test && ISLET_VM_HARDWARE=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 30m -run TestHardware ./vm
 
+# Measured is what is installed: with the OCI runtime that is shipped.
+INSTALLED := $(CURDIR)/$(CACHE)/installed
+.PHONY: installed
+installed: build
+	@packaging/deps.sh oci
+	@mkdir -p $(INSTALLED)/bin $(INSTALLED)/lib/islet
+	@oci=$$(packaging/oci/build.sh $(GOARCH)) && install "$$oci" $(INSTALLED)/lib/islet/
+	@install bin/islet $(INSTALLED)/bin/
+
 .PHONY: bench
-bench: build ## measure the node: memory, CPU, latency, disk and wire
+bench: installed ## measure the node: memory, CPU, latency, disk and wire
 	@packaging/deps.sh run
 	ISLET_FLEET=$(FLEET) go test -count=1 -timeout 60m -run TestReturnOfAFleet -v ./edge/link
-	cd test && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestScrape' ./bench -v
+	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestScrape' ./bench -v
 	test/cluster/build.sh
-	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 90m -run 'TestFigures|TestFleet' ./bench -v
-	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestThirtyCSI ./node -v
+	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -trimpath -count=1 -timeout 90m -run 'TestFigures|TestFleet' ./bench -v
+	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestThirtyCSI ./node -v
 
 .PHONY: dist
 dist: ## cross-build tarballs for amd64, arm64, armv7 and riscv64 in dist/
@@ -182,14 +252,40 @@ dist: ## cross-build tarballs for amd64, arm64, armv7 and riscv64 in dist/
 
 .PHONY: dist-one
 dist-one: shim
-	@rm -rf $(DIST) && mkdir -p $(DIST)
+	@[ $(GOARCH) = "$$(go env GOHOSTARCH)" ] && packaging/deps.sh oci || packaging/deps.sh oci oci-cross
+	@rm -rf $(DIST) && mkdir -p $(DIST)/lib/islet $(DIST)/doc
 	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(DIST)/islet .
-	GOARCH= go run ./packaging/inspect sbom $(DIST)/islet $(VERSION) >$(DIST)/islet.spdx.json
-	@cp -r packaging/systemd packaging/openrc packaging/kubeadm packaging/install.sh LICENSE $(DIST)/
+	GOARCH= go run ./packaging/inspect sbom $(DIST)/islet $(VERSION) >$(DIST)/doc/islet.spdx.json
+	@oci=$$(packaging/oci/build.sh $(GOARCH)) && cp "$$oci" $(DIST)/lib/islet/ && for l in $$(dirname "$$oci")/licenses/*; do cp "$$l" $(DIST)/doc/LICENSE.$${l##*/}; done
+	@cp -r packaging/systemd packaging/openrc packaging/kubeadm packaging/default packaging/files packaging/install.sh LICENSE $(DIST)/
+	@cp docs/*.md packaging/oci/sources $(DIST)/doc/
 	GOARCH= GOARM= go run . man $(DIST)/man
-	@mkdir -p $(DIST)/completion
+	@mkdir -p $(DIST)/completion $(DIST)/demo
+	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(CACHE)/demo/$(GOARCH)/demo ./packaging/demo
+	GOARCH= GOARM= go run ./packaging/mkimage -arch $(GOARCH) -ref localhost/islet-demo:dev -entrypoint /demo -o $(DIST)/demo/islet-demo.tar $(CACHE)/demo/$(GOARCH)/demo
+	@cp packaging/demo/manifests/web.yaml $(DIST)/demo/
 	@for shell in bash zsh fish; do GOARCH= GOARM= go run . completion $$shell >$(DIST)/completion/$$shell; done
-	@tar -C dist --sort=name --owner=0 --group=0 --numeric-owner -czf $(DIST).tar.gz $(notdir $(DIST))
+	@tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) --mode=u+rw,go=rX -cf - $(notdir $(DIST)) | gzip -9n >$(DIST).tar.gz
+
+.PHONY: packages
+packages: ## deb and rpm packages for amd64, arm64, armhf and riscv64 in dist/packages
+	@for a in $(DIST_ARCHS); do $(MAKE) --no-print-directory dist-one packages-one GOARCH=$$a; done
+	@ls -l dist/packages
+
+# The packages of one architecture, from what dist-one made.
+.PHONY: packages-one
+packages-one:
+	@mkdir -p dist/packages
+	cd packaging/packages && GOARCH= GOFLAGS= go run . make -version $(VERSION) -arch $(GOARCH) -from $(CURDIR)/$(DIST) -to $(CURDIR)/dist/packages
+
+.PHONY: repo
+repo: packages ## a signed repository for apt and dnf in dist/repo (ISLET_SIGNING_KEY names gpg's key)
+	@packaging/deps.sh packages
+	packaging/repo.sh dist/packages dist/repo
+
+.PHONY: release
+release: packages ## all that a release has in dist/release: archives, packages, sources, checksums, SBOM, signature, notes
+	packaging/release.sh $(VERSION) dist dist/release
 
 .PHONY: clean
 clean: ## remove what was built

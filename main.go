@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent"
 	"github.com/islet-edge/islet/agent/cli"
 	"github.com/islet-edge/islet/agent/doctor"
+	"github.com/islet-edge/islet/agent/selftest"
 	"github.com/islet-edge/islet/net/cni"
 )
 
@@ -22,6 +24,8 @@ var version = "0.0.0-dev" // set by the Makefile
 // of a pod stays in them, and ends with its goroutine; the main thread would not end,
 // and what /proc/self and /proc/net say of this process is said of its main thread.
 func init() { runtime.LockOSThread() }
+
+func selfTest(stdout, stderr io.Writer) int { return selftest.Main(version, stdout, stderr) }
 
 func main() { os.Exit(run()) }
 
@@ -34,7 +38,7 @@ func run() int {
 	if cli.IsCommand(os.Args[0], args, cli.AtTerminal(os.Stdin, os.Stdout)) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
-			Agent: runAgent, Doctor: doctor.Main, Cleanup: agent.Cleanup,
+			Agent: runAgent, Doctor: doctor.Main, Cleanup: agent.Cleanup, SelfTest: selfTest,
 		})
 	}
 	return runAgent(args)

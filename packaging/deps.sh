@@ -1,10 +1,13 @@
 #!/bin/sh
 # Installs what a use of this checkout needs and the machine lacks.
 #   deps.sh run        an OCI runtime (crun preferred, runc as fallback)
+#   deps.sh oci        what the OCI runtime that islet ships is built with; oci-cross: for other architectures
+#   deps.sh packages   what packages, repositories and releases are made and checked with
 #   deps.sh test       what the tests need besides
 #   deps.sh critest    what the CRI validation suite needs besides
 #   deps.sh conformance  what Kubernetes' end-to-end suite needs besides
 #   deps.sh page       a browser, for the test of the status page
+#   deps.sh system     what the tests with an init need besides
 #   deps.sh vm         what the virtual machine tests need besides
 # Only Debian and its relatives are installed by themselves; elsewhere it names what is missing.
 set -eu
@@ -18,11 +21,17 @@ for use in "$@"; do
 	run) command -v crun >/dev/null 2>&1 || need crun crun; need runc runc ;;
 	test) need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; need dbus-daemon dbus-daemon; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 		[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"; need pkg-config pkg-config ;; # to build runc, see test/runc
+	oci) need gcc gcc; need x86_64-linux-gnu-gcc gcc; need make make; need patch patch; need xz xz-utils; need pkg-config pkg-config; need gperf gperf; need meson meson; need ninja ninja-build
+		[ -e /usr/lib/python3/dist-packages/jinja2 ] || missing="$missing python3-jinja2"; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
+	oci-cross) need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu; need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf; need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
+		for a in arm64 armhf riscv64; do missing="$missing$(dpkg -s libc6-dev-$a-cross >/dev/null 2>&1 || echo " libc6-dev-$a-cross")"; done ;;
+	packages) need lintian lintian; need rpm rpm; need rpmlint rpmlint; need gpg gpg; need gpgv gpgv; need createrepo_c createrepo-c; need dpkg-scanpackages dpkg-dev ;;
 	critest) need busybox busybox-static; need ipcmk util-linux ;;
 	conformance) need busybox busybox-static; need curl curl; need dig bind9-dnsutils; need nc netcat-openbsd; need ipcs util-linux ;;
 	page) command -v chromium >/dev/null 2>&1 || need chromium-headless-shell chromium-headless-shell ;;
+	system) need debootstrap debootstrap ;;
 	vm) need qemu-system-x86_64 qemu-system-x86; need debootstrap debootstrap; need mke2fs e2fsprogs ;;
-	*) echo "deps.sh: unknown use '$use' (run, test, critest, conformance, page, vm)" >&2; exit 2 ;;
+	*) echo "deps.sh: unknown use '$use' (run, oci, oci-cross, packages, test, critest, conformance, page, system, vm)" >&2; exit 2 ;;
 	esac
 done
 [ -n "$missing" ] || exit 0

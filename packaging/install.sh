@@ -5,7 +5,9 @@
 #
 #   ./install.sh                 install, start now and at boot (systemd, OpenRC)
 #   ./install.sh --kubeadm       as the kubelet, for kubeadm: units kubelet.service and islet-cri.service
+#   ./install.sh --demo          install, and start a first pod that serves a page, from the archive's image
 #   ./install.sh --no-start      install only
+#   ./install.sh --cmdline       also switch the memory cgroup on, on a Raspberry Pi; it is offered where it is off
 #   ./install.sh uninstall       remove the program and its service; keep what pods wrote
 #   ./install.sh uninstall --purge   and remove pods, images and the database
 #
@@ -18,16 +20,17 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=${DESTDIR:-}
 bin=/usr/local/bin
 units=/etc/systemd/system
-sysctls=/etc/sysctl.d/90-islet.conf
-man=/usr/local/share/man/man1
-completions="bash:/usr/local/share/bash-completion/completions/islet zsh:/usr/local/share/zsh/site-functions/_islet fish:/usr/local/share/fish/vendor_completions.d/islet.fish"
-plugins="bridge host-local loopback portmap"
 
 say() { echo "islet: $*"; }
 fail() { echo "islet: $*" >&2; exit 1; }
 
 has_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
-has_openrc() { [ -z "$root" ] && [ -x /sbin/openrc-run ]; }
+# reload_units: systemd does it with 16 MiB free in /run only, which has a tenth of the memory.
+reload_units() {
+	systemctl daemon-reload 2>/dev/null && return
+	mount -o remount,size=32M /run && systemctl daemon-reload
+}
+has_openrc() { [ -z "$root" ] && [ -x /sbin/openrc-run ] && ! has_systemd; }
 
 # put MODE FROM TO: replaces the file in one step, as it may be in use.
 put() {
@@ -50,62 +53,67 @@ link() {
 	fi
 }
 
+# table PART: the lines of the file "files" for a part, with this script's places. Where to
+# install is a word of each line, so no path has a blank.
+table() {
+	sed -e '/^#/d' -e "s|{bin}|$bin|; s|{bin}|$bin|; s|{lib}|/usr/local/lib|; s|{share}|/usr/local/share|; s|{zsh}|/usr/local/share/zsh/site-functions|" \
+		-e "s|{units}|$units|; s|{sysctl}|/etc/sysctl.d|; s|{init}|/etc/init.d|" "$here/files" | while read -r part type mode source path; do
+		[ "$part" = "$1" ] || continue
+		case $type:$path in
+		*{presets}*) continue ;; # the units are enabled here
+		init:*) [ -n "$root" ] || has_openrc || continue ;;
+		*"$units"*) [ -n "$root" ] || has_systemd || continue ;;
+		esac
+		case $path in
+		*/) for f in "$here/"$source; do [ ! -f "$f" ] || echo "$type $mode ${f#"$here/"} $path${f##*/}"; done ;;
+		*) echo "$type $mode $source $path" ;;
+		esac
+	done
+}
+
+# install_part PART
+install_part() {
+	table "$1" | while read -r type mode source path; do
+		case $type in
+		dir) mkdir -p "$root$path"; chmod "$mode" "$root$path" ;;
+		link) link "$path" ;;
+		config) [ -e "$root$path" ] || put "$mode" "$here/$source" "$path" ;;
+		*) put "$mode" "$here/$source" "$path" ;;
+		esac
+	done
+}
+
+# remove_part PART: settings stay, unless all is to go; directories where something is in them.
+remove_part() {
+	table "$1" | while read -r type mode source path; do
+		case $type in
+		dir) [ "$purge" = no ] || rmdir "$root$path" 2>/dev/null || true ;;
+		link) if ours "$path"; then rm -f "$root$path"; fi ;;
+		config) [ "$purge" = no ] || rm -f "$root$path" ;;
+		*) rm -f "$root$path"; rmdir "$(dirname "$root$path")" 2>/dev/null || true ;;
+		esac
+	done
+}
+
 install_program() {
 	[ -f "$here/islet" ] || fail "no program beside this script: unpack the archive of make dist and run it there"
 	"$here/islet" --version >/dev/null 2>&1 || [ -n "$root" ] || fail "the program does not run here: this archive is not for $(uname -m)"
-	put 0755 "$here/islet" "$bin/islet"
+	install_part islet
 	# Network plugins of others delegate to these; islet itself needs none of them.
-	for p in $plugins; do link "/opt/cni/bin/$p"; done
+	install_part islet-cni
 	# As the CIS benchmark for Kubernetes has them: who may write here runs pods as root.
-	mkdir -p "$root/etc/kubernetes/manifests" "$root/etc/islet"
-	chmod 0755 "$root/etc/kubernetes" "$root/etc/kubernetes/manifests" "$root/etc/islet"
 	for f in "$root"/etc/kubernetes/manifests/*.yaml "$root"/etc/kubernetes/manifests/*.yml "$root"/etc/kubernetes/manifests/*.json \
 		"$root"/etc/kubernetes/kubelet.conf "$root"/etc/kubernetes/bootstrap-kubelet.conf; do
 		{ [ -L "$f" ] || [ ! -f "$f" ]; } || chmod 0600 "$f"
 	done
-	install_pages
 }
 
-# install_pages: manual pages and shell completion, where the archive has them.
-install_pages() {
-	for f in "$here"/man/*.1; do
-		[ ! -f "$f" ] || put 0644 "$f" "$man/${f##*/}"
-	done
-	for c in $completions; do
-		[ ! -f "$here/completion/${c%%:*}" ] || put 0644 "$here/completion/${c%%:*}" "${c#*:}"
-	done
-}
-
-remove_pages() {
-	rm -f "$root$man/islet.1" "$root$man"/islet-*.1
-	for c in $completions; do rm -f "$root${c#*:}"; done
-}
-
-install_service() {
-	if [ "$kubeadm" = yes ]; then
-		link "$bin/kubelet"
-		ours "$bin/kubelet" || fail "$bin/kubelet is another program: remove it first"
-		put 0644 "$here/kubeadm/kubelet.service" "$units/kubelet.service"
-		put 0644 "$here/kubeadm/10-kubeadm.conf" "$units/kubelet.service.d/10-kubeadm.conf"
-		put 0644 "$here/kubeadm/islet-cri.service" "$units/islet-cri.service"
-		put 0644 "$here/kubeadm/islet-sysctl.conf" "$sysctls"
-		stop_service islet # one agent at a time has the directories
-		rm -f "$root$units/islet.service"
-		return
-	fi
-	if [ -n "$root" ] || has_systemd; then
-		put 0644 "$here/systemd/islet.service" "$units/islet.service"
-		defaults=/etc/default/islet
-	fi
-	if [ -n "$root" ] || has_openrc; then
-		put 0755 "$here/openrc/islet.initd" /etc/init.d/islet
-		[ -n "$root" ] || has_systemd || defaults=/etc/conf.d/islet
-	fi
-	[ -z "${defaults:-}" ] || [ -e "$root$defaults" ] || {
-		mkdir -p "$root$(dirname "$defaults")"
-		printf '%s\n' "# Flags of islet: see islet --help-flags, docs/settings.md and docs/configuration.md." \
-			"# ISLET_ARGS=\"--pod-manifest-path=/etc/kubernetes/manifests --edge-config=/etc/islet/edge.yaml\"" >"$root$defaults"
-	}
+install_kubelet() {
+	link "$bin/kubelet"
+	ours "$bin/kubelet" || fail "$bin/kubelet is another program: remove it first"
+	install_part islet-kubelet
+	stop_service islet # one agent at a time has the directories
+	rm -f "$root$units/islet.service"
 }
 
 # forward: kubeadm wants forwarding on before it starts the kubelet.
@@ -119,7 +127,7 @@ start_service() {
 	unit=islet
 	[ "$kubeadm" = no ] || { unit=kubelet; forward; }
 	if has_systemd; then
-		systemctl daemon-reload
+		reload_units
 		systemctl --quiet enable "$unit"
 		# The kubelet cannot run before kubeadm has written its configuration.
 		[ "$kubeadm" = no ] || [ -e /var/lib/kubelet/config.yaml ] || unit=islet-cri
@@ -133,17 +141,87 @@ start_service() {
 }
 
 do_install() {
+	before
 	install_program
-	install_service
+	[ "$kubeadm" = no ] || install_kubelet
 	[ -z "$root" ] || { say "installed below $root"; return; }
-	if [ "$start" = yes ]; then start_service; elif has_systemd; then systemctl daemon-reload; fi
+	if [ "$start" = yes ]; then start_service; elif has_systemd; then reload_units; fi
 	say "installed $("$bin/islet" --version | head -n 1) in $bin/islet"
 	"$bin/islet" doctor || say "doctor found errors: correct them, pods cannot run before"
 	if [ "$kubeadm" = no ]; then
 		say "put pod manifests into /etc/kubernetes/manifests; look with: islet status, islet pods"
+		[ "$demo" = no ] || [ "$start" = no ] || first_pod
 	elif [ ! -e /var/lib/kubelet/config.yaml ]; then
 		say "now: kubeadm join ... --cri-socket unix:///run/islet/cri.sock"
 	fi
+}
+
+# before: what a first look at the machine says, before anything is changed.
+before() {
+	[ -z "$root" ] || return 0
+	if [ "$(wc -l <"${ISLET_PROC:-/proc}/swaps")" -gt 1 ]; then
+		say "this machine has swap; pods may not use it, and Kubernetes wants it off: swapoff -a, and take it out of /etc/fstab"
+	fi
+	year=$(date +%Y)
+	[ "$year" -ge 2025 ] || say "the clock says $year: set it, or wait for the network's time; certificates are not valid yet"
+	free=$(df -Pk /var/lib | awk 'NR == 2 { print int($4 / 1024) }')
+	[ "$free" -ge 200 ] || fail "only $free MiB are free in /var/lib: islet and a first image need 200"
+	[ "$free" -ge 1024 ] || say "only $free MiB are free in /var/lib: images need room"
+	memory_cgroup
+}
+
+# memory_cgroup: Raspberry Pi OS boots without it. Nothing is changed unasked.
+memory_cgroup() {
+	! cgroup_has_memory || return 0
+	for line in "${ISLET_BOOT:-/boot}/firmware/cmdline.txt" "${ISLET_BOOT:-/boot}/cmdline.txt"; do
+		[ -f "$line" ] && ! [ -L "$line" ] || continue
+		if grep -q 'cgroup_enable=memory' "$line"; then
+			say "the kernel counts no memory yet: reboot, $line has cgroup_enable=memory"
+			return
+		fi
+		say "the kernel counts no memory (Raspberry Pi OS leaves that off), so no pod can start"
+		answer=$cmdline
+		if [ "$answer" = ask ] && [ -t 0 ]; then
+			printf 'islet: append "cgroup_enable=memory cgroup_memory=1" to %s? [y/N] ' "$line"
+			read -r answer
+		fi
+		case $answer in
+		y* | Y*)
+			cp "$line" "$line.before-islet"
+			sed -i '1s/[[:space:]]*$/ cgroup_enable=memory cgroup_memory=1/' "$line"
+			say "done; the line of before is $line.before-islet. Reboot after this"
+			;;
+		*) say "append cgroup_enable=memory cgroup_memory=1 to the one line of $line and reboot, or: ./install.sh --cmdline" ;;
+		esac
+		return
+	done
+	say "the kernel counts no memory: add cgroup_enable=memory to its command line and reboot"
+}
+
+cgroup_has_memory() {
+	if [ -f "${ISLET_CGROUP:-/sys/fs/cgroup}/cgroup.controllers" ]; then
+		grep -qw memory "${ISLET_CGROUP:-/sys/fs/cgroup}/cgroup.controllers"
+	else
+		awk '$1 == "memory" && $4 == 1 { found = 1 } END { exit !found }' "${ISLET_PROC:-/proc}/cgroups"
+	fi
+}
+
+# first_pod: a page that a pod serves, from the image beside this script, if one is there.
+first_pod() {
+	[ -f "$here/demo/islet-demo.tar" ] || return 0
+	mkdir -p /var/lib/islet/images
+	cp "$here/demo/islet-demo.tar" /var/lib/islet/images/.islet-demo.tar
+	mv /var/lib/islet/images/.islet-demo.tar /var/lib/islet/images/islet-demo.tar
+	put 0600 "$here/demo/web.yaml" /etc/kubernetes/manifests/islet-demo-web.yaml
+	node=$(hostname | tr '[:upper:]' '[:lower:]')
+	tries=0
+	until "$bin/islet" logs "web-$node" 2>/dev/null | grep -q '^serving'; do
+		tries=$((tries + 1))
+		[ $tries -lt 300 ] || { say "the first pod does not run yet: islet describe web-$node, and islet doctor"; return 0; }
+		sleep 0.1
+	done
+	address=$(ip -4 route get 192.0.2.1 2>/dev/null | sed -n 's/.* src \([0-9.]*\).*/\1/p')
+	say "the first pod serves a page: http://${address:-localhost}:8080/   (rm /etc/kubernetes/manifests/islet-demo-web.yaml ends it)"
 }
 
 stop_service() { # stop_service UNIT
@@ -176,8 +254,6 @@ do_uninstall() {
 		kubeadm=yes
 		stop_service islet-cri
 		stop_service kubelet
-		rm -f "$root$units/kubelet.service" "$root$units/kubelet.service.d/10-kubeadm.conf" "$root$units/islet-cri.service" "$root$sysctls" "$root$bin/kubelet"
-		rmdir "$root$units/kubelet.service.d" 2>/dev/null || true
 	fi
 	if [ -z "$root" ] && [ -x "$bin/islet" ] && [ "$purge" = yes ]; then
 		# shellcheck disable=SC2046 # a list of words
@@ -187,25 +263,24 @@ do_uninstall() {
 	elif [ "$purge" = no ]; then
 		say "kept /var/lib/islet and /var/lib/kubelet; pods that run go on until the next boot (--purge ends them)"
 	fi
-	rm -f "$root$units/islet.service" "$root/etc/init.d/islet"
-	for p in $plugins; do
-		if ours "/opt/cni/bin/$p"; then rm -f "$root/opt/cni/bin/$p"; fi
-	done
-	[ "$purge" = no ] || rm -f "$root/etc/default/islet" "$root/etc/conf.d/islet"
-	remove_pages
-	rm -f "$root$bin/islet"
-	if has_systemd; then systemctl daemon-reload; fi
+	[ "$kubeadm" = no ] || remove_part islet-kubelet
+	remove_part islet-cni
+	[ "$purge" = no ] || rm -f "$root/etc/conf.d/islet"
+	remove_part islet
+	if has_systemd; then reload_units; fi
 	say "removed"
 }
 
 usage() { sed -n '2,/^set -eu/{/^#/s/^# \{0,1\}//p;}' "$0"; }
 
-action=install kubeadm=no start=yes purge=no
+action=install kubeadm=no start=yes purge=no demo=no cmdline=ask
 for arg in "$@"; do
 	case $arg in
 	install | uninstall) action=$arg ;;
 	--kubeadm) kubeadm=yes ;;
 	--no-start) start=no ;;
+	--demo) demo=yes ;;
+	--cmdline) cmdline=yes ;;
 	--purge) purge=yes ;;
 	-h | --help | help) usage; exit 0 ;;
 	*) usage >&2; fail "unknown argument $arg" ;;

@@ -16,12 +16,12 @@ import (
 func unpacked(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, part := range []string{"systemd", "openrc", "kubeadm"} {
+	for _, part := range []string{"systemd", "openrc", "kubeadm", "default"} {
 		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(part)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"man/islet.1": "a page", "man/islet-logs.1": "a page", "completion/bash": "b", "completion/zsh": "z", "completion/fish": "f"} {
+	for name, text := range map[string]string{"man/islet.1": "a page", "man/islet-logs.1": "a page", "completion/bash": "b", "completion/zsh": "z", "completion/fish": "f", "doc/guide.md": "how", "lib/islet/crun": "an OCI runtime"} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -34,7 +34,11 @@ func unpacked(t *testing.T, version string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"install.sh": string(script), "islet": "#!/bin/sh\necho " + version + "\n"} {
+	table, err := os.ReadFile("files")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"install.sh": string(script), "files": string(table), "islet": "#!/bin/sh\necho " + version + "\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +107,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	first := tree(t, root)
 	for _, want := range []string{"/usr/local/bin/islet", "/etc/systemd/system/islet.service", "/etc/init.d/islet", "/etc/default/islet", "/opt/cni/bin/host-local",
 		"/usr/local/share/man/man1/islet.1", "/usr/local/share/man/man1/islet-logs.1", "/usr/local/share/bash-completion/completions/islet",
-		"/usr/local/share/zsh/site-functions/_islet", "/usr/local/share/fish/vendor_completions.d/islet.fish"} {
+		"/usr/local/share/zsh/site-functions/_islet", "/usr/local/lib/islet/crun", "/usr/local/share/doc/islet/guide.md", "/usr/local/share/fish/vendor_completions.d/islet.fish"} {
 		if first[want] == "" {
 			t.Errorf("%s is not installed", want)
 		}
@@ -177,9 +181,9 @@ func TestInstallModes(t *testing.T) {
 				name, mode := strings.TrimPrefix(path, root), info.Mode().Perm()
 				want := fs.FileMode(0o644)
 				switch {
-				case e.IsDir(), strings.HasSuffix(name, "/bin/islet"), strings.HasPrefix(name, "/etc/init.d/"):
+				case e.IsDir(), strings.HasSuffix(name, "/bin/islet"), strings.HasSuffix(name, "/crun"), strings.HasPrefix(name, "/etc/init.d/"):
 					want = 0o755
-				case strings.HasPrefix(name, "/etc/kubernetes/"):
+				case strings.HasPrefix(name, "/etc/kubernetes/"), strings.HasPrefix(name, "/etc/systemd/system/"):
 					want = 0o600
 				}
 				if mode != want {

@@ -48,6 +48,7 @@ start() {
 		bridgeName: islet-demo0
 		statusPagePort: ${ISLET_DEMO_PAGE:-10247}
 	END
+	[ ! -x "$top/.cache/oci/crun" ] || echo "ociRuntime: $top/.cache/oci/crun" >>"$state/edge.yaml"
 	setsid "$islet" --root-dir="$state/kubelet" --state-dir="$state/state" --run-dir="$run" --config="$state/kubelet.yaml" \
 		--edge-config="$state/edge.yaml" --pod-manifest-path="$state/manifests" >>"$state/agent.log" 2>&1 </dev/null &
 	echo $! >"$state/agent.pid"

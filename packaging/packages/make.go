@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/deb" // registers itself
+	"github.com/goreleaser/nfpm/v2/files"
+	_ "github.com/goreleaser/nfpm/v2/rpm" // registers itself
+)
+
+// A build is what was asked for.
+type build struct {
+	version, arch, from, to string
+	when                    time.Time
+}
+
+// A pack is one of the packages, as its kinds have it in common.
+type pack struct {
+	name, summary, text string
+	depends             []string // of the same version
+	takes               string   // the package whose place it takes, with its version
+	licenses            string   // of all that is in it, as SPDX has it; empty: islet's own
+}
+
+const (
+	release    = "1"
+	homepage   = "https://github.com/islet-edge/islet"
+	maintainer = "islet maintainers <maintainers@islet.dev>"
+	kubernetes = "1.36.3" // whose kubelet islet-kubelet stands for
+	cniPlugins = "1.9.1"  // whose plugins islet-cni stands for
+)
+
+func packs() []pack {
+	return []pack{
+		{
+			name: "islet", licenses: "Apache-2.0 AND GPL-2.0-or-later AND LGPL-2.1-or-later AND BSD-3-Clause AND ISC", summary: "Kubernetes node in one binary for edge devices",
+			text: "islet makes a machine a Kubernetes node: a kubelet with its container runtime,\npod network and OCI runtime in one small program, for devices with little\nmemory and a link that comes and goes. Pods come back after a reboot without\na network. It runs static pods alone, or joins a cluster.",
+		},
+		{
+			name: "islet-cni", summary: "names of CNI plugins for islet's own pod network", depends: []string{"islet"}, takes: "kubernetes-cni " + cniPlugins,
+			text: "The names bridge, host-local, loopback and portmap in /opt/cni/bin, for pod\nnetworks that delegate to them. islet's program does the work.",
+		},
+		{
+			name: "islet-kubelet", summary: "islet in the kubelet's place, for kubeadm", depends: []string{"islet"}, takes: "kubelet " + kubernetes,
+			text: "The kubelet's name, unit and settings as kubeadm expects them, so that\nkubeadm init, join, upgrade and reset work with islet. It serves the CRI\nsocket before there is a configuration.",
+		},
+	}
+}
+
+// packages makes each package as deb and rpm.
+func (b build) packages() error {
+	stage, err := os.MkdirTemp("", "islet-packages")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(stage)
+	for _, kind := range []string{"deb", "rpm"} {
+		table, err := readTable(b.from, kind)
+		if err != nil {
+			return err
+		}
+		for _, p := range packs() {
+			info, err := b.info(kind, p, table, stage)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			if err := b.write(kind, info); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// info describes one package to nfpm.
+func (b build) info(kind string, p pack, table []Entry, stage string) (*nfpm.Info, error) {
+	info := &nfpm.Info{
+		Name: p.name, Arch: b.archOf(kind), Platform: "linux", Version: b.version, Release: release, Section: "admin", Priority: "optional",
+		Maintainer: maintainer, Vendor: "islet", Homepage: homepage, License: "Apache-2.0", Description: p.summary + "\n" + p.text, MTime: b.when, DisableGlobbing: true,
+	}
+	info.RPM.BuildHost, info.RPM.Compression = "islet", "gzip:9"
+	info.Deb.Compression = "gzip:9"
+	if kind == "rpm" {
+		info.Depends = []string{"/bin/sh"} // which the scripts want to be there before
+		info.RPM.Summary, info.RPM.Group = strings.ToUpper(p.summary[:1])+p.summary[1:], "System Environment/Daemons"
+		if p.licenses != "" {
+			info.License = p.licenses
+		}
+		info.Changelog = filepath.Join(stage, kind, p.name+".changes")
+		changes := fmt.Sprintf("- semver: %q\n  date: %s\n  packager: %s\n  changes:\n  - note: \"Release %s: see the release notes\"\n", b.version+"-"+release, b.when.Format(time.RFC3339), maintainer, b.version)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(info.Changelog), 0o755), os.WriteFile(info.Changelog, []byte(changes), 0o644)); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range p.depends {
+		if kind == "deb" {
+			d += " (= " + b.version + "-" + release + ")"
+		} else {
+			d += " = " + b.version + "-" + release
+		}
+		info.Depends = append(info.Depends, d)
+	}
+	if name, version, ok := strings.Cut(p.takes, " "); ok {
+		info.Conflicts, info.Provides = []string{name}, []string{name + " = " + version}
+		if kind == "deb" {
+			info.Provides, info.Replaces = []string{name + " (= " + version + ")"}, []string{name}
+		}
+	}
+	var err error
+	if info.Contents, err = b.contents(kind, p, table, filepath.Join(stage, kind, p.name)); err != nil {
+		return nil, err
+	}
+	return info, b.scripts(p.name, kind, filepath.Join(stage, kind, p.name+".scripts"), info)
+}
+
+// archOf is the architecture's name in the packages of a kind.
+func (b build) archOf(kind string) string {
+	names := map[string][2]string{"amd64": {"amd64", "x86_64"}, "arm64": {"arm64", "aarch64"}, "arm": {"armhf", "armv7hl"}, "riscv64": {"riscv64", "riscv64"}}
+	if kind == "rpm" {
+		return names[b.arch][1]
+	}
+	return names[b.arch][0]
+}
+
+// contents are the files of a package, those that are made or changed for it below stage.
+func (b build) contents(kind string, p pack, table []Entry, stage string) (files.Contents, error) {
+	var out files.Contents
+	add := func(typ, source, dest string, mode fs.FileMode) {
+		out = append(out, &files.Content{Source: source, Destination: dest, Type: typ, FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: b.when}})
+	}
+	made := func(typ, dest string, mode fs.FileMode, data []byte) error {
+		file := filepath.Join(stage, dest)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		add(typ, file, dest, mode)
+		return os.WriteFile(file, data, 0o644)
+	}
+	docs, doc := "/usr/share/doc/"+p.name, files.TypeFile
+	if kind == "rpm" {
+		doc = files.TypeRPMDoc
+	}
+	for _, e := range table {
+		if e.Part != p.name {
+			continue
+		}
+		source := filepath.Join(b.from, e.Source)
+		switch e.Type {
+		case "dir":
+			add(files.TypeDir, "", e.Path, e.Mode)
+		case "link":
+			target := e.Source
+			// Debian wants links between top level directories absolute, rpmlint none.
+			if path.Dir(e.Source) == path.Dir(e.Path) || kind == "rpm" {
+				var err error
+				if target, err = filepath.Rel(path.Dir(e.Path), e.Source); err != nil {
+					return nil, err
+				}
+			}
+			add(files.TypeSymlink, target, e.Path, 0)
+		case "doc":
+			add(doc, source, e.Path, e.Mode)
+		case "config":
+			add(files.TypeConfigNoReplace, source, e.Path, e.Mode)
+		case "man":
+			data, err := os.ReadFile(source)
+			if err == nil {
+				err = made(doc, e.Path+".gz", e.Mode, packed(data))
+			}
+			if err != nil {
+				return nil, err
+			}
+		default:
+			data, err := os.ReadFile(source)
+			if err != nil {
+				return nil, err
+			}
+			if here := bytes.ReplaceAll(data, []byte("/usr/local/bin/"), []byte("/usr/bin/")); e.Type == "init" || strings.HasSuffix(e.Path, ".service") || strings.HasSuffix(e.Path, ".conf") {
+				if err := made(files.TypeFile, e.Path, e.Mode, here); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			add(files.TypeFile, source, e.Path, e.Mode)
+		}
+	}
+	copyright := "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nSource: " + homepage + "\n\nFiles: *\nCopyright: 2026 the islet authors\nLicense: Apache-2.0\n The text is in /usr/share/common-licenses/Apache-2.0 on Debian, and at\n https://www.apache.org/licenses/LICENSE-2.0.\n"
+	if p.name == "islet" {
+		copyright += "\nFiles: usr/lib/islet/crun\nCopyright: the authors of crun, libseccomp, libcap, systemd and yajl\nLicense: GPL-2+\n crun, statically linked with libseccomp and libsystemd (LGPL-2.1), libcap\n (BSD-3-clause or GPL-2) and yajl (ISC). The licences are beside this file, as\n LICENSE.*; the file sources names the exact sources, which each release of\n islet has as islet-oci-sources.tar. On Debian the text of the GPL is in\n /usr/share/common-licenses/GPL-2.\n"
+	}
+	if err := made(doc, docs+"/copyright", 0o644, []byte(copyright)); err != nil {
+		return nil, err
+	}
+	if kind == "rpm" {
+		return out, nil
+	}
+	changes := fmt.Sprintf("%s (%s-%s) stable; urgency=medium\n\n  * Release %s: see the release notes.\n\n -- %s  %s\n", p.name, b.version, release, b.version, maintainer, b.when.Format(time.RFC1123Z))
+	if err := made(doc, docs+"/changelog.Debian.gz", 0o644, packed([]byte(changes))); err != nil {
+		return nil, err
+	}
+	if text, err := scriptFiles.ReadFile(path.Join("lintian", p.name)); err == nil {
+		if err := made(files.TypeFile, "/usr/share/lintian/overrides/"+p.name, 0o644, text); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// packed is data compressed by gzip, with no time and no name in it.
+func packed(data []byte) []byte {
+	var out bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid
+	w.Write(data)                                           // memory does not fail
+	w.Close()
+	return out.Bytes()
+}
+
+// write makes the file of a package.
+func (b build) write(kind string, info *nfpm.Info) error {
+	packager, err := nfpm.Get(kind)
+	if err != nil {
+		return err
+	}
+	info = nfpm.WithDefaults(info)
+	if err := nfpm.PrepareForPackager(info, kind); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s_%s-%s_%s.deb", info.Name, b.version, release, info.Arch)
+	if kind == "rpm" {
+		name = fmt.Sprintf("%s-%s-%s.%s.rpm", info.Name, b.version, release, info.Arch)
+	}
+	path := filepath.Join(b.to, name)
+	f, err := os.Create(path + ".new")
+	if err != nil {
+		return err
+	}
+	if err = packager.Package(info, f); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// archive is the smallest that has all that make dist-one makes: the table is real.
+func archive(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, part := range []string{"systemd", "openrc", "kubeadm", "default"} {
+		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("..", part))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table, err := os.ReadFile("../files")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"files": string(table), "islet": "a program", "lib/islet/crun": "another", "man/islet.1": "a page", "man/islet-logs.1": "a page",
+		"completion/bash": "b", "completion/zsh": "z", "completion/fish": "f", "doc/guide.md": "how"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil { // the table has the modes, not the archive
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func made(t *testing.T, from, arch string) string {
+	t.Helper()
+	to := t.TempDir()
+	b := build{version: "0.1.0", arch: arch, from: from, to: to, when: time.Unix(1_700_000_000, 0).UTC()}
+	if err := b.packages(); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// TestSameBytes: packages made twice are the same, for each architecture, and are named as
+// apt and dnf expect.
+func TestSameBytes(t *testing.T) {
+	from := archive(t)
+	for arch, names := range map[string][2]string{"amd64": {"amd64", "x86_64"}, "arm64": {"arm64", "aarch64"}, "arm": {"armhf", "armv7hl"}, "riscv64": {"riscv64", "riscv64"}} {
+		one, two := made(t, from, arch), made(t, from, arch)
+		for _, name := range []string{"islet", "islet-cni", "islet-kubelet"} {
+			for _, file := range []string{name + "_0.1.0-1_" + names[0] + ".deb", name + "-0.1.0-1." + names[1] + ".rpm"} {
+				a, err := os.ReadFile(filepath.Join(one, file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := os.ReadFile(filepath.Join(two, file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(a, b) {
+					t.Errorf("%s differs from one time to the next", file)
+				}
+			}
+		}
+	}
+}
+
+// TestContents unpacks each deb: there is what the table says and documentation, nothing
+// else, by root alone writable, and settings are known as such.
+func TestContents(t *testing.T) {
+	from := archive(t)
+	to := made(t, from, "amd64")
+	table, err := readTable(from, "deb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packs() {
+		deb, root := filepath.Join(to, p.name+"_0.1.0-1_amd64.deb"), t.TempDir()
+		command(t, "dpkg-deb", "-x", deb, root)
+		control := t.TempDir()
+		command(t, "dpkg-deb", "-e", deb, control)
+		conffiles, _ := os.ReadFile(filepath.Join(control, "conffiles")) // none: no settings
+		want := map[string]Entry{}
+		for _, e := range table {
+			if e.Part == p.name {
+				if e.Type == "man" {
+					e.Path += ".gz"
+				}
+				want[e.Path] = e
+			}
+		}
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			name := strings.TrimPrefix(path, root)
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			e, ok := want[name]
+			delete(want, name)
+			switch {
+			case !ok && !d.IsDir() && !strings.HasPrefix(name, "/usr/share/doc/"+p.name+"/") && name != "/usr/share/lintian/overrides/"+p.name:
+				t.Errorf("%s has %s, which is not in the table", p.name, name)
+			case ok && e.Type != "link" && info.Mode().Perm() != e.Mode:
+				t.Errorf("%s: %s has mode %o, want %o", p.name, name, info.Mode().Perm(), e.Mode)
+			case info.Mode()&fs.ModeSymlink == 0 && info.Mode().Perm()&0o022 != 0:
+				t.Errorf("%s: others write %s", p.name, name)
+			case ok && (e.Type == "config") != bytes.Contains(conffiles, []byte(name+"\n")):
+				t.Errorf("%s: %s: conffiles are %q", p.name, name, conffiles)
+			case ok && e.Type == "link":
+				if target, err := os.Readlink(path); err != nil || filepath.Base(target) != "islet" {
+					t.Errorf("%s points to %s, %v", name, target, err)
+				}
+			}
+			if ok && (strings.HasSuffix(name, ".service") || e.Type == "init") {
+				if text, err := os.ReadFile(path); err != nil || bytes.Contains(text, []byte("/usr/local")) {
+					t.Errorf("%s names a program that the package does not have: %v", name, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range want {
+			t.Errorf("%s lacks %s", p.name, name)
+		}
+	}
+}
+
+// TestRelations: packages of a cluster's tools that want the kubelet or the plugins are content.
+func TestRelations(t *testing.T) {
+	to := made(t, archive(t), "amd64")
+	for name, want := range map[string]string{"islet-kubelet": "kubelet (= 1.36.3)|kubelet|kubelet|islet (= 0.1.0-1)", "islet-cni": "kubernetes-cni (= 1.9.1)|kubernetes-cni|kubernetes-cni|islet (= 0.1.0-1)"} {
+		var got []string
+		for _, field := range []string{"Provides", "Conflicts", "Replaces", "Depends"} {
+			got = append(got, strings.TrimSpace(command(t, "dpkg-deb", "-f", filepath.Join(to, name+"_0.1.0-1_amd64.deb"), field)))
+		}
+		if s := strings.Join(got, "|"); s != want {
+			t.Errorf("%s: %s, want %s", name, s, want)
+		}
+	}
+}
+
+// TestTableRefuses: a line that cannot be meant is an error, not left out.
+func TestTableRefuses(t *testing.T) {
+	for _, line := range []string{"islet file 0644 a", "islet file 0999 a /b", "islet file 0644 a {where}/b", "islet man 0644 man/*.9 /usr/share/man/"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "files"), []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readTable(dir, "deb"); err == nil {
+			t.Errorf("%q gave %v", line, got)
+		}
+	}
+}
+
+// TestScripts: each script is one that sh takes, in both kinds.
+func TestScripts(t *testing.T) {
+	to := made(t, archive(t), "amd64")
+	for _, name := range []string{"islet", "islet-kubelet"} {
+		dir := t.TempDir()
+		command(t, "dpkg-deb", "-e", filepath.Join(to, name+"_0.1.0-1_amd64.deb"), dir)
+		for _, script := range []string{"postinst", "prerm", "postrm"} {
+			command(t, "sh", "-n", filepath.Join(dir, script))
+			// What dpkg calls when something failed, or for another purpose, does nothing.
+			command(t, "sh", filepath.Join(dir, script), "abort-upgrade", "0.0.9")
+		}
+	}
+}
+
+// TestLint: packages are as lintian and rpmlint want them, or the package says why not (lintian/),
+// and rpmlint.toml does.
+func TestLint(t *testing.T) {
+	dir := os.Getenv("ISLET_DIST_DIR")
+	if dir == "" {
+		t.Skip("there is no real archive in ISLET_DIST_DIR")
+	}
+	to := made(t, dir, "amd64")
+	for _, c := range []struct {
+		kind, clean string
+		command     []string
+	}{
+		{"deb", "", []string{"lintian", "--allow-root", "--fail-on", "none"}},
+		{"rpm", "3 packages and 0 specfiles checked; 0 errors, 0 warnings", []string{"rpmlint", "--config", "rpmlint.toml"}},
+	} {
+		t.Run(c.command[0], func(t *testing.T) {
+			if _, err := exec.LookPath(c.command[0]); err != nil {
+				t.Skip("it is not installed")
+			}
+			packages, err := filepath.Glob(filepath.Join(to, "*."+c.kind))
+			if err != nil || len(packages) != 3 {
+				t.Fatal(packages, err)
+			}
+			out, _ := exec.Command(c.command[0], append(c.command[1:], packages...)...).CombinedOutput()
+			for line := range strings.Lines(string(out)) {
+				if strings.Contains(line, "E: ") || strings.Contains(line, "W: ") {
+					t.Error(line)
+				}
+			}
+			if !strings.Contains(string(out), c.clean) {
+				t.Errorf("%s", out)
+			}
+		})
+	}
+}

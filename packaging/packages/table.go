@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// An Entry is one line of packaging/files, with its places filled in; a line whose source is a
+// pattern gives one for each file.
+type Entry struct {
+	Part   string
+	Type   string // file, man, doc, dir, link, config or init
+	Mode   fs.FileMode
+	Source string // a path in the archive; of a link what it points to
+	Path   string // where it is installed
+}
+
+// places of packages, by the kind of package: distributions differ in zsh's.
+func places(kind string) map[string]string {
+	zsh := "/usr/share/zsh/vendor-completions"
+	if kind == "rpm" {
+		zsh = "/usr/share/zsh/site-functions"
+	}
+	return map[string]string{
+		"{bin}": "/usr/bin", "{lib}": "/usr/lib", "{share}": "/usr/share", "{zsh}": zsh,
+		"{units}": "/usr/lib/systemd/system", "{presets}": "/usr/lib/systemd/system-preset", "{sysctl}": "/usr/lib/sysctl.d",
+		"{init}": "/usr/share/islet/openrc", // where OpenRC is init, a script puts it in place
+	}
+}
+
+// readTable reads the table of an archive's directory for a kind of package.
+func readTable(dir, kind string) ([]Entry, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "files"))
+	if err != nil {
+		return nil, err
+	}
+	where := places(kind)
+	var out []Entry
+	for n, line := range strings.Split(string(text), "\n") {
+		f := strings.Fields(line)
+		if len(f) == 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if len(f) != 5 {
+			return nil, fmt.Errorf("files: line %d has %d fields, not 5", n+1, len(f))
+		}
+		mode, err := strconv.ParseUint(strings.Replace(f[2], "-", "0", 1), 8, 32)
+		if err != nil {
+			return nil, fmt.Errorf("files: line %d: %w", n+1, err)
+		}
+		e := Entry{Part: f[0], Type: f[1], Mode: fs.FileMode(mode), Source: f[3], Path: f[4]}
+		for name, is := range where {
+			e.Source, e.Path = strings.ReplaceAll(e.Source, name, is), strings.ReplaceAll(e.Path, name, is)
+		}
+		if strings.Contains(e.Path, "{") {
+			return nil, fmt.Errorf("files: line %d: %s is not a known place", n+1, e.Path)
+		}
+		if !strings.HasSuffix(e.Path, "/") {
+			out = append(out, e)
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(dir, e.Source))
+		if err != nil || len(found) == 0 {
+			return nil, fmt.Errorf("files: line %d: no file is %s (%w)", n+1, e.Source, err)
+		}
+		for _, file := range found {
+			one := e
+			one.Source, one.Path = path.Join(path.Dir(e.Source), filepath.Base(file)), e.Path+filepath.Base(file)
+			out = append(out, one)
+		}
+	}
+	return out, nil
+}

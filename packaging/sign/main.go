@@ -1,0 +1,90 @@
+// Command sign makes the keys that islet's archives are signed with, and signs archives.
+//
+//	sign key FILE                          a new private key in FILE; prints the public one
+//	sign release VERSION ARCH ARCHIVE KEYFILE...
+//	                                       writes ARCHIVE.release, signed by each key
+//
+// A private key is "islet-ed25519-private BASE64", of mode 0600.
+package main
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/islet-edge/islet/agent/release"
+)
+
+const private = "islet-ed25519-private "
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "sign:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) == 2 && args[0] == "key":
+		return makeKey(args[1])
+	case len(args) >= 5 && args[0] == "release":
+		return sign(args[1], args[2], args[3], args[4:])
+	}
+	return errors.New("usage: sign key FILE, or sign release VERSION ARCH ARCHIVE KEYFILE...")
+}
+
+func makeKey(file string) error {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, private+base64.StdEncoding.EncodeToString(key.Seed()))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	fmt.Println(release.Key(public))
+	return nil
+}
+
+func readKey(file string) (ed25519.PrivateKey, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	code, ok := strings.CutPrefix(strings.TrimSpace(string(b)), private)
+	seed, err := base64.StdEncoding.DecodeString(code)
+	if !ok || err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("%s holds no key of sign key", file)
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
+}
+
+func sign(version, arch, archive string, files []string) error {
+	var keys []ed25519.PrivateKey
+	for _, file := range files {
+		k, err := readKey(file)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, k)
+	}
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := release.Of(version, arch, f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", archive, err)
+	}
+	return os.WriteFile(archive+".release", r.Sign(keys...), 0o644)
+}
