@@ -49,10 +49,12 @@ func bareRuntime(t *testing.T, n int) bound {
 	return bound{cpu: m.CPU() - cpu, wall: time.Since(wall)}
 }
 
-// chosenRuntime is crun where it can run a container here, else runc.
+// chosenRuntime is that which the binary under test chooses: the OCI runtime that was
+// installed with it, else crun where it can run a container here, else runc.
 func chosenRuntime(t *testing.T, m *machine.Machine, root string) string {
 	bundle(t, m, root, "probe")
-	for _, name := range []string{"crun", "runc"} {
+	shipped := filepath.Join(filepath.Dir(m.Binary()), "../lib/islet/crun")
+	for _, name := range []string{shipped, "crun", "runc"} {
 		if _, err := exec.LookPath(name); err != nil {
 			continue
 		}
@@ -61,7 +63,7 @@ func chosenRuntime(t *testing.T, m *machine.Machine, root string) string {
 			return name
 		}
 	}
-	t.Fatal("neither crun nor runc runs a container here")
+	t.Fatal("neither the shipped OCI runtime nor crun nor runc runs a container here")
 	return ""
 }
 

@@ -76,6 +76,7 @@ authorization: {mode: AlwaysAllow}
 	}
 	profile := os.Getenv("ISLET_PROFILE") // a directory
 	if profile != "" {
+		c.save(filepath.Join(profile, "allocs.before"), "/debug/pprof/allocs")
 		go c.save(filepath.Join(profile, "cpu"), fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(scrapes*scrapeEvery/time.Second)))
 	}
 	live, made := c.heap(t)

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/islet-edge/islet/test/machine"
-	"golang.org/x/sys/unix"
 )
 
 // gateway is the control plane's address in the network of the machines, and
@@ -195,34 +193,4 @@ func (l *Link) Bytes(t testing.TB) (received, sent int64) {
 	}
 	t.Fatalf("interface %s is gone", l.port)
 	return 0, 0
-}
-
-// inNetwork calls f in the network namespace of a process. Sockets that f makes
-// stay there.
-func inNetwork(pid int, f func() error) error {
-	runtime.LockOSThread()
-	own, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	defer own.Close()
-	if err := enter(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	err = f()
-	if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
-		runtime.UnlockOSThread() // else the thread ends with the goroutine
-	}
-	return err
-}
-
-func enter(path string) error {
-	ns, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
 }

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
 )
 
 func (c *Cluster) startEtcd() error {
@@ -180,7 +182,7 @@ func (c *Cluster) JoinCommand(t testing.TB) []string {
 // Dial opens a connection from the control plane's host, to a node's port, say.
 func (c *Cluster) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var conn net.Conn
-	err := inNetwork(c.host.Pid(), func() (err error) {
+	err := machine.InNetwork(c.host.Pid(), func() (err error) {
 		conn, err = new(net.Dialer).DialContext(ctx, network, addr)
 		return err
 	})

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/islet-edge/islet/test/machine"
 )
 
 // A Proxy stands between nodes and the apiserver. It knows nodes by their client
@@ -53,7 +55,7 @@ func (c *Cluster) Proxy(t testing.TB) *Proxy {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	var l net.Listener
-	if err := inNetwork(c.host.Pid(), func() error { l, err = net.Listen("tcp", p.Addr); return err }); err != nil {
+	if err := machine.InNetwork(c.host.Pid(), func() error { l, err = net.Listen("tcp", p.Addr); return err }); err != nil {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{

@@ -71,7 +71,7 @@ func (c *Cluster) Listen(t testing.TB) (l net.Listener) {
 	c.ports++
 	addr := fmt.Sprintf("%s:%d", gateway, 7000+c.ports)
 	c.mu.Unlock()
-	err := inNetwork(c.host.Pid(), func() (err error) { l, err = net.Listen("tcp", addr); return err })
+	err := machine.InNetwork(c.host.Pid(), func() (err error) { l, err = net.Listen("tcp", addr); return err })
 	if err != nil {
 		t.Fatal(err)
 	}

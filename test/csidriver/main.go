@@ -147,7 +147,21 @@ func (d *driver) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeR
 	if err == nil && r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true" {
 		err = os.WriteFile(filepath.Join(r.TargetPath, "pod"), []byte(r.VolumeContext["csi.storage.k8s.io/pod.name"]), 0o644)
 	}
+	if tokens := r.VolumeContext["csi.storage.k8s.io/serviceAccount.tokens"]; err == nil && tokens != "" {
+		err = d.note(r.VolumeId, tokens)
+	}
 	return &spec.NodePublishVolumeResponse{}, err
+}
+
+// note adds what a volume was published with to a file beside it.
+func (d *driver) note(handle, tokens string) error {
+	f, err := os.OpenFile(filepath.Join(d.data, handle+".tokens"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(tokens + "\n")
+	return err
 }
 
 func (d *driver) NodeUnpublishVolume(_ context.Context, r *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {

@@ -78,6 +78,9 @@ func (m *Machine) awaitReady(a *Agent) {
 	})
 }
 
+// AgentPid is the agent's process as this one sees it.
+func (m *Machine) AgentPid() int { return m.agent.Pid }
+
 // Kill ends the agent with SIGKILL and returns when it is gone.
 func (m *Machine) Kill() {
 	m.t.Helper()
@@ -88,6 +91,17 @@ func (m *Machine) Kill() {
 func (m *Machine) Stop() {
 	m.t.Helper()
 	m.signal(syscall.SIGTERM)
+}
+
+// Lost waits for the end of an agent that the test has killed by itself.
+func (m *Machine) Lost() {
+	m.t.Helper()
+	select {
+	case <-m.agent.Ended:
+		m.agent = nil
+	case <-time.After(Patience):
+		m.t.Fatalf("the agent did not end:\n%s", m.AgentLog(4<<10))
+	}
 }
 
 func (m *Machine) signal(s syscall.Signal) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,7 +15,10 @@ import (
 // A Host is the namespaces of a machine and its init. It has no disk: what runs
 // in it sees the file system of the machine below, except for /run. It ends
 // with the process that booted it, and all that runs in it ends with it.
-type Host struct{ init *exec.Cmd }
+type Host struct {
+	init *exec.Cmd
+	halt chan struct{}
+}
 
 // BootHost starts a host and returns when its init is ready. Main must be the
 // first thing in this process's TestMain.
@@ -30,15 +34,24 @@ func BootHost(name string) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := init.Start(); err != nil {
+	h, started := &Host{init: init, halt: make(chan struct{})}, make(chan error)
+	go func() {
+		// Pdeathsig is for the end of a thread, and another goroutine may end the one that it is on.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := init.Start()
+		if started <- err; err == nil {
+			<-h.halt
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, fmt.Errorf("boot %s: %w", name, err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
-		init.Process.Kill()
-		init.Wait()
+		h.Halt()
 		return nil, fmt.Errorf("boot %s: init said %q, %v", name, line, err)
 	}
-	return &Host{init: init}, nil
+	return h, nil
 }
 
 // Pid is the host's init as this process sees it.
@@ -47,6 +60,7 @@ func (h *Host) Pid() int { return h.init.Process.Pid }
 // Halt kills everything in the host at once.
 func (h *Host) Halt() error {
 	err := h.init.Process.Kill()
+	defer close(h.halt)
 	h.init.Wait() // killed: its error says nothing; all processes of its namespace end before it
 	return err
 }

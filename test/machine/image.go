@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -19,6 +20,14 @@ var archive = sync.OnceValues(func() (string, error) {
 	top := string(root[:len(root)-1])
 	dir := filepath.Join(top, ".cache/podtool")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.Create(filepath.Join(dir, "lock")) // several test programs may ask at once
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
 	tool, out := filepath.Join(dir, "podtool"), filepath.Join(dir, "podtool.tar")

@@ -36,19 +36,36 @@ func (m *Machine) Processes() map[int]string {
 	return found
 }
 
-// Mounts lists the mount points below the machine's disk and /run.
+// Mounts lists the mount points below the machine's disk and /run that it has got since it
+// was turned on. What it was born with is this host's: another node's pods, say.
 func (m *Machine) Mounts() []string {
+	m.t.Helper()
+	var found []string
+	for id, p := range m.mountInfo() {
+		if _, born := m.born[id]; !born && (strings.HasPrefix(p, m.Disk+"/") || strings.HasPrefix(p, "/run/")) {
+			found = append(found, p)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// mountInfo maps the ID of each mount in the machine to its mount point: proc_pid_mountinfo(5).
+func (m *Machine) mountInfo() map[string]string {
 	m.t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", m.host.Pid()))
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	defer f.Close()
-	var found []string
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if p := strings.Fields(s.Text())[4]; strings.HasPrefix(p, m.Disk+"/") || strings.HasPrefix(p, "/run/") {
-			found = append(found, p)
-		}
+	found := map[string]string{}
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		fields := strings.Fields(s.Text())
+		found[fields[0]] = fields[4]
+	}
+	if err := s.Err(); err != nil {
+		m.t.Fatal(err)
 	}
 	return found
 }

@@ -9,6 +9,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,6 +34,7 @@ type Machine struct {
 	t     testing.TB
 	islet string // the binary under test
 	host  *Host
+	born  map[string]string // the mounts that it had when it was turned on
 	agent *Agent
 }
 
@@ -70,6 +72,21 @@ func New(t testing.TB, name string) *Machine {
 // Binary is the binary under test.
 func (m *Machine) Binary() string { return m.islet }
 
+// OwnProgram gives the machine a copy of the binary, which the agent may replace. It is
+// called before the agent is started.
+func (m *Machine) OwnProgram() {
+	m.t.Helper()
+	b, err := os.ReadFile(m.islet)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	dir := filepath.Join(m.Disk, "bin")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "islet"), b, 0o755)); err != nil {
+		m.t.Fatal(err)
+	}
+	m.islet = filepath.Join(dir, "islet")
+}
+
 // Root is the top of the checkout.
 func Root(t testing.TB) string {
 	t.Helper()
@@ -96,6 +113,7 @@ func (m *Machine) Boot() {
 		m.t.Fatal(err)
 	}
 	m.host = host
+	m.born = m.mountInfo()
 	if m.OnBoot == nil {
 		return
 	}
@@ -155,6 +173,17 @@ func (m *Machine) removeCgroups() {
 				m.t.Errorf("remove cgroup %s: %v", dirs[i], err)
 			}
 		}
+	}
+}
+
+// OwnDirs lets the machine have directories of the file system to itself: what is written
+// there is its own, until its power is cut.
+func (m *Machine) OwnDirs(dirs ...string) {
+	m.t.Helper()
+	for _, dir := range dirs {
+		layer := "/run/layers" + dir
+		m.Run("mkdir", "-p", layer+"/upper", layer+"/work")
+		m.Run("mount", "-t", "overlay", "overlay", "-o", "lowerdir="+dir+",upperdir="+layer+"/upper,workdir="+layer+"/work", dir)
 	}
 }
 

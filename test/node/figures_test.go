@@ -74,6 +74,12 @@ func TestFigures(t *testing.T) {
 	if of("container_cpu_cfs_periods_total", `pod="plain-edge"`) {
 		t.Error("a container without a limit is throttled")
 	}
+	own := get(t, a, "/metrics")
+	for _, want := range []string{"\nkubelet_running_pods 2\n", "\nkubelet_running_containers{container_state=\"running\"} 2\n", "\nkubernetes_feature_enabled{name=\"GracefulNodeShutdown\",stage=\"BETA\"} 1\n"} {
+		if !strings.Contains(own, want) {
+			t.Errorf("no %q in\n%s", want, own)
+		}
+	}
 	checkSummary(t, get(t, a, "/stats/summary"), true)
 	checkSummary(t, get(t, a, "/stats/summary?only_cpu_and_memory=true"), false)
 	if top := m.Islet("top", "--containers"); !strings.Contains(top, "limited-edge") {
@@ -123,6 +129,11 @@ func checkSummary(t *testing.T, text string, whole bool) {
 	}
 	if all := n.Fs != nil && n.Rlimit != nil && n.Rlimit.Curproc > 0 && n.Runtime != nil && n.Runtime.ImageFs != nil && n.Runtime.ImageFs.UsedBytes > 0 && n.Runtime.ContainerFs != nil; all != whole {
 		t.Errorf("of the node's disks: %s", text)
+	}
+	for _, c := range n.SystemContainers {
+		if c.CPU == nil || c.CPU.UsageCoreNanoSeconds == 0 {
+			t.Errorf("system container %s without CPU time: %s", c.Name, text)
+		}
 	}
 	for _, p := range sum.Pods {
 		if p.StartTime == "" || p.CPU == nil || p.CPU.UsageCoreNanoSeconds == 0 || p.Memory == nil || p.Memory.WorkingSetBytes == 0 || len(p.Containers) != 1 {

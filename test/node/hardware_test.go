@@ -41,6 +41,7 @@ cniConfDir: %s/cni
 devices:
 - {resource: islet.dev/disk, match: [{paths: [/dev/loop%d]}], containerPath: /dev/data0, group: 4711}
 `, m.Disk, theLoop))
+	m.Write("manifests/two.yaml", manifest("two", "", "count", "10ms")) // root, with the usual capabilities: it may make nodes
 	m.Write("manifests/one.yaml", manifest("one", `    resources: {limits: {islet.dev/disk: 1}}
     securityContext: {runAsUser: 1000, runAsGroup: 1000, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 `, "count", "10ms"))
@@ -56,7 +57,7 @@ devices:
 			askLoop(t, unix.LOOP_CTL_REMOVE)
 		}
 	})
-	first := m.WaitReady("one-edge")["one-edge"].Status.ContainerStatuses[0].ContainerID
+	first := m.WaitReady("one-edge", "two-edge")["one-edge"].Status.ContainerStatuses[0].ContainerID
 	opens := func(when string) {
 		t.Helper()
 		if out, code := m.Try("exec", "one-edge", "--", "/podtool", "open", "/dev/data0"); code != 0 {
@@ -64,6 +65,7 @@ devices:
 		}
 	}
 	opens("when it came")
+	notGranted(t, m)
 	if out := m.Islet("devices"); !strings.Contains(out, fmt.Sprintf("virtual-block-loop%d   /dev/loop%[1]d   used    default/one-edge/c", theLoop)) {
 		t.Errorf("islet devices:\n%s", out)
 	}
@@ -98,11 +100,36 @@ devices:
 	m.PowerOff()
 	m.Boot()
 	m.StartAgent()
-	m.WaitReady("one-edge")
+	m.WaitReady("one-edge", "two-edge")
 	opens("after a reboot")
+	notGranted(t, m)
 	m.Remove("manifests/one.yaml")
+	m.Remove("manifests/two.yaml")
 	m.WaitPods("the pod to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 0 })
 	m.Await("the device to be given back", func() bool { return strings.Contains(m.Islet("devices"), "free") })
+}
+
+// notGranted demands that a pod that was not given the device cannot open it by a node that
+// it makes itself, while the host can: the device cgroup says no (EPERM), not the node's mode.
+func notGranted(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	f, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", theLoop), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "node", "/stolen", "b", "7", fmt.Sprint(theLoop)); code != 0 {
+		t.Errorf("a root with CAP_MKNOD may make nodes, which is no access: %s", out)
+	}
+	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "open", "/stolen"); code == 0 || !strings.Contains(out, "/stolen: operation not permitted") {
+		t.Errorf("a device that was not granted: %d %s", code, out)
+	}
+	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "open", "/dev/null"); code != 0 {
+		t.Errorf("/dev/null: %s", out)
+	}
+	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "rm", "/stolen"); code != 0 {
+		t.Errorf("%s", out)
+	}
 }
 
 // plug is the condition of the pod's devices; empty: it has none.

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/test/hungfs"
 	"github.com/islet-edge/islet/test/machine"
 )
 
 func TestMain(m *testing.M) {
+	hungfs.Main()
 	machine.Main()
 	os.Exit(m.Run())
 }

@@ -14,6 +14,12 @@ import (
 // and hangs while there is a file of that name: the host's kernel need not know NFS.
 func nfsHelper(t *testing.T, m *machine.Machine, export, hang string) {
 	t.Helper()
+	nfsProgram(t, m, "if [ -e "+hang+" ]; then sleep 1000; fi\nexec mount --bind "+export+" \"$2\"")
+}
+
+// nfsProgram gives a machine a mount.nfs of a shell's commands; "$2" is where to mount.
+func nfsProgram(t *testing.T, m *machine.Machine, commands string) {
+	t.Helper()
 	over := m.Disk + "/sbin"
 	if err := os.MkdirAll(over, 0o755); err != nil {
 		t.Fatal(err)
@@ -21,7 +27,7 @@ func nfsHelper(t *testing.T, m *machine.Machine, export, hang string) {
 	m.Run("mount", "-t", "tmpfs", "tmpfs", over)
 	m.Run("mkdir", over+"/upper", over+"/work")
 	m.Run("mount", "-t", "overlay", "overlay", "-o", "lowerdir=/usr/sbin,upperdir="+over+"/upper,workdir="+over+"/work", "/usr/sbin")
-	script := "#!/bin/sh\nif [ -e " + hang + " ]; then sleep 1000; fi\nexec mount --bind " + export + " \"$2\"\n"
+	script := "#!/bin/sh\n" + commands + "\n"
 	m.Run("sh", "-c", "printf %s '"+script+"' >/usr/sbin/mount.nfs && chmod +x /usr/sbin/mount.nfs")
 }
 

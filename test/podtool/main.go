@@ -8,11 +8,13 @@
 //	live LOG NAME      notes its start in LOG, and its end after SIGTERM
 //	hook LOG NAME [F]  notes its start in LOG, and its end once the file F is there
 //	once FILE CODE     ends with that code if FILE is not there, which it makes; then sleeps
-//	eat MIB            touches that much memory, then sleeps
+//	eat MIB [EVERY]    touches that much memory, one MiB every EVERY, then sleeps
+//	burn               uses a processor
 //	fill FILE MIB      writes a file of that size, then sleeps
 //	get URL            fetches a page and prints it
-//	cat FILE..., ls DIR, env, write FILE TEXT
+//	cat FILE..., ls DIR, rm FILE, env, write FILE TEXT
 //	open FILE...       opens files for reading and writing, such as devices
+//	node FILE b|c MAJOR MINOR  makes a device node
 //	size               prints the size of its terminal at every change of it
 //	install NAME       is there under a second name, such as tar, by which it is that
 //	flannel DIR SUBNET sets up a pod network as flannel's DaemonSet does; called as
@@ -99,7 +101,11 @@ func run(args []string) (int, error) {
 		code, err := strconv.Atoi(arg(2, "0"))
 		return code, errors.Join(err, add(arg(1, ""), ""))
 	case "eat":
-		return 0, eat(ctx, arg(1, "1"))
+		return 0, eat(ctx, arg(1, "1"), arg(2, "0s"))
+	case "burn":
+		for ctx.Err() == nil {
+		}
+		return 0, nil
 	case "fill":
 		return 0, fill(ctx, arg(1, ""), arg(2, "1"))
 	case "flannel":
@@ -148,6 +154,10 @@ func small(args []string) error {
 			f.Close()
 		}
 		return nil
+	case "node":
+		return node(args[1:])
+	case "rm":
+		return os.Remove(args[1])
 	case "size":
 		return sizes()
 	case "install":
@@ -243,18 +253,24 @@ func serve(ctx context.Context, addr, log string) error {
 	return nil
 }
 
-func eat(ctx context.Context, mib string) error {
+func eat(ctx context.Context, mib, every string) error {
 	n, err := strconv.Atoi(mib)
 	if err != nil {
 		return err
 	}
-	b := make([]byte, n<<20)
-	for i := 0; i < len(b); i += 4096 {
-		b[i] = 1
+	all := make([][]byte, n) // the kernel refuses at once what it never has
+	for i := range all {
+		if err := wait(ctx, every); err != nil {
+			return err
+		}
+		all[i] = make([]byte, 1<<20)
+		for at := 0; at < len(all[i]); at += 4096 {
+			all[i][at] = 1
+		}
 	}
 	fmt.Println("ate", n, "MiB")
 	<-ctx.Done()
-	fmt.Println(len(b))
+	fmt.Println(len(all))
 	return nil
 }
 

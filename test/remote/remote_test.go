@@ -128,17 +128,23 @@ func TestMove(t *testing.T) {
 }
 
 // TestCare: the agent rotates a container's log, probes it by ExecSync, runs its hooks,
-// restarts it when it ends by itself, and ports are forwarded.
+// restarts it when it ends by itself, and says so if that was for want of memory, which
+// the runtime may know only later than the end.
 func TestCare(t *testing.T) {
 	machine.EachContainerd(t, func(t *testing.T, dir string) {
 		m, _ := start(t, dir)
 		m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\ncontainerLogMaxSize: 1Ki\ncontainerLogMaxFiles: 3\ncontainerLogMonitorInterval: 3s\n", m.Cgroup, m.Disk)+machine.Roomy)
 		m.Write("manifests/chatty.yaml", pod("chatty", `, readinessProbe: {exec: {command: [/podtool, env, HOSTNAME]}, periodSeconds: 1}, lifecycle: {postStart: {exec: {command: [/podtool, exit, "0"]}}}`, "count", "10ms"))
 		m.Write("manifests/ends.yaml", pod("ends", "", "exit", "3", "2s"))
+		eats := pod("eats", ", resources: {limits: {memory: 20Mi}}", "eat", "200")
+		m.Write("manifests/eats.yaml", eats)
+		m.Write("manifests/once.yaml", strings.NewReplacer("{name: eats}", "{name: once}", "spec:\n", "spec:\n  restartPolicy: Never\n").Replace(eats))
 		m.StartAgent(remote)
-		m.WaitPods("a probed pod and one that was restarted", func(p map[string]machine.Pod) bool {
-			ends := p["ends-edge"].Status.ContainerStatuses
-			return p["chatty-edge"].Ready() && len(ends) == 1 && ends[0].RestartCount > 0
+		m.WaitPods("a probed pod, one that was restarted, and two that needed too much memory", func(p map[string]machine.Pod) bool {
+			ends, eats, once := p["ends-edge"].Status.ContainerStatuses, p["eats-edge"].Status.ContainerStatuses, p["once-edge"].Status.ContainerStatuses
+			return p["chatty-edge"].Ready() && len(ends) == 1 && ends[0].RestartCount > 0 &&
+				len(eats) == 1 && eats[0].LastState.Terminated != nil && eats[0].LastState.Terminated.Reason == "OOMKilled" &&
+				len(once) == 1 && once[0].State.Terminated != nil && once[0].State.Terminated.Reason == "OOMKilled"
 		})
 		m.Await("a rotated log that is compressed", func() bool {
 			all, err := filepath.Glob(filepath.Join(m.Disk, "logs/default_chatty-edge_*/c/0.log.*"))

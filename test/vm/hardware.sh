@@ -1,9 +1,12 @@
 #!/bin/bash
 # Makes the machine of base.sh with Debian's kernel for all hardware, which has drivers for
-# devices that need none: dummy_hcd and g_serial (USB), vivid (cameras), i2c-stub.
+# devices that need none, such as vivid (cameras) and i2c-stub, and with servers and clients
+# of NFS and iSCSI and the tools of xfs, none of which starts at boot.
 # It needs root, loop devices and a Debian mirror.
 #   hardware.sh DIR   prints the folder in DIR that has base.img, vmlinuz and initrd.img
 set -euo pipefail
+# Mounts of its own: none that another process takes along keeps the image busy.
+[ -n "${mounts_are_own:-}" ] || exec env mounts_are_own=1 unshare -m bash "$0" "$@"
 base=$("$(dirname "$0")/base.sh" "$1")
 dir=$base/hardware-$(sha256sum "$0" | cut -c1-12) log=$base/hardware.log
 mkdir -p "$dir"
@@ -15,7 +18,7 @@ if [ -e "$dir/complete" ]; then
 fi
 root=$base/mnt
 mkdir -p "$root"
-trap 'umount -R "$root" 2>/dev/null; rmdir "$root"' EXIT
+trap 'umount -R "$root" 2>/dev/null || true; rmdir "$root"' EXIT
 {
 	cp --sparse=always "$base/base.img" "$dir/base.img"
 	mount -o loop "$dir/base.img" "$root"
@@ -25,7 +28,9 @@ trap 'umount -R "$root" 2>/dev/null; rmdir "$root"' EXIT
 		if grep -q Proxy "$conf"; then cp "$conf" "$root/etc/apt/apt.conf.d/"; fi
 	done
 	chroot "$root" apt-get -q update
-	chroot "$root" apt-get -q install -y --no-install-recommends linux-image-amd64
+	chroot "$root" apt-get -q install -y --no-install-recommends linux-image-amd64 nfs-kernel-server nfs-common open-iscsi tgt xfsprogs
+	chroot "$root" systemctl -q mask nfs-server.service nfs-client.target rpcbind.service rpcbind.socket nfs-blkmap.service nfs-idmapd.service nfs-mountd.service \
+		nfsdcld.service rpc-statd.service rpc-statd-notify.service tgt.service open-iscsi.service
 	kernel=$(cd "$root/boot" && ls -d vmlinuz-*-amd64 | grep -v cloud)
 	cp "$root/boot/$kernel" "$dir/vmlinuz"
 	cp "$root/boot/initrd.img-${kernel#vmlinuz-}" "$dir/initrd.img"

@@ -17,7 +17,7 @@ kind: EdgeConfiguration
 devices:
 - {resource: islet.dev/modem, match: [{usb: {vendor: "0403", serial: "MODEM*"}, subsystem: tty}], containerPath: /dev/modem, group: 1234}
 - {resource: islet.dev/camera, match: [{driver: vivid, subsystem: video4linux}], unit: all}
-- {resource: islet.dev/i2c, match: [{subsystem: i2c-dev, attributes: {name: "SMBus stub*"}}], containerPath: /dev/i2c, shared: 2, permissions: r}
+- {resource: islet.dev/i2c, match: [{subsystem: i2c-dev, attributes: {name: "SMBus stub*"}}], containerPath: /dev/i2c, shared: 2, group: 1234, permissions: r}
 - {resource: islet.dev/disk, match: [{paths: [/dev/vda]}]}
 `
 
@@ -39,31 +39,40 @@ spec:
 `, name, machine.Image, resources)
 }
 
-// TestHardware gives real devices of a kernel to pods: they are plugged in, pulled and
-// plugged in elsewhere, over a kill of the agent and a reboot.
-func TestHardware(t *testing.T) {
+// hardware boots a machine with a kernel that has drivers for all hardware, in which islet is
+// unpacked and configured, but not installed. Beside payload's files it has some of these names
+// and texts. step logs what has been reached, and when.
+func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, step func(what string)) {
+	t.Helper()
 	if os.Getenv("ISLET_VM_HARDWARE") == "" {
-		t.Skip("it takes a kernel of its own: make test-hardware")
+		t.Skip("it takes a kernel with more drivers: make test-hardware or test-vm")
 	}
 	files := payload(t)
-	for name, text := range map[string]string{
-		"edge.yaml": edgeConfig, "modem.yaml": hardwarePod("modem", "islet.dev/modem: 1"), "camera.yaml": hardwarePod("camera", "islet.dev/camera: 1, islet.dev/i2c: 1"),
-		"disk.yaml": hardwarePod("disk", "islet.dev/disk: 1"),
-	} {
+	for name, text := range texts {
 		if err := os.WriteFile(filepath.Join(files["files"], name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	begin := time.Now()
-	step := func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
-	v := NewHardware(t, filepath.Join(machine.Root(t), ".cache"), files)
-	v.Diagnose = "islet devices --all; islet describe modem-edge; dmesg | tail -20; " + diagnose
+	v = NewHardware(t, filepath.Join(machine.Root(t), ".cache"), files)
+	v.Diagnose = diagnoses + "; " + diagnose
 	v.Boot()
 	v.Run(`mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet
-cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/cgroupfs.yaml /etc/islet/kubelet.yaml && cp /payload/files/edge.yaml /etc/islet/
-cp /payload/files/modem.yaml /payload/files/camera.yaml /payload/files/disk.yaml /etc/kubernetes/manifests/
+cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/cgroupfs.yaml /etc/islet/kubelet.yaml && echo ISLET_ARGS=--config=/etc/islet/kubelet.yaml >/etc/default/islet`)
+	return v, func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
+}
+
+// TestHardware gives real devices of a kernel to pods: they are plugged in, pulled and
+// plugged in elsewhere, over a kill of the agent and a reboot.
+func TestHardware(t *testing.T) {
+	v, step := hardware(t, "islet devices --all; islet describe modem-edge; dmesg | tail -20", map[string]string{
+		"edge.yaml": edgeConfig, "modem.yaml": hardwarePod("modem", "islet.dev/modem: 1"), "camera.yaml": hardwarePod("camera", "islet.dev/camera: 1, islet.dev/i2c: 1"),
+		"disk.yaml": hardwarePod("disk", "islet.dev/disk: 1"),
+	})
+	v.Run(`cp /payload/files/edge.yaml /etc/islet/
+cp /payload/files/modem.yaml /payload/files/camera.yaml /payload/files/disk.yaml /payload/files/p0.yaml /etc/kubernetes/manifests/
 echo 'ISLET_ARGS="--config=/etc/islet/kubelet.yaml --edge-config=/etc/islet/edge.yaml"' >/etc/default/islet
-printf '%s\n' vivid i2c-stub i2c-dev ftdi_sio >/etc/modules-load.d/test.conf; echo 'options i2c-stub chip_addr=0x50' >/etc/modprobe.d/test.conf
+printf '%s\n' i2c-i801 vivid i2c-stub i2c-dev ftdi_sio >/etc/modules-load.d/test.conf; echo 'options i2c-stub chip_addr=0x50' >/etc/modprobe.d/test.conf
 systemctl restart systemd-modules-load && /root/islet/install.sh`)
 	step("installed")
 	running(v, "camera")
@@ -79,32 +88,52 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 	if out := v.Run("islet devices; islet pods"); !strings.Contains(out, "is mounted on the host at /") || !strings.Contains(out, "UnexpectedAdmissionError") {
 		t.Errorf("the disk of the host:\n%s", out)
 	}
+	notGranted(v)
+	// Its socket of uevents (protocol 15): it is told, and asks nobody again and again.
+	v.Run(`awk -v pid=$(systemctl show -P MainPID islet) '$2==15 && $3==pid {n++} END {exit n!=1}' /proc/net/netlink`)
 	step("camera and bus, and no disk")
 
-	v.Plug("usb-serial,chardev=nowhere,serial=MODEM1,bus=usb.0,port=1,id=modem1")
+	// always-plugged: else the emulator waits until somebody listens at the other end.
+	const modem1 = "usb-serial,always-plugged=on,chardev=nowhere,serial=MODEM1,bus=usb.0,"
+	v.Plug(modem1 + "port=1,id=modem1")
 	running(v, "modem")
 	opens(v)
 	step("a pod whose modem comes late runs")
 	before := id(v)
 	first := v.Run(modemContainer)
-
-	v.Unplug("modem1")
-	v.Await(`islet pods -o json modem-edge | grep -A6 DevicesPlugged | grep '"status": "False"'`)
-	if after := v.Run(modemContainer); after != first {
-		t.Errorf("the container did not run on: %s, %s", first, after)
+	unplugged := func() {
+		t.Helper()
+		v.Unplug("modem1")
+		v.Await(`islet pods -o json modem-edge | grep -A6 DevicesPlugged | grep '"status": "False"'`)
+		if after := v.Run(modemContainer); after != first {
+			t.Errorf("the container did not run on: %s, %s", first, after)
+		}
 	}
+	restarted := func() {
+		t.Helper()
+		v.Await(`now=$(` + modemContainer + `) && [ -n "$now" ] && [ "$now" != "` + strings.TrimSpace(first) + `" ]`)
+		running(v, "modem")
+		opens(v)
+		if after := id(v); after != before {
+			t.Errorf("it has %s, not %s", after, before)
+		}
+		first = v.Run(modemContainer)
+	}
+
+	unplugged()
+	v.Await("islet events modem-edge | grep DeviceUnplugged")
+	v.Plug(modem1 + "port=1,id=modem1")
+	restarted()
+	v.Await("islet events modem-edge | grep DevicePlugged")
+	step("unplugged, and back: restarted with the same device")
+
+	unplugged()
 	v.Run("kill -9 $(systemctl show -P MainPID islet)")
 	step("unplugged, and the agent killed")
-	v.Plug("usb-serial,chardev=nowhere2,serial=MODEM2,bus=usb.0,port=1,id=modem2") // takes its number
-	v.Plug("usb-serial,chardev=nowhere,serial=MODEM1,bus=usb.0,port=3,id=modem1")
-	v.Await(`[ "$(` + modemContainer + `)" != "` + strings.TrimSpace(first) + `" ]`)
-	running(v, "modem")
-	opens(v)
-	if after := id(v); after != before {
-		t.Errorf("it has %s, not %s", after, before)
-	}
+	v.Plug("usb-serial,always-plugged=on,chardev=nowhere2,serial=MODEM2,bus=usb.0,port=1,id=modem2") // takes its number
+	v.Plug(modem1 + "port=3,id=modem1")
+	restarted()
 	step("back at another port: restarted with the same device")
-	v.Run("islet events modem-edge | grep DeviceUnplugged && islet events modem-edge | grep DevicePlugged")
 
 	v.Reboot()
 	running(v, "modem")
@@ -116,8 +145,26 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 	step("rebooted")
 }
 
-// modemContainer prints the ID of the container with the modem.
-const modemContainer = `islet pods -o json modem-edge | awk -F '"' '$2=="containerID" {print $4; exit}'`
+// notGranted demands that a root with CAP_MKNOD in a container can make the nodes of the
+// camera, of the bus and of the host's disk, and open none of them: the program that is
+// attached to its cgroup says no (EPERM), where the host can open all three.
+func notGranted(v *VM) {
+	v.t.Helper()
+	running(v, "p0")
+	for _, d := range []struct{ kind, node string }{{"c", "/dev/video0"}, {"c", "/dev/i2c-0"}, {"b", "/dev/vda"}} {
+		v.Run("/payload/podtool open " + d.node)
+		v.Run("islet exec p0-edge -- /podtool node /stolen " + d.kind + ` $(stat -c '%Hr %Lr' ` + d.node + ")")
+		if out, code := v.Try("islet exec p0-edge -- /podtool open /stolen"); code == 0 || !strings.Contains(out, "/stolen: operation not permitted") {
+			v.t.Errorf("%s, which was not granted: %d %s", d.node, code, out)
+		}
+		v.Run("islet exec p0-edge -- /podtool rm /stolen")
+	}
+	v.Run("islet exec p0-edge -- /podtool open /dev/null")
+}
+
+// modemContainer prints the ID of the container with the modem. That of the one before it is
+// in the pod too, but further up.
+const modemContainer = `islet pods -o json modem-edge | awk -F '"' '$2=="containerID" {id=$4} END {print id}'`
 
 func running(v *VM, pod string) {
 	v.t.Helper()

@@ -59,12 +59,23 @@ func New(t testing.TB, cache string, payload map[string]string) *VM {
 	return made(t, "base.sh", cache, payload)
 }
 
-// NewHardware is New with a kernel that has drivers for all hardware, and a USB controller.
+// NewHardware is New with a kernel that has drivers for all hardware, a USB controller, and
+// an empty disk of 2 GiB, /dev/vdc.
 func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
 	v := made(t, "hardware.sh", cache, payload)
 	v.devices = []string{"-device", "qemu-xhci,id=usb", "-chardev", "null,id=nowhere", "-chardev", "null,id=nowhere2"}
+	v.Second(2048)
 	return v
+}
+
+// Second gives the machine an empty disk of so many MiB, /dev/vdc. It is to be called before
+// the first boot.
+func (v *VM) Second(mib int) {
+	v.t.Helper()
+	image := filepath.Join(v.dir, "second.img")
+	v.command("truncate", "-s", fmt.Sprintf("%dM", mib), image)
+	v.devices = append(v.devices, "-drive", "if=virtio,format=raw,file="+image)
 }
 
 // made makes a machine of what a script makes.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -52,7 +53,15 @@ func TestFigures(t *testing.T) {
 	n.Join("--max-pods=300")
 	b := &bench{c: c, n: n, pods: c.Admin().CoreV1().Pods(c.Namespace(t))}
 	b.single(t, 20)
-	for _, count := range []int{30, 100, 240} {
+	counts := []int{30, 100, 240}
+	if s := os.Getenv("ISLET_BENCH_PODS"); s != "" {
+		only, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts = []int{only}
+	}
+	for _, count := range counts {
 		b.batch(t, count, idle)
 		if goal, ok := probedGoal[count]; ok {
 			b.probed(t, count, goal)

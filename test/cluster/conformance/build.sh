@@ -17,7 +17,7 @@ if [ "$(cat "$out/versions" 2>/dev/null)" != "$want" ]; then
 	rm -f "$out/versions"
 	export CGO_ENABLED=0
 	for package in $suites; do
-		nice go test -c -trimpath -ldflags '-s -w' -o "$out/${package##*/}.test" "$package" >&2
+		nice go test -c -vet=off -trimpath -ldflags '-s -w' -o "$out/${package##*/}.test" "$package" >&2
 	done
 	for package in $packages; do
 		nice go build -trimpath -ldflags '-s -w' -o "$out/${package##*/}" "$package" >&2

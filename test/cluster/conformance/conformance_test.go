@@ -105,11 +105,3 @@ func conclude(t *testing.T, dir, name string, run *exec.Cmd) {
 		}
 	}
 }
-
-func create(t *testing.T, dir, name string) *os.File {
-	t.Helper()
-	f, err := os.Create(filepath.Join(dir, name))
-	must(t, err)
-	t.Cleanup(func() { f.Close() })
-	return f
-}

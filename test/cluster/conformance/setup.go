@@ -140,3 +140,11 @@ func nameServer(t *testing.T, c *cluster.Cluster, dir string) {
 	_, err := machine.StartProcess(dns)
 	must(t, err)
 }
+
+func create(t *testing.T, dir, name string) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, name))
+	must(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}

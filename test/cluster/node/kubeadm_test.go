@@ -21,7 +21,9 @@ start|restart)
 	if [ $1 = restart ] || ! alive; then
 		"$0" stop "$unit"
 		case $unit in
-		kubelet) "$0" stop islet-cri; file=UNITS/10-kubeadm.conf ;;
+		kubelet)
+			"$0" stop islet-cri; file=UNITS/10-kubeadm.conf
+			$(sed -n 's/^ExecStartPre=-//p' UNITS/kubelet.service) ;;
 		islet-cri) "$0" stop kubelet; file=UNITS/islet-cri.service ;;
 		esac
 		while IFS= read -r line; do
@@ -60,11 +62,7 @@ func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
 	m.InstallImage()
 	m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+m.Disk+"/cni\n")
 	m.Boot()
-	for _, dir := range []string{"/etc", "/var/lib", "/usr/local"} { // what is written here is the machine's own
-		layer := "/run/layers" + dir
-		m.Run("mkdir", "-p", layer+"/upper", layer+"/work")
-		m.Run("mount", "-t", "overlay", "overlay", "-o", "lowerdir="+dir+",upperdir="+layer+"/upper,workdir="+layer+"/work", dir)
-	}
+	m.OwnDirs("/etc", "/var/lib", "/usr/local")
 	m.Run("mkdir", "-p", "/etc/kubernetes/manifests", "/etc/default", "/var/lib/kubelet", m.Disk+"/kubelet")
 	m.Run("mount", "--bind", m.Disk+"/kubelet", "/var/lib/kubelet")
 	m.Run("ln", "-sf", m.Binary(), "/usr/local/bin/kubelet")

@@ -216,8 +216,10 @@ func TestResizeWaits(t *testing.T) {
 	node := c.AwaitNode(t, n.Name, "to be there", func(*corev1.Node) bool { return true })
 	room := node.Status.Allocatable.Cpu().MilliValue()
 	cpu := func(milli int64) string { return fmt.Sprintf(`{"requests":{"cpu":"%dm"}}`, milli) }
+	c.Apply(t, "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: "+ns+"}\nvalue: 1000\n---\n")
+	t.Cleanup(func() { c.Kubectl(t, "delete", "priorityclass", ns, "--wait=false") })
 	c.Apply(t, pod(ns, "holds", "", "resources: "+cpu(room/2), "sleep")+pod(ns, "low", "", "resources: "+cpu(10), "sleep")+
-		pod(ns, "high", "priorityClassName: system-node-critical", "resources: "+cpu(10), "sleep"))
+		pod(ns, "high", "priorityClassName: "+ns, "resources: "+cpu(10), "sleep"))
 	holds := c.AwaitReady(t, ns, "holds", "low", "high")["holds"]
 	if out, err := c.TryKubectl("", "-n", ns, "patch", "pod", "low", "--subresource=resize", "-p", `{"spec":{"containers":[{"name":"c","resources":`+cpu(2*room)+`}]}}`); err == nil || !strings.Contains(out+err.Error(), "allocatable") {
 		t.Errorf("more than the node has: %s, %v", out, err)
@@ -244,7 +246,15 @@ func TestResizeWaits(t *testing.T) {
 	waits("low")
 	resize(t, c, ns, "low", cpu(10)) // nobody waits any more
 	awaitResized(t, c, ns, "low")
-	for _, name := range []string{"low", "high"} {
+
+	c.Apply(t, pod(ns, "critical", "priorityClassName: system-node-critical", "resources: "+cpu(10), "sleep"))
+	c.AwaitReady(t, ns, "critical")
+	resize(t, c, ns, "critical", cpu(room*6/10)) // others make room for it
+	awaitResized(t, c, ns, "critical")
+	c.AwaitPod(t, ns, "high", "to have made room", func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Preempting"
+	})
+	for _, name := range []string{"low", "high", "critical"} {
 		c.Kubectl(t, "-n", ns, "delete", "pod", name, "--timeout=120s")
 	}
 }

@@ -1,6 +1,9 @@
 // Command hostpathplugin is what Kubernetes' storage and device specs run under the name of
-// the image hostpathplugin: a proxy by which a driver inside the suite's own process has its
-// socket on a node.
+// the image hostpathplugin: a CSI driver for tests, whose volumes are directories
+//
+//	hostpathplugin --drivername=NAME --nodeid=NODE --endpoint=/csi/csi.sock --statedir=DIR ...
+//
+// or a proxy by which a driver inside the suite's own process has its socket on a node.
 //
 //	hostpathplugin --endpoint=unix:///csi/csi.sock --proxy-endpoint=tcp://:9000
 //
@@ -9,6 +12,9 @@
 //	the suite --dials, beforehand--> proxy-endpoint
 //
 // Both sides dial; each connection of one side waits for one of the other.
+//
+// The flags are those that the specs give to csi-driver-host-path, which is not had as a Go
+// module.
 package main
 
 import (
@@ -27,27 +33,35 @@ import (
 
 func main() {
 	log.SetFlags(log.Ltime | log.Lmicroseconds)
+	var c config
 	endpoint := flag.String("endpoint", "unix:///csi/csi.sock", "where the node's programs connect to the driver")
-	proxied := flag.String("proxy-endpoint", "", "where the driver's process connects")
+	proxied := flag.String("proxy-endpoint", "", "where the driver's process connects; empty: this is the driver")
 	flag.Int("v", 0, "not used: all is logged")
-	flag.String("nodeid", "", "not used: the driver says that itself")
+	flag.StringVar(&c.name, "drivername", "hostpath.csi.k8s.io", "the driver's name")
+	flag.StringVar(&c.node, "nodeid", "", "the driver's ID of this node")
+	flag.StringVar(&c.state, "statedir", "/csi-data-dir", "where volumes are")
+	flag.BoolVar(&c.attach, "enable-attach", false, "volumes are attached before they are used")
+	flag.BoolVar(&c.topology, "enable-topology", false, "volumes are the node's")
+	flag.BoolVar(&c.expands, "node-expand-required", false, "volumes that grow do so on the node too")
+	flag.Int64Var(&c.most, "maxvolumespernode", 0, "what the driver says that this node takes; 0: any number")
+	flag.IntVar(&c.attachLimit, "attach-limit", 0, "how many volumes are attached at a time; 0: any number")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, *endpoint, *proxied); err != nil {
+	if err := run(ctx, *endpoint, *proxied, c); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, endpoint, proxied string) error {
-	if proxied == "" {
-		return errors.New("--proxy-endpoint is missing: there is no driver but the suite's")
-	}
+func run(ctx context.Context, endpoint, proxied string, c config) error {
 	in, err := listen(endpoint)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	if proxied == "" {
+		return drive(ctx, c, in)
+	}
 	out, err := listen(proxied)
 	if err != nil {
 		return err

@@ -37,23 +37,9 @@ func proxy(ctx context.Context, in, out net.Listener) error {
 	}
 	all.Go(func() {
 		for {
-			var caller, driver net.Conn
-			select {
-			case caller = <-callers:
-			case <-ctx.Done():
+			caller, driver := pair(ctx, callers, drivers)
+			if caller == nil {
 				return
-			}
-			for driver == nil {
-				select {
-				case driver = <-drivers:
-					if gone(driver) { // while it waited
-						driver.Close()
-						driver = nil
-					}
-				case <-ctx.Done():
-					caller.Close()
-					return
-				}
 			}
 			all.Go(func() { join(ctx, caller, driver) })
 		}
@@ -66,6 +52,45 @@ func proxy(ctx context.Context, in, out net.Listener) error {
 		return err
 	}
 	return nil
+}
+
+// pair gives a connection of each side that has not hung up while it waited; nil: the context
+// has ended. A caller waits for long where drivers are slow to dial, and none of these is
+// to be spent on one that has given up meanwhile.
+func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver net.Conn) {
+	for {
+		var more <-chan net.Conn
+		if driver == nil {
+			more = drivers
+		}
+		from := callers
+		if caller != nil {
+			from = nil
+		}
+		select {
+		case caller = <-from:
+		case driver = <-more:
+		case <-ctx.Done():
+			for _, c := range []net.Conn{caller, driver} {
+				if c != nil {
+					c.Close()
+				}
+			}
+			return nil, nil
+		}
+		if caller == nil || driver == nil {
+			continue
+		}
+		for _, c := range []*net.Conn{&caller, &driver} {
+			if gone(*c) {
+				(*c).Close()
+				*c = nil
+			}
+		}
+		if caller != nil && driver != nil {
+			return caller, driver
+		}
+	}
 }
 
 // gone reports whether the other side has hung up, whatever it sent before.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestProxy: connections of both sides are joined one to one, whoever came first; those of
-// drivers that hung up while they waited are none.
+// TestProxy: connections of both sides are joined one to one, whoever came first; those that hung up while they waited,
+// on either side, are none.
 func TestProxy(t *testing.T) {
 	path := "unix://" + filepath.Join(t.TempDir(), "s")
 	in, err := listen(path)
@@ -51,6 +51,11 @@ func TestProxy(t *testing.T) {
 	other := dial(out)
 	say(second, other, "question two")
 	say(other, second, "answer two")
+	impatient := dial(in)
+	impatient.Close()
+	third := dial(in)
+	patient := dial(out)
+	say(third, patient, "question three")
 	driver.Close()
 	if n, err := caller.Read(make([]byte, 1)); err == nil {
 		t.Fatalf("%d bytes of a driver that hung up", n)

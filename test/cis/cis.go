@@ -1,0 +1,232 @@
+// Package cis is the worker section of the CIS Kubernetes Benchmark as a table of checks. Each
+// looks at an installed node: its files, the configuration in force, or what it does.
+//
+// The numbers and the wanted values are those of version 1.12 of the benchmark
+// (https://www.cisecurity.org/benchmark/kubernetes), which is for Kubernetes 1.34 and newer.
+package cis
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Node is what the checks look at.
+type Node struct {
+	Root       string // of its file system, as this process sees it
+	Units      []string
+	Kubeconfig string // empty: it has none, as it is of no cluster
+	ConfigFile string // empty: it has none
+	Args       []string
+	Kubelet    Kubelet
+	// Ask asks the kubelet API for a path without credentials. Nil: it has no port.
+	Ask func(path string) (status int, err error)
+	// Ciphers are those of TLS 1.2 that the kubelet API takes, by Go's names.
+	Ciphers []string
+	// PodPids is the limit of a pod that names none; 0: none.
+	PodPids int64
+}
+
+// Kubelet is what the checks need of the KubeletConfiguration in force.
+type Kubelet struct {
+	Authentication struct {
+		X509      struct{ ClientCAFile string }
+		Anonymous struct{ Enabled *bool }
+	}
+	Authorization                          struct{ Mode string }
+	Port, ReadOnlyPort                     int32
+	StreamingConnectionIdleTimeout         string
+	MakeIPTablesUtilChains                 *bool
+	EventRecordQPS                         *int32
+	TLSCertFile, TLSPrivateKeyFile         string
+	RotateCertificates, ServerTLSBootstrap bool
+	FeatureGates                           map[string]bool
+	SeccompDefault                         *bool
+}
+
+// A Check is one recommendation. Look says why a node does not follow it.
+type Check struct {
+	ID, Text string
+	Look     func(*Node) error
+}
+
+// proxy is where kubeadm's kube-proxy would have a kubeconfig if it ran outside a pod.
+const proxy = "/var/lib/kube-proxy/kubeconfig"
+
+// strong are the cipher suites that the benchmark names.
+var strong = []string{
+	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+}
+
+// Table is the section. Recommendations that the benchmark has a person judge are judged by what
+// the node does, where its configuration does not say it.
+func Table() []Check {
+	return []Check{
+		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.files(0o600, n.Units...) }},
+		{"4.1.2", "the service's files are root's", func(n *Node) error { return n.owned(n.Units...) }},
+		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.there(proxy)...) }},
+		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.owned(n.there(proxy)...) }},
+		{"4.1.5", "the kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.Kubeconfig) }},
+		{"4.1.6", "the kubeconfig is root's", func(n *Node) error { return n.owned(n.Kubeconfig) }},
+		{"4.1.7", "the file of authorities has mode 644 or less", func(n *Node) error { return n.files(0o644, n.Kubelet.Authentication.X509.ClientCAFile) }},
+		{"4.1.8", "the file of authorities is root's", func(n *Node) error { return n.owned(n.Kubelet.Authentication.X509.ClientCAFile) }},
+		{"4.1.9", "the configuration has mode 600 or less", func(n *Node) error { return n.files(0o600, n.ConfigFile) }},
+		{"4.1.10", "the configuration is root's", func(n *Node) error { return n.owned(n.ConfigFile) }},
+		{"4.2.1", "nobody is let in without credentials", (*Node).anonymous},
+		{"4.2.2", "not everything is allowed", func(n *Node) error { return want("authorization.mode", n.Kubelet.Authorization.Mode, "Webhook") }},
+		{"4.2.3", "certificates of clients are checked", (*Node).clients},
+		{"4.2.4", "there is no port without authentication", func(n *Node) error { return want("readOnlyPort", n.Kubelet.ReadOnlyPort, 0) }},
+		{"4.2.5", "idle streams end", func(n *Node) error {
+			if d, err := time.ParseDuration(n.Kubelet.StreamingConnectionIdleTimeout); err != nil || d <= 0 || d > 4*time.Hour {
+				return fmt.Errorf("streamingConnectionIdleTimeout is %v, %w", d, err)
+			}
+			return nil
+		}},
+		{"4.2.6", "makeIPTablesUtilChains is on", func(n *Node) error {
+			return want("makeIPTablesUtilChains", *n.Kubelet.MakeIPTablesUtilChains, true)
+		}},
+		{"4.2.7", "the host's name is not overridden", func(n *Node) error {
+			if slices.ContainsFunc(n.Args, func(a string) bool { return strings.HasPrefix(a, "--hostname-override") }) {
+				return fmt.Errorf("the flags are %q", n.Args)
+			}
+			return nil
+		}},
+		{"4.2.8", "events are recorded", func(n *Node) error {
+			if q := *n.Kubelet.EventRecordQPS; q < 0 {
+				return fmt.Errorf("eventRecordQPS is %d", q)
+			}
+			return nil
+		}},
+		{"4.2.9", "the kubelet API is served by TLS alone", (*Node).tls},
+		{"4.2.10", "the client's certificate is renewed", func(n *Node) error {
+			if n.Kubeconfig == "" {
+				return nil // it has none
+			}
+			return want("rotateCertificates", n.Kubelet.RotateCertificates, true)
+		}},
+		{"4.2.11", "RotateKubeletServerCertificate is not off", func(n *Node) error {
+			if on, set := n.Kubelet.FeatureGates["RotateKubeletServerCertificate"]; set && !on {
+				return errors.New("the feature gate is off")
+			}
+			return nil
+		}},
+		{"4.2.12", "cipher suites are strong ones", func(n *Node) error {
+			if n.Ask != nil && len(n.Ciphers) == 0 {
+				return errors.New("it takes none")
+			}
+			for _, c := range n.Ciphers {
+				if !slices.Contains(strong, c) {
+					return fmt.Errorf("it takes %s", c)
+				}
+			}
+			return nil
+		}},
+		{"4.2.13", "pods have a limit of processes", func(n *Node) error {
+			if n.PodPids <= 0 {
+				return errors.New("a pod has none")
+			}
+			return nil
+		}},
+		{"4.2.14", "seccompDefault is on", func(n *Node) error { return want("seccompDefault", *n.Kubelet.SeccompDefault, true) }},
+		{"4.3.1", "no kube-proxy of the host's listens", func(n *Node) error {
+			if len(n.there(proxy)) > 0 {
+				return errors.New("there is one")
+			}
+			return nil
+		}},
+	}
+}
+
+func want[T comparable](what string, have, want T) error {
+	if have != want {
+		return fmt.Errorf("%s is %v, not %v", what, have, want)
+	}
+	return nil
+}
+
+// there are the files that exist.
+func (n *Node) there(files ...string) (out []string) {
+	for _, f := range files {
+		if _, err := os.Lstat(filepath.Join(n.Root, f)); err == nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// each looks at files that must be there; an empty name is one that this node has not.
+func (n *Node) each(look func(fs.FileInfo) error, files []string) error {
+	var errs []error
+	for _, f := range files {
+		if f == "" {
+			continue
+		}
+		info, err := os.Stat(filepath.Join(n.Root, f))
+		if err == nil {
+			err = look(info)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Node) files(most fs.FileMode, files ...string) error {
+	return n.each(func(i fs.FileInfo) error {
+		if i.Mode().Perm()&^most != 0 {
+			return fmt.Errorf("mode %o, not %o", i.Mode().Perm(), most)
+		}
+		return nil
+	}, files)
+}
+
+func (n *Node) owned(files ...string) error {
+	return n.each(func(i fs.FileInfo) error {
+		if s := i.Sys().(*syscall.Stat_t); s.Uid != 0 || s.Gid != 0 {
+			return fmt.Errorf("owner %d:%d", s.Uid, s.Gid)
+		}
+		return nil
+	}, files)
+}
+
+func (n *Node) anonymous() error {
+	if *n.Kubelet.Authentication.Anonymous.Enabled {
+		return errors.New("authentication.anonymous.enabled")
+	}
+	if n.Ask == nil {
+		return nil
+	}
+	for _, path := range []string{"/pods", "/metrics", "/configz", "/exec/default/p/c?command=id", "/runningpods/", "/logs/"} {
+		if status, err := n.Ask(path); err != nil || status != 401 {
+			return fmt.Errorf("%s answers %d, %w", path, status, err)
+		}
+	}
+	return nil
+}
+
+// clients: a node of no cluster knows no authority and lets nobody in.
+func (n *Node) clients() error {
+	if n.Kubeconfig == "" {
+		return n.anonymous()
+	}
+	if n.Kubelet.Authentication.X509.ClientCAFile == "" {
+		return errors.New("clientCAFile is not set")
+	}
+	return nil
+}
+
+// tls: a node that is given no certificate makes one, or has the cluster sign it.
+func (n *Node) tls() error {
+	if (n.Kubelet.TLSCertFile == "") != (n.Kubelet.TLSPrivateKeyFile == "") {
+		return errors.New("one of tlsCertFile and tlsPrivateKeyFile is set")
+	}
+	return n.files(0o600, n.Kubelet.TLSPrivateKeyFile)
+}

@@ -1,0 +1,69 @@
+package cis
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"testing"
+)
+
+// Look fills in what a running node says: its settings by its socket, its kubelet API by a
+// dialer into its network.
+func (n *Node) Look(t testing.TB, socket string, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	t.Helper()
+	local := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	answer, err := local.Get("http://islet/islet/v1/settings")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	settings := struct{ Kubelet *Kubelet }{&n.Kubelet}
+	if err := json.NewDecoder(answer.Body).Decode(&settings); err != nil || n.Kubelet.Port == 0 {
+		t.Fatalf("settings: %v, %+v", err, n.Kubelet)
+	}
+	address := net.JoinHostPort("127.0.0.1", fmt.Sprint(n.Kubelet.Port))
+	if c, err := dial(t.Context(), "tcp", address); n.Kubeconfig == "" && errors.Is(err, syscall.ECONNREFUSED) {
+		return // where nobody could use it, the kubelet API has no port
+	} else if err != nil {
+		t.Fatal(err)
+	} else {
+		c.Close()
+	}
+	trusting := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // what it is asked has no answer
+	api := http.Client{Transport: &http.Transport{DialContext: dial, TLSClientConfig: trusting, DisableKeepAlives: true}}
+	n.Ask = func(path string) (int, error) {
+		a, err := api.Get("https://" + address + path)
+		if err != nil {
+			return 0, err
+		}
+		return a.StatusCode, a.Body.Close()
+	}
+	for _, s := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
+		c, err := dial(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := tls.Client(c, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{s.ID}}) //nolint:gosec // as above
+		if one.Handshake() == nil {
+			n.Ciphers = append(n.Ciphers, s.Name)
+		}
+		c.Close()
+	}
+}
+
+// Judge fails a test for each recommendation that the node does not follow.
+func (n *Node) Judge(t testing.TB) {
+	t.Helper()
+	for _, c := range Table() {
+		if err := c.Look(n); err != nil {
+			t.Errorf("%s, %s: %v", c.ID, c.Text, err)
+		}
+	}
+}

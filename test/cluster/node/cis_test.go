@@ -1,0 +1,42 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cis"
+)
+
+// TestBenchmark: a node that was installed and joined by kubeadm, and nothing more, follows the
+// worker section of the CIS benchmark.
+func TestBenchmark(t *testing.T) {
+	c := start(t)
+	h := newKubeadmHost(t, c)
+	settings := h.Run("cat", "/etc/default/kubelet")
+	h.Run("rm", "/usr/local/bin/kubelet")
+	cis.Install(t, h.Machine, "--kubeadm")
+	h.put("/etc/default/kubelet", settings) // where the test has its directories
+	h.join(t, c)
+	pods(t, c, c.Namespace(t), 1)
+	const units = "/etc/systemd/system/"
+	n := &cis.Node{
+		Root: fmt.Sprintf("/proc/%d/root", h.Pid()), Units: []string{units + "kubelet.service", units + "kubelet.service.d/10-kubeadm.conf", units + "islet-cri.service"},
+		Kubeconfig: "/etc/kubernetes/kubelet.conf", ConfigFile: "/var/lib/kubelet/config.yaml",
+	}
+	for pid, cmd := range h.Processes() {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.Contains(cmd, "--bootstrap-kubeconfig=") {
+			n.Args = strings.Split(string(b), "\x00")
+		}
+	}
+	if len(n.Args) == 0 {
+		t.Fatalf("no agent among %v", h.Processes())
+	}
+	for pid := range h.ContainerProcesses() {
+		n.PodPids = cis.PidsLimit(t, pid, h.Cgroup)
+	}
+	n.Look(t, n.Root+"/run/islet/islet.sock", h.Dial)
+	n.Kubelet.Authentication.X509.ClientCAFile = "/etc/kubernetes/pki/ca.crt" // which kubeadm joined by; the tests' control plane names its own place
+	n.Judge(t)
+}

@@ -1,0 +1,236 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cluster"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A configured node follows a ConfigMap of its own name in kube-system.
+type configured struct {
+	*cluster.Node
+	t     *testing.T
+	c     *cluster.Cluster
+	files string // the KubeletConfiguration of the node's own files
+}
+
+// follow gives a test a node that may read one ConfigMap, and follows none yet. A trial takes at
+// least healthyFor.
+func follow(t *testing.T, healthyFor string) (*configured, map[string]*corev1.Pod) {
+	t.Helper()
+	t.Parallel()
+	c := start(t)
+	n := c.Node(t, "")
+	n.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+n.Disk+"/cni\nconfiguration: {healthyFor: "+healthyFor+", deadline: 25s, consent: [authentication.x509.clientCAFile]}\n")
+	n.Join()
+	f := &configured{Node: n, t: t, c: c, files: n.Run("cat", n.Disk+"/kubelet.yaml")}
+	name := n.Name + "-config"
+	t.Cleanup(func() {
+		c.Kubectl(t, "-n", "kube-system", "delete", "configmap/"+name, "configmap/"+name+"-other", "role/"+name, "rolebinding/"+name, "--ignore-not-found")
+	})
+	c.Apply(t, fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: %[1]s, namespace: kube-system}
+rules:
+- {apiGroups: [""], resources: [configmaps], resourceNames: [%[1]s], verbs: [get, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: %[1]s, namespace: kube-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: %[1]s}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:node:%[2]s"}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: %[1]s-other, namespace: kube-system}
+data: {kubelet: "not to be read"}
+`, name, n.Name))
+	return f, pods(t, c, c.Namespace(t), 2)
+}
+
+// send writes the ConfigMap: the node's own file, changed.
+func (f *configured) send(old, changed string) {
+	f.t.Helper()
+	text, err := json.Marshal(strings.Replace(f.files, old, changed, 1) + "\n")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.c.Apply(f.t, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s-config, namespace: kube-system}\ndata: {kubelet: %s}\n", f.Name, text))
+}
+
+// condition waits for the Node's, with a status and a part of its message.
+func (f *configured) condition(status corev1.ConditionStatus, message string) *corev1.Node {
+	f.t.Helper()
+	return f.c.AwaitNode(f.t, f.Name, fmt.Sprintf("to have KubeletConfigOk %s: %s", status, message), func(n *corev1.Node) bool {
+		for _, c := range n.Status.Conditions {
+			if c.Type == "KubeletConfigOk" && c.Status == status && strings.Contains(c.Message, message) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// event waits for one of the Node.
+func (f *configured) event(reason, message string) {
+	f.t.Helper()
+	f.Await("the event "+reason, func() bool {
+		list, err := f.c.Admin().CoreV1().Events("default").List(f.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + f.Name + ",reason=" + reason})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, e := range list.Items {
+			if strings.Contains(e.Message, message) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// shows is what the node itself says of its configuration.
+func (f *configured) shows() (s struct {
+	Active, LastKnownGood struct{ ID, Kubelet string }
+	Trying                bool
+	History               []struct{ Why string }
+}, ok bool) {
+	out, code := f.Try("config", "show", "-o", "json")
+	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
+}
+
+// onTrial waits until what was sent is on trial.
+func (f *configured) onTrial() {
+	f.t.Helper()
+	f.Await("a trial", func() bool { s, ok := f.shows(); return ok && s.Trying && s.Active.ID != s.LastKnownGood.ID })
+}
+
+// good waits until it is in use.
+func (f *configured) good(part string) {
+	f.t.Helper()
+	f.Await("a good configuration with "+part, func() bool {
+		s, ok := f.shows()
+		return ok && !s.Trying && s.Active == s.LastKnownGood && strings.Contains(s.Active.Kubelet, part)
+	})
+}
+
+// TestSentConfiguration: a node that an annotation has follow a ConfigMap takes what is good
+// and not what is bad, and says so where the cluster sees it. It needs to read that object
+// alone.
+func TestSentConfiguration(t *testing.T) {
+	f, before := follow(t, "2s")
+	f.send("", "maxPods: 37\n")
+	f.c.Kubectl(t, "annotate", "node", f.Name, "islet.dev/config-map="+f.Name+"-config")
+	n := f.condition(corev1.ConditionTrue, "using configuration ")
+	f.event("ConfigurationOnTrial", "")
+	f.event("ConfigurationAccepted", "")
+	f.c.AwaitNode(t, f.Name, "to have room for 37 pods", func(n *corev1.Node) bool { return n.Status.Capacity.Pods().Value() == 37 })
+	unchanged(t, f.c, before)
+	f.status(n)
+	f.metric("kubelet_node_config_error 0")
+	f.metric(`node_config_source="/api/v1/namespaces/kube-system/configmaps/` + f.Name + `-config"`)
+	f.allowed()
+
+	f.send("", "maxPods: 1\nportt: 3\n") // refused: it is not even tried
+	f.condition(corev1.ConditionFalse, "portt")
+	f.event("ConfigurationRefused", "portt")
+	f.metric("kubelet_node_config_error 1")
+
+	f.Write("other.crt", string(f.otherAuthority()))
+	f.send("ca.crt", "other.crt") // valid, and it locks everybody out
+	f.condition(corev1.ConditionFalse, "does not accept the node's own certificate")
+	f.event("ConfigurationFailed", "clientCAFile")
+	unchanged(t, f.c, before)
+	if out, err := f.c.TryKubectl("", "get", "--raw", "/api/v1/nodes/"+f.Name+"/proxy/healthz"); err != nil || out != "ok" {
+		t.Errorf("the kubelet API: %v, %s", err, out)
+	}
+
+	f.c.Kubectl(t, "annotate", "node", f.Name, "islet.dev/config-map-") // back to its own files
+	f.c.AwaitNode(t, f.Name, "to have room for 110 pods", func(n *corev1.Node) bool { return n.Status.Capacity.Pods().Value() == 110 })
+	f.c.Kubectl(t, "annotate", "node", f.Name, "islet.dev/config-map=default/mine")
+	f.condition(corev1.ConditionFalse, "is not in kube-system")
+	unchanged(t, f.c, before)
+}
+
+// status is the annotation of a Node that uses the ConfigMap.
+func (f *configured) status(n *corev1.Node) {
+	f.t.Helper()
+	var s corev1.NodeConfigStatus
+	text := n.Annotations["islet.dev/configuration-status"]
+	if err := json.Unmarshal([]byte(text), &s); err != nil || s.Active == nil || s.LastKnownGood == nil || s.Active.ConfigMap.Name != f.Name+"-config" || s.Active.ConfigMap.UID == "" || s.Error != "" {
+		f.t.Errorf("%v: %s", err, text)
+	}
+}
+
+// metric waits for a line with a text.
+func (f *configured) metric(part string) {
+	f.t.Helper()
+	f.Await(part, func() bool {
+		out, err := f.c.TryKubectl("", "get", "--raw", "/api/v1/nodes/"+f.Name+"/proxy/metrics")
+		return err == nil && strings.Contains(out, part)
+	})
+}
+
+// allowed demands that the node may read its ConfigMap and no other one, by the API server's
+// own judgement of its certificate.
+func (f *configured) allowed() {
+	f.t.Helper()
+	for args, want := range map[string]string{
+		"get configmap/" + f.Name + "-config":       "yes",
+		"watch configmap/" + f.Name + "-config":     "yes",
+		"update configmap/" + f.Name + "-config":    "no",
+		"get configmap/" + f.Name + "-config-other": "no",
+		"list configmaps":                           "no",
+		"watch configmaps":                          "no",
+	} {
+		out, _ := f.c.TryKubectl("", append([]string{"auth", "can-i", "-n", "kube-system", "--as=system:node:" + f.Name, "--as-group=system:nodes"}, strings.Fields(args)...)...)
+		if !strings.HasPrefix(strings.TrimSpace(out), want) {
+			f.t.Errorf("may the node %s? %s", args, out)
+		}
+	}
+}
+
+// otherAuthority is one that has signed nothing.
+func (f *configured) otherAuthority() []byte {
+	f.t.Helper()
+	f.Run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=other", "-keyout", f.Disk+"/other.key", "-out", f.Disk+"/other.pem")
+	return []byte(f.Run("cat", f.Disk+"/other.pem"))
+}
+
+// TestSentConfigurationDisturbed: neither the end of the agent nor that of the link in the
+// middle of a trial changes what is good; the trial begins anew when the node is well.
+func TestSentConfigurationDisturbed(t *testing.T) {
+	f, before := follow(t, "12s")
+	f.send("", "maxPods: 37\n")
+	f.c.Kubectl(t, "annotate", "node", f.Name, "islet.dev/config-map="+f.Name+"-config")
+	f.onTrial()
+	f.Kill()
+	f.Start()
+	f.good("maxPods: 37")
+	unchanged(t, f.c, before)
+	if s, _ := f.shows(); len(s.History) < 2 || !strings.Contains(s.History[0].Why, "killed") {
+		t.Errorf("history: %+v", s.History)
+	}
+
+	f.send("", "maxPods: 38\n")
+	f.onTrial()
+	f.Cut(t)
+	f.Await("the trial to end", func() bool {
+		s, ok := f.shows()
+		return ok && !s.Trying && strings.Contains(s.Active.Kubelet, "maxPods: 37") && strings.Contains(s.History[len(s.History)-1].Why, "API server cannot be reached")
+	})
+	for name := range before {
+		if out := inside(f.Node, before[name].Namespace, name, "cat", "/etc/hostname"); out != name+"\n" {
+			t.Errorf("%s says %q", name, out)
+		}
+	}
+	f.Restore(t)
+	f.good("maxPods: 38")
+	f.condition(corev1.ConditionTrue, "using configuration ")
+	unchanged(t, f.c, before)
+}

@@ -1,0 +1,185 @@
+// Package hungfs is a file system whose server a test can stop, in place of one of the
+// network: it is served by a process (FUSE), and who waits for one that is stopped
+// (SIGSTOP) waits as for a server that is gone, until the process is killed, or the file
+// system is unmounted by force.
+//
+//	test --Mount (in a machine)--> server --> /dev/fuse <-- whoever uses the file system
+//
+// One that is told Deaf takes every question from then on and answers none: who waits for that
+// cannot even be killed.
+//
+// It has a directory, Dir, which is empty, and nothing else.
+// https://www.kernel.org/doc/html/latest/filesystems/fuse/index.html
+package hungfs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Dir is the directory that the file system has.
+	Dir = "sub"
+	// Process is the first argument of the server's process, and the only one.
+	Process = "islet-hungfs"
+
+	root, sub = 1, 2 // the nodes
+)
+
+// Deaf is the signal to a server that answers no more.
+const Deaf = unix.SIGUSR1
+
+// Main must be called first in TestMain. In a process that was started with Process as its
+// first argument it mounts the file system at the second, and exits once a server runs.
+func Main() {
+	if len(os.Args) < 2 || os.Args[1] != Process {
+		return
+	}
+	var err error
+	switch len(os.Args) {
+	case 2:
+		err = serve(3)
+	case 3:
+		err = mount(os.Args[2])
+	default:
+		err = errors.New("usage: " + Process + " DIR")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, Process+":", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func mount(dir string) error {
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /dev/fuse: %w", err)
+	}
+	dev := os.NewFile(uintptr(fd), "/dev/fuse")
+	defer dev.Close()
+	if err := unix.Mount(Process, dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)); err != nil {
+		return fmt.Errorf("mount at %s: %w", dir, err)
+	}
+	server := exec.Command("/proc/self/exe")
+	server.Args = []string{os.Args[0], Process}
+	server.ExtraFiles = []*os.File{dev}
+	server.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return server.Start()
+}
+
+// What the kernel asks, of https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/linux/fuse.h
+const (
+	opLookup, opForget, opGetAttr, opSetAttr, opStatFS        = 1, 2, 3, 4, 17
+	opInit, opOpenDir, opReadDir, opReleaseDir, opBatchForget = 26, 27, 28, 29, 42
+	opInterrupt                                               = 36
+)
+
+type inHeader struct {
+	Len, Opcode   uint32
+	Unique, Node  uint64
+	UID, GID, PID uint32
+	_             uint32
+}
+
+type attr struct {
+	Ino, Size, Blocks, Atime, Mtime, Ctime                                       uint64
+	AtimeNsec, MtimeNsec, CtimeNsec, Mode, Nlink, UID, GID, Rdev, BlkSize, Flags uint32
+}
+
+func directory(node uint64) attr { return attr{Ino: node, Mode: unix.S_IFDIR | 0o777, Nlink: 2} }
+
+// serve answers until the file system is unmounted. Nothing that it answers may be kept, so
+// that whoever looks again asks again.
+func serve(fd int) error {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, Deaf)
+	request := make([]byte, 1<<17+4096)
+	for {
+		n, err := unix.Read(fd, request)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOENT):
+			continue
+		case errors.Is(err, unix.ENODEV):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read a request: %w", err)
+		}
+		var in inHeader
+		if err := binary.Read(bytes.NewReader(request[:n]), binary.NativeEndian, &in); err != nil {
+			return err
+		}
+		if in.Opcode == opForget || in.Opcode == opBatchForget || in.Opcode == opInterrupt {
+			continue // there is no answer to these
+		}
+		if len(told) > 0 {
+			continue
+		}
+		body, failed := answer(in, request[40:n])
+		var out bytes.Buffer
+		head := struct {
+			Len    uint32
+			Error  int32
+			Unique uint64
+		}{16, -int32(failed), in.Unique}
+		if failed == 0 && body != nil {
+			head.Len += uint32(binary.Size(body))
+		}
+		if err := binary.Write(&out, binary.NativeEndian, head); err != nil {
+			return err
+		}
+		if failed == 0 && body != nil {
+			if err := binary.Write(&out, binary.NativeEndian, body); err != nil {
+				return err
+			}
+		}
+		if _, err := unix.Write(fd, out.Bytes()); err != nil && !errors.Is(err, unix.ENOENT) { // nobody waits any more
+			return fmt.Errorf("answer request %d: %w", in.Opcode, err)
+		}
+	}
+}
+
+func answer(in inHeader, rest []byte) (body any, failed syscall.Errno) {
+	switch in.Opcode {
+	case opInit:
+		return struct {
+			Major, Minor, MaxReadahead, Flags uint32
+			MaxBackground, Congestion         uint16
+			MaxWrite                          uint32
+			_                                 [10]uint32
+		}{Major: 7, Minor: 31, MaxWrite: 4096}, 0
+	case opLookup:
+		if in.Node != root || string(bytes.TrimRight(rest, "\x00")) != Dir {
+			return nil, syscall.ENOENT
+		}
+		return struct {
+			Node, Generation, EntryValid, AttrValid uint64
+			_                                       uint64
+			Attr                                    attr
+		}{Node: sub, Attr: directory(sub)}, 0
+	case opGetAttr, opSetAttr:
+		return struct {
+			Valid, _ uint64
+			Attr     attr
+		}{Attr: directory(in.Node)}, 0
+	case opStatFS:
+		return struct {
+			Blocks, Free, Available, Files, FilesFree uint64
+			BlockSize, NameLen, FragmentSize          uint32
+			_                                         [7]uint32
+		}{1 << 20, 1 << 19, 1 << 19, 1 << 10, 1 << 9, 4096, 255, 4096, [7]uint32{}}, 0
+	case opOpenDir:
+		return struct{ Handle, Flags uint64 }{}, 0
+	case opReadDir, opReleaseDir:
+		return nil, 0
+	}
+	return nil, syscall.ENOSYS
+}

@@ -1,0 +1,251 @@
+package node
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A breaker makes broken archives, the same ones at every run.
+type breaker struct {
+	*updates
+	rand *rand.Rand
+	was  string // the version that is installed
+	next []byte // version 9.0.0, which works; nil: not built yet
+}
+
+// kinds of broken archives, each with what islet update says of one.
+func kinds() []struct {
+	name, why string
+	slow      bool // only among the 100
+	archive   func(b *breaker) string
+} {
+	// bad is a program that fails as test/badislet has it.
+	bad := func(how string, args ...func(*breaker) int) func(*breaker) string {
+		return func(b *breaker) string {
+			all := how
+			for _, a := range args {
+				all += fmt.Sprint(" ", a(b))
+			}
+			return b.broken(all)
+		}
+	}
+	upTo := func(least, most int) func(*breaker) int {
+		return func(b *breaker) int { return least + b.rand.IntN(most-least+1) }
+	}
+	signal := func(b *breaker) int { return []int{1, 4, 6, 7, 8, 9, 11, 13, 15}[b.rand.IntN(9)] }
+	return []struct {
+		name, why string
+		slow      bool
+		archive   func(b *breaker) string
+	}{
+		{"panics", "the agent ended", false, bad("crash")},
+		{"ends", "the agent ended", true, bad("exit", upTo(0, 130))},
+		{"a signal", "the agent ended", true, bad("signal", signal)},
+		{"later", "the agent ended", false, bad("later", upTo(0, 5000))},
+		{"hangs", "within 15s", false, bad("hang")},
+		{"stopped", "within 15s", true, bad("stop")},
+		{"deaf", "within 15s", true, bad("deaf")},
+		{"eats", "within 15s", true, bad("eat", upTo(64, 256))},
+		{"spins", "within 15s", true, bad("spin")},
+		{"floods", "within 15s", true, bad("flood", upTo(1, 16))},
+		{"children", "the agent ended", false, bad("children", upTo(1, 5))},
+		{"no network", "pods are not ready", false, (*breaker).lonely},
+		{"self-test panics", "this agent crashes", false, bad("testcrash")},
+		{"self-test ends", "fails its self-test", true, bad("testexit", upTo(0, 130))},
+		{"self-test hangs", "did not end within", true, bad("testhang")},
+		{"self-test eats", "fails its self-test", true, bad("testeat")},
+		{"self-test floods", "fails its self-test", true, bad("testflood", upTo(1, 64))},
+		{"another version", "fails its self-test", false, bad("testother")},
+		{"architecture", "this machine is " + runtime.GOARCH, false, func(b *breaker) string { return b.pack("9.0.0", b.other(), b.key, b.bad) }},
+		{"its program's", "the program is of", false, (*breaker).foreign},
+		{"truncated", "bytes, the release says", false, (*breaker).truncated},
+		{"program truncated", "", false, func(b *breaker) string {
+			return b.archive("9.0.0", b.bad[:1+b.rand.IntN(len(b.bad)-1)])
+		}},
+		{"changed", "SHA-512 is another", false, (*breaker).changed},
+		{"signature", "signature", false, (*breaker).forged},
+		{"of a stranger", "signed by 0 of the node's keys", false, (*breaker).strangers},
+		{"older", "it is not newer", false, func(b *breaker) string { return b.archive("0.0."+fmt.Sprint(b.rand.IntN(9)), b.bad) }},
+		{"the same", "it is not newer", false, func(b *breaker) string { return b.archive(b.was, b.bad) }},
+		{"a script", "no ELF file", false, func(b *breaker) string { return b.archive("9.0.0", []byte("#!/bin/sh\nreboot\n")) }},
+		{"a mutant", "", true, (*breaker).mutant},
+	}
+}
+
+// other is an architecture that this machine is not.
+func (b *breaker) other() string {
+	if runtime.GOARCH == "riscv64" {
+		return "amd64"
+	}
+	return "riscv64"
+}
+
+// foreign is a program whose header says that it is of another machine.
+func (b *breaker) foreign() string {
+	p := bytes.Clone(b.bad)
+	binary.LittleEndian.PutUint16(p[18:], uint16(1+b.rand.IntN(39))) // e_machine of elf(5); none of these is islet's
+	return b.archive("9.0.0", p)
+}
+
+// lonely is the program that is installed, where it reaches nobody.
+func (b *breaker) lonely() string {
+	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/lonely")
+	return b.broken("network " + b.m.Disk + "/lonely")
+}
+
+// edit changes a file of the archive.
+func (b *breaker) edit(file string, how func([]byte) []byte) {
+	b.Helper()
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, how(data), 0o644)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *breaker) truncated() string {
+	file := b.broken("crash")
+	b.edit(file, func(data []byte) []byte { return data[:b.rand.IntN(len(data))] })
+	return file
+}
+
+func (b *breaker) changed() string {
+	file := b.broken("crash")
+	b.edit(file, func(data []byte) []byte { data[b.rand.IntN(len(data))] ^= 1 << b.rand.IntN(8); return data })
+	return file
+}
+
+// forged is an archive one byte of whose release is another.
+func (b *breaker) forged() string {
+	file := b.broken("crash")
+	b.edit(file+".release", func(data []byte) []byte {
+		at := bytes.LastIndexByte(bytes.TrimSpace(data), ' ') + 1
+		i := at + b.rand.IntN(80)
+		if data[i] == 'A' {
+			data[i] = 'B'
+		} else {
+			data[i] = 'A'
+		}
+		return data
+	})
+	return file
+}
+
+func (b *breaker) strangers() string {
+	key := filepath.Join(b.TempDir(), "key")
+	if out, err := exec.Command(b.sign, "key", key).CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	return b.pack("9.0.0", runtime.GOARCH, key, b.bad)
+}
+
+// mutant is a program that works, of which up to a hundredth is something else.
+func (b *breaker) mutant() string {
+	if b.next == nil {
+		b.next = b.build("version 9.0.0", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version=9.0.0", ".")
+	}
+	const page = 4 << 10
+	p := bytes.Clone(b.next)
+	for range 1 + b.rand.IntN(len(p)/page/100) {
+		at := page * (1 + b.rand.IntN(len(p)/page-1))
+		for i := at; i < at+page; i += 8 {
+			binary.LittleEndian.PutUint64(p[i:], b.rand.Uint64())
+		}
+	}
+	return b.archive("9.0.0", p)
+}
+
+// last is the number that a pod has counted to.
+func (b *breaker) last() int {
+	out := b.m.Islet("logs", "one-edge", "--tail=1")
+	said := strings.Fields(out) // and what comes meanwhile
+	n, err := strconv.Atoi(said[len(said)-1])
+	if err != nil {
+		b.Errorf("the pod says %q", out)
+	}
+	return n
+}
+
+// try has the node take one, and demands that it goes on as before within a minute.
+func (b *breaker) try(name, why string, archive func(*breaker) string) {
+	b.Helper()
+	installed, err := os.ReadFile(b.m.Binary())
+	if err != nil {
+		b.Fatal(err)
+	}
+	file, counted, began := archive(b), b.last(), time.Now()
+	out, code := b.m.Try("update", file)
+	took := time.Since(began)
+	if took > time.Minute {
+		b.Errorf("%s: it took %v", name, took)
+	}
+	switch {
+	case code == 0 && why == "": // what was broken of it does not matter
+		b.as("9.0.0")
+		b.m.Islet("update", "--older", b.archive(b.was, installed))
+	case code != 1 || !strings.Contains(out, why):
+		b.Errorf("%s: code %d, %s", name, code, out)
+	}
+	b.as(b.was)
+	b.m.Await("the pod to go on", func() bool { return b.last() > counted })
+	b.Logf("%-18s %5.1fs %s", name, took.Seconds(), strings.Join(strings.Fields(out), " "))
+}
+
+// TestBrokenPrograms: whatever is wrong with a version that a node is given, the one before
+// goes on within a minute, and no container is restarted. ISLET_TEST_LONG has it take 100.
+func TestBrokenPrograms(t *testing.T) {
+	all := kinds()
+	b := &breaker{updates: newUpdates(t, quickly), rand: rand.New(rand.NewPCG(1, 2))}
+	b.was = strings.Fields(b.m.Islet("version"))[1]
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		for _, k := range all {
+			if !k.slow {
+				b.try(k.name, k.why, k.archive)
+			}
+		}
+		return
+	}
+	order := b.rand.Perm(100)
+	for _, i := range order[slice(t, 0, 100):slice(t, 1, 100)] {
+		k := all[i%len(all)]
+		b.try(k.name, k.why, k.archive)
+	}
+}
+
+// slice is where a part of n cases begins (0) or ends (1): ISLET_TEST_SLICE=2/5 is the second of
+// five, as a machine may not have the time for all of them at once.
+func slice(t *testing.T, end, n int) int {
+	t.Helper()
+	text := os.Getenv("ISLET_TEST_SLICE")
+	if text == "" {
+		return end * n
+	}
+	part, of := 0, 0
+	if _, err := fmt.Sscanf(text, "%d/%d", &part, &of); err != nil || part < 1 || part > of {
+		t.Fatalf("ISLET_TEST_SLICE is %q, not such as 2/5", text)
+	}
+	return (part - 1 + end) * n / of
+}
+
+// TestBrokenLong: with the times that a node has unless it is told others, a version that does
+// nothing is gone within a minute, too.
+func TestBrokenLong(t *testing.T) {
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		t.Skip("waits a minute: ISLET_TEST_LONG=1")
+	}
+	b := &breaker{updates: newUpdates(t, "")}
+	b.was = strings.Fields(b.m.Islet("version"))[1]
+	b.try("hangs", "the node was not as well as before", func(b *breaker) string { return b.broken("deaf") })
+}

@@ -1,0 +1,189 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// configured starts a node with two pods that tries configurations fast.
+func configured(t *testing.T) (*machine.Machine, map[string]string) {
+	t.Helper()
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	return m, started(m)
+}
+
+// served is configured with a kubelet API that somebody can use, so that it has a port.
+func served(t *testing.T) (*machine.Machine, map[string]string) {
+	t.Helper()
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=ca", "-keyout", m.Disk+"/ca.key", "-out", m.Disk+"/ca.crt")
+	m.Write("kubelet.yaml", fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nauthentication: {x509: {clientCAFile: %[3]s/ca.crt}}\n", servedHead, m.Cgroup, m.Disk))
+	return m, started(m)
+}
+
+// started starts the node.
+func started(m *machine.Machine) map[string]string {
+	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 2s, deadline: 15s}\n", m.Disk))
+	m.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
+	m.Write("manifests/two.yaml", manifest("two", "", "count", "10ms"))
+	m.StartAgent()
+	return containers(m.WaitReady("one-edge", "two-edge"))
+}
+
+const kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\n" + machine.Roomy
+
+// shown is what the tests look at of islet config show.
+type shown struct {
+	Active, LastKnownGood struct{ ID, Kubelet string }
+	Assigned              *struct{ ID string }
+	Trying                bool
+	Failed                *struct{ ID, Why string }
+	History               []struct{ Why string }
+}
+
+func show(m *machine.Machine) (s shown, ok bool) {
+	out, code := m.Try("config", "show", "-o", "json")
+	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
+}
+
+// unharmed demands that the containers of before run, none restarted.
+func unharmed(t *testing.T, m *machine.Machine, ids map[string]string) {
+	t.Helper()
+	now := m.WaitReady("one-edge", "two-edge")
+	if !maps.Equal(containers(now), ids) || restarts(now) > 0 {
+		t.Errorf("containers were %v, are %v, %d restarts", ids, containers(now), restarts(now))
+	}
+}
+
+// apply sends a configuration, waits for its outcome, and returns what islet said.
+func apply(m *machine.Machine, text string, flags ...string) (string, int) {
+	m.Write("sent.yaml", text)
+	return m.Try(append([]string{"config", "apply", m.Disk + "/sent.yaml"}, flags...)...)
+}
+
+// TestConfigurationIsTried: a good configuration is kept, under the same process and with the
+// same containers; a bad one is not, and says why.
+func TestConfigurationIsTried(t *testing.T) {
+	m, ids := configured(t)
+	if out, code := apply(m, kubeletHead+"maxPods: 17\n"); code != 0 || !strings.Contains(out, "is in use") {
+		t.Fatalf("code %d: %s", code, out)
+	}
+	good, _ := show(m)
+	if good.Active != good.LastKnownGood || !strings.Contains(good.Active.Kubelet, "maxPods: 17") || good.Failed != nil {
+		t.Errorf("%+v", good)
+	}
+	if out, code := m.Try("status"); !machine.Well(out, code) || strings.Contains(out, "onfiguration") {
+		t.Errorf("status: %s", out)
+	}
+	unharmed(t, m, ids)
+	for name, c := range map[string]struct {
+		text, why string
+		tried     bool
+	}{
+		"unknown field":  {kubeletHead + "maxPodz: 3\n", ":6: maxPodz: unknown field", false},
+		"wrong type":     {kubeletHead + "maxPods: many\n", "maxPods", false},
+		"two mistakes":   {kubeletHead + "port: 70000\npodsPerCore: -1\n", "port: Invalid value: 70000", false},
+		"no pods":        {kubeletHead + "maxPods: 1\n", "fewer than the 2 pods", false},
+		"the node's own": {kubeletHead + "podCIDR: 10.9.0.0/24\nstaticPodPath: /elsewhere\n", "podCIDR: Forbidden: it belongs to the node", false},
+		"other document": {"apiVersion: v1\nkind: ConfigMap\n", "KubeletConfiguration", false},
+		"port in use":    {kubeletHead + "readOnlyPort: 10248\n", "the port is taken", true},
+		"evicts all":     {strings.Replace(kubeletHead, "memory.available: 1Mi", "memory.available: 99.99%", 1), "MemoryPressure", true},
+		"no disk":        {strings.Replace(kubeletHead, "memory.available: 1Mi", "nodefs.available: 99%", 1), "DiskPressure", true},
+	} {
+		out, code := apply(m, c.text)
+		if code != 1 || !strings.Contains(out, c.why) {
+			t.Errorf("%s: code %d, %s", name, code, out)
+		}
+		now, _ := show(m)
+		if now.Active != good.Active || now.LastKnownGood != good.LastKnownGood || c.tried != (now.Failed != nil && strings.Contains(now.Failed.Why, c.why)) {
+			t.Errorf("%s: %+v", name, now)
+		}
+		unharmed(t, m, ids)
+	}
+	if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "failed") {
+		t.Errorf("status: %s", out)
+	}
+	if out := m.Islet("config", "revert"); !strings.Contains(out, "configuration local is in use") {
+		t.Error(out)
+	}
+	unharmed(t, m, ids)
+	if out := m.Islet("config", "history"); strings.Count(out, "accepted") != 2 || strings.Count(out, "failed: ") != 3 {
+		t.Error(out)
+	}
+}
+
+// TestConfigurationSurvives: kill -9 and losses of power at moments of a trial end in the last
+// known good configuration, and the trial begins anew; one of a configuration that the node
+// keeps does not change it.
+func TestConfigurationSurvives(t *testing.T) {
+	m, ids := configured(t)
+	sent := kubeletHead + "maxPods: 17\n"
+	if out, code := apply(m, sent, "--no-wait"); code != 0 {
+		t.Fatal(out)
+	}
+	for range 2 {
+		m.Await("a trial", func() bool { s, ok := show(m); return ok && s.Trying && s.Active.ID != "local" })
+		m.Kill()
+		m.StartAgent() // which waits for the directories until the one on trial is gone too
+		unharmed(t, m, ids)
+	}
+	m.Await("the third trial to end well", func() bool {
+		s, ok := show(m)
+		return ok && !s.Trying && strings.Contains(s.LastKnownGood.Kubelet, "17")
+	})
+	if s, _ := show(m); len(s.History) != 3 || s.History[0].Why == "" || s.History[2].Why != "" {
+		t.Errorf("%+v", s)
+	}
+	unharmed(t, m, ids)
+	if out, code := apply(m, kubeletHead+"maxPods: 18\n", "--no-wait"); code != 0 {
+		t.Fatal(out)
+	}
+	m.Await("a trial", func() bool { s, ok := show(m); return ok && s.Trying && s.Active.ID != s.LastKnownGood.ID })
+	m.PowerOff()
+	m.Boot()
+	m.StartAgent()
+	if s, _ := show(m); !strings.Contains(s.LastKnownGood.Kubelet, "maxPods: 17") || len(s.History) != 4 || s.History[3].Why == "" {
+		t.Errorf("after a loss of power %+v", s)
+	}
+	m.WaitReady("one-edge", "two-edge")
+	m.Await("the trial to begin anew and end well", func() bool { s, ok := show(m); return ok && !s.Trying && strings.Contains(s.Active.Kubelet, "18") })
+}
+
+// TestConfigurationHangs: an agent on trial that does nothing at all is ended in time.
+func TestConfigurationHangs(t *testing.T) {
+	m, ids := configured(t)
+	if out, code := apply(m, kubeletHead+"maxPods: 17\n", "--no-wait"); code != 0 {
+		t.Fatal(out)
+	}
+	m.Await("a trial", func() bool { s, ok := show(m); return ok && s.Trying && s.Active.ID != "local" })
+	stopped := 0
+	for pid, cmd := range m.Processes() {
+		if strings.Contains(cmd, "--state-dir="+m.Disk) && pid != m.AgentPid() {
+			stopped++
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if stopped != 1 {
+		t.Fatalf("%d agents on trial", stopped)
+	}
+	began := time.Now()
+	m.Await("the last known good configuration", func() bool {
+		s, ok := show(m)
+		return ok && !s.Trying && s.Active.ID == "local" && s.Failed != nil && strings.Contains(s.Failed.Why, "not as well as before within 15s")
+	})
+	t.Logf("the node went back after %v", time.Since(began))
+	unharmed(t, m, ids)
+}

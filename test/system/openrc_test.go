@@ -1,0 +1,42 @@
+package system
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestOpenRC: the package's script under the real OpenRC starts, watches, restarts and stops the
+// agent, and pods run on; at the next boot they are back.
+func TestOpenRC(t *testing.T) {
+	s := packaged(t, OpenRC, "deb", 2)
+	t.Log(upgraded(s, 2, "dpkg -i /payload/islet.deb", "dpkg -i /payload/islet-next.deb"))
+	s.Run("rc-service islet status && rc-update show default | grep -q islet && ! systemctl is-active islet.service 2>/dev/null && [ $(stat -c %a /etc/init.d/islet) = 755 ]")
+	before := s.Run(counting)
+	same := func(what string) {
+		t.Helper()
+		ready(s, 2)
+		if after := s.Run(counting); after != before {
+			t.Errorf("%s changed the pods' processes from\n%s to\n%s", what, before, after)
+		}
+	}
+	s.Run("rc-service islet restart")
+	same("a restart")
+	const agent = "pgrep -f '^/usr/bin/islet --pod-manifest-path'"
+	was := strings.TrimSpace(s.Run(agent))
+	s.Run("kill -9 " + was)
+	s.Await("new=$(" + agent + ") && [ \"$new\" != " + was + " ]")
+	same("kill -9")
+	s.Run("rc-service islet status && rc-service islet stop && ! rc-service islet status && ! " + agent)
+	if after := s.Run(counting); after != before {
+		t.Errorf("a stop changed the pods' processes from\n%s to\n%s", before, after)
+	}
+	s.Run("rc-service islet start")
+	same("a start")
+	s.PowerOff()
+	s.Boot()
+	ready(s, 2)
+	s.Run("dpkg -P islet && ! test -e /etc/init.d/islet && ! rc-update show | grep -q islet && ! test -e /var/lib/islet && ! test -e /var/log/islet.log")
+	if left, _ := s.Try(counting); left != "" {
+		t.Errorf("processes that nobody manages are left: %s", left)
+	}
+}

@@ -1,0 +1,241 @@
+package system
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+func TestMain(m *testing.M) {
+	machine.Main()
+	os.Exit(m.Run())
+}
+
+// packages is where make packages-one has put those of this version, or of the next one.
+func packages(t *testing.T, next bool) string {
+	t.Helper()
+	name := "ISLET_PACKAGES"
+	if next {
+		name = "ISLET_PACKAGES_NEXT"
+	}
+	dir := os.Getenv(name)
+	if dir == "" {
+		t.Skipf("%s names no directory of packages: make test-system", name)
+	}
+	return dir
+}
+
+// packaged is a system that has packages in /payload, and an image with manifests of n pods
+// where they belong. kind is deb or rpm.
+func packaged(t *testing.T, init []string, kind string, n int) *System {
+	t.Helper()
+	payload := map[string]string{"podtool.tar": machine.Archive(t)}
+	for _, next := range []bool{false, true} {
+		dir := packages(t, next)
+		for _, name := range []string{"islet", "islet-cni", "islet-kubelet"} {
+			pattern := map[string]string{"deb": name + "_*_amd64.deb", "rpm": name + "-[0-9]*.x86_64.rpm"}[kind]
+			found, err := filepath.Glob(filepath.Join(dir, pattern))
+			if err != nil || len(found) != 1 {
+				t.Fatalf("%s: %v %v", name, found, err)
+			}
+			if next {
+				name += "-next"
+			}
+			payload[name+"."+kind] = found[0]
+		}
+	}
+	s := New(t, init, payload)
+	for i := range n {
+		file := filepath.Join(s.Dir, "payload", fmt.Sprintf("p%d.yaml", i))
+		if err := os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: p%d}\nspec:\n  terminationGracePeriodSeconds: 2\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [count, 20ms]}\n", i, machine.Image), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Boot()
+	s.Run("mkdir -p /var/lib/islet/images /etc/kubernetes/manifests && cp /payload/podtool.tar /var/lib/islet/images/ && find /payload -name 'p*.yaml' -exec install -m 666 -t /etc/kubernetes/manifests {} +")
+	return s
+}
+
+// ready waits until exactly n pods are there and run.
+func ready(s *System, n int) {
+	s.t.Helper()
+	s.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
+}
+
+// counting prints the processes of pods, as this system sees them.
+const counting = "pgrep -x podtool | sort -n"
+
+// speaks waits until a pod has written to its log.
+func speaks(s *System, pod string) {
+	s.t.Helper()
+	late, tick := time.After(machine.Patience), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for {
+		if logs, _ := filepath.Glob(s.At("/var/log/pods/*_" + pod + "-edge_*/c/0.log")); len(logs) > 0 {
+			if fi, err := os.Stat(logs[0]); err == nil && fi.Size() > 0 {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			s.t.Fatalf("pod %s wrote nothing", pod)
+		}
+	}
+}
+
+// A follower reads a pod's log as kubectl logs -f does, anew whenever the connection ends.
+type follower struct {
+	came chan time.Time // of a line; closed when it ends
+}
+
+// follow follows a log by the kubelet API on the agent's local socket, until ctx ends.
+func follow(ctx context.Context, s *System, pod string) *follower {
+	f := &follower{came: make(chan time.Time, 1<<16)}
+	socket := s.At("/run/islet/islet.sock")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	go func() {
+		defer close(f.came)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://islet/containerLogs/default/"+pod+"-edge/c?follow=true&tailLines=1", nil)
+			if resp, err := client.Do(req); err == nil {
+				if resp.StatusCode == http.StatusOK {
+					for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+						f.came <- time.Now()
+					}
+				}
+				resp.Body.Close()
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return f
+}
+
+// gap is the longest time without a line.
+func (f *follower) gap(stop func()) (longest time.Duration, lines int) {
+	stop()
+	last := time.Time{}
+	for at := range f.came {
+		if !last.IsZero() {
+			longest = max(longest, at.Sub(last))
+		}
+		last = at
+		lines++
+	}
+	return longest, lines
+}
+
+// A course is what an installation and an upgrade took.
+type course struct {
+	installed, first, all time.Duration // from the command: its end, the first pod's first word, all pods ready
+	upgraded, gap         time.Duration // the command; the longest silence of a log that is followed
+}
+
+func (c course) String() string {
+	ms := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	return fmt.Sprintf("installed after %v, the first pod ran after %v, all were ready after %v; the upgrade took %v, a log that was followed stood still for %v",
+		ms(c.installed), ms(c.first), ms(c.all), ms(c.upgraded), ms(c.gap))
+}
+
+// upgraded installs a package, and the next version while a log is followed and no container is
+// to be restarted.
+func upgraded(s *System, pods int, install, upgrade string) (c course) {
+	s.t.Helper()
+	began := time.Now()
+	s.Run(install)
+	c.installed = time.Since(began)
+	speaks(s, "p0")
+	c.first = time.Since(began)
+	ready(s, pods)
+	c.all = time.Since(began)
+
+	before := s.Run(counting)
+	if strings.Count(before, "\n") != pods {
+		s.t.Errorf("processes of %d pods: %q", pods, before)
+	}
+	ctx, stop := context.WithCancel(s.t.Context())
+	f := follow(ctx, s, "p0")
+	<-f.came
+	began = time.Now()
+	s.Run(upgrade)
+	c.upgraded = time.Since(began)
+	ready(s, pods)
+	c.gap, _ = f.gap(stop)
+	if after := s.Run(counting); after != before {
+		s.t.Errorf("an upgrade changed the pods' processes from\n%s to\n%s", before, after)
+	}
+	return c
+}
+
+// TestPackages installs, upgrades, removes and purges the Debian packages where systemd is init.
+func TestPackages(t *testing.T) {
+	s := packaged(t, Systemd, "deb", 4)
+	t.Log(upgraded(s, 4, "dpkg -i /payload/islet.deb", "dpkg -i /payload/islet-next.deb"))
+	s.Run(`[ "$(systemctl is-enabled islet.service)" = enabled ] && systemctl is-active islet.service`)
+	s.Run(`[ -z "$(find /etc/kubernetes/manifests -type f ! -perm 600)" ] && [ "$(stat -c %a /usr/lib/systemd/system/islet.service)" = 600 ]`)
+	if out := s.Run("islet status"); !strings.Contains(out, "crun 1.21") {
+		t.Errorf("the OCI runtime that is shipped is not used:\n%s", out)
+	}
+	before := s.Run(counting)
+	s.Run(`echo "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --v=2'" >>/etc/default/islet && dpkg -i --force-confdef --force-confold /payload/islet.deb && grep -q v=2 /etc/default/islet && sed -i '$d' /etc/default/islet`)
+	ready(s, 4)
+	s.Run("systemctl disable islet.service && dpkg -i /payload/islet-next.deb && ! systemctl is-enabled islet.service && systemctl is-active islet.service && systemctl enable islet.service")
+	ready(s, 4)
+	s.Run("systemctl stop islet.service && dpkg -i /payload/islet.deb && ! systemctl is-active islet.service && systemctl start islet.service")
+	ready(s, 4)
+	s.Run(`printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d
+		old=$(systemctl show -P MainPID islet) && dpkg -i /payload/islet-next.deb && [ $old = $(systemctl show -P MainPID islet) ] && rm /usr/sbin/policy-rc.d`)
+	if after := s.Run(counting); after != before {
+		t.Errorf("upgrades changed the pods' processes from\n%s to\n%s", before, after)
+	}
+
+	s.Run("dpkg -L islet | while read -r f; do if [ -f $f ]; then echo $f; fi; done >/root/files")
+	s.Run("dpkg -r islet")
+	if left, _ := s.Try(counting); left != "" {
+		t.Errorf("processes that nobody manages are left: %s", left)
+	}
+	s.Run("test -d /var/lib/islet && test -f /etc/default/islet && ! test -e /usr/bin/islet && ! ip link show islet0")
+	s.Run("dpkg -i /payload/islet.deb")
+	ready(s, 4)
+	s.Run("dpkg -P islet")
+	if left := strings.TrimSpace(s.Run("while read -r f; do if [ -e $f ]; then echo $f; fi; done </root/files")); left != "" {
+		t.Errorf("purged, and still there: %s", left)
+	}
+	s.Run("! test -e /var/lib/islet && ! test -e /run/islet && test -f /etc/kubernetes/manifests/p0.yaml && ! find /etc/systemd /var/lib/systemd -name '*islet*' | grep .")
+}
+
+// TestKubelet: the packages in the kubelet's and the plugins' place are there for kubeadm, and
+// go without a trace.
+func TestKubelet(t *testing.T) {
+	s := packaged(t, Systemd, "deb", 0)
+	all := "/payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb"
+	s.Run("dpkg -i " + all)
+	const waiting = "systemctl is-active islet-cri.service && ! systemctl is-active islet.service && ! systemctl is-enabled islet.service && systemctl is-enabled kubelet.service && test -S /run/islet/cri.sock"
+	s.Run(waiting)
+	s.Run(`[ "$(kubelet --version)" = "Kubernetes v1.36.3" ] && [ "$(stat -c %a /etc/crictl.yaml)" = 644 ] && [ "$(readlink /opt/cni/bin/bridge)" = /usr/bin/islet ]`)
+	s.Run(`[ "$(cat /proc/sys/net/ipv4/ip_forward)" = 1 ]`)
+	s.Run("dpkg -i " + strings.ReplaceAll(all, ".deb", "-next.deb"))
+	s.Run(waiting)
+	// What kubeadm writes, it writes for everybody to read.
+	s.Run(`mkdir -p /var/lib/kubelet && printf '%s\n' 'apiVersion: kubelet.config.k8s.io/v1beta1' 'kind: KubeletConfiguration' 'staticPodPath: /etc/kubernetes/manifests' 'failSwapOn: false' >/var/lib/kubelet/config.yaml && chmod 644 /var/lib/kubelet/config.yaml
+		echo 'KUBELET_EXTRA_ARGS="--kubeconfig= --bootstrap-kubeconfig="' >/etc/default/kubelet && systemctl start kubelet.service`)
+	s.Run(`systemctl is-active kubelet.service && ! systemctl is-active islet-cri.service && [ "$(stat -c %a /var/lib/kubelet/config.yaml)" = 600 ]`)
+	s.Run("dpkg -P islet-kubelet islet-cni islet && ! test -e /usr/bin/kubelet && ! test -e /opt/cni/bin/bridge && ! test -e /etc/crictl.yaml && ! pgrep -x islet")
+}

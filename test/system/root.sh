@@ -1,0 +1,28 @@
+#!/bin/bash
+# Makes the file system of the systems that the tests boot: Debian with systemd, and OpenRC beside
+# it. It needs root and a Debian mirror.
+#   root.sh DIR   prints the folder in DIR, and makes it unless one of this very script is there
+set -euo pipefail
+root=$1/$(sha256sum "$0" | cut -c1-12)
+mkdir -p "$1"
+exec 9>"$1/lock"
+flock 9
+if [ -e "$root" ]; then
+	echo "$root"
+	exit
+fi
+find "$1" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} + # of older scripts, or half made
+{
+	debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,openrc,iproute2,procps,kmod,nftables,rpm bookworm "$root.new"
+	rm -rf "$root.new"/var/cache/apt/* "$root.new"/var/lib/apt/lists/* "$root.new"/usr/share/{doc,man,locale}
+	echo edge >"$root.new/etc/hostname"
+	echo '127.0.0.1 localhost edge' >"$root.new/etc/hosts"
+	: >"$root.new/etc/fstab"
+	echo 0123456789abcdef0123456789abcdef >"$root.new/etc/machine-id"
+	# Not this system's: what a whole machine has a kernel of its own for, and what would only cost time.
+	chroot "$root.new" systemctl -q mask systemd-sysctl.service systemd-modules-load.service systemd-remount-fs.service systemd-timesyncd.service apt-daily.timer \
+		apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer sys-kernel-debug.mount sys-kernel-tracing.mount \
+		sys-fs-fuse-connections.mount dev-hugepages.mount dev-mqueue.mount
+} >"$1/log" 2>&1 || { tail "$1/log" >&2; exit 1; }
+mv "$root.new" "$root"
+echo "$root"
