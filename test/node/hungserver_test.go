@@ -59,22 +59,51 @@ func asksHung(m *machine.Machine) bool {
 	return false
 }
 
+// onServer is a volume that hungfs mounts, on the machine of withServers.
+const onServer = "nfs: {server: 10.9.9.9, path: /export}"
+
+// withServers gives a machine whose volumes of NFS are each served by a process of their own,
+// and the program that does it.
+func withServers(t *testing.T) (m *machine.Machine, exe string) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m = machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	nfsProgram(t, m, "exec "+exe+" "+hungfs.Process+" \"$2\"")
+	return m, exe
+}
+
+// servedPod is the manifest of a pod that mounts a volume, or what is below it.
+func servedPod(name, volume, below string) string {
+	return strings.Replace(manifest(name, "  volumes: [{name: data, "+volume+"}]\n", "sleep"), "    image:", "    volumeMounts: [{name: data, mountPath: /data"+below+"}]\n    image:", 1)
+}
+
+// signalAll sends one to each of so many processes.
+func signalAll(t *testing.T, many int, pids []int, s syscall.Signal) {
+	t.Helper()
+	if len(pids) != many {
+		t.Fatalf("processes %v", pids)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestHungServer: containers are to get a directory of a volume whose server has stopped to
 // answer, which the agent finds mounted when it starts. They wait, and nothing else of the node
 // does: not other pods, nor commands, nor the end of the agent and its next start, also by
 // kill -9, nor the end of such pods. When the server is back they start.
 func TestHungServer(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
-	nfsProgram(t, m, "exec "+exe+" "+hungfs.Process+" \"$2\"")
-	const volume = "  volumes: [{name: data, nfs: {server: 10.9.9.9, path: /export}}]\n"
-	for name, sub := range map[string]string{"whole": "", "sub": ", subPath: " + hungfs.Dir, "going": ", subPath: " + hungfs.Dir} {
-		m.Write("manifests/"+name+".yaml", strings.Replace(manifest(name, volume, "sleep"), "    image:", "    volumeMounts: [{name: data, mountPath: /data"+sub+"}]\n    image:", 1))
+	m, exe := withServers(t)
+	const below = ", subPath: " + hungfs.Dir
+	for name, sub := range map[string]string{"whole": "", "sub": below, "going": below} {
+		m.Write("manifests/"+name+".yaml", servedPod(name, onServer, sub))
 	}
 	// And a path of the host that is on such a server.
 	mounted := m.Disk + "/mounted"
@@ -82,24 +111,13 @@ func TestHungServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Run(exe, hungfs.Process, mounted)
-	m.Write("manifests/host.yaml", strings.Replace(manifest("host", "  volumes: [{name: data, hostPath: {path: "+mounted+"}}]\n", "sleep"), "    image:", "    volumeMounts: [{name: data, mountPath: /data, subPath: "+hungfs.Dir+"}]\n    image:", 1))
+	m.Write("manifests/host.yaml", servedPod("host", "hostPath: {path: "+mounted+"}", below))
 	m.StartAgent()
 	m.WaitReady("whole-edge", "sub-edge", "going-edge", "host-edge")
-	signal := func(pids []int, s syscall.Signal) {
-		t.Helper()
-		if len(pids) != 4 {
-			t.Fatalf("processes %v", pids)
-		}
-		for _, pid := range pids {
-			if err := syscall.Kill(pid, s); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	m.Kill()
 	stopped := servers(m)
-	signal(stopped, syscall.SIGSTOP)
-	signal(contained(t, m), syscall.SIGKILL)
+	signalAll(t, 4, stopped, syscall.SIGSTOP)
+	signalAll(t, 4, contained(t, m), syscall.SIGKILL)
 	m.StartAgent()
 	hung := func() {
 		t.Helper()
@@ -142,29 +160,13 @@ func TestHungServer(t *testing.T) {
 // answer. The kernel lets nobody go who waits for that, and yet an agent that was killed
 // meanwhile has a successor; the pod can be deleted.
 func TestDeafServer(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
-	nfsProgram(t, m, "exec "+exe+" "+hungfs.Process+" \"$2\"")
-	const volume = "  volumes: [{name: data, nfs: {server: 10.9.9.9, path: /export}}]\n"
-	m.Write("manifests/one.yaml", strings.Replace(manifest("one", volume, "sleep"), "    image:", "    volumeMounts: [{name: data, mountPath: /data}]\n    image:", 1))
+	m, _ := withServers(t)
+	m.Write("manifests/one.yaml", servedPod("one", onServer, ""))
 	m.StartAgent()
 	m.WaitReady("one-edge")
 	m.Kill()
-	for _, pid := range servers(m) {
-		if err := syscall.Kill(pid, hungfs.Deaf); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, pid := range contained(t, m) {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
+	signalAll(t, 1, servers(m), hungfs.Deaf)
+	signalAll(t, 1, contained(t, m), syscall.SIGKILL)
 	for range 2 {
 		m.StartAgent()
 		m.Await("the node to say what the pod waits for", func() bool { return strings.Contains(m.Islet("describe", "one-edge"), "does not answer") })
