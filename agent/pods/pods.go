@@ -23,7 +23,8 @@ import (
 // Desired is what the sources want. *desired.Desired is one.
 type Desired interface {
 	Get(types.UID) (desired.Pod, bool)
-	List() []desired.Pod
+	List() []desired.Pod // sorted
+	Each(func(desired.Pod))
 	Forget(context.Context, types.UID) error
 }
 
@@ -275,14 +276,18 @@ func (p *Pods) List() []*v1.Pod {
 	return out
 }
 
-// Phases calls f with each pod as it is wanted and the phase of its newest status.
-func (p *Pods) Phases(f func(pod *v1.Pod, phase v1.PodPhase)) {
-	wanted := p.c.Desired.List()
+// Look calls f with each pod as it is wanted and its newest status, in no order. It makes no
+// copies, as those who are asked again and again want none: f does not keep the status, is
+// short and asks nothing of p.
+func (p *Pods) Look(f func(pod *v1.Pod, status *v1.PodStatus)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, d := range wanted {
-		f(d.Pod, cmp.Or(p.states[d.Pod.UID].status.Phase, v1.PodPending))
-	}
+	var status v1.PodStatus
+	p.c.Desired.Each(func(d desired.Pod) {
+		status = p.states[d.Pod.UID].status
+		status.Phase = cmp.Or(status.Phase, v1.PodPending)
+		f(d.Pod, &status)
+	})
 }
 
 func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

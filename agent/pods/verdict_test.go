@@ -3,6 +3,7 @@ package pods
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -194,6 +195,12 @@ func TestUndecidedShowsNothing(t *testing.T) {
 	w.refresh("a")
 	if s := w.List()[0].Status; s.Phase != v1.PodFailed || s.Reason != "OutOfcpu" {
 		t.Errorf("%+v", s)
+	}
+	w.want(t, desired.API, p, aPod("b", "1", 0))
+	told := map[string]v1.PodPhase{}
+	w.Look(func(p *v1.Pod, s *v1.PodStatus) { told[p.Name] = s.Phase })
+	if want := map[string]v1.PodPhase{"a": v1.PodFailed, "b": v1.PodPending}; !maps.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
 	}
 }
 

@@ -88,9 +88,9 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 // where Pods can do that.
 func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
 	if p, ok := s.Pods.(interface {
-		Phases(func(*v1.Pod, v1.PodPhase))
+		Look(func(*v1.Pod, *v1.PodStatus))
 	}); ok {
-		p.Phases(f)
+		p.Look(func(pod *v1.Pod, status *v1.PodStatus) { f(pod, status.Phase) })
 		return
 	}
 	for _, p := range s.Pods.List() {

@@ -67,6 +67,13 @@ func (k *Keeper) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
 	return []prometheus.Collector{k.operations, meter{k, pods}}
 }
 
+// unused reports whether no volume is mounted, and none is about to be.
+func (k *Keeper) unused() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.rows) == 0
+}
+
 type meter struct {
 	k    *Keeper
 	pods func() []*v1.Pod
@@ -81,6 +88,9 @@ func (meter) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m meter) Collect(out chan<- prometheus.Metric) {
+	if m.k.unused() {
+		return
+	}
 	pods := m.pods()
 	all := m.k.Stats(context.Background(), pods)
 	told := map[types.NamespacedName]bool{} // several pods may have one claim

@@ -65,8 +65,8 @@ type nodeAnswer struct {
 
 func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
 	out := stats.PodStats{PodRef: stats.PodReference{Name: p.name, Namespace: p.namespace, UID: p.uid}}
-	if p.spec != nil && p.spec.Status.StartTime != nil {
-		out.StartTime = *p.spec.Status.StartTime
+	if p.started != nil {
+		out.StartTime = *p.started
 	}
 	out.Containers = slices.Grow(out.Containers, len(p.containers))
 	for _, c := range p.containers {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -33,6 +34,11 @@ type Layered interface {
 	WritableLayers(context.Context) (map[string]*api.FilesystemUsage, error)
 }
 
+// A Runner calls f with each container that runs, which f neither changes nor keeps.
+type Runner interface {
+	Running(f func(*api.Container))
+}
+
 // Images says where images are.
 type Images interface {
 	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
@@ -42,11 +48,11 @@ type Images interface {
 type Config struct {
 	NodeName string
 	Runtime  Runtime
-	Images   Images           // nil: the summary has no file systems of the runtime
-	Pods     func() []*v1.Pod // with their status
-	Sampler  *sample.Sampler  // nil: pods have the figures that the runtime tells
-	Host     *host.Host       // nil: the node is not measured
-	Trees    *disk.Trees      // nil: no directories are measured
+	Images   Images                                          // nil: the summary has no file systems of the runtime
+	Pods     func(f func(pod *v1.Pod, status *v1.PodStatus)) // calls f with each; f does not keep the status
+	Sampler  *sample.Sampler                                 // nil: pods have the figures that the runtime tells
+	Host     *host.Host                                      // nil: the node is not measured
+	Trees    *disk.Trees                                     // nil: no directories are measured
 	// Volumes measures those of pods that are not directories of the node; nil: nobody does. It
 	// waits for none that does not answer.
 	Volumes func(context.Context, []*v1.Pod) map[types.UID][]stats.VolumeStats
@@ -90,7 +96,9 @@ type container struct {
 // A pod with a container that runs, or had one.
 type pod struct {
 	name, namespace, uid, sandbox string
-	spec                          *v1.Pod // nil: it is not known
+	created                       int64        // of its newest container, in nanoseconds since 1970
+	spec                          *v1.Pod      // as it is wanted; nil: it is not known
+	started                       *metav1.Time // nil: it is not known
 	group                         *sample.Group
 	containers                    []*container
 }
@@ -120,19 +128,16 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
 			return last, nil
 		}
 	}
-	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{
-		Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}}})
-	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", err)
-	}
-	for _, c := range list.Containers {
-		j.add(c)
+	if err := u.running(ctx, j.add); err != nil {
+		return nil, err
 	}
 	u.known(j)
 	if err := u.ask(ctx, j, j.groups()); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(j.pods, func(a, b *pod) int { return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(j.pods, func(a, b *pod) int { // of two of a name the newest first
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(b.created, a.created))
+	})
 	for _, p := range j.pods {
 		slices.SortFunc(p.containers, func(a, b *container) int { return cmp.Compare(a.name, b.name) })
 	}
@@ -140,6 +145,23 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
 		u.keep(j)
 	}
 	return j, nil
+}
+
+// running calls f with the containers that run.
+func (u *Usage) running(ctx context.Context, f func(*api.Container)) error {
+	if r, ok := u.c.Runtime.(Runner); ok {
+		r.Running(f)
+		return nil
+	}
+	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{
+		Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}}})
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	for _, c := range list.Containers {
+		f(c)
+	}
+	return nil
 }
 
 // keep keeps a look for as long as its sample may be given again. The caller holds mu.
@@ -183,26 +205,29 @@ func (j *joined) add(c *api.Container) {
 		uid: c.Labels[keys.PodUID], image: cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage(), c.ImageRef), sandbox: c.PodSandboxId}
 	p := j.byUID[k.uid]
 	if p == nil {
-		p = &pod{name: k.pod, namespace: k.namespace, uid: k.uid, sandbox: k.sandbox}
+		p = &pod{name: k.pod, namespace: k.namespace, uid: k.uid}
 		j.byUID[k.uid], j.pods = p, append(j.pods, p)
+	}
+	if c.CreatedAt >= p.created {
+		p.sandbox, p.created = k.sandbox, c.CreatedAt
 	}
 	p.containers, j.byID[k.id] = append(p.containers, k), k
 }
 
 // known adds what the agent knows of pods: when containers started.
 func (u *Usage) known(j *joined) {
-	for _, spec := range u.c.Pods() {
+	u.c.Pods(func(spec *v1.Pod, status *v1.PodStatus) {
 		p := j.byUID[string(spec.UID)]
 		if p == nil {
-			continue
+			return
 		}
-		p.spec = spec
-		for s := range podspec.Statuses(&spec.Status) {
+		p.spec, p.started = spec, status.StartTime
+		for s := range podspec.Statuses(status) {
 			if c := j.byID[bareID(s.ContainerID)]; c != nil && s.State.Running != nil {
 				c.started = s.State.Running.StartedAt.Time
 			}
 		}
-	}
+	})
 }
 
 // groups adds the cgroups, and says whether a container has none.

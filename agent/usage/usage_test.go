@@ -74,7 +74,7 @@ func node(t testing.TB) (*Usage, *runtime) {
 		{Name: "scratch", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}}}}, Status: v1.PodStatus{
 		StartTime: &metav1.Time{Time: time.Unix(100, 0)}, ContainerStatuses: []v1.ContainerStatus{{Name: "main", ContainerID: "islet://c1",
 			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Unix(200, 0)}}}}}}
-	return New(Config{NodeName: "pi", Runtime: rt, Pods: func() []*v1.Pod { return []*v1.Pod{pod} }, Host: host.New(host.Config{}), Trees: &disk.Trees{Age: time.Minute},
+	return New(Config{NodeName: "pi", Runtime: rt, Pods: func(f func(*v1.Pod, *v1.PodStatus)) { f(pod, &pod.Status) }, Host: host.New(host.Config{}), Trees: &disk.Trees{Age: time.Minute},
 		Root: dir, LogsDir: filepath.Join(dir, "logs"), System: map[string]string{"pods": "/kubepods"},
 		Sampler: sample.New(sample.Config{Cgroups: cgroup.NewRecent(cgroup.NewReader(root), time.Second), Process: process.Reader{}, Pods: "/kubepods"})}), rt
 }

@@ -141,6 +141,16 @@ func (d *Desired) List() []Pod {
 	return all
 }
 
+// Each calls f with all pods, in no order. It copies no list of them; f is short and asks
+// nothing of d.
+func (d *Desired) Each(f func(Pod)) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, p := range d.pods {
+		f(p)
+	}
+}
+
 // Version grows with every change of a pod.
 func (d *Desired) Version() uint64 {
 	d.mu.RLock()

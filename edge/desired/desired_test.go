@@ -84,6 +84,11 @@ func (w *world) show() string {
 		}
 		out = append(out, s)
 	}
+	each := map[types.UID]Pod{}
+	w.Each(func(p Pod) { each[p.Pod.UID] = p })
+	if listed := w.List(); len(each) != len(listed) || slices.ContainsFunc(listed, func(p Pod) bool { return each[p.Pod.UID] != p }) {
+		w.Errorf("each is told of %v, listed are %v", each, listed)
+	}
 	slices.Sort(out)
 	return strings.Join(out, ", ")
 }

@@ -85,7 +85,7 @@ var resourceFamilies = []resourceFamily{
 	{name: "scrape_error", help: helpFailed},
 }
 
-// eachResource calls f with each figure, those of one family together.
+// eachResource calls f with each figure, those of one family together. f does not keep labels.
 func eachResource(sum *stats.Summary, err error, f func(of *resourceFamily, at time.Time, v float64, labels ...string)) {
 	for i := range resourceFamilies {
 		r := &resourceFamilies[i]
@@ -106,18 +106,22 @@ func eachResource(sum *stats.Summary, err error, f func(of *resourceFamily, at t
 }
 
 func (r *resourceFamily) pods(pods []stats.PodStats, f func(of *resourceFamily, at time.Time, v float64, labels ...string)) {
+	var one figures
+	var labels [6]string // f keeps neither
 	for i := range pods {
 		p := &pods[i]
 		if r.pod {
-			if at, v, ok := r.of(&figures{cpu: p.CPU, memory: p.Memory, swap: p.Swap}); ok {
-				f(r, at, v, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
+			one = figures{cpu: p.CPU, memory: p.Memory, swap: p.Swap}
+			if at, v, ok := r.of(&one); ok {
+				f(r, at, v, append(labels[:0], "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)...)
 			}
 			continue
 		}
 		for k := range p.Containers {
 			c := &p.Containers[k]
-			if at, v, ok := r.of(&figures{c.CPU, c.Memory, c.Swap, c.StartTime.Time}); ok {
-				f(r, at, v, "container", c.Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)
+			one = figures{c.CPU, c.Memory, c.Swap, c.StartTime.Time}
+			if at, v, ok := r.of(&one); ok {
+				f(r, at, v, append(labels[:0], "container", c.Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)...)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/cri"
@@ -188,6 +189,38 @@ func testWrongState(t *testing.T, b *bench) {
 	must(b.Runtime.StopPodSandbox(b.ctx, &api.StopPodSandboxRequest{PodSandboxId: pod}))(b)
 	if err := b.tryCreate(pod, cfg, b.container("late")); err == nil {
 		t.Error("created a container in a sandbox that is stopped")
+	}
+}
+
+// testRunning: who is told what runs without copies is told what is listed.
+func testRunning(t *testing.T, b *bench) {
+	r, ok := b.Runtime.(interface{ Running(func(*api.Container)) })
+	if !ok {
+		t.Skip("this runtime only lists")
+	}
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	var want *api.Container
+	for _, name := range []string{"created", "ended", "main"} {
+		c := b.container(name, "wait")
+		id := b.create(pod, cfg, c)
+		if name != "created" {
+			b.start(id)
+			want = must(b.Runtime.ListContainers(b.ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{Id: id}}))(b).Containers[0]
+		}
+		if name == "ended" {
+			must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id}))(b)
+		}
+	}
+	want.Annotations = nil
+	var told []*api.Container
+	r.Running(func(c *api.Container) {
+		if c.PodSandboxId == pod {
+			told = append(told, proto.CloneOf(c))
+		}
+	})
+	if len(told) != 1 || !proto.Equal(told[0], want) {
+		t.Errorf("told %v, want %v", told, want)
 	}
 }
 

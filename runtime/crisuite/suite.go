@@ -50,6 +50,7 @@ func Run(t *testing.T, s Subject) {
 		{"NotFound", false, testNotFound},
 		{"WrongState", false, testWrongState},
 		{"MessagesAreNotShared", false, testMessages},
+		{"Running", false, testRunning},
 		{"Events", false, testEvents},
 		{"RemoveRunning", false, testRemoveRunning},
 		{"UpdatePod", false, testUpdatePod},

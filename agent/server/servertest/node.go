@@ -99,7 +99,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 			return d
 		}}
 	cfg.Garbage = garbage.New(garbage.Config{Images: n.Runtime, Runtime: n.Runtime, Pods: n.List, Offline: func() bool { return false }, Meta: meta{}, Now: time.Now, Log: log})
-	cfg.Usage = usage.New(usage.Config{NodeName: cfg.NodeName, Runtime: n.Runtime, Pods: n.List, Started: time.Now()})
+	cfg.Usage = usage.New(usage.Config{NodeName: cfg.NodeName, Runtime: n.Runtime, Pods: n.look, Started: time.Now()})
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -168,6 +168,12 @@ func (n *Node) List() []*v1.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.pods)
+}
+
+func (n *Node) look(f func(*v1.Pod, *v1.PodStatus)) {
+	for _, p := range n.List() {
+		f(p, &p.Status)
+	}
 }
 
 // Changed implements server.Pods.
