@@ -71,18 +71,47 @@ type Events struct {
 	sent    time.Time // when the server last took an event
 }
 
-// A record is one event, however often it happened.
+// A record is one event, however often it happened. It is what events differ in: there are
+// some for each pod, and a v1.Event takes three times as much memory.
 type record struct {
-	event v1.Event
-	key   eventKey
-	told  int32     // the count that the server knows; 0: nothing of it
-	last  time.Time // when it happened last
-	next  time.Time
-	mute  bool // its object has used up its budget
+	key                           eventKey
+	name, message                 string
+	object, namespace, objectKind string // what it is about
+	annotations                   map[string]string
+	count                         int32
+	told                          int32     // the count that the server knows; 0: nothing of it
+	mute                          bool      // its object has used up its budget
+	firstSecond, lastSecond       int64     // since 1970, by the clock that others are told
+	last                          time.Time // when it happened last
+	next                          time.Time
 
 	seq    int64
 	stored stored
 }
+
+// recordOf takes what events differ in.
+func recordOf(ev *v1.Event) *record {
+	o := ev.InvolvedObject
+	return &record{
+		key:  eventKey{o.UID, o.FieldPath, ev.Type, ev.Reason, ev.Message},
+		name: ev.Name, message: ev.Message, object: o.Name, namespace: o.Namespace, objectKind: o.Kind, annotations: ev.Annotations,
+		count: ev.Count, firstSecond: ev.FirstTimestamp.Unix(), lastSecond: ev.LastTimestamp.Unix(),
+	}
+}
+
+// event is what a record is as an object of the API.
+func (e *Events) event(r *record) *v1.Event {
+	return &v1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: r.eventNamespace(), Name: r.name, Annotations: maps.Clone(r.annotations)},
+		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: r.objectKind, Namespace: r.namespace, Name: r.object, UID: r.key.uid, FieldPath: r.key.field},
+		Type:           r.key.kind, Reason: r.key.reason, Message: r.message, Count: r.count,
+		FirstTimestamp: metav1.Unix(r.firstSecond, 0), LastTimestamp: metav1.Unix(r.lastSecond, 0),
+		Source: v1.EventSource{Component: component, Host: e.EventsConfig.Node}, ReportingController: component, ReportingInstance: e.EventsConfig.Node,
+	}
+}
+
+// eventNamespace is where events of an object are: those of a node in the default one.
+func (r *record) eventNamespace() string { return cmp.Or(r.namespace, metav1.NamespaceDefault) }
 
 type eventKey struct {
 	uid                          types.UID
@@ -140,7 +169,7 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	stamp := metav1.NewTime(e.Now().Truncate(time.Second))
+	second := e.Now().Unix()
 	key := eventKey{about.UID, about.FieldPath, eventType, reason, message}
 	if e.alike(key, now) >= mostAlike {
 		key.message = ""
@@ -150,8 +179,8 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	i := slices.IndexFunc(e.kept, func(r *record) bool { return r.key == key })
 	if i >= 0 {
 		r := e.kept[i]
-		r.event.Count++
-		r.event.LastTimestamp, r.event.Message = stamp, message
+		r.count++
+		r.lastSecond, r.message = second, message
 		r.last, r.mute = now, !affordable
 		e.seq++
 		r.seq = e.seq
@@ -159,11 +188,11 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	} else {
 		e.names++
 		e.seq++
-		e.kept = append(e.kept, &record{key: key, last: now, seq: e.seq, mute: !affordable, event: v1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.names), Annotations: annotations},
-			InvolvedObject: about, Type: eventType, Reason: reason, Message: message, Count: 1, FirstTimestamp: stamp, LastTimestamp: stamp,
-			Source: v1.EventSource{Component: component, Host: e.EventsConfig.Node}, ReportingController: component, ReportingInstance: e.EventsConfig.Node,
-		}})
+		e.kept = append(e.kept, &record{
+			key: key, name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.names), message: message,
+			object: about.Name, namespace: about.Namespace, objectKind: about.Kind, annotations: annotations,
+			count: 1, firstSecond: second, lastSecond: second, last: now, seq: e.seq, mute: !affordable,
+		})
 	}
 	e.drop()
 	for _, c := range []chan struct{}{e.wake, e.changed} {
@@ -211,7 +240,7 @@ func (e *Events) Recent(uid types.UID) (all []v1.Event) {
 	defer e.mu.Unlock()
 	for _, r := range e.kept {
 		if r.key.uid == uid {
-			all = append(all, *r.event.DeepCopy())
+			all = append(all, *e.event(r))
 		}
 	}
 	return all[max(0, len(all)-recentEvents):]
@@ -222,7 +251,7 @@ func (e *Events) All() (all []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range e.kept {
-		all = append(all, *r.event.DeepCopy())
+		all = append(all, *e.event(r))
 	}
 	return all
 }
@@ -302,10 +331,10 @@ func (e *Events) next() (*record, time.Duration) {
 	}
 	for _, r := range e.kept {
 		switch {
-		case r.mute || r.told == r.event.Count:
+		case r.mute || r.told == r.count:
 		case now.Before(r.next):
 			in(r.next.Sub(now))
-		case yields > 0 && r.event.Type == v1.EventTypeNormal:
+		case yields > 0 && r.key.kind == v1.EventTypeNormal:
 			in(yields)
 		default:
 			c := *r
@@ -322,7 +351,7 @@ func (e *Events) send(ctx context.Context, r *record) error {
 		err = e.patch(ctx, r)
 	}
 	if r.told == 0 || apierrors.IsNotFound(err) { // events live for an hour only
-		_, err = kube.Create(ctx, e.Client, r.event.DeepCopy())
+		_, err = kube.Create(ctx, e.Client, e.event(r))
 	}
 	if r.told == 0 && apierrors.IsAlreadyExists(err) { // told by an agent that ended before it noted that
 		err = e.patch(ctx, r)
@@ -331,14 +360,14 @@ func (e *Events) send(ctx context.Context, r *record) error {
 		return err
 	}
 	if err != nil {
-		e.Log.Debug("the API server refuses an event", "reason", r.event.Reason, "object", r.event.InvolvedObject.Name, "error", err)
+		e.Log.Debug("the API server refuses an event", "reason", r.key.reason, "object", r.object, "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sent = time.Now()
 	for _, k := range e.kept {
-		if k.key == r.key && k.event.Name == r.event.Name {
-			k.told, k.next = r.event.Count, time.Now().Add(repeatEvery)
+		if k.key == r.key && k.name == r.name {
+			k.told, k.next = r.count, time.Now().Add(repeatEvery)
 			if k.stored.there {
 				select {
 				case e.changed <- struct{}{}:
@@ -352,11 +381,11 @@ func (e *Events) send(ctx context.Context, r *record) error {
 
 // patch tells the new count of an event.
 func (e *Events) patch(ctx context.Context, r *record) error {
-	data, err := json.Marshal(map[string]any{"count": r.event.Count, "lastTimestamp": r.event.LastTimestamp, "message": r.event.Message})
+	data, err := json.Marshal(map[string]any{"count": r.count, "lastTimestamp": metav1.Unix(r.lastSecond, 0), "message": r.message})
 	if err != nil {
 		return fmt.Errorf("encode an event: %w", err)
 	}
-	_, err = kube.Patch[v1.Event](ctx, e.Client, r.event.Namespace, r.event.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+	_, err = kube.Patch[v1.Event](ctx, e.Client, r.eventNamespace(), r.name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 	return err
 }
 

@@ -42,13 +42,13 @@ func (e *Events) load(ctx context.Context) error {
 		e.removed = append(e.removed, s.Event.Name)
 	}
 	for _, s := range all[max(0, len(all)-maxEvents):] {
-		o := s.Event.InvolvedObject
-		key := eventKey{o.UID, o.FieldPath, s.Event.Type, s.Event.Reason, s.Event.Message}
-		if strings.HasPrefix(key.message, combined) {
-			key.message = ""
+		r := recordOf(s.Event)
+		if strings.HasPrefix(r.message, combined) {
+			r.key.message = ""
 		}
+		r.seq, r.told, r.stored = s.Seq, s.Told, stored{r.count, s.Told, true}
 		e.seq = max(e.seq, s.Seq)
-		e.kept = append(e.kept, &record{key: key, event: *s.Event, seq: s.Seq, told: s.Told, stored: stored{s.Event.Count, s.Told, true}})
+		e.kept = append(e.kept, r)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (e *Events) load(ctx context.Context) error {
 // lasting says that an event is to outlive the agent: the API server does not know it, or
 // it is a warning, which a person looks for.
 func (r *record) lasting() bool {
-	return r.event.Type == v1.EventTypeWarning || r.told != r.event.Count && !r.mute
+	return r.key.kind == v1.EventTypeWarning || r.told != r.count && !r.mute
 }
 
 // keep writes what changed until ctx ends, and then once more. While nothing happens it
@@ -130,16 +130,16 @@ func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map
 	remove = append(remove, e.removed...)
 	underway := !last && e.Client != nil && e.underway(at)
 	for _, r := range e.kept {
-		want := stored{r.event.Count, r.told, r.lasting()}
+		want := stored{r.count, r.told, r.lasting()}
 		switch {
-		case e.Client == nil && !last && r.event.Type == v1.EventTypeNormal:
-		case underway && want.there && !r.stored.there && r.event.Type == v1.EventTypeNormal && at.Sub(r.last) < storeEvery:
+		case e.Client == nil && !last && r.key.kind == v1.EventTypeNormal:
+		case underway && want.there && !r.stored.there && r.key.kind == v1.EventTypeNormal && at.Sub(r.last) < storeEvery:
 			later = true
 		case !want.there && r.stored.there:
-			remove = append(remove, r.event.Name)
+			remove = append(remove, r.name)
 			now[r] = stored{}
 		case want.there && want != r.stored:
-			put = append(put, store.Event{Event: r.event.DeepCopy(), Seq: r.seq, Told: r.told})
+			put = append(put, store.Event{Event: e.event(r), Seq: r.seq, Told: r.told})
 			now[r] = want
 		}
 	}
@@ -161,9 +161,9 @@ func (e *Events) drop() {
 	}
 	for _, r := range e.kept[:over] {
 		if r.stored.there {
-			e.removed = append(e.removed, r.event.Name)
+			e.removed = append(e.removed, r.name)
 		}
-		if r.told == r.event.Count || r.mute || e.Client == nil {
+		if r.told == r.count || r.mute || e.Client == nil {
 			continue
 		}
 		if e.dropped++; e.dropped == 1 {

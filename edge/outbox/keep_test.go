@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"reflect"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -145,8 +146,8 @@ func TestToldBeforeItWasNoted(t *testing.T) {
 		if n := len(r.Server.Events()); n != 1 {
 			t.Fatalf("%d events", n)
 		}
-		again := &record{event: e}
-		again.event.Count = 7
+		again := recordOf(&e)
+		again.count = 7
 		if err := r.send(r.Context(), again); err != nil {
 			t.Error(err)
 		}
@@ -236,4 +237,21 @@ func TestEventsOfANodeAlone(t *testing.T) {
 			t.Error("nobody waits for them")
 		}
 	})
+}
+
+// TestEventIsKeptWhole: a record gives back what the API server and the store are told.
+func TestEventIsKeptWhole(t *testing.T) {
+	e := &Events{EventsConfig: EventsConfig{Node: "pi"}}
+	at := metav1.Unix(1700000000, 0)
+	for namespace, want := range map[string]string{"shop": "shop", "": "default"} {
+		ev := &v1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: want, Name: "a.17", Annotations: map[string]string{"note": "x"}},
+			InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: "a", UID: "u", FieldPath: "spec.containers{c}"},
+			Type:           v1.EventTypeWarning, Reason: "BackOff", Message: "again", Count: 3, FirstTimestamp: at, LastTimestamp: metav1.Unix(1700000060, 0),
+			Source: v1.EventSource{Component: "kubelet", Host: "pi"}, ReportingController: "kubelet", ReportingInstance: "pi",
+		}
+		if got := e.event(recordOf(ev)); !reflect.DeepEqual(got, ev) {
+			t.Errorf("%+v, want %+v", got, ev)
+		}
+	}
 }

@@ -28,7 +28,7 @@ func (e *Events) yields(now time.Time) time.Duration {
 	}
 	n := 0
 	for _, r := range e.kept {
-		if r.mute || r.told == r.event.Count || r.event.Type != v1.EventTypeNormal {
+		if r.mute || r.told == r.count || r.key.kind != v1.EventTypeNormal {
 			continue
 		}
 		if n++; n > mostWaits || now.Sub(r.last) >= late {
