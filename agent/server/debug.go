@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
@@ -22,9 +23,23 @@ func (s *Server) configz(*http.Request) (map[string]*kubelet.KubeletConfiguratio
 	return map[string]*kubelet.KubeletConfiguration{"kubeletconfig": &c}, nil
 }
 
+// profileMemory has the agent note what allocates, from now on and as densely as Go does by
+// itself: nobody needs that while nobody asks.
+func profileMemory() {
+	if runtime.MemProfileRate == 0 {
+		runtime.MemProfileRate = 512 << 10
+	}
+}
+
 // routeProfiling adds the profiles of this process.
 func (s *Server) routeProfiling(m mux) {
 	m.HandleFunc("GET /debug/pprof/", pprof.Index)
+	for _, of := range []string{"heap", "allocs"} {
+		m.HandleFunc("GET /debug/pprof/"+of, func(w http.ResponseWriter, r *http.Request) {
+			profileMemory()
+			pprof.Index(w, r)
+		})
+	}
 	m.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	m.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	m.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)

@@ -177,6 +177,7 @@ func TestPorts(t *testing.T) {
 		{all, "GET", "/logs/..%2fsecret", 404, ""},
 		{all, "GET", "/debug/pprof/", 200, "goroutine"},
 		{all, "GET", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
+		{all, "GET", "/debug/pprof/heap?debug=1", 200, "@ heap/1048576"},
 		{all, "GET", "/stats/summary", 200, `"nodeName":"pi"`},
 		{all, "GET", "/metrics", 200, `kubernetes_build_info{build_date="",compiler="gc",git_commit="",git_tree_state="",git_version="v1.36.3"`},
 		{all, "GET", "/metrics", 200, `kubelet_running_containers{container_state="running"} 1`},
