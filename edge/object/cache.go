@@ -229,6 +229,9 @@ func (c *Cache) Release(ctx context.Context, uid types.UID) error {
 		if it.stop != nil {
 			it.stop()
 		}
+		if it.rest != nil {
+			it.rest.Stop()
+		}
 		delete(c.items, k)
 		unused = append(unused, k)
 	}
@@ -311,13 +314,18 @@ func (c *Cache) item(k store.ObjectKey) *item {
 	if it == nil {
 		it = newItem(k, c.kinds[k.Kind])
 		c.items[k] = it
-		c.pending = append(c.pending, it)
-		select {
-		case c.signal <- struct{}{}:
-		default:
-		}
+		c.run(it)
 	}
 	return it
+}
+
+// run gives an item its goroutine. The caller holds mu.
+func (c *Cache) run(it *item) {
+	c.pending = append(c.pending, it)
+	select {
+	case c.signal <- struct{}{}:
+	default:
+	}
 }
 
 var errUnread = errors.New("it has not been read yet")

@@ -260,6 +260,14 @@ func TestAtRestTogether(t *testing.T) {
 		if w.touched.Load() < int32(reads) {
 			t.Errorf("%d reads, told %d times", reads, w.touched.Load())
 		}
+		synctest.Wait()
+		w.cache.mu.Lock()
+		defer w.cache.mu.Unlock()
+		for k, it := range w.cache.items {
+			if it.kind.get != nil && it.rest == nil {
+				t.Errorf("%v rests, and has a goroutine", k)
+			}
+		}
 	})
 }
 

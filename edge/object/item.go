@@ -52,13 +52,20 @@ type item struct {
 	watched watch.Interface
 	err     error // why the last attempt failed
 	attempt chan struct{}
-	waits   time.Duration // until it is read again while somebody waits for it; its goroutine's
+	rest    *time.Timer // nil: its goroutine is at work
+	due     time.Time   // when rest ends
+	soonest time.Time   // when it ends if the item is asked for
+
+	failures int // in a row; this and what is below are its goroutine's
+	retry    retry.Backoff
+	waits    time.Duration // until it is read again while somebody waits for it
 }
 
 func newItem(k store.ObjectKey, kind *kind) *item {
 	return &item{
 		ObjectKey: k, kind: kind, users: map[types.UID]bool{},
 		asked: make(chan struct{}, 1), answered: make(chan struct{}), attempt: make(chan struct{}),
+		retry: newRetry(),
 	}
 }
 
@@ -80,11 +87,16 @@ func (it *item) known() bool { return it.content != nil }
 // has reports whether there is an object, or was one that is still used.
 func (it *item) has() bool { return it.known() && it.kind.count(it.content) > 0 }
 
-// ask wants an attempt to read soon. The channel is closed when one has ended.
+// ask wants an attempt to read soon. The channel is closed when one has ended. The caller
+// holds mu.
 func (it *item) ask() <-chan struct{} {
 	select {
 	case it.asked <- struct{}{}:
 	default:
+	}
+	if it.rest != nil && it.soonest.Before(it.due) {
+		it.due = it.soonest
+		it.rest.Reset(time.Until(it.due))
 	}
 	return it.attempt
 }
@@ -98,36 +110,23 @@ func (it *item) answer() {
 	}
 }
 
-// follow keeps an item up to date until ctx ends, or nothing about it can change.
+// follow keeps an item up to date until ctx ends, or nothing about it can change, or what a
+// node may only get has been read and rests.
 func (c *Cache) follow(ctx context.Context, it *item) {
-	failures, again := 0, newRetry()
 	for {
 		began := time.Now()
 		select {
 		case <-it.asked: // this is it
 		default:
 		}
-		err := apart(it.kind.get != nil, func() error { return c.round(ctx, it, failures) })
+		err := c.round(ctx, it, it.failures)
 		if ctx.Err() != nil || err == nil && it.known() && !it.gone && it.kind.immutable(it.content) {
 			return
 		}
-		if failures++; time.Since(began) > settled {
-			failures = 1
-			again.Reset()
-		}
-		pause := pollEvery
-		switch {
-		case apierrors.IsForbidden(err) && failures <= tooEarly:
-			pause = early(failures)
-		case err == nil && c.polls(it.kind):
-			if it.kind.get != nil {
-				pause = c.again(it)
-				c.cfg.Touched()
-			}
-			failures = 0
-			again.Reset()
-		default:
-			pause = again.Next(kube.RetryAfter(err))
+		pause := c.after(it, time.Since(began), err)
+		if it.kind.get != nil {
+			c.rest(it, began, pause, kube.RetryAfter(err))
+			return
 		}
 		if !c.pause(ctx, it, began, pause, kube.RetryAfter(err)) {
 			return
@@ -135,15 +134,56 @@ func (c *Cache) follow(ctx context.Context, it *item) {
 	}
 }
 
-// apart calls f, if so on a stack of its own: what a request needs of it is given back when it
-// has ended, and not kept for the minutes until the next.
-func apart(so bool, f func() error) error {
-	if !so {
-		return f()
+// after is the pause after a round that took so long.
+func (c *Cache) after(it *item, took time.Duration, err error) time.Duration {
+	if it.failures++; took > settled {
+		it.failures = 1
+		it.retry.Reset()
 	}
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	return <-done
+	switch {
+	case apierrors.IsForbidden(err) && it.failures <= tooEarly:
+		return early(it.failures)
+	case err != nil || !c.polls(it.kind):
+		return it.retry.Next(kube.RetryAfter(err))
+	}
+	it.failures = 0
+	it.retry.Reset()
+	if it.kind.get == nil {
+		return pollEvery
+	}
+	defer c.cfg.Touched()
+	return c.again(it)
+}
+
+// rest lets an item alone for a time, or for less if it is asked for and the least that the
+// server asked for has passed. Meanwhile it has no goroutine: there are two and more for each
+// claim, and what requests need of their stacks would stay with them.
+func (c *Cache) rest(it *item, began time.Time, d, least time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if it.dropped {
+		return
+	}
+	now := time.Now()
+	it.due, it.soonest = now.Add(d), began.Add(retryMin)
+	if free := now.Add(least); free.After(it.soonest) {
+		it.soonest = free
+	}
+	var t *time.Timer
+	t = time.AfterFunc(d, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if it.rest == t {
+			it.rest = nil
+			c.run(it)
+		}
+	})
+	it.rest = t
+	select {
+	case <-it.asked:
+		it.ask()
+	default:
+	}
 }
 
 // early is the pause after one of the first refusals.
@@ -167,10 +207,7 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least t
 			return true
 		case <-asked:
 			gap := time.Duration(0)
-			switch {
-			case it.kind.get != nil:
-				gap = time.Until(began.Add(retryMin))
-			case it.known() && !c.polls(it.kind):
+			if it.known() && !c.polls(it.kind) {
 				gap = time.Until(began.Add(askedGap)) + retry.Within(retryMin)
 			}
 			timer.Reset(max(min(gap, d), time.Until(free), 0))
