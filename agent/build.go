@@ -176,7 +176,7 @@ func (a *agent) openCluster(ctx context.Context) (err error) {
 	}
 	a.cluster, err = cluster.Open(ctx, cluster.Config{
 		Config: a.cfg, Link: a.link, Store: a.store, Objects: a.objects, Events: a.events, Pods: a.pods, Desired: a.desired, Sink: a.sources.Sink(), Spoken: a.sources.OthersSpoken,
-		Facts: a.reporter.Facts, Keeper: a.keeper, Addresses: func() []string { return a.machine.Now().IPs }, Renewed: a.settler.Touched, Changed: a.nodeChanged, Networks: a.rt.Network.SetPodCIDRs, Held: a.tellHeld, Log: a.log,
+		Facts: a.reporter.Facts, Keeper: a.keeper, Addresses: func() []string { return a.machine.Now().IPs }, Touched: a.settler.Touched, Changed: a.nodeChanged, Networks: a.rt.Network.SetPodCIDRs, Held: a.tellHeld, Log: a.log,
 	})
 	return err
 }

@@ -65,7 +65,7 @@ type Config struct {
 	// Addresses are those that the machine has now.
 	Addresses func() []string
 	Keeper    *configure.Keeper // says how the node's configuration is
-	Renewed   func()            // the node's lease was renewed
+	Touched   func()            // node.Config's
 	Changed   func(*v1.Node)    // the Node, as the API server has it
 	// Networks takes the Node's podCIDRs, which pods get their addresses from.
 	Networks func(context.Context, []netip.Prefix) error
@@ -133,7 +133,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 		}
 	}
 	return node.New(ctx, node.Config{
-		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history, Renewed: c.cfg.Renewed,
+		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history, Touched: c.cfg.Touched,
 		Changed: func(n *v1.Node) {
 			c.Brake.Registered(context.WithoutCancel(ctx), n.UID)
 			c.cfg.Changed(n)

@@ -77,6 +77,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 		if err := r.report(ctx); err != nil {
 			return r.lost(err)
 		}
+		r.Touched()
 		select {
 		case <-ctx.Done():
 			return nil

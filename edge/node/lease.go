@@ -118,7 +118,7 @@ func (l *lease) touch(ctx context.Context) error {
 	}
 	l.last = now
 	l.History.Renewed(ctx, m.ResourceVersion, now)
-	l.Renewed()
+	l.Touched()
 	return nil
 }
 

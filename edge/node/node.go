@@ -78,8 +78,9 @@ type Config struct {
 	// trouble. When it was rewritten the Node is read anew. Nil: nobody cares.
 	History History
 
-	// Renewed is called after each renewal of the Lease; it must not block. Nil: nobody.
-	Renewed func()
+	// Touched is called after what is done again and again: a renewal of the Lease, a look at
+	// the node. It must not block. Nil: nobody.
+	Touched func()
 
 	// Kept are annotations that are set right whenever they differ; what is to have an
 	// empty value is taken away.
@@ -141,8 +142,8 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if c.History == nil {
 		c.History = anyHistory{}
 	}
-	if c.Renewed == nil {
-		c.Renewed = func() {}
+	if c.Touched == nil {
+		c.Touched = func() {}
 	}
 	n := &Node{Config: c, rewritten: c.History.Rewritten(), poke: make(chan struct{}, 1)}
 	if c.Retry != nil {

@@ -191,14 +191,19 @@ func TestRegistersAndReports(t *testing.T) {
 }
 
 func TestIdleNodeSaysLittle(t *testing.T) {
-	in(t, nil, func(w *world) {
+	var touched atomic.Int32
+	in(t, func(c *Config) { c.Touched = func() { touched.Add(1) } }, func(w *world) {
 		w.are(func(f *Facts) {
 			f.Images = []v1.ContainerImage{{Names: []string{strings.Repeat("a", 2000)}}, {Names: []string{strings.Repeat("b", 2000)}}}
 		})
 		time.Sleep(time.Minute)
 		before, beat := w.Total(), w.condition(v1.NodeReady).LastHeartbeatTime
 		out, back := w.Bytes()
+		touched.Store(0)
 		time.Sleep(10 * time.Minute)
+		if n := touched.Load(); n < 60+58-2 {
+			t.Errorf("told of %d looks and renewals", n)
+		}
 		if n := w.Total() - before; n > 62+2 {
 			t.Errorf("%d requests in ten minutes", n)
 		}
