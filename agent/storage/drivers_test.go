@@ -16,6 +16,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // A pod with volumes of its node: they are where a kubelet has them, what was written is
@@ -70,7 +72,7 @@ func TestLocalVolumes(t *testing.T) {
 		t.Error("the ledger does not know")
 	}
 	must(t, k.TearDown(t.Context(), p.UID))
-	if m, err := mountedAt(root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"); err != nil || m != nil {
+	if m, err := mounts.On(root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"); err != nil || m != nil {
 		t.Errorf("mounted still: %v %v", m, err)
 	}
 	if b, err := os.ReadFile(disk + "/kept"); err != nil || string(b) != "x" {
@@ -119,7 +121,7 @@ func TestLocalDisk(t *testing.T) {
 		t.Errorf("%q: %v", b, err)
 	}
 	must(t, k.TearDown(t.Context(), "uid-a"))
-	if m, err := mountedAt(staged); err != nil || m == nil || m.FSType != "ext4" {
+	if m, err := mounts.On(staged); err != nil || m == nil || m.FSType != "ext4" {
 		t.Errorf("%+v: %v", m, err)
 	}
 	held, err := os.Open(staged)
@@ -129,7 +131,7 @@ func TestLocalDisk(t *testing.T) {
 	}
 	must(t, held.Close())
 	must(t, k.Sweep(t.Context()))
-	if m, err := mountedAt(staged); err != nil || m != nil || len(k.InUse()) != 0 {
+	if m, err := mounts.On(staged); err != nil || m != nil || len(k.InUse()) != 0 {
 		t.Errorf("mounted still: %+v, %v, %q", m, err, k.InUse())
 	}
 	if b, err := os.ReadFile(up("c") + "/file"); err != nil || string(b) != "x" {
@@ -142,12 +144,12 @@ func TestLocalDisk(t *testing.T) {
 	defer lost.Close()
 	k = keeper(t, root, lost, o)
 	must(t, k.Sweep(t.Context()))
-	if m, err := mountedAt(staged); err != nil || m == nil {
+	if m, err := mounts.On(staged); err != nil || m == nil {
 		t.Errorf("unmounted under a pod: %v", err)
 	}
 	must(t, unbind(root+"/pods/uid-d/volumes/kubernetes.io~local-volume/pv-disk"))
 	must(t, k.Sweep(t.Context()))
-	if m, err := mountedAt(staged); err != nil || m != nil {
+	if m, err := mounts.On(staged); err != nil || m != nil {
 		t.Errorf("mounted for ever: %v", err)
 	}
 

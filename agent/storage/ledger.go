@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // A Ledger durably knows what is mounted, or was about to be. *store.Store is one.
@@ -83,7 +84,7 @@ func (k *Keeper) isReady(key store.VolumeKey) bool {
 	if !ready || !point {
 		return ready
 	}
-	there, err := mountedAt(key.Path)
+	there, err := mounts.On(key.Path)
 	return err == nil && there != nil
 }
 
@@ -95,12 +96,12 @@ func (k *Keeper) isUp(key store.VolumeKey) bool {
 	k.mu.Lock()
 	_, noted := k.rows[key]
 	k.mu.Unlock()
-	there, err := mountedAt(key.Path)
+	there, err := mounts.On(key.Path)
 	return noted && err == nil && there != nil
 }
 
 func (k *Keeper) setReady(key store.VolumeKey, yes bool) {
-	there, err := mountedAt(key.Path)
+	there, err := mounts.On(key.Path)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if yes {

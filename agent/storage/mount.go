@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	mountutils "k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
@@ -31,19 +30,9 @@ const (
 	waitDelay = time.Second // for the output of a program that was killed
 )
 
-// mountedAt gives what is mounted at a path, the uppermost; nil: nothing. It reads the
-// table of mounts and asks no file system, which might not answer.
-func mountedAt(path string) (*mountinfo.Info, error) {
-	found, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return found[len(found)-1], nil
-}
-
 // bind mounts a directory at another place too, with options as the mount program has them.
 func bind(ctx context.Context, from, to string, readOnly bool, options []string) error {
-	if there, err := mountedAt(to); err != nil || there != nil {
+	if there, err := mounts.On(to); err != nil || there != nil {
 		return err
 	}
 	if err := os.MkdirAll(to, dirMode); err != nil {
@@ -175,7 +164,7 @@ func removeEmpty(path string) error {
 // used, and be mounted elsewhere meanwhile.
 func unmount(path string) error {
 	for {
-		there, err := mountedAt(path)
+		there, err := mounts.On(path)
 		if err != nil {
 			return err
 		}
@@ -193,7 +182,7 @@ func unmount(path string) error {
 // program does it each time: whoever lets go of such a file system last waits for the server,
 // out of reach of signals, after the mount itself is gone.
 func unmountRemote(ctx context.Context, path string, orderly time.Duration) error {
-	there, err := mountedAt(path)
+	there, err := mounts.On(path)
 	if err != nil {
 		return err
 	}
@@ -203,11 +192,11 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 	soon, stop := context.WithTimeout(ctx, orderly)
 	defer stop()
 	failed := run(soon, "umount", path)
-	if there, err = mountedAt(path); err == nil && there != nil && ctx.Err() == nil {
+	if there, err = mounts.On(path); err == nil && there != nil && ctx.Err() == nil {
 		soon, stop := context.WithTimeout(ctx, forceTime)
 		defer stop()
 		failed = errors.Join(failed, run(soon, "umount", "-i", "-f", "-l", path))
-		there, err = mountedAt(path)
+		there, err = mounts.On(path)
 	}
 	if err != nil || there != nil {
 		return errors.Join(err, failed, fmt.Errorf("%s is still mounted", path))
@@ -218,7 +207,7 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 // mountDevice mounts a block device, which gets a file system if it has none and must not
 // be read-only, and is checked before.
 func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, options []string) error {
-	there, err := mountedAt(path)
+	there, err := mounts.On(path)
 	if err != nil || there != nil {
 		return err
 	}

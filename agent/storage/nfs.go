@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // nfs is a directory of an NFS server. Each pod has a mount of its own, which the mount
@@ -30,7 +32,7 @@ func (nfs) Plugin() string                           { return "kubernetes.io/nfs
 func (nfs) Serves(s *v1.PersistentVolumeSource) bool { return s.NFS != nil }
 
 func (n nfs) Publish(ctx context.Context, v Volume, _ string, u Use) error {
-	if there, err := mountedAt(u.Path); err != nil || there != nil {
+	if there, err := mounts.On(u.Path); err != nil || there != nil {
 		return err
 	}
 	if err := os.MkdirAll(u.Path, dirMode); err != nil {

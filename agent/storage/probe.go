@@ -1,17 +1,16 @@
 package storage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // A Prober is a Driver that knows better than Answers whether a volume does. Probe returns
@@ -40,12 +39,8 @@ func Answers(path string) error {
 // ofProcess reports whether a path is in a file system that is a process's. It reads the table
 // of mounts, and asks no file system.
 func ofProcess(path string) bool {
-	above, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
-	if err != nil || len(above) == 0 {
-		return false
-	}
-	in := slices.MaxFunc(above, func(a, b *mountinfo.Info) int { return cmp.Compare(len(a.Mountpoint), len(b.Mountpoint)) })
-	return strings.HasPrefix(in.FSType, "fuse")
+	in, err := mounts.Around(path)
+	return err == nil && in != nil && strings.HasPrefix(in.FSType, "fuse")
 }
 
 // left are the calls that Leave has made and that have not returned.

@@ -166,6 +166,32 @@ func TestAt(t *testing.T) {
 	}
 }
 
+// TestTableOfPaths finds by the table alone what is mounted on a path, and what it is in.
+func TestTableOfPaths(t *testing.T) {
+	_, own := world(t)
+	for _, d := range []string{"/v/in/side", "/va"} {
+		must(t, os.MkdirAll(own+d, 0o755))
+	}
+	root := filepath.Dir(own)
+	check := func(path, on, around string) {
+		t.Helper()
+		has, err := On(path)
+		must(t, err)
+		in, err := Around(path)
+		must(t, err)
+		if on == "" && has != nil || on != "" && (has == nil || has.Source != on) || in == nil || in.Mountpoint != around {
+			t.Errorf("%s has %+v and is in %+v, want %q and %s", path, has, in, on, around)
+		}
+	}
+	check(own+"/v", "", root)
+	for _, source := range []string{"first", "second"} {
+		must(t, unix.Mount(source, own+"/v", "tmpfs", 0, "size=1m"))
+		check(own+"/v", source, own+"/v")
+		check(own+"/v/in/side", "", own+"/v")
+		check(own+"/va", "", root)
+	}
+}
+
 // TestHostMountedOver is the one case in which nothing can be unmounted without
 // harm: it is refused.
 func TestHostMountedOver(t *testing.T) {

@@ -1,14 +1,44 @@
 package mounts
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/moby/sys/mountinfo"
 )
 
 // mounted is what is mounted, as of a moment after the call. The table of a node with many
-// pods is long: those who ask while somebody reads it share the next reading.
+// pods is long: those who ask while somebody reads it share the next reading, and change nothing.
 func mounted() ([]*mountinfo.Info, error) { return readings.read() }
+
+// On gives what is mounted at a path itself, the uppermost; nil: nothing. It reads the table and
+// asks no file system, which might not answer.
+func On(path string) (*mountinfo.Info, error) {
+	return last(func(m *mountinfo.Info) bool { return m.Mountpoint == path })
+}
+
+// Around gives the mount that a path without symlinks is in, as On does.
+func Around(path string) (in *mountinfo.Info, err error) {
+	deepest := 0
+	return last(func(m *mountinfo.Info) bool {
+		if len(m.Mountpoint) < deepest || m.Mountpoint != "/" && m.Mountpoint != path && !strings.HasPrefix(path, m.Mountpoint+"/") {
+			return false
+		}
+		deepest = len(m.Mountpoint)
+		return true
+	})
+}
+
+// last gives the last mount, of the newest, for which is holds; nil: there is none.
+func last(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
+	all, err := mounted()
+	for _, m := range all {
+		if is(m) {
+			found = m
+		}
+	}
+	return found, err
+}
 
 var readings = newSharedReading(func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) })
 
