@@ -146,8 +146,11 @@ func (c *Cache) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { c.tokens.run(ctx) })
+	due := time.NewTimer(0)
+	defer due.Stop()
 	for {
 		c.mu.Lock()
+		next := c.wake(time.Now())
 		for _, it := range c.pending {
 			if it.dropped {
 				continue
@@ -161,12 +164,34 @@ func (c *Cache) Run(ctx context.Context) error {
 		}
 		c.pending = nil
 		c.mu.Unlock()
+		if next.IsZero() {
+			due.Stop()
+		} else {
+			due.Reset(time.Until(next))
+		}
 		select {
 		case <-c.signal:
+		case <-due.C:
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// wake gives what has rested its goroutine back, and says when the next is due; zero: nothing
+// rests. The caller holds mu.
+func (c *Cache) wake(now time.Time) (next time.Time) {
+	for _, it := range c.items {
+		switch {
+		case !it.rests:
+		case !it.due.After(now):
+			it.rests = false
+			c.pending = append(c.pending, it)
+		case next.IsZero() || it.due.Before(next):
+			next = it.due
+		}
+	}
+	return next
 }
 
 // Name is the hook's.
@@ -228,9 +253,6 @@ func (c *Cache) Release(ctx context.Context, uid types.UID) error {
 		it.dropped = true
 		if it.stop != nil {
 			it.stop()
-		}
-		if it.rest != nil {
-			it.rest.Stop()
 		}
 		delete(c.items, k)
 		unused = append(unused, k)
@@ -312,18 +334,18 @@ func (c *Cache) polls(k *kind) bool { return k.get != nil || c.cfg.Strategy != W
 func (c *Cache) item(k store.ObjectKey) *item {
 	it := c.items[k]
 	if it == nil {
-		it = newItem(k, c.kinds[k.Kind])
+		it = newItem(k, c.kinds[k.Kind], c.signal)
 		c.items[k] = it
-		c.run(it)
+		c.pending = append(c.pending, it)
+		poke(c.signal)
 	}
 	return it
 }
 
-// run gives an item its goroutine. The caller holds mu.
-func (c *Cache) run(it *item) {
-	c.pending = append(c.pending, it)
+// poke has Run look for what needs a goroutine.
+func poke(signal chan<- struct{}) {
 	select {
-	case c.signal <- struct{}{}:
+	case signal <- struct{}{}:
 	default:
 	}
 }

@@ -264,7 +264,7 @@ func TestAtRestTogether(t *testing.T) {
 		w.cache.mu.Lock()
 		defer w.cache.mu.Unlock()
 		for k, it := range w.cache.items {
-			if it.kind.get != nil && it.rest == nil {
+			if it.kind.get != nil && !it.rests {
 				t.Errorf("%v rests, and has a goroutine", k)
 			}
 		}

@@ -52,18 +52,19 @@ type item struct {
 	watched watch.Interface
 	err     error // why the last attempt failed
 	attempt chan struct{}
-	rest    *time.Timer // nil: its goroutine is at work
-	due     time.Time   // when rest ends
-	soonest time.Time   // when it ends if the item is asked for
+	signal  chan<- struct{} // the Cache's
+	rests   bool            // it has no goroutine until it is due
+	due     time.Time
+	soonest time.Time // when it is due if it is asked for
 
 	failures int // in a row; this and what is below are its goroutine's
 	retry    retry.Backoff
 	waits    time.Duration // until it is read again while somebody waits for it
 }
 
-func newItem(k store.ObjectKey, kind *kind) *item {
+func newItem(k store.ObjectKey, kind *kind, signal chan<- struct{}) *item {
 	return &item{
-		ObjectKey: k, kind: kind, users: map[types.UID]bool{},
+		ObjectKey: k, kind: kind, signal: signal, users: map[types.UID]bool{},
 		asked: make(chan struct{}, 1), answered: make(chan struct{}), attempt: make(chan struct{}),
 		retry: newRetry(),
 	}
@@ -94,9 +95,9 @@ func (it *item) ask() <-chan struct{} {
 	case it.asked <- struct{}{}:
 	default:
 	}
-	if it.rest != nil && it.soonest.Before(it.due) {
+	if it.rests && it.soonest.Before(it.due) {
 		it.due = it.soonest
-		it.rest.Reset(time.Until(it.due))
+		poke(it.signal)
 	}
 	return it.attempt
 }
@@ -165,20 +166,11 @@ func (c *Cache) rest(it *item, began time.Time, d, least time.Duration) {
 		return
 	}
 	now := time.Now()
-	it.due, it.soonest = now.Add(d), began.Add(retryMin)
+	it.rests, it.due, it.soonest = true, now.Add(d), began.Add(retryMin)
 	if free := now.Add(least); free.After(it.soonest) {
 		it.soonest = free
 	}
-	var t *time.Timer
-	t = time.AfterFunc(d, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if it.rest == t {
-			it.rest = nil
-			c.run(it)
-		}
-	})
-	it.rest = t
+	poke(c.signal)
 	select {
 	case <-it.asked:
 		it.ask()
