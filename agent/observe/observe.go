@@ -29,11 +29,13 @@ const (
 	standsAfter         = time.Second // a subscription: few runtimes say when it does
 
 	// A runtime may learn that a container ended and that it was for want of memory in any
-	// order, as containerd before 2.3: for so long after an end its reason may be another one,
-	// and after this time it is read once more.
-	reasonLate  = 3 * time.Second
-	reasonAgain = time.Second
+	// order, as containerd before 2.3, and a busy one seconds apart: for so long after an end its
+	// reason may be another one.
+	reasonLate = 10 * time.Second
 )
+
+// reasonAgain is when such a reason is read again.
+var reasonAgain = []time.Duration{time.Second, 9 * time.Second}
 
 // Config is what an Observer needs.
 type Config struct {
@@ -257,7 +259,13 @@ func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Ob
 		o.cfg.Changed(uid)
 	}
 	if slices.ContainsFunc(after.Containers, func(c plan.Container) bool { return unsettled(c) && !ended(before, c.ID) }) {
-		time.AfterFunc(reasonAgain, func() { o.dirty.Add(uid) })
+		for _, again := range reasonAgain {
+			time.AfterFunc(again, func() {
+				if slices.ContainsFunc(o.Pod(uid).Containers, unsettled) {
+					o.dirty.Add(uid)
+				}
+			})
+		}
 	}
 	return nil
 }
