@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/storage"
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // Plugin is the name in paths.
@@ -172,7 +173,7 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	}
 	// Its server may be gone, though the driver says nothing of that.
 	return object, storage.Leave(ctx, "publish", req.TargetPath, func() error {
-		if err := storage.Answers(req.TargetPath); err != nil {
+		if err := mounts.Answers(req.TargetPath); err != nil {
 			return err
 		}
 		return d.published(v, req.TargetPath)

@@ -15,6 +15,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // meterTime is how long an answer waits for volumes, all together. What takes longer is in
@@ -166,7 +167,7 @@ func usageOf(ctx context.Context, v Volume, d Driver, path string) (Usage, error
 		return deviceSize(path)
 	}
 	var st unix.Statfs_t
-	if err := Answers(path); err != nil {
+	if err := mounts.Answers(path); err != nil {
 		return Usage{}, err
 	}
 	if err := unix.Statfs(path, &st); err != nil {

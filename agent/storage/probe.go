@@ -2,46 +2,16 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os/exec"
-	"strings"
 
 	"golang.org/x/sync/singleflight"
-	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A Prober is a Driver that knows better than Answers whether a volume does. Probe returns
+// A Prober is a Driver that knows better than mounts.Answers whether a volume does. Probe returns
 // once it does; it may hang.
 type Prober interface{ Probe(path string) error }
-
-// Answers returns once a volume's file system says how large it is; it may hang, as long as
-// its server is gone. Of what is not there who starts the container says so.
-//
-// Who waits for a file system that is a process's (FUSE), and which has taken the question and
-// does not answer, cannot be killed. A thread of the agent that does would keep the agent's
-// files open, and its locks, after kill -9: no agent could start. So another program asks first.
-func Answers(path string) error {
-	if ofProcess(path) {
-		if err := exec.Command("stat", "-f", "--", path).Run(); errors.Is(err, exec.ErrNotFound) {
-			return err
-		} // whatever else it says: it was answered
-	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("statfs %s: %w", path, err)
-	}
-	return nil
-}
-
-// ofProcess reports whether a path is in a file system that is a process's. It reads the table
-// of mounts, and asks no file system.
-func ofProcess(path string) bool {
-	in, err := mounts.Around(path)
-	return err == nil && in != nil && strings.HasPrefix(in.FSType, "fuse")
-}
 
 // left are the calls that Leave has made and that have not returned.
 var left singleflight.Group
@@ -75,7 +45,7 @@ func (k *Keeper) probe(ctx context.Context, v Volume, d Driver, path string) err
 	if v.Block {
 		return nil
 	}
-	asks := Answers
+	asks := mounts.Answers
 	if p, ok := d.(Prober); ok {
 		asks = p.Probe
 	}

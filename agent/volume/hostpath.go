@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // hostPath is a path of the host, checked or made by its type.
@@ -18,8 +20,12 @@ type hostPath struct{}
 func (hostPath) Plugin() string             { return "kubernetes.io/host-path" }
 func (hostPath) Serves(vol *v1.Volume) bool { return vol.HostPath != nil }
 
+// SetUp may hang, as long as a server does that the path is on.
 func (hostPath) SetUp(_ context.Context, _ *v1.Pod, vol *v1.Volume, _ string) (string, error) {
 	path, t := vol.HostPath.Path, v1.HostPathUnset
+	if err := mounts.Answers(path); err != nil {
+		return "", err
+	}
 	if vol.HostPath.Type != nil {
 		t = *vol.HostPath.Type
 	}

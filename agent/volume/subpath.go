@@ -29,6 +29,9 @@ func openSubPath(m *v1.VolumeMount, volume string) (*place, error) {
 	if !filepath.IsLocal(m.SubPath) {
 		return nil, errors.New("it must be a relative path without ..")
 	}
+	if err := mounts.Answers(volume); err != nil {
+		return nil, err
+	}
 	f, err := openBeneath(volume, filepath.Clean(m.SubPath))
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +21,10 @@ import (
 const (
 	dirMode        = 0o750
 	terminationLog = 0o666 // the container writes it under any user
+
+	// answerTime is how long a path of the host may take, as a volume of a server may, until
+	// the pod says that it waits.
+	answerTime = 10 * time.Second
 )
 
 // A Kind is one type of volume. Its methods may be called from any goroutine.
@@ -193,6 +198,8 @@ func (v *Volumes) setUpKind(ctx context.Context, k Kind, pod *v1.Pod, vol *v1.Vo
 	if _, hosts := k.(hostPath); !hosts {
 		return k.SetUp(ctx, pod, vol, v.dir(pod, vol, k))
 	}
+	ctx, stop := context.WithTimeout(ctx, answerTime)
+	defer stop()
 	found := make(chan string, 1)
 	if err := v.opens.alone(ctx, pod.UID, func() error {
 		path, err := k.SetUp(ctx, pod, vol, "")

@@ -12,5 +12,8 @@
 //	                      file system), and nothing mounted can be unlinked
 //
 // This is the only place of the agent and the runtime that removes trees.
+//
+// Answers asks a file system whose server may be gone, such that nothing is held up but
+// the caller.
 // https://www.kernel.org/doc/html/latest/filesystems/sharedsubtree.html
 package mounts

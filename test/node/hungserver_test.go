@@ -157,23 +157,39 @@ func TestHungServer(t *testing.T) {
 }
 
 // TestDeafServer: the process of a file system has taken the agent's question and does not
-// answer. The kernel lets nobody go who waits for that, and yet an agent that was killed
-// meanwhile has a successor; the pod can be deleted.
+// answer: of a volume, of what is below one, and of a path of the host, also by a link. The
+// kernel lets nobody go who waits for that, and yet an agent that was killed meanwhile has a
+// successor; the pods can be deleted.
 func TestDeafServer(t *testing.T) {
-	m, _ := withServers(t)
+	m, exe := withServers(t)
 	m.Write("manifests/one.yaml", servedPod("one", onServer, ""))
+	m.Write("manifests/sub.yaml", servedPod("sub", onServer, ", subPath: "+hungfs.Dir))
+	mounted, link := m.Disk+"/mounted", m.Disk+"/link"
+	if err := os.Mkdir(mounted, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(mounted, link); err != nil {
+		t.Fatal(err)
+	}
+	m.Run(exe, hungfs.Process, mounted)
+	m.Write("manifests/host.yaml", servedPod("host", "hostPath: {path: "+link+"}", ""))
+	pods := []string{"one-edge", "sub-edge", "host-edge"}
 	m.StartAgent()
-	m.WaitReady("one-edge")
+	m.WaitReady(pods...)
 	m.Kill()
-	signalAll(t, 1, servers(m), hungfs.Deaf)
-	signalAll(t, 1, contained(t, m), syscall.SIGKILL)
+	signalAll(t, 3, servers(m), hungfs.Deaf)
+	signalAll(t, 3, contained(t, m), syscall.SIGKILL)
 	for range 2 {
 		m.StartAgent()
-		m.Await("the node to say what the pod waits for", func() bool { return strings.Contains(m.Islet("describe", "one-edge"), "does not answer") })
+		for _, pod := range pods {
+			m.Await("the node to say what the pod waits for", func() bool { return strings.Contains(m.Islet("describe", pod), "does not answer") })
+		}
 		m.Kill()
 	}
 	m.StartAgent()
-	m.Remove("manifests/one.yaml")
+	for _, name := range []string{"one", "sub", "host"} {
+		m.Remove("manifests/" + name + ".yaml")
+	}
 	m.WaitReady()
 	m.Await("all to be unmounted", func() bool {
 		return !slices.ContainsFunc(m.Mounts(), func(p string) bool { return strings.Contains(p, "/pods/") })

@@ -1,0 +1,37 @@
+package mounts
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMayBeOfProcess: what another program must ask first is found without a question to a
+// file system that nobody serves, which would never be answered.
+func TestMayBeOfProcess(t *testing.T) {
+	host, _ := world(t)
+	for _, dir := range []string{host + "/served", host + "/elsewhere"} {
+		must(t, os.Mkdir(dir, 0o755))
+	}
+	tmpfs(t, host+"/elsewhere")
+	link := t.TempDir() + "/link"
+	must(t, os.Symlink(host+"/served", link))
+	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if os.IsNotExist(err) {
+		t.Skip("this kernel has no FUSE")
+	}
+	must(t, err)
+	defer dev.Close() // which ends the file system
+	must(t, unix.Mount("nobody", host+"/served", "fuse.nobody", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", dev.Fd())))
+	defer func() { must(t, unix.Unmount(host+"/served", unix.MNT_DETACH)) }()
+	for path, want := range map[string]bool{
+		"/": false, "/missing/at/all": false, host + "/served": true, host + "/served/below": true, link: true, link + "/below": true,
+		host + "/elsewhere": true, // it has a mount of its own, and links could lead on from there
+	} {
+		if got := mayBeOfProcess(path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
