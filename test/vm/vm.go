@@ -32,6 +32,8 @@ const (
 	// stillness is how long a machine may give no sign of life. The guest program sends
 	// one every few seconds, however long a command takes.
 	stillness = 4 * time.Minute
+	// plenty is the memory in MiB of a machine that is to be short of nothing.
+	plenty = 1536
 )
 
 // A VM is used by one goroutine at a time, but PowerCut may be called from any.
@@ -39,6 +41,7 @@ type VM struct {
 	Diagnose string // a shell command whose output explains a failed test
 	Clock    string // what the machine's clock shows at the next boot, such as 1970-01-01; empty: the time
 	Network  int    // the pid of a process whose network the next boot reaches, by translated addresses; 0: none
+	Memory   int    // of the machine at its next boot, in MiB; 0: plenty
 
 	t    testing.TB
 	base string // folder of base.sh
@@ -142,7 +145,11 @@ func (v *VM) Boot() {
 	if v.Network != 0 {
 		network = "user,model=virtio-net-pci"
 	}
-	args := []string{"qemu-system-x86_64", "-rtc", "base=" + clock, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,-la57", "-smp", "2", "-m", "1536",
+	memory := v.Memory
+	if memory == 0 {
+		memory = plenty
+	}
+	args := []string{"qemu-system-x86_64", "-rtc", "base=" + clock, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,-la57", "-smp", "2", "-m", fmt.Sprint(memory),
 		"-nographic", "-nic", network, "-no-reboot",
 		"-drive", drive("nbd:unix:" + filepath.Join(v.dir, "nbd")), "-drive", drive(filepath.Join(v.dir, "payload.img")) + ",readonly=on",
 		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path=" + sock, "-device", "virtserialport,chardev=ctl,name=ctl",
