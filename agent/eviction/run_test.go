@@ -48,6 +48,7 @@ type world struct {
 	armed   [2]uint64
 	deaf    bool
 	slow    time.Duration // to measure a pod's files
+	relief  uint64        // MiB that come free while processes are measured
 }
 
 func newWorld(t *testing.T, change func(*world)) *world {
@@ -133,7 +134,10 @@ func (w *world) Summary(_ context.Context, short bool) (*stats.Summary, error) {
 	}
 	return &stats.Summary{Pods: w.stats()}, nil
 }
-func (w *world) Processes(context.Context) ([]stats.PodStats, error) { return w.stats(), nil }
+func (w *world) Processes(context.Context) ([]stats.PodStats, error) {
+	w.set(func() { w.free += w.relief })
+	return w.stats(), nil
+}
 func (w *world) Storage(ctx context.Context, p *v1.Pod, _ time.Duration) (*stats.PodStats, error) {
 	w.note("measure %s", p.Name)
 	if w.slow > 0 {
@@ -224,7 +228,7 @@ func (w *world) Close() { w.note("closed") }
 func TestWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
-			w.pods = []Candidate{uses(aPod("small", "", "", 0), 10*mib, 1), uses(aPod("big", "", "", 0), 300*mib, 1), uses(aPod("critical", "", "", systemCritical), 400*mib, 1)}
+			w.pods = []Candidate{uses(aPod("small", "", "", 0), 10*mib, 1), uses(aPod("big", "", "", 0), 300*mib, 1), uses(aPod("critical", "", "", 2_000_000_000), 400*mib, 1)}
 		})
 		w.runs(t)
 		w.told(t, "pods may ask again")
@@ -255,13 +259,33 @@ func TestWoken(t *testing.T) {
 	})
 }
 
+// TestGoneMeanwhile: no pod pays for memory that came free while figures were read, as when
+// the kernel has killed who took it.
+func TestGoneMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.pods = []Candidate{uses(aPod("innocent", "", "", 0), 50*mib, 1)}
+			w.relief = 200
+		})
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		time.Sleep(2 * time.Second)
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory")
+		w.set(func() { w.free, w.relief = 99, 0 })
+		time.Sleep(soonest)
+		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict innocent 1s true", "innocent: Evicted memory", "count memory.available")
+	})
+}
+
 // TestNothingLeft: critical pods stay; and while nobody can go, a kernel that tells all the
 // time has nobody look more often than without.
 func TestNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.free, w.after = 50, time.Minute
-			w.pods = []Candidate{uses(aPod("slow", "", "", 0), 10*mib, 1), uses(aPod("critical", "", "", systemCritical), 400*mib, 1)}
+			w.pods = []Candidate{uses(aPod("slow", "", "", 0), 10*mib, 1), uses(aPod("critical", "", "", 2_000_000_000), 400*mib, 1)}
 		})
 		w.runs(t)
 		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict slow 1s true", "slow: Evicted memory", "count memory.available")
@@ -370,7 +394,7 @@ func TestSoft(t *testing.T) {
 // measured when a disk has become fuller, and else once a minute.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0), 0, 0, 5*mib), writes(aPod("critical", "", "", systemCritical), 0, 0, 50*mib)
+		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0), 0, 0, 5*mib), writes(aPod("critical", "", "", 2_000_000_000), 0, 0, 50*mib)
 		for _, c := range []Candidate{greedy, frugal, critical} {
 			c.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
 		}
