@@ -14,6 +14,18 @@ const systemCritical = 2_000_000_000
 // others make room for it.
 // https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
 func Critical(pod *v1.Pod) bool {
+	return own(pod) || System(pod)
+}
+
+// System reports whether the priority of a pod is that of the system. Priority classes are
+// objects of a cluster; a manifest of the node's own may name those that every cluster has.
+func System(pod *v1.Pod) bool {
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical ||
+		own(pod) && (pod.Spec.PriorityClassName == "system-node-critical" || pod.Spec.PriorityClassName == "system-cluster-critical")
+}
+
+// own reports whether a pod is the node's own, and not the API server's.
+func own(pod *v1.Pod) bool {
 	source, known := pod.Annotations[keys.ConfigSource]
-	return known && source != keys.SourceAPI || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+	return known && source != keys.SourceAPI
 }

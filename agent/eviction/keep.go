@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/metrics/room"
 )
 
@@ -54,7 +55,7 @@ func (e *Eviction) keepLimits(ctx context.Context, r room.Room, d Disks) {
 	}
 	var limited []*v1.Pod
 	for _, p := range e.c.Pods.Active() {
-		if !critical(p) && Limited(p) {
+		if !demand.System(p) && Limited(p) {
 			limited = append(limited, p)
 		}
 	}

@@ -18,16 +18,6 @@ type Candidate struct {
 	Stats *stats.PodStats // nil: nothing of it runs
 }
 
-// systemCritical is the least priority of the classes that Kubernetes has for critical pods.
-const systemCritical = 2_000_000_000
-
-// critical reports whether a pod is never evicted. Priority classes are objects of a
-// cluster; a manifest of the node's own may name those that every cluster has.
-func critical(p *v1.Pod) bool {
-	return p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical ||
-		own(p) && (p.Spec.PriorityClassName == "system-node-critical" || p.Spec.PriorityClassName == "system-cluster-critical")
-}
-
 // own reports whether a pod is the node's own, and not the API server's.
 func own(p *v1.Pod) bool {
 	source, known := p.Annotations[keys.ConfigSource]
@@ -80,7 +70,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	what := s.meaning().resource
 	var out []place
 	for _, c := range list {
-		if critical(c.Pod) || c.Stats == nil && (what == v1.ResourceMemory || what == pids) {
+		if demand.System(c.Pod) || c.Stats == nil && (what == v1.ResourceMemory || what == pids) {
 			continue
 		}
 		p := place{Candidate: c}

@@ -68,9 +68,9 @@ func TestRankMemory(t *testing.T) {
 		uses(aPod("above-high", "10", "", 10), 1000, 0),
 		uses(aPod("above", "10", "", 0), 100, 0),
 		uses(aPod("above-more", "500", "", 0), 600, 0),
-		uses(aPod("critical", "", "", systemCritical), 5000, 0),
+		uses(aPod("critical", "", "", 2_000_000_000), 5000, 0),
 		uses(static(aPod("static", "", "", 0)), 9000, 0),
-		uses(static(aPod("static-critical", "", "", systemCritical+1000)), 9000, 0),
+		uses(static(aPod("static-critical", "", "", 2_000_000_000+1000)), 9000, 0),
 		uses(classed, 9000, 0),
 		{Pod: aPod("runs-nothing", "", "", 0)},
 	}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/keys"
 )
 
 // A QoS keeps memory for containers and slows them before their limit, on cgroup v2
@@ -49,7 +50,11 @@ func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, no
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
 func swap(pod *v1.Pod, ctr *v1.Container, n Node) int64 {
 	request, limit := ctr.Resources.Requests.Memory(), ctr.Resources.Limits.Memory()
-	none := demand.Critical(pod) || demand.Class(pod) != v1.PodQOSBurstable || request.IsZero() || request.Cmp(*limit) == 0
+	critical := demand.Critical(pod)
+	if pod.Annotations[keys.ConfigSource] == keys.SourceLocal { // it was applied, so it is no static pod
+		critical = demand.System(pod)
+	}
+	none := critical || demand.Class(pod) != v1.PodQOSBurstable || request.IsZero() || request.Cmp(*limit) == 0
 	if none || n.MemoryBytes <= 0 || request.Value() > n.MemoryBytes {
 		return 0
 	}

@@ -60,6 +60,9 @@ func TestSwap(t *testing.T) {
 	critical.Spec.Priority = new(int32(2_000_000_000))
 	static := memoryPod("1Gi", "", false)
 	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	applied, classed := memoryPod("1Gi", "", false), memoryPod("1Gi", "", false)
+	applied.Annotations = map[string]string{"kubernetes.io/config.source": "local"}
+	classed.Annotations, classed.Spec.PriorityClassName = applied.Annotations, "system-cluster-critical"
 	for name, tt := range map[string]struct {
 		pod  *v1.Pod
 		want string
@@ -73,6 +76,8 @@ func TestSwap(t *testing.T) {
 		"more than the memory": {memoryPod("9Gi", "", false), "0"},
 		"critical":             {critical, "0"},
 		"static":               {static, "0"},
+		"applied":              {applied, "536870912"},
+		"applied, critical":    {classed, "0"},
 	} {
 		n := Node{SwapCgroup: 2, MemoryBytes: 4 << 30, SwapBytes: 2 << 30}
 		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.swap.max"]; got != tt.want {

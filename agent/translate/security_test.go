@@ -120,6 +120,15 @@ func TestResources(t *testing.T) {
 		}
 	}
 	p := aPod()
+	p.Spec.PriorityClassName = "system-node-critical"
+	if r := resources(p, &p.Spec.Containers[0], aNode()); r.OomScoreAdj != 1000 {
+		t.Errorf("a pod of the API server that names a class, but has no priority: %d", r.OomScoreAdj)
+	}
+	p.Annotations = map[string]string{keys.ConfigSource: "file"}
+	if r := resources(p, &p.Spec.Containers[0], aNode()); r.OomScoreAdj != -997 {
+		t.Errorf("a critical static pod: %d", r.OomScoreAdj)
+	}
+	p = aPod()
 	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
 	if r := resources(p, &p.Spec.Containers[0], aNode()); len(r.HugepageLimits) != 1 || r.HugepageLimits[0].PageSize != "2MB" || r.HugepageLimits[0].Limit != 4<<20 {
 		t.Errorf("%+v", r.HugepageLimits)
