@@ -159,6 +159,9 @@ func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice,
 	if !given("evictionHard", fs, docs) {
 		c.Kubelet.EvictionHard["memory.available"] = keptFree(memory("/proc/meminfo"))
 	}
+	if aside := setAside(memory("/proc/meminfo")); aside != "" && !given("kubeReserved", fs, docs) && !given("systemReserved", fs, docs) && !given("reservedMemory", fs, docs) {
+		c.Kubelet.KubeReserved = map[string]string{"memory": aside}
+	}
 	if err := errors.Join(append(errs, validate(&s)...)...); err != nil {
 		return nil, nil, err
 	}

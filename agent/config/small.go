@@ -10,11 +10,27 @@ import (
 // bytes of memory; 0: not known. It is a kubelet's 100Mi, but not more than an eighth: with
 // 100Mi a machine of 128 MiB could give nothing to pods.
 func keptFree(memory uint64) string {
-	const kubelet, part = 100 << 20, 8
-	if memory == 0 || memory/part >= kubelet {
+	const part = 8
+	if memory == 0 || memory >= roomy {
 		return defaultEvictionHard()["memory.available"]
 	}
 	return strconv.FormatUint(memory/part>>10, 10) + "Ki"
+}
+
+// roomy is from how many bytes of memory on a machine is shared as a kubelet shares it.
+const roomy = 800 << 20
+
+// setAside is the default of kubeReserved[memory] where there are so many bytes of memory;
+// empty: none. What the kernel, the system's own services and islet need hardly depends on
+// how much there is, and where there is little the pods together could have it too: then a
+// pod without a limit takes the pages of all programs, and for minutes all wait for the
+// disk before the kernel ends anything. At most five eighths are set aside.
+func setAside(memory uint64) string {
+	const need = 96 << 20
+	if memory == 0 || memory >= roomy {
+		return ""
+	}
+	return strconv.FormatUint(min(need, memory/8*5)>>10, 10) + "Ki"
 }
 
 // memory reads how much there is in bytes; 0: it cannot be read.

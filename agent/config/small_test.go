@@ -32,6 +32,17 @@ func TestKeptFree(t *testing.T) {
 	}
 }
 
+func TestSetAside(t *testing.T) {
+	for memory, want := range map[uint64]string{
+		24 << 30: "", 800 << 20: "", 0: "",
+		800<<20 - 1: "98304Ki", 218 << 20: "98304Ki", 92 << 20: "58880Ki",
+	} {
+		if got := setAside(memory); got != want {
+			t.Errorf("of %d MiB %q is set aside, not %q", memory>>20, got, want)
+		}
+	}
+}
+
 // What a person sets counts on every machine.
 func TestThresholdOfOnesOwn(t *testing.T) {
 	c, _ := mustLoad(t, "--eviction-hard=memory.available<100Mi")
