@@ -28,7 +28,7 @@ type Host struct {
 
 	mu     sync.Mutex
 	loaded bool
-	failed error // the default profile cannot be loaded; not tried again
+	failed error // the default profile cannot be loaded; tried again for who asks for it
 }
 
 // New looks at nothing yet.
@@ -72,7 +72,7 @@ func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	if sec.GetPrivileged() {
 		return "", nil
 	}
-	if err := h.loadDefault(); err != nil {
+	if err := h.loadDefault(p != nil); err != nil {
 		if p == nil {
 			return "", nil // reported once, and by islet doctor
 		}
@@ -112,20 +112,23 @@ func (h *Host) has(name string) (bool, error) {
 	return false, lines.Err()
 }
 
-// loadDefault loads the default profile, once.
-func (h *Host) loadDefault() error {
+// loadDefault loads the default profile, once. When that has failed it is tried again if
+// the container cannot run without: somebody may have installed the parser since.
+func (h *Host) loadDefault(needed bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.loaded || h.failed != nil {
+	if h.loaded || h.failed != nil && !needed {
 		return h.failed
 	}
 	if found, err := h.has(DefaultProfile); err != nil || !found {
 		if err := h.load(DefaultProfile); err != nil {
-			h.log.Warn("AppArmor is on, but containers run without its default profile", "error", err)
+			if h.failed == nil {
+				h.log.Warn("AppArmor is on, but containers run without its default profile", "error", err)
+			}
 			h.failed = err
 			return err
 		}
 	}
-	h.loaded = true
+	h.loaded, h.failed = true, nil
 	return nil
 }

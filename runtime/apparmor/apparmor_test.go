@@ -75,3 +75,37 @@ func TestProfile(t *testing.T) {
 		}
 	}
 }
+
+// TestParserInstalled: a profile that could not be loaded is loaded for the next who asks for
+// it, once that is possible, and from then on for all.
+func TestParserInstalled(t *testing.T) {
+	tries, there := 0, false
+	h := host(t, "Y\n", "x (enforce)\n", func(string) error {
+		if tries++; there {
+			return nil
+		}
+		return errors.New("no parser")
+	})
+	whatever := &api.LinuxContainerSecurityContext{}
+	asks := &api.LinuxContainerSecurityContext{Apparmor: &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}}
+	for i, step := range []struct {
+		sec    *api.LinuxContainerSecurityContext
+		there  bool
+		want   string
+		failed bool
+		tries  int
+	}{
+		{whatever, false, "", false, 1},
+		{whatever, false, "", false, 1},
+		{asks, false, "", true, 2},
+		{whatever, true, "", false, 2},
+		{asks, true, DefaultProfile, false, 3},
+		{whatever, true, DefaultProfile, false, 3},
+	} {
+		there = step.there
+		got, err := h.Profile(step.sec)
+		if got != step.want || (err != nil) != step.failed || tries != step.tries {
+			t.Errorf("step %d: %q, %v after %d tries; want %q, failed %v, %d tries", i, got, err, tries, step.want, step.failed, step.tries)
+		}
+	}
+}
