@@ -13,8 +13,10 @@ import (
 // podProcesses prints the processes of pods, by cgroup v2.
 const podProcesses = `find /sys/fs/cgroup/kubepods -name cgroup.procs -exec cat {} + 2>/dev/null | sort -n`
 
-// TestPackages installs, upgrades, removes and purges the Debian packages on Debian with
-// systemd and cgroup v2. It is run on the packages in ISLET_PACKAGES, which make packages makes.
+// TestPackages installs, upgrades, removes and purges the Debian package where the cgroups are
+// those of cgroup v2 and the kernel is the machine's own: what packages do to files, units and
+// settings the tests with an init show (package system), at a machine's own speed.
+// ISLET_PACKAGES names the directory of the packages, which make packages makes.
 func TestPackages(t *testing.T) {
 	dir := os.Getenv("ISLET_PACKAGES")
 	if dir == "" {
@@ -22,24 +24,22 @@ func TestPackages(t *testing.T) {
 	}
 	files := payload(t)
 	delete(files, "islet.tar.gz")
-	for _, name := range []string{"islet", "islet-cni", "islet-kubelet"} {
-		found, err := filepath.Glob(filepath.Join(dir, name+"_*_amd64.deb"))
-		if err != nil || len(found) != 1 {
-			t.Fatalf("%s: %v %v", name, found, err)
-		}
-		files[name+".deb"] = found[0]
+	found, err := filepath.Glob(filepath.Join(dir, "islet_*_amd64.deb"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v %v", found, err)
 	}
+	files["islet.deb"] = found[0]
+	begin := time.Now()
+	step := func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), files)
+	v.Diagnose = diagnose
 	v.Boot()
-	v.Run("mkdir -p /var/lib/islet/images /etc/kubernetes/manifests && cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/p[0-3].yaml /etc/kubernetes/manifests/ && chmod 666 /etc/kubernetes/manifests/*")
-
-	began := time.Now()
+	v.Run("mkdir -p /var/lib/islet/images /etc/kubernetes/manifests && cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/p[0-3].yaml /etc/kubernetes/manifests/")
+	step("booted")
 	v.Run("dpkg -i /payload/islet.deb")
-	installed := time.Since(began)
+	step("installed")
 	ready(v, 4)
-	t.Logf("dpkg -i took %.1f s, four pods ran after %.1f s, under emulation", installed.Seconds(), time.Since(began).Seconds())
-	v.Run(`[ "$(systemctl is-enabled islet.service)" = enabled ] && systemctl is-active islet.service`)
-	v.Run(`[ -z "$(find /etc/kubernetes/manifests -type f ! -perm 600)" ]`)
+	step("pods run")
 	if out := v.Run("islet status"); !strings.Contains(out, "crun 1.21") {
 		t.Errorf("the OCI runtime that is shipped is not used:\n%s", out)
 	}
@@ -50,24 +50,15 @@ func TestPackages(t *testing.T) {
 	if after := v.Run(podProcesses); after != before || before == "" {
 		t.Errorf("an upgrade changed the pods' processes from\n%s to\n%s", before, after)
 	}
-	v.Run("echo ISLET_ARGS= >>/etc/default/islet && dpkg -i --force-confdef --force-confold /payload/islet.deb && grep -q ^ISLET_ARGS= /etc/default/islet")
-
-	v.Run("dpkg -L islet | while read -r f; do if [ -f $f ]; then echo $f; fi; done >/root/files && sed -i '$d' /etc/default/islet")
+	step("upgraded")
 	v.Run("dpkg -r islet")
-	if left := v.Run(podProcesses); left != "" {
-		t.Errorf("processes that nobody manages are left: %s", left)
+	if left, _ := v.Try(podProcesses + "; ip -o link show islet0 2>/dev/null; grep -E ' /(var/lib|run)/(kubelet|islet|netns)' /proc/self/mountinfo"); strings.TrimSpace(left) != "" {
+		t.Errorf("of pods is left: %s", left)
 	}
-	v.Run("test -d /var/lib/islet && test -f /etc/default/islet && ! test -e /usr/bin/islet && ! ip link show islet0")
+	v.Run("test -d /var/lib/islet && ! test -e /usr/bin/islet")
+	step("removed")
 	v.Run("dpkg -i /payload/islet.deb")
 	ready(v, 4)
-	v.Run("dpkg -P islet")
-	if left := strings.TrimSpace(v.Run("while read -r f; do if [ -e $f ]; then echo $f; fi; done </root/files")); left != "" {
-		t.Errorf("purged, and still there: %s", left)
-	}
-	v.Run("! test -e /var/lib/islet && ! test -e /run/islet && test -f /etc/kubernetes/manifests/p0.yaml")
-
-	v.Run("dpkg -i /payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb")
-	v.Run("systemctl is-active islet-cri.service && ! systemctl is-active islet.service && ! systemctl is-enabled islet.service && test -S /run/islet/cri.sock")
-	v.Run(`[ "$(kubelet --version)" = "Kubernetes v1.36.3" ] && [ "$(stat -c %a /etc/crictl.yaml)" = 644 ] && [ "$(readlink /opt/cni/bin/bridge)" = /usr/bin/islet ]`)
-	v.Run("dpkg -P islet-kubelet islet-cni islet && ! test -e /usr/bin/kubelet && ! test -e /opt/cni/bin/bridge && ! test -e /etc/crictl.yaml")
+	v.Run("dpkg -P islet && ! test -e /var/lib/islet && ! test -e /run/islet && test -f /etc/kubernetes/manifests/p0.yaml")
+	step("installed again, and purged")
 }
