@@ -191,10 +191,19 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 	cd test/cluster && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestRemote ./node
 
 .PHONY: test-vm
-test-vm: ## the long test in a virtual machine: 20 power cuts
+test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one packages-one
 	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 120m ./vm
+	$(MAKE) test-kubeadm CUTS=20
+
+CUTS ?= 3
+.PHONY: test-kubeadm
+test-kubeadm: ## kubeadm in a virtual machine: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset (root needed)
+	@packaging/deps.sh run test vm
+	$(MAKE) build packages-two
+	test/cluster/build.sh >/dev/null
+	cd test/cluster && ISLET_VM_KUBEADM=1 ISLET_VM_CUTS=$(CUTS) ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 180m -run TestKubeadmBoot ./node
 
 .PHONY: test-memory
 test-memory: ## what the kernel holds containers to by cgroup v2, in a virtual machine

@@ -1,6 +1,8 @@
 #!/bin/bash
 # Makes the virtual machine that the tests boot: Debian with systemd, an OCI
 # runtime, a kernel, and a service that runs /payload/guest from the second disk.
+# In /var/cache lies the package apparmor, which a test may install: the kernel has
+# AppArmor switched on, as Debian's kernels have.
 # It needs root and a Debian mirror.
 #   base.sh DIR   prints the folder in DIR that has base.img, vmlinuz and
 #                 initrd.img, and makes it unless one of this very script is there
@@ -24,10 +26,15 @@ trap 'rm -rf "$root"' EXIT
 	sed -i 's/^MODULES=.*/MODULES=list/' "$root/etc/initramfs-tools/initramfs.conf"
 	printf '%s\n' virtio_pci virtio_blk ext4 >>"$root/etc/initramfs-tools/modules"
 	chroot "$root" update-initramfs -u
+	for conf in /etc/apt/apt.conf.d/*; do # of a proxy, where there is one
+		if grep -q Proxy "$conf"; then cp "$conf" "$root/etc/apt/apt.conf.d/"; fi
+	done
+	cp /etc/resolv.conf "$root/etc/resolv.conf"
+	chroot "$root" sh -ec 'cd /var/cache && apt-get -q update && apt-get -q download apparmor'
 } >"$log" 2>&1 || { tail "$log" >&2; exit 1; }
 cp "$root"/boot/vmlinuz-* "$dir/vmlinuz"
 cp "$root"/boot/initrd.img-* "$dir/initrd.img"
-rm -rf "$root"/boot/* "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/{doc,man,locale}
+rm -rf "$root"/boot/{vmlinuz,initrd,System}* "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/{doc,man,locale}
 echo edge >"$root/etc/hostname"
 echo '127.0.0.1 localhost edge' >"$root/etc/hosts"
 : >"$root/etc/fstab"
