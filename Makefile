@@ -191,10 +191,10 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 	cd test/cluster && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestRemote ./node
 
 .PHONY: test-vm
-test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory
-	@packaging/deps.sh run test vm
-	$(MAKE) build dist-one packages-one
-	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 120m ./vm
+test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, boards
+	@packaging/deps.sh run test vm vm-arm
+	for a in arm64 arm $(GOARCH); do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
+	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_ARCHITECTURES=arm64,armhf ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m ./vm
 	$(MAKE) test-kubeadm CUTS=20
 
 CUTS ?= 3
@@ -229,6 +229,12 @@ bench-packages: ## measure an installation and an upgrade of the packages under 
 	@packaging/deps.sh test system
 	$(MAKE) packages-two
 	$(ON_PACKAGES) ISLET_BENCH=1 go test -v -count=1 -timeout 20m -run TestFigures ./system
+
+.PHONY: test-architectures
+test-architectures: ## the packages on emulated boards with the processors of a Raspberry Pi 4 and 2
+	@packaging/deps.sh run test vm vm-arm
+	for a in arm64 arm; do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
+	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_ARCHITECTURES=arm64,armhf go test -v -count=1 -timeout 90m -run TestArchitectures ./vm
 
 .PHONY: test-hardware
 test-hardware: ## devices of the kernel's and the emulator's in a virtual machine: USB, cameras, I2C, disks

@@ -8,7 +8,7 @@
 #   deps.sh conformance  what Kubernetes' end-to-end suite needs besides
 #   deps.sh page       a browser, for the test of the status page
 #   deps.sh system     what the tests with an init need besides
-#   deps.sh vm         what the virtual machine tests need besides
+#   deps.sh vm         what the virtual machine tests need besides; vm-arm: those of boards
 # Only Debian and its relatives are installed by themselves; elsewhere it names what is missing.
 set -eu
 
@@ -31,7 +31,8 @@ for use in "$@"; do
 	page) command -v chromium >/dev/null 2>&1 || need chromium-headless-shell chromium-headless-shell ;;
 	system) need debootstrap debootstrap ;;
 	vm) need qemu-system-x86_64 qemu-system-x86; need debootstrap debootstrap; need mke2fs e2fsprogs ;;
-	*) echo "deps.sh: unknown use '$use' (run, oci, oci-cross, packages, test, critest, conformance, page, system, vm)" >&2; exit 2 ;;
+	vm-arm) need qemu-system-aarch64 qemu-system-arm; need qemu-aarch64-static qemu-user-static ;;
+	*) echo "deps.sh: unknown use '$use' (run, oci, oci-cross, packages, test, critest, conformance, page, system, vm, vm-arm)" >&2; exit 2 ;;
 	esac
 done
 [ -n "$missing" ] || exit 0
@@ -44,6 +45,6 @@ if [ "$(id -u)" != 0 ]; then
 	exit 1
 fi
 echo "installing:$missing"
-apt-get update -qq
+apt-get -o DPkg::Lock::Timeout=600 update -qq
 # shellcheck disable=SC2086 # a list of words
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends $missing >/dev/null

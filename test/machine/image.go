@@ -12,13 +12,16 @@ import (
 // Image is the reference of the image that holds test/podtool.
 const Image = "localhost/podtool:test"
 
-var archive = sync.OnceValues(func() (string, error) {
+var archive = sync.OnceValues(func() (string, error) { return archiveFor("") })
+
+// archiveFor builds it for a processor, by Go's name; "": this one.
+func archiveFor(arch string) (string, error) {
 	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
 		return "", err
 	}
 	top := string(root[:len(root)-1])
-	dir := filepath.Join(top, ".cache/podtool")
+	dir := filepath.Join(top, ".cache/podtool", arch)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -32,18 +35,32 @@ var archive = sync.OnceValues(func() (string, error) {
 	}
 	tool, out := filepath.Join(dir, "podtool"), filepath.Join(dir, "podtool.tar")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", tool, "./podtool")
-	build.Dir = filepath.Join(top, "test")
-	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", Image, "-entrypoint", "/podtool", "-o", out, tool)
-	pack.Dir = top
+	build.Dir, build.Env = filepath.Join(top, "test"), append(os.Environ(), "CGO_ENABLED=0")
+	args := []string{"run", "./packaging/mkimage", "-ref", Image, "-entrypoint", "/podtool", "-o", out}
+	if arch != "" {
+		build.Env = append(build.Env, "GOARCH="+arch, "GOARM=7")
+		args = append(args, "-arch", arch)
+	}
+	pack := exec.Command("go", append(args, tool)...)
+	pack.Dir, pack.Env = top, append(os.Environ(), "CGO_ENABLED=0")
 	for _, c := range []*exec.Cmd{build, pack} {
-		c.Env = append(os.Environ(), "CGO_ENABLED=0")
 		c.Stderr = os.Stderr
 		if err := c.Run(); err != nil {
 			return "", err
 		}
 	}
 	return out, nil
-})
+}
+
+// ArchiveFor is Archive for another processor, by Go's name.
+func ArchiveFor(t testing.TB, arch string) string {
+	t.Helper()
+	a, err := archiveFor(arch)
+	if err != nil {
+		t.Fatalf("build the test image for %s: %v", arch, err)
+	}
+	return a
+}
 
 // Archive is an image archive of podtool, built once a run.
 func Archive(t testing.TB) string {

@@ -3,11 +3,22 @@
 # runtime, a kernel, and a service that runs /payload/guest from the second disk.
 # In /var/cache lies the package apparmor, which a test may install: the kernel has
 # AppArmor switched on, as Debian's kernels have.
-# It needs root and a Debian mirror.
-#   base.sh DIR   prints the folder in DIR that has base.img, vmlinuz and
-#                 initrd.img, and makes it unless one of this very script is there
+# It needs root and a Debian mirror. Programs of another architecture run by emulation.
+#   base.sh DIR [ARCH]   prints the folder in DIR that has base.img, vmlinuz and
+#                 initrd.img, and makes it unless one of this very script is there.
+#                 ARCH is amd64, arm64 or armhf
 set -euo pipefail
-dir=$1/$(sha256sum "$0" | cut -c1-12)
+# Mounts of its own: none that another process takes along keeps the root busy.
+[ -n "${mounts_are_own:-}" ] || exec env mounts_are_own=1 unshare -m bash "$0" "$@"
+arch=${2:-amd64} id=$(sha256sum "$0" | cut -c1-12)
+elf='\x7fELF' zeros='\x00\x00\x00\x00\x00\x00\x00\x00'
+case $arch in # which kernel, and how its emulator knows its programs: class, data, version and ABI, then type and machine
+amd64) kernel=linux-image-cloud-amd64 oci="crun runc" magic= ;;
+arm64) kernel=linux-image-cloud-arm64 oci= emulator=qemu-aarch64-static magic="$elf\x02\x01\x01\x00$zeros\x02\x00\xb7\x00" ;;
+armhf) kernel=linux-image-armmp oci= emulator=qemu-arm-static magic="$elf\x01\x01\x01\x00$zeros\x02\x00\x28\x00" ;;
+*) echo "base.sh: unknown architecture $arch" >&2; exit 2 ;;
+esac
+dir=$1/$id; [ "$arch" = amd64 ] || dir=$dir-$arch
 mkdir -p "$dir"
 exec 9>"$1/lock"
 flock 9
@@ -15,22 +26,33 @@ if [ -e "$dir/complete" ]; then
 	echo "$dir"
 	exit
 fi
-find "$1" -mindepth 1 -maxdepth 1 -type d ! -path "$dir" -exec rm -rf {} + # of older scripts
-root=$dir/rootfs log=$dir/log
+find "$1" -mindepth 1 -maxdepth 1 -type d ! -name "$id*" -exec rm -rf {} + # of older scripts
+root=$dir/rootfs log=$dir/log binfmt=$dir/binfmt
 rm -rf "$root"
-trap 'rm -rf "$root"' EXIT
+cleanup() {
+	[ ! -e "$binfmt/islet-$arch" ] || echo -1 >"$binfmt/islet-$arch"
+	rm -rf "$root"
+}
+trap cleanup EXIT
+
+# foreign has the kernel start programs of this architecture by the emulator, which it opens
+# now and so finds in every root.
+foreign() {
+	mkdir -p "$binfmt"
+	mount -t binfmt_misc binfmt "$binfmt"
+	printf '%s' ":islet-$arch:M::$magic:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:$(command -v $emulator):F" >"$binfmt/register"
+}
 
 {
-	debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,udev,crun,runc,iproute2,procps,kmod,linux-image-cloud-amd64,initramfs-tools,zstd bookworm "$root"
+	[ -z "$magic" ] || foreign
+	debootstrap --foreign --arch="$arch" --variant=minbase --include="systemd,systemd-sysv,dbus,udev,iproute2,procps,kmod,$kernel,initramfs-tools,zstd,apparmor${oci:+,${oci// /,}}" bookworm "$root"
 	# Only what a disk of this machine needs: booting under emulation is slow.
-	sed -i 's/^MODULES=.*/MODULES=list/' "$root/etc/initramfs-tools/initramfs.conf"
-	printf '%s\n' virtio_pci virtio_blk ext4 >>"$root/etc/initramfs-tools/modules"
-	chroot "$root" update-initramfs -u
-	for conf in /etc/apt/apt.conf.d/*; do # of a proxy, where there is one
-		if grep -q Proxy "$conf"; then cp "$conf" "$root/etc/apt/apt.conf.d/"; fi
-	done
-	cp /etc/resolv.conf "$root/etc/resolv.conf"
-	chroot "$root" sh -ec 'cd /var/cache && apt-get -q update && apt-get -q download apparmor'
+	mkdir -p "$root/etc/initramfs-tools/conf.d" "$root/usr/share/initramfs-tools/modules.d"
+	echo MODULES=list >"$root/etc/initramfs-tools/conf.d/islet"
+	printf '%s\n' virtio_pci virtio_blk ext4 >"$root/usr/share/initramfs-tools/modules.d/islet"
+	chroot "$root" /debootstrap/debootstrap --second-stage
+	mv "$root"/var/cache/apt/archives/apparmor_*.deb "$root/var/cache/"
+	chroot "$root" dpkg --purge apparmor
 } >"$log" 2>&1 || { tail "$log" >&2; exit 1; }
 cp "$root"/boot/vmlinuz-* "$dir/vmlinuz"
 cp "$root"/boot/initrd.img-* "$dir/initrd.img"

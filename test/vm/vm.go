@@ -44,6 +44,7 @@ type VM struct {
 	Memory   int    // of the machine at its next boot, in MiB; 0: plenty
 
 	t    testing.TB
+	arch Arch
 	base string // folder of base.sh
 	dir  string // this machine's disks, console, sockets
 	disk *disk
@@ -55,18 +56,39 @@ type VM struct {
 	devices []string // of the emulator, as arguments
 }
 
+// An Arch is a kind of processor with a machine around it.
+type Arch struct {
+	Debian, Go string // its names
+
+	emulator, machine, cpu, console string
+}
+
+// The machines that are emulated: a PC, and boards with the processors of a Raspberry Pi 4
+// and 2, all with virtio devices.
+var (
+	AMD64 = Arch{"amd64", "amd64", "qemu-system-x86_64", "q35", "max,-la57", "ttyS0"}
+	ARM64 = Arch{"arm64", "arm64", "qemu-system-aarch64", "virt", "cortex-a72", "ttyAMA0"}
+	ARMHF = Arch{"armhf", "arm", "qemu-system-arm", "virt,highmem=off", "cortex-a7", "ttyAMA0"}
+)
+
 // New makes a machine that is off. Its second disk, /payload, holds the files
 // (name there to path here) and the guest program.
 func New(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
-	return made(t, "base.sh", cache, payload)
+	return NewOf(t, AMD64, cache, payload)
+}
+
+// NewOf is New with a processor.
+func NewOf(t testing.TB, arch Arch, cache string, payload map[string]string) *VM {
+	t.Helper()
+	return made(t, arch, "base.sh", cache, payload)
 }
 
 // NewHardware is New with a kernel that has drivers for all hardware, a USB controller, and
 // an empty disk of 2 GiB, /dev/vdc.
 func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
-	v := made(t, "hardware.sh", cache, payload)
+	v := made(t, AMD64, "hardware.sh", cache, payload)
 	v.devices = []string{"-device", "qemu-xhci,id=usb", "-chardev", "null,id=nowhere", "-chardev", "null,id=nowhere2"}
 	v.Second(2048)
 	return v
@@ -82,15 +104,15 @@ func (v *VM) Second(mib int) {
 }
 
 // made makes a machine of what a script makes.
-func made(t testing.TB, script, cache string, payload map[string]string) *VM {
+func made(t testing.TB, arch Arch, script, cache string, payload map[string]string) *VM {
 	t.Helper()
-	v := &VM{t: t, dir: t.TempDir()}
-	v.base = strings.TrimSpace(v.command("bash", script, filepath.Join(cache, "vm")))
+	v := &VM{t: t, arch: arch, dir: t.TempDir()}
+	v.base = strings.TrimSpace(v.command("bash", script, filepath.Join(cache, "vm"), arch.Debian))
 	files := filepath.Join(v.dir, "payload")
 	if err := os.Mkdir(files, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	v.command("env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", filepath.Join(files, "guest"), "./guest")
+	v.command("env", "CGO_ENABLED=0", "GOARCH="+arch.Go, "GOARM=7", "go", "build", "-trimpath", "-o", filepath.Join(files, "guest"), "./guest")
 	for name, path := range payload {
 		v.command("cp", "-r", path, filepath.Join(files, name))
 	}
@@ -149,13 +171,13 @@ func (v *VM) Boot() {
 	if memory == 0 {
 		memory = plenty
 	}
-	args := []string{"qemu-system-x86_64", "-rtc", "base=" + clock, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,-la57", "-smp", "2", "-m", fmt.Sprint(memory),
+	args := []string{v.arch.emulator, "-rtc", "base=" + clock, "-machine", v.arch.machine, "-accel", "tcg,thread=multi", "-cpu", v.arch.cpu, "-smp", "2", "-m", fmt.Sprint(memory),
 		"-nographic", "-nic", network, "-no-reboot",
 		"-drive", drive("nbd:unix:" + filepath.Join(v.dir, "nbd")), "-drive", drive(filepath.Join(v.dir, "payload.img")) + ",readonly=on",
 		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path=" + sock, "-device", "virtserialport,chardev=ctl,name=ctl",
 		"-chardev", "file,append=on,id=told,path=" + filepath.Join(v.dir, "told"), "-device", "virtserialport,chardev=told,name=told",
 		"-kernel", filepath.Join(v.base, "vmlinuz"), "-initrd", filepath.Join(v.base, "initrd.img"),
-		"-append", "console=ttyS0 root=/dev/vda rw panic=1 quiet nokaslr", "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor", "unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
+		"-append", "console=" + v.arch.console + " root=/dev/vda rw panic=1 quiet nokaslr", "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor", "unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
 	args = append(args, v.devices...)
 	if v.Network != 0 { // whose processes it does not join
 		args = append([]string{"nsenter", "-t", fmt.Sprint(v.Network), "-n", "--"}, args...)
