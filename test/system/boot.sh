@@ -7,6 +7,10 @@ set -euo pipefail
 root=$1 dir=$2 name=$3
 shift 3
 if [ "${ISLET_SYSTEM:-}" != inside ]; then
+	top=/sys/fs/cgroup/cgroup.subtree_control # of version 2, where the machine's own init has switched on what it uses itself
+	for c in cpu cpuset io memory pids; do
+		[ ! -e $top ] || grep -qw $c $top || echo +$c >$top
+	done
 	for c in /sys/fs/cgroup /sys/fs/cgroup/*; do
 		[ -e "$c/cgroup.procs" ] || continue
 		if [ "$c" != /sys/fs/cgroup ] && [ -e /sys/fs/cgroup/cgroup.procs ]; then continue; fi # the only hierarchy is above
