@@ -95,12 +95,13 @@ check: ## formatting, vet, import rules, modules, known vulnerabilities, documen
 
 .PHONY: test
 test: ## all tests, as CI runs them (root needed)
-	@packaging/deps.sh run test vm oci packages
+	@packaging/deps.sh run test vm oci packages system
 	$(MAKE) build check demo-image
 	CGO_ENABLED=1 go test -race -timeout 20m ./...
-	$(MAKE) dist-one
+	$(MAKE) packages-two
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
 	cd test && CGO_ENABLED=1 ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
+	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 	test/remote/programs.sh >/dev/null
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
 	$(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
