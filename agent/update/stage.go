@@ -132,15 +132,21 @@ func Newer(a, b string) (bool, error) {
 // concerned.
 const unpacked = 4
 
-// room says whether there is enough for an archive and its program.
+// room says whether there is enough for an archive and its program, also where both are on one
+// file system.
 func (s *Stager) room(size int64) error {
-	for dir, need := range map[string]int64{s.Dir: size, filepath.Dir(s.Program): unpacked * size} {
+	needs := map[unix.Fsid]int64{}
+	for _, part := range []struct {
+		dir  string
+		need int64
+	}{{s.Dir, size}, {filepath.Dir(s.Program), unpacked * size}} {
 		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
+		if err := unix.Statfs(part.dir, &st); err != nil {
+			return fmt.Errorf("%s: %w", part.dir, err)
 		}
-		if free := int64(st.Bavail) * int64(st.Bsize); free < need {
-			return fmt.Errorf("%s has %d MiB free, %d MiB are needed", dir, free>>20, need>>20+1)
+		needs[st.Fsid] += part.need
+		if free, need := int64(st.Bavail)*int64(st.Bsize), needs[st.Fsid]; free < need {
+			return fmt.Errorf("%s has %d MiB free, %d MiB are needed", part.dir, free>>20, need>>20+1)
 		}
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent/release"
+	"golang.org/x/sys/unix"
 )
 
 // TestMain is also the program of an archive: what it does is said by its last bytes.
@@ -177,6 +178,68 @@ func TestStage(t *testing.T) {
 	}
 	s.Keys = nil
 	if _, err := s.Stage(t.Context(), dir+"/good", false, nil); !errors.Is(err, ErrKeys) {
+		t.Error(err)
+	}
+}
+
+// TestFull: what has no room is not begun, and where the room goes meanwhile nothing is left
+// of it. Then there is room again, and it works.
+func TestFull(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a file system of its own needs root")
+	}
+	s, key := stager(t)
+	file := archive(t, t.TempDir(), "good", "0.2.0", runtime.GOARCH, program(t, "good"), key)
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := t.TempDir()
+	if err := unix.Mount("disk", disk, "tmpfs", 0, fmt.Sprint("size=", 9*info.Size()/2)); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(disk, unix.MNT_DETACH)
+	s.Dir, s.Program = disk+"/state/update", disk+"/bin/islet"
+	if err := errors.Join(os.Mkdir(disk+"/state", 0o700), os.Mkdir(disk+"/bin", 0o755), os.WriteFile(s.Program, []byte("old"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	unharmed := func(err error, says string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, not %q", err, says)
+		}
+		b, _ := os.ReadFile(s.Program)
+		if got := left(t, s); got != "islet" || string(b) != "old" {
+			t.Errorf("%q are left, and the program is %.20q", got, b)
+		}
+	}
+	_, err = s.Stage(t.Context(), file, false, func(status string, _, _ int64) { t.Errorf("%s without room", status) })
+	unharmed(err, "MiB are needed")
+
+	if err := unix.Mount("disk", disk, "tmpfs", unix.MS_REMOUNT, fmt.Sprint("size=", 6*info.Size())); err != nil {
+		t.Fatal(err)
+	}
+	for _, moment := range []string{"downloading", "unpacking"} {
+		_, err = s.Stage(t.Context(), file, false, func(status string, _, _ int64) {
+			if status != moment {
+				return
+			}
+			f, err := os.OpenFile(disk+"/fill", os.O_CREATE|os.O_WRONLY, 0o600)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer f.Close()
+			if _, err := f.ReadFrom(rand.Reader); !errors.Is(err, unix.ENOSPC) {
+				t.Error(err)
+			}
+		})
+		unharmed(err, "no space left on device")
+		if err := os.Remove(disk + "/fill"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Stage(t.Context(), file, false, nil); err != nil {
 		t.Error(err)
 	}
 }
