@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -66,7 +65,7 @@ func kinds() []struct {
 		{"self-test eats", "fails its self-test", true, bad("testeat")},
 		{"self-test floods", "fails its self-test", true, bad("testflood", upTo(1, 64))},
 		{"another version", "fails its self-test", false, bad("testother")},
-		{"architecture", "this machine is " + runtime.GOARCH, false, func(b *breaker) string { return b.pack("9.0.0", b.other(), b.key, b.bad) }},
+		{"architecture", "this machine is " + runtime.GOARCH, false, (*breaker).another},
 		{"its program's", "the program is of", false, (*breaker).foreign},
 		{"truncated", "bytes, the release says", false, (*breaker).truncated},
 		{"program truncated", "", false, func(b *breaker) string {
@@ -88,6 +87,13 @@ func (b *breaker) other() string {
 		return "amd64"
 	}
 	return "riscv64"
+}
+
+// another is an archive that is said to be for another architecture.
+func (b *breaker) another() string {
+	file := b.broken("crash")
+	b.ReleaseFor(file, "9.0.0", b.other(), "", b.bad)
+	return file
 }
 
 // foreign is a program whose header says that it is of another machine.
@@ -144,17 +150,16 @@ func (b *breaker) forged() string {
 }
 
 func (b *breaker) strangers() string {
-	key := filepath.Join(b.TempDir(), "key")
-	if out, err := exec.Command(b.sign, "key", key).CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, out)
-	}
-	return b.pack("9.0.0", runtime.GOARCH, key, b.bad)
+	file, key := b.broken("crash"), filepath.Join(b.TempDir(), "key")
+	b.NewKey(key)
+	b.ReleaseFor(file, "9.0.0", runtime.GOARCH, key, b.bad)
+	return file
 }
 
 // mutant is a program that works, of which up to a hundredth is something else.
 func (b *breaker) mutant() string {
 	if b.next == nil {
-		b.next = b.build("version 9.0.0", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version=9.0.0", ".")
+		b.next = b.Version("9.0.0")
 	}
 	const page = 4 << 10
 	p := bytes.Clone(b.next)

@@ -1,14 +1,10 @@
 package node
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,81 +15,33 @@ import (
 // updates is a node whose program may be replaced.
 type updates struct {
 	*testing.T
+	*machine.Releaser
 	m   *machine.Machine
 	ids map[string]string
 	bad []byte // test/badislet
-
-	sign, key string // packaging/sign, and the file of a key of its
 }
 
 // newUpdates starts one with two pods. configuration is a line of its EdgeConfiguration.
 func newUpdates(t *testing.T, configuration string) *updates {
 	t.Helper()
-	u := &updates{T: t, m: machine.New(t, "edge"), sign: filepath.Join(t.TempDir(), "sign"), key: filepath.Join(t.TempDir(), "key")}
-	if err := os.WriteFile(u.sign, u.build("packaging/sign", "./packaging/sign"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	public, err := exec.Command(u.sign, "key", u.key).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := &updates{T: t, Releaser: machine.NewReleaser(t), m: machine.New(t, "edge")}
 	u.m.OwnProgram()
 	u.m.InstallImage()
 	u.m.Boot()
-	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: {keys: [%s]}\n", u.m.Disk, configuration, strings.TrimSpace(string(public))))
+	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: {keys: [%s]}\n", u.m.Disk, configuration, u.Public))
 	u.m.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
 	u.m.Write("manifests/two.yaml", manifest("two", "    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1, failureThreshold: 1}\n", "serve", ":8080"))
 	u.m.StartAgent()
 	u.ids = containers(u.m.WaitReady("one-edge", "two-edge"))
-	u.bad = u.build("./test/badislet", "-C", filepath.Join(machine.Root(t), "test"), "./badislet")
+	u.bad = u.Bad()
 	return u
-}
-
-// build is a program of this checkout.
-func (u *updates) build(what string, args ...string) []byte {
-	u.Helper()
-	file := filepath.Join(u.TempDir(), "program")
-	flags := []string{"build", "-trimpath", "-buildvcs=false", "-o", file}
-	if args[0] == "-C" {
-		flags = append([]string{"build", "-C", args[1]}, flags[1:]...)
-		args = args[2:]
-	}
-	cmd := exec.Command("go", append(flags, args...)...)
-	cmd.Dir = machine.Root(u)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		u.Fatalf("build %s: %v\n%s", what, err, out)
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		u.Fatal(err)
-	}
-	return b
 }
 
 // archive packs a program as a version, signed, and gives the path.
 func (u *updates) archive(version string, program []byte) string {
 	u.Helper()
-	return u.pack(version, runtime.GOARCH, u.key, program)
-}
-
-// pack is archive for an architecture, with the file of a key.
-func (u *updates) pack(version, arch, key string, program []byte) string {
-	u.Helper()
-	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
-	w := tar.NewWriter(z)
-	if err := w.WriteHeader(&tar.Header{Name: "islet/islet", Size: int64(len(program)), Mode: 0o755, Typeflag: tar.TypeReg}); err != nil {
-		u.Fatal(err)
-	}
-	w.Write(program)
-	w.Close()
-	z.Close()
-	u.m.Write("islet.tar.gz", b.String())
 	file := u.m.Disk + "/islet.tar.gz"
-	if out, err := exec.Command(u.sign, "release", version, arch, file, key).CombinedOutput(); err != nil {
-		u.Fatalf("sign: %v\n%s", err, out)
-	}
+	u.Release(file, version, program)
 	return file
 }
 
@@ -124,8 +72,7 @@ func TestUpdate(t *testing.T) {
 	u := newUpdates(t, quickly)
 	was := strings.Fields(u.m.Islet("version"))[1]
 	u.as(was)
-	next := u.build("the next version", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version=9.1.0", ".")
-	file := u.archive("9.1.0", next)
+	file := u.archive("9.1.0", u.Version("9.1.0"))
 	if out := u.m.Islet("update", "--dry-run", file); !strings.Contains(out, "version 9.1.0 can be tried") {
 		t.Error(out)
 	}

@@ -1,0 +1,101 @@
+package machine
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// A Releaser makes versions of islet that a node may be updated to, with packaging/sign.
+type Releaser struct {
+	Public string // of the key, as EdgeConfiguration's update.keys has it
+
+	t         testing.TB
+	sign, key string // packaging/sign, and the file of the key
+}
+
+// NewReleaser makes one with a key of its own.
+func NewReleaser(t testing.TB) *Releaser {
+	t.Helper()
+	dir := t.TempDir()
+	r := &Releaser{t: t, sign: filepath.Join(dir, "sign"), key: filepath.Join(dir, "key")}
+	if err := os.WriteFile(r.sign, Build(t, "", "./packaging/sign"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.Public = r.NewKey(r.key)
+	return r
+}
+
+// NewKey writes another key to a file and returns its public half.
+func (r *Releaser) NewKey(file string) string {
+	r.t.Helper()
+	public, err := exec.Command(r.sign, "key", file).Output()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(public))
+}
+
+// Version builds a version of this checkout that works.
+func (r *Releaser) Version(version string) []byte {
+	r.t.Helper()
+	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")
+}
+
+// Bad builds a program that fails as test/badislet has it, once its last line says how.
+func (r *Releaser) Bad() []byte {
+	r.t.Helper()
+	return Build(r.t, "test", "./badislet")
+}
+
+// Release packs a program as a version into a file, and signs it.
+func (r *Releaser) Release(file, version string, program []byte) {
+	r.t.Helper()
+	r.ReleaseFor(file, version, runtime.GOARCH, "", program)
+}
+
+// ReleaseFor is Release for an architecture, with the file of a key; "": its own.
+func (r *Releaser) ReleaseFor(file, version, arch, key string, program []byte) {
+	r.t.Helper()
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	w := tar.NewWriter(z)
+	if err := w.WriteHeader(&tar.Header{Name: "islet/islet", Size: int64(len(program)), Mode: 0o755, Typeflag: tar.TypeReg}); err != nil {
+		r.t.Fatal(err)
+	}
+	w.Write(program)
+	w.Close()
+	z.Close()
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+	if key == "" {
+		key = r.key
+	}
+	if out, err := exec.Command(r.sign, "release", version, arch, file, key).CombinedOutput(); err != nil {
+		r.t.Fatalf("sign: %v\n%s", err, out)
+	}
+}
+
+// Build is a program of this checkout, from a module in it.
+func Build(t testing.TB, module string, args ...string) []byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "program")
+	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-o", file}, args...)...)
+	cmd.Dir = filepath.Join(Root(t), module)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %v: %v\n%s", args, err, out)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
