@@ -24,7 +24,7 @@ func (s *Server) routeMetrics(m mux) {
 			fail(w, err)
 			return
 		}
-		exposition.Serve(w, r, s.ownMetrics(r.Context()), counted)
+		exposition.Serve(w, r, append(s.ownMetrics(r.Context()), counted.Samples()...), counted)
 	})
 	m.HandleFunc("GET /metrics/resource", func(w http.ResponseWriter, r *http.Request) {
 		sum, err := s.Usage.Summary(r.Context(), true)

@@ -178,7 +178,7 @@ type Server struct {
 	local   mux // the same and islet's own
 	asked   *requests
 	slis    slis
-	counted func() (prometheus.Gatherer, error) // Counted, asked, and figures of the process: made by the first scrape
+	counted func() (*exposition.Process, error) // Counted, asked, and figures of the process: made by the first scrape
 }
 
 // Bounds of a plain request; a stream sets its own.
@@ -206,8 +206,8 @@ func New(c Config) (*Server, error) {
 		c.StreamIdleTimeout = 4 * time.Hour
 	}
 	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), asked: newRequests()}
-	s.counted = sync.OnceValues(func() (prometheus.Gatherer, error) {
-		return exposition.Process(append(s.asked.collectors(), c.Counted...)...)
+	s.counted = sync.OnceValues(func() (*exposition.Process, error) {
+		return exposition.NewProcess(append(s.asked.collectors(), c.Counted...)...)
 	})
 	s.routeOpen(s.kubelet)
 	if c.Kubelet.Debugging {

@@ -5,14 +5,15 @@ import (
 	"hash/maphash"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/islet-edge/islet/metrics/process"
 )
 
 // A Sample is one figure.
@@ -36,8 +37,12 @@ const (
 // Serve answers a scrape with samples of now and with what is counted elsewhere.
 // Of samples with the same name and labels the first counts.
 func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...prometheus.Gatherer) {
-	if len(counted) == 0 && expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain {
-		respond(w, r, func(p *page) { writeSamples(p, samples) })
+	if expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain {
+		var families []*dto.MetricFamily
+		if len(counted) > 0 {
+			families, _ = prometheus.Gatherers(counted).Gather() // what could not be counted is not there
+		}
+		respond(w, r, func(p *page) { writeSamples(p, samples, families) })
 		return
 	}
 	now := prometheus.NewRegistry()
@@ -67,27 +72,6 @@ type compressed struct {
 // Write implements http.ResponseWriter.
 func (c compressed) Write(b []byte) (int, error) { return c.to.Write(b) }
 
-// writeSamples writes samples, those of one name together.
-func writeSamples(p *page, samples []Sample) {
-	order := make([]int, len(samples))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(samples[a].Name, samples[b].Name) })
-	seen := newSeen()
-	for i, at := range order {
-		s := &samples[at]
-		if i == 0 || samples[order[i-1]].Name != s.Name {
-			p.end()
-			p.begin(s.Name, s.Help, s.Kind)
-			seen.forget()
-		}
-		p.stamp = stamped(s.At)
-		p.once(seen, s.Value, s.Labels...)
-	}
-	p.end()
-}
-
 // seen are the labels that a family has had, by hashes that nobody can foresee.
 type seen struct {
 	had  map[uint64]bool
@@ -110,17 +94,42 @@ func (p *page) once(s *seen, v float64, labels ...string) {
 	s.had[of] = true
 }
 
-// Process gathers counted and what there is to say of this process: go_* and
-// process_*. It is made once.
-func Process(counted ...prometheus.Collector) (prometheus.Gatherer, error) {
-	registry := prometheus.NewRegistry()
-	counted = append(counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, c := range counted {
-		if err := registry.Register(c); err != nil {
+// A Process gathers what is counted in this process and what Go has to say of it: go_*.
+type Process struct {
+	*prometheus.Registry
+	owns process.Owns
+}
+
+// NewProcess is called once.
+func NewProcess(counted ...prometheus.Collector) (*Process, error) {
+	p := &Process{Registry: prometheus.NewRegistry()}
+	for _, c := range append(counted, collectors.NewGoCollector()) {
+		if err := p.Register(c); err != nil {
 			return nil, err
 		}
 	}
-	return registry, nil
+	return p, nil
+}
+
+// Samples are what the kernel has to say of this process, under the names that every program
+// with Prometheus' Go client has for them.
+func (p *Process) Samples() []Sample { return ofProcess(p.owns.Now()) }
+
+func ofProcess(f process.Own) []Sample {
+	out := []Sample{
+		{Name: "process_cpu_seconds_total", Help: "Total user and system CPU time spent in seconds.", Kind: Counter, Value: f.CPU.Seconds()},
+		{Name: "process_open_fds", Help: "Number of open file descriptors.", Value: float64(f.Files)},
+		{Name: "process_max_fds", Help: "Maximum number of open file descriptors.", Value: float64(f.MaxFiles)},
+		{Name: "process_virtual_memory_bytes", Help: "Virtual memory size in bytes.", Value: float64(f.Virtual)},
+		{Name: "process_virtual_memory_max_bytes", Help: "Maximum amount of virtual memory available in bytes.", Value: float64(f.MaxVirtual)},
+		{Name: "process_resident_memory_bytes", Help: "Resident memory size in bytes.", Value: float64(f.Resident)},
+		{Name: "process_network_receive_bytes_total", Help: "Number of bytes received by the process over the network.", Kind: Counter, Value: float64(f.Received)},
+		{Name: "process_network_transmit_bytes_total", Help: "Number of bytes sent by the process over the network.", Kind: Counter, Value: float64(f.Sent)},
+	}
+	if !f.Started.IsZero() {
+		out = append(out, Sample{Name: "process_start_time_seconds", Help: "Start time of the process since unix epoch in seconds.", Value: float64(f.Started.UnixMilli()) / 1000})
+	}
+	return out
 }
 
 // constant is a collector of figures that are there already. It describes

@@ -30,12 +30,17 @@ var pages = sync.Pool{New: func() any { return new(page) }}
 // part is how much of a page is made and sent at once.
 const part = 32 << 10
 
+// kinds are what a Kind is called; the last are only of families that were gathered.
+var kinds = [...]string{Gauge: "gauge", Counter: "counter", untyped: "untyped", summary: "summary", histogram: "histogram"}
+
+const (
+	untyped Kind = iota + Counter + 1
+	summary
+	histogram
+)
+
 // begin begins a family.
 func (p *page) begin(name, help string, k Kind) {
-	kind := "gauge"
-	if k == Counter {
-		kind = "counter"
-	}
 	p.family, p.begun = name, len(p.b)
 	p.b = append(p.b, "# HELP "...)
 	p.b = append(p.b, name...)
@@ -44,7 +49,7 @@ func (p *page) begin(name, help string, k Kind) {
 	p.b = append(p.b, "\n# TYPE "...)
 	p.b = append(p.b, name...)
 	p.b = append(p.b, ' ')
-	p.b = append(p.b, kind...)
+	p.b = append(p.b, kinds[k]...)
 	p.b = append(p.b, '\n')
 }
 

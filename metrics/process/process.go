@@ -48,16 +48,13 @@ var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
 // whole lines.
 const seqFile = 3 << 10
 
-// Network reads what the network namespace of a process has sent and received, but for
-// loopback. One that has ended has none; 0 is this process.
-func (r Reader) Network(pid int) (out []Interface) {
-	fd, err := unix.Open(r.path(pid, "net/dev"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// readInto reads what there is room for of a file of the kernel's; nothing, if it cannot.
+func readInto(b *[16 << 10]byte, path string) []byte {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
 	defer unix.Close(fd)
-	b := buffers.Get().(*[16 << 10]byte)
-	defer buffers.Put(b)
 	n := 0
 	for n < len(b) {
 		more, err := unix.Read(fd, b[n:])
@@ -69,7 +66,18 @@ func (r Reader) Network(pid int) (out []Interface) {
 			break
 		}
 	}
-	for line := range bytes.Lines(b[:n]) {
+	return b[:n]
+}
+
+// view is a string of bytes that nobody changes while it is used.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// Network reads what the network namespace of a process has sent and received, but for
+// loopback. One that has ended has none; 0 is this process.
+func (r Reader) Network(pid int) (out []Interface) {
+	b := buffers.Get().(*[16 << 10]byte)
+	defer buffers.Put(b)
+	for line := range bytes.Lines(readInto(b, r.path(pid, "net/dev"))) {
 		if i, ok := parseInterface(line); ok && i.Name != "lo" && len(out) < maxInterfaces {
 			out = append(out, i)
 		}
@@ -90,7 +98,7 @@ func parseInterface(line []byte) (i Interface, ok bool) {
 		if n == len(figures) {
 			break
 		}
-		v, err := strconv.ParseUint(unsafe.String(unsafe.SliceData(f), len(f)), 10, 64)
+		v, err := strconv.ParseUint(view(f), 10, 64)
 		if err != nil {
 			return i, false
 		}

@@ -1,0 +1,121 @@
+package exposition
+
+import (
+	"bytes"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"google.golang.org/protobuf/proto"
+)
+
+// everything is a registry with a family of each kind.
+func everything(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "b_total", Help: "a \\ and\na line"}, []string{"x", "y"})
+	counter.WithLabelValues("1", "a \"\\\nb").Add(1e21)
+	counter.WithLabelValues("2", "").Add(0.1)
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "c", Help: "odd"}, []string{"of"})
+	for name, v := range map[string]float64{"nan": math.NaN(), "inf": math.Inf(1), "less": -1.5e-9} {
+		gauge.WithLabelValues(name).Set(v)
+	}
+	histogram := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "d_seconds", Help: "took", Buckets: []float64{.1, 5}}, []string{"of"})
+	for _, v := range []float64{.05, 3, 100} {
+		histogram.WithLabelValues("one").Observe(v)
+	}
+	summary := prometheus.NewSummary(prometheus.SummaryOpts{Name: "e", Help: "sizes", Objectives: map[float64]float64{.5: .1}})
+	summary.Observe(7)
+	at := prometheus.NewMetricWithTimestamp(time.UnixMilli(1234), prometheus.MustNewConstMetric(prometheus.NewDesc("f", "untyped", nil, nil), prometheus.UntypedValue, 3))
+	r := prometheus.NewRegistry()
+	r.MustRegister(counter, gauge, histogram, summary, one{at})
+	return r
+}
+
+type one struct{ prometheus.Metric }
+
+func (o one) Describe(to chan<- *prometheus.Desc) { to <- o.Desc() }
+func (o one) Collect(to chan<- prometheus.Metric) { to <- o.Metric }
+
+// TestFamilies: what was gathered is what Prometheus' own library writes of it, and samples are
+// among it.
+func TestFamilies(t *testing.T) {
+	r := everything(t)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := parse(t, &text)
+	w := httptest.NewRecorder()
+	Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), []Sample{
+		{Name: "z", Help: "last"}, {Name: "a", Help: "first", Value: 1}, {Name: "c", Help: "odd", Labels: []string{"of", "inf"}, Value: 5}, {Name: "c", Help: "odd", Labels: []string{"of", "new"}}}, r)
+	page := w.Body.String()
+	got := parse(t, w.Body)
+	if len(got) != len(want)+2 || got["a"].GetMetric()[0].GetGauge().GetValue() != 1 || got["z"] == nil {
+		t.Errorf("%d families, %d gathered:\n%s", len(got), len(want), page)
+	}
+	for name, f := range want {
+		if name != "c" && !proto.Equal(got[name], f) {
+			t.Errorf("%s is\n%v, want\n%v", name, got[name], f)
+		}
+	}
+	for _, line := range []string{"c{of=\"inf\"} 5\nc{of=\"new\"} 0\n", "c{of=\"nan\"} NaN\n", "c{of=\"less\"} -1.5e-09\n", "b_total{x=\"1\",y=\"a \\\"\\\\\\nb\"} 1e+21\n"} {
+		if !strings.Contains(page, line) {
+			t.Errorf("without %q:\n%s", line, page)
+		}
+	}
+	if n := strings.Count(page, "# TYPE c "); n != 1 || strings.Contains(page, "c{of=\"inf\"} +Inf") {
+		t.Errorf("a family is there %d times:\n%s", n, page)
+	}
+}
+
+// TestProcess: the figures of this process have the names, kinds and helps that they have in
+// every program of Prometheus' client, and nearly the values.
+func TestProcess(t *testing.T) {
+	p, err := NewProcess()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := prometheus.NewRegistry()
+	theirs.MustRegister(prometheus.NewProcessCollector(prometheus.ProcessCollectorOpts{}))
+	families, err := theirs.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), p.Samples(), p)
+	got := parse(t, w.Body)
+	if got["go_goroutines"] == nil {
+		t.Error("without go_goroutines")
+	}
+	for _, f := range families {
+		mine := got[f.GetName()]
+		if mine == nil || mine.GetType() != f.GetType() || mine.GetHelp() != f.GetHelp() {
+			t.Errorf("%s is %v, want %v", f.GetName(), mine, f)
+			continue
+		}
+		value := func(v float64, w float64) {
+			if math.Abs(v-w) > math.Max(2, w/4) {
+				t.Errorf("%s is %v, want about %v", f.GetName(), v, w)
+			}
+		}
+		if c := f.Metric[0].Counter; c != nil {
+			value(mine.Metric[0].GetCounter().GetValue(), c.GetValue())
+		} else {
+			value(mine.Metric[0].GetGauge().GetValue(), f.Metric[0].GetGauge().GetValue())
+		}
+	}
+	if again := p.Samples(); again[len(again)-1].Name != "process_start_time_seconds" || again[len(again)-1].Value != got["process_start_time_seconds"].Metric[0].GetGauge().GetValue() {
+		t.Errorf("the start moves: %v", again[len(again)-1])
+	}
+}
