@@ -19,7 +19,30 @@ type code struct {
 // nothing needs to be counted first.
 type codes struct {
 	symbol   [286]code
-	distance [30]code
+	distance [32]code // the last two are not DEFLATE's
+	length   [maxMatch - minLength + 1]run
+}
+
+// A run is the code of a length with the bits that follow it, n in all.
+type run struct {
+	bits uint32
+	n    uint8
+}
+
+// lengths makes those of all lengths from the codes of their symbols.
+func (c *codes) lengths() {
+	for i := range c.length {
+		symbol, extra := 257+i, 0
+		if i >= 8 {
+			extra = bits.Len(uint(i)) - 3
+			symbol = 257 + 4*extra + i>>extra
+		}
+		if i == len(c.length)-1 {
+			symbol, extra = 285, 0
+		}
+		s := c.symbol[symbol]
+		c.length[i] = run{uint32(s.code) | uint32(i&(1<<extra-1))<<s.n, s.n + uint8(extra)}
+	}
 }
 
 // common makes the codes once.
@@ -56,7 +79,8 @@ var common = sync.OnceValue(func() *codes {
 	}
 	c := new(codes)
 	assign(weight[:], c.symbol[:])
-	assign(far[:], c.distance[:])
+	assign(far[:], c.distance[:len(far)])
+	c.lengths()
 	return c
 })
 
@@ -72,7 +96,7 @@ func (c *codes) write(p *packer) {
 		}
 		p.bits(n, 3)
 	}
-	for _, one := range [][]code{c.symbol[:], c.distance[:]} {
+	for _, one := range [][]code{c.symbol[:], c.distance[:30]} {
 		for _, s := range one {
 			p.bits(uint64(bits.Reverse8(s.n)>>4), 4)
 		}

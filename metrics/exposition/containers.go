@@ -3,7 +3,6 @@ package exposition
 import (
 	"cmp"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/islet-edge/islet/metrics/disk"
@@ -56,13 +55,11 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 		}
 		return n
 	}
-	p.blocks = slices.Grow(p.blocks[:0], len(all))[:len(all)]
-	for i := range all {
-		s, b := &all[i], &p.blocks[i]
-		b.begin()
-		b.text = appendLabels(b.text, "container", s.Container, "id", cmp.Or(s.ID, s.Path), "image", s.Image, "name", s.Name, "namespace", s.Namespace, "pod", s.Pod)
-		s.stamp = stamped(s.At)
-	}
+	p.beginBlocks(len(all), func(i int, to []byte) []byte {
+		s := &all[i]
+		s.stamp = p.stamped(s.At)
+		return appendLabels(to, "container", s.Container, "id", cmp.Or(s.ID, s.Path), "image", s.Image, "name", s.Name, "namespace", s.Namespace, "pod", s.Pod)
+	})
 	e := emitter{page: p, device: name}
 	backward := false
 	for _, f := range containerFamilies {

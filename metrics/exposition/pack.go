@@ -28,13 +28,13 @@ type packer struct {
 	now    *cut           // the line that is being written
 	before [2]*cut        // the newest first
 	blocks [2]*block      // of the entries before, the newest first
-	steps  steps          // of all blocks
 	last   [2]entry       // in the text that is not counted yet
 	seen   [1 << 11]int32 // by their hash, where quoted texts of lines begin in what is being written
 }
 
 // maxMatch and maxDistance are DEFLATE's.
 const (
+	minLength   = 3
 	minMatch    = 4 // a shorter one is not worth it
 	maxMatch    = 258
 	maxDistance = 32 << 10
@@ -48,7 +48,7 @@ func (p *packer) begin(out io.Writer) {
 	if p.b == nil {
 		p.b, p.now, p.before = make([]byte, 0, part+part/8), new(cut), [2]*cut{new(cut), new(cut)}
 	}
-	*p = packer{out: out, b: append(p.b[:0], 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255), code: common(), now: p.now, before: p.before, steps: steps{p.steps.list[:0], p.steps.words[:0]}}
+	*p = packer{out: out, b: append(p.b[:0], 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255), code: common(), now: p.now, before: p.before}
 	p.bits(0b101, 3) // the last block, with codes of its own
 	p.code.write(p)
 }
@@ -88,6 +88,7 @@ func (p *packer) pack(text []byte) {
 // Close ends the page.
 func (p *packer) Close() error {
 	p.symbol(endOfBlock)
+	p.drain()
 	for p.bits(0, 7); p.n >= 8; p.n -= 8 { // the last byte is whole then
 		p.b, p.acc = append(p.b, byte(p.acc)), p.acc>>8
 	}
@@ -231,41 +232,48 @@ func (p *packer) flushMatch(text []byte, end int) {
 }
 
 func (p *packer) literals(text []byte) {
-	for _, c := range text {
-		p.symbol(int(c))
+	acc, n, b := p.acc, p.n, p.b
+	for i, c := range text {
+		if i%3 == 0 { // three codes are 45 bits at most
+			b = binary.LittleEndian.AppendUint64(b, acc)[:len(b)+int(n/8)]
+			acc, n = acc>>(n&^7), n%8
+		}
+		s := p.code.symbol[c]
+		acc |= uint64(s.code) << n
+		n += uint(s.n)
 	}
+	p.acc, p.n, p.b = acc, n, b
 }
 
 // pair writes a length and a distance: the more a power of two is, the fewer codes there are.
 func (p *packer) pair(length, distance int) {
-	switch n := length - 3; {
-	case length == maxMatch:
-		p.symbol(285)
-	case n < 8:
-		p.symbol(257 + n)
-	default:
-		extra := bits.Len(uint(n)) - 3
-		p.symbol(257 + 4*extra + n>>extra)
-		p.bits(uint64(n)&(1<<extra-1), uint(extra))
-	}
-	d, extra := distance-1, 0
+	l := p.code.length[length-minLength]
+	d, extra := uint(distance-1), uint(0)
 	if d >= 4 {
-		extra = bits.Len(uint(d)) - 2
+		extra = uint(bits.Len(d)) - 2
 	}
-	s := 2*extra + d>>extra
-	p.bits(uint64(p.code.distance[s].code), uint(p.code.distance[s].n))
-	p.bits(uint64(d)&(1<<extra-1), uint(extra))
+	s := p.code.distance[(2*extra+d>>extra)&31]
+	p.drain()
+	p.acc |= (uint64(l.bits) | (uint64(s.code)|uint64(d&(1<<extra-1))<<s.n)<<l.n) << p.n
+	p.n += uint(l.n) + uint(s.n) + extra // 7 + 20 + 28 at most
 }
 
 func (p *packer) symbol(s int) { p.bits(uint64(p.code.symbol[s].code), uint(p.code.symbol[s].n)) }
 
 // bits adds the n lowest bits of v, at most 15.
 func (p *packer) bits(v uint64, n uint) {
-	p.acc |= v << p.n
-	if p.n += n; p.n >= 48 {
-		p.b = binary.LittleEndian.AppendUint64(p.b, p.acc)[:len(p.b)+6]
-		p.acc, p.n = p.acc>>48, p.n-48
+	if p.n >= 48 {
+		p.drain()
 	}
+	p.acc |= v << p.n
+	p.n += n
+}
+
+// drain writes the bits that are whole bytes; fewer than 8 are left.
+func (p *packer) drain() {
+	whole := p.n / 8
+	p.b = binary.LittleEndian.AppendUint64(p.b, p.acc)[:len(p.b)+int(whole)]
+	p.acc, p.n = p.acc>>(8*whole), p.n%8
 }
 
 // sameUpTo is how many bytes are the same at the beginning of both.

@@ -2,7 +2,7 @@ package exposition
 
 import (
 	"bytes"
-	"encoding/binary"
+	"slices"
 )
 
 // A block is what all lines of one Subject have between their braces. A page has each of them
@@ -27,7 +27,7 @@ type stencil struct {
 	from, to int32 // the same: it is not made
 }
 
-// Steps are those of all stencils of a page, and their codes, 56 bits a word.
+// Steps are those of all stencils of a page and of those before with the same blocks, and their codes, 56 bits a word.
 type steps struct {
 	list  []step
 	words []uint64
@@ -61,13 +61,32 @@ func (b *block) stencil(s *steps, after [2]*block) *stencil {
 	return w
 }
 
-// begin begins another page.
-func (b *block) begin() {
-	b.text, b.at = b.text[:0], 0
-	for i := range b.ways {
-		b.ways[i] = stencil{}
+// beginBlocks begins another page with n blocks, of which label appends the texts. As long as the
+// texts are those of the page before, as most often, the stencils are too.
+func (p *page) beginBlocks(n int, label func(i int, to []byte) []byte) {
+	same := n == len(p.blocks) && len(p.steps.list) <= maxSteps*n
+	p.blocks = slices.Grow(p.blocks[:0], n)[:n]
+	begun := len(p.b)
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		b.at = 0
+		p.b = label(i, p.b[:begun])
+		if text := p.b[begun:]; !bytes.Equal(text, b.text) {
+			b.text, same = append(b.text[:0], text...), false
+		}
+	}
+	p.b = p.b[:begun]
+	if same {
+		return
+	}
+	p.steps = steps{p.steps.list[:0], p.steps.words[:0]}
+	for i := range p.blocks {
+		p.blocks[i].ways = [len(p.blocks[i].ways)]stencil{}
 	}
 }
+
+// maxSteps bounds how many there are, for each block, before all stencils are made anew.
+const maxSteps = 100
 
 // make compares piece by piece, each of which ends with a quote: all blocks have the same
 // labels in the same order.
@@ -165,13 +184,6 @@ func (p *packer) ready(words []uint64, n int) {
 	}
 }
 
-// drain writes the bits that are whole bytes; fewer than 8 are left.
-func (p *packer) drain() {
-	whole := p.n / 8
-	p.b = binary.LittleEndian.AppendUint64(p.b, p.acc)[:len(p.b)+int(whole)]
-	p.acc, p.n = p.acc>>(8*whole), p.n%8
-}
-
 // An entry is where the parts of a line begin in a text, and where it ends.
 type entry [6]int
 
@@ -186,21 +198,30 @@ const (
 )
 
 // entry packs a line of a page, of which text is the end and e where its parts are.
-func (p *packer) entry(text []byte, e *entry, b *block) {
-	p.part(text, e, partName)
+func (p *packer) entry(text []byte, e *entry, b *block, s *steps) {
+	last := &p.last[0]
+	if from := last[partName]; last[partBlock]-from == e[partBlock]-e[partName] && bytes.Equal(text[from:last[partBlock]], text[e[partName]:e[partBlock]]) {
+		p.same(text, e[partName], e[partBlock]-e[partName], e[partName]-from)
+	} else {
+		p.part(text, e, partName)
+	}
 	at, done := p.size+e[partBlock], e[partMore]
 	if b.at > 0 && at-b.at <= maxDistance {
 		n := sameUpTo(text[done:e[partEnd]], b.rest)
 		p.same(text, 0, len(b.text)+n, at-b.at)
 		done += n
 	} else {
-		p.stencil(text, e[partBlock], b.stencil(&p.steps, p.blocks))
+		p.stencil(text, e[partBlock], s, b.stencil(s, p.blocks))
 	}
 	if p.blocks[0] != b {
 		p.blocks[1], p.blocks[0] = p.blocks[0], b
 	}
 	b.at, b.rest = at, append(b.rest[:0], text[e[partMore]:]...)
-	for which := partMore; which < partEnd; which++ {
+	if from := last[partMore]; done == e[partMore] && last[partEnd]-from == e[partEnd]-done && bytes.Equal(text[from:last[partEnd]], text[done:e[partEnd]]) {
+		p.same(text, done, e[partEnd]-done, done-from)
+		done = e[partEnd]
+	}
+	for which := partMore; which < partEnd && done < e[partEnd]; which++ {
 		if e[which] >= done {
 			p.part(text, e, which)
 		} else if done < e[which+1] {
@@ -210,8 +231,11 @@ func (p *packer) entry(text []byte, e *entry, b *block) {
 	p.last[1], p.last[0] = p.last[0], *e
 }
 
-func (p *packer) stencil(text []byte, begun int, w *stencil) {
-	for _, s := range p.steps.list[w.from:w.to] {
+// stencil packs a block that begins in text by one of all stencils.
+func (p *packer) stencil(text []byte, begun int, all *steps, w *stencil) {
+	list := all.list[w.from:w.to]
+	for i := range list {
+		s := &list[i]
 		at, distance := int(s.at), int(s.at-s.off)
 		if s.from < fromItself {
 			distance = p.size + begun + at - w.after[s.from].at - int(s.off)
@@ -219,7 +243,7 @@ func (p *packer) stencil(text []byte, begun int, w *stencil) {
 		switch {
 		case s.from == fromNowhere:
 			p.flushMatch(text, 0)
-			p.ready(p.steps.words[s.off:], int(s.bits))
+			p.ready(all.words[s.off:], int(s.bits))
 		case distance > maxDistance: // there were very many lines of one Subject between
 			p.own(text, begun+at, begun+at+int(s.n))
 		default:

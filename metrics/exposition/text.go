@@ -18,10 +18,15 @@ type page struct {
 	b      []byte
 	packed int // how much of b z has packed
 	blocks []block
+	steps  steps  // of all blocks
 	family string // whose lines are being written
 	stamp  string // their time, as it ends a line
-	begun  int    // where the family begins
-	lined  bool   // it has a line
+
+	stampedAt int64 // the last time that was made a text, in milliseconds since 1970
+	stampedAs string
+
+	begun int  // where the family begins
+	lined bool // it has a line
 }
 
 // pages are those that were written, for the next.
@@ -136,7 +141,7 @@ func (p *page) entry(b *block, v float64, seconds time.Duration, more ...string)
 	e[partEnd] = len(p.b)
 	if p.z != nil {
 		p.z.pack(p.b[p.packed:e[partName]]) // what is no entry
-		p.z.entry(p.b, &e, b)
+		p.z.entry(p.b, &e, b, &p.steps)
 		p.packed = len(p.b)
 	}
 	p.part()
@@ -159,8 +164,10 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 }
 
 func appendEscaped(b []byte, s string) []byte {
-	if strings.ContainsAny(s, "\\\n\"") {
-		s = escape.Replace(s)
+	for i := range len(s) {
+		if c := s[i]; c == '\\' || c == '\n' || c == '"' {
+			return append(b, escape.Replace(s)...)
+		}
 	}
 	return append(b, s...)
 }
@@ -171,6 +178,17 @@ func stamped(t time.Time) string {
 		return ""
 	}
 	return " " + strconv.FormatInt(t.UnixMilli(), 10)
+}
+
+// stamped is the same without another text for the same time: all of a sample have few.
+func (p *page) stamped(t time.Time) string {
+	if at := t.UnixMilli(); at != p.stampedAt || p.stampedAs == "" {
+		p.stampedAt, p.stampedAs = at, stamped(t)
+	}
+	if t.IsZero() {
+		return ""
+	}
+	return p.stampedAs
 }
 
 var escape = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
@@ -194,7 +212,7 @@ func appendLabels(b []byte, pairs ...string) []byte {
 func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 	p := pages.Get().(*page)
 	defer pages.Put(p)
-	*p = page{out: w, b: p.b[:0], blocks: p.blocks} // nothing else of the page that it was before
+	*p = page{out: w, b: p.b[:0], blocks: p.blocks, steps: p.steps} // nothing else of the page that it was before
 	if p.b == nil {
 		p.b = make([]byte, 0, part+part/8)
 	}
