@@ -27,11 +27,11 @@ func (s *Server) routeMetrics(m mux) {
 		exposition.Serve(w, r, append(s.ownMetrics(r.Context()), counted.Samples()...), counted)
 	})
 	m.HandleFunc("GET /metrics/resource", func(w http.ResponseWriter, r *http.Request) {
-		sum, err := s.Usage.Summary(r.Context(), true)
+		look, err := s.Usage.Look(r.Context(), true)
 		if err != nil {
 			s.Log.Warn("cannot measure for /metrics/resource", "error", err)
 		}
-		exposition.ServeResource(w, r, sum, err)
+		exposition.ServeResource(w, r, look, err)
 	})
 	m.HandleFunc("GET /metrics/cadvisor", func(w http.ResponseWriter, r *http.Request) {
 		subjects, err := s.Usage.Subjects(r.Context())

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
-	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/agent/admit"
 	"github.com/islet-edge/islet/agent/api"
@@ -42,8 +41,8 @@ type Local interface {
 
 // Usage measures the node and its pods.
 type Usage interface {
-	// Summary is the answer of /stats/summary; short: of CPU and memory only.
-	Summary(ctx context.Context, short bool) (*stats.Summary, error)
+	// Look is the answer of /stats/summary; short: of CPU and memory only.
+	Look(ctx context.Context, short bool) (*exposition.Look, error)
 	// Subjects are the cgroups with who they are.
 	Subjects(ctx context.Context) ([]exposition.Subject, error)
 	Machine(ctx context.Context) exposition.Machine

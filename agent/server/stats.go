@@ -29,10 +29,10 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 		fail(w, refuse(http.StatusBadRequest, "parse request: %v", err))
 		return
 	}
-	sum, err := s.Usage.Summary(r.Context(), r.Form.Get("only_cpu_and_memory") == "true")
+	look, err := s.Usage.Look(r.Context(), r.Form.Get("only_cpu_and_memory") == "true")
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	exposition.ServeSummary(w, sum)
+	exposition.ServeSummary(w, look)
 }

@@ -48,12 +48,12 @@ func (n *nodeAnswer) groups(out *stats.NodeStats) {
 		out.Memory.RSSBytes, out.Memory.PageFaults, out.Memory.MajorPageFaults = &g.RSS, &g.PageFaults, &g.MajorFault
 	}
 	p := cgroup.ReadPressures("/proc/pressure")
-	out.CPU.PSI, out.Memory.PSI = psi(p.CPU), psi(p.Memory)
-	if io := psi(p.IO); io != nil && !n.short {
+	out.CPU.PSI, out.Memory.PSI = n.psi(p.CPU), n.psi(p.Memory)
+	if io := n.psi(p.IO); io != nil && !n.short {
 		out.IO = &stats.IOStats{Time: out.CPU.Time, PSI: io}
 	}
 	if g := n.j.sample.Find("/"); g != nil && !n.short {
-		out.Network = networkOf(g)
+		out.Network = n.networkOf(g)
 	}
 	for _, name := range []string{stats.SystemContainerKubelet, stats.SystemContainerRuntime, stats.SystemContainerMisc, stats.SystemContainerPods} {
 		path := n.c.System[name]
@@ -62,7 +62,7 @@ func (n *nodeAnswer) groups(out *stats.NodeStats) {
 		}
 		if g := n.j.sample.Find(path); g != nil && (g.Kind == sample.Other || g.Kind == sample.Pods) {
 			out.SystemContainers = append(out.SystemContainers, stats.ContainerStats{Name: name, StartTime: metav1.NewTime(g.Created),
-				CPU: cpuOf(g), Memory: memoryOf(g), Swap: swapOf(g)})
+				CPU: n.cpuOf(g), Memory: n.memoryOf(g), Swap: n.swapOf(g)})
 		}
 	}
 }

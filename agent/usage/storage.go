@@ -47,7 +47,7 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 		}
 	}
 	out.VolumeStats = append(out.VolumeStats, n.mounted[types.UID(p.uid)]...)
-	out.EphemeralStorage = onFs(n.fs, metav1.Now().UnixNano(), bytes, inodes)
+	out.EphemeralStorage = n.onFs(n.fs, metav1.Now().UnixNano(), bytes, inodes)
 }
 
 type volume struct {
@@ -72,7 +72,7 @@ func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 			v.FsStats, v.inMemory = *fsOf(d), true
 		} else {
 			u := n.measure(ctx, dir)
-			v.FsStats = *onFs(n.fs, u.At.UnixNano(), u.Bytes, u.Inodes)
+			v.FsStats = *n.onFs(n.fs, u.At.UnixNano(), u.Bytes, u.Inodes)
 		}
 		out = append(out, v)
 	}

@@ -3,7 +3,6 @@ package usage
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/metrics/disk"
+	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/metrics/process"
 	"github.com/islet-edge/islet/metrics/sample"
 )
@@ -21,18 +21,49 @@ import (
 // Summary is the answer of /stats/summary. With short there are only CPU, memory and swap,
 // and no directory is looked at.
 func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error) {
-	j, err := u.join(ctx, !short)
+	n, out, err := u.begin(ctx, short)
 	if err != nil {
 		return nil, err
 	}
-	n := nodeAnswer{Usage: u, short: short, j: j}
+	n.keep = true
+	sum := &stats.Summary{Node: *out, Pods: make([]stats.PodStats, 0, len(n.j.pods))}
+	for _, p := range n.j.pods {
+		sum.Pods = append(sum.Pods, n.pod(ctx, p))
+	}
+	return sum, nil
+}
+
+// Look is Summary for who takes the pods one after another, and keeps none.
+func (u *Usage) Look(ctx context.Context, short bool) (*exposition.Look, error) {
+	n, out, err := u.begin(ctx, short)
+	if err != nil {
+		return nil, err
+	}
+	return &exposition.Look{Node: *out, Pods: func(yield func(*stats.PodStats) bool) {
+		var one stats.PodStats
+		for _, p := range n.j.pods {
+			n.room.reset()
+			if one = n.pod(ctx, p); !yield(&one) {
+				return
+			}
+		}
+	}}, nil
+}
+
+// begin measures the node, and what is measured at once for all pods.
+func (u *Usage) begin(ctx context.Context, short bool) (*nodeAnswer, *stats.NodeStats, error) {
+	j, err := u.join(ctx, !short)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := &nodeAnswer{Usage: u, short: short, j: j, room: new(room)}
 	if u.c.Trees != nil {
 		n.measure = u.c.Trees.Usage
 	}
-	out := &stats.Summary{Node: stats.NodeStats{NodeName: u.c.NodeName, StartTime: metav1.NewTime(u.c.Started)}}
+	out := &stats.NodeStats{NodeName: u.c.NodeName, StartTime: metav1.NewTime(u.c.Started)}
 	if u.c.Host != nil {
-		if err := n.node(ctx, &out.Node); err != nil {
-			return nil, fmt.Errorf("measure the host: %w", err)
+		if err := n.node(ctx, out); err != nil {
+			return nil, nil, fmt.Errorf("measure the host: %w", err)
 		}
 	}
 	if u.c.Volumes != nil && !short {
@@ -44,17 +75,16 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 		}
 		n.mounted = u.c.Volumes(ctx, pods)
 	}
-	out.Pods = slices.Grow(out.Pods, len(j.pods))
-	for _, p := range j.pods {
-		out.Pods = append(out.Pods, n.pod(ctx, p))
-	}
-	return out, nil
+	n.room = new(room) // the node's stays
+	return n, out, nil
 }
 
 // A nodeAnswer is a summary that is being made.
 type nodeAnswer struct {
 	*Usage
+	*room
 	short bool
+	keep  bool // what is made is not for a moment only
 	j     *joined
 	fs    *stats.FsStats // of the node; nil: not measured
 	image *stats.FsStats // of the runtime's containers
@@ -68,20 +98,25 @@ func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
 	if p.started != nil {
 		out.StartTime = *p.started
 	}
+	if out.Containers = n.containers[:0]; n.keep {
+		out.Containers = nil
+	}
 	out.Containers = slices.Grow(out.Containers, len(p.containers))
 	for _, c := range p.containers {
 		out.Containers = append(out.Containers, n.container(ctx, c))
 	}
+	n.containers = out.Containers
 	if g := p.group; g != nil {
-		out.CPU, out.Memory, out.IO, out.Swap = cpuOf(g), memoryOf(g), ioOf(g), swapOf(g)
-		out.ProcessStats = &stats.ProcessStats{ProcessCount: &g.PIDs}
-		out.Network = networkOf(g)
+		out.CPU, out.Memory, out.Swap = n.cpuOf(g), n.memoryOf(g), n.swapOf(g)
 	} else {
 		out.CPU, out.Memory = total(out.Containers)
 	}
 	if n.short {
-		out.IO, out.Network, out.ProcessStats = nil, nil, nil
 		return out
+	}
+	if g := p.group; g != nil {
+		out.IO, out.Network = n.ioOf(g), n.networkOf(g)
+		out.ProcessStats = n.processes.give(stats.ProcessStats{ProcessCount: &g.PIDs})
 	}
 	n.storage(ctx, p, &out)
 	return out
@@ -91,20 +126,22 @@ func (n *nodeAnswer) container(ctx context.Context, c *container) stats.Containe
 	out := stats.ContainerStats{Name: c.name, StartTime: metav1.NewTime(c.started)}
 	switch {
 	case c.group != nil:
-		out.CPU, out.Memory, out.IO, out.Swap = cpuOf(c.group), memoryOf(c.group), ioOf(c.group), swapOf(c.group)
+		out.CPU, out.Memory, out.Swap = n.cpuOf(c.group), n.memoryOf(c.group), n.swapOf(c.group)
 	case c.told != nil:
 		tellContainer(&out, c)
 	}
 	if n.short {
-		out.IO = nil
 		return out
 	}
+	if c.group != nil {
+		out.IO = n.ioOf(c.group)
+	}
 	if fs := c.layer; fs != nil {
-		out.Rootfs = onFs(n.image, fs.Timestamp, fs.UsedBytes.GetValue(), fs.InodesUsed.GetValue())
+		out.Rootfs = n.onFs(n.image, fs.Timestamp, fs.UsedBytes.GetValue(), fs.InodesUsed.GetValue())
 	}
 	if n.measure != nil && n.c.LogsDir != "" {
-		d := n.measure(ctx, filepath.Join(n.c.LogsDir, c.namespace+"_"+c.pod+"_"+c.uid, c.name))
-		out.Logs = onFs(n.fs, d.At.UnixNano(), d.Bytes, d.Inodes)
+		d := n.measure(ctx, n.c.LogsDir+"/"+c.namespace+"_"+c.pod+"_"+c.uid+"/"+c.name)
+		out.Logs = n.onFs(n.fs, d.At.UnixNano(), d.Bytes, d.Inodes)
 	}
 	return out
 }
@@ -123,72 +160,74 @@ func tellContainer(out *stats.ContainerStats, c *container) {
 	}
 }
 
-func cpuOf(g *sample.Group) *stats.CPUStats {
-	used := uint64(g.CPU)
-	return &stats.CPUStats{Time: metav1.NewTime(g.At), UsageNanoCores: g.NanoCores, UsageCoreNanoSeconds: &used, PSI: psi(g.Pressure.CPU)}
+func (n *nodeAnswer) cpuOf(g *sample.Group) *stats.CPUStats {
+	return n.cpus.give(stats.CPUStats{Time: metav1.NewTime(g.At), UsageNanoCores: g.NanoCores, UsageCoreNanoSeconds: n.numbers.give(uint64(g.CPU)), PSI: n.psi(g.Pressure.CPU)})
 }
 
-func memoryOf(g *sample.Group) *stats.MemoryStats {
-	out := &stats.MemoryStats{Time: metav1.NewTime(g.At), UsageBytes: &g.Memory, WorkingSetBytes: &g.WorkingSet, RSSBytes: &g.RSS,
-		PageFaults: &g.PageFaults, MajorPageFaults: &g.MajorFault, PSI: psi(g.Pressure.Memory)}
+func (n *nodeAnswer) memoryOf(g *sample.Group) *stats.MemoryStats {
+	out := n.memories.give(stats.MemoryStats{Time: metav1.NewTime(g.At), UsageBytes: &g.Memory, WorkingSetBytes: &g.WorkingSet, RSSBytes: &g.RSS,
+		PageFaults: &g.PageFaults, MajorPageFaults: &g.MajorFault, PSI: n.psi(g.Pressure.Memory)})
 	if g.Limit > 0 {
-		free := g.Available()
-		out.AvailableBytes = &free
+		out.AvailableBytes = n.numbers.give(g.Available())
 	}
 	return out
 }
 
-func ioOf(g *sample.Group) *stats.IOStats {
-	if p := psi(g.Pressure.IO); p != nil {
-		return &stats.IOStats{Time: metav1.NewTime(g.At), PSI: p}
+func (n *nodeAnswer) ioOf(g *sample.Group) *stats.IOStats {
+	if p := n.psi(g.Pressure.IO); p != nil {
+		return n.ios.give(stats.IOStats{Time: metav1.NewTime(g.At), PSI: p})
 	}
 	return nil
 }
 
 // swapOf is what a cgroup has swapped out, and may still where there is a limit.
-func swapOf(g *sample.Group) *stats.SwapStats {
-	out := &stats.SwapStats{Time: metav1.NewTime(g.At), SwapUsageBytes: &g.Swap}
+func (n *nodeAnswer) swapOf(g *sample.Group) *stats.SwapStats {
+	out := n.swaps.give(stats.SwapStats{Time: metav1.NewTime(g.At), SwapUsageBytes: &g.Swap})
 	if g.SwapLimit > 0 && g.Limit > 0 {
 		free := g.SwapLimit - min(g.SwapLimit, g.Limit)
 		free -= min(free, g.Swap)
-		out.SwapAvailableBytes = &free
+		out.SwapAvailableBytes = n.numbers.give(free)
 	}
 	return out
 }
 
-func psi(p *cgroup.Pressure) *stats.PSIStats {
+func (n *nodeAnswer) psi(p *cgroup.Pressure) *stats.PSIStats {
 	if p == nil {
 		return nil
 	}
 	data := func(s cgroup.Stall) stats.PSIData {
 		return stats.PSIData{Total: uint64(s.Total), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
 	}
-	return &stats.PSIStats{Full: data(p.Full), Some: data(p.Some)}
+	return n.stalls.give(stats.PSIStats{Full: data(p.Full), Some: data(p.Some)})
 }
 
 // networkOf has all interfaces, and names one: eth0, as a kubelet does, else the first.
-func networkOf(g *sample.Group) *stats.NetworkStats {
+func (n *nodeAnswer) networkOf(g *sample.Group) *stats.NetworkStats {
 	if len(g.Network) == 0 {
 		return nil
 	}
-	out := &stats.NetworkStats{Time: metav1.NewTime(g.At)}
-	for _, i := range g.Network {
-		one := interfaceOf(i)
+	out := n.networks.give(stats.NetworkStats{Time: metav1.NewTime(g.At)})
+	if out.Interfaces = n.interfaces[:0]; n.keep {
+		out.Interfaces = nil
+	}
+	for i := range g.Network {
+		one := interfaceOf(&g.Network[i])
 		out.Interfaces = append(out.Interfaces, one)
-		if out.Name == "" || i.Name == "eth0" {
+		if out.Name == "" || one.Name == "eth0" {
 			out.InterfaceStats = one
 		}
 	}
+	n.interfaces = out.Interfaces
 	return out
 }
 
-func interfaceOf(i process.Interface) stats.InterfaceStats {
+func interfaceOf(i *process.Interface) stats.InterfaceStats {
 	return stats.InterfaceStats{Name: i.Name, RxBytes: &i.Received, RxErrors: &i.ErrorsIn, TxBytes: &i.Sent, TxErrors: &i.ErrsOut}
 }
 
 // onFs is what somebody has on a file system; without that only what it is.
-func onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *stats.FsStats {
-	out := &stats.FsStats{Time: metav1.NewTime(time.Unix(0, at)), UsedBytes: &bytes, InodesUsed: &inodes}
+func (n *nodeAnswer) onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *stats.FsStats {
+	out := n.files.give(stats.FsStats{Time: metav1.NewTime(time.Unix(0, at)), UsedBytes: n.numbers.give(bytes), InodesUsed: n.numbers.give(inodes)})
 	if fs != nil {
 		out.AvailableBytes, out.CapacityBytes, out.InodesFree, out.Inodes = fs.AvailableBytes, fs.CapacityBytes, fs.InodesFree, fs.Inodes
 	}

@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/metrics/cgroup"
@@ -115,6 +117,41 @@ func TestShort(t *testing.T) {
 	p := sum.Pods[0]
 	if p.EphemeralStorage != nil || p.VolumeStats != nil || p.Containers[0].Logs != nil || p.Containers[0].Rootfs != nil || sum.Node.Fs != nil || p.CPU == nil || p.Swap == nil {
 		t.Errorf("got %+v", p)
+	}
+}
+
+// TestLook: the pods one after another, in the same memory, are those of a summary.
+func TestLook(t *testing.T) {
+	u, _ := node(t)
+	for _, short := range []bool{true, false} {
+		sum, err := u.Summary(t.Context(), short)
+		if err != nil {
+			t.Fatal(err)
+		}
+		look, err := u.Look(t.Context(), short)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := func(p *stats.PodStats) string {
+			if p.EphemeralStorage != nil {
+				p.EphemeralStorage.Time = metav1.Time{} // of now
+			}
+			b, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+		i := 0
+		for p := range look.Pods {
+			if got, want := text(p), text(&sum.Pods[i]); got != want {
+				t.Errorf("short %v: got\n%s\nwant\n%s", short, got, want)
+			}
+			i++
+		}
+		if i != len(sum.Pods) || look.Node.NodeName != "pi" {
+			t.Errorf("%d pods of %q, want %d", i, look.Node.NodeName, len(sum.Pods))
+		}
 	}
 }
 

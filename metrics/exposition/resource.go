@@ -3,6 +3,7 @@ package exposition
 import (
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -12,46 +13,155 @@ import (
 // ServeResource answers /metrics/resource, which metrics-server reads: with err, only that
 // there was one.
 // https://kubernetes.io/docs/reference/instrumentation/node-metrics/
-func ServeResource(w http.ResponseWriter, r *http.Request, sum *stats.Summary, err error) {
+func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) {
+	u := userTables.Get().(*users)
+	defer userTables.Put(u)
+	defer u.clear()
+	u.read(of, err)
 	if expfmt.Negotiate(r.Header).FormatType() != expfmt.TypeTextPlain {
-		Serve(w, r, Resource(sum, err))
+		Serve(w, r, u.samples(err))
 		return
 	}
 	respond(w, r, func(p *page) {
 		var last *resourceFamily
 		seen := newSeen()
-		eachResource(sum, err, func(f *resourceFamily, at time.Time, v float64, labels ...string) {
+		u.each(err, func(f *resourceFamily, v *value, labels ...string) {
 			if f != last {
 				p.end()
 				p.begin(f.name, f.help, f.kind)
 				last = f
 				seen.forget()
 			}
-			p.stamp = stamped(at)
-			p.once(seen, v, labels...)
+			p.stamp = p.stamped(v.at)
+			p.once(seen, v.of, labels...)
 		})
 		p.end()
 	})
 }
 
-// Resource gives the figures of ServeResource.
-func Resource(sum *stats.Summary, err error) (out []Sample) {
-	eachResource(sum, err, func(f *resourceFamily, at time.Time, v float64, labels ...string) {
-		out = append(out, Sample{Name: f.name, Help: f.help, Kind: f.kind, Labels: slices.Clone(labels), Value: v, At: at})
+// samples are the figures of ServeResource.
+func (u *users) samples(err error) (out []Sample) {
+	u.each(err, func(f *resourceFamily, v *value, labels ...string) {
+		out = append(out, Sample{Name: f.name, Help: f.help, Kind: f.kind, Labels: slices.Clone(labels), Value: v.of, At: v.at})
 	})
 	return out
 }
 
-// A resourceFamily is one figure: what f gives of the node, of a pod or of a container, each
-// of which may have none. One without any is of whether there was an error.
+// A user is the node, a pod or a container, by the names that it has, and its values.
+type user struct {
+	namespace, pod, container string
+	values                    [mostValues]value
+}
+
+// A value has a time, unless it does not change.
+type value struct {
+	at    time.Time
+	of    float64
+	known bool
+}
+
+// mostValues is how many families one kind of user has.
+const mostValues = 5
+
+// users are all of a page, each kind in the order in which they were measured: a Look is gone
+// through once, and a page has them family by family.
+type users struct {
+	node             user
+	pods, containers []user
+}
+
+// userTables are those that were used, for the next.
+var userTables = sync.Pool{New: func() any { return new(users) }}
+
+// clear forgets all, and keeps their memory.
+func (u *users) clear() {
+	clear(u.pods)
+	clear(u.containers)
+	u.node, u.pods, u.containers = user{}, u.pods[:0], u.containers[:0]
+}
+
+func (u *users) read(of *Look, err error) {
+	if err != nil {
+		return
+	}
+	u.node.take(ofNode, &figures{cpu: of.Node.CPU, memory: of.Node.Memory, swap: of.Node.Swap})
+	for p := range of.Pods {
+		u.pods = append(u.pods, user{namespace: p.PodRef.Namespace, pod: p.PodRef.Name})
+		u.pods[len(u.pods)-1].take(ofPod, &figures{cpu: p.CPU, memory: p.Memory, swap: p.Swap})
+		for i := range p.Containers {
+			c := &p.Containers[i]
+			u.containers = append(u.containers, user{namespace: p.PodRef.Namespace, pod: p.PodRef.Name, container: c.Name})
+			u.containers[len(u.containers)-1].take(ofContainer, &figures{c.CPU, c.Memory, c.Swap, c.StartTime.Time})
+		}
+	}
+}
+
+// take takes the values of all families of a kind, in their order.
+func (u *user) take(kind userKind, f *figures) {
+	i := 0
+	for k := range resourceFamilies {
+		if r := &resourceFamilies[k]; r.user == kind {
+			v := &u.values[i]
+			v.at, v.of, v.known = r.of(f)
+			i++
+		}
+	}
+}
+
+// each calls f with each value, those of one family together. f does not keep labels.
+func (u *users) each(err error, f func(of *resourceFamily, v *value, labels ...string)) {
+	var labels [6]string
+	var nth [ofError]int // of the families of a kind
+	failed := value{}
+	if err != nil {
+		failed.of = 1
+	}
+	for i := range resourceFamilies {
+		r := &resourceFamilies[i]
+		if r.user == ofError {
+			f(r, &failed)
+			continue
+		}
+		at := nth[r.user]
+		nth[r.user]++
+		switch r.user {
+		case ofNode:
+			if v := &u.node.values[at]; v.known {
+				f(r, v)
+			}
+		case ofPod:
+			for i := range u.pods {
+				if p := &u.pods[i]; p.values[at].known {
+					f(r, &p.values[at], append(labels[:0], "namespace", p.namespace, "pod", p.pod)...)
+				}
+			}
+		case ofContainer:
+			for i := range u.containers {
+				if c := &u.containers[i]; c.values[at].known {
+					f(r, &c.values[at], append(labels[:0], "container", c.container, "namespace", c.namespace, "pod", c.pod)...)
+				}
+			}
+		}
+	}
+}
+
+// A resourceFamily is one figure of a kind of user, which may have none.
 type resourceFamily struct {
 	name, help string
 	kind       Kind
 	of         func(*figures) (at time.Time, v float64, ok bool)
-	node       bool
-	pod        bool
-	container  bool
+	user       userKind
 }
+
+// A userKind says whom a family is of, or that it is of whether there was an error.
+type userKind int
+
+const (
+	ofNode userKind = iota
+	ofPod
+	ofContainer
+	ofError
+)
 
 // figures are those of one of the three.
 type figures struct {
@@ -70,61 +180,19 @@ const (
 
 // resourceFamilies are in the order of their names, in which a page has them.
 var resourceFamilies = []resourceFamily{
-	{name: "container_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, container: true},
-	{name: "container_memory_working_set_bytes", help: helpMemory, of: workingSet, container: true},
-	{name: "container_start_time_seconds", help: "when the container started, since 1970", of: startTime, container: true},
-	{name: "container_swap_limit_bytes", help: "swap that may be used", of: swapLimit, container: true},
-	{name: "container_swap_usage_bytes", help: helpSwap, of: swapUsed, container: true},
-	{name: "node_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, node: true},
-	{name: "node_memory_working_set_bytes", help: helpMemory, of: workingSet, node: true},
-	{name: "node_swap_usage_bytes", help: helpSwap, of: swapUsed, node: true},
-	{name: "pod_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, pod: true},
-	{name: "pod_memory_working_set_bytes", help: helpMemory, of: workingSet, pod: true},
-	{name: "pod_swap_usage_bytes", help: helpSwap, of: swapUsed, pod: true},
-	{name: "resource_scrape_error", help: helpFailed},
-	{name: "scrape_error", help: helpFailed},
-}
-
-// eachResource calls f with each figure, those of one family together. f does not keep labels.
-func eachResource(sum *stats.Summary, err error, f func(of *resourceFamily, at time.Time, v float64, labels ...string)) {
-	for i := range resourceFamilies {
-		r := &resourceFamilies[i]
-		switch {
-		case r.of == nil && err != nil:
-			f(r, time.Time{}, 1)
-		case r.of == nil:
-			f(r, time.Time{}, 0)
-		case err != nil:
-		case r.node:
-			if at, v, ok := r.of(&figures{cpu: sum.Node.CPU, memory: sum.Node.Memory, swap: sum.Node.Swap}); ok {
-				f(r, at, v)
-			}
-		default:
-			r.pods(sum.Pods, f)
-		}
-	}
-}
-
-func (r *resourceFamily) pods(pods []stats.PodStats, f func(of *resourceFamily, at time.Time, v float64, labels ...string)) {
-	var one figures
-	var labels [6]string // f keeps neither
-	for i := range pods {
-		p := &pods[i]
-		if r.pod {
-			one = figures{cpu: p.CPU, memory: p.Memory, swap: p.Swap}
-			if at, v, ok := r.of(&one); ok {
-				f(r, at, v, append(labels[:0], "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)...)
-			}
-			continue
-		}
-		for k := range p.Containers {
-			c := &p.Containers[k]
-			one = figures{c.CPU, c.Memory, c.Swap, c.StartTime.Time}
-			if at, v, ok := r.of(&one); ok {
-				f(r, at, v, append(labels[:0], "container", c.Name, "namespace", p.PodRef.Namespace, "pod", p.PodRef.Name)...)
-			}
-		}
-	}
+	{name: "container_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, user: ofContainer},
+	{name: "container_memory_working_set_bytes", help: helpMemory, of: workingSet, user: ofContainer},
+	{name: "container_start_time_seconds", help: "when the container started, since 1970", of: startTime, user: ofContainer},
+	{name: "container_swap_limit_bytes", help: "swap that may be used", of: swapLimit, user: ofContainer},
+	{name: "container_swap_usage_bytes", help: helpSwap, of: swapUsed, user: ofContainer},
+	{name: "node_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, user: ofNode},
+	{name: "node_memory_working_set_bytes", help: helpMemory, of: workingSet, user: ofNode},
+	{name: "node_swap_usage_bytes", help: helpSwap, of: swapUsed, user: ofNode},
+	{name: "pod_cpu_usage_seconds_total", help: helpCPU, kind: Counter, of: cpuSeconds, user: ofPod},
+	{name: "pod_memory_working_set_bytes", help: helpMemory, of: workingSet, user: ofPod},
+	{name: "pod_swap_usage_bytes", help: helpSwap, of: swapUsed, user: ofPod},
+	{name: "resource_scrape_error", help: helpFailed, user: ofError},
+	{name: "scrape_error", help: helpFailed, user: ofError},
 }
 
 func cpuSeconds(f *figures) (at time.Time, v float64, ok bool) {
