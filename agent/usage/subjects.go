@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/metrics/sample"
@@ -119,7 +120,7 @@ func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *
 
 // toldGroup is what a runtime says, in the shape of a cgroup.
 func toldGroup(c *container) *sample.Group {
-	g := &sample.Group{Kind: sample.Container, Pod: c.uid, Container: c.id, NanoCores: c.nanoCores}
+	g := &sample.Group{Kind: sample.Container, Pod: c.uid, Container: c.id, NanoCores: c.nanoCores, Reading: cgroup.Reading{Details: &cgroup.Details{}}}
 	cpu, mem := c.told.GetCpu(), c.told.GetMemory()
 	g.At = time.Unix(0, cpu.GetTimestamp())
 	g.CPU = time.Duration(cpu.GetUsageCoreNanoSeconds().GetValue())

@@ -43,9 +43,6 @@ type Details struct {
 	IO                       []IO   // by device
 	Pressure                 Pressures
 
-	Quiet bool // no process of it has run since it was read before
-	Still bool // and nothing of those below has changed either: the kernel adds them up here
-
 	id     uint64    // an inode that no other cgroup has at this time
 	limits time.Time // when they were read
 	all    time.Time // when everything was
@@ -179,7 +176,7 @@ func (d *Details) readV2(dir *dir, before *Details) {
 // waitsV2 reads what changes also while no process runs: pages are written later, and one
 // that waits uses no CPU.
 func (d *Details) waitsV2(dir *dir) {
-	d.IO = parseIO(string(dir.text("io.stat")))
+	d.IO = parseIO(dir.text("io.stat"))
 	d.Pressure = Pressures{dir.pressure("cpu.pressure"), dir.pressure("memory.pressure"), dir.pressure("io.pressure")}
 }
 
@@ -193,17 +190,17 @@ func sharesOf(weight uint64) uint64 {
 }
 
 // parseIO reads io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device.
-func parseIO(text string) (out []IO) {
-	for line := range strings.Lines(text) {
-		device, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if rest == "" {
+func parseIO(text []byte) (out []IO) {
+	for line := range bytes.Lines(text) {
+		device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		if len(rest) == 0 {
 			continue
 		}
-		io := IO{Device: device}
-		for kv := range strings.FieldsSeq(rest) {
-			k, v, _ := strings.Cut(kv, "=")
-			n, err := strconv.ParseUint(v, 10, 64)
-			if at := io.field(k); at != nil && err == nil {
+		io := IO{Device: string(device)}
+		for kv := range bytes.FieldsSeq(rest) {
+			k, v, _ := bytes.Cut(kv, []byte("="))
+			n, err := strconv.ParseUint(view(v), 10, 64)
+			if at := io.field(view(k)); at != nil && err == nil {
 				*at = n
 			}
 		}
@@ -229,40 +226,44 @@ func (io *IO) field(name string) *uint64 {
 // pressure reads "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same of full;
 // nil where there is no such file, or nothing is counted.
 func (d *dir) pressure(file string) *Pressure {
-	return parsePressure(string(d.text(file)))
+	return parsePressure(d.text(file))
 }
 
 // ReadPressures reads those of the machine, most often in /proc/pressure.
 func ReadPressures(dir string) Pressures {
 	read := func(name string) *Pressure {
 		b, _ := os.ReadFile(filepath.Join(dir, name)) // a kernel may have none, or not count
-		return parsePressure(string(b))
+		return parsePressure(b)
 	}
 	return Pressures{read("cpu"), read("memory"), read("io")}
 }
 
-func parsePressure(text string) *Pressure {
+func parsePressure(text []byte) *Pressure {
 	var p Pressure
 	found := false
-	for line := range strings.Lines(text) {
-		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		s := map[string]*Stall{"some": &p.Some, "full": &p.Full}[kind]
-		if s == nil {
+	for line := range bytes.Lines(text) {
+		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		s := &p.Some
+		switch string(kind) {
+		case "some":
+		case "full":
+			s = &p.Full
+		default:
 			continue
 		}
 		found = true
-		for kv := range strings.FieldsSeq(rest) {
-			k, v, _ := strings.Cut(kv, "=")
-			switch k {
+		for kv := range bytes.FieldsSeq(rest) {
+			k, v, _ := bytes.Cut(kv, []byte("="))
+			switch string(k) {
 			case "total":
-				n, _ := strconv.ParseUint(v, 10, 64)
+				n, _ := strconv.ParseUint(view(v), 10, 64)
 				s.Total = micros(n)
 			case "avg10":
-				s.Avg10, _ = strconv.ParseFloat(v, 64)
+				s.Avg10, _ = strconv.ParseFloat(view(v), 64)
 			case "avg60":
-				s.Avg60, _ = strconv.ParseFloat(v, 64)
+				s.Avg60, _ = strconv.ParseFloat(view(v), 64)
 			case "avg300":
-				s.Avg300, _ = strconv.ParseFloat(v, 64)
+				s.Avg300, _ = strconv.ParseFloat(view(v), 64)
 			}
 		}
 	}

@@ -70,9 +70,9 @@ func TestLongLists(t *testing.T) {
 }
 
 func TestPressure(t *testing.T) {
-	got := parsePressure("some avg10=1.50 avg60=0.25 avg300=0.00 total=1000\nfull avg10=0.00 avg60=0.00 avg300=100.00 total=7\n")
+	got := parsePressure([]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=1000\nfull avg10=0.00 avg60=0.00 avg300=100.00 total=7\n"))
 	want := Pressure{Stall{time.Millisecond, 1.5, .25, 0}, Stall{7 * time.Microsecond, 0, 0, 100}}
-	if got == nil || *got != want || parsePressure("") != nil {
+	if got == nil || *got != want || parsePressure([]byte("")) != nil {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -26,22 +26,27 @@ func quietFor(path string) time.Duration {
 // readAfter is ReadDetails of a cgroup that was read before. One whose CPU time and memory are
 // the same has done nothing since: most pods of a node wait most of the time, and to read all
 // of their files takes ten times as long.
-func (r Reader) readAfter(before *Details, path string) (Details, error) {
+func (r Reader) readAfter(before *Details, path string) (Reading, error) {
 	if before.CPU > 0 && before.id > 0 && time.Since(before.all) < quietFor(path) {
 		now := time.Now()
 		if !r.v2 && r.quietV1(before, path) {
-			d := *before
-			d.At, d.Quiet, d.Still = now, true, true
-			return d, nil
+			return Reading{before, now, true, true}, nil
 		}
 		if r.v2 {
-			if d, ok := r.quietV2(*before, path); ok {
-				d.At, d.Quiet = now, true
-				return d, nil
+			if d, still, ok := r.quietV2(*before, path); ok && still {
+				return Reading{before, now, true, true}, nil
+			} else if ok {
+				return Reading{&d, now, true, false}, nil
 			}
 		}
 	}
-	return r.readDetails(path, before)
+	return r.readAll(path, before)
+}
+
+// readAll reads everything, but for limits that were read shortly before.
+func (r Reader) readAll(path string, before *Details) (Reading, error) {
+	d, err := r.readDetails(path, before)
+	return Reading{Details: &d, At: d.At}, err
 }
 
 // quietV1 reports whether what was read before still holds. It makes no garbage: most of a
@@ -58,11 +63,11 @@ func (r Reader) quietV1(before *Details, path string) bool {
 	return known && memory == before.Memory
 }
 
-// quietV2 is quietV1, and brings up to date what changes by itself.
-func (r Reader) quietV2(d Details, path string) (Details, bool) {
+// quietV2 is quietV1, and brings up to date what changes by itself; still: it is as it was.
+func (r Reader) quietV2(d Details, path string) (now Details, still, ok bool) {
 	dir, err := open(r.dir("", path))
 	if err != nil {
-		return d, false
+		return d, false, false
 	}
 	defer dir.close()
 	cpu := time.Duration(0)
@@ -72,13 +77,13 @@ func (r Reader) quietV2(d Details, path string) (Details, bool) {
 		}
 	})
 	if cpu != d.CPU || dir.inode("cpu.stat") != d.id || d.Memory != dir.number("memory.current") {
-		return d, false
+		return d, false, false
 	}
 	before := d.Pressure
 	io := d.IO
 	d.waitsV2(dir)
-	d.Still = slices.Equal(io, d.IO) && samePressure(before.CPU, d.Pressure.CPU) && samePressure(before.Memory, d.Pressure.Memory) && samePressure(before.IO, d.Pressure.IO)
-	return d, dir.err() == nil
+	still = slices.Equal(io, d.IO) && samePressure(before.CPU, d.Pressure.CPU) && samePressure(before.Memory, d.Pressure.Memory) && samePressure(before.IO, d.Pressure.IO)
+	return d, still, dir.err() == nil
 }
 
 func samePressure(a, b *Pressure) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -37,7 +37,7 @@ func TestQuiet(t *testing.T) {
 				see := func(what string, quiet bool, kills, limit uint64) {
 					t.Helper()
 					time.Sleep(2 * time.Second)
-					d, err := r.ReadDetails("/a")
+					d, err := r.Look("/a")
 					if err != nil || d.Quiet != quiet || d.OOMKills != kills || d.Limit != limit || time.Since(d.At) > 0 {
 						t.Errorf("%s: quiet %v, %d kills, limit %d, %v; want %v, %d, %d", what, d.Quiet, d.OOMKills, d.Limit, err, quiet, kills, limit)
 					}
@@ -88,14 +88,14 @@ func TestChildren(t *testing.T) {
 	if links(filepath.Join(root, "a")) != 4 {
 		t.Skip("this file system does not count directories")
 	}
-	see("b", "c")
+	see("/a/b", "/a/c")
 	if err := os.Mkdir(filepath.Join(root, "a/d"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	see("b", "c", "d")
+	see("/a/b", "/a/c", "/a/d")
 	if err := os.Rename(filepath.Join(root, "a/d"), filepath.Join(root, "a/e")); err != nil {
 		t.Fatal(err)
 	}
 	r.Forget("/a")
-	see("b", "c", "e")
+	see("/a/b", "/a/c", "/a/e")
 }

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -23,11 +24,19 @@ type Recent struct {
 // commonly wait.
 const keep = 2 * time.Minute
 
+// A Reading is what was read of a cgroup, and when it was last seen to be so.
+type Reading struct {
+	*Details // nobody changes them
+	At       time.Time
+	Quiet    bool // no process of it has run since it was read before
+	Still    bool // and nothing of those below has changed either: the kernel adds them up here
+}
+
 // kept is what was read of a cgroup.
 type kept struct {
-	Details
-	children []string
-	links    uint64 // of the directory when children was read
+	Reading
+	children []string // their paths
+	links    uint64   // of the directory when children was read
 }
 
 // NewRecent reads by r; what it read is given again for as long as age.
@@ -35,19 +44,30 @@ func NewRecent(r Reader, age time.Duration) *Recent { return &Recent{Reader: r, 
 
 // ReadDetails is Reader.ReadDetails, at most as old as the age.
 func (r *Recent) ReadDetails(path string) (Details, error) {
+	now, err := r.Look(path)
+	if now.Details == nil {
+		return Details{}, err
+	}
+	d := *now.Details
+	d.At = now.At
+	return d, err
+}
+
+// Look is ReadDetails without a copy. With an error there may be Details too.
+func (r *Recent) Look(path string) (Reading, error) {
 	before, known := r.find(path)
-	var d Details
+	var now Reading
 	var err error
 	switch {
 	case !known:
-		d, err = r.Reader.ReadDetails(path)
+		now, err = r.Reader.readAll(path, nil)
 	case time.Since(before.At) < r.age:
-		return before.Details, nil
+		return before.Reading, nil
 	default:
-		d, err = r.Reader.readAfter(&before.Details, path)
+		now, err = r.Reader.readAfter(before.Details, path)
 	}
 	if err != nil {
-		return d, err
+		return now, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,30 +75,30 @@ func (r *Recent) ReadDetails(path string) (Details, error) {
 		r.known = map[string]*kept{}
 	}
 	if k := r.known[path]; k != nil {
-		k.Details = d
+		k.Reading = now
 	} else {
-		r.known[path] = &kept{Details: d}
+		r.known[path] = &kept{Reading: now}
 	}
 	if r.forget == nil {
 		r.forget = time.AfterFunc(keep, r.drop)
 	}
-	return d, nil
+	return now, nil
 }
 
 // Unchanged gives what was read of a cgroup before, as of now: one above is Still. False: it has
 // to be read.
-func (r *Recent) Unchanged(path string, now time.Time) (Details, bool) {
+func (r *Recent) Unchanged(path string, now time.Time) (Reading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[path]
 	if k == nil || k.id == 0 || now.Sub(k.all) >= quietFor(path) {
-		return Details{}, false
+		return Reading{}, false
 	}
 	k.At, k.Quiet, k.Still = now, true, true
-	return k.Details, true
+	return k.Reading, true
 }
 
-// Listed gives the cgroups right below one as they were listed before; false: they were not.
+// Listed gives the paths of the cgroups right below one as they were listed before; false: they were not.
 func (r *Recent) Listed(path string) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +126,7 @@ func (r *Recent) Forget(path string) {
 	delete(r.known, path)
 }
 
-// Children is Reader.Children, in order; nobody changes it. A list is taken again while there are as many cgroups as when
+// Children are the paths of the cgroups right below one, in order; nobody changes it. A list is taken again while there are as many cgroups as when
 // it was read; who finds that one of them is gone calls Forget, and this again.
 func (r *Recent) Children(path string) ([]string, error) {
 	links := links(r.dir("memory", path))
@@ -118,6 +138,9 @@ func (r *Recent) Children(path string) ([]string, error) {
 		return nil, err
 	}
 	slices.Sort(list)
+	for i, name := range list {
+		list[i] = strings.TrimSuffix(path, "/") + "/" + name
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := r.known[path]; k != nil {
@@ -145,6 +168,11 @@ func (r *Recent) drop() {
 
 // Read is Reader.Read, at most as old as the age.
 func (r *Recent) Read(path string) (Figures, error) {
-	d, err := r.ReadDetails(path)
-	return d.Figures, err
+	now, err := r.Look(path)
+	if now.Details == nil {
+		return Figures{}, err
+	}
+	f := now.Figures
+	f.At = now.At
+	return f, err
 }

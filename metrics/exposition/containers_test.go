@@ -28,7 +28,7 @@ func full(id string) Subject {
 		Created: time.Unix(900, 0), Quota: 50000, Period: 100000, Shares: 102, Periods: 9, Throttled: 4, ThrottledTime: 2500 * time.Millisecond,
 		IO: []cgroup.IO{{Device: "254:0", ReadBytes: 5, WriteBytes: 6, Reads: 7, Writes: 8}}, Processes: 1,
 		Pressure: cgroup.Pressures{CPU: &cgroup.Pressure{Some: cgroup.Stall{Total: time.Second}}, Memory: &cgroup.Pressure{}, IO: &cgroup.Pressure{}}}
-	return Subject{Group: &sample.Group{Path: "/kubepods/poda/" + id, Kind: sample.Container, Details: d, Open: process.Files{Descriptors: 3, Sockets: 1, Known: true}, OpenLimit: 1024,
+	return Subject{Group: &sample.Group{Path: "/kubepods/poda/" + id, Kind: sample.Container, Reading: cgroup.Reading{Details: &d, At: d.At}, Open: process.Files{Descriptors: 3, Sockets: 1, Known: true}, OpenLimit: 1024,
 		Network: []process.Interface{{Name: "eth0", Received: 100, Sent: 200}}}, Container: "main", Pod: "web", Namespace: "default", Image: `in"side\`, Name: id,
 		Disks: []Disk{{"/dev/vda", 1, 2, 3, 4}}}
 }

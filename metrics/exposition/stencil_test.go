@@ -74,6 +74,36 @@ func TestStencils(t *testing.T) {
 	}
 }
 
+// TestStencilsAgain: a page is whole with the stencils of one before, when its figures are
+// others, when one of as many containers is another, and when there are more or fewer.
+func TestStencilsAgain(t *testing.T) {
+	all := crowd(30)
+	check := func(what string) {
+		t.Helper()
+		plain, _ := served(t, all, "")
+		for range 3 { // the pool does not give a page back every time
+			if got, _ := served(t, all, "gzip"); !bytes.Equal(plain, got) {
+				t.Fatalf("%s: %d bytes are %d, other from %d", what, len(plain), len(got), sameUpTo(plain, got))
+			}
+		}
+	}
+	check("first")
+	for i := range all {
+		d := *all[i].Details
+		d.CPU, d.Memory, d.Quota = d.CPU*7, d.Memory+1, uint64(i%3)
+		all[i].Group.Details, all[i].Group.At = &d, d.At.Add(time.Hour)
+	}
+	check("other figures")
+	all[20].Name, all[21].Container = strings.Repeat("f", 64), "another"
+	check("another container")
+	all = all[:40]
+	check("fewer")
+	all = append(all, crowd(60)...)
+	check("more")
+	all[3], all[50] = all[50], all[3]
+	check("in another order")
+}
+
 // TestSeconds: a time is a number with all its digits.
 func TestSeconds(t *testing.T) {
 	for d, want := range map[time.Duration]string{1: "0.000000001", time.Second: "1", 1500 * time.Millisecond: "1.5", 12*time.Second + 34*time.Millisecond: "12.034", 1<<63 - 1: "9223372036.854775807"} {

@@ -32,7 +32,7 @@ type Group struct {
 	Kind      Kind
 	Pod       string // UID of a Pod's or Container's
 	Container string // ID
-	cgroup.Details
+	cgroup.Reading
 	NanoCores *uint64             // CPU use since the sample before; nil: not known yet
 	Network   []process.Interface // of Root and of a Pod with a network of its own
 	Open      process.Files       // of a Container
@@ -154,7 +154,9 @@ func (s *Sampler) rate(now *Sample) {
 				r = last
 			case g.CPU >= last.used: // else it is another of the same name
 				n := uint64(float64(g.CPU-last.used) / float64(between) * 1e9)
-				r.nano = &n
+				if r.nano = last.nano; r.nano == nil || *r.nano != n {
+					r.nano = &n
+				}
 			}
 		}
 		g.NanoCores = r.nano
@@ -182,19 +184,19 @@ type walk struct {
 func (w *walk) add(g Group, still bool) (*Group, bool, error) {
 	if still {
 		if d, ok := w.c.Cgroups.Unchanged(g.Path, w.sample.At); ok {
-			g.Details = d
+			g.Reading = d
 			w.sample.Groups = append(w.sample.Groups, g)
 			return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
 		}
 	}
-	d, err := w.c.Cgroups.ReadDetails(g.Path)
+	d, err := w.c.Cgroups.Look(g.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
 	if err != nil && g.Kind != Root { // of the root the kernel may refuse some
 		return nil, false, err
 	}
-	g.Details = d
+	g.Reading = d
 	w.sample.Groups = append(w.sample.Groups, g)
 	return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
 }
@@ -213,8 +215,10 @@ func (w *walk) all() error {
 			return err
 		}
 		if ok && g.CPU == 0 && other == w.c.Self {
-			g.User, g.System = process.Used()
-			g.CPU = g.User + g.System
+			own := *g.Details
+			own.User, own.System = process.Used()
+			own.CPU = own.User + own.System
+			g.Details = &own
 		}
 	}
 	all, ok, err := w.add(Group{Path: w.c.Pods, Kind: Pods}, false)
@@ -226,23 +230,23 @@ func (w *walk) all() error {
 
 // each calls f with the cgroups right below one, again with a new list when one of the
 // list is gone (false), and what was added is taken back.
-func (w *walk) each(dir string, still bool, f func(name string) (bool, error)) error {
+func (w *walk) each(dir string, still bool, f func(path, name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:
 	for range 3 {
 		w.sample.Groups = w.sample.Groups[:begun]
-		names, listed := []string(nil), false
+		paths, listed := []string(nil), false
 		if still {
-			names, listed = w.c.Cgroups.Listed(dir)
+			paths, listed = w.c.Cgroups.Listed(dir)
 		}
 		if !listed {
 			var err error
-			if names, err = w.c.Cgroups.Children(dir); err != nil {
+			if paths, err = w.c.Cgroups.Children(dir); err != nil {
 				return err
 			}
 		}
-		for _, name := range names {
-			ok, err := f(name)
+		for _, path := range paths {
+			ok, err := f(path, path[strings.LastIndexByte(path, '/')+1:])
 			if err != nil {
 				return err
 			}
@@ -258,8 +262,7 @@ again:
 
 // below reads the pods in kubepods, or in a class; still: nothing has changed there.
 func (w *walk) below(dir string, still, classes bool) error {
-	return w.each(dir, still, func(name string) (bool, error) {
-		at := dir + "/" + name
+	return w.each(dir, still, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
 			return w.pod(at, uid, still)
 		}
@@ -282,8 +285,8 @@ func (w *walk) pod(at, uid string, still bool) (bool, error) {
 	still = still || g.Still
 	pod := len(w.sample.Groups) - 1
 	someone := 0 // in a network of the pod's own
-	err = w.each(at, still, func(name string) (bool, error) {
-		g, ok, err := w.add(Group{Path: at + "/" + name, Kind: Container, Pod: uid, Container: containerID(name)}, still)
+	err = w.each(at, still, func(path, name string) (bool, error) {
+		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, still)
 		if err != nil || !ok {
 			return ok, err
 		}
