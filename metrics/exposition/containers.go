@@ -40,7 +40,7 @@ type Machine struct {
 // ServeContainers answers /metrics/cadvisor. An error is told in container_scrape_error, as
 // cAdvisor does.
 func ServeContainers(w http.ResponseWriter, r *http.Request, m Machine, all []Subject, err error) {
-	respond(w, r, func(p *page) {
+	respond(w, r, &containerPages, func(p *page) {
 		writeContainers(p, m, all, err, func(number string) string { return disk.Name("/sys", number) })
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"io"
 	"math/bits"
-	"sync"
 )
 
 // A packer makes gzip of lines that resemble the line before, as those of a page of figures
@@ -40,8 +39,8 @@ const (
 	maxDistance = 32 << 10
 )
 
-// packers are those that were used, for the next.
-var packers = sync.Pool{New: func() any { return new(packer) }}
+// packers are for the next page.
+var packers spare[packer]
 
 // begin begins a page to out.
 func (p *packer) begin(out io.Writer) {
@@ -94,7 +93,9 @@ func (p *packer) Close() error {
 	}
 	p.b = binary.LittleEndian.AppendUint32(p.b, p.sum)
 	p.b = binary.LittleEndian.AppendUint32(p.b, uint32(p.size))
-	return p.send()
+	err := p.send()
+	p.out = nil
+	return err
 }
 
 func (p *packer) send() error {

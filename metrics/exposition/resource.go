@@ -3,7 +3,6 @@ package exposition
 import (
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -14,15 +13,15 @@ import (
 // there was one.
 // https://kubernetes.io/docs/reference/instrumentation/node-metrics/
 func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) {
-	u := userTables.Get().(*users)
-	defer userTables.Put(u)
+	u := userTables.get()
+	defer userTables.put(u)
 	defer u.clear()
 	u.read(of, err)
 	if expfmt.Negotiate(r.Header).FormatType() != expfmt.TypeTextPlain {
 		Serve(w, r, u.samples(err))
 		return
 	}
-	respond(w, r, func(p *page) {
+	respond(w, r, &pages, func(p *page) {
 		var last *resourceFamily
 		seen := newSeen()
 		u.each(err, func(f *resourceFamily, v *value, labels ...string) {
@@ -70,8 +69,8 @@ type users struct {
 	pods, containers []user
 }
 
-// userTables are those that were used, for the next.
-var userTables = sync.Pool{New: func() any { return new(users) }}
+// userTables are for the next page.
+var userTables spare[users]
 
 // clear forgets all, and keeps their memory.
 func (u *users) clear() {

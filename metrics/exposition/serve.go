@@ -40,9 +40,9 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 	if expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain {
 		var families []*dto.MetricFamily
 		if len(counted) > 0 {
-			families, _ = prometheus.Gatherers(counted).Gather() // what could not be counted is not there
+			families, _ = gathered(counted).Gather() // what could not be counted is not there
 		}
-		respond(w, r, func(p *page) { writeSamples(p, samples, families) })
+		respond(w, r, &pages, func(p *page) { writeSamples(p, samples, families) })
 		return
 	}
 	now := prometheus.NewRegistry()
@@ -54,13 +54,21 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 		return
 	}
 	w.Header().Set("Content-Encoding", "gzip")
-	z := packers.Get().(*packer)
-	defer packers.Put(z)
+	z := packers.get()
+	defer packers.put(z)
 	z.begin(w)
 	defer z.Close()
 	b := bufio.NewWriterSize(z, part/4)
 	defer b.Flush()
 	serve.ServeHTTP(compressed{w, b}, r)
+}
+
+// gathered is all that was counted; one alone is not merged with anything.
+func gathered(counted []prometheus.Gatherer) prometheus.Gatherer {
+	if len(counted) == 1 {
+		return counted[0]
+	}
+	return prometheus.Gatherers(counted)
 }
 
 // compressed is an answer that is packed on its way.

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -23,8 +22,11 @@ type Look struct {
 // hand in a tenth of the time, and sent in parts.
 func ServeSummary(w http.ResponseWriter, s *Look) {
 	w.Header().Set("Content-Type", "application/json")
-	b := texts.Get().(*[]byte)
-	defer texts.Put(b)
+	b := texts.get()
+	defer texts.put(b)
+	if *b == nil {
+		*b = make([]byte, 0, part+part/8)
+	}
 	o := object{b: (*b)[:0], out: w}
 	o.summary(s)
 	o.b = append(o.b, '\n')
@@ -32,8 +34,8 @@ func ServeSummary(w http.ResponseWriter, s *Look) {
 	*b = o.b
 }
 
-// texts are those that were written, for the next.
-var texts = sync.Pool{New: func() any { b := make([]byte, 0, part+part/8); return &b }}
+// texts are for the next page.
+var texts spare[[]byte]
 
 // An object is JSON that is being written.
 type object struct {

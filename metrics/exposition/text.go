@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -29,8 +28,8 @@ type page struct {
 	lined bool // it has a line
 }
 
-// pages are those that were written, for the next.
-var pages = sync.Pool{New: func() any { return new(page) }}
+// pages and containerPages, which have stencils, are for the next such page.
+var pages, containerPages spare[page]
 
 // part is how much of a page is made and sent at once.
 const part = 32 << 10
@@ -208,10 +207,14 @@ func appendLabels(b []byte, pairs ...string) []byte {
 }
 
 // respond sends the page that write writes, compressed if that is asked for, in parts: a
-// page may be larger than what a small machine has to spare.
-func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
-	p := pages.Get().(*page)
-	defer pages.Put(p)
+// page may be larger than what a small machine has to spare. The memory is from that of the
+// page before.
+func respond(w http.ResponseWriter, r *http.Request, from *spare[page], write func(*page)) {
+	p := from.get()
+	defer func() {
+		p.out, p.z = nil, nil
+		from.put(p)
+	}()
 	*p = page{out: w, b: p.b[:0], blocks: p.blocks, steps: p.steps} // nothing else of the page that it was before
 	if p.b == nil {
 		p.b = make([]byte, 0, part+part/8)
@@ -219,8 +222,8 @@ func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		w.Header().Set("Content-Encoding", "gzip")
-		z := packers.Get().(*packer)
-		defer packers.Put(z)
+		z := packers.get()
+		defer packers.put(z)
 		z.begin(w)
 		defer z.Close()
 		p.z = z

@@ -1,0 +1,45 @@
+package exposition
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSpare: memory is given again while it is used, not to two at once, and none is kept when
+// nobody uses it.
+func TestSpare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s spare[page]
+		first := s.get()
+		if s.get() == first {
+			t.Error("two have the same")
+		}
+		s.put(first)
+		for range 5 {
+			time.Sleep(keepSpare - time.Second)
+			if s.get() != first {
+				t.Fatal("what was used lately is gone")
+			}
+			s.put(first)
+		}
+		time.Sleep(2 * keepSpare)
+		s.mu.Lock()
+		if s.one != nil || s.timed {
+			t.Error("it is kept")
+		}
+		s.mu.Unlock()
+		s.put(first)
+		if s.get() != first {
+			t.Error("nothing is kept any more")
+		}
+		time.Sleep(2 * keepSpare)
+		s.put(first)
+		time.Sleep(2 * keepSpare)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.one != nil || s.timed {
+			t.Error("what was in use meanwhile is kept")
+		}
+	})
+}
