@@ -102,6 +102,7 @@ type Eviction struct {
 	quiet      time.Time // nobody could be evicted: what the kernel tells is no news until then
 	stuck      bool      // there is nobody to evict
 	watch      Waker
+	by         string        // what made it look, for the log: kernel, timer or limits (of a pod's files)
 	touched    chan struct{} // capacity 1
 
 	mu         sync.Mutex
@@ -174,6 +175,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 	var last, due time.Time
 	for {
 		woken := false
+		e.by = "timer"
 		select {
 		case <-ctx.Done():
 			return nil
@@ -185,6 +187,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 			}
 			continue
 		case found := <-e.limits.measuring:
+			e.by = "limits"
 			if e.punish(ctx, found); len(found) == 0 {
 				continue
 			}
@@ -192,7 +195,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 			if time.Now().Before(e.quiet) {
 				continue
 			}
-			woken = true
+			woken, e.by = true, "kernel"
 		}
 		if woken {
 			if wait := settle - time.Since(last); wait > 0 {
@@ -291,7 +294,7 @@ func (e *Eviction) show(now []v1.NodeConditionType) {
 		return
 	}
 	if len(before)+len(now) > 0 {
-		e.c.Log.Warn("the pressure on the node is another", "conditions", now, "before", before)
+		e.c.Log.Warn("the pressure on the node is another", "conditions", now, "before", before, "by", e.by)
 		e.c.Changed()
 	}
 	if len(now) < len(before) || first {
@@ -395,7 +398,7 @@ func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why strin
 	}
 	e.c.Events.PodWith(annotations, p, v1.EventTypeWarning, plan.Evicted, end.Message)
 	e.c.Counts.Evicted(why)
-	e.c.Log.Warn("pod is evicted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "signal", why, "message", end.Message)
+	e.c.Log.Warn("pod is evicted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "signal", why, "by", e.by, "message", end.Message)
 	late := time.NewTimer(cleanup)
 	defer late.Stop()
 	for {

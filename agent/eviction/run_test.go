@@ -1,11 +1,13 @@
 package eviction
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +34,7 @@ type world struct {
 	*Eviction
 	cfg kubelet.KubeletConfiguration
 
+	lines   bytes.Buffer // of the log
 	mu      sync.Mutex
 	free    uint64 // MiB of 1000
 	disk    uint64
@@ -56,7 +59,7 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	w.cfg = kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"}, EvictionPressureTransitionPeriod: metav1.Duration{Duration: 5 * time.Minute}, LocalStorageCapacityIsolation: new(true)}
 	change(w)
 	var err error
-	w.Eviction, err = New(Config{Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w, Counts: w, Watch: func() Waker { return w }, Changed: func() { w.note("changed") }, Log: slog.New(slog.DiscardHandler)})
+	w.Eviction, err = New(Config{Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w, Counts: w, Watch: func() Waker { return w }, Changed: func() { w.note("changed") }, Log: slog.New(slog.NewTextHandler(&w.lines, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,6 +247,11 @@ func TestWoken(t *testing.T) {
 		}
 		time.Sleep(settle)
 		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict big 1s true", "big: Evicted memory", "count memory.available")
+		for _, line := range []string{"the pressure on the node is another", "pod is evicted"} {
+			if !regexp.MustCompile(line + ".* by=kernel").Match(w.lines.Bytes()) {
+				t.Errorf("the log does not say that the kernel told of %q: %s", line, &w.lines)
+			}
+		}
 		time.Sleep(2 * time.Second)
 		w.told(t)
 		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
