@@ -8,11 +8,15 @@ import (
 
 // keptFree is the default of the hard threshold memory.available where there are so many
 // bytes of memory; 0: not known. It is a kubelet's 100Mi, but not more than an eighth: with
-// 100Mi a machine of 128 MiB could give nothing to pods.
+// 100Mi a machine of 128 MiB could give nothing to pods. There it is a sixteenth, since it is
+// taken off the little that pods may have too.
 func keptFree(memory uint64) string {
-	const part = 8
 	if memory == 0 || memory >= roomy {
 		return defaultEvictionHard()["memory.available"]
+	}
+	part := uint64(8)
+	if memory < tiny {
+		part = 16
 	}
 	return strconv.FormatUint(memory/part>>10, 10) + "Ki"
 }
@@ -20,17 +24,22 @@ func keptFree(memory uint64) string {
 // roomy is from how many bytes of memory on a machine is shared as a kubelet shares it.
 const roomy = 800 << 20
 
+// tiny is below how many bytes the pages of programs' files are what is short, and not memory
+// for anything else: the system and islet at rest have all but 30 MiB of a machine of 128 MiB,
+// and need 10 of these for their own programs.
+const tiny = 128 << 20
+
 // setAside is the default of kubeReserved[memory] where there are so many bytes of memory;
 // empty: none. What the kernel, the system's own services and islet need hardly depends on
 // how much there is, and where there is little the pods together could have it too: then a
 // pod without a limit takes the pages of all programs, and for minutes all wait for the
-// disk before the kernel ends anything. At most five eighths are set aside.
+// disk before the kernel ends anything. At most five sixths are set aside.
 func setAside(memory uint64) string {
 	const need = 96 << 20
 	if memory == 0 || memory >= roomy {
 		return ""
 	}
-	return strconv.FormatUint(min(need, memory/8*5)>>10, 10) + "Ki"
+	return strconv.FormatUint(min(need, memory/6*5)>>10, 10) + "Ki"
 }
 
 // memory reads how much there is in bytes; 0: it cannot be read.
