@@ -156,6 +156,7 @@ func TestFindings(t *testing.T) {
 		{name: "nearly full", sys: disk(host.Disk{Total: 100 << 30, Free: 9 << 30}), want: "warning disk-space"},
 		{name: "no inodes", sys: disk(host.Disk{Total: 1 << 30, Free: 1 << 29, Inodes: 1000, InodesFree: 10}), want: "warning disk-inodes"},
 		{name: "tiny", files: files{"proc/meminfo": "MemTotal: 65536 kB"}, want: "error memory"},
+		{name: "128 MiB", files: files{"proc/meminfo": "MemTotal: 94532 kB"}, want: "warning memory", says: "just enough"},
 		{name: "small", files: files{"proc/meminfo": "MemTotal: 262144 kB"}, want: "warning memory"},
 		{name: "swap", files: files{"proc/swaps": "Filename Type\n/dev/zram0 partition 1 0 1"}, want: "error swap", says: "/dev/zram0"},
 		{name: "swap, and nobody asked", files: files{"proc/swaps": "Filename\tType\n/var/swap\tfile 1"}, in: func(i *Input) { i.FailSwapOn, i.SwapUnasked = false, true }, want: "warning swap", says: "(/var/swap)"},

@@ -168,8 +168,10 @@ func (p *patient) memory(context.Context) {
 	switch total := kib >> 10; {
 	case kib == 0:
 		p.add("memory", Info, "nothing, if the rest is in order", "cannot read the size of the memory")
-	case total < 192:
+	case total < 80: // of 128 MiB Linux has some 92 left for programs
 		p.add("memory", Error, "use a machine with 256 MiB or more", "%d MiB of memory are too little", total)
+	case total < 192:
+		p.add("memory", Warning, "run nothing but a few small static programs here, or use a machine with 256 MiB or more", "%d MiB of memory are just enough", total)
 	case total < 400:
 		p.add("memory", Warning, "run few and small pods, each with a memory limit", "%d MiB of memory are tight", total)
 	default:
