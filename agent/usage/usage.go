@@ -115,7 +115,7 @@ type joined struct {
 // join looks once for all who ask with the same sample. With disks, or when a container has no
 // cgroup, the runtime is asked for its figures too.
 func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
-	j := &joined{disks: disks, byUID: map[string]*pod{}, byID: map[string]*container{}}
+	j := &joined{disks: disks}
 	if u.c.Sampler != nil {
 		s, err := u.c.Sampler.Now()
 		if err != nil {
@@ -128,6 +128,11 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
 			return last, nil
 		}
 	}
+	n := 0
+	if j.sample != nil {
+		n = len(j.sample.Groups) / 2 // most are of pods with one container
+	}
+	j.byUID, j.byID, j.pods = make(map[string]*pod, n), make(map[string]*container, n), make([]*pod, 0, n)
 	if err := u.running(ctx, j.add); err != nil {
 		return nil, err
 	}
