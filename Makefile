@@ -207,10 +207,10 @@ test-kubeadm: ## kubeadm in a virtual machine: join, reboot, upgrade, CUTS (3) p
 	cd test/cluster && ISLET_VM_KUBEADM=1 ISLET_VM_CUTS=$(CUTS) ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 180m -run TestKubeadmBoot ./node
 
 .PHONY: test-memory
-test-memory: ## what the kernel holds containers to by cgroup v2, in a virtual machine
+test-memory: ## what the kernel holds containers to by cgroup v2, and small machines, in virtual machines
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
-	cd test && ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 60m -run TestMemoryCgroups ./vm
+	cd test && ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 90m -run 'TestMemoryCgroups|TestSmall' ./vm
 
 # The packages of this version and of the next one.
 .PHONY: packages-two

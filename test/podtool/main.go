@@ -10,6 +10,7 @@
 //	once FILE CODE     ends with that code if FILE is not there, which it makes; then sleeps
 //	eat MIB [EVERY]    touches that much memory, one MiB every EVERY, then sleeps
 //	burn               uses a processor
+//	reread FILE MIB    writes a file of that size, then reads it again and again
 //	fill FILE MIB      writes a file of that size, then sleeps
 //	get URL            fetches a page and prints it
 //	cat FILE..., ls DIR, rm FILE, env, write FILE TEXT
@@ -100,6 +101,8 @@ func run(args []string) (int, error) {
 		}
 		code, err := strconv.Atoi(arg(2, "0"))
 		return code, errors.Join(err, add(arg(1, ""), ""))
+	case "reread":
+		return 0, reread(ctx, arg(1, "file"), arg(2, "1"))
 	case "eat":
 		return 0, eat(ctx, arg(1, "1"), arg(2, "0s"))
 	case "burn":
@@ -275,6 +278,16 @@ func eat(ctx context.Context, mib, every string) error {
 }
 
 func fill(ctx context.Context, file, mib string) error {
+	if err := grow(file, mib); err != nil {
+		return err
+	}
+	fmt.Println("filled", mib, "MiB")
+	<-ctx.Done()
+	return nil
+}
+
+// grow makes a file of so many MiB.
+func grow(file, mib string) error {
 	n, err := strconv.Atoi(mib)
 	if err != nil {
 		return err
@@ -289,8 +302,26 @@ func fill(ctx context.Context, file, mib string) error {
 			return err
 		}
 	}
-	fmt.Println("filled", n, "MiB")
-	<-ctx.Done()
+	return nil
+}
+
+// reread needs memory for a whole file, or waits for the disk.
+func reread(ctx context.Context, file, mib string) error {
+	if err := grow(file, mib); err != nil {
+		return err
+	}
+	fmt.Println("rereads", mib, "MiB")
+	for ctx.Err() == nil {
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -23,8 +23,8 @@ spec:
 }
 
 // TestMemoryCgroups: on pure cgroup v2 containers are slowed before their limit, keep what
-// they asked for, end as a whole, do not swap, as static pods do not, and have CPUs of their
-// own.
+// they asked for, end as a whole, do not swap if they are static pods', get their part of the
+// swap if they are not, and have CPUs of their own.
 func TestMemoryCgroups(t *testing.T) {
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" || os.Getenv("ISLET_VM_MEMORY") == "" {
@@ -67,4 +67,49 @@ func TestMemoryCgroups(t *testing.T) {
 		t.Errorf("it ate: %s", out)
 	}
 	v.Await(`islet pods group-edge -o json | grep '"reason": "OOMKilled"'`)
+	throttled(v)
+	swaps(v)
+}
+
+// throttled demands that a container that comes to what memoryThrottlingFactor leaves is
+// slowed down, and not ended.
+func throttled(v *VM) {
+	v.t.Helper()
+	v.Write("/etc/kubernetes/manifests/slow.yaml", sized("slow", "requests: {memory: 32Mi}, limits: {memory: 128Mi}", "eat", "120"))
+	events := v.Await("d=/sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool eat 120')/cgroup) && ! grep -qx 'high 0' $d/memory.events && cat $d/memory.events")
+	if !strings.Contains(events, "oom_kill 0\n") {
+		v.t.Errorf("it was ended: %s", events)
+	}
+	v.t.Logf("near its limit a container is slowed: %s", strings.Join(strings.Fields(events), " "))
+	v.Run("rm /etc/kubernetes/manifests/slow.yaml")
+}
+
+// swaps demands that pods that were applied get the part of the swap that their request is of
+// the memory (KEP-2400), in whole pages.
+func swaps(v *VM) {
+	v.t.Helper()
+	apply := func(name, resources, every string) string {
+		v.Write("/root/"+name+".yaml", sized(name, resources, "count", every))
+		v.Run("islet apply -f /root/" + name + ".yaml")
+		v.Await("pgrep -f '^/podtool count " + every + "'")
+		return strings.TrimSpace(v.Run("cat /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool count " + every + "')/cgroup)/memory.swap.max"))
+	}
+	var total, swap float64
+	if _, err := fmt.Sscan(v.Run("awk '/^(MemTotal|SwapTotal):/ {print $2}' /proc/meminfo"), &total, &swap); err != nil || swap == 0 {
+		v.t.Fatalf("memory %v and swap %v KiB: %v", total, swap, err)
+	}
+	want := int64(float64(64<<20)/total*swap) / 4096 * 4096
+	if got := apply("swapping", "requests: {memory: 64Mi}, limits: {memory: 128Mi}", "1005ms"); got != fmt.Sprint(want) {
+		v.t.Errorf("memory.swap.max of 64 MiB of %v KiB is %s, not %d of %v KiB", total, got, want, swap)
+	} else {
+		v.t.Logf("swap of an applied pod that asks for 64 MiB of %.0f KiB: %s bytes of %.0f KiB", total, got, swap)
+	}
+	if got := apply("whole", "limits: {memory: 64Mi}", "1006ms"); got != "0" {
+		v.t.Errorf("memory.swap.max of a pod whose request is its limit: %s", got)
+	}
+	// Where memory.high slows down a container that has swap, its memory is swapped.
+	v.Write("/root/larger.yaml", sized("larger", "requests: {memory: 64Mi}, limits: {memory: 128Mi}", "eat", "122"))
+	v.Run("islet apply -f /root/larger.yaml")
+	v.Await("islet logs larger | grep 'ate 122 MiB'")
+	v.t.Logf("of 122 MiB with a limit of 128 are swapped: %s", v.Await("grep -v '^0$' /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool eat 122')/cgroup)/memory.swap.current"))
 }

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,13 +49,17 @@ spec:
 
 // TestSmall: a machine that has little memory and no swap runs its pods, and one that eats
 // memory without end ends alone: the agent and the critical pod go on as the processes they
-// were, and the machine answers meanwhile.
+// were, and the machine answers meanwhile. The long form does the same in 128 MiB with ten
+// pods, while metrics are scraped and a large image comes in.
 func TestSmall(t *testing.T) {
-	dist := os.Getenv("ISLET_DIST")
+	dist, long := os.Getenv("ISLET_DIST"), os.Getenv("ISLET_VM_MEMORY") != ""
 	if dist == "" {
 		t.Skip("no archive to install: set ISLET_DIST (make test does)")
 	}
 	files := map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "still.tar": stillArchive(t)}
+	if long {
+		files["large.tar"] = largeArchive(t)
+	}
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), files)
 	v.Diagnose = "cat /proc/meminfo /proc/pressure/memory; " + diagnose
 	v.Memory = 256
@@ -65,10 +70,14 @@ func TestSmall(t *testing.T) {
 	}
 	v.Boot()
 	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /payload/still.tar /var/lib/islet/images/")
+	v.Write("/etc/default/islet", "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --seccomp-default --read-only-port=10255'\n")
 	v.Write("/etc/kubernetes/manifests/critical.yaml", unlimited("critical", "system-node-critical", machine.Image, "count", "1001ms"))
-	for i := range 3 {
-		v.Write(fmt.Sprintf("/etc/kubernetes/manifests/p%d.yaml", i), unlimited(fmt.Sprint("p", i), "", still))
+	place := func(from, to int) {
+		for i := from; i < to; i++ {
+			v.Write(fmt.Sprintf("/etc/kubernetes/manifests/p%d.yaml", i), unlimited(fmt.Sprint("p", i), "", still))
+		}
 	}
+	place(0, 3)
 	v.Run("/root/islet/install.sh")
 	step("installed")
 	ready(v, 4)
@@ -76,8 +85,71 @@ func TestSmall(t *testing.T) {
 	t.Logf("%s", v.Run(balance))
 	devoured(v)
 	step("memory was eaten")
+	pressed(v)
+	step("the kernel told")
+	if !long {
+		return
+	}
+	place(3, 9)
+	v.Memory, v.Cores = 128, 1 // as boards with so little have
+	v.Reboot()
+	step("booted with 128 MiB")
+	v.Await("[ $(pgrep -cx still) = 9 ] && pgrep -f '^/podtool count'") // by another program than islet: that is soon larger than what is left
+	step("ten pods run")
+	ready(v, 10)
+	step("and are ready")
 	rests(v)
+	step("at rest")
+	t.Logf("%s", v.Run(balance))
+	v.Write("/root/scrape", scrape)
+	v.Run("systemd-run -q --unit=scrape --collect bash /root/scrape")
+	devoured(v)
+	step("memory was eaten")
+	v.Run("islet images import /payload/large.tar")
+	step("an image was imported")
+	ready(v, 10)
+	v.Await("[ $(wc -l </run/scrapes) -ge 6 ]")
+	v.Run("systemctl stop scrape")
+	scrapes := v.Run("cat /run/scrapes")
+	for line := range strings.Lines(scrapes) {
+		if fields := strings.Fields(line); len(fields) != 2 || fields[0] == "0" || fields[1] == "0" {
+			t.Errorf("a scrape failed: %q", line)
+		}
+	}
+	t.Logf("containers and bytes of scrapes:\n%s", scrapes)
+	rests(v)
+	t.Logf("%s", v.Run(balance))
+	step("at rest")
 }
+
+// largeArchive is an image of 100 MiB that do not compress.
+func largeArchive(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	args := []string{"run", "./packaging/mkimage", "-ref", "localhost/large:test", "-entrypoint", "/large0", "-o", filepath.Join(dir, "large.tar")}
+	random := rand.NewChaCha8([32]byte{})
+	for i := range 4 {
+		content := make([]byte, 25<<20)
+		random.Read(content)
+		file := filepath.Join(dir, fmt.Sprint("large", i))
+		if err := os.WriteFile(file, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, file)
+	}
+	c := exec.Command("go", args...)
+	c.Dir = machine.Root(t)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return filepath.Join(dir, "large.tar")
+}
+
+// scrape asks for the pages that Prometheus does, every 15 s, and notes of how many
+// containers there was memory, and the bytes of the other page.
+const scrape = `page() { exec 3<>/dev/tcp/127.0.0.1/10255 && printf "GET $1 HTTP/1.0\r\n\r\n" >&3 && cat <&3; }
+while true; do echo $(page /metrics/cadvisor | grep -c ^container_memory_working_set_bytes) $(page /metrics/resource | wc -c) >>/run/scrapes; sleep 15; done
+`
 
 // mostPSS is what the agent and its shims may have at rest, in KiB of proportional set size.
 const mostPSS = 40 << 10
@@ -134,4 +206,71 @@ func devoured(v *VM) {
 		v.t.Errorf("the agent was started anew %d times (%v)", n, err)
 	}
 	v.t.Logf("%s%s", v.Run(balance), v.Run("islet events | tail -12; dmesg | grep -E 'Out of memory|Killed|oom-kill:' | tail"))
+}
+
+// hoarder is a pod that, as one of its containers takes memory, waits for the disk in the
+// other, but is not ended by the kernel: it takes so many MiB and no more.
+const hoarder = `apiVersion: v1
+kind: Pod
+metadata: {name: hoarder%d}
+spec:
+  terminationGracePeriodSeconds: 2
+  containers:
+  - {name: files, image: %[2]q, imagePullPolicy: Never, args: [reread, /file, "40"], resources: {requests: {memory: 4Mi}}}
+  - {name: heap, image: %[2]q, imagePullPolicy: Never, args: [eat, %[3]q, 10ms], resources: {requests: {memory: 4Mi}}}
+`
+
+// sample notes ten times a second, by the clock, how much memory all pods have, and for how
+// many microseconds some process has waited for memory since the boot.
+const sample = `while true; do echo $EPOCHREALTIME $(</sys/fs/cgroup/kubepods/memory.current) $(sed -n 's/some.*total=//p' /proc/pressure/memory); sleep 0.1; done`
+
+// pressed demands that a pod is evicted because the kernel told that processes wait for
+// memory, and not since it was time to look. By chance it is; then it is tried once more.
+// How long it took is logged.
+func pressed(v *VM) {
+	v.t.Helper()
+	var most, total int64
+	if _, err := fmt.Sscan(v.Run("cat /sys/fs/cgroup/kubepods/memory.max; awk '/^MemTotal:/ {print $2*1024}' /proc/meminfo"), &most, &total); err != nil {
+		v.t.Fatal(err)
+	}
+	v.Write("/root/sample", sample)
+	for i := range 4 {
+		v.Run("systemd-run -q --unit=sample --collect -p StandardOutput=truncate:/run/samples bash /root/sample")
+		v.Write("/etc/kubernetes/manifests/hoarder.yaml", fmt.Sprintf(hoarder, i, machine.Image, fmt.Sprint(most>>20-16)))
+		line := v.Await(fmt.Sprintf(`journalctl -b -u islet --no-pager -o short-unix | grep 'pod is evicted' | grep 'default/hoarder%d-edge'`, i))
+		v.Await(fmt.Sprintf(`islet pods hoarder%d-edge -o json | grep '"reason": "Evicted"'`, i))
+		v.Run("systemctl stop sample; rm /etc/kubernetes/manifests/hoarder.yaml")
+		v.Await("! islet pods --no-headers | grep hoarder")
+		v.t.Logf("%s", reaction(line, v.Run("cat /run/samples"), most-total/8))
+		if !strings.Contains(line, "by=timer") {
+			if !strings.Contains(line, "by=kernel") {
+				v.t.Errorf("it is not said what made it look: %s", line)
+			}
+			v.Run(`journalctl -b -u islet --no-pager | grep 'the pressure on the node is another' | grep MemoryPressure`)
+			return
+		}
+	}
+	v.t.Error("each time it was the timer")
+}
+
+// reaction says how long after the pods had so much memory, and after processes had waited
+// for some for 10 ms since, a line of the journal was written.
+func reaction(line, samples string, limit int64) string {
+	var begin, waited, told float64
+	var first int64
+	fmt.Sscan(line, &told)
+	for sample := range strings.Lines(samples) {
+		var at float64
+		var current, stalled int64
+		if n, _ := fmt.Sscan(sample, &at, &current, &stalled); n < 3 {
+			continue // cut off
+		}
+		switch {
+		case begin == 0 && current >= limit:
+			begin, first = at, stalled
+		case begin > 0 && waited == 0 && stalled >= first+10000:
+			waited = at
+		}
+	}
+	return fmt.Sprintf("evicted %.2f s after the pods had more than %d bytes, %.2f s after processes waited for memory since: %s", told-begin, limit, told-waited, line)
 }
