@@ -44,7 +44,7 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFamily {
 	for len(all) > 0 && (before == "" || all[0].GetName() < before) {
 		f := all[0]
-		p.begin(f.GetName(), helpText.Replace(f.GetHelp()), kindOf(f.GetType()))
+		p.begin(f.GetName(), f.GetHelp(), kindOf(f.GetType()))
 		for _, m := range f.Metric {
 			p.metric(f.GetName(), m, nil)
 		}
@@ -53,8 +53,6 @@ func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFam
 	}
 	return all
 }
-
-var helpText = strings.NewReplacer("\\", `\\`, "\n", `\n`)
 
 func kindOf(t dto.MetricType) Kind {
 	switch t {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A page is text in Prometheus' format, written by hand: a page of containers has so many
@@ -49,7 +50,7 @@ func (p *page) begin(name, help string, k Kind) {
 	p.b = append(p.b, "# HELP "...)
 	p.b = append(p.b, name...)
 	p.b = append(p.b, ' ')
-	p.b = append(p.b, help...)
+	p.b = append(p.b, escapeHelp.Replace(strings.ToValidUTF8(help, string(utf8.RuneError)))...)
 	p.b = append(p.b, "\n# TYPE "...)
 	p.b = append(p.b, name...)
 	p.b = append(p.b, ' ')
@@ -162,10 +163,12 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 	return b
 }
 
+// appendEscaped writes the value of a label. What is not UTF-8 in it, as the name of an interface
+// that a pod made, becomes U+FFFD: whoever reads a page refuses all of it for one such byte.
 func appendEscaped(b []byte, s string) []byte {
 	for i := range len(s) {
-		if c := s[i]; c == '\\' || c == '\n' || c == '"' {
-			return append(b, escape.Replace(s)...)
+		if c := s[i]; c >= utf8.RuneSelf || c == '\\' || c == '\n' || c == '"' {
+			return append(b, escape.Replace(strings.ToValidUTF8(s, string(utf8.RuneError)))...)
 		}
 	}
 	return append(b, s...)
@@ -190,7 +193,10 @@ func (p *page) stamped(t time.Time) string {
 	return p.stampedAs
 }
 
-var escape = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
+var (
+	escape     = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
+	escapeHelp = strings.NewReplacer("\\", `\\`, "\n", `\n`)
+)
 
 // labels are what is between the braces of a line.
 func labels(pairs ...string) string { return string(appendLabels(nil, pairs...)) }

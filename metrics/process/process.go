@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +18,7 @@ import (
 
 // An Interface is what one of a network namespace has sent and received.
 type Interface struct {
-	Name              string
+	Name              string // UTF-8; U+FFFD is what was not: who may make one names it with any bytes
 	Received, Sent    uint64 // bytes
 	PacketsIn, Out    uint64
 	ErrorsIn, ErrsOut uint64
@@ -104,7 +106,7 @@ func parseInterface(line []byte) (i Interface, ok bool) {
 		}
 		figures[n], n = v, n+1
 	}
-	return Interface{Name: string(bytes.TrimSpace(name)),
+	return Interface{Name: strings.ToValidUTF8(string(bytes.TrimSpace(name)), string(utf8.RuneError)),
 		Received: figures[0], PacketsIn: figures[1], ErrorsIn: figures[2], DropsIn: figures[3],
 		Sent: figures[8], Out: figures[9], ErrsOut: figures[10], DropsOut: figures[11]}, n == len(figures)
 }
