@@ -235,7 +235,7 @@ func (f *Flash) read() (s Sample, device string) {
 		}
 	}
 	var p process.Reader
-	s.Agent, s.Images = process.Self(), f.c.Images()
+	s.Agent, s.Images = process.SelfWritten(), f.c.Images()
 	for _, pid := range p.Running(f.c.Shims) {
 		s.Shims += p.Written(pid)
 		s.Logs += p.OwnWritten(pid)

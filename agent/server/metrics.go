@@ -45,12 +45,9 @@ func (s *Server) routeMetrics(m mux) {
 		probes.MustRegister(s.ProbeMetrics)
 	}
 	m.HandleFunc("GET /metrics/probes", func(w http.ResponseWriter, r *http.Request) {
-		samples := []exposition.Sample{{Name: "process_start_time_seconds", Help: "when the agent started, since 1970", Value: inSeconds(s.started)}}
-		exposition.Serve(w, r, samples, probes)
+		exposition.Serve(w, r, []exposition.Sample{exposition.StartTime(s.started)}, probes)
 	})
 }
-
-func inSeconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
 
 // ownMetrics are the figures of the agent itself.
 func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {

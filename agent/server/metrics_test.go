@@ -16,6 +16,7 @@ import (
 
 // TestMetrics: what a Prometheus makes of the pages.
 func TestMetrics(t *testing.T) {
+	begin := time.Now()
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
 	took := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "took_seconds", Help: "a figure of another room"})
@@ -56,6 +57,12 @@ func TestMetrics(t *testing.T) {
 			if f := got[name]; f == nil || f.GetType() != want {
 				t.Errorf("%s: %s is %v, want a %v", path, name, f, want)
 			}
+		}
+	}
+	for _, path := range []string{"/metrics", "/metrics/probes"} { // since when this server counts, not since when there is a process
+		from, to := float64(begin.UnixMilli())/1000, float64(time.Now().UnixMilli())/1000
+		if v := scrape(path)["process_start_time_seconds"].GetMetric()[0].GetGauge().GetValue(); v < from || v > to {
+			t.Errorf("%s: counted since %f, want from %f to %f", path, v, from, to)
 		}
 	}
 	requests := scrape("/metrics")["kubelet_http_requests_total"].Metric[0].GetCounter().GetValue()

@@ -206,7 +206,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), asked: newRequests()}
 	s.counted = sync.OnceValues(func() (*exposition.Process, error) {
-		return exposition.NewProcess(append(s.asked.collectors(), c.Counted...)...)
+		return exposition.NewProcess(s.started, append(s.asked.collectors(), c.Counted...)...)
 	})
 	s.routeOpen(s.kubelet)
 	if c.Kubelet.Debugging {

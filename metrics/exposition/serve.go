@@ -105,12 +105,12 @@ func (p *page) once(s *seen, v float64, labels ...string) {
 // A Process gathers what is counted in this process and what Go has to say of it: go_*.
 type Process struct {
 	*prometheus.Registry
-	owns process.Owns
+	started time.Time
 }
 
-// NewProcess is called once.
-func NewProcess(counted ...prometheus.Collector) (*Process, error) {
-	p := &Process{Registry: prometheus.NewRegistry()}
+// NewProcess is called once; started is when all that is counted began at zero.
+func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, error) {
+	p := &Process{prometheus.NewRegistry(), started}
 	for _, c := range append(counted, collectors.NewGoCollector()) {
 		if err := p.Register(c); err != nil {
 			return nil, err
@@ -121,23 +121,26 @@ func NewProcess(counted ...prometheus.Collector) (*Process, error) {
 
 // Samples are what the kernel has to say of this process, under the names that every program
 // with Prometheus' Go client has for them.
-func (p *Process) Samples() []Sample { return ofProcess(p.owns.Now()) }
+func (p *Process) Samples() []Sample {
+	self := process.ReadSelf()
+	return []Sample{
+		{Name: "process_cpu_seconds_total", Help: "Total user and system CPU time spent in seconds.", Kind: Counter, Value: self.CPU.Seconds()},
+		{Name: "process_open_fds", Help: "Number of open file descriptors.", Value: float64(self.Files)},
+		{Name: "process_max_fds", Help: "Maximum number of open file descriptors.", Value: float64(self.MaxFiles)},
+		{Name: "process_virtual_memory_bytes", Help: "Virtual memory size in bytes.", Value: float64(self.Virtual)},
+		{Name: "process_virtual_memory_max_bytes", Help: "Maximum amount of virtual memory available in bytes.", Value: float64(self.MaxVirtual)},
+		{Name: "process_resident_memory_bytes", Help: "Resident memory size in bytes.", Value: float64(self.Resident)},
+		{Name: "process_network_receive_bytes_total", Help: "Number of bytes received by the process over the network.", Kind: Counter, Value: float64(self.Received)},
+		{Name: "process_network_transmit_bytes_total", Help: "Number of bytes sent by the process over the network.", Kind: Counter, Value: float64(self.Sent)},
+		StartTime(p.started),
+	}
+}
 
-func ofProcess(f process.Own) []Sample {
-	out := []Sample{
-		{Name: "process_cpu_seconds_total", Help: "Total user and system CPU time spent in seconds.", Kind: Counter, Value: f.CPU.Seconds()},
-		{Name: "process_open_fds", Help: "Number of open file descriptors.", Value: float64(f.Files)},
-		{Name: "process_max_fds", Help: "Maximum number of open file descriptors.", Value: float64(f.MaxFiles)},
-		{Name: "process_virtual_memory_bytes", Help: "Virtual memory size in bytes.", Value: float64(f.Virtual)},
-		{Name: "process_virtual_memory_max_bytes", Help: "Maximum amount of virtual memory available in bytes.", Value: float64(f.MaxVirtual)},
-		{Name: "process_resident_memory_bytes", Help: "Resident memory size in bytes.", Value: float64(f.Resident)},
-		{Name: "process_network_receive_bytes_total", Help: "Number of bytes received by the process over the network.", Kind: Counter, Value: float64(f.Received)},
-		{Name: "process_network_transmit_bytes_total", Help: "Number of bytes sent by the process over the network.", Kind: Counter, Value: float64(f.Sent)},
-	}
-	if !f.Started.IsZero() {
-		out = append(out, Sample{Name: "process_start_time_seconds", Help: "Start time of the process since unix epoch in seconds.", Value: float64(f.Started.UnixMilli()) / 1000})
-	}
-	return out
+// StartTime is when counters began at zero. The kernel has an earlier time for a process that has
+// replaced its program in place, as an agent does with another version of itself: with that a
+// Prometheus would take the counters for those of the program before.
+func StartTime(t time.Time) Sample {
+	return Sample{Name: "process_start_time_seconds", Help: "Start time of the process since unix epoch in seconds.", Value: float64(t.UnixMilli()) / 1000}
 }
 
 // constant is a collector of figures that are there already. It describes

@@ -4,16 +4,14 @@ import (
 	"bytes"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Own are figures of this process. What could not be read is zero.
-type Own struct {
+// Self are figures of this process. What could not be read is zero.
+type Self struct {
 	CPU               time.Duration
-	Started           time.Time
 	Virtual, Resident uint64 // bytes
 	Files             uint64 // open descriptors
 	MaxFiles          uint64
@@ -21,74 +19,51 @@ type Own struct {
 	Received, Sent    uint64 // bytes of IP, in its network namespace
 }
 
-// Owns reads Own. Its method may be called at once.
-type Owns struct {
-	mu   sync.Mutex
-	boot time.Time // of the machine, by the clock
-}
-
-// userTick is the unit of times in /proc/PID/stat, whatever the kernel's own is.
-const userTick = 10 * time.Millisecond
-
-// Now reads the figures of now.
+// ReadSelf reads the figures of now. When the process began is not among them: the kernel counts
+// that from the first program of a process, and an agent replaces its program in place.
 // https://docs.kernel.org/filesystems/proc.html (1.1)
-func (o *Owns) Now() (f Own) {
+func ReadSelf() (s Self) {
 	user, system := Used()
-	f.CPU = user + system
+	s.CPU = user + system
 	b := buffers.Get().(*[16 << 10]byte)
 	defer buffers.Put(b)
-	f.stat(readInto(b, "/proc/self/stat"), o.booted())
-	f.network(readInto(b, "/proc/self/net/netstat"))
-	f.Files = descriptors()
+	s.stat(readInto(b, "/proc/self/stat"))
+	s.network(readInto(b, "/proc/self/net/netstat"))
+	s.Files = descriptors()
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil {
-		f.MaxFiles = l.Cur
+		s.MaxFiles = l.Cur
 	}
 	if unix.Getrlimit(unix.RLIMIT_AS, &l) == nil {
-		f.MaxVirtual = l.Cur
+		s.MaxVirtual = l.Cur
 	}
-	return f
+	return s
 }
 
-// booted is when the machine was, as the clock has it now: the same as before, unless the clock
-// was set since.
-func (o *Owns) booted() time.Time {
-	var up unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
-		return time.Time{}
-	}
-	now := time.Now().Add(-time.Duration(up.Nano())).Round(0)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if now.Sub(o.boot).Abs() > time.Second {
-		o.boot = now.Truncate(userTick)
-	}
-	return o.boot
-}
+// Fields of /proc/PID/stat, as proc(5) numbers them.
+const (
+	fieldName  = 2 // in parentheses: it may have any character
+	fieldVsize = 23
+	fieldRSS   = 24
+)
 
-// stat takes fields of /proc/PID/stat, of which the second is a name in parentheses that may
-// have any character.
-func (f *Own) stat(text []byte, boot time.Time) {
-	const third, vsize = 3, 23
-	field := third
+// stat takes what /proc/PID/stat says of memory.
+func (s *Self) stat(text []byte) {
+	field := fieldName
 	for v := range bytes.FieldsSeq(text[bytes.LastIndexByte(text, ')')+1:]) {
-		n, _ := strconv.ParseUint(view(v), 10, 64) // others are no numbers
-		switch field {
-		case vsize - 1:
-			if !boot.IsZero() {
-				f.Started = boot.Add(time.Duration(min(n, 1<<50)) * userTick)
-			}
-		case vsize:
-			f.Virtual = n
-		case vsize + 1:
-			f.Resident = n * uint64(os.Getpagesize())
+		switch field++; field {
+		case fieldVsize:
+			s.Virtual, _ = strconv.ParseUint(view(v), 10, 64) // always a number
+		case fieldRSS:
+			pages, _ := strconv.ParseUint(view(v), 10, 64)
+			s.Resident = pages * uint64(os.Getpagesize())
+			return
 		}
-		field++
 	}
 }
 
 // network takes what /proc/net/netstat says of IP: a line of names, then one of numbers.
-func (f *Own) network(text []byte) {
+func (s *Self) network(text []byte) {
 	var names []byte
 	for line := range bytes.Lines(text) {
 		rest, ok := bytes.CutPrefix(line, []byte("IpExt: "))
@@ -97,7 +72,7 @@ func (f *Own) network(text []byte) {
 		case names == nil:
 			names = rest
 		default:
-			f.Received, f.Sent = nth(rest, index(names, "InOctets")), nth(rest, index(names, "OutOctets"))
+			s.Received, s.Sent = nth(rest, index(names, "InOctets")), nth(rest, index(names, "OutOctets"))
 			return
 		}
 	}

@@ -17,9 +17,9 @@ import (
 // https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io)
 func (r Reader) Written(pid int) uint64 { return written(r.path(pid, "io")) }
 
-// Self is the same of this process alone: without the children that it has waited for. One
+// SelfWritten is the same of this process alone: without the children that it has waited for. One
 // that makes a file system on another disk writes more than all else.
-func Self() uint64 {
+func SelfWritten() uint64 {
 	const block, tries = 512, 10
 	var before, after unix.Rusage
 	all := uint64(0)

@@ -31,12 +31,12 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// TestSelf: what a program wrote that this process ran, also one below it, is not its own; what
+// TestSelfWritten: what a program wrote that this process ran, also one below it, is not its own; what
 // it writes itself is.
-func TestSelf(t *testing.T) {
+func TestSelfWritten(t *testing.T) {
 	const size = 8 << 20
 	dir := t.TempDir()
-	self, all := Self(), Reader{}.Written(0)
+	self, all := SelfWritten(), Reader{}.Written(0)
 	cmd := exec.Command("sh", "-c", "sh -c 'head -c 8388608 /dev/zero > child'; exit 0")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -45,14 +45,14 @@ func TestSelf(t *testing.T) {
 	if grew := (Reader{}).Written(0) - all; grew < size {
 		t.Skipf("this file system counts %d bytes of %d", grew, size)
 	}
-	if grew := Self() - self; grew > size/8 {
+	if grew := SelfWritten() - self; grew > size/8 {
 		t.Errorf("%d bytes of a child's", grew)
 	}
-	self = Self()
+	self = SelfWritten()
 	if err := os.WriteFile(filepath.Join(dir, "own"), make([]byte, size), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if grew := Self() - self; grew < size || grew > size*3/2 {
+	if grew := SelfWritten() - self; grew < size || grew > size*3/2 {
 		t.Errorf("%d bytes of %d", grew, size)
 	}
 }

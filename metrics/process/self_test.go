@@ -1,0 +1,42 @@
+package process
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSelfStat: memory is found whatever the name of the program is, and not in a text that is
+// cut.
+func TestSelfStat(t *testing.T) {
+	const rest = " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 4096 7 18446744073709551615 1\n"
+	for text, want := range map[string]Self{
+		"12 (islet)" + rest:      {Virtual: 4096, Resident: 7 * uint64(os.Getpagesize())},
+		"12 (a) b ) 1 2)" + rest: {Virtual: 4096, Resident: 7 * uint64(os.Getpagesize())},
+		"12 (islet) S 1 2":       {},
+		"":                       {},
+	} {
+		var got Self
+		if got.stat([]byte(text)); got != want {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+// TestReadSelf: a file more is one descriptor more, and no figure is missing.
+func TestReadSelf(t *testing.T) {
+	before := ReadSelf()
+	if before.CPU <= 0 || before.CPU > time.Since(time.Unix(0, 0)) || before.Virtual < before.Resident || before.Resident < 1<<20 || before.MaxFiles == 0 || before.MaxVirtual == 0 {
+		t.Errorf("%+v", before)
+	}
+	fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0) // without what Go opens to poll files
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if now := ReadSelf(); now.Files != before.Files+1 {
+		t.Errorf("%d files are open, %d before another was", now.Files, before.Files)
+	}
+}
