@@ -182,12 +182,14 @@ var layers = map[string][]string{
 	"net/netns/netnstest": {"net/netns"},
 
 	"metrics":         {},
-	"metrics/cgroup":  {},
+	"metrics/cgroup":  {"metrics/kernfile"},
 	"metrics/disk":    {},
 	"metrics/host":    {},
-	"metrics/process": {},
+	"metrics/process": {"metrics/kernfile"},
 	"metrics/room":    {"metrics/cgroup", "metrics/host"},
 	"metrics/sample":  {"metrics/cgroup", "metrics/process"},
+
+	"metrics/kernfile": {}, // files that the kernel makes: a leaf, for the rooms of metrics that read such
 
 	"metrics/exposition": {"metrics"},
 

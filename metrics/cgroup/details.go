@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
 // userTick is the unit of cpuacct.stat: the kernel shows it as if it were this,
@@ -108,7 +110,7 @@ func (d *Details) created(fd int) {
 // count takes the list of processes.
 func (d *Details) count(list []byte) {
 	first, _, _ := bytes.Cut(list, []byte("\n"))
-	d.First, _ = strconv.Atoi(view(first))
+	d.First, _ = strconv.Atoi(kernfile.View(first))
 	d.Processes = uint64(bytes.Count(list, []byte("\n")))
 }
 
@@ -199,8 +201,8 @@ func parseIO(text []byte) (out []IO) {
 		io := IO{Device: string(device)}
 		for kv := range bytes.FieldsSeq(rest) {
 			k, v, _ := bytes.Cut(kv, []byte("="))
-			n, err := strconv.ParseUint(view(v), 10, 64)
-			if at := io.field(view(k)); at != nil && err == nil {
+			n, err := strconv.ParseUint(kernfile.View(v), 10, 64)
+			if at := io.field(kernfile.View(k)); at != nil && err == nil {
 				*at = n
 			}
 		}
@@ -256,14 +258,14 @@ func parsePressure(text []byte) *Pressure {
 			k, v, _ := bytes.Cut(kv, []byte("="))
 			switch string(k) {
 			case "total":
-				n, _ := strconv.ParseUint(view(v), 10, 64)
+				n, _ := strconv.ParseUint(kernfile.View(v), 10, 64)
 				s.Total = micros(n)
 			case "avg10":
-				s.Avg10, _ = strconv.ParseFloat(view(v), 64)
+				s.Avg10, _ = strconv.ParseFloat(kernfile.View(v), 64)
 			case "avg60":
-				s.Avg60, _ = strconv.ParseFloat(view(v), 64)
+				s.Avg60, _ = strconv.ParseFloat(kernfile.View(v), 64)
 			case "avg300":
-				s.Avg300, _ = strconv.ParseFloat(view(v), 64)
+				s.Avg300, _ = strconv.ParseFloat(kernfile.View(v), 64)
 			}
 		}
 	}
@@ -361,7 +363,7 @@ func (d *Details) ioV1(blkio *dir) {
 			text = blkio.text(file)
 		}
 		for line := range bytes.Lines(text) {
-			device, rest, _ := strings.Cut(strings.TrimSpace(view(line)), " ")
+			device, rest, _ := strings.Cut(strings.TrimSpace(kernfile.View(line)), " ")
 			op, v, ok := strings.Cut(rest, " ")
 			if n, err := strconv.ParseUint(v, 10, 64); ok && err == nil {
 				each(at(device), op, n)

@@ -2,60 +2,30 @@ package cgroup
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
-	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
 
-// seqFile is less than what one read gives of a longer list: the kernel fills a page with
-// whole lines.
-const seqFile = 3 << 10
+	"github.com/islet-edge/islet/metrics/kernfile"
+)
 
 // maxFile bounds what is read of a file: a cgroup's own are far smaller, but for its
 // list of processes.
 const maxFile = 1 << 20
-
-// buffers are what files are read into.
-var buffers = sync.Pool{New: func() any { return &buffer{b: make([]byte, 16<<10)} }}
-
-type buffer struct {
-	b    []byte
-	name []byte // of a file, as the kernel takes it
-	err  error  // the first that is more than a file that is missing
-}
-
-// open opens a file below a directory, of which name has the parts.
-func (b *buffer) open(at int, name ...string) (int, error) {
-	b.name = b.name[:0]
-	for _, part := range name {
-		b.name = append(b.name, part...)
-	}
-	b.name = append(b.name, 0)
-	for {
-		fd, _, err := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&b.name[0])), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0, 0, 0)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != 0 {
-			return -1, err
-		}
-		return int(fd), nil
-	}
-}
 
 // A dir is the directory of a cgroup in one hierarchy. One whose fd is -1 is
 // missing, and has no files.
 type dir struct {
 	fd   int
 	name string
-	*buffer
-	owner bool // gives the buffer back
+	*kernfile.Buffer
+	first  *dir  // of the same cgroup: it keeps the error, and gives the buffer back; nil: this one
+	failed error // the first that is more than a file that is missing
 }
 
 // open opens a cgroup; the error wraps fs.ErrNotExist when it is gone.
@@ -64,9 +34,7 @@ func open(name string) (*dir, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	b := buffers.Get().(*buffer)
-	b.err = nil
-	return &dir{fd: fd, name: name, buffer: b, owner: true}, nil
+	return &dir{fd: fd, name: name, Buffer: kernfile.Get()}, nil
 }
 
 // other opens the same cgroup in another hierarchy, or none if it is not there.
@@ -76,26 +44,26 @@ func (d *dir) other(name string) *dir {
 		d.note(name, "", err)
 		fd = -1
 	}
-	return &dir{fd: fd, name: name, buffer: d.buffer}
+	return &dir{fd: fd, name: name, Buffer: d.Buffer, first: cmp.Or(d.first, d)}
 }
 
 func (d *dir) close() {
 	if d.fd >= 0 {
 		unix.Close(d.fd)
 	}
-	if d.owner && len(d.b) < maxFile/4 { // a large one was needed once
-		buffers.Put(d.buffer)
+	if d.first == nil {
+		d.Put()
 	}
 }
 
 // err is the first error but for files that are missing.
-func (d *dir) err() error { return d.buffer.err }
+func (d *dir) err() error { return d.failed }
 
 // note keeps an error, unless the controller is not there, or the cgroup went while it
 // was read.
 func (d *dir) note(dir, file string, err error) {
-	if d.buffer.err == nil && !missing(err) {
-		d.buffer.err = fmt.Errorf("%s/%s: %w", dir, file, err)
+	if to := cmp.Or(d.first, d); to.failed == nil && !missing(err) {
+		to.failed = fmt.Errorf("%s/%s: %w", dir, file, err)
 	}
 }
 
@@ -108,48 +76,24 @@ func (d *dir) text(file string) []byte {
 	if d.fd == -1 {
 		return nil
 	}
-	fd, err := d.open(d.fd, file)
+	fd, err := d.Open(d.fd, file)
 	if err != nil {
 		d.note(d.name, file, err)
 		return nil
 	}
 	defer unix.Close(fd)
-	text, err := d.read(fd)
+	text, err := d.Read(fd, maxFile)
 	if err != nil {
 		d.note(d.name, file, err)
+		return nil
 	}
 	return text
 }
 
-// read reads a file that is open.
-func (d *buffer) read(fd int) ([]byte, error) {
-	n := 0
-	for {
-		more, err := unix.Read(fd, d.b[n:])
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return nil, err
-		}
-		n += more
-		switch {
-		case n < len(d.b): // the kernel gives all it has of such a file, or there is no more
-			if more == 0 || n < seqFile {
-				return d.b[:n], nil
-			}
-		case n >= maxFile:
-			return nil, fmt.Errorf("more than %d bytes", maxFile)
-		default:
-			d.b = append(d.b, make([]byte, len(d.b))...)
-		}
-	}
-}
-
 // one reads a file with a number without a descriptor of its directory, and says which file it
 // is; false: it cannot.
-func (r Reader) one(b *buffer, controller, path, file string, inode *uint64) (uint64, bool) {
-	fd, err := b.open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
+func (r Reader) one(b *kernfile.Buffer, controller, path, file string, inode *uint64) (uint64, bool) {
+	fd, err := b.Open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
 	if err != nil {
 		return 0, false
 	}
@@ -161,11 +105,11 @@ func (r Reader) one(b *buffer, controller, path, file string, inode *uint64) (ui
 		}
 		*inode = st.Ino
 	}
-	text, err := b.read(fd)
+	text, err := b.Read(fd, maxFile)
 	if err != nil {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(view(bytes.TrimSpace(text)), 10, 64)
+	n, err := strconv.ParseUint(kernfile.View(bytes.TrimSpace(text)), 10, 64)
 	return n, err == nil
 }
 
@@ -199,7 +143,7 @@ func (d *dir) numbers(file string) (first, second uint64) {
 }
 
 func (d *dir) parse(file string, s []byte) uint64 {
-	if text := view(s); text != "max" && text != "-1" {
+	if text := kernfile.View(s); text != "max" && text != "-1" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			d.note(d.name, file, fmt.Errorf("not a number: %.40q", s))
@@ -214,14 +158,11 @@ func (d *dir) parse(file string, s []byte) uint64 {
 func (d *dir) pairs(file string, f func(k string, n uint64)) {
 	for line := range bytes.Lines(d.text(file)) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if n, err := strconv.ParseUint(view(v), 10, 64); ok && err == nil {
-			f(view(k), n)
+		if n, err := strconv.ParseUint(kernfile.View(v), 10, 64); ok && err == nil {
+			f(kernfile.View(k), n)
 		}
 	}
 }
-
-// view is a string of bytes that nobody changes while it is used.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // links is how many names a directory has, two more than cgroups below it in the kernel's own
 // file system for them; 0: it is gone.

@@ -3,6 +3,8 @@ package cgroup
 import (
 	"slices"
 	"time"
+
+	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
 // maxQuiet is how long what was read of a cgroup may stand for it while none of its processes
@@ -52,8 +54,8 @@ func (r Reader) readAll(path string, before *Details) (Reading, error) {
 // quietV1 reports whether what was read before still holds. It makes no garbage: most of a
 // scrape is this.
 func (r Reader) quietV1(before *Details, path string) bool {
-	b := buffers.Get().(*buffer)
-	defer buffers.Put(b)
+	b := kernfile.Get()
+	defer b.Put()
 	id := uint64(0)
 	cpu, known := r.one(b, "cpuacct", path, "cpuacct.usage", &id)
 	if !known || time.Duration(cpu) != before.CPU || id != before.id {

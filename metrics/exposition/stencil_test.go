@@ -81,7 +81,7 @@ func TestStencilsAgain(t *testing.T) {
 	check := func(what string) {
 		t.Helper()
 		plain, _ := served(t, all, "")
-		for range 3 { // the pool does not give a page back every time
+		for range 3 { // the first makes stencils anew, the others have those of the one before
 			if got, _ := served(t, all, "gzip"); !bytes.Equal(plain, got) {
 				t.Fatalf("%s: %d bytes are %d, other from %d", what, len(plain), len(got), sameUpTo(plain, got))
 			}

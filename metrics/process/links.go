@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
 // Links tells of many network namespaces at once whether anything went through them, by the
@@ -185,10 +187,11 @@ func ask(kind, flags uint16, body []byte, each func(body []byte)) error {
 	if err := unix.Sendto(fd, append(request, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	buffer := buffers.Get().(*[16 << 10]byte) // the kernel fills no more than there is room for
-	defer buffers.Put(buffer)
+	b := kernfile.Get()
+	defer b.Put()
+	buffer := b.Memory() // the kernel fills no more than there is room for
 	for {
-		n, _, err := unix.Recvfrom(fd, buffer[:], 0)
+		n, _, err := unix.Recvfrom(fd, buffer, 0)
 		if err == unix.EINTR {
 			continue
 		}

@@ -1,5 +1,10 @@
 // Package process reads of processes what their cgroup does not say: the traffic of their
-// network namespace, and their open files.
+// network namespace, their open files and what they have written. Of this process it reads what
+// every program tells a Prometheus of itself.
+//
+//	Reader --/proc/PID--> Interface, Files, bytes written
+//	Links --netlink--> whether anything went through the interfaces of many
+//	ReadSelf --/proc/self--> Self
 package process
 
 import (
@@ -8,12 +13,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
 // An Interface is what one of a network namespace has sent and received.
@@ -43,43 +48,16 @@ func (r Reader) path(pid int, rest string) string {
 	return filepath.Join(root, who, rest)
 }
 
-// buffers are what lists of interfaces are read into.
-var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
-
-// seqFile is less than what one read gives of a longer list: the kernel fills a page with
-// whole lines.
-const seqFile = 3 << 10
-
-// readInto reads what there is room for of a file of the kernel's; nothing, if it cannot.
-func readInto(b *[16 << 10]byte, path string) []byte {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(fd)
-	n := 0
-	for n < len(b) {
-		more, err := unix.Read(fd, b[n:])
-		if err == unix.EINTR {
-			continue
-		}
-		n += max(more, 0)
-		if err != nil || more == 0 || n < seqFile {
-			break
-		}
-	}
-	return b[:n]
-}
-
-// view is a string of bytes that nobody changes while it is used.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+// maxText bounds what is read of a file: more than lists of maxInterfaces have.
+const maxText = 16 << 10
 
 // Network reads what the network namespace of a process has sent and received, but for
 // loopback. One that has ended has none; 0 is this process.
 func (r Reader) Network(pid int) (out []Interface) {
-	b := buffers.Get().(*[16 << 10]byte)
-	defer buffers.Put(b)
-	for line := range bytes.Lines(readInto(b, r.path(pid, "net/dev"))) {
+	b := kernfile.Get()
+	defer b.Put()
+	text, _ := b.File(maxText, r.path(pid, "net/dev")) // an error: it has as many as there are
+	for line := range bytes.Lines(text) {
 		if i, ok := parseInterface(line); ok && i.Name != "lo" && len(out) < maxInterfaces {
 			out = append(out, i)
 		}
@@ -100,7 +78,7 @@ func parseInterface(line []byte) (i Interface, ok bool) {
 		if n == len(figures) {
 			break
 		}
-		v, err := strconv.ParseUint(view(f), 10, 64)
+		v, err := strconv.ParseUint(kernfile.View(f), 10, 64)
 		if err != nil {
 			return i, false
 		}

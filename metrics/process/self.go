@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
 // Self are figures of this process. What could not be read is zero.
@@ -25,10 +27,12 @@ type Self struct {
 func ReadSelf() (s Self) {
 	user, system := Used()
 	s.CPU = user + system
-	b := buffers.Get().(*[16 << 10]byte)
-	defer buffers.Put(b)
-	s.stat(readInto(b, "/proc/self/stat"))
-	s.network(readInto(b, "/proc/self/net/netstat"))
+	b := kernfile.Get()
+	defer b.Put()
+	stat, _ := b.File(maxText, "/proc/self/stat") // an error: nothing
+	s.stat(stat)
+	netstat, _ := b.File(maxText, "/proc/self/net/netstat")
+	s.network(netstat)
 	s.Files = descriptors()
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil {
@@ -53,9 +57,9 @@ func (s *Self) stat(text []byte) {
 	for v := range bytes.FieldsSeq(text[bytes.LastIndexByte(text, ')')+1:]) {
 		switch field++; field {
 		case fieldVsize:
-			s.Virtual, _ = strconv.ParseUint(view(v), 10, 64) // always a number
+			s.Virtual, _ = strconv.ParseUint(kernfile.View(v), 10, 64) // always a number
 		case fieldRSS:
-			pages, _ := strconv.ParseUint(view(v), 10, 64)
+			pages, _ := strconv.ParseUint(kernfile.View(v), 10, 64)
 			s.Resident = pages * uint64(os.Getpagesize())
 			return
 		}
@@ -94,7 +98,7 @@ func nth(line []byte, at int) (n uint64) {
 	i := 0
 	for w := range bytes.FieldsSeq(line) {
 		if i == at {
-			n, _ = strconv.ParseUint(view(w), 10, 64)
+			n, _ = strconv.ParseUint(kernfile.View(w), 10, 64)
 			break
 		}
 		i++

@@ -1,0 +1,75 @@
+package kernfile
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRead: files of all lengths are whole up to the most that was asked for; what is longer is an
+// error and its beginning.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	b := Get()
+	defer b.Put()
+	for _, n := range []int{0, 1, seqFile - 1, seqFile, seqFile + 1, roomy - 1, roomy, roomy + 1, 3 * roomy} {
+		want := bytes.Repeat([]byte("0123456789"), n/10+1)[:n]
+		name := filepath.Join(dir, "file")
+		if err := os.WriteFile(name, want, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.File(4*roomy, dir, "/", "file"); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes are %d: %v", n, len(got), err)
+		}
+		if n == 0 {
+			continue
+		}
+		if got, err := b.File(n-1, name); !errors.Is(err, ErrLong) || !bytes.Equal(got, want[:n-1]) {
+			t.Errorf("of %d bytes but one there are %d: %v", n, len(got), err)
+		}
+	}
+}
+
+// TestOpen: what is missing, and a link, is an error that says so; a directory cannot be read.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("/dev/null", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	b := Get()
+	defer b.Put()
+	for name, want := range map[string]error{"none": unix.ENOENT, "link": unix.ELOOP, ".": unix.EISDIR} {
+		if text, err := b.File(roomy, dir, "/", name); !errors.Is(err, want) || len(text) > 0 {
+			t.Errorf("%s: %q, %v, want %v", name, text, err, want)
+		}
+	}
+}
+
+// TestPut: memory for a very long file is not kept.
+func TestPut(t *testing.T) {
+	b := Get()
+	b.b = make([]byte, maxKept)
+	b.Put()
+	for range 10 {
+		if again := Get(); again == b {
+			t.Fatal("it is kept")
+		}
+	}
+}
+
+// TestAllocs: a file that is read again makes no garbage.
+func TestAllocs(t *testing.T) {
+	b := Get()
+	defer b.Put()
+	if n := testing.AllocsPerRun(100, func() {
+		if text, err := b.File(roomy, "/proc", "/self", "/stat"); err != nil || len(text) == 0 {
+			t.Fatalf("%q, %v", text, err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
