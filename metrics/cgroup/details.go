@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -162,7 +163,7 @@ func (d *Details) readV2(dir *dir, before *Details) {
 		}
 	})
 	d.Peak = dir.number("memory.peak")
-	d.waitsV2(dir)
+	d.IO, d.Pressure, _ = cmp.Or(before, d).waits(dir)
 	if known {
 		return
 	}
@@ -175,11 +176,14 @@ func (d *Details) readV2(dir *dir, before *Details) {
 	d.Shares = sharesOf(dir.number("cpu.weight"))
 }
 
-// waitsV2 reads what changes also while no process runs: pages are written later, and one
-// that waits uses no CPU.
-func (d *Details) waitsV2(dir *dir) {
-	d.IO = parseIO(dir.text("io.stat"))
-	d.Pressure = Pressures{dir.pressure("cpu.pressure"), dir.pressure("memory.pressure"), dir.pressure("io.pressure")}
+// waits reads what changes also while no process runs: pages are written later, and one that
+// waits uses no CPU. What is the same as it was is not made again; same: all is.
+func (d *Details) waits(dir *dir) (all []IO, p Pressures, same bool) {
+	all, same = parseIO(dir.text("io.stat"), d.IO)
+	p.CPU = dir.pressure("cpu.pressure", d.Pressure.CPU)
+	p.Memory = dir.pressure("memory.pressure", d.Pressure.Memory)
+	p.IO = dir.pressure("io.pressure", d.Pressure.IO)
+	return all, p, same && p == d.Pressure
 }
 
 // sharesOf turns a weight of v2 into the shares that others than the kernel speak of, as
@@ -191,24 +195,48 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (min(weight, 10000)-1)*262142/9999
 }
 
-// parseIO reads io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device.
-func parseIO(text []byte) (out []IO) {
+// parseIO reads io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device. It gives what
+// was read before if that is the same.
+func parseIO(text []byte, before []IO) (out []IO, same bool) {
+	n := 0
 	for line := range bytes.Lines(text) {
-		device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if len(rest) == 0 {
-			continue
-		}
-		io := IO{Device: string(device)}
-		for kv := range bytes.FieldsSeq(rest) {
-			k, v, _ := bytes.Cut(kv, []byte("="))
-			n, err := strconv.ParseUint(kernfile.View(v), 10, 64)
-			if at := io.field(kernfile.View(k)); at != nil && err == nil {
-				*at = n
+		io, ok := parseDevice(line)
+		switch {
+		case !ok:
+		case out == nil && n < len(before) && before[n] == io:
+			n++
+		default:
+			if out == nil {
+				out = append(make([]IO, 0, n+1), before[:n]...)
 			}
+			io.Device = strings.Clone(io.Device)
+			out = append(out, io)
 		}
-		out = append(out, io)
 	}
-	return out
+	switch {
+	case out != nil:
+		return out, false
+	case n < len(before): // some have gone
+		return slices.Clone(before[:n]), false
+	}
+	return before, true
+}
+
+// parseDevice reads a line of io.stat; the name of the device is valid as long as the line.
+func parseDevice(line []byte) (io IO, ok bool) {
+	device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+	if len(rest) == 0 {
+		return io, false
+	}
+	io.Device = kernfile.View(device)
+	for kv := range bytes.FieldsSeq(rest) {
+		k, v, _ := bytes.Cut(kv, []byte("="))
+		n, err := strconv.ParseUint(kernfile.View(v), 10, 64)
+		if at := io.field(kernfile.View(k)); at != nil && err == nil {
+			*at = n
+		}
+	}
+	return io, true
 }
 
 func (io *IO) field(name string) *uint64 {
@@ -226,23 +254,35 @@ func (io *IO) field(name string) *uint64 {
 }
 
 // pressure reads "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same of full;
-// nil where there is no such file, or nothing is counted.
-func (d *dir) pressure(file string) *Pressure {
-	return parsePressure(d.text(file))
+// nil where there is no such file, or nothing is counted. It gives what was read before if that
+// is the same.
+func (d *dir) pressure(file string, before *Pressure) *Pressure {
+	return after(before, d.text(file))
+}
+
+func after(before *Pressure, text []byte) *Pressure {
+	now, ok := parsePressure(text)
+	switch {
+	case !ok:
+		return nil
+	case before != nil && *before == now:
+		return before
+	}
+	p := now
+	return &p
 }
 
 // ReadPressures reads those of the machine, most often in /proc/pressure.
 func ReadPressures(dir string) Pressures {
 	read := func(name string) *Pressure {
 		b, _ := os.ReadFile(filepath.Join(dir, name)) // a kernel may have none, or not count
-		return parsePressure(b)
+		return after(nil, b)
 	}
 	return Pressures{read("cpu"), read("memory"), read("io")}
 }
 
-func parsePressure(text []byte) *Pressure {
-	var p Pressure
-	found := false
+// parsePressure reads the lines of pressure; false: there is none.
+func parsePressure(text []byte) (p Pressure, found bool) {
 	for line := range bytes.Lines(text) {
 		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 		s := &p.Some
@@ -269,10 +309,7 @@ func parsePressure(text []byte) *Pressure {
 			}
 		}
 	}
-	if !found {
-		return nil
-	}
-	return &p
+	return p, found
 }
 
 func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,10 +71,35 @@ func TestLongLists(t *testing.T) {
 }
 
 func TestPressure(t *testing.T) {
-	got := parsePressure([]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=1000\nfull avg10=0.00 avg60=0.00 avg300=100.00 total=7\n"))
+	text := []byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=1000\nfull avg10=0.00 avg60=0.00 avg300=100.00 total=7\n")
 	want := Pressure{Stall{time.Millisecond, 1.5, .25, 0}, Stall{7 * time.Microsecond, 0, 0, 100}}
-	if got == nil || *got != want || parsePressure([]byte("")) != nil {
-		t.Errorf("got %+v", got)
+	got := after(nil, text)
+	if got == nil || *got != want || after(got, nil) != nil {
+		t.Fatalf("got %+v", got)
+	}
+	if again, other := after(got, text), after(&Pressure{}, text); again != got || *other != want {
+		t.Errorf("again %+v, after another %+v", again, other)
+	}
+}
+
+// TestIOAfter: what is the same as before is given again, and nothing of before changes.
+func TestIOAfter(t *testing.T) {
+	const a, b, c = "8:0 rbytes=1\n", "8:16 wios=2\n", "8:32 rios=3\n"
+	for _, from := range []string{"", a, a + b, a + b + c, b, c + a} {
+		before, _ := parseIO([]byte(from), nil)
+		was := slices.Clone(before)
+		for _, to := range []string{"", a, a + b, a + b + c, b, c + a, "8:0 rbytes=2\n" + b, a + "8:16\n", "\n" + from} {
+			text := []byte(to)
+			want, _ := parseIO([]byte(to), nil)
+			got, same := parseIO(text, before)
+			clear(text) // it is the next file's
+			if !slices.Equal(got, want) || same != slices.Equal(was, want) || !slices.Equal(before, was) {
+				t.Errorf("%q after %q is %v (%v), want %v", to, from, got, same, want)
+			}
+			if same && len(before) > 0 && &got[0] != &before[0] {
+				t.Errorf("%q is made again", to)
+			}
+		}
 	}
 }
 

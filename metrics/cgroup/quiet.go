@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"slices"
 	"time"
 
 	"github.com/islet-edge/islet/metrics/kernfile"
@@ -35,10 +34,8 @@ func (r Reader) readAfter(before *Details, path string) (Reading, error) {
 			return Reading{before, now, true, true}, nil
 		}
 		if r.v2 {
-			if d, still, ok := r.quietV2(*before, path); ok && still {
-				return Reading{before, now, true, true}, nil
-			} else if ok {
-				return Reading{&d, now, true, false}, nil
+			if d, ok := r.quietV2(before, path); ok {
+				return Reading{d, now, true, d == before}, nil
 			}
 		}
 	}
@@ -65,11 +62,12 @@ func (r Reader) quietV1(before *Details, path string) bool {
 	return known && memory == before.Memory
 }
 
-// quietV2 is quietV1, and brings up to date what changes by itself; still: it is as it was.
-func (r Reader) quietV2(d Details, path string) (now Details, still, ok bool) {
+// quietV2 is quietV1, with what changes by itself as it is now: before itself when nothing has,
+// else a copy.
+func (r Reader) quietV2(before *Details, path string) (*Details, bool) {
 	dir, err := open(r.dir("", path))
 	if err != nil {
-		return d, false, false
+		return nil, false
 	}
 	defer dir.close()
 	cpu := time.Duration(0)
@@ -78,17 +76,17 @@ func (r Reader) quietV2(d Details, path string) (now Details, still, ok bool) {
 			cpu = micros(n)
 		}
 	})
-	if cpu != d.CPU || dir.inode("cpu.stat") != d.id || d.Memory != dir.number("memory.current") {
-		return d, false, false
+	if cpu != before.CPU || dir.inode("cpu.stat") != before.id || dir.number("memory.current") != before.Memory {
+		return nil, false
 	}
-	before := d.Pressure
-	io := d.IO
-	d.waitsV2(dir)
-	still = slices.Equal(io, d.IO) && samePressure(before.CPU, d.Pressure.CPU) && samePressure(before.Memory, d.Pressure.Memory) && samePressure(before.IO, d.Pressure.IO)
-	return d, still, dir.err() == nil
+	all, p, same := before.waits(dir)
+	if same || dir.err() != nil {
+		return before, dir.err() == nil
+	}
+	d := *before
+	d.IO, d.Pressure = all, p
+	return &d, true
 }
-
-func samePressure(a, b *Pressure) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // takeLimits takes the limits of before, unless they are old or of another cgroup.
 func (d *Details) takeLimits(before *Details) bool {

@@ -45,15 +45,12 @@ func NewRecent(r Reader, age time.Duration) *Recent { return &Recent{Reader: r, 
 // ReadDetails is Reader.ReadDetails, at most as old as the age.
 func (r *Recent) ReadDetails(path string) (Details, error) {
 	now, err := r.Look(path)
-	if now.Details == nil {
-		return Details{}, err
-	}
 	d := *now.Details
 	d.At = now.At
 	return d, err
 }
 
-// Look is ReadDetails without a copy. With an error there may be Details too.
+// Look is ReadDetails without a copy. With an error there are Details too, of what could be read.
 func (r *Recent) Look(path string) (Reading, error) {
 	before, known := r.find(path)
 	var now Reading
@@ -169,9 +166,6 @@ func (r *Recent) drop() {
 // Read is Reader.Read, at most as old as the age.
 func (r *Recent) Read(path string) (Figures, error) {
 	now, err := r.Look(path)
-	if now.Details == nil {
-		return Figures{}, err
-	}
 	f := now.Figures
 	f.At = now.At
 	return f, err
