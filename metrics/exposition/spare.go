@@ -11,10 +11,9 @@ const keepSpare = 2 * time.Minute
 
 // A spare is memory that was used for a page, for the next such page.
 type spare[T any] struct {
-	mu    sync.Mutex
-	one   *T        // nil: it is in use, or there is none
-	used  time.Time // when it was given back
-	timed bool      // drop will be called
+	mu     sync.Mutex
+	one    *T          // nil: it is in use, or there is none
+	forget *time.Timer // calls drop; nil: none was given back yet
 }
 
 // get gives it, or new memory.
@@ -33,10 +32,11 @@ func (s *spare[T]) get() *T {
 func (s *spare[T]) put(one *T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.one, s.used = one, time.Now()
-	if !s.timed {
-		s.timed = true
-		time.AfterFunc(keepSpare, s.drop)
+	s.one = one
+	if s.forget == nil {
+		s.forget = time.AfterFunc(keepSpare, s.drop)
+	} else {
+		s.forget.Reset(keepSpare)
 	}
 }
 
@@ -44,9 +44,5 @@ func (s *spare[T]) put(one *T) {
 func (s *spare[T]) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if left := keepSpare - time.Since(s.used); s.one != nil && left > 0 {
-		time.AfterFunc(left, s.drop)
-		return
-	}
-	s.one, s.timed = nil, false
+	s.one = nil
 }

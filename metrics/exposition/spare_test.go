@@ -17,15 +17,15 @@ func TestSpare(t *testing.T) {
 		}
 		s.put(first)
 		for range 5 {
-			time.Sleep(keepSpare - time.Second)
+			time.Sleep(keepSpare - time.Second) // of the bubble: nobody waits
 			if s.get() != first {
 				t.Fatal("what was used lately is gone")
 			}
 			s.put(first)
 		}
-		time.Sleep(2 * keepSpare)
+		time.Sleep(2 * keepSpare) // of the bubble
 		s.mu.Lock()
-		if s.one != nil || s.timed {
+		if s.one != nil {
 			t.Error("it is kept")
 		}
 		s.mu.Unlock()
@@ -33,12 +33,12 @@ func TestSpare(t *testing.T) {
 		if s.get() != first {
 			t.Error("nothing is kept any more")
 		}
-		time.Sleep(2 * keepSpare)
+		time.Sleep(2 * keepSpare) // of the bubble
 		s.put(first)
-		time.Sleep(2 * keepSpare)
+		time.Sleep(2 * keepSpare) // of the bubble
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.one != nil || s.timed {
+		if s.one != nil {
 			t.Error("what was in use meanwhile is kept")
 		}
 	})

@@ -184,11 +184,11 @@ func stamped(t time.Time) string {
 
 // stamped is the same without another text for the same time: all of a sample have few.
 func (p *page) stamped(t time.Time) string {
-	if at := t.UnixMilli(); at != p.stampedAt || p.stampedAs == "" {
-		p.stampedAt, p.stampedAs = at, stamped(t)
-	}
 	if t.IsZero() {
 		return ""
+	}
+	if at := t.UnixMilli(); at != p.stampedAt || p.stampedAs == "" {
+		p.stampedAt, p.stampedAs = at, stamped(t)
 	}
 	return p.stampedAs
 }
