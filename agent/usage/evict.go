@@ -21,7 +21,7 @@ func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := nodeAnswer{Usage: u, room: new(room), keep: true, short: true, j: j}
+	n := nodeAnswer{Usage: u, arena: new(arena), short: true, j: j}
 	var out []stats.PodStats
 	for _, p := range j.pods {
 		s := n.pod(ctx, p)
@@ -69,7 +69,7 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 		}
 	}
 	trees := cmp.Or(u.c.Trees, &disk.Trees{})
-	n := nodeAnswer{Usage: u, room: new(room), keep: true, j: j, measure: func(ctx context.Context, dir string) disk.Usage {
+	n := nodeAnswer{Usage: u, arena: new(arena), j: j, measure: func(ctx context.Context, dir string) disk.Usage {
 		found := trees.Whole(ctx, dir, age)
 		if found.Cut {
 			found.Bytes = untold

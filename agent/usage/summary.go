@@ -3,7 +3,6 @@ package usage
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,7 +24,6 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	if err != nil {
 		return nil, err
 	}
-	n.keep = true
 	sum := &stats.Summary{Node: *out, Pods: make([]stats.PodStats, 0, len(n.j.pods))}
 	for _, p := range n.j.pods {
 		sum.Pods = append(sum.Pods, n.pod(ctx, p))
@@ -42,7 +40,7 @@ func (u *Usage) Look(ctx context.Context, short bool) (*exposition.Look, error) 
 	return &exposition.Look{Node: *out, Pods: func(yield func(*stats.PodStats) bool) {
 		var one stats.PodStats
 		for _, p := range n.j.pods {
-			n.room.reset()
+			n.arena.reset()
 			if one = n.pod(ctx, p); !yield(&one) {
 				return
 			}
@@ -56,7 +54,7 @@ func (u *Usage) begin(ctx context.Context, short bool) (*nodeAnswer, *stats.Node
 	if err != nil {
 		return nil, nil, err
 	}
-	n := &nodeAnswer{Usage: u, short: short, j: j, room: new(room)}
+	n := &nodeAnswer{Usage: u, short: short, j: j, arena: new(arena)}
 	if u.c.Trees != nil {
 		n.measure = u.c.Trees.Usage
 	}
@@ -75,16 +73,15 @@ func (u *Usage) begin(ctx context.Context, short bool) (*nodeAnswer, *stats.Node
 		}
 		n.mounted = u.c.Volumes(ctx, pods)
 	}
-	n.room = new(room) // the node's stays
+	n.arena = new(arena) // the node's stays
 	return n, out, nil
 }
 
 // A nodeAnswer is a summary that is being made.
 type nodeAnswer struct {
 	*Usage
-	*room
+	*arena
 	short bool
-	keep  bool // what is made is not for a moment only
 	j     *joined
 	fs    *stats.FsStats // of the node; nil: not measured
 	image *stats.FsStats // of the runtime's containers
@@ -98,14 +95,11 @@ func (n *nodeAnswer) pod(ctx context.Context, p *pod) stats.PodStats {
 	if p.started != nil {
 		out.StartTime = *p.started
 	}
-	if out.Containers = n.containers[:0]; n.keep {
-		out.Containers = nil
-	}
-	out.Containers = slices.Grow(out.Containers, len(p.containers))
+	begin := len(n.containers)
 	for _, c := range p.containers {
-		out.Containers = append(out.Containers, n.container(ctx, c))
+		n.containers = append(n.containers, n.container(ctx, c))
 	}
-	n.containers = out.Containers
+	out.Containers = whole(n.containers, begin)
 	if g := p.group; g != nil {
 		out.CPU, out.Memory, out.Swap = n.cpuOf(g), n.memoryOf(g), n.swapOf(g)
 	} else {
@@ -207,17 +201,15 @@ func (n *nodeAnswer) networkOf(g *sample.Group) *stats.NetworkStats {
 		return nil
 	}
 	out := n.networks.give(stats.NetworkStats{Time: metav1.NewTime(g.At)})
-	if out.Interfaces = n.interfaces[:0]; n.keep {
-		out.Interfaces = nil
-	}
+	begin := len(n.interfaces)
 	for i := range g.Network {
 		one := interfaceOf(&g.Network[i])
-		out.Interfaces = append(out.Interfaces, one)
+		n.interfaces = append(n.interfaces, one)
 		if out.Name == "" || one.Name == "eth0" {
 			out.InterfaceStats = one
 		}
 	}
-	n.interfaces = out.Interfaces
+	out.Interfaces = whole(n.interfaces, begin)
 	return out
 }
 

@@ -2,8 +2,8 @@ package usage
 
 import stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-// A room is memory for what a summary has of one pod.
-type room struct {
+// An arena is memory for what a summary has of one pod.
+type arena struct {
 	numbers    slab[uint64]
 	cpus       slab[stats.CPUStats]
 	memories   slab[stats.MemoryStats]
@@ -13,14 +13,24 @@ type room struct {
 	networks   slab[stats.NetworkStats]
 	files      slab[stats.FsStats]
 	processes  slab[stats.ProcessStats]
-	containers []stats.ContainerStats
+	containers []stats.ContainerStats // of all pods since reset, one after another
 	interfaces []stats.InterfaceStats
 }
 
+// whole is the list of what was appended to a slab since begin; nil: nothing was. Who appends to it
+// gets a copy.
+func whole[T any](slab []T, begin int) []T {
+	if begin == len(slab) {
+		return nil
+	}
+	return slab[begin:len(slab):len(slab)]
+}
+
 // reset takes back all that was given.
-func (r *room) reset() {
-	r.numbers.used, r.cpus.used, r.memories.used, r.swaps.used, r.ios.used, r.stalls.used = 0, 0, 0, 0, 0, 0
-	r.networks.used, r.files.used, r.processes.used = 0, 0, 0
+func (a *arena) reset() {
+	a.numbers.used, a.cpus.used, a.memories.used, a.swaps.used, a.ios.used, a.stalls.used = 0, 0, 0, 0, 0, 0
+	a.networks.used, a.files.used, a.processes.used = 0, 0, 0
+	a.containers, a.interfaces = a.containers[:0], a.interfaces[:0]
 }
 
 // A slab is memory for values of one kind, some of which are made at once.

@@ -1,0 +1,66 @@
+package usage
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/process"
+	"github.com/islet-edge/islet/metrics/sample"
+)
+
+// TestArena: pods with any number of containers and interfaces each have their own, whether their
+// memory is used again or a summary keeps them all.
+func TestArena(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		var checks []func() // of those that are kept
+		n := nodeAnswer{Usage: New(Config{}), arena: new(arena), j: new(joined)}
+		for i := range 40 {
+			p := &pod{name: fmt.Sprint("p", i), group: &sample.Group{Reading: cgroup.Reading{Details: new(cgroup.Details), At: time.Unix(1, 0)}}}
+			var containers, interfaces []string
+			for k := range i % 4 {
+				containers = append(containers, fmt.Sprint("c", i, k))
+				p.containers = append(p.containers, &container{name: containers[k]})
+				interfaces = append(interfaces, fmt.Sprint("eth", i, k))
+				p.group.Network = append(p.group.Network, process.Interface{Name: interfaces[k]})
+			}
+			if again {
+				n.arena.reset()
+			}
+			out := n.pod(t.Context(), p)
+			if check := func() { checkPod(t, i, &out, containers, interfaces) }; again {
+				check()
+			} else {
+				checks = append(checks, check)
+			}
+		}
+		if most := 3; again && (cap(n.containers) > 2*most || cap(n.interfaces) > 2*most) {
+			t.Errorf("room for %d containers and %d interfaces, of pods with up to %d", cap(n.containers), cap(n.interfaces), most)
+		}
+		for _, check := range checks {
+			check()
+		}
+	}
+}
+func checkPod(t *testing.T, i int, p *stats.PodStats, containers, interfaces []string) {
+	t.Helper()
+	var got, links []string
+	for _, c := range p.Containers {
+		got = append(got, c.Name)
+	}
+	if p.Network != nil {
+		for _, l := range p.Network.Interfaces {
+			links = append(links, l.Name)
+		}
+	}
+	if !reflect.DeepEqual(got, containers) || !reflect.DeepEqual(links, interfaces) || (p.Containers == nil) != (containers == nil) {
+		t.Errorf("pod %d: containers %v, interfaces %v; want %v, %v", i, got, links, containers, interfaces)
+	}
+	if cap(p.Containers) != len(p.Containers) {
+		t.Errorf("pod %d: another may follow its containers in place", i)
+	}
+}
