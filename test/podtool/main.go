@@ -13,7 +13,7 @@
 //	reread FILE MIB    writes a file of that size, then reads it again and again
 //	fill FILE MIB      writes a file of that size, then sleeps
 //	get URL            fetches a page and prints it
-//	cat FILE..., ls DIR, rm FILE, env, write FILE TEXT
+//	cat FILE..., ls DIR, rm FILE, env, write FILE TEXT, mount DIR
 //	open FILE...       opens files for reading and writing, such as devices
 //	node FILE b|c MAJOR MINOR  makes a device node
 //	size               prints the size of its terminal at every change of it
@@ -161,6 +161,8 @@ func small(args []string) error {
 		return node(args[1:])
 	case "rm":
 		return os.Remove(args[1])
+	case "mount":
+		return os.NewSyscallError("mount", syscall.Mount("none", args[1], "tmpfs", 0, ""))
 	case "size":
 		return sizes()
 	case "install":

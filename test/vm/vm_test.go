@@ -35,7 +35,7 @@ const (
 		"  shutdownGracePeriod: 40s, shutdownGracePeriodCriticalPods: 20s}\n"
 
 	diagnose = "ps axfo pid,stat,wchan:22,args | grep -v '\\]$' | tail -45; cat /run/islet/s/*.log; islet pods -o wide; islet status; islet images ls; " +
-		"ls /run/islet /run/islet/b; journalctl -u islet -b --no-pager -o short-monotonic | tail -40; df -h / | tail -1"
+		"ls /run/islet /run/islet/b; dmesg | grep -i apparmor | tail; journalctl -u islet -b --no-pager -o short-monotonic | tail -40; df -h / | tail -1"
 )
 
 // payload makes the files that a machine gets.
@@ -135,6 +135,8 @@ func TestNode(t *testing.T) {
 	step("the same with systemd's cgroups")
 	users(v)
 	step("a pod with users of its own")
+	guards(v)
+	step("AppArmor: default profile, one of the machine's own, none")
 }
 
 // limits demands what manifests and configuration ask for, in all the pods' cgroups.
