@@ -14,6 +14,8 @@
 // and what the flash itself moves come on top; they are in the device's figure. What a
 // process writes counts for any disk. Figures are by days of UTC.
 //
+// Pods that have used no CPU time since have written nothing: their files are not read again.
+//
 // Without a budget nothing is read unless somebody asks: what was written since the last
 // time is spread over the days between, and after a boot over the time since then. The
 // account is stored when it is half a day old, when the day is over, and when the agent

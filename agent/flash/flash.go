@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,6 +64,7 @@ type Flash struct {
 	mu      sync.Mutex
 	account *account // nil: not loaded yet
 	device  string
+	pods    wrote
 	last    time.Time // of the last sample in this process, with a monotonic reading
 	stored  time.Time // when the account was, likewise; zero: not by this process
 	dirty   bool
@@ -224,7 +224,7 @@ func (f *Flash) store(ctx context.Context) {
 	f.stored, f.dirty = time.Now(), false
 }
 
-// read reads this machine. The name of the device is empty where there is none.
+// read reads this machine. The name of the device is empty where there is none. The caller holds mu.
 func (f *Flash) read() (s Sample, device string) {
 	number, err := disk.NumberOf(f.c.Dir)
 	if err == nil {
@@ -240,27 +240,8 @@ func (f *Flash) read() (s Sample, device string) {
 		s.Shims += p.Written(pid)
 		s.Logs += p.OwnWritten(pid)
 	}
-	s.Shims += below(cgroup.NewReader(cgroup.Mountpoint), p, f.c.Pods, maxDepth)
+	s.Shims += f.pods.now(cgroup.NewReader(cgroup.Mountpoint), p, f.c.Pods, maxDepth)
 	return s, device
-}
-
-// maxDepth bounds how deep a container that may make cgroups is followed.
-const maxDepth = 8
-
-// below sums up what the processes of a cgroup, and of those below it, have written.
-func below(cgroups cgroup.Reader, p process.Reader, path string, depth int) (sum uint64) {
-	pids, err := cgroups.Processes(path)
-	if err != nil || depth == 0 {
-		return 0
-	}
-	for _, pid := range pids {
-		sum += p.Written(pid)
-	}
-	children, _ := cgroups.Children(path) // gone: it has none
-	for _, c := range children {
-		sum += below(cgroups, p, filepath.Join(path, filepath.Base(c)), depth-1)
-	}
-	return sum
 }
 
 func life(now time.Time, run int64) moment {

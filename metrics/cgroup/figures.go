@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
 // Mountpoint is where the hierarchies are.
@@ -87,6 +90,25 @@ func (r Reader) Read(path string) (Figures, error) {
 	defer pids.close()
 	f.readV1(memory, cpu, pids)
 	return f, memory.err()
+}
+
+// Used is the CPU time of a cgroup and of those below it, by one file: a call for who wants to know
+// whether anything has run. False: it is gone, or its CPU time is not counted.
+func (r Reader) Used(path string) (time.Duration, bool) {
+	b := kernfile.Get()
+	defer b.Put()
+	if !r.v2 {
+		n, ok := r.one(b, "cpuacct", path, "cpuacct.usage", nil)
+		return time.Duration(n), ok
+	}
+	text, _ := b.File(maxFile, r.root, path, "/cpu.stat") // an error: nothing
+	for line := range bytes.Lines(text) {
+		if v, ok := bytes.CutPrefix(line, []byte("usage_usec ")); ok {
+			n, err := strconv.ParseUint(kernfile.View(bytes.TrimSpace(v)), 10, 64)
+			return micros(n), err == nil
+		}
+	}
+	return 0, false
 }
 
 func (f *Figures) readV2(d *dir) {

@@ -43,6 +43,12 @@ func TestRead(t *testing.T) {
 			if err != nil || got != want {
 				t.Errorf("got %+v, %v; want %+v", got, err, want)
 			}
+			if used, ok := r.Used("/a"); !ok || used != want.CPU {
+				t.Errorf("used %v, %v", used, ok)
+			}
+			if used, ok := r.Used("/gone"); ok || used != 0 {
+				t.Errorf("a cgroup that is gone has used %v", used)
+			}
 			if got.Available() != 1300 {
 				t.Errorf("available %d", got.Available())
 			}

@@ -1,13 +1,15 @@
 package process
 
 import (
-	"bufio"
+	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
 // Written is how many bytes a process, and those children that it has waited for, gave the
@@ -48,15 +50,12 @@ func (r Reader) OwnWritten(pid int) (sum uint64) {
 }
 
 func written(path string) (wrote uint64) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	for in := bufio.NewScanner(f); in.Scan(); {
-		name, v, _ := strings.Cut(in.Text(), ": ")
-		if name == "write_bytes" {
-			wrote, _ = strconv.ParseUint(v, 10, 64)
+	b := kernfile.Get()
+	defer b.Put()
+	text, _ := b.File(maxText, path) // an error: nothing
+	for line := range bytes.Lines(text) {
+		if v, ok := bytes.CutPrefix(line, []byte("write_bytes: ")); ok {
+			wrote, _ = strconv.ParseUint(kernfile.View(bytes.TrimSpace(v)), 10, 64)
 		}
 	}
 	return wrote

@@ -1,0 +1,78 @@
+package flash
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/process"
+)
+
+// TestPods: what pods wrote is read again of those that have run, of containers that are new, and
+// of none that has waited; what is gone counts no more.
+func TestPods(t *testing.T) {
+	groups, proc := t.TempDir(), t.TempDir()
+	write := func(root, path, text string) {
+		t.Helper()
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := map[string]int{}
+	run := func(paths ...string) { // CPU time counts in the cgroups above, too
+		for _, path := range paths {
+			for ; path != "."; path = filepath.Dir(path) {
+				used[path]++
+				write(groups, "cpuacct/"+path+"/cpuacct.usage", strconv.Itoa(used[path])+"\n")
+			}
+		}
+	}
+	container := func(path string, pid, bytes int) {
+		write(groups, "memory/"+path+"/cgroup.procs", strconv.Itoa(pid)+"\n")
+		write(proc, strconv.Itoa(pid)+"/io", "rchar: 1\nwrite_bytes: "+strconv.Itoa(bytes)+"\n")
+		run(path)
+	}
+	var w wrote
+	see := func(what string, want uint64) {
+		t.Helper()
+		if got := w.now(cgroup.NewReader(groups), process.Reader{Root: proc}, "/pods", maxDepth); got != want {
+			t.Errorf("%s: %d bytes, want %d", what, got, want)
+		}
+	}
+	see("none", 0)
+	container("pods/a/1", 1, 100)
+	container("pods/a/2", 2, 20)
+	container("pods/b/3", 3, 3)
+	see("first", 123)
+	write(proc, "1/io", "write_bytes: 500\n")
+	see("nobody has run", 123) // as it cannot be
+	run("pods/b/3")
+	see("another has run", 123)
+	run("pods/a/2")
+	see("one beside it has run", 123)
+	run("pods/a/1")
+	see("it has run", 523)
+	container("pods/c/4", 4, 1000)
+	see("a new pod", 1523)
+	if err := os.RemoveAll(filepath.Join(groups, "memory/pods/a/1")); err != nil {
+		t.Fatal(err)
+	}
+	run("pods/a/2")
+	see("a container is gone", 1023)
+	if n := len(w.below["a"].below); n != 1 {
+		t.Errorf("%d containers are kept", n)
+	}
+	if err := os.RemoveAll(filepath.Join(groups, "cpuacct")); err != nil {
+		t.Fatal(err)
+	}
+	write(proc, "4/io", "write_bytes: 2000\n")
+	see("CPU time is not counted", 2023)
+	write(proc, "4/io", "write_bytes: 3000\n")
+	see("nor then", 3023)
+}
