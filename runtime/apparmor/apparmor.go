@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -20,15 +21,30 @@ const DefaultProfile = "islet-default"
 // errOff says that the kernel does not enforce profiles.
 var errOff = errors.New("AppArmor is not enabled on the host")
 
+// errNoParser says that there is nothing to load profiles with. To find that out costs
+// nothing.
+var errNoParser = errors.New("apparmor_parser is not installed: install the package apparmor")
+
+// pause is how long a parser that failed is not run again.
+const pause = time.Minute
+
 // A Host is one with, or without, AppArmor. Its methods may be called at once.
 type Host struct {
 	root string
 	load func(name string) error
 	log  *slog.Logger
 
-	mu     sync.Mutex
+	mu     sync.Mutex // held for no file and no program
 	loaded bool
-	failed error // the default profile cannot be loaded; tried again for who asks for it
+	failed error     // of the last try to load the default profile; nil: it was not tried yet, or is loaded
+	again  time.Time // the parser, which failed, is not run before
+	trying *try      // that is under way; nil: none is
+}
+
+// A try to load the default profile.
+type try struct {
+	done chan struct{} // is closed at its end
+	err  error         // set before
 }
 
 // New looks at nothing yet.
@@ -112,23 +128,39 @@ func (h *Host) has(name string) (bool, error) {
 	return false, lines.Err()
 }
 
-// loadDefault loads the default profile, once. When that has failed it is tried again if
-// the container cannot run without: somebody may have installed the parser since.
+// loadDefault loads the default profile, once. The first try decides for all, and all wait for
+// it: else it would be chance which of the containers that start together are confined. When it
+// has failed it is tried again for containers that cannot run without, one try for all of
+// them: somebody may have installed the parser since. The others do not wait for that. What
+// the parser needs is bounded (see load).
 func (h *Host) loadDefault(needed bool) error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.loaded || h.failed != nil && !needed {
+	if h.loaded || h.failed != nil && (!needed || time.Now().Before(h.again)) {
+		defer h.mu.Unlock()
 		return h.failed
 	}
-	if found, err := h.has(DefaultProfile); err != nil || !found {
-		if err := h.load(DefaultProfile); err != nil {
-			if h.failed == nil {
-				h.log.Warn("AppArmor is on, but containers run without its default profile", "error", err)
-			}
-			h.failed = err
-			return err
-		}
+	if t := h.trying; t != nil {
+		h.mu.Unlock()
+		<-t.done
+		return t.err
 	}
-	h.loaded, h.failed = true, nil
-	return nil
+	t := &try{done: make(chan struct{})}
+	h.trying = t
+	h.mu.Unlock()
+
+	if found, err := h.has(DefaultProfile); err != nil || !found {
+		t.err = h.load(DefaultProfile)
+	}
+	h.mu.Lock()
+	first := h.failed == nil
+	if t.err != nil && !errors.Is(t.err, errNoParser) {
+		h.again = time.Now().Add(pause)
+	}
+	h.loaded, h.failed, h.trying = t.err == nil, t.err, nil
+	h.mu.Unlock()
+	close(t.done)
+	if t.err != nil && first {
+		h.log.Warn("AppArmor is on, but containers run without its default profile", "error", t.err)
+	}
+	return t.err
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -84,7 +86,7 @@ func TestParserInstalled(t *testing.T) {
 		if tries++; there {
 			return nil
 		}
-		return errors.New("no parser")
+		return errNoParser
 	})
 	whatever := &api.LinuxContainerSecurityContext{}
 	asks := &api.LinuxContainerSecurityContext{Apparmor: &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}}
@@ -108,4 +110,75 @@ func TestParserInstalled(t *testing.T) {
 			t.Errorf("step %d: %q, %v after %d tries; want %q, failed %v, %d tries", i, got, err, tries, step.want, step.failed, step.tries)
 		}
 	}
+}
+
+// TestParserFails: a parser that fails is run once for all who ask for its profile, and once a
+// minute; who asks for nothing waits for the first try only, not for one that is repeated.
+func TestParserFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries, ends := 0, make(chan error)
+		defer close(ends) // nobody waits for ever
+		h := host(t, "Y\n", "x (enforce)\n", func(string) error { tries++; return <-ends })
+		type answer struct {
+			profile string
+			err     error
+		}
+		profile := func(asked *api.SecurityProfile) chan answer {
+			got := make(chan answer, 1)
+			go func() {
+				p, err := h.Profile(&api.LinuxContainerSecurityContext{Apparmor: asked})
+				got <- answer{p, err}
+			}()
+			synctest.Wait()
+			return got
+		}
+		byDefault := &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
+		broken := errors.New("broken")
+		// answers demands what those say who were made to wait, or are not, after so many tries.
+		answers := func(moment, want string, err error, after int, who ...chan answer) {
+			t.Helper()
+			for i, w := range who {
+				select {
+				case got := <-w:
+					if got.profile != want || !errors.Is(got.err, err) {
+						t.Fatalf("%s: %d: %q, %v; want %q, %v", moment, i, got.profile, got.err, want, err)
+					}
+				default:
+					t.Fatalf("%s: %d waits", moment, i)
+				}
+			}
+			if tries != after {
+				t.Fatalf("%s: %d tries, not %d", moment, tries, after)
+			}
+		}
+
+		a, b, c := profile(nil), profile(byDefault), profile(nil)
+		if len(a)+len(b)+len(c) > 0 {
+			t.Fatal("somebody does not wait for the first try")
+		}
+		ends <- broken
+		synctest.Wait()
+		answers("the first try", "", nil, 1, a, c)
+		answers("the first try", "", broken, 1, b)
+
+		answers("just failed", "", broken, 1, profile(byDefault))
+		time.Sleep(pause - 1)
+		answers("almost a minute later", "", broken, 1, profile(byDefault))
+		time.Sleep(1)
+		answers("a minute later, nothing asked", "", nil, 1, profile(nil))
+		a, b = profile(byDefault), profile(byDefault)
+		if len(a)+len(b) > 0 {
+			t.Fatal("somebody does not wait for the profile that it needs")
+		}
+		answers("while the parser runs", "", nil, 2, profile(nil))
+		ends <- broken
+		synctest.Wait()
+		answers("the second try", "", broken, 2, a, b, profile(byDefault))
+
+		time.Sleep(pause)
+		a = profile(byDefault)
+		ends <- nil
+		synctest.Wait()
+		answers("it works", DefaultProfile, nil, 3, a, profile(nil), profile(byDefault))
+	})
 }

@@ -1,12 +1,15 @@
 package apparmor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // settings of the host that the default profile depends on.
@@ -83,16 +86,33 @@ func profile(name string, s settings) string {
 	return b.String()
 }
 
-// load loads the default profile into the kernel.
+// limit is how long the parser may take.
+const limit = 30 * time.Second
+
+// load loads the default profile into the kernel, within limit.
 func load(name string) error {
 	parser, err := exec.LookPath("apparmor_parser")
 	if err != nil {
-		return errors.New("apparmor_parser is not installed: install the package apparmor")
+		return errNoParser
 	}
-	cmd := exec.Command(parser, "-Kr")
-	cmd.Stdin = strings.NewReader(profile(name, inspect("/etc/apparmor.d", "/proc/self/attr/current")))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("apparmor_parser: %w: %.500s", err, out)
+	ctx, stop := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("it did not end within %s", limit))
+	defer stop()
+	return parse(ctx, parser, profile(name, inspect("/etc/apparmor.d", "/proc/self/attr/current")))
+}
+
+// parse has the parser load a profile. With ctx it ends, and so does all that it started.
+func parse(ctx context.Context, parser, profile string) error {
+	cmd := exec.CommandContext(ctx, parser, "-Kr")
+	cmd.Stdin = strings.NewReader(profile)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // what left its group may hold its streams
+	out, err := cmd.CombinedOutput()
+	switch why := context.Cause(ctx); {
+	case err == nil || why == nil && errors.Is(err, exec.ErrWaitDelay): // it ended well
+		return nil
+	case why != nil:
+		err = why
 	}
-	return nil
+	return fmt.Errorf("apparmor_parser: %w: %.500s", err, out)
 }

@@ -1,11 +1,17 @@
 package apparmor
 
 import (
+	"context"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestDefault: the profile names itself and its manager, uses AppArmor's own files only
@@ -49,5 +55,55 @@ func TestDefault(t *testing.T) {
 	cmd.Stdin = strings.NewReader(profile("p", inspect("/etc/apparmor.d", label)))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestParse: a parser that hangs is killed in time, and so is what it started, which holds its
+// output; what a parser says when it fails is told.
+func TestParse(t *testing.T) {
+	dir := t.TempDir()
+	script := func(text string) string {
+		file := filepath.Join(dir, "parser")
+		if err := os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	if err := parse(t.Context(), script("[ $1 = -Kr ] && [ \"$(cat)\" = text ]"), "text"); err != nil {
+		t.Errorf("a parser that works: %v", err)
+	}
+	if err := parse(t.Context(), script("echo line 1 is wrong; exit 3"), ""); err == nil || !strings.Contains(err.Error(), "exit status 3: line 1 is wrong") {
+		t.Errorf("a parser that fails: %v", err)
+	}
+
+	held := filepath.Join(dir, "held")
+	if err := unix.Mkfifo(held, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(held, os.O_RDWR, 0) // else it is opened once the script is there, or never
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in, err := os.Open(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	in.SetReadDeadline(time.Now().Add(time.Minute))
+	ctx, stop := context.WithCancelCause(t.Context())
+	end := make(chan error, 1)
+	go func() { end <- parse(ctx, script("(echo runs >&3; sleep 600) 3>"+held+" & wait"), "") }()
+	if _, err := io.ReadFull(in, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	late := errors.New("it is late")
+	stop(late)
+	if err := <-end; !errors.Is(err, late) {
+		t.Errorf("a parser that hangs: %v", err)
+	}
+	if b, err := io.ReadAll(in); err != nil || len(b) > 0 {
+		t.Errorf("what the parser started was not killed: %q, %v", b, err)
 	}
 }
