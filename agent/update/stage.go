@@ -132,24 +132,48 @@ func Newer(a, b string) (bool, error) {
 // concerned.
 const unpacked = 4
 
+// A part of what is to be stored.
+type part struct {
+	dir  string
+	need int64          // bytes
+	disk *unix.Statfs_t // what dir is on
+}
+
 // room says whether there is enough for an archive and its program, also where both are on one
 // file system.
 func (s *Stager) room(size int64) error {
-	needs := map[unix.Fsid]int64{}
-	for _, part := range []struct {
-		dir  string
-		need int64
-	}{{s.Dir, size}, {filepath.Dir(s.Program), unpacked * size}} {
-		var st unix.Statfs_t
-		if err := unix.Statfs(part.dir, &st); err != nil {
-			return fmt.Errorf("%s: %w", part.dir, err)
+	parts := []part{{dir: s.Dir, need: size}, {dir: filepath.Dir(s.Program), need: unpacked * size}}
+	for i := range parts {
+		parts[i].disk = new(unix.Statfs_t)
+		if err := unix.Statfs(parts[i].dir, parts[i].disk); err != nil {
+			return fmt.Errorf("%s: %w", parts[i].dir, err)
 		}
-		needs[st.Fsid] += part.need
-		if free, need := int64(st.Bavail)*int64(st.Bsize), needs[st.Fsid]; free < need {
-			return fmt.Errorf("%s has %d MiB free, %d MiB are needed", part.dir, free>>20, need>>20+1)
+	}
+	return enough(parts)
+}
+
+// enough says whether there is room for all parts at once.
+func enough(parts []part) error {
+	for i, p := range parts {
+		need := p.need
+		for _, earlier := range parts[:i] {
+			if shared(earlier.disk, p.disk) {
+				need += earlier.need
+			}
+		}
+		if free := int64(p.disk.Bavail) * int64(p.disk.Bsize); free < need {
+			return fmt.Errorf("%s has %d MiB free, %d MiB are needed", p.dir, free>>20, need>>20+1)
 		}
 	}
 	return nil
+}
+
+// shared says whether two have their room from the same disk. Subvolumes of btrfs, and overlays,
+// have an Fsid each, but the same figures. Two disks that are as big and as full by chance are
+// taken for one, which asks for too much at worst.
+func shared(a, b *unix.Statfs_t) bool {
+	return a.Fsid == b.Fsid ||
+		a.Type == b.Type && a.Blocks == b.Blocks && a.Bfree == b.Bfree && a.Bavail == b.Bavail && a.Files == b.Files
 }
 
 // Tidy removes what earlier tries left behind, but for what is named.

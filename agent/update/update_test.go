@@ -3,6 +3,7 @@ package update
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/ed25519"
@@ -182,9 +183,38 @@ func TestStage(t *testing.T) {
 	}
 }
 
+// TestShared: what lies on one disk has to have room there together, also where its parts are
+// file systems of their own.
+func TestShared(t *testing.T) {
+	const mib = 1 << 20 / 4096
+	disk := func(id int32, kind int64, size, free uint64) *unix.Statfs_t {
+		return &unix.Statfs_t{Type: kind, Bsize: 4096, Blocks: size, Bfree: free + 10, Bavail: free, Fsid: unix.Fsid{Val: [2]int32{id}}}
+	}
+	for name, x := range map[string]struct {
+		state, program *unix.Statfs_t
+		bad            string
+	}{
+		"one file system":                {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, 51 MiB are needed"},
+		"with room":                      {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), ""},
+		"subvolumes":                     {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, 51 MiB are needed"},
+		"subvolumes with room":           {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), ""},
+		"disks of one size":              {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 48*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"disks of two sizes":             {disk(1, unix.EXT4_SUPER_MAGIC, 90*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"disks of two kinds":             {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.XFS_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"no room for the archive":        {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 9*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/state has 9 MiB free, 11 MiB are needed"},
+		"no room for the program itself": {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 39*mib), "/bin has 39 MiB free, 41 MiB are needed"},
+	} {
+		err := enough([]part{{"/state", 10 << 20, x.state}, {"/bin", 40 << 20, x.program}})
+		if fmt.Sprint(err) != cmp.Or(x.bad, "<nil>") {
+			t.Errorf("%s: %v, not %q", name, err, x.bad)
+		}
+	}
+}
+
 // TestFull: what has no room is not begun, and where the room goes meanwhile nothing is left
 // of it. Then there is room again, and it works.
 func TestFull(t *testing.T) {
+	// Its disk is a tmpfs of a size, which it fills: only root may mount one.
 	if os.Geteuid() != 0 {
 		t.Skip("a file system of its own needs root")
 	}
