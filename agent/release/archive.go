@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha512"
 	"debug/elf"
 	"errors"
@@ -21,6 +22,8 @@ const (
 	maxProgram = 256 << 20
 	// maxEntries of an archive are looked through.
 	maxEntries = 10_000
+	// maxUnpacked is the most bytes that are unpacked on the way to the program's end.
+	maxUnpacked = 2 * maxProgram
 )
 
 // machines are the architectures that islet is built for.
@@ -85,36 +88,52 @@ func atLeast(n, size int64) string {
 }
 
 // Extract takes the program out of an archive that Save has kept, into a new file of mode
-// 0755 in dir, and gives its path. The caller removes it.
-func (r *Release) Extract(archive, dir string) (program string, err error) {
+// 0755 in dir, and gives its path. The caller removes it. Before the file is made, room says
+// whether dir can take so many bytes. What fails leaves nothing, and names the entry of the
+// archive.
+func (r *Release) Extract(ctx context.Context, archive, dir string, room func(size int64) error) (program string, err error) {
 	in, err := os.Open(archive)
 	if err != nil {
 		return "", err
 	}
 	defer in.Close()
-	z, err := gzip.NewReader(in)
+	return r.extract(ctx, in, maxUnpacked, dir, room)
+}
+
+// extract is Extract that unpacks so many bytes at most.
+func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir string, room func(int64) error) (program string, err error) {
+	z, err := gzip.NewReader(until(ctx, in))
 	if err != nil {
-		return "", fmt.Errorf("the archive is not packed by gzip: %w", err)
+		return "", fmt.Errorf("the archive cannot be unpacked by gzip: %w", err)
 	}
-	t := tar.NewReader(z)
+	t := tar.NewReader(atMost(most, z))
+	at := "at its beginning"
 	for range maxEntries {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			return "", fmt.Errorf("the archive has no program %q", Program)
 		}
 		if err != nil {
-			return "", fmt.Errorf("the archive cannot be read: %w", err)
+			return "", fmt.Errorf("the archive cannot be read %s: %w", at, err)
 		}
 		if h.Typeflag == tar.TypeReg && path.Base(h.Name) == Program {
-			return r.program(t, h.Size, dir)
+			program, err := r.program(until(ctx, t), h.Size, dir, room)
+			if err != nil {
+				err = fmt.Errorf("entry %.200q of the archive: %w", h.Name, err)
+			}
+			return program, err
 		}
+		at = fmt.Sprintf("from entry %.200q on", h.Name)
 	}
 	return "", fmt.Errorf("the archive has more than %d entries before its program", maxEntries)
 }
 
-func (r *Release) program(in io.Reader, size int64, dir string) (program string, err error) {
+func (r *Release) program(in io.Reader, size int64, dir string, room func(int64) error) (program string, err error) {
 	if size > maxProgram {
 		return "", fmt.Errorf("the program has %d bytes, more than %d", size, int64(maxProgram))
+	}
+	if err := room(size); err != nil {
+		return "", err
 	}
 	f, err := os.CreateTemp(dir, Program+"-*.new")
 	if err != nil {
@@ -136,6 +155,35 @@ func (r *Release) program(in io.Reader, size int64, dir string) (program string,
 		return "", err
 	}
 	return filepath.Clean(f.Name()), nil
+}
+
+// A reader reads by a function.
+type reader func(b []byte) (int, error)
+
+func (r reader) Read(b []byte) (int, error) { return r(b) }
+
+// until reads as long as ctx lasts. Below gzip it is asked often enough: a block of the file
+// becomes some MiB at most.
+func until(ctx context.Context, in io.Reader) io.Reader {
+	return reader(func(b []byte) (int, error) {
+		if err := context.Cause(ctx); err != nil {
+			return 0, err
+		}
+		return in.Read(b)
+	})
+}
+
+// atMost reads so many bytes, and fails then.
+func atMost(most int64, in io.Reader) io.Reader {
+	left := most
+	return reader(func(b []byte) (int, error) {
+		if left == 0 {
+			return 0, fmt.Errorf("it unpacks to %d MiB or more", most>>20)
+		}
+		n, err := in.Read(b[:min(int64(len(b)), left)])
+		left -= int64(n)
+		return n, err
+	})
 }
 
 func missing(n, size int64) error {

@@ -22,6 +22,6 @@
 //
 // Who may abuse it: a server or link that lies (signatures), one that sends an old release
 // again (the caller compares versions), sends without end (sizes), an archive that unpacks
-// to more than any disk has or to other paths (only one file is taken, and bounded), a
-// thief of one key (threshold).
+// to more than the disk has, for hours, or to other paths (only one file is taken, for which
+// there is room, and all that is unpacked is bounded), a thief of one key (threshold).
 package release

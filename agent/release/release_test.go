@@ -4,9 +4,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -205,16 +208,22 @@ func TestExtract(t *testing.T) {
 		"no program":           {packed(t, "islet/README", "x", "a/islet.old", text), runtime.GOARCH, "has no program"},
 		"a script":             {packed(t, "islet", "#!/bin/sh\nreboot\n"), runtime.GOARCH, "no ELF file"},
 		"the beginning of one": {packed(t, "islet", text[:40]), runtime.GOARCH, "no ELF file"},
-		"no gzip":              {[]byte("islet"), runtime.GOARCH, "not packed by gzip"},
-		"cut off":              {packed(t, "islet", text)[:100_000], runtime.GOARCH, "unpack"},
-		"no tar":               {gzipped("islet"), runtime.GOARCH, "cannot be read"},
+		"no gzip":              {[]byte("islet"), runtime.GOARCH, "cannot be unpacked by gzip"},
+		"cut off":              {packed(t, "a/islet", text)[:100_000], runtime.GOARCH, "entry \"a/islet\" of the archive: unpack"},
+		"no tar":               {gzipped("islet"), runtime.GOARCH, "cannot be read at its beginning"},
+		"cut off before":       {packed(t, "LICENSE", text, "islet", text)[:100_000], runtime.GOARCH, "cannot be read from entry \"LICENSE\" on"},
 	} {
 		dir := t.TempDir()
 		file := filepath.Join(t.TempDir(), "archive")
 		if err := os.WriteFile(file, x.archive, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := (&Release{Arch: x.arch}).Extract(file, dir)
+		got, err := (&Release{Arch: x.arch}).Extract(t.Context(), file, dir, func(size int64) error {
+			if size > int64(len(text)) {
+				t.Errorf("%s: room for %d bytes is asked for", name, size)
+			}
+			return nil
+		})
 		if (err == nil) != (x.bad == "") || err != nil && !strings.Contains(err.Error(), x.bad) {
 			t.Errorf("%s: %v, not %q", name, err, x.bad)
 		}
@@ -230,6 +239,83 @@ func TestExtract(t *testing.T) {
 			t.Errorf("%s: %v %v, %d bytes, %v", name, err, info, len(kept), left)
 		}
 	}
+}
+
+// TestExtractStops: what has no room is not begun, what unpacks without end is given up, and at
+// the end of its context nothing is read any more, wherever it is.
+func TestExtractStops(t *testing.T) {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "archive")
+	extract := func(ctx context.Context, archive []byte, room func(int64) error) error {
+		t.Helper()
+		if err := os.WriteFile(file, archive, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := (&Release{Arch: runtime.GOARCH}).Extract(ctx, file, dir, room)
+		if left, _ := os.ReadDir(dir); len(left) > 0 || got != "" {
+			t.Errorf("%v is left, and %q told", left, got)
+		}
+		return err
+	}
+	whole := packed(t, "LICENSE", "x", "a/islet", string(self))
+	full := errors.New("full")
+	if err := extract(t.Context(), whole, func(size int64) error {
+		if left, _ := os.ReadDir(dir); len(left) > 0 || size != int64(len(self)) {
+			t.Errorf("%d bytes of %d are asked for after %v was made", size, len(self), left)
+		}
+		return full
+	}); !errors.Is(err, full) || !strings.Contains(err.Error(), `entry "a/islet"`) {
+		t.Errorf("no room: %v", err)
+	}
+	bomb := append(zeros(t, 64<<20), whole...)
+	if _, err := (&Release{Arch: runtime.GOARCH}).extract(t.Context(), bytes.NewReader(bomb), 32<<20, dir, func(int64) error { return full }); err == nil || errors.Is(err, full) ||
+		!strings.Contains(err.Error(), `cannot be read from entry "zeros" on: it unpacks to 32 MiB or more`) {
+		t.Errorf("%d bytes that unpack to more than is allowed: %v", len(bomb), err)
+	}
+	late := errors.New("late")
+	for _, archive := range [][]byte{whole, holes(t, int64(len(self)))} {
+		ctx, stop := context.WithCancelCause(t.Context())
+		if err := extract(ctx, archive, func(int64) error { stop(late); return nil }); !errors.Is(err, late) {
+			t.Errorf("stopped within the program: %v", err)
+		}
+		if err := extract(ctx, archive, func(int64) error { t.Error("it looks for the program"); return nil }); !errors.Is(err, late) {
+			t.Errorf("stopped before: %v", err)
+		}
+	}
+}
+
+// zeros is the beginning of an archive: an entry of so many of them.
+func zeros(t testing.TB, size int64) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if err := tar.NewWriter(z).WriteHeader(&tar.Header{Name: "zeros", Size: size, Typeflag: tar.TypeReg}); err != nil {
+		t.Fatal(err)
+	}
+	z.Close()
+	const part = 16 << 20
+	var some bytes.Buffer
+	z = gzip.NewWriter(&some)
+	z.Write(make([]byte, part))
+	z.Close()
+	return append(b.Bytes(), bytes.Repeat(some.Bytes(), int(size/part))...)
+}
+
+// holes is an archive whose program is one hole: nothing of it is read from the archive.
+func holes(t testing.TB, size int64) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, Program), nil, 0o755), os.Truncate(filepath.Join(dir, Program), size)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := exec.Command("tar", "-C", dir, "-czS", "--format=posix", Program).Output()
+	if err != nil || len(b) > 10_000 {
+		t.Fatalf("tar makes %d bytes of a hole, %v", len(b), err)
+	}
+	return b
 }
 
 func gzipped(text string) []byte {

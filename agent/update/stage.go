@@ -87,7 +87,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, tell Tell) 
 		return nil, err
 	}
 	tell.say("unpacking", 0, 0)
-	program, err := r.Extract(archive, filepath.Dir(s.Program))
+	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), s.fits)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", short(from), err)
 	}
@@ -128,8 +128,8 @@ func Newer(a, b string) (bool, error) {
 	return y.LessThan(x), nil
 }
 
-// unpacked is how many times as big as its archive a program is, at most, as far as room is
-// concerned.
+// unpacked is how many times as big as its archive a program is taken to be before the archive
+// is fetched. What it needs is known once it is there: see fits.
 const unpacked = 4
 
 // A part of what is to be stored.
@@ -142,7 +142,16 @@ type part struct {
 // room says whether there is enough for an archive and its program, also where both are on one
 // file system.
 func (s *Stager) room(size int64) error {
-	parts := []part{{dir: s.Dir, need: size}, {dir: filepath.Dir(s.Program), need: unpacked * size}}
+	return free(part{dir: s.Dir, need: size}, part{dir: filepath.Dir(s.Program), need: unpacked * size})
+}
+
+// fits says whether there is enough for a program, now that the archive is there.
+func (s *Stager) fits(size int64) error {
+	return free(part{dir: filepath.Dir(s.Program), need: size})
+}
+
+// free asks what the parts are on whether there is room for all of them at once.
+func free(parts ...part) error {
 	for i := range parts {
 		parts[i].disk = new(unix.Statfs_t)
 		if err := unix.Statfs(parts[i].dir, parts[i].disk); err != nil {
