@@ -26,24 +26,34 @@ if [ -e "$dir/complete" ]; then
 	echo "$dir"
 	exit
 fi
-find "$1" -mindepth 1 -maxdepth 1 -type d ! -name "$id*" -exec rm -rf {} + # of older scripts
+find "$1" -mindepth 1 -maxdepth 1 -type d ! -name "$id*" -exec rm -rf --one-file-system {} + # of older scripts
 root=$dir/rootfs log=$dir/log binfmt=$dir/binfmt
-rm -rf "$root"
-cleanup() {
-	[ ! -e "$binfmt/islet-$arch" ] || echo -1 >"$binfmt/islet-$arch"
-	rm -rf "$root"
+: >"$log"
+rm -rf --one-file-system "$root"
+# ended says what failed, and removes the root. What is still mounted below it stays as it is.
+ended() {
+	[ $? = 0 ] || tail "$log" >&2
+	forget
+	rm -rf --one-file-system "$root"
 }
-trap cleanup EXIT
+trap ended EXIT
+
+# forget has the kernel start no programs by the emulator any more.
+forget() {
+	[ ! -e "$binfmt/islet-$arch" ] || echo -1 >"$binfmt/islet-$arch"
+}
 
 # foreign has the kernel start programs of this architecture by the emulator, which it opens
 # now and so finds in every root.
 foreign() {
 	mkdir -p "$binfmt"
 	mount -t binfmt_misc binfmt "$binfmt"
+	forget # of a run that was killed: there cannot be two of a name
 	printf '%s' ":islet-$arch:M::$magic:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:$(command -v $emulator):F" >"$binfmt/register"
 }
 
-{
+# Neither && nor || may follow this: what fails in it would be passed over.
+(
 	[ -z "$magic" ] || foreign
 	debootstrap --foreign --arch="$arch" --variant=minbase --include="systemd,systemd-sysv,dbus,udev,iproute2,procps,kmod,$kernel,initramfs-tools,zstd,apparmor${oci:+,${oci// /,}}" bookworm "$root"
 	# Only what a disk of this machine needs: booting under emulation is slow.
@@ -53,7 +63,7 @@ foreign() {
 	chroot "$root" /debootstrap/debootstrap --second-stage
 	mv "$root"/var/cache/apt/archives/apparmor_*.deb "$root/var/cache/"
 	chroot "$root" dpkg --purge apparmor
-} >"$log" 2>&1 || { tail "$log" >&2; exit 1; }
+) >"$log" 2>&1
 cp "$root"/boot/vmlinuz-* "$dir/vmlinuz"
 cp "$root"/boot/initrd.img-* "$dir/initrd.img"
 rm -rf "$root"/boot/{vmlinuz,initrd,System}* "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/{doc,man,locale}

@@ -1,0 +1,118 @@
+package vm
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// stub stands for the programs by which base.sh makes a machine. It fails where FAIL is part
+// of its command, and keeps what belongs to the kernel in the folder KERNEL.
+const stub = `#!/bin/bash
+set -eu
+command="${0##*/} $*"
+if [ -n "$FAIL" ] && [[ $command == *"$FAIL"* ]]; then
+	[ -z "${PRECIOUS:-}" ] || { mkdir -p "$1/precious"; /bin/mount --bind "$PRECIOUS" "$1/precious"; }
+	echo "stub: $command: failed" >&2
+	exit 1
+fi
+case $command in
+"mount -t binfmt_misc "*)
+	echo stale >"${!#}/islet-arm64" ;;
+debootstrap*)
+	root=${!#}
+	if [ -e "$root/../binfmt/register" ] && [ "$(cat "$root/../binfmt/islet-arm64")" != -1 ]; then
+		echo "stub: register: file exists" >&2
+		exit 1
+	fi
+	mkdir -p "$root"/{boot,etc/systemd/system,var/cache/apt/archives,usr/share}
+	touch "$root"/boot/{vmlinuz,initrd.img}-1
+	[ "$FAIL" = "no package" ] || touch "$root"/var/cache/apt/archives/apparmor_1.deb ;;
+mke2fs*)
+	while [ "$1" != -d ]; do shift; done
+	echo image >"$3" ;;
+esac
+`
+
+// TestBase: a base of which any step failed is not taken for a whole one, and the next run
+// makes it, for all that a run that was killed has left; what is mounted below the root of a
+// base that is thrown away is not removed with it.
+func TestBase(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts of its own, which base.sh has, need root")
+	}
+	programs := t.TempDir()
+	for _, name := range []string{"debootstrap", "chroot", "mke2fs", "mount", "qemu-aarch64-static"} {
+		if err := os.WriteFile(filepath.Join(programs, name), []byte(stub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	precious := t.TempDir()
+	if err := unix.Mount("precious", precious, "tmpfs", 0, "size=1m"); err != nil { // or it is on the same file system
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(precious, unix.MNT_DETACH) })
+	if err := os.WriteFile(filepath.Join(precious, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for fail, says := range map[string]string{
+		"":                       "",
+		"debootstrap":            "debootstrap --foreign",
+		"second-stage":           "--second-stage: failed",
+		"no package":             "apparmor_*.deb",
+		"--purge":                "dpkg --purge apparmor: failed",
+		"enable payload.service": "enable payload.service: failed",
+		"mask":                   "mask getty@tty1.service",
+		"mke2fs":                 "mke2fs -q",
+	} {
+		for _, arch := range []string{"amd64", "arm64"} {
+			dir := t.TempDir()
+			run := func(fail, precious string) (stdout, stderr string, err error) {
+				var out, bad strings.Builder
+				c := exec.Command("bash", filepath.Join(machine.Root(t), "test/vm/base.sh"), dir, arch)
+				c.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "FAIL="+fail, "PRECIOUS="+precious)
+				c.Stdout, c.Stderr = &out, &bad
+				err = c.Run()
+				return strings.TrimSpace(out.String()), bad.String(), err
+			}
+			mounted := ""
+			if fail == "--purge" {
+				mounted = precious
+			}
+			stdout, stderr, err := run(fail, mounted)
+			if (err == nil) != (fail == "") || !strings.Contains(stderr, says) || (stdout == "") != (fail != "") {
+				t.Errorf("%s, %q fails: %v, prints %q, says %q, not %q", arch, fail, err, stdout, stderr, says)
+			}
+			if whole, _ := filepath.Glob(dir + "/*/complete"); (len(whole) == 1) != (fail == "") {
+				t.Errorf("%s, %q fails: %q says that it is whole", arch, fail, whole)
+			}
+			if _, err := os.Stat(filepath.Join(precious, "file")); err != nil {
+				t.Fatalf("%s, %q fails: %v", arch, fail, err)
+			}
+			stdout, stderr, err = run("", "")
+			if err != nil {
+				t.Errorf("%s, after %q failed: %v, %s", arch, fail, err, stderr)
+				continue
+			}
+			if binfmt := filepath.Join(stdout, "binfmt"); arch == "arm64" {
+				if entry, err := os.ReadFile(filepath.Join(binfmt, "islet-arm64")); string(entry) != "-1\n" {
+					t.Errorf("after %q failed: the kernel still knows the emulator: %q, %v", fail, entry, err)
+				}
+				os.RemoveAll(binfmt)
+			}
+			made, _ := filepath.Glob(stdout + "/*")
+			for i := range made {
+				made[i] = filepath.Base(made[i])
+			}
+			if got := strings.Join(made, " "); got != "base.img complete initrd.img log vmlinuz" {
+				t.Errorf("%s, after %q failed: %q are made", arch, fail, got)
+			}
+		}
+	}
+}
