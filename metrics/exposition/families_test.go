@@ -2,6 +2,7 @@ package exposition
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"google.golang.org/protobuf/proto"
 )
@@ -32,7 +34,7 @@ func everything(t *testing.T) *prometheus.Registry {
 	summary.Observe(7)
 	at := prometheus.NewMetricWithTimestamp(time.UnixMilli(1234), prometheus.MustNewConstMetric(prometheus.NewDesc("f", "untyped", nil, nil), prometheus.UntypedValue, 3))
 	r := prometheus.NewRegistry()
-	r.MustRegister(counter, gauge, histogram, summary, one{at})
+	r.MustRegister(counter, gauge, histogram, summary, one{at}, one{spoilt{at}})
 	return r
 }
 
@@ -41,13 +43,24 @@ type one struct{ prometheus.Metric }
 func (o one) Describe(to chan<- *prometheus.Desc) { to <- o.Desc() }
 func (o one) Collect(to chan<- prometheus.Metric) { to <- o.Metric }
 
+// spoilt is a Metric whose label is not UTF-8.
+type spoilt struct{ prometheus.Metric }
+
+func (spoilt) Desc() *prometheus.Desc { return prometheus.NewDesc("g", "spoilt", []string{"x"}, nil) }
+
+func (s spoilt) Write(m *dto.Metric) error {
+	err := s.Metric.Write(m)
+	m.Label = []*dto.LabelPair{{Name: proto.String("x"), Value: proto.String("\xff")}}
+	return err
+}
+
 // TestFamilies: what was gathered is what Prometheus' own library writes of it, and samples are
-// among it.
+// among it. A label that is not UTF-8 is left out, whatever it is of.
 func TestFamilies(t *testing.T) {
 	r := everything(t)
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		t.Fatal("a label that is not UTF-8 is no error")
 	}
 	var text bytes.Buffer
 	for _, f := range families {
@@ -122,4 +135,53 @@ func TestProcess(t *testing.T) {
 	if v := got[startTime].GetMetric()[0].GetGauge().GetValue(); v != 1_700_000_000.25 {
 		t.Errorf("it started at %v", v)
 	}
+}
+
+// TestLeftOut: a family that the library cannot write leaves nothing on the page, nor does one of
+// which samples have everything.
+func TestLeftOut(t *testing.T) {
+	counter, gauge := dto.MetricType_COUNTER, dto.MetricType_GAUGE
+	metric := func(of string) *dto.Metric {
+		return &dto.Metric{Label: []*dto.LabelPair{{Name: proto.String("of"), Value: &of}}, Gauge: &dto.Gauge{Value: proto.Float64(2)}}
+	}
+	var p page
+	writeSamples(&p, []Sample{{Name: "b", Help: "both", Labels: []string{"of", "x"}, Value: 1}}, []*dto.MetricFamily{
+		{Name: proto.String("a"), Type: &counter, Metric: []*dto.Metric{metric("x")}},
+		{Name: proto.String("b"), Type: &gauge, Metric: []*dto.Metric{metric("x")}},
+		{Name: proto.String("c"), Type: &gauge, Metric: []*dto.Metric{metric("x")}}})
+	const want = "# HELP b both\n# TYPE b gauge\nb{of=\"x\"} 1\n# TYPE c gauge\nc{of=\"x\"} 2\n"
+	if string(p.b) != want {
+		t.Errorf("the page is %q, want %q", p.b, want)
+	}
+}
+
+// BenchmarkCounted shows what of a page with the histograms of a node is the library's gathering.
+func BenchmarkCounted(b *testing.B) {
+	r := prometheus.NewRegistry()
+	for _, name := range []string{"kubelet_runtime_operations_duration_seconds", "kubelet_http_requests_duration_seconds", "kubelet_pod_worker_duration_seconds"} {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: "how long it took", Buckets: prometheus.DefBuckets}, []string{"operation_type", "server_type"})
+		for _, of := range []string{"create_container", "start_container", "status", "run_podsandbox", "image_status", "list_containers", "remove_container"} {
+			h.WithLabelValues(of, "readwrite").Observe(.2)
+		}
+		r.MustRegister(h)
+	}
+	for i := range 60 {
+		r.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: fmt.Sprint("kubelet_figure_", i), Help: "a figure of this node that moves"}))
+	}
+	q := httptest.NewRequest(http.MethodGet, "/", nil)
+	q.Header.Set("Accept-Encoding", "gzip")
+	b.Run("gather", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := r.Gather(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("all", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			Serve(nowhere{}, q, nil, r)
+		}
+	})
 }

@@ -90,16 +90,22 @@ func newSeen() *seen { return &seen{map[uint64]bool{}, maphash.MakeSeed()} }
 
 func (s *seen) forget() { clear(s.had) }
 
+// first says whether a family has not had these labels, of which text is what is in braces. It has
+// from now on.
+func (s *seen) first(text []byte) bool {
+	of := maphash.Bytes(s.seed, text)
+	had := s.had[of]
+	s.had[of] = true
+	return !had
+}
+
 // once writes a line, unless the family has had one with these labels: two pods may have the
 // same name while one of them ends.
 func (p *page) once(s *seen, v float64, labels ...string) {
 	begun := len(p.b)
-	of := maphash.Bytes(s.seed, p.line(v, "", labels...))
-	if s.had[of] {
+	if !s.first(p.line(v, "", labels...)) {
 		p.b = p.b[:begun]
-		return
 	}
-	s.had[of] = true
 }
 
 // A Process gathers what is counted in this process and what Go has to say of it: go_*.

@@ -35,14 +35,8 @@ var pages, containerPages spare[page]
 // part is how much of a page is made and sent at once.
 const part = 32 << 10
 
-// kinds are what a Kind is called; the last are only of families that were gathered.
-var kinds = [...]string{Gauge: "gauge", Counter: "counter", untyped: "untyped", summary: "summary", histogram: "histogram"}
-
-const (
-	untyped Kind = iota + Counter + 1
-	summary
-	histogram
-)
+// kinds are what a Kind is called.
+var kinds = [...]string{Gauge: "gauge", Counter: "counter"}
 
 // begin begins a family.
 func (p *page) begin(name, help string, k Kind) {
