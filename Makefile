@@ -200,7 +200,7 @@ test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware
 
 CUTS ?= 3
 .PHONY: test-kubeadm
-test-kubeadm: ## kubeadm in a virtual machine: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset (root needed)
+test-kubeadm: ## kubeadm in a virtual machine: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset, init (root needed)
 	@packaging/deps.sh run test vm
 	$(MAKE) build packages-two
 	test/cluster/build.sh >/dev/null

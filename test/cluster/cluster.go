@@ -94,6 +94,16 @@ func start() (_ *Cluster, err error) {
 	return c, nil
 }
 
+// Programs is the folder of the control plane's programs and kubeadm.
+func Programs(t testing.TB) string {
+	t.Helper()
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
 // build makes the binaries, unless they are there, and returns their folder.
 func build() (string, error) {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()

@@ -47,6 +47,7 @@ type VM struct {
 	Diagnose string // a shell command whose output explains a failed test
 	Clock    string // what the machine's clock shows at the next boot, such as 1970-01-01; empty: the time
 	Network  int    // the pid of a process whose network the next boot reaches, by translated addresses; 0: none
+	Serves   int    // a port of the machine's that is reached at Address in that network; 0: none
 	Memory   int    // of the machine at its next boot, in MiB; 0: plenty
 	Cores    int    // processors at the next boot; 0: two
 
@@ -173,6 +174,9 @@ func (v *VM) Boot() {
 	network := "none"
 	if v.Network != 0 {
 		network = "user,model=virtio-net-pci"
+	}
+	if v.Serves != 0 {
+		network += fmt.Sprintf(",hostfwd=tcp:%s:%d-:%[2]d", Address, v.Serves)
 	}
 	memory := v.Memory
 	if memory == 0 {

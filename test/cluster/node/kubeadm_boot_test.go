@@ -26,7 +26,7 @@ const cri = "--cri-socket=unix:///run/islet/cri.sock"
 type kubeadmBoot struct {
 	*vm.VM
 	t    *testing.T
-	c    *cluster.Cluster
+	c    *cluster.Cluster       // nil: it is the first node of its own
 	name string                 // of the node
 	pods map[string]*corev1.Pod // that are to run, as they were last seen
 	step func(what string)      // notes the time
@@ -39,14 +39,23 @@ func requireBoot(t *testing.T) {
 	}
 }
 
-// newKubeadmBoot boots a machine of that many MiB of memory, with the packages of this version
-// installed and further files in /payload.
-func newKubeadmBoot(t *testing.T, memory int, further map[string]string) *kubeadmBoot {
+// newKubeadmBoot boots a machine that reaches the test's control plane.
+func newKubeadmBoot(t *testing.T) *kubeadmBoot {
 	t.Helper()
 	requireBoot(t)
-	c, name := start(t), cluster.Name(t)
-	t.Cleanup(func() { c.Kubectl(t, "delete", "node", name, "--ignore-not-found") }) // when the machine is off
-	files := map[string]string{"podtool.tar": machine.Archive(t), "kubeadm": c.JoinCommand(t)[0]}
+	c := start(t)
+	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // when the machine is off
+	network, _ := c.Guest(t)
+	b := bootPackaged(t, func(v *vm.VM) { v.Network = network }, nil)
+	b.c = c
+	return b
+}
+
+// bootPackaged boots a machine as set makes it, installs the packages of this version, and
+// has further files in /payload.
+func bootPackaged(t *testing.T, set func(*vm.VM), further map[string]string) *kubeadmBoot {
+	t.Helper()
+	files := map[string]string{"podtool.tar": machine.Archive(t), "kubeadm": filepath.Join(cluster.Programs(t), "kubeadm")}
 	maps.Copy(files, further)
 	for variable, suffix := range map[string]string{"ISLET_PACKAGES": ".deb", "ISLET_PACKAGES_NEXT": "-next.deb"} {
 		for _, p := range []string{"islet", "islet-cni", "islet-kubelet"} {
@@ -58,14 +67,13 @@ func newKubeadmBoot(t *testing.T, memory int, further map[string]string) *kubead
 		}
 	}
 	began := time.Now()
-	b := &kubeadmBoot{VM: vm.New(t, filepath.Join(machine.Root(t), ".cache"), files), t: t, c: c, name: name, pods: map[string]*corev1.Pod{},
+	b := &kubeadmBoot{VM: vm.New(t, filepath.Join(machine.Root(t), ".cache"), files), t: t, name: cluster.Name(t), pods: map[string]*corev1.Pod{},
 		step: func(what string) { t.Logf("%4.0fs %s", time.Since(began).Seconds(), what) }}
 	b.Diagnose = "date; islet status; islet pods -A -o wide; systemctl --no-pager --failed; journalctl -u kubelet -u islet-cri -b --no-pager -o short-monotonic | tail -80"
-	b.Memory = memory
-	b.Network, _ = c.Guest(t)
+	set(b.VM)
 	b.Boot()
 	b.Write("/etc/systemd/network/lan.network", "[Match]\nDriver=virtio_net\n[Network]\nAddress="+vm.Address+"/24\nGateway=10.0.2.2\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n")
-	b.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+vm.Address+" "+name+"\n")
+	b.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+vm.Address+" "+b.name+"\n")
 	b.Run("systemctl -q mask systemd-networkd-wait-online.service && systemctl -q enable --now systemd-networkd.service && udevadm trigger --subsystem-match=net")
 	b.Await("ip route | grep -q ^default")
 	b.Run("mkdir -p /var/lib/islet/images && cp /payload/podtool.tar /var/lib/islet/images/")
@@ -171,7 +179,7 @@ const containers = `find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {
 // cuts, a boot that does not know the time, reset, and joining again with the other cgroup
 // driver. ISLET_VM_CUTS is the number of power cuts, 3 if it is not said.
 func TestKubeadmBoot(t *testing.T) {
-	b := newKubeadmBoot(t, 0, nil)
+	b := newKubeadmBoot(t)
 	b.join("systemd")
 	ns := b.c.Namespace(t)
 	b.c.Kubectl(t, "-n", ns, "create", "configmap", "settings", "--from-literal=greeting=good morning")

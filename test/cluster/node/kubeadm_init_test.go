@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/test/cluster"
 	"github.com/islet-edge/islet/test/machine"
 )
 
@@ -15,24 +16,11 @@ func TestKubeadmInit(t *testing.T) {
 	c := start(t)
 	h := newKubeadmHost(t, c)
 	h.Run("systemctl", "start", "islet-cri")
-	kubeadm := c.JoinCommand(t)[0]
-	programs := filepath.Dir(kubeadm)
-	version := strings.TrimPrefix(strings.TrimSpace(h.Run("/usr/local/bin/kubelet", "--version")), "Kubernetes ")
-	list := h.Run(kubeadm, "config", "images", "list", "--kubernetes-version="+version)
-	for image := range strings.FieldsSeq(list) {
-		name, _, _ := strings.Cut(filepath.Base(image), ":")
-		program := filepath.Join(programs, name)
-		if _, err := exec.LookPath(program); err != nil {
-			program = filepath.Join(programs, "kubectl") // coredns, pause ...: asked for, and not run
-		}
-		archive := filepath.Join(h.Disk, name+".tar")
-		pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", image, "-o", archive, program)
-		pack.Dir = machine.Root(t)
-		if out, err := pack.CombinedOutput(); err != nil {
-			t.Fatalf("pack %s: %v\n%s", image, err, out)
-		}
+	programs := cluster.Programs(t)
+	kubeadm := filepath.Join(programs, "kubeadm")
+	version, archives := controlPlaneImages(t)
+	for _, archive := range archives {
 		h.Islet("images", "import", archive)
-		h.Remove(name + ".tar")
 	}
 	out := h.kubeadm(t, []string{kubeadm, "init"}, "--node-name="+h.Name, "--cri-socket=unix:///run/islet/cri.sock", "--kubernetes-version="+version,
 		"--apiserver-advertise-address="+h.addr, "--skip-phases=addon")
@@ -49,4 +37,33 @@ func TestKubeadmInit(t *testing.T) {
 			kubectl("-n", "kube-system", "wait", "--timeout=60s", "--for="+state, "pod/"+part+"-"+h.Name)
 		}
 	}
+}
+
+// controlPlaneImages packs the images that kubeadm asks for, by their programs' names, and
+// gives the version that they are of.
+func controlPlaneImages(t *testing.T) (version string, archives map[string]string) {
+	t.Helper()
+	programs, dir := cluster.Programs(t), t.TempDir()
+	kubeadm := func(args ...string) string {
+		out, err := exec.Command(filepath.Join(programs, "kubeadm"), args...).Output()
+		if err != nil {
+			t.Fatalf("kubeadm %s: %v", strings.Join(args, " "), err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	version, archives = kubeadm("version", "-o", "short"), map[string]string{}
+	for image := range strings.FieldsSeq(kubeadm("config", "images", "list", "--kubernetes-version="+version)) {
+		name, _, _ := strings.Cut(filepath.Base(image), ":")
+		program := filepath.Join(programs, name)
+		if _, err := exec.LookPath(program); err != nil {
+			program = filepath.Join(filepath.Dir(machine.Archive(t)), "podtool") // coredns, pause ...: asked for, and not run
+		}
+		archives[name] = filepath.Join(dir, name+".tar")
+		pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", image, "-o", archives[name], program)
+		pack.Dir = machine.Root(t)
+		if out, err := pack.CombinedOutput(); err != nil {
+			t.Fatalf("pack %s: %v\n%s", image, err, out)
+		}
+	}
+	return version, archives
 }

@@ -59,6 +59,12 @@ func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
 	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // when the machine is off
 	m := machine.New(t, cluster.Name(t))
 	link := c.Plug(m)
+	return bootKubeadmHost(t, m, link.Addr)
+}
+
+// bootKubeadmHost boots a machine that has the address by then.
+func bootKubeadmHost(t *testing.T, m *machine.Machine, addr string) *kubeadmHost {
+	t.Helper()
 	m.InstallImage()
 	m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+m.Disk+"/cni\n")
 	m.Boot()
@@ -67,10 +73,10 @@ func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
 	m.Run("mount", "--bind", m.Disk+"/kubelet", "/var/lib/kubelet")
 	m.Run("ln", "-sf", m.Binary(), "/usr/local/bin/kubelet")
 	m.Run("sysctl", "-q", "-p", machine.Root(t)+"/packaging/kubeadm/islet-sysctl.conf")
-	h := &kubeadmHost{m, link.Addr, []string{"--state-dir=" + m.Disk + "/state", "--edge-config=" + m.Disk + "/edge.yaml", "--cgroup-root=" + m.Cgroup, "--node-ip=" + link.Addr,
+	h := &kubeadmHost{m, addr, []string{"--state-dir=" + m.Disk + "/state", "--edge-config=" + m.Disk + "/edge.yaml", "--cgroup-root=" + m.Cgroup, "--node-ip=" + addr,
 		"--cgroup-driver=cgroupfs"}} // kubeadm's is systemd, which the test's host has not
 	h.put("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\""+strings.Join(h.extra, " ")+"\"\n")
-	h.put("/etc/hosts", "127.0.0.1 localhost\n"+link.Addr+" "+m.Name+"\n")
+	h.put("/etc/hosts", "127.0.0.1 localhost\n"+addr+" "+m.Name+"\n")
 	h.put("/usr/local/bin/systemctl", strings.NewReplacer("UNITS", machine.Root(t)+"/packaging/kubeadm", "LOG", m.Disk+"/agent.log").Replace(systemctl))
 	return h
 }

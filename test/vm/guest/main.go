@@ -19,7 +19,7 @@ import (
 )
 
 // patience with one command that hangs. A machine under emulation may be very slow.
-const patience = 15 * time.Minute
+const patience = 30 * time.Minute
 
 // pulse is the time between two signs of life.
 const pulse = 5 * time.Second
