@@ -37,7 +37,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	if err := r.guard(ctx, s, "create container "+cfg.GetMetadata().GetName()); err != nil {
 		return nil, err
 	}
-	id, err := containerID(s.rec.ID, cfg)
+	id, err := containerID(r.boot, s.rec.ID, cfg)
 	if err != nil {
 		return nil, err
 	}

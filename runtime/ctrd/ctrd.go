@@ -74,6 +74,7 @@ type Runtime struct {
 	c    Config
 	log  *slog.Logger
 	dirs dirs
+	boot string // names this boot of the machine
 	oci  wire.OCI
 	// hidden are the directories that shims do not see the mounts of.
 	hidden    []string
@@ -142,8 +143,11 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	if err := r.closeBundles(); err != nil {
 		return nil, fmt.Errorf("close bundles: %w", err)
 	}
-	r.apparmor, r.selinux = apparmor.New(r.log), selinux.New()
 	var err error
+	if r.boot, err = bootName(c.RunDir); err != nil {
+		r.log.Warn("containers get IDs of this process, not of this boot", "error", err)
+	}
+	r.apparmor, r.selinux = apparmor.New(r.log), selinux.New()
 	if r.c.ShimPath == "" {
 		if r.c.ShimPath, err = shim.Unpack(r.dirs.program); err != nil {
 			return nil, err

@@ -23,5 +23,6 @@
 // end or change: see guard.
 //
 // IDs are made from identities, (pod UID, attempt) and (pod UID, name, attempt), so
-// doing something twice is success.
+// doing something twice is success. A container's is of this boot, too: where a power cut
+// took the record, the same attempt is another container.
 package ctrd

@@ -1,9 +1,13 @@
 package ctrd
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -24,13 +28,28 @@ func sandboxID(c *api.PodSandboxConfig, tool bool) (string, error) {
 	return hash(kind, m.GetNamespace(), m.GetName(), m.GetUid(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
-// containerID names a container by (sandbox, name, attempt).
-func containerID(sandbox string, c *api.ContainerConfig) (string, error) {
+// containerID names a container by (sandbox, name, attempt) and the boot that it is made in:
+// a power cut may take the record of one that was shown, and its attempt is made again.
+func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	m := c.GetMetadata()
 	if m.GetName() == "" {
 		return "", errors.New("container configuration has no name")
 	}
-	return hash("container", sandbox, m.GetName(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
+	return hash("container", boot, sandbox, m.GetName(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
+}
+
+// bootName names this boot of the machine, in a file of its own: the directory is RunDir,
+// of which nothing outlives a boot. With an error it is a name that the next process does not
+// know.
+func bootName(runDir string) (string, error) {
+	path, name := filepath.Join(runDir, "boot"), rand.Text()
+	if b, err := os.ReadFile(path); err == nil && len(b) == len(name) {
+		return string(b), nil
+	}
+	if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+		return name, fmt.Errorf("name this boot: %w", err)
+	}
+	return name, nil
 }
 
 func hash(parts ...string) string {

@@ -238,6 +238,30 @@ func TestShimAndAgentDeath(t *testing.T) {
 	}
 }
 
+// A power cut may take the record of a container that ran and was shown: what is made in its
+// place, as the same attempt, is another container, while within a boot the same identity is
+// the same one, over restarts of the agent too.
+func TestRecordLostByPowerCut(t *testing.T) {
+	n := newNode(t, 2)
+	pod, before := n.runPod(t, 0, "ignore")
+	n.stop(t)
+	n.start(t)
+	if _, again := n.runPod(t, 0, "ignore"); again != before {
+		t.Errorf("the same attempt in the same boot is container %s, not %s", again, before)
+	}
+	n.stop(t)
+	n.reboot(t)
+	for _, record := range []string{filepath.Join(n.dir, "state", "sandboxes", pod+".json"), filepath.Join(n.dir, "state", "containers", before, "record.json")} {
+		if err := os.Truncate(record, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.start(t)
+	if _, after := n.runPod(t, 0, "ignore"); after == before {
+		t.Error("a container has the ID of one that ran before the power cut")
+	}
+}
+
 // After a reboot nothing runs, nothing is left over, and all is known.
 func TestReboot(t *testing.T) {
 	n := newNode(t, 2)
