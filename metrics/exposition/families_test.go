@@ -155,6 +155,31 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// TestProcessOfMany: all that is counted is there, also by collectors that describe nothing; a name
+// that two collectors have is refused.
+func TestProcessOfMany(t *testing.T) {
+	counter := func(name string) prometheus.Collector {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "counts"})
+	}
+	p, err := NewProcess(time.Now(), counter("a_total"), constant{{Name: "b", Help: "undescribed", Value: 1}}, counter("c_total"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		families, err := p.Gather()
+		names := map[string]bool{}
+		for _, f := range families {
+			names[f.GetName()] = true
+		}
+		if err != nil || !names["a_total"] || !names["b"] || !names["c_total"] || !names["go_goroutines"] {
+			t.Errorf("%v, %v", names, err)
+		}
+	}
+	if _, err := NewProcess(time.Now(), counter("a_total"), counter("a_total")); err == nil {
+		t.Error("two have one name")
+	}
+}
+
 // BenchmarkCounted shows what of a page with the histograms of a node is the library's gathering.
 func BenchmarkCounted(b *testing.B) {
 	r := prometheus.NewRegistry()

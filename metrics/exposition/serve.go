@@ -116,13 +116,33 @@ type Process struct {
 
 // NewProcess is called once; started is when all that is counted began at zero.
 func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, error) {
-	p := &Process{prometheus.NewRegistry(), started}
-	for _, c := range append(counted, collectors.NewGoCollector()) {
-		if err := p.Register(c); err != nil {
+	all := append(together{collectors.NewGoCollector()}, counted...)
+	alone := prometheus.NewRegistry() // refuses a name that two have
+	for _, c := range all {
+		if err := alone.Register(c); err != nil {
 			return nil, err
 		}
 	}
-	return p, nil
+	p := &Process{prometheus.NewRegistry(), started}
+	return p, p.Register(all)
+}
+
+// together is one collector of many. A registry starts a goroutine for each that it has, and gives
+// way to them: to begin and end those costs more than what most of them collect.
+type together []prometheus.Collector
+
+// Describe implements prometheus.Collector.
+func (t together) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range t {
+		c.Describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (t together) Collect(to chan<- prometheus.Metric) {
+	for _, c := range t {
+		c.Collect(to)
+	}
 }
 
 // Samples are what the kernel has to say of this process, under the names that every program
