@@ -60,12 +60,12 @@ rotateCertificates: true
 }
 
 // Guest is for a machine that the test makes by itself, as the node of the test's name:
-// the pid of a process in whose network the API server has the address server. The node is
-// removed when the test ends.
-func (c *Cluster) Guest(t testing.TB) (pid int, server string) {
+// the pid of a process in whose network the API server is. The node is removed when the test
+// ends.
+func (c *Cluster) Guest(t testing.TB) (pid int) {
 	t.Helper()
 	t.Cleanup(func() { c.forget(t, Name(t)) })
-	return c.host.Pid(), gateway + ":6443"
+	return c.host.Pid()
 }
 
 // forget removes a node that is off.

@@ -45,7 +45,7 @@ func newKubeadmBoot(t *testing.T) *kubeadmBoot {
 	requireBoot(t)
 	c := start(t)
 	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // when the machine is off
-	network, _ := c.Guest(t)
+	network := c.Guest(t)
 	b := bootPackaged(t, func(v *vm.VM) { v.Network = network }, nil)
 	b.c = c
 	return b

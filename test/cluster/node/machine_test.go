@@ -15,27 +15,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// virtual makes a virtual machine a node of the cluster: Debian with systemd as its init,
-// which makes the pods' cgroups, and pure cgroup v2.
+// virtual makes a virtual machine a node of the cluster, by kubeadm and with none of its
+// checks left out: Debian with systemd as its init, which makes the pods' cgroups, and pure
+// cgroup v2. It is the short form of TestKubeadmBoot.
 func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" {
 		t.Skip("no archive to install: set ISLET_DIST (make test does)")
 	}
-	v := vm.New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t)})
-	v.Diagnose = "islet status; islet pods -o wide; journalctl -u islet -b --no-pager -o short-monotonic | tail -60"
-	network, server := c.Guest(t)
-	v.Network = network
+	name, join := cluster.Name(t), c.JoinCommand(t)
+	v := vm.New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "kubeadm": join[0]})
+	v.Diagnose = "islet status; islet pods -A -o wide; journalctl -u kubelet -u islet-cri -b --no-pager -o short-monotonic | tail -60"
+	v.Network = c.Guest(t)
 	v.Boot()
 	v.Online()
-	v.Run("mkdir -p /root/islet /var/lib/islet/images && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/")
-	v.Write("/etc/islet/kubelet.yaml", "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, cgroupDriver: systemd}\n")
-	v.Write("/etc/islet/bootstrap.conf", c.BootstrapKubeconfig(server))
-	v.Write("/etc/default/islet", "ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --bootstrap-kubeconfig=/etc/islet/bootstrap.conf --kubeconfig=/etc/islet/kubelet.conf"+
-		" --node-ip="+vm.Address+" --hostname-override="+cluster.Name(t)+"\"\n")
-	v.Run("/root/islet/install.sh")
-	c.AwaitNode(t, cluster.Name(t), "to be ready", cluster.NodeReady)
+	v.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+vm.Address+" "+name+"\n")
+	v.Write("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\"--cgroup-driver=systemd --node-ip="+vm.Address+"\"\n")
+	v.Run("mkdir -p /root/islet /var/lib/islet/images && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/ && /root/islet/install.sh --kubeadm")
+	out := v.Run("/payload/kubeadm " + strings.Join(append(join[1:], "--node-name="+name, cri), " "))
+	if !strings.Contains(out, "This node has joined the cluster") || strings.Contains(out, "WARNING") {
+		t.Errorf("kubeadm does not say that the node has joined, or something does not please it:\n%s", out)
+	}
+	c.AwaitNode(t, name, "to be ready", cluster.NodeReady)
 	return v
 }
 
@@ -97,13 +99,23 @@ func TestResizeSystemd(t *testing.T) {
 	}
 	same := func(name string, p *corev1.Pod) {
 		t.Helper()
-		if container(p) != container(before[name]) || p.Status.ContainerStatuses[0].RestartCount != 0 {
+		if container(p) != container(before[name]) {
 			t.Errorf("%s was restarted: %+v", name, p.Status.ContainerStatuses)
 		}
 	}
 	holds("a", 64, 20000)
 	holds("whole", 64, 20000)
 	step("held")
+	v.Reboot()
+	v.Online()
+	for name, p := range before { // their cgroups are those of before
+		before[name] = c.AwaitPod(t, ns, name, "to be ready in a new container", func(now *corev1.Pod) bool {
+			return now.UID == p.UID && container(now) != container(p) && cluster.PodReady(now)
+		})
+	}
+	holds("a", 64, 20000)
+	holds("whole", 64, 20000)
+	step("rebooted")
 	resize(t, c, ns, "a", sized("150m", "300m", "48Mi", "96Mi"))
 	same("a", awaitResized(t, c, ns, "a"))
 	resizeWhole(t, c, ns, "whole", sized("150m", "300m", "48Mi", "96Mi"))
@@ -116,7 +128,7 @@ func TestResizeSystemd(t *testing.T) {
 	holds("whole", 96, 30000)
 	step("reloaded")
 	resize(t, c, ns, "a", sized("50m", "100m", "16Mi", "48Mi"))
-	v.Run("kill -9 $(systemctl show -P MainPID islet)")
+	v.Run("kill -9 $(systemctl show -P MainPID kubelet)")
 	resizeWhole(t, c, ns, "whole", sized("50m", "100m", "16Mi", "48Mi"))
 	same("a", awaitResized(t, c, ns, "a"))
 	same("whole", awaitWhole(t, c, ns, "whole"))
