@@ -71,7 +71,7 @@ func RemoveRun(dir string, sockets ...string) error {
 	if err := mounts.DetachBelow(dir); err != nil {
 		return fmt.Errorf("%w; nothing was removed below %s", err, dir)
 	}
-	own := append([]string{"b", "sandboxes", "ns", "s", "oci", "h", Hooks, Probes, OOM, Shutdown, Shutdown + ".new", volatile.Name, lockFile, filepath.Base(api.DefaultSocket)}, sockets...)
+	own := append([]string{"b", "boot", "sandboxes", "ns", "s", "oci", "h", "t", Hooks, Probes, OOM, Shutdown, Shutdown + ".new", volatile.Name, lockFile, filepath.Base(api.DefaultSocket)}, sockets...)
 	has, err := names(dir)
 	errs := []error{err}
 	var others []string

@@ -25,10 +25,13 @@ func TestLockMarks(t *testing.T) {
 	if err := os.WriteFile(d.Run+"/mine", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"/h/boxed", "/" + Hooks} { // of a runtime class; of hooks
+	for _, dir := range []string{"/h/boxed", "/t/oci/boxed", "/" + Hooks} { // of a runtime class; of containerd shims; of hooks
 		if err := os.MkdirAll(d.Run+dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.WriteFile(d.Run+"/boot", []byte("its name"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if err := RemoveRun(d.Run); err == nil || !strings.Contains(err.Error(), "mine") {
 		t.Errorf("removed: %v", err)
