@@ -99,7 +99,7 @@ type Eviction struct {
 	state      State
 	limits     limits
 	failing    bool      // to look
-	quiet      time.Time // nobody could be evicted: what the kernel tells is no news until then
+	quiet      time.Time // nobody could be evicted or found: what the kernel tells is no news until then
 	stuck      bool      // there is nobody to evict
 	watch      Waker
 	by         string        // what made it look, for the log: kernel, timer or limits (of a pod's files)
@@ -173,13 +173,16 @@ func (e *Eviction) Run(ctx context.Context) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var last, due time.Time
+	var pause time.Duration
 	for {
 		woken := false
-		e.by = "timer"
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
+			if pause > 0 { // else it goes on with what it began
+				e.by = "timer"
+			}
 		case <-e.touched: // a pod that has limits may have come
 			if e.isolates() && time.Until(due) > soonest {
 				due = time.Now().Add(soonest)
@@ -210,7 +213,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 				continue
 			}
 		}
-		pause := e.look(ctx)
+		pause = e.look(ctx)
 		last = time.Now()
 		due = last.Add(pause)
 		next.Reset(pause)
@@ -268,7 +271,7 @@ func (e *Eviction) look(ctx context.Context) time.Duration {
 	if len(v.Act) > 0 && !e.c.Hold && e.act(ctx, list, v.Act, o, r, disks) {
 		return 0
 	}
-	if e.quiet = now.Add(soonest); len(v.Act) == 0 {
+	if len(v.Act) == 0 {
 		e.stuck, e.quiet = false, time.Time{}
 	}
 	wait := min(pause(list, o, e.watch.Told()), e.limits.pause(), e.readmit(now))
@@ -341,6 +344,7 @@ func (e *Eviction) act(ctx context.Context, list, met []Threshold, o Observation
 	}
 	candidates, err := e.candidates(ctx, what)
 	if err != nil {
+		e.quiet = time.Now().Add(soonest)
 		e.c.Log.Error("pods cannot be ranked for eviction", "signal", t.Signal, "error", err)
 		return false
 	}
@@ -348,8 +352,9 @@ func (e *Eviction) act(ctx context.Context, list, met []Threshold, o Observation
 		if machine, pods, err := e.c.Room.Memory(ctx); err == nil {
 			maps.Copy(o, observe(room.Room{Memory: machine, Pods: pods}))
 		}
-		if !slices.ContainsFunc(met, func(t Threshold) bool { return o.below(t, true) }) {
+		if !o.below(t, true) {
 			e.c.Log.Info("there is memory again without evicting a pod", "signal", t.Signal)
+			e.arm(o) // what the kernel was asked for before is past
 			return false
 		}
 	}
@@ -364,6 +369,7 @@ func (e *Eviction) act(ctx context.Context, list, met []Threshold, o Observation
 			return true
 		}
 	}
+	e.quiet = time.Now().Add(soonest)
 	if !e.stuck {
 		e.stuck = true
 		e.c.Log.Error("no pod can be evicted to make room: those that run are critical, or static with too little of it, or nothing is left of others", "signal", t.Signal)

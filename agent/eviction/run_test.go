@@ -252,7 +252,7 @@ func TestWoken(t *testing.T) {
 				t.Errorf("the log does not say that the kernel told of %q: %s", line, &w.lines)
 			}
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) // of the bubble: nothing else follows
 		w.told(t)
 		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
 			t.Errorf("conditions %v", got)
@@ -279,10 +279,14 @@ func TestGoneMeanwhile(t *testing.T) {
 		w.told(t, "pods may ask again")
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) // of the bubble: longer than it looks for
 		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory")
+		if w.armed != [2]uint64{199, 0} {
+			t.Errorf("armed %v", w.armed)
+		}
 		w.set(func() { w.free, w.relief = 99, 0 })
-		time.Sleep(soonest)
+		w.wake <- struct{}{} // the next one, at once
+		time.Sleep(settle)
 		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict innocent 1s true", "innocent: Evicted memory", "count memory.available")
 	})
 }
