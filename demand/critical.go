@@ -6,26 +6,29 @@ import (
 	"github.com/islet-edge/islet/keys"
 )
 
-// systemCritical is the least priority of the classes system-cluster-critical and
-// system-node-critical.
-const systemCritical = 2_000_000_000
+// The priorities of the classes that every cluster has, the lower of which is the least of a
+// system's pod.
+// https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
+const (
+	SystemCritical     = 2_000_000_000 // system-cluster-critical
+	SystemNodeCritical = 2_000_001_000 // system-node-critical
+)
 
 // Critical reports whether a pod is the node's own, or its priority is that of the system:
 // others make room for it.
-// https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
-func Critical(pod *v1.Pod) bool {
-	return own(pod) || System(pod)
+func Critical(pod *v1.Pod) bool { return Own(pod) || System(pod) }
+
+// System reports whether the priority of a pod is that of the system. A manifest of the node's
+// own has it of its class (package manifest).
+func System(pod *v1.Pod) bool { return AtLeast(pod, SystemCritical) }
+
+// AtLeast reports whether a pod has that priority or a higher one.
+func AtLeast(pod *v1.Pod, priority int32) bool {
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= priority
 }
 
-// System reports whether the priority of a pod is that of the system. Priority classes are
-// objects of a cluster; a manifest of the node's own may name those that every cluster has.
-func System(pod *v1.Pod) bool {
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical ||
-		own(pod) && (pod.Spec.PriorityClassName == "system-node-critical" || pod.Spec.PriorityClassName == "system-cluster-critical")
-}
-
-// own reports whether a pod is the node's own, and not the API server's.
-func own(pod *v1.Pod) bool {
+// Own reports whether a pod is the node's own, and not the API server's.
+func Own(pod *v1.Pod) bool {
 	source, known := pod.Annotations[keys.ConfigSource]
 	return known && source != keys.SourceAPI
 }

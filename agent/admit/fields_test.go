@@ -52,7 +52,7 @@ var fieldTypes = []fieldtest.Table{
 		{"schedulerName", others, ""},
 		{"tolerations", works, "of NoExecute taints at admission; the rest is the scheduler's and the controllers'"},
 		{"hostAliases", works, ""},
-		{"priorityClassName", others, "the API server resolves it to priority"},
+		{"priorityClassName", works, "of a manifest on the node those of the system; the API server resolves it to priority"},
 		{"priority", works, "decides who the kernel kills last, who makes room for a critical pod, and who ends first when the machine goes off"},
 		{"dnsConfig", works, ""},
 		{"readinessGates", works, ""},

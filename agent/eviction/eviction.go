@@ -15,6 +15,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/metrics/room"
 )
 
@@ -397,7 +398,7 @@ func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why strin
 	if !e.c.Pods.Evict(ctx, p.UID, end) {
 		return false
 	}
-	if own(p) {
+	if demand.Own(p) {
 		e.mu.Lock()
 		e.ended[p.UID] = time.Now()
 		e.mu.Unlock()

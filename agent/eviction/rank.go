@@ -9,19 +9,12 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/demand"
-	"github.com/islet-edge/islet/keys"
 )
 
 // A Candidate is a pod with its figures.
 type Candidate struct {
 	Pod   *v1.Pod
 	Stats *stats.PodStats // nil: nothing of it runs
-}
-
-// own reports whether a pod is the node's own, and not the API server's.
-func own(p *v1.Pod) bool {
-	source, known := p.Annotations[keys.ConfigSource]
-	return known && source != keys.SourceAPI
 }
 
 // Disks says which parts of what pods write are on one disk.
@@ -78,7 +71,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 			p.priority = *c.Pod.Spec.Priority
 		}
 		p.beyond = used(c, s, d)
-		if own(c.Pod) && p.beyond < missing*fairPart {
+		if demand.Own(c.Pod) && p.beyond < missing*fairPart {
 			continue
 		}
 		if what != pids {
@@ -90,7 +83,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 		out = append(out, p)
 	}
 	slices.SortStableFunc(out, func(a, b place) int {
-		return cmp.Or(first(a.Stats != nil, b.Stats != nil), first(!own(a.Pod), !own(b.Pod)), first(a.exceeds, b.exceeds),
+		return cmp.Or(first(a.Stats != nil, b.Stats != nil), first(!demand.Own(a.Pod), !demand.Own(b.Pod)), first(a.exceeds, b.exceeds),
 			cmp.Compare(a.priority, b.priority), cmp.Compare(b.beyond, a.beyond), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})
 	ranked := make([]Candidate, len(out))

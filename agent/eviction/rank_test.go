@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/keys"
 )
 
@@ -60,18 +61,15 @@ func names(list []Candidate) string {
 }
 
 func TestRankMemory(t *testing.T) {
-	classed := static(aPod("classed", "", "", 0))
-	classed.Spec.PriorityClassName = "system-node-critical"
 	list := []Candidate{
 		uses(aPod("within", "100", "", 0), 99, 0),
 		uses(aPod("within-low", "100", "", -5), 100, 0),
 		uses(aPod("above-high", "10", "", 10), 1000, 0),
 		uses(aPod("above", "10", "", 0), 100, 0),
 		uses(aPod("above-more", "500", "", 0), 600, 0),
-		uses(aPod("critical", "", "", 2_000_000_000), 5000, 0),
+		uses(aPod("critical", "", "", demand.SystemCritical), 5000, 0),
 		uses(static(aPod("static", "", "", 0)), 9000, 0),
-		uses(static(aPod("static-critical", "", "", 2_000_000_000+1000)), 9000, 0),
-		uses(classed, 9000, 0),
+		uses(static(aPod("static-critical", "", "", demand.SystemNodeCritical)), 9000, 0),
 		{Pod: aPod("runs-nothing", "", "", 0)},
 	}
 	for _, s := range []Signal{Memory, PodsMemory} {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/metrics/room"
 )
 
@@ -231,7 +232,7 @@ func (w *world) Close() { w.note("closed") }
 func TestWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
-			w.pods = []Candidate{uses(aPod("small", "", "", 0), 10*mib, 1), uses(aPod("big", "", "", 0), 300*mib, 1), uses(aPod("critical", "", "", 2_000_000_000), 400*mib, 1)}
+			w.pods = []Candidate{uses(aPod("small", "", "", 0), 10*mib, 1), uses(aPod("big", "", "", 0), 300*mib, 1), uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
 		})
 		w.runs(t)
 		w.told(t, "pods may ask again")
@@ -297,7 +298,7 @@ func TestNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.free, w.after = 50, time.Minute
-			w.pods = []Candidate{uses(aPod("slow", "", "", 0), 10*mib, 1), uses(aPod("critical", "", "", 2_000_000_000), 400*mib, 1)}
+			w.pods = []Candidate{uses(aPod("slow", "", "", 0), 10*mib, 1), uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
 		})
 		w.runs(t)
 		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict slow 1s true", "slow: Evicted memory", "count memory.available")
@@ -406,7 +407,7 @@ func TestSoft(t *testing.T) {
 // measured when a disk has become fuller, and else once a minute.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0), 0, 0, 5*mib), writes(aPod("critical", "", "", 2_000_000_000), 0, 0, 50*mib)
+		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0), 0, 0, 5*mib), writes(aPod("critical", "", "", demand.SystemCritical), 0, 0, 50*mib)
 		for _, c := range []Candidate{greedy, frugal, critical} {
 			c.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
 		}

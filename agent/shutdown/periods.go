@@ -7,11 +7,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
-)
 
-// systemCritical is the least priority of pods for which shutdownGracePeriodCriticalPods
-// is set aside.
-const systemCritical = 2_000_000_000
+	"github.com/islet-edge/islet/demand"
+)
 
 // A Period is how long pods have to end whose priority is at least so high, and lower than
 // that of the next one.
@@ -27,7 +25,7 @@ func Periods(k *kubelet.KubeletConfiguration) (all []Period) {
 	}
 	total, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
 	if len(all) == 0 && total > 0 {
-		all = []Period{{0, (total - critical).Truncate(time.Second)}, {systemCritical, critical.Truncate(time.Second)}}
+		all = []Period{{0, (total - critical).Truncate(time.Second)}, {demand.SystemCritical, critical.Truncate(time.Second)}}
 	}
 	slices.SortStableFunc(all, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
 	return all

@@ -62,7 +62,7 @@ func TestSwap(t *testing.T) {
 	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 	applied, classed := memoryPod("1Gi", "", false), memoryPod("1Gi", "", false)
 	applied.Annotations = map[string]string{"kubernetes.io/config.source": "local"}
-	classed.Annotations, classed.Spec.PriorityClassName = applied.Annotations, "system-cluster-critical"
+	classed.Annotations, classed.Spec.Priority = applied.Annotations, critical.Spec.Priority
 	for name, tt := range map[string]struct {
 		pod  *v1.Pod
 		want string

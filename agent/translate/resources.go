@@ -18,8 +18,6 @@ const (
 
 	guaranteedOOM = -997
 	besteffortOOM = 1000
-
-	systemNodeCritical = 2_000_001_000 // the priority of system-node-critical
 )
 
 // resources turns requests and limits into cgroup figures, as the kubelet does.
@@ -77,8 +75,8 @@ func shares(milli int64) int64 { return min(max(milli*1024/1000, minShares), max
 // guaranteed and critical ones last, burstable ones by what they asked for. A
 // sidecar goes no sooner than the main containers.
 func oomScoreAdj(pod *v1.Pod, ctr *v1.Container, capacity int64) int64 {
-	if p := pod.Spec.Priority; p != nil && *p >= systemNodeCritical || demand.System(pod) && pod.Spec.PriorityClassName == "system-node-critical" {
-		return guaranteedOOM // a static pod may have the class only
+	if demand.AtLeast(pod, demand.SystemNodeCritical) {
+		return guaranteedOOM
 	}
 	switch demand.Class(pod) {
 	case v1.PodQOSGuaranteed:

@@ -9,6 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
+	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/keys"
 )
 
@@ -108,7 +109,7 @@ func TestResources(t *testing.T) {
 		{"burstable", list("250m", "1Gi"), list("1", ""), 0, 256, 100000, 0, 750},
 		{"limit only", nil, list("2", ""), 0, 2048, 200000, 0, 999},
 		{"tiny", list("1m", ""), list("1m", ""), 0, 2, 1000, 0, 999},
-		{"critical", nil, nil, systemNodeCritical, 2, 0, 0, -997},
+		{"critical", nil, nil, demand.SystemNodeCritical, 2, 0, 0, -997},
 		{"all the memory", list("", "4Gi"), nil, 0, 2, 0, 0, 3},
 	} {
 		p := aPod()
@@ -123,10 +124,6 @@ func TestResources(t *testing.T) {
 	p.Spec.PriorityClassName = "system-node-critical"
 	if r := resources(p, &p.Spec.Containers[0], aNode()); r.OomScoreAdj != 1000 {
 		t.Errorf("a pod of the API server that names a class, but has no priority: %d", r.OomScoreAdj)
-	}
-	p.Annotations = map[string]string{keys.ConfigSource: "file"}
-	if r := resources(p, &p.Spec.Containers[0], aNode()); r.OomScoreAdj != -997 {
-		t.Errorf("a critical static pod: %d", r.OomScoreAdj)
 	}
 	p = aPod()
 	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/keys"
 )
 
@@ -50,6 +51,7 @@ func own(pod *v1.Pod, raw []byte, o Options) error {
 		pod.Name += "-" + strings.ToLower(o.NodeName)
 	}
 	pod.Spec.NodeName = o.NodeName
+	rank(pod)
 	if pod.Annotations == nil {
 		pod.Annotations = make(map[string]string, 3)
 	}
@@ -65,6 +67,20 @@ func own(pod *v1.Pod, raw []byte, o Options) error {
 	}
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
 	return nil
+}
+
+// rank gives a pod the priority of its class, as the API server would, if it is one of the two
+// that every cluster has. Others are objects of a cluster, which the node does not know.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
+func rank(pod *v1.Pod) {
+	if priority, known := classes[pod.Spec.PriorityClassName]; known && pod.Spec.Priority == nil {
+		pod.Spec.Priority = &priority
+	}
+}
+
+var classes = map[string]int32{
+	"system-cluster-critical": demand.SystemCritical,
+	"system-node-critical":    demand.SystemNodeCritical,
 }
 
 // uidOf derives a UID from what the manifest says and where it says it, so

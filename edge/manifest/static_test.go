@@ -49,6 +49,27 @@ func TestStaticPod(t *testing.T) {
 	}
 }
 
+// TestPriority: a pod of the node's own has the priority of the two classes that every cluster
+// has, unless its manifest says another.
+func TestPriority(t *testing.T) {
+	for class, want := range map[string]int32{
+		"priorityClassName: system-node-critical":                2_000_001_000,
+		"priorityClassName: system-cluster-critical":             2_000_000_000,
+		"priorityClassName: system-node-critical\n  priority: 7": 7,
+		"priorityClassName: of-the-cluster":                      0,
+		"hostNetwork: false":                                     0,
+	} {
+		for _, source := range []string{keys.SourceFile, keys.SourceHTTP, keys.SourceLocal} {
+			o := fileOptions()
+			o.Source = source
+			pod := decodeOne(t, strings.Replace(web, "spec:", "spec:\n  "+class, 1), o)
+			if got := pod.Spec.Priority; (got == nil) != (want == 0) || got != nil && *got != want {
+				t.Errorf("%s, from %s: priority %v, want %d", class, source, got, want)
+			}
+		}
+	}
+}
+
 // TestUID: one manifest in one place on one node is one pod, however it is
 // spaced and whenever it is read.
 func TestUID(t *testing.T) {
