@@ -157,10 +157,11 @@ func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice,
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
 	}
 	if !given("evictionHard", fs, docs) {
-		c.Kubelet.EvictionHard["memory.available"] = keptFree(memory("/proc/meminfo"))
-	}
-	if aside := setAside(memory("/proc/meminfo")); aside != "" && !given("kubeReserved", fs, docs) && !given("systemReserved", fs, docs) && !given("reservedMemory", fs, docs) {
-		c.Kubelet.KubeReserved = map[string]string{"memory": aside}
+		there := memory("/proc/meminfo")
+		c.Kubelet.EvictionHard["memory.available"] = keptFree(there)
+		if aside := setAside(there); aside != "" && !given("kubeReserved", fs, docs) && !given("systemReserved", fs, docs) && !given("reservedMemory", fs, docs) {
+			c.Kubelet.KubeReserved = map[string]string{"memory": aside}
+		}
 	}
 	if err := errors.Join(append(errs, validate(&s)...)...); err != nil {
 		return nil, nil, err

@@ -41,7 +41,7 @@ Where islet differs from the kubelet: containerRuntimeEndpoint is empty by defau
 failCgroupV1 is false by default, as islet runs on cgroup v1; failSwapOn is false where nothing sets it and the node has no
 control plane, with a warning; memory.available of evictionHard is an eighth of the memory, or a sixteenth of less than 128Mi, where that is less than 100Mi and nothing
 sets evictionHard; on such a machine kubeReserved has 96Mi of memory, but no more than five sixths, where nothing sets
-kubeReserved, systemReserved or reservedMemory; without a configuration file the defaults of
+evictionHard, kubeReserved, systemReserved or reservedMemory; without a configuration file the defaults of
 authentication, authorization and readOnlyPort are those of the file, not the open ones of the kubelet's flags.
 `)
 	section := func(title, prefix string, rows []fieldRow) {

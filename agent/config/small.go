@@ -33,7 +33,8 @@ const tiny = 128 << 20
 // empty: none. What the kernel, the system's own services and islet need hardly depends on
 // how much there is, and where there is little the pods together could have it too: then a
 // pod without a limit takes the pages of all programs, and for minutes all wait for the
-// disk before the kernel ends anything. At most five sixths are set aside.
+// disk before the kernel ends anything. At most five sixths are set aside, and nothing where a
+// threshold is set that may ask for the rest: a default must not make a configuration invalid.
 func setAside(memory uint64) string {
 	const need = 96 << 20
 	if memory == 0 || memory >= roomy {

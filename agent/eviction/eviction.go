@@ -353,10 +353,14 @@ func (e *Eviction) act(ctx context.Context, list, met []Threshold, o Observation
 		if machine, pods, err := e.c.Room.Memory(ctx); err == nil {
 			maps.Copy(o, observe(room.Room{Memory: machine, Pods: pods}))
 		}
-		if !o.below(t, true) {
+		left := slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return !o.below(t, true) })
+		if len(left) == 0 {
 			e.c.Log.Info("there is memory again without evicting a pod", "signal", t.Signal)
 			e.arm(o) // what the kernel was asked for before is past
 			return false
+		}
+		if left[0] != t {
+			return e.act(ctx, list, left, o, r, d)
 		}
 	}
 	for _, t := range met {

@@ -292,6 +292,24 @@ func TestGoneMeanwhile(t *testing.T) {
 	})
 }
 
+// TestGoneMeanwhileDiskToo: what is still short is what a pod is ended for, and not the memory
+// that came free.
+func TestGoneMeanwhileDiskToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.pods = []Candidate{uses(aPod("hungry", "", "", 0), 50*mib, 1), writes(aPod("writer", "", "", 0), 0, 0, 50*mib)}
+			w.relief = 200
+		})
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		w.set(func() { w.free, w.disk = 99, 50 })
+		w.wake <- struct{}{}
+		time.Sleep(time.Second) // of the bubble
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images",
+			"age of nodefs.available", "age of containerfs.available", "evict writer 1s true", "writer: Evicted ephemeral-storage", "count nodefs.available")
+	})
+}
+
 // TestNothingLeft: critical pods stay; and while nobody can go, a kernel that tells all the
 // time has nobody look more often than without.
 func TestNothingLeft(t *testing.T) {
