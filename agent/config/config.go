@@ -156,13 +156,7 @@ func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice,
 	if c.Alone() && !given("failSwapOn", fs, docs) {
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
 	}
-	if !given("evictionHard", fs, docs) {
-		there := memory("/proc/meminfo")
-		c.Kubelet.EvictionHard["memory.available"] = keptFree(there)
-		if aside := setAside(there); aside != "" && !given("kubeReserved", fs, docs) && !given("systemReserved", fs, docs) && !given("reservedMemory", fs, docs) {
-			c.Kubelet.KubeReserved = map[string]string{"memory": aside}
-		}
-	}
+	suit(&c.Kubelet, memory("/proc/meminfo"), func(field string) bool { return given(field, fs, docs) })
 	if err := errors.Join(append(errs, validate(&s)...)...); err != nil {
 		return nil, nil, err
 	}

@@ -4,7 +4,24 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
 )
+
+// suit makes the defaults of memory those that suit a machine with so many bytes of it; given
+// says which fields somebody set.
+func suit(k *kubelet.KubeletConfiguration, there uint64, given func(field string) bool) {
+	if given("evictionHard") {
+		return // with what is set aside besides it might come to more than there is
+	}
+	k.EvictionHard["memory.available"] = keptFree(there)
+	if given("kubeReserved") || given("systemReserved") || given("reservedMemory") {
+		return
+	}
+	if aside := setAside(there); aside != "" {
+		k.KubeReserved = map[string]string{"memory": aside}
+	}
+}
 
 // keptFree is the default of the hard threshold memory.available where there are so many
 // bytes of memory; 0: not known. It is a kubelet's 100Mi, but not more than an eighth: with
@@ -33,8 +50,7 @@ const tiny = 128 << 20
 // empty: none. What the kernel, the system's own services and islet need hardly depends on
 // how much there is, and where there is little the pods together could have it too: then a
 // pod without a limit takes the pages of all programs, and for minutes all wait for the
-// disk before the kernel ends anything. At most five sixths are set aside, and nothing where a
-// threshold is set that may ask for the rest: a default must not make a configuration invalid.
+// disk before the kernel ends anything. At most five sixths are set aside.
 func setAside(memory uint64) string {
 	const need = 96 << 20
 	if memory == 0 || memory >= roomy {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestKeptFree(t *testing.T) {
@@ -52,5 +54,36 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 	c, _ = mustLoad(t)
 	if got := c.Kubelet.EvictionHard["memory.available"]; got != keptFree(memory("/proc/meminfo")) {
 		t.Errorf("by default: %s", got)
+	}
+}
+
+// The defaults leave pods some memory on every machine, and none is in the way of what a
+// person sets.
+func TestSuit(t *testing.T) {
+	bytes := func(text string) int64 {
+		q, err := resource.ParseQuantity(text)
+		if text != "" && err != nil {
+			t.Fatal(err)
+		}
+		return q.Value()
+	}
+	for mib := range uint64(1200) {
+		k := defaultKubelet()
+		k.EvictionHard = defaultEvictionHard()
+		suit(&k, mib<<20, func(string) bool { return false })
+		if kept := bytes(k.EvictionHard["memory.available"]) + bytes(k.KubeReserved["memory"]); mib > 0 && kept >= int64(mib<<20) {
+			t.Errorf("of %d MiB %d bytes are kept", mib, kept)
+		}
+	}
+	for _, field := range []string{"evictionHard", "kubeReserved", "systemReserved", "reservedMemory"} {
+		k := defaultKubelet()
+		k.EvictionHard = defaultEvictionHard()
+		suit(&k, 184<<20, func(one string) bool { return one == field })
+		if len(k.KubeReserved) > 0 {
+			t.Errorf("with %s: %v", field, k.KubeReserved)
+		}
+		if kept := k.EvictionHard["memory.available"]; (kept == "100Mi") != (field == "evictionHard") {
+			t.Errorf("with %s: %s", field, kept)
+		}
 	}
 }
