@@ -86,7 +86,7 @@ demo-image:
 
 .PHONY: check
 check: ## formatting, vet, import rules, modules, known vulnerabilities, documents
-	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
+	@files=$$(git ls-files '*.go') ; bad=$$(gofmt -l $$files); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
 	go mod tidy -diff
 	go vet ./...
 	cd test && go vet ./...
@@ -201,6 +201,7 @@ test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware
 CUTS ?= 3
 .PHONY: test-kubeadm
 test-kubeadm: ## kubeadm in a virtual machine: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset, init (root needed)
+	@case "$(CUTS)" in ""|*[!0-9]*) echo "CUTS=$(CUTS) is not a number of power cuts, such as CUTS=20" >&2; exit 2 ;; esac
 	@packaging/deps.sh run test vm
 	$(MAKE) build packages-two
 	test/cluster/build.sh >/dev/null

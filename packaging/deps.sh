@@ -19,13 +19,13 @@ need() { # need COMMAND PACKAGE
 for use in "$@"; do
 	case $use in
 	run) command -v crun >/dev/null 2>&1 || need crun crun; need runc runc ;;
-	test) need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; need dbus-daemon dbus-daemon; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+	test) need git git; need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; need dbus-daemon dbus-daemon; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 		[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"; need pkg-config pkg-config ;; # to build runc, see test/runc
 	oci) need gcc gcc; need x86_64-linux-gnu-gcc gcc; need make make; need patch patch; need xz xz-utils; need pkg-config pkg-config; need gperf gperf; need meson meson; need ninja ninja-build
 		[ -e /usr/lib/python3/dist-packages/jinja2 ] || missing="$missing python3-jinja2"; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
 	oci-cross) need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu; need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf; need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
 		for a in arm64 armhf riscv64; do missing="$missing$(dpkg -s libc6-dev-$a-cross >/dev/null 2>&1 || echo " libc6-dev-$a-cross")"; done ;;
-	packages) need lintian lintian; need rpm rpm; need rpmlint rpmlint; need gpg gpg; need gpgv gpgv; need createrepo_c createrepo-c; need dpkg-scanpackages dpkg-dev ;;
+	packages) need lintian lintian; need rpm rpm; need rpmlint rpmlint; need gpg gpg; need gpg-agent gpg-agent; need gpgv gpgv; need createrepo_c createrepo-c; need dpkg-scanpackages dpkg-dev ;;
 	critest) need busybox busybox-static; need ipcmk util-linux ;;
 	conformance) need busybox busybox-static; need curl curl; need dig bind9-dnsutils; need nc netcat-openbsd; need ipcs util-linux ;;
 	page) command -v chromium >/dev/null 2>&1 || need chromium-headless-shell chromium-headless-shell ;;
@@ -45,6 +45,14 @@ if [ "$(id -u)" != 0 ]; then
 	exit 1
 fi
 echo "installing:$missing"
-apt-get -o DPkg::Lock::Timeout=600 update -qq
+tries=60 # of 10 s: a new machine's own updates hold a lock for which update does not wait
+until lists=$(apt-get update -qq 2>&1); do
+	tries=$((tries - 1))
+	case $lists in
+	*"Could not get lock"*) [ $tries = 0 ] || { echo "apt is in use by another; waiting"; sleep 10; continue; } ;;
+	esac
+	echo "apt-get update: $lists" >&2
+	exit 1
+done
 # shellcheck disable=SC2086 # a list of words
 DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends $missing >/dev/null

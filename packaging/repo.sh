@@ -13,7 +13,7 @@ if [ -z "${ISLET_SIGNING_KEY:-}" ]; then
 	mkdir -p -m 0700 "$GNUPGHOME"
 	ISLET_SIGNING_KEY=trial@islet.invalid
 	gpg --quiet --list-secret-keys "$ISLET_SIGNING_KEY" >/dev/null 2>&1 ||
-		gpg --quiet --batch --pinentry-mode loopback --passphrase '' --quick-generate-key "islet, a key for trying <$ISLET_SIGNING_KEY>" ed25519 sign never 2>/dev/null
+		gpg --quiet --batch --pinentry-mode loopback --passphrase '' --quick-generate-key "islet, a key for trying <$ISLET_SIGNING_KEY>" ed25519 sign never
 	trap 'gpgconf --kill all' EXIT
 fi
 sign() { gpg --quiet --batch --yes --pinentry-mode loopback --local-user "$ISLET_SIGNING_KEY" "$@"; }

@@ -12,7 +12,10 @@ if [ -e "$root" ]; then
 	exit
 fi
 find "$1" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} + # of older scripts, or half made
-{
+echo "making the file system of the tests with an init, some minutes; log: $1/log" >&2
+trap '[ $? = 0 ] || tail "$1/log" >&2' EXIT
+# Neither && nor || may follow this: what fails in it would be passed over.
+(
 	debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,openrc,iproute2,procps,kmod,nftables,rpm bookworm "$root.new"
 	rm -rf "$root.new"/var/cache/apt/* "$root.new"/var/lib/apt/lists/* "$root.new"/usr/share/{doc,man,locale}
 	echo edge >"$root.new/etc/hostname"
@@ -23,6 +26,6 @@ find "$1" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} + # of older scripts, 
 	chroot "$root.new" systemctl -q mask systemd-sysctl.service systemd-modules-load.service systemd-remount-fs.service systemd-timesyncd.service apt-daily.timer \
 		apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer sys-kernel-debug.mount sys-kernel-tracing.mount \
 		sys-fs-fuse-connections.mount dev-hugepages.mount dev-mqueue.mount
-} >"$1/log" 2>&1 || { tail "$1/log" >&2; exit 1; }
+) >"$1/log" 2>&1
 mv "$root.new" "$root"
 echo "$root"

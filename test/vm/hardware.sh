@@ -18,8 +18,9 @@ if [ -e "$dir/complete" ]; then
 fi
 root=$base/mnt
 mkdir -p "$root"
-trap 'umount -R "$root" 2>/dev/null || true; rmdir "$root"' EXIT
-{
+trap '[ $? = 0 ] || tail "$log" >&2; umount -R "$root" 2>/dev/null || true; rmdir "$root"' EXIT
+# Neither && nor || may follow this: what fails in it would be passed over.
+(
 	cp --sparse=always "$base/base.img" "$dir/base.img"
 	mount -o loop "$dir/base.img" "$root"
 	mount -t proc proc "$root/proc"
@@ -36,6 +37,6 @@ trap 'umount -R "$root" 2>/dev/null || true; rmdir "$root"' EXIT
 	cp "$root/boot/initrd.img-${kernel#vmlinuz-}" "$dir/initrd.img"
 	rm -rf "$root"/boot/* "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*
 	umount -R "$root"
-} >"$log" 2>&1 || { tail "$log" >&2; exit 1; }
+) >"$log" 2>&1
 touch "$dir/complete"
 echo "$dir"

@@ -149,9 +149,11 @@ func (v *VM) command(name string, args ...string) string {
 	c := exec.Command(name, args...)
 	c.Dir = filepath.Join(machine.Root(v.t), "test", "vm")
 	c.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	out, err := c.CombinedOutput()
+	var told strings.Builder // not part of the answer: a shell may warn of its locale
+	c.Stderr = &told
+	out, err := c.Output()
 	if err != nil {
-		v.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		v.t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, &told)
 	}
 	return string(out)
 }
@@ -195,6 +197,8 @@ func (v *VM) Boot() {
 	}
 	qemu := exec.Command(args[0], args[1:]...)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var told strings.Builder // read when it has ended
+	qemu.Stderr = &told
 	if err := qemu.Start(); err != nil {
 		v.t.Fatalf("start the emulator: %v", err)
 	}
@@ -203,7 +207,8 @@ func (v *VM) Boot() {
 	deadline := time.Now().Add(bootPatience)
 	l.SetDeadline(deadline)
 	if v.ctl, err = l.Accept(); err != nil {
-		v.t.Fatalf("the emulator did not connect: %v", err)
+		v.PowerCut()
+		v.t.Fatalf("the emulator did not connect: %v\n%s", err, &told)
 	}
 	v.ctl.SetReadDeadline(deadline)
 	v.in = bufio.NewReader(v.ctl)
