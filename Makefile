@@ -192,7 +192,7 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 	cd test/cluster && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestRemote ./node
 
 .PHONY: test-vm
-test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, boards
+test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, boards (root needed, two hours)
 	@packaging/deps.sh run test vm vm-arm
 	for a in arm64 arm $(GOARCH); do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
 	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_ARCHITECTURES=arm64,armhf ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m ./vm
@@ -200,7 +200,7 @@ test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware
 
 CUTS ?= 3
 .PHONY: test-kubeadm
-test-kubeadm: ## kubeadm in a virtual machine: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset, init (root needed)
+test-kubeadm: ## kubeadm in a virtual machine: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset, init (root needed, 40 minutes)
 	@case "$(CUTS)" in ""|*[!0-9]*) echo "CUTS=$(CUTS) is not a number of power cuts, such as CUTS=20" >&2; exit 2 ;; esac
 	@packaging/deps.sh run test vm
 	$(MAKE) build packages-two
@@ -208,7 +208,7 @@ test-kubeadm: ## kubeadm in a virtual machine: join, reboot, upgrade, CUTS (3) p
 	cd test/cluster && ISLET_VM_KUBEADM=1 ISLET_VM_CUTS=$(CUTS) ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 180m -run TestKubeadmBoot ./node
 
 .PHONY: test-memory
-test-memory: ## what the kernel holds containers to by cgroup v2, and small machines, in virtual machines
+test-memory: ## what the kernel holds containers to by cgroup v2, and small machines, in virtual machines (root needed, 15 minutes)
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
 	cd test && ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 90m -run 'TestMemoryCgroups|TestSmall' ./vm
@@ -233,13 +233,13 @@ bench-packages: ## measure an installation and an upgrade of the packages under 
 	$(ON_PACKAGES) ISLET_BENCH=1 go test -v -count=1 -timeout 20m -run TestFigures ./system
 
 .PHONY: test-architectures
-test-architectures: ## the packages on emulated boards with the processors of a Raspberry Pi 4 and 2
+test-architectures: ## the packages on emulated boards with the processors of a Raspberry Pi 4 and 2 (root needed, half an hour)
 	@packaging/deps.sh run test vm vm-arm
 	for a in arm64 arm; do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
 	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_ARCHITECTURES=arm64,armhf go test -v -count=1 -timeout 90m -run TestArchitectures ./vm
 
 .PHONY: test-hardware
-test-hardware: ## devices of the kernel's and the emulator's in a virtual machine: USB, cameras, I2C, disks
+test-hardware: ## devices of the kernel's and the emulator's in a virtual machine: USB, cameras, I2C, disks (root needed, 15 minutes)
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
 	cd test && ISLET_VM_HARDWARE=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 30m -run TestHardware ./vm

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/islet-edge/islet/test/machine"
 )
@@ -138,14 +139,35 @@ func TestCare(t *testing.T) {
 		m.Write("manifests/ends.yaml", pod("ends", "", "exit", "3", "2s"))
 		eats := pod("eats", ", resources: {limits: {memory: 20Mi}}", "eat", "200")
 		m.Write("manifests/eats.yaml", eats)
-		m.Write("manifests/once.yaml", strings.NewReplacer("{name: eats}", "{name: once}", "spec:\n", "spec:\n  restartPolicy: Never\n").Replace(eats))
 		m.StartAgent(remote)
-		m.WaitPods("a probed pod, one that was restarted, and two that needed too much memory", func(p map[string]machine.Pod) bool {
-			ends, eats, once := p["ends-edge"].Status.ContainerStatuses, p["eats-edge"].Status.ContainerStatuses, p["once-edge"].Status.ContainerStatuses
+		m.WaitPods("a probed pod, one that was restarted, and one that needed too much memory", func(p map[string]machine.Pod) bool {
+			ends, eats := p["ends-edge"].Status.ContainerStatuses, p["eats-edge"].Status.ContainerStatuses
 			return p["chatty-edge"].Ready() && len(ends) == 1 && ends[0].RestartCount > 0 &&
-				len(eats) == 1 && eats[0].LastState.Terminated != nil && eats[0].LastState.Terminated.Reason == "OOMKilled" &&
-				len(once) == 1 && once[0].State.Terminated != nil && once[0].State.Terminated.Reason == "OOMKilled"
+				len(eats) == 1 && eats[0].LastState.Terminated != nil && eats[0].LastState.Terminated.Reason == "OOMKilled"
 		})
+		tries := 1
+		if filepath.Base(dir) == "debian" { // containerd before 2.3 may lose the event: containerd/containerd#8893
+			tries = 5
+		}
+		for i := 1; ; i++ {
+			name := fmt.Sprintf("once%d", i)
+			m.Write("manifests/once.yaml", strings.NewReplacer("{name: eats}", "{name: "+name+"}", "spec:\n", "spec:\n  restartPolicy: Never\n").Replace(eats))
+			var reason string
+			m.WaitPods("a pod that ended for want of memory, and what the runtime says last of it", func(p map[string]machine.Pod) bool {
+				once := p[name+"-edge"].Status.ContainerStatuses
+				if len(once) != 1 || once[0].State.Terminated == nil {
+					return false
+				}
+				reason = once[0].State.Terminated.Reason
+				return reason == "OOMKilled" || time.Since(once[0].State.Terminated.FinishedAt) > 12*time.Second // after 10 it is not asked again
+			})
+			if reason == "OOMKilled" {
+				break
+			}
+			if i == tries {
+				t.Fatalf("%s was killed for want of memory, and is shown as %s", name, reason)
+			}
+		}
 		m.Await("a rotated log that is compressed", func() bool {
 			all, err := filepath.Glob(filepath.Join(m.Disk, "logs/default_chatty-edge_*/c/0.log.*"))
 			if err != nil {

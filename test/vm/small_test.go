@@ -225,7 +225,8 @@ spec:
 const sample = `while true; do echo $EPOCHREALTIME $(</sys/fs/cgroup/kubepods/memory.current) $(sed -n 's/some.*total=//p' /proc/pressure/memory); sleep 0.1; done`
 
 // pressed demands that a pod is evicted because the kernel told that processes wait for
-// memory, and not since it was time to look. By chance it is; then it is tried once more.
+// memory, and not since it was time to look. By chance it is; then it is tried again,
+// three times.
 // How long it took is logged.
 func pressed(v *VM) {
 	v.t.Helper()
