@@ -159,6 +159,7 @@ func (e *Eviction) rest() time.Duration { return max(e.transition, soonest) }
 // Bounds of waiting.
 const (
 	settle  = 250 * time.Millisecond // least time between looks that the kernel asked for
+	armed   = time.Second            // after the start: the cgroup of all pods is there
 	cleanup = 30 * time.Second       // for a pod to end, as a kubelet waits
 )
 
@@ -175,6 +176,9 @@ func (e *Eviction) Run(ctx context.Context) error {
 	defer next.Stop()
 	var last, due time.Time
 	var pause time.Duration
+	// After the kernel told and there was enough; and once the cgroup of all pods is made,
+	// beside the first look: before, it could not be armed.
+	again := time.After(armed)
 	for {
 		woken := false
 		select {
@@ -200,6 +204,12 @@ func (e *Eviction) Run(ctx context.Context) error {
 				continue
 			}
 			woken, e.by = true, "kernel"
+		case <-again: // who takes memory fast has more by now, and had when the next mark was set
+			again = nil
+			if time.Now().Before(e.quiet) || !e.short(ctx) {
+				continue
+			}
+			e.by = "kernel"
 		}
 		if woken {
 			if wait := settle - time.Since(last); wait > 0 {
@@ -211,6 +221,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 			}
 			last = time.Now()
 			if !e.short(ctx) {
+				again = time.After(settle)
 				continue
 			}
 		}

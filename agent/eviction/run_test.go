@@ -268,6 +268,48 @@ func TestWoken(t *testing.T) {
 	})
 }
 
+// TestGrows: a pod that takes memory so fast that there was still enough when the kernel told,
+// and no more when the next mark was set, is ended within a second all the same.
+func TestGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{uses(aPod("fast", "", "", 0), 300*mib, 1)} })
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		time.Sleep(soonest / 2) // of the bubble: between two looks by the timer
+		w.set(func() { w.free = 110 })
+		w.wake <- struct{}{}
+		synctest.Wait()
+		w.told(t)
+		w.set(func() { w.free = 99 })
+		time.Sleep(time.Second)
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict fast 1s true", "fast: Evicted memory", "count memory.available")
+		if !regexp.MustCompile("pod is evicted.* by=kernel").Match(w.lines.Bytes()) {
+			t.Errorf("the log does not say that the kernel told: %s", &w.lines)
+		}
+	})
+}
+
+// TestStart: a second after the start, when all that is watched is there, memory is looked at
+// once more. What is not short is not looked at again until the kernel tells.
+func TestStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{uses(aPod("early", "", "", 0), 300*mib, 1)} })
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		w.set(func() { w.armed = [2]uint64{} })
+		time.Sleep(armed) // of the bubble, as all here
+		synctest.Wait()
+		if w.armed != [2]uint64{400, 0} || w.lights != 1 || w.looks != 1 {
+			t.Errorf("armed %v, %d looks at memory, %d at all", w.armed, w.lights, w.looks)
+		}
+		time.Sleep(soonest / 2)
+		synctest.Wait()
+		if w.lights != 1 {
+			t.Errorf("%d looks at memory", w.lights)
+		}
+	})
+}
+
 // TestGoneMeanwhile: no pod pays for memory that came free while figures were read, as when
 // the kernel has killed who took it.
 func TestGoneMeanwhile(t *testing.T) {
