@@ -106,7 +106,11 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 
 // open opens the stores; what it opened is closed by Close, also after an error.
 func (d *Daemon) open(c Config) (*metadata.DB, error) {
-	blobs, err := local.NewStore(filepath.Join(c.Root, "content"))
+	content := filepath.Join(c.Root, "content")
+	if err := dropTorn(content); err != nil {
+		c.Log.Warn("what a power cut left of an image cannot be removed", "error", err)
+	}
+	blobs, err := local.NewStore(content)
 	if err != nil {
 		return nil, fmt.Errorf("open content store: %w", err)
 	}
