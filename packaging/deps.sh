@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a use of this checkout needs and the machine lacks.
-#   deps.sh run        an OCI runtime (crun preferred, runc as fallback)
+#   deps.sh run        the distribution's OCI runtimes, crun and runc, with which the tests run nodes too
 #   deps.sh oci        what the OCI runtime that islet ships is built with; oci-cross: for other architectures
 #   deps.sh packages   what packages, repositories and releases are made and checked with
 #   deps.sh test       what the tests need besides

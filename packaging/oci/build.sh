@@ -2,9 +2,12 @@
 # Builds the OCI runtime that islet ships, crun, from the sources of source.sh: one static
 # program with seccomp, capabilities and the systemd cgroup driver, the same bytes from the
 # same sources and compiler. It prints its path. What was built is kept in .cache/oci-build,
-# or in $ISLET_OCI_CACHE, which several checkouts may share.
+# or in $ISLET_OCI_CACHE, which several checkouts may share. Beside it are licenses, and parts:
+# what is linked into it, as "name, version, licence, SHA-256 of the source" with tabs between.
 #   build.sh GOARCH           amd64, arm64, arm (ARMv7, hard float) or riscv64
 #   build.sh GOARCH cached    fails if it was not built yet
+#   build.sh GOARCH run       for this machine alone: without libsystemd, and so without the systemd
+#                             cgroup driver. It needs gcc and make, and half a minute; nothing is installed
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 case ${1:?say for which architecture} in
@@ -19,29 +22,51 @@ if [ "${2:-}" = cached ]; then
 	[ -d "$cache" ] || exit 1
 fi
 command -v $triplet-gcc >/dev/null || { echo "oci: $triplet-gcc is not installed: packaging/deps.sh oci-cross" >&2; exit 1; }
+kind= parts="crun libseccomp libcap2 systemd"
+if [ "${2:-}" = run ]; then
+	kind=run- parts="crun libseccomp libcap2"
+fi
 mkdir -p "$cache"
 exec 9>"$cache/lock"
 flock 9
-key=$({ cat "$here"/build.sh "$here"/sources "$here"/patches/*; $triplet-gcc --version; } | sha256sum | cut -c1-16)
-out=$cache/$1-$key
+key=$({ cat "$here"/build.sh "$here"/sources "$here"/patches/*; $triplet-gcc --version; sha256sum <"$($triplet-gcc -print-file-name=libc.a)"; } | sha256sum | cut -c1-16)
+out=$cache/$kind$1-$key
 if [ -x "$out/crun" ]; then
 	echo "$out/crun"
 	exit
 fi
 [ "${2:-}" != cached ] || exit 1
-"$here/source.sh" "$cache/source" >&2
+# shellcheck disable=SC2086 # a list of names
+"$here/source.sh" "$cache/source" $parts >&2
 echo "building the OCI runtime for $1" >&2
-find "$cache" -mindepth 1 -maxdepth 1 -type d -name "$1-*" -exec rm -rf {} +
+find "$cache" -mindepth 1 -maxdepth 1 -type d -name "$kind$1-*" -exec rm -rf {} +
 work=$out/work
 mkdir -p "$work" "$out/lib/pkgconfig"
-for f in "$cache"/source/*.tar.*; do tar -xf "$f" -C "$work"; done
-for p in "$here"/patches/*.patch; do patch --quiet -p1 -d "$work"/crun-* <"$p"; done
+
+# unpack NAME unpacks the source of that name. What a machine with a compiler may lack, apt has.
+unpack() {
+	local file
+	file=$cache/source/$(awk -v name="$1" '$1 == name { print $3 }' "$here/sources")
+	case $file in
+	*.xz) if command -v xz >/dev/null; then xz -dc "$file"; else /usr/lib/apt/apt-helper cat-file "$file"; fi | tar -xf - -C "$work" ;;
+	*) tar -xf "$file" -C "$work" ;;
+	esac
+}
+for name in $parts; do unpack $name; done
+for p in "$here"/patches/*.patch; do
+	if command -v patch >/dev/null; then
+		patch --quiet -p1 -d "$work"/crun-* <"$p"
+	else
+		(cd "$work"/crun-* && GIT_CEILING_DIRECTORIES=$work git apply -p1 "$p")
+	fi
+done
 
 export SOURCE_DATE_EPOCH=0 LC_ALL=C
 flags="-O2 -ffunction-sections -fdata-sections -fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffile-prefix-map=$work=."
 quiet() { nice "$@" >>"$out/log" 2>&1 || { tail -n 20 "$out/log" >&2; exit 1; }; }
 
-# libseccomp and libcap, as archives.
+# libseccomp and libcap, as archives. What gperf would make is in the source, and no Python is run.
+[ -z "$kind" ] || export GPERF=true PYTHON=true
 cd "$work"/libseccomp-*
 quiet ./configure --host=$triplet --enable-static --disable-shared --disable-python --prefix="$out" CFLAGS="$flags"
 quiet make -C include install
@@ -54,10 +79,11 @@ cp -r include/sys "$out/include/"
 
 # libsystemd, for its client of D-Bus. The rest of systemd is configured, as its build
 # wants that, and not built; libmount and libcrypt serve that rest, and are not needed.
-printf 'Name: libcap\nDescription: capabilities\nVersion: 2.75\nLibs: -L%s -lcap\nCflags: -I%s\n' "$out/lib" "$out/include" >"$out/lib/pkgconfig/libcap.pc"
-printf 'Name: mount\nDescription: not used\nVersion: 2.38\n' >"$out/lib/pkgconfig/mount.pc"
-printf 'Name: libcrypt\nDescription: not used\nVersion: 4\n' >"$out/lib/pkgconfig/libcrypt.pc"
-cat >"$work/cross" <<END
+libsystemd() {
+	printf 'Name: libcap\nDescription: capabilities\nVersion: 2.75\nLibs: -L%s -lcap\nCflags: -I%s\n' "$out/lib" "$out/include" >"$out/lib/pkgconfig/libcap.pc"
+	printf 'Name: mount\nDescription: not used\nVersion: 2.38\n' >"$out/lib/pkgconfig/mount.pc"
+	printf 'Name: libcrypt\nDescription: not used\nVersion: 4\n' >"$out/lib/pkgconfig/libcrypt.pc"
+	cat >"$work/cross" <<END
 [binaries]
 c = '$triplet-gcc'
 ar = '$triplet-ar'
@@ -72,32 +98,69 @@ cpu_family = '$cpu'
 cpu = '$cpu'
 endian = 'little'
 END
-cd "$work"/systemd-*
-PATH=/usr/bin:$PATH quiet meson setup --cross-file "$work/cross" --buildtype=plain -Dc_args="$flags -I$out/include" -Dstatic-libsystemd=true -Dmode=release -Dsysvinit-path= -Dtests=false -Dman=false -Dversion-tag=252 \
-	-Dopenssl=false -Dgcrypt=false -Dgnutls=false -Dp11kit=false -Dlibcryptsetup=false -Dlibcurl=false -Dzlib=false -Dbzip2=false -Dxz=false -Dlz4=false -Dzstd=false \
-	-Dlibidn=false -Dlibidn2=false -Dfdisk=false -Dacl=false -Daudit=false -Dselinux=false -Dapparmor=false -Dpam=false -Dkmod=false -Delfutils=false -Dblkid=false build
-quiet ninja -C build version.h
-quiet ninja -C build libsystemd.a
-cp build/libsystemd.a "$out/lib/"
-mkdir "$out/include/systemd"
-cp src/systemd/sd-*.h src/systemd/_sd-common.h "$out/include/systemd/"
+	cd "$work"/systemd-*
+	PATH=/usr/bin:$PATH quiet meson setup --cross-file "$work/cross" --buildtype=plain -Dc_args="$flags -I$out/include" -Dstatic-libsystemd=true -Dmode=release -Dsysvinit-path= -Dtests=false -Dman=false -Dversion-tag=252 \
+		-Dopenssl=false -Dgcrypt=false -Dgnutls=false -Dp11kit=false -Dlibcryptsetup=false -Dlibcurl=false -Dzlib=false -Dbzip2=false -Dxz=false -Dlz4=false -Dzstd=false \
+		-Dlibidn=false -Dlibidn2=false -Dfdisk=false -Dacl=false -Daudit=false -Dselinux=false -Dapparmor=false -Dpam=false -Dkmod=false -Delfutils=false -Dblkid=false build
+	quiet ninja -C build version.h
+	quiet ninja -C build libsystemd.a
+	cp build/libsystemd.a "$out/lib/"
+	mkdir "$out/include/systemd"
+	cp src/systemd/sd-*.h src/systemd/_sd-common.h "$out/include/systemd/"
+}
+
+without=--disable-systemd library=
+if [ -z "$kind" ]; then
+	libsystemd
+	without= library=-lsystemd
+fi
 
 # crun: its own build runs libtool 150 times; the sources are compiled as they are.
 cd "$work"/crun-*
-quiet ./configure --no-recursion --host=$triplet --enable-embedded-yajl --disable-criu --disable-dl --disable-libcrun \
-	CFLAGS="$flags -I$out/include" LDFLAGS="-L$out/lib" LIBS="-lsystemd -lcap -lrt -lpthread"
+quiet ./configure --no-recursion --host=$triplet --enable-embedded-yajl --disable-criu --disable-dl --disable-libcrun $without \
+	CFLAGS="$flags -I$out/include" LDFLAGS="-L$out/lib" LIBS="$library -lcap -lrt -lpthread"
 printf '#ifndef GIT_VERSION\n#define GIT_VERSION "with islet'"'"'s patches"\n#endif\n' >git-version.h
 ls src/*.c src/libcrun/*.c src/libcrun/blake3/*.c src/libcrun/handlers/*.c libocispec/src/ocispec/*.c libocispec/yajl/src/*.c |
 	grep -v -e /validate.c -e /basic_test >files
 quiet xargs -a files -P 2 -I{} sh -c 'o=$(echo {} | tr / _ ); exec '"$triplet-gcc $flags"' -include config.h -I. -Isrc -Ilibocispec/src -Ilibocispec/yajl/src -Ilibocispec/yajl/src/headers -I'"$out"'/include -DCRUN_LIBDIR=\"/usr/lib/crun\" -c -o "${o%.c}.o" {}'
-quiet $triplet-gcc -static -Wl,--gc-sections -Wl,--build-id=none -o crun ./*.o -L"$out/lib" -lsystemd -lseccomp -lcap -lrt -lpthread -lm
+quiet $triplet-gcc -static -Wl,--gc-sections -Wl,--build-id=none -o crun ./*.o -L"$out/lib" $library -lseccomp -lcap -lrt -lpthread -lm
 $triplet-strip -o "$out/crun.new" crun
-mkdir -p "$out/licenses"
-cp COPYING "$out/licenses/crun"
-cp "$work"/libseccomp-*/LICENSE "$out/licenses/libseccomp"
-cp "$work"/libcap-*/License "$out/licenses/libcap"
-cp "$work"/systemd-*/LICENSE.LGPL2.1 "$out/licenses/systemd"
-cp libocispec/yajl/COPYING "$out/licenses/yajl"
+
+# linked FILE prints the package that a file of the compiler's is of, and the version of its source:
+# those of cross compilers are built from the C library's at some version, which theirs begins with.
+linked() {
+	local package
+	package=$(dpkg-query -S "$(realpath "$1")" | cut -d : -f 1)
+	dpkg-query -W -f '${binary:Package} ${source:Version}\n' "$package" 2>/dev/null | head -n 1 | sed 's/:[^ ]*//; s/cross.*//'
+}
+licences() {
+	mkdir -p "$out/licenses"
+	cp COPYING "$out/licenses/crun"
+	cp libocispec/COPYING "$out/licenses/libocispec"
+	cp libocispec/yajl/COPYING "$out/licenses/yajl"
+	cp "$work"/libseccomp-*/LICENSE "$out/licenses/libseccomp"
+	cp "$work"/libcap-*/License "$out/licenses/libcap"
+	cp "$work"/systemd-*/LICENSE.LGPL2.1 "$out/licenses/LGPL-2.1" # crun's library's as well
+	libc=$(linked "$($triplet-gcc -print-file-name=libc.a)")
+	libgcc=$(linked "$($triplet-gcc -print-libgcc-file-name)")
+	cp "/usr/share/doc/${libc% *}/copyright" "$out/licenses/glibc"
+	cp "/usr/share/doc/${libgcc% *}/copyright" "$out/licenses/libgcc"
+	part() { printf '%s\t%s\t%s\t%s\n' "$@"; }
+	from() { awk -v name="$1" '$1 == name { print $4 }' "$here/sources"; }
+	version() { basename "$work/$1"-* | sed 's/.*-//'; }
+	{
+		part crun "$(version crun)" 'GPL-2.0-or-later AND LGPL-2.1-or-later' "$(from crun)"
+		part libocispec "of crun $(version crun)" 'GPL-3.0-or-later AND Apache-2.0' "$(from crun)" # with an exception for what it makes
+		part yajl "of crun $(version crun)" ISC "$(from crun)"
+		part blake3 "$(sed -n 's/^#define BLAKE3_VERSION_STRING "\(.*\)"/\1/p' src/libcrun/blake3/blake3.h)" 'CC0-1.0 OR Apache-2.0' "$(from crun)"
+		part libseccomp "$(version libseccomp)" LGPL-2.1-only "$(from libseccomp)"
+		part libcap "$(version libcap)" 'BSD-3-Clause OR GPL-2.0-only' "$(from libcap2)"
+		part libsystemd "$(version systemd)" LGPL-2.1-or-later "$(from systemd)"
+		part glibc "${libc#* }" LGPL-2.1-or-later -
+		part libgcc "${libgcc#* }" 'GPL-3.0-or-later WITH GCC-exception-3.1' -
+	} >"$out/parts"
+}
+[ -n "$kind" ] || licences
 cd "$out"
 rm -rf work include lib
 mv crun.new crun

@@ -1,21 +1,21 @@
 #!/bin/sh
-# Sees to an OCI runtime for `make run`: the one that islet ships, if it was built here
-# before; else the host's; else, where there is a compiler, the shipped one is built, which
-# takes minutes and installs nothing; else the distribution's is installed.
-#   for-run.sh DIR GOARCH    the shipped one is linked to as DIR/crun
+# Sees to an OCI runtime for `make run`, and installs nothing: the one that islet ships, if it was
+# built here before; else it is built, without libsystemd, which gcc and make can do. Only where
+# that fails is the host's used, which may be slower or let containers escape, and that is said.
+#   for-run.sh DIR GOARCH    what was built is linked to as DIR/crun
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 rm -f "$1/crun"
-if oci=$("$here/build.sh" "$2" cached 2>/dev/null); then
+if oci=$("$here/build.sh" "$2" cached 2>/dev/null) || oci=$("$here/build.sh" "$2" run); then
 	ln -s "$oci" "$1/crun"
 	exit
 fi
 for name in crun runc; do
-	! command -v $name >/dev/null 2>&1 || exit 0
+	if host=$(command -v $name); then
+		echo "islet demo: the OCI runtime that islet ships could not be built here (see above), so $host is used: it may be slower, and bin/islet doctor says what is known of it" >&2
+		exit
+	fi
 done
-if command -v gcc >/dev/null && command -v meson >/dev/null && oci=$("$here/build.sh" "$2"); then
-	ln -s "$oci" "$1/crun"
-	exit
-fi
-exec "$here/../deps.sh" run
+echo "islet demo: the OCI runtime that islet ships could not be built here (see above), and the machine has none: install gcc, make and libc6-dev, or crun" >&2
+exit 1

@@ -1,43 +1,53 @@
 #!/bin/sh
-# Fetches the sources of the OCI runtime into DIR, unless they are there: Debian's source
-# packages, from the mirror that this machine uses, each checked against its SHA-256 in
-# the file sources. The machine's own lists of packages stay as they are.
-#   source.sh DIR
+# Fetches sources of the OCI runtime into DIR, unless they are there: files of Debian's source
+# packages, each checked against its SHA-256 in the file sources.
+#   source.sh DIR NAME...     NAME is one of sources, or NAME=VERSION
+# They are looked for in the pools of the mirrors that apt uses here, and of those that
+# ISLET_DEBIAN_MIRRORS names, which may be an archive of old ones: a pool keeps a file as long as
+# any revision needs it, and the check makes it the same whoever has it. apt itself fetches, with
+# this machine's proxies; its lists of packages are not needed and stay as they are.
 set -eu
 list=$(cd "$(dirname "$0")" && pwd)/sources
 mkdir -p "$1"
 cd "$1"
+shift
 
 good() { echo "$2  $1" | sha256sum --check --status 2>/dev/null; }
-missing=
-while read -r name version file sum; do
-	case $name in '' | '#'*) continue ;; esac
-	good "$file" "$sum" || missing="$missing $name=$version"
-done <"$list"
-[ -n "$missing" ] || exit 0
 
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1)
-[ -n "$mirror" ] || { echo "oci: no Debian mirror is configured here; copy the files of $list into $PWD" >&2; exit 1; }
-apt=$PWD/apt
-mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
-for suite in trixie bookworm; do
-	echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
-done >"$apt/sources.list"
-cat >"$apt/conf" <<END
-Dir::Etc::sourcelist "$apt/sources.list";
-Dir::Etc::sourceparts "-";
-Dir::State::lists "$apt/lists";
-Dir::Cache "$apt/cache";
-APT::Sandbox::User "root";
-Acquire::Retries "3";
-END
-export APT_CONFIG="$apt/conf"
-apt-get update -qq
-for package in $missing; do
-	apt-get source -qq --download-only --tar-only "$package" >&2
+# pool NAME is the folder of a source package: pool/main/c/crun, pool/main/libs/libseccomp.
+pool() {
+	case $1 in
+	lib?*) echo "pool/main/$(echo "$1" | cut -c1-4)/$1" ;;
+	*) echo "pool/main/$(echo "$1" | cut -c1)/$1" ;;
+	esac
+}
+
+fetch() { # fetch NAME FILE SHA256
+	! good "$2" "$3" || return 0
+	: "${mirrors:=${ISLET_DEBIAN_MIRRORS:-} $(apt-get indextargets --no-release-info --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null | awk '!seen[$0]++')}"
+	tried=
+	for mirror in $mirrors; do
+		url=${mirror%/}/$(pool "$1")/$2
+		tried="$tried
+  $url"
+		# Into a name of its own: what is there at the end is good, or was there before.
+		if /usr/lib/apt/apt-helper -o APT::Sandbox::User=root -o Acquire::Retries=3 download-file "$url" "$PWD/$2.new" "SHA256:$3" >/dev/null 2>&1 && good "$2.new" "$3"; then
+			mv "$2.new" "$2"
+			return 0
+		fi
+		rm -f "$2.new" "$2.new.FAILED"
+	done
+	echo "oci: no $2 with the SHA-256 that $list has was found at:${tried:- no mirror: apt has none here}" >&2
+	echo "oci: copy it into $PWD (a release of islet has it in islet-oci-sources.tar), or name another mirror in ISLET_DEBIAN_MIRRORS" >&2
+	return 1
+}
+
+for want in "$@"; do
+	found=
+	while read -r name version file sum; do
+		case $want in "$name" | "$name=$version") ;; *) continue ;; esac
+		found=yes
+		fetch "$name" "$file" "$sum" || exit 1
+	done <"$list"
+	[ -n "$found" ] || { echo "oci: $want is not in $list" >&2; exit 1; }
 done
-rm -rf "$apt"
-while read -r name version file sum; do
-	case $name in '' | '#'*) continue ;; esac
-	good "$file" "$sum" || { echo "oci: $file is not the one that is expected" >&2; rm -f "$file"; exit 1; }
-done <"$list"

@@ -1,0 +1,136 @@
+package packaging
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// write makes a file with its directories.
+func write(t *testing.T, file, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copied(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, to, string(text), 0o755)
+}
+
+// TestSourcesOfTheOCIRuntime: what the sources are is a sum, and not a revision of Debian's: any
+// pool that has the file will do, and none that has another.
+func TestSourcesOfTheOCIRuntime(t *testing.T) {
+	var asked []string
+	pool := map[string]string{"/old/pool/main/c/crun/crun_1.tar": "crun", "/apt/pool/main/libs/libseccomp/libseccomp_2.tar": "libseccomp", "/old/pool/main/libs/libseccomp/libseccomp_2.tar": "another", "/apt/pool/main/g/glibc/glibc_3.tar": "changed"}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		text, ok := pool[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, text)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	copied(t, "oci/source.sh", filepath.Join(dir, "source.sh"))
+	list := "# a comment\n"
+	for _, line := range []string{"crun 1-1 crun_1.tar", "libseccomp 2-1 libseccomp_2.tar", "glibc 3-1 glibc_3.tar", "glibc 3-2 glibc_3.tar"} {
+		name, _, _ := strings.Cut(line, " ")
+		list += fmt.Sprintf("%s %x\n", line, sha256.Sum256([]byte(name)))
+	}
+	write(t, filepath.Join(dir, "sources"), list, 0o644)
+	write(t, filepath.Join(dir, "list"), "deb [trusted=yes] "+server.URL+"/apt stable main\n", 0o644)
+	write(t, filepath.Join(dir, "apt.conf"), "Dir::Etc::sourcelist \""+dir+"/list\";\nDir::Etc::sourceparts \"-\";\nDir::State::lists \""+dir+"/lists\";\nAcquire::http::Proxy \"DIRECT\";\n", 0o644)
+	into := filepath.Join(dir, "into")
+	fetch := func(mirrors string, names ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(dir, "source.sh"), append([]string{into}, names...)...)
+		cmd.Env = append(os.Environ(), "APT_CONFIG="+dir+"/apt.conf", "ISLET_DEBIAN_MIRRORS="+mirrors)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := fetch("", "crun"); err == nil || !strings.Contains(out, "/apt/pool/main/c/crun/crun_1.tar") || !strings.Contains(out, "ISLET_DEBIAN_MIRRORS") {
+		t.Errorf("of a pool that lacks it: %v: %s", err, out)
+	}
+	if out, err := fetch(server.URL+"/none "+server.URL+"/old/", "crun", "libseccomp"); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	for name, want := range map[string]string{"crun_1.tar": "crun", "libseccomp_2.tar": "libseccomp"} {
+		if b, err := os.ReadFile(filepath.Join(into, name)); err != nil || string(b) != want {
+			t.Errorf("%s is %q, %v", name, b, err)
+		}
+	}
+	asked = nil
+	if out, err := fetch("", "crun", "libseccomp"); err != nil || len(asked) > 0 {
+		t.Errorf("what is there was asked for: %v, %v: %s", asked, err, out)
+	}
+	if out, err := fetch("", "glibc=3-2"); err == nil {
+		t.Errorf("a file with another sum was taken: %s", out)
+	}
+	if out, err := fetch("", "glibc=4"); err == nil || !strings.Contains(out, "is not in") {
+		t.Errorf("a source that nobody knows: %v: %s", err, out)
+	}
+	left, _ := filepath.Glob(into + "/*")
+	if len(left) != 2 {
+		t.Errorf("there are %v", left)
+	}
+}
+
+// TestRunInstallsNothing: make run takes what was built, builds, or takes the host's and says so.
+// It installs nothing.
+func TestRunInstallsNothing(t *testing.T) {
+	for _, c := range []struct {
+		name, build, host, want string
+		linked                  string
+		fails                   bool
+	}{
+		{name: "built before", build: `[ "$2" = cached ] && echo /full`, host: "runc", linked: "/full"},
+		{name: "built now", build: `[ "$2" = run ] && echo /small`, host: "runc", linked: "/small"},
+		{name: "no compiler", build: "exit 1", host: "runc", want: "/runc is used: it may be slower"},
+		{name: "nothing", build: "exit 1", want: "install gcc", fails: true},
+	} {
+		dir := t.TempDir()
+		copied(t, "oci/for-run.sh", filepath.Join(dir, "oci/for-run.sh"))
+		write(t, filepath.Join(dir, "oci/build.sh"), "#!/bin/sh\n[ $1 = amd64 ] || exit 1\n"+c.build+"\n", 0o755)
+		for _, name := range []string{"deps.sh", "bin/apt-get"} {
+			write(t, filepath.Join(dir, name), "#!/bin/sh\necho >"+dir+"/installed\n", 0o755)
+		}
+		for _, name := range []string{"sh", "dirname", "mkdir", "rm", "ln"} {
+			path, err := exec.LookPath(name)
+			if err == nil {
+				err = os.Symlink(path, filepath.Join(dir, "bin", name))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.host != "" {
+			write(t, filepath.Join(dir, "bin", c.host), "#!/bin/sh\n", 0o755)
+		}
+		cmd := exec.Command(filepath.Join(dir, "oci/for-run.sh"), filepath.Join(dir, "out"), "amd64")
+		cmd.Env = []string{"PATH=" + filepath.Join(dir, "bin")}
+		out, err := cmd.CombinedOutput()
+		link, _ := os.Readlink(filepath.Join(dir, "out/crun")) // none: empty
+		if (err != nil) != c.fails || link != c.linked || !strings.Contains(string(out), c.want) || c.want == "" && len(out) > 0 {
+			t.Errorf("%s: %v, %q: %s", c.name, err, link, out)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
+			t.Errorf("%s: something was installed", c.name)
+		}
+	}
+}
