@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -58,6 +60,67 @@ func TestInspect(t *testing.T) {
 		}
 		if len(d.Relationships) != len(d.Packages) {
 			t.Errorf("%d relationships of %d packages", len(d.Relationships), len(d.Packages))
+		}
+	})
+	t.Run("sbom with the OCI runtime", func(t *testing.T) {
+		parts := filepath.Join(t.TempDir(), "parts")
+		sum := strings.Repeat("0a", 32)
+		write := func(text string) {
+			if err := os.WriteFile(parts, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("crun\t1.21\tGPL-2.0-or-later AND LGPL-2.1-or-later\t" + sum + "\nglibc\t2.36-9+deb12u14\tLGPL-2.1-or-later\t-\n")
+		var out bytes.Buffer
+		if err := run([]string{"sbom", path, "1.2.3", parts}, &out); err != nil {
+			t.Fatal(err)
+		}
+		var d document
+		if err := json.Unmarshal(out.Bytes(), &d); err != nil {
+			t.Fatal(err)
+		}
+		crun, libc := d.Packages[len(d.Packages)-2], d.Packages[len(d.Packages)-1]
+		if crun.Name != "crun" || crun.Checksums[0].Value != sum || libc.LicenseDeclared != "LGPL-2.1-or-later" || libc.Version != "2.36-9+deb12u14" || libc.Checksums != nil {
+			t.Errorf("%+v, %+v", crun, libc)
+		}
+		if want := []relationship{{"SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-oci-crun"}, {"SPDXRef-oci-crun", "STATIC_LINK", "SPDXRef-oci-glibc"}}; !slices.Equal(d.Relationships[len(d.Relationships)-2:], want) {
+			t.Errorf("%+v", d.Relationships)
+		}
+		// release.sh reads it by line.
+		if !strings.Contains(out.String(), "\"name\": \"glibc\",\n      \"versionInfo\": \"2.36-9+deb12u14\",\n") {
+			t.Errorf("the version is not below the name in\n%s", &out)
+		}
+		for _, wrong := range []string{"", "crun\t1\tMIT\n", "crun\t\tMIT\t-\n", "crun\t1\tMIT\tsum\n"} {
+			write(wrong)
+			if err := run([]string{"sbom", path, "1.2.3", parts}, &bytes.Buffer{}); err == nil {
+				t.Errorf("%q is taken", wrong)
+			}
+		}
+	})
+	t.Run("notices", func(t *testing.T) {
+		var first, second bytes.Buffer
+		for _, out := range []*bytes.Buffer{&first, &second} {
+			if err := run([]string{"notices", path, path}, out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if first.String() != second.String() {
+			t.Error("the same binary gave two texts")
+		}
+		for _, want := range []string{"Go 1.", ": LICENSE\n", "The Go Authors", "github.com/google/go-containerregistry v", "Apache License"} {
+			if !strings.Contains(first.String(), want) {
+				t.Errorf("no %q in\n%.2000s", want, &first)
+			}
+		}
+		if n := strings.Count(first.String(), "TERMS AND CONDITIONS FOR USE"); n > 6 {
+			t.Errorf("one licence stands there %d times", n)
+		}
+		bare := t.TempDir()
+		if err := os.WriteFile(filepath.Join(bare, "licence.go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := collect(map[string]*text{}, "example.com/bare v1.0.0", bare); err == nil {
+			t.Error("a module without a licence was passed over")
 		}
 	})
 	t.Run("size", func(t *testing.T) {

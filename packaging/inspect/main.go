@@ -1,7 +1,9 @@
 // Command inspect says what a Go binary is made of.
 //
-//	inspect sbom BINARY VERSION   its modules as an SPDX 2.3 document in JSON
-//	inspect size BINARY           its bytes by module; the binary must have its symbols
+//	inspect sbom BINARY VERSION [PARTS]   its modules as an SPDX 2.3 document in JSON, and what
+//	                                      PARTS says of the OCI runtime (packaging/oci/build.sh)
+//	inspect notices BINARY...             the licences of their modules, which go with them
+//	inspect size BINARY                   its bytes by module; the binary must have its symbols
 package main
 
 import (
@@ -20,9 +22,12 @@ func main() {
 }
 
 func run(args []string, out io.Writer) error {
-	const usage = "usage: inspect sbom BINARY VERSION, or inspect size BINARY"
+	const usage = "usage: inspect sbom BINARY VERSION [PARTS], inspect notices BINARY..., or inspect size BINARY"
 	if len(args) < 2 {
 		return errors.New(usage)
+	}
+	if args[0] == "notices" {
+		return writeNotices(out, args[1:])
 	}
 	info, err := buildinfo.ReadFile(args[1])
 	if err != nil {
@@ -30,7 +35,13 @@ func run(args []string, out io.Writer) error {
 	}
 	switch {
 	case args[0] == "sbom" && len(args) == 3:
-		return writeSBOM(out, info, args[2])
+		return writeSBOM(out, info, args[2], nil)
+	case args[0] == "sbom" && len(args) == 4:
+		parts, err := readParts(args[3])
+		if err != nil {
+			return err
+		}
+		return writeSBOM(out, info, args[2], parts)
 	case args[0] == "size" && len(args) == 2:
 		return writeSizes(out, args[1], info)
 	}

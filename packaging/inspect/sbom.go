@@ -39,7 +39,7 @@ type spdxPackage struct {
 	LicenseConcluded string      `json:"licenseConcluded"`
 	LicenseDeclared  string      `json:"licenseDeclared"`
 	Checksums        []checksum  `json:"checksums,omitempty"`
-	References       []reference `json:"externalRefs"`
+	References       []reference `json:"externalRefs,omitempty"`
 }
 
 type checksum struct {
@@ -61,10 +61,11 @@ type relationship struct {
 
 const noAssertion = "NOASSERTION"
 
-// writeSBOM lists the main module, in this version, the modules that are linked and Go itself. The
-// same binary always gives the same bytes: the time is SOURCE_DATE_EPOCH, see
+// writeSBOM lists the main module, in this version, the modules that are linked and Go itself, and
+// the parts of the OCI runtime, which is shipped beside the program: the first is the runtime
+// itself, into which the others are linked. The same binary always gives the same bytes: the time is SOURCE_DATE_EPOCH, see
 // https://reproducible-builds.org/docs/source-date-epoch/.
-func writeSBOM(out io.Writer, info *debug.BuildInfo, version string) error {
+func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []spdxPackage) error {
 	created := time.Unix(0, 0)
 	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {
 		n, err := strconv.ParseInt(s, 10, 64)
@@ -92,6 +93,14 @@ func writeSBOM(out io.Writer, info *debug.BuildInfo, version string) error {
 		p := describe(m)
 		d.Packages = append(d.Packages, p)
 		d.Relationships = append(d.Relationships, relationship{main.ID, "DEPENDS_ON", p.ID})
+	}
+	for i, p := range runtime {
+		d.Packages = append(d.Packages, p)
+		if i == 0 {
+			d.Relationships = append(d.Relationships, relationship{"SPDXRef-DOCUMENT", "DESCRIBES", p.ID})
+			continue
+		}
+		d.Relationships = append(d.Relationships, relationship{runtime[0].ID, "STATIC_LINK", p.ID})
 	}
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")

@@ -43,7 +43,7 @@ const (
 func packs() []pack {
 	return []pack{
 		{
-			name: "islet", licenses: "Apache-2.0 AND GPL-2.0-or-later AND LGPL-2.1-or-later AND BSD-3-Clause AND ISC", summary: "Kubernetes node in one binary for edge devices",
+			name: "islet", licenses: "Apache-2.0 AND GPL-2.0-or-later AND (GPL-3.0-or-later WITH GCC-exception-3.1) AND LGPL-2.1-or-later AND LGPL-2.1-only AND BSD-2-Clause AND BSD-3-Clause AND ISC AND MIT AND MPL-2.0", summary: "Kubernetes node in one binary for edge devices",
 			text: "islet makes a machine a Kubernetes node: a kubelet with its container runtime,\npod network and OCI runtime in one small program, for devices with little\nmemory and a link that comes and goes. Pods come back after a reboot without\na network. It runs static pods alone, or joins a cluster.",
 		},
 		{
@@ -196,7 +196,8 @@ func (b build) contents(kind string, p pack, table []Entry, stage string) (files
 	}
 	copyright := "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nSource: " + homepage + "\n\nFiles: *\nCopyright: 2026 the islet authors\nLicense: Apache-2.0\n The text is in /usr/share/common-licenses/Apache-2.0 on Debian, and at\n https://www.apache.org/licenses/LICENSE-2.0.\n"
 	if p.name == "islet" {
-		copyright += "\nFiles: usr/lib/islet/crun\nCopyright: the authors of crun, libseccomp, libcap, systemd and yajl\nLicense: GPL-2+\n crun, statically linked with libseccomp and libsystemd (LGPL-2.1), libcap\n (BSD-3-clause or GPL-2) and yajl (ISC). The licences are beside this file, as\n LICENSE.*; the file sources names the exact sources, which each release of\n islet has as islet-oci-sources.tar. On Debian the text of the GPL is in\n /usr/share/common-licenses/GPL-2.\n"
+		copyright += "\nFiles: usr/bin/islet\nCopyright: the islet authors, and those of the Go modules in it\nLicense: Apache-2.0 and others\n The licences of the modules are beside this file, in NOTICES.gz.\n" +
+			"\nFiles: usr/lib/islet/crun\nCopyright: the authors of crun, libocispec, libseccomp, libcap, systemd, yajl, BLAKE3,\n the GNU C library and libgcc\nLicense: GPL-2+\n crun, statically linked with libseccomp, libsystemd and the GNU C library\n (LGPL-2.1), libcap (BSD-3-clause or GPL-2), yajl (ISC), BLAKE3 (CC0), what\n libocispec makes (GPL-3 with an exception) and libgcc (GPL-3 with GCC's). The\n licences are beside this file, as LICENSE.*; the file sources names the exact\n sources, which each release of islet has as islet-oci-sources.tar, with what\n builds the program of them. On Debian the text of the GPL is in\n /usr/share/common-licenses/GPL-2.\n"
 	}
 	if err := made(doc, docs+"/copyright", 0o644, []byte(copyright)); err != nil {
 		return nil, err

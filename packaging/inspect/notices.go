@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"debug/buildinfo"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
+
+// legal are the names of files that say under what a module may be used, and whose it is.
+var legal = regexp.MustCompile(`^(?i)(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
+
+// code are the ends of names of programs, which may be called licence too.
+var code = []string{".go", ".s", ".c", ".h", ".py", ".sh", ".json", ".yaml", ".yml", ".tmpl"}
+
+// A text is what stands in one or more files, word for word.
+type text struct {
+	content string
+	of      []string // module and file
+}
+
+// writeNotices writes the licences of the modules of which the programs are made and of Go's
+// library, each text once with the files that have it. They are taken from the modules as the
+// programs were built of them; a module without any is an error.
+func writeNotices(out io.Writer, programs []string) error {
+	modules := map[string]*debug.Module{}
+	for _, program := range programs {
+		info, err := buildinfo.ReadFile(program)
+		if err != nil {
+			return err
+		}
+		for _, m := range info.Deps {
+			if m.Replace != nil {
+				m = m.Replace
+			}
+			modules[m.Path+" "+m.Version] = m
+		}
+	}
+	dirs, err := directories(modules)
+	if err != nil {
+		return err
+	}
+	texts := map[string]*text{}
+	for _, name := range slices.Sorted(maps.Keys(dirs)) {
+		if err := collect(texts, name, dirs[name]); err != nil {
+			return err
+		}
+	}
+	list := slices.SortedFunc(maps.Values(texts), func(a, b *text) int { return cmp.Compare(a.of[0], b.of[0]) })
+	fmt.Fprintf(out, "Of what the programs of islet are made besides islet itself, and under which licences.\n")
+	for _, t := range list {
+		fmt.Fprintf(out, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(t.of, "\n"), strings.TrimSpace(t.content))
+	}
+	return nil
+}
+
+// directories are where the modules lie, and Go, by their names with versions. What is not there
+// is fetched, and must have the sum by which it was built.
+func directories(modules map[string]*debug.Module) (map[string]string, error) {
+	root, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	lines := strings.Fields(string(root))
+	if len(lines) != 2 {
+		return nil, fmt.Errorf("go env says %q", root)
+	}
+	dirs := map[string]string{"Go " + strings.TrimPrefix(lines[1], "go"): lines[0]}
+	args := []string{"mod", "download", "-json"}
+	for _, m := range modules {
+		args = append(args, m.Path+"@"+m.Version)
+	}
+	if len(modules) == 0 {
+		return dirs, nil
+	}
+	out, err := exec.Command("go", args...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go mod download: %w: %s", err, out)
+	}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var is struct{ Path, Version, Dir, Sum string }
+		if err := dec.Decode(&is); err != nil {
+			return nil, err
+		}
+		name := is.Path + " " + is.Version
+		if m := modules[name]; m == nil || m.Sum != is.Sum {
+			return nil, fmt.Errorf("%s is not what was built", name)
+		}
+		dirs[name] = is.Dir
+	}
+	return dirs, nil
+}
+
+// collect adds the texts of a module: at its top, where one has to be, and below, where code of
+// others has its own. Of Go's tree only the top is looked at.
+func collect(texts map[string]*text, name, dir string) error {
+	found := false
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != dir && (strings.HasPrefix(name, "Go ") || d.Name() == "testdata" || d.Name() == "vendor" || strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case !d.Type().IsRegular() || !legal.MatchString(d.Name()) || slices.Contains(code, filepath.Ext(d.Name())):
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		found = found || filepath.Dir(path) == dir
+		t := texts[string(content)]
+		if t == nil {
+			t = &text{content: string(content)}
+			texts[string(content)] = t
+		}
+		t.of = append(t.of, name+": "+strings.TrimPrefix(path, dir+"/"))
+		return nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%s has no licence at its top", name)
+	}
+	return err
+}
