@@ -1,21 +1,59 @@
 #!/bin/bash
 # Gathers a release: archives, packages, the sources of the OCI runtime, what they are made of
-# (SPDX), notes from the history, SHA-256 of all, and a signature of those.
+# (SPDX), notes from the history, SHA-256 of all, and signatures.
 #   release.sh VERSION DIST DIR
-# ISLET_SIGNING_KEY names the key in gpg's keyring; without it the release is not signed, and says so.
+# ISLET_RELEASE_KEYS names files of keys (packaging/sign), with colons between: each archive is
+# signed by all of them, and is then what islet update takes. ISLET_SIGNING_KEY names the key in
+# gpg's keyring that signs the sums. What is not signed, or not complete, it says.
+# DIR is complete or as it was before.
 set -euo pipefail
-version=$1 dist=$2 to=$3
+version=$1 dist=$(cd "$2" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
-rm -rf "$to"
-mkdir -p "$to"
-cp -p "$dist"/islet-"$version"-linux-*.tar.gz "$dist"/packages/*"$version"* "$to/"
-for d in "$dist"/islet-"$version"-linux-*/; do
-	cp -p "$d/doc/islet.spdx.json" "$to/$(basename "$d").spdx.json"
+top=$(dirname "$here")
+mkdir -p "$(dirname "$3")"
+to=$(cd "$(dirname "$3")" && pwd)/$(basename "$3")
+new=$to.new
+rm -rf "$new"
+mkdir -p "$new"
+say() { echo "release: $*" >&2; }
+
+# Of this version alone: 0.1.0 is neither 0.1.0-rc1 nor 10.1.0.
+cp -p "$dist"/islet-"$version"-linux-*.tar.gz "$new/"
+for name in islet islet-cni islet-kubelet; do
+	cp -p "$dist"/packages/$name\_"$version"-1_*.deb "$dist"/packages/$name-"$version"-1.*.rpm "$new/"
 done
-# What the licences of the OCI runtime want: its exact sources, with what builds it.
-sources=${ISLET_OCI_CACHE:-$(dirname "$here")/.cache/oci-build}/source
-"$here/oci/source.sh" "$sources"
-tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:?}" -cf "$to/islet-oci-sources.tar" -C "$here" oci -C "$sources" $(cd "$sources" && ls -d -- *.tar.*)
+for d in "$dist"/islet-"$version"-linux-*/; do
+	cp -p "$d/doc/islet.spdx.json" "$new/$(basename "$d").spdx.json"
+done
+
+IFS=: read -ra keys <<<"${ISLET_RELEASE_KEYS:-}"
+for i in "${!keys[@]}"; do keys[i]=$(realpath -e "${keys[i]}"); done
+if [ ${#keys[@]} -gt 0 ]; then
+	for archive in "$new"/*.tar.gz; do
+		arch=${archive##*-linux-}
+		(cd "$top" && GOARCH='' GOFLAGS='' go run ./packaging/sign release "$version" "${arch%.tar.gz}" "$archive" "${keys[@]}")
+	done
+else
+	say "ISLET_RELEASE_KEYS is not set: no node takes these archives by islet update"
+fi
+
+# What the licences of the OCI runtime want: its exact sources, with what builds it. The C library
+# is that of the compilers, as the parts of each archive's SPDX name it.
+sources=${ISLET_OCI_CACHE:-$top/.cache/oci-build}/source
+mapfile -t libcs < <(sed -n '/"name": "glibc"/{n;s/.*: "\(.*\)",/glibc=\1/p}' "$new"/*.spdx.json | sort -u)
+[ ${#libcs[@]} -gt 0 ] || { say "the SPDX documents name no C library"; exit 1; }
+names=(crun libseccomp libcap2 systemd)
+"$here/oci/source.sh" "$sources" "${names[@]}"
+for libc in "${libcs[@]}"; do
+	if "$here/oci/source.sh" "$sources" "$libc"; then
+		names+=("$libc")
+	else
+		say "NOT COMPLETE: islet-oci-sources.tar lacks the source of $libc, which is linked; do not publish this before it is there (packaging/oci/README.md)"
+	fi
+done
+files=$(for name in "${names[@]}"; do awk -v want="$name" '$1 == want || $1 "=" $2 == want { print $3 }' "$here/oci/sources"; done | sort -u)
+# shellcheck disable=SC2086 # a list of names
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:?}" -cf "$new/islet-oci-sources.tar" -C "$here" oci -C "$sources" $files
 {
 	echo "# islet $version"
 	before=$(git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)
@@ -24,13 +62,15 @@ tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOC
 	git log --no-merges --reverse --format=%s "${before:+$before..}HEAD" | awk -F ': ' '
 		NF > 1 { room = $1; sub(/^[^:]*: /, ""); said[room] = said[room] "- " $0 "\n"; if (!(room in seen)) { seen[room] = 1; order[++n] = room } }
 		END { for (i = 1; i <= n; i++) printf "\n## %s\n\n%s", order[i], said[order[i]] }'
-} >"$to/NOTES.md"
-cd "$to"
-sha256sum -- * >SHA256SUMS.new
-mv SHA256SUMS.new SHA256SUMS
+} >"$new/NOTES.md"
+cd "$new"
+sums=$(sha256sum -- *)
+echo "$sums" >SHA256SUMS
 if [ -n "${ISLET_SIGNING_KEY:-}" ]; then
 	gpg --quiet --batch --yes --pinentry-mode loopback --local-user "$ISLET_SIGNING_KEY" --armor --detach-sign --output SHA256SUMS.asc SHA256SUMS
 else
-	echo "release: ISLET_SIGNING_KEY is not set: SHA256SUMS is not signed" >&2
+	say "ISLET_SIGNING_KEY is not set: SHA256SUMS is not signed"
 fi
-ls -l
+rm -rf "$to"
+mv "$new" "$to"
+ls -l "$to"

@@ -1,0 +1,130 @@
+package packaging
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/agent/release"
+)
+
+// signer makes a key of packaging/sign in a file.
+func signer(t *testing.T, file string) release.Key {
+	t.Helper()
+	out, err := exec.Command("go", "run", "./sign", "key", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := release.ParseKey(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// TestRelease: a release has what is of its version, signed so that nodes take it, and is there
+// whole or not at all. The sources are small ones, the program that signs is the real one.
+func TestRelease(t *testing.T) {
+	top := t.TempDir()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(top, "bin/go"), "#!/bin/sh\ncd "+root+" && exec "+tool+" \"$@\"\n", 0o755)
+	copied(t, "release.sh", filepath.Join(top, "packaging/release.sh"))
+	copied(t, "oci/source.sh", filepath.Join(top, "packaging/oci/source.sh"))
+	cache, dist, to := filepath.Join(top, "cache"), filepath.Join(top, "dist"), filepath.Join(top, "dist/release")
+	list := ""
+	for _, line := range []string{"crun 1-1 crun.tar.gz", "libseccomp 2-1 libseccomp.tar.gz", "libcap2 3-1 libcap.tar.xz", "systemd 4-1 systemd.tar.gz", "glibc 5-1 glibc.tar.xz", "glibc 5-1 glibc.debian.tar.xz", "glibc 5-0 glibc.tar.xz"} {
+		f := strings.Fields(line)
+		list += fmt.Sprintf("%s %x\n", line, sha256.Sum256([]byte(f[2])))
+		write(t, filepath.Join(cache, "source", f[2]), f[2], 0o644)
+	}
+	write(t, filepath.Join(top, "packaging/oci/sources"), list, 0o644)
+	write(t, filepath.Join(cache, "source/crun_old.tar.gz"), "of another version", 0o644)
+	want := map[string]bool{"islet-oci-sources.tar": true, "NOTES.md": true, "SHA256SUMS": true}
+	archive := func(version, arch string) string { return "islet-" + version + "-linux-" + arch }
+	for _, version := range []string{"0.1.0", "0.1.0-rc1", "10.1.0", "0.1.0+next"} {
+		for _, arch := range []string{"amd64", "arm"} {
+			names := []string{archive(version, arch) + ".tar.gz"}
+			for _, p := range []string{"islet", "islet-cni", "islet-kubelet"} {
+				names = append(names, "packages/"+p+"_"+version+"-1_"+arch+".deb", "packages/"+p+"-"+version+"-1."+arch+".rpm")
+			}
+			for _, name := range names {
+				write(t, filepath.Join(dist, name), name, 0o644)
+				if version == "0.1.0" {
+					want[filepath.Base(name)] = true
+				}
+			}
+			write(t, filepath.Join(dist, archive(version, arch), "doc/islet.spdx.json"), "{\n\"name\": \"glibc\",\n\"versionInfo\": \"5-1\",\n\"x\": 1}\n", 0o644)
+		}
+	}
+	want["islet-0.1.0-linux-amd64.spdx.json"], want["islet-0.1.0-linux-arm.spdx.json"] = true, true
+	gather := func(env ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(top, "packaging/release.sh"), "0.1.0", dist, to)
+		cmd.Env = append(os.Environ(), append(env, "PATH="+filepath.Join(top, "bin")+":"+os.Getenv("PATH"), "ISLET_OCI_CACHE="+cache, "SOURCE_DATE_EPOCH=86400", "ISLET_SIGNING_KEY=")...)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	names := func() (out []string) {
+		files, err := os.ReadDir(to)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range files {
+			out = append(out, f.Name())
+		}
+		return out
+	}
+
+	out, err := gather("ISLET_RELEASE_KEYS=")
+	if err != nil || !strings.Contains(out, "ISLET_RELEASE_KEYS is not set") || !strings.Contains(out, "SHA256SUMS is not signed") || strings.Contains(out, "NOT COMPLETE") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := names(); !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
+		t.Errorf("there are %q", got)
+	}
+
+	one, two := filepath.Join(top, "one"), filepath.Join(top, "two")
+	keys := []release.Key{signer(t, one), signer(t, two)}
+	if out, err = gather("ISLET_RELEASE_KEYS=" + one + ":" + two); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, arch := range []string{"amd64", "arm"} {
+		text, err := os.ReadFile(filepath.Join(to, archive("0.1.0", arch)+".tar.gz.release"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := release.Parse(text); err != nil || r.Version != "0.1.0" || r.Arch != arch || r.Signed(keys, 2) != nil {
+			t.Errorf("%s: %+v, %v", arch, r, err)
+		}
+	}
+	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	check.Dir = to
+	if out, err := check.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != len(want)-1+2 {
+		t.Errorf("%v: %s", err, out)
+	}
+	tar, err := exec.Command("tar", "-tf", filepath.Join(to, "islet-oci-sources.tar")).Output()
+	if err != nil || string(tar) != "oci/\noci/source.sh\noci/sources\ncrun.tar.gz\nglibc.debian.tar.xz\nglibc.tar.xz\nlibcap.tar.xz\nlibseccomp.tar.gz\nsystemd.tar.gz\n" {
+		t.Errorf("%v: sources are\n%s", err, tar)
+	}
+
+	before := names()
+	if out, err := gather("ISLET_RELEASE_KEYS=" + one + ":" + top + "/none"); err == nil || !slices.Equal(names(), before) {
+		t.Errorf("without one of the keys: %v: %s\n%q", err, out, names())
+	}
+	write(t, filepath.Join(dist, archive("0.1.0", "arm"), "doc/islet.spdx.json"), "{\n\"name\": \"glibc\",\n\"versionInfo\": \"5-7\",\n\"x\": 1}\n", 0o644)
+	if out, err := gather("ISLET_RELEASE_KEYS=" + one); err != nil || !strings.Contains(out, "NOT COMPLETE") || !strings.Contains(out, "glibc=5-7") {
+		t.Errorf("the source of a library that is linked is not there: %v: %s", err, out)
+	}
+}
