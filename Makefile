@@ -70,7 +70,7 @@ deps: # install what running and testing need and this machine lacks (Debian)
 	@packaging/deps.sh $(DEPS)
 
 .PHONY: run
-run: build demo-image ## build, install what is missing, start a node with demo pods
+run: build demo-image ## build, start a node with demo pods; nothing is installed
 	@packaging/oci/for-run.sh $(CACHE)/oci $(GOARCH)
 	@packaging/demo/node.sh start
 
@@ -217,12 +217,13 @@ test-memory: ## what the kernel holds containers to by cgroup v2, and small mach
 .PHONY: packages-two
 packages-two: dist-one packages-one
 	@mkdir -p dist/packages-next
+	@find dist/packages-next -type f ! -name '*[_-]$(VERSION)+next-1[_.]*' -delete
 	cd packaging/packages && GOARCH= GOFLAGS= go run . make -version $(VERSION)+next -arch $(GOARCH) -from $(CURDIR)/$(DIST) -to $(CURDIR)/dist/packages-next
 
 ON_PACKAGES = cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next
 .PHONY: test-system
 test-system: ## packages installed, upgraded and removed under systemd and OpenRC as init, in namespaces (root needed)
-	@packaging/deps.sh test system
+	@packaging/deps.sh test system packages
 	$(MAKE) packages-two
 	$(ON_PACKAGES) go test -v -count=1 -timeout 20m ./system
 
@@ -272,10 +273,12 @@ dist-one: shim
 	@[ $(GOARCH) = "$$(go env GOHOSTARCH)" ] && packaging/deps.sh oci || packaging/deps.sh oci oci-cross
 	@rm -rf $(DIST) && mkdir -p $(DIST)/lib/islet $(DIST)/doc
 	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(DIST)/islet .
-	GOARCH= go run ./packaging/inspect sbom $(DIST)/islet $(VERSION) >$(DIST)/doc/islet.spdx.json
-	@oci=$$(packaging/oci/build.sh $(GOARCH)) && cp "$$oci" $(DIST)/lib/islet/ && for l in $$(dirname "$$oci")/licenses/*; do cp "$$l" $(DIST)/doc/LICENSE.$${l##*/}; done
+	oci=$$(packaging/oci/build.sh $(GOARCH)) && cp "$$oci" $(DIST)/lib/islet/ && for l in $$(dirname "$$oci")/licenses/*; do cp "$$l" $(DIST)/doc/LICENSE.$${l##*/}; done && \
+	GOARCH= GOFLAGS= go run ./packaging/inspect sbom $(DIST)/islet $(VERSION) $$(dirname "$$oci")/parts >$(DIST)/doc/islet.spdx.json
+	GOARCH= GOFLAGS= go run ./packaging/inspect notices $(DIST)/islet $(CACHE)/shim/islet-shim-$(GOARCH) | gzip -9n >$(DIST)/doc/NOTICES.gz
 	@cp -r packaging/systemd packaging/openrc packaging/kubeadm packaging/default packaging/files packaging/install.sh LICENSE $(DIST)/
 	@cp docs/*.md packaging/oci/sources $(DIST)/doc/
+	@cp LICENSE $(DIST)/doc/LICENSE.islet
 	GOARCH= GOARM= go run . man $(DIST)/man
 	@mkdir -p $(DIST)/completion $(DIST)/demo
 	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(CACHE)/demo/$(GOARCH)/demo ./packaging/demo
@@ -289,19 +292,20 @@ packages: ## deb and rpm packages for amd64, arm64, armhf and riscv64 in dist/pa
 	@for a in $(DIST_ARCHS); do $(MAKE) --no-print-directory dist-one packages-one GOARCH=$$a; done
 	@ls -l dist/packages
 
-# The packages of one architecture, from what dist-one made.
+# The packages of one architecture, from what dist-one made. Those of other versions go.
 .PHONY: packages-one
 packages-one:
 	@mkdir -p dist/packages
+	@find dist/packages -type f ! -name '*[_-]$(VERSION)-1[_.]*' -delete
 	cd packaging/packages && GOARCH= GOFLAGS= go run . make -version $(VERSION) -arch $(GOARCH) -from $(CURDIR)/$(DIST) -to $(CURDIR)/dist/packages
 
 .PHONY: repo
-repo: packages ## a signed repository for apt and dnf in dist/repo (ISLET_SIGNING_KEY names gpg's key)
+repo: packages ## a signed repository for apt and dnf in dist/repo (ISLET_SIGNING_KEY: gpg's key; URL: where it will be)
 	@packaging/deps.sh packages
 	packaging/repo.sh dist/packages dist/repo
 
 .PHONY: release
-release: packages ## all that a release has in dist/release: archives, packages, sources, checksums, SBOM, signature, notes
+release: packages ## all that a release has in dist/release, signed by ISLET_RELEASE_KEYS (packaging/sign) and ISLET_SIGNING_KEY (gpg)
 	packaging/release.sh $(VERSION) dist dist/release
 
 .PHONY: clean

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,7 @@ import (
 )
 
 // TestRepository: apt installs from the signed directory that make repo makes, with no network,
-// and takes nothing from one that was changed.
+// and takes nothing from one that was changed: its index, a package, or who signed it.
 func TestRepository(t *testing.T) {
 	for _, tool := range []string{"gpg", "createrepo_c", "dpkg-scanpackages"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -20,31 +21,83 @@ func TestRepository(t *testing.T) {
 	}
 	s := packaged(t, Systemd, "deb", 1)
 	repo := filepath.Join(s.Dir, "payload/repo")
-	cmd := exec.Command(filepath.Join(machine.Root(t), "packaging/repo.sh"), packages(t, false), repo)
-	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if out := makeRepository(t, packages(t, false), repo, "URL=file:///payload/repo"); !strings.Contains(out, "do not publish it") {
+		t.Errorf("nothing is said of the key for trying: %s", out)
 	}
-	s.Run(`rm -f /etc/apt/sources.list && printf '%s\n' 'Types: deb' 'URIs: file:/payload/repo/apt' 'Suites: stable' 'Components: main' 'Signed-By: /payload/repo/islet.gpg' >/etc/apt/sources.list.d/islet.sources`)
+	if _, err := os.Stat(filepath.Join(repo, "trial-key")); err == nil {
+		t.Error("the private key is in what is served")
+	}
+	s.Run("rm -f /etc/apt/sources.list && cp /payload/repo/islet.sources /etc/apt/sources.list.d/")
 	s.Run("apt-get update && apt-get install -y islet")
 	ready(s, 1)
 	s.Run("apt-get install -y islet-kubelet islet-cni && systemctl is-active islet-cri.service && dpkg -s islet-kubelet islet-cni islet | grep -c '^Status: install ok installed' | grep -qx 3")
 	s.Run("apt-get purge -y islet-kubelet islet-cni islet && ! test -e /usr/bin/islet")
 
-	index := filepath.Join(repo, "apt/dists/stable/main/binary-amd64/Packages")
-	text, err := os.ReadFile(index)
+	for _, c := range []struct {
+		name   string
+		change func(repo string)
+	}{
+		{"a changed index", func(repo string) {
+			index := filepath.Join(repo, "apt/dists/stable/main/binary-amd64/Packages")
+			text := read(t, index)
+			changed := strings.Replace(text, "Version: 0", "Version: 9", 1)
+			if err := errors.Join(os.WriteFile(index, []byte(changed), 0o644), os.Remove(index+".gz")); err != nil || changed == text {
+				t.Fatal("the index was not changed", err)
+			}
+		}},
+		{"a changed package", func(repo string) {
+			found, err := filepath.Glob(filepath.Join(repo, "apt/pool/islet_*_amd64.deb"))
+			if err != nil || len(found) != 1 {
+				t.Fatal(found, err)
+			}
+			text := []byte(read(t, found[0]))
+			text[len(text)-1] ^= 1 // of the same size
+			if err := os.WriteFile(found[0], text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"another key", func(repo string) {
+			mine := read(t, filepath.Join(repo, "islet.gpg"))
+			other := filepath.Join(t.TempDir(), "other/repo")
+			makeRepository(t, packages(t, false), other)
+			if out, err := exec.Command("cp", "-rT", other, repo).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if read(t, filepath.Join(repo, "islet.gpg")) == mine {
+				t.Fatal("the other key is the same")
+			}
+			if err := os.WriteFile(filepath.Join(repo, "islet.gpg"), []byte(mine), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		makeRepository(t, packages(t, false), repo, "URL=file:///payload/repo")
+		c.change(repo)
+		// What apt has of before would do.
+		if out, code := s.Try("rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb && apt-get update && apt-get install -y islet"); code == 0 {
+			t.Errorf("of a repository with %s was installed:\n%s", c.name, out)
+		}
+		s.Run("! test -e /usr/bin/islet")
+	}
+}
+
+// makeRepository runs packaging/repo.sh and returns what it says.
+func makeRepository(t *testing.T, packages, repo string, env ...string) string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(machine.Root(t), "packaging/repo.sh"), packages, repo)
+	cmd.Env = append(os.Environ(), append([]string{"SOURCE_DATE_EPOCH=1700000000", "ISLET_SIGNING_KEY="}, env...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := strings.Replace(string(text), "Version: 0", "Version: 9", 1)
-	if err := os.WriteFile(index, []byte(changed), 0o644); err != nil || changed == string(text) {
-		t.Fatal("the index was not changed", err)
-	}
-	if err := os.Remove(index + ".gz"); err != nil {
-		t.Fatal(err)
-	}
-	if out, code := s.Try("rm -rf /var/lib/apt/lists/* && apt-get update && apt-get install -y islet"); code == 0 {
-		t.Errorf("a changed repository was taken:\n%s", out)
-	}
-	s.Run("! test -e /usr/bin/islet")
+	return string(text)
 }
