@@ -25,27 +25,27 @@ func quietFor(path string) time.Duration {
 }
 
 // readAfter is ReadDetails of a cgroup that was read before. One whose CPU time and memory are
-// the same has done nothing since: most pods of a node wait most of the time, and to read all
-// of their files takes ten times as long.
-func (r Reader) readAfter(before *Details, path string) (Reading, error) {
+// the same has done nothing since (quiet): most pods of a node wait most of the time, and to read
+// all of their files takes ten times as long. It gives before itself where nothing has changed.
+func (r Reader) readAfter(before *Details, path string) (d *Details, quiet bool, err error) {
 	if before.CPU > 0 && before.id > 0 && time.Since(before.all) < quietFor(path) {
-		now := time.Now()
 		if !r.v2 && r.quietV1(before, path) {
-			return Reading{before, now, true, true}, nil
+			return before, true, nil
 		}
 		if r.v2 {
 			if d, ok := r.quietV2(before, path); ok {
-				return Reading{d, now, true, d == before}, nil
+				return d, true, nil
 			}
 		}
 	}
-	return r.readAll(path, before)
+	d, err = r.readAll(path, before)
+	return d, false, err
 }
 
 // readAll reads everything, but for limits that were read shortly before.
-func (r Reader) readAll(path string, before *Details) (Reading, error) {
+func (r Reader) readAll(path string, before *Details) (*Details, error) {
 	d, err := r.readDetails(path, before)
-	return Reading{Details: &d, At: d.At}, err
+	return &d, err
 }
 
 // quietV1 reports whether what was read before still holds. It makes no garbage: most of a

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,8 @@ type Recent struct {
 	Reader
 	age time.Duration
 
+	turns atomic.Uint64 // how often a reading has begun or ended, so that one is before another
+
 	mu     sync.Mutex
 	known  map[string]*kept
 	forget *time.Timer
@@ -24,12 +27,26 @@ type Recent struct {
 // commonly wait.
 const keep = 2 * time.Minute
 
-// A Reading is what was read of a cgroup, and when it was last seen to be so.
+// A Reading is what was read of a cgroup, and when it was last seen to be so. Several ask, so that
+// one of them does not see each: what has happened between two readings shows in their turns.
 type Reading struct {
 	*Details // nobody changes them
 	At       time.Time
-	Quiet    bool // no process of it has run since it was read before
-	Still    bool // and nothing of those below has changed either: the kernel adds them up here
+	Ran      uint64 // the turn in which it was first seen as it is; the same as before: no process of it has run since
+	changed  uint64 // the same of everything, also of what changes while no process runs
+	seen     uint64 // the turn in which it was last looked at
+}
+
+// holds reports whether what was looked at in a turn, below a cgroup of this reading, is so
+// still: the kernel adds up in a cgroup what runs below it.
+func (r Reading) holds(turn uint64) bool { return r.changed > 0 && turn > r.changed }
+
+// Longer is the one of two readings, of a cgroup and of one below it, that has been so for longer.
+func (r Reading) Longer(below Reading) Reading {
+	if r.changed > 0 && r.changed <= below.changed {
+		return r
+	}
+	return below
 }
 
 // kept is what was read of a cgroup.
@@ -37,6 +54,7 @@ type kept struct {
 	Reading
 	children []string // their paths
 	links    uint64   // of the directory when children was read
+	listed   uint64   // the turn in which it was last looked whether there are others
 }
 
 // NewRecent reads by r; what it read is given again for as long as age.
@@ -53,15 +71,23 @@ func (r *Recent) ReadDetails(path string) (Details, error) {
 // Look is ReadDetails without a copy. With an error there are Details too, of what could be read.
 func (r *Recent) Look(path string) (Reading, error) {
 	before, known := r.find(path)
-	var now Reading
-	var err error
-	switch {
-	case !known:
-		now, err = r.Reader.readAll(path, nil)
-	case time.Since(before.At) < r.age:
+	if known && time.Since(before.At) < r.age {
 		return before.Reading, nil
-	default:
-		now, err = r.Reader.readAfter(before.Details, path)
+	}
+	now := Reading{At: time.Now(), seen: r.turns.Add(1)}
+	quiet, err := false, error(nil)
+	if known {
+		now.Details, quiet, err = r.Reader.readAfter(before.Details, path)
+	} else {
+		now.Details, err = r.Reader.readAll(path, nil)
+	}
+	now.Ran = r.turns.Add(1)
+	now.changed = now.Ran
+	if quiet {
+		now.Ran = before.Ran
+	}
+	if known && now.Details == before.Details {
+		now.changed = before.changed
 	}
 	if err != nil {
 		return now, err
@@ -82,25 +108,28 @@ func (r *Recent) Look(path string) (Reading, error) {
 	return now, nil
 }
 
-// Unchanged gives what was read of a cgroup before, as of now: one above is Still. False: it has
-// to be read.
-func (r *Recent) Unchanged(path string, now time.Time) (Reading, bool) {
+// Unchanged gives what was read of a cgroup before, as of now, by a reading of one above it. False:
+// something above it has changed since, so that it has to be read.
+func (r *Recent) Unchanged(path string, above Reading) (Reading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[path]
-	if k == nil || k.id == 0 || now.Sub(k.all) >= quietFor(path) {
+	if k == nil || k.id == 0 || !above.holds(k.seen) || above.At.Sub(k.all) >= quietFor(path) {
 		return Reading{}, false
 	}
-	k.At, k.Quiet, k.Still = now, true, true
+	if k.At.Before(above.At) {
+		k.At = above.At
+	}
 	return k.Reading, true
 }
 
-// Listed gives the paths of the cgroups right below one as they were listed before; false: they were not.
-func (r *Recent) Listed(path string) ([]string, bool) {
+// Listed gives the paths of the cgroups right below one as they were listed before; false: they
+// were not, or something has changed since in above, which is the one or above it.
+func (r *Recent) Listed(path string, above Reading) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.known[path]
-	if k == nil || k.links <= 1 {
+	if k == nil || k.links <= 1 || !above.holds(k.listed) {
 		return nil, false
 	}
 	return k.children, true
@@ -126,9 +155,9 @@ func (r *Recent) Forget(path string) {
 // Children are the paths of the cgroups right below one, in order; nobody changes it. A list is taken again while there are as many cgroups as when
 // it was read; who finds that one of them is gone calls Forget, and this again.
 func (r *Recent) Children(path string) ([]string, error) {
-	links := links(r.dir("memory", path))
-	if k, ok := r.find(path); ok && links > 1 && k.links == links { // 1: of a file system that does not count
-		return k.children, nil
+	turn, links := r.turns.Add(1), links(r.dir("memory", path))
+	if list, ok := r.asMany(path, links, turn); ok {
+		return list, nil
 	}
 	list, err := r.Reader.Children(path)
 	if err != nil {
@@ -141,9 +170,21 @@ func (r *Recent) Children(path string) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := r.known[path]; k != nil {
-		k.children, k.links = list, links
+		k.children, k.links, k.listed = list, links, turn
 	}
 	return list, nil
+}
+
+// asMany gives the children of a cgroup as they were listed, if there are as many.
+func (r *Recent) asMany(path string, links, turn uint64) ([]string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.known[path]
+	if k == nil || links <= 1 || k.links != links { // 1: of a file system that does not count
+		return nil, false
+	}
+	k.listed = turn
+	return k.children, true
 }
 
 // drop forgets what nobody asked for lately; it is called again while something is left.

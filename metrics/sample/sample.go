@@ -92,6 +92,7 @@ type rate struct {
 	way     process.Way // of the process someone, in the network of a Pod
 	someone int
 
+	ran       uint64
 	first     int // process
 	ownNet    bool
 	open      process.Files
@@ -164,7 +165,7 @@ func (s *Sampler) rate(now *Sample) {
 		if g.someone > 0 {
 			r.network = g.Network
 		}
-		r.first, r.ownNet, r.open, r.openLimit, r.seen = g.First, g.ownNet, g.Open, g.OpenLimit, now.At
+		r.ran, r.first, r.ownNet, r.open, r.openLimit, r.seen = g.Ran, g.First, g.ownNet, g.Open, g.OpenLimit, now.At
 		s.rates[g.Path] = r
 	}
 	if len(s.rates) > len(now.Groups) {
@@ -180,14 +181,15 @@ type walk struct {
 	links  process.Links
 }
 
+// nothing is a reading that says of no cgroup that it has not changed.
+var nothing cgroup.Reading
+
 // add reads one cgroup, unless nothing has changed in one above; false: it is gone.
-func (w *walk) add(g Group, still bool) (*Group, bool, error) {
-	if still {
-		if d, ok := w.c.Cgroups.Unchanged(g.Path, w.sample.At); ok {
-			g.Reading = d
-			w.sample.Groups = append(w.sample.Groups, g)
-			return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
-		}
+func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
+	if d, ok := w.c.Cgroups.Unchanged(g.Path, above); ok {
+		g.Reading = d
+		w.sample.Groups = append(w.sample.Groups, g)
+		return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
 	}
 	d, err := w.c.Cgroups.Look(g.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -202,7 +204,7 @@ func (w *walk) add(g Group, still bool) (*Group, bool, error) {
 }
 
 func (w *walk) all() error {
-	root, ok, err := w.add(Group{Path: "/", Kind: Root}, false)
+	root, ok, err := w.add(Group{Path: "/", Kind: Root}, nothing)
 	if err != nil {
 		return err
 	}
@@ -210,7 +212,7 @@ func (w *walk) all() error {
 		root.Network = w.c.Process.Network(0)
 	}
 	for _, other := range w.c.Others {
-		g, ok, err := w.add(Group{Path: other, Kind: Other}, false)
+		g, ok, err := w.add(Group{Path: other, Kind: Other}, nothing)
 		if err != nil {
 			return err
 		}
@@ -221,24 +223,21 @@ func (w *walk) all() error {
 			g.Details = &own
 		}
 	}
-	all, ok, err := w.add(Group{Path: w.c.Pods, Kind: Pods}, false)
+	all, ok, err := w.add(Group{Path: w.c.Pods, Kind: Pods}, nothing)
 	if err != nil || !ok {
 		return err // no pod has run yet
 	}
-	return w.below(w.c.Pods, all.Still, true)
+	return w.below(w.c.Pods, all.Reading, true)
 }
 
 // each calls f with the cgroups right below one, again with a new list when one of the
 // list is gone (false), and what was added is taken back.
-func (w *walk) each(dir string, still bool, f func(path, name string) (bool, error)) error {
+func (w *walk) each(dir string, above cgroup.Reading, f func(path, name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:
 	for range 3 {
 		w.sample.Groups = w.sample.Groups[:begun]
-		paths, listed := []string(nil), false
-		if still {
-			paths, listed = w.c.Cgroups.Listed(dir)
-		}
+		paths, listed := w.c.Cgroups.Listed(dir, above)
 		if !listed {
 			var err error
 			if paths, err = w.c.Cgroups.Children(dir); err != nil {
@@ -260,33 +259,34 @@ again:
 	return nil // they come and go; the last list has most of them
 }
 
-// below reads the pods in kubepods, or in a class; still: nothing has changed there.
-func (w *walk) below(dir string, still, classes bool) error {
-	return w.each(dir, still, func(at, name string) (bool, error) {
+// below reads the pods in kubepods, or in a class, of which above was read: what has not changed
+// since has not changed there.
+func (w *walk) below(dir string, above cgroup.Reading, classes bool) error {
+	return w.each(dir, above, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
-			return w.pod(at, uid, still)
+			return w.pod(at, uid, above)
 		}
 		if !classes || !isClass(name) {
 			return true, nil
 		}
-		class, ok, err := w.add(Group{Path: at, Kind: Class}, still)
+		class, ok, err := w.add(Group{Path: at, Kind: Class}, above)
 		if err != nil || !ok {
 			return ok, err
 		}
-		return true, w.below(at, still || class.Still, false)
+		return true, w.below(at, above.Longer(class.Reading), false)
 	})
 }
 
-func (w *walk) pod(at, uid string, still bool) (bool, error) {
-	g, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid}, still)
+func (w *walk) pod(at, uid string, above cgroup.Reading) (bool, error) {
+	g, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid}, above)
 	if err != nil || !ok {
 		return ok, err
 	}
-	still = still || g.Still
+	above = above.Longer(g.Reading)
 	pod := len(w.sample.Groups) - 1
 	someone := 0 // in a network of the pod's own
-	err = w.each(at, still, func(path, name string) (bool, error) {
-		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, still)
+	err = w.each(at, above, func(path, name string) (bool, error) {
+		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, above)
 		if err != nil || !ok {
 			return ok, err
 		}
@@ -312,7 +312,7 @@ func (w *walk) network(pod *Group, someone int) {
 		last = rate{}
 	}
 	pod.someone = someone
-	if pod.Quiet && w.links.Same(last.way) {
+	if pod.Ran == last.ran && w.links.Same(last.way) {
 		pod.Network, pod.way = last.network, last.way
 		return
 	}
@@ -326,7 +326,7 @@ func (w *walk) network(pod *Group, someone int) {
 const maxProcesses = 256
 
 func (w *walk) processes(g *Group) {
-	if last, ok := w.before[g.Path]; ok && g.Quiet && last.first == g.First && last.open.Known {
+	if last, ok := w.before[g.Path]; ok && g.Ran == last.ran && last.first == g.First && last.open.Known {
 		g.Open, g.OpenLimit, g.ownNet = last.open, last.openLimit, last.ownNet
 		return
 	}

@@ -232,3 +232,74 @@ func TestStill(t *testing.T) {
 		see("later", "c1 9000 1", "c3 7 1", "c2 2000 0")
 	})
 }
+
+// TestOthers: what somebody else read between two samples, as who asks the CRI does, is not taken
+// for what the sample before has seen.
+func TestOthers(t *testing.T) {
+	const kubepods, pod, c1 = "/kubepods", "/kubepods/podaa", "/kubepods/podaa/c1"
+	for name, x := range map[string]struct {
+		before, after []string // what is read before and after all has run
+		now           bool     // a sample is taken right after that, which may have what was read within a second
+	}{
+		"the pod":                       {after: []string{pod}},
+		"the pod, its container before": {before: []string{c1}, after: []string{pod}, now: true},
+		"the container":                 {after: []string{c1}},
+		"all":                           {after: []string{kubepods, pod, c1}},
+		"all, from below":               {before: []string{c1, pod}, after: []string{kubepods}, now: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, proc, root := board(t, map[string]int{c1: 7, pod: 0, kubepods: 0, "/": 0})
+				recent := cgroup.NewRecent(r, time.Second)
+				s := New(Config{Cgroups: recent, Process: proc, Pods: kubepods})
+				run := func(n int) {
+					for _, path := range []string{kubepods, pod, c1} {
+						write(t, root, "cpuacct"+path+"/cpuacct.usage", fmt.Sprintln(n))
+					}
+				}
+				read := func(paths []string) {
+					for _, path := range paths {
+						if _, err := recent.Read(path); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				see := func(what string, used time.Duration, sockets uint64) {
+					t.Helper()
+					v, err := s.Now()
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, path := range []string{pod, c1} {
+						if g := v.Find(path); g.CPU != used {
+							t.Errorf("%s: %s has used %v, want %v", what, path, g.CPU, used)
+						}
+					}
+					if g := v.Find(c1); g.Open.Sockets != sockets {
+						t.Errorf("%s: %d sockets, want %d", what, g.Open.Sockets, sockets)
+					}
+				}
+				run(1000)
+				see("first", 1000, 1)
+				time.Sleep(10 * time.Second)
+				see("nothing ran", 1000, 1)
+				time.Sleep(10 * time.Second)
+				read(x.before)
+				run(5000)
+				if err := os.Symlink("socket:[2]", filepath.Join(proc.Root, "7/fd/5")); err != nil {
+					t.Fatal(err)
+				}
+				read(x.after)
+				if x.now {
+					if _, err := s.Now(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(2 * time.Second)
+				see("it ran", 5000, 2)
+				time.Sleep(30 * time.Second)
+				see("later", 5000, 2)
+			})
+		})
+	}
+}
