@@ -7,6 +7,7 @@ type Board struct {
 	PowerSinceBoot []string      `json:"powerSinceBoot,omitempty"`
 	MHz            float64       `json:"mhz,omitempty"` // of the first CPU now
 	MaxMHz         float64       `json:"maxMHz,omitempty"`
+	Links          []string      `json:"links,omitempty"` // the network interfaces that lead out of the machine
 }
 
 // A Temperature is what one sensor shows.

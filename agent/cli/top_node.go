@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,12 +18,15 @@ type traffic struct {
 	in, out uint64 // bytes
 }
 
-func trafficOf(n *stats.NetworkStats) (t traffic, ok bool) {
-	if n == nil || n.RxBytes == nil || n.TxBytes == nil {
+func trafficOf(at time.Time, i *stats.InterfaceStats) (t traffic, ok bool) {
+	if i.RxBytes == nil || i.TxBytes == nil {
 		return t, false
 	}
-	return traffic{at: n.Time.Time, in: *n.RxBytes, out: *n.TxBytes}, true
+	return traffic{at: at, in: *i.RxBytes, out: *i.TxBytes}, true
 }
+
+// aLink begins what an interface of the node is remembered by: no UID of a pod has a slash.
+const aLink = "/"
 
 // rates remembers what is there at first, and reports whether rates are to be shown for which
 // a second measurement is needed.
@@ -31,10 +35,20 @@ func (c *topCommand) rates(sum *stats.Summary) bool {
 		return false
 	}
 	c.remember(sum.Pods)
-	if t, ok := trafficOf(sum.Node.Network); ok {
-		c.before[""] = t
-	}
+	c.rememberLinks(sum.Node.Network)
 	return true
+}
+
+// rememberLinks keeps the traffic of the node's interfaces for the next time.
+func (c *topCommand) rememberLinks(n *stats.NetworkStats) {
+	if n == nil {
+		return
+	}
+	for i := range n.Interfaces {
+		if t, ok := trafficOf(n.Time.Time, &n.Interfaces[i]); ok {
+			c.before[aLink+n.Interfaces[i].Name] = t
+		}
+	}
 }
 
 // remember keeps the traffic of pods for the next time.
@@ -43,22 +57,55 @@ func (c *topCommand) remember(pods []stats.PodStats) {
 		c.before = map[string]traffic{}
 	}
 	for i := range pods {
-		if t, ok := trafficOf(pods[i].Network); ok {
-			c.before[pods[i].PodRef.UID] = t
+		if n := pods[i].Network; n != nil {
+			if t, ok := trafficOf(n.Time.Time, &n.InterfaceStats); ok {
+				c.before[pods[i].PodRef.UID] = t
+			}
 		}
 	}
 }
 
-// perSecond is the traffic since it was shown before: in and out.
-func (c *topCommand) perSecond(of string, n *stats.NetworkStats) []string {
-	now, ok := trafficOf(n)
+// perSecond is the traffic since it was shown before, in bytes; false: it is not known.
+func (c *topCommand) perSecond(of string, at time.Time, i *stats.InterfaceStats) (in, out float64, ok bool) {
+	now, ok := trafficOf(at, i)
 	before, known := c.before[of]
 	took := now.at.Sub(before.at).Seconds()
 	if !ok || !known || took <= 0 || now.in < before.in || now.out < before.out {
+		return 0, 0, false
+	}
+	return float64(now.in-before.in) / took, float64(now.out-before.out) / took, true
+}
+
+// podTraffic is that of a pod: in and out.
+func (c *topCommand) podTraffic(p *stats.PodStats) []string {
+	if p.Network == nil {
+		return shownRates(0, 0, false)
+	}
+	return shownRates(c.perSecond(p.PodRef.UID, p.Network.Time.Time, &p.Network.InterfaceStats))
+}
+
+// nodeTraffic is that of the interfaces that lead out of the machine, together: it may be
+// connected by others than the one that the Summary API names.
+func (c *topCommand) nodeTraffic(n *stats.NetworkStats, links []string) []string {
+	if n == nil {
+		return shownRates(0, 0, false)
+	}
+	var in, out float64
+	known := false
+	for i := range n.Interfaces {
+		link := &n.Interfaces[i]
+		if a, b, ok := c.perSecond(aLink+link.Name, n.Time.Time, link); ok && slices.Contains(links, link.Name) {
+			in, out, known = in+a, out+b, true
+		}
+	}
+	return shownRates(in, out, known)
+}
+
+func shownRates(in, out float64, known bool) []string {
+	if !known {
 		return []string{"-", "-"}
 	}
-	rate := func(n uint64) string { return size(uint64(float64(n) / took)) }
-	return []string{rate(now.in - before.in), rate(now.out - before.out)}
+	return []string{size(uint64(in)), size(uint64(out))}
 }
 
 // wide are the columns of a pod that -o wide adds.
@@ -67,7 +114,7 @@ func (c *topCommand) wide(p *stats.PodStats) []string {
 	if fs := p.EphemeralStorage; fs != nil && fs.UsedBytes != nil {
 		disk = size(*fs.UsedBytes)
 	}
-	return append([]string{disk}, c.perSecond(p.PodRef.UID, p.Network)...)
+	return append([]string{disk}, c.podTraffic(p)...)
 }
 
 // showNode shows the machine: what is used, and the sensors of its board.
@@ -84,11 +131,9 @@ func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 	}
 	c.nodeTable(n)
 	if c.output == "wide" {
-		rates := c.perSecond("", n.Network)
+		rates := c.nodeTraffic(n.Network, board.Links)
 		fmt.Fprintf(c.out, "network:     in %s/s, out %s/s\n", rates[0], rates[1])
-		if t, ok := trafficOf(n.Network); ok {
-			c.before[""] = t
-		}
+		c.rememberLinks(n.Network)
 	}
 	for _, line := range boardLines(board) {
 		fmt.Fprintln(c.out, line)

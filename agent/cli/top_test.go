@@ -18,9 +18,19 @@ func TestTraffic(t *testing.T) {
 	network := func(after time.Duration, in, out uint64) *stats.NetworkStats {
 		return &stats.NetworkStats{Time: metav1.NewTime(at.Add(after)), InterfaceStats: stats.InterfaceStats{RxBytes: &in, TxBytes: &out}}
 	}
+	links := func(after time.Duration, in map[string]uint64) *stats.NetworkStats {
+		out := uint64(0)
+		n := network(after, in["eth0"], out)
+		for _, name := range []string{"eth0", "islet0", "wlan0", "wwan0"} {
+			if in, ok := in[name]; ok {
+				n.Interfaces = append(n.Interfaces, stats.InterfaceStats{Name: name, RxBytes: &in, TxBytes: &out})
+			}
+		}
+		return n
+	}
 	c := &topCommand{output: "wide"}
 	sum := &stats.Summary{Pods: []stats.PodStats{{PodRef: stats.PodReference{UID: "a"}, Network: network(0, 1000, 500)}}}
-	sum.Node.Network = network(0, 0, 0)
+	sum.Node.Network = links(0, map[string]uint64{"eth0": 7, "islet0": 0, "wlan0": 500})
 	if !c.rates(sum) || (&topCommand{output: "json"}).rates(sum) {
 		t.Error("a second measurement is not asked for when it is needed")
 	}
@@ -29,12 +39,32 @@ func TestTraffic(t *testing.T) {
 		n    *stats.NetworkStats
 		want []string
 	}{
-		{"a", network(2*time.Second, 1000+4096, 700), []string{"2.0KiB", "100B"}}, {"", network(time.Second, 10, 0), []string{"10B", "0B"}},
+		{"a", network(2*time.Second, 1000+4096, 700), []string{"2.0KiB", "100B"}},
 		{"a", network(0, 1000, 500), []string{"-", "-"}}, {"a", network(time.Second, 1, 500), []string{"-", "-"}}, {"b", network(time.Second, 1, 1), []string{"-", "-"}}, {"a", nil, []string{"-", "-"}},
 	} {
-		if got := c.perSecond(x.uid, x.n); !slices.Equal(got, x.want) {
+		if got := c.podTraffic(&stats.PodStats{PodRef: stats.PodReference{UID: x.uid}, Network: x.n}); !slices.Equal(got, x.want) {
 			t.Errorf("%s: %q, want %q", x.uid, got, x.want)
 		}
+	}
+	hardware := []string{"eth0", "wlan0", "wwan0"}
+	for _, x := range []struct {
+		what  string
+		n     *stats.NetworkStats
+		links []string
+		want  []string
+	}{
+		{"eth0 is unplugged", links(2*time.Second, map[string]uint64{"eth0": 7, "islet0": 9000, "wlan0": 500 + 2048}), hardware, []string{"1.0KiB", "0B"}},
+		{"two at once", links(time.Second, map[string]uint64{"eth0": 7 + 1024, "wlan0": 500 + 1024}), hardware, []string{"2.0KiB", "0B"}},
+		{"a modem that is new", links(time.Second, map[string]uint64{"eth0": 7 + 10, "wlan0": 500, "wwan0": 7000}), hardware, []string{"10B", "0B"}},
+		{"none", links(time.Second, nil), hardware, []string{"-", "-"}}, {"none leads out", links(time.Second, map[string]uint64{"eth0": 8}), nil, []string{"-", "-"}}, {"not measured", nil, hardware, []string{"-", "-"}},
+	} {
+		if got := c.nodeTraffic(x.n, x.links); !slices.Equal(got, x.want) {
+			t.Errorf("%s: %q, want %q", x.what, got, x.want)
+		}
+	}
+	c.rememberLinks(links(time.Second, map[string]uint64{"wwan0": 7000}))
+	if got := c.nodeTraffic(links(2*time.Second, map[string]uint64{"wwan0": 8024}), hardware); !slices.Equal(got, []string{"1.0KiB", "0B"}) {
+		t.Errorf("the next time: %q", got)
 	}
 }
 

@@ -49,7 +49,7 @@ var absent = []struct{ names, why string }{
 
 // own are names that differ from upstream's in something, and why.
 var own = map[string]string{
-	"container_network_*": "of a pod's own cgroup, not of a sandbox container's, as pods have none; the label name is the sandbox's ID, and image is empty. Pods of the host's network have none",
+	"container_network_*": "of a pod's own cgroup, not of a sandbox container's, as pods have none; the label name is the sandbox's ID, and image is empty. Pods of the host's network have none. Of the machine (id=\"/\") the host's ends of pods' veths are left out: isl* with 12 digits, and as upstream veth*, docker* and nerdctl*",
 	"container_fs_*":      "device names as below /dev; sectors, times and merges are those of the machine (id=\"/\")",
 	"help":                "texts are islet's own",
 }
@@ -185,7 +185,8 @@ whole only every two to four minutes; and no file says what went through the int
 the host's ends of its veths have counted something. A limit that the node changes shows at once, one that
 somebody else writes into a cgroup within those minutes. Pages are compressed for who accepts gzip.
 
-` + "`islet top node`" + ` shows the sensors of the board besides: temperatures, frequency, under-voltage and throttling.
+` + "`islet top node`" + ` shows the sensors of the board besides: temperatures, frequency, under-voltage and throttling; with ` + "`-o wide`" + ` also what
+goes over all interfaces of hardware together, while the Summary API names one of them: eth0, or else the first, as of a kubelet.
 
 ## What differs
 

@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,7 +19,6 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/metrics/process"
 )
 
 // hostile is what a pod might say to run something in the page.
@@ -194,34 +191,4 @@ func TestHistory(t *testing.T) {
 		cancel()
 		<-done
 	})
-}
-
-// TestLinks: pods' bridges and veths are not the wire.
-func TestLinks(t *testing.T) {
-	sys := t.TempDir()
-	for _, dir := range []string{"eth0/device", "islet0/bridge", "veth1", "wlan0"} {
-		if err := os.MkdirAll(filepath.Join(sys, "class/net", dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink("../islet0", filepath.Join(sys, "class/net/veth1/master")); err != nil {
-		t.Fatal(err)
-	}
-	names := func(all ...string) string {
-		var in []process.Interface
-		for _, n := range all {
-			in = append(in, process.Interface{Name: n})
-		}
-		var out []string
-		for _, i := range links(sys, in) {
-			out = append(out, i.Name)
-		}
-		return strings.Join(out, " ")
-	}
-	if got := names("eth0", "islet0", "veth1", "wlan0"); got != "eth0" {
-		t.Error(got)
-	}
-	if got := names("islet0", "veth1", "wlan0"); got != "wlan0" {
-		t.Error(got)
-	}
 }

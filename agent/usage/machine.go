@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/metrics/host"
+	"github.com/islet-edge/islet/metrics/process"
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
@@ -31,7 +32,7 @@ func (u *Usage) Machine(ctx context.Context) exposition.Machine {
 	return m
 }
 
-// Board are the sensors of the machine, read now.
+// Board is what the machine's sensors show now, and by which interfaces it is connected.
 func (u *Usage) Board() api.Board {
 	if u.c.Host == nil {
 		return api.Board{}
@@ -40,6 +41,9 @@ func (u *Usage) Board() api.Board {
 	out := api.Board{Power: b.Power.Now, PowerSinceBoot: b.Power.Since, MHz: b.MHz, MaxMHz: b.MaxMHz}
 	for _, t := range b.Temperatures {
 		out.Temperatures = append(out.Temperatures, api.Temperature{Name: t.Name, Celsius: t.Celsius})
+	}
+	for _, i := range process.Outward("/sys", process.Reader{}.Network(0)) {
+		out.Links = append(out.Links, i.Name)
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -179,5 +180,20 @@ func TestSubjects(t *testing.T) {
 	}
 	if rt.asked != 1 {
 		t.Errorf("the runtime was asked %d times", rt.asked)
+	}
+}
+
+// TestBoard: the board says which interfaces lead out of the machine, whatever their names.
+func TestBoard(t *testing.T) {
+	u, _ := node(t)
+	var want []string
+	for _, i := range process.Outward("/sys", process.Reader{}.Network(0)) {
+		want = append(want, i.Name)
+	}
+	if got := u.Board().Links; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := New(Config{}).Board(); len(got.Links) > 0 {
+		t.Errorf("of no machine: %q", got.Links)
 	}
 }

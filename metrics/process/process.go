@@ -30,8 +30,12 @@ type Interface struct {
 	DropsIn, DropsOut uint64
 }
 
-// maxInterfaces bounds what a pod that may make interfaces can do to a list.
-const maxInterfaces = 64
+// maxInterfaces bounds what a pod that may make interfaces can do to a list. The machine has more
+// where another network than islet's names those that lead to pods.
+const (
+	maxInterfaces     = 64
+	maxHostInterfaces = 512
+)
 
 // A Reader reads below a proc file system: /proc when Root is empty.
 type Reader struct{ Root string }
@@ -48,21 +52,46 @@ func (r Reader) path(pid int, rest string) string {
 	return filepath.Join(root, who, rest)
 }
 
-// maxText bounds what is read of a file: more than lists of maxInterfaces have.
-const maxText = 16 << 10
+// maxText bounds what is read of a file: more than lists of maxInterfaces have. Of the machine,
+// which has an interface for each pod, there is more.
+const (
+	maxText     = 16 << 10
+	maxHostText = 256 << 10
+)
 
 // Network reads what the network namespace of a process has sent and received, but for
-// loopback. One that has ended has none; 0 is this process.
+// loopback. One that has ended has none; 0 is this process, and so the machine: the host's ends
+// of what pods have are left out.
 func (r Reader) Network(pid int) (out []Interface) {
 	b := kernfile.Get()
 	defer b.Put()
-	text, _ := b.File(maxText, r.path(pid, "net/dev")) // an error: it has as many as there are
+	most, bound := maxInterfaces, maxText
+	if pid == 0 {
+		most, bound = maxHostInterfaces, maxHostText
+	}
+	text, _ := b.File(bound, r.path(pid, "net/dev")) // an error: it has as many as there are
 	for line := range bytes.Lines(text) {
-		if i, ok := parseInterface(line); ok && i.Name != "lo" && len(out) < maxInterfaces {
+		name, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":"))
+		if len(out) == most || string(name) == "lo" || pid == 0 && toPods(name) {
+			continue
+		}
+		if i, ok := parseInterface(line); ok {
 			out = append(out, i)
 		}
 	}
 	return out
+}
+
+// toPods reports whether an interface of the machine is an end of what containers have, by its
+// name. The first three are those that cAdvisor leaves out; isl and 12 digits names the veth of a pod.
+func toPods(name []byte) bool {
+	for _, prefix := range []string{"veth", "docker", "nerdctl"} {
+		if bytes.HasPrefix(name, []byte(prefix)) {
+			return true
+		}
+	}
+	digits, ok := bytes.CutPrefix(name, []byte("isl"))
+	return ok && len(digits) == 12 && len(bytes.Trim(digits, "0123456789abcdef")) == 0
 }
 
 // parseInterface reads "eth0: bytes packets errs drop fifo frame compressed multicast
