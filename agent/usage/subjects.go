@@ -61,10 +61,7 @@ func (u *Usage) subject(ctx context.Context, j *joined, g *sample.Group) (exposi
 		if p == nil {
 			return s, false // nothing of it runs any more
 		}
-		s.Pod, s.Namespace = p.name, p.namespace
-		if len(g.Network) > 0 { // it is the sandbox's, which has no cgroup of its own
-			s.Name = p.sandbox
-		}
+		s.Pod, s.Namespace, s.Sandbox = p.name, p.namespace, p.sandbox // which has no cgroup of its own, but the network
 	case sample.Container:
 		c := j.byID[g.Container]
 		if c == nil {

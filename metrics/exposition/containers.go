@@ -15,12 +15,14 @@ type Subject struct {
 	*sample.Group
 	ID                               string // empty: its path
 	Container, Pod, Namespace, Image string
-	Name                             string    // ID of the container or sandbox
+	Name                             string    // ID of the container
+	Sandbox                          string    // the name in what is told of its network; empty: Name
 	Started                          time.Time // zero: when the cgroup was made
 	Disks                            []Disk
 	Devices                          []disk.Device // what all of the machine did, of the Root
 
-	stamp string
+	stamp   string
+	network int // the block of what is told of its network
 }
 
 // A Disk is what a Subject has on one file system.
@@ -55,10 +57,19 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 		}
 		return n
 	}
-	p.beginBlocks(len(all), func(i int, to []byte) []byte {
-		s := &all[i]
-		s.stamp = p.stamped(s.At)
-		return appendLabels(to, "container", s.Container, "id", cmp.Or(s.ID, s.Path), "image", s.Image, "name", s.Name, "namespace", s.Namespace, "pod", s.Pod)
+	label := func(to []byte, s *Subject, name string) []byte {
+		return appendLabels(to, "container", s.Container, "id", cmp.Or(s.ID, s.Path), "image", s.Image, "name", name, "namespace", s.Namespace, "pod", s.Pod)
+	}
+	blocks, next := networkBlocks(all), 0
+	p.beginBlocks(blocks, func(i int, to []byte) []byte {
+		if i < len(all) {
+			all[i].stamp = p.stamped(all[i].At)
+			return label(to, &all[i], all[i].Name)
+		}
+		for all[next].network != i {
+			next++
+		}
+		return label(to, &all[next], all[next].Sandbox)
 	})
 	e := emitter{page: p, device: name}
 	backward := false
@@ -69,7 +80,7 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 			if backward {
 				i = len(all) - 1 - at
 			}
-			e.s, e.b, p.stamp = &all[i], &p.blocks[i], ""
+			e.s, e.b, e.net, p.stamp = &all[i], &p.blocks[i], &p.blocks[all[i].network], ""
 			if !f.spec {
 				p.stamp = all[i].stamp
 			}
@@ -88,6 +99,19 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 	p.line(failed, "")
 	p.end()
 	writeMachine(p, m)
+}
+
+// networkBlocks says of each Subject which block what is told of its network has: its own, or
+// one more, with another name. It gives how many blocks there are.
+func networkBlocks(all []Subject) (n int) {
+	n = len(all)
+	for i := range all {
+		all[i].network = i
+		if s := &all[i]; s.Sandbox != "" && s.Sandbox != s.Name && len(s.Network) > 0 {
+			s.network, n = n, n+1
+		}
+	}
+	return n
 }
 
 func writeMachine(p *page, m Machine) {
@@ -124,6 +148,7 @@ type emitter struct {
 	*page
 	s      *Subject
 	b      *block
+	net    *block // of its network
 	device func(number string) string
 }
 
@@ -171,7 +196,7 @@ func seconds(get func(*Subject) time.Duration) func(*emitter) {
 func networks(get func(process.Interface) uint64) func(*emitter) {
 	return func(e *emitter) {
 		for _, i := range e.s.Network {
-			e.add(float64(get(i)), "interface", i.Name)
+			e.entry(e.net, float64(get(i)), 0, "interface", i.Name)
 		}
 	}
 }

@@ -116,6 +116,38 @@ func TestNothing(t *testing.T) {
 	}
 }
 
+// TestSandbox: of a pod only what is told of its network has the sandbox's name, as nothing else
+// is told of a sandbox.
+func TestSandbox(t *testing.T) {
+	pod, other := full("pod"), full("other")
+	for _, s := range []*Subject{&pod, &other} {
+		s.Kind, s.Container, s.Name, s.Image = sample.Pod, "", "", ""
+	}
+	pod.Sandbox = "s1"
+	other.Sandbox, other.Network = "s2", nil // of the host's
+	alone := full("c2")
+	alone.Sandbox = "s3"
+	var p page
+	writeContainers(&p, machine, []Subject{other, full("c1"), pod, alone}, nil, func(n string) string { return n })
+	lines := map[string]int{}
+	for name, f := range parse(t, bytes.NewReader(p.b)) {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "name" {
+					lines[fmt.Sprint(strings.HasPrefix(name, "container_network_"), " ", l.GetValue())]++
+				}
+			}
+		}
+	}
+	const network = 8
+	each := lines["false c1"] // but for their network
+	for of, want := range map[string]int{"true c1": network, "true s1": network, "true s3": network, "true ": 0, "true c2": 0, "true s2": 0, "false ": 2*each - 4, "false c2": each, "false s1": 0, "false s2": 0, "false s3": 0} {
+		if lines[of] != want || each == 0 {
+			t.Errorf("%d lines of %q, want %d", lines[of], of, want)
+		}
+	}
+}
+
 // TestCompressed: who accepts it gets the same text compressed.
 func TestCompressed(t *testing.T) {
 	get := func(accept string) []byte {

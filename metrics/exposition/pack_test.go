@@ -21,7 +21,7 @@ func crowd(n int) (all []Subject) {
 		uid, id := fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, i))), fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, "c", i)))
 		path := fmt.Sprintf("/kubepods/besteffort/pod%s-%s-%s-%s-%s", uid[:8], uid[8:12], uid[12:16], uid[16:20], uid[20:32])
 		d := cgroup.Details{Figures: cgroup.Figures{At: time.UnixMilli(1795394343000 + int64(i)), CPU: time.Duration(i) * 1234567, Memory: uint64(i) * 40960, WorkingSet: uint64(i) * 8192}}
-		pod := Subject{Group: &sample.Group{Path: path, Kind: sample.Pod, Reading: cgroup.Reading{Details: &d, At: d.At}, Network: []process.Interface{{Name: "eth0"}}}, Pod: fmt.Sprintf("p%03d-edge", i), Namespace: "default"}
+		pod := Subject{Group: &sample.Group{Path: path, Kind: sample.Pod, Reading: cgroup.Reading{Details: &d, At: d.At}, Network: []process.Interface{{Name: "eth0"}}}, Pod: fmt.Sprintf("p%03d-edge", i), Namespace: "default", Sandbox: id[32:] + uid[:32]}
 		container := Subject{Group: &sample.Group{Path: path + "/" + id, Kind: sample.Container, Reading: cgroup.Reading{Details: &d, At: d.At}, Open: process.Files{Known: true}},
 			Container: "c", Name: id, Image: "localhost/podtool:test", Pod: pod.Pod, Namespace: pod.Namespace}
 		all = append(all, pod, container)
