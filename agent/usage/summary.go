@@ -177,10 +177,8 @@ func (n *nodeAnswer) ioOf(g *sample.Group) *stats.IOStats {
 // swapOf is what a cgroup has swapped out, and may still where there is a limit.
 func (n *nodeAnswer) swapOf(g *sample.Group) *stats.SwapStats {
 	out := n.swaps.give(stats.SwapStats{Time: metav1.NewTime(g.At), SwapUsageBytes: &g.Swap})
-	if g.SwapLimit > 0 && g.Limit > 0 {
-		free := g.SwapLimit - min(g.SwapLimit, g.Limit)
-		free -= min(free, g.Swap)
-		out.SwapAvailableBytes = n.numbers.give(free)
+	if g.SwapLimited {
+		out.SwapAvailableBytes = n.numbers.give(g.SwapMax - min(g.SwapMax, g.Swap))
 	}
 	return out
 }

@@ -202,3 +202,20 @@ func TestBoard(t *testing.T) {
 		t.Errorf("of no machine: %q", got.Links)
 	}
 }
+
+// TestSwap: who may use none has none left, and who has no limit says none.
+func TestSwap(t *testing.T) {
+	n := nodeAnswer{Usage: New(Config{}), arena: new(arena)}
+	for _, x := range []struct {
+		d    cgroup.Details
+		want int64 // less than 0: not said
+	}{
+		{cgroup.Details{}, -1}, {cgroup.Details{SwapLimited: true}, 0}, {cgroup.Details{SwapLimited: true, SwapMax: 10, Figures: cgroup.Figures{Swap: 4}}, 6},
+		{cgroup.Details{SwapLimited: true, SwapMax: 3, Figures: cgroup.Figures{Swap: 4}}, 0}, {cgroup.Details{SwapLimit: 50, Figures: cgroup.Figures{Limit: 40}}, -1},
+	} {
+		got := n.swapOf(&sample.Group{Reading: cgroup.Reading{Details: &x.d}}).SwapAvailableBytes
+		if got == nil && x.want >= 0 || got != nil && int64(*got) != x.want {
+			t.Errorf("%+v: %v, want %d", x.d, got, x.want)
+		}
+	}
+}

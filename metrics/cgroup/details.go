@@ -37,7 +37,9 @@ type Details struct {
 	ActiveFile, InactiveFile uint64 // bytes
 	OwnFaults, OwnMajor      uint64 // page faults without those of the cgroups below
 	Peak                     uint64 // bytes: the most memory so far; 0: not known
-	Reservation, SwapLimit   uint64 // bytes; 0: none. SwapLimit is of memory and swap together
+	Reservation, SwapLimit   uint64 // bytes; 0: none. SwapLimit is of swap, on v1 of memory and swap together
+	SwapMax                  uint64 // bytes of swap that it may use; no limit unless SwapLimited
+	SwapLimited              bool
 	LimitHits                uint64 // how often the limit was met
 	OOMKills                 uint64
 	MaxPIDs                  uint64 // 0: no limit
@@ -168,10 +170,10 @@ func (d *Details) readV2(dir *dir, before *Details) {
 		return
 	}
 	d.created(dir.fd)
-	d.limits, d.MaxPIDs, d.Reservation = d.At, dir.number("pids.max"), dir.number("memory.low")
-	if swap := dir.number("memory.swap.max"); swap > 0 && d.Limit > 0 {
-		d.SwapLimit = d.Limit + swap
-	}
+	d.limits, d.MaxPIDs = d.At, dir.number("pids.max")
+	d.Reservation = max(dir.number("memory.min"), dir.number("memory.low")) // one of them, by the pod's class
+	d.SwapMax, d.SwapLimited = dir.limit("memory.swap.max")
+	d.SwapLimit = d.SwapMax
 	d.Quota, d.Period = dir.numbers("cpu.max")
 	d.Shares = sharesOf(dir.number("cpu.weight"))
 }
@@ -364,6 +366,9 @@ func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
 	d.created(memory.fd)
 	d.limits, d.MaxPIDs = d.At, pids.number("pids.max")
 	d.Reservation, d.SwapLimit = bound(memory.number("memory.soft_limit_in_bytes")), bound(memory.number("memory.memsw.limit_in_bytes"))
+	if d.SwapLimited = d.SwapLimit > 0 && d.Limit > 0; d.SwapLimited {
+		d.SwapMax = d.SwapLimit - min(d.SwapLimit, d.Limit)
+	}
 	d.Shares, d.Period, d.Quota = cpu.number("cpu.shares"), cpu.number("cpu.cfs_period_us"), cpu.number("cpu.cfs_quota_us")
 }
 

@@ -18,7 +18,7 @@ func TestReadDetails(t *testing.T) {
 	want := Details{
 		User: 300 * time.Millisecond, System: 200 * time.Millisecond, Periods: 9, Throttled: 4, ThrottledTime: 5 * time.Microsecond,
 		Cache: 11, Mapped: 12, Kernel: 13, ActiveFile: 14, InactiveFile: 15, Peak: 4000, LimitHits: 6, OOMKills: 2, MaxPIDs: 100, Processes: 2, First: 10,
-		Bursts: 3, BurstTime: 7 * time.Microsecond, Quota: 5000, Period: 100000, Reservation: 30, SwapLimit: 70,
+		Bursts: 3, BurstTime: 7 * time.Microsecond, Quota: 5000, Period: 100000, Reservation: 30, SwapMax: 20, SwapLimited: true,
 		IO: []IO{{"8:0", 1, 2, 3, 4}, {"8:16", 5, 0, 0, 0}},
 	}
 	for name, r := range map[string]Reader{
@@ -27,14 +27,14 @@ func TestReadDetails(t *testing.T) {
 			"memory/a/memory.oom_control": "oom_kill_disable 0\noom_kill 2\n", "memory/a/memory.max_usage_in_bytes": "4000\n",
 			"memory/a/memory.failcnt": "6\n", "memory/a/memory.kmem.usage_in_bytes": "13\n", "memory/a/cgroup.procs": "10\n11\n",
 			"pids/a/pids.max": "100\n", "cpu/a/cpu.stat": "nr_periods 9\nnr_throttled 4\nthrottled_time 5000\nnr_bursts 3\nburst_time 7000\n", "cpu/a/cpu.cfs_quota_us": "5000\n", "cpu/a/cpu.cfs_period_us": "100000\n",
-			"memory/a/memory.soft_limit_in_bytes": "30\n", "memory/a/memory.memsw.limit_in_bytes": "70\n", "cpuacct/a/cpuacct.stat": "user 30\nsystem 20\n",
+			"memory/a/memory.soft_limit_in_bytes": "30\n", "memory/a/memory.memsw.limit_in_bytes": "70\n", "memory/a/memory.limit_in_bytes": "50\n", "cpuacct/a/cpuacct.stat": "user 30\nsystem 20\n",
 			"blkio/a/blkio.throttle.io_service_bytes": "8:16 Read 5\n8:0 Read 1\n8:0 Write 2\n8:0 Total 3\nTotal 3\n", "blkio/a/blkio.throttle.io_serviced": "8:0 Read 3\n8:0 Write 4\n",
 		})},
 		"v2": {v2: true, root: tree(t, map[string]string{
 			"a/memory.stat":   "file 11\nfile_mapped 12\nkernel 13\nactive_file 14\ninactive_file 15\n",
 			"a/memory.events": "max 6\noom_kill 2\n", "a/memory.peak": "4000\n", "a/cgroup.procs": "10\n11\n", "a/pids.max": "100\n",
 			"a/cpu.stat": "user_usec 300000\nsystem_usec 200000\nnr_periods 9\nnr_throttled 4\nthrottled_usec 5\nnr_bursts 3\nburst_usec 7\n", "a/cpu.max": "5000 100000\n",
-			"a/memory.low": "30\n", "a/memory.max": "50\n", "a/memory.swap.max": "20\n",
+			"a/memory.low": "30\n", "a/memory.min": "0\n", "a/memory.max": "50\n", "a/memory.swap.max": "20\n",
 			"a/io.stat": "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0\n8:16 rbytes=5\n\n8:32\n",
 		})},
 	} {
@@ -43,6 +43,10 @@ func TestReadDetails(t *testing.T) {
 			if got.Created.IsZero() || got.At.IsZero() {
 				t.Error("without times")
 			}
+			if want := map[string]uint64{"v1": 70, "v2": 20}[name]; got.SwapLimit != want {
+				t.Errorf("swap limit %d, want %d", got.SwapLimit, want)
+			}
+			got.SwapLimit = 0
 			got.Figures, got.Created, got.all, got.limits, got.id = Figures{}, time.Time{}, time.Time{}, time.Time{}, 0
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v, %v\nwant %+v", got, err, want)
@@ -153,5 +157,31 @@ func TestRootV2(t *testing.T) {
 	f, err := r.Read("/")
 	if err != nil || f.Memory != 800 || f.WorkingSet != 700 || f.RSS != 500 || f.Swap != 3<<10 {
 		t.Errorf("%+v %v", f, err)
+	}
+}
+
+// TestLimitsV2: no swap is another thing than no limit of it, also without a limit of memory; what is
+// kept of the memory is in one of two files.
+func TestLimitsV2(t *testing.T) {
+	for name, x := range map[string]struct {
+		files       map[string]string
+		max         uint64
+		limited     bool
+		reservation uint64
+	}{
+		"no limit":               {map[string]string{"a/memory.swap.max": "max\n", "a/memory.max": "50\n"}, 0, false, 0},
+		"none, as by NoSwap":     {map[string]string{"a/memory.swap.max": "0\n", "a/memory.max": "max\n"}, 0, true, 0},
+		"some, without a limit":  {map[string]string{"a/memory.swap.max": "7\n", "a/memory.max": "max\n", "a/memory.low": "5\n"}, 7, true, 5},
+		"a kernel without swap":  {map[string]string{"a/memory.max": "50\n", "a/memory.low": "0\n", "a/memory.min": "9\n"}, 0, false, 9},
+		"the limit of a machine": {map[string]string{"a/memory.current": "1\n", "a/memory.min": "max\n"}, 0, false, 0},
+	} {
+		x.files["a/cpu.stat"] = "usage_usec 0\n" // says which cgroup it is
+		r := NewRecent(Reader{v2: true, root: tree(t, x.files)}, 0)
+		for range 2 { // the second has the limits of the first
+			d, err := r.ReadDetails("/a")
+			if err != nil || d.SwapMax != x.max || d.SwapLimited != x.limited || d.SwapLimit != x.max || d.Reservation != x.reservation {
+				t.Errorf("%s: %d, %v, %d, %d, %v", name, d.SwapMax, d.SwapLimited, d.SwapLimit, d.Reservation, err)
+			}
+		}
 	}
 }

@@ -128,6 +128,15 @@ func (d *dir) number(file string) uint64 {
 	return n
 }
 
+// limit reads a file with a limit; false: there is none, which zero is not.
+func (d *dir) limit(file string) (n uint64, limited bool) {
+	s := bytes.TrimSpace(d.text(file))
+	if limited = len(s) > 0 && string(s) != "max"; limited {
+		n = d.parse(file, s)
+	}
+	return n, limited
+}
+
 // numbers reads a file with one or two numbers, of which each may be "max": zero.
 func (d *dir) numbers(file string) (first, second uint64) {
 	s := bytes.TrimSpace(d.text(file))

@@ -96,5 +96,6 @@ func (d *Details) takeLimits(before *Details) bool {
 	d.limits, d.Created = before.limits, before.Created
 	d.Shares, d.Quota, d.Period = before.Shares, before.Quota, before.Period
 	d.Limit, d.Reservation, d.SwapLimit, d.MaxPIDs = before.Limit, before.Reservation, before.SwapLimit, before.MaxPIDs
+	d.SwapMax, d.SwapLimited = before.SwapMax, before.SwapLimited
 	return true
 }

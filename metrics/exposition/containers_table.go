@@ -95,7 +95,7 @@ var containerFamilies = []family{
 		}
 	}},
 	{"container_spec_memory_limit_bytes", "memory limit; 0: none", Gauge, true, nil, plain(func(s *Subject) uint64 { return s.Limit })},
-	{"container_spec_memory_swap_limit_bytes", "limit of memory and swap; 0: none", Gauge, true, nil, plain(func(s *Subject) uint64 { return s.SwapLimit })},
+	{"container_spec_memory_swap_limit_bytes", "limit of swap, with cgroup v1 of memory and swap together; 0: none", Gauge, true, nil, plain(func(s *Subject) uint64 { return s.SwapLimit })},
 	{"container_spec_memory_reservation_limit_bytes", "memory that is kept when it is short; 0: none", Gauge, true, nil, plain(func(s *Subject) uint64 { return s.Reservation })},
 
 	{"container_cpu_usage_seconds_total", "CPU time used, in seconds of one core", Counter, false, []string{"cpu"}, func(e *emitter) { e.addTime(e.s.CPU, "cpu", "total") }},
