@@ -106,8 +106,8 @@ func (p *Page) gather(ctx context.Context) (*document, error) {
 }
 
 func (d *document) machine(sum *stats.Summary) {
-	if m := sum.Node.Memory; m != nil && m.AvailableBytes != nil && m.UsageBytes != nil {
-		d.Memory = *m.AvailableBytes + *m.UsageBytes
+	if m := sum.Node.Memory; m != nil && m.AvailableBytes != nil && m.WorkingSetBytes != nil {
+		d.Memory = *m.AvailableBytes + *m.WorkingSetBytes
 	}
 }
 

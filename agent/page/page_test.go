@@ -27,9 +27,9 @@ const hostile = `</script><img src=x onerror="document.title='pwned'"><script>do
 // node answers as the agent's API does, of a node with pods that do their worst.
 func node() http.Handler {
 	now := time.Now()
-	nano, bytes, free := uint64(37_000_000), uint64(48<<20), uint64(600<<20)
+	nano, bytes, free, used := uint64(37_000_000), uint64(48<<20), uint64(600<<20), uint64(500<<20)
 	pods := v1.PodList{}
-	sum := stats.Summary{Node: stats.NodeStats{Memory: &stats.MemoryStats{AvailableBytes: &free, UsageBytes: &bytes}}}
+	sum := stats.Summary{Node: stats.NodeStats{Memory: &stats.MemoryStats{AvailableBytes: &free, WorkingSetBytes: &bytes, UsageBytes: &used}}}
 	for i, name := range []string{"camera", "gateway-with-a-rather-long-name-as-deployments-give-them-7f9c5d", "mqtt", "sensor-reader", hostile} {
 		p := v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "u"}}
 		p.UID += p.UID[:1]

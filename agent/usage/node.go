@@ -13,7 +13,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// node measures the machine.
+// node measures the machine. Its working set is what is not available, as the kernel estimates it:
+// together they are the machine's memory. What is used has all of the page cache, as of a cgroup.
 func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	u, err := n.c.Host.Usage(ctx)
 	if err != nil {
@@ -46,6 +47,8 @@ func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 func (n *nodeAnswer) groups(out *stats.NodeStats) {
 	if g := n.j.sample.Find("/"); g != nil {
 		out.Memory.RSSBytes, out.Memory.PageFaults, out.Memory.MajorPageFaults = &g.RSS, &g.PageFaults, &g.MajorFault
+		used := max(g.Memory, *out.Memory.WorkingSetBytes) // the kernel's own is in the latter only
+		out.Memory.UsageBytes = &used
 	}
 	p := cgroup.ReadPressures("/proc/pressure")
 	out.CPU.PSI, out.Memory.PSI = n.psi(p.CPU), n.psi(p.Memory)

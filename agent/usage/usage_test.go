@@ -219,3 +219,25 @@ func TestSwap(t *testing.T) {
 		}
 	}
 }
+
+// TestNodeMemory: what the machine uses has the page cache; its working set and what is available
+// are all of its memory.
+func TestNodeMemory(t *testing.T) {
+	for name, root := range map[string]uint64{"with page cache": 1 << 50, "less than the kernel says": 1} {
+		u, _ := node(t)
+		n := nodeAnswer{Usage: u, arena: new(arena), short: true, j: &joined{sample: &sample.Sample{Groups: []sample.Group{
+			{Path: "/", Reading: cgroup.Reading{Details: &cgroup.Details{Figures: cgroup.Figures{Memory: root}}}}}}}}
+		var out stats.NodeStats
+		if err := n.node(t.Context(), &out); err != nil {
+			t.Fatal(err)
+		}
+		now, err := u.c.Host.Usage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := out.Memory
+		if *m.UsageBytes != max(root, *m.WorkingSetBytes) || *m.WorkingSetBytes+*m.AvailableBytes != now.Memory.Total {
+			t.Errorf("%s: %d used, working set %d, %d available of %d", name, *m.UsageBytes, *m.WorkingSetBytes, *m.AvailableBytes, now.Memory.Total)
+		}
+	}
+}
