@@ -298,6 +298,8 @@ type Image struct {
 type Pruned struct {
 	Removed []Image `json:"removed"` // or would be
 	Kept    []Kept  `json:"kept"`
+	Rest    bool    `json:"rest,omitempty"`  // what belongs to no image goes too, or would: downloads that stopped, lost layers
+	Freed   uint64  `json:"freed,omitempty"` // bytes of that rest, as the disk says; not known before it went
 	Error   string  `json:"error,omitempty"` // why there are no more; those Removed are gone
 }
 

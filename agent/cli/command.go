@@ -62,7 +62,7 @@ func commands() []command {
 			{name: "import", args: "ARCHIVE... | -", summary: "import image archives (OCI or docker, plain, gzip or zstd)", takes: takesFiles, setup: setupImagesImport},
 			{name: "pull", args: "IMAGE...", summary: "pull images from their registry", setup: setupImagesPull},
 			{name: "prune", summary: "remove the images that nothing needs, and say why the others stay", setup: setupImagesPrune,
-				detail: "An image stays that a container has, that any pod on this node names, whether it runs or not, or that the runtime pins.\nThe rules are those by which a disk that is too full is cleared up, but here the age of an image does not count."},
+				detail: "An image stays that a container has, that any pod on this node names, whether it runs or not, or that the runtime pins.\nThe rules are those by which a disk that is too full is cleared up, but here the age of an image does not count.\nWhat belongs to no image goes too: downloads that stopped, and layers and content that nothing refers to."},
 			{name: "rm", aliases: []string{"remove"}, args: "IMAGE...", summary: "take names from images, and remove those without any", takes: takesImages, setup: setupImagesRemove},
 		}},
 		{name: "devices", aliases: []string{"device", "dev"}, summary: "show which devices containers can have, and who has them", setup: setupDevices,

@@ -165,7 +165,14 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 		for _, k := range out.Kept {
 			say("kept", k.Image, ": "+k.Why)
 		}
-		fmt.Fprintf(t.Stderr, "%s, %s\n", plural(len(out.Removed), "image"), size(freed))
+		rest := ""
+		switch {
+		case *dry && out.Rest:
+			rest = ", and what belongs to no image: downloads that stopped, layers and content that nothing refers to"
+		case out.Freed > 0:
+			rest = fmt.Sprintf(", and %s that belonged to no image", size(out.Freed))
+		}
+		fmt.Fprintf(t.Stderr, "%s, %s%s\n", plural(len(out.Removed), "image"), size(freed), rest)
 		if out.Error != "" {
 			return errors.New(printable(out.Error))
 		}

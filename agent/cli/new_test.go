@@ -140,21 +140,6 @@ func TestApplyDryRun(t *testing.T) {
 	}
 }
 
-// TestImagesPrune: an image that a pod wants stays, whether the pod runs or not.
-func TestImagesPrune(t *testing.T) {
-	n, _ := node(t)
-	wanted := &v1.Pod{}
-	wanted.Name, wanted.Namespace, wanted.UID = "later", "default", "uid-later"
-	wanted.Spec.InitContainers = []v1.Container{{Name: "i", Image: "localhost/web:1"}}
-	n.Put(wanted)
-	check(t, n, run(t, n, "", "images", "prune"), 0, "kept localhost/web:1 (5.0MiB): needed by pod default/later\n", "0 images, 0B\n")
-	n.Remove("uid-later")
-	n.Remove("uid-web-pi") // has localhost/nginx:1
-	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "would remove localhost/web:1 (5.0MiB)\n", "1 image, 5.0MiB\n")
-	check(t, n, run(t, n, "", "images", "prune"), 0, "removed localhost/web:1 (5.0MiB)\n", "1 image, 5.0MiB\n")
-	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B\n")
-}
-
 func TestRestart(t *testing.T) {
 	n, _ := node(t)
 	var asked []string

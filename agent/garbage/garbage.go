@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	agentapi "github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -53,12 +52,6 @@ type Config struct {
 	Events  Events
 	Now     func() time.Time
 	Log     *slog.Logger
-}
-
-// Reclaimer is an optional ability of Images: it frees what belongs to no image, such as
-// downloads that stopped, and layers and content that nothing refers to.
-type Reclaimer interface {
-	Reclaim(ctx context.Context) error
 }
 
 // Garbage collects.
@@ -173,7 +166,7 @@ func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 	if v := Decide(in); len(v) == 0 || v[0].Goes != Age { // as it mostly is: the runtime is not asked
 		return nil
 	}
-	_, err := g.remove(ctx, wish{maxAge: g.c.MaxAge, minAge: g.c.MinAge, enough: func() (bool, error) { return false, nil }})
+	_, err := g.remove(ctx, wish{maxAge: g.c.MaxAge, minAge: g.c.MinAge, enough: never})
 	return err
 }
 
@@ -187,15 +180,7 @@ func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
 		disk, err = g.c.Disk(ctx)
 		return disk.used() <= g.c.Low, err
 	}
-	if r, ok := g.c.Images.(Reclaimer); ok {
-		if err := r.Reclaim(ctx); err != nil {
-			return fmt.Errorf("free what belongs to no image: %w", err)
-		}
-		if done, err := enough(); done || err != nil {
-			return err
-		}
-	}
-	if _, err := g.remove(ctx, wish{all: true, minAge: g.c.MinAge, enough: enough}); err != nil {
+	if err := g.clear(ctx, wish{all: true, minAge: g.c.MinAge, enough: enough}); err != nil {
 		return err
 	}
 	if disk.used() <= g.c.Low {
@@ -215,42 +200,6 @@ func size(bytes uint64) string {
 		n /= 1024
 	}
 	return fmt.Sprintf("%.1f %s", n, []string{"B", "KiB", "MiB", "GiB", "TiB"}[unit])
-}
-
-// ReclaimImages frees the space of every image that nothing needs and that did not come
-// just now, for an eviction that can be spared by it.
-// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
-func (g *Garbage) ReclaimImages(ctx context.Context) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if r, ok := g.c.Images.(Reclaimer); ok {
-		if err := r.Reclaim(ctx); err != nil {
-			return fmt.Errorf("free what belongs to no image: %w", err)
-		}
-	}
-	_, err := g.remove(ctx, wish{all: true, minAge: g.c.MinAge, enough: func() (bool, error) { return false, nil }})
-	return err
-}
-
-// Prune is the same for a person, whatever the age of images; dry only says what would be
-// done. It also says what stays and why, and on an error what is done already.
-func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	judged, err := g.remove(ctx, wish{all: true, dry: dry, enough: func() (bool, error) { return false, nil }})
-	out := agentapi.Pruned{Removed: []agentapi.Image{}, Kept: []agentapi.Kept{}}
-	for _, v := range judged {
-		i := agentapi.Image{ID: v.ID, Tags: v.Tags, Digests: v.Digests, Size: v.Size, Pinned: v.Pinned}
-		if v.Goes != "" {
-			out.Removed = append(out.Removed, i)
-		} else {
-			out.Kept = append(out.Kept, agentapi.Kept{Image: i, Why: v.Stays})
-		}
-	}
-	if err != nil {
-		out.Error = err.Error()
-	}
-	return out
 }
 
 // Needed is who needs an image, by its ID; empty: nobody.

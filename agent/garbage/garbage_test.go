@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -37,6 +38,7 @@ type world struct {
 	containers []*api.Container
 	status     *api.StatusResponse
 	broken     error
+	stuffed    bool // not a byte is left to write, until an image is removed
 	asked      map[string]int
 	offline    bool
 	events     []string
@@ -77,6 +79,7 @@ func (w *world) RemoveImage(_ context.Context, q *api.RemoveImageRequest) (*api.
 	}
 	w.removed = append(w.removed, q.Image.Image)
 	w.images = slices.DeleteFunc(w.images, func(i *api.Image) bool { return i.Id == q.Image.Image })
+	w.stuffed = false
 	if w.onRemove != nil {
 		w.onRemove()
 	}
@@ -84,6 +87,9 @@ func (w *world) RemoveImage(_ context.Context, q *api.RemoveImageRequest) (*api.
 }
 
 func (w *world) Reclaim(context.Context) error {
+	if w.stuffed {
+		return errors.Join(unix.ENOSPC, w.did("reclaim"))
+	}
 	w.junk = 0
 	return w.did("reclaim")
 }

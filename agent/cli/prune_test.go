@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"context"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/agent/server/servertest"
+)
+
+// TestImagesPrune: an image that a pod wants stays, whether the pod runs or not.
+func TestImagesPrune(t *testing.T) {
+	n, _ := node(t)
+	wanted := &v1.Pod{}
+	wanted.Name, wanted.Namespace, wanted.UID = "later", "default", "uid-later"
+	wanted.Spec.InitContainers = []v1.Container{{Name: "i", Image: "localhost/web:1"}}
+	n.Put(wanted)
+	check(t, n, run(t, n, "", "images", "prune"), 0, "kept localhost/web:1 (5.0MiB): needed by pod default/later\n", "0 images, 0B\n")
+	n.Remove("uid-later")
+	n.Remove("uid-web-pi") // has localhost/nginx:1
+	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "would remove localhost/web:1 (5.0MiB)\n", "1 image, 5.0MiB\n")
+	check(t, n, run(t, n, "", "images", "prune"), 0, "removed localhost/web:1 (5.0MiB)\n", "1 image, 5.0MiB\n")
+	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B\n")
+}
+
+// TestImagesPruneRest: bytes that belonged to no image are said apart.
+func TestImagesPruneRest(t *testing.T) {
+	n, _ := servertest.Start(t, func(c *server.Config) { c.Garbage = rest{c.Garbage} })
+	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "", "0 images, 0B, and what belongs to no image: downloads that stopped, layers and content that nothing refers to\n")
+	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B, and 3.0MiB that belonged to no image\n")
+}
+
+// rest is garbage of no image.
+type rest struct{ server.Garbage }
+
+func (rest) Prune(_ context.Context, dry bool) api.Pruned {
+	if dry {
+		return api.Pruned{Rest: true}
+	}
+	return api.Pruned{Rest: true, Freed: 3 << 20}
+}

@@ -1,0 +1,71 @@
+package garbage
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// TestFullToTheLastByte: where there is no room to look for what belongs to no image, images
+// go all the same, and the rest with the room that they leave.
+func TestFullToTheLastByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fill := func(low int) (*world, *Garbage) {
+			w := &world{total: 1000, other: 700, junk: 30, stuffed: true}
+			w.image(1, 240, "wanted:1")
+			w.image(2, 30, "nobodys:1")
+			w.pods = []*v1.Pod{pod("p", v1.PodRunning, "wanted:1")}
+			return w, w.garbage(func(c *Config) { c.High, c.Low = 95, low })
+		}
+		w, g := fill(94)
+		run(t, g, Period+time.Second)
+		if got := w.left(); !slices.Equal(got, []int{1}) || w.junk > 0 || w.asked["reclaim"] != 2 || len(w.events) > 0 {
+			t.Errorf("left %v, %d of junk, asked %v, events %v", got, w.junk, w.asked, w.events)
+		}
+		w, g = fill(90)
+		run(t, g, Period+time.Second)
+		if got := w.left(); !slices.Equal(got, []int{1}) || w.junk > 0 || fmt.Sprint(w.events) != "[FreeDiskSpaceFailed]" {
+			t.Errorf("not enough: left %v, %d of junk, events %v", got, w.junk, w.events)
+		}
+		w, g = fill(94)
+		if err := g.ReclaimImages(t.Context()); err != nil || w.junk > 0 || len(w.images) != 1 {
+			t.Errorf("for an eviction: %v, %d of junk, left %v", err, w.junk, w.left())
+		}
+		w, g = fill(94)
+		w.images = w.images[:1] // and nothing can go
+		if err := g.ReclaimImages(t.Context()); !errors.Is(err, unix.ENOSPC) || w.junk == 0 {
+			t.Errorf("nothing can go: %v, %d of junk", err, w.junk)
+		}
+	})
+}
+
+// TestPruneRest: what belongs to no image goes too, and is said with its bytes; a dry run only
+// says that it would.
+func TestPruneRest(t *testing.T) {
+	w := &world{total: 1000, junk: 30}
+	w.image(1, 5, "nobodys:1")
+	g := w.garbage()
+	if out := g.Prune(t.Context(), true); !out.Rest || out.Freed > 0 || w.junk == 0 || w.asked["reclaim"] > 0 {
+		t.Errorf("dry: %+v, %d of junk", out, w.junk)
+	}
+	if out := g.Prune(t.Context(), false); !out.Rest || out.Freed != 30 || w.junk > 0 || len(out.Removed) != 1 || out.Error != "" {
+		t.Errorf("%+v, %d of junk", out, w.junk)
+	}
+	w.stuffed = true
+	if out := g.Prune(t.Context(), false); !strings.Contains(out.Error, "free what belongs to no image: no space left on device") {
+		t.Errorf("full: %+v", out)
+	}
+	g = w.garbage(func(c *Config) { c.Images = struct{ cri.Images }{w} })
+	if out := g.Prune(t.Context(), false); out.Rest || out.Error != "" {
+		t.Errorf("a runtime that cannot: %+v", out)
+	}
+}
