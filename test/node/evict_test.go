@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/islet-edge/islet/test/machine"
 )
@@ -35,8 +36,8 @@ func evictedFor(t *testing.T, p machine.Pod, words ...string) {
 }
 
 // TestEvictsForMemory: of pods that have more memory together than is left for them, the
-// right one ends, and no other; a killed agent does not forget that, and when another pod
-// goes it comes back.
+// right one ends, and no other, at the kernel's word and not when a timer looks; a killed
+// agent does not forget that, and when another pod goes it comes back.
 func TestEvictsForMemory(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
@@ -55,6 +56,7 @@ func TestEvictsForMemory(t *testing.T) {
 	m.Write("manifests/friend.yaml", eats("friend", 100, 120))
 	m.StartAgent()
 	before := containers(m.WaitReady("critical-edge", "friend-edge"))
+	came := time.Now()
 	m.Write("manifests/hungry.yaml", eats("hungry", 0, 140))
 	hungry := m.WaitPods("the hungry pod to be evicted", func(pods map[string]machine.Pod) bool { return pods["hungry-edge"].Status.Phase == "Failed" })["hungry-edge"]
 	evictedFor(t, hungry, "The node was low on resource: memory. Threshold quantity: 100Mi, available: ", "Container c was using ", ", request is 0, has larger consumption of memory. ")
@@ -70,18 +72,33 @@ func TestEvictsForMemory(t *testing.T) {
 	if p := after["hungry-edge"]; p.Status.Reason != "" || disrupted(p) || after["critical-edge"].Status.ContainerStatuses[0].ContainerID != before["critical-edge"] {
 		t.Errorf("%+v\n%+v", p.Status, after["critical-edge"].Status)
 	}
-	log := m.AgentLog(1 << 20)
-	for line := range strings.Lines(log) {
-		if strings.Contains(line, "evicted") || strings.Contains(line, "pressure") {
+	var evictions []string
+	for line := range strings.Lines(m.AgentLog(1 << 20)) {
+		if strings.Contains(line, "the pressure on the node") {
 			t.Log(line)
 		}
+		if strings.Contains(line, "pod is evicted") {
+			evictions = append(evictions, line)
+			t.Logf("%v after its manifest came: %s", loggedAt(t, line).Sub(came), line)
+		}
 	}
-	if strings.Count(log, "pod is evicted") != 1 {
-		t.Errorf("evictions in the log:\n%s", log)
+	if len(evictions) != 1 || !strings.Contains(evictions[0], " by=kernel ") {
+		t.Errorf("evictions in the log: %q", evictions)
 	}
 	if page := get(t, a, "/metrics"); strings.Contains(page, "kubelet_evictions{") {
 		t.Error("the second agent evicted a pod")
 	}
+}
+
+// loggedAt is the time of a line of the agent's log.
+func loggedAt(t *testing.T, line string) time.Time {
+	t.Helper()
+	word, _, _ := strings.Cut(line, " ")
+	at, err := time.Parse("time="+time.RFC3339, word)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
 }
 
 // TestEvictsForDisk: a pod that fills its emptyDir beyond the limit ends for that, one that
