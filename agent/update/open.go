@@ -21,8 +21,9 @@ type Keeper interface {
 	Staged() string
 }
 
-// Open makes an Updater of this process' own program, of a version.
-func Open(c *config.Config, version string, k Keeper, log *slog.Logger) (*Updater, error) {
+// Open makes an Updater of this process' own program, of a version. Wait says that what is
+// only followed waits, to spare the disk.
+func Open(c *config.Config, version string, k Keeper, wait func() bool, log *slog.Logger) (*Updater, error) {
 	u := c.Edge.Update
 	var keys []release.Key
 	for _, text := range u.Keys {
@@ -43,6 +44,6 @@ func Open(c *config.Config, version string, k Keeper, log *slog.Logger) (*Update
 		Offer: func(s *Staged, from string, anew bool) (string, bool, error) {
 			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from, anew)
 		},
-		Kept: k.Staged, Follow: u.Archive, Every: u.Every.Duration,
+		Kept: k.Staged, Follow: u.Archive, Every: u.Every.Duration, Wait: wait,
 	}), nil
 }

@@ -20,7 +20,13 @@ type Config struct {
 	// Follow is an archive that is looked for every Every; empty: none is.
 	Follow string
 	Every  time.Duration
+	// Wait says that the archive that is followed is to wait, to spare the disk: a person who
+	// asks need not. Nil: never.
+	Wait func() bool
 }
+
+// spared is how often it is asked whether what is followed has to wait still.
+const spared = 10 * time.Minute
 
 // An Updater has other versions of islet tried. Its methods may be called at once.
 type Updater struct {
@@ -69,10 +75,20 @@ func (u *Updater) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(u.c.Every)
-	defer tick.Stop()
 	said := ""
+	next := time.NewTimer(0)
+	defer next.Stop()
 	for {
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if u.c.Wait != nil && u.c.Wait() {
+			next.Reset(min(spared, u.c.Every))
+			continue
+		}
+		next.Reset(u.c.Every)
 		out, err := u.update(ctx, u.c.Follow, false, false, false, nil)
 		switch {
 		case ctx.Err() != nil:
@@ -84,11 +100,6 @@ func (u *Updater) Run(ctx context.Context) error {
 		case err == nil:
 			said = ""
 			u.c.Log.Info("a newer version was found", "version", out.Version, "id", out.ID)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
 		}
 	}
 }
