@@ -169,12 +169,21 @@ func (c *Cluster) Run(ctx context.Context) error {
 			case s.Phase == link.Up:
 				c.cfg.Objects.Retry()
 				c.Node.Poke()
-			case s.Reason == link.ReasonCertificateExpired, s.Reason == link.ReasonUnauthorized, s.Reason == link.ReasonServerCertificate:
-				c.cfg.Events.Node(v1.EventTypeWarning, s.Reason, s.Message) // the API server learns of it once somebody helped
+			default:
+				report(s, c.cfg.Events.Node)
 			}
 		}
 	})
 	return g.Wait()
+}
+
+// report makes an event of the Node of a link that stays down until a person acts. The API
+// server gets it once the link is up again.
+func report(s link.State, event func(eventType, reason, message string)) {
+	switch s.Reason {
+	case link.ReasonCertificateExpired, link.ReasonUnauthorized, link.ReasonServerCertificate:
+		event(v1.EventTypeWarning, s.Reason, s.Message)
+	}
 }
 
 // setNetworks takes the networks that the control plane gives the pods of this node.

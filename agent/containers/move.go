@@ -102,9 +102,14 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 	if err != nil {
 		return now, nil, err
 	}
-	a.Log.Warn("the node's pods run in another container runtime from now on", "before", title(used.Endpoint), "now", title(a.RuntimeEndpoint), "left", left)
-	a.Tell(false, "ContainerRuntimeChanged", fmt.Sprintf("Pods run in %s from now on. %s", title(a.RuntimeEndpoint), left))
+	a.moved(used.Endpoint, left)
 	return record{Endpoint: a.RuntimeEndpoint, Left: left}, nil, nil
+}
+
+// moved reports that the pods run in another runtime, and what the one of before keeps.
+func (a Config) moved(before, left string) {
+	a.Log.Warn("the node's pods run in another container runtime from now on", "before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
+	a.Tell(false, "ContainerRuntimeChanged", fmt.Sprintf("Pods run in %s from now on. %s", title(a.RuntimeEndpoint), left))
 }
 
 // title names a runtime to people.

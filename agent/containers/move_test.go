@@ -3,12 +3,17 @@ package containers
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -33,6 +38,24 @@ func (l *late) RemovePodSandbox(context.Context, *api.RemovePodSandboxRequest) (
 	}
 	l.removed++
 	return &api.RemovePodSandboxResponse{}, nil
+}
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "containers")) }
+
+// TestMoved: the node has one event of a move, which names the new runtime and what is left.
+func TestMoved(t *testing.T) {
+	told := 0
+	c := Config{Config: &config.Config{}, Log: slog.New(slog.DiscardHandler), Tell: func(warning bool, reason, message string) {
+		told++
+		if warning {
+			t.Error("it is a warning")
+		}
+		eventtest.Note(v1.EventTypeNormal, reason, message)
+	}}
+	c.RuntimeEndpoint = "unix:///run/other.sock"
+	if c.moved("", "Islet's own runtime keeps 2 images."); told != 1 {
+		t.Errorf("%d events", told)
+	}
 }
 
 // TestLateEnd: a pod whose end the runtime hears of late is removed all the same; one that it

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/storage"
 )
@@ -331,7 +332,10 @@ func TestLimitExceeded(t *testing.T) {
 	u := w.use(v, podNamed("a"))
 	code, other, period := int32(codes.ResourceExhausted), int32(codes.Internal), int64(60)
 	ended := ""
-	w.Drivers.cfg.Reject = func(pod *v1.Pod, reason, message string) { ended += pod.Name + ": " + reason + ": " + message }
+	w.Drivers.cfg.Reject = func(pod *v1.Pod, reason, message string) {
+		eventtest.Note(v1.EventTypeWarning, reason, message) // as package claims tells of it
+		ended += pod.Name + ": " + reason + ": " + message
+	}
 	const want = "a: VolumeAttachmentLimitExceeded: Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: full"
 	for _, c := range []struct {
 		what   string

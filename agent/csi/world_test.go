@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/storage"
 )
@@ -34,7 +35,7 @@ const inside = "ISLET_TEST_MOUNT_NAMESPACE"
 // TestMain runs the tests in a mount namespace of their own.
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" {
-		os.Exit(m.Run())
+		os.Exit(eventtest.Main(m, "csi"))
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")

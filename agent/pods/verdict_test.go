@@ -160,6 +160,17 @@ func TestRefusedAgain(t *testing.T) {
 	w.told(t, "Warning b OutOfcpu")
 }
 
+// A pod that asks for confinement which the host does not have is refused with an event.
+func TestUnconfined(t *testing.T) {
+	w := newWorld(t)
+	w.unlabelled = errors.New("SELinux is not enabled on the host")
+	p := aPod("a", "1", 80)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Type: "container_t"}}
+	w.want(t, desired.File, p)
+	w.admit(t, "a", "SELinux")
+	w.told(t, "Warning a SELinux")
+}
+
 // What a pod gets back that was refused, and could not be stored, is free for others.
 func TestReservationIsGivenBack(t *testing.T) {
 	w := newWorld(t)

@@ -40,6 +40,8 @@ type world struct {
 
 	preempted []string // the resources that were lacking
 	barred    bool     // evicted pods may not come back
+
+	unlabelled error // why the host cannot enforce SELinux labels
 }
 
 func newWorld(t testing.TB) *world {
@@ -63,7 +65,7 @@ func (w *world) open(t testing.TB, running ...types.UID) {
 	w.Pods = New(Config{
 		Desired: w.desired, Store: shaky{w.store, w}, Spoken: w.desired.Spoken, Sources: []string{desired.File, desired.API},
 		Node: func() admit.Node {
-			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}}
+			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled}
 		},
 		Host: func() status.Host { return status.Host{} }, Made: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: w, Log: log,
 		Barred: func(types.UID) bool { return w.barred },

@@ -105,7 +105,7 @@ func TestExpansion(t *testing.T) {
 	k := keeper(t, root, s, o, g)
 	k.cfg.Resizer = o
 	events := make(chan string, 9)
-	k.cfg.Node, k.cfg.Event = "n", func(_ *v1.Pod, kind, reason, message string) { events <- kind + " " + reason + ": " + message }
+	k.cfg.Node, k.cfg.Event = "n", noting(events)
 	p := podWith("p", "c")
 	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 	must(t, err)
@@ -131,7 +131,7 @@ func TestExpansion(t *testing.T) {
 	must(t, syscall.Mount("none", path, "tmpfs", 0, ""))
 	defer func() { must(t, syscall.Unmount(path, 0)) }()
 	k = keeper(t, root, s, o, g)
-	k.cfg.Event = func(_ *v1.Pod, kind, reason, message string) { events <- kind + " " + reason + ": " + message }
+	k.cfg.Event = noting(events)
 	k.Adopt([]*v1.Pod{p, podWith("other", "c"), podWith("none", "unknown")})
 	if len(g.adopted) != 1 || g.adopted[0] != path+" c" {
 		t.Error(g.adopted)
@@ -144,6 +144,31 @@ func TestExpansion(t *testing.T) {
 	<-g.grown
 	if got := <-events; got != `Warning VolumeResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv-c" : no room` {
 		t.Error(got)
+	}
+	must(t, k.TearDown(t.Context(), p.UID))
+}
+
+// TestExpansionReadOnly: a volume that a pod only reads does not grow, which the pod is told.
+func TestExpansionReadOnly(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	defer s.Close()
+	o := &resizable{told: make(chan string, 1)}
+	g := &adopting{growing: growing{make(chan string, 1)}}
+	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
+	c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("2Gi")
+	k := keeper(t, t.TempDir(), s, o, g)
+	events := make(chan string, 9)
+	k.cfg.Event = noting(events)
+	p := podWith("p", "c")
+	p.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	must(t, err)
+	if got := <-events; got != `Warning FileSystemResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv-c" requested read-only file system` {
+		t.Error(got)
+	}
+	if len(g.grown) > 0 {
+		t.Error("its driver was asked")
 	}
 	must(t, k.TearDown(t.Context(), p.UID))
 }

@@ -12,6 +12,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/eventtest"
 )
 
 // metered is a driver that says how full its volumes are, or hangs.
@@ -59,6 +61,7 @@ func TestStats(t *testing.T) {
 		k := keeper(t, root, s, o, m)
 		var events []string
 		k.cfg.Period, k.cfg.Event = time.Minute, func(p *v1.Pod, kind, reason, message string) {
+			eventtest.Note(kind, reason, message)
 			events = append(events, p.Name+" "+kind+" "+reason+" "+message)
 		}
 		p := podWith("p", "c", "unbound")

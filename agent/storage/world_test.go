@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/edge/store"
 )
 
@@ -27,7 +28,7 @@ const inside = "ISLET_TEST_MOUNT_NAMESPACE"
 // TestMain runs the tests in a mount namespace of their own.
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" {
-		os.Exit(m.Run())
+		os.Exit(eventtest.Main(m, "storage"))
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
@@ -292,4 +293,12 @@ func (l *life) act(ctx context.Context, id string, do func()) error {
 		return errors.New("the driver fails although it has done it")
 	}
 	return nil
+}
+
+// noting compares what pods are told with docs/events.md, and passes it on.
+func noting(events chan<- string) func(*v1.Pod, string, string, string) {
+	return func(_ *v1.Pod, kind, reason, message string) {
+		eventtest.Note(kind, reason, message)
+		events <- kind + " " + reason + ": " + message
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/history"
@@ -37,6 +39,17 @@ type site struct {
 	limit  time.Duration
 	events []string
 	stop   func()
+}
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "brake")) }
+
+func (s *site) event(warning bool, reason, message string) {
+	kind := v1.EventTypeNormal
+	if warning {
+		kind = v1.EventTypeWarning
+	}
+	eventtest.Note(kind, reason, message)
+	s.events = append(s.events, reason)
 }
 
 // at runs a test at a site with pods a, b, c, d.
@@ -83,7 +96,7 @@ func (s *site) start() {
 	client := s.Client(s.TB)
 	h := must[*history.History](s.TB)(history.New(ctx, history.Config{Client: client, Node: "n", Meta: db, Log: log}))
 	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch, Meta: db, Limit: s.limit, Log: log,
-		Event: func(_ bool, reason, _ string) { s.events = append(s.events, reason) }}))
+		Event: s.event}))
 	n := must[*node.Node](s.TB)(node.New(ctx, node.Config{Client: client, Name: "n", Meta: db, History: h, Register: true, Log: log,
 		Facts:       func(context.Context) (node.Facts, error) { return node.Facts{}, nil },
 		Changed:     func(n *v1.Node) { b.Registered(ctx, n.UID) },

@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/keys"
@@ -69,6 +70,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "podcertificate")) }
+
 func (w *world) start() {
 	w.Helper()
 	var err error
@@ -109,6 +112,7 @@ func (w *world) restart() {
 func (w *world) Pod(p *v1.Pod, _, eventType, reason, message string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	eventtest.Note(eventType, reason, message)
 	w.events = append(w.events, p.Name+" "+eventType+" "+reason+": "+message)
 }
 

@@ -12,8 +12,17 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/demand"
 )
+
+// TestMain compares the events with docs/events.md where the tests that have them can run.
+func TestMain(m *testing.M) {
+	if os.Getuid() != 0 {
+		os.Exit(m.Run())
+	}
+	os.Exit(eventtest.Main(m, "cgroup"))
+}
 
 // A hall is a hierarchy of its own, with what was told of it.
 type hall struct {
@@ -38,6 +47,11 @@ func newHall(t *testing.T) *hall {
 func (h *hall) pods(c Config) *Pods {
 	c.Driver, c.Root, c.Log = Cgroupfs, "/"+h.root, slog.New(slog.DiscardHandler)
 	c.Tell = func(warning bool, reason, message string) {
+		kind := v1.EventTypeNormal
+		if warning {
+			kind = v1.EventTypeWarning
+		}
+		eventtest.Note(kind, reason, message)
 		h.told = append(h.told, fmt.Sprint(warning, " ", reason, " ", message))
 	}
 	p, err := New(c)

@@ -1,0 +1,28 @@
+package cluster
+
+import (
+	"os"
+	"testing"
+
+	"github.com/islet-edge/islet/agent/eventtest"
+	"github.com/islet-edge/islet/edge/link"
+)
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "cluster")) }
+
+// TestReport: the node has an event of a link that a person has to see to, and of no other.
+func TestReport(t *testing.T) {
+	for reason, want := range map[string]bool{
+		link.ReasonCertificateExpired: true, link.ReasonUnauthorized: true, link.ReasonServerCertificate: true,
+		link.ReasonUnreachable: false, link.ReasonNotReady: false, link.ReasonNoCredentials: false, link.ReasonBootstrapping: false, "": false,
+	} {
+		told := 0
+		report(link.State{Phase: link.Down, Reason: reason, Message: "why"}, func(kind, reason, message string) {
+			eventtest.Note(kind, reason, message)
+			told++
+		})
+		if told > 1 || told == 1 != want {
+			t.Errorf("%q: %d events", reason, told)
+		}
+	}
+}
