@@ -16,6 +16,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/runtime/abilities"
 	"github.com/islet-edge/islet/runtime/apparmor"
 	"github.com/islet-edge/islet/runtime/daemon"
@@ -88,6 +89,7 @@ type Runtime struct {
 	snap       snapshots.Snapshotter
 
 	cgroups *cgroup.Recent
+	trees   disk.Trees // that containers wrote
 	shims   *shims
 	events  taskEvents
 	watch   watchers
@@ -133,6 +135,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 			pins: filepath.Join(c.RunDir, "ns"), sockets: filepath.Join(c.RunDir, "s"), state: filepath.Join(c.RunDir, "oci"), handlers: filepath.Join(c.RunDir, "h"),
 			tasks: filepath.Join(c.RunDir, "t"),
 		},
+		trees:     disk.Trees{Age: layerAge},
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, podSandboxes: byPod[sandbox]{}, podContainers: byPod[container]{},
 	}
 	for _, d := range []string{r.dirs.sandboxes, r.dirs.containers, r.dirs.bundles, r.dirs.files, r.dirs.pins, r.dirs.sockets, r.dirs.state} {

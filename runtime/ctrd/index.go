@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -30,13 +31,13 @@ type sandbox struct {
 // A container is one in memory. The fields of rec after CreatedAt, pid and ending
 // may change, under Runtime.mu; config is replaced under it and its own lock.
 type container struct {
-	rec    containerRecord
-	config *api.ContainerConfig
-	pid    int           // while it runs
-	ending *wire.Exit    // has ended, but that is not recorded yet
-	done   chan struct{} // closed once its exit is recorded
-	mounts *wire.Mounts  // for its shim; nil: it starts among the host's mounts
-	usage  usage
+	rec     containerRecord
+	config  *api.ContainerConfig
+	pid     int           // while it runs
+	ending  *wire.Exit    // has ended, but that is not recorded yet
+	done    chan struct{} // closed once its exit is recorded
+	mounts  *wire.Mounts  // for its shim; nil: it starts among the host's mounts
+	dropped atomic.Bool   // what it wrote was freed
 }
 
 func (c *container) state() api.ContainerState {

@@ -9,6 +9,7 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
@@ -42,8 +43,72 @@ func (r *Runtime) dropLayer(c *container) error {
 	for _, name := range []string{"upper", "work", "rootfs"} {
 		errs = append(errs, mounts.RemoveAll(filepath.Join(r.containerDir(c.rec.ID), name)))
 	}
-	c.usage.mu.Lock()
-	defer c.usage.mu.Unlock()
-	c.usage.at, c.usage.bytes, c.usage.inodes = time.Now(), 0, 0
+	c.dropped.Store(true)
 	return errors.Join(errs...)
+}
+
+// layerAge is how old the size of a container's files may be: counting them reads
+// directories.
+const layerAge = time.Minute
+
+// WritableLayers tells what containers that run have written, by their IDs, as
+// ListContainerStats does but without anything else, for who asks often.
+func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.FilesystemUsage, error) {
+	r.mu.Lock()
+	running := make([]*container, 0, len(r.containers))
+	for _, c := range r.containers {
+		if c.pid > 0 {
+			running = append(running, c)
+		}
+	}
+	r.mu.Unlock()
+	out := make(map[string]*api.FilesystemUsage, len(running))
+	for _, c := range running {
+		l, err := r.layer(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		out[c.rec.ID] = l
+	}
+	return out, nil
+}
+
+// WholeLayer tells what one container has written, with every file of it; it may take minutes.
+// Where there is more than can be counted, it reports that this is not the whole.
+func (r *Runtime) WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error) {
+	c, err := r.container(id)
+	if err != nil {
+		return nil, false, err
+	}
+	u, err := r.measure(ctx, c, func(ctx context.Context, dir string) disk.Usage { return r.trees.Whole(ctx, dir, layerAge) })
+	return r.layerUsage(u), !u.Cut, err
+}
+
+// layer is the size of a container's own files. Of very many it counts a part.
+func (r *Runtime) layer(ctx context.Context, c *container) (*api.FilesystemUsage, error) {
+	u, err := r.measure(ctx, c, r.trees.Usage)
+	return r.layerUsage(u), err
+}
+
+// measure measures what a container has written, wherever that is. It fails only when its
+// context ends, whatever the container does meanwhile.
+func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.Context, string) disk.Usage) (u disk.Usage, err error) {
+	if c.dropped.Load() {
+		return disk.Usage{At: time.Now()}, nil
+	}
+	for _, name := range []string{"upper", "rootfs"} { // one of them is there, and counts itself
+		if u = tree(ctx, r.dirs.containers+"/"+c.rec.ID+"/"+name); u.Inodes > 0 {
+			break
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return disk.Usage{}, fmt.Errorf("measure the files of container %s: %w", c.rec.ID, err)
+	}
+	return u, nil
+}
+
+func (r *Runtime) layerUsage(u disk.Usage) *api.FilesystemUsage {
+	return &api.FilesystemUsage{
+		Timestamp: u.At.UnixNano(), FsId: &api.FilesystemIdentifier{Mountpoint: r.dirs.containers}, UsedBytes: u64(u.Bytes), InodesUsed: u64(u.Inodes),
+	}
 }

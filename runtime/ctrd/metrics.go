@@ -3,9 +3,7 @@ package ctrd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"slices"
 	"time"
@@ -195,11 +193,11 @@ func (r *Runtime) podMetrics(ctx context.Context, s *sandbox, names map[string]s
 			continue
 		}
 		p, err := r.sampleOf(ctx, s, c)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it has just ended
-		}
 		if err != nil {
-			return nil, fmt.Errorf("metrics of container %s: %w", c.rec.ID, err)
+			if err := r.leaveOut(ctx, c, fmt.Errorf("read metrics: %w", err)); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		someone, p.names = pid, names
 		image := cmp.Or(p.c.GetImage().GetUserSpecifiedImage(), p.c.GetImage().GetImage())

@@ -6,27 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"sync"
-	"time"
 
-	contfs "github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
 )
-
-// usageAge is how old the size of a container's files may be: counting them reads
-// directories.
-const usageAge = time.Minute
-
-// A usage is the size of a container's own files, counted when asked for.
-type usage struct {
-	mu            sync.Mutex
-	at            time.Time
-	bytes, inodes uint64
-}
 
 // ContainerStats tells what a container has used.
 func (r *Runtime) ContainerStats(ctx context.Context, req *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error) {
@@ -42,7 +28,7 @@ func (r *Runtime) ContainerStats(ctx context.Context, req *api.ContainerStatsReq
 }
 
 // ListContainerStats is ContainerStats of the containers that a filter lets
-// through and that run.
+// through and that run. One that cannot be measured is left out.
 func (r *Runtime) ListContainerStats(ctx context.Context, req *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
 	f := req.GetFilter()
 	list, err := r.statsOf(ctx, &api.ContainerFilter{Id: f.GetId(), PodSandboxId: f.GetPodSandboxId(), LabelSelector: f.GetLabelSelector()})
@@ -61,37 +47,25 @@ func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.C
 	var out []*api.ContainerStats
 	for _, c := range running {
 		st, err := r.containerStats(ctx, c)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it has just ended
-		}
-		if err != nil {
+		if err == nil {
+			out = append(out, st)
+		} else if err := r.leaveOut(ctx, c, err); err != nil {
 			return nil, err
 		}
-		out = append(out, st)
 	}
 	return out, nil
 }
 
-// WritableLayers tells what containers that run have written, by their IDs: ListContainerStats
-// without anything else, for who asks often.
-func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.FilesystemUsage, error) {
-	r.mu.Lock()
-	running := make([]*container, 0, len(r.containers))
-	for _, c := range r.containers {
-		if c.pid > 0 {
-			running = append(running, c)
-		}
+// leaveOut is about a container that cannot be measured: the figures of all others are there
+// without it. It fails when nobody waits for them any more.
+func (r *Runtime) leaveOut(ctx context.Context, c *container, err error) error {
+	if ctx.Err() != nil {
+		return err
 	}
-	r.mu.Unlock()
-	out := make(map[string]*api.FilesystemUsage, len(running))
-	for _, c := range running {
-		l, err := r.layer(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		out[c.rec.ID] = l
+	if !errors.Is(err, fs.ErrNotExist) { // else it has just ended
+		r.log.Warn("the figures of a container are left out", "container", c.rec.ID, "error", err)
 	}
-	return out, nil
+	return nil
 }
 
 func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.ContainerStats, error) {
@@ -125,28 +99,6 @@ func (r *Runtime) figures(ctx context.Context, s *sandbox, c *container) (cgroup
 		err = fmt.Errorf("%w: %w", err, fs.ErrNotExist) // it has just ended
 	}
 	return f, err
-}
-
-// layer is the size of a container's own files.
-func (r *Runtime) layer(ctx context.Context, c *container) (*api.FilesystemUsage, error) {
-	c.usage.mu.Lock()
-	defer c.usage.mu.Unlock()
-	if time.Since(c.usage.at) > usageAge {
-		for _, name := range []string{"upper", "rootfs"} { // one of them is there
-			u, err := contfs.DiskUsage(ctx, filepath.Join(r.containerDir(c.rec.ID), name))
-			if err != nil {
-				if errors.Is(err, fs.ErrNotExist) {
-					continue
-				}
-				return nil, fmt.Errorf("size of container %s: %w", c.rec.ID, err)
-			}
-			c.usage.at, c.usage.bytes, c.usage.inodes = time.Now(), uint64(u.Size), uint64(u.Inodes)
-		}
-	}
-	return &api.FilesystemUsage{
-		Timestamp: c.usage.at.UnixNano(), FsId: &api.FilesystemIdentifier{Mountpoint: r.dirs.containers},
-		UsedBytes: u64(c.usage.bytes), InodesUsed: u64(c.usage.inodes),
-	}, nil
 }
 
 // cgroupDir is where the cgroup of a container is, from the hierarchy's root.
@@ -188,8 +140,12 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *api.ListPodSandb
 			continue // removed meanwhile
 		}
 		st, err := r.sandboxStats(ctx, s)
-		if err != nil {
+		if err != nil && ctx.Err() != nil {
 			return nil, err
+		}
+		if err != nil {
+			r.log.Warn("the figures of a sandbox are left out", "sandbox", i.Id, "error", err)
+			continue
 		}
 		out.Stats = append(out.Stats, st)
 	}

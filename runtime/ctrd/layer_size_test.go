@@ -1,0 +1,163 @@
+package ctrd_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/daemon"
+)
+
+const payload = 1 << 20
+
+// deepen makes n directories, each in the one before, and a file of payload bytes in the last:
+// a program that goes down step by step may make a path longer than any name that the kernel
+// takes.
+func deepen(t *testing.T, dir string, n int, name string) {
+	t.Helper()
+	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if err := unix.Mkdirat(at, name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		below, err := unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(at)
+		at = below
+	}
+	fd, err := unix.Openat(at, "data", unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(at)
+	f := os.NewFile(uintptr(fd), "data")
+	defer f.Close()
+	if _, err := f.Write(make([]byte, payload)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// churn makes and removes files, over and over, until the test ends.
+func churn(t *testing.T, dir string) {
+	stop, done := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(stop); <-done })
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			name := filepath.Join(dir, strconv.Itoa(i%500))
+			if os.Remove(name) != nil {
+				os.WriteFile(name, nil, 0o644)
+			}
+		}
+	}()
+}
+
+// TestLayerHides: however a container puts what it writes, its size is told, or that there is
+// more than can be counted, and the figures of others are there.
+func TestLayerHides(t *testing.T) {
+	for _, snapshotter := range []string{daemon.Overlay, daemon.Native} {
+		t.Run(snapshotter, func(t *testing.T) {
+			n := newNode(t, 4)
+			n.stop(t)
+			n.snapshotter = snapshotter
+			n.start(t)
+			top := map[string]string{daemon.Overlay: "upper", daemon.Native: "rootfs"}[snapshotter]
+			var ids []string
+			writes := func(put func(dir string)) string {
+				_, id := n.runPod(t, len(ids), "wait")
+				put(filepath.Join(n.dir, "state", "containers", id, top))
+				ids = append(ids, id)
+				return id
+			}
+			long := writes(func(dir string) { deepen(t, dir, 100, strings.Repeat("d", 200)) })
+			abyss := writes(func(dir string) { deepen(t, dir, 1100, "d") })
+			writes(func(dir string) {
+				deepen(t, dir, 0, "")
+				for i := range 100 {
+					if err := os.Mkdir(filepath.Join(dir, "d"+strconv.Itoa(i)), 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+				churn(t, dir)
+			})
+			all, err := n.WritableLayers(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := n.ListContainerStats(t.Context(), &api.ListContainerStatsRequest{})
+			if err != nil || len(list.Stats) != len(ids) {
+				t.Fatalf("%v %v", list, err)
+			}
+			for _, id := range ids {
+				_, whole, err := n.WholeLayer(t.Context(), id)
+				if err != nil || whole != (id != abyss) {
+					t.Errorf("whole: %v, %v", whole, err)
+				}
+				if used := all[id].GetUsedBytes().GetValue(); used < payload && id != abyss {
+					t.Errorf("%d bytes of %d are told", used, payload)
+				}
+				if inodes := all[id].GetInodesUsed().GetValue(); inodes < 100 {
+					t.Errorf("%d inodes are told", inodes)
+				}
+			}
+			if u, _, _ := n.WholeLayer(t.Context(), long); u.FsId.GetMountpoint() == "" || u.Timestamp == 0 {
+				t.Errorf("got %v", u)
+			}
+		})
+	}
+}
+
+// TestDroppedLayer: what was freed is not told any more, also not of an earlier look.
+func TestDroppedLayer(t *testing.T) {
+	n := newNode(t, 4)
+	_, id := n.runPod(t, 0, "exit", "0")
+	eventually(t, "it ends", func() bool { return n.status(t, id).State == api.ContainerState_CONTAINER_EXITED })
+	deepen(t, filepath.Join(n.dir, "state", "containers", id, "upper"), 1, "d")
+	used := func() uint64 {
+		t.Helper()
+		st, err := n.ContainerStats(t.Context(), &api.ContainerStatsRequest{ContainerId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Stats.WritableLayer.GetUsedBytes().GetValue()
+	}
+	if u := used(); u < payload {
+		t.Errorf("%d bytes are told", u)
+	}
+	if err := n.DropLayers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if u := used(); u != 0 {
+		t.Errorf("%d bytes are told after they were freed", u)
+	}
+}
+
+// TestFiguresLeftOut: who does not wait gets an error, not the figures of a part.
+func TestFiguresLeftOut(t *testing.T) {
+	n := newNode(t, 4)
+	n.runPod(t, 0, "wait")
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	if all, err := n.WritableLayers(gone); err == nil {
+		t.Errorf("got %v", all)
+	}
+	if list, err := n.ListContainerStats(gone, &api.ListContainerStatsRequest{}); err == nil {
+		t.Errorf("got %v", list)
+	}
+}
