@@ -38,8 +38,8 @@ const untold = 1 << 56
 
 // Storage is what one pod has on the disks of the node: volumes and logs, if possible no
 // older than age, and what its containers write as the runtime tells it. Of other pods nothing
-// is looked at. Of a directory in which more is than can be counted it says untold: nobody
-// hides files from a limit.
+// is looked at. Of a directory, or a container, in which more is than can be counted it says
+// untold: nobody hides files from a limit.
 func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*stats.PodStats, error) {
 	mine := map[string]string{keys.PodUID: string(spec.UID)}
 	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{LabelSelector: mine}})
@@ -59,14 +59,8 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 			}
 		}
 	}
-	told, err := u.c.Runtime.ListContainerStats(ctx, &api.ListContainerStatsRequest{Filter: &api.ContainerStatsFilter{LabelSelector: mine}})
-	if err != nil {
+	if err := u.written(ctx, j, mine, list.Containers); err != nil {
 		return nil, fmt.Errorf("measure the containers of pod %s: %w", spec.UID, err)
-	}
-	for _, s := range told.Stats {
-		if c := j.byID[s.GetAttributes().GetId()]; c != nil {
-			c.told, c.layer = s, s.WritableLayer
-		}
 	}
 	trees := cmp.Or(u.c.Trees, &disk.Trees{})
 	n := nodeAnswer{Usage: u, arena: new(arena), j: j, measure: func(ctx context.Context, dir string) disk.Usage {
@@ -81,4 +75,40 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 		return nil, fmt.Errorf("measure the files of pod %s: %w", spec.UID, err)
 	}
 	return &out, nil
+}
+
+// written adds what the containers of one pod have written, which have these labels. A Layered
+// runtime counts all of it, and nothing else.
+func (u *Usage) written(ctx context.Context, j *joined, labels map[string]string, list []*api.Container) error {
+	layered, ok := u.c.Runtime.(Layered)
+	if !ok {
+		told, err := u.c.Runtime.ListContainerStats(ctx, &api.ListContainerStatsRequest{Filter: &api.ContainerStatsFilter{LabelSelector: labels}})
+		if err != nil {
+			return err
+		}
+		for _, s := range told.Stats {
+			if c := j.byID[s.GetAttributes().GetId()]; c != nil {
+				c.told, c.layer = s, s.WritableLayer
+			}
+		}
+		return nil
+	}
+	for _, l := range list {
+		c := j.byID[l.Id]
+		if c == nil || l.State != api.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		layer, whole, err := layered.WholeLayer(ctx, c.id)
+		if err != nil && ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			continue // it has just been removed
+		}
+		if !whole {
+			layer.UsedBytes = &api.UInt64Value{Value: untold}
+		}
+		c.layer = layer
+	}
+	return nil
 }

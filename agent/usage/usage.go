@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,9 +28,11 @@ type Runtime interface {
 }
 
 // A Layered runtime says what containers that run have written, by their IDs, without measuring
-// the rest.
+// the rest. Of very many files it counts a part, for figures; of one container it counts all,
+// and reports whether that is the whole.
 type Layered interface {
 	WritableLayers(context.Context) (map[string]*api.FilesystemUsage, error)
+	WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error)
 }
 
 // A Runner calls f with each container that runs, which f neither changes nor keeps.
@@ -69,9 +70,10 @@ type Usage struct {
 	rates    rates
 	topology func() (cores, sockets int) // read once
 
-	mu     sync.Mutex
-	last   *joined // with the newest sample, for others who ask with it
+	mu     sync.Mutex // is held by nobody who waits
+	last   *joined    // with the newest sample, for others who ask with it
 	forget *time.Timer
+	looks  []*look // under way
 }
 
 // New prepares a Usage; it asks nothing yet.
@@ -112,46 +114,6 @@ type joined struct {
 	byID   map[string]*container
 }
 
-// join looks once for all who ask with the same sample. With disks, or when a container has no
-// cgroup, the runtime is asked for its figures too.
-func (u *Usage) join(ctx context.Context, disks bool) (*joined, error) {
-	j := &joined{disks: disks}
-	if u.c.Sampler != nil {
-		s, err := u.c.Sampler.Now()
-		if err != nil {
-			return nil, fmt.Errorf("measure cgroups: %w", err)
-		}
-		j.sample = s
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if last := u.last; last != nil && last.sample == s && (last.disks || !disks) {
-			return last, nil
-		}
-	}
-	n := 0
-	if j.sample != nil {
-		n = len(j.sample.Groups) / 2 // most are of pods with one container
-	}
-	j.byUID, j.byID, j.pods = make(map[string]*pod, n), make(map[string]*container, n), make([]*pod, 0, n)
-	if err := u.running(ctx, j.add); err != nil {
-		return nil, err
-	}
-	u.known(j)
-	if err := u.ask(ctx, j, j.groups()); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(j.pods, func(a, b *pod) int { // of two of a name the newest first
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(b.created, a.created))
-	})
-	for _, p := range j.pods {
-		slices.SortFunc(p.containers, func(a, b *container) int { return cmp.Compare(a.name, b.name) })
-	}
-	if j.sample != nil {
-		u.keep(j)
-	}
-	return j, nil
-}
-
 // running calls f with the containers that run.
 func (u *Usage) running(ctx context.Context, f func(*api.Container)) error {
 	if r, ok := u.c.Runtime.(Runner); ok {
@@ -167,21 +129,6 @@ func (u *Usage) running(ctx context.Context, f func(*api.Container)) error {
 		f(c)
 	}
 	return nil
-}
-
-// keep keeps a look for as long as its sample may be given again. The caller holds mu.
-func (u *Usage) keep(j *joined) {
-	u.last = j
-	if u.forget != nil {
-		u.forget.Stop()
-	}
-	u.forget = time.AfterFunc(maxAge, func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if u.last == j {
-			u.last, u.forget = nil, nil
-		}
-	})
 }
 
 // ask asks the runtime for what cgroups do not say: layers, or everything when a container has

@@ -80,7 +80,7 @@ func node(t testing.TB) (*Usage, *runtime) {
 			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Unix(200, 0)}}}}}}
 	return New(Config{NodeName: "pi", Runtime: rt, Pods: func(f func(*v1.Pod, *v1.PodStatus)) { f(pod, &pod.Status) }, Host: host.New(host.Config{}), Trees: &disk.Trees{Age: time.Minute},
 		Root: dir, LogsDir: filepath.Join(dir, "logs"), System: map[string]string{"pods": "/kubepods"},
-		Sampler: sample.New(sample.Config{Cgroups: cgroup.NewRecent(cgroup.NewReader(root), time.Second), Process: process.Reader{}, Pods: "/kubepods"})}), rt
+		Sampler: sample.New(sample.Config{Cgroups: cgroup.NewRecent(cgroup.NewReader(root), time.Second), Process: process.Reader{}, Pods: "/kubepods", MaxAge: time.Hour})}), rt
 }
 
 func TestSummary(t *testing.T) {

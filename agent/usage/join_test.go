@@ -1,0 +1,118 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// layered counts what containers write, which takes until somebody says how much that is.
+type layered struct {
+	runtime
+	asked chan struct{} // a value for each who begins to count
+	bytes chan uint64
+	whole bool
+}
+
+func (l *layered) ListContainers(ctx context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	out, err := l.runtime.ListContainers(ctx, req)
+	out.Containers = out.Containers[1:] // none is in a virtual machine
+	out.Containers[0].State = api.ContainerState_CONTAINER_RUNNING
+	return out, err
+}
+
+func (l *layered) WritableLayers(ctx context.Context) (map[string]*api.FilesystemUsage, error) {
+	u, _, err := l.WholeLayer(ctx, "c1")
+	return map[string]*api.FilesystemUsage{"c1": u}, err
+}
+
+func (l *layered) WholeLayer(ctx context.Context, id string) (*api.FilesystemUsage, bool, error) {
+	l.asked <- struct{}{}
+	select {
+	case n := <-l.bytes:
+		return &api.FilesystemUsage{UsedBytes: &api.UInt64Value{Value: n}, InodesUsed: &api.UInt64Value{Value: 1}}, l.whole, nil
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+}
+
+// layeredNode has one sample for the whole test.
+func layeredNode(t *testing.T) (*Usage, *layered) {
+	u, _ := node(t)
+	l := &layered{asked: make(chan struct{}, 10), bytes: make(chan uint64)}
+	u.c.Runtime = l
+	return u, l
+}
+
+// TestOneLook: who asks while files are counted waits for that, and makes a look of his own when
+// the first has left. Who needs no files gets his answer, and who does not wait any more goes.
+func TestOneLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u, l := layeredNode(t)
+		first, leave := context.WithCancel(t.Context())
+		impatient, goes := context.WithCancel(t.Context())
+		answers := map[context.Context]chan error{first: make(chan error, 1), t.Context(): make(chan error, 1), impatient: make(chan error, 1)}
+		var got *joined
+		for _, ctx := range []context.Context{first, t.Context(), impatient} {
+			go func() {
+				j, err := u.join(ctx, true)
+				if ctx == t.Context() {
+					got = j
+				}
+				answers[ctx] <- err
+			}()
+			synctest.Wait()
+		}
+		if n := len(l.asked); n != 1 {
+			t.Errorf("files are counted %d times at once", n)
+		}
+		if pods, err := u.Processes(t.Context()); err != nil || len(pods) != 1 || *pods[0].Memory.UsageBytes != 1000 {
+			t.Errorf("of processes, while files are counted: %v %+v", err, pods)
+		}
+		goes()
+		if err := <-answers[impatient]; !errors.Is(err, context.Canceled) {
+			t.Errorf("who does not wait gets %v", err)
+		}
+		leave()
+		if err := <-answers[first]; !errors.Is(err, context.Canceled) {
+			t.Errorf("who measured gets %v", err)
+		}
+		synctest.Wait()
+		if n := len(l.asked); n != 2 {
+			t.Errorf("files were counted %d times after the first left", n)
+		}
+		l.bytes <- 4096
+		if err := <-answers[t.Context()]; err != nil || got.byID["c1"].layer.UsedBytes.Value != 4096 {
+			t.Errorf("who waited gets %v %+v", err, got)
+		}
+		if j, err := u.join(t.Context(), false); err != nil || j != got || len(u.looks) != 0 {
+			t.Errorf("afterwards: %v, the same look: %v, %d under way", err, j == got, len(u.looks))
+		}
+	})
+}
+
+// TestStorage: what a container wrote counts as far as it can be counted, and as more than any
+// disk has where it cannot.
+func TestStorage(t *testing.T) {
+	u, l := layeredNode(t)
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "uid-plain"}}
+	for _, l.whole = range []bool{true, false} {
+		go func() { l.bytes <- 1 << 20 }()
+		got, err := u.Storage(t.Context(), pod, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used := *got.Containers[0].Rootfs.UsedBytes; (used == 1<<20) != l.whole || (used == untold) == l.whole {
+			t.Errorf("whole %v: %d bytes", l.whole, used)
+		}
+	}
+	if l.runtime.asked != 0 {
+		t.Error("other figures were asked for")
+	}
+}
