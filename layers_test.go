@@ -123,7 +123,7 @@ var layers = map[string][]string{
 	"edge/configsource":   {"edge/kube", "retry"},
 	"edge/csinode":        {"edge/kube", "retry"},
 	"edge/resourceslice":  {"edge/kube", "retry"},
-	"edge/desired":        {"edge/store", "keys"},
+	"edge/desired":        {"demand", "edge/store", "keys"},
 	"edge/history":        {"edge/kube"},
 	"edge/kube":           {"retry"},
 	"edge/kube/kubetest":  {},

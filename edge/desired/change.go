@@ -156,6 +156,7 @@ func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
 			if _, known := next[p.Pod.UID]; known || p.Pod.UID == "" {
 				continue
 			}
+			rank(p.Source, p.Pod)
 			_, held := next.holder(nameOf(p.Pod))
 			next[p.Pod.UID] = store.Pod{Seq: next.nextSeq(), Source: p.Source, Pod: p.Pod}
 			if held || p.Deleting {

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/keys"
 )
@@ -116,10 +117,19 @@ func New(c Config) (*Desired, error) {
 		spoken: map[string]bool{Local: true}, problems: map[string][]Problem{},
 	}
 	for _, p := range stored {
+		rank(p.Source, p.Pod)
 		d.rows[p.Pod.UID] = p
 	}
 	d.publish(d.rows, d.blocked)
 	return d, nil
+}
+
+// rank is for pods of the node's own that a version stored which gave them no priority: their
+// manifest may not be read again for as long as there is no network, or never.
+func rank(source string, pod *v1.Pod) {
+	if source != API {
+		demand.Rank(pod)
+	}
 }
 
 // Get gives the pod with a UID.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/keys"
 )
@@ -327,6 +328,37 @@ func TestPokeMayCallBack(t *testing.T) {
 	}
 	if left := d.List(); len(left) != 0 {
 		t.Error(left)
+	}
+}
+
+// TestOldPriority: a pod of the node's own that an older version stored without the priority of its
+// class has it from the start, before any source has spoken; one of the API server is as it said.
+func TestOldPriority(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	critical := func(spec, source string) *v1.Pod {
+		p := pod(spec)
+		p.Spec.PriorityClassName, p.Annotations = "system-node-critical", map[string]string{keys.ConfigSource: source}
+		return p
+	}
+	want := map[types.UID]bool{"l1": true, "f1": true, "h1": true, "r1": true, "a1": false, "r2": false}
+	old := []store.Pod{
+		{Seq: 1, Source: Local, Pod: critical("l/l1", Local)}, {Seq: 2, Source: File, Pod: critical("f/f1", File)},
+		{Seq: 3, Source: HTTP, Pod: critical("h/h1", HTTP)}, {Seq: 4, Source: API, Pod: critical("a/a1", API)},
+	}
+	if err := w.db.UpdatePods(ctx, old, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	if err := w.Adopt(ctx, []Recovered{{Source: File, Pod: critical("r/r1", File)}, {Source: API, Pod: critical("s/r2", API)}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range w.List() {
+		if got, want := demand.System(p.Pod), want[p.Pod.UID]; got != want {
+			t.Errorf("%s: the priority is that of the system: %v", p.Pod.UID, got)
+		}
+	}
+	if len(w.List()) != len(want) {
+		t.Errorf("there are %s", w.show())
 	}
 }
 

@@ -51,7 +51,7 @@ func own(pod *v1.Pod, raw []byte, o Options) error {
 		pod.Name += "-" + strings.ToLower(o.NodeName)
 	}
 	pod.Spec.NodeName = o.NodeName
-	rank(pod)
+	demand.Rank(pod)
 	if pod.Annotations == nil {
 		pod.Annotations = make(map[string]string, 3)
 	}
@@ -67,20 +67,6 @@ func own(pod *v1.Pod, raw []byte, o Options) error {
 	}
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
 	return nil
-}
-
-// rank gives a pod the priority of its class, as the API server would, if it is one of the two
-// that every cluster has. Others are objects of a cluster, which the node does not know.
-// https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
-func rank(pod *v1.Pod) {
-	if priority, known := classes[pod.Spec.PriorityClassName]; known && pod.Spec.Priority == nil {
-		pod.Spec.Priority = &priority
-	}
-}
-
-var classes = map[string]int32{
-	"system-cluster-critical": demand.SystemCritical,
-	"system-node-critical":    demand.SystemNodeCritical,
 }
 
 // uidOf derives a UID from what the manifest says and where it says it, so
