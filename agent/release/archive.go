@@ -13,10 +13,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 )
 
 const (
-	// Program is the name of islet's program in an archive, in any folder.
+	// Program is the name of islet's program in an archive: at its top, or in the one folder
+	// that holds all of it. Further below others may have that name, such as default/islet.
 	Program = "islet"
 	// maxProgram is the most bytes of a program.
 	maxProgram = 256 << 20
@@ -116,7 +118,7 @@ func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir str
 		if err != nil {
 			return "", fmt.Errorf("the archive cannot be read %s: %w", at, err)
 		}
-		if h.Typeflag == tar.TypeReg && path.Base(h.Name) == Program {
+		if h.Typeflag == tar.TypeReg && isProgram(h.Name) {
 			program, err := r.program(until(ctx, t), h.Size, dir, room)
 			if err != nil {
 				err = fmt.Errorf("entry %.200q of the archive: %w", h.Name, err)
@@ -126,6 +128,12 @@ func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir str
 		at = fmt.Sprintf("from entry %.200q on", h.Name)
 	}
 	return "", fmt.Errorf("the archive has more than %d entries before its program", maxEntries)
+}
+
+// isProgram says whether an entry of an archive is the program by its name.
+func isProgram(name string) bool {
+	dir, file := path.Split(path.Clean(name))
+	return file == Program && strings.Count(dir, "/") <= 1
 }
 
 func (r *Release) program(in io.Reader, size int64, dir string, room func(int64) error) (program string, err error) {

@@ -5,7 +5,7 @@
 //	ARCHIVE.release --Parse--> Release: version, architecture, size, SHA-512, signatures
 //	                             | Signed(keys, threshold): so many different keys of those
 //	                             v
-//	ARCHIVE (tar, gzip) ------Extract--> islet, 0755, synced, if all of it is what was signed
+//	ARCHIVE (tar, gzip) ------Extract--> islet or DIR/islet, 0755, synced, if all is what was signed
 //
 // A release is text. What is signed is all above the line of dashes, so nothing that is
 // believed is outside of the signatures, and all of it is known before a byte of the archive

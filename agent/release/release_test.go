@@ -203,6 +203,9 @@ func TestExtract(t *testing.T) {
 	}{
 		"good":                 {packed(t, "islet-0.2.0/LICENSE", "x", "islet-0.2.0/islet", text), runtime.GOARCH, ""},
 		"of no folder":         {packed(t, "islet", text), runtime.GOARCH, ""},
+		"as tar has it":        {packed(t, "./islet-0.2.0/islet", text), runtime.GOARCH, ""},
+		"behind its settings":  {packed(t, "islet-0.2.0/default/islet", "# settings", "./islet-0.2.0/a/../b/islet", "x", "islet-0.2.0/islet", text), runtime.GOARCH, ""},
+		"too far down":         {packed(t, "islet-0.2.0/bin/islet", text), runtime.GOARCH, "has no program"},
 		"another machine":      {packed(t, "islet", text), other, "the program is of"},
 		"unknown machine":      {packed(t, "islet", text), "s390x", "is not built for"},
 		"no program":           {packed(t, "islet/README", "x", "a/islet.old", text), runtime.GOARCH, "has no program"},

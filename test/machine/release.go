@@ -75,6 +75,12 @@ func (r *Releaser) ReleaseFor(file, version, arch, key string, program []byte) {
 	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
 		r.t.Fatal(err)
 	}
+	r.Sign(file, version, arch, key)
+}
+
+// Sign writes the release of an archive next to it, with the file of a key; "": its own.
+func (r *Releaser) Sign(file, version, arch, key string) {
+	r.t.Helper()
 	if key == "" {
 		key = r.key
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,6 +94,25 @@ func TestUpdate(t *testing.T) {
 	if out, code := u.m.Try("update", u.broken("crash")); code != 1 || !strings.Contains(out, "it is not newer") {
 		t.Errorf("code %d, %s", code, out)
 	}
+}
+
+// TestUpdateDist: the archive that islet is shipped as is one that a node takes, with all that is
+// in it beside the program.
+func TestUpdateDist(t *testing.T) {
+	dist := os.Getenv("ISLET_DIST")
+	if dist == "" {
+		t.Skip("no archive to take: set ISLET_DIST (make test does)")
+	}
+	u := newUpdates(t, quickly)
+	file := u.m.Disk + "/" + filepath.Base(dist)
+	u.m.Run("cp", dist, file)
+	name := strings.TrimPrefix(filepath.Base(dist), "islet-")
+	version, _, _ := strings.Cut(name, "-linux-")
+	u.Sign(file, version, runtime.GOARCH, "")
+	if out := u.m.Islet("update", "--older", file); !strings.Contains(out, "version "+version+" is installed and runs") {
+		t.Error(out)
+	}
+	u.as(version)
 }
 
 // TestUpdateKilled: kill -9 of everything in the middle of a trial ends in the version of
