@@ -15,6 +15,9 @@
 // container and alone, and needs no watchdog of theirs. Should the guard itself be killed,
 // the kernel kills the child with it, so that no two agents ever run.
 //
-// The guard decides nothing of what is kept: the child has stored that before it says good.
+// The guard decides nothing of what is kept: the child has stored that before it says good. A
+// program that has taken its place, by a rename, is what becomes of the guard even if it ended
+// before it could say so. What a child says is read with a bound; that it says nothing more
+// ends no trial, the deadline does.
 // Without a trial there is no guard, and no cost but the look at a variable.
 package guard

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -50,8 +51,9 @@ type Role struct {
 	Outage    bool   `json:"outage,omitempty"` // of an Agent: nothing but an outage failed it
 	After     bool   `json:"after,omitempty"`  // of an Agent: it comes after a guard, or another agent with the same pid
 
-	notify  string   // systemd's socket, for who comes after
-	reports *os.File // of a Trial
+	notify  string         // systemd's socket, for who comes after
+	reports *os.File       // of a Trial
+	asked   chan os.Signal // of a Guard, to end
 }
 
 // Take reads what this process was started for. It is called once, before anything is
@@ -134,8 +136,9 @@ func without(env []string, name string) (out []string) {
 
 // Times that a child gets to end once it is asked to.
 const (
-	endGood = 20 * time.Second
-	endBad  = 5 * time.Second
+	endGood  = 20 * time.Second
+	endBad   = 5 * time.Second
+	endAsked = 12 * time.Second // less than what a service manager gives, more than an agent takes
 )
 
 // Watch is the life of a guard: it starts an agent on trial, and becomes an agent again
@@ -143,8 +146,8 @@ const (
 // cannot go on; the service manager then starts an agent.
 func (r *Role) Watch(log *slog.Logger) int {
 	runtime.LockOSThread() // main's own, already
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	r.asked = make(chan os.Signal, 4)
+	signal.Notify(r.asked, syscall.SIGTERM, os.Interrupt)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	Reap(ctx)
@@ -156,29 +159,20 @@ func (r *Role) Watch(log *slog.Logger) int {
 	late := time.NewTimer(r.Deadline)
 	defer late.Stop()
 	select {
-	case s := <-signals:
-		c.cmd.Process.Signal(s)
-		<-c.ended
+	case s := <-r.asked:
 		log.Info("the agent on trial ends because it was asked to", "signal", s)
+		c.end(endAsked)
 		return max(0, c.cmd.ProcessState.ExitCode())
 	case said, ok := <-c.said:
-		if !ok { // it ended without a word
-			<-c.ended
+		if !ok {
 			return r.back(log, fmt.Sprintf("the agent ended: %v; its log says more", c.cmd.ProcessState))
 		}
-		why, bad := strings.CutPrefix(said, "bad: ")
-		if bad {
-			c.end(endBad)
-			return r.back(log, why)
-		}
-		c.end(endGood)
-		log.Info("what was on trial has stood it")
-		if r.Installed != "" {
-			log.Error("the program that was tried cannot be started; the one before it goes on", "error", r.become(r.Installed, Role{}))
-		}
-		return r.back(log, "")
+		return r.decided(log, c, said)
 	case <-late.C:
 		c.end(endBad)
+		if said, ok := <-c.said; ok { // at the last moment
+			return r.decided(log, c, said)
+		}
 		why := fmt.Sprintf("the node was not as well as before within %s", r.Deadline)
 		waits, outage := c.waits()
 		if waits != "" {
@@ -189,15 +183,62 @@ func (r *Role) Watch(log *slog.Logger) int {
 	}
 }
 
-// back makes the guard an agent.
+// decided acts upon what the child said.
+func (r *Role) decided(log *slog.Logger, c *child, said string) int {
+	if why, bad := strings.CutPrefix(said, "bad: "); bad {
+		c.end(endBad)
+		return r.back(log, why)
+	}
+	c.end(endGood)
+	log.Info("what was on trial has stood it")
+	if r.stopped(log) {
+		return 0
+	}
+	if r.Installed != "" {
+		log.Error("the program that was tried cannot be started; the one before it goes on", "error", r.become(r.Installed, Role{}))
+	}
+	return r.back(log, "")
+}
+
+// back makes the guard an agent: of the program from before, unless the one that was tried
+// has taken its place, which is what counts.
 func (r *Role) back(log *slog.Logger, why string) int {
+	next := Role{Why: why, Outage: r.Outage}
+	if r.stopped(log) {
+		return 0 // how the trial ended is forgotten: it was interrupted
+	}
+	if why != "" && r.replaced() {
+		log.Warn("the program that was tried had stood its trial, and was in its place already: it goes on", "error", why)
+		log.Error("the program that was tried cannot be started; the one before it goes on", "error", r.become(r.Installed, next))
+	}
 	if why != "" {
 		log.Error("what was on trial has failed; what was good goes on", "error", why)
 	}
-	if err := r.Become(Role{Why: why, Outage: r.Outage}); err != nil {
+	if err := r.Become(next); err != nil {
 		log.Error("the agent cannot be started", "error", err)
 	}
 	return 1
+}
+
+// stopped reports whether the guard was asked to end while it ended the child.
+func (r *Role) stopped(log *slog.Logger) bool {
+	select {
+	case s := <-r.asked:
+		log.Info("the guard ends because it was asked to", "signal", s)
+		return true
+	default:
+		return false
+	}
+}
+
+// replaced reports whether the program that was tried is no more where it was: it was renamed
+// to Installed.
+func (r *Role) replaced() bool {
+	if r.Program == "" || r.Installed == "" {
+		return false
+	}
+	_, err := os.Lstat(r.Program)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // lastWords is how long what a child said may be on its way after its end. Then nothing more
@@ -207,7 +248,7 @@ const lastWords = time.Second
 // A child is an agent on trial.
 type child struct {
 	cmd   *exec.Cmd
-	said  chan string   // its verdict; closed without one when it has none any more
+	said  chan string   // its verdict; closed without one when it has ended and says no more
 	ended chan struct{} // it has, and ProcessState is known
 
 	mu   sync.Mutex
@@ -224,19 +265,33 @@ func (c *child) waits() (why string, outage bool) {
 	return strings.TrimPrefix(c.last, "waits: "), false
 }
 
-// listen takes what the child says, until it gives a verdict or says nothing any more.
+// longest is how much of a line that a child says is read.
+const longest = 64 << 10
+
+// listen takes what the child says, until it gives a verdict, or has ended and says no more.
+// One that only says no more may go on: how long is decided by the deadline.
 func (c *child) listen(in io.ReadCloser) {
 	defer close(c.said)
 	defer in.Close()
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		line := strings.TrimSpace(lines.Text())
-		if line == "good" || strings.HasPrefix(line, "bad: ") {
+	for from := bufio.NewReaderSize(in, longest); ; {
+		text, more, err := from.ReadLine()
+		line := strings.TrimSpace(string(text))
+		for more && err == nil { // the rest of a line that is too long
+			_, more, err = from.ReadLine()
+		}
+		switch {
+		case line == "good" || strings.HasPrefix(line, "bad: "):
 			c.said <- line
 			return
+		case line != "":
+			c.mu.Lock()
+			c.last = line
+			c.mu.Unlock()
 		}
-		c.mu.Lock()
-		c.last = line
-		c.mu.Unlock()
+		if err != nil {
+			<-c.ended
+			return
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -40,7 +41,11 @@ func actor(how string) int {
 	if how == "orphan" { // a child from before, as shims are
 		exec.Command("true").Start()
 	}
-	fmt.Println(role.Become(Role{Kind: Guard, Deadline: 2 * time.Second}))
+	next := Role{Kind: Guard, Deadline: 2 * time.Second, Program: os.Getenv("GUARD_PROGRAM"), Installed: os.Getenv("GUARD_INSTALLED")}
+	if how == "deaf" && os.Getenv("GUARD_LONG") != "" {
+		next.Deadline = time.Hour
+	}
+	fmt.Println(role.Become(next))
 	return 1
 }
 
@@ -73,8 +78,27 @@ func trial(role *Role, how string) int {
 	case "outage":
 		role.Waits("the network", false)
 		role.Waits("the\nserver", true)
+	case "closes": // all it has, as daemons do
+		role.reports.Close()
+	case "long":
+		role.Waits(strings.Repeat("the network", 10_000), false)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
+	case "last": // when it is ended because its time is over
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, syscall.SIGTERM)
+		<-stop
+		role.Report("")
+		return 0
+	case "asks": // its guard to end, while that ends it
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, syscall.SIGTERM)
+		role.Report("it is no good")
+		<-stop
+		syscall.Kill(os.Getppid(), syscall.SIGTERM)
+		return 0
+	case "replaced", "removed":
+		return replace(how)
 	}
 	stop := make(chan os.Signal, 1)
 	if how != "deaf" {
@@ -85,6 +109,19 @@ func trial(role *Role, how string) int {
 	case <-time.After(time.Minute): // a bound of the test, never reached
 	}
 	return 0
+}
+
+// replace ends as a program does that is killed after it took its place, or whose file
+// somebody removed.
+func replace(how string) int {
+	err := os.Remove(os.Getenv("GUARD_PROGRAM"))
+	if how == "replaced" {
+		err = errors.Join(err, os.Remove(os.Getenv("GUARD_INSTALLED")), os.Symlink("/bin/echo", os.Getenv("GUARD_INSTALLED")))
+	}
+	if err != nil {
+		fmt.Println(err)
+	}
+	return 3
 }
 
 // play runs an actor, and returns what it printed, a line a process.
@@ -102,10 +139,12 @@ func play(t *testing.T, how string) string {
 // TestTrials: whatever happens to the agent on trial, an agent goes on under the first pid,
 // and knows why.
 func TestTrials(t *testing.T) {
+	t.Parallel()
 	for how, why := range map[string]string{
 		"good": "", "orphan": "", "bad": "the port is in use", "crash": "exit status 2", "exit": "exit status 3", "children": "exit status 3",
 		"waits": "within 2s: the network", "outage": "within 2s: the server",
-		"hang": "not as well as before within 2s", "deaf": "not as well as before within 2s",
+		"hang": "not as well as before within 2s", "deaf": "not as well as before within 2s", "closes": "not as well as before within 2s", "last": "",
+		"long": "within 2s: the networkthe network",
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -129,11 +168,37 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestStopped: who is asked to end during a trial ends, and so does the one on trial.
+// TestReplaced: a program that ends after it took its place goes on, whatever its end was; one
+// whose file somebody removed does not.
+func TestReplaced(t *testing.T) {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for how, want := range map[string]string{"replaced": "\nfirst second\n", "removed": `why="the agent ended: exit status 3`} {
+		dir := t.TempDir()
+		tried, installed := dir+"/islet-1.new", dir+"/islet"
+		if err := errors.Join(os.WriteFile(tried, self, 0o755), os.WriteFile(installed, self, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(installed, "first", "second")
+		cmd.Env = append(os.Environ(), "GUARD_TEST="+how, "GUARD_PROGRAM="+tried, "GUARD_INSTALLED="+installed)
+		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v\n%s", how, err, out)
+		}
+	}
+}
+
+// TestStopped: who is asked to end during a trial ends, and so does the one on trial, also if it
+// does not listen.
 func TestStopped(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+	t.Parallel()
+	if out := play(t, "asks"); strings.Count(out, "agent") != 1 {
+		t.Errorf("who was asked to end at the end of a trial goes on:\n%s", out)
+	}
+	for name, sig := range map[string]syscall.Signal{"hang": syscall.SIGTERM, "deaf": syscall.SIGTERM, "killed": syscall.SIGKILL} {
 		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), "GUARD_TEST=hang")
+		cmd.Env = append(os.Environ(), "GUARD_TEST="+name, "GUARD_LONG=yes")
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

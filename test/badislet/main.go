@@ -9,6 +9,7 @@
 //	later MS       ends after so many milliseconds
 //	hang           does nothing
 //	deaf           does nothing, nor does it end when it is asked to
+//	closes         closes what it would report by, as daemons do, and then does nothing
 //	eat MIB        takes that much memory, little by little, and then does nothing
 //	spin           keeps every processor busy
 //	flood MIB      writes that much to its log, and then does nothing
@@ -73,6 +74,8 @@ func fail(how, what string) {
 		os.Exit(3)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+	case "closes":
+		syscall.Close(3)
 	case "eat":
 		eat(n)
 	case "spin":
