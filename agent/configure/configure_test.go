@@ -95,13 +95,19 @@ func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // start starts an agent in a role.
 func (w *world) start(role guard.Role) *run {
 	w.Helper()
+	return w.startAs("0.1.0", role)
+}
+
+// startAs starts one of a version.
+func (w *world) startAs(version string, role guard.Role) *run {
+	w.Helper()
 	s := Begin(role, w.args)
 	cfg, _, err := s.Load()
 	if err != nil {
 		w.Fatal(err)
 	}
 	r := &run{cfg: cfg, end: make(chan error, 1)}
-	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: "0.1.0", Node: w.facts, Events: w, End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: version, Node: w.facts, Events: w, End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -92,15 +92,15 @@ func (k *Keeper) tell(ended bool) {
 	switch f := r.Failed; {
 	case c.Start.OnTrial() && r.Assigned != nil:
 		c.Events.Node(v1.EventTypeNormal, ReasonTrying, fmt.Sprintf("configuration %s of %s is tried", r.Assigned.Name(), r.Assigned.Source))
+	case (ended || c.Start.Role.After) && r.Updated():
+		last := r.History[len(r.History)-1]
+		c.Log.Info("another version of islet has stood its trial", "program", last.ID, "took", last.Took)
+		c.Events.Node(v1.EventTypeNormal, ReasonUpdated, fmt.Sprintf("islet %s is installed and runs", c.Version))
 	case ended && f == nil:
 		c.Log.Warn("the trial of a configuration was interrupted; the last known good one goes on, and the trial begins anew", "good", r.Good.Name())
 	case ended:
 		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", f.ID, "good", k.record.Good.Name(), "error", f.Why)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", f.ID, k.record.Good.Name(), f.Why))
-	case c.Start.Role.After && r.Updated():
-		last := r.History[len(r.History)-1]
-		c.Log.Info("another version of islet has stood its trial", "program", last.ID, "took", last.Took)
-		c.Events.Node(v1.EventTypeNormal, ReasonUpdated, fmt.Sprintf("islet %s is installed and runs", c.Version))
 	case c.Start.Role.After && len(r.History) > 0 && r.History[len(r.History)-1].Why == "":
 		c.Log.Info("the configuration has stood its trial", "configuration", r.Good.Name())
 		c.Events.Node(v1.EventTypeNormal, ReasonAccepted, fmt.Sprintf("configuration %s is the last known good one", r.Good.Name()))
@@ -303,7 +303,7 @@ func (k *Keeper) judge(ctx context.Context) {
 		k.mu.Unlock()
 		switch v {
 		case trial.Good:
-			k.accept()
+			k.c.Start.Role.Report(k.accept())
 			return
 		case trial.Bad:
 			k.c.Start.Role.Report(why)
@@ -327,22 +327,26 @@ func (k *Keeper) healthyFor() time.Duration {
 	return d
 }
 
-// accept stores that what is on trial is good, and only then says so.
-func (k *Keeper) accept() {
+// accept stores that what is on trial is good, or gives why that cannot be. A program that is
+// in its place is good: if that cannot be stored now, such as on a full disk, the agent that
+// comes next sees it, and stores it.
+func (k *Keeper) accept() (why string) {
 	k.mu.Lock()
-	before := k.record
-	err := install(k.record.Assigned)
+	defer k.mu.Unlock()
+	before, program := k.record, k.program() != nil
+	err := k.install(k.record.Assigned)
 	if err == nil {
 		k.record.Accept(k.c.Now())
-		err = k.save(before)
+		if err = k.save(before); err != nil && program {
+			k.c.Log.Error("that another version of islet is installed is not stored yet", "error", err)
+			err = nil
+		}
 	}
 	k.ending = err == nil // the agent that comes next takes what comes next
-	k.mu.Unlock()
 	if err != nil {
-		k.c.Start.Role.Report(err.Error())
-		return
+		return err.Error()
 	}
-	k.c.Start.Role.Report("")
+	return ""
 }
 
 // SetFollowed says how the source is that the node follows.

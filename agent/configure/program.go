@@ -59,8 +59,8 @@ func (k *Keeper) guard(c *trial.Configuration) guard.Role {
 }
 
 // install puts a program that stood its trial in its place, by one rename, which is what
-// counts: see installed.
-func install(c *trial.Configuration) error {
+// counts: see installed. An error says that it did not happen.
+func (k *Keeper) install(c *trial.Configuration) error {
 	if c == nil || c.Program == nil {
 		return nil
 	}
@@ -68,10 +68,13 @@ func install(c *trial.Configuration) error {
 		return fmt.Errorf("put the program in its place: %w", err)
 	}
 	d, err := os.Open(filepath.Dir(c.Program.Installed))
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(d.Sync(), d.Close())
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if err != nil {
+		k.c.Log.Warn("a loss of power may undo that another version of islet was put in its place", "program", c.Program.Installed, "error", err)
+	}
+	return nil
 }
 
 // installed reports whether a process of a version is of the program that was on trial, and

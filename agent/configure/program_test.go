@@ -58,7 +58,9 @@ func TestProgram(t *testing.T) {
 		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != programHealthy {
 			t.Errorf("it is tried with %d pods for %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
 		}
-		child.accept()
+		if why := child.accept(); why != "" {
+			t.Error(why)
+		}
 		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "new" {
 			t.Errorf("%q, %v", b, err)
 		}
@@ -70,6 +72,42 @@ func TestProgram(t *testing.T) {
 			t.Errorf("%+v, events %v", s, w.events)
 		}
 	})
+}
+
+// TestProgramFull: a program that is in its place is good, also if that cannot be stored; a
+// configuration is not, nor is a program that cannot be put there.
+func TestProgramFull(t *testing.T) {
+	for name, c := range map[string]struct{ program, absent, good bool }{"a program": {true, false, true}, "no place": {true, true, false}, "a configuration": {}} {
+		w, p := newWorld(t, ""), staged(t)
+		if c.program {
+			w.offered(p)
+		} else {
+			w.tried(kubeletHead + "maxPods: 17\n")
+		}
+		child := w.start(guard.Role{Kind: guard.Trial})
+		full := filepath.Join(w.dir, trial.File+".new")
+		if err := os.Mkdir(full, 0o700); err != nil { // so that nothing is stored
+			t.Fatal(err)
+		}
+		if c.absent {
+			if err := os.Remove(p.Path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if why := child.accept(); (why == "") != c.good {
+			t.Errorf("%s: %q", name, why)
+		}
+		if err := os.Remove(full); err != nil {
+			t.Fatal(err)
+		}
+		if !c.good {
+			continue
+		}
+		next := w.startAs("0.2.0", guard.Role{After: true, Why: "the agent ended"})
+		if s := next.Show(); s.Assigned != nil || s.Failed != nil || !slices.Contains(w.events, ReasonUpdated) {
+			t.Errorf("%s: %+v, events %v", name, s, w.events)
+		}
+	}
 }
 
 // TestProgramEnds: however the trial of a program ends that does not end well, the installed
