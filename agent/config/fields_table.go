@@ -8,7 +8,7 @@ type fieldRow struct{ path, what, none string }
 
 // Reasons that several fields share.
 const (
-	noRotation = "with podLogQuota of the EdgeConfiguration, and with another runtime, whose logs the agent rotates; of its own containers the shim that writes a log rotates it at once"
+	noRotation = "with podLogQuota of the EdgeConfiguration or another runtime; the shims of islet's own runtime rotate each log as they write it"
 	asKubelet  = "it has none in the kubelet either"
 )
 
@@ -18,7 +18,7 @@ func kubeletFields() []fieldRow {
 		{"enableServer", "serve the kubelet API", ""},
 		{"staticPodPath", "directory or file of static pods", ""},
 		{"podLogsDir", "directory of pod logs; with a --state-dir of your own, pod-logs in it", ""},
-		{"syncFrequency", "a fifth of the time between two looks at all containers, and how often claims of CSI volumes are read, and volumes published again whose driver wants that: between this and 1.6 times as long; in between events tell, and islet wakes itself when something is due", ""},
+		{"syncFrequency", "a period. All containers are listed every five periods, in case an event was lost; claims of CSI volumes are read, and volumes with requiresRepublish published again, every 1 to 1.6 periods. Everything else follows events and timers of its own", ""},
 		{"fileCheckFrequency", "time between two looks at staticPodPath, besides its events", ""},
 		{"httpCheckFrequency", "time between two requests of staticPodURL", ""},
 		{"staticPodURL", "URL of static pods", ""},
@@ -63,7 +63,7 @@ func kubeletFields() []fieldRow {
 		{"imageGCLowThresholdPercent", "disk use that ends image collection", ""},
 		{"volumeStatsAggPeriod", "how old the size of a directory may be, of a volume or of logs; less than 0: none is measured", ""},
 		{"kubeletCgroups", "cgroup that islet's process moves itself to at its start, if it is not there; empty: it stays where the service manager put it", ""},
-		{"systemCgroups", "cgroup that those processes are moved to, now and once a minute, that lie right in cgroupRoot, but for the kernel's own threads and the first; it needs cgroupRoot", ""},
+		{"systemCgroups", "cgroup for the processes that lie directly in cgroupRoot, other than kernel threads and process 1; islet moves them at its start and once a minute. Needs cgroupRoot", ""},
 		{"cgroupRoot", "cgroup that holds kubepods; with a --state-dir of your own, one of its own", ""},
 		{"cgroupsPerQOS", "cgroups per QoS class; only true: pods are kept apart, measured and ended by them", ""},
 		{"cgroupDriver", "cgroupfs or systemd", ""},
@@ -87,7 +87,7 @@ func kubeletFields() []fieldRow {
 		{"cpuCFSQuotaPeriod", "period of CPU quotas", ""},
 		{"nodeStatusMaxImages", "images listed in the node's status; -1: all", ""},
 		{"maxOpenFiles", "files that islet's process may open, where the kernel allows it", ""},
-		{"contentType", "encoding of what is said to the API server and asked of it: application/vnd.kubernetes.protobuf or application/json, which takes several times the bytes", ""},
+		{"contentType", "encoding of requests to the API server and of its answers: application/vnd.kubernetes.protobuf, or application/json, which takes several times the bytes", ""},
 		{"kubeAPIQPS", "requests per second to the API server; the removal of a pod that has ended counts with its last status", ""},
 		{"kubeAPIBurst", "requests in a burst to the API server", ""},
 		{"serializeImagePulls", "pull one image at a time", ""},
@@ -110,7 +110,7 @@ func kubeletFields() []fieldRow {
 		{"memorySwap.swapBehavior", "NoSwap, or LimitedSwap on cgroup v2: see [swap](resources.md#swap)", ""},
 		{"containerLogMaxSize", "size at which a container's log is rotated", ""},
 		{"containerLogMaxFiles", "log files kept per container", ""},
-		{"containerLogMaxWorkers", "rotations at a time, " + noRotation, ""},
+		{"containerLogMaxWorkers", "logs that the agent rotates at a time, " + noRotation, ""},
 		{"containerLogMonitorInterval", "time between two looks at log sizes, " + noRotation, ""},
 		{"configMapAndSecretChangeDetectionStrategy", "Watch, Cache or Get", ""},
 		{"systemReserved", "resources set aside for the system: see [allocatable](resources.md#allocatable)", ""},
@@ -165,19 +165,19 @@ func edgeFields() []fieldRow {
 		{"edge.registryConfigDir", "directory with a hosts.toml per registry: mirrors, certificates, plain HTTP", ""},
 		{"edge.imagesDir", "inbox of image archives; empty: images in the state directory", ""},
 		{"edge.criSocket", "where to serve CRI, for crictl and kubeadm; empty: at containerRuntimeEndpoint if that lies in --run-dir, else nowhere", ""},
-		{"edge.holdPodsFor", "how long pods run on that the API server lost, after a restore from a backup, in a cluster made anew or when the Node was deleted; 0s: until `islet accept`", ""},
+		{"edge.holdPodsFor", "how long pods run on that the API server lost: after a restore from a backup, in a re-created cluster, or when the Node was deleted; 0s: until `islet accept`", ""},
 		{"edge.statusPagePort", "port of 127.0.0.1 with a [page](status-page.md) that shows how the node is; with it, port 10250 has it too, at /page/; 0: none", ""},
 		{"edge.podLogQuota", "bytes that the logs of a pod may take, of all its containers, such as 20Mi: beyond it the oldest rotated files go. See [logs](resources.md#logs)", ""},
 		{"edge.flashBudget", "bytes that the node's software and its pods may write to the disk a day, such as 500Mi: beyond it islet warns, and what can wait waits. See [flash](resources.md#flash)", ""},
 		{"edge.devices", "devices of the host that containers get as a resource: see [devices](devices.md#built-in-devices). Each has resource (such as islet.dev/serial); match: a list of paths, usb (vendor, product, serial), driver, subsystem and attributes; and may have unit, permissions, group, containerPath and shared", ""},
 		{"edge.configuration.configMap", "ConfigMap that the node follows, as namespace/name or a name in kube-system: its key kubelet holds a KubeletConfiguration, its key edge an EdgeConfiguration. Empty: the one that the Node's annotation islet.dev/config-map names, if any. See [configuration that is sent](sent-configuration.md)", ""},
-		{"edge.configuration.healthyFor", "how long a node must be as well as before until it keeps a configuration that it was sent", ""},
-		{"edge.configuration.deadline", "when a configuration that was sent has failed that did not get that far", ""},
+		{"edge.configuration.healthyFor", "how long a node must work as well as before, without a break, until it keeps a configuration that it was sent", ""},
+		{"edge.configuration.deadline", "how long a trial may take: a configuration that has not been healthy for healthyFor by then has failed", ""},
+		{"edge.configuration.consent", "[fields that belong to the node](#what-a-node-keeps-as-its-own) and that a configuration may change all the same", ""},
 		{"edge.update.keys", "public keys of who signs archives of islet that this node takes, as islet-ed25519 BASE64; empty: it takes none. See [updates](updates.md)", ""},
-		{"edge.update.threshold", "how many of the keys have to have signed an archive", ""},
+		{"edge.update.threshold", "how many of the keys must have signed an archive", ""},
 		{"edge.update.archive", "absolute path or https URL of an archive that the node follows: a newer version there is tried, and kept if it goes well", ""},
 		{"edge.update.every", "how often that archive's release is looked at", ""},
-		{"edge.configuration.consent", "[fields that belong to the node](#what-a-node-keeps-as-its-own) and that what it is sent may change all the same", ""},
 	}
 }
 

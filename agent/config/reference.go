@@ -23,10 +23,10 @@ This page is generated from the tables in agent/config by
 ` + "`go test ./agent/config -run TestDocs -update`" + `; a test fails when it is stale.
 
 islet takes the flags and the KubeletConfiguration (` + kubeletAPIVersion + `) of kubelet 1.36, and an
-EdgeConfiguration (` + EdgeAPIVersion + `) for what it has beyond. Stronger first:
+EdgeConfiguration (` + EdgeAPIVersion + `) for what only islet has. A setting earlier in this list wins over a later one:
 
-1. flags; of a flag given twice the last counts, flags with lists and maps add up,
-2. the ` + "`*.conf`" + ` files below ` + "`--config-dir`" + `, in lexical order the later ones stronger: maps are merged, lists replaced,
+1. flags; of a flag that is given twice the last one counts, and flags with lists and maps add up,
+2. the ` + "`*.conf`" + ` files below ` + "`--config-dir`" + `, in lexical order; later ones win, maps are merged, lists replaced,
 3. the file of ` + "`--config`" + ` or ` + "`--edge-config`" + `,
 4. the defaults.
 
@@ -34,15 +34,20 @@ Files are decoded strictly: an unknown or duplicate field, a wrong type, apiVers
 and field. Relative paths in a file are relative to its directory. A field marked "no effect" is accepted and checked,
 and islet says so once at its start.
 
-Agents with different directories do not meet: with a ` + "`--state-dir`" + ` of your own, pod logs lie in pod-logs below it and pods'
-cgroups in one of their own, unless podLogsDir and cgroupRoot say otherwise.
+Two agents with different directories do not get in each other's way: with a ` + "`--state-dir`" + ` of your own, pod logs lie in pod-logs below it
+and the pods' cgroups in a cgroup of their own, unless podLogsDir and cgroupRoot say otherwise.
 
-Where islet differs from the kubelet: containerRuntimeEndpoint is empty by default, which means the built-in runtime;
-failCgroupV1 is false by default, as islet runs on cgroup v1; failSwapOn is false where nothing sets it and the node has no
-control plane, with a warning; memory.available of evictionHard is an eighth of the memory, or a sixteenth of less than 128Mi, where that is less than 100Mi and nothing
-sets evictionHard; on such a machine kubeReserved has 96Mi of memory, but no more than five sixths, where nothing sets
-evictionHard, kubeReserved, systemReserved or reservedMemory; without a configuration file the defaults of
-authentication, authorization and readOnlyPort are those of the file, not the open ones of the kubelet's flags.
+Defaults that differ from a kubelet's:
+
+- containerRuntimeEndpoint is empty: the built-in runtime.
+- failCgroupV1 is false, as islet runs on cgroup v1.
+- failSwapOn is false, with a warning, where nothing sets it and the node has no control plane.
+- memory.available of evictionHard is an eighth of the memory (a sixteenth below 128Mi), where that is less than 100Mi and
+  nothing sets evictionHard.
+- On such a machine kubeReserved has 96Mi of memory, but no more than five sixths of it, where nothing sets evictionHard,
+  kubeReserved, systemReserved or reservedMemory.
+- Without a configuration file, authentication, authorization and readOnlyPort have the defaults of a file, not the open
+  ones of the kubelet's flags.
 `)
 	section := func(title, prefix string, rows []fieldRow) {
 		fmt.Fprintf(&b, "\n## %s\n\n| Field | Flag | Default | What it sets |\n| --- | --- | --- | --- |\n", title)
@@ -62,7 +67,7 @@ authentication, authorization and readOnlyPort are those of the file, not the op
 	section("Flags that no file has", "flags.", optionFields())
 	section("EdgeConfiguration", "edge.", edgeFields())
 	section("KubeletConfiguration", "", kubeletFields())
-	b.WriteString("\n## What a node keeps as its own\n\nA [configuration that a node is sent](sent-configuration.md) counts instead of its files, but for these fields: where it leaves\none out, the node's own value stays, and it changes one only with consent, by `configuration.consent` of the node's own\nEdgeConfiguration or `islet config apply --consent`. Directories, names, addresses and the way to the API server are flags, which it\ncannot change at all. Everything else it may change, and the node tries it.\n\n| Field | Why |\n| --- | --- |\n")
+	b.WriteString("\n## What a node keeps as its own\n\nA [configuration that a node is sent](sent-configuration.md) replaces its files, but not these fields: where it leaves one\nout, the node's own value stays, and it changes one only with consent, by `configuration.consent` of the node's own\nEdgeConfiguration or `islet config apply --consent`. Directories, names, addresses and the way to the API server are flags, which it\ncannot change at all. Everything else it may change, and the node tries it.\n\n| Field | Why |\n| --- | --- |\n")
 	for _, f := range Bound() {
 		fmt.Fprintf(&b, "| %s | %s |\n", f.Field, f.Why)
 	}
