@@ -63,7 +63,7 @@ var fieldTypes = []fieldtest.Table{
 		{"topologySpreadConstraints", others, ""},
 		{"setHostnameAsFQDN", works, ""},
 		{"os", works, "a pod for another system is rejected"},
-		{"hostUsers", works, "where kernel, file systems and OCI runtime have idmapped mounts ([user namespaces](user-namespaces.md)); else the pod waits with a kubelet's words"},
+		{"hostUsers", works, "where kernel, file systems and OCI runtime have idmapped mounts ([user namespaces](user-namespaces.md)); else the pod waits, with the event that a kubelet sends"},
 		{"schedulingGates", others, ""},
 		{"resourceClaims", works, "[dynamic resources](devices.md#dynamic-resources); not of static pods"},
 		{"resources", works, "of the pod as a whole"},

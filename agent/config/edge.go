@@ -49,7 +49,7 @@ type EdgeConfiguration struct {
 	// is not, unless containerRuntimeEndpoint names a socket in the run directory.
 	CRISocket string `json:"criSocket,omitempty"`
 	// HoldPodsFor is how long pods run on that a control plane has lost: one that
-	// was restored or made anew, or that deleted the Node. 0: until islet accept.
+	// was restored or re-created, or that deleted the Node. 0: until islet accept.
 	HoldPodsFor metav1.Duration `json:"holdPodsFor,omitzero"`
 	// StatusPagePort is where a page for browsers on the device shows how the node is, on
 	// 127.0.0.1; with it port 10250 has the page too, at /page/. 0: there is none.

@@ -121,7 +121,7 @@ func kubeletFields() []fieldRow {
 		{"kubeReservedCgroup", "cgroup that kubeReserved is enforced on", ""},
 		{"enforceNodeAllocatable", "what is held to its share", ""},
 		{"allowedUnsafeSysctls", "sysctls that pods may set, beyond the safe ones", ""},
-		{"volumePluginDir", "directory of FlexVolume drivers, which islet does not run: it warns at its start of those that lie there, and tells a pod that needs one", ""},
+		{"volumePluginDir", "directory of FlexVolume drivers, which islet does not run: it warns at its start if there are any, and a pod that needs one does not start", ""},
 		{"providerID", "the machine's ID at its cloud provider", ""},
 		{"kernelMemcgNotification", "let the kernel report when memory gets short; it does so when this is false too, as thresholds are not looked at that often", ""},
 		{"logging.format", "text or json", ""},

@@ -151,7 +151,7 @@ type BoundField struct{ Field, Why string }
 const (
 	boundFile    = "a file or directory of this machine"
 	boundPods    = "pods of the node's own end when it changes"
-	boundNetwork = "the pods' network is made anew when it changes"
+	boundNetwork = "a change rebuilds the pods' network"
 	boundCgroup  = "the cgroups of running pods are elsewhere when it changes"
 	boundProgram = "a program of this machine, which runs as root"
 	boundRuntime = "the runtime in which the containers are"
