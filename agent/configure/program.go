@@ -31,6 +31,14 @@ func (k *Keeper) OfferProgram(p trial.Program, from string, anew bool) (id strin
 	return c.ID, err == nil && k.record.Assigned != nil && k.record.Assigned.ID == c.ID, err
 }
 
+// Refused reports whether a version, of an archive with that sum, is not tried unless a person
+// asks: it has failed.
+func (k *Keeper) Refused(version, sum string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.record.Knows(trial.Program{Version: version, Sum: sum})
+}
+
 // Staged is the path of a program that is to be tried, or is on trial; empty: there is none.
 func (k *Keeper) Staged() string {
 	k.mu.Lock()

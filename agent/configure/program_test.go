@@ -148,6 +148,9 @@ func TestProgramEnds(t *testing.T) {
 		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "old" {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
+		if k.Refused(p.Version, p.Sum) != (c.why != "") || k.Refused(p.Version, "0"+p.Sum) || k.Refused("0.3.0", p.Sum) {
+			t.Errorf("%s: refused: %v", name, k.Refused(p.Version, p.Sum))
+		}
 		if _, tried, _ := k.OfferProgram(p, "/a.tar.gz", false); c.why != "" && tried {
 			t.Errorf("%s: it is tried again, though nobody asked", name)
 		}

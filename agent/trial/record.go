@@ -61,6 +61,8 @@ type Program struct {
 	Installed string `json:"installed"` // its place
 }
 
+func (p Program) id() string { return fmt.Sprintf("islet-%s-%.12s", p.Version, p.Sum) }
+
 // WithProgram is what a node uses with a program to try.
 func WithProgram(good *Configuration, p Program, from Source, now time.Time) *Configuration {
 	c := &Configuration{Program: &p, Source: from, At: now}
@@ -80,7 +82,7 @@ func New(kubelet, edge string, consent []string, from Source, now time.Time) *Co
 
 func (c *Configuration) sum() string {
 	if p := c.Program; p != nil {
-		return fmt.Sprintf("islet-%s-%.12s", p.Version, p.Sum)
+		return p.id()
 	}
 	if c.IsLocal() {
 		return "local"
@@ -184,6 +186,9 @@ func (r *Record) Assign(c *Configuration, anew bool) bool {
 	r.Assigned, r.Attempts, r.Failed = c, 0, nil
 	return true
 }
+
+// Knows reports whether a program was the last that came, and failed.
+func (r *Record) Knows(p Program) bool { return r.Failed != nil && r.Failed.ID == p.id() }
 
 func name(c *Configuration) string {
 	if c.IsLocal() {

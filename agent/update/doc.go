@@ -2,7 +2,7 @@
 // signed by whom the node trusts, unpacked beside the one that is installed, and able to run
 // here. It changes nothing that runs.
 //
-//	FILE or URL + ".release" --> release.Release: signed, of this architecture, newer
+//	FILE or URL + ".release" --> release.Release: signed, of this architecture, newer, not known to fail
 //	FILE or URL --Save--> STATE/update/archive --Extract--> DIR/islet-*.new --self-test--> Staged
 //	                                                         |
 //	                    a trial (agent/configure) went well: Install, one rename

@@ -17,6 +17,8 @@ import (
 type Keeper interface {
 	// OfferProgram takes one to be tried. Tried: it will be.
 	OfferProgram(p trial.Program, from string, anew bool) (id string, tried bool, err error)
+	// Refused reports whether one has failed, and is tried again for a person only.
+	Refused(version, sum string) bool
 	// Staged is the path of one that is to be tried, or is on trial; empty: there is none.
 	Staged() string
 }
@@ -41,6 +43,7 @@ func Open(c *config.Config, version string, k Keeper, wait func() bool, log *slo
 	return New(Config{
 		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
 			Keys: keys, Threshold: int(u.Threshold), Client: http.DefaultClient, Log: log},
+		Refused: k.Refused,
 		Offer: func(s *Staged, from string, anew bool) (string, bool, error) {
 			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from, anew)
 		},

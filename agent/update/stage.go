@@ -42,8 +42,9 @@ type Staged struct {
 
 // Errors of Stage that a caller tells apart.
 var (
-	ErrOlder = errors.New("it is not newer than the one that runs")
-	ErrKeys  = errors.New("the node trusts no key: edge.update.keys names none")
+	ErrOlder  = errors.New("it is not newer than the one that runs")
+	ErrFailed = errors.New("it failed its trial, and is tried again only when a person asks")
+	ErrKeys   = errors.New("the node trusts no key: edge.update.keys names none")
 )
 
 // Tell is told what is being done, and how far that is: bytes, total 0 where that is not
@@ -58,8 +59,9 @@ func (t Tell) say(status string, current, total int64) {
 
 // Stage gets the program ready that an archive has: the absolute path of a file or an https
 // URL, beside which is its release (Suffix). Older allows a version that is not newer. What
-// goes wrong is said in an error, and nothing is left of it.
-func (s *Stager) Stage(ctx context.Context, from string, older bool, tell Tell) (*Staged, error) {
+// goes wrong is said in an error, and nothing is left of it. Of a version that is refused, with
+// the sum of its archive, nothing but the release is read; nil: none is.
+func (s *Stager) Stage(ctx context.Context, from string, older bool, refused func(version, sum string) bool, tell Tell) (*Staged, error) {
 	if len(s.Keys) == 0 {
 		return nil, ErrKeys
 	}
@@ -73,6 +75,10 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, tell Tell) 
 	}
 	if err := s.wanted(r, older); err != nil {
 		return nil, fmt.Errorf("%s: %w", short(from), err)
+	}
+	sum := hex.EncodeToString(r.SHA512[:])
+	if refused != nil && refused(r.Version, sum) {
+		return nil, fmt.Errorf("%s: version %s: %w", short(from), r.Version, ErrFailed)
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -96,7 +102,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, tell Tell) 
 		return nil, errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
 	}
 	s.Log.Info("another version of islet is ready to be tried", "version", r.Version, "program", program)
-	return &Staged{r.Version, program, hex.EncodeToString(r.SHA512[:])}, nil
+	return &Staged{r.Version, program, sum}, nil
 }
 
 // wanted says whether a release is one for this node.

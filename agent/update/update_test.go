@@ -158,7 +158,7 @@ func TestStage(t *testing.T) {
 		"no TLS":       {file: "http://example.com/islet", bad: "only https"},
 		"another kind": {file: "ftp://example.com/islet", bad: "only https"},
 	} {
-		staged, err := s.Stage(t.Context(), x.file, x.older, nil)
+		staged, err := s.Stage(t.Context(), x.file, x.older, nil, nil)
 		if (err == nil) != (x.bad == "") || err != nil && !strings.Contains(err.Error(), x.bad) {
 			t.Errorf("%s: %v, not %q", name, err, x.bad)
 		}
@@ -178,7 +178,7 @@ func TestStage(t *testing.T) {
 		s.Tidy()
 	}
 	s.Keys = nil
-	if _, err := s.Stage(t.Context(), dir+"/good", false, nil); !errors.Is(err, ErrKeys) {
+	if _, err := s.Stage(t.Context(), dir+"/good", false, nil, nil); !errors.Is(err, ErrKeys) {
 		t.Error(err)
 	}
 }
@@ -243,7 +243,7 @@ func TestFull(t *testing.T) {
 			t.Errorf("%q are left, and the program is %.20q", got, b)
 		}
 	}
-	_, err = s.Stage(t.Context(), file, false, func(status string, _, _ int64) { t.Errorf("%s without room", status) })
+	_, err = s.Stage(t.Context(), file, false, nil, func(status string, _, _ int64) { t.Errorf("%s without room", status) })
 	unharmed(err, "MiB are needed")
 
 	if err := unix.Mount("disk", disk, "tmpfs", unix.MS_REMOUNT, fmt.Sprint("size=", 6*info.Size())); err != nil {
@@ -253,7 +253,7 @@ func TestFull(t *testing.T) {
 		"downloading": "no space left on device",
 		"unpacking":   `good: entry "islet-0.2.0/islet" of the archive: ` + disk + "/bin has 0 MiB free",
 	} {
-		_, err = s.Stage(t.Context(), file, false, func(status string, _, _ int64) {
+		_, err = s.Stage(t.Context(), file, false, nil, func(status string, _, _ int64) {
 			if status != moment {
 				return
 			}
@@ -272,7 +272,7 @@ func TestFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Stage(t.Context(), file, false, nil); err != nil {
+	if _, err := s.Stage(t.Context(), file, false, nil, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -320,7 +320,7 @@ func TestServers(t *testing.T) {
 	mux.HandleFunc("/round"+Suffix, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round"+Suffix, http.StatusFound) })
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
-	if _, err := s.Stage(t.Context(), server.URL+"/islet.tar.gz", false, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := s.Stage(t.Context(), server.URL+"/islet.tar.gz", false, nil, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate that nobody trusts: %v", err)
 	}
 	s.Client = server.Client()
@@ -328,7 +328,7 @@ func TestServers(t *testing.T) {
 		"islet.tar.gz": "", "short": "the release says", "torn": "unexpected EOF", "long": "at least", "other": "SHA-512 is another", "broken": "500",
 		"endless": "more than", "away": "only https", "round": "redirections", "none": "404",
 	} {
-		staged, err := s.Stage(t.Context(), server.URL+"/"+path, false, nil)
+		staged, err := s.Stage(t.Context(), server.URL+"/"+path, false, nil, nil)
 		if (err == nil) != (bad == "") || err != nil && !strings.Contains(err.Error(), bad) {
 			t.Errorf("%s: %v, not %q", path, err, bad)
 		}
@@ -341,7 +341,7 @@ func TestServers(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := s.Stage(stopped, server.URL+"/islet.tar.gz", false, nil); !errors.Is(err, context.Canceled) {
+	if _, err := s.Stage(stopped, server.URL+"/islet.tar.gz", false, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("stopped: %v", err)
 	}
 }
@@ -371,7 +371,7 @@ func TestSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Threshold = 2
-	if _, err := s.Stage(t.Context(), file, false, nil); err == nil || !strings.Contains(err.Error(), "has to be by 2") {
+	if _, err := s.Stage(t.Context(), file, false, nil, nil); err == nil || !strings.Contains(err.Error(), "has to be by 2") {
 		t.Errorf("one signature of two: %v", err)
 	}
 	if err := s.room(1 << 60); err == nil || !strings.Contains(err.Error(), "MiB are needed") {

@@ -15,6 +15,9 @@ type Config struct {
 	// Offer has a staged program tried. Tried: it will be; else it is removed again. A person
 	// who asks (anew) has one tried again that failed.
 	Offer func(s *Staged, from string, anew bool) (id string, tried bool, err error)
+	// Refused reports whether a version, of an archive with that sum, failed when it was tried;
+	// nil: none has.
+	Refused func(version, sum string) bool
 	// Kept is the path of a program that is still to be tried; empty: there is none.
 	Kept func() string
 	// Follow is an archive that is looked for every Every; empty: none is.
@@ -50,7 +53,11 @@ func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool
 	if u.c.Kept() != "" {
 		return none, errors.New("another version is about to be tried (islet config show)")
 	}
-	s, err := u.c.Stage(ctx, from, older, tell)
+	refused := u.c.Refused
+	if anew {
+		refused = nil
+	}
+	s, err := u.c.Stage(ctx, from, older, refused, tell)
 	if err != nil {
 		return none, err
 	}
@@ -66,7 +73,7 @@ func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool
 }
 
 // Run follows an archive until ctx ends, if there is one to be followed. What is not newer, or
-// has failed before, is known by its release, of which a look costs a kilobyte.
+// has failed its trial, is known by its release, of which a look costs a kilobyte.
 func (u *Updater) Run(ctx context.Context) error {
 	if kept := u.c.Kept(); kept == "" && len(u.c.Keys) > 0 {
 		u.c.Tidy()
@@ -93,7 +100,7 @@ func (u *Updater) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrOlder):
+		case errors.Is(err, ErrOlder), errors.Is(err, ErrFailed):
 		case err != nil && err.Error() != said:
 			said = err.Error()
 			u.c.Log.Warn("no other version could be had from where the node follows them", "archive", short(u.c.Follow), "error", err)
