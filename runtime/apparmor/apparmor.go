@@ -2,6 +2,7 @@ package apparmor
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,13 +33,16 @@ const pause = time.Minute
 type Host struct {
 	root string
 	load func(name string) error
+	stop func() // ends a load
 	log  *slog.Logger
 
+	background sync.WaitGroup // tries that nobody waits for
+
 	mu     sync.Mutex // held for no file and no program
-	loaded bool
-	failed error     // of the last try to load the default profile; nil: it was not tried yet, or is loaded
-	again  time.Time // the parser, which failed, is not run before
-	trying *try      // that is under way; nil: none is
+	loaded time.Time  // when this process loaded the default profile; zero: not yet
+	failed error      // of the last try to load it; nil: there was none, or it went well
+	again  time.Time  // the parser, which failed, is not run before
+	trying *try       // that is under way; nil: none is
 }
 
 // A try to load the default profile.
@@ -49,7 +53,14 @@ type try struct {
 
 // New looks at nothing yet.
 func New(log *slog.Logger) *Host {
-	return &Host{root: "/", load: load, log: log}
+	ctx, stop := context.WithCancel(context.Background())
+	return &Host{root: "/", load: func(name string) error { return load(ctx, name) }, stop: stop, log: log}
+}
+
+// Close ends a parser that runs still.
+func (h *Host) Close() {
+	h.stop()
+	h.background.Wait()
 }
 
 // Enabled is nil, or says why profiles are not enforced here.
@@ -97,70 +108,36 @@ func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	return DefaultProfile, nil
 }
 
-// localhost is a profile that somebody has loaded.
+// localhost is a profile that somebody has loaded, in whatever mode.
 func (h *Host) localhost(name string) (string, error) {
-	switch found, err := h.has(name); {
+	switch mode, err := h.mode(name); {
 	case err != nil:
 		return "", fmt.Errorf("look for AppArmor profile %q: %w", name, err)
-	case !found:
+	case mode == "":
 		return "", fmt.Errorf("AppArmor profile %q is not loaded: load it on the node with apparmor_parser -r", name)
 	}
 	return name, nil
 }
 
-// has looks for a profile in the kernel. Lines are "name (mode)", and a name may
-// have spaces.
-func (h *Host) has(name string) (bool, error) {
+// mode is that of a profile in the kernel, empty for one that it does not have. Lines are
+// "name (mode)", and a name may have spaces.
+func (h *Host) mode(name string) (string, error) {
 	if name == "" {
-		return false, errors.New("it has no name")
+		return "", errors.New("it has no name")
 	}
 	f, err := os.Open(h.profiles())
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		if i := strings.LastIndex(lines.Text(), " ("); i > 0 && lines.Text()[:i] == name {
-			return true, nil
+			return strings.TrimSuffix(lines.Text()[i+2:], ")"), nil
 		}
 	}
-	return false, lines.Err()
+	return "", lines.Err()
 }
 
-// loadDefault loads the default profile, once. The first try decides for all, and all wait for
-// it: else it would be chance which of the containers that start together are confined. When it
-// has failed it is tried again for containers that cannot run without, one try for all of
-// them: somebody may have installed the parser since. The others do not wait for that. What
-// the parser needs is bounded (see load).
-func (h *Host) loadDefault(needed bool) error {
-	h.mu.Lock()
-	if h.loaded || h.failed != nil && (!needed || time.Now().Before(h.again)) {
-		defer h.mu.Unlock()
-		return h.failed
-	}
-	if t := h.trying; t != nil {
-		h.mu.Unlock()
-		<-t.done
-		return t.err
-	}
-	t := &try{done: make(chan struct{})}
-	h.trying = t
-	h.mu.Unlock()
-
-	if found, err := h.has(DefaultProfile); err != nil || !found {
-		t.err = h.load(DefaultProfile)
-	}
-	h.mu.Lock()
-	first := h.failed == nil
-	if t.err != nil && !errors.Is(t.err, errNoParser) {
-		h.again = time.Now().Add(pause)
-	}
-	h.loaded, h.failed, h.trying = t.err == nil, t.err, nil
-	h.mu.Unlock()
-	close(t.done)
-	if t.err != nil && first {
-		h.log.Warn("AppArmor is on, but containers run without its default profile", "error", t.err)
-	}
-	return t.err
-}
+// enforced reports whether a profile that is in this mode holds anybody back.
+func enforced(mode string) bool { return mode == "enforce" || mode == "kill" }

@@ -7,26 +7,44 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// host makes one with these files, whose parser does load.
+// host makes one with these files, whose parser does load, and then the kernel has the profile.
 func host(t *testing.T, enabled, profiles string, load func(string) error) *Host {
 	t.Helper()
 	root := t.TempDir()
-	for path, text := range map[string]string{"sys/module/apparmor/parameters/enabled": enabled, "sys/kernel/security/apparmor/profiles": profiles} {
-		if text == "" {
-			continue
+	h := &Host{root: root, stop: func() {}, log: slog.New(slog.DiscardHandler)}
+	h.load = func(name string) error {
+		err := load(name)
+		if err == nil {
+			err = has(h, profiles+name+" (enforce)\n")
 		}
-		path = filepath.Join(root, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		return err
+	}
+	t.Cleanup(h.Close)
+	if enabled != "" {
+		path := filepath.Join(root, "sys/module/apparmor/parameters/enabled")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(enabled), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &Host{root: root, load: load, log: slog.New(slog.DiscardHandler)}
+	if profiles != "" {
+		if err := has(h, profiles); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// has makes these the profiles that the kernel has.
+func has(h *Host, profiles string) error {
+	if err := os.MkdirAll(filepath.Dir(h.profiles()), 0o755); err != nil {
+		return err
+	}
+	whole := h.profiles() + ".new" // the kernel's list is never half there
+	return errors.Join(os.WriteFile(whole, []byte(profiles), 0o600), os.Rename(whole, h.profiles()))
 }
 
 func TestProfile(t *testing.T) {
@@ -54,6 +72,9 @@ func TestProfile(t *testing.T) {
 		"on, nothing asked":        {enabled: "Y\n", profiles: profiles, load: works, want: DefaultProfile},
 		"on, default":              {enabled: "Y\n", profiles: profiles, load: works, asked: byDefault, want: DefaultProfile},
 		"loaded already":           {enabled: "Y\n", profiles: DefaultProfile + " (enforce)\n", load: broken, asked: byDefault, want: DefaultProfile},
+		"loaded, but complains":    {enabled: "Y\n", profiles: DefaultProfile + " (complain)\n", load: broken, asked: byDefault, fails: "no parser"},
+		"complained":               {enabled: "Y\n", profiles: DefaultProfile + " (complain)\n", load: works, asked: byDefault, want: DefaultProfile},
+		"kills":                    {enabled: "Y\n", profiles: DefaultProfile + " (kill)\n", load: broken, asked: byDefault, want: DefaultProfile},
 		"on, unconfined":           {enabled: "Y\n", profiles: profiles, load: works, asked: unconfined},
 		"privileged":               {enabled: "Y\n", profiles: profiles, load: works, privileged: true},
 		"privileged, default":      {enabled: "Y\n", profiles: profiles, load: works, privileged: true, asked: byDefault},
@@ -76,109 +97,4 @@ func TestProfile(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestParserInstalled: a profile that could not be loaded is loaded for the next who asks for
-// it, once that is possible, and from then on for all.
-func TestParserInstalled(t *testing.T) {
-	tries, there := 0, false
-	h := host(t, "Y\n", "x (enforce)\n", func(string) error {
-		if tries++; there {
-			return nil
-		}
-		return errNoParser
-	})
-	whatever := &api.LinuxContainerSecurityContext{}
-	asks := &api.LinuxContainerSecurityContext{Apparmor: &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}}
-	for i, step := range []struct {
-		sec    *api.LinuxContainerSecurityContext
-		there  bool
-		want   string
-		failed bool
-		tries  int
-	}{
-		{whatever, false, "", false, 1},
-		{whatever, false, "", false, 1},
-		{asks, false, "", true, 2},
-		{whatever, true, "", false, 2},
-		{asks, true, DefaultProfile, false, 3},
-		{whatever, true, DefaultProfile, false, 3},
-	} {
-		there = step.there
-		got, err := h.Profile(step.sec)
-		if got != step.want || (err != nil) != step.failed || tries != step.tries {
-			t.Errorf("step %d: %q, %v after %d tries; want %q, failed %v, %d tries", i, got, err, tries, step.want, step.failed, step.tries)
-		}
-	}
-}
-
-// TestParserFails: a parser that fails is run once for all who ask for its profile, and once a
-// minute; who asks for nothing waits for the first try only, not for one that is repeated.
-func TestParserFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tries, ends := 0, make(chan error)
-		defer close(ends) // nobody waits for ever
-		h := host(t, "Y\n", "x (enforce)\n", func(string) error { tries++; return <-ends })
-		type answer struct {
-			profile string
-			err     error
-		}
-		profile := func(asked *api.SecurityProfile) chan answer {
-			got := make(chan answer, 1)
-			go func() {
-				p, err := h.Profile(&api.LinuxContainerSecurityContext{Apparmor: asked})
-				got <- answer{p, err}
-			}()
-			synctest.Wait()
-			return got
-		}
-		byDefault := &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
-		broken := errors.New("broken")
-		// answers demands what those say who were made to wait, or are not, after so many tries.
-		answers := func(moment, want string, err error, after int, who ...chan answer) {
-			t.Helper()
-			for i, w := range who {
-				select {
-				case got := <-w:
-					if got.profile != want || !errors.Is(got.err, err) {
-						t.Fatalf("%s: %d: %q, %v; want %q, %v", moment, i, got.profile, got.err, want, err)
-					}
-				default:
-					t.Fatalf("%s: %d waits", moment, i)
-				}
-			}
-			if tries != after {
-				t.Fatalf("%s: %d tries, not %d", moment, tries, after)
-			}
-		}
-
-		a, b, c := profile(nil), profile(byDefault), profile(nil)
-		if len(a)+len(b)+len(c) > 0 {
-			t.Fatal("somebody does not wait for the first try")
-		}
-		ends <- broken
-		synctest.Wait()
-		answers("the first try", "", nil, 1, a, c)
-		answers("the first try", "", broken, 1, b)
-
-		answers("just failed", "", broken, 1, profile(byDefault))
-		time.Sleep(pause - 1)
-		answers("almost a minute later", "", broken, 1, profile(byDefault))
-		time.Sleep(1)
-		answers("a minute later, nothing asked", "", nil, 1, profile(nil))
-		a, b = profile(byDefault), profile(byDefault)
-		if len(a)+len(b) > 0 {
-			t.Fatal("somebody does not wait for the profile that it needs")
-		}
-		answers("while the parser runs", "", nil, 2, profile(nil))
-		ends <- broken
-		synctest.Wait()
-		answers("the second try", "", broken, 2, a, b, profile(byDefault))
-
-		time.Sleep(pause)
-		a = profile(byDefault)
-		ends <- nil
-		synctest.Wait()
-		answers("it works", DefaultProfile, nil, 3, a, profile(nil), profile(byDefault))
-	})
 }

@@ -90,12 +90,12 @@ func profile(name string, s settings) string {
 const limit = 30 * time.Second
 
 // load loads the default profile into the kernel, within limit.
-func load(name string) error {
+func load(ctx context.Context, name string) error {
 	parser, err := exec.LookPath("apparmor_parser")
 	if err != nil {
 		return errNoParser
 	}
-	ctx, stop := context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("it did not end within %s", limit))
+	ctx, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not end within %s", limit))
 	defer stop()
 	return parse(ctx, parser, profile(name, inspect("/etc/apparmor.d", "/proc/self/attr/current")))
 }

@@ -3,6 +3,7 @@
 // what was asked for and cannot be enforced.
 //
 //	securityfs, apparmor_parser --> Host --Profile(security context)--> a name, "" or an error
+//	                                   '--try: load the default profile, also when it is gone
 //
 // https://kubernetes.io/docs/tutorials/security/apparmor/
 package apparmor

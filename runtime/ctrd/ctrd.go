@@ -179,5 +179,6 @@ func (r *Runtime) Close() error {
 	r.closeTasks()
 	r.shims.close()
 	r.tasks.Wait()
+	r.apparmor.Close()
 	return r.unhide()
 }
