@@ -71,7 +71,9 @@ func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// text is what a file says, until the next file is read; empty if it is missing.
+// text is what a file says, until the next file is read; empty if it is missing. Of one that is
+// longer than maxFile it is whole lines: a pod may have any number of processes, and has its
+// figures all the same.
 func (d *dir) text(file string) []byte {
 	if d.fd == -1 {
 		return nil
@@ -83,6 +85,9 @@ func (d *dir) text(file string) []byte {
 	}
 	defer unix.Close(fd)
 	text, err := d.Read(fd, maxFile)
+	if errors.Is(err, kernfile.ErrLong) {
+		return text[:bytes.LastIndexByte(text, '\n')+1]
+	}
 	if err != nil {
 		d.note(d.name, file, err)
 		return nil

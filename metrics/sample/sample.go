@@ -118,6 +118,9 @@ func (s *Sampler) Now() (*Sample, error) {
 	if err := w.all(); err != nil {
 		return nil, err
 	}
+	if w.lost != nil && !slices.ContainsFunc(w.sample.Groups, func(g Group) bool { return g.Kind == Pod }) {
+		return nil, w.lost
+	}
 	s.rate(w.sample)
 	s.last = w.sample
 	if s.forget == nil {
@@ -179,6 +182,7 @@ type walk struct {
 	sample *Sample
 	before map[string]rate
 	links  process.Links
+	lost   error // why one of those was left out that are; nil: none is
 }
 
 // nothing is a reading that says of no cgroup that it has not changed.
@@ -195,7 +199,11 @@ func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
-	if err != nil && g.Kind != Root { // of the root the kernel may refuse some
+	switch {
+	case err == nil || g.Kind == Root: // of the root the kernel may refuse some
+	case g.Kind == Pod || g.Kind == Container:
+		return nil, false, unread{err}
+	default:
 		return nil, false, err
 	}
 	g.Reading = d
@@ -230,6 +238,9 @@ func (w *walk) all() error {
 	return w.below(w.c.Pods, all.Reading, true)
 }
 
+// unread is why a cgroup of a pod is left out: the figures of all others are there without it.
+type unread struct{ error }
+
 // each calls f with the cgroups right below one, again with a new list when one of the
 // list is gone (false), and what was added is taken back.
 func (w *walk) each(dir string, above cgroup.Reading, f func(path, name string) (bool, error)) error {
@@ -247,6 +258,10 @@ again:
 		for _, path := range paths {
 			ok, err := f(path, path[strings.LastIndexByte(path, '/')+1:])
 			if err != nil {
+				if errors.As(err, new(unread)) {
+					w.lost = err
+					continue
+				}
 				return err
 			}
 			if !ok {

@@ -99,6 +99,34 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// TestUnread: a cgroup that cannot be read is left out, with those below it, and takes the figures
+// of no other. Where none of a pod can be read that is an error.
+func TestUnread(t *testing.T) {
+	r, proc, root := board(t, map[string]int{"/kubepods/podaa": 0, "/kubepods/podaa/c1": 0, "/kubepods/podaa/c2": 7, "/kubepods/podbb": 0, "/kubepods/podbb/c3": 0,
+		"/kubepods/podcc": 0, "/kubepods/podcc/c4": 8, "/kubepods": 0, "/": 0})
+	for _, pod := range []string{"podaa/c1", "podbb"} {
+		write(t, root, "memory/kubepods/"+pod+"/memory.usage_in_bytes", "no number\n")
+	}
+	const want = "0 / | wlan0:100/200\n1 /kubepods |\n3 /kubepods/podaa aa| eth0:100/200\n4 /kubepods/podaa/c2 aa|c2 3 files 1 sockets\n" +
+		"3 /kubepods/podcc cc|\n4 /kubepods/podcc/c4 cc|c4 3 files 1 sockets\n"
+	look := func() (*Sample, error) {
+		return New(Config{Cgroups: cgroup.NewRecent(r, time.Second), Process: proc, Pods: "/kubepods"}).Now()
+	}
+	s, err := look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tell(s); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	for _, pod := range []string{"podaa", "podcc"} {
+		write(t, root, "memory/kubepods/"+pod+"/memory.usage_in_bytes", "no number\n")
+	}
+	if _, err := look(); err == nil || !strings.Contains(err.Error(), "not a number") {
+		t.Errorf("no pod can be read: %v", err)
+	}
+}
+
 // TestSelf: the CPU time of this process counts where its cgroup has none.
 func TestSelf(t *testing.T) {
 	r, proc, root := board(t, map[string]int{"/": 0, "/own": 0, "/other": 0})
