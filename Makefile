@@ -220,7 +220,7 @@ packages-two: dist-one packages-one
 	@find dist/packages-next -type f ! -name '*[_-]$(VERSION)+next-1[_.]*' -delete
 	cd packaging/packages && GOARCH= GOFLAGS= go run . make -version $(VERSION)+next -arch $(GOARCH) -from $(CURDIR)/$(DIST) -to $(CURDIR)/dist/packages-next
 
-ON_PACKAGES = cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next
+ON_PACKAGES = cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_DIST=$(CURDIR)/$(DIST).tar.gz
 .PHONY: test-system
 test-system: ## packages installed, upgraded and removed under systemd and OpenRC as init, in namespaces (root needed)
 	@packaging/deps.sh test system packages

@@ -20,24 +20,30 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=${DESTDIR:-}
 bin=/usr/local/bin
 units=/etc/systemd/system
+first_manifest=/etc/kubernetes/manifests/islet-demo-web.yaml
 
 say() { echo "islet: $*"; }
 fail() { echo "islet: $*" >&2; exit 1; }
 
 has_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 # reload_units: systemd does it with 16 MiB free in /run only, which has a tenth of the memory.
+# Where it has more it is never made smaller, and what failed did so for another reason.
 reload_units() {
 	systemctl daemon-reload 2>/dev/null && return
-	mount -o remount,size=32M /run && systemctl daemon-reload
+	[ "$(df -Pk /run | awk 'NR == 2 { print $2 }')" -ge 32768 ] || mount -o remount,size=32M /run
+	systemctl daemon-reload
 }
 has_openrc() { [ -z "$root" ] && [ -x /sbin/openrc-run ] && ! has_systemd; }
 
-# put MODE FROM TO: replaces the file in one step, as it may be in use.
+# put MODE FROM TO: replaces the file in one step, as it may be in use. What is half written
+# has a name that no directory of units or manifests is read for, and does not stay.
 put() {
-	mkdir -p "$root$(dirname "$3")"
-	cp "$2" "$root$3.new"
-	chmod "$1" "$root$3.new"
-	mv -f "$root$3.new" "$root$3"
+	mkdir -p "$root${3%/*}"
+	new=$root${3%/*}/.${3##*/}.new
+	if ! cp "$2" "$new" || ! chmod "$1" "$new" || ! mv -f "$new" "$root$3"; then
+		rm -f "$new"
+		fail "could not write $3; what was there is still there"
+	fi
 }
 
 # ours LINK: is a link to islet, so made by this script.
@@ -60,7 +66,7 @@ table() {
 		-e "s|{units}|$units|; s|{sysctl}|/etc/sysctl.d|; s|{init}|/etc/init.d|" "$here/files" | while read -r part type mode source path; do
 		[ "$part" = "$1" ] || continue
 		case $type:$path in
-		*{presets}*) continue ;; # the units are enabled here
+		*'{presets}'*) continue ;; # the units are enabled here
 		init:*) [ -n "$root" ] || has_openrc || continue ;;
 		*"$units"*) [ -n "$root" ] || has_systemd || continue ;;
 		esac
@@ -95,9 +101,19 @@ remove_part() {
 	done
 }
 
+# beside FILE: is in the archive.
+beside() { [ -f "$here/$1" ] || fail "$1 is missing beside this script: unpack the archive of make dist and run it there"; }
+
+# whole: the archive is, and its program runs here.
+whole() {
+	beside files
+	beside islet
+	[ -z "$root" ] || return 0
+	[ -x "$here/islet" ] || fail "$here/islet may not be run there (is the disk mounted noexec?): unpack the archive elsewhere, such as in /root"
+	"$here/islet" --version >/dev/null 2>&1 || fail "the program does not run here: this archive is not for $(uname -m)"
+}
+
 install_program() {
-	[ -f "$here/islet" ] || fail "no program beside this script: unpack the archive of make dist and run it there"
-	"$here/islet" --version >/dev/null 2>&1 || [ -n "$root" ] || fail "the program does not run here: this archive is not for $(uname -m)"
 	install_part islet
 	# Network plugins of others delegate to these; islet itself needs none of them.
 	install_part islet-cni
@@ -116,11 +132,11 @@ install_kubelet() {
 	rm -f "$root$units/islet.service"
 }
 
-# forward: kubeadm wants forwarding on before it starts the kubelet.
+# forward: kubeadm wants forwarding on before it starts the kubelet. islet-cri.service does it
+# for IPv6, where it takes more, and later the agent for its pods.
 forward() {
-	for f in /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding; do
-		[ ! -w "$f" ] || echo 1 >"$f" || say "could not write $f: kubeadm will ask for it"
-	done
+	f=/proc/sys/net/ipv4/ip_forward
+	[ ! -w "$f" ] || echo 1 >"$f" || say "could not write $f: kubeadm will ask for it"
 }
 
 start_service() {
@@ -132,7 +148,7 @@ start_service() {
 		# The kubelet cannot run before kubeadm has written its configuration.
 		[ "$kubeadm" = no ] || [ -e /var/lib/kubelet/config.yaml ] || unit=islet-cri
 		systemctl restart "$unit" || fail "it does not start: journalctl -u $unit, and $bin/islet doctor"
-	elif has_openrc && [ "$kubeadm" = no ]; then
+	elif has_openrc; then
 		rc-update --quiet add islet default
 		rc-service islet restart || fail "it does not start: /var/log/islet.log, and $bin/islet doctor"
 	else
@@ -141,6 +157,11 @@ start_service() {
 }
 
 do_install() {
+	whole
+	if [ "$kubeadm" = no ] && ours "$bin/kubelet"; then
+		say "this is a node for kubeadm, and stays one: uninstall makes way for a node of its own"
+		kubeadm=yes
+	fi
 	before
 	install_program
 	[ "$kubeadm" = no ] || install_kubelet
@@ -159,22 +180,51 @@ do_install() {
 # before: what a first look at the machine says, before anything is changed.
 before() {
 	[ -z "$root" ] || return 0
-	if [ "$(wc -l <"${ISLET_PROC:-/proc}/swaps")" -gt 1 ]; then
+	[ ! -e /usr/bin/islet ] || fail "islet is installed as a package, whose upgrades would have no effect beside this: upgrade that (apt, dpkg, dnf, rpm), or remove it first"
+	[ "$start" = no ] || alone
+	swaps=${ISLET_PROC:-/proc}/swaps # a kernel without swap has none
+	if [ -e "$swaps" ] && [ "$(wc -l <"$swaps")" -gt 1 ]; then
 		say "this machine has swap; pods may not use it, and Kubernetes wants it off: swapoff -a, and take it out of /etc/fstab"
 	fi
 	year=$(date +%Y)
 	[ "$year" -ge 2025 ] || say "the clock says $year: set it, or wait for the network's time; certificates are not valid yet"
-	free=$(df -Pk /var/lib | awk 'NR == 2 { print int($4 / 1024) }')
-	[ "$free" -ge 200 ] || fail "only $free MiB are free in /var/lib: islet and a first image need 200"
+	free=$(mib_free /var/lib)
+	# An upgrade writes nothing there, and may be what frees it.
+	[ "$free" -ge 200 ] || [ -e "$bin/islet" ] || fail "only $free MiB are free in /var/lib: islet and a first image need 200"
 	[ "$free" -ge 1024 ] || say "only $free MiB are free in /var/lib: images need room"
+	need=$(du -sk "$here/islet" "$here/lib" | awk '{ sum += $1 } END { print int(sum / 1024) + 2 }')
+	free=$(mib_free "$bin")
+	[ "$free" -ge "$need" ] || fail "only $free MiB are free for $bin: islet needs $need, the old program stays until the new one is there"
 	memory_cgroup
+}
+
+mib_free() {
+	dir=$1
+	while [ ! -d "$dir" ]; do dir=$(dirname "$dir"); done
+	df -Pk "$dir" | awk 'NR == 2 { print int($4 / 1024) }'
+}
+
+# alone: two node agents that have the same static pods start each of them twice. For kubeadm,
+# islet takes over the unit of a kubelet, which ends it.
+alone() {
+	[ "$kubeadm" = no ] || has_systemd || fail "--kubeadm starts kubelet.service, and systemd does not run here: --no-start installs without that"
+	others='k3s|k3s-agent|k3s-server|k0s|rke2|kubelite|edgecore'
+	[ "$kubeadm" = yes ] || others="$others|kubelet"
+	# shellcheck disable=SC2013 # a path has no blank
+	for dir in $(grep -lxE "$others" /proc/[0-9]*/comm 2>/dev/null); do
+		dir=${dir%/comm}
+		# Neither islet by the kubelet's name, nor one in a container.
+		case $(readlink "$dir/exe") in *islet*) continue ;; esac
+		[ "$(readlink "$dir/ns/pid")" = "$(readlink /proc/self/ns/pid)" ] || continue
+		fail "$(cat "$dir/comm") (process ${dir#/proc/}) makes this machine a node already, and both would run the same pods: stop and disable it first, or install with --no-start"
+	done
 }
 
 # memory_cgroup: Raspberry Pi OS boots without it. Nothing is changed unasked.
 memory_cgroup() {
 	! cgroup_has_memory || return 0
 	for line in "${ISLET_BOOT:-/boot}/firmware/cmdline.txt" "${ISLET_BOOT:-/boot}/cmdline.txt"; do
-		[ -f "$line" ] && ! [ -L "$line" ] || continue
+		if [ ! -f "$line" ] || [ -L "$line" ]; then continue; fi
 		if grep -q 'cgroup_enable=memory' "$line"; then
 			say "the kernel counts no memory yet: reboot, $line has cgroup_enable=memory"
 			return
@@ -210,9 +260,14 @@ cgroup_has_memory() {
 first_pod() {
 	[ -f "$here/demo/islet-demo.tar" ] || return 0
 	mkdir -p /var/lib/islet/images
-	cp "$here/demo/islet-demo.tar" /var/lib/islet/images/.islet-demo.tar
-	mv /var/lib/islet/images/.islet-demo.tar /var/lib/islet/images/islet-demo.tar
-	put 0600 "$here/demo/web.yaml" /etc/kubernetes/manifests/islet-demo-web.yaml
+	put 0600 "$here/demo/islet-demo.tar" /var/lib/islet/images/islet-demo.tar
+	put 0600 "$here/demo/web.yaml" "$first_manifest"
+	address=$(ip -4 route get 192.0.2.1 2>/dev/null | sed -n 's/.* src \([0-9.]*\).*/\1/p')
+	page="http://${address:-localhost}:8080/   (rm $first_manifest ends it)"
+	if ! cgroup_has_memory; then
+		say "the first pod starts after the reboot that the memory cgroup needs. It serves a page then: $page"
+		return 0
+	fi
 	node=$(hostname | tr '[:upper:]' '[:lower:]')
 	tries=0
 	until "$bin/islet" logs "web-$node" 2>/dev/null | grep -q '^serving'; do
@@ -220,8 +275,7 @@ first_pod() {
 		[ $tries -lt 300 ] || { say "the first pod does not run yet: islet describe web-$node, and islet doctor"; return 0; }
 		sleep 0.1
 	done
-	address=$(ip -4 route get 192.0.2.1 2>/dev/null | sed -n 's/.* src \([0-9.]*\).*/\1/p')
-	say "the first pod serves a page: http://${address:-localhost}:8080/   (rm /etc/kubernetes/manifests/islet-demo-web.yaml ends it)"
+	say "the first pod serves a page: $page"
 }
 
 stop_service() { # stop_service UNIT
@@ -248,7 +302,16 @@ agent_args() {
 	fi
 }
 
+# empty DIR: removes it with what is on its file system; the directory stays where another one is
+# mounted on it.
+empty() {
+	[ -d "$1" ] || return 0
+	find "$1/" -xdev -mindepth 1 -delete 2>/dev/null || say "could not remove everything in $1; a reboot ends what holds it"
+	rmdir "$1" 2>/dev/null || true
+}
+
 do_uninstall() {
+	beside files
 	stop_service islet
 	if ours "$bin/kubelet"; then
 		kubeadm=yes
@@ -258,14 +321,15 @@ do_uninstall() {
 	if [ -z "$root" ] && [ -x "$bin/islet" ] && [ "$purge" = yes ]; then
 		# shellcheck disable=SC2046 # a list of words
 		"$bin/islet" cleanup $(agent_args) || fail "pods could not be ended; the program and /var/lib/islet are still there"
-		rm -rf /var/lib/islet /run/islet
+		empty /var/lib/islet
+		empty /run/islet
 		say "ended the pods, removed /var/lib/islet; directories that you chose by flags, /var/lib/kubelet and /var/log/pods are still there"
 	elif [ "$purge" = no ]; then
 		say "kept /var/lib/islet and /var/lib/kubelet; pods that run go on until the next boot (--purge ends them)"
 	fi
 	[ "$kubeadm" = no ] || remove_part islet-kubelet
 	remove_part islet-cni
-	[ "$purge" = no ] || rm -f "$root/etc/conf.d/islet"
+	[ "$purge" = no ] || rm -f "$root/etc/conf.d/islet" "$root$first_manifest"
 	remove_part islet
 	if has_systemd; then reload_units; fi
 	say "removed"

@@ -151,6 +151,50 @@ func TestInstallAsKubelet(t *testing.T) {
 	}
 }
 
+// TestInstallAsKubeletStays: what is installed for kubeadm is upgraded as that, also without
+// the option.
+func TestInstallAsKubeletStays(t *testing.T) {
+	root := t.TempDir()
+	run(t, unpacked(t, "one"), root, "--kubeadm")
+	first := tree(t, root)
+	if out := run(t, unpacked(t, "two"), root); !strings.Contains(out, "stays one") {
+		t.Error(out)
+	}
+	now := tree(t, root)
+	if !strings.Contains(now["/usr/local/bin/islet"], "two") {
+		t.Error("an upgrade must replace the program")
+	}
+	if now["/usr/local/bin/islet"] = first["/usr/local/bin/islet"]; !same(first, now) {
+		t.Errorf("an upgrade changed\n%v to\n%v", first, now)
+	}
+}
+
+// TestInstallFails: a file that cannot be written ends the installation with a word, and leaves
+// what was there and nothing half written.
+func TestInstallFails(t *testing.T) {
+	root := t.TempDir()
+	run(t, unpacked(t, "one"), root)
+	before := tree(t, root)
+	archive := unpacked(t, "two")
+	unit := filepath.Join(archive, "systemd/islet.service")
+	if err := os.Remove(unit); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(unit, 0o755); err != nil { // which cp does not copy
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", filepath.Join(archive, "install.sh"))
+	cmd.Env = append(os.Environ(), "DESTDIR="+root)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "could not write /etc/systemd/system/islet.service") {
+		t.Errorf("%v: %s", err, out)
+	}
+	after := tree(t, root)
+	if after["/usr/local/bin/islet"] = before["/usr/local/bin/islet"]; !same(before, after) {
+		t.Errorf("left over: %v", after)
+	}
+}
+
 // TestInstallModes: whatever the umask, what is installed has the modes of the CIS
 // benchmark: nobody but root writes it, and what may hold a secret is root's alone.
 func TestInstallModes(t *testing.T) {
