@@ -48,7 +48,7 @@ func packs() []pack {
 		},
 		{
 			name: "islet-cni", summary: "names of CNI plugins for islet's own pod network", depends: []string{"islet"}, takes: "kubernetes-cni " + cniPlugins,
-			text: "The names bridge, host-local, loopback and portmap in /opt/cni/bin, for pod\nnetworks that delegate to them. islet's program does the work.",
+			text: "The names bridge, host-local, loopback and portmap in /opt/cni/bin, for pod\nnetworks that delegate to them. islet's program does the work. Other plugins\nof kubernetes-cni, such as macvlan, tuning and bandwidth, are not in it.",
 		},
 		{
 			name: "islet-kubelet", summary: "islet in the kubelet's place, for kubeadm", depends: []string{"islet"}, takes: "kubelet " + kubernetes,
@@ -120,7 +120,7 @@ func (b build) info(kind string, p pack, table []Entry, stage string) (*nfpm.Inf
 	if info.Contents, err = b.contents(kind, p, table, filepath.Join(stage, kind, p.name)); err != nil {
 		return nil, err
 	}
-	return info, b.scripts(p.name, kind, filepath.Join(stage, kind, p.name+".scripts"), info)
+	return info, b.scripts(p.name, kind, filepath.Join(stage, kind, p.name+".scripts"), table, info)
 }
 
 // archOf is the architecture's name in the packages of a kind.
@@ -171,6 +171,10 @@ func (b build) contents(kind string, p pack, table []Entry, stage string) (files
 		case "doc":
 			add(doc, source, e.Path, e.Mode)
 		case "config":
+			if kind == "deb" {
+				add(files.TypeFile, source, placed+e.Path, e.Mode)
+				continue
+			}
 			add(files.TypeConfigNoReplace, source, e.Path, e.Mode)
 		case "man":
 			data, err := os.ReadFile(source)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"crypto/sha256"
 	"embed"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -31,9 +33,34 @@ var moments = map[string]map[string]string{
 	},
 }
 
+// placed is where a deb has the settings that its script puts in place: dpkg asks about a
+// conffile of which another one is there already, and fails where nobody answers.
+const placed = "/usr/share/islet"
+
+// settings are the package's, each with the SHA-256 of what is shipped, as the scripts read
+// them. An rpm has none: rpm keeps what is there and asks nothing.
+func (b build) settings(name, kind string, table []Entry) (string, error) {
+	text := "settings='"
+	for _, e := range table {
+		if kind != "deb" || e.Part != name || e.Type != "config" {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(b.from, e.Source))
+		if err != nil {
+			return "", err
+		}
+		text += fmt.Sprintf("\n%s %x", e.Path, sha256.Sum256(data))
+	}
+	return text + "'\n", nil
+}
+
 // scripts gives a package its maintainer scripts, the same for each kind but for the
-// moments.
-func (b build) scripts(name, kind, dir string, info *nfpm.Info) error {
+// moments and the settings.
+func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) error {
+	settings, err := b.settings(name, kind, table)
+	if err != nil {
+		return err
+	}
 	common, err := scriptFiles.ReadFile("scripts/common.sh")
 	if err != nil {
 		return err
@@ -49,7 +76,7 @@ func (b build) scripts(name, kind, dir string, info *nfpm.Info) error {
 		*field = filepath.Join(dir, when)
 		text := "#!/bin/sh\nset -e\n\n" + strings.ReplaceAll(moments[kind][when], "NAME", name) + "\n\n"
 		if when != "before" { // when nothing of the package is there yet
-			text += string(common) + "\n"
+			text += settings + string(common) + "\n"
 		}
 		text += string(body)
 		if err := os.WriteFile(*field, []byte(text), 0o755); err != nil {

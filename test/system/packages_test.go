@@ -226,7 +226,14 @@ func TestPackages(t *testing.T) {
 func TestKubelet(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	all := "/payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb"
+	// An interface that learns its routes from router advertisements goes on doing so, and one that shall not does not begin.
+	s.Run("ip link add wan0 type veth peer name own0 && echo 0 >/proc/sys/net/ipv6/conf/own0/accept_ra")
+	const hears = "[ $(cat /proc/sys/net/ipv6/conf/wan0/accept_ra) = 2 ] && [ $(cat /proc/sys/net/ipv6/conf/own0/accept_ra) = 0 ]"
 	s.Run("dpkg -i " + all)
+	s.Run(hears + " && [ $(cat /proc/sys/net/ipv6/conf/all/forwarding) = 1 ]")
+	// The next boot: settings come before the agent.
+	s.Run("echo 0 >/proc/sys/net/ipv6/conf/all/forwarding && echo 1 >/proc/sys/net/ipv6/conf/wan0/accept_ra && echo 0 >/proc/sys/net/ipv4/ip_forward && /lib/systemd/systemd-sysctl")
+	s.Run("{ [ $(cat /proc/sys/net/ipv6/conf/wan0/forwarding) = 0 ] || " + hears + "; } && [ $(cat /proc/sys/net/ipv4/ip_forward) = 1 ]")
 	const waiting = "systemctl is-active islet-cri.service && ! systemctl is-active islet.service && ! systemctl is-enabled islet.service && systemctl is-enabled kubelet.service && test -S /run/islet/cri.sock"
 	s.Run(waiting)
 	s.Run(`[ "$(kubelet --version)" = "Kubernetes v1.36.3" ] && [ "$(stat -c %a /etc/crictl.yaml)" = 644 ] && [ "$(readlink /opt/cni/bin/bridge)" = /usr/bin/islet ]`)
@@ -238,4 +245,6 @@ func TestKubelet(t *testing.T) {
 		echo 'KUBELET_EXTRA_ARGS="--kubeconfig= --bootstrap-kubeconfig="' >/etc/default/kubelet && systemctl start kubelet.service`)
 	s.Run(`systemctl is-active kubelet.service && ! systemctl is-active islet-cri.service && [ "$(stat -c %a /var/lib/kubelet/config.yaml)" = 600 ]`)
 	s.Run("dpkg -P islet-kubelet islet-cni islet && ! test -e /usr/bin/kubelet && ! test -e /opt/cni/bin/bridge && ! test -e /etc/crictl.yaml && ! pgrep -x islet")
+	// Changed settings may be another kubelet's by now.
+	s.Run("! test -e /etc/default/islet && grep -q bootstrap /etc/default/kubelet && rm /etc/default/kubelet")
 }

@@ -9,6 +9,45 @@ put_openrc() { install -D -m 0755 /usr/share/islet/openrc/islet /etc/init.d/isle
 # is_kubelet: islet has the kubelet's place here, and its unit.
 is_kubelet() { [ "$(readlink /usr/bin/kubelet 2>/dev/null)" = islet ]; }
 
+# settings_there: settings that are not there are put there, at an installation only. They are no
+# conffiles, about which dpkg asks, and fails where nobody answers: another one's may be there
+# before. $settings has a line for each: the file and the SHA-256 of what is shipped.
+settings_there() {
+	echo "$settings" | while read -r f _; do
+		[ -z "$f" ] || [ -e "$f" ] || [ -L "$f" ] || put_setting "$f"
+	done
+}
+put_setting() { install -D -m 0644 "/usr/share/islet$1" "$1"; }
+
+# settings_gone: those that nobody changed go.
+settings_gone() {
+	echo "$settings" | while read -r f sum; do
+		if [ -f "$f" ] && [ ! -L "$f" ] && echo "$sum  $f" | sha256sum -c >/dev/null 2>&1; then rm -f "$f"; fi
+	done
+}
+
+# empty DIR: removes it with what is on its file system; the directory stays where another one is
+# mounted on it.
+empty() {
+	[ -d "$1" ] || return 0
+	find "$1/" -xdev -mindepth 1 -delete 2>/dev/null || echo "islet: not everything in $1 could be removed" >&2
+	rmdir "$1" 2>/dev/null || true
+}
+
+# other_node: prints the name and process of a kubelet or k3s that makes this machine a node. Two
+# agents that have the same static pods start each of them twice.
+other_node() {
+	# shellcheck disable=SC2013 # a path has no blank
+	for dir in $(grep -lxE 'kubelet|k3s|k3s-agent|k3s-server|k0s|rke2|kubelite|edgecore' /proc/[0-9]*/comm 2>/dev/null); do
+		dir=${dir%/comm}
+		# Neither islet by the kubelet's name, nor one in a container.
+		case $(readlink "$dir/exe") in *islet*) continue ;; esac
+		[ "$(readlink "$dir/ns/pid")" = "$(readlink /proc/self/ns/pid)" ] || continue
+		echo "$(cat "$dir/comm") (process ${dir#/proc/})"
+		return
+	done
+}
+
 # enable UNIT: at the first installation; an administrator's choice is kept later.
 enable() {
 	if has deb-systemd-helper; then
@@ -38,9 +77,12 @@ unit() {
 active() { has_systemd && systemctl --quiet is-active "$1"; }
 
 # reload: systemd does it with 16 MiB free in /run only, which has a tenth of the memory.
+# Where it has more it is never made smaller, and what failed did so for another reason.
 reload() {
 	has_systemd || return 0
-	systemctl daemon-reload 2>/dev/null || { mount -o remount,size=32M /run && systemctl daemon-reload; } || true
+	! systemctl daemon-reload 2>/dev/null || return 0
+	[ "$(df -Pk /run | awk 'NR == 2 { print $2 }')" -ge 32768 ] || mount -o remount,size=32M /run || true
+	systemctl daemon-reload || true
 }
 
 # end_pods: ends what runs, with the flags that the agent has, so that its directories and

@@ -1,0 +1,84 @@
+package system
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// deb is a command that makes /root/NAME.deb, a package with nothing but these fields.
+func deb(name string, fields ...string) string {
+	return fmt.Sprintf(`mkdir -p /root/%[1]s/DEBIAN && printf '%%s\n' 'Package: %[1]s' 'Version: 1.36.1' 'Architecture: all' 'Maintainer: nobody <nobody@example.com>' 'Description: of a test' '%[2]s' >/root/%[1]s/DEBIAN/control && dpkg-deb -b /root/%[1]s /root/%[1]s.deb`,
+		name, strings.Join(fields, "' '"))
+}
+
+// TestFormerSettings: a machine that was another kind of node has settings by the names of the
+// packages' own. They are kept, nobody is asked, and a purge leaves them.
+func TestFormerSettings(t *testing.T) {
+	s := packaged(t, Systemd, "deb", 0)
+	s.Run("echo 'runtime-endpoint: unix:///run/containerd/containerd.sock' >/etc/crictl.yaml && echo 'KUBELET_EXTRA_ARGS=--v=3' >/etc/default/kubelet && echo '# mine' >/etc/default/islet")
+	// /var/lib/islet on a disk of its own.
+	s.Run("mkdir -p /var/lib/islet && mount -t tmpfs data /var/lib/islet")
+	s.Run("dpkg -i /payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb")
+	const kept = "grep -qx 'KUBELET_EXTRA_ARGS=--v=3' /etc/default/kubelet && grep -q containerd.sock /etc/crictl.yaml"
+	s.Run(kept + " && grep -q mine /etc/default/islet && systemctl is-active islet-cri.service")
+	s.Run("dpkg -i /payload/islet-next.deb /payload/islet-cni-next.deb /payload/islet-kubelet-next.deb")
+	s.Run(kept + " && grep -q mine /etc/default/islet")
+	s.Run("dpkg -P islet-kubelet islet-cni islet && " + kept + " && ! test -e /etc/default/islet && mountpoint /var/lib/islet && ! find /var/lib/islet -mindepth 1 | grep .")
+	// What a person removed stays away in an upgrade.
+	s.Run("dpkg -i /payload/islet.deb && rm /etc/default/islet && dpkg -i /payload/islet-next.deb && ! test -e /etc/default/islet && dpkg -P islet")
+}
+
+// TestFormerPackages: packages that want the kubelet and its plugins, as kubeadm's did, are
+// content with islet's, and a kubelet's own package is not there beside them.
+func TestFormerPackages(t *testing.T) {
+	s := packaged(t, Systemd, "deb", 0)
+	s.Run(deb("cluster-tools", "Depends: kubelet (>= 1.35~), kubernetes-cni (>= 1.2.0)") + " && " + deb("kubelet"))
+	says(s, 1, "dpkg -i /root/cluster-tools.deb", "kubelet")
+	s.Run("dpkg -P cluster-tools")
+	s.Run("dpkg -i /payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb && dpkg -i /root/cluster-tools.deb")
+	s.Run("dpkg -s cluster-tools | grep -qx 'Status: install ok installed'")
+	says(s, 1, "dpkg -i /root/kubelet.deb", "conflict")
+	says(s, 1, "dpkg -r islet-kubelet", "cluster-tools depends on kubelet")
+	s.Run("systemctl is-active islet-cri.service && systemctl is-enabled kubelet.service")
+}
+
+// TestFormerNode: where a kubelet or k3s runs, the package is installed and starts nothing, now and
+// after an upgrade; once that has stopped, it is as ever. What fails at reading units anew does not
+// take room from /run.
+func TestFormerNode(t *testing.T) {
+	for name, init := range map[string][]string{"systemd": Systemd, "OpenRC": OpenRC} {
+		t.Run(name, func(t *testing.T) {
+			s := packaged(t, init, "deb", 1)
+			starts := map[string]string{"systemd": "systemctl is-enabled islet.service", "OpenRC": "rc-update show default | grep -q islet"}[name]
+			s.Run("cp /bin/sleep /root/kubelet && { setsid /root/kubelet 600 >/dev/null 2>&1 & } && until pgrep -x kubelet; do :; done")
+			s.Run(`mkdir /root/bin && printf '#!/bin/sh\nif [ "$1" = daemon-reload ] && [ ! -e /root/failed ]; then : >/root/failed; exit 1; fi\nexec /usr/bin/systemctl "$@"\n' >/root/bin/systemctl && chmod 755 /root/bin/systemctl`)
+			const room = "df -Pk /run | awk 'NR == 2 { print $2 }'"
+			before := s.Run(room)
+			says(s, 0, "PATH=/root/bin:$PATH dpkg -i /payload/islet.deb", "kubelet (process ", "is not started")
+			if now := s.Run(room); now != before {
+				t.Errorf("/run had %s KiB and has %s", before, now)
+			}
+			s.Run("! pgrep -x islet && ! " + starts)
+			s.Run("dpkg -i /payload/islet-next.deb && ! pgrep -x islet && ! " + starts)
+			s.Run("dpkg -r islet && pkill -x kubelet && while pgrep -x kubelet; do :; done && dpkg -i /payload/islet.deb && " + starts)
+			ready(s, 1)
+		})
+	}
+}
+
+// TestKubeletOpenRC: the package in the kubelet's place ends OpenRC's agent, which has the same
+// directories, and says that there is no service of the kubelet.
+func TestKubeletOpenRC(t *testing.T) {
+	s := packaged(t, OpenRC, "deb", 1)
+	s.Run("dpkg -i /payload/islet.deb")
+	ready(s, 1)
+	before := s.Run(counting)
+	says(s, 0, "dpkg -i /payload/islet-cni.deb /payload/islet-kubelet.deb", "OpenRC, which is init here")
+	s.Run("! pgrep -x islet && ! rc-update show default | grep -q islet")
+	s.Run("dpkg -i /payload/islet-next.deb && ! pgrep -x islet && ! rc-update show default | grep -q islet")
+	if after := s.Run(counting); after != before {
+		t.Errorf("the pods' processes were\n%s and are\n%s", before, after)
+	}
+	s.Run("dpkg -P islet-kubelet islet-cni islet && ! pgrep -x podtool")
+}
