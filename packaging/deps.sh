@@ -25,7 +25,7 @@ for use in "$@"; do
 		[ -e /usr/lib/python3/dist-packages/jinja2 ] || missing="$missing python3-jinja2"; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
 	oci-cross) need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu; need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf; need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
 		for a in arm64 armhf riscv64; do missing="$missing$(dpkg -s libc6-dev-$a-cross >/dev/null 2>&1 || echo " libc6-dev-$a-cross")"; done ;;
-	packages) need lintian lintian; need rpm rpm; need rpmlint rpmlint; need gpg gpg; need gpg-agent gpg-agent; need gpgv gpgv; need createrepo_c createrepo-c; need dpkg-scanpackages dpkg-dev ;;
+	packages) need lintian lintian; need rpm rpm; need rpmlint rpmlint; need gpg gpg; need gpg-agent gpg-agent; need gpgv gpgv; need createrepo_c createrepo-c; need dnf dnf; need dpkg-scanpackages dpkg-dev ;;
 	critest) need busybox busybox-static; need ipcmk util-linux ;;
 	conformance) need busybox busybox-static; need curl curl; need dig bind9-dnsutils; need nc netcat-openbsd; need ipcs util-linux ;;
 	page) command -v chromium >/dev/null 2>&1 || need chromium-headless-shell chromium-headless-shell ;;
