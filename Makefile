@@ -193,7 +193,7 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 
 .PHONY: test-vm
 test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, boards (root needed, two hours)
-	@packaging/deps.sh run test vm vm-arm
+	@packaging/deps.sh run test vm vm-arm packages
 	for a in arm64 arm $(GOARCH); do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
 	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_ARCHITECTURES=arm64,armhf ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m ./vm
 	$(MAKE) test-kubeadm CUTS=20

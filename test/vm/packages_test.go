@@ -2,6 +2,7 @@ package vm
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,8 +15,9 @@ import (
 const podProcesses = `find /sys/fs/cgroup/kubepods -name cgroup.procs -exec cat {} + 2>/dev/null | sort -n`
 
 // TestPackages installs, upgrades, removes and purges the Debian package where the cgroups are
-// those of cgroup v2 and the kernel is the machine's own: what packages do to files, units and
-// settings the tests with an init show (package system), at a machine's own speed.
+// those of cgroup v2 and the kernel is the machine's own, first by apt from the directory that
+// make repo makes: what packages do to files, units and settings the tests with an init show
+// (package system), at a machine's own speed.
 // ISLET_PACKAGES names the directory of the packages, which make packages makes.
 func TestPackages(t *testing.T) {
 	dir := os.Getenv("ISLET_PACKAGES")
@@ -28,7 +30,7 @@ func TestPackages(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%v %v", found, err)
 	}
-	files["islet.deb"] = found[0]
+	files["islet.deb"], files["repo"] = found[0], repository(t, dir)
 	begin := time.Now()
 	step := func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), files)
@@ -36,8 +38,9 @@ func TestPackages(t *testing.T) {
 	v.Boot()
 	v.Run("mkdir -p /var/lib/islet/images /etc/kubernetes/manifests && cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/p[0-3].yaml /etc/kubernetes/manifests/")
 	step("booted")
-	v.Run("dpkg -i /payload/islet.deb")
-	step("installed")
+	v.Run("rm -f /etc/apt/sources.list && cp /payload/repo/islet.sources /etc/apt/sources.list.d/ && apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y islet")
+	v.Run("apt-cache policy islet | grep 'file:/payload/repo/apt stable/main' && dpkg -s islet | grep -q '^Status: install ok installed'")
+	step("installed by apt")
 	ready(v, 4)
 	step("pods run")
 	if out := v.Run("islet status"); !strings.Contains(out, "crun 1.21") {
@@ -61,4 +64,33 @@ func TestPackages(t *testing.T) {
 	ready(v, 4)
 	v.Run("dpkg -P islet && ! test -e /var/lib/islet && ! test -e /run/islet && test -f /etc/kubernetes/manifests/p0.yaml")
 	step("installed again, and purged")
+}
+
+// repository is the directory that make repo makes of the amd64 packages, signed by a key for
+// trying, as the machine has it in /payload/repo.
+func repository(t *testing.T, packages string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, pattern := range []string{"*_amd64.deb", "*.x86_64.rpm"} {
+		found, err := filepath.Glob(filepath.Join(packages, pattern))
+		if err != nil || len(found) != 3 {
+			t.Fatal(found, err)
+		}
+		for _, file := range found {
+			data, err := os.ReadFile(file)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, filepath.Base(file)), data, 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	repo := filepath.Join(t.TempDir(), "repo")
+	cmd := exec.Command(filepath.Join(machine.Root(t), "packaging/repo.sh"), dir, repo)
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "ISLET_SIGNING_KEY=", "URL=file:///payload/repo")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return repo
 }
