@@ -2,6 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -192,6 +196,62 @@ func TestScripts(t *testing.T) {
 			// What dpkg calls when something failed, or for another purpose, does nothing.
 			command(t, "sh", filepath.Join(dir, script), "abort-upgrade", "0.0.9")
 		}
+	}
+}
+
+// TestLicences: for each part that the SBOM of a real archive names there is a licence beside it,
+// as the documentation of each package has it.
+func TestLicences(t *testing.T) {
+	dir := os.Getenv("ISLET_DIST_DIR")
+	if dir == "" {
+		t.Skip("there is no real archive in ISLET_DIST_DIR")
+	}
+	read := func(name string) []byte {
+		text, err := os.ReadFile(filepath.Join(dir, "doc", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var spdx struct {
+		Packages []struct{ SPDXID, Name, VersionInfo string }
+	}
+	if err := json.Unmarshal(read("islet.spdx.json"), &spdx); err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(read("NOTICES.gz")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	notices, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := map[string]string{"libsystemd": "LGPL-2.1", "blake3": "islet"} // whose licence is another's as well
+	found := map[string]bool{}
+	for _, p := range spdx.Packages[1:] {
+		found[p.Name] = true
+		switch {
+		case strings.HasPrefix(p.SPDXID, "SPDXRef-oci-"):
+			if text := read("LICENSE." + cmp.Or(others[p.Name], p.Name)); len(text) < 500 {
+				t.Errorf("the licence of %s is %q", p.Name, text)
+			}
+		case p.Name == "stdlib":
+			p.Name = "Go"
+			fallthrough
+		default:
+			if !bytes.Contains(notices, []byte("\n"+p.Name+" "+p.VersionInfo+": ")) {
+				t.Errorf("no licence of %s %s", p.Name, p.VersionInfo)
+			}
+		}
+	}
+	for _, name := range []string{"crun", "libseccomp", "libcap", "glibc", "libgcc", "stdlib", "modernc.org/sqlite", "github.com/containerd/containerd/v2"} {
+		if !found[name] {
+			t.Errorf("the SBOM does not name %s", name)
+		}
+	}
+	if text := read("LICENSE.islet"); !bytes.Contains(text, []byte("Apache License")) {
+		t.Errorf("islet's licence is %.100q", text)
 	}
 }
 
