@@ -21,7 +21,7 @@ cache=${ISLET_OCI_CACHE:-$(cd "$here/../.." && pwd)/.cache/oci-build}
 if [ "${2:-}" = cached ]; then
 	[ -d "$cache" ] || exit 1
 fi
-command -v $triplet-gcc >/dev/null || { echo "oci: $triplet-gcc is not installed: packaging/deps.sh oci-cross" >&2; exit 1; }
+command -v $triplet-gcc >/dev/null || { echo "oci: $triplet-gcc is not installed: it is in gcc, or for another architecture: packaging/deps.sh oci-cross" >&2; exit 1; }
 kind= parts="crun libseccomp libcap2 systemd"
 if [ "${2:-}" = run ]; then
 	kind=run- parts="crun libseccomp libcap2"
