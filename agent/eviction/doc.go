@@ -5,6 +5,7 @@
 //	a timer, 10 s to 1 min --------------------------.|         | Parse
 //	                                                 vv         v
 //	metrics/room --Now--> Observations --------> State.Judge <-- Thresholds
+//	agent/oom: the kernel killed --OutOfMemory-------^
 //	                                                 |
 //	        .------- conditions -------- Verdict ----+---- the threshold to act on
 //	        v                                                     |

@@ -2,9 +2,7 @@ package eviction
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,7 +13,6 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/agent/plan"
-	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/metrics/room"
 )
 
@@ -103,12 +100,14 @@ type Eviction struct {
 	quiet      time.Time // nobody could be evicted or found: what the kernel tells is no news until then
 	stuck      bool      // there is nobody to evict
 	watch      Waker
-	by         string        // what made it look, for the log: kernel, timer or limits (of a pod's files)
+	by         string        // what made it look, for the log: kernel, timer, limits (of a pod's files) or oom (which the kernel ended)
 	touched    chan struct{} // capacity 1
+	ran        chan struct{} // out of memory; capacity 1
 
 	mu         sync.Mutex
 	looked     bool
 	conditions []v1.NodeConditionType
+	out        time.Time               // when the machine was out of memory last
 	ended      map[types.UID]time.Time // pods of the node's own that were evicted, and when
 }
 
@@ -118,7 +117,7 @@ func New(c Config) (*Eviction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Eviction{c: c, thresholds: list, transition: c.Kubelet.EvictionPressureTransitionPeriod.Duration, ended: map[types.UID]time.Time{}, touched: make(chan struct{}, 1)}, nil
+	return &Eviction{c: c, thresholds: list, transition: c.Kubelet.EvictionPressureTransitionPeriod.Duration, ended: map[types.UID]time.Time{}, touched: make(chan struct{}, 1), ran: make(chan struct{}, 1)}, nil
 }
 
 // Conditions are those of the node that hold: MemoryPressure, DiskPressure, PIDPressure.
@@ -150,6 +149,28 @@ func (e *Eviction) Touched() {
 	case e.touched <- struct{}{}:
 	default:
 	}
+}
+
+// OutOfMemory says that the machine had no memory left some time ago, so that the kernel
+// killed for it. It was too fast for any threshold to be seen met, so it counts as if one had
+// been. It never blocks.
+func (e *Eviction) OutOfMemory(ago time.Duration) {
+	e.mu.Lock()
+	if at := time.Now().Add(-ago); at.After(e.out) {
+		e.out = at
+	}
+	e.mu.Unlock()
+	select {
+	case e.ran <- struct{}{}:
+	default:
+	}
+}
+
+// lastOut is when the machine was out of memory last; zero: it never was.
+func (e *Eviction) lastOut() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.out
 }
 
 // rest is how long a pod of the node's own stays away after its eviction, at least: what it
@@ -199,6 +220,8 @@ func (e *Eviction) Run(ctx context.Context) error {
 			if e.punish(ctx, found); len(found) == 0 {
 				continue
 			}
+		case <-e.ran:
+			e.by = "oom"
 		case <-e.watch.Wake():
 			if time.Now().Before(e.quiet) {
 				continue
@@ -274,13 +297,14 @@ func (e *Eviction) look(ctx context.Context) time.Duration {
 	now := time.Now()
 	disks := disksOf(r)
 	list, o := withContainerFs(e.thresholds, disks.Container), observe(r)
+	e.state.saw(v1.NodeMemoryPressure, e.lastOut())
 	v := e.state.Judge(list, o, e.transition, now)
 	e.show(v.Conditions)
 	e.arm(o)
 	if !e.c.Hold {
 		e.keepLimits(ctx, r, disks)
 	}
-	if len(v.Act) > 0 && !e.c.Hold && e.act(ctx, list, v.Act, o, r, disks) {
+	if len(v.Act) > 0 && !e.c.Hold && e.act(ctx, v.Act, o, r, disks) {
 		return 0
 	}
 	if len(v.Act) == 0 {
@@ -336,151 +360,4 @@ func (e *Eviction) readmit(now time.Time) time.Duration {
 		e.c.Pods.NodeChanged()
 	}
 	return wait
-}
-
-// act reclaims what the first threshold is on, or evicts a pod. True: a pod was evicted, and
-// what follows is to be seen at once.
-func (e *Eviction) act(ctx context.Context, list, met []Threshold, o Observations, r room.Room, d Disks) bool {
-	t := met[0]
-	what := t.Signal.meaning().resource
-	e.c.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what))
-	if e.reclaim(ctx, t.Signal, d) {
-		after, err := e.c.Room.Now(ctx)
-		if err == nil {
-			o = observe(after)
-		}
-		if err == nil && satisfied(list, o) {
-			e.c.Log.Info("there is room again without evicting a pod", "signal", t.Signal)
-			return false
-		}
-	}
-	candidates, err := e.candidates(ctx, what)
-	if err != nil {
-		e.quiet = time.Now().Add(soonest)
-		e.c.Log.Error("pods cannot be ranked for eviction", "signal", t.Signal, "error", err)
-		return false
-	}
-	if what == v1.ResourceMemory { // figures take long where all wait for memory: whoever took it may have ended
-		if machine, pods, err := e.c.Room.Memory(ctx); err == nil {
-			maps.Copy(o, observe(room.Room{Memory: machine, Pods: pods}))
-		}
-		left := slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return !o.below(t, true) })
-		if len(left) == 0 {
-			e.c.Log.Info("there is memory again without evicting a pod", "signal", t.Signal)
-			e.arm(o) // what the kernel was asked for before is past
-			return false
-		}
-		if left[0] != t {
-			return e.act(ctx, list, left, o, r, d)
-		}
-	}
-	for _, t := range met {
-		e.c.Counts.Age(string(t.Signal), time.Since(r.At))
-	}
-	for _, c := range Rank(candidates, t.Signal, d, o.missing(t)) {
-		message, annotations := Message(c, t, o)
-		end := plan.End{Reason: plan.Evicted, Message: message, Grace: e.grace(c.Pod, t), Disrupted: true}
-		if e.evict(ctx, c.Pod, end, string(t.Signal), annotations) {
-			e.stuck = false
-			return true
-		}
-	}
-	e.quiet = time.Now().Add(soonest)
-	if !e.stuck {
-		e.stuck = true
-		e.c.Log.Error("no pod can be evicted to make room: those that run are critical, or static with too little of it, or nothing is left of others", "signal", t.Signal)
-	}
-	return false
-}
-
-// grace is what a pod gets to end.
-func (e *Eviction) grace(p *v1.Pod, t Threshold) time.Duration {
-	if !t.Soft || t.Grace == 0 {
-		return atOnce
-	}
-	most := int64(e.c.Kubelet.EvictionMaxPodGracePeriod)
-	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
-		most = min(most, *g)
-	}
-	return max(time.Duration(most)*time.Second, atOnce)
-}
-
-// atOnce is the grace period when it has to be quick, a kubelet's.
-const atOnce = time.Second
-
-// evict ends a pod and waits until it has ended, or for long enough.
-func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why string, annotations map[string]string) bool {
-	if !e.c.Pods.Evict(ctx, p.UID, end) {
-		return false
-	}
-	if demand.Own(p) {
-		e.mu.Lock()
-		e.ended[p.UID] = time.Now()
-		e.mu.Unlock()
-	}
-	e.c.Events.PodWith(annotations, p, v1.EventTypeWarning, plan.Evicted, end.Message)
-	e.c.Counts.Evicted(why)
-	e.c.Log.Warn("pod is evicted", "pod", p.Namespace+"/"+p.Name, "uid", p.UID, "signal", why, "by", e.by, "message", end.Message)
-	late := time.NewTimer(cleanup)
-	defer late.Stop()
-	for {
-		if e.c.Pods.Cleared(p.UID) {
-			return true
-		}
-		select {
-		case <-e.touched:
-		case <-late.C:
-			e.c.Log.Warn("the evicted pod does not end in time", "pod", p.Namespace+"/"+p.Name, "uid", p.UID)
-			return true
-		case <-ctx.Done():
-			return true
-		}
-	}
-}
-
-// reclaim has removed what no pod needs on the disk of a signal. False: there is nothing
-// that could be.
-func (e *Eviction) reclaim(ctx context.Context, s Signal, d Disks) bool {
-	if e.c.Reclaim == nil || s.meaning().condition != v1.NodeDiskPressure {
-		return false
-	}
-	in := d.parts(s)
-	var errs []error
-	if in.layers {
-		errs = append(errs, e.c.Reclaim.ReclaimContainers(ctx))
-	}
-	if s == ImageFs || s == ImageInodes || in.logs && d.Image || !in.logs && !d.Image && !d.Container {
-		errs = append(errs, e.c.Reclaim.ReclaimImages(ctx))
-	}
-	if err := errors.Join(errs...); err != nil {
-		e.c.Log.Warn("not everything could be reclaimed that no pod needs", "signal", s, "error", err)
-	}
-	return len(errs) > 0
-}
-
-// candidates are the active pods with the figures that a resource needs.
-func (e *Eviction) candidates(ctx context.Context, what v1.ResourceName) ([]Candidate, error) {
-	var list []stats.PodStats
-	if what == v1.ResourceMemory || what == pids {
-		all, err := e.c.Figures.Processes(ctx)
-		if err != nil {
-			return nil, err
-		}
-		list = all
-	} else {
-		all, err := e.c.Figures.Summary(ctx, false)
-		if err != nil {
-			return nil, err
-		}
-		list = all.Pods
-	}
-	by := map[string]*stats.PodStats{}
-	for i := range list {
-		by[list[i].PodRef.UID] = &list[i]
-	}
-	var out []Candidate
-	for _, p := range e.c.Pods.Active() {
-		out = append(out, Candidate{p, by[string(p.UID)]})
-	}
-	return out, nil
 }

@@ -69,6 +69,16 @@ type Verdict struct {
 	Wake       time.Time              // when it may be another one though nothing changes; zero: never
 }
 
+// saw takes that a condition was met at a time, of which no observation told.
+func (s *State) saw(c v1.NodeConditionType, at time.Time) {
+	if s.seen == nil {
+		s.seen = map[v1.NodeConditionType]time.Time{}
+	}
+	if at.After(s.seen[c]) {
+		s.seen[c] = at
+	}
+}
+
 // Judge says what follows from observations. Conditions hold for as long as transition after
 // they were last met.
 func (s *State) Judge(list []Threshold, o Observations, transition time.Duration, now time.Time) (v Verdict) {
@@ -117,10 +127,9 @@ func (v *Verdict) wake(at time.Time) {
 	}
 }
 
-// satisfied reports whether no threshold is met any more, with what is to be reclaimed
-// beyond it.
-func satisfied(list []Threshold, o Observations) bool {
-	return !slices.ContainsFunc(list, func(t Threshold) bool { return o.below(t, true) })
+// still are the thresholds that are met, with what is to be reclaimed beyond them.
+func (o Observations) still(met []Threshold) []Threshold {
+	return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return !o.below(t, true) })
 }
 
 // Times between two looks that nothing asked for.

@@ -2,11 +2,13 @@
 // it. Containers that reach their own limit are not its business: their status and
 // container_oom_events_total tell of them.
 //
-//	/dev/kmsg --blocks until the kernel says something--> Parse --> event SystemOOM
+//	/dev/kmsg --blocks until the kernel says something--> Parse --> event SystemOOM, counter
+//	                                                            '-> Killed: MemoryPressure
 //
 // One goroutine sleeps in the read and uses no thread. An agent that was killed itself tells
 // after its restart what happened meanwhile: the file in the run directory, written when the
-// agent starts first after a boot and with each event, has how far it was.
+// agent starts first after a boot and with each event, has the number of the last record that
+// was dealt with. Numbers, for the times of records are by a clock that no program can read.
 //
 // The kernel alone writes records of facility 0; what programs write to /dev/kmsg gets
 // another one, so none can make up a victim.
@@ -17,8 +19,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -38,6 +40,7 @@ type Events interface {
 type Config struct {
 	Kernel func() (*os.File, error) // opens the kernel's log; nil: /dev/kmsg
 	File   string                   // in the run directory
+	Killed func(ago time.Duration)  // is called of each kill; it must not block
 	Events Events
 	Log    *slog.Logger
 }
@@ -64,9 +67,10 @@ func (w *Watch) Collectors() []prometheus.Collector { return []prometheus.Collec
 
 // A Kill is what the kernel did when the machine had no memory left.
 type Kill struct {
-	PID  int
-	Name string        // of the program; as it called itself, so a claim
-	At   time.Duration // since boot, by the kernel's clock
+	Number uint64 // of its record, since boot
+	PID    int
+	Name   string        // of the program; as it called itself, so a claim
+	At     time.Duration // since boot, by the kernel's clock
 }
 
 // record is the longest that the kernel gives (CONSOLE_EXT_LOG_MAX).
@@ -85,9 +89,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	defer stop()
 	told, again := w.last()
 	if !again {
-		if _, err := f.Seek(0, io.SeekEnd); err != nil && !errors.Is(err, unix.ESPIPE) {
-			w.c.Log.Warn("the kernel's log is read from its beginning", "error", err)
-		}
+		told = skip(f)
 		w.note(told)
 	}
 	buf := make([]byte, record)
@@ -104,34 +106,86 @@ func (w *Watch) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		kill, ok := Parse(string(buf[:n]))
-		if !ok || kill.At <= told {
+		if !ok || kill.Number < told {
 			continue
 		}
-		told = kill.At
+		told = kill.Number + 1
 		w.note(told)
 		w.kills.Inc()
 		w.c.Log.Error("the machine ran out of memory", "victim", kill.Name, "pid", kill.PID)
 		w.c.Events.Node(v1.EventTypeWarning, "SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", kill.Name, kill.PID))
+		if w.c.Killed != nil {
+			w.c.Killed(ago(kill.At))
+		}
 	}
 }
 
-// last is up to when was told; false: nobody did since the machine booted.
-func (w *Watch) last() (time.Duration, bool) {
-	b, err := os.ReadFile(w.c.File)
-	if n, bad := strconv.ParseInt(string(b), 10, 64); err == nil && bad == nil {
-		return time.Duration(n), true
-	}
+// ago is how long ago the kernel said something, about: its log's clock is not that of any
+// program, but is set off from it by no more than a few seconds a day.
+func ago(at time.Duration) time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
-		return 0, false
+		return 0
 	}
-	return time.Duration(now.Nano()), false
+	return max(time.Duration(now.Nano())-at, 0)
 }
 
-func (w *Watch) note(at time.Duration) {
-	if err := os.WriteFile(w.c.File, strconv.AppendInt(nil, int64(at), 10), 0o600); err != nil {
+// skip reads all that the kernel's log has, and gives the number of the record to come.
+func skip(f *os.File) (next uint64) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	buf := make([]byte, record)
+	_ = c.Control(func(fd uintptr) {
+		for {
+			n, err := unix.Read(int(fd), buf)
+			switch {
+			case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EINTR): // as in Run
+				continue
+			case err != nil || n == 0: // EAGAIN: that was all
+				return
+			}
+			if _, number, _, ok := fields(string(buf[:n])); ok {
+				next = number + 1
+			}
+		}
+	})
+	return next
+}
+
+// last is the number of the first record that nobody dealt with; false: it is not known.
+func (w *Watch) last() (next uint64, known bool) {
+	b, err := os.ReadFile(w.c.File)
+	if err != nil {
+		return 0, false
+	}
+	text, ok := strings.CutPrefix(string(b), noted)
+	next, err = strconv.ParseUint(text, 10, 64)
+	return next, ok && err == nil
+}
+
+// noted is before the number in File. Older versions kept a time there.
+const noted = "record "
+
+func (w *Watch) note(next uint64) {
+	if err := os.WriteFile(w.c.File, strconv.AppendUint([]byte(noted), next, 10), 0o600); err != nil {
 		w.c.Log.Warn("how far the kernel's log was read is not kept", "error", err)
 	}
+}
+
+// fields takes a record of the kernel's log apart: its priority, its number, its time in
+// microseconds.
+func fields(record string) (priority, number uint64, at int64, ok bool) {
+	head, _, ok := strings.Cut(record, ";")
+	field := strings.Split(head, ",")
+	if !ok || len(field) < 3 {
+		return 0, 0, 0, false
+	}
+	priority, err := strconv.ParseUint(field[0], 10, 32)
+	number, bad := strconv.ParseUint(field[1], 10, 64)
+	at, late := strconv.ParseInt(field[2], 10, 64)
+	return priority, number, at, errors.Join(err, bad, late) == nil
 }
 
 // Parse reads a record of the kernel's log, such as
@@ -141,29 +195,24 @@ func (w *Watch) note(at time.Duration) {
 // and reports whether it tells of a kill for want of memory of the whole machine.
 // https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
 func Parse(record string) (Kill, bool) {
-	head, text, ok := strings.Cut(record, ";")
-	field := strings.Split(head, ",")
-	if !ok || len(field) < 3 {
+	priority, number, at, ok := fields(record)
+	if !ok || priority>>3 != 0 || at < 0 || at > int64(1<<62/time.Microsecond) || number == math.MaxUint64 {
 		return Kill{}, false
 	}
-	priority, err := strconv.ParseUint(field[0], 10, 32)
-	at, bad := strconv.ParseInt(field[2], 10, 64)
-	if err != nil || bad != nil || priority>>3 != 0 || at < 0 || at > int64(1<<62/time.Microsecond) {
-		return Kill{}, false
-	}
+	_, text, _ := strings.Cut(record, ";")
 	text, _, _ = strings.Cut(text, "\n")
 	text, ok = strings.CutPrefix(text, "Out of memory: Kill") // newer kernels: Killed. Elsewhere in a line it is a device's or a file's name
 	if !ok {
 		return Kill{}, false
 	}
 	_, text, _ = strings.Cut(text, "process ")
-	number, text, _ := strings.Cut(text, " (")
-	pid, err := strconv.ParseInt(number, 10, 32)
+	victim, text, _ := strings.Cut(text, " (")
+	pid, err := strconv.ParseInt(victim, 10, 32)
 	end := strings.LastIndex(text[:min(len(text), longestName)], ")")
 	if err != nil || pid <= 0 || end < 0 {
 		return Kill{}, false
 	}
-	return Kill{PID: int(pid), Name: text[:end], At: time.Duration(at) * time.Microsecond}, true
+	return Kill{Number: number, PID: int(pid), Name: text[:end], At: time.Duration(at) * time.Microsecond}, true
 }
 
 // longestName bounds a program's name: 15 bytes, of which the kernel may escape each with

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +24,9 @@ func TestParse(t *testing.T) {
 		record string
 		want   Kill
 	}{
-		"now":                     {"3,1417,88120573,-;Out of memory: Killed process 4711 (java) total-vm:1kB, anon-rss:2kB, UID:0 pgtables:3kB oom_score_adj:0\n SUBSYSTEM=x\n", Kill{4711, "java", 88120573 * time.Microsecond}},
-		"before 5.0":              {"3,1,2,-;Out of memory: Kill process 12 (a b) score 900 or sacrifice child\n", Kill{12, "a b", 2 * time.Microsecond}},
-		"a name that plays":       {"3,1,2,-,caller=T1;Out of memory: Killed process 12 (a) (b) x) total-vm:1kB\n", Kill{12, "a) (b) x", 2 * time.Microsecond}},
+		"now":                     {"3,1417,88120573,-;Out of memory: Killed process 4711 (java) total-vm:1kB, anon-rss:2kB, UID:0 pgtables:3kB oom_score_adj:0\n SUBSYSTEM=x\n", Kill{1417, 4711, "java", 88120573 * time.Microsecond}},
+		"before 5.0":              {"3,1,2,-;Out of memory: Kill process 12 (a b) score 900 or sacrifice child\n", Kill{1, 12, "a b", 2 * time.Microsecond}},
+		"a name that plays":       {"3,1,2,-,caller=T1;Out of memory: Killed process 12 (a) (b) x) total-vm:1kB\n", Kill{1, 12, "a) (b) x", 2 * time.Microsecond}},
 		"a container's limit":     {"3,1,2,-;Memory cgroup out of memory: Killed process 12 (a) total-vm:1kB\n", Kill{}},
 		"a program wrote it":      {"11,1,2,-;Out of memory: Killed process 12 (a) total-vm:1kB\n", Kill{}},
 		"a device is called so":   {"6,1,2,-;usb 1-1: Product: Out of memory: Killed process 1 (init)\n", Kill{}},
@@ -34,6 +35,7 @@ func TestParse(t *testing.T) {
 		"no name":                 {"3,1,2,-;Out of memory: Killed process 12\n", Kill{}},
 		"no number":               {"3,1,2,-;Out of memory: Killed process -1 (a)\n", Kill{}},
 		"a time beyond all times": {"3,1,9223372036854775807,-;Out of memory: Killed process 12 (a)\n", Kill{}},
+		"a number beyond all":     {"3,18446744073709551615,2,-;Out of memory: Killed process 12 (a)\n", Kill{}},
 		"empty":                   {"", Kill{}},
 	} {
 		if got, ok := Parse(c.record); got != c.want || ok != (c.want != Kill{}) {
@@ -61,34 +63,48 @@ func (e told) Node(kind, reason, message string) {
 }
 
 // TestRun: a kill is told when it happens; after a restart of the agent also what happened
-// meanwhile, and nothing twice.
+// meanwhile, and nothing twice. What was before the agent was, nobody is told. The clock of
+// the kernel's log need not be any other.
 func TestRun(t *testing.T) {
 	file, events := filepath.Join(t.TempDir(), "told"), make(told, 10)
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+	if err := os.WriteFile(file, []byte("88120573000"), 0o600); err != nil { // as an older version left it
 		t.Fatal(err)
 	}
-	later := now.Nano()/1000 + int64(time.Hour/time.Microsecond)
-	said := []string{kill(1, "long ago")} // as the kernel keeps it
+	said := []string{kill(7, "long ago")} // as the kernel keeps it
 	for i, name := range []string{"first", "second"} {
 		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		kernel := os.NewFile(uintptr(ends[0]), "kernel")
-		w := New(Config{Kernel: func() (*os.File, error) { return os.NewFile(uintptr(ends[1]), "kmsg"), nil }, File: file, Events: events, Log: slog.New(slog.DiscardHandler)})
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- w.Run(ctx) }()
-		said = append(said, kill(later+int64(i), name))
-		for _, r := range said {
+		say := func(r string) {
+			t.Helper()
 			if _, err := kernel.WriteString(r); err != nil {
 				t.Fatal(err)
 			}
 		}
+		for _, r := range said {
+			say(r)
+		}
+		ages := make(chan time.Duration, 10)
+		w := New(Config{Kernel: func() (*os.File, error) { return os.NewFile(uintptr(ends[1]), "kmsg"), nil }, File: file, Killed: func(ago time.Duration) { ages <- ago }, Events: events, Log: slog.New(slog.DiscardHandler)})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		if i == 0 {
+			for b, err := os.ReadFile(file); err != nil || string(b) != "record 8"; b, err = os.ReadFile(file) { // until it knows what it need not tell
+				runtime.Gosched()
+			}
+			said = append(said, kill(8, name))
+			say(said[1])
+		}
 		if got := <-events; got != "System OOM encountered, victim process: "+name+", pid: 12" {
 			t.Error(got)
 		}
+		if ago := <-ages; ago <= 0 {
+			t.Errorf("%v ago", ago)
+		}
+		said = append(said, kill(9, "second")) // while no agent runs
 		stop()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -117,6 +133,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-func kill(at int64, name string) string {
-	return fmt.Sprintf("3,1,%d,-;Out of memory: Killed process 12 (%s) total-vm:1kB\n", at, name)
+// kill is a record of a number, one second after the boot.
+func kill(number int, name string) string {
+	return fmt.Sprintf("3,%d,1000000,-;Out of memory: Killed process 12 (%s) total-vm:1kB\n", number, name)
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -38,6 +39,7 @@ type Config struct {
 	Containers *containers.Containers
 	Store      Meta
 	Garbage    garbage.Config
+	OOM        func(ago time.Duration) // the machine had no memory left; it must not block
 }
 
 // Upkeep is all of it.
@@ -66,7 +68,7 @@ func New(c Config) *Upkeep {
 			Budget: uint64(c.FlashBudget), Meta: c.Store, Events: g.Events, Now: g.Now, Log: g.Log,
 		}),
 		home: home.Home{Config: c.Config, Log: g.Log},
-		oom:  oom.New(oom.Config{File: filepath.Join(c.Dirs.Run, process.OOM), Events: g.Events, Log: g.Log}),
+		oom:  oom.New(oom.Config{File: filepath.Join(c.Dirs.Run, process.OOM), Killed: c.OOM, Events: g.Events, Log: g.Log}),
 		logs: &rotate.Quota{Dir: k.PodLogsDir, Bytes: c.PodLogQuota, Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: g.Log},
 	}
 	g.Wait = u.Flash.Exceeded

@@ -1,0 +1,78 @@
+package eviction
+
+import (
+	"regexp"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/demand"
+)
+
+// TestKilled: a machine that was out of memory sooner than any look could see has a condition
+// for it, for as long as if one had; what it was long ago it is no more.
+func TestKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(*world) {})
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		w.OutOfMemory(6 * time.Minute)
+		w.told(t)
+		w.OutOfMemory(time.Minute)
+		w.OutOfMemory(2 * time.Minute) // as after a restart, when all are told at once
+		w.told(t, "changed")
+		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
+			t.Errorf("conditions %v", got)
+		}
+		if !regexp.MustCompile("the pressure on the node is another.* by=oom").Match(w.lines.Bytes()) {
+			t.Errorf("the log does not say why: %s", &w.lines)
+		}
+		time.Sleep(4*time.Minute - time.Second) // of the bubble, as all here
+		w.told(t)
+		time.Sleep(time.Second)
+		w.told(t, "changed", "pods may ask again")
+	})
+}
+
+// TestNobodyForMemory: that no pod can end for want of memory keeps nothing from being done
+// for the disk.
+func TestNobodyForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.free, w.disk, w.garbage = 50, 50, 60
+			w.pods = []Candidate{uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
+		})
+		w.runs(t)
+		memory := []string{"node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "age of nodefs.available", "age of containerfs.available"}
+		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images"}
+		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, memory, disk)...)
+		if w.disk != 110 {
+			t.Errorf("%d MiB are free", w.disk)
+		}
+	})
+}
+
+// TestNobodyForDisk: a disk that stays full, whatever is done, makes nobody deaf to the kernel,
+// who tells that memory is short.
+func TestNobodyForDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.disk = 50
+			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 300*mib, 1)} // has nothing on the disk
+		})
+		w.runs(t)
+		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images", "age of nodefs.available", "age of containerfs.available"}
+		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, disk)...)
+		time.Sleep(soonest / 2) // of the bubble
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		time.Sleep(settle)
+		synctest.Wait()
+		if !regexp.MustCompile("pod is evicted.*own.* signal=memory.available by=kernel").Match(w.lines.Bytes()) {
+			t.Errorf("the log: %s", &w.lines)
+		}
+	})
+}
