@@ -154,13 +154,13 @@ nodeStatusReportFrequency: 0s
 
 // TestGatesTold: of a gate that nothing looks at that is said, by its name; of one that acts nothing.
 func TestGatesTold(t *testing.T) {
-	dir := put(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, Other: true, NoSuch: false}"})
+	dir := put(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, SELinuxMount: false, AllBeta: true}"})
 	_, notices := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
 	var told []string
 	for _, n := range notices {
 		told = append(told, strings.TrimPrefix(n.Subject, filepath.Join(dir, "c.yaml")+": "))
 	}
-	if want := []string{"featureGates.NoSuch", "featureGates.Other"}; !slices.Equal(told, want) {
+	if want := []string{"featureGates.ContainerStopSignals", "featureGates.SELinuxMount"}; !slices.Equal(told, want) {
 		t.Errorf("%q, not %q", told, want)
 	}
 }
@@ -189,7 +189,7 @@ func TestDropins(t *testing.T) {
 	dir := put(t, map[string]string{
 		"base.yaml":          kubeletHead + "maxPods: 20\nclusterDNS: [10.0.0.1, 10.0.0.2]\nevictionHard: {memory.available: 50Mi}\nport: 11",
 		"d/10-a.conf":        kubeletHead + "maxPods: 30\nclusterDNS: [10.0.0.3]\nevictionHard: {nodefs.available: 1%}",
-		"d/20-b.conf":        kubeletHead + "maxPods: 40\nfeatureGates: {A: true, B: true}\neventRecordQPS: 9007199254",
+		"d/20-b.conf":        kubeletHead + "maxPods: 40\nfeatureGates: {NodeLogQuery: true, SELinuxMount: true}\neventRecordQPS: 9007199254",
 		"d/99/30-c.conf":     `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","readOnlyPort":12}`,
 		"d/25-ignored.yaml":  "nonsense",
 		"d/26-ignored.conf~": "nonsense",
@@ -198,10 +198,10 @@ func TestDropins(t *testing.T) {
 	if _, _, err := Load([]string{base, drop}); err == nil || !strings.Contains(err.Error(), "20-b.conf:5: eventRecordQPS: want int32") {
 		t.Fatalf("got %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "d/20-b.conf"), []byte(kubeletHead+"maxPods: 40\nfeatureGates: {A: true, B: true}"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "d/20-b.conf"), []byte(kubeletHead+"maxPods: 40\nfeatureGates: {NodeLogQuery: true, SELinuxMount: true}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := mustLoad(t, base, drop, "--port=13", "--feature-gates=B=false,C=true")
+	c, _ := mustLoad(t, base, drop, "--port=13", "--feature-gates=SELinuxMount=false,WatchList=true")
 	k := &c.Kubelet
 	if k.MaxPods != 40 || k.Port != 13 || k.ReadOnlyPort != 12 || !slices.Equal(k.ClusterDNS, []string{"10.0.0.3"}) {
 		t.Errorf("later and stronger must win: %d %d %d %v", k.MaxPods, k.Port, k.ReadOnlyPort, k.ClusterDNS)
@@ -209,7 +209,7 @@ func TestDropins(t *testing.T) {
 	if k.EvictionHard["memory.available"] != "50Mi" || k.EvictionHard["nodefs.available"] != "1%" || len(k.EvictionHard) != 2 {
 		t.Errorf("maps must merge: %v", k.EvictionHard)
 	}
-	if g := k.FeatureGates; !g["A"] || g["B"] || !g["C"] {
+	if g := k.FeatureGates; !g["NodeLogQuery"] || g["SELinuxMount"] || !g["WatchList"] {
 		t.Errorf("gates of files and flags must merge: %v", g)
 	}
 	c, _ = mustLoad(t, drop)

@@ -41,7 +41,7 @@ func notices(c *Config, fs flagSet, docs []document) []Notice {
 			text := fmt.Sprint(value)
 			name := row.path
 			if gate, ok := strings.CutPrefix(path, "featureGates."); ok {
-				if name = path; slices.Contains(gates(), gate) {
+				if name = path; gate == gateAllBeta || slices.Contains(gates(), gate) {
 					return // it acts
 				}
 			}

@@ -39,6 +39,7 @@ func validate(s *settings) []error {
 	c.eviction()
 	c.shutdown()
 	c.features()
+	c.featureGates()
 	c.taints()
 	c.edgeFields()
 	c.remote()
@@ -79,59 +80,6 @@ func atLeast[T cmp.Ordered](c *checker, path string, value, low T) {
 	}
 }
 
-// on tells whether a feature gate is on: as given, else kubelet 1.36's default.
-func (c *checker) on(gate string) bool { return gateOn(c.k.FeatureGates, gate) }
-
-func gateOn(given map[string]bool, gate string) bool {
-	if on, ok := given[gate]; ok {
-		return on
-	}
-	return !slices.Contains(offGates(), gate) // the others that somebody asks for are on
-}
-
-// offGates are alpha.
-func offGates() []string {
-	return []string{gateMemoryQoS, gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging}
-}
-
-// betaGates are those that are beta and on.
-func betaGates() []string {
-	return []string{gateCPUBeta, gateTopologyBeta, gateShutdown, gateShutdownPriority, gateCrashLoop, gatePulledImages, gateServingCert}
-}
-
-// gates are all that something here depends on.
-func gates() []string { return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod}) }
-
-// Features calls f with each feature gate that something here depends on: its stage in
-// Kubernetes 1.36, as kubernetes_feature_enabled has it, and whether it is on.
-func (c *Config) Features(f func(name, stage string, on bool)) {
-	for _, name := range offGates() {
-		f(name, "ALPHA", c.Gate(name))
-	}
-	for _, name := range betaGates() {
-		f(name, "BETA", c.Gate(name))
-	}
-	f(gateQuotaPeriod, "", c.Gate(gateQuotaPeriod))
-}
-
-// The feature gates that validation asks for.
-const (
-	gateMemoryQoS        = "MemoryQoS"
-	gateQoSReserved      = "QOSReserved"
-	gateCPUAlpha         = "CPUManagerPolicyAlphaOptions"
-	gateCPUBeta          = "CPUManagerPolicyBetaOptions"
-	gateTopologyAlpha    = "TopologyManagerPolicyAlphaOptions"
-	gateTopologyBeta     = "TopologyManagerPolicyBetaOptions"
-	gatePodLevelManagers = "PodLevelResourceManagers"
-	gateShutdown         = "GracefulNodeShutdown"
-	gateShutdownPriority = "GracefulNodeShutdownBasedOnPodPriority"
-	gateCrashLoop        = "KubeletCrashLoopBackOffMax"
-	gatePulledImages     = "KubeletEnsureSecretPulledImages"
-	gateServingCert      = "RotateKubeletServerCertificate"
-	gateQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
-	gateLogging          = "LoggingAlphaOptions"
-)
-
 func (c *checker) server() {
 	k := c.k
 	c.ip("address", k.Address)
@@ -144,10 +92,7 @@ func (c *checker) server() {
 		c.forbidden("serverTLSBootstrap", "needs the feature gate %s", gateServingCert)
 	}
 	if *k.EnableSystemLogQuery {
-		c.forbidden("enableSystemLogQuery", "the host's logs are served as files, and not queried: leave it out, and ask for /logs/")
-	}
-	if k.FeatureGates[gatePodLevelManagers] {
-		c.forbidden("featureGates", "%s is alpha in Kubernetes %s and not built: leave it out", gatePodLevelManagers, KubernetesMinor)
+		c.forbidden("enableSystemLogQuery", "it is not built: for each query a kubelet runs journalctl, which a small device may not have. Leave it out, and ask for files at /logs/")
 	}
 	if v := k.ShowHiddenMetricsForVersion; v != "" && v != previousVersion {
 		c.invalid(field.NewPath("showHiddenMetricsForVersion"), v, "must be empty or the version before this one, %s", previousVersion)

@@ -93,6 +93,9 @@ func (c *checker) logs() {
 			c.invalid(field.NewPath("logging", "vmodule").Index(i), m.FilePattern, "must be a file pattern without = and comma")
 		}
 	}
+	if t := k.Tracing; t != nil && t.Endpoint != nil && t.SamplingRatePerMillion == nil {
+		c.forbidden("tracing.endpoint", "islet makes no traces, of requests that others trace neither: leave it out")
+	}
 	if t := k.Tracing; t != nil && t.SamplingRatePerMillion != nil {
 		between(c, "tracing.samplingRatePerMillion", *t.SamplingRatePerMillion, 0, 1000000)
 		if n := *t.SamplingRatePerMillion; n > 0 && n <= 1000000 {

@@ -76,7 +76,7 @@ var harmful = []string{
 	servedHead + "oomScoreAdj: 1000\n",
 	servedHead + "registryPullQPS: 0\nregistryBurst: 0\nserializeImagePulls: false\nmaxParallelImagePulls: 100000\n",
 	servedHead + "featureGates: {AllAlpha: true, AllBeta: false}\n",
-	servedHead + "featureGates: {NodeSwap: false, NoSuchGate: true}\n",
+	servedHead + "featureGates: {LocalStorageCapacityIsolationFSQuotaMonitoring: true, AllBeta: false}\n",
 	servedHead + "protectKernelDefaults: true\nfailSwapOn: true\nfailCgroupV1: true\n",
 	servedHead + "shutdownGracePeriod: 1ns\nshutdownGracePeriodCriticalPods: 8760h\n",
 	servedHead + "logging: {format: json, verbosity: 4294967295}\n",
