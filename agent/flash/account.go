@@ -57,6 +57,7 @@ type account struct {
 	Boot  string    `json:"boot"` // that Last is of
 	Run   int64     `json:"run"`  // of the agent that Last is of
 	At    time.Time `json:"at"`   // of Last
+	Up    int64     `json:"up"`   // nanoseconds since the boot, at Last
 	Last  Sample    `json:"last"`
 	Days  []dayOf   `json:"days"`  // the oldest first
 	Total Written   `json:"total"` // since the account was opened
@@ -72,7 +73,8 @@ type moment struct {
 
 // add takes what was written since the last Sample.
 func (a *account) add(m moment, s Sample) {
-	from := a.At
+	up := m.At.Sub(m.Booted)
+	from := m.At.Add(-max(up-time.Duration(a.Up), 0)) // whatever the clock said then
 	if m.Boot != a.Boot {
 		a.Last, from = Sample{}, m.Booted
 	}
@@ -82,7 +84,7 @@ func (a *account) add(m moment, s Sample) {
 	w := Written{Device: restarted(s.Device, a.Last.Device), Images: restarted(s.Images, a.Last.Images), Logs: since(s.Logs, a.Last.Logs)}
 	w.Database = since(restarted(s.Agent, a.Last.Agent), w.Images)
 	w.Pods = since(since(s.Shims, a.Last.Shims), w.Logs)
-	a.Boot, a.Run, a.At, a.Last = m.Boot, m.Run, m.At, s
+	a.Boot, a.Run, a.At, a.Up, a.Last = m.Boot, m.Run, m.At, int64(up), s
 	a.Total = a.Total.plus(w)
 	a.spread(w, from.UTC(), m.At.UTC())
 }
@@ -98,8 +100,7 @@ func restarted(now, last uint64) uint64 {
 // since is what was counted since, of a sum that gets smaller when a part of it ends.
 func since(now, last uint64) uint64 { return now - min(now, last) }
 
-// spread gives each day its share. A clock that went back, or that was wrong for years,
-// gives all to the day that it says now.
+// spread gives each day its share.
 func (a *account) spread(w Written, from, to time.Time) {
 	span := to.Sub(from)
 	if first := to.AddDate(0, 0, 1-days); span > 0 && from.Before(first) {
@@ -117,10 +118,34 @@ func (a *account) spread(w Written, from, to time.Time) {
 		left, from = left.minus(share), next
 	}
 	a.at(to, left)
-	today := to.Format(day)
-	a.Days = slices.DeleteFunc(a.Days, func(d dayOf) bool { return d.Day > today }) // of a clock that was wrong
-	if n := len(a.Days); n > days {
-		a.Days = slices.Delete(a.Days, 0, n-days)
+	a.settle(to)
+}
+
+// unset is a time before which it never is: a machine without a clock of its own, such as most
+// small boards, begins in 1970, or where a file says that it was, until a network tells.
+const unset = "2026-01-01"
+
+// settle leaves the days that count. Those later than now are known from before a boot, and
+// may come again once the clock is set, unless they are so late that it was wrong then. What
+// was written before the clock was set is of the day on which it is.
+func (a *account) settle(now time.Time) {
+	today, latest := now.Format(day), now.AddDate(0, 0, days).Format(day)
+	if today >= unset {
+		var before Written
+		a.Days = slices.DeleteFunc(a.Days, func(d dayOf) bool {
+			if d.Day < unset {
+				before = before.plus(d.Written)
+			}
+			return d.Day < unset || d.Day > latest
+		})
+		a.at(now, before)
+	}
+	for len(a.Days) > days {
+		oldest := 0
+		if a.Days[0].Day == today {
+			oldest = 1
+		}
+		a.Days = slices.Delete(a.Days, oldest, oldest+1)
 	}
 }
 

@@ -17,7 +17,9 @@
 // Pods that have used no CPU time since have written nothing: their files are not read again.
 //
 // Without a budget nothing is read unless somebody asks: what was written since the last
-// time is spread over the days between, and after a boot over the time since then. The
+// time is spread over the days between, and after a boot over the time since then. How long
+// that is says the time since the boot, and not the clock, which may have been set meanwhile:
+// a board without one begins in 1970, and knows its days again once a network told. The
 // account is stored when it is half a day old, when the day is over, and when the agent
 // ends: some hundred bytes a day.
 //

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -58,8 +59,42 @@ func TestAccount(t *testing.T) {
 	}
 }
 
+// TestNoClock: a board without a clock of its own begins each boot in 1970, and is told the
+// time later. It keeps what it knows of days, and what it wrote meanwhile is of today.
+func TestNoClock(t *testing.T) {
+	var a account
+	a.add(at(noon.Add(-24*time.Hour)), Sample{Device: 100})
+	a.add(at(noon), Sample{Device: 1100})
+	yesterday, today := a.on(noon.Add(-24*time.Hour)).Device, a.on(noon).Device
+	for boot := range 3 {
+		old := time.Unix(20, 0)
+		name := fmt.Sprint("boot ", boot)
+		up := func(at time.Time, uptime time.Duration) moment {
+			return moment{At: at, Boot: name, Booted: at.Add(-uptime), Run: int64(boot + 2)}
+		}
+		a.add(up(old, 20*time.Second), Sample{Device: 10})
+		a.add(up(old.Add(10*time.Minute), 10*time.Minute+20*time.Second), Sample{Device: 20})
+		if got := a.on(noon).Device; got != today {
+			t.Errorf("%s, in 1970: %d today, not %d", name, got, today)
+		}
+		now := noon.Add(time.Duration(boot+1) * time.Hour) // which a network tells
+		a.add(up(now, 20*time.Minute), Sample{Device: 50})
+		today += 50
+		if got := a.on(noon).Device; got != today || len(a.Days) != 2 || a.on(noon.Add(-24*time.Hour)).Device != yesterday {
+			t.Errorf("%s: %d today, not %d; %+v", name, got, today, a.Days)
+		}
+	}
+	far := at(noon.AddDate(20, 0, 0)) // and a clock that is far ahead, until it is set
+	far.Booted = far.At.Add(-2 * time.Hour)
+	a.add(far, Sample{Device: 60})
+	a.add(at(noon.Add(5*time.Hour)), Sample{Device: 70})
+	if got := a.on(noon).Device; len(a.Days) != 2 || got != today+10 {
+		t.Errorf("after a clock that was far ahead: %+v", a.Days)
+	}
+}
+
 // FuzzAccount: whatever counters and clocks do, no day has more than all, days are few and in
-// order, and nothing is later than now.
+// order, today is among them, and nothing is much later than now.
 func FuzzAccount(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, x, y uint64) {
@@ -77,11 +112,11 @@ func FuzzAccount(f *testing.F) {
 			var sum Written
 			for i, d := range a.Days {
 				sum = sum.plus(d.Written)
-				if i > 0 && a.Days[i-1].Day >= d.Day || d.Day > m.At.Format(day) {
+				if i > 0 && a.Days[i-1].Day >= d.Day || d.Day > m.At.AddDate(0, 0, days).Format(day) {
 					t.Fatalf("days %+v at %v", a.Days, m.At)
 				}
 			}
-			if len(a.Days) == 0 || len(a.Days) > days || sum.Device > a.Total.Device || sum.Pods > a.Total.Pods || sum.Database > a.Total.Database {
+			if !slices.ContainsFunc(a.Days, func(d dayOf) bool { return d.Day == m.At.Format(day) }) || len(a.Days) > days || sum.Device > a.Total.Device || sum.Pods > a.Total.Pods || sum.Database > a.Total.Database {
 				t.Fatalf("%+v", a)
 			}
 			text, err := json.Marshal(&a)
