@@ -73,7 +73,8 @@ func (a *agent) clean(ctx context.Context) error {
 	return errors.Join(append(errs, a.volumes.Sweep(ctx, none), a.logs.Sweep(ctx, none), a.links.Sweep(ctx, none), a.cgroups.Clean(), a.rt.Network.Clean(ctx))...)
 }
 
-// spoke lets what runs and nobody wants end, and go: a source has said what it wants.
+// spoke is called when a source has said what it wants: what runs and no source wants may end
+// now, and what ended pods left on disk may be removed.
 func (a *agent) spoke(ctx context.Context) {
 	a.workers.PokeAll()
 	a.sweep(ctx)

@@ -17,8 +17,8 @@ type Ignored struct {
 
 func (i Ignored) String() string { return i.Field + " " + i.Instead }
 
-// mostWords of the fields of a pod fit into an event.
-const mostWords = 1000
+// maxSentence bounds a Sentence, in bytes, so that it fits into an event.
+const maxSentence = 1000
 
 // Sentence names fields and what happens instead, in one line.
 func Sentence(list []Ignored) string {
@@ -26,7 +26,7 @@ func Sentence(list []Ignored) string {
 	b.WriteString("This node accepts fields that do not act: ")
 	for i, f := range list {
 		switch text := f.String(); {
-		case i > 0 && b.Len()+len(text) > mostWords:
+		case i > 0 && b.Len()+len(text) > maxSentence:
 			fmt.Fprintf(&b, "; and %d more", len(list)-i)
 			return b.String()
 		case i > 0:

@@ -70,11 +70,11 @@ type Cluster struct {
 	// The certificates are valid until then; zero: there is none.
 	ClientCertificate  time.Time `json:"clientCertificate,omitzero"`
 	ServingCertificate time.Time `json:"servingCertificate,omitzero"`
-	Pending            int       `json:"pending"` // pods of which the API server does not know the newest
+	Pending            int       `json:"pending"` // pods whose latest status the API server does not have yet
 }
 
 // Held are pods that run on although the control plane does not have them, as after a
-// restore from a backup or in a cluster that was made anew.
+// restore from a backup or in a re-created cluster.
 type Held struct {
 	Pods  int       `json:"pods"`
 	Since time.Time `json:"since"`

@@ -26,8 +26,8 @@ type exchange struct{}
 func (exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	conn, err := connect(ctx, req.URL)
-	if err != nil && onlyOther(err) {
-		return askInHTTP2(req)
+	if err != nil && wantsHTTP2(err) {
+		return callByHTTP2(req)
 	}
 	if err != nil {
 		return nil, err

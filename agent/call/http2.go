@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// onlyOther reports whether a TLS server refused HTTP/1.1.
-func onlyOther(err error) bool { return strings.Contains(err.Error(), "tls: no application protocol") }
+// wantsHTTP2 reports whether a call failed because the TLS server does not speak HTTP/1.1.
+func wantsHTTP2(err error) bool { return strings.Contains(err.Error(), "tls: no application protocol") }
 
-// askInHTTP2 is for the rare server that takes nothing else: it costs a pool, which is given
-// up with the answer. A kubelet offers both, and most servers take both.
-func askInHTTP2(req *http.Request) (*http.Response, error) {
+// callByHTTP2 repeats a call for a server that speaks HTTP/2 only, which is rare. Its pool of
+// connections is closed with the answer. A kubelet offers both protocols at once; most servers
+// speak both.
+func callByHTTP2(req *http.Request) (*http.Response, error) {
 	pool := &http.Transport{
 		DialContext: dialer().DialContext, TLSHandshakeTimeout: handshake, TLSClientConfig: &tls.Config{ServerName: req.URL.Hostname(), InsecureSkipVerify: true},
 		ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,

@@ -198,7 +198,7 @@ func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 			}
 			return status, nil
 		}
-		m = awaited{m, s}
+		m = timedReader{m, s}
 		var number [1]byte
 		if _, err := io.ReadFull(m, number[:]); err != nil {
 			continue
@@ -242,19 +242,19 @@ type socket struct {
 	silence time.Duration // how long the agent, which pings, may say nothing
 }
 
-// expect starts the time of silence anew.
+// expect restarts the time limit on silence.
 func (s *socket) expect() { s.conn.SetReadDeadline(time.Now().Add(s.silence)) }
 
-// awaited is a message of which each piece is waited for anew: the time in which its
-// reader does something else does not count.
-type awaited struct {
+// A timedReader restarts the time limit on silence before each read of a message, so that the
+// time which the caller spends between two reads does not count.
+type timedReader struct {
 	io.Reader
 	s *socket
 }
 
-func (a awaited) Read(b []byte) (int, error) {
-	a.s.expect()
-	return a.Reader.Read(b)
+func (r timedReader) Read(b []byte) (int, error) {
+	r.s.expect()
+	return r.Reader.Read(b)
 }
 
 func (s *socket) send(number byte, data []byte) error {

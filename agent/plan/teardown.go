@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/podspec"
 )
 
-// leastGrace is what a container gets whose turn to stop comes after the pod's
-// grace period is over (the kubelet's minimum).
+// leastGrace is the time that a container gets if the pod's grace period is over before its
+// turn to stop comes. It is the kubelet's minimum.
 const leastGrace = 2 * time.Second
 
 // teardown stops everything: first all containers but the sidecars, then the

@@ -22,9 +22,9 @@ const (
 	Hooks = "hooks"
 	// Probes is the file there for what a restart must not forget of probes.
 	Probes = "probes"
-	// Shutdown is the file there that says how far the end of pods with the machine is.
+	// Shutdown is the file there that records how far a shutdown of the machine has ended the pods.
 	Shutdown = "shutdown"
-	// OOM is the file there that says which of the kernel's kills were told.
+	// OOM is the file there that records which of the kernel's kills have been reported.
 	OOM = "oom"
 	// Devices is a directory of device nodes for containers, in the run directory.
 	Devices = "devices"
@@ -82,7 +82,8 @@ func lock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Who was killed holds its locks for a moment yet.
+// A process that was killed keeps its locks until the kernel has ended it: take waits so long,
+// and tries so often.
 const (
 	dying = 3 * time.Second
 	again = 20 * time.Millisecond

@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// A mark is what is noted in the run directory of a shutdown that goes on.
+// A mark records how far a shutdown has come. It lies in the run directory, for the next agent
+// of this boot.
 type mark struct {
-	Logind bool        `json:"logind"` // it is the machine's; else a person's or a service manager's
-	Turns  []time.Time `json:"turns"`  // when it was the turn of each period's pods
-	Done   bool        `json:"done"`   // all had theirs
+	Logind bool        `json:"logind"` // logind announced it; else islet shutdown was called
+	Turns  []time.Time `json:"turns"`  // when the pods of period i began to end; as many as have begun
+	Done   bool        `json:"done"`   // the pods of the last period have ended, or their time is over
 }
 
 // recall reads the mark that an agent left; nil: there is none. Nobody but root writes to
@@ -33,7 +34,7 @@ func recall(file string) (*mark, error) {
 	return m, nil
 }
 
-// write notes it for the next agent of this boot.
+// write stores the mark.
 func (m *mark) write(file string) error {
 	text, err := json.Marshal(m)
 	if err == nil {

@@ -128,22 +128,22 @@ func ceilDiv(v, by, one int64) string {
 	return fmt.Sprint(whole)
 }
 
-// Fields gives the volumes of the downward API what they show of a pod, and workers the
-// sizes of its containers.
+// Fields binds the functions of this package to the node as it is now: volumes of the downward
+// API read fields of a pod by it, and workers the sizes of its containers.
 type Fields struct {
 	Node func() Node // the node as it is now
 }
 
-// Field is that of the function of this name.
+// Field is the function Field on this node.
 func (f Fields) Field(pod *v1.Pod, path string) (string, error) { return Field(pod, path, f.Node()) }
 
-// Sizes are those of the function of this name, and the Level of the pod.
+// Sizes returns what the functions Sizes and Level do on this node.
 func (f Fields) Sizes(pod *v1.Pod) (map[string]plan.Size, plan.Resources) {
 	n := f.Node()
 	return Sizes(pod, n), Level(pod, n)
 }
 
-// Resource is ResourceField of the container that sel names.
+// Resource is the function ResourceField on this node, for the container that sel names.
 func (f Fields) Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error) {
 	return ResourceField(pod, nil, sel, f.Node())
 }

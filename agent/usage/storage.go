@@ -107,7 +107,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	}
 }
 
-// pluginOf is the one of ephemeral that a volume is of; "": none.
+// pluginOf is the plugin, one of the list ephemeral, that a volume belongs to; "": none of them.
 func pluginOf(v *v1.VolumeSource) string {
 	switch {
 	case v.EmptyDir != nil:

@@ -40,12 +40,12 @@ const (
 	eventFailedPreStopHook   = "FailedPreStopHook"
 )
 
-// noEvents is for who does not want to know.
+// noEvents drops all events: the default of a nil Events.
 type noEvents struct{}
 
 func (noEvents) Pod(*v1.Pod, string, string, string, string) {}
 
-// A teller tells of one pod, or of one container of it.
+// A teller sends the events of one pod, or of one container of it.
 type teller struct {
 	events    Events
 	pod       *v1.Pod

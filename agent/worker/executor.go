@@ -91,7 +91,7 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 		cfg.Classes = features.ClassIsHandler{}
 	}
 	if cfg.Guard == nil {
-		cfg.Guard = everybody{}
+		cfg.Guard = openGuard{}
 	}
 	runs := cfg.Hooking != nil
 	if !runs {

@@ -51,13 +51,13 @@ type Guard interface {
 	Failed(ctx context.Context, name string, private, unreachable bool)
 }
 
-// everybody is the Guard of a node where who may start a pod may use its images.
-type everybody struct{}
+// openGuard is the default Guard: every pod may use every image on the node.
+type openGuard struct{}
 
-func (everybody) May(context.Context, string, string, func() keyring.Credentials) bool { return true }
-func (everybody) Begin(context.Context, string, bool) error                            { return nil }
-func (everybody) Pulled(context.Context, string, string, bool, keyring.Credential)     {}
-func (everybody) Failed(context.Context, string, bool, bool)                           {}
+func (openGuard) May(context.Context, string, string, func() keyring.Credentials) bool { return true }
+func (openGuard) Begin(context.Context, string, bool) error                            { return nil }
+func (openGuard) Pulled(context.Context, string, string, bool, keyring.Credential)     {}
+func (openGuard) Failed(context.Context, string, bool, bool)                           {}
 
 // images gets the images of containers: one pull per image and credentials at a
 // time, shared among all pods that want it with these, and one back-off for each.

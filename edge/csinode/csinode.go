@@ -42,7 +42,7 @@ const (
 	maxKnown   = 256 // drivers, with those that are gone
 )
 
-// migrated are the plugins whose volumes are CSI drivers' since, as a kubelet lists them.
+// migrated lists the plugins whose volumes CSI drivers serve by now, as a kubelet does.
 const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
 
 // Config is what a Node needs.
@@ -60,9 +60,9 @@ type Node struct {
 	wake chan struct{} // capacity 1
 
 	mu      sync.Mutex
-	drivers map[string]*driver // what the cluster is to know; nil: the driver is gone
-	told    map[string]*driver // what it knows
-	owner   types.UID          // of the Node that was told
+	drivers map[string]*driver // as they are on this node; nil: the driver is gone
+	told    map[string]*driver // as they were last written to the API server
+	owner   types.UID          // of the Node to which they were written
 }
 
 type driver struct {
@@ -141,7 +141,7 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) todo(owner types.UID) map[string]*driver {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.owner != owner { // another Node: nothing of this is known of it
+	if n.owner != owner { // another Node: nothing was written to it
 		n.owner = owner
 		clear(n.told)
 	}
@@ -195,8 +195,8 @@ func (n *Node) sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// label sets the annotation and the labels of the Node. A label that is there with another
-// value is somebody's, and stays.
+// label sets the annotation and the labels of the Node. A label that already has another value
+// was set by someone else, and is left alone.
 func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {

@@ -29,12 +29,12 @@ const (
 
 // Config is what a Client is made of.
 type Config struct {
-	// Rest tells server and credentials. It is called before every request and must
-	// be quick; another pointer than before means other credentials, which the next
-	// request uses on a connection of its own. Of its fields those about host, TLS,
-	// tokens, proxy and dialing count.
+	// Rest returns the server and the credentials. It is called before every request and must
+	// be quick. If it returns another pointer than before, the credentials have changed, and the
+	// next request opens a new connection with them. Only the fields about host, TLS, tokens,
+	// proxy and dialing are used.
 	Rest func() (*rest.Config, error)
-	// Dial makes connections; nil: as Rest says, or by the network.
+	// Dial makes connections; nil: the Dial of Rest, or the network's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now is the time by which the server's certificate is judged; nil: time.Now.
 	Now func() time.Time

@@ -49,11 +49,12 @@ type kind struct {
 
 	// Of what a node may get and not list or watch; nil: it may list and watch.
 	get func(ctx context.Context, client *kube.Client, namespace, name string) (content, error)
-	// next lists what an object names in its turn; nil: nothing.
+	// next lists the objects that an object names; nil: none.
 	next func(content) []store.ObjectKey
 	// perhaps lists what an object may name: it is read only once somebody asks for it.
 	perhaps func(content) []store.ObjectKey
-	// settled says that who starts need not have it read again; nil: nobody needs to.
+	// settled reports whether a pod can start with an object as it is, such as a claim that is
+	// bound: else it is read again for each pod that starts. nil: it always can.
 	settled func(content) bool
 }
 

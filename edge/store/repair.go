@@ -87,9 +87,9 @@ func (s *Store) closeFiles() error {
 	return errors.Join(s.read.Close(), s.db.Close())
 }
 
-// mend makes the database anew if an error says that it is broken, or opens it in memory
-// if its disk takes no writes any more. It reports whether to try again what failed. Only
-// the writer calls it.
+// mend replaces the database by a new one if an error says that it is broken, or opens it in
+// memory if its disk takes no writes any more. It reports whether the caller should retry what
+// failed. Only the writer calls it.
 func (s *Store) mend(why error) bool {
 	still := errors.Is(why, syscall.EROFS) || frozen(why) && readOnly(s.path)
 	if !corrupt(why) && !still || !s.mended.IsZero() && time.Since(s.mended) < repairEvery || s.Health().Volatile != "" {
@@ -134,7 +134,7 @@ func closed() *sql.DB {
 	return db
 }
 
-// askMend lets the writer mend what a reader met.
+// askMend has the writer call mend with an error that a reader met, and returns its answer.
 func (s *Store) askMend(ctx context.Context, why error) bool {
 	if !corrupt(why) {
 		return false

@@ -134,8 +134,8 @@ func checkIDs(u specs.User, users *namespace.Users) error {
 	return nil
 }
 
-// mappingFault says why a mount cannot be mapped to other users as it is asked for; "":
-// it can. The only users that there are in a sandbox are its own.
+// mappingFault says why a mount cannot have the ID mappings that it asks for; "": it can. The
+// only mappings that a sandbox offers are those of its own user namespace.
 func mappingFault(s *sandbox, m *api.Mount) string {
 	if len(m.GetUidMappings())+len(m.GetGidMappings()) == 0 {
 		return ""
@@ -156,8 +156,9 @@ func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
 	return os.Open(filepath.Join(r.dirs.pins, s.rec.ID, namespace.User))
 }
 
-// makeBundle makes a bundle. Root of a user namespace must get through to the root file
-// system in it, and no other user of the host: so the one has a group.
+// makeBundle makes a bundle. Only root of the host may enter it and, if the pod has a user
+// namespace, root of that: it must reach the root file system in the bundle. So the directory
+// belongs to the group that root of the namespace has on the host.
 func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	bundle, u := r.bundle(id), s.users()
 	err := os.MkdirAll(bundle, 0o700)
@@ -167,7 +168,8 @@ func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	return errors.Join(os.Chmod(r.dirs.bundles, 0o711), os.Chown(bundle, 0, int(u.GIDs.First)), os.Chmod(bundle, 0o710))
 }
 
-// closeBundles takes from all others the way into bundles of an earlier islet.
+// closeBundles makes bundles of an earlier islet, which any user of the host could enter,
+// private.
 func (r *Runtime) closeBundles() error {
 	entries, err := os.ReadDir(r.dirs.bundles)
 	for _, e := range entries {
