@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -295,4 +296,26 @@ func under(imp string, allowed []string) bool {
 		}
 	}
 	return false
+}
+
+// TestDocsOfRooms: a reader finds what a room does in its doc.go; of a program it is in its main.go.
+func TestDocsOfRooms(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{if ne .Name "main"}}{{.ImportPath}} {{.GoFiles}}{{end}}`, "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for line := range strings.Lines(string(out)) {
+		room, list, _ := strings.Cut(strings.TrimSpace(line), " ")
+		files := strings.Fields(strings.Trim(list, "[]"))
+		if len(files) == 0 {
+			continue // a program, or tests only
+		}
+		if seen++; !slices.Contains(files, "doc.go") {
+			t.Errorf("%s has no doc.go", short(room))
+		}
+	}
+	if seen == 0 {
+		t.Error("go list named no package")
+	}
 }

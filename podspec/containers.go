@@ -1,4 +1,3 @@
-// Package podspec goes through what a pod's spec names.
 package podspec
 
 import (

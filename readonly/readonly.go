@@ -1,4 +1,3 @@
-// Package readonly knows disks that take no writes.
 package readonly
 
 import (

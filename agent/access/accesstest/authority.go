@@ -1,4 +1,3 @@
-// Package accesstest makes certificates for the tests of what is behind a Guard.
 package accesstest
 
 import (

@@ -1,0 +1,2 @@
+// Package accesstest makes certificates for the tests of what is behind a Guard.
+package accesstest

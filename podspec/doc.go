@@ -1,0 +1,2 @@
+// Package podspec goes through what a pod's spec names.
+package podspec

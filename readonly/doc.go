@@ -1,0 +1,2 @@
+// Package readonly knows disks that take no writes.
+package readonly
