@@ -193,6 +193,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 	}
 	e.watch = e.c.Watch()
 	defer e.watch.Close()
+	defer e.limits.background.Wait()
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var last, due time.Time

@@ -3,6 +3,7 @@ package eviction
 import (
 	"context"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,7 +21,8 @@ type limits struct {
 	at   time.Time // when the last measure began
 	used [2]uint64 // of the disks of node and containers, then
 
-	measuring chan []excess // nil: nobody does
+	measuring  chan []excess // nil: nobody does
+	background sync.WaitGroup
 }
 
 // An excess is a pod that exceeds a limit.
@@ -76,7 +78,7 @@ func (e *Eviction) keepLimits(ctx context.Context, r room.Room, d Disks) {
 	l.at, l.used = now, used
 	found := make(chan []excess, 1)
 	l.measuring = found
-	go func() { found <- e.measure(ctx, limited, d.Container) }()
+	l.background.Go(func() { found <- e.measure(ctx, limited, d.Container) })
 }
 
 // measure says which of pods exceed a limit.
