@@ -96,9 +96,11 @@ func urgent(f *os.File) (*os.File, error) {
 	}
 	c, err := f.SyscallConn()
 	if err == nil {
-		err = errors.Join(c.Control(func(of uintptr) {
-			err = errors.Join(unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, int(of), &unix.EpollEvent{Events: unix.EPOLLPRI | unix.EPOLLET}), unix.SetNonblock(fd, true))
-		}), err)
+		var added error
+		err = c.Control(func(of uintptr) {
+			added = errors.Join(unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, int(of), &unix.EpollEvent{Events: unix.EPOLLPRI | unix.EPOLLET}), unix.SetNonblock(fd, true))
+		})
+		err = errors.Join(err, added)
 	}
 	if err != nil {
 		unix.Close(fd)

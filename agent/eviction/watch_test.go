@@ -142,3 +142,16 @@ func TestWatchEnds(t *testing.T) {
 		t.Errorf("%d files, before %d", now, before)
 	}
 }
+
+// TestUrgent: a file that cannot tell of news is an error.
+func TestUrgent(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "plain"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got, err := urgent(f); err == nil {
+		got.Close()
+		t.Error("a plain file is waited for")
+	}
+}
