@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -146,8 +148,11 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	if err := r.closeBundles(); err != nil {
 		return nil, fmt.Errorf("close bundles: %w", err)
 	}
-	var err error
-	if r.boot, err = bootName(c.RunDir); err != nil {
+	id, err := os.ReadFile(bootID)
+	if err != nil {
+		r.log.Warn("the kernel names no boot", "error", err)
+	}
+	if r.boot, err = bootName(c.RunDir, strings.TrimSpace(string(id))); err != nil {
 		r.log.Warn("containers get IDs of this process, not of this boot", "error", err)
 	}
 	r.apparmor, r.selinux = apparmor.New(r.log), selinux.New()

@@ -38,15 +38,23 @@ func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	return hash("container", boot, sandbox, m.GetName(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
-// bootName names this boot of the machine, in a file of its own: the directory is RunDir,
-// of which nothing outlives a boot. With an error it is a name that the next process does not
-// know.
-func bootName(runDir string) (string, error) {
+// bootID is where the kernel names a boot. In a container of the machine it is the machine's, and
+// so does not tell one start of that from another.
+const bootID = "/proc/sys/kernel/random/boot_id"
+
+// bootName names this boot, of which the kernel has an ID, in a file of its own: the directory is
+// RunDir, of which nothing outlives a boot where it is in memory. Where it is not, the ID is
+// another then. A file without one is of an older version of islet, which runs on in this boot.
+// With an error it is a name that the next process does not know.
+func bootName(runDir, id string) (string, error) {
 	path, name := filepath.Join(runDir, "boot"), rand.Text()
-	if b, err := os.ReadFile(path); err == nil && len(b) == len(name) {
-		return string(b), nil
+	b, err := os.ReadFile(path)
+	if known, of, _ := strings.Cut(string(b), " "); err == nil && len(known) == len(name) && (of == "" || of == id) {
+		if name = known; of == id {
+			return name, nil
+		}
 	}
-	if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(name+" "+id), 0o600); err != nil {
 		return name, fmt.Errorf("name this boot: %w", err)
 	}
 	return name, nil

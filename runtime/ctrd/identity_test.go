@@ -1,0 +1,55 @@
+package ctrd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestBootName: a boot keeps its name, over an update of islet too, and the next has another,
+// whether or not its file is still there.
+func TestBootName(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "boot")
+	name := func(id string) string {
+		t.Helper()
+		n, err := bootName(dir, id)
+		if err != nil || len(n) < 20 || strings.ContainsAny(n, " \n") {
+			t.Fatalf("%q, %v", n, err)
+		}
+		return n
+	}
+	first := name("a")
+	if got := name("a"); got != first {
+		t.Errorf("the same boot is %s, not %s", got, first)
+	}
+	second := name("b")
+	if second == first {
+		t.Error("the next boot has the same name, on a disk")
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if got := name("b"); got == second {
+		t.Error("the next boot has the same name, in memory, with the kernel's ID of before")
+	}
+	if err := os.WriteFile(file, []byte(first), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := name("c"), name("c"); a != first || b != first {
+		t.Errorf("after an update the boot is %s, then %s, not %s", a, b, first)
+	}
+	if name("d") == first {
+		t.Error("the boot after an update has the same name")
+	}
+	if err := os.WriteFile(file, []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := name(""); got != name("") {
+		t.Error("without an ID of the kernel's a boot has two names")
+	}
+	if n, err := bootName(filepath.Join(dir, "missing"), "a"); err == nil || n == "" {
+		t.Errorf("where it cannot be kept: %q, %v", n, err)
+	}
+}
