@@ -34,4 +34,8 @@ func TestMayBeOfProcess(t *testing.T) {
 			t.Errorf("%s: %v", path, got)
 		}
 	}
+	t.Setenv("PATH", t.TempDir())
+	if err := Answers(host + "/elsewhere"); err != nil {
+		t.Errorf("on a machine without the program that asks: %v", err)
+	}
 }
