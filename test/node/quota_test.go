@@ -1,0 +1,90 @@
+package node
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestLogQuotaAndFlashBudget: the logs of a pod that writes much stay within their quota,
+// however many files a container may have; and that more was written than the budget of the
+// day allows is said, with what wrote it.
+func TestLogQuotaAndFlashBudget(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n"+
+		"containerLogMaxSize: 200Ki\ncontainerLogMaxFiles: 20\ncontainerLogMonitorInterval: 3s\n", m.Cgroup, m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\npodLogQuota: 1Mi\nflashBudget: 1Mi\n", m.Disk))
+	m.Write("data/lines", lines(5<<20))
+	m.Write("manifests/talks.yaml", manifest("talks", fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, hostPath: {path: %s/data}}]\n", m.Disk), "cat", "/v/lines"))
+	m.StartAgent()
+	m.WaitPods("the pod to have talked", func(pods map[string]machine.Pod) bool {
+		p := pods["talks-edge"]
+		return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].RestartCount > 0
+	})
+	m.Await("its logs to be within the quota, with files that were rotated", func() bool {
+		rotated, err := filepath.Glob(filepath.Join(m.Disk, "logs", "*talks*", "c", "*.log.*"))
+		return err == nil && len(rotated) > 0 && onDisk(t, filepath.Join(m.Disk, "logs")) <= 1<<20
+	})
+
+	m.Kill()
+	m.StartAgent() // which looks at once
+	m.Await("the budget to be said to be exceeded", func() bool { return strings.Contains(m.Islet("events"), "FlashBudgetExceeded") })
+	var s struct {
+		Flash struct {
+			Budget   uint64
+			Exceeded bool
+			Today    struct{ Logs, Stack uint64 }
+		}
+	}
+	out, code := m.Try("status", "-o", "json")
+	if err := json.NewDecoder(strings.NewReader(out)).Decode(&s); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if !strings.Contains(out, "more was written to the disk today than flashBudget allows") || code != 1 {
+		t.Errorf("status ends with %d: %s", code, out)
+	}
+	if f := s.Flash; f.Budget != 1<<20 || !f.Exceeded || f.Today.Logs < 5<<20 || f.Today.Stack < f.Today.Logs {
+		t.Errorf("status has %+v", f)
+	}
+}
+
+// lines are so many bytes of text that no program makes much smaller.
+func lines(bytes int) string {
+	random, line := rand.NewChaCha8([32]byte{}), make([]byte, 750)
+	var b strings.Builder
+	for b.Len() < bytes {
+		random.Read(line)
+		b.WriteString(base64.StdEncoding.EncodeToString(line) + "\n")
+	}
+	return b.String()
+}
+
+// onDisk is what the files below a directory take. One that goes meanwhile takes nothing.
+func onDisk(t *testing.T, dir string) (sum int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(_ string, e os.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() {
+			return nil
+		}
+		sum += info.Sys().(*syscall.Stat_t).Blocks * 512
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return sum
+}
