@@ -151,6 +151,27 @@ func limits(v *VM, cgroups string) {
 	if out := v.Run("cat $(find " + cgroups + " -mindepth 2 -name memory.max) | sort -u"); !strings.Contains(out, strconv.Itoa(64<<20)) {
 		v.t.Errorf("memory.max of containers is %q: %s", out, v.Run("find "+cgroups+" -name memory.max | xargs grep ."))
 	}
+	if out := v.Run("for p in " + cgroups + "; do grep -qx 1 $(find $p -mindepth 2 -name memory.oom.group) || echo $p; done"); out != "" {
+		v.t.Errorf("when memory runs out, the kernel would end single processes of containers in %s", out)
+	}
+	together(v, filepath.Dir(cgroups))
+}
+
+// together demands that all pods have what the machine has, less what a small one sets aside.
+func together(v *VM, kubepods string) {
+	v.t.Helper()
+	var kib, most uint64
+	if _, err := fmt.Sscan(v.Run("awk '/^MemTotal:/ {print $2}' /proc/meminfo; cat "+kubepods+"/memory.max"), &kib, &most); err != nil {
+		v.t.Error(err)
+		return
+	}
+	want := kib << 10
+	if want < 800<<20 {
+		want -= 96 << 20
+	}
+	if most != want {
+		v.t.Errorf("memory.max of %s is %d, not %d", kubepods, most, want)
+	}
 }
 
 // looks demands that logs, exec and the reason of an end by memory can be seen.
