@@ -5,5 +5,5 @@
 //	worker (pod is gone) --Release(uid)--> Logs: the pod's log directory
 //	agent (all sources have spoken) --Sweep--> Logs: those of unknown pods
 //
-// Removing images that nobody uses, when the disk fills up, has its place here.
+// Images that nobody uses, and dead containers when the disk fills up, are agent/garbage's.
 package collect

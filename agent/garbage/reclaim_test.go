@@ -69,3 +69,33 @@ func TestPruneRest(t *testing.T) {
 		t.Errorf("a runtime that cannot: %+v", out)
 	}
 }
+
+// TestNoClock: on a board without a clock of its own an image is not old because it came, or
+// was used last, in 1970.
+func TestNoClock(t *testing.T) {
+	now := time.Unix(60, 0)
+	w := &world{total: 1000}
+	w.image(1, 1, "a:1")
+	w.image(2, 1, "b:1")
+	w.pods = []*v1.Pod{pod("p", v1.PodRunning, "a:1")}
+	g := w.garbage(func(c *Config) { c.MaxAge, c.Now = 30*day, func() time.Time { return now } })
+	look := func(want ...int) {
+		t.Helper()
+		if err := g.collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.left(); !slices.Equal(got, want) {
+			t.Errorf("at %v: left %v", now, got)
+		}
+	}
+	look(1, 2)
+	w.image(3, 1, "c:1")
+	w.pods = nil // a:1 was used last in 1970
+	look(1, 2, 3)
+	now = noon
+	look(1, 2, 3)
+	now = noon.Add(29 * day)
+	look(1, 2, 3)
+	now = noon.Add(31 * day)
+	look()
+}

@@ -50,10 +50,35 @@ func loadUses(ctx context.Context, meta Meta, now time.Time) (*uses, error) {
 	return u, nil
 }
 
+// unset is a time before which it never is: a machine without a clock of its own begins in
+// 1970, until a network tells. In seconds since then: the first of January 2026.
+const unset = 1_767_225_600
+
+// settle has what was noted before the clock was set count from now on. It reports whether
+// there was any.
+func (u *uses) settle(now int64) (changed bool) {
+	if now < unset {
+		return false
+	}
+	right := func(at *int64) {
+		if *at > 0 && *at < unset {
+			*at, changed = now, true
+		}
+	}
+	right(&u.Since)
+	for key, is := range u.Images {
+		right(&is.First)
+		right(&is.Used)
+		u.Images[key] = is
+	}
+	return changed
+}
+
 // note takes what is there and what is needed now. It reports whether there is anything
 // new to keep.
 func (u *uses) note(images []Image, needs []Need, now time.Time) (changed bool) {
 	first := now.Unix()
+	changed = u.settle(first)
 	if u.Images == nil {
 		u.Images, first, changed = map[string]use{}, 0, true
 	}
