@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -156,13 +157,13 @@ func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice,
 	if c.Alone() && !given("failSwapOn", fs, docs) {
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
 	}
-	suit(&c.Kubelet, memory("/proc/meminfo"), func(field string) bool { return given(field, fs, docs) })
+	small := suit(&c.Kubelet, memory("/proc/meminfo"), func(field string) bool { return given(field, fs, docs) })
 	if err := errors.Join(append(errs, validate(&s)...)...); err != nil {
 		return nil, nil, err
 	}
 	s.KubeletConfiguration = c.Kubelet
 	c.flags = fs.values()
-	return c, append(notices(c, fs, docs), idle...), nil
+	return c, slices.Concat(notices(c, fs, docs), idle, small), nil
 }
 
 // given says whether the command line or a file sets a field of the top level,

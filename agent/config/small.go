@@ -9,18 +9,22 @@ import (
 )
 
 // suit makes the defaults of memory those that suit a machine with so many bytes of it; given
-// says which fields somebody set.
-func suit(k *kubelet.KubeletConfiguration, there uint64, given func(field string) bool) {
-	if given("evictionHard") {
-		return // with what is set aside besides it might come to more than there is
-	}
-	k.EvictionHard["memory.available"] = keptFree(there)
+// says which fields somebody set. The notices are of what a setting leaves out on a small one.
+func suit(k *kubelet.KubeletConfiguration, there uint64, given func(field string) bool) []Notice {
+	aside := setAside(there)
 	if given("kubeReserved") || given("systemReserved") || given("reservedMemory") {
-		return
+		aside = ""
 	}
-	if aside := setAside(there); aside != "" {
-		k.KubeReserved = map[string]string{"memory": aside}
+	switch {
+	case !given("evictionHard"):
+		k.EvictionHard["memory.available"] = keptFree(there)
+		if aside != "" {
+			k.KubeReserved = map[string]string{"memory": aside}
+		}
+	case aside != "": // with it besides it might come to more than there is
+		return []Notice{{"evictionHard", "it leaves this small machine without the memory that is set aside by default, so that a pod may have all wait for the disk: set kubeReserved too, such as {memory: " + aside + "}"}}
 	}
+	return nil
 }
 
 // keptFree is the default of the hard threshold memory.available where there are so many

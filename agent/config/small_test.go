@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -78,7 +79,13 @@ func TestSuit(t *testing.T) {
 	for _, field := range []string{"evictionHard", "kubeReserved", "systemReserved", "reservedMemory"} {
 		k := defaultKubelet()
 		k.EvictionHard = defaultEvictionHard()
-		suit(&k, 184<<20, func(one string) bool { return one == field })
+		told := suit(&k, 184<<20, func(one string) bool { return one == field })
+		if (len(told) == 1 && strings.Contains(told[0].Text, "{memory: 98304Ki}")) != (field == "evictionHard") {
+			t.Errorf("with %s: %q is told", field, told)
+		}
+		if told := suit(&k, 184<<20, func(string) bool { return true }); len(told) > 0 {
+			t.Errorf("with all of them: %q is told", told)
+		}
 		if len(k.KubeReserved) > 0 {
 			t.Errorf("with %s: %v", field, k.KubeReserved)
 		}
