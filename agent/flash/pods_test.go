@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
@@ -60,6 +61,19 @@ func TestPods(t *testing.T) {
 	see("it has run", 523)
 	container("pods/c/4", 4, 1000)
 	see("a new pod", 1523)
+	hidden := "pods/c/4" + strings.Repeat("/d", maxDepth)
+	container(hidden, 5, 10_000)
+	container(hidden+"/d/d", 6, 100_000)
+	see("deep below", 111_523)
+	run("pods/a/2")
+	see("deep below, and nobody has run there", 111_523)
+	write(proc, "6/io", "write_bytes: 200000\n")
+	run(hidden + "/d/d")
+	see("deep below it has run", 211_523)
+	if err := os.RemoveAll(filepath.Join(groups, "memory/pods/c/4/d")); err != nil {
+		t.Fatal(err)
+	}
+	run("pods/c/4")
 	if err := os.RemoveAll(filepath.Join(groups, "memory/pods/a/1")); err != nil {
 		t.Fatal(err)
 	}
