@@ -21,3 +21,15 @@ func TestPagesAreTheirOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestAcceptsGzip: a page is compressed for who asks for that, and not for who refuses it.
+func TestAcceptsGzip(t *testing.T) {
+	for header, want := range map[string]bool{
+		"": false, "gzip": true, "deflate, gzip": true, "deflate,gzip ; q=0.5": true, "gzip;q=1.000": true, "gzip;q=0.001": true, "identity": false, "xgzip": false,
+		"gzip;q=0": false, "gzip; q=0.0": false, "gzip;Q=0.000, deflate": false, "deflate;q=0, gzip": true, "gzip;level=9": true,
+	} {
+		if got := acceptsGzip(header); got != want {
+			t.Errorf("%q: %v", header, got)
+		}
+	}
+}

@@ -246,12 +246,17 @@ func (p *page) flush() {
 	}
 }
 
+// acceptsGzip reports whether who asks takes compressed pages: of weight zero he does not.
+// https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3
 func acceptsGzip(header string) bool {
 	for part := range strings.SplitSeq(header, ",") {
-		name, q, _ := strings.Cut(strings.TrimSpace(part), ";")
-		if name == "gzip" {
-			return strings.TrimSpace(q) != "q=0"
+		name, weight, _ := strings.Cut(part, ";")
+		if strings.TrimSpace(name) != "gzip" {
+			continue
 		}
+		q, of, _ := strings.Cut(strings.TrimSpace(weight), "=")
+		n, err := strconv.ParseFloat(of, 64)
+		return !strings.EqualFold(q, "q") || err != nil || n > 0
 	}
 	return false
 }
