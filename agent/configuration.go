@@ -6,12 +6,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/configure"
+	"github.com/islet-edge/islet/agent/update"
 )
 
 // openKeeper makes what takes configurations that the node is sent.
 func (a *agent) openKeeper() (err error) {
 	a.keeper, err = configure.Open(configure.Config{
-		Config: a.cfg, Start: a.started, Version: a.version, Events: a.events, Changed: a.reportNode, End: a.again, Now: a.link.Now, Log: a.log,
+		Config: a.cfg, Start: a.started, Version: a.version, Newer: update.Newer, Events: a.events, Changed: a.reportNode, End: a.again, Now: a.link.Now, Log: a.log,
 		Node: configure.Node{
 			Link: a.link.State, Ready: func(ctx context.Context) []string { return a.health.NotReady(ctx) }, Known: func() error { return a.rt.Known() },
 			Looked: func() bool { return a.eviction.Looked() }, Pressures: a.machine.Pressures, Pods: func() []*v1.Pod { return a.pods.List() },

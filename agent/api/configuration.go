@@ -20,12 +20,16 @@ type Configuration struct {
 	Attempts int               `json:"attempts,omitempty"` // trials of Assigned
 	Waiting  string            `json:"waiting,omitempty"`  // what the trial waits for
 	// Failed says why the last one that came is not the good one; nil: it is, or is to be tried.
-	Failed  *ConfigurationFailure `json:"failed,omitempty"`
-	Problem string                `json:"problem,omitempty"` // what a person should know
-	Follows string                `json:"follows,omitempty"` // the source that the node follows
+	Failed *ConfigurationFailure `json:"failed,omitempty"`
+	// FailedUpdate says why the last other version of islet that came does not run.
+	FailedUpdate *ConfigurationFailure `json:"failedUpdate,omitempty"`
+	Problem      string                `json:"problem,omitempty"` // what a person should know
+	Follows      string                `json:"follows,omitempty"` // the source that the node follows
 	// FollowProblem is why it cannot; empty: it can.
-	FollowProblem string               `json:"followProblem,omitempty"`
-	History       []ConfigurationTrial `json:"history,omitempty"` // trials that ended, the newest last
+	FollowProblem string `json:"followProblem,omitempty"`
+	// Overridden: a person asked for another one, which counts until the source changes.
+	Overridden bool                 `json:"overridden,omitempty"`
+	History    []ConfigurationTrial `json:"history,omitempty"` // trials that ended, the newest last
 }
 
 // A ConfigurationRef names a configuration.

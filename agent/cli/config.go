@@ -67,7 +67,11 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 		row("Assigned:", *c.Assigned)
 	}
 	if c.Follows != "" {
-		out.row("Follows:", c.Follows, c.FollowProblem)
+		state := c.FollowProblem
+		if c.Overridden && state == "" {
+			state = "counts again when it changes"
+		}
+		out.row("Follows:", c.Follows, state)
 	}
 	out.print(t.out)
 	switch {
@@ -78,6 +82,9 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 	}
 	if c.Problem != "" {
 		fmt.Fprintf(t.out, "Problem: %s\n", lines(c.Problem))
+	}
+	if f := c.FailedUpdate; f != nil {
+		fmt.Fprintf(t.out, "Update: %s failed: %s\n", printable(f.ID), lines(f.Why))
 	}
 }
 

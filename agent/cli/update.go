@@ -89,8 +89,8 @@ func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
 func (t *tool) updated(ctx context.Context, u api.Update) error {
 	return t.trial(ctx, u.ID, func(c *api.Configuration) (done bool, err error) {
 		switch n := len(c.History); {
-		case c.Failed != nil && c.Failed.ID == u.ID:
-			return true, fmt.Errorf("version %s failed, the one before it runs: %s", u.Version, lines(c.Failed.Why))
+		case c.FailedUpdate != nil && c.FailedUpdate.ID == u.ID:
+			return true, fmt.Errorf("version %s failed, the one before it runs: %s", u.Version, lines(c.FailedUpdate.Why))
 		case n > 0 && c.History[n-1].ID == u.ID && c.History[n-1].Why == "":
 			fmt.Fprintf(t.out, "version %s is installed and runs (%s)\n", u.Version, time.Duration(c.History[n-1].Seconds*float64(time.Second)).Round(time.Second))
 			return true, nil

@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/eventtest"
@@ -92,6 +93,16 @@ type run struct {
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// newer compares versions.
+func newer(a, b string) (bool, error) {
+	x, err := version.ParseSemantic(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := version.ParseSemantic(b)
+	return err == nil && y.LessThan(x), err
+}
+
 // start starts an agent in a role.
 func (w *world) start(role guard.Role) *run {
 	w.Helper()
@@ -107,7 +118,7 @@ func (w *world) startAs(version string, role guard.Role) *run {
 		w.Fatal(err)
 	}
 	r := &run{cfg: cfg, end: make(chan error, 1)}
-	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: version, Node: w.facts, Events: w, End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: version, Newer: newer, Node: w.facts, Events: w, End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -97,12 +97,25 @@ func (f *Follower) leave() {
 	k.mu.Lock()
 	good := k.record.Good
 	k.mu.Unlock()
+	var err error
 	if good.IsLocal() || good.Source.Name == "" {
-		return
+		err = k.unfollow()
+	} else {
+		err = k.offer(trial.New("", "", nil, trial.Source{}, k.c.Now()), good.Consent, false, false)
 	}
-	if err := k.offer(trial.New("", "", nil, trial.Source{}, k.c.Now()), good.Consent, false, false); err != nil {
+	if err != nil && !errors.Is(err, ErrBusy) {
 		k.c.Log.Warn("the node does not go back to its own files", "error", err)
 	}
+}
+
+// unfollow stores that no ConfigMap is followed.
+func (k *Keeper) unfollow() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if before := k.record; k.record.Unfollow() {
+		return k.save(before)
+	}
+	return nil
 }
 
 func (f *Follower) label() string {

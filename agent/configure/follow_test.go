@@ -14,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/guard"
 	"github.com/islet-edge/islet/agent/trial"
 	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/keys"
 )
 
@@ -124,5 +125,109 @@ func TestFollowAnnotation(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		stop()
+	})
+}
+
+// TestFollowAndApply: what a person asks for counts until the ConfigMap changes, however often
+// the agent starts; so does what a person goes back to, and a version that waits.
+func TestFollowAndApply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := apitest.New(t), newWorld(t, "configuration: {configMap: fleet}\n")
+		s.Put(configMap("fleet", kubeletHead+"maxPods: 30\n"))
+		// looks starts an agent that looks at the ConfigMap.
+		looks := func() *run {
+			r := w.start(guard.Role{})
+			_, stop := w.follow(r, s)
+			time.Sleep(time.Second)
+			stop()
+			return r
+		}
+		// stands has what is assigned stand its trial.
+		stands := func(r *run, pods int32) {
+			t.Helper()
+			if !r.begin(t.Context()) {
+				t.Fatalf("nothing is tried: %+v", r.Show())
+			}
+			if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+				t.Fatal(why)
+			}
+			if r := looks(); r.cfg.Kubelet.MaxPods != pods || r.Show().Assigned != nil {
+				t.Errorf("%d pods, and then %+v", r.cfg.Kubelet.MaxPods, r.Show().Assigned)
+			}
+		}
+		stands(looks(), 30)
+		r := looks()
+		if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil {
+			t.Fatal(err)
+		}
+		stands(r, 17)
+		if got := looks().Show(); !got.Overridden {
+			t.Errorf("it does not say that a person's counts: %+v", got)
+		}
+		s.Put(configMap("fleet", kubeletHead+"maxPods: 31\n"))
+		stands(looks(), 31)
+		r = looks()
+		if _, err := r.Revert(); err != nil || !r.Show().Overridden {
+			t.Fatal(err)
+		}
+		stands(r, 17)
+
+		w.offered(staged(t)) // and killed
+		r = looks()
+		if got := r.Show(); r.Staged() == "" || got.Attempts != 1 {
+			t.Errorf("a version that waits gave way to a ConfigMap that did not change: %+v", got)
+		}
+		s.Put(configMap("fleet", kubeletHead+"maxPods: 32\n"))
+		r = looks()
+		if r.Staged() == "" || !r.begin(t.Context()) {
+			t.Errorf("a version that waits gave way to a ConfigMap: %+v", r.Show())
+		}
+		for range 2 { // it fails, and that stays known
+			r = w.start(guard.Role{After: true, Why: "it crashes"})
+			_, stop := w.follow(r, s)
+			time.Sleep(time.Second)
+			stop()
+			if got := r.Show(); got.FailedUpdate == nil || got.Assigned == nil || !strings.Contains(got.Assigned.Kubelet, "32") {
+				t.Errorf("%+v", got)
+			}
+		}
+	})
+}
+
+// TestWaits: what a ConfigMap had waits for the link for as long as that takes; a person who
+// repairs the node meanwhile does not.
+func TestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "configuration: {configMap: fleet}\n")
+		w.link = link.State{Phase: link.Down, Reason: "Unreachable"}
+		r := w.start(guard.Role{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+		cm := trial.New(kubeletHead+"maxPods: 30\n", "", nil, trial.Source{Namespace: "kube-system", Name: "fleet"}, time.Now())
+		if err := r.Offer(cm, false, false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if s := r.Show(); s.Trying || s.Assigned == nil {
+			t.Errorf("without a link %+v", s)
+		}
+		if err := w.apply(r, kubeletHead+"maxPods: 30\n"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(most - 2*time.Second)
+		if r.Show().Trying {
+			t.Error("a person's does not wait until the node is well")
+		}
+		time.Sleep(4 * time.Second)
+		if !r.Show().Trying {
+			t.Error("a person's waits for the link")
+		}
+		<-r.end
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 }

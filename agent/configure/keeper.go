@@ -2,7 +2,6 @@ package configure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -35,8 +34,9 @@ type Config struct {
 	*config.Config
 	Start *Start
 	Node  Node
-	// Version is that of this process.
+	// Version is that of this process; Newer compares two.
 	Version string
+	Newer   func(a, b string) (bool, error)
 	Events  Events
 	// Changed says that Condition or Annotations are others; it must not block. Nil: nobody cares.
 	Changed func()
@@ -75,7 +75,7 @@ func Open(c Config) (*Keeper, error) {
 		boot = nil // every restart then counts as one of the agent only
 	}
 	k := &Keeper{c: c, dir: c.Dirs.State, boot: strings.TrimSpace(string(boot)), wake: make(chan struct{}, 1)}
-	changed := c.Start.settle(k.dir, k.boot, c.Version, c.Log, c.Now)
+	changed := c.Start.settle(&c, k.boot)
 	k.record, k.fell, k.broken = c.Start.record, c.Start.fell, c.Start.broken
 	if changed {
 		if err := trial.Save(k.dir, k.record); err != nil {
@@ -89,19 +89,29 @@ func Open(c Config) (*Keeper, error) {
 // tell reports how the last trial ended, or that this is one.
 func (k *Keeper) tell(ended bool) {
 	c, r := k.c, &k.record
-	switch f := r.Failed; {
+	last := trial.Outcome{}
+	if n := len(r.History); n > 0 {
+		last = r.History[n-1]
+	}
+	switch {
+	case c.Start.OnTrial() && r.Tries():
+		c.Events.Node(v1.EventTypeNormal, ReasonTryingProgram, fmt.Sprintf("islet %s of %s is tried", r.Assigned.Program.Version, r.Assigned.Source))
 	case c.Start.OnTrial() && r.Assigned != nil:
 		c.Events.Node(v1.EventTypeNormal, ReasonTrying, fmt.Sprintf("configuration %s of %s is tried", r.Assigned.Name(), r.Assigned.Source))
 	case (ended || c.Start.Role.After) && r.Updated():
-		last := r.History[len(r.History)-1]
 		c.Log.Info("another version of islet has stood its trial", "program", last.ID, "took", last.Took)
 		c.Events.Node(v1.EventTypeNormal, ReasonUpdated, fmt.Sprintf("islet %s is installed and runs", c.Version))
-	case ended && f == nil:
-		c.Log.Warn("the trial of a configuration was interrupted; the last known good one goes on, and the trial begins anew", "good", r.Good.Name())
+	case ended && r.Assigned != nil:
+		c.Log.Warn("a trial was interrupted; what was good goes on, and the trial begins anew", "tried", r.Assigned.Name(), "good", r.Good.Name())
+	case ended && last.Program && (r.FailedProgram == nil || r.FailedProgram.ID != last.ID):
+		c.Log.Warn("another version of islet is not tried any more", "program", last.ID, "error", last.Why)
+	case ended && last.Program:
+		c.Log.Error("another version of islet has failed its trial; the one before it goes on", "program", last.ID, "error", last.Why)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailedProgram, fmt.Sprintf("%s failed its trial, islet %s goes on: %s", last.ID, c.Version, last.Why))
 	case ended:
-		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", f.ID, "good", k.record.Good.Name(), "error", f.Why)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", f.ID, k.record.Good.Name(), f.Why))
-	case c.Start.Role.After && len(r.History) > 0 && r.History[len(r.History)-1].Why == "":
+		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", last.ID, "good", r.Good.Name(), "error", last.Why)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", last.ID, r.Good.Name(), last.Why))
+	case c.Start.Role.After && last.ID != "" && last.Why == "":
 		c.Log.Info("the configuration has stood its trial", "configuration", r.Good.Name())
 		c.Events.Node(v1.EventTypeNormal, ReasonAccepted, fmt.Sprintf("configuration %s is the last known good one", r.Good.Name()))
 	}
@@ -110,8 +120,8 @@ func (k *Keeper) tell(ended bool) {
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed, "what the node was sent is not known any more, its own files count: "+k.broken.Error())
 	}
 	if k.fell != nil {
-		c.Log.Error("the configuration that the node keeps cannot be used any more: its own files count", "configuration", k.record.Good.Name(), "error", k.fell)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s cannot be used any more, the node's own files count: %v", k.record.Good.Name(), k.fell))
+		c.Log.Error("the configuration that the node keeps cannot be used any more: its own files count", "configuration", r.Good.Name(), "error", k.fell)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s cannot be used any more, the node's own files count: %v", r.Good.Name(), k.fell))
 	}
 }
 
@@ -121,87 +131,11 @@ const (
 	ReasonAccepted = "ConfigurationAccepted"
 	ReasonFailed   = "ConfigurationFailed"
 	ReasonRefused  = "ConfigurationRefused"
-	ReasonUpdated  = "IsletUpdated"
+
+	ReasonTryingProgram = "IsletOnTrial"
+	ReasonUpdated       = "IsletUpdated"
+	ReasonFailedProgram = "IsletUpdateFailed"
 )
-
-// An ErrBusy says that a trial is under way.
-var ErrBusy = errors.New("another configuration is on trial; wait until that has ended (islet config)")
-
-// Offer takes a configuration from whoever may send one. The error says, by field, why it is
-// not tried. A person who offers it (anew) has one tried again that failed; dry only checks.
-func (k *Keeper) Offer(c *trial.Configuration, anew, dry bool) error {
-	return k.offer(c, c.Consent, anew, dry)
-}
-
-func (k *Keeper) offer(c *trial.Configuration, consent []string, anew, dry bool) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ending || k.record.Trial != nil {
-		return ErrBusy
-	}
-	before := k.record
-	if !dry && !k.record.Assign(c, anew) {
-		return nil // nothing new
-	}
-	pods := len(active(k.c.Node.Pods()))
-	if k.record.Assigned == nil && !dry { // it is the good one
-		return k.save(before)
-	}
-	if err := k.c.Start.check(c, consent, k.c.Config, pods); err != nil {
-		k.record = before
-		if !dry && !anew {
-			k.record.Refuse(c, err.Error(), k.c.Now())
-			k.c.Events.Node(v1.EventTypeWarning, ReasonRefused, fmt.Sprintf("configuration %s of %s is not tried: %v", c.ID, c.Source, err))
-			if serr := k.save(before); serr != nil {
-				return errors.Join(err, serr)
-			}
-		}
-		return err
-	}
-	if dry {
-		return nil
-	}
-	if err := k.save(before); err != nil {
-		return err
-	}
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-	return nil
-}
-
-// save stores the record; where that fails it is as before.
-func (k *Keeper) save(before trial.Record) error {
-	if err := trial.Save(k.dir, k.record); err != nil {
-		k.record = before
-		return err
-	}
-	if k.c.Changed != nil {
-		k.c.Changed()
-	}
-	return nil
-}
-
-// Revert offers the good configuration from before the one that is good now.
-func (k *Keeper) Revert() (*trial.Configuration, error) {
-	k.mu.Lock()
-	good, before := k.record.Good, k.record.Before
-	k.mu.Unlock()
-	if good.IsLocal() && before.IsLocal() {
-		return nil, errors.New("there is nothing to go back to: the node uses its own files, and used nothing else before")
-	}
-	// What the good one was allowed to change may be changed back.
-	var consent []string
-	if good != nil {
-		consent = append(consent, good.Consent...)
-	}
-	c := trial.New("", "", nil, trial.Source{}, k.c.Now())
-	if before != nil {
-		c = trial.New(before.Kubelet, before.Edge, before.Consent, before.Source, k.c.Now())
-	}
-	return c, k.offer(c, append(consent, c.Consent...), true, false)
-}
 
 // Run tries what is assigned, and judges what is on trial, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
@@ -238,17 +172,25 @@ const (
 func (k *Keeper) ready(ctx context.Context) bool {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
-	k.mu.Lock()
-	remote := k.record.Assigned != nil && k.record.Assigned.Source.Name != ""
-	k.mu.Unlock()
-	for began := time.Now(); ; {
+	var waits *trial.Configuration
+	began := time.Now()
+	for {
 		f := k.c.Node.facts(ctx)
 		well := f.Node == "" && f.Link == ""
 		for _, ready := range f.Pods {
 			well = well && ready
 		}
+		k.mu.Lock()
+		now := k.record.Assigned
+		k.mu.Unlock()
+		if now == nil {
+			return ctx.Err() == nil
+		}
+		if now != waits { // a person need not wait for the link that another one waits for
+			waits, began = now, time.Now()
+		}
 		// Without the server nobody would see that what it sent loses it.
-		if patient := time.Since(began) < most || remote && f.Link != ""; well || !patient {
+		if patient := time.Since(began) < most || remote(now) && f.Link != ""; well || !patient {
 			return ctx.Err() == nil
 		}
 		select {
@@ -257,6 +199,11 @@ func (k *Keeper) ready(ctx context.Context) bool {
 		case <-tick.C:
 		}
 	}
+}
+
+// remote reports whether something came from elsewhere, and no person at the node wants it.
+func remote(c *trial.Configuration) bool {
+	return !c.Asked && (c.Source.Name != "" || c.Program != nil)
 }
 
 // begin starts the trial of what is assigned. It is stored first: whatever happens from here
@@ -270,12 +217,12 @@ func (k *Keeper) begin(ctx context.Context) bool {
 		return false
 	}
 	if err := k.save(before); err != nil {
-		k.c.Log.Error("the configuration is not tried", "error", err)
+		k.c.Log.Error("what is to be tried is not, as that cannot be stored", "error", err)
 		return false
 	}
 	c := k.record.Assigned
 	k.ending = true
-	k.c.Log.Info("a configuration goes on trial: the agent starts anew, the pods go on running", "configuration", c.Name(), "from", c.Source.String(), "attempt", k.record.Attempts)
+	k.c.Log.Info("a trial begins: the agent starts anew, the pods go on running", "tried", c.Name(), "from", c.Source.String(), "attempt", k.record.Attempts)
 	k.c.End(&Again{k.guard(c)})
 	return true
 }
@@ -321,7 +268,7 @@ func (k *Keeper) judge(ctx context.Context) {
 // unless it was allowed to.
 func (k *Keeper) healthyFor() time.Duration {
 	d := k.c.Edge.Configuration.HealthyFor.Duration
-	if k.program() != nil {
+	if k.record.Tries() {
 		d = min(d, programHealthy)
 	}
 	return d
@@ -333,7 +280,7 @@ func (k *Keeper) healthyFor() time.Duration {
 func (k *Keeper) accept() (why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before, program := k.record, k.program() != nil
+	before, program := k.record, k.record.Tries()
 	err := k.install(k.record.Assigned)
 	if err == nil {
 		k.record.Accept(k.c.Now())

@@ -18,24 +18,58 @@ const (
 	programDeadline = 50 * time.Second // what hangs is then killed, and the one before started
 )
 
-// OfferProgram takes another version of islet, to be tried with the good configuration. A
-// person who offers it (anew) has one tried again that failed. Tried: it will be.
-func (k *Keeper) OfferProgram(p trial.Program, from string, anew bool) (id string, tried bool, err error) {
+// OfferProgram takes another version of islet, to be tried with the configuration that is in use.
+// A person who asks for it has one tried again that failed. Tried: it will be.
+func (k *Keeper) OfferProgram(p trial.Program, from string, asked bool) (id string, tried bool, err error) {
 	k.mu.Lock()
-	good := k.record.Good
+	good := k.active()
+	p.Left = k.left(p.Version)
 	k.mu.Unlock()
 	c := trial.WithProgram(good, p, trial.Source{File: from}, k.c.Now())
-	err = k.Offer(c, anew, false)
+	err = k.Offer(c, asked, false)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return c.ID, err == nil && k.record.Assigned != nil && k.record.Assigned.ID == c.ID, err
 }
 
+// left is the newest version that a node has left once another one is installed; empty: that
+// is newer than this one. The caller holds mu.
+func (k *Keeper) left(version string) string {
+	if newer, err := k.c.Newer(version, k.c.Version); err != nil || newer {
+		return ""
+	}
+	if newer, err := k.c.Newer(k.record.Left, k.c.Version); err == nil && newer {
+		return k.record.Left
+	}
+	return k.c.Version
+}
+
+// Busy says why no program can be offered now; asked: by a person, whose word counts more than
+// what is followed.
+func (k *Keeper) Busy(asked bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch waits := k.record.Assigned; {
+	case k.ending || k.record.Trial != nil:
+		return ErrBusy
+	case waits != nil && !asked:
+		return errors.New("something else is about to be tried (islet config show)")
+	case waits != nil && waits.Program != nil && waits.Asked:
+		return errors.New("another version is about to be tried (islet config show)")
+	}
+	return nil
+}
+
 // Refused reports whether a version, of an archive with that sum, is not tried unless a person
-// asks: it has failed.
+// asks: it has failed, or is no newer than one that a person went back from.
 func (k *Keeper) Refused(version, sum string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if left := k.record.Left; left != "" {
+		if newer, err := k.c.Newer(version, left); err == nil && !newer {
+			return true
+		}
+	}
 	return k.record.Knows(trial.Program{Version: version, Sum: sum})
 }
 
@@ -43,18 +77,10 @@ func (k *Keeper) Refused(version, sum string) bool {
 func (k *Keeper) Staged() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p := k.program(); p != nil {
-		return p.Path
+	if k.record.Tries() {
+		return k.record.Assigned.Program.Path
 	}
 	return ""
-}
-
-// program is what is assigned, if that is one. The caller holds mu, or nothing changes it.
-func (k *Keeper) program() *trial.Program {
-	if c := k.record.Assigned; c != nil {
-		return c.Program
-	}
-	return nil
 }
 
 // guard is the role of the process that watches over a trial.

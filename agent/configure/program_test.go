@@ -1,6 +1,7 @@
 package configure
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,8 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/islet-edge/islet/agent/guard"
 	"github.com/islet-edge/islet/agent/trial"
+	"github.com/islet-edge/islet/keys"
 )
 
 // staged are two programs: one that is installed, and one to try.
@@ -137,12 +141,12 @@ func TestProgramEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := Open(Config{Config: cfg, Start: s, Version: c.version, Node: w.facts, Events: w, End: func(error) {}, Now: time.Now, Log: discard()})
+		k, err := Open(Config{Config: cfg, Start: s, Version: cmp.Or(c.version, "0.1.0"), Newer: newer, Node: w.facts, Events: w, End: func(error) {}, Now: time.Now, Log: discard()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := k.Show()
-		if (got.Assigned != nil) != c.again || (got.Failed != nil) != (c.why != "") || got.Failed != nil && got.Failed.Why != c.why {
+		if (got.Assigned != nil) != c.again || (got.FailedUpdate != nil) != (c.why != "") || got.FailedUpdate != nil && got.FailedUpdate.Why != c.why || got.Failed != nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "old" {
@@ -154,5 +158,98 @@ func TestProgramEnds(t *testing.T) {
 		if _, tried, _ := k.OfferProgram(p, "/a.tar.gz", false); c.why != "" && tried {
 			t.Errorf("%s: it is tried again, though nobody asked", name)
 		}
+	}
+}
+
+// TestProgramIsNoConfiguration: that a version failed is said, and is no problem of the node's
+// configuration.
+func TestProgramIsNoConfiguration(t *testing.T) {
+	w := newWorld(t, "")
+	w.offered(staged(t))
+	child := w.start(guard.Role{Kind: guard.Trial})
+	if s := child.Show(); child.Conditions() != nil || s.Active.ID != "local" || !s.Trying {
+		t.Errorf("on trial: %+v, %+v", child.Conditions(), s)
+	}
+	r := w.start(guard.Role{After: true, Why: "it crashes"})
+	if s := r.Show(); s.Problem != "" || s.FailedUpdate == nil || r.Conditions() != nil || r.Annotations()[keys.ConfigurationStatus] != "" {
+		t.Errorf("%+v, %+v", s, r.Conditions())
+	}
+	if p := r.Problems(); len(p) != 1 || !strings.Contains(p[0], "islet-0.2.0-abababababab failed its trial, islet 0.1.0 goes on: it crashes") {
+		t.Errorf("%q", p)
+	}
+	if !slices.Contains(w.events, ReasonFailedProgram) || slices.Contains(w.events, ReasonFailed) {
+		t.Errorf("events %v", w.events)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.Collectors()...)
+	if got, err := registry.Gather(); err != nil || len(got) != 1 || got[0].GetName() != "islet_update_trials" || got[0].Metric[1].GetGauge().GetValue() != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestProgramOlder: what is not newer than what runs by the time that it is to be tried is not,
+// unless a person went back to it; and who goes back from a version has left it.
+func TestProgramOlder(t *testing.T) {
+	w, p := newWorld(t, ""), staged(t)
+	w.offered(p)
+	r := w.startAs("0.2.1", guard.Role{}) // by a package manager
+	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || !strings.Contains(s.History[0].Why, "the agent was killed") || !strings.Contains(s.History[1].Why, "islet 0.2.1 runs meanwhile") {
+		t.Errorf("%+v", s)
+	}
+	back := func(from, left string) {
+		t.Helper()
+		p := staged(t)
+		r := w.startAs(from, guard.Role{})
+		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true); err != nil || !tried || !r.begin(t.Context()) {
+			t.Fatal(tried, err)
+		}
+		r = w.startAs(from, guard.Role{}) // it was interrupted
+		if r.Staged() != p.Path || !r.begin(t.Context()) {
+			t.Errorf("it is not tried again: %+v", r.Show())
+		}
+		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).accept(); why != "" {
+			t.Error(why)
+		}
+		k := w.startAs("0.2.0", guard.Role{After: true})
+		if k.record.Left != left || left != "" && !k.Refused(left, "any") || k.Refused("0.11.0", "any") {
+			t.Errorf("from %s: %q is left, not %q", from, k.record.Left, left)
+		}
+	}
+	back("0.1.0", "")
+	back("0.4.0", "0.4.0")
+	back("0.3.0", "0.4.0")
+	back("0.2.0", "0.4.0")
+	back("0.10.0", "0.10.0")
+}
+
+// TestProgramBusy: while something waits, what is followed does, too; a person's word counts more
+// than what nobody at the node asked for.
+func TestProgramBusy(t *testing.T) {
+	w, p := newWorld(t, ""), staged(t)
+	r := w.start(guard.Role{})
+	if err := errors.Join(r.Busy(true), r.Busy(false)); err != nil {
+		t.Error(err)
+	}
+	if _, tried, err := r.OfferProgram(p, "https://example.com/a", false); err != nil || !tried {
+		t.Fatal(tried, err)
+	}
+	cm := trial.New(kubeletHead+"maxPods: 30\n", "", nil, trial.Source{Namespace: "kube-system", Name: "fleet"}, time.Now())
+	if r.Busy(true) != nil || r.Busy(false) == nil || !errors.Is(r.Offer(cm, false, false), ErrBusy) {
+		t.Errorf("a version that is followed waits: %v, %v", r.Busy(true), r.Busy(false))
+	}
+	other := p
+	other.Version = "0.3.0"
+	if _, tried, err := r.OfferProgram(other, "/b", true); err != nil || !tried {
+		t.Error(tried, err)
+	}
+	if r.Busy(true) == nil || r.Busy(false) == nil {
+		t.Error("a version that a person asked for gives way to another one")
+	}
+	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil || r.Staged() != "" || r.Busy(true) != nil {
+		t.Errorf("what a person asks for last: %v, %q", err, r.Staged())
+	}
+	r.begin(t.Context())
+	if !errors.Is(r.Busy(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).Busy(true), ErrBusy) {
+		t.Error("a trial is under way")
 	}
 }

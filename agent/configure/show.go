@@ -3,10 +3,7 @@ package configure
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,6 +20,7 @@ func (k *Keeper) Show() api.Configuration {
 	out := api.Configuration{
 		Active: ref(k.active()), Good: ref(r.Good), Before: ref(r.Before), Attempts: r.Attempts,
 		Follows: k.follows.Source, FollowProblem: k.follows.Problem, Waiting: k.waiting, Problem: k.problem(),
+		Overridden: k.follows.Source != "" && k.overridden(),
 	}
 	if r.Assigned != nil {
 		out.Assigned = new(ref(r.Assigned))
@@ -35,6 +33,9 @@ func (k *Keeper) Show() api.Configuration {
 	}
 	if f := r.Failed; f != nil {
 		out.Failed = &api.ConfigurationFailure{ID: f.ID, Why: f.Why, At: f.At}
+	}
+	if f := r.FailedProgram; f != nil {
+		out.FailedUpdate = &api.ConfigurationFailure{ID: f.ID, Why: f.Why, At: f.At}
 	}
 	for _, o := range r.History {
 		out.History = append(out.History, api.ConfigurationTrial{ID: o.ID, From: o.From, At: o.At, Seconds: o.Took, Why: o.Why})
@@ -49,12 +50,25 @@ func ref(c *trial.Configuration) api.ConfigurationRef {
 	return api.ConfigurationRef{ID: c.ID, From: c.Source.String(), At: c.At, Kubelet: c.Kubelet, Edge: c.Edge, Consent: c.Consent}
 }
 
-// active is the one that this process uses.
+// active is the one that this process uses. A program on trial runs by what was used before it.
 func (k *Keeper) active() *trial.Configuration {
-	if k.fell != nil {
+	switch c := k.record.Use(k.c.Start.OnTrial()); {
+	case k.fell != nil:
+		return nil
+	case c == nil || c.Program == nil:
+		return c
+	case c.Kubelet == "" && c.Edge == "":
 		return nil
 	}
-	return k.record.Use(k.c.Start.OnTrial())
+	return k.record.Good
+}
+
+// overridden reports whether a person asked for another configuration than the one that is
+// followed.
+func (k *Keeper) overridden() bool {
+	r, wanted := &k.record, k.assigned()
+	failed := r.Failed != nil && r.Failed.ID == r.Followed
+	return r.Followed != "" && r.Followed != ref(wanted).ID && !failed && (wanted == nil || wanted.Asked)
 }
 
 // problem is why it is not the last one that came, empty: it is, or is on the way to be.
@@ -77,6 +91,9 @@ func (k *Keeper) Problems() (out []string) {
 	if p := k.problem(); p != "" {
 		out = append(out, p+" (islet config)")
 	}
+	if f := k.record.FailedProgram; f != nil {
+		out = append(out, fmt.Sprintf("%s failed its trial, islet %s goes on: %s (islet config history)", f.ID, k.c.Version, f.Why))
+	}
 	if k.follows.Problem != "" {
 		out = append(out, "the configuration of "+k.follows.Source+" cannot be followed: "+k.follows.Problem)
 	}
@@ -92,10 +109,10 @@ func (k *Keeper) Conditions() []v1.NodeCondition {
 	switch p := k.problem(); {
 	case !k.record.Used() && k.broken == nil && k.follows == Followed{}:
 		return nil
-	case k.record.Trial != nil:
-		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "OnTrial", fmt.Sprintf("configuration %s is tried, the last known good one is %s", k.record.Assigned.Name(), k.record.Good.Name())
-	case k.record.Assigned != nil && p == "":
-		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "Assigned", fmt.Sprintf("configuration %s is to be tried, the last known good one is %s", k.record.Assigned.Name(), k.record.Good.Name())
+	case k.record.Trial != nil && !k.record.Tries():
+		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "OnTrial", fmt.Sprintf("configuration %s is tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
+	case k.record.Assigned != nil && !k.record.Tries() && p == "":
+		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "Assigned", fmt.Sprintf("configuration %s is to be tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
 	case p != "":
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, "Failed", "using configuration "+k.active().Name()+"; "+p
 	case k.follows.Problem != "":
@@ -133,9 +150,9 @@ func (k *Keeper) Annotations() map[string]string {
 	return map[string]string{keys.ConfigurationStatus: string(text)}
 }
 
-// assigned is the one that is wanted.
+// assigned is the configuration that is wanted.
 func (k *Keeper) assigned() *trial.Configuration {
-	if k.record.Assigned != nil {
+	if k.record.Assigned != nil && !k.record.Tries() {
 		return k.record.Assigned
 	}
 	return k.record.Good
@@ -157,68 +174,3 @@ const (
 	KubeletKey = "kubelet"
 	EdgeKey    = "edge"
 )
-
-// Collectors are the metrics, under the names that a kubelet had for them. Of a node that
-// was sent nothing there are none.
-func (k *Keeper) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{collector{k}}
-}
-
-type collector struct{ k *Keeper }
-
-var (
-	labels    = []string{"node_config_source", "node_config_uid", "node_config_resource_version", "node_config_kubelet_key"}
-	assigned  = prometheus.NewDesc("kubelet_node_config_assigned", "The node's understanding of intended config. The count is always 1.", labels, nil)
-	inUse     = prometheus.NewDesc("kubelet_node_config_active", "The config source the node is actively using. The count is always 1.", labels, nil)
-	knownGood = prometheus.NewDesc("kubelet_node_config_last_known_good", "The config source the node will fall back to when it encounters certain errors. The count is always 1.", labels, nil)
-	failed    = prometheus.NewDesc("kubelet_node_config_error", "This metric is true (1) if the node is experiencing a configuration-related error, false (0) otherwise.", nil, nil)
-	trials    = prometheus.NewDesc("islet_configuration_trials", "Ended trials of configurations among the last twenty, by how they ended.", []string{"outcome"}, nil)
-)
-
-func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{assigned, inUse, knownGood, failed, trials} {
-		ch <- d
-	}
-}
-
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	k := c.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.record.Used() {
-		return
-	}
-	for _, m := range []struct {
-		desc *prometheus.Desc
-		of   *trial.Configuration
-	}{{assigned, k.assigned()}, {inUse, k.active()}, {knownGood, k.record.Good}} {
-		from, s := "local", trial.Source{}
-		if !m.of.IsLocal() {
-			s = m.of.Source
-			if from = s.File; s.Name != "" {
-				from = "/api/v1/namespaces/" + s.Namespace + "/configmaps/" + s.Name
-			}
-		}
-		key := ""
-		if s.Name != "" {
-			key = KubeletKey
-		}
-		ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, 1, from, s.UID, s.ResourceVersion, key)
-	}
-	bad := 0.0
-	if k.problem() != "" {
-		bad = 1
-	}
-	ch <- prometheus.MustNewConstMetric(failed, prometheus.GaugeValue, bad)
-	ended := map[string]int{"accepted": 0, "failed": 0}
-	for _, o := range k.record.History {
-		if o.Why == "" {
-			ended["accepted"]++
-		} else {
-			ended["failed"]++
-		}
-	}
-	for _, how := range slices.Sorted(maps.Keys(ended)) {
-		ch <- prometheus.MustNewConstMetric(trials, prometheus.GaugeValue, float64(ended[how]), how)
-	}
-}

@@ -3,7 +3,6 @@ package configure
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/islet-edge/islet/agent/config"
@@ -82,25 +81,33 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 
 // settle brings the record up to date with what this process is, with the directory
 // locked. Changed: it is to be stored.
-func (s *Start) settle(dir, boot, version string, log *slog.Logger, now timeOf) (changed bool) {
+func (s *Start) settle(c *Config, boot string) (changed bool) {
 	if s.broken != nil {
-		if err := trial.SetAside(dir); err != nil {
-			log.Error("the record of the node's configuration stays where it is", "error", err)
+		if err := trial.SetAside(c.Dirs.State); err != nil {
+			c.Log.Error("the record of the node's configuration stays where it is", "error", err)
 		}
 	}
 	r := &s.record
-	if r.Trial == nil || s.OnTrial() {
+	if s.OnTrial() {
 		return false
 	}
-	switch {
-	case installed(r.Assigned, version): // and killed before that was stored
-		r.Accept(now())
-	case s.Role.Why != "":
-		r.Fail(s.Role.Why, s.Role.Outage, now())
-	case r.Trial.Boot != boot:
-		r.Fail("the machine went off, or restarted, during the trial", true, now())
-	default:
-		r.Fail("the agent was killed, or stopped, during the trial", true, now())
+	if changed = r.Trial != nil; changed {
+		switch {
+		case installed(r.Assigned, c.Version): // and killed before that was stored
+			r.Accept(c.Now())
+		case s.Role.Why != "":
+			r.Fail(s.Role.Why, s.Role.Outage, c.Now())
+		case r.Trial.Boot != boot:
+			r.Fail("the machine went off, or restarted, during the trial", true, c.Now())
+		default:
+			r.Fail("the agent was killed, or stopped, during the trial", true, c.Now())
+		}
 	}
-	return true
+	if r.Tries() && r.Assigned.Program.Left == "" { // a package manager may have been faster
+		if newer, err := c.Newer(r.Assigned.Program.Version, c.Version); err == nil && !newer {
+			r.Drop(fmt.Sprintf("islet %s runs meanwhile, which is as new", c.Version), c.Now())
+			changed = true
+		}
+	}
+	return changed
 }

@@ -7,6 +7,10 @@
 //	                     |  Fail, interrupted   |  Fail
 //	                     '----- (up to 3 times) +------> failed: good goes on
 //
+// What comes is a configuration or a program, from what is followed or from a person: see Assign.
+// Of a ConfigMap only a change counts, so that nothing is undone or tried again because an agent
+// started; a program is known by its archive, and those that failed are kept apart.
+//
 // All of it is one file, replaced at once, so that no loss of power leaves half of a step. It is
 // a file of its own and not in the database because it must be read before the
 // configuration is known, by a process that has no lock yet, and survive what breaks the

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // File is the name of the record in the state directory.
@@ -74,7 +75,16 @@ func Decode(data []byte) (Record, error) {
 	if r.Trial != nil && r.Assigned == nil {
 		return Record{}, errors.New("nothing is on trial")
 	}
+	r.migrate()
 	return r, nil
+}
+
+// migrate brings a record up to date that an earlier islet wrote, which had one failure, of
+// whatever came last.
+func (r *Record) migrate() {
+	if f := r.Failed; f != nil && strings.HasPrefix(f.ID, programID) {
+		r.Failed, r.FailedProgram, r.Refused = nil, f, []string{f.ID}
+	}
 }
 
 // Save stores the record durably, for the agent's user only: the old or the new one is

@@ -20,6 +20,26 @@ type Facts struct {
 	Rejected map[string]string `json:"rejected,omitempty"`
 }
 
+// best is how well a node was at either of two moments, of the pods that are there at the later
+// one.
+func best(earlier, later Facts) Facts {
+	for _, c := range []struct {
+		was string
+		is  *string
+	}{{earlier.Link, &later.Link}, {earlier.Node, &later.Node}, {earlier.Reach, &later.Reach}} {
+		if c.was == "" {
+			*c.is = ""
+		}
+	}
+	later.Pressure = slices.DeleteFunc(slices.Clone(later.Pressure), func(p string) bool { return !slices.Contains(earlier.Pressure, p) })
+	pods := maps.Clone(later.Pods)
+	for uid := range pods {
+		pods[uid] = pods[uid] || earlier.Pods[uid]
+	}
+	later.Pods = pods
+	return later
+}
+
 // A Verdict is what follows from the facts.
 type Verdict int
 

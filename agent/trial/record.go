@@ -15,6 +15,7 @@ const Format = 1
 const (
 	Attempts   = 3  // of a configuration whose trials were interrupted
 	maxHistory = 20 // outcomes
+	maxRefused = 8  // programs
 	maxWhy     = 4 << 10
 )
 
@@ -51,6 +52,9 @@ type Configuration struct {
 	Source  Source    `json:"source,omitzero"`
 	At      time.Time `json:"at,omitzero"` // when it came
 	Program *Program  `json:"program,omitempty"`
+	// Asked says that a person at the node wants it. Else it came over the link, or follows
+	// from what did.
+	Asked bool `json:"asked,omitempty"`
 }
 
 // A Program is another version of islet that is tried with the good configuration.
@@ -59,9 +63,15 @@ type Program struct {
 	Sum       string `json:"sum"`       // of its archive, names its content
 	Path      string `json:"path"`      // where it lies; gone: it was put in its place
 	Installed string `json:"installed"` // its place
+	// Left is the newest version that is left if this one, which is not newer than what runs,
+	// takes its place; empty: it is newer.
+	Left string `json:"left,omitempty"`
 }
 
-func (p Program) id() string { return fmt.Sprintf("islet-%s-%.12s", p.Version, p.Sum) }
+// programID begins the IDs of programs, and of nothing else.
+const programID = "islet-"
+
+func (p Program) id() string { return fmt.Sprintf("%s%s-%.12s", programID, p.Version, p.Sum) }
 
 // WithProgram is what a node uses with a program to try.
 func WithProgram(good *Configuration, p Program, from Source, now time.Time) *Configuration {
@@ -123,7 +133,7 @@ type Trial struct {
 	Before Facts     `json:"before"`
 }
 
-// A Failure is why the assigned configuration is not the good one.
+// A Failure is why what came is not used.
 type Failure struct {
 	ID  string    `json:"id"`
 	Why string    `json:"why"`
@@ -149,14 +159,24 @@ type Record struct {
 	Before   *Configuration `json:"before,omitempty"`   // the good one before Good, to go back to
 	Assigned *Configuration `json:"assigned,omitempty"` // the last that came; nil: none, or it is Good
 	Attempts int            `json:"attempts,omitempty"` // trials of Assigned
+	Was      *Facts         `json:"was,omitempty"`      // the best that was seen before each of them
 	Trial    *Trial         `json:"trial,omitempty"`    // of Assigned; nil: none is under way
-	Failed   *Failure       `json:"failed,omitempty"`   // of the last that came; nil: it did not fail
-	History  []Outcome      `json:"history,omitempty"`  // the last one is the newest
+	// Followed is the ID of what the ConfigMap that is followed had last; empty: not known. Only
+	// another one counts: what a person asks for meanwhile stays until then.
+	Followed string   `json:"followed,omitempty"`
+	Failed   *Failure `json:"failed,omitempty"` // of the last configuration that came; nil: it did not fail
+	// FailedProgram is that of the last program that came; Refused are the IDs of those that
+	// failed, the newest last; Left is the newest version that a person went back from.
+	FailedProgram *Failure  `json:"failedProgram,omitempty"`
+	Refused       []string  `json:"refused,omitempty"`
+	Left          string    `json:"leftVersion,omitempty"`
+	History       []Outcome `json:"history,omitempty"` // the last one is the newest
 }
 
 // Used reports whether the node was ever sent a configuration.
 func (r *Record) Used() bool {
-	return r.Good != nil || r.Assigned != nil || len(r.History) > 0 || r.Failed != nil
+	return r.Good != nil || r.Failed != nil || r.Assigned != nil && r.Assigned.Program == nil ||
+		slices.ContainsFunc(r.History, func(o Outcome) bool { return !o.Program })
 }
 
 // Use is the configuration for a process: the one on trial if it was started for that.
@@ -167,112 +187,9 @@ func (r *Record) Use(forTrial bool) *Configuration {
 	return r.Good
 }
 
-// Assign takes a configuration that came. False: it is good, or known to fail, or waits already.
-// A person who asks again (anew) has one tried again that failed.
-func (r *Record) Assign(c *Configuration, anew bool) bool {
-	if r.Trial != nil || r.Assigned != nil && r.Assigned.ID == c.ID {
-		return false
-	}
-	if name(r.Good) == c.ID {
-		if r.Assigned == nil && r.Failed == nil {
-			return false
-		}
-		r.Assigned, r.Attempts, r.Failed = nil, 0, nil // what is good is wanted again: nothing is left to try
-		return true
-	}
-	if r.Failed != nil && r.Failed.ID == c.ID && !anew {
-		return false
-	}
-	r.Assigned, r.Attempts, r.Failed = c, 0, nil
-	return true
-}
-
-// Knows reports whether a program was the last that came, and failed.
-func (r *Record) Knows(p Program) bool { return r.Failed != nil && r.Failed.ID == p.id() }
-
 func name(c *Configuration) string {
 	if c.IsLocal() {
 		return "local"
 	}
 	return c.ID
 }
-
-// Refuse notes why a configuration that came is not tried at all.
-func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
-	if r.Trial != nil {
-		return
-	}
-	r.Assigned, r.Attempts = nil, 0
-	r.fail(c, why, now, now)
-}
-
-// Begin starts a trial of what is assigned. False: there is nothing to try.
-func (r *Record) Begin(before Facts, boot string, now time.Time) bool {
-	if r.Assigned == nil || r.Trial != nil {
-		return false
-	}
-	r.Attempts++
-	r.Trial = &Trial{Began: now, Boot: boot, Before: before}
-	return true
-}
-
-// Updated reports whether the last trial was one of a program, which was accepted.
-func (r *Record) Updated() bool {
-	n := len(r.History)
-	return n > 0 && r.History[n-1].Program && r.History[n-1].Why == ""
-}
-
-// Accept makes what is on trial the good one.
-func (r *Record) Accept(now time.Time) bool {
-	if r.Trial == nil || r.Assigned == nil {
-		return false
-	}
-	r.note(Outcome{ID: name(r.Assigned), From: r.Assigned.from(), At: now, Took: seconds(r.Trial.Began, now), Program: r.Assigned.Program != nil})
-	if r.Assigned.Program == nil { // a program leaves the configuration as it was
-		r.Before, r.Good = r.Good, r.Assigned
-	}
-	if r.Good.IsLocal() {
-		r.Good = nil
-	}
-	r.Assigned, r.Attempts, r.Trial, r.Failed = nil, 0, nil, nil
-	return true
-}
-
-// Fail ends a trial: the good one goes on. What only interrupted it, such as a loss of
-// power, is no fault of the configuration, which is tried again, up to Attempts times.
-func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
-	if r.Trial == nil || r.Assigned == nil {
-		r.Trial = nil
-		return false
-	}
-	c, began := r.Assigned, r.Trial.Began
-	r.Trial = nil
-	if interrupted && r.Attempts < Attempts {
-		r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(began, now), Why: short(why)})
-		return true
-	}
-	r.Assigned, r.Attempts = nil, 0
-	r.fail(c, why, began, now)
-	return true
-}
-
-func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
-	why = short(why)
-	r.Failed = &Failure{ID: name(c), Why: why, At: now}
-	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(began, now), Why: why})
-}
-
-func (r *Record) note(o Outcome) {
-	r.History = append(slices.Clone(r.History), o)
-	r.History = r.History[max(0, len(r.History)-maxHistory):]
-}
-
-func short(why string) string {
-	if len(why) > maxWhy {
-		return why[:maxWhy] + " ..."
-	}
-	return why
-}
-
-// seconds between two times of a clock that may have been set.
-func seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }

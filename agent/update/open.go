@@ -17,10 +17,12 @@ import (
 type Keeper interface {
 	// OfferProgram takes one to be tried. Tried: it will be.
 	OfferProgram(p trial.Program, from string, anew bool) (id string, tried bool, err error)
-	// Refused reports whether one has failed, and is tried again for a person only.
+	// Refused reports whether one has failed, or was left, and is tried again for a person only.
 	Refused(version, sum string) bool
 	// Staged is the path of one that is to be tried, or is on trial; empty: there is none.
 	Staged() string
+	// Busy says why none can be offered now.
+	Busy(asked bool) error
 }
 
 // Open makes an Updater of this process' own program, of a version. Wait says that what is
@@ -47,6 +49,6 @@ func Open(c *config.Config, version string, k Keeper, wait func() bool, log *slo
 		Offer: func(s *Staged, from string, anew bool) (string, bool, error) {
 			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from, anew)
 		},
-		Kept: k.Staged, Follow: u.Archive, Every: u.Every.Duration, Wait: wait,
+		Kept: k.Staged, Busy: k.Busy, Follow: u.Archive, Every: u.Every.Duration, Wait: wait,
 	}), nil
 }

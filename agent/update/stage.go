@@ -83,7 +83,6 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	s.Tidy()
 	if err := s.room(r.Size); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,8 @@ type Config struct {
 	Refused func(version, sum string) bool
 	// Kept is the path of a program that is still to be tried; empty: there is none.
 	Kept func() string
+	// Busy says why none can be offered now; nil: one always can.
+	Busy func(asked bool) error
 	// Follow is an archive that is looked for every Every; empty: none is.
 	Follow string
 	Every  time.Duration
@@ -50,9 +52,10 @@ func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool
 		return none, errors.New("another archive is being fetched or tested; try again when that has ended")
 	}
 	defer u.once.Unlock()
-	if u.c.Kept() != "" {
-		return none, errors.New("another version is about to be tried (islet config show)")
+	if err := u.busy(anew); err != nil { // before anything is fetched
+		return none, err
 	}
+	u.c.Tidy(u.c.Kept())
 	refused := u.c.Refused
 	if anew {
 		refused = nil
@@ -67,16 +70,23 @@ func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool
 		out.ID, tried, err = u.c.Offer(s, short(from), anew)
 	}
 	if !tried {
-		u.c.Tidy()
+		u.c.Tidy(u.c.Kept())
 	}
 	return out, err
+}
+
+func (u *Updater) busy(asked bool) error {
+	if u.c.Busy == nil {
+		return nil
+	}
+	return u.c.Busy(asked)
 }
 
 // Run follows an archive until ctx ends, if there is one to be followed. What is not newer, or
 // has failed its trial, is known by its release, of which a look costs a kilobyte.
 func (u *Updater) Run(ctx context.Context) error {
-	if kept := u.c.Kept(); kept == "" && len(u.c.Keys) > 0 {
-		u.c.Tidy()
+	if len(u.c.Keys) > 0 {
+		u.c.Tidy(u.c.Kept())
 	}
 	if u.c.Follow == "" {
 		<-ctx.Done()

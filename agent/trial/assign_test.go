@@ -1,0 +1,160 @@
+package trial
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// followed is a node that keeps what a ConfigMap has.
+func followed(t *testing.T) Record {
+	var r Record
+	if !r.takes(configMap("good"), false) || !r.Begin(Facts{}, "", noon) || !r.Accept(noon) {
+		t.Fatalf("%+v", r)
+	}
+	return r
+}
+
+// TestFollowed: a ConfigMap counts when it changes. That it has what it had says nothing: what a
+// person asked for meanwhile stays, what waits still waits, and what failed has failed.
+func TestFollowed(t *testing.T) {
+	r := followed(t)
+	r.takes(asked("mine"), true)
+	r.Begin(Facts{}, "", noon)
+	r.Fail("the machine went off", true, noon)
+	if r.takes(configMap("good"), false) || r.Assigned == nil || r.Attempts != 1 {
+		t.Errorf("what a person asked for does not wait any more: %+v", r)
+	}
+	r.Begin(Facts{}, "", noon)
+	r.Accept(noon)
+	if r.takes(configMap("good"), false) || r.Good.Kubelet != "mine" {
+		t.Errorf("what a person asked for is undone: %+v", r)
+	}
+	if !r.takes(configMap("other"), false) {
+		t.Error("a ConfigMap that changed does not count")
+	}
+	r.Begin(Facts{}, "", noon)
+	r.Fail("bad", false, noon)
+	if r.takes(configMap("other"), false) || r.Failed == nil {
+		t.Errorf("what failed: %+v", r)
+	}
+	if r.takes(configMap("good"), false); r.Assigned == nil || r.Failed != nil {
+		t.Errorf("what it had before: %+v", r)
+	}
+	if tried, changed := r.Assign(asked("mine"), true); tried || !changed || r.Assigned != nil {
+		t.Errorf("a person wants what is good: %+v", r)
+	}
+	if r.Unfollow(); !r.takes(configMap("good"), false) {
+		t.Error("what is followed anew does not count")
+	}
+
+	// The node of an earlier islet, which did not store what it follows.
+	r = followed(t)
+	r.Followed, r.Failed = "", &Failure{ID: "x"}
+	r.takes(asked("mine"), true)
+	if tried, changed := r.Assign(configMap("good"), false); tried || !changed || r.Assigned == nil || r.Failed != nil {
+		t.Errorf("a record from before: %+v", r)
+	}
+}
+
+// TestWaitsForLink: what a ConfigMap had waits for a link, and gives way to a person, who cannot
+// be reached otherwise.
+func TestWaitsForLink(t *testing.T) {
+	for name, c := range map[string]*Configuration{"the same": asked("new"), "another one": asked("mine"), "a program": program("2.0.0")} {
+		r := followed(t)
+		r.takes(configMap("new"), false)
+		if !r.takes(c, true) || r.Assigned != c {
+			t.Errorf("%s: %+v", name, r)
+		}
+		r.Begin(Facts{}, "", noon)
+		r.Accept(noon)
+		if again := r.takes(configMap("new"), false); again != (name == "a program") {
+			t.Errorf("%s: the ConfigMap's is tried: %v", name, again)
+		}
+	}
+}
+
+// TestPrograms: failures of a program and of a configuration are two things, and none of them is
+// tried again because the other was.
+func TestPrograms(t *testing.T) {
+	r := followed(t)
+	r.takes(program("2.0.0"), false)
+	r.Begin(Facts{}, "", noon)
+	r.Fail("it crashes", false, noon)
+	if _, changed := r.Assign(configMap("good"), false); changed || r.FailedProgram == nil || r.Failed != nil {
+		t.Errorf("why it failed is lost: %+v", r)
+	}
+	trials := 0
+	for range 10 {
+		for _, c := range []*Configuration{configMap("bad"), program("2.0.0"), program("3.0.0")} {
+			if r.takes(c, false) {
+				trials++
+				r.Begin(Facts{}, "", noon)
+				r.Fail("bad", false, noon)
+			}
+		}
+	}
+	if trials != 2 {
+		t.Errorf("%d trials of two that are bad, and one that was before", trials)
+	}
+	if r.Failed == nil || r.FailedProgram == nil || r.FailedProgram.ID != program("3.0.0").ID {
+		t.Errorf("%+v", r)
+	}
+	if !r.takes(program("2.0.0"), true) || r.takes(configMap("other"), false) || r.takes(program("4.0.0"), false) {
+		t.Errorf("a program that a person asked for: %+v", r)
+	}
+	if r.Begin(Facts{}, "", noon); !r.Accept(noon) || r.FailedProgram != nil || r.Failed == nil || len(r.Refused) != 1 || r.Good.Kubelet != "good" {
+		t.Errorf("%+v", r)
+	}
+	for i := range 2 * maxRefused {
+		r.takes(program(strings.Repeat("1", i+1)+".0.0"), true)
+		r.Begin(Facts{}, "", noon)
+		r.Fail("bad", false, noon)
+	}
+	if len(r.Refused) != maxRefused || r.Refused[maxRefused-1] != r.FailedProgram.ID {
+		t.Errorf("%d are remembered", len(r.Refused))
+	}
+	r = Record{Format: Format, Failed: &Failure{ID: program("2.0.0").ID, Why: "it crashes"}} // of an earlier islet
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Decode(data); err != nil || r.Failed != nil || r.FailedProgram.Why != "it crashes" || r.takes(program("2.0.0"), false) || r.Used() {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestLeft: who goes back from a version has left it.
+func TestLeft(t *testing.T) {
+	var r Record
+	c := program("1.0.0")
+	c.Program.Left = "2.0.0"
+	r.takes(c, true)
+	if r.Begin(Facts{}, "", noon); r.Left != "" || !r.Accept(noon) || r.Left != "2.0.0" {
+		t.Errorf("%+v", r)
+	}
+	r.takes(program("3.0.0"), true)
+	if r.Drop("it runs", noon); r.Assigned != nil || r.FailedProgram != nil || len(r.History) != 2 || r.History[1].Why != "it runs" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestBest: a trial that begins anew is judged by how well the node was before the first one,
+// too: it may be less well because of what is tried.
+func TestBest(t *testing.T) {
+	var r Record
+	r.takes(sent("a"), true)
+	r.Begin(Facts{Reach: "no", Pressure: []string{"DiskPressure", "PIDPressure"}, Pods: map[string]bool{"a": true, "b": false, "gone": true}}, "", noon)
+	r.Fail("off", true, noon)
+	r.Begin(Facts{Link: "no", Node: "no", Reach: "not yet", Pressure: []string{"MemoryPressure", "PIDPressure"}, Pods: map[string]bool{"a": false, "b": true, "new": false}}, "", noon)
+	want := Facts{Reach: "not yet", Pressure: []string{"PIDPressure"}, Pods: map[string]bool{"a": true, "b": true, "new": false}}
+	if !reflect.DeepEqual(r.Trial.Before, want) {
+		t.Errorf("%+v, want %+v", r.Trial.Before, want)
+	}
+	r.Fail("bad", false, noon)
+	r.takes(sent("b"), true)
+	if r.Begin(Facts{Link: "no"}, "", noon); r.Trial.Before.Link != "no" {
+		t.Error("another one is judged by it")
+	}
+}

@@ -1,0 +1,122 @@
+package trial
+
+import (
+	"slices"
+	"time"
+)
+
+// Refuse notes why a configuration that was followed is not tried at all. One that a person
+// asked for, or a program, still waits.
+func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
+	if r.Trial != nil {
+		return
+	}
+	if waits := r.waits(); waits != nil && !waits.Asked {
+		r.set(nil)
+	}
+	r.Followed = c.ID
+	r.fail(c, why, now, now)
+}
+
+// Begin starts a trial of what is assigned. False: there is nothing to try. One that begins
+// anew is judged by the best that was seen before each.
+func (r *Record) Begin(before Facts, boot string, now time.Time) bool {
+	if r.Assigned == nil || r.Trial != nil {
+		return false
+	}
+	if r.Was != nil {
+		before = best(*r.Was, before)
+	}
+	r.Attempts++
+	r.Was = &before
+	r.Trial = &Trial{Began: now, Boot: boot, Before: before}
+	return true
+}
+
+// Updated reports whether the last trial was one of a program, which was accepted.
+func (r *Record) Updated() bool {
+	n := len(r.History)
+	return n > 0 && r.History[n-1].Program && r.History[n-1].Why == ""
+}
+
+// Accept makes what is on trial the good one.
+func (r *Record) Accept(now time.Time) bool {
+	c := r.Assigned
+	if r.Trial == nil || c == nil {
+		return false
+	}
+	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(r.Trial.Began, now), Program: c.Program != nil})
+	r.Trial = nil
+	r.set(nil)
+	if p := c.Program; p != nil { // which leaves the configuration as it was
+		r.FailedProgram = nil
+		r.Refused = slices.DeleteFunc(slices.Clone(r.Refused), func(id string) bool { return id == c.ID })
+		if p.Left != "" {
+			r.Left = p.Left
+		}
+		return true
+	}
+	r.Before, r.Good, r.Failed = r.Good, c, nil
+	if c.IsLocal() {
+		r.Good = nil
+	}
+	return true
+}
+
+// Fail ends a trial: the good one goes on. What only interrupted it, such as a loss of
+// power, is no fault of what was tried, which is tried again, up to Attempts times.
+func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
+	if r.Trial == nil || r.Assigned == nil {
+		r.Trial = nil
+		return false
+	}
+	c, began := r.Assigned, r.Trial.Began
+	r.Trial = nil
+	if interrupted && r.Attempts < Attempts {
+		r.ended(c, why, began, now)
+		return true
+	}
+	r.set(nil)
+	r.fail(c, why, began, now)
+	return true
+}
+
+// Drop gives up what is to be tried, and is no failure of it.
+func (r *Record) Drop(why string, now time.Time) {
+	if c := r.Assigned; c != nil && r.Trial == nil {
+		r.set(nil)
+		r.ended(c, why, now, now)
+	}
+}
+
+func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
+	f := &Failure{ID: name(c), Why: short(why), At: now}
+	if c.Program == nil {
+		r.Failed = f
+	} else {
+		r.FailedProgram = f
+		r.Refused = append(slices.DeleteFunc(slices.Clone(r.Refused), func(id string) bool { return id == f.ID }), f.ID)
+		r.Refused = r.Refused[max(0, len(r.Refused)-maxRefused):]
+	}
+	r.ended(c, why, began, now)
+}
+
+// ended notes a trial that did not end well.
+func (r *Record) ended(c *Configuration, why string, began, now time.Time) {
+	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(began, now), Why: short(why), Program: c.Program != nil})
+}
+
+func (r *Record) note(o Outcome) {
+	r.History = append(slices.Clone(r.History), o)
+	r.History = r.History[max(0, len(r.History)-maxHistory):]
+}
+
+func short(why string) string {
+	if len(why) > maxWhy {
+		return why[:maxWhy] + " ..."
+	}
+	return why
+}
+
+// seconds between two times of a clock that may have been set.
+func seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }

@@ -1,0 +1,124 @@
+package trial
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+// A life is what FuzzLife plays with.
+type life struct {
+	*testing.T
+	r         Record
+	good      string
+	configMap string          // what it has; empty: none is followed
+	chances   map[string]bool // IDs of what may be tried though nobody asks
+	offered   string          // what the ConfigMap had when it was offered last
+	refused   map[string]bool // programs that failed
+}
+
+// step plays one.
+func (l *life) step(s byte, now time.Time) {
+	r := &l.r
+	before := r.Assigned
+	kept := func(what string) {
+		if before != nil && r.Assigned != before {
+			l.Fatalf("%s: %s does not wait any more", what, before.Name())
+		}
+	}
+	switch text := string(rune('a' + s/16%3)); s % 16 {
+	case 0, 1: // it changes
+		if l.configMap != text {
+			l.configMap, l.chances[sent(text).ID] = text, true
+		}
+	case 2, 3, 4:
+		l.follow(now, s > 127)
+		if r.Tries() || before == nil || before.Program != nil || l.offered == l.configMap {
+			kept("a ConfigMap")
+		}
+		if r.Trial == nil && !r.Tries() {
+			l.offered = l.configMap
+		}
+	case 5, 6:
+		r.takes(asked(text), true)
+	case 7: // another one of which the same is wanted, or none
+		if r.Unfollow() {
+			l.configMap, l.offered = "", ""
+		}
+		if before != nil && (before.Asked || before.Program != nil) {
+			kept("no ConfigMap")
+		}
+	case 8, 9:
+		if p := program(text); r.takes(p, false) && l.refused[p.ID] {
+			l.Fatalf("program %s is tried again", p.ID)
+		}
+		kept("an archive")
+	case 10:
+		if r.takes(program(text), true) && before != nil && !before.Asked && before.Program == nil {
+			l.chances[before.ID], l.offered = true, "" // it comes again
+		}
+	case 11, 12:
+		r.Begin(Facts{}, "boot", now)
+	case 13:
+		if c := r.Assigned; r.Accept(now) && c.Program == nil {
+			l.good = c.Kubelet
+		} else if c != nil && r.Trial == nil && before != r.Assigned {
+			delete(l.refused, c.ID)
+		}
+	default:
+		c := r.Assigned
+		if r.Fail("bad", s%16 == 14, now) && r.Assigned == nil && c.Program != nil {
+			l.refused[c.ID] = true
+		}
+	}
+}
+
+// follow offers what the ConfigMap has, if there is one. Refused: it cannot be tried at all.
+func (l *life) follow(now time.Time, refused bool) {
+	if l.configMap == "" {
+		return
+	}
+	c, before := configMap(l.configMap), l.r
+	if !l.r.takes(c, false) {
+		return
+	}
+	if !l.chances[c.ID] {
+		l.Fatalf("%s is tried again though it did not change", c.Kubelet)
+	}
+	delete(l.chances, c.ID)
+	if refused {
+		l.r = before
+		l.r.Refuse(c, "it is wrong", now)
+	}
+}
+
+// FuzzLife plays any sequence of steps, with the record read back from its file's form after
+// each, as after a loss of power: what was good once stays in use until another one was
+// accepted, what waits is not lost because something is offered that did not change, and nothing
+// that failed is tried again though nobody asked.
+func FuzzLife(f *testing.F) {
+	f.Add([]byte{0, 2, 11, 13, 8, 11, 15, 2, 8, 11, 14, 2, 16, 2, 11, 15, 8, 2})
+	f.Add([]byte{0, 2, 11, 13, 21, 11, 14, 2, 11, 13, 2, 7, 2, 10, 11, 13})
+	f.Add([]byte{0, 2, 10, 11, 13, 2, 11, 15, 0, 130, 37, 11, 12, 13, 8, 24, 11, 15, 24})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		l := &life{T: t, chances: map[string]bool{}, refused: map[string]bool{}}
+		for i, s := range steps {
+			l.step(s, noon.Add(time.Duration(i)*time.Second))
+			l.r.Format = Format
+			data, err := json.Marshal(l.r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.r, err = Decode(data); err != nil {
+				t.Fatalf("step %d: %v\n%s", i, err, data)
+			}
+			use := l.r.Use(false)
+			if use.IsLocal() != (l.good == "") || !use.IsLocal() && use.Kubelet != l.good {
+				t.Fatalf("step %d: %s is used, %q is good", i, use.Name(), l.good)
+			}
+			if r := &l.r; len(r.History) > maxHistory || len(r.Refused) > maxRefused || r.Attempts > Attempts || r.Trial != nil && r.Assigned == nil {
+				t.Fatalf("step %d: %+v", i, r)
+			}
+		}
+	})
+}
