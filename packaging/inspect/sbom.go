@@ -63,8 +63,8 @@ const noAssertion = "NOASSERTION"
 
 // writeSBOM lists the main module, in this version, the modules that are linked and Go itself, and
 // the parts of the OCI runtime, which is shipped beside the program: the first is the runtime
-// itself, into which the others are linked. The same binary always gives the same bytes: the time is SOURCE_DATE_EPOCH, see
-// https://reproducible-builds.org/docs/source-date-epoch/.
+// itself, into which the others are linked. The same binary always gives the same bytes: the time
+// is SOURCE_DATE_EPOCH, see https://reproducible-builds.org/docs/source-date-epoch/.
 func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []spdxPackage) error {
 	created := time.Unix(0, 0)
 	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {
