@@ -37,6 +37,9 @@ func TestBenchmark(t *testing.T) {
 		n.PodPids = cis.PidsLimit(t, pid, h.Cgroup)
 	}
 	n.Look(t, n.Root+"/run/islet/islet.sock", h.Dial)
+	if n.Kubelet.Authentication.X509.ClientCAFile == "" {
+		t.Error("4.2.3: the node that joined has no clientCAFile")
+	}
 	n.Kubelet.Authentication.X509.ClientCAFile = "/etc/kubernetes/pki/ca.crt" // which kubeadm joined by; the tests' control plane names its own place
 	n.Judge(t)
 }
