@@ -2,6 +2,7 @@ package soak
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -13,11 +14,15 @@ type Sample struct {
 	Values  map[string]float64
 }
 
-// A Series is what is looked at. It may grow by Part of what it was, and by Slack.
+// A Series is what is looked at. It may grow by Part of what it was, and by Slack: that of an agent
+// while one agent lives, as it begins anew with each; that of the Node from before the first agent
+// was ended to the end of the last one, so that what each end leaves behind adds up. Of a Sum,
+// which counts up for ever, it is how much comes in a minute.
 type Series struct {
 	Name, Unit  string
 	Part, Slack float64
-	Sum         bool // counts up for ever: it is drawn, not judged
+	Node        bool
+	Sum         bool
 }
 
 // all that is looked at.
@@ -27,41 +32,77 @@ var all = []Series{
 	{Name: "heap in use", Unit: "MiB", Part: .1, Slack: 2},
 	{Name: "goroutines", Slack: 5},
 	{Name: "descriptors", Slack: 5},
-	{Name: "processes"},
-	{Name: "cgroups"},
-	{Name: "mounts"},
-	{Name: "links"},
-	{Name: "files of the node", Part: .02, Slack: 5},
-	{Name: "database", Unit: "MiB", Part: .1, Slack: 1},
-	{Name: "written", Unit: "MiB", Sum: true},
+	{Name: "processes", Node: true},
+	{Name: "cgroups", Node: true},
+	{Name: "mounts", Node: true},
+	{Name: "links", Node: true},
+	{Name: "files of the node", Slack: 3, Node: true},
+	{Name: "database", Unit: "MiB", Part: .1, Slack: 2}, // with its log, which each agent begins anew and which grows to 2 MiB
+	{Name: "written", Unit: "MiB", Part: .5, Slack: 2, Sum: true},
 }
 
-// least is how many samples of one life say something.
+// least is how many samples of one life say something: of the last one; of the first half of them.
 const least = 8
 
-// Growth says what of the last life's samples has grown: the least of the last third, where
-// nothing is left but what stays, is more than the middle one of the first third, by more than
-// may be. One error a series; none too if there are too few samples, of which the error tells.
+// restarts is how often an agent has to be ended, so that what that leaves behind is more than
+// what a series may vary by.
+const restarts = 4
+
+// Growth says what has grown: the least of the last third of the last life's samples, where
+// nothing is left but what stays, is more than the middle one of those before by more than may
+// be. Before are the first third of that life, or for the Node the first life. One error a
+// series; none too if there are too few samples or ends of agents, of which the error tells.
 func Growth(samples []Sample, series []Series) (grown []string, err error) {
-	if len(samples) > 0 {
-		last := samples[len(samples)-1].Life
-		samples = samples[slices.IndexFunc(samples, func(s Sample) bool { return s.Life == last }):]
+	if len(samples) == 0 {
+		return nil, errors.New("no samples")
 	}
-	if len(samples) < least {
-		return nil, fmt.Errorf("%d samples of the last agent; %d are needed to say something", len(samples), least)
+	end := samples[len(samples)-1].Life
+	first, last := life(samples, samples[0].Life), life(samples, end)
+	switch ended := end - samples[0].Life; {
+	case len(last) < least:
+		return nil, fmt.Errorf("%d samples of the last agent; %d are needed to say something", len(last), least)
+	case len(first) < least/2:
+		return nil, fmt.Errorf("%d samples of the first agent; %d are needed to say something", len(first), least/2)
+	case ended < restarts && slices.ContainsFunc(series, func(s Series) bool { return s.Node }):
+		return nil, fmt.Errorf("an agent was ended %d times; %d are needed to say something", ended, restarts)
 	}
-	third := len(samples) / 3
+	third := len(last) / 3
+	after := last[len(last)-third:]
 	for _, s := range series {
-		if s.Sum {
-			continue
+		before := last[:third]
+		if s.Node {
+			before = first
 		}
-		before, after := sorted(samples[:third], s.Name), sorted(samples[len(samples)-third:], s.Name)
-		was, is := before[len(before)/2], after[0]
+		was, is, what := middle(before, s.Name), sorted(after, s.Name)[0], s.Unit+" at least in the end"
+		if s.Sum {
+			was, is, what = rate(before, s.Name), rate(after, s.Name), s.Unit+" a minute in the end"
+		}
 		if is > was*(1+s.Part)+s.Slack {
-			grown = append(grown, fmt.Sprintf("%s: %.4g %s at least in the last third, %.4g in the first", s.Name, is, s.Unit, was))
+			grown = append(grown, fmt.Sprintf("%s: %.4g %s, %.4g before", s.Name, is, what, was))
 		}
 	}
 	return grown, nil
+}
+
+// life is the samples of one agent.
+func life(samples []Sample, n int) (out []Sample) {
+	for _, s := range samples {
+		if s.Life == n {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// rate is by how much a sum rises in a minute.
+func rate(samples []Sample, name string) float64 {
+	from, to := samples[0], samples[len(samples)-1]
+	return (to.Values[name] - from.Values[name]) / (to.Seconds - from.Seconds) * 60
+}
+
+func middle(samples []Sample, name string) float64 {
+	values := sorted(samples, name)
+	return values[len(values)/2]
 }
 
 func sorted(samples []Sample, name string) []float64 {

@@ -18,8 +18,10 @@ func samples(lives ...func(i int) float64) (out []Sample) {
 }
 
 func TestGrowth(t *testing.T) {
-	level := func(int) float64 { return 100 }
+	is := func(v float64) func(int) float64 { return func(int) float64 { return v } }
+	level := is(100)
 	leaks := func(i int) float64 { return 100 + float64(i) }
+	faster := func(i int) float64 { return float64(i*i) / 60 }
 	for name, c := range map[string]struct {
 		samples []Sample
 		series  Series
@@ -30,12 +32,23 @@ func TestGrowth(t *testing.T) {
 		"leaks, less than slack": {samples(leaks), Series{Slack: 16}, false},
 		"leaks, more than slack": {samples(leaks), Series{Slack: 14}, true},
 		"leaks, less than part":  {samples(leaks), Series{Part: .16}, false},
-		"counts up":              {samples(leaks), Series{Sum: true}, false},
 		"up and down":            {samples(func(i int) float64 { return 100 + float64(i%7)*10 }), Series{Slack: 1}, false},
 		"steps once":             {samples(func(i int) float64 { return 100 + float64(i/20) }), Series{}, true},
 		"one peak at the end":    {samples(func(i int) float64 { return 100 + float64(i/29)*50 }), Series{}, false},
 		"leaked in another life": {samples(leaks, level), Series{}, false},
 		"shrinks":                {samples(func(i int) float64 { return 100 - float64(i) }), Series{}, false},
+
+		"counts up":              {samples(leaks), Series{Sum: true}, false},
+		"counts up faster":       {samples(faster), Series{Sum: true, Part: .5}, true},
+		"counts up, within part": {samples(faster), Series{Sum: true, Part: 10}, false},
+
+		"node, level":                   {samples(level, level, level, level, level), Series{Node: true}, false},
+		"node, one left by each end":    {samples(is(100), is(101), is(102), is(103), is(104)), Series{Node: true}, true},
+		"node, one left by one end":     {samples(level, level, is(101), is(101), is(101)), Series{Node: true}, true},
+		"node, as before in the end":    {samples(level, is(150), is(150), is(150), level), Series{Node: true}, false},
+		"node, leaks in the last life":  {samples(level, level, level, level, leaks), Series{Node: true}, true},
+		"node, less than slack":         {samples(is(100), is(101), is(102), is(103), is(104)), Series{Node: true, Slack: 4}, false},
+		"agent, more with each new one": {samples(is(100), is(101), is(102), is(103), is(104)), Series{}, false},
 	} {
 		c.series.Name = "x"
 		grown, err := Growth(c.samples, []Series{c.series})
@@ -43,9 +56,12 @@ func TestGrowth(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, grown, err)
 		}
 	}
-	for _, few := range [][]Sample{nil, samples(level)[:least-1], append(samples(level), Sample{Life: 1})} {
+	for name, few := range map[string][]Sample{
+		"none": nil, "of the only life": samples(level)[:least-1], "of the last life": append(samples(level, level, level, level), Sample{Life: 4}),
+		"of the first life": samples(level, level, level, level, level)[30-least/2+1:], "ends of agents": samples(level, level, level, level),
+	} {
 		if grown, err := Growth(few, all); err == nil || grown != nil {
-			t.Errorf("of %d samples: %q, %v", len(few), grown, err)
+			t.Errorf("too few %s: %q, %v", name, grown, err)
 		}
 	}
 }

@@ -27,12 +27,17 @@ type soak struct {
 	n       *cluster.Node
 	ns      string
 	began   time.Time
-	half    time.Time // from then on the agent is left alone
+	sixth   time.Time // from then on the agent is ended now and then
+	half    time.Time // from then on it is left alone
 	life    int
 	round   int
 	random  *rand.Rand
+	filled  int // MiB that pods have written
 	samples []Sample
 }
+
+// filling is what a pod writes that fills its volume, in MiB.
+const filling = 32
 
 // TestSoak: nothing of a node grows, whatever happens to it.
 func TestSoak(t *testing.T) {
@@ -52,8 +57,9 @@ func TestSoak(t *testing.T) {
 	}
 	t.Logf("ISLET_SOAK_SEED=%d", seed)
 	s := &soak{T: t, c: cluster.Start(t), began: time.Now(), random: rand.New(rand.NewPCG(seed, 0))}
-	s.half = s.began.Add(d / 2)
+	s.sixth, s.half = s.began.Add(d/6), s.began.Add(d/2)
 	s.n, s.ns = s.c.Node(t, ""), s.c.Namespace(t)
+	s.n.Run("sh", "-c", fmt.Sprintf("cd %s && truncate -s 400M img && mkfs.ext4 -q -m 0 img && mkdir -p new state && mount -o loop img new && cp -a state/. new/ && umount new && mount -o loop img state", s.n.Disk))
 	defer s.report()
 	for i := range 3 {
 		s.n.Write(fmt.Sprintf("manifests/static%d.yaml", i), fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: static%d}\nspec:\n  containers: [{name: c, image: %q, imagePullPolicy: Never, args: [sleep]}]\n", i, machine.Image))
@@ -150,15 +156,36 @@ func (s *soak) happens(name func(string) string) {
 		},
 		func() { s.n.Flap(s.T, 5, time.Second, time.Second) },
 		func() {
-			s.c.Apply(s.T, pod(s.ns, name("fills"), "restartPolicy: Never\nvolumes: [{name: v, emptyDir: {sizeLimit: 4Mi}}]", "volumeMounts: [{name: v, mountPath: /v}]", "fill", "/v/file", "32"))
+			s.c.Apply(s.T, pod(s.ns, name("fills"), "restartPolicy: Never\nvolumes: [{name: v, emptyDir: {sizeLimit: 4Mi}}]", "volumeMounts: [{name: v, mountPath: /v}]", "fill", "/v/file", strconv.Itoa(filling)))
+			s.filled += filling
 			s.c.AwaitPod(s.T, s.ns, name("fills"), "to be evicted", func(p *corev1.Pod) bool { return p.Status.Reason == "Evicted" })
 			s.c.Kubectl(s.T, "-n", s.ns, "delete", "pod", "--wait=true", name("fills"))
 		},
 	}
-	if time.Now().Before(s.half) {
-		what = append(what, s.restart(s.n.Kill), s.restart(s.n.Stop))
+	what = append(what, func() { s.full(name) })
+	// Every other round, so that what an end leaves behind adds up in a short soak too, and on a
+	// slow machine for longer.
+	now, enough := time.Now(), s.life >= restarts
+	if s.round%2 == 0 && s.round > least/2 && now.After(s.sixth) && (now.Before(s.half) || !enough) {
+		what = []func(){s.restart(s.n.Kill), s.restart(s.n.Stop)}
 	}
 	what[s.random.IntN(len(what))]()
+}
+
+// full is a disk on which not a byte is left, where images, containers and the database are,
+// while a container ends and another pod comes: as long as that pod needs to run, or ten
+// seconds. There is room again then, and all is well.
+func (s *soak) full(name func(string) string) {
+	s.n.Run("sh", "-c", fmt.Sprintf("! cat /dev/zero >%s/state/filler 2>/dev/null", s.n.Disk))
+	s.crash(s.c.AwaitPod(s.T, s.ns, name("web"), "to be there", func(*corev1.Pod) bool { return true }))
+	s.c.Apply(s.T, pod(s.ns, name("late"), "", "", "sleep"))
+	for late := time.Now().Add(10 * time.Second); time.Now().Before(late) && !strings.Contains(s.c.Kubectl(s.T, "-n", s.ns, "get", "pod", name("late")), "Running"); {
+		cluster.Pass(time.Second)
+	}
+	s.n.Run("rm", s.n.Disk+"/state/filler")
+	s.c.AwaitReady(s.T, s.ns, name("late"), name("web"))
+	s.c.AwaitNode(s.T, s.n.Name, "to be ready", cluster.NodeReady)
+	s.c.Kubectl(s.T, "-n", s.ns, "delete", "pod", "--wait=true", name("late"))
 }
 
 func (s *soak) restart(end func()) func() {
@@ -200,7 +227,7 @@ func (s *soak) sample() {
 	}
 	v["cgroups"], v["mounts"], v["links"] = float64(len(s.n.Cgroups())), float64(len(s.n.Mounts())), float64(len(s.n.Links()))
 	for _, dir := range []string{"state", "kubelet", "logs"} {
-		filepath.WalkDir(filepath.Join(s.n.Disk, dir), func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // what goes meanwhile is not counted
+		filepath.WalkDir(filepath.Join(fmt.Sprintf("/proc/%d/root", s.n.Pid()), s.n.Disk, dir), func(path string, d fs.DirEntry, err error) error { //nolint:errcheck // what goes meanwhile is not counted
 			if err != nil {
 				return nil
 			}
@@ -211,7 +238,7 @@ func (s *soak) sample() {
 			return nil
 		})
 	}
-	v["written"] = float64(s.n.Written()) / mib
+	v["written"] = float64(s.n.Written())/mib - float64(s.filled) // what pods wrote is counted with their shim
 	for line := range strings.Lines(s.c.Kubectl(s.T, "get", "--raw", "/api/v1/nodes/"+s.n.Name+"/proxy/metrics")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		f, _ := strconv.ParseFloat(value, 64)
