@@ -33,7 +33,7 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.containers, "containers", false, "each container for itself")
 	flags.StringVar(&c.sortBy, "sort-by", "", "cpu or memory")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
-	flags.StringVarP(&c.output, "output", "o", "", "wide: disk and network too; json or yaml: the figures as the Summary API has them")
+	flags.StringVarP(&c.output, "output", "o", "", "wide: disk and network too, of --containers disk; json or yaml: the figures as the Summary API has them")
 	c.declareSelector(flags)
 	c.declareAgain(flags)
 	return c.run
@@ -57,9 +57,6 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 	}
 	if !slices.Contains([]string{"", "wide", "json", "yaml"}, c.output) {
 		return usage("output %q: must be wide, json or yaml", c.output)
-	}
-	if c.output == "wide" && c.containers {
-		return usage("disk and network are of pods: -o wide does not go with --containers")
 	}
 	return c.again(ctx, c.againFlags, func(ctx context.Context) error { return c.once(ctx, node, args) })
 }
@@ -153,6 +150,9 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 	if c.output == "wide" {
 		titles, wide = []string{"DISK", "IN/s", "OUT/s"}, c.wide
 	}
+	if c.containers { // which share the network of their pod
+		titles = titles[:min(len(titles), 1)]
+	}
 	if !c.noHeaders {
 		add("NAMESPACE", "NAME", "CONTAINER", "CPU(cores)", "MEMORY(bytes)", titles...)
 	}
@@ -163,7 +163,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 		}
 		slices.SortFunc(p.Containers, func(a, b stats.ContainerStats) int { return cmp.Compare(a.Name, b.Name) })
 		for _, k := range p.Containers {
-			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, cores(k.CPU), memory(k.Memory))
+			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, cores(k.CPU), memory(k.Memory), c.wideContainer(&k)...)
 		}
 	}
 	out.print(c.out)

@@ -117,6 +117,23 @@ func (c *topCommand) wide(p *stats.PodStats) []string {
 	return append([]string{disk}, c.podTraffic(p)...)
 }
 
+// wideContainer is the column of a container that -o wide adds: what it has written, and its logs.
+func (c *topCommand) wideContainer(k *stats.ContainerStats) []string {
+	if c.output != "wide" {
+		return nil
+	}
+	used, known := uint64(0), false
+	for _, fs := range []*stats.FsStats{k.Rootfs, k.Logs} {
+		if fs != nil && fs.UsedBytes != nil {
+			used, known = used+*fs.UsedBytes, true
+		}
+	}
+	if !known {
+		return []string{"-"}
+	}
+	return []string{size(used)}
+}
+
 // showNode shows the machine: what is used, and the sensors of its board.
 func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 	var board api.Board

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +73,23 @@ func TestBoardLines(t *testing.T) {
 	got := boardLines(api.Board{Temperatures: []api.Temperature{{Name: "cpu-thermal", Celsius: 61.234}}, Power: []string{"under-voltage"}, PowerSinceBoot: []string{"under-voltage", "throttled"}, MHz: 600, MaxMHz: 1800})
 	want := []string{"temperature: cpu-thermal 61.2°C", "frequency:   600 MHz of 1800", "power:       under-voltage now", "since boot:  under-voltage, throttled"}
 	if !slices.Equal(got, want) || len(boardLines(api.Board{})) != 0 {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestTopContainers: of containers wide says what each has on the disk, and nothing of a network.
+func TestTopContainers(t *testing.T) {
+	n := func(v uint64) *stats.FsStats { return &stats.FsStats{UsedBytes: &v} }
+	var out strings.Builder
+	c := &topCommand{tool: &tool{out: &out}, containers: true, output: "wide"}
+	c.pods([]stats.PodStats{{PodRef: stats.PodReference{Name: "web"}, Containers: []stats.ContainerStats{
+		{Name: "b", Rootfs: n(1 << 20), Logs: n(2 << 20)}, {Name: "a", Logs: n(512)}, {Name: "c"}}}})
+	var got [][]string
+	for line := range strings.Lines(out.String()) {
+		got = append(got, strings.Fields(line))
+	}
+	want := [][]string{{"NAME", "CONTAINER", "CPU(cores)", "MEMORY(bytes)", "DISK"}, {"web", "a", "-", "-", "512B"}, {"web", "b", "-", "-", "3.0MiB"}, {"web", "c", "-", "-", "-"}}
+	if !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("%q", got)
 	}
 }
