@@ -93,14 +93,18 @@ check: ## formatting, vet, import rules, modules, known vulnerabilities, documen
 	go test -count=1 -run 'TestLayers|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./agent/config
 	@packaging/vulncheck.sh
 
+# Asked for when it is used: make test installs the browser first.
+BROWSER = $$(command -v chromium-headless-shell || command -v chromium)
+PROMETHEUS = $(CURDIR)/$(CACHE)/prometheus
 .PHONY: test
 test: ## all tests, as CI runs them (root needed)
-	@packaging/deps.sh run test vm oci packages system
+	@packaging/deps.sh run test vm oci packages system page
 	$(MAKE) build check demo-image
-	CGO_ENABLED=1 go test -race -timeout 20m ./...
+	CGO_ENABLED=1 ISLET_BROWSER=$(BROWSER) go test -race -timeout 20m ./...
 	$(MAKE) packages-two
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
-	cd test && CGO_ENABLED=1 ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
+	cd test/prometheus && go vet ./... && go build -o $(PROMETHEUS) .
+	cd test && CGO_ENABLED=1 ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 	test/remote/programs.sh >/dev/null
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
@@ -138,13 +142,13 @@ fuzz: shim ## every fuzzer for TIME (30s), one after another; FUZZ chooses by na
 test-page: ## the status page in a real browser; pictures of it in .cache/page
 	@packaging/deps.sh page
 	@mkdir -p $(CACHE)/page
-	ISLET_BROWSER=$$(command -v chromium-headless-shell || command -v chromium) ISLET_PAGE_SHOTS=$(CURDIR)/$(CACHE)/page go test -count=1 -v -run TestBrowser ./agent/page
+	ISLET_BROWSER=$(BROWSER) ISLET_PAGE_SHOTS=$(CURDIR)/$(CACHE)/page go test -count=1 -v -run TestBrowser ./agent/page
 
 .PHONY: test-prometheus
 test-prometheus: build ## a real Prometheus scrapes a node and evaluates rules made for a kubelet, from its Go module (root needed)
 	@packaging/deps.sh run
-	cd test/prometheus && go build -o $(CURDIR)/.cache/prometheus .
-	cd test && ISLET_PROMETHEUS=$(CURDIR)/.cache/prometheus ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -run TestPrometheus ./node -v
+	cd test/prometheus && go build -o $(PROMETHEUS) .
+	cd test && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -run TestPrometheus ./node -v
 
 .PHONY: test-metrics-server
 test-metrics-server: build ## metrics-server, from its Go module, on a node of a real control plane: kubectl top, and an autoscaler (root needed)

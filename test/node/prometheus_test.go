@@ -51,7 +51,7 @@ podLogsDir: `+m.Disk+`/logs
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 `+machine.Roomy)
-	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "serve", ":8080"), "    image:", "    resources: {limits: {cpu: 100m, memory: 32Mi}}\n    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}\n    volumeMounts: [{name: v, mountPath: /v}]\n    image:", 1)+
+	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "serve", ":8080"), "    image:", "    resources: {limits: {cpu: 500m, memory: 32Mi}}\n    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}\n    volumeMounts: [{name: v, mountPath: /v}]\n    image:", 1)+
 		"  volumes: [{name: v, emptyDir: {}}]\n")
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
 	m.StartAgent()
@@ -65,8 +65,8 @@ type scraped struct {
 	Targets map[string]string
 	Series  int
 	Rules   map[string]struct {
-		Samples        int
-		Error, Example string
+		Samples, Active int
+		Error, Example  string
 	}
 }
 
@@ -98,6 +98,7 @@ func checkRules(t *testing.T, got scraped, without map[string]string) {
 		}
 	}
 	var names []string
+	alerts := 0
 	for name := range got.Rules {
 		names = append(names, name)
 	}
@@ -107,6 +108,11 @@ func checkRules(t *testing.T, got scraped, without map[string]string) {
 		switch {
 		case r.Error != "":
 			t.Errorf("%s: %s", name, r.Error)
+		case strings.HasPrefix(name, "alert "):
+			alerts++
+			if (r.Active > 0) != (name == "alert control") {
+				t.Errorf("%s: %d, %s", name, r.Active, r.Example)
+			}
 		case r.Samples == 0 && why == "" && mayLack[name] != "":
 			t.Logf("%s yields nothing here: %s", name, mayLack[name])
 		case r.Samples == 0 && why == "":
@@ -116,5 +122,8 @@ func checkRules(t *testing.T, got scraped, without map[string]string) {
 		default:
 			t.Logf("%s: %d %s%s", name, r.Samples, r.Example, why)
 		}
+	}
+	if alerts < 18 {
+		t.Errorf("%d alerts, of all: %q", alerts, names)
 	}
 }

@@ -57,7 +57,7 @@ func main() {
 type Result struct {
 	Targets map[string]string // page to error; empty: it is up
 	Series  int
-	Rules   map[string]Rule // by name
+	Rules   map[string]Rule // by name, that of an alert after "alert "
 }
 
 // A Rule is what one yields.
@@ -184,13 +184,16 @@ func evaluate(ctx context.Context, log *slog.Logger, db *tsdb.DB, query rules.Qu
 	}
 	for _, g := range groups {
 		for _, r := range g.Rules() {
-			one := Rule{}
+			one, name := Rule{}, cmp.Or(r.Labels().Get("rule"), r.Name())
 			if err := r.LastError(); err != nil {
 				one.Error = err.Error()
 			}
 			switch r := r.(type) {
 			case *rules.AlertingRule:
-				one.Active = len(r.ActiveAlerts())
+				name = "alert " + r.Name()
+				if active := r.ActiveAlerts(); len(active) > 0 {
+					one.Active, one.Example = len(active), fmt.Sprint(active[0].Labels, " ", active[0].Value)
+				}
 			default:
 				v, err := query(ctx, r.Name(), time.Now())
 				if err != nil {
@@ -200,7 +203,6 @@ func evaluate(ctx context.Context, log *slog.Logger, db *tsdb.DB, query rules.Qu
 					one.Example = v[0].String()
 				}
 			}
-			name := cmp.Or(r.Labels().Get("rule"), r.Name())
 			out.Rules[name] = one
 		}
 	}
