@@ -51,11 +51,37 @@ var absent = []struct{ names, why string }{
 var own = map[string]string{
 	"container_network_*": "of a pod's own cgroup, not of a sandbox container's, as pods have none; the label name is the sandbox's ID, which no other figure has, and image is empty. Pods of the host's network have none. Of the machine (id=\"/\") the host's ends of pods' veths are left out: isl* with 12 digits, and as upstream veth*, docker* and nerdctl*",
 	"container_fs_*":      "device names as below /dev; sectors, times and merges are those of the machine (id=\"/\")",
-	"help":                "texts are islet's own",
+	"help":                "texts are islet's own, and not compared",
 	"node memory":         "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable, so that it has the kernel's own memory and nothing that it can give back; a kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. What is used has the page cache, as a kubelet's",
 }
 
+// beyond are names that a kubelet does not have, or has no more, with what they tell.
+var beyond = []struct{ name, kind, labels, what string }{
+	{"islet_build_info", "gauge", "version", "the version"},
+	{"islet_events_dropped_total", "counter", "", "events that were dropped before the API server had them"},
+	{"islet_system_oom_kills_total", "counter", "", "processes that the kernel killed as the machine had no memory left"},
+	{"islet_flash_written_bytes_total", "counter", "cause", "what was written to disks by islet and its pods, by database, images, logs and pods"},
+	{"islet_flash_device_written_bytes_total", "counter", "", "what anybody wrote to the disk of the state directory"},
+	{"islet_flash_budget_bytes", "gauge", "", "what may be written a day; 0: no budget"},
+	{"islet_configuration_trials", "gauge", "outcome", "trials of configurations among the last twenty; like the next ones of a node that was sent a configuration"},
+	{"kubelet_node_config_assigned", "gauge", "node_config_kubelet_key,node_config_resource_version,node_config_source,node_config_uid", "the configuration that the node was sent, as of a kubelet up to 1.24"},
+	{"kubelet_node_config_active", "gauge", "node_config_kubelet_key,node_config_resource_version,node_config_source,node_config_uid", "the one that is in use"},
+	{"kubelet_node_config_last_known_good", "gauge", "node_config_kubelet_key,node_config_resource_version,node_config_source,node_config_uid", "the one that it goes back to"},
+	{"kubelet_node_config_error", "gauge", "", "1: the one that it was sent failed"},
+}
+
 type upstreamMetric struct{ page, name, kind, stability, labels string }
+
+// typeOf is what one is on a page: what upstream lists as custom has a collector of its own.
+func (u upstreamMetric) typeOf() string {
+	switch {
+	case u.kind != "custom":
+		return u.kind
+	case strings.HasSuffix(u.name, "_total"):
+		return "counter"
+	}
+	return "gauge"
+}
 
 func upstream(t *testing.T) (out []upstreamMetric) {
 	t.Helper()
@@ -128,7 +154,7 @@ func TestUpstream(t *testing.T) {
 		have, ok := known[u.page+" "+u.name]
 		switch {
 		case ok:
-			if have.kind != u.kind && u.kind != "custom" || have.labels != u.labels {
+			if have.kind != u.typeOf() || have.labels != u.labels {
 				t.Errorf("%s is a %s of %q, upstream a %s of %q", u.name, have.kind, have.labels, u.kind, u.labels)
 			}
 		case strings.Contains(source, `"`+u.name+`"`): // counted in another room
@@ -205,7 +231,7 @@ goes over all interfaces of hardware together, while the Summary API names one o
 ## Rules made for a kubelet
 
 ` + "`sudo make test-prometheus`" + ` lets a real Prometheus (its Go module: scraping, storage and rule engine) scrape a node, and evaluates what the
-rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet. The expressions, ` + "`test/prometheus/testdata/rules.yaml`" + `, are islet's own, under the names of theirs. On a node without a control plane all yield data but:
+rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet. The expressions, ` + "`test/prometheus/testdata/rules.yaml`" + `, are islet's own, under the names of theirs. Their alerts are evaluated with their conditions, and none is active on a node that is well. On a node without a control plane all yield data but:
 
 - KubeletClientCertificateExpiration, KubeletClientCertificateRenewalErrors, KubeletServerCertificateExpiration, KubeletServerCertificateRenewalErrors,
   KubeClientErrors and the dashboards' requests to the API server: there is no API server, and so no certificate for it.
@@ -226,9 +252,13 @@ is self-signed, as with a kubelet. metrics-server asks for ` + "`/metrics/resour
 	b.WriteString("\n## Served\n\n| page | name | type | labels | stability |\n|---|---|---|---|---|\n")
 	slices.SortFunc(served, func(a, b upstreamMetric) int { return cmp.Or(cmp.Compare(a.page, b.page), cmp.Compare(a.name, b.name)) })
 	for _, u := range served {
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", u.page, u.name, u.kind, strings.ReplaceAll(u.labels, ",", ", "), u.stability)
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", u.page, u.name, u.typeOf(), strings.ReplaceAll(u.labels, ",", ", "), u.stability)
 	}
-	b.WriteString("\n`/metrics` also has Go's and the process' own (`go_*`, `process_*`), and `islet_build_info` and `islet_events_dropped_total`.\n\n## Left out\n\nA name whose event does not exist here is left out, so that no rule takes a zero for good news.\n\n| names | why |\n|---|---|\n")
+	b.WriteString("\n## Beyond a kubelet's\n\nA test holds what a node serves against this table and the one above: nothing is there under another name, type or set of\nlabels, and what is not there is listed with why. `/metrics` also has Go's and the process' own (`go_*`, `process_*`).\n\n| page | name | type | labels | what it tells |\n|---|---|---|---|---|\n")
+	for _, o := range beyond {
+		fmt.Fprintf(&b, "| /metrics | `%s` | %s | %s | %s |\n", o.name, o.kind, strings.ReplaceAll(o.labels, ",", ", "), o.what)
+	}
+	b.WriteString("\n## Left out\n\nA name whose event does not exist here is left out, so that no rule takes a zero for good news.\n\n| names | why |\n|---|---|\n")
 	for _, a := range absent {
 		if names := missing[a.why]; len(names) > 0 {
 			slices.Sort(names)

@@ -1,4 +1,5 @@
-// Package figures shows what benchmarks have measured.
+// Package figures shows what benchmarks have measured, and holds what a node serves to Prometheus
+// against what is documented.
 package figures
 
 import (

@@ -5,12 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/test/figures"
 	"github.com/islet-edge/islet/test/machine"
 )
 
@@ -80,10 +85,52 @@ func TestFigures(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, own)
 		}
 	}
+	checkPages(t, a)
 	checkSummary(t, get(t, a, "/stats/summary"), true)
 	checkSummary(t, get(t, a, "/stats/summary?only_cpu_and_memory=true"), false)
 	if top := m.Islet("top", "--containers"); !strings.Contains(top, "limited-edge") {
 		t.Errorf("islet top:\n%s", top)
+	}
+}
+
+// seldom are the names that a node with two plain pods, alone and whose port nobody may use, need
+// not serve, and why. Each expression matches whole names.
+var seldom = map[string]string{
+	`csi_.*|dra_.*_operations_.*|dra_operations_.*|kubelet_device_plugin_.*|kubelet_credential_provider_.*`:                               "plugins, of which it has none",
+	`kubelet_certificate_manager_.*|kubelet_server_expiration_.*|rest_client_.*|islet_events_dropped_total|kubelet_podcertificate_states`: "a control plane",
+	`kubelet_node_config_.*|islet_configuration_trials`:                                                                                   "a configuration that it was sent",
+	`kubelet_container_aligned_.*|kubelet_cpu_manager_.*|kubelet_memory_manager_.*|kubelet_topology_manager_.*`:                           "a policy other than none",
+	`kubelet_pod_.*resize.*|kubelet_container_requested_resizes_total`:                                                                    "a resize",
+	`kubelet_eviction.*|kubelet_preemptions|kubelet_image_garbage_collected_total`:                                                        "the first of what is counted by its reason",
+	`kubelet_http_.*`:                     "requests at its port",
+	`kubelet_image_pull_duration_seconds`: "a registry",
+	`kubelet_runtime_operations_errors_total|kubelet_started_containers_errors_total`: "an error",
+	`kubelet_volume_stats_.*|storage_operation_duration_seconds`:                      "volumes of claims",
+	`container_blkio_.*|container_fs_(reads|writes)_.*|container_pressure_.*`:         "I/O by a container; cgroup v2 and its pressures",
+	`prober_.*`: "probes",
+}
+
+// checkPages holds what the node serves against the guide, which is made from upstream's own list.
+func checkPages(t *testing.T, a *machine.Agent) {
+	t.Helper()
+	guide, err := os.ReadFile(filepath.Join(machine.Root(t), "docs/metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := map[string]string{}
+	for _, path := range figures.Pages {
+		pages[path] = get(t, a, path)
+	}
+	wrong, unseen := figures.Compare(figures.Documented(string(guide)), pages)
+	for _, w := range wrong {
+		t.Error(w)
+	}
+	for _, name := range unseen {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(seldom)), func(names string) bool {
+			return regexp.MustCompile("^/metrics(/[a-z]+)? (" + names + ")$").MatchString(name)
+		}) {
+			t.Errorf("no page has %s", name)
+		}
 	}
 }
 

@@ -7,16 +7,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/cadvisor/container"
 	info "github.com/google/cadvisor/info/v1"
 	v2 "github.com/google/cadvisor/info/v2"
 	"github.com/google/cadvisor/metrics"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 )
@@ -77,20 +80,86 @@ func kubelet(t *testing.T) (out []string) {
 	return out
 }
 
-type nothing struct{}
+// measured is what cAdvisor would have measured: one of everything.
+type measured struct{ t *testing.T }
 
-func (nothing) GetRequestedContainersInfo(string, v2.RequestOptions) (map[string]*info.ContainerInfo, error) {
-	return nil, nil
+func (m measured) GetRequestedContainersInfo(string, v2.RequestOptions) (map[string]*info.ContainerInfo, error) {
+	one := filled[info.ContainerInfo](m.t)
+	for _, s := range one.Stats {
+		s.CustomMetrics = nil // of a container that says so
+	}
+	return map[string]*info.ContainerInfo{"/": &one}, nil
 }
-func (nothing) GetVersionInfo() (*info.VersionInfo, error) { return &info.VersionInfo{}, nil }
-func (nothing) GetMachineInfo() (*info.MachineInfo, error) { return &info.MachineInfo{}, nil }
 
-var desc = regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`)
+func (m measured) GetVersionInfo() (*info.VersionInfo, error) {
+	one := filled[info.VersionInfo](m.t)
+	return &one, nil
+}
 
-// cadvisor asks cAdvisor's collectors with what a kubelet has them collect. They do not say
-// of which type a metric is: by its source a counter is what has the name of one, but for
-// container_memory_failcnt and container_fs_inodes_total. Of machines they leave out the
-// labels that all have.
+func (m measured) GetMachineInfo() (*info.MachineInfo, error) {
+	one := filled[info.MachineInfo](m.t)
+	return &one, nil
+}
+
+// filled has no zero in it, however deep, and one of all that there may be several of.
+func filled[T any](t *testing.T) (out T) {
+	fill(t, reflect.ValueOf(&out).Elem())
+	return out
+}
+
+func fill(t *testing.T, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Unix(1, 0)))
+			return
+		}
+		for i := range v.NumField() {
+			if f := v.Field(i); f.CanSet() {
+				fill(t, f)
+			}
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(t, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(t, v.Index(0))
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(t, key)
+		fill(t, value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(1)
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat(1)
+	case reflect.Interface: // nothing that is a figure
+	default:
+		t.Fatalf("cAdvisor has a %s among its figures", v.Type())
+	}
+}
+
+var desc = regexp.MustCompile(`fqName: "(\w+)"`)
+
+func nameOf(t *testing.T, d *prometheus.Desc) string {
+	t.Helper()
+	m := desc.FindStringSubmatch(d.String())
+	if m == nil {
+		t.Fatalf("cannot read %s", d)
+	}
+	return m[1]
+}
+
+// cadvisor has cAdvisor's collectors tell all that a kubelet has them collect, with the labels that
+// a kubelet gives to containers.
 func cadvisor(t *testing.T) (out []string) {
 	t.Helper()
 	set := container.MetricSet{}
@@ -98,30 +167,42 @@ func cadvisor(t *testing.T) (out []string) {
 		container.NetworkUsageMetrics, container.AppMetrics, container.ProcessMetrics, container.OOMMetrics, container.PressureMetrics} {
 		set[k] = struct{}{}
 	}
-	all := make(chan *prometheus.Desc, 1000)
-	metrics.NewPrometheusCollector(nothing{}, nil, set, clock.RealClock{}, v2.RequestOptions{}).Describe(all)
-	metrics.NewPrometheusMachineCollector(nothing{}, set).Describe(all)
-	close(all)
-	for d := range all {
-		m := desc.FindStringSubmatch(d.String())
-		if m == nil {
-			t.Fatalf("cannot read %s", d)
+	who := func(*info.ContainerInfo) map[string]string {
+		return map[string]string{"container": "c", "id": "/", "image": "i", "name": "n", "namespace": "ns", "pod": "p"}
+	}
+	described, told := make(chan *prometheus.Desc, 1000), make(chan prometheus.Metric, 1000)
+	for _, c := range []prometheus.Collector{metrics.NewPrometheusCollector(measured{t}, who, set, clock.RealClock{}, v2.RequestOptions{}), metrics.NewPrometheusMachineCollector(measured{t}, set)} {
+		c.Describe(described)
+		c.Collect(told)
+	}
+	close(described)
+	close(told)
+	seen := map[string]bool{}
+	for m := range told {
+		var v dto.Metric
+		if err := m.Write(&v); err != nil {
+			t.Fatal(err)
 		}
-		kind := "gauge"
-		if strings.HasSuffix(m[1], "_total") && m[1] != "container_fs_inodes_total" || m[1] == "container_memory_failcnt" {
+		name, kind := nameOf(t, m.Desc()), ""
+		switch {
+		case v.Counter != nil:
 			kind = "counter"
+		case v.Gauge != nil:
+			kind = "gauge"
+		default:
+			t.Errorf("%s is neither a gauge nor a counter: %s", name, &v)
 		}
 		var labels []string
-		if m[2] != "" {
-			labels = strings.Split(m[2], ",")
+		for _, l := range v.Label {
+			labels = append(labels, l.GetName())
 		}
-		if strings.HasPrefix(m[1], "container_") && !strings.HasSuffix(m[1], "scrape_error") {
-			labels = append(labels, "container", "id", "image", "name", "namespace", "pod")
+		seen[name] = true
+		out = append(out, line("/metrics/cadvisor", name, kind, "-", labels))
+	}
+	for d := range described {
+		if name := nameOf(t, d); !seen[name] {
+			t.Errorf("%s was described, and not told of a machine that has everything", name)
 		}
-		if strings.HasPrefix(m[1], "machine_") && !strings.HasSuffix(m[1], "scrape_error") {
-			labels = append(labels, "boot_id", "machine_id", "system_uuid")
-		}
-		out = append(out, line("/metrics/cadvisor", m[1], kind, "-", labels))
 	}
 	return out
 }

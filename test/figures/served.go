@@ -1,0 +1,116 @@
+package figures
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Pages are those that Prometheus scrapes of a node.
+var Pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
+
+// A Family is what a page tells under one name.
+type Family struct{ Page, Name, Type, Labels string } // Labels in order, with commas between
+
+func (f Family) String() string {
+	return fmt.Sprintf("%s %s: a %s of {%s}", f.Page, f.Name, f.Type, f.Labels)
+}
+
+var row = regexp.MustCompile("(?m)^\\| (/metrics[a-z/]*) \\| `(\\w+)` \\| (\\w+) \\| ([^|]*) \\|")
+
+// Documented takes from the text of docs/metrics.md what a node serves.
+func Documented(text string) (out []Family) {
+	for _, m := range row.FindAllStringSubmatch(text, -1) {
+		out = append(out, Family{m[1], m[2], m[3], strings.ReplaceAll(strings.TrimSpace(m[4]), ", ", ",")})
+	}
+	return out
+}
+
+// Compare holds pages, by their paths, against what is documented: names, types, and the labels of
+// each line. wrong is what differs; unseen are the names that no page has, each after its page.
+func Compare(documented []Family, pages map[string]string) (wrong, unseen []string) {
+	known, seen := map[string]Family{}, map[string]bool{}
+	for _, f := range documented {
+		known[f.Page+" "+f.Name] = f
+	}
+	for _, page := range slices.Sorted(maps.Keys(pages)) {
+		found, err := families(page, pages[page])
+		if err != nil {
+			wrong = append(wrong, err.Error())
+		}
+		for _, f := range found {
+			want, ok := known[f.Page+" "+f.Name]
+			seen[f.Page+" "+f.Name] = true
+			switch {
+			case strings.HasPrefix(f.Name, "go_") || strings.HasPrefix(f.Name, "process_"): // every program's
+			case !ok:
+				wrong = append(wrong, fmt.Sprintf("%v, which is not documented", f))
+			case f != want:
+				wrong = append(wrong, fmt.Sprintf("%v, documented as a %s of {%s}", f, want.Type, want.Labels))
+			}
+		}
+	}
+	for name := range known {
+		if !seen[name] {
+			unseen = append(unseen, name)
+		}
+	}
+	slices.Sort(unseen)
+	return wrong, unseen
+}
+
+// families reads a page: each family once for each set of labels that it has.
+func families(page, text string) (out []Family, err error) {
+	seen := map[Family]bool{}
+	f := Family{Page: page}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if kind, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			f.Name, f.Type, _ = strings.Cut(kind, " ")
+			continue
+		}
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, labels := labelsOf(line)
+		if base := strings.TrimPrefix(name, f.Name); base != "" && !((f.Type == "histogram" || f.Type == "summary") && slices.Contains([]string{"_bucket", "_sum", "_count"}, base)) {
+			return out, fmt.Errorf("%s: a line of %s in the family %s", page, name, f.Name)
+		}
+		f.Labels = strings.Join(labels, ",")
+		if !seen[f] {
+			seen[f] = true
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// labelsOf are a line's name and the names of its labels, but for those of a histogram's own.
+func labelsOf(line string) (name string, labels []string) {
+	end := strings.IndexAny(line, "{ ")
+	if end < 0 {
+		return line, nil
+	}
+	name, rest := line[:end], line[end+1:]
+	if line[end] == ' ' {
+		return name, nil
+	}
+	for rest != "" && rest[0] != '}' {
+		label, value, _ := strings.Cut(rest, `="`)
+		i := 0
+		for i < len(value) && value[i] != '"' {
+			if value[i] == '\\' {
+				i++
+			}
+			i++
+		}
+		rest = strings.TrimPrefix(value[min(len(value), i+1):], ",")
+		if label != "le" {
+			labels = append(labels, label)
+		}
+	}
+	slices.Sort(labels)
+	return name, labels
+}
