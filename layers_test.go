@@ -108,7 +108,7 @@ var layers = map[string][]string{
 	"agent/sources":    {"agent/config", "edge/desired", "edge/local", "edge/manifest", "edge/source", "keys"},
 	"agent/usage":      {"agent/api", "metrics", "runtime/cri", "keys", "podspec"},
 	"agent/selftest":   {"agent/update", "edge/store", "runtime/shim"},
-	"agent/update":     {"agent/api", "agent/config", "agent/release", "agent/trial", "regular"},
+	"agent/update":     {"agent/api", "agent/config", "agent/release", "agent/trial", "regular", "retry"},
 	"agent/upkeep":     {"agent/config", "agent/containers", "agent/flash", "agent/garbage", "agent/home", "agent/oom", "agent/process", "agent/rotate", "runtime/cgroup"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 

@@ -118,7 +118,7 @@ func (a *agent) openNode(ctx context.Context) (err error) {
 	if err = a.openKeeper(); err != nil {
 		return err
 	}
-	a.updater, err = update.Open(a.cfg, a.version, a.keeper, func() bool { return a.upkeep.Flash.Exceeded() }, a.log)
+	a.updater, err = update.Open(a.cfg, a.version, a.keeper, a.link.Now, func() bool { return a.upkeep.Flash.Exceeded() }, a.log)
 	return err
 }
 

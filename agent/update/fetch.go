@@ -2,6 +2,7 @@ package update
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,20 @@ const (
 type source struct {
 	name   string
 	client *http.Client
+}
+
+// unreached is an error of the link or of a server: it says nothing of the archive, and may be
+// over soon.
+type unreached struct{ error }
+
+func (u unreached) Unwrap() error { return u.error }
+
+// newClient is one that knows the time by now: a board without a clock of its own may have
+// another one, by which no certificate is valid.
+func newClient(now func() time.Time) *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig = &tls.Config{Time: now, MinVersion: tls.VersionTLS12}
+	return &http.Client{Transport: t}
 }
 
 // newSource checks a name: an absolute path, or an https URL. Of this machine itself http
@@ -85,7 +100,7 @@ func (s *source) release(ctx context.Context) (*release.Release, error) {
 	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, release.MaxText+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s%s: %w", s.name, Suffix, err)
+		return nil, unreached{fmt.Errorf("%s%s: %w", s.name, Suffix, err)}
 	}
 	r, err := release.Parse(text)
 	if err != nil {
@@ -108,11 +123,15 @@ func (s *source) archive(ctx context.Context, r *release.Release, file string, t
 		return err
 	}
 	defer in.Close()
-	if err := r.Save(&watched{in, late, tell, 0, r.Size}, file); err != nil {
+	w := &watched{Reader: in, late: late, tell: tell, size: r.Size}
+	if err := r.Save(w, file); err != nil {
 		if why := context.Cause(ctx); why != nil {
 			err = errors.Join(why, err)
 		}
-		return fmt.Errorf("%s: %w", s.name, err)
+		if err = fmt.Errorf("%s: %w", s.name, err); w.broke {
+			err = unreached{err}
+		}
+		return err
 	}
 	return nil
 }
@@ -123,6 +142,7 @@ type watched struct {
 	late      *time.Timer
 	tell      Tell
 	got, size int64
+	broke     bool // it ended with an error
 }
 
 func (w *watched) Read(b []byte) (int, error) {
@@ -132,6 +152,7 @@ func (w *watched) Read(b []byte) (int, error) {
 		w.got += int64(n)
 		w.tell.say("downloading", w.got, w.size)
 	}
+	w.broke = err != nil && err != io.EOF
 	return n, err
 }
 
@@ -146,11 +167,11 @@ func (s *source) open(ctx context.Context, name string) (io.ReadCloser, error) {
 	q.Header.Set("User-Agent", "islet")
 	a, err := s.client.Do(q)
 	if err != nil {
-		return nil, err
+		return nil, unreached{err}
 	}
 	if a.StatusCode != http.StatusOK {
 		a.Body.Close()
-		return nil, fmt.Errorf("%s: %s", name, a.Status)
+		return nil, unreached{fmt.Errorf("%s: %s", name, a.Status)}
 	}
 	return a.Body, nil
 }

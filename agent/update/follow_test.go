@@ -1,47 +1,157 @@
 package update
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
+	"errors"
 	"log/slog"
-	"sync/atomic"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// TestFollowWaits: an archive that the node follows is not looked at while the disk is to be
-// spared, but soon after, and then as often as ever; a person who asks need not wait.
-func TestFollowWaits(t *testing.T) {
+// A roundTripper answers in place of a server.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { return r(q) }
+
+// A writer writes by a function.
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
+
+// TestFollowPoorLink: what a link or a server loses is asked for again within minutes, and ever
+// later; what is wrong with an archive is not before the next look. What is said once is not
+// said again.
+func TestFollowPoorLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var wait atomic.Bool
-		var looks atomic.Int32
-		wait.Store(true)
-		u := New(Config{Stager: Stager{Log: slog.New(slog.DiscardHandler)}, Follow: "/archive", Every: 24 * time.Hour, Wait: wait.Load,
-			Kept: func() string { looks.Add(1); return "one that ends each look before it writes" }})
+		s, key := stager(t)
+		file := archive(t, t.TempDir(), "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "good"), key)
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := os.ReadFile(file + Suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var logged bytes.Buffer
+		s.Log = slog.New(slog.NewTextHandler(writer(func(b []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return logged.Write(b)
+		}), nil))
+		mode, asked := "no link", 0
+		s.Client = &http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			w := httptest.NewRecorder()
+			isRelease := strings.HasSuffix(q.URL.Path, Suffix)
+			if isRelease {
+				asked++
+			}
+			switch {
+			case mode == "no link":
+				return nil, errors.New("no route to host")
+			case mode == "busy server":
+				w.WriteHeader(http.StatusServiceUnavailable)
+			case isRelease:
+				w.Write(signed)
+			case mode == "changed":
+				w.Write(append([]byte{whole[0] ^ 1}, whole[1:]...))
+			default:
+				w.Write(whole)
+			}
+			a := w.Result()
+			if mode == "torn" && !isRelease {
+				a.Body = http.MaxBytesReader(nil, a.Body, 1000)
+			}
+			return a, nil
+		})}
+		offered := 0
+		u := New(Config{
+			Stager: *s, Follow: "https://example.com/islet.tar.gz", Every: 24 * time.Hour, Kept: func() string { return "" },
+			Busy: func(bool) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if mode == "busy" {
+					return errors.New("a trial is under way")
+				}
+				return nil
+			},
+			Offer: func(*Staged, string, bool) (string, bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				offered++
+				return "id", true, nil
+			},
+		})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- u.Run(ctx) }()
-		after := func(d time.Duration, want int32) {
-			t.Helper()
-			time.Sleep(d) // of the bubble
+		for _, x := range []struct {
+			mode           string
+			lasts          time.Duration
+			least, most    int // looks
+			lines, offered int
+		}{
+			{"no link", 10 * time.Minute, 4, 60, 1, 0},
+			{"busy server", 24 * time.Hour, 4, 60, 1, 0},
+			{"torn", 48 * time.Hour, 2, 60, 1, 0},
+			{"changed", 48 * time.Hour, 2, 4, 1, 0},
+			{"busy", 48 * time.Hour, 0, 0, 0, 0},
+			{"well", 48 * time.Hour, 1, 4, 1, 1},
+		} {
+			mu.Lock()
+			mode, asked, offered = x.mode, 0, 0
+			logged.Reset()
+			mu.Unlock()
+			time.Sleep(x.lasts)
 			synctest.Wait()
-			if got := looks.Swap(0); got != want {
-				t.Errorf("%d looks, not %d", got, want)
+			mu.Lock()
+			lines := strings.Count(logged.String(), "no other version could be had") + strings.Count(logged.String(), "a newer version was found")
+			if asked < x.least || asked > x.most || min(offered, 1) != x.offered || min(lines, 1) != x.lines || lines > 2 {
+				t.Errorf("%s: %d looks, %d offers, and says\n%s", x.mode, asked, offered, &logged)
 			}
+			mu.Unlock()
 		}
-		after(0, 1) // whether something is left of an earlier try
-		after(3*24*time.Hour+time.Hour, 0)
-		if _, err := u.Update(ctx, "/archive", false, false, nil); err == nil {
-			t.Error("no error")
-		}
-		after(0, 1)
-		wait.Store(false)
-		after(spared, 1)
-		after(24*time.Hour-time.Second, 0)
-		after(time.Second, 1)
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// TestClock: a certificate is judged by the time as it is best known.
+func TestClock(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	for name, x := range map[string]struct {
+		now time.Time
+		bad string
+	}{
+		"now":      {time.Now(), "404"},
+		"too late": {server.Certificate().NotAfter.Add(time.Hour), "certificate has expired or is not yet valid"},
+	} {
+		c := newClient(func() time.Time { return x.now })
+		c.Transport.(*http.Transport).TLSClientConfig.RootCAs = roots
+		src, err := newSource(server.URL+"/a", c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := src.release(t.Context()); err == nil || !strings.Contains(err.Error(), x.bad) || !errors.As(err, new(unreached)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		c.CloseIdleConnections()
+	}
 }

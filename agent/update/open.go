@@ -2,11 +2,11 @@ package update
 
 import (
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/release"
@@ -25,9 +25,9 @@ type Keeper interface {
 	Busy(asked bool) error
 }
 
-// Open makes an Updater of this process' own program, of a version. Wait says that what is
-// only followed waits, to spare the disk.
-func Open(c *config.Config, version string, k Keeper, wait func() bool, log *slog.Logger) (*Updater, error) {
+// Open makes an Updater of this process' own program, of a version. Now is the time as it is
+// best known. Wait says that what is only followed waits, to spare the disk.
+func Open(c *config.Config, version string, k Keeper, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
 	u := c.Edge.Update
 	var keys []release.Key
 	for _, text := range u.Keys {
@@ -44,7 +44,7 @@ func Open(c *config.Config, version string, k Keeper, wait func() bool, log *slo
 	program = strings.TrimSuffix(program, " (deleted)") // replaced since this process was started
 	return New(Config{
 		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
-			Keys: keys, Threshold: int(u.Threshold), Client: http.DefaultClient, Log: log},
+			Keys: keys, Threshold: int(u.Threshold), Client: newClient(now), Log: log},
 		Refused: k.Refused,
 		Offer: func(s *Staged, from string, anew bool) (string, bool, error) {
 			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from, anew)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/retry"
 )
 
 // Config is what New needs.
@@ -83,7 +84,10 @@ func (u *Updater) busy(asked bool) error {
 }
 
 // Run follows an archive until ctx ends, if there is one to be followed. What is not newer, or
-// has failed its trial, is known by its release, of which a look costs a kilobyte.
+// has failed its trial, is known by its release, of which a look costs a kilobyte. While
+// something is tried, or about to be, or the disk is to be spared, there is no look. A link or server that failed is tried
+// again after a minute, and then ever later; what is wrong with the archive itself is looked at
+// when the next look is due, as all of it may have to be fetched for that.
 func (u *Updater) Run(ctx context.Context) error {
 	if len(u.c.Keys) > 0 {
 		u.c.Tidy(u.c.Kept())
@@ -92,31 +96,64 @@ func (u *Updater) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	said := ""
-	next := time.NewTimer(0)
-	defer next.Stop()
-	for {
-		select {
-		case <-next.C:
-		case <-ctx.Done():
-			return nil
-		}
-		if u.c.Wait != nil && u.c.Wait() {
-			next.Reset(min(spared, u.c.Every))
-			continue
-		}
-		next.Reset(u.c.Every)
-		out, err := u.update(ctx, u.c.Follow, false, false, false, nil)
-		switch {
+	again := retry.Backoff{First: firstRetry, Soon: u.c.Every, Most: u.c.Every}
+	for said := ""; ; {
+		wait := u.c.Every
+		switch err := u.look(ctx); {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrOlder), errors.Is(err, ErrFailed):
-		case err != nil && err.Error() != said:
-			said = err.Error()
-			u.c.Log.Warn("no other version could be had from where the node follows them", "archive", short(u.c.Follow), "error", err)
-		case err == nil:
+		case errors.Is(err, errSpared):
+			wait = min(spared, u.c.Every)
+		case errors.Is(err, errBusy): // no look at all
+			wait = again.Next(0)
+		case errors.As(err, new(unreached)):
+			wait = again.Next(0)
+			said = u.warn(said, err)
+		case errors.Is(err, ErrOlder), errors.Is(err, ErrFailed), err == nil:
+			again.Reset()
 			said = ""
-			u.c.Log.Info("a newer version was found", "version", out.Version, "id", out.ID)
+		default:
+			again.Reset()
+			said = u.warn(said, err)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
 		}
 	}
+}
+
+// firstRetry is the window of the first try after a link or a server failed.
+const firstRetry = time.Minute
+
+// errBusy says that nothing can be offered now.
+var errBusy = errors.New("something else is tried")
+
+// errSpared says that the disk is to be spared.
+var errSpared = errors.New("the disk is to be spared")
+
+// look has what is followed tried, if it is newer.
+func (u *Updater) look(ctx context.Context) error {
+	if u.c.Wait != nil && u.c.Wait() {
+		return errSpared
+	}
+	if err := u.busy(false); err != nil {
+		return errors.Join(errBusy, err)
+	}
+	out, err := u.update(ctx, u.c.Follow, false, false, false, nil)
+	if err == nil {
+		u.c.Log.Info("a newer version was found", "version", out.Version, "id", out.ID)
+	}
+	return err
+}
+
+// warn logs why nothing was found, unless it was said.
+func (u *Updater) warn(said string, err error) string {
+	if err.Error() != said {
+		u.c.Log.Warn("no other version could be had from where the node follows them", "archive", short(u.c.Follow), "error", err)
+	}
+	return err.Error()
 }
