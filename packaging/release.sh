@@ -20,7 +20,7 @@ say() { echo "release: $*" >&2; }
 # Of this version alone: 0.1.0 is neither 0.1.0-rc1 nor 10.1.0.
 cp -p "$dist"/islet-"$version"-linux-*.tar.gz "$new/"
 for name in islet islet-cni islet-kubelet; do
-	cp -p "$dist"/packages/$name\_"$version"-1_*.deb "$dist"/packages/$name-"$version"-1.*.rpm "$new/"
+	cp -p "$dist/packages/${name}_$version"-1_*.deb "$dist/packages/$name-$version"-1.*.rpm "$new/"
 done
 for d in "$dist"/islet-"$version"-linux-*/; do
 	cp -p "$d/doc/islet.spdx.json" "$new/$(basename "$d").spdx.json"

@@ -17,9 +17,10 @@ url=${url%/}
 file=$url # what apt reads without a server has one slash, as it writes it itself
 case $url in file:*) file=file:${url#file://} ;; esac
 if [ -z "${ISLET_SIGNING_KEY:-}" ]; then
-	export GNUPGHOME=$(dirname "$at")/trial-key
+	GNUPGHOME=$(dirname "$at")/trial-key
+	export GNUPGHOME
 	echo "repo: ISLET_SIGNING_KEY is not set: the repository is signed by a key for trying, without a passphrase, in $GNUPGHOME: do not publish it" >&2
-	mkdir -p -m 0700 "$GNUPGHOME"
+	[ -d "$GNUPGHOME" ] || mkdir -m 0700 "$GNUPGHOME"
 	ISLET_SIGNING_KEY=trial@islet.invalid
 	gpg --quiet --list-secret-keys "$ISLET_SIGNING_KEY" >/dev/null 2>&1 ||
 		gpg --quiet --batch --pinentry-mode loopback --passphrase '' --quick-generate-key "islet, a key for trying <$ISLET_SIGNING_KEY>" ed25519 sign never
