@@ -237,8 +237,12 @@ memory_cgroup() {
 		fi
 		case $answer in
 		y* | Y*)
+			# Each step is on the card before the next: a board that loses its power here boots.
 			cp "$line" "$line.before-islet"
-			sed -i '1s/[[:space:]]*$/ cgroup_enable=memory cgroup_memory=1/' "$line"
+			sed '1s/[[:space:]]*$/ cgroup_enable=memory cgroup_memory=1/' "$line" >"$line.new"
+			sync
+			mv -f "$line.new" "$line"
+			sync
 			say "done; the line of before is $line.before-islet. Reboot after this"
 			;;
 		*) say "append cgroup_enable=memory cgroup_memory=1 to the one line of $line and reboot, or: ./install.sh --cmdline" ;;
@@ -303,9 +307,14 @@ agent_args() {
 }
 
 # empty DIR: removes it with what is on its file system; the directory stays where another one is
-# mounted on it.
+# mounted on it. Where something is mounted below it nothing is removed: that may be a directory
+# of the host, on the same file system.
 empty() {
 	[ -d "$1" ] || return 0
+	if grep -q " $1/" /proc/self/mountinfo; then
+		say "$1 stays: something is mounted below it. Reboot, then: rm -r $1"
+		return
+	fi
 	find "$1/" -xdev -mindepth 1 -delete 2>/dev/null || say "could not remove everything in $1; a reboot ends what holds it"
 	rmdir "$1" 2>/dev/null || true
 }

@@ -12,19 +12,29 @@ func deb(name string, fields ...string) string {
 		name, strings.Join(fields, "' '"))
 }
 
+// ownDisk mounts a part of another disk on /var/lib/islet. hostData is another part of it, by a
+// person below that: a volume of which islet's clean-up does not know.
+const (
+	ownDisk  = "mkdir -p /var/lib/islet && mount -t tmpfs disk /mnt && mkdir /mnt/islet /mnt/data && mount --bind /mnt/islet /var/lib/islet"
+	hostData = "mkdir -p /var/lib/islet/mine && echo precious >/mnt/data/file && mount --bind /mnt/data /var/lib/islet/mine"
+)
+
 // TestFormerSettings: a machine that was another kind of node has settings by the names of the
 // packages' own. They are kept, nobody is asked, and a purge leaves them.
 func TestFormerSettings(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	s.Run("echo 'runtime-endpoint: unix:///run/containerd/containerd.sock' >/etc/crictl.yaml && echo 'KUBELET_EXTRA_ARGS=--v=3' >/etc/default/kubelet && echo '# mine' >/etc/default/islet")
 	// /var/lib/islet on a disk of its own.
-	s.Run("mkdir -p /var/lib/islet && mount -t tmpfs data /var/lib/islet")
+	s.Run(ownDisk)
 	s.Run("dpkg -i /payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb")
 	const kept = "grep -qx 'KUBELET_EXTRA_ARGS=--v=3' /etc/default/kubelet && grep -q containerd.sock /etc/crictl.yaml"
 	s.Run(kept + " && grep -q mine /etc/default/islet && systemctl is-active islet-cri.service")
 	s.Run("dpkg -i /payload/islet-next.deb /payload/islet-cni-next.deb /payload/islet-kubelet-next.deb")
 	s.Run(kept + " && grep -q mine /etc/default/islet")
-	s.Run("dpkg -P islet-kubelet islet-cni islet && " + kept + " && ! test -e /etc/default/islet && mountpoint /var/lib/islet && ! find /var/lib/islet -mindepth 1 | grep .")
+	s.Run(hostData)
+	says(s, 0, "dpkg -P islet-kubelet islet-cni islet", "/var/lib/islet stays")
+	s.Run("grep -q precious /mnt/data/file && umount /var/lib/islet/mine && dpkg -i /payload/islet.deb")
+	s.Run("dpkg -P islet && " + kept + " && ! test -e /etc/default/islet && mountpoint /var/lib/islet && ! find /var/lib/islet -mindepth 1 | grep .")
 	// What a person removed stays away in an upgrade.
 	s.Run("dpkg -i /payload/islet.deb && rm /etc/default/islet && dpkg -i /payload/islet-next.deb && ! test -e /etc/default/islet && dpkg -P islet")
 }

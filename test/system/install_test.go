@@ -89,10 +89,17 @@ func TestInstallCommandLine(t *testing.T) {
 	s.Run("mkdir -p /root/proc /root/boot/firmware && printf 'memory 1 1 0\n' >/root/proc/cgroups && echo '" + line + "  ' >/root/boot/firmware/cmdline.txt")
 	const install = "ISLET_CGROUP=/nowhere ISLET_PROC=/root/proc ISLET_BOOT=/root/boot /root/islet/install.sh "
 	says(s, 0, install+"--no-start", "counts no memory", "append cgroup_enable=memory cgroup_memory=1 to the one line of /root/boot/firmware/cmdline.txt", "./install.sh --cmdline")
-	s.Run("! test -e /root/boot/firmware/cmdline.txt.before-islet")
-	says(s, 0, install+"--cmdline --demo", "Reboot after this", "starts after the reboot", "http://localhost:8080/")
+	// A person at a terminal is asked.
+	says(s, 0, "echo n | script -qec '"+install+"--no-start' /dev/null", "append \"cgroup_enable=memory cgroup_memory=1\" to /root/boot/firmware/cmdline.txt? [y/N]")
+	s.Run("! test -e /root/boot/firmware/cmdline.txt.before-islet && [ \"$(cat /root/boot/firmware/cmdline.txt)\" = '" + line + "  ' ]")
+	// A loss of power finds the old line or the new one on the card, and the old one beside it.
+	s.Run("mkdir /root/bin && printf '#!/bin/sh\ncd /root/boot/firmware && grep -c cgroup_enable * >>/root/synced\n' >/root/bin/sync && chmod 755 /root/bin/sync")
+	says(s, 0, "PATH=/root/bin:$PATH "+install+"--cmdline --demo", "Reboot after this", "starts after the reboot", "http://localhost:8080/")
 	if got := s.Run("cat /root/boot/firmware/cmdline.txt /root/boot/firmware/cmdline.txt.before-islet"); got != line+" cgroup_enable=memory cgroup_memory=1\n"+line+"  \n" {
 		t.Errorf("the command line and that of before are\n%s", got)
+	}
+	if got := s.Run("cat /root/synced"); got != "cmdline.txt:0\ncmdline.txt.before-islet:0\ncmdline.txt.new:1\ncmdline.txt:1\ncmdline.txt.before-islet:0\n" {
+		t.Errorf("what was there by each sync:\n%s", got)
 	}
 	s.Run("[ $(stat -c %a /etc/kubernetes/manifests/islet-demo-web.yaml) = 600 ] && test -f /var/lib/islet/images/islet-demo.tar")
 	says(s, 0, install+"--cmdline --no-start", "reboot, /root/boot/firmware/cmdline.txt has cgroup_enable=memory")
@@ -106,7 +113,7 @@ func TestInstallCommandLine(t *testing.T) {
 func TestInstallDemo(t *testing.T) {
 	s := archived(t, Systemd)
 	// A disk of its own for what grows.
-	s.Run("mkdir -p /var/lib/islet && mount -t tmpfs data /var/lib/islet")
+	s.Run(ownDisk)
 	// systemd that fails once, and has room in /run.
 	s.Run(`mkdir /root/bin && printf '#!/bin/sh\nif [ "$1" = daemon-reload ] && [ ! -e /root/failed ]; then : >/root/failed; exit 1; fi\nexec /usr/bin/systemctl "$@"\n' >/root/bin/systemctl && chmod 755 /root/bin/systemctl`)
 	room := s.Run("df -Pk /run | awk 'NR == 2 { print $2 }'")
@@ -116,6 +123,10 @@ func TestInstallDemo(t *testing.T) {
 	}
 	s.Run(`bash -c 'exec 3<>/dev/tcp/localhost/8080 && printf "GET / HTTP/1.0\r\n\r\n" >&3 && grep -q "^HTTP/1.0 200" <&3'`)
 	s.Run("systemctl is-active islet.service && systemctl is-enabled islet.service")
+	// Data of the host, as a volume of somebody's, by whom islet's clean-up does not know.
+	s.Run(hostData)
+	says(s, 0, "/root/islet/install.sh uninstall --purge", "/var/lib/islet stays", "removed")
+	s.Run("grep -q precious /mnt/data/file && umount /var/lib/islet/mine && /root/islet/install.sh")
 	says(s, 0, "/root/islet/install.sh uninstall --purge", "removed")
 	s.Run(nothing + " && ! find /etc/kubernetes /var/lib/islet -mindepth 1 | grep . && ! test -e /run/islet && ! pgrep -x islet && mountpoint /var/lib/islet")
 }

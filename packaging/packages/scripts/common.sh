@@ -27,9 +27,14 @@ settings_gone() {
 }
 
 # empty DIR: removes it with what is on its file system; the directory stays where another one is
-# mounted on it.
+# mounted on it. Where something is mounted below it nothing is removed: that may be a directory
+# of the host, on the same file system.
 empty() {
 	[ -d "$1" ] || return 0
+	if grep -q " $1/" /proc/self/mountinfo; then
+		echo "islet: $1 stays: something is mounted below it. Reboot, then: rm -r $1" >&2
+		return
+	fi
 	find "$1/" -xdev -mindepth 1 -delete 2>/dev/null || echo "islet: not everything in $1 could be removed" >&2
 	rmdir "$1" 2>/dev/null || true
 }
