@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -35,10 +36,13 @@ func copied(t *testing.T, from, to string) {
 // TestSourcesOfTheOCIRuntime: what the sources are is a sum, and not a revision of Debian's: any
 // pool that has the file will do, and none that has another.
 func TestSourcesOfTheOCIRuntime(t *testing.T) {
+	var mu sync.Mutex // of what was asked for
 	var asked []string
 	pool := map[string]string{"/old/pool/main/c/crun/crun_1.tar": "crun", "/apt/pool/main/libs/libseccomp/libseccomp_2.tar": "libseccomp", "/old/pool/main/libs/libseccomp/libseccomp_2.tar": "another", "/apt/pool/main/g/glibc/glibc_3.tar": "changed"}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
 		asked = append(asked, r.URL.Path)
+		mu.Unlock()
 		text, ok := pool[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
@@ -75,10 +79,15 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 			t.Errorf("%s is %q, %v", name, b, err)
 		}
 	}
+	mu.Lock()
 	asked = nil
-	if out, err := fetch("", "crun", "libseccomp"); err != nil || len(asked) > 0 {
+	mu.Unlock()
+	out, err := fetch("", "crun", "libseccomp")
+	mu.Lock()
+	if err != nil || len(asked) > 0 {
 		t.Errorf("what is there was asked for: %v, %v: %s", asked, err, out)
 	}
+	mu.Unlock()
 	if out, err := fetch("", "glibc=3-2"); err == nil {
 		t.Errorf("a file with another sum was taken: %s", out)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/islet-edge/islet/regular"
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // mostNote bounds what is read of a file beside an ingest's data; a reference is shorter.
@@ -36,7 +37,7 @@ func dropTorn(dir string) error {
 		if resumable(path) {
 			continue
 		}
-		if err := os.RemoveAll(path); err != nil {
+		if err := mounts.RemoveAll(path); err != nil {
 			errs = append(errs, fmt.Errorf("remove an unfinished blob that a power cut tore: %w", err))
 		}
 	}
