@@ -62,6 +62,7 @@ func TestUsers(t *testing.T) {
 			return strings.Contains(out, "FailedCreatePodSandBox") && strings.Contains(out, "can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 		})
 		c.Kubectl(t, "-n", ns, "delete", "pod", "waits", "--timeout=120s")
+		n.WaitReady("dressed", "other") // the node has seen that it is gone, too
 	}
 
 	n.Cut(t)
