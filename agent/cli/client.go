@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -48,10 +47,11 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 	return nil, refused(resp)
 }
 
-// refused makes an error of an answer that is none.
+// refused makes an error of an answer that is none. A line of it, such as what is wrong with one
+// field of several, stays a line.
 func refused(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
-	err := errors.New(printable(strings.TrimSpace(string(text))))
+	err := errors.New(lines(string(text)))
 	if resp.StatusCode == http.StatusNotFound {
 		return exitError{ExitNotFound, err}
 	}

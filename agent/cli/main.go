@@ -129,7 +129,9 @@ func Main(ctx context.Context, args []string, env Env) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	socket, args := leadingSocket(args)
-	err := dispatch(ctx, commands(), nil, args, &tool{Env: env, out: env.Stdout, socket: socket})
+	err := interruptible(ctx, func() error {
+		return dispatch(ctx, commands(), nil, args, &tool{Env: env, out: env.Stdout, socket: socket})
+	})
 	var exit exitError
 	switch {
 	case err == nil:
@@ -144,6 +146,29 @@ func Main(ctx context.Context, args []string, env Env) int {
 	}
 	complain(env.Stderr, err)
 	return ExitFailed
+}
+
+// lastMoment is what a command has for its end once ctx has ended: a terminal to put in order,
+// a request to take back.
+const lastMoment = 2 * time.Second
+
+// interruptible runs a command until it ends, or until shortly after ctx has ended: a file that
+// it opens may be a pipe that nobody writes to, or on a server that is gone, and no context
+// ends such a system call.
+func interruptible(ctx context.Context, run func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- run() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(lastMoment):
+		return ctx.Err()
+	}
 }
 
 // complain prints an error, and of several joined ones each by itself.

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestStuck: a signal ends a command that waits in a system call, such as for a pipe that
+// nobody writes to.
+func TestStuck(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // what still waits for it must not outlive the test
+		if fd, err := unix.Open(pipe, unix.O_WRONLY|unix.O_NONBLOCK, 0); err == nil {
+			unix.Close(fd)
+		}
+	})
+	for _, args := range [][]string{{"apply", pipe}, {"config", "apply", pipe}, {"images", "import", pipe}} {
+		ctx, signal := context.WithCancel(t.Context())
+		signal()
+		var out, errw bytes.Buffer
+		if code := Main(ctx, args, env(nil, strings.NewReader(""), &out, &errw)); code != exitSignal {
+			t.Errorf("%q: code %d: %s%s", args, code, out.String(), errw.String())
+		}
+	}
+}
+
+// TestRefused: what is wrong with one field of several is a line of its own, and steers no
+// terminal.
+func TestRefused(t *testing.T) {
+	err := refused(&http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("maxPods: -1\nport: \x1b[31m0\n"))})
+	if err.Error() != "maxPods: -1\n  port: ?[31m0" {
+		t.Errorf("%q", err)
+	}
+}
