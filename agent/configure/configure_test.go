@@ -3,6 +3,7 @@ package configure
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -117,6 +118,13 @@ func (w *world) startAs(version string, role guard.Role) *run {
 	if err != nil {
 		w.Fatal(err)
 	}
+	return w.open(version, s, cfg)
+}
+
+// open is the rest of a start, of what was loaded.
+func (w *world) open(version string, s *Start, cfg *config.Config) *run {
+	w.Helper()
+	var err error
 	r := &run{cfg: cfg, end: make(chan error, 1)}
 	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: version, Newer: newer, Node: w.facts, Events: w, End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -324,6 +332,29 @@ func TestUnusable(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, trial.File+".broken")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnread: a record that the system does not read now is neither set aside nor replaced: the
+// next start has it again.
+func TestUnread(t *testing.T) {
+	w := newWorld(t, "")
+	w.tried(kubeletHead + "maxPods: 17\n")
+	if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+		t.Fatal(why)
+	}
+	s := Begin(guard.Role{}, w.args)
+	cfg, _, err := s.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.record, s.broken = trial.Record{}, &fs.PathError{Op: "open", Path: "record", Err: syscall.EMFILE}
+	r := w.open("0.1.0", s, cfg)
+	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); !errors.Is(err, syscall.EMFILE) || r.Show().Assigned != nil || r.Show().Problem == "" {
+		t.Errorf("%v, %+v", err, r.Show())
+	}
+	if r := w.start(guard.Role{}); r.cfg.Kubelet.MaxPods != 17 || r.Show().Problem != "" {
+		t.Errorf("%+v", r.Show())
 	}
 }
 

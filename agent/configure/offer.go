@@ -75,8 +75,13 @@ func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 	return k.c.Start.check(c, consent, k.c.Config, len(active(k.c.Node.Pods())))
 }
 
-// save stores the record; where that fails it is as before.
+// save stores the record; where that fails it is as before. One that is there and may be good is
+// not replaced: a later start reads it.
 func (k *Keeper) save(before trial.Record) error {
+	if k.broken != nil && !trial.Broken(k.broken) {
+		k.record = before
+		return fmt.Errorf("nothing new is stored over what could not be read when islet started; restart it: %w", k.broken)
+	}
 	if err := trial.Save(k.dir, k.record); err != nil {
 		k.record = before
 		return err

@@ -82,7 +82,7 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 // settle brings the record up to date with what this process is, with the directory
 // locked. Changed: it is to be stored.
 func (s *Start) settle(c *Config, boot string) (changed bool) {
-	if s.broken != nil {
+	if s.broken != nil && trial.Broken(s.broken) {
 		if err := trial.SetAside(c.Dirs.State); err != nil {
 			c.Log.Error("the record of the node's configuration stays where it is", "error", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // File is the name of the record in the state directory.
@@ -17,9 +18,9 @@ const File = "configuration.json"
 // maxFile is more than four configurations, escaped as JSON, need.
 const maxFile = 32 << 20
 
-// Load reads the record in a directory; without one, the zero value. One that cannot be
-// read as a record is set aside, as File.broken, and is an error next to the zero value: the
-// node's own files count then.
+// Load reads the record in a directory; without one, the zero value. One that cannot be read is
+// an error next to the zero value: the node's own files count then. If it is Broken, SetAside
+// makes way for the next one.
 func Load(dir string) (Record, error) {
 	path := filepath.Join(dir, File)
 	r, err := read(path)
@@ -32,7 +33,11 @@ func Load(dir string) (Record, error) {
 	return r, nil
 }
 
-// SetAside renames a record that Load could not use, so that the next one can be written.
+// Broken reports whether an error of Load is of the record itself. Else the system did not read
+// it, such as for want of file descriptors: it may be good, and can be read another time.
+func Broken(err error) bool { return !errors.As(err, new(syscall.Errno)) }
+
+// SetAside renames a record that is Broken to File.broken, so that the next one can be written.
 func SetAside(dir string) error {
 	path := filepath.Join(dir, File)
 	return os.Rename(path, path+".broken")

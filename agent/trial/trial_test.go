@@ -125,9 +125,12 @@ func TestFile(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, File), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := Load(dir); err == nil || r.Used() {
-			t.Errorf("%s: %+v", what, r)
+		if r, err := Load(dir); err == nil || r.Used() || !Broken(err) {
+			t.Errorf("%s: %+v, %v", what, r, err)
 		}
+	}
+	if r, err := Load(filepath.Join(dir, File)); err == nil || r.Used() || Broken(err) { // which is no directory
+		t.Errorf("what the system does not read: %+v, %v", r, err)
 	}
 	if err := SetAside(dir); err != nil {
 		t.Fatal(err)
