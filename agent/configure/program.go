@@ -29,7 +29,7 @@ func (k *Keeper) OfferProgram(p trial.Program, from string, asked bool) (id stri
 	err = k.Offer(c, asked, false)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return c.ID, err == nil && k.record.Assigned != nil && k.record.Assigned.ID == c.ID, err
+	return c.ID, err == nil && k.record.Assigned == c, err
 }
 
 // left is the newest version that a node has left once another one is installed; empty: that

@@ -89,7 +89,7 @@ func (r *Record) Knows(p Program) bool { return slices.Contains(r.Refused, p.id(
 
 // program takes a program.
 func (r *Record) program(c *Configuration, asked bool) (tried, changed bool) {
-	if r.Assigned != nil && (!asked || r.Assigned.ID == c.ID) || !asked && r.Knows(*c.Program) {
+	if r.Assigned != nil && (!asked || r.Assigned.ID == c.ID && r.Assigned.Asked) || !asked && r.Knows(*c.Program) {
 		return false, false
 	}
 	if waits := r.waits(); waits != nil && !waits.Asked {

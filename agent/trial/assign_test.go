@@ -104,6 +104,9 @@ func TestPrograms(t *testing.T) {
 	if !r.takes(program("2.0.0"), true) || r.takes(configMap("other"), false) || r.takes(program("4.0.0"), false) {
 		t.Errorf("a program that a person asked for: %+v", r)
 	}
+	if r.takes(program("2.0.0"), true) {
+		t.Error("what a person asked for already")
+	}
 	if r.Begin(Facts{}, "", noon); !r.Accept(noon) || r.FailedProgram != nil || r.Failed == nil || len(r.Refused) != 1 || r.Good.Kubelet != "good" {
 		t.Errorf("%+v", r)
 	}
@@ -122,6 +125,17 @@ func TestPrograms(t *testing.T) {
 	}
 	if r, err := Decode(data); err != nil || r.Failed != nil || r.FailedProgram.Why != "it crashes" || r.takes(program("2.0.0"), false) || r.Used() {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestProgramWaitsForLink: a program that was only followed waits for the link; the same one that
+// a person asks for does not.
+func TestProgramWaitsForLink(t *testing.T) {
+	var r Record
+	r.takes(program("2.0.0"), false)
+	c := program("2.0.0")
+	if c.Asked = true; !r.takes(c, true) || r.Assigned != c {
+		t.Errorf("%+v", r.Assigned)
 	}
 }
 

@@ -70,7 +70,9 @@ func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool
 	if !dry {
 		out.ID, tried, err = u.c.Offer(s, short(from), anew)
 	}
-	if !tried {
+	if tried {
+		u.c.Tidy(s.Program) // also one that waited, and gave way
+	} else {
 		u.c.Tidy(u.c.Kept())
 	}
 	return out, err
@@ -85,9 +87,10 @@ func (u *Updater) busy(asked bool) error {
 
 // Run follows an archive until ctx ends, if there is one to be followed. What is not newer, or
 // has failed its trial, is known by its release, of which a look costs a kilobyte. While
-// something is tried, or about to be, or the disk is to be spared, there is no look. A link or server that failed is tried
-// again after a minute, and then ever later; what is wrong with the archive itself is looked at
-// when the next look is due, as all of it may have to be fetched for that.
+// something is tried, or about to be, or the disk is to be spared, there is no look. A link or
+// server that failed is tried again after a minute, and then ever later; what is wrong with the
+// archive itself is looked at when the next look is due, as all of it may have to be fetched for
+// that.
 func (u *Updater) Run(ctx context.Context) error {
 	if len(u.c.Keys) > 0 {
 		u.c.Tidy(u.c.Kept())
