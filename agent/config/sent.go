@@ -227,16 +227,20 @@ func IsBound(name string) bool {
 	return slices.ContainsFunc(Bound(), func(b BoundField) bool { return b.Field == name })
 }
 
-// following checks how the node takes what it is sent.
+// updates checks whose programs the node takes.
 func (c *checker) updates(path *field.Path) {
 	u := c.edge.Update
-	for i, k := range u.Keys {
-		if _, err := release.ParseKey(k); err != nil {
-			c.invalid(path.Child("keys").Index(i), k, "%v", err)
+	keys := map[string]bool{} // one that is named twice signs once
+	for i, text := range u.Keys {
+		k, err := release.ParseKey(text)
+		if err != nil {
+			c.invalid(path.Child("keys").Index(i), text, "%v", err)
+			continue
 		}
+		keys[k.ID()] = true
 	}
-	if u.Threshold < 1 || len(u.Keys) > 0 && int(u.Threshold) > len(u.Keys) {
-		c.invalid(path.Child("threshold"), u.Threshold, "must be between 1 and the number of keys, %d", len(u.Keys))
+	if u.Threshold < 1 || len(keys) > 0 && int(u.Threshold) > len(keys) {
+		c.invalid(path.Child("threshold"), u.Threshold, "must be between 1 and the number of different keys, %d", len(keys))
 	}
 	if u.Archive != "" && len(u.Keys) == 0 {
 		c.required(path.Child("keys").String(), "an archive is followed, of which nobody could say who made it")
@@ -249,6 +253,7 @@ func (c *checker) updates(path *field.Path) {
 	}
 }
 
+// following checks how the node takes what it is sent.
 func (c *checker) following(path *field.Path) {
 	f := &c.edge.Configuration
 	if f.ConfigMap != "" {

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/islet-edge/islet/agent/release"
 )
 
 func equalJSON(t *testing.T, a, b any) bool {
@@ -309,6 +312,27 @@ func TestFeatures(t *testing.T) {
 	for name, want := range map[string]string{gateMemoryQoS: "ALPHA true", gatePodLevelManagers: "ALPHA false", gateShutdown: "BETA false", gateCrashLoop: "BETA true", gateQuotaPeriod: " true"} {
 		if got[name] != want {
 			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+// TestUpdateKeys: as many different keys are named as have to have signed; to name one twice is
+// no second one.
+func TestUpdateKeys(t *testing.T) {
+	a, b := release.Key(make([]byte, 32)).String(), release.Key(slices.Repeat([]byte{1}, 32)).String()
+	for _, c := range []struct{ text, want string }{
+		{fmt.Sprintf("keys: [%s]", a), ""},
+		{fmt.Sprintf("keys: [%s, %s], threshold: 2", a, b), ""},
+		{fmt.Sprintf("keys: [%s, %s]", a, a), ""},
+		{fmt.Sprintf("keys: [%s, ' %s'], threshold: 2", a, a), "update.threshold: Invalid value: 2: must be between 1 and the number of different keys, 1"},
+		{fmt.Sprintf("keys: [%s], threshold: -1", a), "update.threshold: Invalid value: -1"},
+		{"keys: [mine]", `update.keys[0]: Invalid value: "mine"`},
+		{"archive: /a", "update.keys: Required value"},
+	} {
+		dir := put(t, map[string]string{"edge.yaml": edgeDocHead + "update: {" + c.text + "}\n"})
+		_, _, err := Load([]string{"--hostname-override=n", "--edge-config=" + filepath.Join(dir, "edge.yaml")})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.text, err, c.want)
 		}
 	}
 }
