@@ -31,6 +31,8 @@ var layers = map[string][]string{
 
 	"keyring": {}, // credentials by what they are for: a leaf, for all who find or use one
 
+	"clock": {}, // which times cannot be: a leaf, for all who keep one
+
 	"demand": {"keys", "podspec"}, // what pods ask for: a leaf, for all who count
 
 	"agent":              {"agent", "edge", "runtime", "net", "metrics", "keys"},
@@ -49,7 +51,7 @@ var layers = map[string][]string{
 	"agent/home":         {"agent/config", "runtime/cgroup"},
 	"agent/configure":    {"agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "edge/configsource", "edge/kube", "edge/link", "keys"},
 	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
-	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
+	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "clock", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials":  {"keyring", "runtime/untrusted"},
 	"agent/device":       {"agent/topology", "edge/store", "podspec"},
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},
@@ -90,7 +92,7 @@ var layers = map[string][]string{
 	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
 	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/figures", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "edge/kube", "edge/resourceslice", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
-	"agent/flash":      {"agent/api", "metrics"},
+	"agent/flash":      {"agent/api", "clock", "metrics"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
 	"agent/health":     {"agent/server"},
 	"agent/machine":    {"agent/admit", "agent/config", "agent/quota", "agent/reserve", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
@@ -112,7 +114,7 @@ var layers = map[string][]string{
 	"agent/upkeep":     {"agent/config", "agent/containers", "agent/flash", "agent/garbage", "agent/home", "agent/oom", "agent/process", "agent/rotate", "runtime/cgroup"},
 	"agent/volatile":   {"readonly", "runtime/mounts"},
 
-	"agent/garbage": {"agent/api", "agent/config", "agent/plan", "metrics/host", "runtime/cri", "keys", "podspec"},
+	"agent/garbage": {"agent/api", "agent/config", "agent/plan", "clock", "metrics/host", "runtime/cri", "keys", "podspec"},
 
 	"agent/fieldtest":         {},                                                                                   // for tests: the pages that list every field
 	"agent/eventtest":         {},                                                                                   // for tests: events of a kubelet, of docs/events.md

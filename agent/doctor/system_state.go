@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/islet-edge/islet/clock"
 )
 
 func (p *patient) swap(context.Context) {
@@ -50,8 +52,8 @@ func (p *patient) kernelSettings(context.Context) {
 func (p *patient) clock(context.Context) {
 	const sync = "set it, and turn on time synchronisation: timedatectl set-ntp true"
 	now, built := p.sys.Now(), p.Built
-	if floor := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); built.Before(floor) {
-		built = floor // of the first release
+	if !clock.IsSet(built) {
+		built = clock.First()
 	}
 	switch {
 	case now.Year() < 1971:

@@ -3,6 +3,8 @@ package flash
 import (
 	"slices"
 	"time"
+
+	"github.com/islet-edge/islet/clock"
 )
 
 // A Sample is what was written so far, in bytes.
@@ -121,22 +123,18 @@ func (a *account) spread(w Written, from, to time.Time) {
 	a.settle(to)
 }
 
-// unset is a time before which it never is: a machine without a clock of its own, such as most
-// small boards, begins in 1970, or where a file says that it was, until a network tells.
-const unset = "2026-01-01"
-
 // settle leaves the days that count. Those later than now are known from before a boot, and
 // may come again once the clock is set, unless they are so late that it was wrong then. What
 // was written before the clock was set is of the day on which it is.
 func (a *account) settle(now time.Time) {
 	today, latest := now.Format(day), now.AddDate(0, 0, days).Format(day)
-	if today >= unset {
+	if first := clock.First().Format(day); today >= first {
 		var before Written
 		a.Days = slices.DeleteFunc(a.Days, func(d dayOf) bool {
-			if d.Day < unset {
+			if d.Day < first {
 				before = before.plus(d.Written)
 			}
-			return d.Day < unset || d.Day > latest
+			return d.Day < first || d.Day > latest
 		})
 		a.at(now, before)
 	}

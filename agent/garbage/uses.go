@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/islet-edge/islet/clock"
 )
 
 // metaUses is the key under which the store has when images were used.
@@ -50,18 +52,15 @@ func loadUses(ctx context.Context, meta Meta, now time.Time) (*uses, error) {
 	return u, nil
 }
 
-// unset is a time before which it never is: a machine without a clock of its own begins in
-// 1970, until a network tells. In seconds since then: the first of January 2026.
-const unset = 1_767_225_600
-
 // settle has what was noted before the clock was set count from now on. It reports whether
 // there was any.
 func (u *uses) settle(now int64) (changed bool) {
-	if now < unset {
+	first := clock.First().Unix()
+	if now < first {
 		return false
 	}
 	right := func(at *int64) {
-		if *at > 0 && *at < unset {
+		if *at > 0 && *at < first {
 			*at, changed = now, true
 		}
 	}
