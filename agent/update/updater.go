@@ -50,11 +50,13 @@ func (u *Updater) Update(ctx context.Context, from string, older, dry bool, tell
 
 func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool, tell Tell) (none api.Update, _ error) {
 	if !u.once.TryLock() {
-		return none, errors.New("another archive is being fetched or tested; try again when that has ended")
+		return none, occupied{errors.New("another archive is being fetched or tested; try again when that has ended")}
 	}
 	defer u.once.Unlock()
-	if err := u.busy(anew); err != nil { // before anything is fetched
-		return none, err
+	if u.c.Busy != nil { // before anything is fetched
+		if err := u.c.Busy(anew); err != nil {
+			return none, occupied{err}
+		}
 	}
 	u.c.Tidy(u.c.Kept())
 	refused := u.c.Refused
@@ -78,12 +80,10 @@ func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool
 	return out, err
 }
 
-func (u *Updater) busy(asked bool) error {
-	if u.c.Busy == nil {
-		return nil
-	}
-	return u.c.Busy(asked)
-}
+// occupied is an error of what goes on already: nothing was looked at.
+type occupied struct{ error }
+
+func (o occupied) Unwrap() error { return o.error }
 
 // Run follows an archive until ctx ends, if there is one to be followed. What is not newer, or
 // has failed its trial, is known by its release, of which a look costs a kilobyte. While
@@ -107,7 +107,7 @@ func (u *Updater) Run(ctx context.Context) error {
 			return nil
 		case errors.Is(err, errSpared):
 			wait = min(spared, u.c.Every)
-		case errors.Is(err, errBusy): // no look at all
+		case errors.As(err, new(occupied)):
 			wait = again.Next(0)
 		case errors.As(err, new(unreached)):
 			wait = again.Next(0)
@@ -132,9 +132,6 @@ func (u *Updater) Run(ctx context.Context) error {
 // firstRetry is the window of the first try after a link or a server failed.
 const firstRetry = time.Minute
 
-// errBusy says that nothing can be offered now.
-var errBusy = errors.New("something else is tried")
-
 // errSpared says that the disk is to be spared.
 var errSpared = errors.New("the disk is to be spared")
 
@@ -142,9 +139,6 @@ var errSpared = errors.New("the disk is to be spared")
 func (u *Updater) look(ctx context.Context) error {
 	if u.c.Wait != nil && u.c.Wait() {
 		return errSpared
-	}
-	if err := u.busy(false); err != nil {
-		return errors.Join(errBusy, err)
 	}
 	out, err := u.update(ctx, u.c.Follow, false, false, false, nil)
 	if err == nil {

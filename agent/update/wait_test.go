@@ -1,8 +1,10 @@
 package update
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,8 +18,9 @@ func TestFollowWaits(t *testing.T) {
 		var wait atomic.Bool
 		var looks atomic.Int32
 		wait.Store(true)
-		u := New(Config{Stager: Stager{Log: slog.New(slog.DiscardHandler)}, Follow: "/archive", Every: 24 * time.Hour, Wait: wait.Load,
-			Kept: func() string { looks.Add(1); return "one that ends each look before it writes" }})
+		dir := t.TempDir()
+		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.DiscardHandler)}, Follow: "/archive", Every: 24 * time.Hour, Wait: wait.Load,
+			Kept: func() string { looks.Add(1); return "" }}) // without keys each look ends before it reads
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- u.Run(ctx) }()
@@ -38,6 +41,36 @@ func TestFollowWaits(t *testing.T) {
 		after(spared, 1)
 		after(24*time.Hour-time.Second, 0)
 		after(time.Second, 1)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFollowOccupied: a look that comes while a person's archive is fetched is made up for within
+// minutes, and nothing is logged of it.
+func TestFollowOccupied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int32
+		var logged bytes.Buffer
+		dir := t.TempDir()
+		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.NewTextHandler(&logged, nil))}, Follow: "/archive", Every: 24 * time.Hour,
+			Kept: func() string { looks.Add(1); return "" }})
+		u.once.Lock()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- u.Run(ctx) }()
+		synctest.Wait()
+		if looks.Load() > 0 || logged.Len() > 0 {
+			t.Errorf("%d looks\n%s", looks.Load(), &logged)
+		}
+		u.once.Unlock()
+		time.Sleep(firstRetry) // of the bubble
+		synctest.Wait()
+		if looks.Load() != 1 {
+			t.Errorf("%d looks", looks.Load())
+		}
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
