@@ -4,8 +4,8 @@
 #   release.sh VERSION DIST DIR
 # ISLET_RELEASE_KEYS names files of keys (packaging/sign), with colons between: each archive is
 # signed by all of them, and is then what islet update takes. ISLET_SIGNING_KEY names the key in
-# gpg's keyring that signs the sums. What is not signed, or not complete, it says.
-# DIR is complete or as it was before.
+# gpg's keyring that signs the sums. What is not signed it says.
+# DIR is complete or as it was before: it fails when a source cannot be had.
 set -euo pipefail
 version=$1 dist=$(cd "$2" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,6 +26,24 @@ for d in "$dist"/islet-"$version"-linux-*/; do
 	cp -p "$d/doc/islet.spdx.json" "$new/$(basename "$d").spdx.json"
 done
 
+# What the licences of the OCI runtime want: its exact sources, with what builds it. The C library
+# is that of the compilers, as the parts of each archive's SPDX name it.
+sources=${ISLET_OCI_CACHE:-$top/.cache/oci-build}/source
+libcs=
+for spdx in "$new"/*.spdx.json; do
+	libc=$(sed -n '/"name": "glibc"/{n;s/.*: "\(.*\)",/glibc=\1/p}' "$spdx")
+	[ -n "$libc" ] || { say "$(basename "$spdx") names no C library"; exit 1; }
+	libcs+="$libc"$'\n'
+done
+mapfile -t libcs < <(sort -u <<<"${libcs%$'\n'}")
+names=(crun libseccomp libcap2 systemd "${libcs[@]}")
+lacks=()
+for name in "${names[@]}"; do "$here/oci/source.sh" "$sources" "$name" || lacks+=("$name"); done
+[ ${#lacks[@]} = 0 ] || { say "NOT COMPLETE, so not made: the sources of ${lacks[*]}, which are linked, are not there (packaging/oci/README.md)"; exit 1; }
+files=$(for name in "${names[@]}"; do awk -v want="$name" '$1 == want || $1 "=" $2 == want { print $3 }' "$here/oci/sources"; done | sort -u)
+# shellcheck disable=SC2086 # a list of names
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:?}" -cf "$new/islet-oci-sources.tar" -C "$here" oci -C "$sources" $files
+
 IFS=: read -ra keys <<<"${ISLET_RELEASE_KEYS:-}"
 for i in "${!keys[@]}"; do keys[i]=$(realpath -e "${keys[i]}"); done
 if [ ${#keys[@]} -gt 0 ]; then
@@ -37,23 +55,6 @@ else
 	say "ISLET_RELEASE_KEYS is not set: no node takes these archives by islet update"
 fi
 
-# What the licences of the OCI runtime want: its exact sources, with what builds it. The C library
-# is that of the compilers, as the parts of each archive's SPDX name it.
-sources=${ISLET_OCI_CACHE:-$top/.cache/oci-build}/source
-mapfile -t libcs < <(sed -n '/"name": "glibc"/{n;s/.*: "\(.*\)",/glibc=\1/p}' "$new"/*.spdx.json | sort -u)
-[ ${#libcs[@]} -gt 0 ] || { say "the SPDX documents name no C library"; exit 1; }
-names=(crun libseccomp libcap2 systemd)
-"$here/oci/source.sh" "$sources" "${names[@]}"
-for libc in "${libcs[@]}"; do
-	if "$here/oci/source.sh" "$sources" "$libc"; then
-		names+=("$libc")
-	else
-		say "NOT COMPLETE: islet-oci-sources.tar lacks the source of $libc, which is linked; do not publish this before it is there (packaging/oci/README.md)"
-	fi
-done
-files=$(for name in "${names[@]}"; do awk -v want="$name" '$1 == want || $1 "=" $2 == want { print $3 }' "$here/oci/sources"; done | sort -u)
-# shellcheck disable=SC2086 # a list of names
-tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:?}" -cf "$new/islet-oci-sources.tar" -C "$here" oci -C "$sources" $files
 {
 	echo "# islet $version"
 	before=$(git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)
