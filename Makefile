@@ -55,9 +55,11 @@ size: bin/islet budget ## the size of bin/islet by module
 	GOARCH=$(GOARCH) go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-X main.version=$(VERSION)' -o $(CACHE)/islet.symbols .
 	GOARCH= go run ./packaging/inspect size $(CACHE)/islet.symbols
 
+# The compilers of other machines, where it is built for one.
+OCI_CROSS = $(if $(filter-out $(shell go env GOHOSTARCH),$(GOARCH)),oci-cross)
 .PHONY: oci
 oci: ## build the OCI runtime that islet ships: crun, static, from the distribution's source packages
-	@[ $(GOARCH) = "$$(go env GOHOSTARCH)" ] && packaging/deps.sh oci || packaging/deps.sh oci oci-cross
+	@packaging/deps.sh oci $(OCI_CROSS)
 	@packaging/oci/build.sh $(GOARCH)
 
 .PHONY: budget
@@ -103,7 +105,8 @@ test: ## all tests, as CI runs them (root needed)
 	CGO_ENABLED=1 ISLET_BROWSER=$(BROWSER) go test -race -timeout 20m ./...
 	$(MAKE) packages-two
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
-	cd test/prometheus && go vet ./... && go build -o $(PROMETHEUS) .
+	cd test/prometheus && go vet ./...
+	$(MAKE) prometheus
 	cd test && CGO_ENABLED=1 ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 	test/remote/programs.sh >/dev/null
@@ -144,10 +147,15 @@ test-page: ## the status page in a real browser; pictures of it in .cache/page
 	@mkdir -p $(CACHE)/page
 	ISLET_BROWSER=$(BROWSER) ISLET_PAGE_SHOTS=$(CURDIR)/$(CACHE)/page go test -count=1 -v -run TestBrowser ./agent/page
 
+.PHONY: prometheus
+prometheus:
+	@echo 'building the parts of Prometheus from its Go module (minutes without a build cache)'
+	@cd test/prometheus && go build -o $(PROMETHEUS) .
+
 .PHONY: test-prometheus
 test-prometheus: build ## a real Prometheus scrapes a node and evaluates rules made for a kubelet, from its Go module (root needed)
 	@packaging/deps.sh run
-	cd test/prometheus && go build -o $(PROMETHEUS) .
+	$(MAKE) prometheus
 	cd test && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -run TestPrometheus ./node -v
 
 .PHONY: test-metrics-server
@@ -274,7 +282,7 @@ dist: ## cross-build tarballs for amd64, arm64, armv7 and riscv64 in dist/
 
 .PHONY: dist-one
 dist-one: shim
-	@[ $(GOARCH) = "$$(go env GOHOSTARCH)" ] && packaging/deps.sh oci || packaging/deps.sh oci oci-cross
+	@packaging/deps.sh oci $(OCI_CROSS)
 	@rm -rf $(DIST) && mkdir -p $(DIST)/lib/islet $(DIST)/doc
 	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(DIST)/islet .
 	oci=$$(packaging/oci/build.sh $(GOARCH)) && cp "$$oci" $(DIST)/lib/islet/ && for l in $$(dirname "$$oci")/licenses/*; do cp "$$l" $(DIST)/doc/LICENSE.$${l##*/}; done && \

@@ -20,7 +20,8 @@ for use in "$@"; do
 	case $use in
 	run) command -v crun >/dev/null 2>&1 || need crun crun; need runc runc ;;
 	test) need git git; need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; need dbus-daemon dbus-daemon; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
-		[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"; need pkg-config pkg-config ;; # to build runc, see test/runc
+		[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"; need pkg-config pkg-config # to build runc, see test/runc
+		need shellcheck shellcheck ;;
 	oci) need gcc gcc; need x86_64-linux-gnu-gcc gcc; need make make; need patch patch; need xz xz-utils; need pkg-config pkg-config; need gperf gperf; need meson meson; need ninja ninja-build
 		[ -e /usr/lib/python3/dist-packages/jinja2 ] || missing="$missing python3-jinja2"; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
 	oci-cross) need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu; need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf; need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
@@ -45,6 +46,7 @@ if [ "$(id -u)" != 0 ]; then
 	exit 1
 fi
 echo "installing:$missing"
+echo "which takes minutes where much is missing, such as a browser or compilers"
 tries=60 # of 10 s: a new machine's own updates hold a lock for which update does not wait
 until lists=$(apt-get update -qq 2>&1); do
 	tries=$((tries - 1))

@@ -22,7 +22,7 @@ if [ "${2:-}" = cached ]; then
 	[ -d "$cache" ] || exit 1
 fi
 command -v $triplet-gcc >/dev/null || { echo "oci: $triplet-gcc is not installed: it is in gcc, or for another architecture: packaging/deps.sh oci-cross" >&2; exit 1; }
-kind= parts="crun libseccomp libcap2 systemd"
+kind='' parts="crun libseccomp libcap2 systemd"
 if [ "${2:-}" = run ]; then
 	kind=run- parts="crun libseccomp libcap2"
 fi
@@ -38,7 +38,9 @@ fi
 [ "${2:-}" != cached ] || exit 1
 # shellcheck disable=SC2086 # a list of names
 "$here/source.sh" "$cache/source" $parts >&2
-echo "building the OCI runtime for $1" >&2
+steps=3 step=0
+[ -n "$kind" ] || steps=4
+say() { step=$((step + 1)); echo "building the OCI runtime for $triplet: [$step/$steps] $1" >&2; }
 find "$cache" -mindepth 1 -maxdepth 1 -type d -name "$kind$1-*" -exec rm -rf {} +
 work=$out/work
 mkdir -p "$work" "$out/lib/pkgconfig"
@@ -52,7 +54,7 @@ unpack() {
 	*) tar -xf "$file" -C "$work" ;;
 	esac
 }
-for name in $parts; do unpack $name; done
+for name in $parts; do unpack "$name"; done
 for p in "$here"/patches/*.patch; do
 	if command -v patch >/dev/null; then
 		patch --quiet -p1 -d "$work"/crun-* <"$p"
@@ -66,12 +68,14 @@ flags="-O2 -ffunction-sections -fdata-sections -fstack-protector-strong -D_FORTI
 quiet() { nice "$@" >>"$out/log" 2>&1 || { tail -n 20 "$out/log" >&2; exit 1; }; }
 
 # libseccomp and libcap, as archives. What gperf would make is in the source, and no Python is run.
+say libseccomp
 [ -z "$kind" ] || export GPERF=true PYTHON=true
 cd "$work"/libseccomp-*
 quiet ./configure --host=$triplet --enable-static --disable-shared --disable-python --prefix="$out" CFLAGS="$flags"
 quiet make -C include install
 quiet make -j2 -C src libseccomp.la
 cp src/.libs/libseccomp.a "$out/lib/"
+say libcap
 cd "$work"/libcap-*/libcap
 quiet make CC="$triplet-gcc $flags" BUILD_CC=gcc AR=$triplet-ar RANLIB=$triplet-ranlib libcap.a
 cp libcap.a "$out/lib/"
@@ -109,19 +113,23 @@ END
 	cp src/systemd/sd-*.h src/systemd/_sd-common.h "$out/include/systemd/"
 }
 
-without=--disable-systemd library=
+without=--disable-systemd library=''
 if [ -z "$kind" ]; then
+	say "libsystemd, which takes longest"
 	libsystemd
-	without= library=-lsystemd
+	without='' library=-lsystemd
 fi
 
+say crun
 # crun: its own build runs libtool 150 times; the sources are compiled as they are.
 cd "$work"/crun-*
 quiet ./configure --no-recursion --host=$triplet --enable-embedded-yajl --disable-criu --disable-dl --disable-libcrun $without \
 	CFLAGS="$flags -I$out/include" LDFLAGS="-L$out/lib" LIBS="$library -lcap -lrt -lpthread"
 printf '#ifndef GIT_VERSION\n#define GIT_VERSION "with islet'"'"'s patches"\n#endif\n' >git-version.h
+# shellcheck disable=SC2010 # names of crun's sources, which have no blank
 ls src/*.c src/libcrun/*.c src/libcrun/blake3/*.c src/libcrun/handlers/*.c libocispec/src/ocispec/*.c libocispec/yajl/src/*.c |
 	grep -v -e /validate.c -e /basic_test >files
+# shellcheck disable=SC2016 # the inner shell's
 quiet xargs -a files -P 2 -I{} sh -c 'o=$(echo {} | tr / _ ); exec '"$triplet-gcc $flags"' -include config.h -I. -Isrc -Ilibocispec/src -Ilibocispec/yajl/src -Ilibocispec/yajl/src/headers -I'"$out"'/include -DCRUN_LIBDIR=\"/usr/lib/crun\" -c -o "${o%.c}.o" {}'
 quiet $triplet-gcc -static -Wl,--gc-sections -Wl,--build-id=none -o crun ./*.o -L"$out/lib" $library -lseccomp -lcap -lrt -lpthread -lm
 $triplet-strip -o "$out/crun.new" crun

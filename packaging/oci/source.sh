@@ -24,7 +24,9 @@ pool() {
 
 fetch() { # fetch NAME FILE SHA256
 	! good "$2" "$3" || return 0
+	# shellcheck disable=SC2016 # apt's own
 	: "${mirrors:=${ISLET_DEBIAN_MIRRORS:-} $(apt-get indextargets --no-release-info --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null | awk '!seen[$0]++')}"
+	echo "fetching $2" >&2
 	tried=
 	for mirror in $mirrors; do
 		url=${mirror%/}/$(pool "$1")/$2
