@@ -48,7 +48,7 @@ func main() {
 	inTest, isTest := strings.CutPrefix(how, "test")
 	switch testing := len(os.Args) == 2 && os.Args[1] == "self-test"; {
 	case len(os.Args) == 2 && os.Args[1] == child:
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // longer than any test: whoever started it has to end it
 	case testing && isTest && inTest == "other":
 		fmt.Println("islet 9.9.9 can run here")
 	case testing && !isTest:
@@ -70,7 +70,7 @@ func fail(how, what string) {
 	case "stop":
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "later":
-		time.Sleep(time.Duration(n) * time.Millisecond)
+		time.Sleep(time.Duration(n) * time.Millisecond) // the fault itself: the test draws how late
 		os.Exit(3)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
@@ -99,7 +99,7 @@ func fail(how, what string) {
 	case "network":
 		panic(elsewhere(what))
 	}
-	time.Sleep(time.Hour)
+	time.Sleep(time.Hour) // the fault itself: nothing, which Go would end as a deadlock if it waited for a channel
 }
 
 // eat takes so many MiB, or without a number all there are.
@@ -107,10 +107,10 @@ func eat(mib int) {
 	var kept [][]byte
 	for i := 0; mib == 0 || i < mib; i++ {
 		kept = append(kept, bytes.Repeat([]byte{1}, 1<<20))
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // little by little, as a leak does: 1 GiB a second at most
 	}
+	time.Sleep(time.Hour) // what it took stays taken
 	runtime.KeepAlive(kept)
-	time.Sleep(time.Hour)
 }
 
 // elsewhere makes this process the agent that it is to replace, without a link.

@@ -227,7 +227,7 @@ func hook(log, name, gate string) error {
 		if _, err := os.Stat(gate); err == nil {
 			return add(log, name+" is over\n")
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // the file is on a volume of whatever kind: not all have events
 	}
 }
 
