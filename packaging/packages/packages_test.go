@@ -199,13 +199,20 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// dist is a real archive, which make test has made before: there nothing is passed over.
+func dist(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("ISLET_DIST_DIR")
+	if dir == "" {
+		t.Skip("ISLET_DIST_DIR names no real archive: make test does")
+	}
+	return dir
+}
+
 // TestLicences: for each part that the SBOM of a real archive names there is a licence beside it,
 // as the documentation of each package has it.
 func TestLicences(t *testing.T) {
-	dir := os.Getenv("ISLET_DIST_DIR")
-	if dir == "" {
-		t.Skip("there is no real archive in ISLET_DIST_DIR")
-	}
+	dir := dist(t)
 	read := func(name string) []byte {
 		text, err := os.ReadFile(filepath.Join(dir, "doc", name))
 		if err != nil {
@@ -259,11 +266,7 @@ func TestLicences(t *testing.T) {
 // and rpmlint.toml does. Those of other architectures are looked at where their archives are
 // beside the one that ISLET_DIST_DIR names.
 func TestLint(t *testing.T) {
-	dir := os.Getenv("ISLET_DIST_DIR")
-	if dir == "" {
-		t.Skip("there is no real archive in ISLET_DIST_DIR")
-	}
-	name, _ := strings.CutSuffix(dir, runtime.GOARCH)
+	name, _ := strings.CutSuffix(dist(t), runtime.GOARCH)
 	for _, arch := range []string{"amd64", "arm64", "arm", "riscv64"} {
 		if _, err := os.Stat(name + arch); err != nil && arch != runtime.GOARCH {
 			continue
@@ -272,7 +275,7 @@ func TestLint(t *testing.T) {
 		for kind, command := range map[string][]string{"deb": {"lintian", "--allow-root", "--fail-on", "error,warning"}, "rpm": {"rpmlint", "--config", "rpmlint.toml"}} {
 			t.Run(arch+" "+command[0], func(t *testing.T) {
 				if _, err := exec.LookPath(command[0]); err != nil {
-					t.Skip("it is not installed")
+					t.Fatal("it is not installed: packaging/deps.sh packages")
 				}
 				packages, err := filepath.Glob(filepath.Join(to, "*."+kind))
 				if err != nil || len(packages) != 3 {

@@ -25,12 +25,8 @@ What packages want.
 // TestRepositoryDnf: dnf installs from the directory that make repo makes into a root of its own,
 // and takes nothing from one that was changed. What the packages' scripts do is TestRPM's.
 func TestRepositoryDnf(t *testing.T) {
-	for _, tool := range []string{"gpg", "createrepo_c", "dpkg-scanpackages", "rpmbuild", "dnf"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed: packaging/deps.sh packages", tool)
-		}
-	}
 	from, dir := packages(t, false), t.TempDir()
+	tools(t, "rpmbuild", "dnf")
 	run := func(name string, args ...string) (string, error) {
 		cmd := exec.Command(name, args...)
 		cmd.Dir = dir

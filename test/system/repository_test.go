@@ -14,11 +14,6 @@ import (
 // TestRepository: apt installs from the signed directory that make repo makes, with no network,
 // and takes nothing from one that was changed: its index, a package, or who signed it.
 func TestRepository(t *testing.T) {
-	for _, tool := range []string{"gpg", "createrepo_c", "dpkg-scanpackages"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed: packaging/deps.sh packages", tool)
-		}
-	}
 	s := packaged(t, Systemd, "deb", 1)
 	repo := filepath.Join(s.Dir, "payload/repo")
 	if out := makeRepository(t, packages(t, false), repo, "URL=file:///payload/repo"); !strings.Contains(out, "do not publish it") {
@@ -84,6 +79,7 @@ func TestRepository(t *testing.T) {
 // makeRepository runs packaging/repo.sh and returns what it says.
 func makeRepository(t *testing.T, packages, repo string, env ...string) string {
 	t.Helper()
+	tools(t, "gpg", "createrepo_c", "dpkg-scanpackages")
 	cmd := exec.Command(filepath.Join(machine.Root(t), "packaging/repo.sh"), packages, repo)
 	cmd.Env = append(os.Environ(), append([]string{"SOURCE_DATE_EPOCH=1700000000", "ISLET_SIGNING_KEY="}, env...)...)
 	out, err := cmd.CombinedOutput()
@@ -91,6 +87,16 @@ func makeRepository(t *testing.T, packages, repo string, env ...string) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return string(out)
+}
+
+// tools demands programs. Where there are packages to test, make has installed what tests them.
+func tools(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Fatalf("%s is not installed: packaging/deps.sh packages", name)
+		}
+	}
 }
 
 func read(t *testing.T, file string) string {
