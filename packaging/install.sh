@@ -30,8 +30,8 @@ has_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 # Where it has more it is never made smaller, and what failed did so for another reason.
 reload_units() {
 	systemctl daemon-reload 2>/dev/null && return
-	[ "$(df -Pk /run | awk 'NR == 2 { print $2 }')" -ge 32768 ] || mount -o remount,size=32M /run
-	systemctl daemon-reload
+	[ "$(df -Pk /run | awk 'NR == 2 { print $2 }')" -ge 32768 ] || mount -o remount,size=32M /run || true # if there is still no room, systemd says so
+	systemctl daemon-reload || fail "systemd has not read the units anew: see what systemctl daemon-reload says, then run this again"
 }
 has_openrc() { [ -z "$root" ] && [ -x /sbin/openrc-run ] && ! has_systemd; }
 
@@ -89,7 +89,8 @@ install_part() {
 	done
 }
 
-# remove_part PART: settings stay, unless all is to go; directories where something is in them.
+# remove_part PART: settings stay, unless all is to go. So do directories where something is in
+# them, and one that is not there is no fault either: that is all for which rmdir fails.
 remove_part() {
 	table "$1" | while read -r type mode source path; do
 		case $type in
@@ -311,12 +312,13 @@ agent_args() {
 # of the host, on the same file system.
 empty() {
 	[ -d "$1" ] || return 0
-	if grep -q " $1/" /proc/self/mountinfo; then
+	# It may be a link to another disk, and mounts are listed by where they really are.
+	if grep -qF " $(readlink -f "$1" | sed 's/ /\\040/g')/" /proc/self/mountinfo; then
 		say "$1 stays: something is mounted below it. Reboot, then: rm -r $1"
 		return
 	fi
 	find "$1/" -xdev -mindepth 1 -delete 2>/dev/null || say "could not remove everything in $1; a reboot ends what holds it"
-	rmdir "$1" 2>/dev/null || true
+	rmdir "$1" 2>/dev/null || true # stays: a disk is mounted on it, it is a link to one, or find has said what is in it
 }
 
 do_uninstall() {

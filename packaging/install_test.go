@@ -22,39 +22,29 @@ func unpacked(t *testing.T, version string) string {
 		}
 	}
 	for name, text := range map[string]string{"man/islet.1": "a page", "man/islet-logs.1": "a page", "completion/bash": "b", "completion/zsh": "z", "completion/fish": "f", "doc/guide.md": "how", "lib/islet/crun": "an OCI runtime"} {
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dir, name), text, 0o600)
 	}
-	script, err := os.ReadFile("install.sh")
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"install.sh", "files"} {
+		copied(t, name, filepath.Join(dir, name))
 	}
-	table, err := os.ReadFile("files")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"install.sh": string(script), "files": string(table), "islet": "#!/bin/sh\necho " + version + "\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write(t, filepath.Join(dir, "islet"), "#!/bin/sh\necho "+version+"\n", 0o755)
 	return dir
+}
+
+// try runs a command with more in its environment, and says what it printed.
+func try(cmd *exec.Cmd, env ...string) (string, error) {
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 func run(t *testing.T, archive, root string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("sh", append([]string{filepath.Join(archive, "install.sh")}, args...)...)
-	cmd.Env = append(os.Environ(), "DESTDIR="+root)
-	out, err := cmd.CombinedOutput()
+	out, err := try(exec.Command("sh", append([]string{filepath.Join(archive, "install.sh")}, args...)...), "DESTDIR="+root)
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", args, err, out)
 	}
-	return string(out)
+	return out
 }
 
 // tree lists the files below a directory with mode, target and content.
@@ -95,13 +85,7 @@ func same(a, b map[string]string) bool {
 
 func TestInstallUpgradeUninstall(t *testing.T) {
 	root, archive := t.TempDir(), unpacked(t, "one")
-	foreign := filepath.Join(root, "opt/cni/bin/bridge")
-	if err := os.MkdirAll(filepath.Dir(foreign), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(foreign, []byte("another's"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(root, "opt/cni/bin/bridge"), "another's", 0o755)
 	before := tree(t, root)
 	run(t, archive, root)
 	first := tree(t, root)
@@ -118,10 +102,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	if run(t, archive, root); !same(first, tree(t, root)) {
 		t.Error("a second run must change nothing")
 	}
-	own := filepath.Join(root, "etc/default/islet")
-	if err := os.WriteFile(own, []byte("ISLET_ARGS=mine"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(root, "etc/default/islet"), "ISLET_ARGS=mine", 0o644)
 	run(t, unpacked(t, "two"), root)
 	if now := tree(t, root); !strings.Contains(now["/usr/local/bin/islet"], "two") || !strings.HasSuffix(now["/etc/default/islet"], "mine") {
 		t.Error("an upgrade must replace the program and keep the settings")
@@ -183,10 +164,8 @@ func TestInstallFails(t *testing.T) {
 	if err := os.Mkdir(unit, 0o755); err != nil { // which cp does not copy
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", filepath.Join(archive, "install.sh"))
-	cmd.Env = append(os.Environ(), "DESTDIR="+root)
-	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "could not write /etc/systemd/system/islet.service") {
+	out, err := try(exec.Command("sh", filepath.Join(archive, "install.sh")), "DESTDIR="+root)
+	if err == nil || !strings.Contains(out, "could not write /etc/systemd/system/islet.service") {
 		t.Errorf("%v: %s", err, out)
 	}
 	after := tree(t, root)
@@ -202,16 +181,10 @@ func TestInstallModes(t *testing.T) {
 		for _, args := range []string{"", "--kubeadm"} {
 			root, archive := t.TempDir(), unpacked(t, "one")
 			for _, f := range []string{"etc/kubernetes/manifests/web.yaml", "etc/kubernetes/kubelet.conf"} {
-				if err := os.MkdirAll(filepath.Join(root, filepath.Dir(f)), 0o777); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(root, f), nil, 0o666); err != nil {
-					t.Fatal(err)
-				}
+				write(t, filepath.Join(root, f), "", 0o666)
 			}
 			cmd := exec.Command("sh", "-c", "umask "+mask+"; exec sh "+filepath.Join(archive, "install.sh")+" "+args)
-			cmd.Env = append(os.Environ(), "DESTDIR="+root)
-			if out, err := cmd.CombinedOutput(); err != nil {
+			if out, err := try(cmd, "DESTDIR="+root); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -247,6 +220,45 @@ func TestInstallRefuses(t *testing.T) {
 		cmd := exec.Command("sh", append([]string{"install.sh"}, args...)...)
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "unknown argument") {
 			t.Errorf("%v: %v %s", args, err, out)
+		}
+	}
+}
+
+// TestEmpty: of a directory that goes, nothing is removed while something is mounted below it,
+// whatever it is called and also where it is a link to another disk. Of what is mounted on it
+// goes what is there. The installer and the packages have it each.
+func TestEmpty(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, script := range []string{"install.sh", "packages/scripts/common.sh"} {
+		text, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, body, ok := strings.Cut(string(text), "\nempty() {\n")
+		if body, _, _ = strings.Cut(body, "\n}\n"); !ok {
+			t.Fatalf("%s has no empty", script)
+		}
+		for _, c := range []struct{ name, before, left string }{
+			{"a directory", "mkdir lib", "precious"},
+			{"a mount below", "mkdir -p lib/sub && mount --bind data lib/sub", "precious lib/a lib/sub/precious"},
+			{"a link, a mount below", "mkdir -p disk/sub && ln -s disk lib && mount --bind data disk/sub", "precious disk/a disk/sub/precious"},
+			{"a link to blanks, a mount below", "mkdir -p 'my disk/sub' && ln -s 'my disk' lib && mount --bind data 'my disk/sub'", "precious my disk/a my disk/sub/precious"},
+			{"a link", "mkdir disk && ln -s disk lib", "precious"},
+			{"a mount on it", "mkdir lib && mount -t tmpfs none lib", "precious"},
+			{"a mount beside", "mkdir -p lib library && mount --bind data library", "precious library/precious"},
+		} {
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "data/precious"), "", 0o644)
+			out, err := exec.Command("unshare", "-m", "sh", "-euc", "say() { echo \"$@\"; }\nempty() {\n"+body+"\n}\ncd "+dir+"\n"+c.before+"\n: >lib/a\nempty "+dir+"/lib >said 2>&1\nfind . -type f ! -name said | sed 's|^./||; s|^data/||' | sort").CombinedOutput()
+			got := strings.Fields(string(out))
+			want := strings.Fields(c.left)
+			slices.Sort(got)
+			slices.Sort(want)
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s, %s: %v: there is %q, want %q", script, c.name, err, got, want)
+			}
 		}
 	}
 }

@@ -63,10 +63,7 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	write(t, filepath.Join(dir, "apt.conf"), "Dir::Etc::sourcelist \""+dir+"/list\";\nDir::Etc::sourceparts \"-\";\nDir::State::lists \""+dir+"/lists\";\nAcquire::http::Proxy \"DIRECT\";\n", 0o644)
 	into := filepath.Join(dir, "into")
 	fetch := func(mirrors string, names ...string) (string, error) {
-		cmd := exec.Command(filepath.Join(dir, "source.sh"), append([]string{into}, names...)...)
-		cmd.Env = append(os.Environ(), "APT_CONFIG="+dir+"/apt.conf", "ISLET_DEBIAN_MIRRORS="+mirrors)
-		out, err := cmd.CombinedOutput()
-		return string(out), err
+		return try(exec.Command(filepath.Join(dir, "source.sh"), append([]string{into}, names...)...), "APT_CONFIG="+dir+"/apt.conf", "ISLET_DEBIAN_MIRRORS="+mirrors)
 	}
 	if out, err := fetch("", "crun"); err == nil || !strings.Contains(out, "/apt/pool/main/c/crun/crun_1.tar") || !strings.Contains(out, "ISLET_DEBIAN_MIRRORS") {
 		t.Errorf("of a pool that lacks it: %v: %s", err, out)

@@ -71,10 +71,8 @@ func TestRelease(t *testing.T) {
 	}
 	want["islet-0.1.0-linux-amd64.spdx.json"], want["islet-0.1.0-linux-arm.spdx.json"] = true, true
 	gather := func(env ...string) (string, error) {
-		cmd := exec.Command(filepath.Join(top, "packaging/release.sh"), "0.1.0", dist, to)
-		cmd.Env = append(os.Environ(), append(env, "PATH="+filepath.Join(top, "bin")+":"+os.Getenv("PATH"), "ISLET_OCI_CACHE="+cache, "SOURCE_DATE_EPOCH=86400", "ISLET_SIGNING_KEY=")...)
-		out, err := cmd.CombinedOutput()
-		return string(out), err
+		return try(exec.Command(filepath.Join(top, "packaging/release.sh"), "0.1.0", dist, to),
+			append(env, "PATH="+filepath.Join(top, "bin")+":"+os.Getenv("PATH"), "ISLET_OCI_CACHE="+cache, "SOURCE_DATE_EPOCH=86400", "ISLET_SIGNING_KEY=")...)
 	}
 	names := func() (out []string) {
 		files, err := os.ReadDir(to)

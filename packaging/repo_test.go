@@ -30,10 +30,8 @@ esac
 	write(t, filepath.Join(top, "packages/islet_1-1_amd64.deb"), "deb", 0o644)
 	write(t, filepath.Join(top, "packages/islet-1-1.x86_64.rpm"), "rpm", 0o644)
 	made := func(env ...string) (string, error) {
-		cmd := exec.Command("./repo.sh", filepath.Join(top, "packages"), served)
-		cmd.Env = append(os.Environ(), append([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "SOURCE_DATE_EPOCH=1700000000", "ISLET_SIGNING_KEY=", "FAILS=none"}, env...)...)
-		out, err := cmd.CombinedOutput()
-		return string(out), err
+		return try(exec.Command("./repo.sh", filepath.Join(top, "packages"), served),
+			append([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "SOURCE_DATE_EPOCH=1700000000", "ISLET_SIGNING_KEY=", "FAILS=none"}, env...)...)
 	}
 	out, err := made()
 	if err != nil || !strings.Contains(out, "do not publish it") {

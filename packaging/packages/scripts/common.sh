@@ -31,12 +31,13 @@ settings_gone() {
 # of the host, on the same file system.
 empty() {
 	[ -d "$1" ] || return 0
-	if grep -q " $1/" /proc/self/mountinfo; then
+	# It may be a link to another disk, and mounts are listed by where they really are.
+	if grep -qF " $(readlink -f "$1" | sed 's/ /\\040/g')/" /proc/self/mountinfo; then
 		echo "islet: $1 stays: something is mounted below it. Reboot, then: rm -r $1" >&2
 		return
 	fi
 	find "$1/" -xdev -mindepth 1 -delete 2>/dev/null || echo "islet: not everything in $1 could be removed" >&2
-	rmdir "$1" 2>/dev/null || true
+	rmdir "$1" 2>/dev/null || true # stays: a disk is mounted on it, it is a link to one, or find has said what is in it
 }
 
 # other_node: prints the name and process of a kubelet or k3s that makes this machine a node. Two
@@ -86,8 +87,8 @@ active() { has_systemd && systemctl --quiet is-active "$1"; }
 reload() {
 	has_systemd || return 0
 	! systemctl daemon-reload 2>/dev/null || return 0
-	[ "$(df -Pk /run | awk 'NR == 2 { print $2 }')" -ge 32768 ] || mount -o remount,size=32M /run || true
-	systemctl daemon-reload || true
+	[ "$(df -Pk /run | awk 'NR == 2 { print $2 }')" -ge 32768 ] || mount -o remount,size=32M /run || true # if there is still no room, systemd says so
+	systemctl daemon-reload || echo "islet: systemd has not read the units anew: run systemctl daemon-reload, then start the service" >&2
 }
 
 # end_pods: ends what runs, with the flags that the agent has, so that its directories and
