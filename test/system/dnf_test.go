@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
 )
 
 // shell is what stands for a distribution: the packages want a shell before them.
@@ -26,7 +28,7 @@ What packages want.
 // and takes nothing from one that was changed. What the packages' scripts do is TestRPM's.
 func TestRepositoryDnf(t *testing.T) {
 	from, dir := packages(t, false), t.TempDir()
-	tools(t, "rpmbuild", "dnf")
+	machine.Tools(t, "rpmbuild", "dnf")
 	run := func(name string, args ...string) (string, error) {
 		cmd := exec.Command(name, args...)
 		cmd.Dir = dir
@@ -64,14 +66,14 @@ func TestRepositoryDnf(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(dir, "dist/trial-key")); err != nil {
 				t.Fatal(err)
 			}
-			makeRepository(t, from, repo)
+			machine.Repository(t, from, repo)
 			if read(t, filepath.Join(repo, "islet.asc")) == mine {
 				t.Fatal("the other key is the same")
 			}
 			put(t, filepath.Join(repo, "islet.asc"), mine)
 		}},
 	} {
-		makeRepository(t, from, repo)
+		machine.Repository(t, from, repo)
 		put(t, filepath.Join(dir, "repos/islet.repo"), read(t, filepath.Join(repo, "islet.repo")))
 		c.change()
 		at := filepath.Join(dir, fmt.Sprint("root", i))

@@ -16,7 +16,7 @@ import (
 func TestRepository(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 1)
 	repo := filepath.Join(s.Dir, "payload/repo")
-	if out := makeRepository(t, packages(t, false), repo, "URL=file:///payload/repo"); !strings.Contains(out, "do not publish it") {
+	if out := machine.Repository(t, packages(t, false), repo, "URL=file:///payload/repo"); !strings.Contains(out, "do not publish it") {
 		t.Errorf("nothing is said of the key for trying: %s", out)
 	}
 	if _, err := os.Stat(filepath.Join(repo, "trial-key")); err == nil {
@@ -54,7 +54,7 @@ func TestRepository(t *testing.T) {
 		{"another key", func(repo string) {
 			mine := read(t, filepath.Join(repo, "islet.gpg"))
 			other := filepath.Join(t.TempDir(), "other/repo")
-			makeRepository(t, packages(t, false), other)
+			machine.Repository(t, packages(t, false), other)
 			if out, err := exec.Command("cp", "-rT", other, repo).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
@@ -66,36 +66,13 @@ func TestRepository(t *testing.T) {
 			}
 		}},
 	} {
-		makeRepository(t, packages(t, false), repo, "URL=file:///payload/repo")
+		machine.Repository(t, packages(t, false), repo, "URL=file:///payload/repo")
 		c.change(repo)
 		// What apt has of before would do.
 		if out, code := s.Try("rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb && apt-get update && apt-get install -y islet"); code == 0 {
 			t.Errorf("of a repository with %s was installed:\n%s", c.name, out)
 		}
 		s.Run("! test -e /usr/bin/islet")
-	}
-}
-
-// makeRepository runs packaging/repo.sh and returns what it says.
-func makeRepository(t *testing.T, packages, repo string, env ...string) string {
-	t.Helper()
-	tools(t, "gpg", "createrepo_c", "dpkg-scanpackages")
-	cmd := exec.Command(filepath.Join(machine.Root(t), "packaging/repo.sh"), packages, repo)
-	cmd.Env = append(os.Environ(), append([]string{"SOURCE_DATE_EPOCH=1700000000", "ISLET_SIGNING_KEY="}, env...)...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return string(out)
-}
-
-// tools demands programs. Where there are packages to test, make has installed what tests them.
-func tools(t *testing.T, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Fatalf("%s is not installed: packaging/deps.sh packages", name)
-		}
 	}
 }
 

@@ -2,7 +2,6 @@ package vm
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -87,10 +86,6 @@ func repository(t *testing.T, packages string) string {
 		}
 	}
 	repo := filepath.Join(t.TempDir(), "repo")
-	cmd := exec.Command(filepath.Join(machine.Root(t), "packaging/repo.sh"), dir, repo)
-	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "ISLET_SIGNING_KEY=", "URL=file:///payload/repo")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	machine.Repository(t, dir, repo, "URL=file:///payload/repo")
 	return repo
 }
