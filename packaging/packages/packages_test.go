@@ -263,7 +263,7 @@ func TestLicences(t *testing.T) {
 }
 
 // TestLint: packages are as lintian and rpmlint want them, or the package says why not (lintian/),
-// and rpmlint.toml does. Those of other architectures are looked at where their archives are
+// and rpmlint.toml does; their scripts as shellcheck does. Those of other architectures are looked at where their archives are
 // beside the one that ISLET_DIST_DIR names.
 func TestLint(t *testing.T) {
 	name, _ := strings.CutSuffix(dist(t), runtime.GOARCH)
@@ -272,6 +272,21 @@ func TestLint(t *testing.T) {
 			continue
 		}
 		to := made(t, name+arch, arch)
+		t.Run(arch+" shellcheck", func(t *testing.T) {
+			scripts := t.TempDir()
+			for _, name := range []string{"islet", "islet-kubelet"} {
+				debs, err := filepath.Glob(filepath.Join(to, name+"_*.deb"))
+				if err != nil || len(debs) != 1 {
+					t.Fatal(debs, err)
+				}
+				command(t, "dpkg-deb", "-e", debs[0], filepath.Join(scripts, name))
+			}
+			files, err := filepath.Glob(filepath.Join(scripts, "*/p*"))
+			if err != nil || len(files) != 8 {
+				t.Fatal(files, err)
+			}
+			command(t, "shellcheck", append([]string{"-e", "SC3044"}, files...)...) // enable is a function here
+		})
 		for kind, command := range map[string][]string{"deb": {"lintian", "--allow-root", "--fail-on", "error,warning"}, "rpm": {"rpmlint", "--config", "rpmlint.toml"}} {
 			t.Run(arch+" "+command[0], func(t *testing.T) {
 				if _, err := exec.LookPath(command[0]); err != nil {
