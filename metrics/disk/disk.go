@@ -25,7 +25,7 @@ type Usage struct {
 }
 
 // Trees measures directories. Its methods may be called at once; who measures one directory
-// holds up nobody who asks for another.
+// holds up nobody who asks for another, and nobody waits for longer than he wants to.
 type Trees struct {
 	Age time.Duration // how old a Usage may be to be given again
 
@@ -36,10 +36,13 @@ type Trees struct {
 
 // A tree is a directory.
 type tree struct {
-	asked   time.Time  // the caller holds Trees.mu
-	walking sync.Mutex // is held by who measures it
-	last    atomic.Pointer[measured]
+	asked       time.Time // the caller holds Trees.mu
+	part, whole turn      // of who measures it for figures, or every file of it
+	last        atomic.Pointer[measured]
 }
+
+// A turn is taken by one at a time, by sending, who gives it back by receiving.
+type turn chan struct{}
 
 // measured is what a walk found.
 type measured struct {
@@ -67,24 +70,52 @@ func (t *Trees) Whole(ctx context.Context, dir string, age time.Duration) Usage 
 	return t.get(ctx, dir, age, math.MaxUint64)
 }
 
+// get gives what was found before while somebody measures dir. Who asks for figures first does
+// not wait for who counts every file: that may take minutes.
 func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uint64) Usage {
 	d := t.tree(dir)
-	if !d.walking.TryLock() {
-		if old := d.last.Load(); old != nil && !(old.Cut && old.most < most) {
+	mine := d.part
+	if most > maxFiles {
+		mine = d.whole
+	}
+	if old := d.before(most); old != nil {
+		if len(d.whole) > 0 {
 			return old.Usage
 		}
-		d.walking.Lock()
+		select {
+		case mine <- struct{}{}:
+		default:
+			return old.Usage
+		}
+	} else {
+		select {
+		case mine <- struct{}{}:
+		case <-ctx.Done():
+			return Usage{At: time.Now(), Cut: true}
+		}
 	}
-	defer d.walking.Unlock()
-	now := time.Now()
-	if old := d.last.Load(); old != nil && now.Sub(old.At) < max(age, patience*old.took) && !(old.Cut && old.most < most) {
+	defer func() { <-mine }()
+	now, last := time.Now(), d.last.Load()
+	if old := d.before(most); old != nil && now.Sub(old.At) < max(age, patience*old.took) {
 		return old.Usage
 	}
 	u := measure(ctx, dir, most)
-	if ctx.Err() == nil {
-		d.last.Store(&measured{u, time.Since(now), most})
+	if found := (&measured{u, time.Since(now), most}); ctx.Err() != nil {
+		return u
+	} else if most > maxFiles {
+		d.last.Store(found)
+	} else {
+		d.last.CompareAndSwap(last, found) // unless every file was counted meanwhile
 	}
 	return u
+}
+
+// before is what was found for one who asks for so many files; nil: nothing that will do.
+func (d *tree) before(most uint64) *measured {
+	if m := d.last.Load(); m != nil && (!m.Cut || m.most >= most) {
+		return m
+	}
+	return nil
 }
 
 // tree is that of a directory. Those that nobody asks for any more are forgotten.
@@ -97,7 +128,7 @@ func (t *Trees) tree(dir string) *tree {
 		if t.known == nil {
 			t.known = map[string]*tree{}
 		}
-		d = &tree{}
+		d = &tree{part: make(turn, 1), whole: make(turn, 1)}
 		t.known[dir] = d
 	}
 	d.asked = now

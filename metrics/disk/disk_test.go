@@ -101,16 +101,66 @@ func TestSlowTree(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		d.walking.Lock()
+		d.whole <- struct{}{}
 		if u := trees.Whole(t.Context(), slow, time.Second); u.Inodes != 1 {
 			t.Errorf("while it is walked: %+v", u)
 		}
 		if u := trees.Whole(t.Context(), other, time.Second); u.Inodes != 1 {
 			t.Errorf("another: %+v", u)
 		}
-		d.walking.Unlock()
+		<-d.whole
 		if u := trees.Whole(t.Context(), slow, time.Second); u.Inodes != 2 {
 			t.Errorf("after that: %+v", u)
+		}
+	})
+}
+
+// TestFirstAsker: who asks for a directory that somebody is measuring for the first time goes when
+// he does not want to wait any more. For figures nobody waits for every file to be counted, and
+// what is found for them does not take the place of that.
+func TestFirstAsker(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a"), 1)
+	synctest.Test(t, func(t *testing.T) {
+		trees := Trees{Age: time.Minute}
+		d := trees.tree(dir)
+		asks := func(ask func(context.Context, string) Usage) (got chan Usage, leave func()) {
+			ctx, leave := context.WithCancel(t.Context())
+			got = make(chan Usage, 1)
+			go func() { got <- ask(ctx, dir) }()
+			synctest.Wait()
+			return got, leave
+		}
+		whole := func(ctx context.Context, dir string) Usage { return trees.Whole(ctx, dir, time.Second) }
+		for name, x := range map[string]struct {
+			walking turn
+			ask     func(context.Context, string) Usage
+		}{"whole": {d.whole, whole}, "figures": {d.part, trees.Usage}} {
+			x.walking <- struct{}{}
+			got, leave := asks(x.ask)
+			if len(got) > 0 {
+				t.Errorf("%s: walked twice at once", name)
+			}
+			leave()
+			if u := <-got; !u.Cut {
+				t.Errorf("%s: who left got %+v", name, u)
+			}
+			<-x.walking
+		}
+		d.whole <- struct{}{}
+		got, leave := asks(trees.Usage)
+		defer leave()
+		if u := <-got; u.Inodes != 2 {
+			t.Errorf("while every file is counted: %+v", u)
+		}
+		time.Sleep(time.Hour)
+		write(t, filepath.Join(dir, "b"), 1)
+		if u := trees.Usage(t.Context(), dir); u.Inodes != 2 {
+			t.Errorf("while every file is counted, again: %+v", u)
+		}
+		<-d.whole
+		if u := trees.Whole(t.Context(), dir, time.Second); u.Inodes != 3 {
+			t.Errorf("afterwards: %+v", u)
 		}
 	})
 }
@@ -180,11 +230,70 @@ func TestHostileTree(t *testing.T) {
 	close(stop)
 	<-done
 
-	deep := strings.Repeat("d/", maxDepth+50)
-	if err := os.MkdirAll(filepath.Join(dir, deep), 0o755); err != nil {
-		t.Fatal(err)
+	long := t.TempDir()
+	deepen(t, long, 100, strings.Repeat("d", 200))
+	if u := measure(t.Context(), long, maxFiles); u.Cut || u.Inodes != 102 || u.Bytes < payload {
+		t.Errorf("of a path longer than any name: %+v", u)
 	}
+	deepen(t, dir, maxDepth+50, "d")
 	if u := measure(t.Context(), dir, maxFiles); !u.Cut || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
 		t.Errorf("of what is deep: %+v", u)
 	}
+}
+
+const payload = 1 << 20
+
+// deepen makes n directories, each in the one before, and a file of payload bytes in the last:
+// a program that goes down step by step may make a path longer than any name that the kernel
+// takes.
+func deepen(t *testing.T, dir string, n int, name string) {
+	t.Helper()
+	at, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if err := at.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		below, err := at.OpenRoot(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at.Close()
+		at = below
+	}
+	defer at.Close()
+	if err := at.WriteFile("data", make([]byte, payload), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChurn: files that go while they are counted take the figures of no other.
+func TestChurn(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "kept/data"), payload)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			name := filepath.Join(dir, strconv.Itoa(i%500))
+			if os.Remove(name) != nil {
+				os.WriteFile(name, nil, 0o644)
+			}
+		}
+	}()
+	for range 200 {
+		if u := measure(t.Context(), dir, maxFiles); u.Cut || u.Inodes < 3 || u.Bytes < payload {
+			t.Errorf("counted %+v", u)
+			break
+		}
+	}
+	close(stop)
+	<-done
 }

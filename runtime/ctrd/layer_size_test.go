@@ -2,13 +2,12 @@ package ctrd_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/daemon"
@@ -16,60 +15,17 @@ import (
 
 const payload = 1 << 20
 
-// deepen makes n directories, each in the one before, and a file of payload bytes in the last:
-// a program that goes down step by step may make a path longer than any name that the kernel
-// takes.
-func deepen(t *testing.T, dir string, n int, name string) {
+// deepen makes n directories, each in the one before, and a file of payload bytes in the last.
+func deepen(t *testing.T, dir string, n int) {
 	t.Helper()
-	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range n {
-		if err := unix.Mkdirat(at, name, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		below, err := unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unix.Close(at)
-		at = below
-	}
-	fd, err := unix.Openat(at, "data", unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.Close(at)
-	f := os.NewFile(uintptr(fd), "data")
-	defer f.Close()
-	if _, err := f.Write(make([]byte, payload)); err != nil {
+	dir = filepath.Join(dir, strings.Repeat("d/", n))
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "data"), make([]byte, payload), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// churn makes and removes files, over and over, until the test ends.
-func churn(t *testing.T, dir string) {
-	stop, done := make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { close(stop); <-done })
-	go func() {
-		defer close(done)
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			name := filepath.Join(dir, strconv.Itoa(i%500))
-			if os.Remove(name) != nil {
-				os.WriteFile(name, nil, 0o644)
-			}
-		}
-	}()
-}
-
-// TestLayerHides: however a container puts what it writes, its size is told, or that there is
-// more than can be counted, and the figures of others are there.
+// TestLayerHides: the size of what a container writes is told, or that there is more than can be
+// counted, and the figures of others are there. Package disk tests how it may be put.
 func TestLayerHides(t *testing.T) {
 	for _, snapshotter := range []string{daemon.Overlay, daemon.Native} {
 		t.Run(snapshotter, func(t *testing.T) {
@@ -85,17 +41,8 @@ func TestLayerHides(t *testing.T) {
 				ids = append(ids, id)
 				return id
 			}
-			long := writes(func(dir string) { deepen(t, dir, 100, strings.Repeat("d", 200)) })
-			abyss := writes(func(dir string) { deepen(t, dir, 1100, "d") })
-			writes(func(dir string) {
-				deepen(t, dir, 0, "")
-				for i := range 100 {
-					if err := os.Mkdir(filepath.Join(dir, "d"+strconv.Itoa(i)), 0o755); err != nil {
-						t.Fatal(err)
-					}
-				}
-				churn(t, dir)
-			})
+			some := writes(func(dir string) { deepen(t, dir, 100) })
+			abyss := writes(func(dir string) { deepen(t, dir, 1100) })
 			all, err := n.WritableLayers(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -116,7 +63,7 @@ func TestLayerHides(t *testing.T) {
 					t.Errorf("%d inodes are told", inodes)
 				}
 			}
-			if u, _, _ := n.WholeLayer(t.Context(), long); u.FsId.GetMountpoint() == "" || u.Timestamp == 0 {
+			if u, _, _ := n.WholeLayer(t.Context(), some); u.FsId.GetMountpoint() == "" || u.Timestamp == 0 {
 				t.Errorf("got %v", u)
 			}
 		})
@@ -128,7 +75,7 @@ func TestDroppedLayer(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 0, "exit", "0")
 	eventually(t, "it ends", func() bool { return n.status(t, id).State == api.ContainerState_CONTAINER_EXITED })
-	deepen(t, filepath.Join(n.dir, "state", "containers", id, "upper"), 1, "d")
+	deepen(t, filepath.Join(n.dir, "state", "containers", id, "upper"), 1)
 	used := func() uint64 {
 		t.Helper()
 		st, err := n.ContainerStats(t.Context(), &api.ContainerStatsRequest{ContainerId: id})
