@@ -43,8 +43,9 @@ func (r *Runtime) dropLayer(c *container) error {
 	for _, name := range []string{"upper", "work", "rootfs"} {
 		errs = append(errs, mounts.RemoveAll(filepath.Join(r.containerDir(c.rec.ID), name)))
 	}
-	c.dropped.Store(true)
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	c.dropped.Store(err == nil)
+	return err
 }
 
 // layerAge is how old the size of a container's files may be: counting them reads
@@ -97,7 +98,7 @@ func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.C
 		return disk.Usage{At: time.Now()}, nil
 	}
 	for _, name := range []string{"upper", "rootfs"} { // one of them is there, and counts itself
-		if u = tree(ctx, r.dirs.containers+"/"+c.rec.ID+"/"+name); u.Inodes > 0 {
+		if u = tree(ctx, filepath.Join(r.containerDir(c.rec.ID), name)); u.Inodes > 0 {
 			break
 		}
 	}
