@@ -50,7 +50,7 @@ var absent = []struct{ names, why string }{
 // own are names that differ from upstream's in something, and why.
 var own = map[string]string{
 	"container_network_*": "of a pod's own cgroup, not of a sandbox container's, as pods have none; the label name is the sandbox's ID, which no other figure has, and image is empty. Pods of the host's network have none. Of the machine (id=\"/\") the host's ends of pods' veths are left out: isl* with 12 digits, and as upstream veth*, docker* and nerdctl*",
-	"container_fs_*":      "device names as below /dev; sectors, times and merges are those of the machine (id=\"/\")",
+	"container_fs_*":      "sectors, times and merges are those of the machine (id=\"/\")",
 	"help":                "texts are islet's own, and not compared",
 	"node memory":         "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable, so that it has the kernel's own memory and nothing that it can give back; a kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. What is used has the page cache, as a kubelet's",
 }
