@@ -107,9 +107,6 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 // open opens the stores; what it opened is closed by Close, also after an error.
 func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	content := filepath.Join(c.Root, "content")
-	if err := dropTorn(content); err != nil {
-		c.Log.Warn("what a power cut left of an image cannot be removed", "error", err)
-	}
 	blobs, err := local.NewStore(content)
 	if err != nil {
 		return nil, fmt.Errorf("open content store: %w", err)
@@ -137,6 +134,9 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 		return nil, fmt.Errorf("open %s (is another agent using it?): %w", path, err)
 	}
 	d.closers = append(d.closers, b)
+	if err := dropTorn(content); err != nil { // now that the database is locked, nobody else writes
+		c.Log.Warn("what a power cut left of an image cannot be removed", "error", err)
+	}
 	return metadata.NewDB(b, blobs, map[string]snapshots.Snapshotter{d.snapshotter: sn}), nil
 }
 

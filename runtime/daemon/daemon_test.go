@@ -100,6 +100,13 @@ func TestTornIngests(t *testing.T) {
 			}
 		}
 	}
+	if second, err := Start(ctx, c); err == nil {
+		second.Close()
+		t.Error("a second agent has the storage")
+	}
+	if left := entries(t, ingests); len(left) != len(tear) {
+		t.Errorf("a second agent left %q of what the first may be writing", left)
+	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}

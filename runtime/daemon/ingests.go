@@ -21,7 +21,8 @@ const mostNote = 4 << 10
 // can resume. containerd writes the files beside their data without sync, so after a power
 // cut they may be missing or empty. The content store logs an ingest without a reference
 // as an error at every collection and never removes it, and at one with an empty reference
-// it stops removing others. No writer may be open.
+// it stops removing others. No writer may be open, of another process either: what it has just
+// begun looks torn.
 func dropTorn(dir string) error {
 	root := filepath.Join(dir, "ingest")
 	ingests, err := os.ReadDir(root)
