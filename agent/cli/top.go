@@ -23,7 +23,8 @@ type topCommand struct {
 	againFlags
 	all, containers, noHeaders bool
 	sortBy, output             string
-	before                     map[string]traffic // by pod, and by aLink and the name of an interface of the node
+	before                     map[string]traffic // by pod
+	beforeLinks                map[string]traffic // by interface of the node
 }
 
 func setupTop(t *tool, flags *pflag.FlagSet) runner {

@@ -25,9 +25,6 @@ func trafficOf(at time.Time, i *stats.InterfaceStats) (t traffic, ok bool) {
 	return traffic{at: at, in: *i.RxBytes, out: *i.TxBytes}, true
 }
 
-// aLink begins what an interface of the node is remembered by: no UID of a pod has a slash.
-const aLink = "/"
-
 // rates remembers what is there at first, and reports whether rates are to be shown for which
 // a second measurement is needed.
 func (c *topCommand) rates(sum *stats.Summary) bool {
@@ -44,9 +41,12 @@ func (c *topCommand) rememberLinks(n *stats.NetworkStats) {
 	if n == nil {
 		return
 	}
+	if c.beforeLinks == nil {
+		c.beforeLinks = map[string]traffic{}
+	}
 	for i := range n.Interfaces {
 		if t, ok := trafficOf(n.Time.Time, &n.Interfaces[i]); ok {
-			c.before[aLink+n.Interfaces[i].Name] = t
+			c.beforeLinks[n.Interfaces[i].Name] = t
 		}
 	}
 }
@@ -65,12 +65,12 @@ func (c *topCommand) remember(pods []stats.PodStats) {
 	}
 }
 
-// perSecond is the traffic since it was shown before, in bytes; false: it is not known.
-func (c *topCommand) perSecond(of string, at time.Time, i *stats.InterfaceStats) (in, out float64, ok bool) {
+// perSecond is the traffic since it was shown before, which is zero if it was not, in bytes;
+// false: it is not known.
+func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out float64, ok bool) {
 	now, ok := trafficOf(at, i)
-	before, known := c.before[of]
 	took := now.at.Sub(before.at).Seconds()
-	if !ok || !known || took <= 0 || now.in < before.in || now.out < before.out {
+	if !ok || before.at.IsZero() || took <= 0 || now.in < before.in || now.out < before.out {
 		return 0, 0, false
 	}
 	return float64(now.in-before.in) / took, float64(now.out-before.out) / took, true
@@ -81,7 +81,7 @@ func (c *topCommand) podTraffic(p *stats.PodStats) []string {
 	if p.Network == nil {
 		return shownRates(0, 0, false)
 	}
-	return shownRates(c.perSecond(p.PodRef.UID, p.Network.Time.Time, &p.Network.InterfaceStats))
+	return shownRates(perSecond(c.before[p.PodRef.UID], p.Network.Time.Time, &p.Network.InterfaceStats))
 }
 
 // nodeTraffic is that of the interfaces that lead out of the machine, together: it may be
@@ -94,7 +94,7 @@ func (c *topCommand) nodeTraffic(n *stats.NetworkStats, links []string) []string
 	known := false
 	for i := range n.Interfaces {
 		link := &n.Interfaces[i]
-		if a, b, ok := c.perSecond(aLink+link.Name, n.Time.Time, link); ok && slices.Contains(links, link.Name) {
+		if a, b, ok := perSecond(c.beforeLinks[link.Name], n.Time.Time, link); ok && slices.Contains(links, link.Name) {
 			in, out, known = in+a, out+b, true
 		}
 	}
