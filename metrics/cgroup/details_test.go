@@ -161,6 +161,31 @@ func TestRootV2(t *testing.T) {
 	}
 }
 
+// TestNeeded: the pages of files that a cgroup could drop are its own while it thrashes at its limit.
+func TestNeeded(t *testing.T) {
+	const long, short = "some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=20.50 avg300=4.00 total=7\n",
+		"some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=10.50 avg300=2.00 total=7\n"
+	for name, x := range map[string]struct {
+		pressure, max, current string
+		want                   uint64
+	}{
+		"thrashes at its limit":         {long, "1000", "990", 990},
+		"not for long":                  {short, "1000", "990", 690},
+		"some of it waits":              {"some avg10=99.00 avg60=99.00 avg300=9.00 total=9\nfull avg10=9.00 avg60=9.00 avg300=4.00 total=7\n", "1000", "990", 690},
+		"below its limit":               {long, "1000", "900", 600},
+		"no limit":                      {long, "max", "990", 690},
+		"a kernel that does not count":  {"", "1000", "990", 690},
+		"one that counts something new": {"most avg10=99.00\n", "1000", "990", 690},
+	} {
+		r := Reader{v2: true, root: tree(t, map[string]string{"a/cpu.stat": "usage_usec 0\n", "a/memory.stat": "inactive_file 300\n",
+			"a/memory.max": x.max + "\n", "a/memory.current": x.current + "\n", "a/memory.pressure": x.pressure})}
+		f, err := r.Read("/a")
+		if got := r.Needed("/a", f); err != nil || got != x.want {
+			t.Errorf("%s: %d, want %d; %v", name, got, x.want, err)
+		}
+	}
+}
+
 // TestLimitsV2: no swap is another thing than no limit of it, also without a limit of memory; what is
 // kept of the memory is in one of two files.
 func TestLimitsV2(t *testing.T) {

@@ -43,6 +43,21 @@ func (f Figures) Available() uint64 {
 	return f.Limit - f.WorkingSet
 }
 
+// needed is how much of its memory a cgroup cannot do without: the working set as a kubelet counts
+// it, or all of it if the cgroup is at its limit and thrashes. Then the inactive pages of files,
+// which the working set leaves out since they could be dropped, are dropped, waited for and read
+// again without end.
+func (f Figures) needed(memory *Pressure) uint64 {
+	if f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && memory != nil && memory.Full.thrashes() {
+		return f.Memory
+	}
+	return f.WorkingSet
+}
+
+// thrashes reports whether nothing else could run for most of the last ten seconds, and for 12
+// of the last 60: the share for which systemd-oomd acts (oomd.conf(5)), in half of its time.
+func (s Stall) thrashes() bool { return s.Avg10 >= 60 && s.Avg60 >= 20 }
+
 // A Reader reads cgroups of one mount point.
 type Reader struct {
 	root string
@@ -90,6 +105,18 @@ func (r Reader) Read(path string) (Figures, error) {
 	defer pids.close()
 	f.readV1(memory, cpu, pids)
 	return f, memory.err()
+}
+
+// Needed is how much of its memory the cgroup of some figures cannot do without, in bytes: their
+// WorkingSet, or more while all its processes wait for memory, which only cgroup v2 tells of.
+func (r Reader) Needed(path string, f Figures) uint64 {
+	if !r.v2 {
+		return f.WorkingSet
+	}
+	b := kernfile.Get()
+	defer b.Put()
+	text, _ := b.File(maxFile, r.root, path, "/memory.pressure") // an error: the kernel does not count
+	return f.needed(after(nil, text))
 }
 
 // Used is the CPU time of a cgroup and of those below it, by one file: a call for who wants to know

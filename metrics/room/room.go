@@ -27,8 +27,8 @@ type Disk struct {
 type Room struct {
 	At     time.Time
 	Memory Amount // bytes of the machine that can be had without swapping
-	// Pods is the memory that all pods together may have yet. Without a limit of their own
-	// that is the machine's, less what they have.
+	// Pods is the memory that all pods together may have yet, 0 when they are at their limit and
+	// thrash. Without a limit of their own that is the machine's, less what they have.
 	Pods Amount
 	// Node has volumes and logs, Image the layers of images, Container what containers
 	// write. Two of them may be the same. Device is 0 where it is not known.
@@ -71,7 +71,7 @@ func (r *Reader) Memory(ctx context.Context) (machine, pods Amount, err error) {
 	if f.Limit > 0 {
 		limit = min(limit, f.Limit)
 	}
-	return machine, Amount{limit - min(limit, f.WorkingSet), limit}, nil
+	return machine, Amount{limit - min(limit, r.c.Cgroups.Needed(r.c.Pods, f)), limit}, nil
 }
 
 // Now reads everything. What cannot be read is unknown; of that err tells.
