@@ -106,10 +106,10 @@ func (g *Guard) nobodys(ctx context.Context, id, ref string) error {
 
 // May reports whether a pod may use the image with this ID by this name without asking
 // its registry. credentials gives those that it has for it, and is called if they matter; no
-// plugin is asked. What cannot be read proves nothing.
+// plugin is asked. What cannot be read proves nothing; nor does a ctx that has ended, which nothing is said of.
 func (g *Guard) May(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
 	ok, err := g.may(ctx, name, id, credentials)
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		g.cfg.Log.Error("it is not known whose image it is: its registry has to decide", "image", name, "id", id, "error", err)
 	}
 	return ok && err == nil

@@ -120,7 +120,7 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 			image, err = m.awaitImport(ctx, name)
 		}
 		if image != nil && !m.may(ctx, pod, name, image) {
-			image = nil // it is not for this pod, unless the registry says so
+			image, err = nil, ctx.Err() // it is not for this pod, unless the registry says so
 		}
 		switch {
 		case err != nil && ctx.Err() == nil:

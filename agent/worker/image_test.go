@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -312,4 +313,32 @@ func TestRetryPod(t *testing.T) {
 		expect(t, n, "a/c#0")
 		n.set.RetryPod("nobody")
 	})
+}
+
+// leaving is a guard whose pod goes while it looks.
+type leaving struct {
+	openGuard
+	leave context.CancelFunc
+}
+
+func (l leaving) May(context.Context, string, string, func() keyring.Credentials) bool {
+	l.leave()
+	return false
+}
+
+// TestPodLeavesItsImage: of a pod that goes while it is looked at whether it may have its image,
+// nothing is said to be missing.
+func TestPodLeavesItsImage(t *testing.T) {
+	m := newMachine()
+	m.bring(t, "app:1")
+	ctx, leave := context.WithCancel(t.Context())
+	var events heard
+	images := newImages(ExecutorConfig{Images: m, Guard: leaving{leave: leave}, Events: &events, Log: slog.New(slog.DiscardHandler)})
+	p := pod("a", v1.PullNever)
+	if image, _, err := images.ensure(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v %v", image, err)
+	}
+	if len(events.count) > 0 {
+		t.Errorf("events %v", events.count)
+	}
 }
