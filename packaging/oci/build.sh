@@ -135,11 +135,13 @@ quiet $triplet-gcc -static -Wl,--gc-sections -Wl,--build-id=none -o crun ./*.o -
 $triplet-strip -o "$out/crun.new" crun
 
 # linked FILE prints the package that a file of the compiler's is of, and the version of its source:
-# those of cross compilers are built from the C library's at some version, which theirs begins with.
+# those of cross compilers have sources of their own, but the version of the library they are built
+# from, with "cross" and a number behind it.
 linked() {
 	local package
 	package=$(dpkg-query -S "$(realpath "$1")" | cut -d : -f 1)
-	dpkg-query -W -f '${binary:Package} ${source:Version}\n' "$package" 2>/dev/null | head -n 1 | sed 's/:[^ ]*//; s/cross.*//'
+	dpkg-query -W -f '${Package} ${source:Version} ${Version}\n' "$package" 2>/dev/null |
+		awk 'NR == 1 { print $1, sub(/cross[0-9]*$/, "", $3) ? $3 : $2 }'
 }
 licences() {
 	mkdir -p "$out/licenses"
