@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -36,20 +39,36 @@ func (r *Runtime) ListContainerStats(ctx context.Context, req *api.ListContainer
 }
 
 func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.ContainerStats, error) {
-	var running []*container
+	var running, told []*container
 	r.mu.Lock()
 	for _, c := range r.containers {
-		if c.pid > 0 && c.passes(f) {
+		if c.pid <= 0 || !c.passes(f) {
+			continue
+		}
+		if s := r.sandboxes[c.rec.Sandbox]; s != nil && s.tasks != nil {
+			told = append(told, c)
+		} else {
 			running = append(running, c)
 		}
 	}
 	r.mu.Unlock()
-	var out []*api.ContainerStats
-	for _, c := range running {
-		st, err := r.containerStats(ctx, c)
-		if err == nil {
-			out = append(out, st)
-		} else if err := r.leaveOut(ctx, c, err); err != nil {
+	all := slices.Concat(told, running)
+	stats, errs := make([]*api.ContainerStats, len(all)), make([]error, len(all))
+	var asked sync.WaitGroup
+	for i, c := range all {
+		measure := func() { stats[i], errs[i] = r.containerStats(ctx, c) }
+		if i < len(told) { // at once: those that do not answer take statsTime together
+			asked.Go(measure)
+		} else {
+			measure()
+		}
+	}
+	asked.Wait()
+	out := make([]*api.ContainerStats, 0, len(all))
+	for i, c := range all {
+		if errs[i] == nil {
+			out = append(out, stats[i])
+		} else if err := r.leaveOut(ctx, c, errs[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -89,12 +108,21 @@ func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.Contai
 	return out, err
 }
 
+// statsTime is how long a shim may take for the figures of a container: it may have to ask a
+// virtual machine, whose kernel a pod can bring to a stop.
+const statsTime = 2 * time.Second
+
 // figures are what a container's cgroup says, or the shim whose container it is.
 func (r *Runtime) figures(ctx context.Context, s *sandbox, c *container) (cgroup.Figures, error) {
 	if s.tasks == nil {
 		return r.cgroups.Read(r.cgroupDir(s, c.rec.ID))
 	}
-	f, err := s.tasks.Stats(ctx, c.rec.ID)
+	asked, cancel := context.WithTimeout(ctx, statsTime)
+	defer cancel()
+	f, err := s.tasks.Stats(asked, c.rec.ID)
+	if err != nil && asked.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("its shim did not answer within %s: %w", statsTime, err)
+	}
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
 		err = fmt.Errorf("%w: %w", err, fs.ErrNotExist) // it has just ended
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -147,6 +148,29 @@ func TestTaskRestart(t *testing.T) {
 		t.Errorf("what was stopped is %v", st)
 	}
 	n.handlers = handlers
+}
+
+// TestTaskShimSilent: shims that do not answer take the figures of no other, and hold them up once.
+func TestTaskShimSilent(t *testing.T) {
+	n := newTaskNode(t)
+	_, bystander := n.runPod(t, 0, "wait")
+	for i := range 4 {
+		pod, _ := n.runPod(t, i+1, "wait")
+		for _, pid := range n.taskShims(t, pod) {
+			if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Kill(pid, unix.SIGCONT)
+		}
+	}
+	begun := time.Now()
+	list, err := n.ListContainerStats(t.Context(), &api.ListContainerStatsRequest{})
+	if err != nil || len(list.Stats) != 1 || list.Stats[0].Attributes.Id != bystander {
+		t.Errorf("%v %v", list, err)
+	}
+	if took := time.Since(begun); took > 6*time.Second { // two for one of them
+		t.Errorf("it took %v", took)
+	}
 }
 
 // TestTaskShimDies: the containers of a containerd shim that has died are ended and
