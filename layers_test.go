@@ -46,10 +46,10 @@ var layers = map[string][]string{
 	"agent/provision":    {"edge/local", "runtime/mounts", "podspec"},
 	"agent/collect":      {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"agent/config":       {"agent/release"},
-	"agent/trial":        {}, // how a configuration comes to be kept: pure
-	"agent/guard":        {}, // the process that watches over one on trial
+	"agent/trial":        {"durable"}, // how a configuration comes to be kept: pure
+	"agent/guard":        {},          // the process that watches over one on trial
 	"agent/home":         {"agent/config", "runtime/cgroup"},
-	"agent/configure":    {"agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "edge/configsource", "edge/kube", "edge/link", "keys"},
+	"agent/configure":    {"agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "durable", "edge/configsource", "edge/kube", "edge/link", "keys"},
 	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
 	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "clock", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials":  {"keyring", "runtime/untrusted"},
@@ -76,7 +76,7 @@ var layers = map[string][]string{
 	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/tunnel"},
 	"agent/status":       {"agent/plan", "demand", "podspec"},
 	"agent/translate":    {"agent/plan", "demand", "keys", "podspec"},
-	"agent/userns":       {"podspec", "runtime/untrusted"},
+	"agent/userns":       {"durable", "podspec", "runtime/untrusted"},
 	"agent/storage":      {"edge/store", "retry", "runtime/mounts", "runtime/untrusted", "podspec"}, // of the store it knows the rows
 	"agent/volume":       {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
 	"agent/worker":       {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
@@ -101,7 +101,7 @@ var layers = map[string][]string{
 	"agent/ports":      {"agent/access", "agent/config", "agent/server", "edge/link", "edge/review"},
 	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
 	"agent/quota":      {},
-	"agent/release":    {},
+	"agent/release":    {"durable"},
 	"agent/reserve":    {},
 	"agent/recovery":   {"agent/plan", "agent/status", "edge/desired", "keys", "podspec"},
 	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
@@ -132,7 +132,7 @@ var layers = map[string][]string{
 	"edge/kube/kubetest":  {},
 	"edge/manifest":       {"demand", "keys", "podspec"},
 	"edge/local":          {"edge/manifest", "edge/store", "keyring", "keys", "podspec"},
-	"edge/link":           {"edge/kube", "retry"},
+	"edge/link":           {"durable", "edge/kube", "retry"},
 	"edge/node":           {"edge/kube", "edge/patch", "retry"},
 	"edge/object":         {"edge/kube", "edge/store", "retry", "keyring", "keys", "podspec"},
 	"edge/outbox":         {"edge/kube", "edge/patch", "edge/store", "retry", "keys", "podspec"},
@@ -140,7 +140,7 @@ var layers = map[string][]string{
 	"edge/podcertificate": {"edge/kube", "edge/store", "keys", "retry"},
 	"edge/review":         {"edge/kube"},
 	"edge/source":         {"edge/manifest", "edge/desired", "edge/kube", "edge/local", "retry", "keys"},
-	"edge/store":          {"edge/store/pages", "keyring", "readonly"},
+	"edge/store":          {"durable", "edge/store/pages", "keyring", "readonly"},
 	"edge/store/pages":    {},
 
 	"runtime/abilities":     {}, // of OCI runtimes: for all who say what this node can
@@ -173,7 +173,7 @@ var layers = map[string][]string{
 
 	"net/address": {"net/netns"},
 	"net/bridge":  {"net/netns", "net/nft"},
-	"net/cni":     {"net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/portmap", "keys"},
+	"net/cni":     {"durable", "keys", "net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/portmap"},
 	"net/ipam":    {},
 	"net/netns":   {},
 	"net/nft":     {"net/netns"},
@@ -196,6 +196,7 @@ var layers = map[string][]string{
 
 	"metrics/exposition": {"metrics"},
 
+	"durable": {}, // files that a loss of power leaves whole; a leaf that everybody may use
 	"retry":   {}, // when to try again; a leaf that everybody may use
 	"regular": {}, // files by names that somebody gave; a leaf that everybody may use
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/guard"
 	"github.com/islet-edge/islet/agent/trial"
+	"github.com/islet-edge/islet/durable"
 )
 
 // Times of the trial of a program: one that does not work is gone after a minute.
@@ -101,11 +102,7 @@ func (k *Keeper) install(c *trial.Configuration) error {
 	if err := os.Rename(c.Program.Path, c.Program.Installed); err != nil {
 		return fmt.Errorf("put the program in its place: %w", err)
 	}
-	d, err := os.Open(filepath.Dir(c.Program.Installed))
-	if err == nil {
-		err = errors.Join(d.Sync(), d.Close())
-	}
-	if err != nil {
+	if err := durable.Dir(filepath.Dir(c.Program.Installed)); err != nil {
 		k.c.Log.Warn("a loss of power may undo that another version of islet was put in its place", "program", c.Program.Installed, "error", err)
 	}
 	return nil

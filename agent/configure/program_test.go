@@ -89,7 +89,7 @@ func TestProgramFull(t *testing.T) {
 			w.tried(kubeletHead + "maxPods: 17\n")
 		}
 		child := w.start(guard.Role{Kind: guard.Trial})
-		full := filepath.Join(w.dir, trial.File+".new")
+		full := filepath.Join(w.dir, "."+trial.File+".new")
 		if err := os.Mkdir(full, 0o700); err != nil { // so that nothing is stored
 			t.Fatal(err)
 		}

@@ -14,6 +14,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/islet-edge/islet/durable"
 )
 
 const (
@@ -159,20 +161,12 @@ func (r *Release) program(in io.Reader, size int64, dir string, room func(int64)
 	if err := r.runsHere(f); err != nil {
 		return "", err
 	}
-	if err := errors.Join(f.Chmod(0o755), f.Sync(), syncDir(dir)); err != nil {
+	// The name too: one that is to be tried and is gone after a loss of power would look like one
+	// that was put in its place.
+	if err := errors.Join(f.Chmod(0o755), f.Sync(), durable.Dir(dir)); err != nil {
 		return "", err
 	}
 	return filepath.Clean(f.Name()), nil
-}
-
-// syncDir makes the name of the program durable: one that is to be tried and is gone after a
-// loss of power would look like one that was put in its place.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // A reader reads by a function.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/islet-edge/islet/durable"
 )
 
 // File is the name of the record in the state directory.
@@ -105,21 +107,5 @@ func Save(dir string, r Record) (err error) {
 			err = fmt.Errorf("store the configuration: %w", err)
 		}
 	}()
-	path := filepath.Join(dir, File)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Write(filepath.Join(dir, File), data, 0o600)
 }

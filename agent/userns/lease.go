@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/durable"
 	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
@@ -64,7 +65,7 @@ func readLease(pods string, uid types.UID) (Range, error) {
 }
 
 // writeLease makes a range a pod's own; once it returns, also over a power cut.
-func writeLease(pods string, uid types.UID, r Range) (err error) {
+func writeLease(pods string, uid types.UID, r Range) error {
 	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
 		return fmt.Errorf("pod UID %q cannot be a directory name", uid)
 	}
@@ -72,33 +73,10 @@ func writeLease(pods string, uid types.UID, r Range) (err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, leaseFile)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := durable.Write(filepath.Join(dir, leaseFile), encode(r), 0o600); err != nil {
 		return err
 	}
-	_, err = f.Write(encode(r))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(path+".new"))
-	}
-	return syncDirs(dir, pods)
-}
-
-// syncDirs makes the names in directories durable.
-func syncDirs(dirs ...string) error {
-	for _, dir := range dirs {
-		d, err := os.Open(dir)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(d.Sync(), d.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return durable.Dir(pods)
 }
 
 // dropLease gives a range back. None is success.

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/islet-edge/islet/durable"
 )
 
 const (
@@ -134,7 +136,7 @@ func (p pairs) link(file string) error {
 	if err := os.Rename(next, p.current()); err != nil {
 		return err
 	}
-	return syncDir(p.dir)
+	return durable.Dir(p.dir)
 }
 
 // pendingKey gives the key of the request that is not answered yet, or makes one. It
@@ -182,32 +184,10 @@ func parsePair(text []byte) (*pair, error) {
 	return &pair{pem: text, cert: &cert}, nil
 }
 
-// writeFile makes a file of mode 0600 that is whole or not there, and durable.
+// writeFile makes a file of mode 0600 that is whole or not there, and durable, and its directory.
 func writeFile(path string, data []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // of mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.Write(path, data, 0o600)
 }

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/islet-edge/islet/durable"
 )
 
 // applicationID marks the file as islet's ("islt"), for file(1) and for us.
@@ -233,7 +235,7 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 			return "", fmt.Errorf("set the broken database aside (%w): %w", why, err)
 		}
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := durable.Dir(filepath.Dir(path)); err != nil {
 		return "", err
 	}
 	log.Error("the database cannot be used: starting with a new one, with what can be read of the former; manifests and running containers add to it",
@@ -266,13 +268,4 @@ func prune(path, newest string) error {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }

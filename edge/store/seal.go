@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/islet-edge/islet/durable"
 )
 
 // KeyFile is the name of the file, beside the database, with the key that seals
@@ -139,5 +141,5 @@ func makeKey(path string) error {
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return durable.Dir(filepath.Dir(path))
 }

@@ -68,13 +68,13 @@ func (s *Store) group(first write) {
 			more = false
 		}
 	}
-	err := s.transact(durable, all...)
+	err := s.transact(synced, all...)
 	if err != nil && s.mend(err) {
-		err = s.transact(durable, all...)
+		err = s.transact(synced, all...)
 	}
 	for _, w := range all {
 		if err != nil && len(all) > 1 {
-			w.done <- s.transact(durable, w)
+			w.done <- s.transact(synced, w)
 		} else {
 			w.done <- err
 		}
@@ -83,7 +83,7 @@ func (s *Store) group(first write) {
 
 // Values of PRAGMA synchronous: whether a commit waits for the disk.
 const (
-	durable   = "FULL"
+	synced    = "FULL"
 	coalesced = "NORMAL"
 )
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/durable"
 	"github.com/islet-edge/islet/keys"
 )
 
@@ -134,32 +135,12 @@ func (s attachments) write(a *attachment) error {
 		err = os.MkdirAll(s.dir, 0o700)
 	}
 	if err == nil {
-		err = writeDurably(s.file(a.ID), data)
+		err = durable.Write(s.file(a.ID), data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keep CNI attachment of sandbox %s: %w", a.ID, err)
 	}
 	return nil
-}
-
-func writeDurably(path string, data []byte) error {
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (s attachments) remove(id string) error {
