@@ -15,20 +15,21 @@ import (
 // A Releaser makes versions of islet that a node may be updated to, with packaging/sign.
 type Releaser struct {
 	Public string // of the key, as EdgeConfiguration's update.keys has it
+	Key    string // its file
 
-	t         testing.TB
-	sign, key string // packaging/sign, and the file of the key
+	t    testing.TB
+	sign string // packaging/sign
 }
 
 // NewReleaser makes one with a key of its own.
 func NewReleaser(t testing.TB) *Releaser {
 	t.Helper()
 	dir := t.TempDir()
-	r := &Releaser{t: t, sign: filepath.Join(dir, "sign"), key: filepath.Join(dir, "key")}
+	r := &Releaser{t: t, sign: filepath.Join(dir, "sign"), Key: filepath.Join(dir, "key")}
 	if err := os.WriteFile(r.sign, Build(t, "", "./packaging/sign"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r.Public = r.NewKey(r.key)
+	r.Public = r.NewKey(r.Key)
 	return r
 }
 
@@ -57,11 +58,11 @@ func (r *Releaser) Bad() []byte {
 // Release packs a program as a version into a file, and signs it.
 func (r *Releaser) Release(file, version string, program []byte) {
 	r.t.Helper()
-	r.ReleaseFor(file, version, runtime.GOARCH, "", program)
+	r.ReleaseFor(file, version, runtime.GOARCH, program)
 }
 
-// ReleaseFor is Release for an architecture, with the file of a key; "": its own.
-func (r *Releaser) ReleaseFor(file, version, arch, key string, program []byte) {
+// ReleaseFor is Release for an architecture, with the files of keys; none: its own.
+func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys ...string) {
 	r.t.Helper()
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
@@ -75,16 +76,16 @@ func (r *Releaser) ReleaseFor(file, version, arch, key string, program []byte) {
 	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
 		r.t.Fatal(err)
 	}
-	r.Sign(file, version, arch, key)
+	r.Sign(file, version, arch, keys...)
 }
 
-// Sign writes the release of an archive next to it, with the file of a key; "": its own.
-func (r *Releaser) Sign(file, version, arch, key string) {
+// Sign writes the release of an archive next to it, with the files of keys; none: its own.
+func (r *Releaser) Sign(file, version, arch string, keys ...string) {
 	r.t.Helper()
-	if key == "" {
-		key = r.key
+	if len(keys) == 0 {
+		keys = []string{r.Key}
 	}
-	if out, err := exec.Command(r.sign, "release", version, arch, file, key).CombinedOutput(); err != nil {
+	if out, err := exec.Command(r.sign, append([]string{"release", version, arch, file}, keys...)...).CombinedOutput(); err != nil {
 		r.t.Fatalf("sign: %v\n%s", err, out)
 	}
 }

@@ -93,7 +93,7 @@ func (b *breaker) other() string {
 // another is an archive that is said to be for another architecture.
 func (b *breaker) another() string {
 	file := b.broken("crash")
-	b.ReleaseFor(file, "9.0.0", b.other(), "", b.bad)
+	b.ReleaseFor(file, "9.0.0", b.other(), b.bad)
 	return file
 }
 
@@ -153,7 +153,7 @@ func (b *breaker) forged() string {
 func (b *breaker) strangers() string {
 	file, key := b.broken("crash"), filepath.Join(b.TempDir(), "key")
 	b.NewKey(key)
-	b.ReleaseFor(file, "9.0.0", runtime.GOARCH, key, b.bad)
+	b.ReleaseFor(file, "9.0.0", runtime.GOARCH, b.bad, key)
 	return file
 }
 

@@ -48,8 +48,8 @@ type shown struct {
 	Active, LastKnownGood struct{ ID, Kubelet string }
 	Assigned              *struct{ ID string }
 	Trying                bool
-	Failed                *struct{ ID, Why string }
-	History               []struct{ Why string }
+	Failed, FailedUpdate  *struct{ ID, Why string }
+	History               []struct{ ID, Why string }
 }
 
 func show(m *machine.Machine) (s shown, ok bool) {

@@ -25,17 +25,31 @@ type updates struct {
 // newUpdates starts one with two pods. configuration is a line of its EdgeConfiguration.
 func newUpdates(t *testing.T, configuration string) *updates {
 	t.Helper()
+	u := bootUpdates(t)
+	u.start(configuration, "{keys: ["+u.Public+"]}")
+	return u
+}
+
+// bootUpdates is one whose agent is not started yet.
+func bootUpdates(t *testing.T) *updates {
+	t.Helper()
 	u := &updates{T: t, Releaser: machine.NewReleaser(t), m: machine.New(t, "edge")}
 	u.m.OwnProgram()
 	u.m.InstallImage()
 	u.m.Boot()
-	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: {keys: [%s]}\n", u.m.Disk, configuration, u.Public))
+	u.bad = u.Bad()
+	return u
+}
+
+// start starts the agent with two pods. configuration is a line of its EdgeConfiguration, update
+// another of its fields.
+func (u *updates) start(configuration, update string) {
+	u.Helper()
+	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: %s\n", u.m.Disk, configuration, update))
 	u.m.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
 	u.m.Write("manifests/two.yaml", manifest("two", "    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1, failureThreshold: 1}\n", "serve", ":8080"))
 	u.m.StartAgent()
 	u.ids = containers(u.m.WaitReady("one-edge", "two-edge"))
-	u.bad = u.Bad()
-	return u
 }
 
 // archive packs a program as a version, signed, and gives the path.
@@ -47,8 +61,11 @@ func (u *updates) archive(version string, program []byte) string {
 }
 
 // broken is a version that does not work.
-func (u *updates) broken(how string) string {
-	return u.archive("9.0.0", append(bytes.Clone(u.bad), "\n9.0.0 "+how...))
+func (u *updates) broken(how string) string { return u.archive("9.0.0", u.fails("9.0.0", how)) }
+
+// fails is the program of a version that does not work.
+func (u *updates) fails(version, how string) []byte {
+	return append(bytes.Clone(u.bad), "\n"+version+" "+how...)
 }
 
 // as demands that a version runs, with the containers of before.
@@ -108,7 +125,7 @@ func TestUpdateDist(t *testing.T) {
 	u.m.Run("cp", dist, file)
 	name := strings.TrimPrefix(filepath.Base(dist), "islet-")
 	version, _, _ := strings.Cut(name, "-linux-")
-	u.Sign(file, version, runtime.GOARCH, "")
+	u.Sign(file, version, runtime.GOARCH)
 	if out := u.m.Islet("update", "--older", file); !strings.Contains(out, "version "+version+" is installed and runs") {
 		t.Error(out)
 	}

@@ -1,0 +1,204 @@
+package node
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// A shelf is a server, on the loopback of a machine, that has one archive of islet and its
+// release.
+type shelf struct {
+	*httptest.Server
+	u *updates
+
+	mu      sync.Mutex
+	version string         // empty: it is not well
+	asked   map[string]int // for the archive and the release of a version
+}
+
+// shelf starts one that agents trust which are started from now on, and that is not well.
+func (u *updates) shelf() *shelf {
+	u.Helper()
+	s := &shelf{u: u, asked: map[string]int{}}
+	s.Server = httptest.NewUnstartedServer(s)
+	s.Listener.Close()
+	if err := machine.InNetwork(u.m.Pid(), func() (err error) {
+		s.Listener, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	}); err != nil {
+		u.Fatal(err)
+	}
+	s.StartTLS()
+	u.Cleanup(s.Close)
+	u.m.Write("server.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	u.Setenv("SSL_CERT_FILE", u.m.Disk+"/server.crt")
+	return s
+}
+
+func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[s.version+path.Ext(r.URL.Path)]++
+	if s.version == "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	http.ServeFile(w, r, s.file(s.version)+strings.TrimPrefix(r.URL.Path, "/islet.tar.gz"))
+}
+
+func (s *shelf) file(version string) string { return s.u.m.Disk + "/" + version + ".tar.gz" }
+
+// put has it offer a version from now on.
+func (s *shelf) put(version string, program []byte) {
+	s.u.Helper()
+	s.u.Release(s.file(version), version, program)
+	s.mu.Lock()
+	s.version = version
+	s.mu.Unlock()
+}
+
+// releases is how often a node has looked for what there is of a version, archives how often it
+// was fetched.
+func (s *shelf) releases(version string) int { return s.count(version + ".release") }
+func (s *shelf) archives(version string) int { return s.count(version + ".gz") }
+
+func (s *shelf) count(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[what]
+}
+
+// looked waits until the node has looked for a version since it had n times, and has seen what
+// it wants of it.
+func (s *shelf) looked(version string, n int) {
+	s.u.Helper()
+	s.u.m.Await("a look for "+version, func() bool { return s.releases(version) > n })
+	s.u.m.Await("the end of the look", func() bool { // an update of one's own does not come between
+		out, _ := s.u.m.Try("update", s.u.m.Disk+"/none")
+		return strings.Contains(out, "no such file")
+	})
+}
+
+// ended waits until the trial of a version is over, and says why it failed; empty: it is kept.
+func (u *updates) ended(version string) (why string) {
+	u.Helper()
+	u.m.Await("the end of the trial of "+version, func() bool {
+		s, ok := show(u.m)
+		if !ok || s.Trying || len(s.History) == 0 {
+			return false
+		}
+		last := s.History[len(s.History)-1]
+		why = last.Why
+		return strings.HasPrefix(last.ID, "islet-"+version+"-")
+	})
+	return why
+}
+
+// TestUpdateFollowed: nobody touches a node whose configuration names an archive. It finds a
+// version there, as soon as the server is well, and keeps it; it goes back from one that is
+// broken, and never fetches that again, however often it is started.
+func TestUpdateFollowed(t *testing.T) {
+	u := bootUpdates(t)
+	s := u.shelf()
+	u.start(quickly, fmt.Sprintf("{keys: [%s], archive: %s/islet.tar.gz, every: 24h}", u.Public, s.URL))
+	next := u.Version("9.1.0")
+	u.m.Await("the first look", func() bool { return s.releases("") > 0 })
+	s.put("9.1.0", next)
+	s.looked("9.1.0", 0) // a day is not over: it asks a server soon again that was not well
+	if why := u.ended("9.1.0"); why != "" {
+		t.Errorf("9.1.0 failed: %s", why)
+	}
+	u.as("9.1.0")
+	s.looked("9.1.0", 1) // as 9.1.0, which is not newer than itself
+
+	s.put("9.2.0", u.fails("9.2.0", "crash"))
+	for range 3 {
+		u.m.Kill()
+		before := s.releases("9.2.0")
+		u.m.StartAgent()
+		s.looked("9.2.0", before)
+		if before == 0 {
+			if why := u.ended("9.2.0"); !strings.Contains(why, "the agent ended") {
+				t.Errorf("9.2.0 failed: %q", why)
+			}
+			s.looked("9.2.0", 1) // by the agent that came after the trial
+		}
+		u.as("9.1.0")
+	}
+	if got, _ := show(u.m); len(got.History) != 2 || got.FailedUpdate == nil || s.archives("9.2.0") != 1 || s.archives("9.1.0") != 1 {
+		t.Errorf("9.2.0 was fetched %d times, 9.1.0 %d times: %+v", s.archives("9.2.0"), s.archives("9.1.0"), got)
+	}
+	if out, code := u.m.Try("status"); code == 0 || !strings.Contains(out, "failed its trial, islet 9.1.0 goes on") {
+		t.Errorf("status: code %d, %s", code, out)
+	}
+}
+
+// TestUpdateKeys: a node is given another key while nobody but a configuration reaches it: with
+// the old one it takes no archive of the new one, then both count, alone or together as the
+// threshold says, and then the new one alone. Nothing that is sent changes that without consent.
+func TestUpdateKeys(t *testing.T) {
+	u := newUpdates(t, quickly)
+	oldKey, newKey := u.Key, filepath.Join(t.TempDir(), "key")
+	newPublic := u.NewKey(newKey)
+	archives := map[string]string{}
+	program := u.fails("9.0.0", "hang")
+	for name, keys := range map[string][]string{"the old": {oldKey}, "the new": {newKey}, "both": {oldKey, newKey}} {
+		archives[name] = u.m.Disk + "/" + strings.ReplaceAll(name, " ", "-") + ".tar.gz"
+		u.ReleaseFor(archives[name], "9.0.0", runtime.GOARCH, program, keys...)
+	}
+	takes := func(when string, signed map[string]string) {
+		t.Helper()
+		for name, why := range signed {
+			out, code := u.m.Try("update", "--dry-run", archives[name])
+			if why == "" && code != 0 || why != "" && (code != 1 || !strings.Contains(out, why)) {
+				t.Errorf("%s, signed by %s: code %d, %s", when, name, code, out)
+			}
+		}
+	}
+	send := func(keys string, threshold int) string {
+		return fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nupdate: {keys: [%s], threshold: %d}\n", keys, threshold)
+	}
+	consent := func(keys string, threshold int) {
+		t.Helper()
+		if out, code := apply(u.m, send(keys, threshold), "--consent=edge.update"); code != 0 {
+			t.Fatalf("code %d, %s", code, out)
+		}
+	}
+	takes("at first", map[string]string{"the old": "", "the new": "signed by 0 of the node's keys", "both": ""})
+
+	if out, code := apply(u.m, send(u.Public+", "+newPublic, 1)); code != 1 || !strings.Contains(out, "edge.update: Forbidden: it belongs to the node") {
+		t.Errorf("without consent: code %d, %s", code, out)
+	}
+	consent(u.Public+", "+newPublic, 1)
+	takes("with one of two", map[string]string{"the old": "", "the new": "", "both": ""})
+	consent(u.Public+", "+newPublic, 2)
+	takes("with two of two", map[string]string{"the old": "signed by 1 of the node's keys", "the new": "and has to be by 2", "both": ""})
+
+	consent(newPublic, 1)
+	after := map[string]string{"the old": "signed by 0 of the node's keys", "the new": "", "both": ""}
+	takes("with the new", after)
+	good := u.m.Disk + "/good.tar.gz"
+	u.ReleaseFor(good, "9.1.0", runtime.GOARCH, u.Version("9.1.0"), newKey)
+	if out := u.m.Islet("update", good); !strings.Contains(out, "version 9.1.0 is installed and runs") {
+		t.Error(out)
+	}
+	u.as("9.1.0")
+	u.m.Kill()
+	u.m.StartAgent()
+	u.ReleaseFor(archives["the old"], "9.2.0", runtime.GOARCH, u.fails("9.2.0", "hang"), oldKey)
+	u.ReleaseFor(archives["the new"], "9.2.0", runtime.GOARCH, u.fails("9.2.0", "hang"), newKey)
+	delete(after, "both")
+	takes("as another version", after)
+	u.as("9.1.0")
+}
