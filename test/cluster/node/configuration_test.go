@@ -23,10 +23,16 @@ type configured struct {
 // least healthyFor.
 func follow(t *testing.T, healthyFor string) (*configured, map[string]*corev1.Pod) {
 	t.Helper()
+	return followWith(t, healthyFor, func(*cluster.Node) string { return "" })
+}
+
+// followWith is follow with more lines of the node's EdgeConfiguration.
+func followWith(t *testing.T, healthyFor string, edge func(*cluster.Node) string) (*configured, map[string]*corev1.Pod) {
+	t.Helper()
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	n.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+n.Disk+"/cni\nconfiguration: {healthyFor: "+healthyFor+", deadline: 25s, consent: [authentication.x509.clientCAFile]}\n")
+	n.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+n.Disk+"/cni\nconfiguration: {healthyFor: "+healthyFor+", deadline: 25s, consent: [authentication.x509.clientCAFile]}\n"+edge(n))
 	n.Join()
 	f := &configured{Node: n, t: t, c: c, files: n.Run("cat", n.Disk+"/kubelet.yaml")}
 	name := n.Name + "-config"
@@ -97,8 +103,9 @@ func (f *configured) event(reason, message string) {
 // shows is what the node itself says of its configuration.
 func (f *configured) shows() (s struct {
 	Active, LastKnownGood struct{ ID, Kubelet string }
+	Assigned              *struct{ ID string }
 	Trying                bool
-	History               []struct{ Why string }
+	History               []struct{ ID, Why string }
 }, ok bool) {
 	out, code := f.Try("config", "show", "-o", "json")
 	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil

@@ -1,0 +1,128 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/machine"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// newer is a node that follows a ConfigMap and an archive, and counts the trials of both.
+type newer struct {
+	*configured
+	r       *machine.Releaser
+	archive string
+	pods    map[string]*corev1.Pod
+}
+
+// release has the archive hold a version. The node sees it at its next start.
+func (n *newer) release(version string, program []byte) {
+	n.t.Helper()
+	n.r.Release(n.archive, version, program)
+}
+
+// trials are the outcomes of all trials: what was tried, and why it failed.
+func (n *newer) trials() (all []string) {
+	s, ok := n.shows()
+	if !ok {
+		return nil
+	}
+	for _, h := range s.History {
+		what := "configuration"
+		if strings.HasPrefix(h.ID, "islet-") {
+			what, _, _ = strings.Cut(strings.TrimPrefix(h.ID, "islet-"), "-")
+		}
+		if h.Why != "" {
+			what += " failed"
+		}
+		all = append(all, what)
+	}
+	return all
+}
+
+// both waits until a version runs by a configuration and nothing is left to be tried, and demands
+// that these trials came, in any order, and that no pod was touched.
+func (n *newer) both(when, version, kubelet string, trials ...string) {
+	n.t.Helper()
+	n.Await(fmt.Sprintf("%s: islet %s with %s", when, version, kubelet), func() bool {
+		out, _ := n.Try("status")
+		s, ok := n.shows()
+		return ok && strings.Contains(out, "islet "+version+",") && strings.Contains(s.Active.Kubelet, kubelet) && s.Active == s.LastKnownGood && !s.Trying && s.Assigned == nil
+	})
+	got := n.trials()
+	slices.Sort(got)
+	if slices.Sort(trials); !slices.Equal(got, trials) {
+		n.t.Errorf("%s: trials %q, not %q", when, got, trials)
+	}
+	n.c.AwaitNode(n.t, n.Name, "to be ready "+when, cluster.NodeReady)
+	unchanged(n.t, n.c, n.pods)
+}
+
+// restart ends the agent and starts it again, by which it looks at once at what it follows.
+func (n *newer) restart() {
+	n.t.Helper()
+	n.Kill()
+	n.Start()
+}
+
+// TestTwoSources: a ConfigMap and an archive that both have something new are both taken, one after
+// the other, whichever comes first, and what is wrong with one does not lose the other. What a
+// person at the node asks for counts until the ConfigMap changes.
+func TestTwoSources(t *testing.T) {
+	r := machine.NewReleaser(t)
+	f, before := followWith(t, "3s", func(n *cluster.Node) string {
+		n.OwnProgram()
+		return fmt.Sprintf("update: {keys: [%s], archive: %s/islet.tar.gz, every: 24h}\n", r.Public, n.Disk)
+	})
+	n := &newer{configured: f, r: r, archive: f.Disk + "/islet.tar.gz", pods: before}
+	next := r.Version("9.1.0")
+	n.send("", "maxPods: 37\n")
+	n.c.Kubectl(t, "annotate", "node", n.Name, "islet.dev/config-map="+n.Name+"-config")
+	n.onTrial()
+	n.release("9.1.0", next) // the agent that comes after the trial looks for it
+	n.both("a version during the trial of a ConfigMap", "9.1.0", "maxPods: 37", "configuration", "9.1.0")
+
+	n.release("9.2.0", append(r.Bad(), "\n9.2.0 hang"...))
+	n.restart()
+	n.tries("9.2.0")
+	n.send("", "maxPods: 38\n")
+	n.both("a ConfigMap during the trial of a version", "9.1.0", "maxPods: 38", "configuration", "9.1.0", "9.2.0 failed", "configuration")
+
+	n.send("", "maxPods: 39\nportt: 1\n") // with a version that is broken, both at once
+	n.condition(corev1.ConditionFalse, "portt")
+	n.restart()
+	all := []string{"configuration", "9.1.0", "9.2.0 failed", "configuration", "configuration failed"} // which was refused
+	n.both("two sources that are broken", "9.1.0", "maxPods: 38", all...)
+	n.condition(corev1.ConditionFalse, "portt")
+	if out, _ := n.Try("status"); !strings.Contains(out, "9.2.0") || !strings.Contains(out, "portt") {
+		t.Errorf("status does not say what is wrong with each: %s", out)
+	}
+	if err := os.Remove(n.archive); err != nil {
+		t.Fatal(err)
+	}
+
+	n.Write("mine.yaml", strings.Replace(n.files, "\n", "\nmaxPods: 40\n", 1))
+	n.Islet("config", "apply", n.Disk+"/mine.yaml")
+	n.restart()
+	n.Await("the node to say that a person's counts", func() bool {
+		out, _ := n.Try("config", "show")
+		return strings.Contains(out, "counts again when it changes")
+	})
+	n.both("a person's configuration", "9.1.0", "maxPods: 40", append(all, "configuration")...)
+	n.send("", "maxPods: 41\n")
+	n.both("a ConfigMap that changed", "9.1.0", "maxPods: 41", append(all, "configuration", "configuration")...)
+}
+
+// tries waits until a version is on trial: its program is the guard's child, and answers nothing.
+func (n *newer) tries(version string) {
+	n.t.Helper()
+	n.Await("the trial of "+version, func() bool {
+		b, err := os.ReadFile(n.Disk + "/state/configuration.json")
+		return err == nil && strings.Contains(string(b), `"trial":{`) && strings.Contains(string(b), `"version":"`+version+`"`)
+	})
+}
