@@ -118,7 +118,7 @@ test-cluster: build ## the tests against a real control plane, which is built fr
 	@packaging/deps.sh run test
 	test/cluster/build.sh
 	cd test/csidriver && go vet ./... && go test -count=1 ./...
-	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
+	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
 
 .PHONY: test-long
 test-long: build ## the tests that wait for time limits of minutes (root needed)
@@ -153,10 +153,12 @@ prometheus:
 	@cd test/prometheus && go build -o $(PROMETHEUS) .
 
 .PHONY: test-prometheus
-test-prometheus: build ## a real Prometheus scrapes a node and evaluates rules made for a kubelet, from its Go module (root needed)
-	@packaging/deps.sh run
+test-prometheus: build ## a real Prometheus, from its Go module, scrapes nodes, one of a cluster, and evaluates rules made for a kubelet (root needed)
+	@packaging/deps.sh run test
 	$(MAKE) prometheus
 	cd test && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -run TestPrometheus ./node -v
+	test/cluster/build.sh >/dev/null
+	cd test/cluster && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -run 'TestPrometheus$$' ./node
 
 .PHONY: test-metrics-server
 test-metrics-server: build ## metrics-server, from its Go module, on a node of a real control plane: kubectl top, and an autoscaler (root needed)

@@ -230,14 +230,21 @@ goes over all interfaces of hardware together, while the Summary API names one o
 	b.WriteString(`
 ## Rules made for a kubelet
 
-` + "`sudo make test-prometheus`" + ` lets a real Prometheus (its Go module: scraping, storage and rule engine) scrape a node, and evaluates what the
-rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet. The expressions, ` + "`test/prometheus/testdata/rules.yaml`" + `, are islet's own, under the names of theirs. Their alerts are evaluated with their conditions, and none is active on a node that is well. On a node without a control plane all yield data but:
+` + "`sudo make test-prometheus`" + ` lets a real Prometheus (its Go module: scraping, storage and rule engine) scrape a node by itself and one of a cluster, and evaluates what the
+rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet. The expressions, ` + "`test/prometheus/testdata/rules.yaml`" + `, are islet's own, under the names of theirs. Their alerts are evaluated with their conditions, and none is active on a node that is well. All yield data on a node of a cluster, which Prometheus scrapes with the token of
+a service account that may get ` + "`nodes/metrics`" + ` only, but for the dashboards' numbers of volumes (volume_manager_total_volumes). On a node without a control plane all but those and:
 
 - KubeletClientCertificateExpiration, KubeletClientCertificateRenewalErrors, KubeletServerCertificateExpiration, KubeletServerCertificateRenewalErrors,
   KubeClientErrors and the dashboards' requests to the API server: there is no API server, and so no certificate for it.
 - KubePersistentVolumeFillingUp, KubePersistentVolumeInodesFillingUp: a claim of a node by itself is a directory, without a size of its own.
 - KubeNodeEviction, and the dashboards' errors of operations: there are series from the first one on, as of a kubelet.
-- The dashboards' numbers of volumes (volume_manager_total_volumes) and operations of volumes that live and die with a pod.
+- The dashboards' operations of volumes: those that live and die with a pod have none.
+
+Not evaluated is what takes nothing from a node. From kube-state-metrics alone take the alerts on workloads (KubePod*, KubeContainer*, KubeDeployment*, KubeStatefulSet*,
+KubeDaemonSet*, KubeJob*, KubeHpa*, KubePdb*), on requests and quotas (Kube*Overcommit, KubeQuota*), on the Node object (KubeNodeNotReady, KubeNodePressure, KubeNodeReadinessFlapping,
+KubeNodeUnreachable, KubeletTooManyPods) and KubePersistentVolumeErrors, and the recorded kube_pod_container_resource_*, kube_pod_owner and kube_pod_info; from the control
+plane KubeAPI*, KubeAggregatedAPI*, KubeClientCertificateExpiration, KubeSchedulerDown, KubeControllerManagerDown, KubeProxyDown and what is recorded of apiserver_* and scheduler_*;
+from node-exporter the recorded node_cpu_* and node_memory_*.
 
 KubeletPlegDurationHigh has a number only when something was listed within five minutes, as here events tell of changes, and never alerts otherwise.
 

@@ -1,5 +1,5 @@
 // Package figures shows what benchmarks have measured, and holds what a node serves to Prometheus
-// against what is documented.
+// against what is documented, and against what rules made for a kubelet take from it.
 package figures
 
 import (

@@ -1,13 +1,11 @@
 package node
 
 import (
-	"encoding/json"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/test/figures"
 	"github.com/islet-edge/islet/test/machine"
 )
 
@@ -25,12 +23,6 @@ var noData = map[string]string{
 	"KubePersistentVolumeInodesFillingUp":   "the same",
 	"kubelet: volumes":                      "volume_manager_total_volumes counts what a kubelet's loop compares, which is not here: see docs/metrics.md",
 	"kubelet: storage operations":           "what pods mount that lives and dies with them is no operation here; volumes of claims have them",
-}
-
-// mayLack are those that yield something only on some hosts, or of some pods.
-var mayLack = map[string]string{
-	"pressure":                  "cgroup v1 has none",
-	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
 }
 
 // TestPrometheus: a real Prometheus scrapes the node, and what the rules and dashboards of
@@ -56,74 +48,5 @@ authorization: {mode: AlwaysAllow}
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
 	m.StartAgent()
 	m.WaitReady("limited-edge", "plain-edge")
-	got := scrapeRules(t, m, tool, "-pods", "default/limited-edge,default/plain-edge")
-	checkRules(t, got, noData)
-}
-
-// A scraped is what the tool prints.
-type scraped struct {
-	Targets map[string]string
-	Series  int
-	Rules   map[string]struct {
-		Samples, Active int
-		Error, Example  string
-	}
-}
-
-func scrapeRules(t *testing.T, m *machine.Machine, tool string, args ...string) (got scraped) {
-	t.Helper()
-	rules := filepath.Join(machine.Root(t), "test/prometheus/testdata/rules.yaml")
-	cmd := m.Command(tool, append([]string{"-rules", rules}, args...)...)
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, errs.String())
-	}
-	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("%v in %s", err, out)
-	}
-	return got
-}
-
-func checkRules(t *testing.T, got scraped, without map[string]string) {
-	t.Helper()
-	t.Logf("%d series", got.Series)
-	if len(got.Targets) != 5 || len(got.Rules) < 30 {
-		t.Errorf("%d pages, %d rules", len(got.Targets), len(got.Rules))
-	}
-	for page, err := range got.Targets {
-		if err != "" {
-			t.Errorf("%s: %s", page, err)
-		}
-	}
-	var names []string
-	alerts := 0
-	for name := range got.Rules {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		r, why := got.Rules[name], without[name]
-		switch {
-		case r.Error != "":
-			t.Errorf("%s: %s", name, r.Error)
-		case strings.HasPrefix(name, "alert "):
-			alerts++
-			if (r.Active > 0) != (name == "alert control") {
-				t.Errorf("%s: %d, %s", name, r.Active, r.Example)
-			}
-		case r.Samples == 0 && why == "" && mayLack[name] != "":
-			t.Logf("%s yields nothing here: %s", name, mayLack[name])
-		case r.Samples == 0 && why == "":
-			t.Errorf("%s yields nothing", name)
-		case r.Samples > 0 && why != "":
-			t.Errorf("%s yields %s, but %q", name, r.Example, why)
-		default:
-			t.Logf("%s: %d %s%s", name, r.Samples, r.Example, why)
-		}
-	}
-	if alerts < 18 {
-		t.Errorf("%d alerts, of all: %q", alerts, names)
-	}
+	figures.Scrape(t, m, tool, "-pods", "default/limited-edge,default/plain-edge").Demand(t, noData)
 }

@@ -1,0 +1,108 @@
+package figures
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// Rules is what test/prometheus tells of the rules made for a kubelet, after it has scraped a node.
+type Rules struct {
+	Targets map[string]string // page to error; empty: it is up
+	Series  int
+	Rules   map[string]Rule
+}
+
+// A Rule is what one yields: samples, or active alerts.
+type Rule struct {
+	Samples, Active int
+	Error, Example  string
+}
+
+// Control is the alert that has to be active, so that others would be seen if they were.
+const Control = "alert control"
+
+// mayLack are the rules that yield something only on some hosts, or of some pods.
+var mayLack = map[string]string{
+	"pressure":                  "cgroup v1 has none",
+	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
+}
+
+// Scrape has the tool scrape a machine and evaluate the rules.
+func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got Rules) {
+	t.Helper()
+	rules := filepath.Join(machine.Root(t), "test/prometheus/testdata/rules.yaml")
+	cmd := m.Command(tool, append([]string{"-rules", rules}, args...)...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, errs.String())
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return got
+}
+
+// Check holds what rules yield against what they should: all yield data but those in without,
+// which says why they do not, and no alert is active but Control. What is right is in notes.
+func (r Rules) Check(without map[string]string) (wrong, notes []string) {
+	notes = append(notes, fmt.Sprintf("%d series", r.Series))
+	for _, page := range Pages {
+		if err, ok := r.Targets[page]; err != "" || !ok {
+			wrong = append(wrong, fmt.Sprintf("%s is not scraped: %s", page, err))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(without)) {
+		if _, ok := r.Rules[name]; !ok {
+			wrong = append(wrong, name+" is listed, and no rule")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Rules)) {
+		x, why := r.Rules[name], without[name]
+		switch alert := strings.HasPrefix(name, "alert "); {
+		case x.Error != "":
+			wrong = append(wrong, name+": "+x.Error)
+		case alert && (x.Active > 0) != (name == Control):
+			wrong = append(wrong, fmt.Sprintf("%s: %d are active, %s", name, x.Active, x.Example))
+		case alert:
+		case x.Samples == 0 && why == "" && mayLack[name] != "":
+			notes = append(notes, fmt.Sprintf("%s yields nothing here: %s", name, mayLack[name]))
+		case x.Samples == 0 && why == "":
+			wrong = append(wrong, name+" yields nothing")
+		case x.Samples > 0 && why != "":
+			wrong = append(wrong, fmt.Sprintf("%s yields %s, but is listed: %s", name, x.Example, why))
+		default:
+			notes = append(notes, fmt.Sprintf("%s: %d %s%s", name, x.Samples, x.Example, why))
+		}
+	}
+	return wrong, notes
+}
+
+// Demand fails a test for which Check finds something wrong.
+func (r Rules) Demand(t testing.TB, without map[string]string) {
+	t.Helper()
+	wrong, notes := r.Check(without)
+	for _, line := range notes {
+		t.Log(line)
+	}
+	for _, line := range wrong {
+		t.Error(line)
+	}
+	alerts := 0
+	for name := range r.Rules {
+		if strings.HasPrefix(name, "alert ") {
+			alerts++
+		}
+	}
+	if alerts < 18 || len(r.Rules) < 48 {
+		t.Errorf("%d rules, %d of them alerts", len(r.Rules), alerts)
+	}
+}

@@ -1,0 +1,36 @@
+package figures
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestRules: what yields nothing and is not listed is wrong, as is what is listed and yields
+// data, or is no rule, and an alert that is active.
+func TestRules(t *testing.T) {
+	up := map[string]string{}
+	for _, page := range Pages {
+		up[page] = ""
+	}
+	control := Rule{Active: 1}
+	for _, x := range []struct {
+		what    string
+		got     Rules
+		without map[string]string
+		wrong   []string
+	}{
+		{"all is well", Rules{up, 9, map[string]Rule{Control: control, "a": {Samples: 1}, "b": {}, "alert c": {}, "pressure": {}}}, map[string]string{"b": "why"}, nil},
+		{"a page is down", Rules{map[string]string{"/metrics": "401", Pages[1]: "", Pages[2]: "", Pages[3]: ""}, 9, map[string]Rule{Control: control}}, nil,
+			[]string{"/metrics is not scraped: 401", "/metrics/slis is not scraped: "}},
+		{"no data", Rules{up, 9, map[string]Rule{Control: control, "a": {}}}, nil, []string{"a yields nothing"}},
+		{"listed", Rules{up, 9, map[string]Rule{Control: control, "a": {Samples: 2, Example: "x 1"}}}, map[string]string{"a": "why", "z": "why"},
+			[]string{"z is listed, and no rule", "a yields x 1, but is listed: why"}},
+		{"active", Rules{up, 9, map[string]Rule{Control: {}, "alert a": {Active: 2, Example: "x 1"}}}, nil,
+			[]string{"alert a: 2 are active, x 1", "alert control: 0 are active, "}},
+		{"an error", Rules{up, 9, map[string]Rule{Control: control, "a": {Samples: 1, Error: "bad"}}}, nil, []string{"a: bad"}},
+	} {
+		if wrong, _ := x.got.Check(x.without); !slices.Equal(wrong, x.wrong) {
+			t.Errorf("%s: wrong is %q", x.what, wrong)
+		}
+	}
+}
