@@ -121,6 +121,16 @@ func (w *world) startAs(version string, role guard.Role) *run {
 	return w.open(version, s, cfg)
 }
 
+// load is the beginning of a start that comes no further.
+func (w *world) load(role guard.Role) *Start {
+	w.Helper()
+	s := Begin(role, w.args)
+	if _, _, err := s.Load(); err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
 // open is the rest of a start, of what was loaded.
 func (w *world) open(version string, s *Start, cfg *config.Config) *run {
 	w.Helper()
@@ -332,6 +342,104 @@ func TestUnusable(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, trial.File+".broken")); err != nil {
 		t.Error(err)
+	}
+}
+
+// keeps has the node keep configurations, the last one as the good one.
+func (w *world) keeps(texts ...string) {
+	w.Helper()
+	for _, text := range texts {
+		w.tried(text)
+		if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+			w.Fatal(why)
+		}
+	}
+}
+
+// TestUnfit: an agent that the host does not let run by the good configuration runs by the good one
+// before it, and by the node's own files where that does not go either, says so, and starts anew
+// ever later to see whether it goes by now.
+func TestUnfit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "")
+		w.keeps(kubeletHead+"maxPods: 16\n", kubeletHead+"maxPods: 17\n")
+		good, taken := w.start(guard.Role{}), errors.New("the port is taken")
+		w.events = nil
+		role := guard.Role{Why: "it crashes", After: true}
+		for i, want := range []int32{16, 110} {
+			next, other := good.c.Start.Instead(taken)
+			if i > 0 {
+				next, other = w.start(role).c.Start.Instead(errors.New("swap is on"))
+			}
+			if !other {
+				t.Fatal("there is nothing else")
+			}
+			role, next.After = next, true
+			r := w.start(role)
+			s := r.Show()
+			if r.cfg.Kubelet.MaxPods != want || s.Good.ID != good.Show().Good.ID || s.Active.ID == s.Good.ID || !strings.Contains(s.Problem, "cannot be used: the port is taken") || role.Falls != 1 {
+				t.Errorf("%d pods, %+v, %+v", r.cfg.Kubelet.MaxPods, s, role)
+			}
+			if c := r.Conditions(); c[0].Status != v1.ConditionFalse || !strings.HasPrefix(c[0].Message, "using configuration "+r.active().Name()+"; ") {
+				t.Errorf("%+v", c)
+			}
+		}
+		if slices.Contains(w.events, ReasonAccepted) || !slices.Contains(w.events, ReasonFailed) {
+			t.Errorf("events %v", w.events)
+		}
+		if _, other := w.start(role).c.Start.Instead(taken); other {
+			t.Error("there is something instead of the node's own files")
+		}
+		for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+			r, began, again := w.start(role), time.Now(), (*Again)(nil)
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- r.Run(ctx) }()
+			if err := <-r.end; !errors.As(err, &again) || time.Since(began) != wait*time.Minute {
+				t.Fatalf("after %s: %v", time.Since(began), err)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			again.Role.After = true
+			if r = w.start(again.Role); r.cfg.Kubelet.MaxPods != 17 || r.Show().Problem != "" || r.retry() != 0 {
+				t.Errorf("it goes by now: %+v", r.Show())
+			}
+			role, _ = r.c.Start.Instead(taken)
+		}
+		for name, role := range map[string]guard.Role{"on trial": {Kind: guard.Trial}, "its own files": {}} {
+			w := newWorld(t, "")
+			if role.Kind == guard.Trial {
+				w.tried(kubeletHead + "maxPods: 16\n")
+			}
+			if _, other := w.start(role).c.Start.Instead(taken); other {
+				t.Errorf("%s: there is something else", name)
+			}
+		}
+	})
+}
+
+// TestUnfitOnTrial: what is sent to a node that cannot use its good configuration is tried, and how
+// that ends is not forgotten when the good one cannot be used after it either.
+func TestUnfitOnTrial(t *testing.T) {
+	w := newWorld(t, "")
+	w.keeps(kubeletHead + "maxPods: 17\n")
+	role, _ := w.start(guard.Role{}).c.Start.Instead(errors.New("the port is taken"))
+	r := w.start(role)
+	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.begin(t.Context()) {
+		t.Fatal(err)
+	}
+	if r.again(); len(r.end) != 1 {
+		t.Error("it starts anew in the middle of a trial")
+	}
+	role, _ = w.load(guard.Role{After: true, Why: "it crashes"}).Instead(errors.New("the port is taken"))
+	if s := w.start(role).Show(); s.Failed == nil || s.Failed.Why != "it crashes" || s.Active.ID != "local" || s.Good.ID == "local" {
+		t.Errorf("%+v", s)
+	}
+	r = w.start(role)
+	if r.again(); r.begin(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
+		t.Error("something begins in an agent that starts anew")
 	}
 }
 

@@ -55,7 +55,7 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	record  trial.Record
-	fell    error  // why the good one is not in use
+	fell    error  // why another one than the good one is in use
 	broken  error  // why nothing is known of before
 	waiting string // what the trial waits for
 	ending  bool   // the agent ends for a trial
@@ -89,6 +89,7 @@ func Open(c Config) (*Keeper, error) {
 // tell reports how the last trial ended, or that this is one.
 func (k *Keeper) tell(ended bool) {
 	c, r := k.c, &k.record
+	after := c.Start.Role.After && c.Start.Role.Falls == 0 // else it comes after no trial
 	last := trial.Outcome{}
 	if n := len(r.History); n > 0 {
 		last = r.History[n-1]
@@ -98,7 +99,7 @@ func (k *Keeper) tell(ended bool) {
 		c.Events.Node(v1.EventTypeNormal, ReasonTryingProgram, fmt.Sprintf("islet %s of %s is tried", r.Assigned.Program.Version, r.Assigned.Source))
 	case c.Start.OnTrial() && r.Assigned != nil:
 		c.Events.Node(v1.EventTypeNormal, ReasonTrying, fmt.Sprintf("configuration %s of %s is tried", r.Assigned.Name(), r.Assigned.Source))
-	case (ended || c.Start.Role.After) && r.Updated():
+	case (ended || after) && r.Updated():
 		c.Log.Info("another version of islet has stood its trial", "program", last.ID, "took", last.Took)
 		c.Events.Node(v1.EventTypeNormal, ReasonUpdated, fmt.Sprintf("islet %s is installed and runs", c.Version))
 	case ended && r.Assigned != nil:
@@ -111,7 +112,7 @@ func (k *Keeper) tell(ended bool) {
 	case ended:
 		c.Log.Error("a configuration has failed its trial; the last known good one goes on", "configuration", last.ID, "good", r.Good.Name(), "error", last.Why)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s failed its trial, %s goes on: %s", last.ID, r.Good.Name(), last.Why))
-	case c.Start.Role.After && last.ID != "" && last.Why == "":
+	case after && last.ID != "" && last.Why == "":
 		c.Log.Info("the configuration has stood its trial", "configuration", r.Good.Name())
 		c.Events.Node(v1.EventTypeNormal, ReasonAccepted, fmt.Sprintf("configuration %s is the last known good one", r.Good.Name()))
 	}
@@ -120,8 +121,8 @@ func (k *Keeper) tell(ended bool) {
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed, "what the node was sent is not known any more, its own files count: "+k.broken.Error())
 	}
 	if k.fell != nil {
-		c.Log.Error("the configuration that the node keeps cannot be used any more: its own files count", "configuration", r.Good.Name(), "error", k.fell)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s cannot be used any more, the node's own files count: %v", r.Good.Name(), k.fell))
+		c.Log.Error("the configuration that the node keeps cannot be used", "configuration", r.Good.Name(), "used", k.active().Name(), "error", k.fell)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed, fmt.Sprintf("configuration %s cannot be used, %s counts: %v", r.Good.Name(), k.active().Name(), k.fell))
 	}
 }
 
@@ -144,6 +145,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	if wait := k.retry(); wait > 0 {
+		again := time.AfterFunc(wait, k.again)
+		defer again.Stop()
+	}
 	for {
 		k.mu.Lock()
 		pending := k.record.Assigned != nil
@@ -158,6 +163,33 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-k.wake:
 		}
 	}
+}
+
+// Times in which the agent starts anew to see whether the host lets it run by the good configuration
+// by now: ever later, as what the node is asked meanwhile has no answer for a moment.
+const (
+	firstRetry = time.Minute
+	lastRetry  = time.Hour
+)
+
+// retry is when that is; 0: never.
+func (k *Keeper) retry() time.Duration {
+	if k.c.Start.Role.Unfit == "" {
+		return 0
+	}
+	return min(firstRetry<<min(k.c.Start.Role.Falls-1, 10), lastRetry)
+}
+
+// again ends the agent for a start by the good configuration. A trial does that, too.
+func (k *Keeper) again() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ending {
+		return
+	}
+	k.ending = true
+	k.c.Log.Info("the agent starts anew to see whether it can use the configuration that the node keeps", "configuration", k.record.Good.Name())
+	k.c.End(&Again{guard.Role{Falls: k.c.Start.Role.Falls}})
 }
 
 // Times of looking.
@@ -213,7 +245,7 @@ func (k *Keeper) begin(ctx context.Context) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.record
-	if !k.record.Begin(facts, k.boot, k.c.Now()) {
+	if k.ending || !k.record.Begin(facts, k.boot, k.c.Now()) {
 		return false
 	}
 	if err := k.save(before); err != nil {

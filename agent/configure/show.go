@@ -54,7 +54,7 @@ func ref(c *trial.Configuration) api.ConfigurationRef {
 func (k *Keeper) active() *trial.Configuration {
 	switch c := k.record.Use(k.c.Start.OnTrial()); {
 	case k.fell != nil:
-		return nil
+		return k.c.Start.used
 	case c == nil || c.Program == nil:
 		return c
 	case c.Kubelet == "" && c.Edge == "":
@@ -77,7 +77,7 @@ func (k *Keeper) problem() string {
 	case k.broken != nil:
 		return "what the node was sent is not known any more: " + k.broken.Error()
 	case k.fell != nil:
-		return fmt.Sprintf("configuration %s cannot be used any more: %v", r.Good.Name(), k.fell)
+		return fmt.Sprintf("configuration %s cannot be used: %v", r.Good.Name(), k.fell)
 	case r.Failed != nil:
 		return fmt.Sprintf("configuration %s failed: %s", r.Failed.ID, r.Failed.Why)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/guard"
@@ -17,8 +18,10 @@ type Start struct {
 
 	args   []string
 	record trial.Record
-	broken error // the record cannot be used
-	fell   error // the good configuration cannot be used any more
+	broken error                // the record cannot be used
+	used   *trial.Configuration // what it runs by
+	passed int                  // how many better ones of record.Kept it does not run by
+	fell   error                // why not by the best of them
 }
 
 // Begin reads nothing yet; args are the agent's command line.
@@ -26,27 +29,55 @@ func Begin(role guard.Role, args []string) *Start { return &Start{Role: role, ar
 
 // Load is config.Load for this process, with what the node was sent and keeps, or tries. What
 // it kept and cannot use any more, such as after a change of its own files, is no reason not
-// to start: then its own files count, and the Keeper reports why.
+// to start: then what was good before counts, or its own files, and the Keeper reports why.
 func Load(args []string) (*config.Config, []config.Notice, error) {
 	return Begin(guard.Role{}, args).Load()
 }
 
 // Load is that of the package.
 func (s *Start) Load() (*config.Config, []config.Notice, error) {
-	sent := func(d config.Dirs) (*config.Sent, error) {
-		s.record, s.broken = trial.Load(d.State)
-		return s.use(s.record.Use(s.OnTrial())), nil
+	if s.passed = s.Role.Passed; s.Role.Unfit != "" {
+		s.fell = errors.New(s.Role.Unfit)
 	}
-	c, notices, err := config.LoadWith(s.args, sent)
-	if asked := (*config.Asked)(nil); err == nil || errors.As(err, &asked) || s.OnTrial() || s.record.Use(false).IsLocal() {
-		return c, notices, err
+	for errs := []error(nil); ; s.passed++ {
+		last := true // also where nothing can be read that says what was sent
+		c, notices, err := config.LoadWith(s.args, func(d config.Dirs) (*config.Sent, error) {
+			s.record, s.broken = trial.Load(d.State)
+			s.used, last = s.record.Use(true), true
+			if kept := s.record.Kept(); !s.OnTrial() {
+				s.passed = min(s.passed, len(kept)-1)
+				s.used, last = kept[s.passed], s.passed == len(kept)-1
+			}
+			return s.use(s.used), nil
+		})
+		if asked := (*config.Asked)(nil); err == nil || errors.As(err, &asked) {
+			return c, notices, err
+		}
+		errs = slices.Insert(errs, 0, err)
+		if last {
+			return nil, nil, errors.Join(errs...)
+		}
+		if s.fell == nil {
+			s.fell = err
+		}
 	}
-	own, notices, ownErr := config.Load(s.args)
-	if ownErr != nil {
-		return nil, nil, errors.Join(ownErr, err)
+}
+
+// Instead is the role of a process that runs by what was good before, or by the node's own files,
+// as the host does not let this one run by what the node was sent. That may be over soon: the
+// Keeper starts the agent anew to see. False: there is nothing else to run by.
+func (s *Start) Instead(why error) (next guard.Role, other bool) {
+	if s.OnTrial() || s.passed == len(s.record.Kept())-1 {
+		return next, false
 	}
-	s.fell = err
-	return own, notices, nil
+	if next = s.Role; next.Unfit == "" {
+		next.Falls++
+	}
+	if s.fell != nil {
+		why = s.fell
+	}
+	next.Passed, next.Unfit = s.passed+1, why.Error()
+	return next, true
 }
 
 func (s *Start) use(c *trial.Configuration) *config.Sent {

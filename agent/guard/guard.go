@@ -50,6 +50,11 @@ type Role struct {
 	Why       string `json:"why,omitempty"`    // of an Agent: why the trial before it failed
 	Outage    bool   `json:"outage,omitempty"` // of an Agent: nothing but an outage failed it
 	After     bool   `json:"after,omitempty"`  // of an Agent: it comes after a guard, or another agent with the same pid
+	// Of an Agent that passes over so many configurations that were good, as the host did not let
+	// the node run by them: why the newest of them, and how many times in a row that was so.
+	Passed int    `json:"passed,omitempty"`
+	Unfit  string `json:"unfit,omitempty"`
+	Falls  int    `json:"falls,omitempty"`
 
 	notify  string         // systemd's socket, for who comes after
 	reports *os.File       // of a Trial

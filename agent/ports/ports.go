@@ -39,6 +39,13 @@ type Config struct {
 // Ports are open until Run ends, or Close.
 type Ports struct{ all []port }
 
+// A ListenError is that the host does not let the agent listen where the configuration says, such as
+// on a port that somebody else has.
+type ListenError struct{ error }
+
+// Unwrap is for errors.As.
+func (e ListenError) Unwrap() error { return e.error }
+
 // Open listens where the configuration says. Nothing but the listeners is
 // there until somebody asks.
 func Open(ctx context.Context, a Config) (*Ports, error) {
@@ -49,7 +56,7 @@ func Open(ctx context.Context, a Config) (*Ports, error) {
 	out := &Ports{}
 	for _, p := range ports {
 		if p.ln, err = server.Listen(ctx, p.address, p.number, p.what, p.field, a.Log); err != nil {
-			return nil, errors.Join(err, out.Close())
+			return nil, errors.Join(ListenError{err}, out.Close())
 		}
 		out.all = append(out.all, p)
 	}

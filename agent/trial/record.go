@@ -179,6 +179,18 @@ func (r *Record) Used() bool {
 		slices.ContainsFunc(r.History, func(o Outcome) bool { return !o.Program })
 }
 
+// Kept are the configurations that a process may run by that tries none, the best first: the good
+// one, the good one before it, and that of the node's own files.
+func (r *Record) Kept() []*Configuration {
+	switch {
+	case r.Good.IsLocal():
+		return []*Configuration{nil}
+	case r.Before.IsLocal():
+		return []*Configuration{r.Good, nil}
+	}
+	return []*Configuration{r.Good, r.Before, nil}
+}
+
 // Use is the configuration for a process: the one on trial if it was started for that.
 func (r *Record) Use(forTrial bool) *Configuration {
 	if forTrial && r.Trial != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,6 +49,7 @@ type shown struct {
 	Active, LastKnownGood struct{ ID, Kubelet string }
 	Assigned              *struct{ ID string }
 	Trying                bool
+	Problem               string
 	Failed, FailedUpdate  *struct{ ID, Why string }
 	History               []struct{ ID, Why string }
 }
@@ -158,6 +160,50 @@ func TestConfigurationSurvives(t *testing.T) {
 	}
 	m.WaitReady("one-edge", "two-edge")
 	m.Await("the trial to begin anew and end well", func() bool { s, ok := show(m); return ok && !s.Trying && strings.Contains(s.Active.Kubelet, "18") })
+}
+
+// TestConfigurationUnfit: a configuration that was good, and whose port somebody else has at a later
+// boot, does not lose the node: the good one before it counts, which is said, until the port is free.
+func TestConfigurationUnfit(t *testing.T) {
+	m, ids := configured(t)
+	for _, text := range []string{"maxPods: 17\n", "maxPods: 18\nreadOnlyPort: 10254\n"} {
+		if out, code := apply(m, kubeletHead+text); code != 0 {
+			t.Fatalf("code %d: %s", code, out)
+		}
+	}
+	var other net.Listener
+	m.Stop()
+	if err := machine.InNetwork(m.Pid(), func() (err error) {
+		other, err = net.Listen("tcp", ":10254")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for range 2 { // once more after a kill
+		m.StartAgent()
+		s, _ := show(m)
+		if !strings.Contains(s.Active.Kubelet, "maxPods: 17") || !strings.Contains(s.LastKnownGood.Kubelet, "maxPods: 18") || !strings.Contains(s.Problem, "the port is taken") {
+			t.Errorf("%+v", s)
+		}
+		if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "the port is taken") {
+			t.Errorf("status: code %d, %s", code, out)
+		}
+		unharmed(t, m, ids)
+		m.Kill()
+	}
+	m.StartAgent()
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m.Await("the node to see that the port is free", func() bool {
+		s, ok := show(m)
+		return ok && s.Active == s.LastKnownGood && strings.Contains(s.Active.Kubelet, "maxPods: 18") && s.Problem == ""
+	})
+	if out, code := m.Try("status"); !machine.Well(out, code) {
+		t.Errorf("status: %s", out)
+	}
+	unharmed(t, m, ids)
 }
 
 // TestConfigurationHangs: an agent on trial that does nothing at all is ended in time.
