@@ -101,42 +101,148 @@ func loggedAt(t *testing.T, line string) time.Time {
 	return at
 }
 
-// TestEvictsForDisk: a pod that fills its emptyDir beyond the limit ends for that, one that
-// fills the disk for what is left of it, and then the disk is free again.
-func TestEvictsForDisk(t *testing.T) {
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
-	m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n"+
-		"evictionHard: {nodefs.available: 40%%}\n", m.Cgroup, m.Disk))
-	m.Run("sh", "-c", fmt.Sprintf("mkdir %[1]s/kubelet; truncate -s 100M %[1]s/img; mkfs.ext4 -q %[1]s/img; mount -o loop %[1]s/img %[1]s/kubelet", m.Disk))
-	fills := func(name, limit string, mib int) string {
-		return manifest(name, fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {%s}}]\n", limit), "fill", "/v/file", fmt.Sprint(mib))
-	}
-	m.Write("manifests/small.yaml", fills("small", "sizeLimit: 10Mi", 5))
-	m.Write("manifests/limited.yaml", fills("limited", "sizeLimit: 10Mi", 12))
-	a := m.StartAgent()
-	over := func(name string) machine.Pod {
-		return m.WaitPods(name+" to be evicted", func(pods map[string]machine.Pod) bool { return pods[name+"-edge"].Status.Phase == "Failed" })[name+"-edge"]
-	}
-	evictedFor(t, over("limited"), `Usage of EmptyDir volume "v" exceeds the limit "10Mi". `)
-	m.Write("manifests/filler.yaml", fills("filler", "", 50))
-	filler := over("filler")
-	evictedFor(t, filler, "The node was low on resource: ephemeral-storage. Threshold quantity: ")
-	m.Await("its files to be gone", func() bool {
-		left, err := filepath.Glob(fmt.Sprintf("/proc/%d/root%s/kubelet/pods/%s/volumes/*/*/file", a.Pid, m.Disk, filler.Metadata.UID))
-		return err == nil && len(left) == 0
-	})
-	if p := m.Pods()["small-edge"]; !p.Ready() {
-		t.Errorf("the pod within its limit is %+v", p.Status)
-	}
+// evictConfig is a KubeletConfiguration with further lines.
+func evictConfig(m *machine.Machine, lines string) string {
+	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\nimageGCHighThresholdPercent: 100\n%s", m.Cgroup, m.Disk, lines)
+}
+
+// onVolume is a pod with a volume as /v.
+func onVolume(name, volume string, args ...string) string {
+	return manifest(name, fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {%s}}]\n", volume), args...)
+}
+
+// evicted waits until a pod is.
+func evicted(m *machine.Machine, name string) machine.Pod {
+	return m.WaitPods(name+" to be evicted", func(pods map[string]machine.Pod) bool { return pods[name+"-edge"].Status.Phase == "Failed" })[name+"-edge"]
+}
+
+// counted fails unless evictions were counted, each once.
+func counted(t *testing.T, a *machine.Agent, signals ...string) {
+	t.Helper()
 	page := get(t, a, "/metrics")
-	for _, want := range []string{`kubelet_evictions{eviction_signal="nodefs.available"} 1`, `kubelet_evictions{eviction_signal="emptydirfs.limit"} 1`, `kubelet_eviction_stats_age_seconds_count{eviction_signal="nodefs.available"} 1`} {
-		if !strings.Contains(page, want) {
+	for _, s := range signals {
+		if want := fmt.Sprintf("kubelet_evictions{eviction_signal=%q} 1\n", s); !strings.Contains(page, want) {
 			t.Errorf("no %s", want)
 		}
 	}
-	if log, err := filepath.Glob(filepath.Join(m.Disk, "logs", "*filler*", "c", "*.log")); err != nil || len(log) > 0 {
+}
+
+// A scarce thing is what a node runs short of.
+type scarce struct {
+	of        string
+	mkfs      string // makes the file system of the root directory
+	config    string // FREE stands for 700 process IDs less than are free
+	pod       string // that takes it, as "greedy"
+	signal    string
+	resource  string
+	condition string
+	grace     time.Duration // of the threshold
+}
+
+// TestEvictsFor: a pod that takes what is left of a disk, of its inodes or of process IDs ends
+// for that, of a soft threshold after its time of grace, and no other; then it is free again.
+func TestEvictsFor(t *testing.T) {
+	const ext4 = "mkfs.ext4 -q"
+	fills := onVolume("greedy", "", "fill", "/v/file", "50")
+	for _, x := range []scarce{
+		{"disk", ext4, "evictionHard: {nodefs.available: 40%}\n", fills, "nodefs.available", "ephemeral-storage", "DiskPressure", 0},
+		{"inodes", ext4 + " -N 1000", "evictionHard: {nodefs.inodesFree: 40%}\n", onVolume("greedy", "", "litter", "/v", "700"), "nodefs.inodesFree", "inodes", "DiskPressure", 0},
+		{"disk, softly", ext4, "evictionHard: {memory.available: 1Mi}\nevictionSoft: {nodefs.available: 40%}\nevictionSoftGracePeriod: {nodefs.available: 4s}\nevictionMaxPodGracePeriod: 1\n",
+			fills, "nodefs.available", "ephemeral-storage", "DiskPressure", 4 * time.Second},
+		{"process IDs", ext4, "evictionHard: {pid.available: \"FREE\"}\n", onVolume("greedy", "", "fork", "1500"), "pid.available", "pids", "PIDPressure", 0},
+	} {
+		t.Run(x.of, x.test)
+	}
+}
+
+// freePIDs is how many processes and threads there may be yet in a machine.
+func freePIDs(t *testing.T, m *machine.Machine) int {
+	t.Helper()
+	var most, threads, running, all int
+	text := m.Run("cut", "-d ", "-f1,4", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/loadavg")
+	var load float64
+	if _, err := fmt.Sscanf(text, "%d\n%d\n%f %d/%d", &most, &threads, &load, &running, &all); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	return min(most, threads) - all
+}
+
+func (x scarce) test(t *testing.T) {
+	t.Parallel() // they mostly wait
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("kubelet.yaml", evictConfig(m, strings.ReplaceAll(x.config, "FREE", fmt.Sprint(freePIDs(t, m)-700))))
+	m.Run("sh", "-c", fmt.Sprintf("mkdir %[1]s/kubelet; truncate -s 100M %[1]s/img; %[2]s %[1]s/img; mount -o loop %[1]s/img %[1]s/kubelet", m.Disk, x.mkfs))
+	m.Write("manifests/small.yaml", onVolume("small", "sizeLimit: 10Mi", "fill", "/v/file", "5"))
+	a := m.StartAgent()
+	before := containers(m.WaitReady("small-edge"))
+	m.Write("manifests/greedy.yaml", x.pod)
+	greedy := evicted(m, "greedy")
+	evictedFor(t, greedy, "The node was low on resource: "+x.resource+". Threshold quantity: ")
+	if !disrupted(greedy) {
+		t.Errorf("%+v", greedy.Status.Conditions)
+	}
+	m.Await("its files to be gone", func() bool {
+		left, err := filepath.Glob(fmt.Sprintf("/proc/%d/root%s/kubelet/pods/%s/volumes/*/*/*", a.Pid, m.Disk, greedy.Metadata.UID))
+		return err == nil && len(left) == 0
+	})
+	if pods := m.Pods(); containers(pods)["small-edge"] != before["small-edge"] || !pods["small-edge"].Ready() {
+		t.Errorf("the other pod was %v, and is %+v", before, pods["small-edge"].Status)
+	}
+	counted(t, a, x.signal)
+	if want := fmt.Sprintf("kubelet_eviction_stats_age_seconds_count{eviction_signal=%q} 1\n", x.signal); !strings.Contains(get(t, a, "/metrics"), want) {
+		t.Errorf("no %s", want)
+	}
+	if log, err := filepath.Glob(filepath.Join(m.Disk, "logs", "*greedy*", "c", "*.log")); err != nil || len(log) > 0 {
 		t.Errorf("its logs are there: %v %v", log, err)
 	}
+	var pressed, ended time.Time
+	for line := range strings.Lines(m.AgentLog(1 << 20)) {
+		switch {
+		case strings.Contains(line, "the pressure on the node is another") && strings.Contains(line, "conditions=["+x.condition+"] before=[]"):
+			pressed = loggedAt(t, line)
+		case strings.Contains(line, "pod is evicted"):
+			ended = loggedAt(t, line)
+		}
+	}
+	if pressed.IsZero() || ended.Sub(pressed) < x.grace-x.grace/10 { // both are logged a little later
+		t.Errorf("%s from %v, the pod was evicted at %v", x.condition, pressed, ended)
+	}
+}
+
+// TestEvictsForLimits: a pod that has more files than its volume, a container of it or all of
+// them together may have ends for that, and no other does.
+func TestEvictsForLimits(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("kubelet.yaml", evictConfig(m, "evictionHard: {memory.available: 1Mi}\n"))
+	limit := func(size string) string {
+		return "    resources: {limits: {ephemeral-storage: " + size + "}}\n"
+	}
+	roomy := fmt.Sprintf("  - {name: d, image: %q, imagePullPolicy: Never, args: [sleep], resources: {limits: {ephemeral-storage: 40Mi}}}\n", machine.Image)
+	for name, text := range map[string]string{
+		"small":     onVolume("small", "sizeLimit: 10Mi", "fill", "/v/file", "5"),
+		"volume":    onVolume("volume", "sizeLimit: 10Mi", "fill", "/v/file", "12"),
+		"container": manifest("container", limit("5Mi")+roomy, "fill", "/file", "8"),
+		"within":    manifest("within", limit("10Mi")+roomy, "fill", "/file", "8"),
+		"whole":     strings.Replace(onVolume("whole", "", "fill", "/v/file", "8"), "    volumeMounts", limit("5Mi")+"    volumeMounts", 1),
+	} {
+		m.Write("manifests/"+name+".yaml", text)
+	}
+	a := m.StartAgent()
+	for name, words := range map[string]string{
+		"volume":    `Usage of EmptyDir volume "v" exceeds the limit "10Mi". `,
+		"container": `Container c exceeded its local ephemeral storage limit "5Mi". `,
+		"whole":     "Pod ephemeral local storage usage exceeds the total limit of containers 5Mi. ",
+	} {
+		evictedFor(t, evicted(m, name), words)
+	}
+	for _, name := range []string{"small-edge", "within-edge"} {
+		if p := m.Pods()[name]; !p.Ready() {
+			t.Errorf("the pod within its limit is %+v", p.Status)
+		}
+	}
+	counted(t, a, "emptydirfs.limit", "ephemeralcontainerfs.limit", "ephemeralpodfs.limit")
 }

@@ -12,6 +12,8 @@
 //	burn               uses a processor
 //	reread FILE MIB    writes a file of that size, then reads it again and again
 //	fill FILE MIB      writes a file of that size, then sleeps
+//	litter DIR N       makes so many empty files, then sleeps
+//	fork N             starts so many processes that do nothing, then sleeps
 //	get URL            fetches a page and prints it
 //	cat FILE..., ls DIR, rm FILE, env, write FILE TEXT, mount DIR
 //	open FILE...       opens files for reading and writing, such as devices
@@ -111,6 +113,10 @@ func run(args []string) (int, error) {
 		return 0, nil
 	case "fill":
 		return 0, fill(ctx, arg(1, ""), arg(2, "1"))
+	case "litter":
+		return 0, litter(ctx, arg(1, ""), arg(2, "1"))
+	case "fork":
+		return 0, fork(ctx, arg(1, "1"))
 	case "flannel":
 		return 0, flanneld(ctx, arg(1, ""), arg(2, ""), args[min(3, len(args)):]...)
 	case "journal":

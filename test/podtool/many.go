@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// litter makes many files.
+func litter(ctx context.Context, dir, many string) error {
+	n, err := strconv.Atoi(many)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	fmt.Println("made", n, "files")
+	<-ctx.Done()
+	return nil
+}
+
+// fork starts many processes. They are copies of this one with a single thread, that never run
+// Go again: so many programs would take long to start.
+func fork(ctx context.Context, many string) error {
+	n, err := strconv.Atoi(many)
+	if err != nil {
+		return err
+	}
+	for range n {
+		pid, _, errno := syscall.RawSyscall(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0)
+		if errno != 0 {
+			return os.NewSyscallError("clone", errno)
+		}
+		for pid == 0 { // they end when process 1 does, which is this one
+			syscall.RawSyscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+		}
+	}
+	fmt.Println("started", n, "processes")
+	<-ctx.Done()
+	return nil
+}
