@@ -186,7 +186,7 @@ var layers = map[string][]string{
 
 	"metrics":         {},
 	"metrics/cgroup":  {"metrics/kernfile"},
-	"metrics/disk":    {},
+	"metrics/disk":    {"metrics/kernfile"},
 	"metrics/host":    {},
 	"metrics/process": {"metrics/kernfile"},
 	"metrics/room":    {"metrics/cgroup", "metrics/host"},

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -276,9 +274,11 @@ func after(before *Pressure, text []byte) *Pressure {
 
 // ReadPressures reads those of the machine, most often in /proc/pressure.
 func ReadPressures(dir string) Pressures {
+	b := kernfile.Get()
+	defer b.Put()
 	read := func(name string) *Pressure {
-		b, _ := os.ReadFile(filepath.Join(dir, name)) // a kernel may have none, or not count
-		return after(nil, b)
+		text, _ := b.File(maxFile, dir, "/", name) // a kernel may have none, or not count
+		return after(nil, text)
 	}
 	return Pressures{read("cpu"), read("memory"), read("io")}
 }

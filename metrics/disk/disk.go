@@ -1,13 +1,12 @@
 package disk
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"io/fs"
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
 // A Usage is what the files below a directory take.
@@ -226,17 +227,18 @@ type Device struct {
 	Current                                  uint64 // requests that are under way
 }
 
+// maxText bounds what is read of a file: more than a machine with a thousand devices has.
+const maxText = 256 << 10
+
 // Devices reads the counters of all block devices but those that are made of memory or
 // files (ram, loop). proc is where that file system is.
 func Devices(proc string) []Device {
-	f, err := os.Open(filepath.Join(proc, "diskstats"))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
+	b := kernfile.Get()
+	defer b.Put()
+	text, _ := b.File(maxText, proc, "/diskstats") // an error: it has as many as there are
 	var out []Device
-	for in := bufio.NewScanner(f); in.Scan(); {
-		w := strings.Fields(in.Text())
+	for line := range bytes.Lines(text) {
+		w := strings.Fields(string(line))
 		if len(w) < 14 || strings.HasPrefix(w[2], "ram") || strings.HasPrefix(w[2], "loop") {
 			continue
 		}
@@ -253,13 +255,12 @@ func Devices(proc string) []Device {
 
 // Name gives the device file of a number such as 8:0, or the number where there is none.
 func Name(sys, number string) string {
-	b, err := os.ReadFile(filepath.Join(sys, "dev/block", number, "uevent"))
-	if err != nil {
-		return number
-	}
-	for line := range strings.Lines(string(b)) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
-			return "/dev/" + name
+	b := kernfile.Get()
+	defer b.Put()
+	text, _ := b.File(maxText, sys, "/dev/block/", number, "/uevent") // an error: it has no name
+	for line := range bytes.Lines(text) {
+		if name, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("DEVNAME=")); ok {
+			return "/dev/" + string(name)
 		}
 	}
 	return number
