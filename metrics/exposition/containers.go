@@ -72,22 +72,17 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 		return label(to, &all[next], all[next].Sandbox)
 	})
 	e := emitter{page: p, device: name}
-	backward := false
 	for _, f := range containerFamilies {
 		p.begin(f.name, f.help, f.kind)
+		first := p.farthest(len(all))
 		for at := range all {
-			i := at
-			if backward {
-				i = len(all) - 1 - at
-			}
+			i := (first + at) % len(all)
 			e.s, e.b, e.net, p.stamp = &all[i], &p.blocks[i], &p.blocks[all[i].network], ""
 			if !f.spec {
 				p.stamp = all[i].stamp
 			}
 			f.write(&e)
 		}
-		// There and back, as what resembles a line is not far then: it packs to two thirds.
-		backward = backward != p.lined
 		p.end()
 	}
 	p.stamp = ""

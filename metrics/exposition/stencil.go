@@ -85,6 +85,25 @@ func (p *page) beginBlocks(n int, label func(i int, to []byte) []byte) {
 	}
 }
 
+// reach is how far back a family begins to copy what the family before had. It is not all of
+// maxDistance: from line to line it is farther, if the name of the family is longer.
+const reach = maxDistance - maxDistance/16
+
+// farthest is which of the first n blocks is the farthest back within reach; 0: none is. In a family
+// that begins with it, and goes on in the order of the one before, the blocks that follow are about
+// as far back, and are copied as a whole until the family's end: of 100 pods more than half. In the
+// same order each time none would be, as a family is longer than maxDistance.
+func (p *page) farthest(n int) (first int) {
+	now := p.sent + len(p.b)
+	farthest := now
+	for i := range n {
+		if at := p.blocks[i].at; at > 0 && at < farthest && now-at <= reach {
+			first, farthest = i, at
+		}
+	}
+	return first
+}
+
 // maxSteps bounds how many there are, for each block, before all stencils are made anew.
 const maxSteps = 100
 
@@ -216,7 +235,7 @@ func (p *packer) entry(text []byte, e *entry, b *block, s *steps) {
 	if p.blocks[0] != b {
 		p.blocks[1], p.blocks[0] = p.blocks[0], b
 	}
-	b.at, b.rest = at, append(b.rest[:0], text[e[partMore]:]...)
+	b.rest = append(b.rest[:0], text[e[partMore]:]...)
 	if from := last[partMore]; done == e[partMore] && last[partEnd]-from == e[partEnd]-done && bytes.Equal(text[from:last[partEnd]], text[done:e[partEnd]]) {
 		p.same(text, done, e[partEnd]-done, done-from)
 		done = e[partEnd]

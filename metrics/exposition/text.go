@@ -16,6 +16,7 @@ type page struct {
 	out    io.Writer // nil: b is the whole
 	z      *packer   // nil: it is not compressed
 	b      []byte
+	sent   int // before b
 	packed int // how much of b z has packed
 	blocks []block
 	steps  steps  // of all blocks
@@ -138,6 +139,7 @@ func (p *page) entry(b *block, v float64, seconds time.Duration, more ...string)
 		p.z.entry(p.b, &e, b, &p.steps)
 		p.packed = len(p.b)
 	}
+	b.at = p.sent + e[partBlock]
 	p.part()
 }
 
@@ -239,11 +241,12 @@ func (p *page) flush() {
 	case p.z != nil:
 		p.z.pack(p.b[p.packed:])
 		p.z.count(p.b)
-		p.b, p.packed = p.b[:0], 0
 	case p.out != nil:
 		p.out.Write(p.b)
-		p.b = p.b[:0]
+	default:
+		return
 	}
+	p.sent, p.b, p.packed = p.sent+len(p.b), p.b[:0], 0
 }
 
 // acceptsGzip reports whether who asks takes compressed pages: of weight zero he does not.
