@@ -2,7 +2,6 @@ package eviction
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -15,11 +14,11 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// act reclaims what thresholds are on, or evicts a pod, for the first of them that anything
-// can be done for. True: a pod was evicted, and what follows is to be seen at once.
-func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, r room.Room, d Disks) bool {
+// act evicts a pod for the first of the thresholds that anything can be done for. True: a pod
+// was evicted, and what follows is to be seen at once.
+func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d Disks) bool {
 	for len(met) > 0 && ctx.Err() == nil {
-		evicted, left := e.actOn(ctx, met, o, r, d)
+		evicted, left := e.actOn(ctx, met, o, d)
 		if evicted {
 			e.stuck = false
 			return true
@@ -31,23 +30,20 @@ func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, r r
 
 // actOn does it for the first threshold. If no pod was evicted, left are those that are met
 // still and for which something else could be done. It brings o up to date.
-func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, r room.Room, d Disks) (evicted bool, left []Threshold) {
+func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d Disks) (evicted bool, left []Threshold) {
 	t := met[0]
+	if t.onDisk() && e.files.found == nil {
+		e.clear(ctx, met, d)
+		return false, slices.DeleteFunc(slices.Clone(met), Threshold.onDisk)
+	}
 	what := t.Signal.meaning().resource
 	others := func() []Threshold {
 		return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return t.Signal.meaning().resource == what })
 	}
-	e.c.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what))
-	if e.reclaim(ctx, t.Signal, d) {
-		if after, err := e.c.Room.Now(ctx); err == nil {
-			maps.Copy(o, observe(after))
-		}
-		if left := o.still(met); len(left) == 0 || left[0] != t {
-			e.c.Log.Info("there is room again without evicting a pod", "signal", t.Signal)
-			return false, left
-		}
+	if !t.onDisk() {
+		e.attempt(what)
 	}
-	candidates, err := e.candidates(ctx, what)
+	candidates, at, err := e.candidates(ctx, t)
 	if err != nil {
 		e.rests(what)
 		e.c.Log.Error("pods cannot be ranked for eviction", "signal", t.Signal, "error", err)
@@ -64,7 +60,7 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, r
 		}
 	}
 	for _, t := range met {
-		e.c.Counts.Age(string(t.Signal), time.Since(r.At))
+		e.c.Counts.Age(string(t.Signal), time.Since(at))
 	}
 	for _, c := range Rank(candidates, t.Signal, d, o.missing(t)) {
 		message, annotations := Message(c, t, o)
@@ -134,49 +130,28 @@ func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why strin
 	}
 }
 
-// reclaim has removed what no pod needs on the disk of a signal. False: there is nothing
-// that could be.
-func (e *Eviction) reclaim(ctx context.Context, s Signal, d Disks) bool {
-	if e.c.Reclaim == nil || s.meaning().condition != v1.NodeDiskPressure {
-		return false
-	}
-	in := d.parts(s)
-	var errs []error
-	if in.layers {
-		errs = append(errs, e.c.Reclaim.ReclaimContainers(ctx))
-	}
-	if s == ImageFs || s == ImageInodes || in.logs && d.Image || !in.logs && !d.Image && !d.Container {
-		errs = append(errs, e.c.Reclaim.ReclaimImages(ctx))
-	}
-	if err := errors.Join(errs...); err != nil {
-		e.c.Log.Warn("not everything could be reclaimed that no pod needs", "signal", s, "error", err)
-	}
-	return len(errs) > 0
-}
-
-// candidates are the active pods with the figures that a resource needs.
-func (e *Eviction) candidates(ctx context.Context, what v1.ResourceName) ([]Candidate, error) {
+// candidates are the active pods with the figures that a threshold needs, and since when those are.
+func (e *Eviction) candidates(ctx context.Context, t Threshold) (out []Candidate, at time.Time, err error) {
 	var list []stats.PodStats
-	if what == v1.ResourceMemory || what == pids {
-		all, err := e.c.Figures.Processes(ctx)
-		if err != nil {
-			return nil, err
-		}
-		list = all
+	if at = time.Now(); t.onDisk() {
+		list, at, err = e.files.found.pods, e.files.found.at, e.files.found.err
 	} else {
-		all, err := e.c.Figures.Summary(ctx, false)
-		if err != nil {
-			return nil, err
-		}
-		list = all.Pods
+		list, err = e.c.Figures.Processes(ctx)
+	}
+	if err != nil {
+		return nil, at, err
 	}
 	by := map[string]*stats.PodStats{}
 	for i := range list {
 		by[list[i].PodRef.UID] = &list[i]
 	}
-	var out []Candidate
 	for _, p := range e.c.Pods.Active() {
 		out = append(out, Candidate{p, by[string(p.UID)]})
 	}
-	return out, nil
+	return out, at, nil
+}
+
+// attempt says that the node runs short of something.
+func (e *Eviction) attempt(what v1.ResourceName) {
+	e.c.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what))
 }

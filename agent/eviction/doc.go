@@ -8,9 +8,9 @@
 //	agent/oom: the kernel killed --OutOfMemory-------^
 //	                                                 |
 //	        .------- conditions -------- Verdict ----+---- the threshold to act on
-//	        v                                                     |
+//	        v                                                     | of a disk, beside the loop:
 //	 Node, admission, taints                      Reclaimer: dead containers, unused images
-//	                                                              | not enough
+//	                                                              | not enough, seen anew
 //	 usage --pods' figures--> Rank --first that is not critical--> Pods.Evict
 //	       --limited pods' disks--> Exceeded ----------------------^     |
 //	                                                                     v
@@ -24,7 +24,8 @@
 //
 // Memory is looked at when the kernel says that processes wait for some, or that the use of
 // a cgroup has come to a threshold, and then only by two short files. The rest has no such
-// events: it is looked at the more often the less there is, at most every 10 s.
+// events: it is looked at the more often the less there is, at most every 10 s. To make room on
+// a disk and to count files may take minutes, in which memory is heard as ever (files.go).
 //
 // Where this differs from a kubelet: a static pod without a critical priority may be
 // evicted too, after all pods of the API server and only if it has a fair part of what is

@@ -96,6 +96,7 @@ type Eviction struct {
 	transition time.Duration
 	state      State
 	limits     limits
+	files      files
 	failing    bool      // to look
 	quiet      time.Time // nobody could be evicted or found: what the kernel tells is no news until then
 	stuck      bool      // there is nobody to evict
@@ -117,7 +118,7 @@ func New(c Config) (*Eviction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Eviction{c: c, thresholds: list, transition: c.Kubelet.EvictionPressureTransitionPeriod.Duration, ended: map[types.UID]time.Time{}, touched: make(chan struct{}, 1), ran: make(chan struct{}, 1)}, nil
+	return &Eviction{c: c, thresholds: list, transition: c.Kubelet.EvictionPressureTransitionPeriod.Duration, by: "timer", ended: map[types.UID]time.Time{}, touched: make(chan struct{}, 1), ran: make(chan struct{}, 1)}, nil
 }
 
 // Conditions are those of the node that hold: MemoryPressure, DiskPressure, PIDPressure.
@@ -194,6 +195,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 	e.watch = e.c.Watch()
 	defer e.watch.Close()
 	defer e.limits.background.Wait()
+	defer e.files.background.Wait()
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var last, due time.Time
@@ -221,6 +223,8 @@ func (e *Eviction) Run(ctx context.Context) error {
 			if e.punish(ctx, found); len(found) == 0 {
 				continue
 			}
+		case found := <-e.files.counting:
+			e.files.counting, e.files.found, e.by = nil, &found, found.by
 		case <-e.ran:
 			e.by = "oom"
 		case <-e.watch.Wake():
@@ -300,12 +304,16 @@ func (e *Eviction) look(ctx context.Context) time.Duration {
 	list, o := withContainerFs(e.thresholds, disks.Container), observe(r)
 	e.state.saw(v1.NodeMemoryPressure, e.lastOut())
 	v := e.state.Judge(list, o, e.transition, now)
+	defer func() { e.files.found = nil }()
+	if e.files.found != nil && !slices.ContainsFunc(v.Act, Threshold.onDisk) {
+		e.c.Log.Info("there is room again without evicting a pod")
+	}
 	e.show(v.Conditions)
 	e.arm(o)
 	if !e.c.Hold {
 		e.keepLimits(ctx, r, disks)
 	}
-	if len(v.Act) > 0 && !e.c.Hold && e.act(ctx, v.Act, o, r, disks) {
+	if len(v.Act) > 0 && !e.c.Hold && e.act(ctx, v.Act, o, disks) {
 		return 0
 	}
 	if len(v.Act) == 0 {

@@ -51,7 +51,7 @@ type world struct {
 	wake    chan struct{}
 	armed   [2]uint64
 	deaf    bool
-	slow    time.Duration // to measure a pod's files
+	slow    time.Duration // to count the files of a pod, or of all
 	relief  uint64        // MiB that come free while processes are measured
 }
 
@@ -132,24 +132,31 @@ func (w *world) stats() (out []stats.PodStats) {
 	return out
 }
 
-func (w *world) Summary(_ context.Context, short bool) (*stats.Summary, error) {
+func (w *world) Summary(ctx context.Context, short bool) (*stats.Summary, error) {
 	if short {
 		return nil, errors.New("not asked for")
 	}
+	w.lasts(ctx)
 	return &stats.Summary{Pods: w.stats()}, nil
 }
 func (w *world) Processes(context.Context) ([]stats.PodStats, error) {
 	w.set(func() { w.free += w.relief })
 	return w.stats(), nil
 }
-func (w *world) Storage(ctx context.Context, p *v1.Pod, _ time.Duration) (*stats.PodStats, error) {
-	w.note("measure %s", p.Name)
+
+// lasts is how long it takes to count files.
+func (w *world) lasts(ctx context.Context) {
 	if w.slow > 0 {
 		select {
 		case <-time.After(w.slow):
 		case <-ctx.Done():
 		}
 	}
+}
+
+func (w *world) Storage(ctx context.Context, p *v1.Pod, _ time.Duration) (*stats.PodStats, error) {
+	w.note("measure %s", p.Name)
+	w.lasts(ctx)
 	for _, s := range w.stats() {
 		if s.PodRef.UID == string(p.UID) {
 			return &s, nil
@@ -544,6 +551,32 @@ func TestSlowFiles(t *testing.T) {
 		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict eater 1s true", "eater: Evicted memory", "count memory.available")
 		time.Sleep(time.Hour - 10*time.Minute)
 		w.told(t, "changed", "pods may ask again", "evict limited 1s false", "limited: Evicted ", "count emptydirfs.limit")
+	})
+}
+
+// TestSlowDisk: while files are counted for a disk that is short, a pod that eats memory goes,
+// and nobody begins anew; once they are, one goes for the disk.
+func TestSlowDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.slow, w.disk = 10*time.Minute, 50
+			w.pods = []Candidate{uses(aPod("eater", "", "", 0), 300*mib, 1), writes(aPod("writer", "", "", 0), 0, 0, 90*mib)}
+		})
+		w.runs(t)
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images")
+		time.Sleep(5 * time.Minute)
+		w.told(t)
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		time.Sleep(2 * time.Second)
+		ages := []string{"age of nodefs.available", "age of containerfs.available"}
+		w.told(t, slices.Concat([]string{"changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available"}, ages,
+			[]string{"evict eater 1s true", "eater: Evicted memory", "count memory.available"})...)
+		time.Sleep(5*time.Minute - 3*time.Second/2)
+		w.told(t, slices.Concat(ages, []string{"evict writer 1s true", "writer: Evicted ephemeral-storage", "count nodefs.available"})...)
+		if !regexp.MustCompile("eater.* by=kernel(.|\n)*writer.* by=timer").Match(w.lines.Bytes()) {
+			t.Errorf("the log: %s", &w.lines)
+		}
 	})
 }
 
