@@ -88,6 +88,8 @@ func TestSmall(t *testing.T) {
 	rests(v)
 	pressed(v)
 	step("the kernel told")
+	ranOut(v, 4)
+	step("the kernel killed")
 	place(3, 9)
 	v.Memory, v.Cores = 128, 1 // as boards with so little have
 	v.Reboot()
