@@ -56,4 +56,6 @@ type ConfigurationTrial struct {
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
 	Why     string    `json:"why,omitempty"` // why it failed; empty: it did not
+	// Interrupted: Why is no fault of what was tried, which may be tried again.
+	Interrupted bool `json:"interrupted,omitempty"`
 }

@@ -119,7 +119,11 @@ func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
 		for _, h := range c.History {
 			outcome := "accepted"
 			if h.Why != "" {
-				outcome = "failed: " + strings.Join(strings.Fields(h.Why), " ")
+				outcome = "failed: "
+				if h.Interrupted {
+					outcome = "interrupted: "
+				}
+				outcome += strings.Join(strings.Fields(h.Why), " ")
 			}
 			out.row(h.At.UTC().Format(time.RFC3339), h.ID, time.Duration(h.Seconds*float64(time.Second)).Round(time.Second/10).String(), outcome, h.From)
 		}

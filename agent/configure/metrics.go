@@ -71,13 +71,15 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 
 // ended are how many trials ended how: of programs, or of configurations. Any: there were some.
 func (k *Keeper) ended(programs bool) (by map[string]int, any bool) {
-	by = map[string]int{"accepted": 0, "failed": 0}
+	by = map[string]int{"accepted": 0, "failed": 0, "interrupted": 0}
 	for _, o := range k.record.History {
 		switch {
 		case o.Program != programs:
 			continue
 		case o.Why == "":
 			by["accepted"]++
+		case o.Undecided:
+			by["interrupted"]++
 		default:
 			by["failed"]++
 		}

@@ -3,6 +3,7 @@ package configure
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -184,6 +185,22 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 	registry.MustRegister(r.Collectors()...)
 	if got, err := registry.Gather(); err != nil || len(got) != 1 || got[0].GetName() != "islet_update_trials" || got[0].Metric[1].GetGauge().GetValue() != 1 {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestProgramInterrupted: what only interrupted a trial is counted apart from failures, as is a
+// version that is not wanted any more.
+func TestProgramInterrupted(t *testing.T) {
+	w := newWorld(t, "")
+	w.offered(staged(t))
+	for i, r := range []*run{w.start(guard.Role{}), w.startAs("0.2.1", guard.Role{})} {
+		got, any := r.ended(true)
+		if want := map[string]int{"accepted": 0, "failed": 0, "interrupted": i + 1}; !any || !maps.Equal(got, want) {
+			t.Errorf("%v, not %v", got, want)
+		}
+		if h := r.Show().History[i]; !h.Interrupted || h.Why == "" {
+			t.Errorf("%+v", h)
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ func (k *Keeper) Show() api.Configuration {
 		out.FailedUpdate = &api.ConfigurationFailure{ID: f.ID, Why: f.Why, At: f.At}
 	}
 	for _, o := range r.History {
-		out.History = append(out.History, api.ConfigurationTrial{ID: o.ID, From: o.From, At: o.At, Seconds: o.Took, Why: o.Why})
+		out.History = append(out.History, api.ConfigurationTrial{ID: o.ID, From: o.From, At: o.At, Seconds: o.Took, Why: o.Why, Interrupted: o.Undecided})
 	}
 	return out
 }

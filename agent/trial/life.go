@@ -73,7 +73,7 @@ func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
 	c, began := r.Assigned, r.Trial.Began
 	r.Trial = nil
 	if interrupted && r.Attempts < Attempts {
-		r.ended(c, why, began, now)
+		r.ended(c, why, true, began, now)
 		return true
 	}
 	r.set(nil)
@@ -85,7 +85,7 @@ func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
 func (r *Record) Drop(why string, now time.Time) {
 	if c := r.Assigned; c != nil && r.Trial == nil {
 		r.set(nil)
-		r.ended(c, why, now, now)
+		r.ended(c, why, true, now, now)
 	}
 }
 
@@ -98,12 +98,12 @@ func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
 		r.Refused = append(slices.DeleteFunc(slices.Clone(r.Refused), func(id string) bool { return id == f.ID }), f.ID)
 		r.Refused = r.Refused[max(0, len(r.Refused)-maxRefused):]
 	}
-	r.ended(c, why, began, now)
+	r.ended(c, why, false, began, now)
 }
 
 // ended notes a trial that did not end well.
-func (r *Record) ended(c *Configuration, why string, began, now time.Time) {
-	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(began, now), Why: short(why), Program: c.Program != nil})
+func (r *Record) ended(c *Configuration, why string, undecided bool, began, now time.Time) {
+	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(began, now), Why: short(why), Undecided: undecided, Program: c.Program != nil})
 }
 
 func (r *Record) note(o Outcome) {

@@ -147,6 +147,9 @@ type Outcome struct {
 	At   time.Time `json:"at"`
 	Took float64   `json:"took"`          // seconds
 	Why  string    `json:"why,omitempty"` // empty: it was accepted
+	// Undecided says that Why is no fault of what was tried: the trial was interrupted, or what
+	// was to be tried given up.
+	Undecided bool `json:"undecided,omitempty"`
 	// Program says that a version of islet was tried.
 	Program bool `json:"program,omitempty"`
 }

@@ -90,6 +90,11 @@ func TestInterrupted(t *testing.T) {
 	if r.Begin(Facts{}, "", noon) || r.Failed == nil || r.Assigned != nil {
 		t.Errorf("it is tried for ever: %+v", r)
 	}
+	for i, o := range r.History {
+		if last := i == Attempts-1; o.Undecided == last || len(r.History) != Attempts {
+			t.Errorf("outcome %d of %d: %+v", i, len(r.History), o)
+		}
+	}
 	if r.Fail("again", false, noon) || r.Accept(noon) {
 		t.Error("a trial ended that had not begun")
 	}

@@ -43,7 +43,8 @@ type Updater struct {
 // New starts nothing.
 func New(c Config) *Updater { return &Updater{c: c} }
 
-// Update gets a program ready and has it tried: see Stage. Dry: it only gets ready.
+// Update gets a program ready and has it tried: see Stage. Dry: it only gets ready, also while
+// something else is on trial.
 func (u *Updater) Update(ctx context.Context, from string, older, dry bool, tell func(status string, current, total int64)) (none api.Update, _ error) {
 	return u.update(ctx, from, older, dry, true, tell)
 }
@@ -53,7 +54,7 @@ func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool
 		return none, occupied{errors.New("another archive is being fetched or tested; try again when that has ended")}
 	}
 	defer u.once.Unlock()
-	if u.c.Busy != nil { // before anything is fetched
+	if u.c.Busy != nil && !dry { // before anything is fetched
 		if err := u.c.Busy(anew); err != nil {
 			return none, occupied{err}
 		}

@@ -3,8 +3,11 @@ package update
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,6 +49,29 @@ func TestFollowWaits(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestBusy: while something is on trial nothing is fetched that is to be tried, and what a person
+// only wants to know is.
+func TestBusy(t *testing.T) {
+	s, key := stager(t)
+	file := archive(t, t.TempDir(), "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "good"), key)
+	trial := filepath.Join(filepath.Dir(s.Program), "islet-1.new")
+	if err := os.WriteFile(trial, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	busy := errors.New("a trial is under way")
+	u := New(Config{Stager: *s, Kept: func() string { return trial }, Busy: func(bool) error { return busy },
+		Offer: func(*Staged, string, bool) (string, bool, error) { t.Error("it is offered"); return "", false, nil }})
+	if out, err := u.Update(t.Context(), file, false, true, nil); err != nil || out.Version != "0.2.0" || out.ID != "" {
+		t.Errorf("only to know: %+v, %v", out, err)
+	}
+	if _, err := u.Update(t.Context(), file, false, false, nil); !errors.Is(err, busy) {
+		t.Error(err)
+	}
+	if got := left(t, s); got != "islet islet-1.new" {
+		t.Errorf("what is on trial, and no more, is to stay: %s", got)
+	}
 }
 
 // TestFollowOccupied: a look that comes while a person's archive is fetched is made up for within

@@ -147,6 +147,9 @@ func TestConfigurationSurvives(t *testing.T) {
 	if s, _ := show(m); len(s.History) != 3 || s.History[0].Why == "" || s.History[2].Why != "" {
 		t.Errorf("%+v", s)
 	}
+	if out := m.Islet("config", "history"); strings.Count(out, "interrupted: ") != 2 || strings.Contains(out, "failed: ") {
+		t.Error(out)
+	}
 	unharmed(t, m, ids)
 	if out, code := apply(m, kubeletHead+"maxPods: 18\n", "--no-wait"); code != 0 {
 		t.Fatal(out)
