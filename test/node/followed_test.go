@@ -59,10 +59,14 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *shelf) file(version string) string { return s.u.m.Disk + "/" + version + ".tar.gz" }
 
-// put has it offer a version from now on.
-func (s *shelf) put(version string, program []byte) {
+// pack makes what put needs of a version.
+func (s *shelf) pack(version string, program []byte) {
 	s.u.Helper()
 	s.u.Release(s.file(version), version, program)
+}
+
+// put has it offer a version from now on.
+func (s *shelf) put(version string) {
 	s.mu.Lock()
 	s.version = version
 	s.mu.Unlock()
@@ -111,10 +115,11 @@ func (u *updates) ended(version string) (why string) {
 func TestUpdateFollowed(t *testing.T) {
 	u := bootUpdates(t)
 	s := u.shelf()
+	s.pack("9.1.0", u.Version("9.1.0")) // which may take longer than until the second look
+	s.pack("9.2.0", u.fails("9.2.0", "crash"))
 	u.start(quickly, fmt.Sprintf("{keys: [%s], archive: %s/islet.tar.gz, every: 24h}", u.Public, s.URL))
-	next := u.Version("9.1.0")
 	u.m.Await("the first look", func() bool { return s.releases("") > 0 })
-	s.put("9.1.0", next)
+	s.put("9.1.0")
 	s.looked("9.1.0", 0) // a day is not over: it asks a server soon again that was not well
 	if why := u.ended("9.1.0"); why != "" {
 		t.Errorf("9.1.0 failed: %s", why)
@@ -122,7 +127,7 @@ func TestUpdateFollowed(t *testing.T) {
 	u.as("9.1.0")
 	s.looked("9.1.0", 1) // as 9.1.0, which is not newer than itself
 
-	s.put("9.2.0", u.fails("9.2.0", "crash"))
+	s.put("9.2.0")
 	for range 3 {
 		u.m.Kill()
 		before := s.releases("9.2.0")
