@@ -92,7 +92,7 @@ check: ## formatting, vet, import rules, modules, known vulnerabilities, documen
 	go mod tidy -diff
 	go vet ./...
 	cd test && go vet ./...
-	go test -count=1 -run 'TestLayers|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./agent/config
+	go test -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./agent/config
 	@packaging/vulncheck.sh
 
 # Asked for when it is used: make test installs the browser first.

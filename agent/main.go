@@ -45,7 +45,7 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 		log.Info(n.String())
 	}
 	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), home.Home{Config: cfg, Log: log}.Enter())...); err != nil {
-		return unfit(start, err, log)
+		return start.Unfit(err, log)
 	}
 	for _, concern := range cfg.Concerns(os.DirFS("/")) {
 		log.Warn(concern)
@@ -68,7 +68,7 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 	case errors.Is(err, process.ErrAbandoned):
 		log.Warn("the agent ends; its pods go on running, and the next start takes up what it leaves half done", "error", err)
 	case errors.As(err, new(ports.ListenError)):
-		return unfit(start, err, log)
+		return start.Unfit(err, log)
 	case err != nil:
 		start.Role.Report(err.Error())
 		log.Error("the agent ends", "error", err)
@@ -77,17 +77,4 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 		log.Info("the agent ends; its pods go on running")
 	}
 	return 0
-}
-
-// unfit ends a process that the host does not let run as its configuration asks. A node that was
-// sent that configuration, and kept it, goes on by what was good before: nobody may be able to
-// reach it. The node's own files, or what is on trial, are for somebody else to change or go back
-// from.
-func unfit(start *configure.Start, err error, log *slog.Logger) int {
-	start.Role.Report(err.Error())
-	log.Error("this host is not what the configuration asks for; islet doctor reports more", "error", err)
-	if next, other := start.Instead(err); other {
-		log.Error("the agent cannot start anew", "error", start.Role.Become(next))
-	}
-	return 1
 }

@@ -3,6 +3,7 @@ package configure
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 
@@ -78,6 +79,19 @@ func (s *Start) Instead(why error) (next guard.Role, other bool) {
 	}
 	next.Passed, next.Unfit = s.passed+1, why.Error()
 	return next, true
+}
+
+// Unfit is the end of a process that the host does not let run as its configuration asks, and its
+// exit code. A node that was sent that configuration, and kept it, goes on by what was good before:
+// nobody may be able to reach it. The node's own files, or what is on trial, are for somebody else
+// to change or go back from.
+func (s *Start) Unfit(err error, log *slog.Logger) int {
+	s.Role.Report(err.Error())
+	log.Error("this host is not what the configuration asks for; islet doctor reports more", "error", err)
+	if next, other := s.Instead(err); other {
+		log.Error("the agent cannot start anew", "error", s.Role.Become(next))
+	}
+	return 1
 }
 
 func (s *Start) use(c *trial.Configuration) *config.Sent {
