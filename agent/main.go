@@ -55,9 +55,7 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 	defer stop()
 	ctx, again := context.WithCancelCause(ctx)
 	defer again(nil)
-	if start.Role.After {
-		guard.Reap(ctx)
-	}
+	start.Role.Reap(ctx)
 	process.Adjust(cfg, log)
 	err = process.Bounded(ctx, func() error { return Run(ctx, cfg, start, again, version, log) })
 	next := (*configure.Again)(nil)

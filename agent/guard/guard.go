@@ -155,7 +155,7 @@ func (r *Role) Watch(log *slog.Logger) int {
 	signal.Notify(r.asked, syscall.SIGTERM, os.Interrupt)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	Reap(ctx)
+	reap(ctx)
 	c, err := start(cmp.Or(r.Program, program))
 	if err != nil {
 		return r.back(log, fmt.Sprintf("the agent on trial could not be started: %v", err))

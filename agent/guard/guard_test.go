@@ -260,5 +260,5 @@ func TestTakeOfNothing(t *testing.T) {
 	if err != nil || string(data) != "{}" {
 		t.Errorf("%s, %v", data, err)
 	}
-	Reap(context.Background()) // without any it does nothing
+	reap(context.Background()) // without any it does nothing
 }

@@ -11,11 +11,18 @@ import (
 	"syscall"
 )
 
-// Reap takes leave of the children that this process has from before it became what it is,
+// Reap is reap for an agent that comes after another role of its process.
+func (r *Role) Reap(ctx context.Context) {
+	if r.After {
+		reap(ctx)
+	}
+}
+
+// reap takes leave of the children that this process has from before it became what it is,
 // such as shims, when they end. Nobody else waits for them, and they would stay as
 // zombies. It is called before the process starts any of its own, and returns at once; the
 // work ends with ctx, or with the last of them.
-func Reap(ctx context.Context) {
+func reap(ctx context.Context) {
 	left := inherited()
 	if len(left) == 0 {
 		return
