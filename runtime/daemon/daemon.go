@@ -134,8 +134,12 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 		return nil, fmt.Errorf("open %s (is another agent using it?): %w", path, err)
 	}
 	d.closers = append(d.closers, b)
-	if err := dropTorn(content); err != nil { // now that the database is locked, nobody else writes
+	// Now that the database is locked, nobody else writes.
+	if err := dropTorn(content); err != nil {
 		c.Log.Warn("what a power cut left of an image cannot be removed", "error", err)
+	}
+	if err := dropChecks(c.Root, dir); err != nil {
+		c.Log.Warn("what an agent left that was killed cannot be removed", "error", err)
 	}
 	return metadata.NewDB(b, blobs, map[string]snapshots.Snapshotter{d.snapshotter: sn}), nil
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,8 +13,10 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 )
 
 // A blob survives a restart while something refers to it, and is collected when
@@ -54,6 +57,70 @@ func TestStorage(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// An agent that is killed while containerd sees whether overlayfs works leaves an overlay mounted.
+// The next one that has the storage removes it; one that has not leaves it.
+func TestInterruptedChecks(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	if err := overlayutils.Supported(t.TempDir()); err != nil {
+		t.Skip("overlayfs does not work here:", err)
+	}
+	root := t.TempDir()
+	c := Config{Root: root, Snapshotter: Overlay, Log: slog.New(slog.NewTextHandler(failing{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	d := start(t, c)
+	var checks []string
+	for _, dir := range []string{root, filepath.Join(root, Overlay)} {
+		check := filepath.Join(dir, "multiple-lowerdir-check1")
+		for _, sub := range []string{"lower", "upper", "work", "merged"} {
+			if err := os.MkdirAll(filepath.Join(check, sub), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", check)
+		if err := unix.Mount("overlay", check+"/merged", "overlay", 0, options); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Unmount(check+"/merged", 0) }) // of a test that fails
+		dummy := filepath.Join(dir, "fsutils-dummy2")
+		if err := os.WriteFile(dummy, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		checks = append(checks, check, dummy)
+	}
+	left := func() (n int) {
+		for _, path := range checks {
+			if _, err := os.Lstat(path); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	if second, err := Start(t.Context(), c); err == nil {
+		second.Close()
+		t.Error("a second agent has the storage")
+	}
+	if left() != len(checks) {
+		t.Error("a second agent removes what the first may be at")
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = start(t, c)
+	defer d.Close()
+	if n := left(); n > 0 {
+		t.Errorf("%d of %q are left", n, checks)
+	}
+}
+
+// failing fails a test for what is logged.
+type failing struct{ *testing.T }
+
+func (f failing) Write(line []byte) (int, error) {
+	f.Errorf("logged: %s", line)
+	return len(line), nil
 }
 
 // A power cut leaves files of an unfinished blob missing or empty: such a blob is removed at
