@@ -1,9 +1,12 @@
 package ctrd_test
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -161,6 +164,7 @@ func TestTaskShimSilent(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer unix.Kill(pid, unix.SIGCONT)
+			eventually(t, "all its threads have stopped", func() bool { return stopped(t, pid) })
 		}
 	}
 	begun := time.Now()
@@ -171,6 +175,20 @@ func TestTaskShimSilent(t *testing.T) {
 	if took := time.Since(begun); took > 6*time.Second { // two for one of them
 		t.Errorf("it took %v", took)
 	}
+}
+
+// stopped reports whether no thread of a process can run: one that a signal stops may do so later.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	return !slices.ContainsFunc(files, func(file string) bool {
+		text, _ := os.ReadFile(file) // one that has ended does not run
+		_, state, ok := bytes.Cut(text, []byte(") "))
+		return ok && state[0] != 'T'
+	})
 }
 
 // TestTaskShimDies: the containers of a containerd shim that has died are ended and
