@@ -20,8 +20,8 @@
 // time is spread over the days between, and after a boot over the time since then. How long
 // that is says the time since the boot, and not the clock, which may have been set meanwhile:
 // a board without one begins in 1970, and knows its days again once a network told. The
-// account is stored when it is half a day old, when the day is over, and when the agent
-// ends: some hundred bytes a day.
+// account is stored when it is the first of a boot, when it is half a day old, when the day is
+// over, and when the agent ends: some hundred bytes a day.
 //
 // https://docs.kernel.org/admin-guide/iostats.html
 // https://docs.kernel.org/filesystems/proc.html

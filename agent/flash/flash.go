@@ -124,7 +124,7 @@ func (f *Flash) look(ctx context.Context, age time.Duration) account {
 	}
 	if now := time.Now(); f.last.IsZero() || now.Sub(f.last) >= age {
 		f.last = now
-		m, was := f.c.Life(), f.account.At
+		m, was, boot := f.c.Life(), f.account.At, f.account.Boot
 		var s Sample
 		s, f.device = f.c.Sample()
 		f.account.add(m, s)
@@ -132,7 +132,8 @@ func (f *Flash) look(ctx context.Context, age time.Duration) account {
 		if f.stored.IsZero() {
 			f.stored = now
 		}
-		if now.Sub(f.stored) >= storeEvery || !was.IsZero() && was.UTC().Format(day) != m.At.UTC().Format(day) {
+		// Without the first one of a boot an agent that is killed would leave all to be spread over the time since it.
+		if boot != m.Boot || now.Sub(f.stored) >= storeEvery || !was.IsZero() && was.UTC().Format(day) != m.At.UTC().Format(day) {
 			f.store(ctx)
 		}
 		f.judge(m.At)

@@ -200,6 +200,20 @@ func TestIdle(t *testing.T) {
 	})
 }
 
+// TestKilled: what was written since an agent looked first is of the time since then, also when it
+// was killed: it is not spread over all the time since the boot.
+func TestKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at midnight, an hour after the boot
+		b := &board{}
+		b.flash(0).Figures(t.Context())
+		time.Sleep(time.Second)
+		b.Shims, b.Logs = 5<<20, 5<<20
+		if got := b.flash(0).Figures(t.Context()); got.Today.Logs != 5<<20 || got.Yesterday.Logs != 0 || b.writes != 1 {
+			t.Errorf("%+v, %d writes", got, b.writes)
+		}
+	})
+}
+
 // TestBudget: it is told once a day that it is exceeded, and what can wait waits until the
 // day is over. A week costs some writes.
 func TestBudget(t *testing.T) {
