@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -44,16 +45,28 @@ func TestWriteFails(t *testing.T) {
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 || !all[0].IsDir() {
 		t.Errorf("%v %v", all, err)
 	}
-	if err := os.Symlink(filepath.Join(dir, "elsewhere"), filepath.Join(dir, ".other.new")); err != nil {
-		t.Fatal(err)
-	}
-	if err := Write(filepath.Join(dir, "other"), []byte("x"), 0o600); err == nil {
-		t.Error("a link was followed")
-	}
-	if _, err := os.Stat(filepath.Join(dir, "elsewhere")); !errors.Is(err, fs.ErrNotExist) {
-		t.Error(err)
-	}
 	if err := Write(filepath.Join(dir, "missing", "file"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestWriteOverLeft: what has the name of the file to come is not opened: neither a link is followed,
+// nor does a pipe hold up the write.
+func TestWriteOverLeft(t *testing.T) {
+	dir := t.TempDir()
+	path, next, elsewhere := filepath.Join(dir, "file"), filepath.Join(dir, ".file.new"), filepath.Join(dir, "elsewhere")
+	for name, leave := range map[string]func() error{
+		"a link":      func() error { return os.Symlink(elsewhere, next) },
+		"a pipe":      func() error { return syscall.Mkfifo(next, 0o600) },
+		"a hard link": func() error { return errors.Join(os.WriteFile(elsewhere, nil, 0o644), os.Link(elsewhere, next)) },
+	} {
+		if err := errors.Join(leave(), Write(path, []byte(name), 0o600)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		data, err := os.ReadFile(path)
+		if other, _ := os.ReadFile(elsewhere); err != nil || string(data) != name || len(other) > 0 {
+			t.Errorf("%s: %q, elsewhere %q, %v", name, data, other, err)
+		}
+		os.Remove(elsewhere)
 	}
 }
