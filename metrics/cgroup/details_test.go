@@ -166,18 +166,19 @@ func TestNeeded(t *testing.T) {
 	const long, short = "some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=20.50 avg300=4.00 total=7\n",
 		"some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=10.50 avg300=2.00 total=7\n"
 	for name, x := range map[string]struct {
-		pressure, max, current string
-		want                   uint64
+		pressure, max, current, dropped string
+		want                            uint64
 	}{
-		"thrashes at its limit":         {long, "1000", "990", 990},
-		"not for long":                  {short, "1000", "990", 690},
-		"some of it waits":              {"some avg10=99.00 avg60=99.00 avg300=9.00 total=9\nfull avg10=9.00 avg60=9.00 avg300=4.00 total=7\n", "1000", "990", 690},
-		"below its limit":               {long, "1000", "900", 600},
-		"no limit":                      {long, "max", "990", 690},
-		"a kernel that does not count":  {"", "1000", "990", 690},
-		"one that counts something new": {"most avg10=99.00\n", "1000", "990", 690},
+		"thrashes at its limit":         {long, "1000", "990", "100", 990},
+		"a pod at a limit of its own":   {long, "1000", "990", "300", 690},
+		"not for long":                  {short, "1000", "990", "100", 890},
+		"some of it waits":              {"some avg10=99.00 avg60=99.00 avg300=9.00 total=9\nfull avg10=9.00 avg60=9.00 avg300=4.00 total=7\n", "1000", "990", "100", 890},
+		"below its limit":               {long, "1000", "900", "100", 800},
+		"no limit":                      {long, "max", "990", "100", 890},
+		"a kernel that does not count":  {"", "1000", "990", "100", 890},
+		"one that counts something new": {"most avg10=99.00\n", "1000", "990", "100", 890},
 	} {
-		r := Reader{v2: true, root: tree(t, map[string]string{"a/cpu.stat": "usage_usec 0\n", "a/memory.stat": "inactive_file 300\n",
+		r := Reader{v2: true, root: tree(t, map[string]string{"a/cpu.stat": "usage_usec 0\n", "a/memory.stat": "inactive_file " + x.dropped + "\n",
 			"a/memory.max": x.max + "\n", "a/memory.current": x.current + "\n", "a/memory.pressure": x.pressure})}
 		f, err := r.Read("/a")
 		if got := r.Needed("/a", f); err != nil || got != x.want {

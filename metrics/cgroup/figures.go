@@ -46,9 +46,10 @@ func (f Figures) Available() uint64 {
 // needed is how much of its memory a cgroup cannot do without: the working set as a kubelet counts
 // it, or all of it if the cgroup is at its limit and thrashes. Then the inactive pages of files,
 // which the working set leaves out since they could be dropped, are dropped, waited for and read
-// again without end.
+// again without end. Where more than an eighth of the limit could be dropped, it is not that limit for
+// which processes wait, but one of a cgroup below, whose pod is to hurt no other.
 func (f Figures) needed(memory *Pressure) uint64 {
-	if f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && memory != nil && memory.Full.thrashes() {
+	if f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && f.WorkingSet >= f.Limit-f.Limit/8 && memory != nil && memory.Full.thrashes() {
 		return f.Memory
 	}
 	return f.WorkingSet
