@@ -66,6 +66,7 @@ func newWorld(t *testing.T, edge string) *world {
 			defer w.mu.Unlock()
 			return slices.Clone(w.pods)
 		},
+		Confirmed: func(*v1.Pod) bool { return true },
 	}
 	return w
 }
@@ -466,14 +467,15 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestPods: pods that end by themselves, or that somebody deleted, say nothing of the node.
+// TestPods: pods that end by themselves, or that somebody deleted, say nothing of the node; and
+// one that was ready for an earlier agent only is not.
 func TestPods(t *testing.T) {
 	ended, gone, evicted := pod("ended", false), pod("gone", true), pod("evicted", false)
 	ended.Status.Phase, evicted.Status.Phase, evicted.Status.Reason = v1.PodFailed, v1.PodFailed, "Evicted"
 	gone.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	var f trial.Facts
-	podFacts(&f, []*v1.Pod{pod("a", true), pod("b", false), ended, gone, evicted})
-	if len(f.Pods) != 2 || !f.Pods["a"] || f.Pods["b"] || len(f.Rejected) != 1 {
+	podFacts(&f, []*v1.Pod{pod("a", true), pod("b", false), pod("c", true), ended, gone, evicted}, func(p *v1.Pod) bool { return p.UID != "c" })
+	if len(f.Pods) != 3 || !f.Pods["a"] || f.Pods["b"] || f.Pods["c"] || len(f.Rejected) != 1 {
 		t.Errorf("%+v", f)
 	}
 }

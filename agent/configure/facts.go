@@ -19,6 +19,7 @@ type Node struct {
 	Pressures func() []v1.NodeConditionType
 	Reach     func(context.Context) error // why the kubelet API cannot be reached
 	Pods      func() []*v1.Pod
+	Confirmed func(*v1.Pod) bool // whether one that is ready was found to be so by this agent, if it is on trial
 }
 
 func (n *Node) facts(ctx context.Context) (f trial.Facts) {
@@ -38,7 +39,7 @@ func (n *Node) facts(ctx context.Context) (f trial.Facts) {
 	for _, p := range n.Pressures() {
 		f.Pressure = append(f.Pressure, string(p))
 	}
-	podFacts(&f, n.Pods())
+	podFacts(&f, n.Pods(), n.Confirmed)
 	return f
 }
 
@@ -54,10 +55,10 @@ func active(all []*v1.Pod) (out []*v1.Pod) {
 
 // podFacts adds to facts what is so of the pods. Those that end by themselves, or that
 // somebody deleted, say nothing of the node.
-func podFacts(f *trial.Facts, all []*v1.Pod) {
+func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	f.Pods, f.Rejected = map[string]bool{}, map[string]string{}
 	for _, p := range active(all) {
-		f.Pods[string(p.UID)] = ready(p)
+		f.Pods[string(p.UID)] = ready(p) && confirmed(p)
 	}
 	for _, p := range all {
 		if p.DeletionTimestamp == nil && p.Status.Phase == v1.PodFailed && p.Status.Reason != "" {

@@ -116,11 +116,11 @@ const (
 
 // begin sets the time of the first call of a check that may be made from now on.
 // A container that runs for longer than the agent does, and of which something is known,
-// is asked some time within a period, so that not all are asked at once. Else the first
+// is asked some time within spread, so that not all are asked at once. Else the first
 // period is for its start: it is asked whether it has started, or is ready, almost
 // at once and then at growing intervals, and only success counts. As with a kubelet the first period
 // begins at any time before, a pod may not rely on less.
-func (c *check) begin(now, since time.Time, seen plan.Container, known bool) {
+func (c *check) begin(now, since time.Time, seen plan.Container, known bool, spread time.Duration) {
 	age := now.Round(0).Sub(seen.StartedAt) // by the machine's clock, which may have been set
 	delay := seconds(c.spec().InitialDelaySeconds)
 	from := now.Add(min(max(delay-age, 0), delay))
@@ -130,7 +130,7 @@ func (c *check) begin(now, since time.Time, seen plan.Container, known bool) {
 	}
 	switch {
 	case known && seen.StartedAt.Before(since.Round(0)):
-		c.steady = together(since, from.Add(rand.N(c.period())))
+		c.steady = together(since, from.Add(rand.N(spread)))
 		c.due = c.steady
 	default:
 		c.steady = together(since, now.Add(max(c.period(), from.Sub(now))))

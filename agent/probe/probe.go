@@ -37,7 +37,10 @@ type Config struct {
 	Status func(types.UID) v1.PodStatus // what was last shown of it, by this run of the agent or an earlier one
 	Node   func() []string              // addresses of the node, which are those of pods in its network
 	Events Events
-	File   string // in memory, of what a restart of the agent must not forget; empty: it does
+	// Hold has no container given up for what its probes say, and all asked within a second:
+	// the agent is on trial, and may be what they fail for.
+	Hold bool
+	File string // in memory, of what a restart of the agent must not forget; empty: it does
 	// Changed is called when Health may say something else of a pod.
 	Changed func(types.UID)
 	Log     *slog.Logger
@@ -78,6 +81,9 @@ func (p *Probes) Run(ctx context.Context) error {
 	defer stop()
 	p.since = time.Now()
 	p.memory.load()
+	if p.cfg.Hold { // nor is it told to the agent that comes next
+		p.memory.path = ""
+	}
 	timer := time.NewTimer(0)
 	for {
 		select {
@@ -238,7 +244,11 @@ func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 		return
 	}
 	started, ready := p.shown(c.uid, c.container, c.id)
-	c.begin(time.Now(), p.since, seen, c.kind == liveness || c.kind == readiness && ready && started)
+	spread := c.period()
+	if p.cfg.Hold {
+		spread = time.Second
+	}
+	c.begin(time.Now(), p.since, seen, c.kind == liveness || c.kind == readiness && ready && started, spread)
 	heap.Push(&p.queue, c)
 }
 
@@ -331,7 +341,7 @@ func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health
 		return none
 	}
 	started, ready := of(startup), of(readiness)
-	h := plan.Health{Started: started == passed || ctr.StartupProbe == nil, Unhealthy: started == failed || of(liveness) == failed}
+	h := plan.Health{Started: started == passed || ctr.StartupProbe == nil, Unhealthy: !p.cfg.Hold && (started == failed || of(liveness) == failed)}
 	if ctr.StartupProbe != nil && started == none || ctr.ReadinessProbe != nil && ready == none {
 		was, wasReady := p.shown(uid, ctr.Name, id)
 		h.Started = h.Started || was && started == none
@@ -339,6 +349,30 @@ func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health
 	}
 	h.Ready = h.Started && (h.Ready || ready == passed || ctr.ReadinessProbe == nil)
 	return h
+}
+
+// Confirmed reports whether each container of a pod that is ready has answered this run of the agent
+// as it should. What an earlier run found out stands until enough answers say otherwise, which
+// may take longer than a trial. An agent that is not on trial (see Hold) has nothing to confirm.
+func (p *Probes) Confirmed(pod *v1.Pod) bool {
+	if !p.cfg.Hold {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k, ctr := range probes(pod) {
+		if k == startup { // it is over where a container is ready
+			continue
+		}
+		c := p.pods[pod.UID][subject{ctr.Name, k}]
+		switch {
+		case c == nil || c.verdict == failed:
+			return false
+		case c.counts.passed == 0 && (k == readiness || c.counts.failed > 0): // liveness may have to wait for its first delay
+			return false
+		}
+	}
+	return true
 }
 
 // shown is what the last status says of a container: for one that started since, nothing.

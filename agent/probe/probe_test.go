@@ -203,6 +203,59 @@ func TestRestartOfTheAgent(t *testing.T) {
 	})
 }
 
+// An agent on trial asks whom it finds ready within a second, and finds it ready itself before it
+// says that all is as it was. It gives up nothing, and leaves nothing of it to the next.
+func TestTrial(t *testing.T) {
+	p := pod(live(every(60), failures(1)), ready(every(60)))
+	confirmed := func(w *world, want bool) {
+		t.Helper()
+		if got := w.probes.Confirmed(p); got != want {
+			t.Errorf("after %v: confirmed is %v", time.Since(w.begin), got)
+		}
+	}
+	bubble(t, p, func(w *world) {
+		w.pass(time.Minute)
+		confirmed(w, true) // it is on no trial
+		w.end()
+		w.hold = true
+		w.start()
+		confirmed(w, false)
+		w.answer(readyPort, errRefused)
+		w.answer(livePort, errRefused)
+		w.forget()
+		w.pass(2 * time.Second)
+		w.expect("ready") // it needs three
+		confirmed(w, false)
+		if calls, _, _ := w.forget(); calls != 2 {
+			t.Errorf("%d calls", calls)
+		}
+		w.end()
+		w.answer(readyPort, nil)
+		w.start()
+		w.pass(2 * time.Second)
+		confirmed(w, false) // for its liveness
+		w.expect("ready")
+		w.end()
+		w.answer(livePort, nil)
+		w.start()
+		w.pass(2 * time.Second)
+		confirmed(w, true)
+		w.end()
+		w.hold = false
+		w.start()
+		w.expect("ready")
+	})
+	// A container need not say that it lives before its time.
+	p = pod(live(after(600)))
+	bubble(t, p, func(w *world) {
+		w.end()
+		w.hold = true
+		w.start()
+		w.pass(2 * time.Second)
+		confirmed(w, true)
+	})
+}
+
 // While a pod ends it is asked for its readiness, and for nothing else; then it is
 // forgotten.
 func TestTermination(t *testing.T) {

@@ -37,6 +37,7 @@ type world struct {
 	t      *testing.T
 	probes *Probes
 	file   string
+	hold   bool // the next run is on trial
 	stop   context.CancelFunc
 	done   chan error
 	begin  time.Time
@@ -72,7 +73,7 @@ func running(id string, attempt uint32) plan.Container {
 // start begins a run of the agent.
 func (w *world) start() {
 	w.probes = New(Config{
-		Caller: w, Events: w, File: w.file, Log: slog.New(slog.DiscardHandler), Node: func() []string { return []string{"192.168.0.2"} },
+		Caller: w, Events: w, Hold: w.hold, File: w.file, Log: slog.New(slog.DiscardHandler), Node: func() []string { return []string{"192.168.0.2"} },
 		Input: func(types.UID) plan.Input {
 			w.mu.Lock()
 			in := w.in
