@@ -26,11 +26,11 @@ type Keeper interface {
 }
 
 // Open makes an Updater of this process' own program, of a version. Now is the time as it is
-// best known. Wait says that what is only followed waits, to spare the disk.
+// best known. It removes what a trial before left behind. Wait says that what is only followed waits, to spare the disk.
 func Open(c *config.Config, version string, k Keeper, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
-	u := c.Edge.Update
+	edge := c.Edge.Update
 	var keys []release.Key
-	for _, text := range u.Keys {
+	for _, text := range edge.Keys {
 		key, err := release.ParseKey(text)
 		if err != nil {
 			return nil, err
@@ -42,13 +42,17 @@ func Open(c *config.Config, version string, k Keeper, now func() time.Time, wait
 		return nil, err
 	}
 	program = strings.TrimSuffix(program, " (deleted)") // replaced since this process was started
-	return New(Config{
+	u := New(Config{
 		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
-			Keys: keys, Threshold: int(u.Threshold), Client: newClient(now), Log: log},
+			Keys: keys, Threshold: int(edge.Threshold), Client: newClient(now), Log: log},
 		Refused: k.Refused,
 		Offer: func(s *Staged, from string, anew bool) (string, bool, error) {
 			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from, anew)
 		},
-		Kept: k.Staged, Busy: k.Busy, Follow: u.Archive, Every: u.Every.Duration, Wait: wait,
-	}), nil
+		Kept: k.Staged, Busy: k.Busy, Follow: edge.Archive, Every: edge.Every.Duration, Wait: wait,
+	})
+	if len(keys) > 0 { // before anybody can ask how the trial ended that this start comes after
+		u.c.Tidy(k.Staged())
+	}
+	return u, nil
 }

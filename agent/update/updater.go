@@ -93,9 +93,6 @@ func (o occupied) Unwrap() error { return o.error }
 // archive itself is looked at when the next look is due, as all of it may have to be fetched for
 // that.
 func (u *Updater) Run(ctx context.Context) error {
-	if len(u.c.Keys) > 0 {
-		u.c.Tidy(u.c.Kept())
-	}
 	if u.c.Follow == "" {
 		<-ctx.Done()
 		return nil
