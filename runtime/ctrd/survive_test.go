@@ -93,18 +93,28 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // shimProcess finds a shim by its arguments.
 func shimProcess(t testing.TB, program, name string) int {
 	t.Helper()
-	found := 0
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := map[int]int{} // with its parent
 	for _, p := range procs {
 		b, _ := os.ReadFile(p)
-		if strings.HasPrefix(string(b), program+"\x00serve\x00"+name+"\x00") {
-			found, _ = strconv.Atoi(filepath.Base(filepath.Dir(p)))
+		if !strings.HasPrefix(string(b), program+"\x00serve\x00"+name+"\x00") {
+			continue
+		}
+		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "stat"))
+		pid, parent, state := 0, 0, ""
+		if _, err := fmt.Sscan(strings.NewReplacer("(", " ", ")", " ").Replace(string(stat)), &pid, new(string), &state, &parent); err == nil {
+			found[pid] = parent
 		}
 	}
-	return found
+	for pid, parent := range found {
+		if _, child := found[parent]; !child { // one that it starts has its command line for a moment
+			return pid
+		}
+	}
+	return 0
 }
 
 // A restart of the agent touches nothing that runs, and learns what has ended.
