@@ -42,9 +42,9 @@ Defaults that differ from a kubelet's:
 - containerRuntimeEndpoint is empty: the built-in runtime.
 - failCgroupV1 is false, as islet runs on cgroup v1.
 - failSwapOn is false, with a warning, where nothing sets it and the node has no control plane.
-- memory.available of evictionHard is an eighth of the memory (a sixteenth below 128Mi), where that is less than 100Mi and
+- memory.available of evictionHard is an eighth of the memory (a 32nd below 128Mi), where that is less than 100Mi and
   nothing sets evictionHard.
-- On such a machine kubeReserved has 96Mi of memory, but no more than five sixths of it, where nothing sets evictionHard,
+- On such a machine kubeReserved has 96Mi of memory, but no more than nine tenths of it, where nothing sets evictionHard,
   kubeReserved, systemReserved or reservedMemory.
 - Without a configuration file, authentication, authorization and readOnlyPort have the defaults of a file, not the open
   ones of the kubelet's flags.

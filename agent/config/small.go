@@ -29,7 +29,7 @@ func suit(k *kubelet.KubeletConfiguration, there uint64, given func(field string
 
 // keptFree is the default of the hard threshold memory.available where there are so many
 // bytes of memory; 0: not known. It is a kubelet's 100Mi, but not more than an eighth: with
-// 100Mi a machine of 128 MiB could give nothing to pods. There it is a sixteenth, since it is
+// 100Mi a machine of 128 MiB could give nothing to pods. There it is a 32nd, since it is
 // taken off the little that pods may have too.
 func keptFree(memory uint64) string {
 	if memory == 0 || memory >= roomy {
@@ -37,7 +37,7 @@ func keptFree(memory uint64) string {
 	}
 	part := uint64(8)
 	if memory < tiny {
-		part = 16
+		part = 32
 	}
 	return strconv.FormatUint(memory/part>>10, 10) + "Ki"
 }
@@ -54,13 +54,14 @@ const tiny = 128 << 20
 // empty: none. What the kernel, the system's own services and islet need hardly depends on
 // how much there is, and where there is little the pods together could have it too: then a
 // pod without a limit takes the pages of all programs, and for minutes all wait for the
-// disk before the kernel ends anything. At most five sixths are set aside.
+// disk before the kernel ends anything. At most nine tenths are set aside: with five sixths of the
+// 92 MiB that programs have of 128, such a pod left 5 MiB for the pages of all other programs.
 func setAside(memory uint64) string {
 	const need = 96 << 20
 	if memory == 0 || memory >= roomy {
 		return ""
 	}
-	return strconv.FormatUint(min(need, memory/6*5)>>10, 10) + "Ki"
+	return strconv.FormatUint(min(need, memory/10*9)>>10, 10) + "Ki"
 }
 
 // memory reads how much there is in bytes; 0: it cannot be read.

@@ -14,7 +14,7 @@ func TestKeptFree(t *testing.T) {
 		"MemTotal:       24684000 kB\nMemFree: 1 kB\n": "100Mi",
 		"MemTotal:         819200 kB\n":                "100Mi",
 		"MemTotal:         491520 kB\n":                "61440Ki", // a board of 512 MiB
-		"MemTotal:         100000 kB\n":                "6250Ki",  // a machine of 128 MiB
+		"MemTotal:         100000 kB\n":                "3125Ki",  // a machine of 128 MiB
 		"MemTotal: many kB\n":                          "100Mi",
 		"MemTotal: 99999999999999999999 kB\n":          "100Mi",
 		"":                                             "100Mi",
@@ -38,7 +38,7 @@ func TestKeptFree(t *testing.T) {
 func TestSetAside(t *testing.T) {
 	for memory, want := range map[uint64]string{
 		24 << 30: "", 800 << 20: "", 0: "",
-		800<<20 - 1: "98304Ki", 218 << 20: "98304Ki", 92 << 20: "78506Ki",
+		800<<20 - 1: "98304Ki", 218 << 20: "98304Ki", 92 << 20: "84787Ki",
 	} {
 		if got := setAside(memory); got != want {
 			t.Errorf("of %d MiB %q is set aside, not %q", memory>>20, got, want)

@@ -50,12 +50,11 @@ spec:
 // TestSmall: a machine that has little memory and no swap runs its pods, and one that eats
 // memory without end ends alone: the agent and the critical pod go on as the processes they
 // were, and the machine answers meanwhile. First in 256 MiB, then in 128 MiB with ten pods,
-// while metrics are scraped and an image comes in, of 100 MiB in the long form. There the eater
-// is started again and again in 128 MiB too, which keeps the disk busy for minutes.
+// while metrics are scraped and an image comes in, of 100 MiB in the long form.
 func TestSmall(t *testing.T) {
-	dist, size, scrapes, restart := os.Getenv("ISLET_DIST"), 10, 2, "Never"
+	dist, size, scrapes := os.Getenv("ISLET_DIST"), 10, 2
 	if os.Getenv("ISLET_VM_MEMORY") != "" {
-		size, scrapes, restart = 100, 6, "Always"
+		size, scrapes = 100, 6
 	}
 	if dist == "" {
 		t.Skip("no archive to install: set ISLET_DIST (make test does)")
@@ -84,7 +83,7 @@ func TestSmall(t *testing.T) {
 	ready(v, 4)
 	step("pods run")
 	t.Logf("%s", v.Run(balance))
-	devoured(v, "Always", 10*time.Second)
+	devoured(v, 10*time.Second)
 	step("memory was eaten")
 	rests(v)
 	pressed(v)
@@ -104,7 +103,7 @@ func TestSmall(t *testing.T) {
 	t.Logf("%s", v.Run(balance))
 	v.Write("/root/scrape", scrape)
 	v.Run("systemd-run -q --unit=scrape --collect bash /root/scrape")
-	devoured(v, restart, 20*time.Second)
+	devoured(v, 20*time.Second)
 	step("memory was eaten")
 	v.Run("islet images import /payload/large.tar")
 	step("an image was imported")
@@ -171,7 +170,7 @@ const balance = `grep -E '^Mem|^Slab|^SUnr|^Anon|^Cached' /proc/meminfo; cd /sys
 // devoured has a pod eat all memory, and demands that nothing but that pod ends of it. What
 // a command takes meanwhile is logged; slow is more than any may take: some forty times what it takes
 // when all is well, and a tenth of what it takes when all wait for their own programs' pages.
-func devoured(v *VM, restart string, slow time.Duration) {
+func devoured(v *VM, slow time.Duration) {
 	v.t.Helper()
 	pids := func() string {
 		return v.Run("systemctl show -P MainPID islet; pgrep -f '^/podtool count'; pgrep -x still | sort")
@@ -181,7 +180,7 @@ func devoured(v *VM, restart string, slow time.Duration) {
 		v.t.Errorf("oom_score_adj of the critical pod is %s", score)
 	}
 	ended := "for e in $(cat /sys/fs/cgroup/kubepods/memory.events /proc/vmstat | awk '$1==\"oom_kill\" {print $2}'); do [ $e = 0 ] || exit 0; done; journalctl -b -u islet --no-pager | grep -q 'pod is evicted'"
-	v.Write("/etc/kubernetes/manifests/eater.yaml", unlimited("eater", "", machine.Image, "eat", "100000")+"  restartPolicy: "+restart+"\n")
+	v.Write("/etc/kubernetes/manifests/eater.yaml", unlimited("eater", "", machine.Image, "eat", "100000"))
 	var longest, sum time.Duration
 	n, start := 0, time.Now()
 	for ; ; n++ {
