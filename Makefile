@@ -95,6 +95,19 @@ check: ## formatting, vet, import rules, modules, known vulnerabilities, documen
 	go test -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./agent/config
 	@packaging/vulncheck.sh
 
+# The program of an earlier commit, which this one's has to go on after, and back to. Where the
+# history does not have it, the tests of that are left out.
+OLD := 9457e60bad31
+OLD_PROGRAM = $(CURDIR)/$(CACHE)/old/$(OLD)/islet
+.PHONY: old
+old:
+	@test/old.sh $(OLD) $(OLD_PROGRAM)
+
+.PHONY: test-versions
+test-versions: build old ## from the program of an earlier commit (OLD) to this one and back, with pods (root needed)
+	@packaging/deps.sh run test
+	cd test && ISLET_OLD=$(OLD_PROGRAM) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -v -timeout 10m -run TestVersions ./node
+
 # Asked for when it is used: make test installs the browser first.
 BROWSER = $$(command -v chromium-headless-shell || command -v chromium)
 PROMETHEUS = $(CURDIR)/$(CACHE)/prometheus
@@ -106,8 +119,8 @@ test: ## all tests, as CI runs them (root needed)
 	$(MAKE) packages-two
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
 	cd test/prometheus && go vet ./...
-	$(MAKE) prometheus
-	cd test && CGO_ENABLED=1 ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
+	$(MAKE) prometheus old
+	cd test && CGO_ENABLED=1 ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 	test/remote/programs.sh >/dev/null
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote

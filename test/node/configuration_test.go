@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,7 +63,7 @@ func show(m *machine.Machine) (s shown, ok bool) {
 // unharmed demands that the containers of before run, none restarted.
 func unharmed(t *testing.T, m *machine.Machine, ids map[string]string) {
 	t.Helper()
-	now := m.WaitReady("one-edge", "two-edge")
+	now := m.WaitReady(slices.Sorted(maps.Keys(ids))...)
 	if !maps.Equal(containers(now), ids) || restarts(now) > 0 {
 		t.Errorf("containers were %v, are %v, %d restarts", ids, containers(now), restarts(now))
 	}

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestVersions goes from an earlier program to this one and back, each with the pods of the
+// other: their containers, shims, logs and records. The earlier one is the file ISLET_OLD.
+func TestVersions(t *testing.T) {
+	file := os.Getenv("ISLET_OLD")
+	if file == "" {
+		t.Skip("no earlier program to go back to: set ISLET_OLD (make test-versions does)")
+	}
+	old, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := bootUpdates(t)
+	if err := os.WriteFile(u.m.Binary(), old, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	u.start(quickly, "{keys: ["+u.Public+"]}")
+	was := strings.Fields(u.m.Islet("version"))[1]
+	type program struct {
+		version string
+		text    []byte
+	}
+	at := map[bool]program{false: {was, old}, true: {"9.1.0", u.Version("9.1.0")}}
+	newer := false
+	turn := func() {
+		t.Helper()
+		newer = !newer
+		to := at[newer]
+		if out, code := u.m.Try("update", "--older", u.archive(to.version, to.text)); code != 0 || !strings.Contains(out, "version "+to.version+" is installed and runs") {
+			t.Fatalf("from the other version to %s: code %d: %s\n%s", to.version, code, out, u.m.AgentLog(50))
+		}
+		if out, _ := u.m.Try("status"); !strings.Contains(out, "islet "+to.version+",") {
+			t.Errorf("version %s does not run:\n%s", to.version, out)
+		}
+		if now := containers(u.m.WaitReady(slices.Sorted(maps.Keys(u.ids))...)); !maps.Equal(now, u.ids) {
+			t.Errorf("with version %s containers are %v, were %v", to.version, now, u.ids)
+		}
+	}
+	works := func(pods ...string) {
+		t.Helper()
+		for _, pod := range pods {
+			if out, code := u.m.Try("exec", pod, "--", "/podtool", "cat", "/etc/hostname"); out != pod+"\n" {
+				t.Errorf("exec in %s: code %d: %s", pod, code, out)
+			}
+		}
+		noGap(t, u.m.Islet("logs", "one-edge"))
+	}
+	works("one-edge", "two-edge")
+	turn()
+	works("one-edge", "two-edge")
+	u.m.Write("manifests/three.yaml", manifest("three", "", "count", "10ms"))
+	u.ids = containers(u.m.WaitReady("one-edge", "two-edge", "three-edge"))
+	turn()
+	works("one-edge", "two-edge", "three-edge")
+	u.m.Kill()
+	u.m.StartAgent()
+	u.as(was) // and none was restarted
+	u.m.Remove("manifests/two.yaml")
+	u.m.WaitPods("the pod that began under this version to end", func(pods map[string]machine.Pod) bool {
+		_, there := pods["two-edge"]
+		return !there
+	})
+	u.m.Write("manifests/two.yaml", manifest("two", "", "serve", ":8080"))
+	u.ids = containers(u.m.WaitReady("one-edge", "two-edge", "three-edge"))
+	turn()
+	works("one-edge", "two-edge", "three-edge")
+	u.m.Remove("manifests/three.yaml") // which began under this version, and was kept by the other
+	pods := u.m.WaitPods("the pod that began under this version to end", func(pods map[string]machine.Pod) bool {
+		_, there := pods["three-edge"]
+		return !there
+	})
+	u.ids = containers(pods)
+	for range 2 { // a reboot of what each of them left
+		u.m.PowerOff()
+		u.m.Boot()
+		u.m.StartAgent()
+		before := u.ids
+		u.ids = containers(u.m.WaitReady("one-edge", "two-edge"))
+		if maps.Equal(before, u.ids) {
+			t.Errorf("containers survived a loss of power: %v", u.ids)
+		}
+		turn()
+		works("two-edge")
+	}
+}
