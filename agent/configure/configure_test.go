@@ -1,6 +1,7 @@
 package configure
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -343,6 +344,20 @@ func TestUnusable(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, trial.File+".broken")); err != nil {
 		t.Error(err)
+	}
+	newer := []byte(`{"format":9,"readBy":9,"good":[]}`)
+	if err := os.WriteFile(filepath.Join(w.dir, trial.File), newer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = w.start(guard.Role{})
+	if s := r.Show(); s.Active.ID != "local" || !strings.Contains(s.Problem, "newer islet") {
+		t.Errorf("%+v", s)
+	}
+	if err := w.apply(r, kubeletHead+"maxPods: 19\n"); err == nil || !strings.Contains(err.Error(), "install that one, or remove the file") {
+		t.Errorf("over what a newer islet keeps: %v", err)
+	}
+	if have, err := os.ReadFile(filepath.Join(w.dir, trial.File)); !bytes.Equal(have, newer) {
+		t.Errorf("%s, %v", have, err)
 	}
 }
 

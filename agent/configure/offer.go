@@ -80,6 +80,9 @@ func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 func (k *Keeper) save(before trial.Record) error {
 	if k.broken != nil && !trial.Broken(k.broken) {
 		k.record = before
+		if errors.Is(k.broken, trial.ErrNewer) {
+			return fmt.Errorf("nothing new is stored over what only a newer islet can use; install that one, or remove the file: %w", k.broken)
+		}
 		return fmt.Errorf("nothing new is stored over what could not be read when islet started; restart it: %w", k.broken)
 	}
 	if err := trial.Save(k.dir, k.record); err != nil {

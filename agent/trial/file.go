@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -35,9 +38,15 @@ func Load(dir string) (Record, error) {
 	return r, nil
 }
 
+// ErrNewer says that a record is of an islet so much newer that this one cannot go on with it.
+var ErrNewer = errors.New("it is of a newer islet")
+
 // Broken reports whether an error of Load is of the record itself. Else the system did not read
-// it, such as for want of file descriptors: it may be good, and can be read another time.
-func Broken(err error) bool { return !errors.As(err, new(syscall.Errno)) }
+// it, such as for want of file descriptors, or a newer islet wrote it: it may be good, and can be
+// read another time, or by that one.
+func Broken(err error) bool {
+	return !errors.As(err, new(syscall.Errno)) && !errors.Is(err, ErrNewer)
+}
 
 // SetAside renames a record that is Broken to File.broken, so that the next one can be written.
 func SetAside(dir string) error {
@@ -67,13 +76,24 @@ func read(path string) (r Record, err error) {
 
 // Decode reads a record and makes sure that its parts fit together.
 func Decode(data []byte) (Record, error) {
+	var head struct{ Format, ReadBy int }
+	if err := json.Unmarshal(data, &head); err != nil {
+		return Record{}, err
+	}
+	switch {
+	case head.Format < 1:
+		return Record{}, fmt.Errorf("its format is %d", head.Format)
+	case head.Format > Format && (head.ReadBy < 1 || head.ReadBy > Format):
+		return Record{}, fmt.Errorf("%w: its format is %d, this islet knows %d", ErrNewer, head.Format, Format)
+	}
 	var r Record
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Record{}, err
 	}
-	if r.Format != Format {
-		return Record{}, fmt.Errorf("its format is %d, this islet knows %d", r.Format, Format)
+	if err := json.Unmarshal(data, &r.unknown); err != nil {
+		return Record{}, err
 	}
+	maps.DeleteFunc(r.unknown, func(name string, _ json.RawMessage) bool { return slices.Contains(known, name) })
 	for _, c := range []*Configuration{r.Good, r.Before, r.Assigned} {
 		if c != nil && c.ID != c.sum() {
 			return Record{}, fmt.Errorf("the configuration %q is not what was stored", c.ID)
@@ -84,6 +104,31 @@ func Decode(data []byte) (Record, error) {
 	}
 	r.migrate()
 	return r, nil
+}
+
+// known are the names of what this islet knows of a record.
+var known = func() (names []string) {
+	for t := reflect.TypeFor[Record](); len(names) < t.NumField(); {
+		name, _, _ := strings.Cut(t.Field(len(names)).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}()
+
+// encode is what is stored of a record: what a newer islet knew is in it as it was.
+func (r Record) encode() ([]byte, error) {
+	if r.Format <= Format {
+		r.Format, r.ReadBy = Format, readBy
+	}
+	data, err := json.Marshal(r)
+	if err != nil || len(r.unknown) == 0 {
+		return data, err
+	}
+	all := maps.Clone(r.unknown)
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
 }
 
 // migrate brings a record up to date that an earlier islet wrote, which had one failure, of
@@ -97,8 +142,7 @@ func (r *Record) migrate() {
 // Save stores the record durably, for the agent's user only: the old or the new one is
 // there whenever the power fails.
 func Save(dir string, r Record) (err error) {
-	r.Format = Format
-	data, err := json.Marshal(r)
+	data, err := r.encode()
 	if err != nil {
 		return err
 	}

@@ -3,13 +3,18 @@ package trial
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// Format is the version of the file; a newer one is not read.
-const Format = 1
+// Format is the version of the file. A newer one is read if it says that this version can, and
+// what only it knows is kept: a newer islet may be tried and taken back.
+const (
+	Format = 1
+	readBy = 1 // the oldest version that can go on with a file of this one
+)
 
 // Bounds of what is kept.
 const (
@@ -158,6 +163,7 @@ type Outcome struct {
 // Its methods change it; what it points to is never changed.
 type Record struct {
 	Format   int            `json:"format"`
+	ReadBy   int            `json:"readBy,omitempty"`
 	Good     *Configuration `json:"good,omitempty"`     // nil: that of the node's own files
 	Before   *Configuration `json:"before,omitempty"`   // the good one before Good, to go back to
 	Assigned *Configuration `json:"assigned,omitempty"` // the last that came; nil: none, or it is Good
@@ -174,6 +180,8 @@ type Record struct {
 	Refused       []string  `json:"refused,omitempty"`
 	Left          string    `json:"leftVersion,omitempty"`
 	History       []Outcome `json:"history,omitempty"` // the last one is the newest
+
+	unknown map[string]json.RawMessage // of a newer islet
 }
 
 // Used reports whether the node was ever sent a configuration.

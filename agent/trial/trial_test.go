@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -116,14 +118,14 @@ func TestFile(t *testing.T) {
 		t.Errorf("mode %v, %v", fi.Mode(), err)
 	}
 	have, err := Load(dir)
-	r.Format = Format
-	if err != nil || !reflect.DeepEqual(have, r) {
+	r.Format, r.ReadBy, r.unknown = Format, readBy, have.unknown
+	if err != nil || len(have.unknown) > 0 || !reflect.DeepEqual(have, r) {
 		t.Errorf("read %+v, wrote %+v (%v)", have, r, err)
 	}
 	for what, content := range map[string]string{
 		"cut":     `{"format":1,"good":{"id":"a`,
 		"changed": `{"format":1,"good":{"id":"abc","kubelet":"other"}}`,
-		"newer":   `{"format":2}`,
+		"none":    `{"format":0}`,
 		"empty":   ``,
 		"trial":   `{"format":1,"trial":{"began":"2026-11-23T12:00:00Z"}}`,
 	} {
@@ -142,6 +144,42 @@ func TestFile(t *testing.T) {
 	}
 	if _, err := Load(dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNewer: a newer islet is tried and taken back. What it knew beyond this one is there when it
+// comes again; what this one cannot use at all stays as it is.
+func TestNewer(t *testing.T) {
+	dir := t.TempDir()
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"format":2,"readBy":1,"followed":"x","leftVersion":"3.0.0","new":{"a":[1,2]}}`)
+	r, err := Load(dir)
+	if err != nil || r.Left != "3.0.0" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	r.Followed, r.Left = "y", ""
+	if err := Save(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	var have map[string]any
+	data, err := os.ReadFile(filepath.Join(dir, File))
+	if err := errors.Join(err, json.Unmarshal(data, &have)); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"format": 2.0, "readBy": 1.0, "followed": "y", "new": map[string]any{"a": []any{1.0, 2.0}}}
+	if !reflect.DeepEqual(have, want) {
+		t.Errorf("stored is %v, want %v", have, want)
+	}
+	for _, text := range []string{`{"format":3}`, `{"format":3,"readBy":2,"good":7}`} {
+		write(text)
+		if r, err := Load(dir); !errors.Is(err, ErrNewer) || r.Used() || Broken(err) {
+			t.Errorf("%s: %+v, %v", text, r, err)
+		}
 	}
 }
 
