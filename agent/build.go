@@ -125,7 +125,7 @@ func (a *agent) openNode(ctx context.Context) (err error) {
 // openRuntime makes what runs containers and looks at them. What is wanted, as it was stored, comes before: the
 // runtime tells of it at once.
 func (a *agent) openRuntime(ctx context.Context) (err error) {
-	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Log: a.log}); err != nil {
+	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Hold: a.started.Holds(a.cfg), Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
 	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: func() { a.guard.Removed(ctx) }, NetworkChanged: a.networkChanged, Leaving: a.keepEnds, Tell: a.tellHeld, Link: a.link, Log: a.log}); err != nil {

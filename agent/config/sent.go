@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -192,6 +193,12 @@ func Withheld(now, next *Config, consent []string) []error {
 		errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+"): leave it out, or name it in configuration.consent of the node's EdgeConfiguration or with --consent"))
 	}
 	return errs
+}
+
+// SameManifests reports whether the node's own pods come from the same place by both.
+func SameManifests(a, b *Config) bool {
+	x, y := &a.Kubelet, &b.Kubelet
+	return x.StaticPodPath == y.StaticPodPath && x.StaticPodURL == y.StaticPodURL && maps.EqualFunc(x.StaticPodURLHeader, y.StaticPodURLHeader, slices.Equal)
 }
 
 // tree is a configuration as decoded JSON, with the paths of the tables of fields.

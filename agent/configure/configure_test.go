@@ -49,6 +49,7 @@ type world struct {
 	link   link.State
 	press  []v1.NodeConditionType
 	pods   []*v1.Pod
+	held   []types.UID
 }
 
 func newWorld(t *testing.T, edge string) *world {
@@ -67,7 +68,13 @@ func newWorld(t *testing.T, edge string) *world {
 			defer w.mu.Unlock()
 			return slices.Clone(w.pods)
 		},
+		Spoken:    func() bool { return true },
 		Confirmed: func(*v1.Pod) bool { return true },
+		Held: func() []types.UID {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.held
+		},
 	}
 	return w
 }
@@ -194,7 +201,15 @@ func TestTrial(t *testing.T) {
 			t.Errorf("waits for %q", s.Waiting)
 		}
 		w.mu.Lock()
-		w.pods[0] = pod("a", true)
+		w.pods[0], w.held = pod("a", true), []types.UID{"b"}
+		w.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if s := second.Show(); !strings.Contains(s.Waiting, "1 pods that ran would end") {
+			t.Errorf("waits for %q", s.Waiting)
+		}
+		w.mu.Lock()
+		w.held = nil
 		w.mu.Unlock()
 		time.Sleep(11 * time.Second)
 		synctest.Wait()

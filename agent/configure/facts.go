@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/trial"
 	"github.com/islet-edge/islet/edge/link"
@@ -18,7 +19,9 @@ type Node struct {
 	Looked    func() bool                    // whether Pressures is of this machine as it is
 	Pressures func() []v1.NodeConditionType
 	Reach     func(context.Context) error // why the kubelet API cannot be reached
+	Spoken    func() bool                 // whether it is known which pods are wanted, from wherever they come
 	Pods      func() []*v1.Pod
+	Held      func() []types.UID // pods that would end, but for the trial
 	Confirmed func(*v1.Pod) bool // whether one that is ready was found to be so by this agent, if it is on trial
 }
 
@@ -40,6 +43,9 @@ func (n *Node) facts(ctx context.Context) (f trial.Facts) {
 		f.Pressure = append(f.Pressure, string(p))
 	}
 	podFacts(&f, n.Pods(), n.Confirmed)
+	for _, uid := range n.Held() {
+		f.Held = append(f.Held, string(uid))
+	}
 	return f
 }
 
@@ -56,11 +62,12 @@ func active(all []*v1.Pod) (out []*v1.Pod) {
 // podFacts adds to facts what is so of the pods. Those that end by themselves, or that
 // somebody deleted, say nothing of the node.
 func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
-	f.Pods, f.Rejected = map[string]bool{}, map[string]string{}
+	f.Pods, f.Rejected, f.Known = map[string]bool{}, map[string]string{}, map[string]bool{}
 	for _, p := range active(all) {
 		f.Pods[string(p.UID)] = ready(p) && confirmed(p)
 	}
 	for _, p := range all {
+		f.Known[string(p.UID)] = true
 		if p.DeletionTimestamp == nil && p.Status.Phase == v1.PodFailed && p.Status.Reason != "" {
 			f.Rejected[string(p.UID)] = p.Status.Reason + ": " + p.Status.Message
 		}

@@ -208,7 +208,7 @@ func (k *Keeper) ready(ctx context.Context) bool {
 	began := time.Now()
 	for {
 		f := k.c.Node.facts(ctx)
-		well := f.Node == "" && f.Link == ""
+		well := f.Node == "" && f.Link == "" && k.c.Node.Spoken()
 		for _, ready := range f.Pods {
 			well = well && ready
 		}

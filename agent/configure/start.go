@@ -104,6 +104,16 @@ func (s *Start) use(c *trial.Configuration) *config.Sent {
 // OnTrial reports whether this process is there to try a configuration.
 func (s *Start) OnTrial() bool { return s.Role.Kind == guard.Trial }
 
+// Holds reports whether this process tries something that has no say in which pods there are: none
+// ends because nothing names it any more, such as a manifest that another version does not find.
+func (s *Start) Holds(now *config.Config) bool {
+	if !s.OnTrial() {
+		return false
+	}
+	good, err := s.load(s.record.Good)
+	return s.record.Tries() || err != nil || config.SameManifests(good, now)
+}
+
 // load reads a configuration as the next start would.
 func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
 	next, _, err := config.LoadWith(s.args, func(config.Dirs) (*config.Sent, error) { return s.use(c), nil })

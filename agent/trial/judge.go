@@ -18,6 +18,11 @@ type Facts struct {
 	Pods map[string]bool `json:"pods,omitempty"`
 	// Rejected are pods, by UID, that the node itself ended or did not admit, with why.
 	Rejected map[string]string `json:"rejected,omitempty"`
+
+	// Of a trial: Held are the pods that only it keeps from ending, as nothing names them any
+	// more, and Known all that the agent knows, also those that end.
+	Held  []string        `json:"-"`
+	Known map[string]bool `json:"-"`
 }
 
 // best is how well a node was at either of two moments, of the pods that are there at the later
@@ -55,12 +60,17 @@ type Judge struct {
 	Before     Facts
 	HealthyFor time.Duration // without a break
 
-	since time.Time // it is as well as before; zero: it is not
+	since time.Time       // it is as well as before; zero: it is not
+	known map[string]bool // all that were
 }
 
 // Look takes the facts of a moment, of a clock that only goes forward. Why says what is
 // worse than before; of a good verdict nothing is.
 func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
+	if j.known == nil {
+		j.known = map[string]bool{}
+	}
+	maps.Copy(j.known, f.Known)
 	if fatal := j.fatal(f); fatal != "" {
 		return Bad, fatal
 	}
@@ -93,16 +103,40 @@ func (j *Judge) fatal(f Facts) string {
 	return ""
 }
 
-// Outage reports whether nothing but the way to the API server is worse than before.
+// Outage reports whether nothing is worse than before but what may have another cause: the way to
+// the API server is gone, or pods are that somebody may have removed meanwhile.
 func (j *Judge) Outage(f Facts) bool {
 	gone := j.Before.Link == "" && f.Link != ""
 	f.Link = ""
-	return gone && j.worse(f) == ""
+	return len(j.ill(f)) == 0 && (gone || len(j.lost(f)) > 0)
 }
 
 // worse says what is not as well as before.
-func (j *Judge) worse(f Facts) string {
-	var all []string
+func (j *Judge) worse(f Facts) string { return strings.Join(append(j.ill(f), j.lost(f)...), "; ") }
+
+// lost says which pods are not there any more. An agent that was not able to find them would say
+// the same.
+func (j *Judge) lost(f Facts) (all []string) {
+	held, unknown := 0, 0
+	for uid := range j.Before.Pods {
+		switch {
+		case slices.Contains(f.Held, uid):
+			held++
+		case !j.known[uid]:
+			unknown++
+		}
+	}
+	if held > 0 {
+		all = append(all, fmt.Sprintf("%d pods that ran would end, as nothing names them any more", held))
+	}
+	if unknown > 0 {
+		all = append(all, fmt.Sprintf("%d pods that ran are not known any more", unknown))
+	}
+	return all
+}
+
+// ill says what is there, but not as well as before.
+func (j *Judge) ill(f Facts) (all []string) {
 	for _, c := range []struct{ what, before, now string }{
 		{"the API server cannot be reached", j.Before.Link, f.Link},
 		{"the node is not Ready", j.Before.Node, f.Node},
@@ -121,5 +155,5 @@ func (j *Judge) worse(f Facts) string {
 	if down > 0 {
 		all = append(all, fmt.Sprintf("%d pods are not ready that were", down))
 	}
-	return strings.Join(all, "; ")
+	return all
 }

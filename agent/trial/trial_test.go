@@ -185,20 +185,23 @@ func TestNewer(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	before := Facts{Pods: map[string]bool{"a": true, "b": false}, Reach: "it never could"}
-	well := Facts{Pods: map[string]bool{"a": true, "b": false}, Reach: "still not"}
+	known := map[string]bool{"a": true, "b": true}
+	well := Facts{Known: known, Pods: map[string]bool{"a": true, "b": false}, Reach: "still not"}
 	for name, c := range map[string]struct {
 		facts Facts
 		want  Verdict
 		why   string
 	}{
 		"as before":      {well, Good, ""},
-		"a pod is gone":  {Facts{Reach: "no"}, Good, ""},
-		"not ready":      {Facts{Pods: map[string]bool{"a": false}}, Waiting, "1 pods are not ready"},
+		"a pod ends":     {Facts{Reach: "no", Known: known}, Good, ""},
+		"a pod is held":  {Facts{Reach: "no", Known: known, Held: []string{"a", "c"}}, Waiting, "1 pods that ran would end"},
+		"a pod is lost":  {Facts{Reach: "no", Known: map[string]bool{"a": true}}, Waiting, "1 pods that ran are not known"},
+		"not ready":      {Facts{Known: known, Pods: map[string]bool{"a": false}}, Waiting, "1 pods are not ready"},
 		"no link":        {Facts{Link: "refused"}, Waiting, "API server cannot be reached: refused"},
 		"node not ready": {Facts{Node: "no network"}, Waiting, "not Ready: no network"},
 		"pressure":       {Facts{Pressure: []string{"MemoryPressure"}}, Bad, "MemoryPressure"},
 		"ended":          {Facts{Rejected: map[string]string{"a": "OutOfpods"}}, Bad, "OutOfpods"},
-		"a new one":      {Facts{Rejected: map[string]string{"c": "OutOfpods"}}, Good, ""},
+		"a new one":      {Facts{Known: known, Rejected: map[string]string{"c": "OutOfpods"}}, Good, ""},
 	} {
 		j := Judge{Before: before, HealthyFor: time.Minute}
 		j.Look(noon, c.facts)
@@ -208,8 +211,17 @@ func TestJudge(t *testing.T) {
 		}
 	}
 	j := Judge{Before: before, HealthyFor: time.Minute}
-	if !j.Outage(Facts{Link: "refused"}) || j.Outage(Facts{Link: "refused", Node: "no network"}) || j.Outage(well) {
-		t.Error("what is an outage")
+	if j.Look(noon, well); j.Outage(well) {
+		t.Error("all is well")
+	}
+	for i, f := range []Facts{{Link: "refused"}, {Known: known, Held: []string{"a"}}, {Known: map[string]bool{"a": true}}} {
+		j := Judge{Before: before, HealthyFor: time.Minute}
+		if j.Look(noon, f); !j.Outage(f) {
+			t.Errorf("%d may have another cause", i)
+		}
+		if f.Node = "no network"; j.Outage(f) {
+			t.Errorf("%d has no other cause", i)
+		}
 	}
 	j.Look(noon, well)
 	j.Look(noon.Add(50*time.Second), Facts{Link: "gone"})

@@ -22,10 +22,23 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 	for _, p := range problems {
 		unsure[p.Origin] = true
 	}
+	var held []types.UID
 	err := d.change(ctx, func(next rows, blocked map[string][]blocked) error {
-		blocked[source] = next.set(source, claims, unsure)
+		gone := next.missing(source, claims, unsure)
+		if held = nil; d.Hold {
+			gone, held = nil, gone
+		}
+		for _, uid := range gone {
+			next.end(uid, graceOf(next[uid].Pod))
+		}
+		blocked[source] = next.follow(source, claims)
 		return nil
 	})
+	if err == nil && d.Hold {
+		d.mu.Lock()
+		d.held[source] = held
+		d.mu.Unlock()
+	}
 	if err != nil {
 		problems = append(slices.Clone(problems), Problem{Message: err.Error()})
 	}

@@ -85,6 +85,7 @@ type Store interface {
 type Config struct {
 	Store Store
 	Poke  func(types.UID) // told of each changed UID; called without a lock held, must not block
+	Hold  bool            // no pod ends because the full set of its source lacks it; Held tells of those
 	Log   *slog.Logger
 }
 
@@ -104,6 +105,7 @@ type Desired struct {
 	spoken   map[string]bool
 	problems map[string][]Problem // by source, as it told
 	blocked  map[string][]blocked // by source
+	held     map[string][]types.UID
 }
 
 // New loads what the store has: the initial value of every source.
@@ -114,7 +116,7 @@ func New(c Config) (*Desired, error) {
 	}
 	d := &Desired{
 		Config: c, rows: rows{}, blocked: map[string][]blocked{},
-		spoken: map[string]bool{Local: true}, problems: map[string][]Problem{},
+		spoken: map[string]bool{Local: true}, problems: map[string][]Problem{}, held: map[string][]types.UID{},
 	}
 	for _, p := range stored {
 		rank(p.Source, p.Pod)
@@ -174,6 +176,20 @@ func (d *Desired) Spoken(source string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.spoken[source]
+}
+
+// Held are the pods that only Hold keeps.
+func (d *Desired) Held() (all []types.UID) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, held := range d.held {
+		for _, uid := range held {
+			if p, ok := d.pods[uid]; ok && !p.Deleting { // else somebody ended it meanwhile
+				all = append(all, uid)
+			}
+		}
+	}
+	return all
 }
 
 // Problems gives all there are, by source and origin.

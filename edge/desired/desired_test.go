@@ -26,6 +26,7 @@ type world struct {
 	*Desired
 	db    *store.Store
 	path  string
+	hold  bool
 	poked []types.UID
 }
 
@@ -49,7 +50,7 @@ func (w *world) restart() {
 		w.Fatal(err)
 	}
 	poke := func(uid types.UID) { w.poked = append(w.poked, uid) }
-	if w.Desired, err = New(Config{Store: w.db, Poke: poke, Log: log}); err != nil {
+	if w.Desired, err = New(Config{Store: w.db, Poke: poke, Hold: w.hold, Log: log}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -375,5 +376,44 @@ func TestRewrite(t *testing.T) {
 	clear(disk.pods)
 	if err := d.Rewrite(t.Context()); err != nil || len(disk.pods) != 2 {
 		t.Errorf("%d rows, %v", len(disk.pods), err)
+	}
+}
+
+// TestHold: what its source does not name any more stays while it is held, and ends when an agent
+// comes that does not hold it.
+func TestHold(t *testing.T) {
+	w := newWorld(t)
+	ctx := context.Background()
+	set := func(source string, specs ...string) {
+		t.Helper()
+		if err := w.Set(ctx, source, claims(specs...), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(File, "a/1", "b/2")
+	set(API, "c/3", "d/4")
+	w.hold = true
+	w.restart()
+	set(File, "a/1")
+	set(API)
+	if held := w.Held(); w.show() != "1, 2, 3, 4" || len(held) != 3 || slices.Contains(held, "1") {
+		t.Errorf("%s, held are %v", w.show(), held)
+	}
+	ending := Claim{Pod: pod("c/3"), Ending: &Ending{Grace: time.Second}} // somebody deletes it
+	if err := w.Update(ctx, API, []Claim{ending}, []Gone{{UID: "4"}}); err != nil {
+		t.Fatal(err)
+	}
+	if held := w.Held(); w.show() != "1, 2, 3 deleting, 4 deleting" || !slices.Equal(held, []types.UID{"2"}) {
+		t.Errorf("%s, held are %v", w.show(), held)
+	}
+	set(File, "a/1", "b/2") // it was there after all
+	if held := w.Held(); len(held) > 0 {
+		t.Errorf("held are %v", held)
+	}
+	set(File, "a/1")
+	w.hold = false
+	w.restart()
+	if set(File, "a/1"); w.show() != "1, 2 deleting, 3 deleting, 4 deleting" || len(w.Held()) > 0 {
+		t.Errorf("%s, held are %v", w.show(), w.Held())
 	}
 }

@@ -72,9 +72,9 @@ func (r rows) waits() map[types.UID]types.UID {
 	return waits
 }
 
-// set makes claims all that a source wants, and gives those it cannot follow. It
-// is unsure of what came from some origins; those rows stay.
-func (r rows) set(source string, claims []Claim, unsure map[string]bool) []blocked {
+// missing are the pods of a source that claims, all that it wants, lack. It is unsure of what
+// came from some origins; those are not.
+func (r rows) missing(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
 	type identity struct {
 		uid  types.UID
 		name types.NamespacedName
@@ -86,10 +86,10 @@ func (r rows) set(source string, claims []Claim, unsure map[string]bool) []block
 	for uid, row := range r {
 		keep := unsure[row.Origin] || row.Origin == "" && len(unsure) > 0 // an adopted row has no origin
 		if row.Source == source && !keep && !claimed[identity{uid, nameOf(row.Pod)}] {
-			r.end(uid, graceOf(row.Pod))
+			gone = append(gone, uid)
 		}
 	}
-	return r.follow(source, claims)
+	return gone
 }
 
 // follow makes a source want claims too, and gives those it cannot follow. Of the

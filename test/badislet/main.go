@@ -15,6 +15,7 @@
 //	flood MIB      writes that much to its log, and then does nothing
 //	children N     starts so many processes that outlive it, and ends
 //	network FILE   works as that program, in a network of its own that leads nowhere
+//	blind FILE     works as that program, but finds no manifests
 //	testcrash, testexit CODE, testhang, testeat, testflood
 //	testother      says that another version passed
 package main
@@ -98,6 +99,8 @@ func fail(how, what string) {
 		os.Exit(4)
 	case "network":
 		panic(elsewhere(what))
+	case "blind":
+		panic(syscall.Exec(what, append(os.Args, "--pod-manifest-path="), os.Environ()))
 	}
 	time.Sleep(time.Hour) // the fault itself: nothing, which Go would end as a deadlock if it waited for a channel
 }

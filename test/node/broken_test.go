@@ -60,6 +60,7 @@ func kinds() []struct {
 		{"floods", "within 15s", true, bad("flood", upTo(1, 16))},
 		{"children", "the agent ended", false, bad("children", upTo(1, 5))},
 		{"no network", "pods are not ready", false, (*breaker).lonely},
+		{"no manifests", "2 pods that ran would end", true, (*breaker).blind},
 		{"self-test panics", "this agent crashes", false, bad("testcrash")},
 		{"self-test ends", "fails its self-test", true, bad("testexit", upTo(0, 130))},
 		{"self-test hangs", "did not end within", true, bad("testhang")},
@@ -108,6 +109,12 @@ func (b *breaker) foreign() string {
 func (b *breaker) lonely() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/lonely")
 	return b.broken("network " + b.m.Disk + "/lonely")
+}
+
+// blind is the program that is installed, which finds no manifests.
+func (b *breaker) blind() string {
+	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/blind")
+	return b.broken("blind " + b.m.Disk + "/blind")
 }
 
 // edit changes a file of the archive.

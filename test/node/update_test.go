@@ -161,3 +161,19 @@ func TestUpdateKilled(t *testing.T) {
 		t.Errorf("version %s does not run:\n%s", was, out)
 	}
 }
+
+// TestUpdateBlind: a version that does not find the node's manifests ends no pod. It may be that
+// somebody removed them, so it is tried again.
+func TestUpdateBlind(t *testing.T) {
+	u := newUpdates(t, "configuration: {healthyFor: 2s, deadline: 5s}")
+	was := strings.Fields(u.m.Islet("version"))[1]
+	u.m.Run("cp", u.m.Binary(), u.m.Disk+"/blind")
+	out, code := u.m.Try("update", u.broken("blind "+u.m.Disk+"/blind"))
+	if code != 1 || !strings.Contains(out, "2 pods that ran would end") {
+		t.Errorf("code %d, %s", code, out)
+	}
+	u.as(was)
+	if n := strings.Count(u.m.AgentLog(1<<20), "an agent is on trial"); n != 3 {
+		t.Errorf("it was tried %d times", n)
+	}
+}
