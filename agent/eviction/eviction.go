@@ -69,7 +69,7 @@ type Counts interface {
 // Waker tells when memory may have become short. *Watch is one.
 type Waker interface {
 	Wake() <-chan struct{}
-	Told() bool
+	Tells() Tells
 	Arm(machine, pods uint64)
 	Close()
 }
@@ -319,7 +319,7 @@ func (e *Eviction) look(ctx context.Context) time.Duration {
 	if len(v.Act) == 0 {
 		e.stuck, e.quiet = false, time.Time{}
 	}
-	wait := min(pause(list, o, e.watch.Told()), e.limits.pause(), e.readmit(now))
+	wait := min(pause(list, o, e.watch.Tells()), e.limits.pause(), e.readmit(now))
 	if !v.Wake.IsZero() {
 		wait = min(wait, max(v.Wake.Sub(now), 0))
 	}

@@ -139,13 +139,13 @@ const (
 )
 
 // speeds are how fast things may be used up, a second: what a fast disk takes, and what a
-// fast program makes in files or starts in processes.
-var speeds = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500}
+// fast program makes in files, starts in processes, or takes of memory without a stall.
+var speeds = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500, v1.ResourceMemory: 100 << 20}
 
 // pause is how long nothing needs to be looked at: until the first threshold could be met,
-// within bounds. While one is met it is the least. Of memory somebody tells, if told: then it
-// is looked at only when not even twice as much is left.
-func pause(list []Threshold, o Observations, told bool) time.Duration {
+// within bounds. While one is met it is the least. Memory that the kernel tells of is looked at
+// as well when not even twice as much is left.
+func pause(list []Threshold, o Observations, told Tells) time.Duration {
 	left := latest
 	for _, t := range list {
 		a, ok := o[t.Signal]
@@ -153,9 +153,9 @@ func pause(list []Threshold, o Observations, told bool) time.Duration {
 		want := t.Value.of(a.Total)
 		switch {
 		case !ok:
-		case a.Free <= want, what == v1.ResourceMemory && (!told || a.Free < 2*want):
+		case a.Free <= want, what == v1.ResourceMemory && (told == OfNothing || a.Free < 2*want):
 			return soonest
-		case what == v1.ResourceMemory:
+		case what == v1.ResourceMemory && told == OfUse:
 		default:
 			left = min(left, time.Duration(float64(a.Free-want)/speeds[what]*float64(time.Second)))
 		}

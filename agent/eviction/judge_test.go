@@ -93,17 +93,19 @@ func TestPause(t *testing.T) {
 	list := []Threshold{{Signal: NodeFs, Value: Value{Part: .1}}, {Signal: Memory, Value: quantity("100Mi")}}
 	for name, c := range map[string]struct {
 		o    Observations
-		told bool
+		told Tells
 		want time.Duration
 	}{
-		"far":               {Observations{NodeFs: {Free: 50 << 30, Total: 60 << 30}, Memory: {Free: 16 << 30, Total: 20 << 30}}, true, time.Minute},
-		"a fast disk fills": {Observations{NodeFs: {Free: 8 << 30, Total: 60 << 30}}, true, 2 * (1 << 30) / (100 << 20) * time.Second},
-		"near":              {Observations{NodeFs: {Free: 7 << 30, Total: 60 << 30}}, true, soonest},
-		"memory":            {Observations{Memory: {Free: 200 * mib, Total: 20 << 30}}, true, time.Minute},
-		"little memory":     {Observations{Memory: {Free: 199 * mib, Total: 20 << 30}}, true, soonest},
-		"met":               {Observations{NodeFs: {Free: 1 << 30, Total: 60 << 30}}, true, soonest},
-		"nobody tells":      {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, false, soonest},
-		"nothing is known":  {Observations{}, false, time.Minute},
+		"far":               {Observations{NodeFs: {Free: 50 << 30, Total: 60 << 30}, Memory: {Free: 16 << 30, Total: 20 << 30}}, OfUse, time.Minute},
+		"a fast disk fills": {Observations{NodeFs: {Free: 8 << 30, Total: 60 << 30}}, OfUse, 2 * (1 << 30) / (100 << 20) * time.Second},
+		"near":              {Observations{NodeFs: {Free: 7 << 30, Total: 60 << 30}}, OfUse, soonest},
+		"memory":            {Observations{Memory: {Free: 200 * mib, Total: 20 << 30}}, OfUse, time.Minute},
+		"little memory":     {Observations{Memory: {Free: 199 * mib, Total: 20 << 30}}, OfUse, soonest},
+		"a leak":            {Observations{Memory: {Free: 2148 * mib, Total: 20 << 30}}, OfStalls, 20 * time.Second},
+		"much, of stalls":   {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, OfStalls, time.Minute},
+		"met":               {Observations{NodeFs: {Free: 1 << 30, Total: 60 << 30}}, OfUse, soonest},
+		"nobody tells":      {Observations{Memory: {Free: 16 << 30, Total: 20 << 30}}, OfNothing, soonest},
+		"nothing is known":  {Observations{}, OfNothing, time.Minute},
 	} {
 		if got := pause(list, c.o, c.told).Truncate(time.Second); got != c.want {
 			t.Errorf("%s: %v, not %v", name, got, c.want)

@@ -228,7 +228,12 @@ func (w *world) Evicted(signal string)              { w.note("count %s", signal)
 func (w *world) Age(signal string, _ time.Duration) { w.note("age of %s", signal) }
 
 func (w *world) Wake() <-chan struct{} { return w.wake }
-func (w *world) Told() bool            { return !w.deaf }
+func (w *world) Tells() Tells {
+	if w.deaf {
+		return OfNothing
+	}
+	return OfUse
+}
 func (w *world) Arm(machine, pods uint64) {
 	w.set(func() { w.armed = [2]uint64{machine / mib, pods / mib} })
 }

@@ -112,7 +112,7 @@ func FuzzParse(f *testing.F) {
 		if v2 := s.Judge(list, o, time.Minute, t0); len(v1.Conditions) > len(v2.Conditions) || len(v1.Act) > len(v2.Act) {
 			t.Errorf("first %+v, then %+v", v1, v2)
 		}
-		if p := pause(list, o, true); p < soonest || p > latest {
+		if p := pause(list, o, OfUse); p < soonest || p > latest {
 			t.Errorf("pause %v", p)
 		}
 	})

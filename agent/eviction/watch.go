@@ -26,7 +26,7 @@ import (
 type Watch struct {
 	dirs [2]string // of the memory controller of v1: the root and all pods; empty: none
 	wake chan struct{}
-	told bool
+	use  bool // of all use that it was asked for, it is told
 	log  *slog.Logger
 
 	files sync.WaitGroup
@@ -68,7 +68,6 @@ func OpenWatch(pressure, memory, pods string, log *slog.Logger) *Watch {
 	if err != nil {
 		log.Info("the kernel does not tell when processes wait for memory, so eviction may come later", "error", err)
 	} else {
-		w.told = true
 		w.files.Go(func() { w.stalls(w.poll) })
 	}
 	return w
@@ -137,17 +136,37 @@ func (w *Watch) signal() {
 // Wake is sent to when memory may have become short.
 func (w *Watch) Wake() <-chan struct{} { return w.wake }
 
-// Told reports whether the kernel tells at all.
-func (w *Watch) Told() bool { return w.told }
+// Tells are what the kernel tells of memory.
+type Tells int
+
+// Of stalls it tells late: not before pages that are in use have to make way.
+const (
+	OfNothing Tells = iota
+	OfStalls
+	OfUse
+)
+
+// Tells is what it does tell of.
+func (w *Watch) Tells() Tells {
+	switch {
+	case w.use:
+		return OfUse
+	case w.stall != nil:
+		return OfStalls
+	}
+	return OfNothing
+}
 
 // Arm asks to be told once the machine, or all pods, use so many bytes more than now; 0:
 // never. It is called by one goroutine, again after each look.
 func (w *Watch) Arm(machine, pods uint64) {
+	w.use = w.dirs != [2]string{}
 	for i, more := range [2]uint64{machine, pods} {
 		if w.dirs[i] == "" {
 			continue
 		}
 		if err := w.arm(i, more); err != nil {
+			w.use = false
 			w.log.Debug("the kernel does not tell of the use of a cgroup", "cgroup", w.dirs[i], "error", err)
 		}
 	}
@@ -178,7 +197,6 @@ func (w *Watch) arm(i int, more uint64) error {
 		return err
 	}
 	*m = mark{f, at}
-	w.told = true
 	w.files.Go(func() {
 		var n [8]byte
 		for {

@@ -75,11 +75,11 @@ func TestWatchTellsOfUse(t *testing.T) {
 	dir := memoryCgroup(t, 0)
 	w := OpenWatch("/nonexistent", filepath.Dir(dir), filepath.Base(dir), slog.New(slog.DiscardHandler))
 	defer w.Close()
-	if w.Told() {
+	if w.Tells() != OfNothing {
 		t.Error("told before anything is armed")
 	}
 	w.Arm(0, 32<<20)
-	if !w.Told() {
+	if w.Tells() != OfUse {
 		t.Error("not told")
 	}
 	first := w.marks[1]
@@ -102,6 +102,10 @@ func TestWatchTellsOfUse(t *testing.T) {
 	if w.marks[1].file != nil {
 		t.Error("armed still")
 	}
+	w.dirs[1] = dir + "/gone"
+	if w.Arm(0, 1); w.Tells() != OfNothing {
+		t.Error("told of what is not there")
+	}
 }
 
 // TestWatchTellsOfStalls: processes that wait for memory, here for that of their cgroup, are
@@ -113,7 +117,7 @@ func TestWatchTellsOfStalls(t *testing.T) {
 	}
 	w := OpenWatch("/proc/pressure/memory", "", "", slog.New(slog.DiscardHandler))
 	defer w.Close()
-	if !w.Told() {
+	if w.Arm(1, 1); w.Tells() != OfStalls {
 		t.Fatal("not told")
 	}
 	in(t, dir, "while :; do dd if=/dev/zero of="+filepath.Join(t.TempDir(), "big")+" bs=1M count=96; done")
