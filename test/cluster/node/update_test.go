@@ -1,9 +1,14 @@
 package node
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/test/cluster"
 	"github.com/islet-edge/islet/test/machine"
@@ -18,7 +23,10 @@ func TestUpdate(t *testing.T) {
 	n.OwnProgram()
 	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 3s, deadline: 45s}\nupdate: {keys: [%q]}\n", n.Disk, r.Public))
 	n.Join()
-	before, file := pods(t, c, c.Namespace(t), 2), n.Disk+"/islet.tar.gz"
+	ns := c.Namespace(t)
+	c.Apply(t, pod(ns, "talks", "", "", "count", "10ms"))
+	before, file := pods(t, c, ns, 2), n.Disk+"/islet.tar.gz"
+	before["talks"] = c.AwaitPod(t, ns, "talks", "to be ready", cluster.PodReady)
 	as := func(what string) {
 		t.Helper()
 		if out, _ := n.Try("status"); !strings.Contains(out, "islet 9.1.0,") {
@@ -28,9 +36,11 @@ func TestUpdate(t *testing.T) {
 		unchanged(t, c, before)
 	}
 	r.Release(file, "9.1.0", r.Version("9.1.0"))
+	interrupted := followAgain(t, c, ns, "talks")
 	if out := n.Islet("update", file); !strings.Contains(out, "version 9.1.0 is installed and runs") {
 		t.Error(out)
 	}
+	t.Logf("a log that is followed through the API server came %v late at most, over the two starts of an update", interrupted())
 	as("an update")
 	for _, p := range before {
 		if out := c.Kubectl(t, "-n", p.Namespace, "exec", p.Name, "--", "/podtool", "cat", "/etc/hostname"); strings.TrimSpace(out) != p.Name {
@@ -44,4 +54,46 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("a version without a link: code %d, %s", code, out)
 	}
 	as("a version without a link")
+}
+
+// followAgain follows a pod's log as kubectl does, through the API server, and again whenever that ends,
+// as it does when the agent starts anew. stop gives the longest time without a line.
+func followAgain(t *testing.T, c *cluster.Cluster, ns, pod string) (stop func() time.Duration) {
+	ctx, cancel := context.WithCancel(t.Context())
+	said, ended := make(chan struct{}, 1), make(chan time.Duration)
+	go func() {
+		var last time.Time
+		var longest time.Duration
+		for ctx.Err() == nil {
+			stream, err := c.Admin().CoreV1().Pods(ns).GetLogs(pod, &corev1.PodLogOptions{Follow: true, TailLines: new(int64)}).Stream(ctx)
+			if err != nil {
+				cluster.Pass(20 * time.Millisecond) // the agent is not there: a person is no faster
+				continue
+			}
+			for lines := bufio.NewScanner(stream); lines.Scan(); {
+				if now := time.Now(); !last.IsZero() {
+					longest = max(longest, now.Sub(last))
+				}
+				last = time.Now()
+				select {
+				case said <- struct{}{}:
+				default:
+				}
+			}
+			stream.Close()
+		}
+		ended <- longest
+	}()
+	<-said
+	return func() time.Duration {
+		for range 2 { // one may be from before
+			select {
+			case <-said:
+			case <-time.After(machine.Patience):
+				t.Error("the log goes on no more")
+			}
+		}
+		cancel()
+		return <-ended
+	}
 }
