@@ -106,7 +106,7 @@ var layers = map[string][]string{
 	"agent/recovery":   {"agent/plan", "agent/status", "edge/desired", "keys", "podspec"},
 	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
 	"agent/settle":     {},
-	"agent/shutdown":   {"demand"},
+	"agent/shutdown":   {"demand", "regular"},
 	"agent/sources":    {"agent/config", "edge/desired", "edge/local", "edge/manifest", "edge/source", "keys"},
 	"agent/usage":      {"agent/api", "metrics", "runtime/cri", "keys", "podspec"},
 	"agent/selftest":   {"agent/update", "edge/store", "runtime/shim"},

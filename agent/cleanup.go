@@ -14,12 +14,13 @@ import (
 	"github.com/islet-edge/islet/agent/configure"
 	"github.com/islet-edge/islet/agent/guard"
 	"github.com/islet-edge/islet/agent/process"
+	"github.com/islet-edge/islet/agent/shutdown"
 	"github.com/islet-edge/islet/agent/volatile"
 )
 
 // Cleanup ends every pod of an agent that does not run, and removes what it has
 // on this host but for the state directory: mounts, cgroups, network, run
-// directory. args are the agent's own. It returns the exit code.
+// directory, and what lets logind wait for the pods. args are the agent's own. It returns the exit code.
 func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	start := configure.Begin(guard.Role{}, args)
 	cfg, _, err := start.Load()
@@ -47,7 +48,7 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 		err = volatile.Uncover(a.writes()...)
 	}
 	if err == nil {
-		err = process.RemoveRun(cfg.Dirs.Run, filepath.Base(cfg.Edge.CRISocket))
+		err = errors.Join(process.RemoveRun(cfg.Dirs.Run, filepath.Base(cfg.Edge.CRISocket)), shutdown.Forget(shutdown.DropIns))
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "islet cleanup:", err)

@@ -342,6 +342,8 @@ do_uninstall() {
 	remove_part islet-cni
 	[ "$purge" = no ] || rm -f "$root/etc/conf.d/islet" "$root$first_manifest"
 	remove_part islet
+	f=$root/etc/systemd/logind.conf.d/99-islet.conf # which lets logind wait for the pods
+	if grep -qs '^# Made by islet:' "$f"; then rm -f "$f"; fi
 	if has_systemd; then reload_units; fi
 	say "removed"
 }

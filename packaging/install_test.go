@@ -107,6 +107,15 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	if now := tree(t, root); !strings.Contains(now["/usr/local/bin/islet"], "two") || !strings.HasSuffix(now["/etc/default/islet"], "mine") {
 		t.Error("an upgrade must replace the program and keep the settings")
 	}
+	// What the agent has made for logind goes, another's file does not.
+	logind := filepath.Join(root, "etc/systemd/logind.conf.d/99-islet.conf")
+	write(t, logind, "[Login]\nInhibitDelayMaxSec=60\n", 0o644)
+	run(t, archive, root, "uninstall")
+	if err := os.Remove(logind); err != nil {
+		t.Error(err)
+	}
+	run(t, archive, root)
+	write(t, logind, "# Made by islet: so long may pods take.\n[Login]\n", 0o644)
 	run(t, archive, root, "uninstall")
 	if now := tree(t, root); len(now) != len(before)+1 || now["/etc/default/islet"] == "" {
 		t.Errorf("left over: %v", now)

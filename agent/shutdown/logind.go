@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"github.com/islet-edge/islet/regular"
 )
 
 // Logind follows systemd's logind, or elogind, over D-Bus.
@@ -40,8 +44,29 @@ func SystemLogind(log *slog.Logger) *Logind {
 	return &Logind{Bus: SystemBus(), DropIns: DropIns, Log: log}
 }
 
-// dropIn is the file there that lets logind wait as long as the pods may take.
-const dropIn = "99-islet.conf"
+// dropIn is the file there that lets logind wait as long as the pods may take. It begins with
+// madeBy, by which packages and install.sh know it too.
+const (
+	dropIn = "99-islet.conf"
+	madeBy = "# Made by islet:"
+)
+
+// Forget removes the file that lets logind wait for the pods, if islet has made it. A logind that
+// runs waits on until it starts anew: another agent of this machine may count on it, and makes
+// the file again then.
+func Forget(dropIns string) error {
+	file := filepath.Join(dropIns, dropIn)
+	text, err := regular.Read(file, 4096)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("remove what lets logind wait for the pods: %w", err)
+	case !strings.HasPrefix(string(text), madeBy):
+		return nil
+	}
+	return os.Remove(file)
+}
 
 const (
 	login   = "org.freedesktop.login1"
@@ -196,7 +221,7 @@ func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, ne
 		return fmt.Errorf("make room for logind's InhibitDelayMaxSec: %w", err)
 	}
 	seconds := int64((need + time.Second - 1) / time.Second)
-	text := fmt.Sprintf("# Made by islet: so long may pods take to end when the machine goes off.\n[Login]\nInhibitDelayMaxSec=%d\n", seconds)
+	text := fmt.Sprintf(madeBy+" so long may pods take to end when the machine goes off.\n[Login]\nInhibitDelayMaxSec=%d\n", seconds)
 	file := filepath.Join(l.DropIns, dropIn)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("set logind's InhibitDelayMaxSec: %w", err)

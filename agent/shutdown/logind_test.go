@@ -181,6 +181,14 @@ func TestLogind(t *testing.T) {
 	if text, _ := os.ReadFile(filepath.Join(l.dir, dropIn)); !strings.Contains(string(text), "[Login]\nInhibitDelayMaxSec=91\n") {
 		t.Errorf("the drop-in is %q", text)
 	}
+	t.Cleanup(func() {
+		if err := Forget(l.dir); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(l.dir, dropIn)); err == nil {
+			t.Error("islet does not know the file that it has made")
+		}
+	})
 	lock := <-l.locks
 	l.signal(t, true)
 	c := <-told
@@ -222,6 +230,36 @@ func TestLogindRestarts(t *testing.T) {
 	}
 	if _, err := os.Stat(l.dir); err == nil {
 		t.Error("a drop-in was written")
+	}
+}
+
+// TestForget: what islet has made goes, also when it is not there; another's file stays.
+func TestForget(t *testing.T) {
+	for name, c := range map[string]struct {
+		make func(file string) error
+		left bool
+		err  string
+	}{
+		"none":      {make: func(string) error { return nil }},
+		"islet's":   {make: func(f string) error { return os.WriteFile(f, []byte(madeBy+" x\n[Login]\n"), 0o644) }},
+		"another's": {make: func(f string) error { return os.WriteFile(f, []byte("[Login]\nInhibitDelayMaxSec=60\n"), 0o644) }, left: true},
+		"no file":   {make: func(f string) error { return os.Mkdir(f, 0o755) }, left: true, err: dropIn},
+		"large":     {make: func(f string) error { return os.WriteFile(f, []byte(madeBy+strings.Repeat("x", 8192)), 0o644) }, left: true, err: dropIn},
+	} {
+		dir := t.TempDir()
+		if err := c.make(filepath.Join(dir, dropIn)); err != nil {
+			t.Fatal(err)
+		}
+		err := Forget(dir)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, dropIn)); (err == nil) != c.left {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := Forget(filepath.Join(t.TempDir(), "none")); err != nil {
+		t.Error(err)
 	}
 }
 

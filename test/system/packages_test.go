@@ -212,9 +212,13 @@ func TestPackages(t *testing.T) {
 		t.Errorf("processes that nobody manages are left: %s", left)
 	}
 	s.Run("test -d /var/lib/islet && test -f /etc/default/islet && ! test -e /usr/bin/islet && ! ip link show islet0")
-	s.Run("dpkg -i /payload/islet.deb")
+	// What lets logind wait for the pods goes with them, and by a purge alone.
+	const logind = "/etc/systemd/logind.conf.d/99-islet.conf"
+	s.Run(`printf '%s\n' 'apiVersion: kubelet.config.k8s.io/v1beta1' 'kind: KubeletConfiguration' 'shutdownGracePeriod: 40s' >/root/kubelet.yaml
+		echo "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --config=/root/kubelet.yaml'" >>/etc/default/islet && dpkg -i /payload/islet.deb`)
 	ready(s, 4)
-	s.Run("dpkg -P islet")
+	s.Await("grep -q 'InhibitDelayMaxSec=40' " + logind)
+	s.Run("cp " + logind + " /root/logind && dpkg -r islet && ! test -e " + logind + " && mv /root/logind " + logind + " && dpkg -P islet && ! test -e " + logind)
 	if left := strings.TrimSpace(s.Run("while read -r f; do if [ -e $f ]; then echo $f; fi; done </root/files")); left != "" {
 		t.Errorf("purged, and still there: %s", left)
 	}
