@@ -304,6 +304,7 @@ dist-one: shim
 	GOARCH= GOFLAGS= go run ./packaging/inspect sbom $(DIST)/islet $(VERSION) $$(dirname "$$oci")/parts >$(DIST)/doc/islet.spdx.json
 	GOARCH= GOFLAGS= go run ./packaging/inspect notices $(DIST)/islet $(CACHE)/shim/islet-shim-$(GOARCH) | gzip -9n >$(DIST)/doc/NOTICES.gz
 	@cp -r packaging/systemd packaging/openrc packaging/kubeadm packaging/default packaging/files packaging/install.sh LICENSE $(DIST)/
+	@echo $(SOURCE_DATE_EPOCH) >$(DIST)/built
 	@cp docs/*.md packaging/oci/sources $(DIST)/doc/
 	@cp LICENSE $(DIST)/doc/LICENSE.islet
 	GOARCH= GOARM= go run . man $(DIST)/man

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs islet from the unpacked archive that this script lies in, upgrades an
-# installed one, or removes it. Running it again changes nothing more. Pods keep
-# running over an upgrade.
+# Installs islet from an archive, or from the unpacked one that this script lies in,
+# upgrades an installed one, or removes it. Running it again changes nothing more. Pods
+# keep running over an upgrade. No network is needed.
 #
 #   ./install.sh                 install, start now and at boot (systemd, OpenRC)
+#   ./install.sh [OPTIONS] islet-VERSION-linux-ARCH.tar.gz   from that archive, or a directory that it is unpacked in
 #   ./install.sh --kubeadm       as the kubelet, for kubeadm: units kubelet.service and islet-cri.service
 #   ./install.sh --demo          install, and start a first pod that serves a page, from the archive's image
 #   ./install.sh --no-start      install only
@@ -11,7 +12,8 @@
 #   ./install.sh uninstall       remove the program and its service; keep what pods wrote
 #   ./install.sh uninstall --purge   and remove pods, images and the database
 #
-# DESTDIR=/some/root installs below a directory and starts nothing.
+# DESTDIR=/some/root installs below a directory and starts nothing. An archive is unpacked
+# in TMPDIR, else /var/tmp, for that time.
 set -eu
 
 umask 022
@@ -103,12 +105,19 @@ remove_part() {
 }
 
 # beside FILE: is in the archive.
-beside() { [ -f "$here/$1" ] || fail "$1 is missing beside this script: unpack the archive of make dist and run it there"; }
+beside() { [ -f "$here/$1" ] || fail "$1 is missing beside this script: unpack the archive anew, or name one: ./install.sh ARCHIVE"; }
 
 # whole: the archive is, and its program runs here.
 whole() {
 	beside files
 	beside islet
+	beside built
+	case $(cat "$here/built") in "" | *[!0-9]*) fail "the file built does not say when islet was made: unpack the archive anew" ;; esac
+	for part in islet islet-cni islet-kubelet; do
+		table "$part" | while read -r type mode source path; do
+			[ "$type" = dir ] || [ "$type" = link ] || [ -e "$here/$source" ] || fail "$source is missing beside this script: unpack the archive anew"
+		done || exit 1
+	done
 	[ -z "$root" ] || return 0
 	[ -x "$here/islet" ] || fail "$here/islet may not be run there (is the disk mounted noexec?): unpack the archive elsewhere, such as in /root"
 	"$here/islet" --version >/dev/null 2>&1 || fail "the program does not run here: this archive is not for $(uname -m)"
@@ -116,6 +125,8 @@ whole() {
 
 install_program() {
 	install_part islet
+	# By the time of the program islet doctor knows a clock that is wrong.
+	touch -d "@$(cat "$here/built")" "$root$bin/islet"
 	# Network plugins of others delegate to these; islet itself needs none of them.
 	install_part islet-cni
 	# As the CIS benchmark for Kubernetes has them: who may write here runs pods as root.
@@ -187,8 +198,7 @@ before() {
 	if [ -e "$swaps" ] && [ "$(wc -l <"$swaps")" -gt 1 ]; then
 		say "this machine has swap; pods may not use it, and Kubernetes wants it off: swapoff -a, and take it out of /etc/fstab"
 	fi
-	year=$(date +%Y)
-	[ "$year" -ge 2025 ] || say "the clock says $year: set it, or wait for the network's time; certificates are not valid yet"
+	clock_set
 	free=$(mib_free /var/lib)
 	# An upgrade writes nothing there, and may be what frees it.
 	[ "$free" -ge 200 ] || [ -e "$bin/islet" ] || fail "only $free MiB are free in /var/lib: islet and a first image need 200"
@@ -197,6 +207,12 @@ before() {
 	free=$(mib_free "$bin")
 	[ "$free" -ge "$need" ] || fail "only $free MiB are free for $bin: islet needs $need, the old program stays until the new one is there"
 	memory_cgroup
+}
+
+# clock_set: a clock cannot be before islet was made, give or take a day.
+clock_set() {
+	[ "$(date +%s)" -lt $(($(cat "$here/built") - 86400)) ] || return 0
+	say "the clock says $(date +%Y-%m-%d), before islet was made: set it, or wait for the network's time; certificates are not valid yet"
 }
 
 mib_free() {
@@ -348,10 +364,34 @@ do_uninstall() {
 	say "removed"
 }
 
+# from_archive ARCHIVE ARGUMENT...: does the same as the script that lies in the archive.
+from_archive() {
+	archive=$1
+	shift
+	list=$(tar tzf "$archive" 2>/dev/null) || fail "$archive is no whole .tar.gz: bring it here anew"
+	top=${list%%/*}
+	case $top in islet-*) ;; *) fail "$archive is no archive of islet" ;; esac
+	for f in install.sh files islet built; do
+		echo "$list" | grep -qxF "$top/$f" || fail "$archive is no archive of islet, or not all of one: it has no $top/$f"
+	done
+	other=$(echo "$list" | awk -v top="$top/" 'index($0, top) != 1' | head -n 1)
+	[ -z "$other" ] || fail "$archive is no archive of islet: it has $other"
+	other=$(echo "$list" | grep -E '(^|/)\.\.(/|$)' | head -n 1)
+	[ -z "$other" ] || fail "$archive is no archive of islet: $other leads out of it"
+	other=$(tar tvzf "$archive" | grep -v '^[-d]' | head -n 1)
+	[ -z "$other" ] || fail "$archive is no archive of islet: it has a link or a device: $other"
+	unpacked=$(mktemp -d "${TMPDIR:-/var/tmp}/islet.XXXXXX")
+	trap 'rm -rf "$unpacked"' EXIT
+	trap 'exit 1' HUP INT TERM
+	tar xzof "$archive" -C "$unpacked" || fail "$archive could not be unpacked in $unpacked; TMPDIR=/another/directory has it done elsewhere"
+	sh "$unpacked/$top/install.sh" "$@"
+}
+
 usage() { sed -n '2,/^set -eu/{/^#/s/^# \{0,1\}//p;}' "$0"; }
 
-action=install kubeadm=no start=yes purge=no demo=no cmdline=ask
+action=install kubeadm=no start=yes purge=no demo=no cmdline=ask from=''
 for arg in "$@"; do
+	shift
 	case $arg in
 	install | uninstall) action=$arg ;;
 	--kubeadm) kubeadm=yes ;;
@@ -360,8 +400,25 @@ for arg in "$@"; do
 	--cmdline) cmdline=yes ;;
 	--purge) purge=yes ;;
 	-h | --help | help) usage; exit 0 ;;
-	*) usage >&2; fail "unknown argument $arg" ;;
+	-*) usage >&2; fail "unknown argument $arg" ;;
+	*)
+		case $arg in
+		*/* | *.tar.gz) [ -e "$arg" ] || fail "$arg is not there" ;;
+		*) [ -e "$arg" ] || { usage >&2; fail "unknown argument $arg"; } ;;
+		esac
+		[ -z "$from" ] || fail "$from and $arg: one archive is installed at a time"
+		from=$arg
+		continue
+		;;
 	esac
+	set -- "$@" "$arg"
 done
 [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "must be root"
-"do_$action"
+if [ -z "$from" ]; then
+	"do_$action"
+elif [ -d "$from" ]; then
+	[ -f "$from/install.sh" ] || fail "$from has no install.sh: it is not an unpacked archive of islet"
+	exec sh "$from/install.sh" "$@"
+else
+	from_archive "$from" "$@"
+fi

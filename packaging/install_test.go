@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ func unpacked(t *testing.T, version string) string {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"man/islet.1": "a page", "man/islet-logs.1": "a page", "completion/bash": "b", "completion/zsh": "z", "completion/fish": "f", "doc/guide.md": "how", "lib/islet/crun": "an OCI runtime"} {
+	for name, text := range map[string]string{"man/islet.1": "a page", "man/islet-logs.1": "a page", "completion/bash": "b", "completion/zsh": "z", "completion/fish": "f", "doc/guide.md": "how", "lib/islet/crun": "an OCI runtime", "built": "1767225600\n"} {
 		write(t, filepath.Join(dir, name), text, 0o600)
 	}
 	for _, name := range []string{"install.sh", "files"} {
@@ -229,6 +230,172 @@ func TestInstallRefuses(t *testing.T) {
 		cmd := exec.Command("sh", append([]string{"install.sh"}, args...)...)
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "unknown argument") {
 			t.Errorf("%v: %v %s", args, err, out)
+		}
+	}
+}
+
+// packed makes an archive of a directory, as make dist does, and returns its path.
+func packed(t *testing.T, from string, tar ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "islet-9.0.0+x-linux-amd64.tar.gz")
+	args := append([]string{"-czf", file, "-C", filepath.Dir(from), "--transform=s|^" + filepath.Base(from) + "|islet-9.0.0+x-linux-amd64|"}, tar...)
+	if out, err := exec.Command("tar", append(args, filepath.Base(from))...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return file
+}
+
+// TestInstallArchive: an archive that is named, and a directory, are installed by their own script;
+// nothing of them stays where they were unpacked.
+func TestInstallArchive(t *testing.T) {
+	want := t.TempDir()
+	run(t, unpacked(t, "two"), want, "--kubeadm")
+	script := unpacked(t, "one")
+	two := unpacked(t, "two")
+	for _, from := range []string{two, packed(t, two)} {
+		root, tmp := t.TempDir(), t.TempDir()
+		t.Setenv("TMPDIR", tmp)
+		if run(t, script, root, from, "--kubeadm"); !same(tree(t, want), tree(t, root)) {
+			t.Errorf("%s: installed is\n%v", from, tree(t, root))
+		}
+		run(t, script, root, "uninstall", "--purge", from)
+		if left := tree(t, root); len(left) > 0 {
+			t.Errorf("%s: left over: %v", from, left)
+		}
+		if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+			t.Errorf("%s: left over: %v, %v", from, left, err)
+		}
+	}
+	// Of a name of itself it looks beside itself.
+	root := t.TempDir()
+	cmd := exec.Command("sh", "../"+filepath.Base(script)+"/install.sh", ".")
+	cmd.Dir = two
+	if out, err := try(cmd, "DESTDIR="+root); err != nil || !strings.Contains(tree(t, root)["/usr/local/bin/islet"], "two") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestInstallArchiveRefuses: what is no whole archive of islet's changes nothing, is named, and is
+// said why.
+func TestInstallArchiveRefuses(t *testing.T) {
+	script, whole := unpacked(t, "one"), packed(t, unpacked(t, "two"))
+	data, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cut := filepath.Join(dir, "cut.tar.gz")
+	write(t, cut, string(data[:len(data)-20]), 0o600)
+	text := filepath.Join(dir, "text.tar.gz")
+	write(t, text, "no archive", 0o600)
+	foreign := filepath.Join(dir, "foreign.tar.gz")
+	if out, err := exec.Command("tar", "-czf", foreign, "-C", dir, "text.tar.gz").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	without := func(names ...string) string {
+		from := unpacked(t, "two")
+		for _, name := range names {
+			if err := os.RemoveAll(filepath.Join(from, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return from
+	}
+	with := func(make func(dir string) error) string {
+		from := unpacked(t, "two")
+		if err := make(from); err != nil {
+			t.Fatal(err)
+		}
+		return from
+	}
+	outside := unpacked(t, "two")
+	write(t, filepath.Join(filepath.Dir(outside), "evil"), "x", 0o600)
+	for name, c := range map[string]struct{ from, says string }{
+		"cut off":          {cut, "cut.tar.gz is no whole .tar.gz"},
+		"no archive":       {text, "text.tar.gz is no whole .tar.gz"},
+		"another's":        {foreign, "foreign.tar.gz is no archive of islet"},
+		"not there":        {dir + "/none.tar.gz", "none.tar.gz is not there"},
+		"no program":       {packed(t, without("islet")), "it has no islet-9.0.0+x-linux-amd64/islet"},
+		"no script":        {packed(t, without("install.sh")), "it has no islet-9.0.0+x-linux-amd64/install.sh"},
+		"no unit":          {packed(t, without("systemd/islet.service")), "systemd/islet.service is missing"},
+		"no OCI runtime":   {without("lib"), "lib/islet/crun is missing"},
+		"no directory":     {without("install.sh"), "has no install.sh: it is not an unpacked archive of islet"},
+		"no time":          {with(func(d string) error { return os.WriteFile(d+"/built", []byte("soon"), 0o600) }), "built does not say when"},
+		"a link":           {packed(t, with(func(d string) error { return os.Symlink("/etc", d+"/doc/x") })), "it has a link or a device"},
+		"leads out":        {packed(t, outside, "-P", "--transform=s|/guide.md|/../../guide.md|"), "/../../guide.md leads out of it"},
+		"something beside": {packed(t, outside, "-P", "--transform=s|^.*/guide.md|/etc/guide.md|"), "it has /etc/guide.md"},
+	} {
+		root, tmp := t.TempDir(), t.TempDir()
+		out, err := try(exec.Command("sh", filepath.Join(script, "install.sh"), c.from), "DESTDIR="+root, "TMPDIR="+tmp)
+		if err == nil || !strings.Contains(out, c.says) || !strings.HasPrefix(out, "islet: ") {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		left, err := os.ReadDir(tmp)
+		if files := tree(t, root); len(files) > 0 || err != nil || len(left) > 0 {
+			t.Errorf("%s: left over: %v %v %v", name, files, left, err)
+		}
+	}
+	if out, err := try(exec.Command("sh", filepath.Join(script, "install.sh"), whole, whole), "DESTDIR="+t.TempDir()); err == nil || !strings.Contains(out, "one archive is installed at a time") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// alone runs install.sh on this machine, but with nothing of it where it installs, and no init.
+// What lies in bin goes before other programs.
+func alone(t *testing.T, bin string, args ...string) (string, error) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	awk, err := exec.LookPath("awk") // by way of /etc on some systems
+	if err == nil {
+		awk, err = filepath.EvalSymlinks(awk)
+	}
+	if err == nil {
+		os.Remove(filepath.Join(bin, "awk")) // of a run before
+		err = os.Symlink(awk, filepath.Join(bin, "awk"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmp := t.TempDir()
+	return try(exec.Command("unshare", append([]string{"-m", "sh", "-euc", `for d in /usr/local /etc /opt /var /run; do mount -t tmpfs none $d; done; exec sh "$@"`, "sh"}, args...)...), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+tmp, "DESTDIR=")
+}
+
+// TestInstallElsewhere: a program for other machines is not installed.
+func TestInstallElsewhere(t *testing.T) {
+	from := unpacked(t, "one")
+	arm := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
+	arm[16], arm[18] = 2, 0xb7 // a program, of AArch64
+	if runtime.GOARCH == "arm64" {
+		arm[18] = 0x3e // of x86-64
+	}
+	write(t, filepath.Join(from, "islet"), string(arm), 0o755)
+	for _, archive := range []string{from, packed(t, from)} {
+		out, err := alone(t, t.TempDir(), filepath.Join(from, "install.sh"), "--no-start", archive)
+		if err == nil || !strings.Contains(out, "this archive is not for ") {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+}
+
+// TestInstallClock: a clock from before islet was made cannot be right, whatever year it has; the
+// program has the time when it was made, by which islet doctor says the same later.
+func TestInstallClock(t *testing.T) {
+	from, bin := unpacked(t, "one"), t.TempDir()
+	write(t, filepath.Join(from, "built"), "1800000000\n", 0o600)
+	write(t, filepath.Join(from, "islet"), "#!/bin/sh\necho one\n[ \"$1\" != doctor ] || stat -c 'made %Y' /usr/local/bin/islet\n", 0o755)
+	for _, c := range []struct {
+		now  string
+		says bool
+	}{{"0", true}, {"1767225600", true}, {"1799913599", true}, {"1799913600", false}, {"1900000000", false}} {
+		write(t, filepath.Join(bin, "date"), "#!/bin/sh\nexec /bin/date -u -d @"+c.now+" \"$@\"\n", 0o755)
+		out, err := alone(t, bin, filepath.Join(from, "install.sh"), "--no-start")
+		if err != nil || strings.Contains(out, "before islet was made") != c.says || !strings.Contains(out, "made 1800000000") {
+			t.Errorf("%s: %v: %s", c.now, err, out)
+		}
+		if c.now == "1767225600" && !strings.Contains(out, "the clock says 2026-01-01, before") {
+			t.Error(out)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Gathers a release: archives, packages, the sources of the OCI runtime, what they are made of
+# Gathers a release: archives, install.sh, packages, the sources of the OCI runtime, what they are made of
 # (SPDX), notes from the history, SHA-256 of all, and signatures.
 #   release.sh VERSION DIST DIR
 # ISLET_RELEASE_KEYS names files of keys (packaging/sign), with colons between: each archive is
@@ -19,6 +19,7 @@ say() { echo "release: $*" >&2; }
 
 # Of this version alone: 0.1.0 is neither 0.1.0-rc1 nor 10.1.0.
 cp -p "$dist"/islet-"$version"-linux-*.tar.gz "$new/"
+cp -p "$here/install.sh" "$new/" # which takes an archive by its name
 for name in islet islet-cni islet-kubelet; do
 	cp -p "$dist/packages/${name}_$version"-1_*.deb "$dist/packages/$name-$version"-1.*.rpm "$new/"
 done

@@ -42,6 +42,7 @@ func TestRelease(t *testing.T) {
 	}
 	write(t, filepath.Join(top, "bin/go"), "#!/bin/sh\ncd "+root+" && exec "+tool+" \"$@\"\n", 0o755)
 	copied(t, "release.sh", filepath.Join(top, "packaging/release.sh"))
+	copied(t, "install.sh", filepath.Join(top, "packaging/install.sh"))
 	copied(t, "oci/source.sh", filepath.Join(top, "packaging/oci/source.sh"))
 	cache, dist, to := filepath.Join(top, "cache"), filepath.Join(top, "dist"), filepath.Join(top, "dist/release")
 	list := ""
@@ -52,7 +53,7 @@ func TestRelease(t *testing.T) {
 	}
 	write(t, filepath.Join(top, "packaging/oci/sources"), list, 0o644)
 	write(t, filepath.Join(cache, "source/crun_old.tar.gz"), "of another version", 0o644)
-	want := map[string]bool{"islet-oci-sources.tar": true, "NOTES.md": true, "SHA256SUMS": true}
+	want := map[string]bool{"install.sh": true, "islet-oci-sources.tar": true, "NOTES.md": true, "SHA256SUMS": true}
 	archive := func(version, arch string) string { return "islet-" + version + "-linux-" + arch }
 	for _, version := range []string{"0.1.0", "0.1.0-rc1", "10.1.0", "0.1.0+next"} {
 		for _, arch := range []string{"amd64", "arm"} {

@@ -36,6 +36,7 @@ func Install(t testing.TB, m *machine.Machine, args ...string) {
 	}
 	m.Write("archive/files", kept)
 	m.Write("archive/install.sh", string(script))
+	m.Write("archive/built", "1767225600\n")
 	m.Run("cp", m.Binary(), to+"/islet")
 	m.Run("env", append([]string{"DESTDIR=/", "sh", to + "/install.sh"}, args...)...)
 }
