@@ -95,6 +95,9 @@ func (p *patient) enableController(name string) string {
 		return "use a kernel with this controller; see /proc/cgroups"
 	}
 	for _, file := range []string{"boot/firmware/cmdline.txt", "boot/cmdline.txt"} {
+		if strings.Contains(p.file(file), "cgroup_enable=memory") {
+			return fmt.Sprintf("reboot: /%s has cgroup_enable=memory, and the kernel was not started by it", file)
+		}
 		if p.exists(file) {
 			return fmt.Sprintf("append cgroup_enable=memory cgroup_memory=1 to the line in /%s and reboot", file)
 		}

@@ -209,6 +209,41 @@ func dist(t *testing.T) string {
 	return dir
 }
 
+// TestInstalledSize: what a device has to hold, but for the OCI runtime, is at most 48 MB.
+func TestInstalledSize(t *testing.T) {
+	dir := dist(t)
+	debs, err := filepath.Glob(filepath.Join(made(t, dir, runtime.GOARCH), "islet_*.deb"))
+	if err != nil || len(debs) != 1 {
+		t.Fatal(debs, err)
+	}
+	root := t.TempDir()
+	command(t, "dpkg-deb", "-x", debs[0], root)
+	const oci, most = "/usr/lib/islet/crun", 48_000_000
+	sizes := map[string]int64{}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			sizes[strings.TrimPrefix(path, root)] = info.Size()
+		}
+		return err
+	})
+	if err != nil || sizes[oci] == 0 {
+		t.Fatal(sizes, err)
+	}
+	delete(sizes, oci)
+	sum := int64(0)
+	for _, size := range sizes {
+		sum += size
+	}
+	t.Logf("%d files, %.2f MB", len(sizes), float64(sum)/1e6)
+	if sum > most {
+		t.Errorf("%d bytes are installed, not %d or less", sum, most)
+	}
+}
+
 // TestLicences: for each part that the SBOM of a real archive names there is a licence beside it,
 // as the documentation of each package has it.
 func TestLicences(t *testing.T) {

@@ -225,6 +225,26 @@ func TestPackages(t *testing.T) {
 	s.Run("! test -e /var/lib/islet && ! test -e /run/islet && test -f /etc/kubernetes/manifests/p0.yaml && ! find /etc/systemd /var/lib/systemd -name '*islet*' | grep .")
 }
 
+// TestPackagesLook: a package says what keeps pods from running on many boards, changes nothing of
+// how they boot, and is installed all the same.
+func TestPackagesLook(t *testing.T) {
+	s := packaged(t, Systemd, "deb", 0)
+	const needs, line = "this machine needs a change", "console=tty1 root=/dev/mmcblk0p2 rootwait"
+	s.Run("mkdir -p /boot/firmware && echo '" + line + "' >/boot/firmware/cmdline.txt")
+	// As Raspberry Pi OS has it, for the eyes of dpkg.
+	says(s, 0, `unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && echo cpuset cpu io pids >/sys/fs/cgroup/cgroup.controllers && dpkg -i /payload/islet.deb'`,
+		needs, "the memory cgroup controller is not there", "append cgroup_enable=memory cgroup_memory=1 to the line in /boot/firmware/cmdline.txt and reboot")
+	if got := s.Run("systemctl is-active islet.service >/dev/null && cat /boot/firmware/cmdline.txt && ls /boot/firmware"); got != line+"\ncmdline.txt\n" {
+		t.Errorf("a package changed how the board boots: %s", got)
+	}
+	if out := s.Run("dpkg -r islet && dpkg -i /payload/islet.deb"); strings.Contains(out, needs) {
+		t.Error(out)
+	}
+	// A clock from before the program was made, which is the same as a program of three days from now.
+	says(s, 0, "touch -d '3 days' /usr/bin/islet && sh /var/lib/dpkg/info/islet.postinst configure", needs, "before this program was made", "-> set it")
+	s.Run("dpkg -P islet")
+}
+
 // TestKubelet: the packages in the kubelet's and the plugins' place are there for kubeadm, and
 // go without a trace.
 func TestKubelet(t *testing.T) {

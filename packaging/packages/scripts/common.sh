@@ -40,6 +40,13 @@ empty() {
 	rmdir "$1" 2>/dev/null || true # stays: a disk is mounted on it, it is a link to one, or find has said what is in it
 }
 
+# look: prints what keeps pods from running on many boards, and what to do about it. A package
+# does not change how the machine boots, and its installation does not fail by that.
+look() {
+	found=$(islet doctor 2>/dev/null | sed -n '/^error *cgroup/{N;p;}; /^warning *clock /{N;p;}') || true
+	[ -z "$found" ] || printf 'islet: this machine needs a change (islet doctor says more):\n%s\n' "$found" >&2
+}
+
 # other_node: prints the name and process of a kubelet or k3s that makes this machine a node. Two
 # agents that have the same static pods start each of them twice.
 other_node() {
