@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
 )
 
 // archived is a system with the unpacked archive of make dist in /root/islet, and the packages.
@@ -18,7 +20,7 @@ func archived(t *testing.T, init []string) *System {
 	if err != nil || len(debs) != 1 {
 		t.Fatal(debs, err)
 	}
-	s := New(t, init, map[string]string{"islet.tar.gz": dist, "islet.deb": debs[0]})
+	s := New(t, init, map[string]string{"islet.tar.gz": dist, "islet.deb": debs[0], "install.sh": filepath.Join(machine.Root(t), "packaging/install.sh")})
 	s.Boot()
 	s.Run("mkdir -p /root/islet && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet")
 	return s
