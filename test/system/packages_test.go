@@ -190,11 +190,24 @@ func TestPackages(t *testing.T) {
 	t.Log(upgraded(s, 4, "dpkg -i /payload/islet.deb", "dpkg -i /payload/islet-next.deb"))
 	s.Run(`[ "$(systemctl is-enabled islet.service)" = enabled ] && systemctl is-active islet.service`)
 	s.Run(`[ -z "$(find /etc/kubernetes/manifests -type f ! -perm 600)" ] && [ "$(stat -c %a /usr/lib/systemd/system/islet.service)" = 600 ]`)
+	judge(t, s, "islet.service")
 	if out := s.Run("islet status"); !strings.Contains(out, "crun 1.21") {
 		t.Errorf("the OCI runtime that is shipped is not used:\n%s", out)
 	}
 	before := s.Run(counting)
 	s.Run(`echo "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --v=2'" >>/etc/default/islet && dpkg -i --force-confdef --force-confold /payload/islet.deb && grep -q v=2 /etc/default/islet && sed -i '$d' /etc/default/islet`)
+	ready(s, 4)
+	underLoad(t, s, func(goesOn func()) {
+		const counts = "pgrep -fa '[c]ount 20ms$' | sort -n"
+		calm := s.Run(counts)
+		for _, what := range []string{"an upgrade", "the same version again"} {
+			s.Run("dpkg -i /payload/islet-next.deb")
+			goesOn()
+			if now := s.Run(counts); now != calm || strings.Count(now, "\n") != 4 {
+				t.Errorf("%s under load changed the pods' processes from\n%s to\n%s", what, calm, now)
+			}
+		}
+	})
 	ready(s, 4)
 	s.Run("systemctl disable islet.service && dpkg -i /payload/islet-next.deb && ! systemctl is-enabled islet.service && systemctl is-active islet.service && systemctl enable islet.service")
 	ready(s, 4)
