@@ -67,7 +67,7 @@ Defaults that differ from a kubelet's:
 	section("Flags that no file has", "flags.", optionFields())
 	section("EdgeConfiguration", "edge.", edgeFields())
 	section("KubeletConfiguration", "", kubeletFields())
-	b.WriteString("\n## What a node keeps as its own\n\nA [configuration that a node is sent](sent-configuration.md) replaces its files, but not these fields: where it leaves one\nout, the node's own value stays, and it changes one only with consent, by `configuration.consent` of the node's own\nEdgeConfiguration or `islet config apply --consent`. Directories, names, addresses and the way to the API server are flags, which it\ncannot change at all. Everything else it may change, and the node tries it.\n\n| Field | Why |\n| --- | --- |\n")
+	b.WriteString("\n## What a node keeps as its own\n\nA [configuration that a node is sent](sent-configuration.md) replaces its files, but not these fields: where it leaves one\nout, or has an empty value, the node's own value stays, and it changes one only with consent, by `configuration.consent` of the node's own\nEdgeConfiguration or `islet config apply --consent`. Directories, names, addresses and the way to the API server are flags, which it\ncannot change at all. Everything else it may change, and the node tries it.\n\n| Field | Why |\n| --- | --- |\n")
 	for _, f := range Bound() {
 		fmt.Fprintf(&b, "| %s | %s |\n", f.Field, f.Why)
 	}

@@ -25,6 +25,8 @@ const MaxSent = 1 << 20
 type Sent struct {
 	Name          string // where it came from, for messages
 	Kubelet, Edge []byte // YAML or JSON; empty: the node's file counts
+	// Consent names fields of the node's that it may also empty.
+	Consent []string
 }
 
 // sentTo asks for what the node was sent, if anybody knows.
@@ -40,7 +42,9 @@ func sentTo(o *options, sent func(Dirs) (*Sent, error)) (*Sent, error) {
 }
 
 // over decodes a document strictly into v, with what belongs to the node taken from own
-// where the document does not set it. It gives the document.
+// where the document does not set it. An empty value sets nothing: tools that write whole
+// configurations, such as kubeadm, write one for what each node has by itself. It gives the
+// document.
 func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
 	name := strings.TrimSpace(s.Name + " " + kind)
 	if len(data) > MaxSent {
@@ -67,19 +71,24 @@ func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix str
 	if err != nil {
 		return out, err
 	}
-	kept := map[string]any{}
-	for _, b := range Bound() {
-		if path, ok := strings.CutPrefix(b.Field, prefix); ok && (prefix != "" || !strings.HasPrefix(path, "edge.")) {
-			if value, set := at(all, path); set {
-				place(kept, path, value)
-			}
-		}
-	}
-	base, err := json.Marshal(kept)
+	sent, err := decodeTree(doc)
 	if err != nil {
 		return out, err
 	}
-	merged, err := mergePatch(base, doc)
+	kept := map[string]any{}
+	for _, b := range Bound() {
+		path, ok := strings.CutPrefix(b.Field, prefix)
+		if !ok || prefix == "" && strings.HasPrefix(path, "edge.") {
+			continue
+		}
+		if value, set := at(all, path); set {
+			place(kept, path, value)
+		}
+		if value, set := at(sent, path); set && full(value) == nil && !slices.Contains(s.Consent, b.Field) {
+			drop(sent, path)
+		}
+	}
+	merged, err := json.Marshal(mergeTrees(kept, sent))
 	if err != nil {
 		return out, err
 	}
@@ -143,6 +152,17 @@ func place(tree map[string]any, path string, value any) {
 		tree[key] = below
 	}
 	place(below, rest, value)
+}
+
+// drop removes a value that is there.
+func drop(tree any, path string) {
+	key, rest, more := strings.Cut(path, ".")
+	below := tree.(map[string]any)
+	if !more {
+		delete(below, key)
+		return
+	}
+	drop(below[key], rest)
 }
 
 // A BoundField belongs to the node: what it is sent may change it only with consent.

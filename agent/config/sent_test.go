@@ -39,9 +39,9 @@ func newSentNode(t *testing.T) *sentNode {
 	return n
 }
 
-func (n *sentNode) load(kubelet, edge string) (*Config, error) {
+func (n *sentNode) load(kubelet, edge string, consent ...string) (*Config, error) {
 	next, _, err := LoadWith(n.args, func(Dirs) (*Sent, error) {
-		return &Sent{Name: "sent", Kubelet: []byte(kubelet), Edge: []byte(edge)}, nil
+		return &Sent{Name: "sent", Kubelet: []byte(kubelet), Edge: []byte(edge), Consent: consent}, nil
 	})
 	return next, err
 }
@@ -75,6 +75,37 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	}
 	if errs := Withheld(own, next, []string{"podCIDR", "cgroupDriver", "edge.bridgeName", "edge.configuration"}); len(errs) > 0 {
 		t.Errorf("withheld with consent: %v", errs)
+	}
+}
+
+// TestSentEmpty: an empty value of a field that belongs to the node is as one that is left out,
+// as kubeadm's containerRuntimeEndpoint for all nodes is; with consent it empties the field.
+func TestSentEmpty(t *testing.T) {
+	n := newSentNode(t)
+	own := n.own
+	for _, empty := range []string{"''", "null"} {
+		kubelet := kubeletDocHead + "podCIDR: " + empty + "\nstaticPodURLHeader: {}\nauthentication: {x509: {clientCAFile: " + empty + "}}\n"
+		edge := edgeDocHead + "bridgeName: " + empty + "\ncniBinDirs: []\nconfiguration: {}\n"
+		next, err := n.load(kubelet, edge)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if errs := Withheld(own, next, nil); len(errs) > 0 {
+			t.Errorf("%s: withheld: %v", empty, errs)
+		}
+		if next.Kubelet.PodCIDR != "10.8.0.0/24" || next.Kubelet.Authentication.X509.ClientCAFile == "" || next.Edge.BridgeName != "mine0" {
+			t.Errorf("%s: the node lost what is its own: %+v", empty, next.Edge)
+		}
+		next, err = n.load(kubelet, edge, "podCIDR", "edge.bridgeName")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Kubelet.PodCIDR == own.Kubelet.PodCIDR || next.Edge.BridgeName == "mine0" || next.Kubelet.Authentication.X509.ClientCAFile == "" {
+			t.Errorf("%s: with consent: podCIDR %q, bridgeName %q", empty, next.Kubelet.PodCIDR, next.Edge.BridgeName)
+		}
+		if errs := Withheld(own, next, nil); len(errs) != 2 {
+			t.Errorf("%s: withheld: %v", empty, errs)
+		}
 	}
 }
 

@@ -98,7 +98,7 @@ func (s *Start) use(c *trial.Configuration) *config.Sent {
 	if c == nil || c.Kubelet == "" && c.Edge == "" {
 		return nil
 	}
-	return &config.Sent{Name: c.Source.String(), Kubelet: []byte(c.Kubelet), Edge: []byte(c.Edge)}
+	return &config.Sent{Name: c.Source.String(), Kubelet: []byte(c.Kubelet), Edge: []byte(c.Edge), Consent: c.Consent}
 }
 
 // OnTrial reports whether this process is there to try a configuration.
