@@ -23,17 +23,6 @@ func configured(t *testing.T) (*machine.Machine, map[string]string) {
 	return m, started(m)
 }
 
-// served is configured with a kubelet API that somebody can use, so that it has a port.
-func served(t *testing.T) (*machine.Machine, map[string]string) {
-	t.Helper()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
-	m.Run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=ca", "-keyout", m.Disk+"/ca.key", "-out", m.Disk+"/ca.crt")
-	m.Write("kubelet.yaml", fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nauthentication: {x509: {clientCAFile: %[3]s/ca.crt}}\n", servedHead, m.Cgroup, m.Disk))
-	return m, started(m)
-}
-
 // started starts the node.
 func started(m *machine.Machine) map[string]string {
 	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 2s, deadline: 15s}\n", m.Disk))

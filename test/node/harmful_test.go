@@ -1,11 +1,16 @@
 package node
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +23,71 @@ import (
 const servedHead = kubeletHead + "authorization: {mode: AlwaysAllow}\n"
 
 const edgeHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
+
+// uplink is the address of a served node in the network.
+const uplink = "192.0.2.10"
+
+// A servedNode has a kubelet API that somebody elsewhere can use.
+type servedNode struct {
+	*machine.Machine
+	t    *testing.T
+	http http.Client // with a certificate that the node accepts
+}
+
+// served starts a node with two pods and an address.
+func served(t *testing.T) (*servedNode, map[string]string) {
+	t.Helper()
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Run("ip", "link", "add", "wan0", "type", "veth", "peer", "wan1")
+	m.Run("ip", "address", "add", uplink+"/24", "dev", "wan0")
+	m.Run("ip", "link", "set", "wan0", "up")
+	m.Run("ip", "link", "set", "wan1", "up")
+	m.Run("ip", "route", "add", "default", "via", "192.0.2.1")
+	certificate := func(name string, args ...string) {
+		m.Run("openssl", append([]string{"req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=" + name,
+			"-keyout", m.Disk + "/" + name + ".key", "-out", m.Disk + "/" + name + ".crt"}, args...)...)
+	}
+	certificate("ca")
+	certificate("admin", "-CA", m.Disk+"/ca.crt", "-CAkey", m.Disk+"/ca.key")
+	m.Write("kubelet.yaml", fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nauthentication: {x509: {clientCAFile: %[3]s/ca.crt}}\n", servedHead, m.Cgroup, m.Disk))
+	own, err := tls.LoadX509KeyPair(m.Disk+"/admin.crt", m.Disk+"/admin.key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &servedNode{Machine: m, t: t}
+	n.http = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: m.Dial, DisableKeepAlives: true, // each time it is another process
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{own}, InsecureSkipVerify: true}}} // its own certificate is self-signed
+	return n, started(m)
+}
+
+// get asks the kubelet API at the node's address.
+func (n *servedNode) get(port, path string) (status int, body string, _ error) {
+	resp, err := n.http.Get("https://" + net.JoinHostPort(uplink, port) + path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
+}
+
+var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?(\d+)`)
+
+// reached demands that the kubelet API answers somebody elsewhere. By the node's own files it
+// lists the pods; by what the node was sent it may have another port, and know nobody.
+func (n *servedNode) reached(s shown) {
+	n.t.Helper()
+	own, port := s.Active.ID == "local", "10250"
+	if found := portOf.FindStringSubmatch(s.Active.Kubelet); !own && found != nil {
+		port = found[1]
+	}
+	n.Await("the kubelet API on port "+port, func() bool {
+		status, body, err := n.get(port, "/pods")
+		return err == nil && (!own || status == http.StatusOK && strings.Contains(body, `"one-edge"`) && strings.Contains(body, `"two-edge"`))
+	})
+}
 
 // mayHarm are fields of the node's own that the harmful configurations may change all the same.
 const mayHarm = "authentication.x509.clientCAFile,tlsCertFile,tlsPrivateKeyFile,resolvConf,staticPodURL"
@@ -215,9 +285,12 @@ func (m *mutator) bytewise() string {
 }
 
 // TestHarmfulConfigurations: whatever a node is sent, it answers within the time of the trial,
-// and its pods run on. ISLET_TEST_LONG has it take 200.
+// also over the network, and its pods run on. ISLET_TEST_LONG has it take 200.
 func TestHarmfulConfigurations(t *testing.T) {
-	m, ids := served(t)
+	n, ids := served(t)
+	m := n.Machine
+	s, _ := show(m)
+	n.reached(s)
 	all := harmful[:16]
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		mutants := newMutator(t)
@@ -255,11 +328,14 @@ func TestHarmfulConfigurations(t *testing.T) {
 			t.Errorf("%d: it took %v", i, took)
 		}
 		unharmed(t, m, ids)
+		n.reached(s)
 		if s.Active.ID != "local" {
 			if out, code := m.Try("config", "revert"); code != 0 {
 				t.Fatalf("%d: no way back from %s: %s", i, shortened(text), out)
 			}
 			unharmed(t, m, ids)
+			s, _ = show(m)
+			n.reached(s)
 		}
 	}
 	t.Log(outcomes)
