@@ -31,17 +31,23 @@ type Config struct {
 }
 
 // Ensure makes the bridge what Config says, or leaves it as it is, and returns
-// its link. It is cheap when nothing is to be done.
-func Ensure(ns netns.NS, c Config) (Link, error) {
+// its link. It is cheap when nothing is to be done. A bridge that it made is not left when
+// it fails.
+func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 	h, err := ns.Netlink()
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	link, err := find(h, c)
+	link, made, err := find(h, c)
 	if err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	}
+	defer func() {
+		if err != nil && made {
+			err = errors.Join(err, h.LinkDel(link))
+		}
+	}()
 	if err := prepare(ns, c); err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	}
@@ -75,8 +81,8 @@ func loopback6(h *netlink.Handle, link netlink.Link) error {
 	return nil
 }
 
-func find(h *netlink.Handle, c Config) (netlink.Link, error) {
-	link, err := h.LinkByName(c.Name)
+func find(h *netlink.Handle, c Config) (link netlink.Link, made bool, err error) {
+	link, err = h.LinkByName(c.Name)
 	if notFound(err) {
 		snooping := false // it needs a querier, timers and memory, and gains nothing among veths
 		br := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
@@ -84,18 +90,22 @@ func find(h *netlink.Handle, c Config) (netlink.Link, error) {
 		if len(c.Addresses) > 0 { // else the bridge's address changes with its ports
 			br.HardwareAddr = MAC(c.Addresses[0].Addr())
 		}
-		if err := h.LinkAdd(br); err != nil && !errors.Is(err, os.ErrExist) {
-			return nil, fmt.Errorf("create: %w", err)
+		err := h.LinkAdd(br)
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, false, fmt.Errorf("create: %w", err)
 		}
+		made = err == nil
 		link, err = h.LinkByName(c.Name)
-	}
-	if err != nil {
-		return nil, err
+		if err != nil {
+			return nil, false, err
+		}
+	} else if err != nil {
+		return nil, false, err
 	}
 	if link.Type() != "bridge" {
-		return nil, noBridge(link)
+		return nil, false, noBridge(link)
 	}
-	return link, nil
+	return link, made, nil
 }
 
 // Find returns the link of a bridge that exists.

@@ -248,6 +248,9 @@ func TestForeignBridgeHasTheAddresses(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
+			if _, err := h.LinkByName("islet0"); err == nil {
+				t.Error("the bridge that is no network is left")
+			}
 			check(t, h.LinkDel(cni0))
 			check(t, n.Ready())
 			w.pod(t, n, "pod")
