@@ -71,6 +71,10 @@ Defaults that differ from a kubelet's:
 	for _, f := range Bound() {
 		fmt.Fprintf(&b, "| %s | %s |\n", f.Field, f.Why)
 	}
+	b.WriteString("\nWhoever consents, these change only while the node has no pods:\n\n| Field | What would become of pods |\n| --- | --- |\n")
+	for _, f := range HeldByPods() {
+		fmt.Fprintf(&b, "| %s | %s |\n", f.Field, f.Why)
+	}
 	b.WriteString("\n## Flags without effect\n\nThey are accepted, so that a kubelet's command line works as it is.\n\n| Flag | Why |\n| --- | --- |\n")
 	for _, row := range flagTable() {
 		if row.field == "" {

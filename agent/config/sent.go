@@ -173,6 +173,8 @@ const (
 	boundFile    = "a file or directory of this machine"
 	boundPods    = "pods of the node's own end when it changes"
 	boundNetwork = "a change rebuilds the pods' network"
+	boundBridge  = "pods that run stay on the former bridge, which is there until the machine restarts and keeps its address: the other one needs another podCIDR, too"
+	boundCIDR    = "pods that run keep their addresses, and others get new ones"
 	boundCgroup  = "the cgroups of running pods are elsewhere when it changes"
 	boundProgram = "a program of this machine, which runs as root"
 	boundRuntime = "the runtime in which the containers are"
@@ -184,35 +186,66 @@ func Bound() []BoundField {
 		{"staticPodPath", boundPods}, {"staticPodURL", boundPods}, {"staticPodURLHeader", boundPods},
 		{"podLogsDir", boundFile}, {"resolvConf", boundFile}, {"volumePluginDir", boundFile},
 		{"tlsCertFile", boundFile}, {"tlsPrivateKeyFile", boundFile}, {"authentication.x509.clientCAFile", boundFile},
-		{"podCIDR", boundNetwork}, {"userNamespaces.idsPerPod", "volumes of running pods are mapped by it"},
+		{"podCIDR", boundCIDR}, {"userNamespaces.idsPerPod", "volumes of running pods are mapped by it"},
 		{"cgroupDriver", boundCgroup}, {"cgroupRoot", boundCgroup}, {"cgroupsPerQOS", boundCgroup},
 		{"kubeletCgroups", boundCgroup}, {"systemCgroups", boundCgroup}, {"systemReservedCgroup", boundCgroup}, {"kubeReservedCgroup", boundCgroup},
 		{"containerRuntimeEndpoint", boundRuntime}, {"imageServiceEndpoint", boundRuntime}, {"providerID", "a Node's never changes"},
 		{"edge.ociRuntime", boundProgram}, {"edge.runtimeHandlers", boundProgram}, {"edge.cniBinDirs", boundProgram},
-		{"edge.bridgeName", boundNetwork}, {"edge.networkPlugin", boundNetwork}, {"edge.cniConfDir", boundNetwork},
+		{"edge.bridgeName", boundBridge}, {"edge.networkPlugin", boundNetwork}, {"edge.cniConfDir", boundNetwork},
 		{"edge.registryConfigDir", boundFile}, {"edge.imagesDir", boundFile}, {"edge.criSocket", boundFile},
 		{"edge.configuration", "how the node is sent a configuration at all"}, {"edge.update", "whose programs the node runs"},
 	}
 }
 
+// HeldByPods are those that change only while the node has no pods, whoever consents, and what
+// would become of these.
+func HeldByPods() []BoundField {
+	const cgroups = "their cgroups would stay where they are, and be neither limited nor removed"
+	return []BoundField{
+		{"podLogsDir", "their logs would stay in the former directory, and be neither rotated nor removed"},
+		{"cgroupDriver", cgroups}, {"cgroupRoot", cgroups},
+	}
+}
+
+// Held says, by field, what of next cannot count instead of now while so many pods are here.
+func Held(now, next *Config, pods int) []error {
+	if pods == 0 {
+		return nil
+	}
+	var errs []error
+	err := differing(now, next, HeldByPods(), func(f BoundField) {
+		errs = append(errs, field.Forbidden(field.NewPath(f.Field), fmt.Sprintf("there are %d pods here, and %s: remove the pods first, or change the node's own file and restart the machine", pods, f.Why)))
+	})
+	return append(errs, err...)
+}
+
 // Withheld says, by field, what of next differs from now though it belongs to the node and
 // consent does not name it.
 func Withheld(now, next *Config, consent []string) []error {
+	var errs []error
+	err := differing(now, next, Bound(), func(b BoundField) {
+		if !slices.Contains(consent, b.Field) {
+			errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+"): leave it out, or name it in configuration.consent of the node's EdgeConfiguration or with --consent"))
+		}
+	})
+	return append(errs, err...)
+}
+
+// differing calls found with those fields that are another in next than in now.
+func differing(now, next *Config, fields []BoundField, found func(BoundField)) []error {
 	was, werr := tree(now)
 	will, nerr := tree(next)
 	if err := errors.Join(werr, nerr); err != nil {
 		return []error{err}
 	}
-	var errs []error
-	for _, b := range Bound() {
-		before, _ := at(was, b.Field)
-		after, _ := at(will, b.Field)
-		if slices.Contains(consent, b.Field) || reflect.DeepEqual(full(before), full(after)) {
-			continue
+	for _, f := range fields {
+		before, _ := at(was, f.Field)
+		after, _ := at(will, f.Field)
+		if !reflect.DeepEqual(full(before), full(after)) {
+			found(f)
 		}
-		errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+"): leave it out, or name it in configuration.consent of the node's EdgeConfiguration or with --consent"))
 	}
-	return errs
+	return nil
 }
 
 // SameManifests reports whether the node's own pods come from the same place by both.

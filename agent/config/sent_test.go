@@ -109,6 +109,27 @@ func TestSentEmpty(t *testing.T) {
 	}
 }
 
+// TestHeldByPods: with consent or not, pods that are here hold some fields.
+func TestHeldByPods(t *testing.T) {
+	n := newSentNode(t)
+	next, err := n.load(kubeletDocHead+"podLogsDir: /elsewhere\ncgroupDriver: systemd\nmaxPods: 5\npodCIDR: 10.9.0.0/24\n", "", "podLogsDir", "cgroupDriver", "podCIDR")
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := Held(n.own, next, 2)
+	if text := fmt.Sprint(errs); len(errs) != 2 || !strings.Contains(text, "podLogsDir: Forbidden: there are 2 pods here") || !strings.Contains(text, "cgroupDriver: ") {
+		t.Errorf("held: %v", errs)
+	}
+	if errs := slices.Concat(Held(n.own, next, 0), Held(n.own, n.own, 2)); len(errs) > 0 {
+		t.Errorf("held: %v", errs)
+	}
+	for _, f := range HeldByPods() {
+		if !IsBound(f.Field) {
+			t.Errorf("%s does not belong to the node", f.Field)
+		}
+	}
+}
+
 func TestSplit(t *testing.T) {
 	k, e, err := Split("f", []byte("# both\n---\n"+kubeletDocHead+"maxPodz: 1\n---\n"+edgeDocHead+"shimPodz: 1\n---\n"))
 	n := newSentNode(t)

@@ -289,11 +289,12 @@ func TestFailures(t *testing.T) {
 
 // TestChecks: what is wrong is said by field, and nothing is tried or kept.
 func TestChecks(t *testing.T) {
-	w := newWorld(t, "configuration: {consent: [cgroupDriver]}\n")
+	w := newWorld(t, "configuration: {consent: [volumePluginDir, cgroupRoot]}\n")
 	r := w.start(guard.Role{})
 	for text, want := range map[string]string{
 		kubeletHead + "maxPods: 1\n":                       "maxPods: Invalid value: 1: fewer than the 2 pods",
 		kubeletHead + "podCIDR: 10.9.0.0/24\n":             "podCIDR: Forbidden",
+		kubeletHead + "cgroupRoot: /elsewhere\n":           "cgroupRoot: Forbidden: there are 2 pods here",
 		kubeletHead + "port: -1\n":                         "port: Invalid value",
 		edgeHead + "configuration: {consent: [podCIDR]}\n": "edge.configuration: Forbidden",
 		"kind: Pod\n": "want one KubeletConfiguration",
@@ -318,7 +319,7 @@ func TestChecks(t *testing.T) {
 	if s := r.Show(); s.Assigned != nil || s.Failed != nil || len(s.History) != 0 {
 		t.Errorf("kept: %+v", s)
 	}
-	if _, err := (Local{r.Keeper}).Apply([]byte(kubeletHead+"cgroupDriver: systemd\n"), "f", nil, true); err != nil {
+	if _, err := (Local{r.Keeper}).Apply([]byte(kubeletHead+"volumePluginDir: /elsewhere\n"), "f", nil, true); err != nil {
 		t.Errorf("the node consented: %v", err)
 	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil {

@@ -127,7 +127,7 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 	if err != nil {
 		return err
 	}
-	errs := append(config.Withheld(now, next, consent), next.CheckHost(os.DirFS("/"))...)
+	errs := slices.Concat(config.Withheld(now, next, consent), config.Held(now, next, pods), next.CheckHost(os.DirFS("/")))
 	if most := int(next.Kubelet.MaxPods); most < pods {
 		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods that are here", most, pods))
 	}
