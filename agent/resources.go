@@ -30,7 +30,7 @@ func (a *agent) openEviction() (err error) {
 	pods := cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot)
 	a.usage = usage.OfMachine(usage.Config{
 		NodeName: a.cfg.Node.Name, Runtime: a.rt.Runtime, Images: a.rt.Images, Pods: a.pods.Look, Volumes: a.claims.Stats, Root: a.cfg.Dirs.Root, LogsDir: a.cfg.Kubelet.PodLogsDir, Started: time.Now(),
-	}, a.rt.Cgroups, pods, a.cfg.Kubelet.VolumeStatsAggPeriod.Duration)
+	}, a.rt.Cgroups, pods, a.cfg.Kubelet.SystemCgroups, a.cfg.Kubelet.VolumeStatsAggPeriod.Duration)
 	a.eviction, err = eviction.OfMachine(eviction.Config{
 		Kubelet: &a.cfg.Kubelet, Hold: a.started.OnTrial(), Figures: a.usage, Pods: a.pods, Reclaim: a.upkeep, Events: a.events, Counts: a.figures, Changed: a.reportNode, Log: a.log,
 	}, eviction.Machine{Cgroups: a.rt.Cgroups.Reader, Pods: pods, Root: a.cfg.Dirs.Root, Images: a.rt.Images})

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/netip"
 	"net/url"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -155,6 +156,9 @@ func (c *checker) cgroups() {
 	oneOf(c, "cgroupDriver", k.CgroupDriver, "cgroupfs", "systemd")
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {
 		c.required("cgroupRoot", "systemCgroups needs it")
+	}
+	if k.SystemCgroups != "" && path.Join("/", k.SystemCgroups) == "/" {
+		c.invalid(field.NewPath("systemCgroups"), k.SystemCgroups, "must not be the root")
 	}
 	if k.CgroupRoot != "" && !filepath.IsAbs(k.CgroupRoot) {
 		c.invalid(field.NewPath("cgroupRoot"), k.CgroupRoot, "must begin with /")

@@ -69,6 +69,7 @@ func TestValidation(t *testing.T) {
 		{"syncFrequency: -1s", "syncFrequency: Invalid value"},
 		{"cpuCFSQuotaPeriod: 2s", "cpuCFSQuotaPeriod: Invalid value"},
 		{"systemCgroups: /x", "cgroupRoot: Required value"},
+		{"cgroupRoot: /\nsystemCgroups: //", "systemCgroups: Invalid value: \"//\": must not be the root"},
 		{"cgroupRoot: x", "cgroupRoot: Invalid value"},
 		{"contentType: application/yaml", "contentType: Unsupported value"},
 		{"logging: {format: json, vmodule: [{filePattern: x, verbosity: 4}]}", "logging.vmodule: Forbidden"},

@@ -206,6 +206,8 @@ and labels are upstream's.
 
 Nothing is measured unless somebody asks, and pages that are scraped within a second share one
 measurement. ` + "`/stats/summary`" + ` is complete, takes ` + "`only_cpu_and_memory=true`" + `, and answers POST too.
+Its system containers are a kubelet's: ` + "`kubelet` and `runtime`" + `, which are the agent's cgroup unless that is the root, ` + "`pods`" + `, and with ` + "`systemCgroups`" + `
+` + "`misc`" + `, which /metrics/cadvisor has under its id, too.
 
 Who asks again within two minutes, as scrapers do, has only that read which may have changed: in a cgroup
 whose CPU time and memory are as before no process has run, nor in any below it, so that they are read as a

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -51,16 +52,22 @@ func (u *Usage) Board() api.Board {
 // maxAge is how old figures may be to be given again: several pages are scraped at once.
 const maxAge = time.Second
 
-// OfMachine is New for this machine: its cgroups, of which pods is that of all pods, and
-// its directories, each of which is measured at most once in every trees; less than 0:
-// never.
-func OfMachine(c Config, cgroups *cgroup.Recent, pods string, trees time.Duration) *Usage {
+// OfMachine is New for this machine: its cgroups, of which pods is that of all pods and misc
+// what systemCgroups says, or empty; and its directories, each of which is measured at most once
+// in every trees; less than 0: never.
+func OfMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees time.Duration) *Usage {
 	c.Host = host.New(host.Config{})
 	c.System = map[string]string{stats.SystemContainerPods: pods}
 	s := sample.Config{Cgroups: cgroups, Pods: pods, MaxAge: maxAge}
 	if own := ownCgroup(cgroups.Unified()); own != "/" && own != "" {
 		c.System[stats.SystemContainerKubelet], c.System[stats.SystemContainerRuntime] = own, own
 		s.Others, s.Self = []string{own}, own
+	}
+	if misc = path.Join("/", misc); misc != "/" {
+		c.System[stats.SystemContainerMisc] = misc
+		if misc != s.Self && misc != pods {
+			s.Others = append(s.Others, misc)
+		}
 	}
 	c.Sampler = sample.New(s)
 	if trees >= 0 {

@@ -3,10 +3,12 @@ package usage
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +30,13 @@ type runtime struct{ asked int }
 
 func (r *runtime) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
 	return &api.ListPodSandboxResponse{}, nil
+}
+
+// none has no container.
+type none struct{ runtime }
+
+func (*none) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	return &api.ListContainersResponse{}, nil
 }
 
 func (r *runtime) labels(pod string) map[string]string {
@@ -106,6 +115,44 @@ func TestSummary(t *testing.T) {
 		t.Errorf("what the runtime says: %+v", virtual)
 	case len(sum.Node.SystemContainers) != 1 || sum.Node.SystemContainers[0].Name != "pods" || sum.Node.Fs == nil || sum.Node.StartTime.IsZero():
 		t.Errorf("node: %+v", sum.Node)
+	}
+}
+
+// TestMisc: what systemCgroups says is a system container and a cgroup of its own, however it is
+// written; the root is none, and the cgroup of all pods is there once.
+func TestMisc(t *testing.T) {
+	root := t.TempDir()
+	for path, bytes := range map[string]string{"": "9000", "/kubepods": "1000", "/others": "5000"} {
+		write(t, filepath.Join(root, "memory", path, "memory.usage_in_bytes"), bytes+"\n")
+		write(t, filepath.Join(root, "memory", path, "cgroup.procs"), "")
+		write(t, filepath.Join(root, "cpuacct", path, "cpuacct.usage"), "2000000000\n")
+	}
+	for misc, want := range map[string]string{
+		"": "pods 1000", "/": "pods 1000", "others/": "misc 5000 pods 1000", "/others": "misc 5000 pods 1000", "/kubepods": "misc 1000 pods 1000", "/none": "pods 1000",
+	} {
+		u := OfMachine(Config{Runtime: &none{}, Pods: func(func(*v1.Pod, *v1.PodStatus)) {}}, cgroup.NewRecent(cgroup.NewReader(root), time.Second), "/kubepods", misc, -1)
+		sum, err := u.Summary(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range sum.Node.SystemContainers {
+			got = append(got, fmt.Sprint(c.Name, " ", *c.Memory.UsageBytes))
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("systemCgroups %q: %q, want %q", misc, text, want)
+		}
+		subjects, err := u.Subjects(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := map[string]int{}
+		for _, s := range subjects {
+			at[s.Path]++
+		}
+		if at["/"] != 1 || at["/kubepods"] != 1 || at["/others"] != strings.Count(want, "5000") {
+			t.Errorf("systemCgroups %q: cgroups %v", misc, at)
+		}
 	}
 }
 

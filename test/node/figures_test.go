@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
@@ -38,11 +40,36 @@ func get(t *testing.T, a *machine.Agent, path string) string {
 	return string(text)
 }
 
+// loose starts a process right in the cgroup of a machine.
+func loose(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	p, err := machine.StartProcess(m.Command("sh", "-c", "while :; do sleep 1; done"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hierarchies := []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified"} // of v1, and what else a hybrid has
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		hierarchies = []string{"/sys/fs/cgroup"}
+	}
+	for _, h := range hierarchies {
+		if err := os.Mkdir(h+m.Cgroup, 0o755); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(h+m.Cgroup+"/cgroup.procs", fmt.Append(nil, p.Pid), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // The figures of a pod with a limit are in every page, under its names.
 func TestFigures(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
+	m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %[1]s\nsystemCgroups: %[1]s/others\nfailSwapOn: false\npodLogsDir: %[2]s/logs\n", m.Cgroup, m.Disk)+machine.Roomy)
+	loose(t, m)
 	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "sleep"), "    image:", "    resources: {limits: {cpu: 100m, memory: 32Mi}}\n    image:", 1))
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
 	a := m.StartAgent()
@@ -71,6 +98,7 @@ func TestFigures(t *testing.T) {
 		{"container_network_receive_bytes_total", `pod="plain-edge"`, `interface="eth0"`}, {"container_file_descriptors", `pod="plain-edge"`}, {"container_processes", `container="c"`, "} 1 "},
 		{"container_start_time_seconds", `container="c"`}, {"container_memory_usage_bytes", `id="/"`}, {"container_cpu_usage_seconds_total", `/kubepods/besteffort"`, `pod=""`},
 		{"container_fs_usage_bytes", `container="c"`}, {"machine_memory_bytes"}, {"machine_cpu_cores"},
+		{"container_memory_usage_bytes", `id="` + m.Cgroup + `/others"`, `pod=""`},
 	} {
 		if !of(x[0], x[1:]...) {
 			t.Errorf("no %v in\n%s", x, page)
@@ -86,8 +114,15 @@ func TestFigures(t *testing.T) {
 		}
 	}
 	checkPages(t, a)
-	checkSummary(t, get(t, a, "/stats/summary"), true)
-	checkSummary(t, get(t, a, "/stats/summary?only_cpu_and_memory=true"), false)
+	for path, whole := range map[string]bool{"/stats/summary": true, "/stats/summary?only_cpu_and_memory=true": false} {
+		sum := get(t, a, path)
+		checkSummary(t, sum, whole)
+		for _, name := range []string{"misc", "pods"} {
+			if !strings.Contains(sum, `{"name":"`+name+`","startTime":`) {
+				t.Errorf("no system container %s in %s", name, sum)
+			}
+		}
+	}
 	if top := m.Islet("top", "--containers"); !strings.Contains(top, "limited-edge") {
 		t.Errorf("islet top:\n%s", top)
 	}
