@@ -235,7 +235,9 @@ goes over all interfaces of hardware together, while the Summary API names one o
 
 ` + "`sudo make test-prometheus`" + ` lets a real Prometheus (its Go module: scraping, storage and rule engine) scrape a node by itself and one of a cluster, and evaluates what the
 rules and dashboards of kubernetes-mixin and kube-prometheus take from a kubelet. The expressions, ` + "`test/prometheus/testdata/rules.yaml`" + `, are islet's own, under the names of theirs. Their alerts are evaluated with their conditions, and none is active on a node that is well. All yield data on a node of a cluster, which Prometheus scrapes with the token of
-a service account that may get ` + "`nodes/metrics`" + ` only, but for the dashboards' numbers of volumes (volume_manager_total_volumes). On a node without a control plane all but those and:
+a service account that may get ` + "`nodes/metrics`" + ` only, but for the dashboards' numbers of volumes (volume_manager_total_volumes),
+errors of the configuration (kubelet_node_config_error, which a kubelet up to 1.24 has; here a node that was sent one) and errors of storage operations (storage_operation_errors_total, which a
+kubelet has no more; ` + "`storage_operation_duration_seconds_count{status!=\"success\"}`" + ` counts them). On a node without a control plane all but those and:
 
 - KubeletClientCertificateExpiration, KubeletClientCertificateRenewalErrors, KubeletServerCertificateExpiration, KubeletServerCertificateRenewalErrors,
   KubeClientErrors and the dashboards' requests to the API server: there is no API server, and so no certificate for it.

@@ -102,7 +102,7 @@ func (r Rules) Demand(t testing.TB, without map[string]string) {
 			alerts++
 		}
 	}
-	if alerts < 18 || len(r.Rules) < 48 {
+	if alerts < 18 || len(r.Rules) < 50 {
 		t.Errorf("%d rules, %d of them alerts", len(r.Rules), alerts)
 	}
 }
