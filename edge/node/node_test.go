@@ -373,17 +373,29 @@ func TestUnregisteredNodeWaits(t *testing.T) {
 }
 
 func TestConditionsAreAKubelets(t *testing.T) {
-	var got []string
-	for _, c := range conditions(Facts{}) {
-		got = append(got, fmt.Sprint(c.Type, " ", c.Status, " ", c.Reason, ": ", c.Message))
-	}
-	want := []string{
-		"MemoryPressure False KubeletHasSufficientMemory: kubelet has sufficient memory available",
-		"DiskPressure False KubeletHasNoDiskPressure: kubelet has no disk pressure",
-		"PIDPressure False KubeletHasSufficientPID: kubelet has sufficient PID available",
-		"Ready True KubeletReady: kubelet is posting ready status",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+	for _, x := range []struct {
+		facts Facts
+		want  []string
+	}{
+		{Facts{}, []string{
+			"MemoryPressure False KubeletHasSufficientMemory: kubelet has sufficient memory available",
+			"DiskPressure False KubeletHasNoDiskPressure: kubelet has no disk pressure",
+			"PIDPressure False KubeletHasSufficientPID: kubelet has sufficient PID available",
+			"Ready True KubeletReady: kubelet is posting ready status",
+		}},
+		{Facts{MemoryPressure: true, DiskPressure: true, PIDPressure: true, NotReady: []string{"a", "b"}}, []string{
+			"MemoryPressure True KubeletHasInsufficientMemory: kubelet has insufficient memory available",
+			"DiskPressure True KubeletHasDiskPressure: kubelet has disk pressure",
+			"PIDPressure True KubeletHasInsufficientPID: kubelet has insufficient PID available",
+			"Ready False KubeletNotReady: a, b",
+		}},
+	} {
+		var got []string
+		for _, c := range conditions(x.facts) {
+			got = append(got, fmt.Sprint(c.Type, " ", c.Status, " ", c.Reason, ": ", c.Message))
+		}
+		if !slices.Equal(got, x.want) {
+			t.Errorf("%q", got)
+		}
 	}
 }
