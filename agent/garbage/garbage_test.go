@@ -201,8 +201,14 @@ func TestFullDisk(t *testing.T) {
 		if got := w.left(); len(got) != 3 || w.asked["containers"]+w.asked["reclaim"] > 0 {
 			t.Fatalf("left %v, asked %v", got, w.asked)
 		}
+		if got := collected(t, g); got != "map[]" {
+			t.Errorf("counted before any went: %s", got)
+		}
 		w.image(4, 100, "late:1") // 90 %
 		run(t, g, Period+time.Second)
+		if got := collected(t, g); got != "map[space:1]" {
+			t.Errorf("counted %s", got)
+		}
 		if got := w.left(); !slices.Equal(got, []int{1, 2, 4}) {
 			t.Errorf("left %v", got)
 		}
@@ -253,7 +259,11 @@ func TestMaxAge(t *testing.T) {
 			t.Fatalf("left %v, though it was to wait", got)
 		}
 		wait = false
-		run(t, w.garbage(age), time.Hour)
+		g := w.garbage(age)
+		run(t, g, time.Hour)
+		if got := collected(t, g); got != "map[age:1]" {
+			t.Errorf("counted %s", got)
+		}
 		if got := w.left(); !slices.Equal(got, []int{1}) {
 			t.Errorf("left %v", got)
 		}
@@ -354,6 +364,9 @@ func TestReclaim(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		if err := g.ReclaimImages(t.Context()); err != nil {
 			t.Error(err)
+		}
+		if got := collected(t, g); got != "map[space:2]" {
+			t.Errorf("counted %s", got)
 		}
 		if got := w.left(); !slices.Equal(got, []int{2}) {
 			t.Errorf("left %v", got)

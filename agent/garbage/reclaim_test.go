@@ -9,11 +9,32 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	model "github.com/prometheus/client_model/go"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/runtime/cri"
 )
+
+// collected is how many images are counted, by what made them go.
+func collected(t *testing.T, g *Garbage) string {
+	t.Helper()
+	all := map[string]int{}
+	seen := make(chan prometheus.Metric, 10)
+	for _, c := range g.Collectors() {
+		c.Collect(seen)
+	}
+	close(seen)
+	for s := range seen {
+		var m model.Metric
+		if err := s.Write(&m); err != nil || len(m.Label) != 1 || m.Label[0].GetName() != "reason" {
+			t.Fatalf("%v %v", &m, err)
+		}
+		all[m.Label[0].GetValue()] += int(m.GetCounter().GetValue())
+	}
+	return fmt.Sprint(all)
+}
 
 // TestFullToTheLastByte: where there is no room to look for what belongs to no image, images
 // go all the same, and the rest with the room that they leave.
