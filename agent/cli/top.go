@@ -34,7 +34,7 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.containers, "containers", false, "each container for itself")
 	flags.StringVar(&c.sortBy, "sort-by", "", "cpu or memory")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
-	flags.StringVarP(&c.output, "output", "o", "", "wide: disk and network too, of --containers disk; json or yaml: the figures as the Summary API has them")
+	flags.StringVarP(&c.output, "output", "o", "", "wide: disk, network and waits too, of --containers disk and waits; json or yaml: the figures as the Summary API has them")
 	c.declareSelector(flags)
 	c.declareAgain(flags)
 	return c.run
@@ -149,10 +149,10 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 	wide := func(*stats.PodStats) []string { return nil }
 	var titles []string
 	if c.output == "wide" {
-		titles, wide = []string{"DISK", "IN/s", "OUT/s"}, c.wide
-	}
-	if c.containers { // which share the network of their pod
-		titles = titles[:min(len(titles), 1)]
+		titles, wide = append([]string{"DISK", "IN/s", "OUT/s"}, waitTitles...), c.wide
+		if c.containers { // which share the network of their pod
+			titles = append([]string{"DISK"}, waitTitles...)
+		}
 	}
 	if !c.noHeaders {
 		add("NAMESPACE", "NAME", "CONTAINER", "CPU(cores)", "MEMORY(bytes)", titles...)

@@ -114,10 +114,35 @@ func (c *topCommand) wide(p *stats.PodStats) []string {
 	if fs := p.EphemeralStorage; fs != nil && fs.UsedBytes != nil {
 		disk = size(*fs.UsedBytes)
 	}
-	return append([]string{disk}, c.podTraffic(p)...)
+	return slices.Concat([]string{disk}, c.podTraffic(p), waits(p.CPU, p.Memory, p.IO))
 }
 
-// wideContainer is the column of a container that -o wide adds: what it has written, and its logs.
+// waitTitles are those of the columns that waits gives.
+var waitTitles = []string{"CPU WAIT", "MEM WAIT", "IO WAIT"}
+
+// waits are the shares of the last ten seconds in which a process waited for CPU, which it does
+// also at its limit, for memory, and for disks. With cgroup v1 nobody knows.
+func waits(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
+	out := []string{"-", "-", "-"}
+	say := func(i int, p *stats.PSIStats) {
+		if p != nil {
+			out[i] = fmt.Sprintf("%.0f%%", p.Some.Avg10)
+		}
+	}
+	if cpu != nil {
+		say(0, cpu.PSI)
+	}
+	if memory != nil {
+		say(1, memory.PSI)
+	}
+	if io != nil {
+		say(2, io.PSI)
+	}
+	return out
+}
+
+// wideContainer are the columns of a container that -o wide adds: what it has written, and its
+// logs; and for what it waits.
 func (c *topCommand) wideContainer(k *stats.ContainerStats) []string {
 	if c.output != "wide" {
 		return nil
@@ -128,10 +153,11 @@ func (c *topCommand) wideContainer(k *stats.ContainerStats) []string {
 			used, known = used+*fs.UsedBytes, true
 		}
 	}
-	if !known {
-		return []string{"-"}
+	disk := "-"
+	if known {
+		disk = size(used)
 	}
-	return []string{size(used)}
+	return append([]string{disk}, waits(k.CPU, k.Memory, k.IO)...)
 }
 
 // showNode shows the machine: what is used, and the sensors of its board.

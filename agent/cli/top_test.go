@@ -77,19 +77,30 @@ func TestBoardLines(t *testing.T) {
 	}
 }
 
-// TestTopContainers: of containers wide says what each has on the disk, and nothing of a network.
-func TestTopContainers(t *testing.T) {
+// TestTopWide: wide says of containers what each has on the disk and for what it waits, and nothing
+// of a network, which they share; of pods it says all.
+func TestTopWide(t *testing.T) {
 	n := func(v uint64) *stats.FsStats { return &stats.FsStats{UsedBytes: &v} }
-	var out strings.Builder
-	c := &topCommand{tool: &tool{out: &out}, containers: true, output: "wide"}
-	c.pods([]stats.PodStats{{PodRef: stats.PodReference{Name: "web"}, Containers: []stats.ContainerStats{
-		{Name: "b", Rootfs: n(1 << 20), Logs: n(2 << 20)}, {Name: "a", Logs: n(512)}, {Name: "c"}}}})
-	var got [][]string
-	for line := range strings.Lines(out.String()) {
-		got = append(got, strings.Fields(line))
-	}
-	want := [][]string{{"NAME", "CONTAINER", "CPU(cores)", "MEMORY(bytes)", "DISK"}, {"web", "a", "-", "-", "512B"}, {"web", "b", "-", "-", "3.0MiB"}, {"web", "c", "-", "-", "-"}}
-	if !slices.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("%q", got)
+	psi := func(v float64) *stats.PSIStats { return &stats.PSIStats{Some: stats.PSIData{Avg10: v, Avg60: 99}} }
+	pods := []stats.PodStats{{PodRef: stats.PodReference{Name: "web"}, EphemeralStorage: n(4096), CPU: &stats.CPUStats{PSI: psi(12.3)}, Memory: &stats.MemoryStats{PSI: psi(0)}, IO: &stats.IOStats{PSI: psi(99.7)},
+		Containers: []stats.ContainerStats{{Name: "b", Rootfs: n(1 << 20), Logs: n(2 << 20), CPU: &stats.CPUStats{PSI: psi(7)}, Memory: &stats.MemoryStats{}}, {Name: "a", Logs: n(512), IO: &stats.IOStats{PSI: psi(3)}}, {Name: "c"}}}}
+	for _, x := range []struct {
+		containers bool
+		want       []string
+	}{
+		{true, []string{
+			"NAME CONTAINER CPU(cores) MEMORY(bytes) DISK CPU WAIT MEM WAIT IO WAIT",
+			"web a - - 512B - - 3%", "web b - - 3.0MiB 7% - -", "web c - - - - - -"}},
+		{false, []string{"NAME CPU(cores) MEMORY(bytes) DISK IN/s OUT/s CPU WAIT MEM WAIT IO WAIT", "web - - 4.0KiB - - 12% 0% 100%"}},
+	} {
+		var out strings.Builder
+		(&topCommand{tool: &tool{out: &out}, containers: x.containers, output: "wide"}).pods(pods)
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+		if !slices.Equal(got, x.want) {
+			t.Errorf("containers %v: %q", x.containers, got)
+		}
 	}
 }

@@ -218,7 +218,8 @@ the host's ends of its veths have counted something. A limit that the node chang
 somebody else writes into a cgroup within those minutes. Pages are compressed for who accepts gzip.
 
 ` + "`islet top node`" + ` shows the sensors of the board besides: temperatures, frequency, under-voltage and throttling; with ` + "`-o wide`" + ` also what
-goes over all interfaces of hardware together, while the Summary API names one of them: eth0, or else the first, as of a kubelet.
+goes over all interfaces of hardware together, while the Summary API names one of them: eth0, or else the first, as of a kubelet. ` + "`islet top -o wide`" + ` says of pods and
+containers in which share of the last ten seconds a process waited for CPU (also at its limit), memory and disks, where cgroups are v2.
 
 ## What differs
 
