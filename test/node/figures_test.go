@@ -129,7 +129,8 @@ func TestFigures(t *testing.T) {
 }
 
 // seldom are the names that a node with two plain pods, alone and whose port nobody may use, need
-// not serve, and why. Each expression matches whole names.
+// not serve, and why; one of a cluster that has done more does: see TestFiguresOfWork there. Each expression
+// matches whole names.
 var seldom = map[string]string{
 	`csi_.*|dra_.*_operations_.*|dra_operations_.*|kubelet_device_plugin_.*|kubelet_credential_provider_.*`:                               "plugins, of which it has none",
 	`kubelet_certificate_manager_.*|kubelet_server_expiration_.*|rest_client_.*|islet_events_dropped_total|kubelet_podcertificate_states`: "a control plane",
