@@ -26,6 +26,7 @@ type recorder struct {
 	*Events
 	path   string
 	alone  bool
+	spare  atomic.Bool // the disk is to be spared
 	writes atomic.Int64
 	stop   func()
 }
@@ -58,7 +59,7 @@ func (r *recorder) start() {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	c := EventsConfig{Node: "n", QPS: 50, Burst: 100, Store: counting{db, r}, Log: slog.New(slog.DiscardHandler)}
+	c := EventsConfig{Node: "n", QPS: 50, Burst: 100, Store: counting{db, r}, Spare: r.spare.Load, Log: slog.New(slog.DiscardHandler)}
 	closing := func() {}
 	if !r.alone {
 		c.Client = r.Client(r.T)
@@ -183,6 +184,51 @@ func TestEventsWearNoFlash(t *testing.T) {
 		}
 		if r.writes.Load() > 12 {
 			t.Errorf("%d writes in ten minutes", r.writes.Load())
+		}
+	})
+}
+
+// TestEventsSpareTheDisk: while the disk is to be spared events are written every half hour, and
+// as ever before, after, and when the agent ends.
+func TestEventsSpareTheDisk(t *testing.T) {
+	recorded(t, true, func(r *recorder) {
+		happens := func(minutes int) (writes int64) {
+			before := r.writes.Load()
+			for range 4 * minutes {
+				r.Events.Pod(podNamed("a"), "", v1.EventTypeWarning, "BackOff", "again")
+				time.Sleep(15 * time.Second)
+			}
+			return r.writes.Load() - before
+		}
+		kept := func() int32 {
+			rows, err := r.Store.Events(r.Context())
+			if err != nil || len(rows) != 1 {
+				r.Fatalf("%d rows: %v", len(rows), err)
+			}
+			return rows[0].Event.Count
+		}
+		if n := happens(10); n != 10 {
+			t.Errorf("%d writes in ten minutes", n)
+		}
+		r.spare.Store(true)
+		before := kept()
+		if n := happens(25); n > 1 || kept() > before+8 {
+			t.Errorf("%d writes in 25 minutes, the count went from %d to %d", n, before, kept())
+		}
+		if n := happens(120); n != 4 {
+			t.Errorf("%d writes in two hours", n)
+		}
+		r.spare.Store(false)
+		happens(30) // what was waited for before is
+		if n := happens(10); n != 10 {
+			t.Errorf("%d writes in ten minutes after", n)
+		}
+		r.spare.Store(true)
+		happens(5)
+		r.stop()
+		r.start()
+		if n := kept(); n != 4*(10+25+120+30+10+5) {
+			t.Errorf("%d of them outlive the agent", n)
 		}
 	})
 }
