@@ -21,6 +21,10 @@ import (
 // the shim program, which plays it.
 const initProgram = "/islet-shim"
 
+// initScore is the oom_score_adj of that init, as of a kubelet's pause containers: its end
+// would end the pod, and it has no memory worth that.
+const initScore = -998
+
 // startInit runs the first process of a pod's shared process namespace, or of the
 // sandbox of a containerd shim. It has the sandbox's ID as its container's.
 func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
@@ -84,7 +88,7 @@ func (r *Runtime) ownContainer(verb string) *api.ContainerConfig {
 	return &api.ContainerConfig{
 		Command: []string{initProgram, verb},
 		Mounts:  []*api.Mount{{ContainerPath: initProgram, HostPath: r.c.ShimPath, Readonly: true}},
-		Linux:   &api.LinuxContainerConfig{Resources: &api.LinuxContainerResources{CpuShares: 2}},
+		Linux:   &api.LinuxContainerConfig{Resources: &api.LinuxContainerResources{CpuShares: 2, OomScoreAdj: initScore}},
 	}
 }
 
