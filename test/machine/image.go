@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +72,36 @@ func Archive(t testing.TB) string {
 		t.Fatalf("build the test image: %v", err)
 	}
 	return a
+}
+
+// Ref is the reference of an image of ArchivesOf.
+func Ref(name string) string { return "localhost/" + name + ":test" }
+
+// ArchivesOf are archives of images of podtool by name, each with so many MiB that no other
+// has.
+func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
+	t.Helper()
+	dir := t.TempDir()
+	command := func(name string, args ...string) {
+		c := exec.Command(name, args...)
+		c.Dir = Root(t)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	pack, tool := filepath.Join(dir, "mkimage"), filepath.Join(filepath.Dir(Archive(t)), "podtool")
+	command("go", "build", "-o", pack, "./packaging/mkimage")
+	for name, n := range mib {
+		b := make([]byte, n<<20)
+		rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%-32s", name)))).Read(b)
+		own, archive := filepath.Join(dir, name+".own"), filepath.Join(dir, name+".tar")
+		if err := os.WriteFile(own, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		command(pack, "-ref", Ref(name), "-entrypoint", "/podtool", "-o", archive, tool, own)
+		archives = append(archives, archive)
+	}
+	return archives
 }
 
 // InstallImage puts podtool's image into the inbox of the state directory.

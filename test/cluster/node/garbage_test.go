@@ -2,10 +2,7 @@ package node
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,12 +51,12 @@ func fullDisk(t *testing.T, config string, free, after uint64, patience time.Dur
 	n.Run("sh", "-c", fmt.Sprintf("truncate -s 300M %[1]s/img; mkfs.ext4 -q -m 0 %[1]s/img", n.Disk))
 	disk.mount()
 	n.Join()
-	for _, archive := range imagesOf(t, map[string]int{"runs": 1, "crashes": 1, "over": 1, "own": 1, "nobodys": 40}) {
+	for _, archive := range machine.ArchivesOf(t, map[string]int{"runs": 1, "crashes": 1, "over": 1, "own": 1, "nobodys": 40}) {
 		n.Islet("images", "import", archive)
 	}
 	ns := c.Namespace(t)
 	with := func(image, spec string, args ...string) string {
-		return strings.Replace(pod(ns, image, spec, "", args...), machine.Image, ref(image), 1)
+		return strings.Replace(pod(ns, image, spec, "", args...), machine.Image, machine.Ref(image), 1)
 	}
 	n.Write("manifests/own.yaml", with("own", "", "sleep"))
 	c.Apply(t, with("runs", "", "sleep")+with("crashes", "", "exit", "1")+with("over", "restartPolicy: Never", "exit", "0"))
@@ -112,34 +109,6 @@ func restarts(p machine.Pod) int {
 		return 0
 	}
 	return p.Status.ContainerStatuses[0].RestartCount
-}
-
-func ref(name string) string { return "localhost/" + name + ":test" }
-
-// imagesOf are archives of images of podtool, each with so many MiB that no other has.
-func imagesOf(t *testing.T, mib map[string]int) (archives []string) {
-	t.Helper()
-	dir := t.TempDir()
-	command := func(name string, args ...string) {
-		c := exec.Command(name, args...)
-		c.Dir = machine.Root(t)
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	pack, tool := filepath.Join(dir, "mkimage"), filepath.Join(filepath.Dir(machine.Archive(t)), "podtool")
-	command("go", "build", "-o", pack, "./packaging/mkimage")
-	for name, n := range mib {
-		b := make([]byte, n<<20)
-		rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%-32s", name)))).Read(b)
-		own, archive := filepath.Join(dir, name+".own"), filepath.Join(dir, name+".tar")
-		if err := os.WriteFile(own, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		command(pack, "-ref", ref(name), "-entrypoint", "/podtool", "-o", archive, tool, own)
-		archives = append(archives, archive)
-	}
-	return archives
 }
 
 // A smallDisk is a file system of its own for a directory of a machine.

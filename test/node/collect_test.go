@@ -1,0 +1,168 @@
+package node
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// A dead is a node whose containers end, to see which ended ones are kept.
+type dead struct {
+	*testing.T
+	*machine.Machine
+	pods []string
+}
+
+// end kills the container of each pod, and waits for the next one.
+func (d dead) end() {
+	d.Helper()
+	count := map[string]int{}
+	for name, p := range d.WaitReady(d.pods...) {
+		count[name] = restarts(map[string]machine.Pod{name: p})
+	}
+	for pid, command := range d.ContainerProcesses() {
+		if strings.HasPrefix(command, "/podtool") {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				d.Fatal(err)
+			}
+		}
+	}
+	d.WaitPods("the next containers", func(pods map[string]machine.Pod) bool {
+		return !slices.ContainsFunc(d.pods, func(name string) bool {
+			return !pods[name].Ready() || restarts(map[string]machine.Pod{name: pods[name]}) != count[name]+1
+		})
+	})
+}
+
+// kept are the attempts at a pod's container that have a log, in order.
+func (d dead) kept(pod string) (attempts []int) {
+	d.Helper()
+	logs, err := filepath.Glob(filepath.Join(d.Disk, "logs", "default_"+pod+"_*", "c", "*.log"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	for _, l := range logs {
+		attempts = append(attempts, number(d.T, strings.TrimSuffix(filepath.Base(l), ".log")))
+	}
+	slices.Sort(attempts)
+	return attempts
+}
+
+// keeps waits until these attempts are kept of each pod, and no other.
+func (d dead) keeps(what string, attempts ...int) {
+	d.Helper()
+	d.Await(what, func() bool {
+		all := 0
+		for _, p := range d.pods {
+			if !slices.Equal(d.kept(p), attempts) {
+				return false
+			}
+			all += len(attempts)
+		}
+		return len(d.Files(filepath.Join(d.Disk, "state/runtime/containers"))) == all
+	})
+}
+
+// TestDeadContainers: of the ended containers of pods those stay that the flags say, with their
+// logs: so many of each, of all together, and each so long.
+func TestDeadContainers(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("kubelet.yaml", evictConfig(m, "evictionHard: {memory.available: 1Mi}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"))
+	d := dead{t, m, []string{"a-edge", "b-edge"}}
+	m.Write("manifests/a.yaml", manifest("a", "", "sleep"))
+	m.Write("manifests/b.yaml", manifest("b", "", "sleep"))
+	m.StartAgent("--maximum-dead-containers-per-container=3")
+	for range 4 {
+		d.end()
+	}
+	d.keeps("three that have ended of each to stay", 1, 2, 3, 4)
+	m.Stop()
+	m.StartAgent("--maximum-dead-containers-per-container=3", "--maximum-dead-containers=4")
+	d.keeps("four of all to stay", 2, 3, 4)
+	m.Stop()
+	m.StartAgent("--maximum-dead-containers-per-container=0", "--minimum-container-ttl-duration=1h")
+	d.end()
+	d.keeps("all to stay for an hour", 2, 3, 4, 5)
+	m.Stop()
+	const least = 8 * time.Second
+	m.StartAgent("--maximum-dead-containers-per-container=0", "--minimum-container-ttl-duration="+least.String())
+	killed := time.Now()
+	d.end()
+	var gone time.Time
+	m.Await("the last one that ended to go", func() bool {
+		gone = time.Now()
+		return !slices.Contains(d.kept("a-edge"), 5)
+	})
+	if took := gone.Sub(killed); took < least {
+		t.Errorf("it went %v after it was killed, not %v", took, least)
+	}
+	d.keeps("no other to stay", 6)
+}
+
+// TestPrune: of the images that no pod needs islet says which would go, and removes those; of
+// the others, also of one that has ended, it says why they stay.
+func TestPrune(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.Boot()
+	m.StartAgent()
+	for _, archive := range machine.ArchivesOf(t, map[string]int{"runs": 1, "over": 1, "nobodys": 3}) {
+		m.Islet("images", "import", archive)
+	}
+	with := func(name, extra string, args ...string) {
+		m.Write("manifests/"+name+".yaml", strings.Replace(manifest(name, extra, args...), machine.Image, machine.Ref(name), 1))
+	}
+	with("runs", "", "sleep")
+	with("over", "  restartPolicy: Never\n", "exit", "0")
+	m.WaitPods("a pod to run and one to end", func(pods map[string]machine.Pod) bool {
+		return pods["runs-edge"].Ready() && pods["over-edge"].Status.Phase == "Succeeded"
+	})
+	dir := filepath.Join(m.Disk, "state/containerd")
+	full := used(m, dir)
+	has := func(when string, names ...string) {
+		t.Helper()
+		list := m.Islet("images", "ls")
+		for _, n := range []string{"runs", "over", "nobodys"} {
+			if strings.Contains(list, "localhost/"+n) != slices.Contains(names, n) {
+				t.Errorf("%s, of %q:\n%s", when, names, list)
+			}
+		}
+	}
+	stay := []string{"kept " + machine.Ref("runs") + " (", "): needed by pod default/runs-edge\n", "kept " + machine.Ref("over") + " (", "): needed by pod default/over-edge\n"}
+	says := func(out, first string) {
+		t.Helper()
+		for _, want := range append(stay, first) {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in\n%s", want, out)
+			}
+		}
+	}
+	says(m.Islet("images", "prune", "--dry-run"), "would remove "+machine.Ref("nobodys")+" (")
+	has("nothing went", "runs", "over", "nobodys")
+	says(m.Islet("images", "prune"), "removed "+machine.Ref("nobodys")+" (")
+	has("one went", "runs", "over")
+	if now := used(m, dir); now > full-3<<20 {
+		t.Errorf("%d bytes were used, %d are", full, now)
+	}
+	if out := m.Islet("images", "prune"); strings.Contains(out, "removed") {
+		t.Errorf("once more:\n%s", out)
+	}
+	m.Remove("manifests/over.yaml")
+	m.WaitReady("runs-edge")
+	stay = stay[:2]
+	says(m.Islet("images", "prune"), "removed "+machine.Ref("over")+" (")
+	has("two went", "runs")
+}
+
+// used are the bytes of the files in a directory.
+func used(m *machine.Machine, dir string) (bytes int64) {
+	fmt.Sscan(m.Run("du", "-sb", dir), &bytes)
+	return bytes
+}
