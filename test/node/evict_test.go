@@ -42,16 +42,7 @@ func TestEvictsForMemory(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	var kib int
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Sscanf(string(text), "MemTotal: %d", &kib); err != nil {
-		t.Fatal(err)
-	}
-	m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n"+
-		"systemReserved: {memory: %dKi}\nevictionHard: {allocatableMemory.available: 100Mi}\nevictionPressureTransitionPeriod: 5s\n", m.Cgroup, m.Disk, kib-400<<10))
+	m.Write("kubelet.yaml", evictConfig(m, fmt.Sprintf("systemReserved: {memory: %dKi}\nevictionHard: {allocatableMemory.available: 100Mi}\nevictionPressureTransitionPeriod: 5s\n", memoryKiB(t)-400<<10)))
 	m.Write("manifests/critical.yaml", eats("critical", 2_000_000_000, 50))
 	m.Write("manifests/friend.yaml", eats("friend", 100, 120))
 	m.StartAgent()
@@ -87,6 +78,52 @@ func TestEvictsForMemory(t *testing.T) {
 	}
 	if page := get(t, a, "/metrics"); strings.Contains(page, "kubelet_evictions{") {
 		t.Error("the second agent evicted a pod")
+	}
+}
+
+// TestEvictsSoftlyForMemory: a soft threshold counts after its time of grace, and then so many
+// pods end, each by its rank, that what is to be reclaimed beyond it is free.
+func TestEvictsSoftlyForMemory(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	const grace = 3 * time.Second
+	m.Write("kubelet.yaml", evictConfig(m, fmt.Sprintf("systemReserved: {memory: %dKi}\nevictionHard: {memory.available: 1Mi}\nevictionSoft: {allocatableMemory.available: 100Mi}\n"+
+		"evictionSoftGracePeriod: {allocatableMemory.available: %s}\nevictionMinimumReclaim: {allocatableMemory.available: 180Mi}\n", memoryKiB(t)-400<<10, grace)))
+	m.Write("manifests/critical.yaml", eats("critical", 2_000_000_000, 50))
+	m.Write("manifests/friend.yaml", eats("friend", 100, 120))
+	m.Write("manifests/dearest.yaml", eats("dearest", 200, 20))
+	a := m.StartAgent()
+	before := containers(m.WaitReady("critical-edge", "friend-edge", "dearest-edge"))
+	m.Write("manifests/hungry.yaml", eats("hungry", 0, 120))
+	for _, name := range []string{"hungry", "friend"} { // 60 MiB are free, then 180, then 300
+		evictedFor(t, evicted(m, name), "The node was low on resource: memory. Threshold quantity: 100Mi, available: ")
+	}
+	var pressed time.Time
+	var ended []time.Time
+	var who []string
+	for line := range strings.Lines(m.AgentLog(1 << 20)) {
+		switch {
+		case strings.Contains(line, "conditions=[MemoryPressure] before=[]"):
+			pressed = loggedAt(t, line)
+		case strings.Contains(line, "pod is evicted"):
+			ended = append(ended, loggedAt(t, line))
+			_, pod, _ := strings.Cut(line, " pod=default/")
+			pod, _, _ = strings.Cut(pod, "-edge ")
+			who = append(who, pod)
+		}
+	}
+	if !slices.Equal(who, []string{"hungry", "friend"}) || ended[0].Sub(pressed) < grace-grace/10 { // both are logged a little later
+		t.Errorf("under pressure from %v, %q were evicted at %v", pressed, who, ended)
+	}
+	now := m.Pods()
+	for _, name := range []string{"critical-edge", "dearest-edge"} {
+		if p := now[name]; !p.Ready() || containers(now)[name] != before[name] {
+			t.Errorf("%s is %+v", name, p.Status)
+		}
+	}
+	if want, page := "kubelet_evictions{eviction_signal=\"allocatableMemory.available\"} 2\n", get(t, a, "/metrics"); !strings.Contains(page, want) {
+		t.Errorf("no %s", want)
 	}
 }
 
@@ -206,6 +243,43 @@ func (x scarce) test(t *testing.T) {
 	}
 	if pressed.IsZero() || ended.Sub(pressed) < x.grace-x.grace/10 { // both are logged a little later
 		t.Errorf("%s from %v, the pod was evicted at %v", x.condition, pressed, ended)
+	}
+}
+
+// TestEvictsForImages: on the disk of images and of what containers write the image that nothing
+// needs goes first; as that is not enough, the pod that has most of it ends, and no other.
+func TestEvictsForImages(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.Boot()
+	m.Write("kubelet.yaml", evictConfig(m, "evictionHard: {imagefs.available: 150Mi}\nimageMinimumGCAge: 1s\n"))
+	m.Run("sh", "-c", fmt.Sprintf("mkdir %[1]s/state; truncate -s 300M %[1]s/img; mkfs.ext4 -q -m 0 %[1]s/img; mount -o loop %[1]s/img %[1]s/state", m.Disk))
+	a := m.StartAgent()
+	for _, archive := range append(machine.ArchivesOf(t, map[string]int{"nobodys": 20}), machine.Archive(t)) {
+		m.Islet("images", "import", archive)
+	}
+	m.Write("manifests/small.yaml", manifest("small", "", "fill", "/file", "5"))
+	before := containers(m.WaitReady("small-edge"))
+	m.Write("manifests/greedy.yaml", manifest("greedy", "", "fill", "/file", "180"))
+	greedy := evicted(m, "greedy")
+	evictedFor(t, greedy, "The node was low on resource: ephemeral-storage. Threshold quantity: 150Mi, available: ", "Container c was using ")
+	if !disrupted(greedy) {
+		t.Errorf("%+v", greedy.Status.Conditions)
+	}
+	m.Await("the disk to be free again", func() bool {
+		var blocks, size int64
+		fmt.Sscan(m.Run("stat", "-f", "-c", "%a %S", m.Disk+"/state"), &blocks, &size)
+		return blocks*size > 250<<20
+	})
+	if pods := m.Pods(); containers(pods)["small-edge"] != before["small-edge"] || !pods["small-edge"].Ready() {
+		t.Errorf("the other pod was %v, and is %+v", before, pods["small-edge"].Status)
+	}
+	if list := m.Islet("images", "ls"); strings.Contains(list, "nobodys") || !strings.Contains(list, "podtool") {
+		t.Errorf("the images are\n%s", list)
+	}
+	counted(t, a, "imagefs.available")
+	log := m.AgentLog(1 << 20)
+	if removed, ended := strings.Index(log, `msg="image removed"`), strings.Index(log, "pod is evicted"); removed < 0 || ended < removed {
+		t.Errorf("the image was not removed first:\n%s", log)
 	}
 }
 
