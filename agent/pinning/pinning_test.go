@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,6 +37,7 @@ type world struct {
 	devices *device.Manager
 	boot    string
 	flags   []string
+	host    fstest.MapFS // files of the machine that are others, nil: none
 	freed   int
 
 	mu      sync.Mutex
@@ -54,7 +55,7 @@ func newWorld(t *testing.T, flags ...string) *world {
 }
 
 // host is CPUs 0,2,4,6 on node and socket 0, the others on 1; threads are 4 apart.
-func host(boot string) fs.FS {
+func host(boot string) fstest.MapFS {
 	files := fstest.MapFS{}
 	put := func(name, text string) { files[name] = &fstest.MapFile{Data: []byte(text + "\n")} }
 	put("proc/sys/kernel/random/boot_id", boot)
@@ -94,11 +95,17 @@ func (w *world) start() error {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	files := host(w.boot)
+	for name, f := range w.host {
+		if files[name] = f; f == nil {
+			delete(files, name)
+		}
+	}
 	w.devices = device.New(device.Config{Store: db, Log: log})
 	if err := w.devices.Load(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
-	w.Manager, err = Open(w.t.Context(), Config{Config: cfg, Share: share, Host: host(w.boot), Store: db, Devices: w.devices, Freed: func() { w.freed++ }, Log: log})
+	w.Manager, err = Open(w.t.Context(), Config{Config: cfg, Share: share, Host: files, Store: db, Devices: w.devices, Freed: func() { w.freed++ }, Log: log})
 	return err
 }
 
@@ -285,6 +292,76 @@ func TestRefused(t *testing.T) {
 	w.db.Close()
 	if _, _, err := w.Admit(t.Context(), w.Manager.podOf("even")); err == nil {
 		t.Error("what cannot be stored is decided")
+	}
+}
+
+// TestOptions: each option of a configuration file does what it is for.
+func TestOptions(t *testing.T) {
+	const static = "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"
+	text := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s + "\n")} }
+	far := fstest.MapFS{"sys/devices/system/node/node0/distance": nil, "sys/devices/system/node/node1/distance": nil}
+	nine := fstest.MapFS{"sys/devices/system/node/online": text("0-8")}
+	for node := 2; node < 9; node++ {
+		dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
+		nine[dir+"cpulist"], nine[dir+"meminfo"] = text(""), text(fmt.Sprintf("Node %d MemTotal: 1024 kB", node))
+	}
+	const two = `2,6 on "", shared 0-1,3-5,7` // without any option
+	// has says which CPUs and nodes a container has that asks for so many, and which others
+	// share; or why not.
+	has := func(t *testing.T, file string, host fstest.MapFS, cpus string) string {
+		path := filepath.Join(t.TempDir(), "kubelet.yaml")
+		if err := os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t: t, path: filepath.Join(t.TempDir(), "islet.db"), boot: "1", flags: []string{"--config=" + path}, host: host}
+		if err := w.start(); err != nil {
+			return err.Error()
+		}
+		own := w.pod("own", cpus)
+		reason, _, err := w.Admit(t.Context(), own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reason != "" {
+			return reason
+		}
+		set, mems := w.config(own, 0)
+		shared, _ := w.config(w.pod("shared", "100m"), 0)
+		return fmt.Sprintf("%s on %q, shared %s", set, mems, shared)
+	}
+	for name, c := range map[string]struct {
+		file, option string
+		host         fstest.MapFS
+		cpus         string
+		without      string
+		with         string
+	}{
+		"full cores":   {static, "cpuManagerPolicyOptions: {full-pcpus-only: 'true'}", nil, "3", `2,4,6 on "", shared 0-1,3,5,7`, "SMTAlignmentError"},
+		"strict":       {static, "cpuManagerPolicyOptions: {strict-cpu-reservation: 'true'}", nil, "2", two, `2,6 on "", shared 1,3-5,7`},
+		"across nodes": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}", nil, "6", `1-3,5-7 on "", shared 0,4`, `1-6 on "", shared 0,7`}, // 2 and 4, 3 and 3
+		"across cores": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-cores: 'true'}\nfeatureGates: {CPUManagerPolicyAlphaOptions: true}", nil, "2", two, `2,4 on "", shared 0-1,3,5-7`},
+		"no gate": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-cores: 'true'}", nil, "2", two,
+			`cpuManagerPolicyOptions: CPU Manager Policy Alpha-level Options not enabled, but option "distribute-cpus-across-cores" provided`},
+		"by socket": {static + "topologyManagerPolicy: single-numa-node\n", "cpuManagerPolicyOptions: {align-by-socket: 'true'}\nfeatureGates: {CPUManagerPolicyAlphaOptions: true}", nil, "2", two,
+			"cpuManagerPolicy: Topology manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"},
+		"by cache": {static, "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: 'true', distribute-cpus-across-numa: 'true'}", nil, "2", two,
+			"cpuManagerPolicyOptions: static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa can not be used at the same time"},
+		"closest": {static + "topologyManagerPolicy: best-effort\n", "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: 'true'}", far, "2", two,
+			"topologyManagerPolicy: prefer-closest-numa-nodes: the kernel does not say how far NUMA node 0 is from the others"},
+		"nodes": {static + "topologyManagerPolicy: best-effort\n", "topologyManagerPolicyOptions: {max-allowable-numa-nodes: '9'}", nine, "2",
+			"topologyManagerPolicy: unsupported on machines with more than 8 NUMA Nodes", two},
+		"memory": {static + "kubeReserved: {memory: 100Mi}\n", "memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 1, limits: {memory: 200Mi}}]", nil, "2", two, `2,6 on "0", shared 0-1,3-5,7`},
+		"memory is short": {static + "kubeReserved: {memory: 100Mi}\n", "memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 1, limits: {memory: 201Mi}}]", nil, "2", two,
+			`memoryManagerPolicy: the total amount "201Mi" of type "memory" is not equal to the value "200Mi" determined by Node Allocatable feature`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := has(t, c.file, c.host, c.cpus); got != c.without {
+				t.Errorf("without: %s, not %s", got, c.without)
+			}
+			if got := has(t, c.file+c.option+"\n", c.host, c.cpus); got != c.with {
+				t.Errorf("with: %s, not %s", got, c.with)
+			}
+		})
 	}
 }
 

@@ -1,9 +1,7 @@
 package node
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,8 +12,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A held is what a cgroup is held to, as cgroup v1 shows it.
+// A held is what a cgroup is held to. The weight is that of cgroup v1, else empty.
 type held struct{ memory, shares, pids string }
+
+// unified says that there is cgroup v2 alone.
+func unified() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
 
 // holds reads the limits of a cgroup.
 func holds(t *testing.T, cgroup string) held {
@@ -24,7 +28,20 @@ func holds(t *testing.T, cgroup string) held {
 		t.Helper()
 		return strings.TrimSpace(fileText(t, filepath.Join("/sys/fs/cgroup", controller, cgroup, file)))
 	}
+	if unified() {
+		return held{memory: read("", "memory.max"), pids: read("", "pids.max")}
+	}
 	return held{read("memory", "memory.limit_in_bytes"), read("cpu", "cpu.shares"), read("pids", "pids.max")}
+}
+
+// mostPIDs is how many processes and threads there may be in a machine.
+func mostPIDs(t *testing.T, m *machine.Machine) int {
+	t.Helper()
+	var most, threads int
+	if _, err := fmt.Sscan(m.Run("cat", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"), &most, &threads); err != nil {
+		t.Fatal(err)
+	}
+	return min(most, threads)
 }
 
 // weight is that of so many thousandths of a CPU.
@@ -70,7 +87,7 @@ func refuses(t *testing.T, m *machine.Machine, words ...string) {
 // TestEnforces: the cgroups that the configuration names are held to what is kept for them, and
 // those of pods to the rest. Where one is missing the agent does not start, and says which.
 func TestEnforces(t *testing.T) {
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); !errors.Is(err, fs.ErrNotExist) {
+	if unified() {
 		t.Skip("it reads the files of cgroup v1")
 	}
 	m := machine.New(t, "edge")
@@ -95,14 +112,10 @@ func TestEnforces(t *testing.T) {
 	refuses(t, m, "has some missing paths: "+lone)
 	makeCgroup(t, kube)
 
-	var most, threads int
-	if _, err := fmt.Sscan(m.Run("cat", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"), &most, &threads); err != nil {
-		t.Fatal(err)
-	}
 	m.StartAgent()
 	m.WaitReady("one-edge")
 	all := runtime.NumCPU() * 1000
-	rest := held{fmt.Sprint((memoryKiB(t) - 500<<10) << 10), weight(all - 750), fmt.Sprint(min(most, threads) - 3500)}
+	rest := held{fmt.Sprint((memoryKiB(t) - 500<<10) << 10), weight(all - 750), fmt.Sprint(mostPIDs(t, m) - 3500)}
 	for cgroup, want := range map[string]held{
 		kube:   {fmt.Sprint(200 << 20), weight(250), "1500"},
 		system: {fmt.Sprint(300 << 20), weight(500), "2000"},

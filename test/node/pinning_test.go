@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,10 +26,10 @@ func TestCPUs(t *testing.T) {
 	m.WaitReady("shared-edge")
 	on := func(pod string) string {
 		t.Helper()
-		out := m.Islet("exec", pod, "--", "/podtool", "cat", "/proc/1/status")
-		_, list, _ := strings.Cut(out, "Cpus_allowed_list:")
-		list, _, _ = strings.Cut(list, "\n")
-		return strings.TrimSpace(list)
+		return allowed(m, pod, "Cpus")
+	}
+	if got := holds(t, m.Cgroup+"/kubepods"); got.memory != fmt.Sprint((memoryKiB(t)-300<<10)<<10) || got.pids != fmt.Sprint(mostPIDs(t, m)-500) {
+		t.Errorf("pods are held to %+v", got)
 	}
 	all := on("shared-edge")
 	if !strings.HasPrefix(all, "0-") {
@@ -61,4 +62,58 @@ func TestCPUs(t *testing.T) {
 	m.WaitPods("the pod that asks for too much to be refused", func(pods map[string]machine.Pod) bool { return pods["late-edge"].Status.Reason == "OutOfcpu" })
 	m.Remove("manifests/own.yaml")
 	m.Await("the shared pod to come back to the CPU", func() bool { return on("shared-edge") == all })
+}
+
+// allowed are the CPUs or memory nodes (Cpus, Mems) of the first process of a pod, as the kernel
+// says.
+func allowed(m *machine.Machine, pod, what string) string {
+	_, list, _ := strings.Cut(m.Islet("exec", pod, "--", "/podtool", "cat", "/proc/1/status"), what+"_allowed_list:")
+	list, _, _ = strings.Cut(list, "\n")
+	return strings.TrimSpace(list)
+}
+
+// TestPolicies: the policies of a configuration file, and their options, are on the cgroups of
+// containers: what is reserved strictly nobody shares, and who has CPUs and memory of their own
+// has them in the cpuset. What does not come to what is kept is refused.
+func TestPolicies(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("one CPU: none can be given away")
+	}
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	configure := func(reserved int) {
+		m.Write("kubelet.yaml", evictConfig(m, fmt.Sprintf("evictionHard: {memory.available: 100Mi}\nkubeReserved: {memory: 200Mi}\nreservedSystemCPUs: '0'\ncpuManagerPolicy: static\ncpuManagerPolicyOptions: {strict-cpu-reservation: 'true', full-pcpus-only: 'false'}\n"+
+			"memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: %dMi}}]\ntopologyManagerPolicy: restricted\ntopologyManagerPolicyOptions: {max-allowable-numa-nodes: '8'}\n", reserved)))
+	}
+	configure(299)
+	refuses(t, m, "memoryManagerPolicy: ")
+	configure(300)
+	rest := "1"
+	if n := runtime.NumCPU(); n > 2 {
+		rest = fmt.Sprintf("1-%d", n-1)
+	}
+	m.Write("manifests/shared.yaml", manifest("shared", "", "sleep"))
+	m.StartAgent()
+	m.WaitReady("shared-edge")
+	if got := allowed(m, "shared-edge", "Cpus"); got != rest {
+		t.Errorf("the shared pod runs on %s, not %s", got, rest)
+	}
+	m.Remove("manifests/shared.yaml")
+	m.WaitReady()
+	m.Write("manifests/own.yaml", manifest("own", "    resources: {limits: {cpu: 1, memory: 32Mi}}\n", "sleep"))
+	pod := m.WaitReady("own-edge")["own-edge"]
+	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	dirs, err := filepath.Glob("/sys/fs/cgroup/cpuset" + m.Cgroup + "/kubepods/pod*/" + id)
+	if unified() {
+		dirs, err = filepath.Glob("/sys/fs/cgroup" + m.Cgroup + "/kubepods/pod*/" + id)
+	}
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("the container's cgroup is one of %q: %v", dirs, err)
+	}
+	for file, want := range map[string]string{"cpuset.cpus": allowed(m, "own-edge", "Cpus"), "cpuset.mems": allowed(m, "own-edge", "Mems")} {
+		if got := strings.TrimSpace(fileText(t, filepath.Join(dirs[0], file))); got != want || got == "" || strings.ContainsAny(got, ",-") || file == "cpuset.cpus" && got == "0" {
+			t.Errorf("%s is %q, not %q", file, got, want)
+		}
+	}
 }
