@@ -12,10 +12,15 @@ import (
 
 // TestBrowser has a real browser show the page of a node whose pods do their worst: all of it
 // is there, nothing of it ran. With ISLET_PAGE_SHOTS, a directory, it leaves pictures there, of
-// a phone and of a desktop, light and dark. `make test-page` installs the browser.
+// a phone and of a desktop, light and dark. `make test-page` and `make test` install the browser, and
+// the test fails if there is none then.
 func TestBrowser(t *testing.T) {
-	if os.Getenv("ISLET_BROWSER") == "" {
+	browser, asked := os.LookupEnv("ISLET_BROWSER")
+	switch {
+	case !asked:
 		t.Skip("make test-page runs this")
+	case browser == "":
+		t.Fatal("ISLET_BROWSER is empty: there is no browser. packaging/deps.sh page installs one")
 	}
 	p := newPage()
 	m := &machine{}
@@ -32,7 +37,7 @@ func TestBrowser(t *testing.T) {
 	browse := func(args ...string) string {
 		t.Helper()
 		args = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir=" + t.TempDir(), "--virtual-time-budget=4000", "--hide-scrollbars"}, args...)
-		out, err := exec.CommandContext(t.Context(), os.Getenv("ISLET_BROWSER"), append(args, s.URL+"/")...).Output()
+		out, err := exec.CommandContext(t.Context(), browser, append(args, s.URL+"/")...).Output()
 		if err != nil {
 			t.Fatal(err)
 		}

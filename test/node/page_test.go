@@ -1,12 +1,63 @@
 package node
 
 import (
+	"crypto/tls"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/islet-edge/islet/test/machine"
 )
+
+// TestStatusPageElsewhere: on the port of the kubelet API the page is there for who comes with a
+// certificate that the node trusts, with the pods and their logs, and for nobody else.
+func TestStatusPageElsewhere(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	sign := func(name string, args ...string) {
+		m.Run("openssl", append([]string{"req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+			"-subj", "/CN=" + name, "-keyout", m.Disk + "/" + name + ".key", "-out", m.Disk + "/" + name + ".crt"}, args...)...)
+	}
+	sign("ca")
+	sign("other")
+	for _, name := range []string{"ca", "other"} {
+		sign(name+"-client", "-addext", "extendedKeyUsage=clientAuth", "-CA", m.Disk+"/"+name+".crt", "-CAkey", m.Disk+"/"+name+".key")
+	}
+	m.Write("kubelet.yaml", fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nauthentication: {x509: {clientCAFile: %[3]s/ca.crt}}\n", servedHead, m.Cgroup, m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nstatusPagePort: 10247\n", m.Disk))
+	m.Write("manifests/plain.yaml", manifest("plain", "", "count", "1h"))
+	m.StartAgent()
+	m.WaitReady("plain-edge")
+	m.Await("a line in the log", func() bool { return m.Islet("logs", "plain-edge") == "0\n" })
+	for client, want := range map[string]int{"": http.StatusUnauthorized, "other-client": http.StatusUnauthorized, "ca-client": http.StatusOK} {
+		conf := &tls.Config{InsecureSkipVerify: true} // the node's is of its own making
+		if client != "" {
+			pair, err := tls.LoadX509KeyPair(m.Disk+"/"+client+".crt", m.Disk+"/"+client+".key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+		}
+		c := http.Client{Transport: &http.Transport{DialContext: m.Dial, TLSClientConfig: conf, DisableKeepAlives: true}}
+		for path, text := range map[string]string{"": `<script src="page.js"`, "page.js": "fetch(", "page.css": "{", "data": `"name":"plain-edge"`, "log?namespace=default&pod=plain-edge&container=c": "0\n"} {
+			r, err := c.Get("https://127.0.0.1:10250/page/" + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(r.Body)
+			r.Body.Close()
+			if err != nil || r.StatusCode != want || strings.Contains(string(b), text) != (want == http.StatusOK) {
+				t.Errorf("%q asks for %q: %s %v\n%s", client, path, r.Status, err, b)
+			}
+			if policy := r.Header.Get("Content-Security-Policy"); want == http.StatusOK && !strings.HasPrefix(policy, "default-src 'none'") {
+				t.Errorf("%q has the policy %q", path, policy)
+			}
+		}
+	}
+}
 
 // TestStatusPage: on localhost of the machine the page is there when it is configured, for who
 // asks by that name, with the pods and their logs.

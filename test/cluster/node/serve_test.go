@@ -70,7 +70,12 @@ func (k kubectl) all(t *testing.T, n *cluster.Node) {
 
 // TestDoors: who may not, may not, and is told as a kubelet tells it.
 func TestDoors(t *testing.T) {
-	c, n, ns := join(t)
+	t.Parallel()
+	c := start(t)
+	n := c.Node(t, "")
+	n.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nstatusPagePort: 10247\n", n.Disk))
+	n.Join()
+	ns := c.Namespace(t)
 	c.Apply(t, pod(ns, "web", "", "", "sleep"))
 	// Who may do one thing only, and an admin of kubelets.
 	place := strings.NewReplacer("NS", ns)
@@ -114,6 +119,14 @@ func TestDoors(t *testing.T) {
 		{"proxy", "POST", "/exec/NS/web/c?command=x&output=1", 400, "Upgrade request required"},
 		{"proxy", "POST", "/portForward/NS/none", 404, `pod "none" does not exist`},
 		{"proxy", "GET", "/nothing", 404, ""},
+		{"", "GET", "/page/", 401, "Unauthorized"},
+		{"default", "GET", "/page/", 403, forbidden("default", "proxy")},
+		{"pods", "GET", "/page/data", 403, forbidden("pods", "proxy")},
+		{"proxy", "GET", "/page/", 200, `<script src="page.js"`},
+		{"proxy", "GET", "/page/page.js", 200, "fetch("},
+		{"proxy", "GET", "/page/data", 200, `"name":"web"`},
+		{"proxy", "GET", "/page/log?namespace=NS&pod=web&container=c", 200, ""},
+		{"proxy", "POST", "/page/data", 405, ""},
 		// A WebSocket begins with GET, and opens a session all the same.
 		{"watcher", "GET", "/nothing", 404, ""},
 		{"watcher", "GET", "/exec/NS/web/c?command=x&output=1", 403, "verb=create, resource=nodes, subresource(s)=[proxy]"},
