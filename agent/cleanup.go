@@ -28,12 +28,11 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 2
 	}
-	something, err := process.Used(cfg.Dirs)
-	if err != nil {
+	switch something, err := process.Used(cfg.Dirs); {
+	case err != nil:
 		fmt.Fprintln(stderr, "islet cleanup:", err)
 		return 1
-	}
-	if !something {
+	case !something:
 		fmt.Fprintf(stderr, "islet cleanup: no agent has run with %s and %s: nothing to clean up\n", cfg.Dirs.State, cfg.Dirs.Run)
 		return 0
 	}

@@ -18,6 +18,13 @@ import (
 // bulk is an image of many files, to be torn by power cuts.
 const bulk = "localhost/bulk:test"
 
+// next is a version of islet that the machine is updated to, and sent a configuration that it
+// is sent.
+const (
+	next = "9.1.0"
+	sent = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
+)
+
 // manifest of a pod that runs podtool; limit is in MiB.
 func manifest(name string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
@@ -72,6 +79,10 @@ func payload(t *testing.T) map[string]string {
 		sums += fmt.Sprintf("%x  bulk%d\n", sha256.Sum256(content), i)
 	}
 	write("bulk.sums", []byte(sums))
+	r := machine.NewReleaser(t)
+	r.Release(filepath.Join(dir, "next.tar.gz"), next, r.Version(next))
+	write("edge.yaml", fmt.Appendf(nil, "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nconfiguration: {healthyFor: 5s, deadline: 2m}\nupdate: {keys: [%q]}\n", r.Public))
+	write("sent.yaml", []byte(sent))
 	pack := exec.Command("go", files...)
 	pack.Dir = machine.Root(t)
 	if out, err := pack.CombinedOutput(); err != nil {
@@ -102,7 +113,7 @@ func ready(v *VM, n int) {
 // TestNode installs islet from its archive on Debian with systemd and cgroup v2,
 // examines it, reboots, and cuts the power at random moments.
 func TestNode(t *testing.T) {
-	cuts := 3
+	cuts := 5
 	if s := os.Getenv("ISLET_VM_CUTS"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil {
@@ -125,6 +136,8 @@ func TestNode(t *testing.T) {
 	step("off and on in order, with logind and 1970, and without")
 	patience := min(time.Since(start)/8, 20*time.Second)
 	v.Run("cp /payload/files/p4.yaml /etc/kubernetes/manifests/")
+	ready(v, 5)
+	v.Run("cp /payload/files/edge.yaml /etc/islet/ && " + edgeArgs + " && systemctl restart islet")
 	ready(v, 5)
 	for i := range cuts {
 		cut(v, i, rand.N(patience))
@@ -215,8 +228,10 @@ func cut(v *VM, round int, moment time.Duration) {
 	what := []struct{ happens, command string }{
 		{"an image comes in", "islet images rm " + bulk + " >/dev/null 2>&1; islet images import /payload/files/bulk.tar >/dev/null 2>&1 &"},
 		{"pods start", "systemctl stop islet; islet cleanup --config=/etc/islet/kubelet.yaml && systemctl start --no-block islet"},
+		{"a configuration is tried", "islet config apply --no-wait /payload/files/sent.yaml"},
+		{"a version of islet is tried", "islet update -q --no-wait --older /payload/files/next.tar.gz"},
 		{"a pod stops and one is replaced", "cd /etc/kubernetes/manifests && rm p0.yaml && sed 's/20ms/30ms/' /payload/files/p1.yaml >p1.yaml"},
-	}[round%3]
+	}[round%5]
 	v.t.Logf("power cut %v after the moment when %s", moment.Round(time.Millisecond), what.happens)
 	journals(v)
 	v.Run(what.command)
@@ -225,6 +240,11 @@ func cut(v *VM, round int, moment time.Duration) {
 	told := kept(v)
 	v.Boot()
 	v.Run("cp /payload/files/p?.yaml /etc/kubernetes/manifests/")
+	// What was on trial is tried anew, or was not stored yet.
+	v.Await(`islet config show -o json | awk '/"trying": true|"assigned":/ {busy=1} END {exit busy || NR < 5}'`)
+	if out := v.Run("ls /var/lib/islet | grep configuration.json | grep -vx configuration.json | cat; islet config show -o json"); strings.Contains(out, "broken") || strings.Contains(out, `"problem":`) {
+		v.t.Errorf("what the node was sent: %s", out)
+	}
 	ready(v, 5)
 	nothingLost(v, told)
 	v.t.Logf("none of %d records was lost", told+1)
@@ -247,13 +267,16 @@ func withoutClock(v *VM, pods int) {
 	}
 }
 
+// edgeArgs has the agent read its EdgeConfiguration.
+const edgeArgs = `echo ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --edge-config=/etc/islet/edge.yaml\" >/etc/default/islet`
+
 // users runs a pod with a user namespace, by a handler whose OCI runtime has idmapped
 // mounts. This kernel cannot shift the owners in a tmpfs, which the doctor says.
 func users(v *VM) {
 	v.t.Helper()
 	v.Run(`cp /payload/runc /usr/local/bin/runc-current && chmod 755 /usr/local/bin/runc-current
 printf '%s\n' 'apiVersion: islet.dev/v1alpha1' 'kind: EdgeConfiguration' 'runtimeHandlers: [{name: current, ociRuntime: /usr/local/bin/runc-current}]' >/etc/islet/edge.yaml
-echo ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --edge-config=/etc/islet/edge.yaml\" >/etc/default/islet
+` + edgeArgs + `
 sed 's/name: p1/name: users/; s/^spec:/spec:\n  hostUsers: false\n  runtimeClassName: current/' /payload/files/p1.yaml >/etc/kubernetes/manifests/users.yaml
 systemctl restart islet`)
 	ready(v, 5)
