@@ -111,7 +111,8 @@ func (u *updates) ended(version string) (why string) {
 
 // TestUpdateFollowed: nobody touches a node whose configuration names an archive. It finds a
 // version there, as soon as the server is well, and keeps it; it goes back from one that is
-// broken, and never fetches that again, however often it is started.
+// broken, and never fetches that again, however often it is started. A person has it take another
+// one from the server at once.
 func TestUpdateFollowed(t *testing.T) {
 	u := bootUpdates(t)
 	s := u.shelf()
@@ -147,6 +148,17 @@ func TestUpdateFollowed(t *testing.T) {
 	if out, code := u.m.Try("status"); code == 0 || !strings.Contains(out, "failed its trial, islet 9.1.0 goes on") {
 		t.Errorf("status: code %d, %s", code, out)
 	}
+
+	s.pack("9.3.0", u.Version("9.3.0"))
+	s.put("")
+	if out, code := u.m.Try("update", s.URL+"/islet.tar.gz"); code != 1 || !strings.Contains(out, "503") {
+		t.Errorf("a person's update from a server that is not well: code %d, %s", code, out)
+	}
+	s.put("9.3.0")
+	if out, code := u.m.Try("update", s.URL+"/islet.tar.gz"); code != 0 || !strings.Contains(out, "version 9.3.0 is installed and runs") {
+		t.Errorf("a person's update from a server: code %d, %s", code, out)
+	}
+	u.as("9.3.0")
 }
 
 // TestUpdateKeys: a node is given another key while nobody but a configuration reaches it: with
