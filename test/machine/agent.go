@@ -21,7 +21,7 @@ const Patience = 90 * time.Second
 type Agent = Process
 
 // StartAgent starts islet with directories on the machine's disk, manifests in
-// Disk/manifests, and returns when it answers.
+// Disk/manifests unless Disk/kubelet.yaml says where, and returns when it answers.
 func (m *Machine) StartAgent(extra ...string) *Agent {
 	m.t.Helper()
 	a := m.LaunchAgent(extra...)
@@ -45,7 +45,10 @@ func (m *Machine) LaunchAgent(extra ...string) *Agent {
 	m.writeDefault("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n%s", m.Cgroup, d, Roomy))
 	m.writeDefault("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n", d))
 	args := append([]string{"--root-dir=" + d + "/kubelet", "--state-dir=" + d + "/state", "--run-dir=/run/islet",
-		"--config=" + d + "/kubelet.yaml", "--edge-config=" + d + "/edge.yaml", "--pod-manifest-path=" + d + "/manifests"}, extra...)
+		"--config=" + d + "/kubelet.yaml", "--edge-config=" + d + "/edge.yaml"}, extra...)
+	if own, err := os.ReadFile(filepath.Join(d, "kubelet.yaml")); err != nil || !bytes.Contains(own, []byte("\nstaticPodPath:")) {
+		args = append([]string{"--pod-manifest-path=" + d + "/manifests"}, args...)
+	}
 	log, err := os.OpenFile(filepath.Join(d, "agent.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		m.t.Fatal(err)

@@ -1,0 +1,173 @@
+package node
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// A consent is a node whose own fields are changed, with consent, and changed back.
+type consent struct {
+	*machine.Machine
+	t *testing.T
+}
+
+// apply applies a configuration that may change fields, and demands that it is in use. What
+// belongs to the machine is named as DISK and CGROUP.
+func (c *consent) apply(fields, text string) {
+	c.t.Helper()
+	if out, code := c.try(fields, text); code != 0 || !strings.Contains(out, "is in use") {
+		c.t.Fatalf("%s: code %d: %s", fields, code, out)
+	}
+}
+
+func (c *consent) try(fields, text string) (string, int) {
+	return apply(c.Machine, strings.NewReplacer("DISK", c.Disk, "CGROUP", c.Cgroup).Replace(text), "--consent", fields)
+}
+
+// revert goes back to the node's own files.
+func (c *consent) revert() {
+	c.t.Helper()
+	if out := c.Islet("config", "revert"); !strings.Contains(out, "configuration local is in use") {
+		c.t.Error(out)
+	}
+}
+
+// serves starts a pod that serves and demands that another one reaches it. It gives its address.
+func (c *consent) serves(name, from string) string {
+	c.t.Helper()
+	c.Write("manifests/"+name+".yaml", manifest(name, "", "serve", ":80"))
+	c.Await(name+" to be ready", func() bool { return c.Pods()[name+"-edge"].Ready() })
+	ip := c.Pods()[name+"-edge"].Status.PodIP
+	if out := c.Islet("exec", from+"-edge", "--", "/podtool", "get", "http://"+ip); out != name+"-edge\n" {
+		c.t.Errorf("%s says to %s: %q", name, from, out)
+	}
+	return ip
+}
+
+// TestConsent: what belongs to the node changes with consent while pods run, and back, or is
+// refused with why; of pods that end, nothing is left wherever they were started.
+func TestConsent(t *testing.T) {
+	m := machine.New(t, "edge")
+	c := &consent{m, t}
+	m.InstallImage()
+	m.Boot()
+	m.Write("kubelet.yaml", fmt.Sprintf("%scgroupRoot: %s\npodLogsDir: %s/logs\nstaticPodPath: %[3]s/manifests\n", kubeletHead, m.Cgroup, m.Disk))
+	ids := started(m)
+
+	c.apply("podCIDR", kubeletHead+"podCIDR: 10.77.0.0/24\n")
+	unharmed(t, m, ids) // they keep their addresses
+	if ip := c.serves("web", "one"); !strings.HasPrefix(ip, "10.77.0.") {
+		t.Errorf("a new pod has the address %s", ip)
+	}
+	c.revert()
+	if ip := c.serves("own", "web"); !strings.HasPrefix(ip, "10.42.0.") {
+		t.Errorf("a new pod has the address %s", ip)
+	}
+	m.Remove("manifests/web.yaml")
+	m.Remove("manifests/own.yaml")
+	unharmed(t, m, ids)
+
+	c.apply("edge.criSocket", edgeHead+"criSocket: /run/islet/cri.sock\n")
+	unharmed(t, m, ids)
+	if !slices.Contains(m.Files("/run/islet"), "cri.sock") {
+		t.Error("nobody serves CRI")
+	}
+	c.revert()
+	unharmed(t, m, ids)
+	if slices.Contains(m.Files("/run/islet"), "cri.sock") {
+		t.Error("CRI is still served")
+	}
+
+	c.apply("edge.imagesDir", edgeHead+"imagesDir: DISK/inbox\n")
+	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", "localhost/other:test", "-o", m.Disk+"/inbox/other.tar", filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"))
+	pack.Dir = machine.Root(t)
+	if out, err := pack.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m.Await("the image of the other inbox", func() bool { return strings.Contains(m.Islet("images", "ls"), "localhost/other:test") })
+	c.revert()
+	unharmed(t, m, ids)
+
+	links := m.Links()
+	if out, code := c.try("edge.bridgeName", edgeHead+"bridgeName: other0\n"); code == 0 || !strings.Contains(out, "interface islet0 has the address 10.42.0.1 already") {
+		t.Errorf("two bridges with one address: code %d, %s", code, out)
+	}
+	unharmed(t, m, ids)
+	if now := m.Links(); !slices.Equal(now, links) {
+		t.Errorf("interfaces were %v, are %v", links, now)
+	}
+
+	c.held()
+	unharmed(t, m, ids)
+	c.moved()
+	c.elsewhere()
+}
+
+// held demands that pods hold what they depend on.
+func (c *consent) held() {
+	c.t.Helper()
+	for field, value := range map[string]string{"cgroupRoot": "CGROUP/other", "cgroupDriver": "systemd", "podLogsDir": "DISK/otherlogs"} {
+		if out, code := c.try(field, kubeletHead+field+": "+value+"\n"); code == 0 || !strings.Contains(out, field+": Forbidden: there are 2 pods here") {
+			c.t.Errorf("%s: code %d, %s", field, code, out)
+		}
+	}
+}
+
+// moved has the node take its static pods from another directory, and back.
+func (c *consent) moved() {
+	c.t.Helper()
+	c.Write("other/two.yaml", manifest("two", "", "count", "10ms"))
+	c.Write("other/three.yaml", manifest("three", "", "count", "10ms"))
+	before := containers(c.Pods())
+	c.apply("staticPodPath", kubeletHead+"staticPodPath: DISK/other\n")
+	now := containers(c.WaitReady("three-edge", "two-edge"))
+	if now["two-edge"] == before["two-edge"] { // the UID of a static pod has its file's path
+		c.t.Errorf("containers were %v, are %v", before, now)
+	}
+	c.revert()
+	c.WaitReady("one-edge", "two-edge")
+}
+
+// elsewhere has pods that have their logs and cgroups elsewhere, and end there.
+func (c *consent) elsewhere() {
+	c.t.Helper()
+	c.Remove("manifests/one.yaml")
+	c.Remove("manifests/two.yaml")
+	c.WaitReady()
+	c.clean()
+	c.apply("cgroupRoot,podLogsDir", kubeletHead+"cgroupRoot: CGROUP/other\npodLogsDir: DISK/otherlogs\n")
+	c.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
+	c.WaitReady("one-edge")
+	if cgroups := c.Cgroups(); len(cgroups) != 1 || !strings.HasPrefix(cgroups[0], "/other/") || len(c.Files(c.Disk+"/otherlogs")) != 1 {
+		c.t.Errorf("cgroups are %v, logs %v", cgroups, c.Files(c.Disk+"/otherlogs"))
+	}
+	if out, code := c.Try("config", "revert"); code == 0 || !strings.Contains(out, "there are 1 pods here") {
+		c.t.Errorf("back from under a pod: code %d, %s", code, out)
+	}
+	c.Remove("manifests/one.yaml")
+	c.WaitReady()
+	c.clean()
+	c.revert()
+	c.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
+	c.WaitReady("one-edge")
+}
+
+// clean demands that nothing of pods is left.
+func (c *consent) clean() {
+	c.t.Helper()
+	c.Await("nothing of pods to be left", func() bool {
+		return len(c.ContainerProcesses())+len(c.Cgroups())+len(c.Files(c.Disk+"/logs"))+len(c.Files(c.Disk+"/otherlogs"))+len(c.Files(c.Disk+"/state/container-logs")) == 0 &&
+			slices.Equal(c.Links(), []string{"islet0"})
+	})
+	for _, mount := range c.Mounts() {
+		if strings.Contains(mount, "/pods/") || strings.HasPrefix(mount, "/run/islet/ns/") {
+			c.t.Errorf("a mount is left: %s", mount)
+		}
+	}
+}
