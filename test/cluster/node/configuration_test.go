@@ -3,8 +3,10 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/islet-edge/islet/test/cluster"
 	corev1 "k8s.io/api/core/v1"
@@ -207,6 +209,40 @@ func (f *configured) otherAuthority() []byte {
 	f.t.Helper()
 	f.Run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=other", "-keyout", f.Disk+"/other.key", "-out", f.Disk+"/other.pem")
 	return []byte(f.Run("cat", f.Disk+"/other.pem"))
+}
+
+// TestSentConfigurationHarmful: whatever a ConfigMap has, within the time of the trial the Node is
+// Ready as before, without a taint, and kubectl exec works in the pods, which ran on.
+func TestSentConfigurationHarmful(t *testing.T) {
+	f, before := follow(t, "2s")
+	for i, c := range []struct{ old, changed, why string }{
+		{"", "address: 192.0.2.77\n", "the kubelet API cannot be reached"},
+		{"memory.available: 1Mi", "memory.available: 99.99%", "MemoryPressure"},
+		{"", "port: 10248\n", "the port is taken"},
+	} {
+		f.send(c.old, c.changed)
+		began := time.Now()
+		if i == 0 {
+			f.c.Kubectl(t, "annotate", "node", f.Name, "islet.dev/config-map="+f.Name+"-config")
+		}
+		f.condition(corev1.ConditionFalse, c.why)
+		f.c.AwaitNode(t, f.Name, "to be as before", func(n *corev1.Node) bool {
+			return cluster.NodeReady(n) && len(n.Spec.Taints) == 0 && !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return strings.HasSuffix(string(c.Type), "Pressure") && c.Status != corev1.ConditionFalse
+			})
+		})
+		for name, p := range before {
+			if out := f.c.Kubectl(t, "-n", p.Namespace, "exec", name, "--", "/podtool", "cat", "/etc/hostname"); out != name+"\n" {
+				t.Errorf("%s: %s says %q", c.why, name, out)
+			}
+		}
+		unchanged(t, f.c, before)
+		took := time.Since(began)
+		t.Logf("%s: %v", c.why, took)
+		if took > 50*time.Second { // the deadline is 25 s, and two agents start
+			t.Errorf("%s: it took %v", c.why, took)
+		}
+	}
 }
 
 // TestSentConfigurationDisturbed: neither the end of the agent nor that of the link in the
