@@ -347,6 +347,9 @@ func alone(t *testing.T, bin string, args ...string) (string, error) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
+	if _, err := os.Stat("/usr/bin/islet"); err == nil {
+		t.Skip("islet is installed as a package here, beside which install.sh installs nothing")
+	}
 	awk, err := exec.LookPath("awk") // by way of /etc on some systems
 	if err == nil {
 		awk, err = filepath.EvalSymlinks(awk)
