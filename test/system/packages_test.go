@@ -253,6 +253,10 @@ func TestPackagesLook(t *testing.T) {
 	if out := s.Run("dpkg -r islet && dpkg -i /payload/islet.deb"); strings.Contains(out, needs) {
 		t.Error(out)
 	}
+	// What makes an image has no init, and is not the machine that the image is for.
+	if out := s.Run(`dpkg -r islet && unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && echo cpu io pids >/sys/fs/cgroup/cgroup.controllers && mount -t tmpfs none /run && mount --bind /dev/null /sbin/openrc-run && dpkg -i /payload/islet.deb' && systemctl start islet.service`); strings.Contains(out, needs) {
+		t.Error(out)
+	}
 	// A clock from before the program was made, which is the same as a program of three days from now.
 	says(s, 0, "touch -d '3 days' /usr/bin/islet && sh /var/lib/dpkg/info/islet.postinst configure", needs, "before this program was made", "-> set it")
 	s.Run("dpkg -P islet")
