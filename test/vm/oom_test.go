@@ -2,9 +2,6 @@ package vm
 
 import "strings"
 
-// metrics prints the page that needs no rights.
-const metrics = `bash -c 'exec 3<>/dev/tcp/127.0.0.1/10255 && printf "GET /metrics HTTP/1.0\r\n\r\n" >&3 && cat <&3' `
-
 // ranOut has a process that is none of a pod take all memory of the machine until the kernel
 // kills it, and demands that the node says so, by an event, a metric and a condition, and that
 // nothing else ended.
@@ -19,7 +16,7 @@ func ranOut(v *VM, pods int) {
 	v.Run("systemd-run -q --unit=hog --collect -p OOMScoreAdjust=1000 tail /dev/zero") // a line without an end
 	v.Await("islet events | grep SystemOOM | grep 'System OOM encountered, victim process: tail, pid: [0-9]'")
 	v.t.Logf("%s", v.Await("journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -P InvocationID islet) --no-pager | grep 'the pressure on the node is another' | grep 'conditions=.MemoryPressure. before=..'"))
-	v.Await(metrics + "| grep '^islet_system_oom_kills_total [1-9]'")
+	v.Await(ask("/metrics") + "| grep '^islet_system_oom_kills_total [1-9]'")
 	if after := pids(); after != before {
 		v.t.Errorf("islet, the critical pod and others were\n%s, and are\n%s", before, after)
 	}

@@ -38,7 +38,7 @@ spec:
 }
 
 const (
-	kubeletConfig = "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, podPidsLimit: 200, staticPodPath: /etc/kubernetes/manifests, cgroupDriver: %s,\n" +
+	kubeletConfig = "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, podPidsLimit: 200, readOnlyPort: 10255, staticPodPath: /etc/kubernetes/manifests, cgroupDriver: %s,\n" +
 		"  shutdownGracePeriod: 40s, shutdownGracePeriodCriticalPods: 20s}\n"
 
 	diagnose = "ps axfo pid,stat,wchan:22,args | grep -v '\\]$' | tail -45; cat /run/islet/s/*.log; islet pods -o wide; islet status; islet images ls; " +
@@ -130,6 +130,8 @@ func TestNode(t *testing.T) {
 	step("pods run")
 	limits(v, "/sys/fs/cgroup/kubepods/pod*")
 	looks(v)
+	measured(v)
+	step("figures")
 	killed(v)
 	step("limits, OOM, exec, logs, restart and kill of the agent")
 	goesOff(v)
