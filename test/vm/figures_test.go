@@ -14,6 +14,9 @@ import (
 // those of blocks that somebody read or wrote.
 var whole = regexp.MustCompile("^/metrics/(cadvisor (machine|container_(cpu|file|fs_usage|fs_limit|fs_inodes|last|memory|network|oom|pressure|processes|scrape|sockets|spec|start|threads|ulimits))|resource |slis )")
 
+// waits are the last three columns of a pod or container in islet top.
+var waits = regexp.MustCompile(`(?m)^p1-edge .* \d+% +\d+% +\d+% *$`)
+
 // ask prints a page of a node by the port that needs no rights.
 func ask(path string) string {
 	return `bash -c 'exec 3<>/dev/tcp/127.0.0.1/10255 && printf "GET ` + path + ` HTTP/1.0\r\n\r\n" >&3 && cat <&3' `
@@ -50,6 +53,11 @@ func measured(v *VM) {
 	for _, name := range unseen {
 		if whole.MatchString(name) {
 			v.t.Errorf("no page has %s", name)
+		}
+	}
+	for _, command := range []string{"islet top -o wide", "islet top --containers -o wide"} {
+		if out := v.Run(command); !waits.MatchString(out) {
+			v.t.Errorf("%s does not say for what p1-edge waits:\n%s", command, out)
 		}
 	}
 	if out, code := v.Try("islet exec p0-edge -- /podtool eat 200"); code == 0 {
