@@ -96,7 +96,7 @@ func TestEvictsSoftlyForMemory(t *testing.T) {
 	a := m.StartAgent()
 	before := containers(m.WaitReady("critical-edge", "friend-edge", "dearest-edge"))
 	m.Write("manifests/hungry.yaml", eats("hungry", 0, 120))
-	for _, name := range []string{"hungry", "friend"} { // 60 MiB are free, then 180, then 300
+	for _, name := range []string{"hungry", "friend"} { // 80 MiB are free, then 200, then 320
 		evictedFor(t, evicted(m, name), "The node was low on resource: memory. Threshold quantity: 100Mi, available: ")
 	}
 	var pressed time.Time

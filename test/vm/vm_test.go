@@ -3,6 +3,7 @@ package vm
 import (
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -129,6 +130,7 @@ func TestNode(t *testing.T) {
 	ready(v, 4)
 	step("pods run")
 	limits(v, "/sys/fs/cgroup/kubepods/pod*")
+	scores(v)
 	looks(v)
 	measured(v)
 	step("figures")
@@ -157,28 +159,44 @@ func TestNode(t *testing.T) {
 // limits demands what manifests and configuration ask for, in all the pods' cgroups.
 func limits(v *VM, cgroups string) {
 	v.t.Helper()
-	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "pids.max": "200"} {
+	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "cpu.weight": weight(300), "pids.max": "200"} {
 		if out := v.Run("cat " + cgroups + "/" + file + " | sort -u"); strings.TrimSpace(out) != want {
 			v.t.Errorf("%s of pods is %q, not %q", file, out, want)
 		}
 	}
 	// crun makes one more cgroup in a container's scope and limits that.
-	if out := v.Run("cat $(find " + cgroups + " -mindepth 2 -name memory.max) | sort -u"); !strings.Contains(out, strconv.Itoa(64<<20)) {
-		v.t.Errorf("memory.max of containers is %q: %s", out, v.Run("find "+cgroups+" -name memory.max | xargs grep ."))
-	}
-	if out := v.Run("for p in " + cgroups + "; do grep -qx 1 $(find $p -mindepth 2 -name memory.oom.group) || echo $p; done"); out != "" {
-		v.t.Errorf("when memory runs out, the kernel would end single processes of containers in %s", out)
+	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "memory.oom.group": "1"} { // the weight is the OCI runtime's, which has a curve of its own
+		if out := v.Run("for p in " + cgroups + "; do cat $(find $p -mindepth 2 -name " + file + ") | grep -qx '" + want + "' || echo $p; done"); out != "" {
+			v.t.Errorf("no container has %s %s in %s: %s", file, want, out, v.Run("find "+cgroups+" -name "+file+" | xargs grep ."))
+		}
 	}
 	together(v, filepath.Dir(cgroups))
 }
 
-// together demands that all pods have what the machine has, less what a small one sets aside.
+// weight is what cgroup v2 is given for thousandths of a CPU: the shares of v1 on a curve on
+// which least, usual and most of both are the same.
+func weight(milli int) string {
+	l := math.Log2(float64(milli * 1024 / 1000))
+	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
+}
+
+// together demands that all pods have what the machine has, less what a small one sets aside,
+// and a tenth of the process IDs; and that they weigh as much as its CPUs.
 func together(v *VM, kubepods string) {
 	v.t.Helper()
 	var kib, most uint64
-	if _, err := fmt.Sscan(v.Run("awk '/^MemTotal:/ {print $2}' /proc/meminfo; cat "+kubepods+"/memory.max"), &kib, &most); err != nil {
+	var cpus, pidMax, threads, pids int
+	var weighs string
+	if _, err := fmt.Sscan(v.Run("awk '/^MemTotal:/ {print $2}' /proc/meminfo; nproc; cd "+kubepods+"; cat memory.max /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max pids.max cpu.weight"), &kib, &cpus, &most, &pidMax, &threads, &pids, &weighs); err != nil {
 		v.t.Error(err)
 		return
+	}
+	all := min(pidMax, threads)
+	if want := all - min(max(all/10, 1024), 16384, all/2); pids != want {
+		v.t.Errorf("pids.max of %s is %d, not %d", kubepods, pids, want)
+	}
+	if want := weight(1000 * cpus); weighs != want {
+		v.t.Errorf("cpu.weight of %s is %s, not %s", kubepods, weighs, want)
 	}
 	want := kib << 10
 	if want < 800<<20 {
@@ -187,6 +205,28 @@ func together(v *VM, kubepods string) {
 	if most != want {
 		v.t.Errorf("memory.max of %s is %d, not %d", kubepods, most, want)
 	}
+}
+
+// scores demands that the OOM killer is kept from the agent, its shims and the init of a pod
+// that shares its process namespace, and from guaranteed containers after these.
+func scores(v *VM) {
+	v.t.Helper()
+	v.Write("/etc/kubernetes/manifests/pair.yaml", strings.Replace(manifest("pair", "count", "1s"), "  containers:", "  shareProcessNamespace: true\n  containers:", 1))
+	ready(v, 5)
+	const adj = "/oom_score_adj"
+	for what, c := range map[string]struct{ command, want string }{
+		"the agent":              {"cat /proc/$(pgrep -o -x islet)" + adj, "-999"},
+		"the shims":              {"for p in $(pgrep -f '/islet-shim[^ ]* serve '); do cat /proc/$p" + adj + "; done | sort -u", "-999"},
+		"the init of a pod":      {"islet exec pair-edge -- /podtool cat /proc/1" + adj, "-998"},
+		"a container beside it":  {"islet exec pair-edge -- /podtool cat /proc/self" + adj, "-997"},
+		"a guaranteed container": {"islet exec p0-edge -- /podtool cat /proc/1" + adj, "-997"},
+	} {
+		if got := strings.TrimSpace(v.Run(c.command)); got != c.want {
+			v.t.Errorf("%s has the oom_score_adj %q, not %s", what, got, c.want)
+		}
+	}
+	v.Run("rm /etc/kubernetes/manifests/pair.yaml")
+	ready(v, 4)
 }
 
 // looks demands that logs, exec and the reason of an end by memory can be seen.
