@@ -73,7 +73,8 @@ func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 	return resp.StatusCode, string(text), err
 }
 
-var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?(\d+)`)
+// portOf finds a port that is set: 0 is as none.
+var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?([1-9]\d*)`)
 
 // reached demands that the kubelet API answers somebody elsewhere. By the node's own files it
 // lists the pods; by what the node was sent it may have another port, and know nobody.
