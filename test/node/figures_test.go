@@ -43,7 +43,7 @@ func get(t *testing.T, a *machine.Agent, path string) string {
 // loose starts a process right in the cgroup of a machine.
 func loose(t *testing.T, m *machine.Machine) {
 	t.Helper()
-	p, err := machine.StartProcess(m.Command("sh", "-c", "while :; do sleep 1; done"))
+	p, err := machine.StartProcess(m.Command("sh", "-c", "while :; do sleep 0.1; done"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +114,8 @@ func TestFigures(t *testing.T) {
 		}
 	}
 	checkPages(t, a)
+	ran := regexp.MustCompile(`"name":"misc",[^}]*"usageCoreNanoSeconds":[1-9]`)
+	m.Await("what is no pod to have run where the agent moved it", func() bool { return ran.MatchString(get(t, a, "/stats/summary")) })
 	for path, whole := range map[string]bool{"/stats/summary": true, "/stats/summary?only_cpu_and_memory=true": false} {
 		sum := get(t, a, path)
 		checkSummary(t, sum, whole)
