@@ -30,11 +30,11 @@ type Machine struct {
 func OfMachine(c Config, m Machine) (*Eviction, error) {
 	disks := runtimeDisks{images: m.Images}
 	c.Room = room.New(room.Config{Host: host.New(host.Config{}), Cgroups: m.Cgroups, Pods: m.Pods, Node: m.Root, Runtime: disks.paths})
-	memory := filepath.Join(cgroup.Mountpoint, "memory")
-	if m.Cgroups.Unified() {
-		memory = ""
+	mount, unified := filepath.Join(cgroup.Mountpoint, "memory"), m.Cgroups.Unified()
+	if unified {
+		mount = cgroup.Mountpoint
 	}
-	c.Watch = func() Waker { return OpenWatch("/proc/pressure/memory", memory, m.Pods, c.Log) }
+	c.Watch = func() Waker { return OpenWatch("/proc/pressure/memory", mount, m.Pods, unified, c.Log) }
 	return New(c)
 }
 

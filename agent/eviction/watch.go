@@ -18,15 +18,17 @@ import (
 // that does not happen: its files wait in the one poller that the runtime of Go has.
 //
 //	/proc/pressure/memory: some process waited for memory, for so long   -.
-//	cgroup v1: the use of the root, or of all pods, came to a threshold  -'--> Wake
+//	cgroup v1: the use of the root, or of all pods, came to a threshold  -+--> Wake
+//	cgroup v2: the use of all pods came to one, see wire                 -'
 //
-// Where there is no pressure stall information, only a cgroup of v1 tells.
+// With cgroup v2 the kernel does not tell of the use of what is no pod.
 // https://docs.kernel.org/accounting/psi.html
 // https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
 type Watch struct {
 	dirs [2]string // of the memory controller of v1: the root and all pods; empty: none
 	wake chan struct{}
-	use  bool // of all use that it was asked for, it is told
+	use  bool  // of all use that it was asked for, it is told
+	wire *wire // nil: cgroup v1
 	log  *slog.Logger
 
 	files sync.WaitGroup
@@ -45,13 +47,18 @@ type mark struct {
 // microseconds. Only who has CAP_SYS_RESOURCE may ask for another window than 2 s.
 var triggers = []string{"some 10000 500000", "some 40000 2000000"}
 
-// OpenWatch begins to watch. Pressure is a file of pressure stall information; memory is
-// where the controller of v1 is mounted, empty for v2, and pods the path of the cgroup of
-// all pods there.
-func OpenWatch(pressure, memory, pods string, log *slog.Logger) *Watch {
+// OpenWatch begins to watch. Pressure is a file of pressure stall information; mount is where the
+// controller of v1, or the unified hierarchy, is mounted, and pods the path of the cgroup of all
+// pods there.
+func OpenWatch(pressure, mount, pods string, unified bool, log *slog.Logger) *Watch {
 	w := &Watch{wake: make(chan struct{}, 1), log: log}
-	if memory != "" {
-		w.dirs = [2]string{memory, filepath.Join(memory, pods)}
+	if unified {
+		w.wire = &wire{dir: filepath.Join(mount, pods)}
+		if err := w.wire.clear(); err != nil {
+			log.Warn("pods may be slowed down before they use what they may", "cgroup", w.wire.dir, "error", err)
+		}
+	} else {
+		w.dirs = [2]string{mount, filepath.Join(mount, pods)}
 	}
 	var err error
 	for _, t := range triggers {
@@ -160,11 +167,17 @@ func (w *Watch) Tells() Tells {
 // Arm asks to be told once the machine, or all pods, use so many bytes more than now; 0:
 // never. It is called by one goroutine, again after each look.
 func (w *Watch) Arm(machine, pods uint64) {
-	w.use = w.dirs != [2]string{}
-	for i, more := range [2]uint64{machine, pods} {
-		if w.dirs[i] == "" {
-			continue
+	if w.wire != nil {
+		if machine > 0 && (pods == 0 || machine < pods) { // pods are who uses up the machine's
+			pods = machine
 		}
+		if err := w.wire.lay(pods, w.signal, &w.files); err != nil {
+			w.log.Debug("the kernel does not tell of the use of a cgroup", "cgroup", w.wire.dir, "error", err)
+		}
+		return
+	}
+	w.use = true
+	for i, more := range [2]uint64{machine, pods} {
 		if err := w.arm(i, more); err != nil {
 			w.use = false
 			w.log.Debug("the kernel does not tell of the use of a cgroup", "cgroup", w.dirs[i], "error", err)
@@ -245,6 +258,11 @@ func (w *Watch) Close() {
 	}
 	for i := range w.marks {
 		w.disarm(i)
+	}
+	if w.wire != nil {
+		if err := w.wire.clear(); err != nil {
+			w.log.Warn("pods are slowed down before they use what they may, until the agent starts again", "cgroup", w.wire.dir, "error", err)
+		}
 	}
 	w.files.Wait()
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func awaitWake(t *testing.T, w *Watch) {
 // and no other use is.
 func TestWatchTellsOfUse(t *testing.T) {
 	dir := memoryCgroup(t, 0)
-	w := OpenWatch("/nonexistent", filepath.Dir(dir), filepath.Base(dir), slog.New(slog.DiscardHandler))
+	w := OpenWatch("/nonexistent", filepath.Dir(dir), filepath.Base(dir), false, slog.New(slog.DiscardHandler))
 	defer w.Close()
 	if w.Tells() != OfNothing {
 		t.Error("told before anything is armed")
@@ -115,7 +116,7 @@ func TestWatchTellsOfStalls(t *testing.T) {
 	if _, err := os.Stat("/proc/pressure/memory"); err != nil {
 		t.Skip("the kernel counts no stalls: ", err)
 	}
-	w := OpenWatch("/proc/pressure/memory", "", "", slog.New(slog.DiscardHandler))
+	w := OpenWatch("/proc/pressure/memory", t.TempDir(), "none", true, slog.New(slog.DiscardHandler))
 	defer w.Close()
 	if w.Arm(1, 1); w.Tells() != OfStalls {
 		t.Fatal("not told")
@@ -138,7 +139,7 @@ func TestWatchEnds(t *testing.T) {
 	dir := memoryCgroup(t, 0)
 	before := open()
 	for range 20 {
-		w := OpenWatch("/proc/pressure/memory", filepath.Dir(dir), filepath.Base(dir), slog.New(slog.DiscardHandler))
+		w := OpenWatch("/proc/pressure/memory", filepath.Dir(dir), filepath.Base(dir), false, slog.New(slog.DiscardHandler))
 		w.Arm(1<<40, 1<<40)
 		w.Close()
 	}
@@ -157,5 +158,62 @@ func TestUrgent(t *testing.T) {
 	if got, err := urgent(f); err == nil {
 		got.Close()
 		t.Error("a plain file is waited for")
+	}
+}
+
+// TestWire: the use of a cgroup of v2 is told of once, by files as the kernel has them, and nobody
+// is slowed down longer than until then.
+func TestWire(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	high := func(want string) {
+		t.Helper()
+		if b, err := os.ReadFile(filepath.Join(dir, "memory.high")); err != nil || strings.TrimSpace(string(b)) != want {
+			t.Errorf("memory.high is %q, not %q (%v)", b, want, err)
+		}
+	}
+	for name, text := range map[string]string{"memory.current": "100000", "memory.max": "max", "memory.high": "5", "memory.events.local": "high 0"} {
+		write(name, text)
+	}
+	w := OpenWatch("/nonexistent", dir, "", true, slog.New(slog.DiscardHandler))
+	defer w.Close()
+	high("max") // another agent left one
+	w.Arm(0, 50000)
+	high("150000")
+	w.Arm(0, 50001)
+	high("150000") // close enough
+	w.Arm(20000, 50000)
+	high("120000")
+	w.Arm(50000, 20000)
+	high("120000")
+	write("memory.events.local", "high 1")
+	awaitWake(t, w)
+	high("max")
+	w.Arm(0, 50000)
+	high("150000")
+	for name, to := range map[string]func(){
+		"nothing to be told of": func() { w.Arm(0, 0) },
+		"the limit comes first": func() { write("memory.max", "150000"); w.Arm(0, 50000); write("memory.max", "max") },
+		"it is over its limit":  func() { write("memory.max", "9"); w.Arm(0, 50000); write("memory.max", "max") },
+		"no cgroup":             func() { os.Remove(filepath.Join(dir, "memory.max")); w.Arm(0, 50000); write("memory.max", "max") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			to()
+			high("max")
+		})
+		w.Arm(0, 50000)
+	}
+	high("150000")
+	w.Close()
+	high("max")
+	select {
+	case <-w.Wake():
+		t.Error("told of nothing")
+	default:
 	}
 }
