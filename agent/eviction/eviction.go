@@ -189,6 +189,7 @@ const (
 func (e *Eviction) Run(ctx context.Context) error {
 	if len(e.thresholds) == 0 && !e.isolates() {
 		e.show(nil)
+		e.c.Watch().Close() // which takes away what an agent that had thresholds left to the kernel
 		<-ctx.Done()
 		return nil
 	}

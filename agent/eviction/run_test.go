@@ -620,7 +620,8 @@ func TestNoFigures(t *testing.T) {
 	})
 }
 
-// TestOff: without thresholds and limits nothing is ever looked at.
+// TestOff: without thresholds and limits nothing is ever looked at, and the kernel is not to tell
+// of what an agent asked for that had some.
 func TestOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.cfg.EvictionHard, w.cfg.LocalStorageCapacityIsolation = nil, new(false) })
@@ -629,6 +630,6 @@ func TestOff(t *testing.T) {
 		if w.looks+w.lights > 0 || w.Barred("x") {
 			t.Errorf("%d looks", w.looks+w.lights)
 		}
-		w.told(t, "pods may ask again")
+		w.told(t, "pods may ask again", "closed")
 	})
 }

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -208,6 +209,20 @@ func TestWire(t *testing.T) {
 		})
 		w.Arm(0, 50000)
 	}
+	high("150000")
+	file := filepath.Join(dir, "memory.high")
+	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // nobody can write it for a moment
+		t.Fatal(err)
+	}
+	write("memory.events.local", "high 2")
+	awaitWake(t, w)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	write("memory.high", "150000")
+	w.Arm(0, 0) // the next look
+	high("max")
+	w.Arm(0, 50000)
 	high("150000")
 	w.Close()
 	high("max")

@@ -24,8 +24,8 @@ type wire struct {
 	dir string // of the cgroup
 
 	mu   sync.Mutex
-	news *os.File // has some when memory.events.local has; nil: the wire is not laid
-	at   uint64   // bytes of use
+	news *os.File // has some when memory.events.local has; nil: nobody waits for any
+	at   uint64   // bytes of use; 0: the wire is not laid
 }
 
 // lay has told be called once the cgroup uses so many bytes more than now, if its limit lets it;
@@ -65,7 +65,7 @@ func (w *wire) lay(more uint64, told func(), files *sync.WaitGroup) error {
 		}
 		w.mu.Lock()
 		if w.news == news {
-			w.take() //nolint:errcheck // the cgroup is gone, or the next look takes it away
+			w.take() //nolint:errcheck // what stays laid the next look takes away
 		}
 		w.mu.Unlock()
 		told()
@@ -77,20 +77,24 @@ func (w *wire) lay(more uint64, told func(), files *sync.WaitGroup) error {
 func (w *wire) clear() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.take(); err != nil {
-		return err
-	}
-	return w.write("max")
+	w.at = max(w.at, 1)
+	return w.take()
 }
 
 // take takes the wire away if it is laid. The caller holds mu.
 func (w *wire) take() error {
-	if w.news == nil {
+	if w.news != nil {
+		w.news.Close()
+		w.news = nil
+	}
+	if w.at == 0 {
 		return nil
 	}
-	w.news.Close()
-	w.news = nil
-	return w.write("max")
+	if err := w.write("max"); err != nil {
+		return err
+	}
+	w.at = 0
+	return nil
 }
 
 // write sets memory.high. A cgroup that is not there has none.
