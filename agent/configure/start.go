@@ -107,11 +107,11 @@ func (s *Start) OnTrial() bool { return s.Role.Kind == guard.Trial }
 // Holds reports whether this process tries something that has no say in which pods there are: none
 // ends because nothing names it any more, such as a manifest that another version does not find.
 func (s *Start) Holds(now *config.Config) bool {
-	if !s.OnTrial() {
-		return false
+	if !s.OnTrial() || s.record.Tries() {
+		return s.OnTrial()
 	}
 	good, err := s.load(s.record.Good)
-	return s.record.Tries() || err != nil || config.SameManifests(good, now)
+	return err != nil || config.SameManifests(good, now)
 }
 
 // load reads a configuration as the next start would.
