@@ -368,6 +368,7 @@ do_uninstall() {
 from_archive() {
 	archive=$1
 	shift
+	[ -f "$archive" ] || fail "$archive is neither a file nor a directory"
 	list=$(tar tzf "$archive" 2>/dev/null) || fail "$archive is no whole .tar.gz: bring it here anew"
 	top=${list%%/*}
 	case $top in islet-*) ;; *) fail "$archive is no archive of islet" ;; esac

@@ -41,11 +41,11 @@ empty() {
 }
 
 # look: prints what keeps pods from running on many boards, and what to do about it. A package
-# does not change how the machine boots, and its installation does not fail by that. Where no
+# does not change how the machine boots, and its installation neither fails nor hangs by that. Where no
 # init runs an image is being made, for another machine.
 look() {
 	has_systemd || [ -d /run/openrc ] || return 0
-	found=$(islet doctor 2>/dev/null | sed -n '/^error *cgroup/{N;p;}; /^warning *clock /{N;p;}') || true
+	found=$(timeout 30 islet doctor 2>/dev/null | sed -n '/^error *cgroup/{N;p;}; /^warning *clock /{N;p;}') || true
 	[ -z "$found" ] || printf 'islet: this machine needs a change (islet doctor says more):\n%s\n' "$found" >&2
 }
 
