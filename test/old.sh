@@ -13,6 +13,7 @@ if ! git cat-file -e "$commit^{commit}" 2>/dev/null; then
 	echo "this checkout does not have commit $commit: tests with its program are left out" >&2
 	exit 0
 fi
+echo "building the program of commit $commit, which this one's has to go back to"
 mkdir -p "$(dirname "$file")"
 source=$(mktemp -d "$(dirname "$file")/source.XXXXXX")
 trap 'rm -rf "$source"' EXIT
