@@ -254,6 +254,12 @@ test-system: ## packages installed, upgraded and removed under systemd and OpenR
 	$(MAKE) packages-two
 	$(ON_PACKAGES) go test -v -count=1 -timeout 20m ./system
 
+REPRODUCED ?= amd64 arm64
+.PHONY: test-reproducible
+test-reproducible: ## archives and packages of REPRODUCED (amd64 arm64) are made twice from the commit and are the same, byte for byte (15 minutes)
+	@packaging/deps.sh test oci oci-cross
+	test/reproducible.sh $(REPRODUCED)
+
 .PHONY: bench-packages
 bench-packages: ## measure an installation and an upgrade of the packages under systemd
 	@packaging/deps.sh test system
