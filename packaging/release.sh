@@ -56,14 +56,24 @@ else
 	say "ISLET_RELEASE_KEYS is not set: no node takes these archives by islet update"
 fi
 
+# A part is what a commit's subject has before its colon: agent, agent/config; what follows the
+# first slash is said with the change.
 {
 	echo "# islet $version"
-	before=$(git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)
+	before=$(git -C "$top" describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)
 	echo
 	echo "What is new${before:+ since $before}, by part:"
-	git log --no-merges --reverse --format=%s "${before:+$before..}HEAD" | awk -F ': ' '
-		NF > 1 { room = $1; sub(/^[^:]*: /, ""); said[room] = said[room] "- " $0 "\n"; if (!(room in seen)) { seen[room] = 1; order[++n] = room } }
-		END { for (i = 1; i <= n; i++) printf "\n## %s\n\n%s", order[i], said[order[i]] }'
+	git -C "$top" log --no-merges --reverse --format=%s "${before:+$before..}HEAD" | awk '
+		{
+			room = "others"; what = $0
+			if (match($0, /^[a-z][^ :]*(, [^ :]+)*: /)) {
+				room = substr($0, 1, RLENGTH - 2); what = substr($0, RLENGTH + 1)
+				if (match(room, /^[^,\/]+\//)) { what = substr(room, RLENGTH + 1) ": " what; room = substr(room, 1, RLENGTH - 1) }
+			}
+			said[room] = said[room] "- " what "\n"
+			if (room != "others" && !(room in seen)) { seen[room] = 1; order[++n] = room }
+		}
+		END { if ("others" in said) order[++n] = "others"; for (i = 1; i <= n; i++) printf "\n## %s\n\n%s", order[i], said[order[i]] }'
 } >"$new/NOTES.md"
 cd "$new"
 sums=$(sha256sum -- *)
