@@ -213,36 +213,71 @@ func Held(now, next *Config, pods int) []error {
 		return nil
 	}
 	var errs []error
-	err := differing(now, next, HeldByPods(), func(f BoundField) {
+	err := differing(now, next, HeldByPods(), func(f BoundField, _ any) {
 		errs = append(errs, field.Forbidden(field.NewPath(f.Field), fmt.Sprintf("there are %d pods here, and %s: remove the pods first, or change the node's own file and restart the machine", pods, f.Why)))
 	})
-	return append(errs, err...)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	return errs
 }
 
 // Withheld says, by field, what of next differs from now though it belongs to the node and
-// consent does not name it.
-func Withheld(now, next *Config, consent []string) []error {
+// consent does not name it. What next would set back to own, by the node's files alone, may well be
+// left out of it: there the node has something else since an earlier consent, or a change of the
+// files. A nil own is not known.
+func Withheld(now, next, own *Config, consent []string) []error {
 	var errs []error
-	err := differing(now, next, Bound(), func(b BoundField) {
-		if !slices.Contains(consent, b.Field) {
-			errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+"): leave it out, or name it in configuration.consent of the node's EdgeConfiguration or with --consent"))
+	others := map[string]bool{} // than by the node's own files
+	if own != nil {
+		if err := differing(own, next, Bound(), func(b BoundField, _ any) { others[b.Field] = true }); err != nil {
+			return []error{err}
 		}
+	}
+	err := differing(now, next, Bound(), func(b BoundField, value any) {
+		if slices.Contains(consent, b.Field) {
+			return
+		}
+		errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+")"+b.advice(value, own != nil && !others[b.Field])))
 	})
-	return append(errs, err...)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	return errs
 }
 
-// differing calls found with those fields that are another in next than in now.
-func differing(now, next *Config, fields []BoundField, found func(BoundField)) []error {
+// advice says what to do about a change of the field, which is so now. Back: it becomes what the
+// node's own files have.
+func (b BoundField) advice(now any, back bool) string {
+	const consent = "name it in configuration.consent of the node's EdgeConfiguration or with --consent"
+	if !back {
+		return ": leave it out, or " + consent
+	}
+	text := "what is in use now"
+	switch now = full(now); now.(type) {
+	case nil: // an empty value is as good as none, without consent
+		return " and is empty now, but not in the node's own files, which count again: " + consent + ", and have it empty if it is to stay so"
+	case []any, map[string]any:
+	default:
+		if b.Field != "staticPodURL" { // which may hold a password
+			text = fmt.Sprintf("%v, which is in use now", now)
+		}
+	}
+	return " and is now another than in the node's own files, which count again where it is left out: set it to " + text + ", or " + consent
+}
+
+// differing calls found with those fields that are another in next than in now, and what now has.
+func differing(now, next *Config, fields []BoundField, found func(BoundField, any)) error {
 	was, werr := tree(now)
 	will, nerr := tree(next)
 	if err := errors.Join(werr, nerr); err != nil {
-		return []error{err}
+		return err
 	}
 	for _, f := range fields {
 		before, _ := at(was, f.Field)
 		after, _ := at(will, f.Field)
 		if !reflect.DeepEqual(full(before), full(after)) {
-			found(f)
+			found(f, before)
 		}
 	}
 	return nil

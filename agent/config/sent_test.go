@@ -53,7 +53,7 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := Withheld(own, next, nil); len(errs) > 0 {
+	if errs := Withheld(own, next, own, nil); len(errs) > 0 {
 		t.Errorf("withheld: %v", errs)
 	}
 	if next.Kubelet.PodCIDR != "10.8.0.0/24" || next.Kubelet.Authentication.X509.ClientCAFile != own.Kubelet.Authentication.X509.ClientCAFile || next.Edge.BridgeName != "mine0" || next.Edge.Configuration.HealthyFor.Seconds() != 5 {
@@ -70,10 +70,10 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := Withheld(own, next, own.Edge.Configuration.Consent); len(errs) != 3 {
+	if errs := Withheld(own, next, own, own.Edge.Configuration.Consent); len(errs) != 3 {
 		t.Errorf("withheld: %v", errs)
 	}
-	if errs := Withheld(own, next, []string{"podCIDR", "cgroupDriver", "edge.bridgeName", "edge.configuration"}); len(errs) > 0 {
+	if errs := Withheld(own, next, own, []string{"podCIDR", "cgroupDriver", "edge.bridgeName", "edge.configuration"}); len(errs) > 0 {
 		t.Errorf("withheld with consent: %v", errs)
 	}
 }
@@ -90,7 +90,7 @@ func TestSentEmpty(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if errs := Withheld(own, next, nil); len(errs) > 0 {
+		if errs := Withheld(own, next, own, nil); len(errs) > 0 {
 			t.Errorf("%s: withheld: %v", empty, errs)
 		}
 		if next.Kubelet.PodCIDR != "10.8.0.0/24" || next.Kubelet.Authentication.X509.ClientCAFile == "" || next.Edge.BridgeName != "mine0" {
@@ -103,8 +103,53 @@ func TestSentEmpty(t *testing.T) {
 		if next.Kubelet.PodCIDR == own.Kubelet.PodCIDR || next.Edge.BridgeName == "mine0" || next.Kubelet.Authentication.X509.ClientCAFile == "" {
 			t.Errorf("%s: with consent: podCIDR %q, bridgeName %q", empty, next.Kubelet.PodCIDR, next.Edge.BridgeName)
 		}
-		if errs := Withheld(own, next, nil); len(errs) != 2 {
+		if errs := Withheld(own, next, own, nil); len(errs) != 2 {
 			t.Errorf("%s: withheld: %v", empty, errs)
+		}
+	}
+}
+
+// TestWithheldAdvice: what to do is right for a field that is set, and for one that the node has
+// by an earlier consent and that is left out.
+func TestWithheldAdvice(t *testing.T) {
+	n := newSentNode(t)
+	const consent = "name it in configuration.consent"
+	now, err := n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\nstaticPodURL: http://me:secret@192.0.2.1/\nstaticPodURLHeader: {Authorization: [secret]}\nauthentication: {x509: {clientCAFile: ''}}\nuserNamespaces: {idsPerPod: 131072}\n", "", "authentication.x509.clientCAFile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		sent, field string
+		own         *Config
+		says        []string
+		not         string
+	}{
+		"set":             {"podCIDR: 10.10.0.0/24\n", "podCIDR", n.own, []string{": leave it out, or " + consent}, "10.9"},
+		"left out":        {"", "podCIDR", n.own, []string{"set it to 10.9.0.0/24, which is in use now, or " + consent}, "leave it out"},
+		"set back":        {"podCIDR: 10.8.0.0/24\n", "podCIDR", n.own, []string{"set it to 10.9.0.0/24, which is in use now, or " + consent}, "leave it out"},
+		"a number":        {"", "userNamespaces.idsPerPod", n.own, []string{"set it to 131072, which"}, "leave it out"},
+		"a password":      {"", "staticPodURL", n.own, []string{"set it to what is in use now, or " + consent}, "secret"},
+		"a token":         {"", "staticPodURLHeader", n.own, []string{"set it to what is in use now, or " + consent}, "secret"},
+		"emptied":         {"", "authentication.x509.clientCAFile", n.own, []string{"is empty now", consent, "have it empty"}, "leave it out"},
+		"no files to ask": {"", "podCIDR", nil, []string{": leave it out, or " + consent}, "10.9"},
+	} {
+		next, err := n.load(kubeletDocHead+c.sent, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := ""
+		for _, err := range Withheld(now, next, c.own, nil) {
+			if strings.HasPrefix(err.Error(), c.field+": Forbidden: it belongs to the node (") {
+				said = err.Error()
+			}
+		}
+		for _, want := range c.says {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: %q does not say %q", name, said, want)
+			}
+		}
+		if strings.Contains(said, c.not) {
+			t.Errorf("%s: %q", name, said)
 		}
 	}
 }
@@ -245,7 +290,7 @@ func TestHostile(t *testing.T) {
 			}
 		default:
 			taken++
-			for _, err := range Withheld(n.own, next, nil) {
+			for _, err := range Withheld(n.own, next, n.own, nil) {
 				if !IsBound(path) {
 					t.Errorf("%s: %v", name, err)
 				}

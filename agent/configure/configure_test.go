@@ -388,6 +388,29 @@ func (w *world) keeps(texts ...string) {
 	}
 }
 
+// TestLeftOut: what the node has by an earlier consent is not lost by a configuration that leaves it
+// out, whose sender learns what to write.
+func TestLeftOut(t *testing.T) {
+	w := newWorld(t, "")
+	r := w.start(guard.Role{})
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.begin(t.Context()) {
+		t.Fatalf("it is not tried: %v", err)
+	}
+	if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+		t.Fatal(why)
+	}
+	r = w.start(guard.Role{})
+	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err == nil || !strings.Contains(err.Error(), "set it to 10.9.0.0/24, which is in use now, or name it in configuration.consent") {
+		t.Errorf("left out: %v", err)
+	}
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.10.0.0/24\n"); err == nil || !strings.Contains(err.Error(), ": leave it out") {
+		t.Errorf("another one: %v", err)
+	}
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\nmaxPods: 17\n"); err != nil {
+		t.Errorf("kept: %v", err)
+	}
+}
+
 // TestUnfit: an agent that the host does not let run by the good configuration runs by the good one
 // before it, and by the node's own files where that does not go either, says so, and starts anew
 // ever later to see whether it goes by now.

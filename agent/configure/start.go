@@ -127,7 +127,11 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 	if err != nil {
 		return err
 	}
-	errs := slices.Concat(config.Withheld(now, next, consent), config.Held(now, next, pods), next.CheckHost(os.DirFS("/")))
+	own, err := s.load(nil)
+	if err != nil { // it can be used only with what is sent
+		own = nil
+	}
+	errs := slices.Concat(config.Withheld(now, next, own, consent), config.Held(now, next, pods), next.CheckHost(os.DirFS("/")))
 	if most := int(next.Kubelet.MaxPods); most < pods {
 		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods that are here", most, pods))
 	}
