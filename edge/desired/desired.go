@@ -85,8 +85,13 @@ type Store interface {
 type Config struct {
 	Store Store
 	Poke  func(types.UID) // told of each changed UID; called without a lock held, must not block
-	Hold  bool            // no pod ends because the full set of its source lacks it; Held tells of those
-	Log   *slog.Logger
+	// Hold has no pod end because the full set of its source lacks it; Held tells of those. That
+	// goes for one, too, that is to start when another of its name, or its own former life, has
+	// ended: it starts meanwhile. It was wanted when this agent began, whose word is not taken for
+	// what is wanted no more: where the agent only does not find it, the node would be without the
+	// pod. Where somebody has removed it, it runs until an agent comes that does not hold.
+	Hold bool
+	Log  *slog.Logger
 }
 
 // Desired is safe for concurrent use.

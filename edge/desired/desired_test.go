@@ -417,3 +417,28 @@ func TestHold(t *testing.T) {
 		t.Errorf("%s, held are %v", w.show(), w.Held())
 	}
 }
+
+// TestHoldReplaced: pods that are to start when another one of their name, or their own former life,
+// has ended do so while they are held, and end with an agent that does not hold them.
+func TestHoldReplaced(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	for _, set := range [][]Claim{claims("a/a1", "b/b1"), claims("a/a2"), claims("a/a2", "b/b1")} {
+		if err := w.Set(ctx, File, set, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.poked = nil
+	w.hold = true
+	w.restart()
+	w.want("dropped", w.Set(ctx, File, nil, nil), "a1 deleting, a2 waiting a1, b1 deleting")
+	w.want("the former one is gone", w.Forget(ctx, "a1"), "a2, b1 deleting", "a1", "a2")
+	w.want("the former life is over", w.Forget(ctx, "b1"), "a2, b1", "b1")
+	held := w.Held()
+	if slices.Sort(held); !slices.Equal(held, []types.UID{"a2", "b1"}) {
+		t.Errorf("held are %v", held)
+	}
+	w.hold = false
+	w.restart()
+	w.want("not held", w.Set(ctx, File, nil, nil), "a2 deleting, b1 deleting", "a2", "b1")
+}
