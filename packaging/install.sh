@@ -379,9 +379,14 @@ from_archive() {
 	[ -z "$other" ] || fail "$archive is no archive of islet: it has $other"
 	other=$(echo "$list" | grep -E '(^|/)\.\.(/|$)' | head -n 1)
 	[ -z "$other" ] || fail "$archive is no archive of islet: $other leads out of it"
-	other=$(tar tvzf "$archive" | grep -v '^[-d]' | head -n 1)
+	list=$(tar tvzf "$archive")
+	other=$(echo "$list" | grep -v '^[-d]' | head -n 1)
 	[ -z "$other" ] || fail "$archive is no archive of islet: it has a link or a device: $other"
-	unpacked=$(mktemp -d "${TMPDIR:-/var/tmp}/islet.XXXXXX")
+	tmp=${TMPDIR:-/var/tmp}
+	need=$(echo "$list" | awk '{ blocks += int($3 / 4096) + 1 } END { print int(blocks / 256) + 1 }') # after the mode and the owner comes the size
+	free=$(mib_free "$tmp")
+	[ "$free" -ge "$need" ] || fail "only $free MiB are free in $tmp: $archive needs $need to be unpacked; TMPDIR=/another/directory has it done elsewhere"
+	unpacked=$(mktemp -d "$tmp/islet.XXXXXX")
 	trap 'rm -rf "$unpacked"' EXIT
 	trap 'exit 1' HUP INT TERM
 	tar xzof "$archive" -C "$unpacked" || fail "$archive could not be unpacked in $unpacked; TMPDIR=/another/directory has it done elsewhere"

@@ -340,6 +340,35 @@ func TestInstallArchiveRefuses(t *testing.T) {
 	}
 }
 
+// TestInstallArchiveRoom: an archive for which there is no room where it would be unpacked is refused
+// before that, with how much it needs, also where gzip knows nothing of that.
+func TestInstallArchiveRoom(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	script := unpacked(t, "one")
+	with := func(size int64, tar ...string) string {
+		from := unpacked(t, "two")
+		write(t, filepath.Join(from, "doc/zeros.md"), "", 0o600)
+		if err := os.Truncate(filepath.Join(from, "doc/zeros.md"), size); err != nil {
+			t.Fatal(err)
+		}
+		return packed(t, from, tar...)
+	}
+	for name, c := range map[string]struct{ archive, says string }{
+		"too large":        {with(6 << 20), "only 4 MiB are free in "},
+		"of a sparse file": {with(5<<30, "--sparse"), " needs 5121 to be unpacked; TMPDIR=/another/directory"},
+		"it fits":          {with(2 << 20), ""},
+	} {
+		root, tmp := t.TempDir(), t.TempDir()
+		out, err := try(exec.Command("unshare", "-m", "sh", "-euc", `mount -t tmpfs -o size=4m none "$TMPDIR"; code=0; sh "$@" || code=$?; ls -A "$TMPDIR"; exit $code`, "sh", filepath.Join(script, "install.sh"), c.archive), "DESTDIR="+root, "TMPDIR="+tmp)
+		installed, lines := len(tree(t, root)) > 0, strings.Count(out, "\n")
+		if fits := c.says == ""; (err == nil) != fits || installed != fits || lines != 1 || !strings.Contains(out, c.says) || !strings.HasPrefix(out, "islet: ") {
+			t.Errorf("%s: %v, installed %v: %s", name, err, installed, out)
+		}
+	}
+}
+
 // alone runs install.sh on this machine, but with nothing of it where it installs, and no init.
 // What lies in bin goes before other programs.
 func alone(t *testing.T, bin string, args ...string) (string, error) {
