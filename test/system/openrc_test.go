@@ -39,4 +39,9 @@ func TestOpenRC(t *testing.T) {
 	if left, _ := s.Try(counting); left != "" {
 		t.Errorf("processes that nobody manages are left: %s", left)
 	}
+	// What the administrator forbids to start, the next boot starts. So it is in an image, where OpenRC does not run.
+	const inRunlevel = " && rc-update show default | grep -q islet && ! rc-service islet status && ! " + agent
+	s.Run("unshare -m sh -c 'mount -t tmpfs none /run && dpkg -i /payload/islet.deb && ! test -e /run/openrc'" + inRunlevel)
+	s.Run(`dpkg -P islet && printf '#!/bin/sh\n[ "$*" != "islet start" ] || exit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d && dpkg -i /payload/islet.deb` + inRunlevel)
+	s.Run("rc-service islet start && dpkg -P islet && ! " + agent)
 }

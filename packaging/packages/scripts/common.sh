@@ -76,17 +76,27 @@ enable() {
 	fi
 }
 
+# allowed ACTION SERVICE: by the administrator's policy.
+allowed() {
+	has policy-rc.d || return 0
+	code=0
+	policy-rc.d "$2" "$1" >/dev/null 2>&1 || code=$?
+	[ "$code" != 101 ]
+}
+
 # unit ACTION UNIT: where systemd runs, unless the administrator's policy forbids it or the unit
 # is switched off. deb-systemd-invoke would do the same, but starts no unit that nothing enables.
 unit() {
-	has_systemd || return 0
-	if has policy-rc.d; then
-		code=0
-		policy-rc.d "$2" "$1" >/dev/null 2>&1 || code=$?
-		[ "$code" != 101 ] || return 0
-	fi
+	if ! has_systemd || ! allowed "$1" "$2"; then return 0; fi
 	[ "$1" != start ] || systemctl --quiet is-enabled "$2" || return 0
 	systemctl --quiet "$1" "$2" || echo "islet: systemctl $1 $2 failed: see journalctl -u $2, and islet doctor" >&2
+}
+
+# rc ACTION [OPTION]: the same for OpenRC's service. Where that is there and does not run, an image is
+# being made, and the next boot starts what is in the runlevel.
+rc() {
+	if [ ! -d /run/openrc ] || ! allowed "$1" islet; then return 0; fi
+	rc-service ${2:+"$2"} islet "$1" || true
 }
 
 active() { has_systemd && systemctl --quiet is-active "$1"; }
