@@ -1,6 +1,7 @@
 has() { command -v "$1" >/dev/null 2>&1; }
 has_systemd() { [ -d /run/systemd/system ]; }
 has_openrc() { has openrc-run && ! has_systemd; }
+openrc_runs() { [ -e /run/openrc/softlevel ]; } # the directory is made by rc-update, too
 
 # put_openrc: OpenRC's script, where OpenRC is init. With systemd it must not be there: systemctl
 # disable would hand it to update-rc.d, which fails for the want of a header that OpenRC's scripts do not have.
@@ -44,7 +45,7 @@ empty() {
 # does not change how the machine boots, and its installation neither fails nor hangs by that. Where no
 # init runs an image is being made, for another machine.
 look() {
-	has_systemd || [ -d /run/openrc ] || return 0
+	has_systemd || openrc_runs || return 0
 	found=$(timeout 30 islet doctor 2>/dev/null | sed -n '/^error *cgroup/{N;p;}; /^warning *clock /{N;p;}') || true
 	[ -z "$found" ] || printf 'islet: this machine needs a change (islet doctor says more):\n%s\n' "$found" >&2
 }
@@ -95,7 +96,7 @@ unit() {
 # rc ACTION [OPTION]: the same for OpenRC's service. Where that is there and does not run, an image is
 # being made, and the next boot starts what is in the runlevel.
 rc() {
-	if [ ! -d /run/openrc ] || ! allowed "$1" islet; then return 0; fi
+	if ! openrc_runs || ! allowed "$1" islet; then return 0; fi
 	rc-service ${2:+"$2"} islet "$1" || true
 }
 
