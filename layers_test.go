@@ -149,7 +149,7 @@ var layers = map[string][]string{
 	"runtime/cri":           {},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"keys", "runtime/abilities", "runtime/apparmor", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/untrusted", "metrics"},
+	"runtime/ctrd":          {"keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/untrusted", "metrics"},
 	"runtime/daemon":        {"regular", "runtime/mounts"},
 	"runtime/fake":          {"runtime/cri"},
 	"runtime/image":         {"runtime/cri", "runtime/untrusted"},

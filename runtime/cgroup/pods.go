@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+	"maps"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,9 +29,6 @@ const (
 	Cgroupfs = "cgroupfs"
 	Systemd  = "systemd"
 )
-
-// killRounds bounds killing what is left in a pod's cgroup.
-const killRounds = 200
 
 // Config is what New needs.
 type Config struct {
@@ -197,7 +195,7 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
 		defer p.took("destroy", time.Now())
-		if err := kill(ctx, m); err != nil {
+		if _, err := kill(ctx, slices.Collect(maps.Values(m.GetPaths()))...); err != nil {
 			return fmt.Errorf("end what is left of pod %s: %w", uid, err)
 		}
 		if err := m.Destroy(); err != nil {
@@ -257,34 +255,6 @@ func removeEmpty(paths map[string]string) (gone bool) {
 		}
 	}
 	return gone
-}
-
-// kill ends all processes below a cgroup.
-func kill(ctx context.Context, m cgroups.Manager) error {
-	for range killRounds {
-		pids := map[int]bool{}
-		for _, path := range m.GetPaths() {
-			all, err := cgroups.GetAllPids(path)
-			if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
-				return err
-			}
-			for _, pid := range all {
-				pids[pid] = true
-			}
-		}
-		if len(pids) == 0 {
-			return nil
-		}
-		for pid := range pids {
-			unix.Kill(pid, unix.SIGKILL)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	return errors.New("its processes do not end")
 }
 
 // makeBase makes the cgroups above the pods', once.

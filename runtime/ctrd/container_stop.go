@@ -45,10 +45,15 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		return nil
 	}
 	if grace > 0 {
-		if err := r.signal(ctx, s, c, polite); err != nil {
+		answered, err := r.signalWithin(ctx, grace, s, c, polite)
+		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(grace)
+		rest := grace
+		if !answered { // that was the container's time
+			rest = 0
+		}
+		timer := time.NewTimer(rest)
 		defer timer.Stop()
 		select {
 		case <-c.done:
@@ -58,7 +63,13 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 			return ctx.Err()
 		}
 	}
-	if err := r.signal(ctx, s, c, unix.SIGKILL); err != nil {
+	if s.tasks == nil {
+		if answered, err := r.signalWithin(ctx, shimAnswers, s, c, unix.SIGKILL); err != nil {
+			return err
+		} else if !answered {
+			return r.killUnanswered(ctx, s, c)
+		}
+	} else if err := r.signal(ctx, s, c, unix.SIGKILL); err != nil {
 		return err
 	}
 	select {
@@ -83,6 +94,17 @@ func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix
 		return nil
 	}
 	return err
+}
+
+// signalWithin is signal for a shim that may not answer in time: where the machine is out of memory
+// its own pages may have to come from the disk first.
+func (r *Runtime) signalWithin(ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal) (answered bool, err error) {
+	asked, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err = r.signal(asked, s, c, sig); err != nil && asked.Err() != nil && ctx.Err() == nil {
+		return false, nil
+	}
+	return true, err
 }
 
 // stopSignal is the configuration's, else the image's, else SIGTERM. Runtime.mu is held.

@@ -52,13 +52,22 @@ func (r *Runtime) ended(id string, exit wire.Exit) {
 	})
 }
 
-// finish records the end of a container durably, makes it known, and removes what
-// is no longer needed, once. The container's lock is held, but at the start.
+// finish records the end of a container, and removes what is no longer needed. The
+// container's lock is held, but at the start.
 func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
+	if r.record(c, exit, reason, message) || c.unreported {
+		r.tidy(c)
+	}
+}
+
+// record records the end of a container durably and makes it known, once. It reports whether
+// this has been stored; else the shim must still know, should this process end. The container's
+// lock is held, but at the start.
+func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) bool {
 	r.mu.Lock()
 	if !c.rec.FinishedAt.IsZero() {
 		r.mu.Unlock()
-		return
+		return false
 	}
 	rec := c.rec
 	if rec.StartedAt.IsZero() {
@@ -75,9 +84,7 @@ func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
 	close(c.done)
 	r.mu.Unlock()
 	r.notify(rec.Sandbox, rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
-	if err == nil { // else the shim must still know, should this process end
-		r.tidy(c)
-	}
+	return err == nil
 }
 
 // tidy removes what an ended container no longer needs: the shim's memory of it,

@@ -38,6 +38,8 @@ type container struct {
 	done    chan struct{} // closed once its exit is recorded
 	mounts  *wire.Mounts  // for its shim; nil: it starts among the host's mounts
 	dropped atomic.Bool   // what it wrote was freed
+
+	unreported bool // its end is recorded, of which its shim knows nothing yet; under its own lock
 }
 
 func (c *container) state() api.ContainerState {
