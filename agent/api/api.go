@@ -27,6 +27,7 @@ const (
 	PathDevices     = "/islet/v1/devices"      // ?all: also those that no resource has
 	PathObjects     = "/islet/v1/objects"      // GET; DELETE: /KIND/NAMESPACE/NAME, ?data: of a claim with its data
 	PathBoard       = "/islet/v1/board"        // sensors of the machine
+	PathIO          = "/islet/v1/io"           // what pods and containers read from disks and wrote
 	PathStats       = "/stats/summary"
 )
 

@@ -283,6 +283,9 @@ func TestTopAsJSON(t *testing.T) {
 	if got := run(t, n, "", "top", "node", "-o", "yaml"); got.code != 0 || !strings.Contains(got.out, "nodeName: pi") {
 		t.Errorf("top node -o yaml: %+v", got)
 	}
+	if got := run(t, n, "", "top", "web", "-o", "wide"); got.code != 0 || !strings.Contains(got.out, "READ/s") {
+		t.Errorf("top -o wide: %+v", got)
+	}
 	check(t, n, run(t, n, "", "top", "-o", "name"), ExitUsage, "", "islet: output \"name\": must be wide, json or yaml\n")
 }
 

@@ -25,6 +25,7 @@ type topCommand struct {
 	sortBy, output             string
 	before                     map[string]traffic // by pod
 	beforeLinks                map[string]traffic // by interface of the node
+	disks, beforeDisks         map[string]traffic // by pod, and container of it: read and written
 }
 
 func setupTop(t *tool, flags *pflag.FlagSet) runner {
@@ -34,7 +35,7 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	flags.BoolVar(&c.containers, "containers", false, "each container for itself")
 	flags.StringVar(&c.sortBy, "sort-by", "", "cpu or memory")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "only the rows")
-	flags.StringVarP(&c.output, "output", "o", "", "wide: disk, network and waits too, of --containers disk and waits; json or yaml: the figures as the Summary API has them")
+	flags.StringVarP(&c.output, "output", "o", "", "wide: disk, network and waits too, of --containers no network; json or yaml: the figures as the Summary API has them")
 	c.declareSelector(flags)
 	c.declareAgain(flags)
 	return c.run
@@ -63,7 +64,7 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 }
 
 func (c *topCommand) once(ctx context.Context, node bool, args []string) error {
-	sum, err := c.measure(ctx)
+	sum, err := c.measure(ctx, node)
 	switch {
 	case err != nil:
 		return err
@@ -83,26 +84,39 @@ func (c *topCommand) once(ctx context.Context, node bool, args []string) error {
 }
 
 // measure asks twice when a rate is not known yet.
-func (c *topCommand) measure(ctx context.Context) (*stats.Summary, error) {
-	var sum stats.Summary
-	if err := c.get(ctx, api.PathStats, &sum); err != nil {
+func (c *topCommand) measure(ctx context.Context, node bool) (*stats.Summary, error) {
+	sum, err := c.figures(ctx, node)
+	if err != nil {
 		return nil, err
 	}
 	known := func(cpu *stats.CPUStats) bool {
 		return cpu == nil || cpu.UsageCoreNanoSeconds == nil || cpu.UsageNanoCores != nil
 	}
 	unknown := slices.ContainsFunc(sum.Pods, func(p stats.PodStats) bool { return !known(p.CPU) })
-	first := c.before == nil && c.rates(&sum)
+	first := c.before == nil && c.rates(sum)
 	if known(sum.Node.CPU) && !unknown && !first {
-		return &sum, nil
+		return sum, nil
 	}
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-time.After(sampleTime):
 	}
-	sum = stats.Summary{}
-	return &sum, c.get(ctx, api.PathStats, &sum)
+	return c.figures(ctx, node)
+}
+
+// figures asks once for what is to be shown.
+func (c *topCommand) figures(ctx context.Context, node bool) (*stats.Summary, error) {
+	var sum stats.Summary
+	if err := c.get(ctx, api.PathStats, &sum); err != nil {
+		return nil, err
+	}
+	if c.output == "wide" && !node {
+		if err := c.readDisks(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return &sum, nil
 }
 
 func (c *topCommand) nodeTable(n *stats.NodeStats) {
@@ -149,9 +163,9 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 	wide := func(*stats.PodStats) []string { return nil }
 	var titles []string
 	if c.output == "wide" {
-		titles, wide = append([]string{"DISK", "IN/s", "OUT/s"}, waitTitles...), c.wide
+		titles, wide = append([]string{"DISK", "READ/s", "WRITE/s", "IN/s", "OUT/s"}, waitTitles...), c.wide
 		if c.containers { // which share the network of their pod
-			titles = append([]string{"DISK"}, waitTitles...)
+			titles = append([]string{"DISK", "READ/s", "WRITE/s"}, waitTitles...)
 		}
 	}
 	if !c.noHeaders {
@@ -164,7 +178,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 		}
 		slices.SortFunc(p.Containers, func(a, b stats.ContainerStats) int { return cmp.Compare(a.Name, b.Name) })
 		for _, k := range p.Containers {
-			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, cores(k.CPU), memory(k.Memory), c.wideContainer(&k)...)
+			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, cores(k.CPU), memory(k.Memory), c.wideContainer(&p, &k)...)
 		}
 	}
 	out.print(c.out)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/api"
 )
 
-// traffic is what came and went over a network until some time.
+// traffic is what came and went over a network, or from and to disks, until some time.
 type traffic struct {
 	at      time.Time
 	in, out uint64 // bytes
@@ -56,6 +57,7 @@ func (c *topCommand) remember(pods []stats.PodStats) {
 	if c.before == nil {
 		c.before = map[string]traffic{}
 	}
+	c.beforeDisks = c.disks
 	for i := range pods {
 		if n := pods[i].Network; n != nil {
 			if t, ok := trafficOf(n.Time.Time, &n.InterfaceStats); ok {
@@ -65,12 +67,43 @@ func (c *topCommand) remember(pods []stats.PodStats) {
 	}
 }
 
-// perSecond is the traffic since it was shown before, which is zero if it was not, in bytes;
-// false: it is not known.
+// readDisks asks what was read from disks and written to them. An agent that is older than this
+// program may not have that.
+func (c *topCommand) readDisks(ctx context.Context) error {
+	var all []api.DiskIO
+	if err := c.get(ctx, api.PathIO, &all); err != nil {
+		if exit := (exitError{}); errors.As(err, &exit) && exit.code == ExitNotFound {
+			return nil
+		}
+		return err
+	}
+	c.disks = make(map[string]traffic, len(all))
+	for _, io := range all {
+		c.disks[io.UID+"/"+io.Container] = traffic{at: io.At, in: io.Read, out: io.Written}
+	}
+	return nil
+}
+
+// diskRates are those of a pod, or one container of it.
+func (c *topCommand) diskRates(uid, container string) []string {
+	key := uid + "/" + container
+	return shownRates(since(c.beforeDisks[key], c.disks[key]))
+}
+
+// perSecond is the traffic of an interface since it was shown before, which is zero if it was not,
+// in bytes; false: it is not known.
 func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out float64, ok bool) {
 	now, ok := trafficOf(at, i)
+	if !ok {
+		return 0, 0, false
+	}
+	return since(before, now)
+}
+
+// since is what came and went in a second between two moments. One that is zero is not known.
+func since(before, now traffic) (in, out float64, ok bool) {
 	took := now.at.Sub(before.at).Seconds()
-	if !ok || before.at.IsZero() || took <= 0 || now.in < before.in || now.out < before.out {
+	if before.at.IsZero() || took <= 0 || now.in < before.in || now.out < before.out {
 		return 0, 0, false
 	}
 	return float64(now.in-before.in) / took, float64(now.out-before.out) / took, true
@@ -114,7 +147,7 @@ func (c *topCommand) wide(p *stats.PodStats) []string {
 	if fs := p.EphemeralStorage; fs != nil && fs.UsedBytes != nil {
 		disk = size(*fs.UsedBytes)
 	}
-	return slices.Concat([]string{disk}, c.podTraffic(p), waits(p.CPU, p.Memory, p.IO))
+	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, ""), c.podTraffic(p), waits(p.CPU, p.Memory, p.IO))
 }
 
 // waitTitles are those of the columns that waits gives.
@@ -142,8 +175,8 @@ func waits(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []
 }
 
 // wideContainer are the columns of a container that -o wide adds: what it has written, and its
-// logs; and for what it waits.
-func (c *topCommand) wideContainer(k *stats.ContainerStats) []string {
+// logs; how fast it reads and writes; and for what it waits.
+func (c *topCommand) wideContainer(p *stats.PodStats, k *stats.ContainerStats) []string {
 	if c.output != "wide" {
 		return nil
 	}
@@ -157,7 +190,7 @@ func (c *topCommand) wideContainer(k *stats.ContainerStats) []string {
 	if known {
 		disk = size(used)
 	}
-	return append([]string{disk}, waits(k.CPU, k.Memory, k.IO)...)
+	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, k.Name), waits(k.CPU, k.Memory, k.IO))
 }
 
 // showNode shows the machine: what is used, and the sensors of its board.

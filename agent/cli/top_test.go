@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -77,30 +82,72 @@ func TestBoardLines(t *testing.T) {
 	}
 }
 
-// TestTopWide: wide says of containers what each has on the disk and for what it waits, and nothing
-// of a network, which they share; of pods it says all.
+// TestTopWide: wide says of containers what each has on the disk, how fast it reads and writes there
+// and for what it waits, and nothing of a network, which they share; of pods it says all.
 func TestTopWide(t *testing.T) {
 	n := func(v uint64) *stats.FsStats { return &stats.FsStats{UsedBytes: &v} }
 	psi := func(v float64) *stats.PSIStats { return &stats.PSIStats{Some: stats.PSIData{Avg10: v, Avg60: 99}} }
-	pods := []stats.PodStats{{PodRef: stats.PodReference{Name: "web"}, EphemeralStorage: n(4096), CPU: &stats.CPUStats{PSI: psi(12.3)}, Memory: &stats.MemoryStats{PSI: psi(0)}, IO: &stats.IOStats{PSI: psi(99.7)},
+	pods := []stats.PodStats{{PodRef: stats.PodReference{Name: "web", UID: "u"}, EphemeralStorage: n(4096), CPU: &stats.CPUStats{PSI: psi(12.3)}, Memory: &stats.MemoryStats{PSI: psi(0)}, IO: &stats.IOStats{PSI: psi(99.7)},
 		Containers: []stats.ContainerStats{{Name: "b", Rootfs: n(1 << 20), Logs: n(2 << 20), CPU: &stats.CPUStats{PSI: psi(7)}, Memory: &stats.MemoryStats{}}, {Name: "a", Logs: n(512), IO: &stats.IOStats{PSI: psi(3)}}, {Name: "c"}}}}
 	for _, x := range []struct {
 		containers bool
 		want       []string
 	}{
 		{true, []string{
-			"NAME CONTAINER CPU(cores) MEMORY(bytes) DISK CPU WAIT MEM WAIT IO WAIT",
-			"web a - - 512B - - 3%", "web b - - 3.0MiB 7% - -", "web c - - - - - -"}},
-		{false, []string{"NAME CPU(cores) MEMORY(bytes) DISK IN/s OUT/s CPU WAIT MEM WAIT IO WAIT", "web - - 4.0KiB - - 12% 0% 100%"}},
+			"NAME CONTAINER CPU(cores) MEMORY(bytes) DISK READ/s WRITE/s CPU WAIT MEM WAIT IO WAIT",
+			"web a - - 512B 1.0KiB 0B - - 3%", "web b - - 3.0MiB - - 7% - -", "web c - - - - - - - -"}},
+		{false, []string{"NAME CPU(cores) MEMORY(bytes) DISK READ/s WRITE/s IN/s OUT/s CPU WAIT MEM WAIT IO WAIT", "web - - 4.0KiB 2.0KiB 50B - - 12% 0% 100%"}},
 	} {
 		var out strings.Builder
-		(&topCommand{tool: &tool{out: &out}, containers: x.containers, output: "wide"}).pods(pods)
+		at := time.Unix(1000, 0)
+		c := &topCommand{tool: &tool{out: &out}, containers: x.containers, output: "wide",
+			beforeDisks: map[string]traffic{"u/": {at, 1000, 500}, "u/a": {at, 7, 8}, "u/b": {at, 9, 0}},
+			disks:       map[string]traffic{"u/": {at.Add(2 * time.Second), 1000 + 4096, 600}, "u/a": {at.Add(time.Second), 7 + 1024, 8}, "u/b": {at.Add(time.Second), 1, 0}, "u/c": {at, 1, 1}}}
+		c.pods(pods)
+		if c.beforeDisks["u/a"].in != 7+1024 {
+			t.Errorf("the next time is since %v", c.beforeDisks)
+		}
 		var got []string
 		for line := range strings.Lines(out.String()) {
 			got = append(got, strings.Join(strings.Fields(line), " "))
 		}
 		if !slices.Equal(got, x.want) {
 			t.Errorf("containers %v: %q", x.containers, got)
+		}
+	}
+}
+
+// TestTopDisks: what is read and written is asked for by wide only, is over the time between two
+// answers, and is not known of an agent that does not have it.
+func TestTopDisks(t *testing.T) {
+	for _, x := range []struct {
+		output string
+		has    bool
+		want   string
+		asked  int
+	}{{"wide", true, "web 0m 0Mi - 2.0KiB 10B - - - - -", 2}, {"wide", false, "web 0m 0Mi - - - - - - - -", 0}, {"", true, "web 0m 0Mi", 0}} {
+		ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		answers := http.NewServeMux()
+		answers.HandleFunc(api.PathStats, func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, `{"pods": [{"podRef": {"name": "web", "namespace": "default", "uid": "u"}, "cpu": {"usageNanoCores": 0, "usageCoreNanoSeconds": 0}, "memory": {"workingSetBytes": 0}}]}`)
+		})
+		if x.has {
+			answers.HandleFunc(api.PathIO, func(w http.ResponseWriter, _ *http.Request) {
+				asked++
+				json.NewEncoder(w).Encode([]api.DiskIO{{UID: "u", At: time.Unix(int64(asked), 0), Read: uint64(asked) * 2048, Written: uint64(asked) * 10}})
+			})
+		}
+		server := http.Server{Handler: answers}
+		go server.Serve(ln)
+		defer server.Close()
+		var out strings.Builder
+		c := &topCommand{tool: &tool{out: &out, socket: ln.Addr().String()}, output: x.output, noHeaders: true}
+		if err := c.once(t.Context(), false, nil); err != nil || strings.Join(strings.Fields(out.String()), " ") != x.want || asked != x.asked {
+			t.Errorf("%q, counted %v: %v, asked %d times: %q, want %q", x.output, x.has, err, asked, out.String(), x.want)
 		}
 	}
 }

@@ -219,7 +219,8 @@ somebody else writes into a cgroup within those minutes. Pages are compressed fo
 
 ` + "`islet top node`" + ` shows the sensors of the board besides: temperatures, frequency, under-voltage and throttling; with ` + "`-o wide`" + ` also what
 goes over all interfaces of hardware together, while the Summary API names one of them: eth0, or else the first, as of a kubelet. ` + "`islet top -o wide`" + ` says of pods and
-containers in which share of the last ten seconds a process waited for CPU (also at its limit), memory and disks, where cgroups are v2.
+containers in which share of the last ten seconds a process waited for CPU (also at its limit), memory and disks, where cgroups are v2; and what they read from disks and write to them in a second,
+as their cgroups count it (with v1 not what the kernel writes later), each byte once, where it is on a disk: not in what LVM, RAID or encryption make of disks, nor in files and memory that are used as disks.
 
 ## What differs
 

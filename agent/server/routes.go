@@ -95,6 +95,7 @@ func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("DELETE "+api.PathClock, answer(s.resetClock))
 	m.HandleFunc("GET "+api.PathDevices, answer(s.devices))
 	m.HandleFunc("GET "+api.PathBoard, answer(func(*http.Request) (api.Board, error) { return s.Usage.Board(), nil }))
+	m.HandleFunc("GET "+api.PathIO, answer(func(r *http.Request) ([]api.DiskIO, error) { return s.Usage.IO(r.Context()) }))
 	s.routeConfiguration(m)
 	s.routeUpdate(m)
 	m.HandleFunc("GET "+api.PathSettings, answer(s.settings))

@@ -48,6 +48,8 @@ type Usage interface {
 	Machine(ctx context.Context) exposition.Machine
 	// Board are the sensors of the machine, read now.
 	Board() api.Board
+	// IO is what pods and containers have read from disks and written to them.
+	IO(ctx context.Context) ([]api.DiskIO, error)
 }
 
 // Garbage says which images go and which stay. *garbage.Garbage is one.

@@ -288,3 +288,29 @@ func TestNodeMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestIO: what a cgroup reads and writes is counted once, of pods and containers; where no cgroup has
+// any, the kernel may not count it.
+func TestIO(t *testing.T) {
+	u, rt := node(t)
+	if all, err := u.IO(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("where nothing is counted: %v, %v", all, err)
+	}
+	root := t.TempDir()
+	for path, bytes := range map[string]string{"/kubepods/poduid-plain": "0:999 Read 1000\n0:999 Write 50\n0:998 Read 3\n", "/kubepods/poduid-plain/c1": ""} {
+		write(t, filepath.Join(root, "memory", path, "memory.usage_in_bytes"), "1000\n")
+		write(t, filepath.Join(root, "memory", path, "cgroup.procs"), "")
+		write(t, filepath.Join(root, "blkio", path, "blkio.throttle.io_service_bytes"), bytes)
+	}
+	u = New(Config{NodeName: "pi", Runtime: rt, Pods: u.c.Pods, Sampler: sample.New(sample.Config{Cgroups: cgroup.NewRecent(cgroup.NewReader(root), time.Second), Process: process.Reader{}, Pods: "/kubepods", MaxAge: time.Hour})})
+	all, err := u.IO(t.Context())
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if p := all[0]; p.UID != "uid-plain" || p.Container != "" || p.Read != 1003 || p.Written != 50 || p.At.IsZero() {
+		t.Errorf("of the pod: %+v", p)
+	}
+	if c := all[1]; c.UID != "uid-plain" || c.Container != "main" || c.Read+c.Written != 0 {
+		t.Errorf("of the container: %+v", c)
+	}
+}

@@ -266,6 +266,19 @@ func Name(sys, number string) string {
 	return number
 }
 
+// Counted reports whether what goes through a device goes to a disk, and through no other device
+// that counts it, too: it is made neither of others, as by LVM, nor of memory or a file.
+func Counted(sys, number string) bool {
+	name := strings.TrimPrefix(Name(sys, number), "/dev/")
+	for _, made := range []string{"loop", "ram", "zram"} {
+		if rest, ok := strings.CutPrefix(name, made); ok && rest != "" && strings.Trim(rest, "0123456789") == "" {
+			return false
+		}
+	}
+	below, _ := os.ReadDir(sys + "/dev/block/" + number + "/slaves") // an error: it has none
+	return len(below) == 0
+}
+
 // NumberOf is the number of the device that a path's file system is on, such as 8:1.
 func NumberOf(path string) (string, error) {
 	var st unix.Stat_t

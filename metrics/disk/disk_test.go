@@ -190,6 +190,25 @@ func TestDevices(t *testing.T) {
 	}
 }
 
+// TestCounted: bytes that two devices count are counted at the disk.
+func TestCounted(t *testing.T) {
+	sys := t.TempDir()
+	for number, d := range map[string]struct{ name, below string }{"8:0": {"sda", ""}, "253:0": {"dm-0", "sda2"}, "9:0": {"md0", "sda1"}, "7:0": {"loop0", ""}, "252:1": {"zram1", ""}, "1:0": {"ram0", ""}, "259:0": {"rampart0", ""}} {
+		dir := filepath.Join(sys, "dev/block", number)
+		if err := os.MkdirAll(filepath.Join(dir, "slaves", d.below), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "uevent"), []byte("DEVNAME="+d.name+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for number, want := range map[string]bool{"8:0": true, "253:0": false, "9:0": false, "7:0": false, "252:1": false, "1:0": false, "259:0": true, "0:42": true} {
+		if got := Counted(sys, number); got != want {
+			t.Errorf("%s counts: %v", number, got)
+		}
+	}
+}
+
 // TestHostileTree: what a container makes while its files are counted leads nowhere else,
 // and does not hold the walk up.
 func TestHostileTree(t *testing.T) {
