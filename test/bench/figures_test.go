@@ -22,17 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestFigures(t *testing.T) {
-	if os.Getenv("ISLET_BENCH") == "" {
-		t.Skip("figures are measured by make bench")
-	}
-	idle := 60 * time.Second
-	if s := os.Getenv("ISLET_BENCH_IDLE"); s != "" {
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		idle = d
-	}
+	idle := figures.Idle(t)
 	f := &figures.Table{}
 	for _, n := range counts() {
 		t.Run(fmt.Sprint(n, "pods"), func(t *testing.T) { measure(t, f, n, idle) })

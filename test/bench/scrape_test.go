@@ -37,20 +37,11 @@ const (
 // TestScrape measures what it costs the agent to be scraped, over TLS on port 10250 and
 // compressed as Prometheus asks, with a hundred pods.
 func TestScrape(t *testing.T) {
-	if os.Getenv("ISLET_BENCH") == "" {
-		t.Skip("figures are measured by make bench")
-	}
+	figures.Bench(t)
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("kubelet.yaml", fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-cgroupRoot: %s
-failSwapOn: false
-podLogsDir: %s/logs
-authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
-authorization: {mode: AlwaysAllow}
-`, m.Cgroup, m.Disk)+machine.Roomy)
+	m.Write("kubelet.yaml", m.Kubelet("authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n"+machine.Roomy))
 	for i := range scrapePods {
 		m.Write(fmt.Sprintf("manifests/p%03d.yaml", i), pod(i))
 	}

@@ -3,9 +3,12 @@ package figures
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 )
 
 // Pages are those that Prometheus scrapes of a node.
@@ -59,6 +62,35 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 	}
 	slices.Sort(unseen)
 	return wrong, unseen
+}
+
+// Check holds what a node serves against docs/metrics.md below root, which is made from upstream's
+// own list. ask gives a page. It returns the names that no page has.
+func Check(t testing.TB, root string, ask func(path string) string) (unseen []string) {
+	t.Helper()
+	guide, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := map[string]string{}
+	for _, path := range Pages {
+		pages[path] = ask(path)
+	}
+	wrong, unseen := Compare(Documented(string(guide)), pages)
+	for _, w := range wrong {
+		t.Error(w)
+	}
+	return unseen
+}
+
+// Listed gives the key of a list that matches a name that Check returned as a whole; empty: none does.
+func Listed(list map[string]string, name string) string {
+	for names := range list {
+		if regexp.MustCompile("^/metrics(/[a-z]+)? (" + names + ")$").MatchString(name) {
+			return names
+		}
+	}
+	return ""
 }
 
 // families reads a page: each family once for each set of labels that it has.

@@ -33,6 +33,12 @@ func (m *Machine) StartAgent(extra ...string) *Agent {
 // pod because the disk below the test, or the memory of its machine, is nearly full.
 const Roomy = "imageGCHighThresholdPercent: 100\nevictionHard: {memory.available: 1Mi}\n"
 
+// Kubelet is a KubeletConfiguration with which cgroups and logs are below the machine's own, and
+// further lines.
+func (m *Machine) Kubelet(lines string) string {
+	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n%s", m.Cgroup, m.Disk, lines)
+}
+
 // LaunchAgent is StartAgent that does not wait.
 func (m *Machine) LaunchAgent(extra ...string) *Agent {
 	m.t.Helper()
@@ -42,7 +48,7 @@ func (m *Machine) LaunchAgent(extra ...string) *Agent {
 			m.t.Fatal(err)
 		}
 	}
-	m.writeDefault("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n%s", m.Cgroup, d, Roomy))
+	m.writeDefault("kubelet.yaml", m.Kubelet(Roomy))
 	m.writeDefault("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n", d))
 	args := append([]string{"--root-dir=" + d + "/kubelet", "--state-dir=" + d + "/state", "--run-dir=/run/islet",
 		"--config=" + d + "/kubelet.yaml", "--edge-config=" + d + "/edge.yaml"}, extra...)

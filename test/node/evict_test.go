@@ -140,7 +140,7 @@ func loggedAt(t *testing.T, line string) time.Time {
 
 // evictConfig is a KubeletConfiguration with further lines.
 func evictConfig(m *machine.Machine, lines string) string {
-	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\nimageGCHighThresholdPercent: 100\n%s", m.Cgroup, m.Disk, lines)
+	return m.Kubelet("imageGCHighThresholdPercent: 100\n" + lines)
 }
 
 // onVolume is a pod with a volume as /v.

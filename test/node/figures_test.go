@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +65,7 @@ func TestFigures(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %[1]s\nsystemCgroups: %[1]s/others\nfailSwapOn: false\npodLogsDir: %[2]s/logs\n", m.Cgroup, m.Disk)+machine.Roomy)
+	m.Write("kubelet.yaml", m.Kubelet("systemCgroups: "+m.Cgroup+"/others\n"+machine.Roomy))
 	loose(t, m)
 	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "sleep"), "    image:", "    resources: {limits: {cpu: 100m, memory: 32Mi}}\n    image:", 1))
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
@@ -151,22 +148,8 @@ var seldom = map[string]string{
 // checkPages holds what the node serves against the guide, which is made from upstream's own list.
 func checkPages(t *testing.T, a *machine.Agent) {
 	t.Helper()
-	guide, err := os.ReadFile(filepath.Join(machine.Root(t), "docs/metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages := map[string]string{}
-	for _, path := range figures.Pages {
-		pages[path] = get(t, a, path)
-	}
-	wrong, unseen := figures.Compare(figures.Documented(string(guide)), pages)
-	for _, w := range wrong {
-		t.Error(w)
-	}
-	for _, name := range unseen {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(seldom)), func(names string) bool {
-			return regexp.MustCompile("^/metrics(/[a-z]+)? (" + names + ")$").MatchString(name)
-		}) {
+	for _, name := range figures.Check(t, machine.Root(t), func(path string) string { return get(t, a, path) }) {
+		if figures.Listed(seldom, name) == "" {
 			t.Errorf("no page has %s", name)
 		}
 	}

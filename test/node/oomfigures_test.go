@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -45,7 +44,7 @@ func TestOOMFigures(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\nsingleProcessOOMKill: true\npodLogsDir: %s/logs\n", m.Cgroup, m.Disk)+machine.Roomy)
+	m.Write("kubelet.yaml", m.Kubelet("singleProcessOOMKill: true\n"+machine.Roomy))
 	limit := "    resources: {limits: {memory: 16Mi}}\n"
 	calm := limit + "  - {name: calm, image: \"" + machine.Image + "\", imagePullPolicy: Never, args: [sleep]}\n" // so that the pod has no limit
 	m.Write("manifests/part.yaml", manifest("part", calm, "sleep"))

@@ -21,8 +21,7 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n"+
-		"containerLogMaxSize: 200Ki\ncontainerLogMaxFiles: 20\ncontainerLogMonitorInterval: 3s\n", m.Cgroup, m.Disk))
+	m.Write("kubelet.yaml", m.Kubelet("containerLogMaxSize: 200Ki\ncontainerLogMaxFiles: 20\ncontainerLogMonitorInterval: 3s\n"))
 	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\npodLogQuota: 1Mi\nflashBudget: 1Mi\n", m.Disk))
 	m.Write("data/lines", lines(5<<20))
 	m.Write("manifests/talks.yaml", manifest("talks", fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, hostPath: {path: %s/data}}]\n", m.Disk), "cat", "/v/lines"))

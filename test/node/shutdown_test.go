@@ -39,8 +39,7 @@ func TestMachineGoesOff(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\n"+
-		"shutdownGracePeriod: 50s\nshutdownGracePeriodCriticalPods: 20s\n", m.Cgroup, m.Disk)+machine.Roomy)
+	m.Write("kubelet.yaml", m.Kubelet("shutdownGracePeriod: 50s\nshutdownGracePeriodCriticalPods: 20s\n"+machine.Roomy))
 	m.Write("manifests/first.yaml", ordered(m, "first", "Always", 0))
 	m.Write("manifests/last.yaml", ordered(m, "last", "Always", 2_000_000_000))
 	m.Write("manifests/job.yaml", manifest("job", "  restartPolicy: OnFailure\n", "sleep"))

@@ -134,7 +134,7 @@ func TestMove(t *testing.T) {
 func TestCare(t *testing.T) {
 	machine.EachContainerd(t, func(t *testing.T, dir string) {
 		m, _ := start(t, dir)
-		m.Write("kubelet.yaml", fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: false\npodLogsDir: %s/logs\ncontainerLogMaxSize: 1Ki\ncontainerLogMaxFiles: 3\ncontainerLogMonitorInterval: 3s\n", m.Cgroup, m.Disk)+machine.Roomy)
+		m.Write("kubelet.yaml", m.Kubelet("containerLogMaxSize: 1Ki\ncontainerLogMaxFiles: 3\ncontainerLogMonitorInterval: 3s\n"+machine.Roomy))
 		m.Write("manifests/chatty.yaml", pod("chatty", `, readinessProbe: {exec: {command: [/podtool, env, HOSTNAME]}, periodSeconds: 1}, lifecycle: {postStart: {exec: {command: [/podtool, exit, "0"]}}}`, "count", "10ms"))
 		m.Write("manifests/ends.yaml", pod("ends", "", "exit", "3", "2s"))
 		eats := pod("eats", ", resources: {limits: {memory: 20Mi}}", "eat", "200")

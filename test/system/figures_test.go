@@ -2,7 +2,6 @@ package system
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -11,9 +10,7 @@ import (
 
 // TestFigures measures an installation and an upgrade. Figures are no assertions: make bench-packages.
 func TestFigures(t *testing.T) {
-	if os.Getenv("ISLET_BENCH") == "" {
-		t.Skip("figures are measured by make bench-packages")
-	}
+	figures.Bench(t)
 	f := &figures.Table{}
 	for round := range 3 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {

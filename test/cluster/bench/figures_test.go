@@ -36,17 +36,7 @@ var (
 )
 
 func TestFigures(t *testing.T) {
-	if os.Getenv("ISLET_BENCH") == "" {
-		t.Skip("figures are measured by make bench")
-	}
-	idle := 60 * time.Second
-	if s := os.Getenv("ISLET_BENCH_IDLE"); s != "" {
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		idle = d
-	}
+	idle := figures.Idle(t)
 	c := cluster.Start(t)
 	n := c.Node(t, "")
 	n.MeasureCPU = true

@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/figures"
 )
 
 // TestFleet: a thousand nodes, of which all is real but what runs pods, lose this control
 // plane and come back. What they are lies in edge/link, a room of another module, so its
 // test program runs on the control plane's host.
 func TestFleet(t *testing.T) {
-	if os.Getenv("ISLET_BENCH") == "" {
-		t.Skip("figures are measured by make bench")
-	}
+	figures.Bench(t)
 	c := cluster.Start(t)
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {

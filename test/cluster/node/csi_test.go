@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/test/cluster"
+	"github.com/islet-edge/islet/test/figures"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -319,9 +320,7 @@ func TestCSIDriverDies(t *testing.T) {
 // turns on one node; what it needs before, with another pod in the place of the driver's, is
 // what it needs without CSI.
 func TestThirtyCSI(t *testing.T) {
-	if os.Getenv("ISLET_BENCH") == "" {
-		t.Skip("figures are measured by make bench")
-	}
+	figures.Bench(t)
 	c, n, ns, driver := joinWithCSI(t)
 	const many = 30
 	run := func(kind, volume, mount string) (ready time.Duration, pss float64) {

@@ -39,7 +39,7 @@ func TestLifeCutOff(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	n.Write("kubelet.yaml", fmt.Sprintf(off, n.Cgroup, n.Disk))
+	n.Write("kubelet.yaml", n.Kubelet(off))
 	n.Join()
 	ns := c.Namespace(t)
 	c.Apply(t, strings.NewReplacer("NS", ns, "DISK", n.Disk, "IMAGE", fmt.Sprintf("image: %s, imagePullPolicy: Never, volumeMounts: [{name: v, mountPath: /v}]", machine.Image)).Replace(lived))

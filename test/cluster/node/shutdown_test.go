@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,16 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// off is the configuration of a node with room for few pods, which end in order.
-const off = `apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-cgroupRoot: %s
-failSwapOn: false
-podLogsDir: %s/logs
-maxPods: 4
-shutdownGracePeriod: 60s
-shutdownGracePeriodCriticalPods: 30s
-` + machine.Roomy
+// off is for a node with room for few pods, which end in order.
+const off = "maxPods: 4\nshutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 30s\n" + machine.Roomy
 
 func disrupted(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -36,7 +27,7 @@ func TestPreemptionAndShutdown(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	n.Write("kubelet.yaml", fmt.Sprintf(off, n.Cgroup, n.Disk))
+	n.Write("kubelet.yaml", n.Kubelet(off))
 	n.Join()
 	ns, here := c.Namespace(t), "nodeName: "+n.Name
 	const asks = "resources: {requests: {cpu: 1m}}"

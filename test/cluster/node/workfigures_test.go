@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -113,30 +111,12 @@ resources: {requests: {cpu: 50m, memory: 16Mi}, limits: {cpu: 100m, memory: 32Mi
 // compareFigures holds the pages of a node against the guide.
 func compareFigures(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
-	guide, err := os.ReadFile(filepath.Join(machine.Root(t), "docs/metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages := map[string]string{}
-	for _, path := range figures.Pages {
-		pages[path] = c.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy"+path)
-	}
-	wrong, unseen := figures.Compare(figures.Documented(string(guide)), pages)
-	for _, w := range wrong {
-		t.Error(w)
-	}
-	listed := func(all map[string]string, name string) string {
-		for names := range all {
-			if regexp.MustCompile("^/metrics(/[a-z]+)? (" + names + ")$").MatchString(name) {
-				return names
-			}
-		}
-		return ""
-	}
 	used := map[string]bool{}
-	for _, name := range unseen {
-		names := listed(notDone, name)
-		if used[names] = true; names == "" && listed(onSomeHosts, name) == "" {
+	for _, name := range figures.Check(t, machine.Root(t), func(path string) string {
+		return c.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy"+path)
+	}) {
+		names := figures.Listed(notDone, name)
+		if used[names] = true; names == "" && figures.Listed(onSomeHosts, name) == "" {
 			t.Errorf("no page has %s", name)
 		}
 	}
