@@ -21,7 +21,6 @@ const (
 	allocateTime  = 2 * time.Minute
 	preferTime    = 10 * time.Second
 	preStartTime  = api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
-	listEvery     = 100 * time.Millisecond // a plugin that changes its mind more often waits
 	maxNUMANodes  = 64
 	anyPermission = "rwm"
 )
@@ -71,23 +70,7 @@ func (x *plugin) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		resp, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		pause.Reset(listEvery)
-		if err := x.link.Devices(devices(resp.Devices)); err != nil {
-			return err
-		}
-	}
+	return plugins.EachList(ctx, stream, func(resp *api.ListAndWatchResponse) error { return x.link.Devices(devices(resp.Devices)) })
 }
 
 func devices(list []*api.Device) []device.Device {

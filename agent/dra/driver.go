@@ -29,7 +29,6 @@ const (
 	maxCDI     = 1 << 7           // of a device
 	maxText    = 1 << 10          // bytes, of a name
 	maxHealth  = 1 << 14          // devices
-	listEvery  = 100 * time.Millisecond
 	staleAfter = 30 * time.Second // of health, unless the driver says otherwise
 	maxStale   = 24 * time.Hour
 )
@@ -290,19 +289,8 @@ func (m *Manager) watch(ctx context.Context, d *driver) error {
 	if err != nil {
 		return err
 	}
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		resp, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		pause.Reset(listEvery)
+	return plugins.EachList(ctx, stream, func(resp *health.NodeWatchResourcesResponse) error {
 		m.sayHealth(d, resp.GetDevices(), false)
-	}
+		return nil
+	})
 }

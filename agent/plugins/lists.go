@@ -1,0 +1,30 @@
+package plugins
+
+import (
+	"context"
+	"time"
+)
+
+// listEvery is between two lists of a plugin: one that changes its mind more often waits.
+const listEvery = 100 * time.Millisecond
+
+// EachList takes the lists that a plugin sends, until that or ctx ends, or take fails.
+func EachList[T any](ctx context.Context, stream interface{ Recv() (*T, error) }, take func(*T) error) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		list, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		pause.Reset(listEvery)
+		if err := take(list); err != nil {
+			return err
+		}
+	}
+}
