@@ -143,6 +143,8 @@ var layers = map[string][]string{
 	"edge/store":          {"durable", "edge/store/pages", "keyring", "readonly"},
 	"edge/store/pages":    {},
 
+	"runtime/mounts/mountstest": {}, // for tests
+
 	"runtime/abilities":     {}, // of OCI runtimes: for all who say what this node can
 	"runtime/apparmor":      {},
 	"runtime/cgroup":        {"metrics", "demand"},

@@ -7,10 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,23 +26,12 @@ import (
 	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/storage"
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
-
-const inside = "ISLET_TEST_MOUNT_NAMESPACE"
 
 // TestMain runs the tests in a mount namespace of their own.
 func TestMain(m *testing.M) {
-	if os.Getenv(inside) != "" {
-		os.Exit(eventtest.Main(m, "csi"))
-	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if err := cmd.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	os.Exit(mountstest.Main(func() int { return eventtest.Main(m, "csi") }))
 }
 
 func must(t *testing.T, err error) {

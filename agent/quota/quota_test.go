@@ -3,36 +3,24 @@ package quota
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
 // TestMain runs the tests in a mount namespace of their own.
 func TestMain(m *testing.M) {
-	if os.Getenv("ISLET_QUOTA_TEST") != "" || os.Geteuid() != 0 {
+	if os.Getuid() != 0 {
 		os.Exit(m.Run())
 	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), "ISLET_QUOTA_TEST=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		os.Exit(exit.ExitCode())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	os.Exit(mountstest.Main(m.Run))
 }
 
 // must names a variable that, if it is set, makes a kernel without quotas an error.

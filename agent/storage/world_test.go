@@ -3,15 +3,12 @@ package storage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
-	"syscall"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,23 +18,12 @@ import (
 
 	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
-
-const inside = "ISLET_TEST_MOUNT_NAMESPACE"
 
 // TestMain runs the tests in a mount namespace of their own.
 func TestMain(m *testing.M) {
-	if os.Getenv(inside) != "" {
-		os.Exit(eventtest.Main(m, "storage"))
-	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if err := cmd.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	os.Exit(mountstest.Main(func() int { return eventtest.Main(m, "storage") }))
 }
 
 func must(t testing.TB, err error) {

@@ -4,31 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-const inside = "ISLET_TEST_MOUNT_NAMESPACE"
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
+)
 
 // TestMain runs the tests in a mount namespace of their own.
 func TestMain(m *testing.M) {
-	if os.Getuid() != 0 || os.Getenv(inside) != "" {
+	if os.Getuid() != 0 {
 		os.Exit(m.Run())
 	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if err := cmd.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	os.Exit(mountstest.Main(m.Run))
 }
 
 const bound = 4 << 20
