@@ -122,6 +122,7 @@ test: ## all tests, as CI runs them (root needed)
 	$(MAKE) prometheus old
 	cd test && CGO_ENABLED=1 ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
+	$(ON_PACKAGES) go test -count=1 -timeout 20m -run 'TestOpenRC$$' ./vm
 	test/remote/programs.sh >/dev/null
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
 	$(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
@@ -221,8 +222,9 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 .PHONY: test-vm
 test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, boards (root needed, two hours)
 	@packaging/deps.sh run test vm vm-arm packages
-	for a in arm64 arm $(GOARCH); do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
-	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_ARCHITECTURES=arm64,armhf ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m ./vm
+	for a in arm64 arm; do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
+	$(MAKE) packages-two
+	$(ON_PACKAGES) ISLET_VM_ARCHITECTURES=arm64,armhf ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 go test -v -count=1 -timeout 180m ./vm
 	$(MAKE) test-kubeadm CUTS=20
 
 CUTS ?= 3

@@ -1,6 +1,8 @@
 #!/bin/bash
 # Makes the virtual machine that the tests boot: Debian with systemd, an OCI
-# runtime, a kernel, and a service that runs /payload/guest from the second disk.
+# runtime, a kernel, and a service that runs /payload/guest from the second disk. On
+# amd64 there is OpenRC beside systemd, with Debian's scripts for its boot, which
+# systemd passes over: the kernel's init=/sbin/openrc-init chooses it.
 # In /var/cache lies the package apparmor, which a test may install: the kernel has
 # AppArmor switched on, as Debian's kernels have.
 # It needs root and a Debian mirror. Programs of another architecture run by emulation.
@@ -13,9 +15,9 @@ set -euo pipefail
 arch=${2:-amd64} id=$(sha256sum "$0" | cut -c1-12)
 elf='\x7fELF' zeros='\x00\x00\x00\x00\x00\x00\x00\x00'
 case $arch in # which kernel, and how its emulator knows its programs: class, data, version and ABI, then type and machine
-amd64) kernel=linux-image-cloud-amd64 oci="crun runc" magic= ;;
-arm64) kernel=linux-image-cloud-arm64 oci= emulator=qemu-aarch64-static magic="$elf\x02\x01\x01\x00$zeros\x02\x00\xb7\x00" ;;
-armhf) kernel=linux-image-armmp oci= emulator=qemu-arm-static magic="$elf\x01\x01\x01\x00$zeros\x02\x00\x28\x00" ;;
+amd64) kernel=linux-image-cloud-amd64 more="crun runc openrc initscripts" magic= ;;
+arm64) kernel=linux-image-cloud-arm64 more= emulator=qemu-aarch64-static magic="$elf\x02\x01\x01\x00$zeros\x02\x00\xb7\x00" ;;
+armhf) kernel=linux-image-armmp more= emulator=qemu-arm-static magic="$elf\x01\x01\x01\x00$zeros\x02\x00\x28\x00" ;;
 *) echo "base.sh: unknown architecture $arch" >&2; exit 2 ;;
 esac
 dir=$1/$id; [ "$arch" = amd64 ] || dir=$dir-$arch
@@ -55,11 +57,12 @@ foreign() {
 # Neither && nor || may follow this: what fails in it would be passed over.
 (
 	[ -z "$magic" ] || foreign
-	debootstrap --foreign --arch="$arch" --variant=minbase --include="systemd,systemd-sysv,dbus,udev,iproute2,procps,kmod,$kernel,initramfs-tools,zstd,apparmor${oci:+,${oci// /,}}" bookworm "$root"
+	debootstrap --foreign --arch="$arch" --variant=minbase --include="systemd,systemd-sysv,dbus,udev,iproute2,procps,kmod,$kernel,initramfs-tools,zstd,apparmor${more:+,${more// /,}}" bookworm "$root"
 	# Only what a disk of this machine needs: booting under emulation is slow.
 	mkdir -p "$root/etc/initramfs-tools/conf.d" "$root/usr/share/initramfs-tools/modules.d"
 	echo MODULES=list >"$root/etc/initramfs-tools/conf.d/islet"
 	printf '%s\n' virtio_pci virtio_blk ext4 >"$root/usr/share/initramfs-tools/modules.d/islet"
+	if [[ $more == *openrc* ]]; then sed -i 's/\<sysv-rc\>//' "$root/debootstrap/base"; fi # initscripts want either
 	chroot "$root" /debootstrap/debootstrap --second-stage
 	mv "$root"/var/cache/apt/archives/apparmor_*.deb "$root/var/cache/"
 	chroot "$root" dpkg --purge apparmor
@@ -86,6 +89,22 @@ chroot "$root" systemctl -q enable payload.service >>"$log" 2>&1
 chroot "$root" systemctl -q mask getty@tty1.service serial-getty@ttyS0.service systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer \
 	dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer modprobe@drm.service modprobe@efi_pstore.service modprobe@fuse.service \
 	systemd-pstore.service >>"$log" 2>&1
+if [[ $more == *openrc* ]]; then
+	cat >"$root/etc/init.d/payload" <<'END'
+#!/sbin/openrc-run
+description="what the test host asks for"
+command=/payload/guest
+command_background=yes
+pidfile=/run/payload.pid
+start_pre() {
+	modprobe virtio_console
+	mkdir -p /payload
+	mountpoint -q /payload || mount -o ro /dev/vdb /payload
+}
+END
+	chmod 755 "$root/etc/init.d/payload"
+	chroot "$root" rc-update -q add payload default >>"$log" 2>&1
+fi
 mke2fs -q -t ext4 -d "$root" "$dir/base.img.new" 3G >>"$log" 2>&1
 mv "$dir/base.img.new" "$dir/base.img"
 touch "$dir/complete"

@@ -31,8 +31,8 @@ debootstrap*)
 		echo "stub: register: file exists" >&2
 		exit 1
 	fi
-	mkdir -p "$root"/{boot,etc/systemd/system,var/cache/apt/archives,usr/share}
-	touch "$root"/boot/{vmlinuz,initrd.img}-1
+	mkdir -p "$root"/{boot,debootstrap,etc/init.d,etc/systemd/system,var/cache/apt/archives,usr/share}
+	touch "$root"/boot/{vmlinuz,initrd.img}-1 "$root/debootstrap/base"
 	[ "$FAIL" = "no package" ] || touch "$root"/var/cache/apt/archives/apparmor_1.deb ;;
 mke2fs*)
 	while [ "$1" != -d ]; do shift; done

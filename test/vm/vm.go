@@ -1,4 +1,4 @@
-// Package vm boots whole virtual machines for tests: systemd as init, pure
+// Package vm boots whole virtual machines for tests: systemd or OpenRC as init, pure
 // cgroup v2, a real kernel and file system on a block device, all in software
 // emulation. Killing the emulator is a power cut, after which the disk has lost
 // some of what was not flushed.
@@ -38,9 +38,13 @@ const (
 	// quirks are of the kernel's arguments. Debian's writes zeros into every page that it
 	// gives away, which the emulator does at a microsecond a write where the page had a
 	// program's code. Short of memory programs are read again and again: both processors did
-	// nothing but that for minutes.
-	quirks = "nokaslr init_on_alloc=0"
+	// nothing but that for minutes. And a PC's looks at its start whether the clock ticks, and
+	// panics if not: on a busy machine the emulator may just have no turn.
+	quirks = "nokaslr init_on_alloc=0 no_timer_check"
 )
+
+// OpenRC is the init that an AMD64 has beside systemd.
+const OpenRC = "/sbin/openrc-init"
 
 // A VM is used by one goroutine at a time, but PowerCut may be called from any.
 type VM struct {
@@ -50,6 +54,7 @@ type VM struct {
 	Serves   int    // a port of the machine's that is reached at Address in that network; 0: none
 	Memory   int    // of the machine at its next boot, in MiB; 0: plenty
 	Cores    int    // processors at the next boot; 0: two
+	Init     string // of the next boot, such as OpenRC; empty: systemd
 
 	t    testing.TB
 	arch Arch
@@ -184,13 +189,17 @@ func (v *VM) Boot() {
 	if memory == 0 {
 		memory = plenty
 	}
+	kernel := "console=" + v.arch.console + " root=/dev/vda rw panic=1 quiet " + quirks
+	if v.Init != "" {
+		kernel += " init=" + v.Init
+	}
 	args := []string{v.arch.emulator, "-rtc", "base=" + clock, "-machine", v.arch.machine, "-accel", "tcg,thread=multi", "-cpu", v.arch.cpu, "-smp", fmt.Sprint(cmp.Or(v.Cores, 2)), "-m", fmt.Sprint(memory),
 		"-nographic", "-nic", network, "-no-reboot",
 		"-drive", drive("nbd:unix:" + filepath.Join(v.dir, "nbd")), "-drive", drive(filepath.Join(v.dir, "payload.img")) + ",readonly=on",
 		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path=" + sock, "-device", "virtserialport,chardev=ctl,name=ctl",
 		"-chardev", "file,append=on,id=told,path=" + filepath.Join(v.dir, "told"), "-device", "virtserialport,chardev=told,name=told",
 		"-kernel", filepath.Join(v.base, "vmlinuz"), "-initrd", filepath.Join(v.base, "initrd.img"),
-		"-append", "console=" + v.arch.console + " root=/dev/vda rw panic=1 quiet " + quirks, "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor", "unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
+		"-append", kernel, "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor", "unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
 	args = append(args, v.devices...)
 	if v.Network != 0 { // whose processes it does not join
 		args = append([]string{"nsenter", "-t", fmt.Sprint(v.Network), "-n", "--"}, args...)
@@ -242,8 +251,8 @@ func (v *VM) Reboot() {
 	v.t.Helper()
 	qemu := v.qemu
 	late := time.AfterFunc(bootPatience, func() { qemu.Process.Kill() })
-	v.answer("systemctl reboot") // which may end before it has answered
-	v.off()                      // -no-reboot: the emulator ends
+	v.answer("if [ -d /run/openrc ]; then openrc-shutdown -r now; else systemctl reboot; fi") // which may end before it has answered
+	v.off()                                                                                   // -no-reboot: the emulator ends
 	if !late.Stop() {
 		v.t.Errorf("the machine did not go down within %v", bootPatience)
 	}
