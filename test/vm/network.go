@@ -3,7 +3,10 @@ package vm
 import (
 	"encoding/base64"
 	"fmt"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"testing"
 )
 
 // Write writes a file.
@@ -12,15 +15,69 @@ func (v *VM) Write(path, content string) {
 	v.Run(fmt.Sprintf("mkdir -p %s && echo %s | base64 -d >%s", filepath.Dir(path), base64.StdEncoding.EncodeToString([]byte(content)), path))
 }
 
-// The machine's address in the network that it reaches, and that of its gateway: the
-// emulator's own.
-const (
-	Address = "10.0.2.15"
-	router  = "10.0.2.2"
-)
+// A Cable connects a machine with a network. The zero Cable is none.
+type Cable struct {
+	Address, Router string // of the machine, and of its way to everywhere
+
+	pid int    // of a process in whose network it ends
+	nic string // the emulator's argument
+}
+
+// Translated is a cable by which a machine reaches what a process reaches. Nobody reaches
+// the machine, since the emulator speaks for it.
+func Translated(pid int) Cable {
+	return Cable{Address: "10.0.2.15", Router: "10.0.2.2", pid: pid, nic: "user,model=virtio-net-pci"}
+}
+
+// A LAN is a network whose machines reach each other.
+type LAN struct {
+	pid    int
+	cables int
+}
+
+// lan is the network of a LAN; its first address is the router's.
+const lan = "192.168.77."
+
+// NewLAN makes a LAN in the network of a process, which is its router and ends it.
+func NewLAN(t testing.TB, pid int) *LAN {
+	t.Helper()
+	l := &LAN{pid: pid}
+	l.ip(t, "link add lan type bridge", "addr add "+lan+"1/24 dev lan", "link set lan up")
+	return l
+}
+
+// Cable lays a cable for one more machine. It stays while the machine is off.
+func (l *LAN) Cable(t testing.TB) Cable {
+	t.Helper()
+	l.cables++
+	place := 1 + l.cables
+	port := fmt.Sprint("port", place)
+	l.ip(t, "tuntap add "+port+" mode tap", "link set "+port+" master lan up")
+	return Cable{Address: fmt.Sprint(lan, place), Router: lan + "1", pid: l.pid,
+		nic: fmt.Sprintf("tap,model=virtio-net-pci,ifname=%s,script=no,downscript=no,mac=52:54:00:00:00:%02x", port, place)}
+}
+
+func (l *LAN) ip(t testing.TB, lines ...string) {
+	t.Helper()
+	args := append(Cable{pid: l.pid}.enter(), "ip", "-batch", "-")
+	c := exec.Command(args[0], args[1:]...)
+	c.Stdin = strings.NewReader(strings.Join(lines, "\n"))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("ip %q: %v\n%s", lines, err, out)
+	}
+}
+
+// enter is the beginning of a command line that runs a program in the network where the
+// cable ends, but not among its processes.
+func (c Cable) enter() []string {
+	if c.pid == 0 {
+		return nil
+	}
+	return []string{"nsenter", "-t", fmt.Sprint(c.pid), "-n", "--"}
+}
 
 // Online gives the machine its address. It is to be called after each boot.
 func (v *VM) Online() {
 	v.t.Helper()
-	v.Run("modprobe virtio_net; udevadm settle; dev=$(basename $(ls -d /sys/class/net/*/device | head -1 | xargs dirname)) && ip addr add " + Address + "/24 dev $dev && ip link set $dev up && ip route add default via " + router)
+	v.Run("modprobe virtio_net; udevadm settle; dev=$(basename $(ls -d /sys/class/net/*/device | head -1 | xargs dirname)) && ip addr add " + v.Cable.Address + "/24 dev $dev && ip link set $dev up && ip route add default via " + v.Cable.Router)
 }

@@ -50,8 +50,7 @@ const OpenRC = "/sbin/openrc-init"
 type VM struct {
 	Diagnose string // a shell command whose output explains a failed test
 	Clock    string // what the machine's clock shows at the next boot, such as 1970-01-01; empty: the time
-	Network  int    // the pid of a process whose network the next boot reaches, by translated addresses; 0: none
-	Serves   int    // a port of the machine's that is reached at Address in that network; 0: none
+	Cable    Cable  // to the network that the next boot reaches
 	Memory   int    // of the machine at its next boot, in MiB; 0: plenty
 	Cores    int    // processors at the next boot; 0: two
 	Init     string // of the next boot, such as OpenRC; empty: systemd
@@ -178,13 +177,6 @@ func (v *VM) Boot() {
 	if clock == "" {
 		clock = "utc"
 	}
-	network := "none"
-	if v.Network != 0 {
-		network = "user,model=virtio-net-pci"
-	}
-	if v.Serves != 0 {
-		network += fmt.Sprintf(",hostfwd=tcp:%s:%d-:%[2]d", Address, v.Serves)
-	}
 	memory := v.Memory
 	if memory == 0 {
 		memory = plenty
@@ -194,16 +186,14 @@ func (v *VM) Boot() {
 		kernel += " init=" + v.Init
 	}
 	args := []string{v.arch.emulator, "-rtc", "base=" + clock, "-machine", v.arch.machine, "-accel", "tcg,thread=multi", "-cpu", v.arch.cpu, "-smp", fmt.Sprint(cmp.Or(v.Cores, 2)), "-m", fmt.Sprint(memory),
-		"-nographic", "-nic", network, "-no-reboot",
+		"-nographic", "-nic", cmp.Or(v.Cable.nic, "none"), "-no-reboot",
 		"-drive", drive("nbd:unix:" + filepath.Join(v.dir, "nbd")), "-drive", drive(filepath.Join(v.dir, "payload.img")) + ",readonly=on",
 		"-device", "virtio-serial", "-chardev", "socket,id=ctl,path=" + sock, "-device", "virtserialport,chardev=ctl,name=ctl",
 		"-chardev", "file,append=on,id=told,path=" + filepath.Join(v.dir, "told"), "-device", "virtserialport,chardev=told,name=told",
 		"-kernel", filepath.Join(v.base, "vmlinuz"), "-initrd", filepath.Join(v.base, "initrd.img"),
 		"-append", kernel, "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor", "unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
 	args = append(args, v.devices...)
-	if v.Network != 0 { // whose processes it does not join
-		args = append([]string{"nsenter", "-t", fmt.Sprint(v.Network), "-n", "--"}, args...)
-	}
+	args = append(v.Cable.enter(), args...)
 	qemu := exec.Command(args[0], args[1:]...)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var told strings.Builder // read when it has ended

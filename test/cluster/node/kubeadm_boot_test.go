@@ -45,15 +45,15 @@ func newKubeadmBoot(t *testing.T) *kubeadmBoot {
 	requireBoot(t)
 	c := start(t)
 	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // when the machine is off
-	network := c.Guest(t)
-	b := bootPackaged(t, func(v *vm.VM) { v.Network = network }, nil)
+	cable := vm.Translated(c.Guest(t))
+	b := bootPackaged(t, cluster.Name(t), func(v *vm.VM) { v.Cable = cable }, nil)
 	b.c = c
 	return b
 }
 
 // bootPackaged boots a machine as set makes it, installs the packages of this version, and
-// has further files in /payload.
-func bootPackaged(t *testing.T, set func(*vm.VM), further map[string]string) *kubeadmBoot {
+// has further files in /payload. The name is that of the node that it will be.
+func bootPackaged(t *testing.T, name string, set func(*vm.VM), further map[string]string) *kubeadmBoot {
 	t.Helper()
 	files := map[string]string{"podtool.tar": machine.Archive(t), "kubeadm": filepath.Join(cluster.Programs(t), "kubeadm")}
 	maps.Copy(files, further)
@@ -67,13 +67,13 @@ func bootPackaged(t *testing.T, set func(*vm.VM), further map[string]string) *ku
 		}
 	}
 	began := time.Now()
-	b := &kubeadmBoot{VM: vm.New(t, filepath.Join(machine.Root(t), ".cache"), files), t: t, name: cluster.Name(t), pods: map[string]*corev1.Pod{},
-		step: func(what string) { t.Logf("%4.0fs %s", time.Since(began).Seconds(), what) }}
+	b := &kubeadmBoot{VM: vm.New(t, filepath.Join(machine.Root(t), ".cache"), files), t: t, name: name, pods: map[string]*corev1.Pod{},
+		step: func(what string) { t.Logf("%4.0fs %s: %s", time.Since(began).Seconds(), name, what) }}
 	b.Diagnose = "date; islet status; islet pods -A -o wide; systemctl --no-pager --failed; journalctl -u kubelet -u islet-cri -b --no-pager -o short-monotonic | tail -80"
 	set(b.VM)
 	b.Boot()
-	b.Write("/etc/systemd/network/lan.network", "[Match]\nDriver=virtio_net\n[Network]\nAddress="+vm.Address+"/24\nGateway=10.0.2.2\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n")
-	b.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+vm.Address+" "+b.name+"\n")
+	b.Write("/etc/systemd/network/lan.network", "[Match]\nDriver=virtio_net\n[Network]\nAddress="+b.Cable.Address+"/24\nGateway="+b.Cable.Router+"\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n")
+	b.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+b.Cable.Address+" "+name+"\n")
 	b.Run("systemctl -q mask systemd-networkd-wait-online.service && systemctl -q enable --now systemd-networkd.service && udevadm trigger --subsystem-match=net")
 	b.Await("ip route | grep -q ^default")
 	b.Run("mkdir -p /var/lib/islet/images && cp /payload/podtool.tar /var/lib/islet/images/")
@@ -91,7 +91,17 @@ func (b *kubeadmBoot) kubeadm(args ...string) string {
 	return out
 }
 
-// join joins the cluster, of whose kubelets the cluster's configuration says which cgroup
+// enter joins a cluster by kubeadm's own command for it, and demands that nothing displeases
+// kubeadm.
+func (b *kubeadmBoot) enter(command []string) {
+	b.t.Helper()
+	out := b.kubeadm(append(command[1:], "--node-name="+b.name, cri)...)
+	if !strings.Contains(out, "This node has joined the cluster") || strings.Contains(out, "WARNING") {
+		b.t.Error("kubeadm does not say that the node has joined, or something does not please it")
+	}
+}
+
+// join joins the test's cluster, of whose kubelets the cluster's configuration says which cgroup
 // driver they have.
 func (b *kubeadmBoot) join(driver string) {
 	b.t.Helper()
@@ -104,10 +114,7 @@ func (b *kubeadmBoot) join(driver string) {
 	next := kubectl("get", "configmap", "kubelet-config.next", "-o", "jsonpath={.data}")
 	kubectl("patch", "configmap", "kubelet-config", "-p", `{"data":`+next+`}`)
 	kubectl("delete", "configmap", "kubelet-config.next")
-	out := b.kubeadm(append(b.c.JoinCommand(b.t)[1:], "--node-name="+b.name, cri)...)
-	if !strings.Contains(out, "This node has joined the cluster") || strings.Contains(out, "WARNING") {
-		b.t.Error("kubeadm does not say that the node has joined, or something does not please it")
-	}
+	b.enter(b.c.JoinCommand(b.t))
 	b.c.AwaitNode(b.t, b.name, "to be ready", cluster.NodeReady)
 	if out := b.Run("cat /var/lib/kubelet/config.yaml; islet status"); !strings.Contains(out, "cgroupDriver: "+driver) {
 		b.t.Errorf("the node's configuration is not the cluster's:\n%s", out)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,91 +31,103 @@ controllerManager: {extraArgs: [{name: leader-elect, value: "false"}]}
 scheduler: {extraArgs: [{name: leader-elect, value: "false"}]}
 `
 
-// worker is the address of the second machine, in whose network the first one is.
-const worker = "10.97.0.2"
-
 // An initBoot is a machine with a control plane of its own, and a second node of it.
 type initBoot struct {
 	*kubeadmBoot
-	worker *kubeadmHost
+	worker *kubeadmBoot
+	admin  *machine.Host // the router of their network, and the place of kubectl
+	dir    string        // of the administrator's files
 }
 
-// TestKubeadmBootInit: the first node of a cluster on a machine of its own, with systemd and
-// cgroup v2 and no check left out. Its control plane is static pods, of images that are
-// brought as archives since there is no registry. A second machine joins, pods run on both,
-// and after a reboot of the first one all of it is there again.
+// TestKubeadmBootInit: the first node of a cluster and a second one, on machines of their own
+// with systemd and cgroup v2, and no check left out. The control plane is static pods, of
+// images that are brought as archives since there is no registry. Pods run on both machines,
+// the API server reaches them, and after a reboot of the first one all of it is there again.
 func TestKubeadmBootInit(t *testing.T) {
 	requireBoot(t)
-	h := bootKubeadmHost(t, machine.New(t, "worker"), worker)
-	for _, line := range []string{"link add eth0 type bridge", "addr add " + worker + "/24 dev eth0", "link set eth0 up", "route add default dev eth0", "route add local " + vm.Address + " dev lo src " + worker} {
-		h.Run("ip", strings.Fields(line)...)
+	admin, err := machine.BootHost("admin")
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := admin.Halt(); err != nil {
+			t.Error(err)
+		}
+	})
+	lan := vm.NewLAN(t, admin.Pid())
 	version, archives := controlPlaneImages(t)
 	files := map[string]string{}
 	for name, archive := range archives {
 		files["image-"+name] = archive
 	}
-	b := initBoot{bootPackaged(t, func(v *vm.VM) { v.Network, v.Serves, v.Memory = h.Pid(), 6443, 2560 }, files), h}
+	name := cluster.Name(t)
+	w := bootPackaged(t, name+"-worker", func(v *vm.VM) { v.Cable = lan.Cable(t) }, nil)
+	b := initBoot{bootPackaged(t, name, func(v *vm.VM) { v.Cable, v.Memory = lan.Cable(t), 2560 }, files), w, admin, t.TempDir()}
 	b.Run("for f in /payload/image-*; do islet images import $f || exit; done")
 	b.step("images imported")
-	b.Write("/root/init.yaml", fmt.Sprintf(initConfiguration, vm.Address, b.name, version))
+	b.Write("/root/init.yaml", fmt.Sprintf(initConfiguration, b.Cable.Address, b.name, version))
 	if out := b.kubeadm("init", "--config=/root/init.yaml"); !strings.Contains(out, "Your Kubernetes control-plane has initialized successfully!") || strings.Contains(out, "WARNING") {
 		t.Error("kubeadm does not say that the control plane runs, or something does not please it")
 	}
 	b.step("initialized")
-	h.put("/etc/admin.conf", b.Run("cat /etc/kubernetes/admin.conf"))
+	b.put("admin.conf", b.Run("cat /etc/kubernetes/admin.conf"))
 	b.controlPlane()
 	b.step("the control plane's pods are ready")
 
-	command := strings.Fields(b.Run("/payload/kubeadm token create --print-join-command"))
-	h.Run("systemctl", "start", "islet-cri")
-	command[0] = filepath.Join(cluster.Programs(t), "kubeadm")
-	if out := h.kubeadm(t, command, "--node-name="+h.Name, cri); !strings.Contains(out, "This node has joined the cluster") {
-		t.Error("kubeadm does not say that the node has joined")
-	}
-	b.await("--for=condition=Ready", "node/"+h.Name)
+	w.enter(strings.Fields(b.Run("/payload/kubeadm token create --print-join-command")))
+	b.await("--for=condition=Ready", "node/"+w.name)
 	b.step("a second machine joined")
 	b.await("--for=create", "serviceaccount/default")
-	for pod, node := range map[string]string{"here": b.name, "there": h.Name} {
+	for pod, node := range map[string]string{"here": b.name, "there": w.name} {
 		b.place(pod, node)
 	}
 	b.await("--for=condition=Ready", "pod/here", "pod/there")
 	b.step("pods run on both")
-	there := b.kubectl("get", "pod", "there", "-o", "jsonpath={.status.containerStatuses[0].containerID}")
 	b.reaches("here")
 	b.reaches("there")
+	b.step("the API server reaches both")
+	there := w.Run(containers)
 
 	b.Reboot()
 	b.controlPlane()
 	b.Await("pgrep -x podtool")
-	b.await("--for=condition=Ready", "node/"+h.Name, "pod/here", "pod/there")
+	b.await("--for=condition=Ready", "node/"+w.name, "pod/here", "pod/there")
 	b.reaches("here")
-	if now := b.kubectl("get", "pod", "there", "-o", "jsonpath={.status.containerStatuses[0].containerID}"); now != there || now == "" {
-		t.Errorf("the second machine's pod has another container than before: %q, not %q", now, there)
+	b.reaches("there")
+	if now := w.Run(containers); now != there || now == "" {
+		t.Errorf("the reboot of the first machine changed the second one's pods' processes from\n%s to\n%s", there, now)
 	}
-	b.place("later", h.Name)
+	b.place("later", w.name)
 	b.await("--for=condition=Ready", "pod/later")
 	b.reaches("later")
 	b.step("the first machine was rebooted, and its control plane works")
 }
 
+// put writes a file of the administrator's and gives its path.
+func (b initBoot) put(name, content string) string {
+	b.t.Helper()
+	path := filepath.Join(b.dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	return path
+}
+
 // place makes a pod that runs on a node, chosen by its label, and that no taint drives away.
 func (b initBoot) place(name, node string) {
 	b.t.Helper()
-	b.worker.Write("pod.yaml", pod("default", name, "tolerations: [{operator: Exists}]\nnodeSelector: {kubernetes.io/hostname: "+node+"}", "", "sleep"))
-	b.kubectl("apply", "-f", filepath.Join(b.worker.Disk, "pod.yaml"))
+	b.until("apply", "-f", b.put("pod.yaml", pod("default", name, "tolerations: [{operator: Exists}]\nnodeSelector: {kubernetes.io/hostname: "+node+"}", "", "count", "1s")))
 }
 
 // reaches waits until the API server reaches a pod by its kubelet.
 func (b initBoot) reaches(pod string) {
 	b.t.Helper()
-	b.until("exec", pod, "--", "/podtool", "ls", "/")
-}
-
-// kubectl is an administrator's, on the second machine.
-func (b initBoot) kubectl(args ...string) string {
-	b.t.Helper()
-	return b.worker.Run(filepath.Join(cluster.Programs(b.t), "kubectl"), append([]string{"--kubeconfig=/etc/admin.conf"}, args...)...)
+	if out := b.until("exec", pod, "--", "/podtool", "cat", "/etc/hostname"); out != pod+"\n" {
+		b.t.Errorf("kubectl exec reaches %q for %s", out, pod)
+	}
+	if out := b.until("logs", pod, "--follow", "--limit-bytes=2"); out != "0\n" {
+		b.t.Errorf("the log of %s begins with %q", pod, out)
+	}
 }
 
 // await is until with kubectl wait.
@@ -123,20 +136,24 @@ func (b initBoot) await(args ...string) {
 	b.until(append([]string{"wait", "--timeout=30s"}, args...)...)
 }
 
-// until runs kubectl until it succeeds: an API server may not be there yet.
-func (b initBoot) until(args ...string) {
+// until runs an administrator's kubectl until it succeeds, since an API server may not be
+// there yet, and gives its output.
+func (b initBoot) until(args ...string) string {
 	b.t.Helper()
-	all := append([]string{"--kubeconfig=/etc/admin.conf"}, args...)
+	all := append([]string{"--kubeconfig=" + filepath.Join(b.dir, "admin.conf")}, args...)
 	tick, late := time.NewTicker(time.Second), time.After(patience)
 	defer tick.Stop()
 	for {
-		out, err := b.worker.Command(filepath.Join(cluster.Programs(b.t), "kubectl"), all...).CombinedOutput()
+		var told strings.Builder
+		c := b.admin.Command(filepath.Join(cluster.Programs(b.t), "kubectl"), all...)
+		c.Stderr = &told
+		out, err := c.Output()
 		if err == nil {
-			return
+			return string(out)
 		}
 		select {
 		case <-late:
-			b.t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+			b.t.Fatalf("kubectl %s: %v\n%s%s", strings.Join(args, " "), err, out, &told)
 		case <-tick.C:
 		}
 	}

@@ -58,13 +58,7 @@ type kubeadmHost struct {
 func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
 	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // when the machine is off
 	m := machine.New(t, cluster.Name(t))
-	link := c.Plug(m)
-	return bootKubeadmHost(t, m, link.Addr)
-}
-
-// bootKubeadmHost boots a machine that has the address by then.
-func bootKubeadmHost(t *testing.T, m *machine.Machine, addr string) *kubeadmHost {
-	t.Helper()
+	addr := c.Plug(m).Addr
 	m.InstallImage()
 	m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+m.Disk+"/cni\n")
 	m.Boot()

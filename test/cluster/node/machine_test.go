@@ -27,11 +27,11 @@ func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	name, join := cluster.Name(t), c.JoinCommand(t)
 	v := vm.New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "kubeadm": join[0]})
 	v.Diagnose = "islet status; islet pods -A -o wide; journalctl -u kubelet -u islet-cri -b --no-pager -o short-monotonic | tail -60"
-	v.Network = c.Guest(t)
+	v.Cable = vm.Translated(c.Guest(t))
 	v.Boot()
 	v.Online()
-	v.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+vm.Address+" "+name+"\n")
-	v.Write("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\"--cgroup-driver=systemd --node-ip="+vm.Address+"\"\n")
+	v.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+v.Cable.Address+" "+name+"\n")
+	v.Write("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\"--cgroup-driver=systemd --node-ip="+v.Cable.Address+"\"\n")
 	v.Run("mkdir -p /root/islet /var/lib/islet/images && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/ && /root/islet/install.sh --kubeadm")
 	out := v.Run("/payload/kubeadm " + strings.Join(append(join[1:], "--node-name="+name, cri), " "))
 	if !strings.Contains(out, "This node has joined the cluster") || strings.Contains(out, "WARNING") {
