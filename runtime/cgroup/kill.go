@@ -20,10 +20,13 @@ var errAlive = errors.New("its processes do not end")
 
 // Kill ends all processes in the cgroup at a path from the hierarchies' root, and below it, and
 // says whether there were any. It needs no other process for that. Where it fails they may still
-// be about to end.
+// be about to end. fs.ErrNotExist: there is no such cgroup, so what should be in it may be in another.
 func Kill(ctx context.Context, path string) (found bool, err error) {
 	dir, err := dirOf(path)
 	if err != nil {
+		return false, err
+	}
+	if _, err := os.Stat(dir); err != nil {
 		return false, err
 	}
 	return kill(ctx, dir)

@@ -36,7 +36,9 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 		return ctx.Err()
 	}
 	if _, err := cgroup.Kill(ctx, path); err != nil {
-		return fmt.Errorf("its shim does not answer, and it was killed without: %w", err)
+		if _, known := r.exitFile(c.rec.ID); !known { // it may run, elsewhere than it should
+			return fmt.Errorf("its shim does not answer, and it cannot be killed without: %w", err)
+		}
 	}
 	r.tasks.Go(func() {
 		r.ops.Lock(c.rec.ID)
