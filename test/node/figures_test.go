@@ -125,6 +125,9 @@ func TestFigures(t *testing.T) {
 	if top := m.Islet("top", "--containers"); !strings.Contains(top, "limited-edge") {
 		t.Errorf("islet top:\n%s", top)
 	}
+	if top := m.Islet("top", "-o", "wide"); !strings.Contains(top, "READ/s") || len(strings.Fields(top[strings.Index(top, "plain-edge"):])) < 8 {
+		t.Errorf("islet top -o wide:\n%s", top)
+	}
 }
 
 // seldom are the names that a node with two plain pods, alone and whose port nobody may use, need
