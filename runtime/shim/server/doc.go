@@ -2,7 +2,7 @@
 // containers of some pods. It calls the OCI runtime, writes their logs, learns
 // how they end, and keeps all that while no agent runs.
 //
-//	agent --wire--> Server --exec--> crun|runc run --detach
+//	agent --wire--> Server --exec--> crun|runc run --detach (crun read-only: see programs)
 //	                  |                  | (gone; the container is now our child)
 //	                  |<-- SIGCHLD ------'
 //	                  |--> crilog (pipes or a terminal) --> attached clients

@@ -23,6 +23,7 @@ type reaper struct {
 	// adopting counts those who will soon call adopt for a PID not known yet.
 	adopting int
 	calls    map[int]struct{} // commands of the OCI runtime that go on
+	programs programs
 }
 
 // callTime bounds a command of the OCI runtime, as runtimeRequestTimeout bounds a
@@ -30,7 +31,7 @@ type reaper struct {
 const callTime = 2 * time.Minute
 
 func newReaper() *reaper {
-	return &reaper{wait: map[int]chan unix.WaitStatus{}, early: map[int]unix.WaitStatus{}, calls: map[int]struct{}{}}
+	return &reaper{wait: map[int]chan unix.WaitStatus{}, early: map[int]unix.WaitStatus{}, calls: map[int]struct{}{}, programs: programs{}}
 }
 
 // run reaps until ctx ends: on SIGCHLD, and at first what ended before it listened.
@@ -72,7 +73,8 @@ func (r *reaper) reap() {
 
 // call is command for the OCI runtime: it ends within callTime, or by endCalls.
 func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
-	return r.command(cmd, launch, func(pid int) (ended func()) {
+	protected := func(cmd *exec.Cmd) error { r.programs.protect(cmd); return launch(cmd) }
+	return r.command(cmd, protected, func(pid int) (ended func()) {
 		r.calls[pid] = struct{}{}
 		late := time.AfterFunc(callTime, func() { r.kill(pid, unix.SIGKILL) })
 		return func() { late.Stop() }
@@ -88,8 +90,8 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command runs cmd, whose streams must be files, to its end. launch starts it. began
-// is called with mu held.
+// command runs cmd, whose streams must be files, to its end. launch starts it. launch and
+// began are called with mu held.
 func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // no reaping between fork and registration
 	if err := launch(cmd); err != nil {
