@@ -63,6 +63,7 @@ type Events struct {
 
 	mu      sync.Mutex
 	kept    []*record                   // oldest first
+	of      map[types.UID][]*record     // the same, by object: what happens is compared with that object's
 	removed []string                    // names of events that are not kept any more, and still stored
 	objects map[types.UID]*rate.Limiter // how many events of an object are told
 	names   int64
@@ -126,7 +127,7 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	e := &Events{EventsConfig: c, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), objects: map[types.UID]*rate.Limiter{}}
+	e := &Events{EventsConfig: c, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), of: map[types.UID][]*record{}, objects: map[types.UID]*rate.Limiter{}}
 	if c.Store != nil {
 		if err := e.load(context.Background()); err != nil {
 			return nil, err
@@ -176,19 +177,20 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 		message = combined + message
 	}
 	affordable := e.spend(about.UID, now)
-	i := slices.IndexFunc(e.kept, func(r *record) bool { return r.key == key })
-	if i >= 0 {
-		r := e.kept[i]
+	same := e.of[key.uid]
+	if i := slices.IndexFunc(same, func(r *record) bool { return r.key == key }); i >= 0 {
+		r := same[i]
 		r.count++
 		r.lastSecond, r.message = second, message
 		r.last, r.mute = now, !affordable
 		e.seq++
 		r.seq = e.seq
-		e.kept = append(slices.Delete(e.kept, i, i+1), r)
+		e.remove(r)
+		e.put(r)
 	} else {
 		e.names++
 		e.seq++
-		e.kept = append(e.kept, &record{
+		e.put(&record{
 			key: key, name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+e.names), message: message,
 			object: about.Name, namespace: about.Namespace, objectKind: about.Kind, annotations: annotations,
 			count: 1, firstSecond: second, lastSecond: second, last: now, seq: e.seq, mute: !affordable,
@@ -203,9 +205,24 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	}
 }
 
+// put keeps an event, as the newest. The caller holds mu.
+func (e *Events) put(r *record) {
+	e.kept = append(e.kept, r)
+	e.of[r.key.uid] = append(e.of[r.key.uid], r)
+}
+
+// remove keeps an event no more. The caller holds mu.
+func (e *Events) remove(r *record) {
+	is := func(other *record) bool { return other == r }
+	e.kept = slices.DeleteFunc(e.kept, is)
+	if e.of[r.key.uid] = slices.DeleteFunc(e.of[r.key.uid], is); len(e.of[r.key.uid]) == 0 {
+		delete(e.of, r.key.uid)
+	}
+}
+
 // alike counts the events that differ from one in their message only.
 func (e *Events) alike(key eventKey, now time.Time) (n int) {
-	for _, r := range e.kept {
+	for _, r := range e.of[key.uid] {
 		k := r.key
 		if k.message == key.message {
 			if k == key { // a repeated one is no other
@@ -238,10 +255,8 @@ func (e *Events) spend(uid types.UID, now time.Time) bool {
 func (e *Events) Recent(uid types.UID) (all []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, r := range e.kept {
-		if r.key.uid == uid {
-			all = append(all, *e.event(r))
-		}
+	for _, r := range e.of[uid] {
+		all = append(all, *e.event(r))
 	}
 	return all[max(0, len(all)-recentEvents):]
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +116,9 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 		if len(e.kept) > maxEvents || len(e.Recent("l")) > recentEvents {
 			t.Error(len(e.kept))
+		}
+		if of := slices.Concat(e.of["l"], e.of["c"]); !slices.Equal(of, e.kept) || len(e.of) != 1 { // the calm one's were the oldest
+			t.Errorf("by object: %d of %d events, %d objects", len(of), len(e.kept), len(e.of))
 		}
 	})
 }

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,7 +49,7 @@ func (e *Events) load(ctx context.Context) error {
 		}
 		r.seq, r.told, r.stored = s.Seq, s.Told, stored{r.count, s.Told, true}
 		e.seq = max(e.seq, s.Seq)
-		e.kept = append(e.kept, r)
+		e.put(r)
 	}
 	return nil
 }
@@ -159,7 +160,8 @@ func (e *Events) drop() {
 	if over <= 0 {
 		return
 	}
-	for _, r := range e.kept[:over] {
+	for _, r := range slices.Clone(e.kept[:over]) {
+		e.remove(r)
 		if r.stored.there {
 			e.removed = append(e.removed, r.name)
 		}
@@ -170,5 +172,4 @@ func (e *Events) drop() {
 			e.Log.Warn(fmt.Sprintf("more than %d events wait for the API server: the oldest are dropped", maxEvents))
 		}
 	}
-	e.kept = append(e.kept[:0:0], e.kept[over:]...)
 }
