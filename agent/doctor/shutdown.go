@@ -9,7 +9,7 @@ func (p *patient) shutdown(ctx context.Context) {
 	}
 	delay, err := p.ShutdownDelay(ctx)
 	switch {
-	case err != nil && p.exists("/sbin/openrc-run"):
+	case err != nil && p.exists("/run/openrc"):
 		p.add("shutdown", OK, "", "OpenRC has the pods end before the machine goes off, by the service of islet")
 	case err != nil:
 		p.add("shutdown", Warning, "install dbus and systemd-logind or elogind, or have islet shutdown called before the machine goes off",

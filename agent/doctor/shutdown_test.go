@@ -14,7 +14,7 @@ func TestShutdown(t *testing.T) {
 		name        string
 		need, delay time.Duration
 		err         error
-		openrc      bool
+		file        string // that the host has
 		want        Severity
 		found       bool
 	}{
@@ -22,12 +22,10 @@ func TestShutdown(t *testing.T) {
 		{name: "long enough", need: need, delay: need, want: OK, found: true},
 		{name: "too short", need: need, delay: 5 * time.Second, want: Warning, found: true},
 		{name: "no logind", need: need, err: errors.New("no bus"), want: Warning, found: true},
-		{name: "OpenRC", need: need, err: errors.New("no bus"), openrc: true, want: OK, found: true},
+		{name: "OpenRC", need: need, err: errors.New("no bus"), file: "run/openrc/softlevel", want: OK, found: true},
+		{name: "OpenRC beside another init", need: need, err: errors.New("no bus"), file: "sbin/openrc-run", want: Warning, found: true},
 	} {
-		f := fstest.MapFS{}
-		if tt.openrc {
-			f["sbin/openrc-run"] = &fstest.MapFile{}
-		}
+		f := fstest.MapFS{tt.file: &fstest.MapFile{}}
 		p := &patient{Input: Input{Host: f, ShutdownNeed: tt.need, ShutdownDelay: func(context.Context) (time.Duration, error) { return tt.delay, tt.err }}}
 		p.shutdown(t.Context())
 		if found := len(p.findings) > 0; found != tt.found || found && p.findings[0].Severity != tt.want {
