@@ -348,6 +348,8 @@ do_uninstall() {
 	if [ -z "$root" ] && [ -x "$bin/islet" ] && [ "$purge" = yes ]; then
 		# shellcheck disable=SC2046 # a list of words
 		"$bin/islet" cleanup $(agent_args) || fail "pods could not be ended; the program and /var/lib/islet are still there"
+		# OpenRC's own cgroup for the service: at the stop shims were in it still.
+		! has_openrc || rmdir /sys/fs/cgroup/islet /sys/fs/cgroup/openrc.islet /sys/fs/cgroup/unified/islet /sys/fs/cgroup/unified/openrc.islet 2>/dev/null || true
 		empty /var/lib/islet
 		empty /run/islet
 		say "ended the pods, removed /var/lib/islet; directories that you chose by flags, /var/lib/kubelet and /var/log/pods are still there"

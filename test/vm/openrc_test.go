@@ -101,10 +101,10 @@ func supervised(v *VM) {
 	}
 }
 
-// purged prints what a purge should not have left: files, services, processes, mounts, links and
-// cgroups. Manifests are not islet's.
-const purged = `ls -d /etc/init.d/islet /etc/runlevels/*/islet /run/openrc/*/islet /usr/bin/islet /usr/lib/islet /var/lib/islet /run/islet /var/log/islet.log /var/log/pods /etc/default/islet /etc/islet/* 2>/dev/null
+// purged prints what a purge should not have left: files, services, processes, links, mounts and
+// cgroups. Manifests and settings of one's own are not islet's.
+const purged = `ls -d /etc/init.d/islet /etc/runlevels/*/islet /run/openrc/started/islet /usr/bin/islet /usr/lib/islet /var/lib/islet /run/islet /var/log/islet.log /etc/default/islet 2>/dev/null
 	ps -eo comm,args | grep -E '^(islet|podtool|supervise-daemon)'
 	ip -o link show | grep -E ' isl'
 	grep -E ' /(var/lib|run)/(kubelet|islet|netns)' /proc/self/mountinfo
-	find /sys/fs/cgroup -type d -name '*pod*'; ls -d /sys/fs/cgroup/islet* 2>/dev/null`
+	find /sys/fs/cgroup -type d -name '*pod*' -o -type d -name '*islet*'`
