@@ -20,6 +20,8 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 
 
 # Everything ships as static binaries; only -race needs cgo, in tests.
 export CGO_ENABLED ?= 0
+# The program on this machine, of packages that are compiled as for what ships.
+GO_HERE = GOARCH= GOARM= go run -trimpath -tags grpcnotrace .
 GO_BUILD = go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
 
 # sudo has a PATH of its own, in which Go often is not.
@@ -315,12 +317,12 @@ dist-one: shim
 	@echo $(SOURCE_DATE_EPOCH) >$(DIST)/built
 	@cp docs/*.md packaging/oci/sources $(DIST)/doc/
 	@cp LICENSE $(DIST)/doc/LICENSE.islet
-	GOARCH= GOARM= go run . man $(DIST)/man
+	$(GO_HERE) man $(DIST)/man
 	@mkdir -p $(DIST)/completion $(DIST)/demo
 	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(CACHE)/demo/$(GOARCH)/demo ./packaging/demo
 	GOARCH= GOARM= go run ./packaging/mkimage -arch $(GOARCH) -ref localhost/islet-demo:dev -entrypoint /demo -o $(DIST)/demo/islet-demo.tar $(CACHE)/demo/$(GOARCH)/demo
 	@cp packaging/demo/manifests/web.yaml $(DIST)/demo/
-	@for shell in bash zsh fish; do GOARCH= GOARM= go run . completion $$shell >$(DIST)/completion/$$shell; done
+	@for shell in bash zsh fish; do $(GO_HERE) completion $$shell >$(DIST)/completion/$$shell; done
 	@tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) --mode=u+rw,go=rX -cf - $(notdir $(DIST)) | gzip -9n >$(DIST).tar.gz
 
 .PHONY: packages
