@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/mounts"
 )
@@ -360,4 +362,36 @@ func TestDeletedObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Prepare writes a volume before each container and Refresh when something changes; a
+// container that mounts it writes it only where it is not there.
+func TestContainerTakesWhatPrepareMade(t *testing.T) {
+	v, a := withAPI(t)
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}, Spec: v1.PodSpec{
+		Volumes:    []v1.Volume{configMap("cm", v1.KeyToPath{Key: "a", Path: "a"})},
+		Containers: []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
+	}}
+	mount := func() *api.Mount {
+		t.Helper()
+		out := &api.ContainerConfig{Metadata: &api.ContainerMetadata{}}
+		if err := v.Container(t.Context(), p, &p.Spec.Containers[0], out); err != nil {
+			t.Fatal(err)
+		}
+		return out.Mounts[0]
+	}
+	m := mount() // after a reboot, say
+	if !m.Readonly || !m.SelinuxRelabel {
+		t.Errorf("mounted as %v", m)
+	}
+	shows(t, m.HostPath, map[string]string{"a": "-rw-r--r-- 1"})
+	a.set(func() { a.maps["cm"]["a"] = "2" })
+	if again := mount(); again.String() != m.String() {
+		t.Errorf("mounted as %v, and then as %v", m, again)
+	}
+	shows(t, m.HostPath, map[string]string{"a": "-rw-r--r-- 1"})
+	if err := v.Prepare(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	shows(t, m.HostPath, map[string]string{"a": "-rw-r--r-- 2"})
 }

@@ -270,6 +270,11 @@ func (v *Volumes) where(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path 
 	if a, ok := k.(Apart); ok {
 		return a.Where(pod, vol)
 	}
+	if c, ok := k.(*content); ok && written(v.dir(pod, vol, c)) {
+		// Prepare has compared its files with what they are to be, before this container, and
+		// what changes since is written by Refresh.
+		return v.dir(pod, vol, c), c.ReadOnly(), true, nil
+	}
 	path, err = v.setUp(ctx, pod, vol)
 	alone, ok := k.(interface{ ReadOnly() bool })
 	_, hosts := k.(hostPath)
