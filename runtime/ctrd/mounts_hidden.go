@@ -106,6 +106,17 @@ func canLend() bool {
 	return true
 }
 
+// withoutLinks is filepath.EvalSymlinks, which looks at each directory of a path, where the
+// kernel has not said at once that none of them is a link.
+func withoutLinks(path string) (string, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return filepath.EvalSymlinks(path)
+	}
+	unix.Close(fd)
+	return filepath.Clean(path), nil
+}
+
 // lend replaces the sources in a specification that a shim does not see the mounts of
 // by links in the bundle, and says what a shim needs to put mounts there. It is nil
 // for a container that must start among the host's mounts: when mounts are to come
@@ -130,7 +141,7 @@ func (r *Runtime) lend(c *container, spec *specs.Spec, pins string) (*wire.Mount
 		if mount.Type != "bind" {
 			continue
 		}
-		source, err := filepath.EvalSymlinks(mount.Source)
+		source, err := withoutLinks(mount.Source)
 		if err != nil {
 			return nil, fmt.Errorf("mount %s: %w", mount.Destination, err)
 		}
