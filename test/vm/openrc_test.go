@@ -58,7 +58,7 @@ func payloadOpenRC(t *testing.T) map[string]string {
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"p0": manifest("p0", "count", "20ms"), "p1": manifest("p1", "count", "20ms"),
-		"first": ordered("first", 0), "last": ordered("last", 2_000_000_000), "cgroupfs": fmt.Sprintf(kubeletConfig, "cgroupfs"),
+		"first": ordered("first", 0, 7), "last": ordered("last", 2_000_000_000, 4), "cgroupfs": fmt.Sprintf(kubeletConfig, "cgroupfs"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(content), 0o644); err != nil {
 			t.Fatal(err)

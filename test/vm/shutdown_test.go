@@ -9,14 +9,14 @@ import (
 )
 
 // ordered is a pod whose preStop hook writes the time to a file of the host's disk. It
-// takes all of its grace period to end.
-func ordered(name string, priority int) string {
+// takes all of its grace period, in seconds, to end.
+func ordered(name string, priority, grace int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: %s}
 spec:
   priority: %d
-  terminationGracePeriodSeconds: 4
+  terminationGracePeriodSeconds: %d
   volumes: [{name: disk, hostPath: {path: /var/lib/order, type: DirectoryOrCreate}}]
   containers:
   - name: c
@@ -25,7 +25,7 @@ spec:
     args: [stubborn]
     volumeMounts: [{name: disk, mountPath: /order}]
     lifecycle: {preStop: {exec: {command: [/podtool, mark, /order/%[1]s]}}}
-`, name, priority, machine.Image)
+`, name, priority, grace, machine.Image)
 }
 
 // ends are the times that the hooks wrote.
@@ -61,14 +61,15 @@ func goesOff(v *VM) {
 	ready(v, 4)
 }
 
-// inOrder reboots, and demands of so many pods that all are back and that the critical pod began to end when the other had ended.
+// inOrder reboots, and demands of so many pods that all are back, and that the critical pod began to
+// end when the other had ended. On a busy machine the hook of the other begins seconds late.
 func inOrder(v *VM, how string, pods int) {
 	v.t.Helper()
 	v.Run("rm -f /var/lib/order/*")
 	v.Reboot()
 	ready(v, pods)
 	if between := ends(v, "last").Sub(ends(v, "first")); between < 3*time.Second {
-		v.t.Errorf("%s: the critical pod began to end %v after the other, which took 4s\n%s", how, between, v.Run("{ journalctl -u islet -b -1 --no-pager -o short-monotonic || cat /var/log/islet.log; } | tail -25"))
+		v.t.Errorf("%s: the critical pod began to end %v after the other, which took 7s\n%s", how, between, v.Run("{ journalctl -u islet -b -1 --no-pager -o short-monotonic || cat /var/log/islet.log; } | tail -25"))
 	}
 	if out, code := v.Try("islet pods -o json | grep -e NodeShutdown -e DisruptionTarget -e '\"phase\": \"Failed\"'"); code == 0 {
 		v.t.Errorf("%s: a pod shows the end of the machine still: %s", how, out)

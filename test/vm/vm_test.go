@@ -65,8 +65,8 @@ func payload(t *testing.T) map[string]string {
 		write(fmt.Sprintf("p%d.yaml", i), []byte(manifest(fmt.Sprint("p", i), "count", "20ms")))
 	}
 	write("p4.yaml", []byte(claims))
-	write("first.yaml", []byte(ordered("first", 0)))
-	write("last.yaml", []byte(ordered("last", 2_000_000_000)))
+	write("first.yaml", []byte(ordered("first", 0, 7)))
+	write("last.yaml", []byte(ordered("last", 2_000_000_000, 4)))
 	write("oom.yaml", []byte(manifest("oom", "eat", "200")))
 	for _, driver := range []string{"cgroupfs", "systemd"} {
 		write(driver+".yaml", fmt.Appendf(nil, kubeletConfig, driver))
