@@ -231,7 +231,7 @@ test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware
 
 CUTS ?= 3
 .PHONY: test-kubeadm
-test-kubeadm: ## kubeadm in a virtual machine: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset, init (root needed, 40 minutes)
+test-kubeadm: ## kubeadm in virtual machines: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset; init and join of two (root needed, 40 minutes)
 	@case "$(CUTS)" in ""|*[!0-9]*) echo "CUTS=$(CUTS) is not a number of power cuts, such as CUTS=20" >&2; exit 2 ;; esac
 	@packaging/deps.sh run test vm
 	$(MAKE) build packages-two
