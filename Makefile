@@ -124,7 +124,6 @@ test: ## all tests, as CI runs them (root needed)
 	$(MAKE) prometheus old
 	cd test && CGO_ENABLED=1 ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
-	$(ON_PACKAGES) go test -count=1 -timeout 20m -run 'TestOpenRC$$' ./vm
 	test/remote/programs.sh >/dev/null
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
 	$(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
@@ -222,7 +221,7 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 	cd test/cluster && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestRemote ./node
 
 .PHONY: test-vm
-test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, boards (root needed, two hours)
+test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, OpenRC, boards (root needed, two hours)
 	@packaging/deps.sh run test vm vm-arm packages
 	for a in arm64 arm; do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
 	$(MAKE) packages-two
@@ -263,6 +262,12 @@ REPRODUCED ?= amd64 arm64
 test-reproducible: ## archives and packages of REPRODUCED (amd64 arm64) are made twice from the commit and are the same, byte for byte (15 minutes)
 	@packaging/deps.sh test oci oci-cross
 	test/reproducible.sh $(REPRODUCED)
+
+.PHONY: test-openrc
+test-openrc: ## a virtual machine whose init is OpenRC: packages, reboot, kill, upgrade, power cut, purge (root needed, 5 minutes)
+	@packaging/deps.sh run test vm
+	$(MAKE) packages-two
+	$(ON_PACKAGES) go test -v -count=1 -timeout 30m -run 'TestOpenRC$$' ./vm
 
 .PHONY: bench-packages
 bench-packages: ## measure an installation and an upgrade of the packages under systemd
