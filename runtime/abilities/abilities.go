@@ -1,6 +1,7 @@
 package abilities
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,16 +30,20 @@ type Ability struct {
 type Known struct {
 	mu    sync.Mutex
 	known map[string]known
+
+	patience time.Duration // with a program's answer; 0: answerTime
 }
 
 type known struct {
 	size    int64
 	changed time.Time
+	until   time.Time // what is known counts; zero: as long as it is the same file
 	Ability
 }
 
-// Of asks a program at most once as long as it is the same file. A program that is not
-// there can do nothing.
+// Of asks a program at most once as long as it is the same file, but again after a minute one that
+// did not answer in time: the machine may have had none for it. A program that is not there can do
+// nothing.
 func (k *Known) Of(program string) Ability {
 	st, err := os.Stat(program)
 	if err != nil {
@@ -47,8 +52,12 @@ func (k *Known) Of(program string) Ability {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	is, ok := k.known[program]
-	if !ok || is.size != st.Size() || !is.changed.Equal(st.ModTime()) {
-		is = known{size: st.Size(), changed: st.ModTime(), Ability: ask(program)}
+	if !ok || is.size != st.Size() || !is.changed.Equal(st.ModTime()) || !is.until.IsZero() && time.Now().After(is.until) {
+		is = known{size: st.Size(), changed: st.ModTime()}
+		var err error
+		if is.Ability, err = ask(program, cmp.Or(k.patience, answerTime)); errors.Is(err, context.DeadlineExceeded) {
+			is.until = time.Now().Add(askAgain)
+		}
 		if k.known == nil {
 			k.known = map[string]known{}
 		}
@@ -58,20 +67,24 @@ func (k *Known) Of(program string) Ability {
 }
 
 // ask runs `PROGRAM features`. What does not answer can do nothing special, but for
-// crun: it had recursive read-only mounts before it had the command.
-func ask(program string) Ability {
+// crun: it had recursive read-only mounts before it had the command. The error is
+// context.DeadlineExceeded where it may have more to say.
+func ask(program string, patience time.Duration) (Ability, error) {
 	if !Kernel(5, 12) { // mount_setattr(2)
-		return Ability{}
+		return Ability{}, nil
 	}
-	out, err := run(program, "features")
+	out, err := run(program, "features", patience)
 	if err == nil {
 		var f features.Features
-		if json.Unmarshal(out, &f) == nil {
-			return of(&f)
+		if err = json.Unmarshal(out, &f); err == nil {
+			return of(&f), nil
 		}
 	}
-	out, err = run(program, "--version")
-	return Ability{ReadOnlyTrees: err == nil && newCrun(string(out))}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return Ability{}, err
+	}
+	out, err = run(program, "--version", patience)
+	return Ability{ReadOnlyTrees: err == nil && newCrun(string(out))}, err
 }
 
 func of(f *features.Features) Ability {
@@ -84,19 +97,24 @@ func of(f *features.Features) Ability {
 
 const (
 	answerTime = 10 * time.Second
+	askAgain   = time.Minute
 	maxAnswer  = 1 << 20 // bytes; runc's has 4 KiB
 )
 
 var errTooLong = errors.New("the answer is too long")
 
-// run returns what a program prints, as long as that is bounded.
-func run(program, arg string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+// run returns what a program prints, as long as that is bounded: context.DeadlineExceeded is
+// of one that took too long.
+func run(program, arg string, patience time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var out answer
 	cmd := exec.CommandContext(ctx, program, arg)
 	cmd.Stdout, cmd.WaitDelay = &out, time.Second
 	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	return out.b, err
 }
 

@@ -92,6 +92,30 @@ func TestAskedOnce(t *testing.T) {
 	}
 }
 
+// TestLate: a program that did not answer in time is asked again, but not at once.
+func TestLate(t *testing.T) {
+	ready := filepath.Join(t.TempDir(), "ready")
+	path := program(t, "[ -e "+ready+" ] || exec sleep 1000; echo '{\"mountOptions\":[\"rro\"]}'")
+	k := Known{patience: 100 * time.Millisecond}
+	if got := k.Of(path); got != (Ability{}) {
+		t.Errorf("one that hangs: %+v", got)
+	}
+	k.patience = 0
+	write(t, ready, "")
+	if got := k.Of(path); got != (Ability{}) {
+		t.Errorf("asked at once again: %+v", got)
+	}
+	is := k.known[path]
+	if left := time.Until(is.until); left <= 0 || left > askAgain {
+		t.Errorf("it is asked again in %v", left)
+	}
+	is.until = time.Now().Add(-time.Second)
+	k.known[path] = is
+	if !k.Of(path).ReadOnlyTrees || !k.known[path].until.IsZero() {
+		t.Errorf("it is not believed: %+v", k.known[path])
+	}
+}
+
 func TestKernel(t *testing.T) {
 	if !Kernel(2, 6) || Kernel(999, 0) {
 		t.Error("the kernel's version is not understood")
