@@ -1,0 +1,45 @@
+package vm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestStuckShim: with cgroup v2 a container whose shim does not answer is killed by its cgroup, alone
+// of those that the shim has, and is removed when the shim goes on.
+// ISLET_PACKAGES names the directory of the packages, which make packages makes.
+func TestStuckShim(t *testing.T) {
+	dir := os.Getenv("ISLET_PACKAGES")
+	if dir == "" {
+		t.Skip("ISLET_PACKAGES names no directory of packages")
+	}
+	files := payload(t)
+	delete(files, "islet.tar.gz")
+	found, err := filepath.Glob(filepath.Join(dir, "islet_*_amd64.deb"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v %v", found, err)
+	}
+	files["islet.deb"] = found[0]
+	v := New(t, filepath.Join(machine.Root(t), ".cache"), files)
+	v.Diagnose = diagnose
+	v.Boot()
+	v.Run("mkdir -p /var/lib/islet/images /etc/kubernetes/manifests && cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/p[0-3].yaml /etc/kubernetes/manifests/")
+	v.Run("dpkg -i /payload/islet.deb")
+	ready(v, 4)
+	const shims, alive = "'[i]slet-shim.*serve'", "ps -C podtool -o pid=,stat= | grep -v Z"
+	before := v.Run(alive)
+	v.Run("[ $(stat -fc %T /sys/fs/cgroup) = cgroup2fs ] && pkill -STOP -f " + shims + " && rm /etc/kubernetes/manifests/p0.yaml")
+	v.Await("[ $(" + alive + " | wc -l) = 3 ]")
+	v.Await("islet pods -o json | grep 'agent killed it'")
+	after := v.Run(alive)
+	v.Run("pkill -CONT -f " + shims)
+	v.Await("[ $(islet pods --no-headers | wc -l) = 3 ]")
+	ready(v, 3)
+	if now := v.Run(alive); now != after || strings.Count(now, "\n") != 3 || strings.Count(before, "\n") != 4 {
+		t.Errorf("processes of containers were\n%s, then\n%s, and are\n%s", before, after, now)
+	}
+}
