@@ -55,6 +55,7 @@ func TestOpenRC(t *testing.T) {
 // payloadOpenRC makes the files of TestOpenRC: two versions of the package and four manifests.
 func payloadOpenRC(t *testing.T) map[string]string {
 	t.Helper()
+	deb, next := debian(t, "ISLET_PACKAGES"), debian(t, "ISLET_PACKAGES_NEXT")
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"p0": manifest("p0", "count", "20ms"), "p1": manifest("p1", "count", "20ms"),
@@ -64,19 +65,7 @@ func payloadOpenRC(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 	}
-	files := map[string]string{"podtool.tar": machine.Archive(t), "files": dir}
-	for name, variable := range map[string]string{"islet.deb": "ISLET_PACKAGES", "next.deb": "ISLET_PACKAGES_NEXT"} {
-		from := os.Getenv(variable)
-		if from == "" {
-			t.Skipf("%s names no directory of packages", variable)
-		}
-		found, err := filepath.Glob(filepath.Join(from, "islet_*_amd64.deb"))
-		if err != nil || len(found) != 1 {
-			t.Fatalf("%s: %v %v", variable, found, err)
-		}
-		files[name] = found[0]
-	}
-	return files
+	return map[string]string{"podtool.tar": machine.Archive(t), "files": dir, "islet.deb": deb, "next.deb": next}
 }
 
 // supervised demands that containers run through all that may become of the agent.

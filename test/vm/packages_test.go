@@ -19,17 +19,10 @@ const podProcesses = `find /sys/fs/cgroup/kubepods -name cgroup.procs -exec cat 
 // (package system), at a machine's own speed.
 // ISLET_PACKAGES names the directory of the packages, which make packages makes.
 func TestPackages(t *testing.T) {
-	dir := os.Getenv("ISLET_PACKAGES")
-	if dir == "" {
-		t.Skip("ISLET_PACKAGES names no directory of packages")
-	}
+	deb := debian(t, "ISLET_PACKAGES")
 	files := payload(t)
 	delete(files, "islet.tar.gz")
-	found, err := filepath.Glob(filepath.Join(dir, "islet_*_amd64.deb"))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%v %v", found, err)
-	}
-	files["islet.deb"], files["repo"] = found[0], repository(t, dir)
+	files["islet.deb"], files["repo"] = deb, repository(t, filepath.Dir(deb))
 	begin := time.Now()
 	step := func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), files)
@@ -63,6 +56,20 @@ func TestPackages(t *testing.T) {
 	ready(v, 4)
 	v.Run("dpkg -P islet && ! test -e /var/lib/islet && ! test -e /run/islet && test -f /etc/kubernetes/manifests/p0.yaml")
 	step("installed again, and purged")
+}
+
+// debian is the package islet for this machine, in the directory that an environment variable names.
+func debian(t *testing.T, variable string) string {
+	t.Helper()
+	dir := os.Getenv(variable)
+	if dir == "" { // make test-vm and others have it
+		t.Skipf("%s names no directory of packages", variable)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "islet_*_amd64.deb"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %v %v", variable, found, err)
+	}
+	return found[0]
 }
 
 // repository is the directory that make repo makes of the amd64 packages, signed by a key for

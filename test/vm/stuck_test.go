@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,17 +12,10 @@ import (
 // of those that the shim has, and is removed when the shim goes on.
 // ISLET_PACKAGES names the directory of the packages, which make packages makes.
 func TestStuckShim(t *testing.T) {
-	dir := os.Getenv("ISLET_PACKAGES")
-	if dir == "" {
-		t.Skip("ISLET_PACKAGES names no directory of packages")
-	}
+	deb := debian(t, "ISLET_PACKAGES")
 	files := payload(t)
 	delete(files, "islet.tar.gz")
-	found, err := filepath.Glob(filepath.Join(dir, "islet_*_amd64.deb"))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%v %v", found, err)
-	}
-	files["islet.deb"] = found[0]
+	files["islet.deb"] = deb
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), files)
 	v.Diagnose = diagnose
 	v.Boot()
