@@ -22,7 +22,7 @@ const module = "github.com/islet-edge/islet"
 // both its ends speak) is free of the rest. runtime/untrusted (files that pods and
 // images made) is for whoever reads such.
 var layers = map[string][]string{
-	"": {"agent", "agent/cli", "agent/doctor", "agent/selftest", "net/cni"},
+	"": {"agent", "agent/cli", "agent/doctor", "agent/selftest", "agent/start", "net/cni"},
 
 	"keys":    {}, // of annotations and labels: a leaf, for all who read or write such
 	"podspec": {}, // what a pod's spec names: a leaf, for all who go through it
@@ -107,6 +107,7 @@ var layers = map[string][]string{
 	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
 	"agent/settle":     {},
 	"agent/shutdown":   {"demand", "regular"},
+	"agent/start":      {"agent/config", "agent/configure", "agent/guard", "agent/home", "agent/ports", "agent/process", "agent/settle"}, // the process, before package agent
 	"agent/sources":    {"agent/config", "edge/desired", "edge/local", "edge/manifest", "edge/source", "keys"},
 	"agent/usage":      {"agent/api", "metrics", "runtime/cri", "keys", "podspec"},
 	"agent/selftest":   {"agent/update", "edge/store", "runtime/shim"},

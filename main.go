@@ -15,6 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli"
 	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/selftest"
+	"github.com/islet-edge/islet/agent/start"
 	"github.com/islet-edge/islet/net/cni"
 )
 
@@ -38,7 +39,7 @@ func run() int {
 		return cni.Main(name, os.Args)
 	}
 	args := os.Args[1:]
-	runAgent := func(args []string) int { return agent.Main(args, version, os.Stdout, os.Stderr) }
+	runAgent := func(args []string) int { return start.Main(args, version, agent.Run, os.Stdout, os.Stderr) }
 	if cli.IsCommand(os.Args[0], args, cli.AtTerminal(os.Stdin, os.Stdout)) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,

@@ -1,4 +1,4 @@
-package agent
+package start
 
 import (
 	"context"
@@ -20,9 +20,13 @@ import (
 	"github.com/islet-edge/islet/agent/settle"
 )
 
-// Main is the agent as a process: it reads the command line, runs until SIGTERM
+// Run runs an agent until ctx ends, and returns an error where it fails before. The agent
+// calls again to have this process become another agent, with the reason as the cause.
+type Run func(ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger) error
+
+// Main is the agent as a process: it reads the command line, runs the agent until SIGTERM
 // or SIGINT, and returns the exit code. Its end is not the end of its pods.
-func Main(args []string, version string, stdout, stderr io.Writer) int {
+func Main(args []string, version string, run Run, stdout, stderr io.Writer) int {
 	start := configure.Begin(guard.Take(), args)
 	if start.Role.Kind == guard.Guard {
 		return start.Role.Watch(slog.New(slog.NewTextHandler(stderr, nil)))
@@ -57,7 +61,7 @@ func Main(args []string, version string, stdout, stderr io.Writer) int {
 	defer again(nil)
 	start.Role.Reap(ctx)
 	process.Adjust(cfg, log)
-	err = process.Bounded(ctx, func() error { return Run(ctx, cfg, start, again, version, log) })
+	err = process.Bounded(ctx, func() error { return run(ctx, cfg, start, again, version, log) })
 	next := (*configure.Again)(nil)
 	switch errors.As(context.Cause(ctx), &next); {
 	case next != nil:

@@ -1,4 +1,4 @@
-package agent
+package start
 
 import (
 	"os"
@@ -16,7 +16,7 @@ func TestVersion(t *testing.T) {
 	for name, want := range map[string]string{"/usr/bin/kubelet": "Kubernetes " + config.KubernetesVersion + "\n", "islet": "islet 1.2.3\nKubernetes " + config.KubernetesVersion + "\n"} {
 		os.Args[0] = name
 		var out, errs strings.Builder
-		if code := Main([]string{"--version"}, "1.2.3", &out, &errs); code != 0 || out.String() != want {
+		if code := Main([]string{"--version"}, "1.2.3", nil, &out, &errs); code != 0 || out.String() != want {
 			t.Errorf("%s: code %d, %q %s", name, code, out.String(), errs.String())
 		}
 	}
