@@ -146,7 +146,7 @@ func (p *Pods) hold(h Held) error {
 	if err := complete(n, m.GetPaths()); err != nil {
 		return err
 	}
-	r := &cgroups.Resources{SkipDevices: true, Memory: h.Limits.Memory, PidsLimit: h.Limits.PIDs}
+	r := &cgroups.Resources{SkipDevices: true, Memory: h.Limits.Memory, PidsLimit: pidsLimit(h.Limits.PIDs)}
 	if h.Limits.Milli > 0 {
 		r.CpuShares = shares(h.Limits.Milli)
 		r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)

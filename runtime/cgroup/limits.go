@@ -31,7 +31,7 @@ func shares(milli int64) uint64 {
 func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
 	if pids > 0 {
-		r.PidsLimit = pids
+		r.PidsLimit = pidsLimit(pids)
 	}
 	if demand.Class(pod) != v1.PodQOSBestEffort {
 		r.CpuShares = shares(milli(demand.Requests(pod)))

@@ -68,3 +68,12 @@ func countsPIDs(m cgroups.Manager) bool {
 	}
 	return false
 }
+
+// pidsLimit returns the limit as the cgroups library takes it. Zero sets no limit:
+// the library takes a pointer to zero for "one process".
+func pidsLimit(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
+}

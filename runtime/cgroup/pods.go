@@ -277,7 +277,7 @@ func (p *Pods) makeBase() error {
 		base[c] = m.GetPaths()
 		switch counted := countsPIDs(m); {
 		case c == v1.PodQOSGuaranteed && counted:
-			r.PidsLimit = cmp.Or(p.c.All.PIDs, pids.all)
+			r.PidsLimit = pidsLimit(cmp.Or(p.c.All.PIDs, pids.all))
 		case c == v1.PodQOSGuaranteed && p.c.PodPidsLimit <= 0:
 			pids.pod = 0 // what nobody asked for must not fail
 		}
