@@ -25,7 +25,10 @@ const (
 )
 
 // Bound are the fields that belong to the node.
-func Bound() []BoundField {
+func Bound() []BoundField { return slices.Concat(local(), powers()) }
+
+// local are the fields that belong to the node because of what is on this machine.
+func local() []BoundField {
 	return []BoundField{
 		{"staticPodPath", boundPods}, {"staticPodURL", boundPods}, {"staticPodURLHeader", boundPods},
 		{"podLogsDir", boundFile}, {"resolvConf", boundFile}, {"volumePluginDir", boundFile},
@@ -69,7 +72,7 @@ func Held(now, next *Config, pods int) []error {
 // Withheld says, by field, what of next differs from now though it belongs to the node and
 // consent does not name it. What next would set back to own, by the node's files alone, may well be
 // left out of it: there the node has something else since an earlier consent, or a change of the
-// files. A nil own is not known.
+// files. A nil own is not known. Power that is given back to the node's own files needs no consent.
 func Withheld(now, next, own *Config, consent []string) []error {
 	var errs []error
 	others := map[string]bool{} // than by the node's own files
@@ -79,10 +82,11 @@ func Withheld(now, next, own *Config, consent []string) []error {
 		}
 	}
 	err := differing(now, next, Bound(), func(b BoundField, value any) {
-		if slices.Contains(consent, b.Field) {
+		back := own != nil && !others[b.Field]
+		if slices.Contains(consent, b.Field) || back && givesPower(b.Field) {
 			return
 		}
-		errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+")"+b.advice(value, own != nil && !others[b.Field])))
+		errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+")"+b.advice(value, back)))
 	})
 	if err != nil {
 		errs = append(errs, err)

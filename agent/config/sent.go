@@ -27,6 +27,9 @@ type Sent struct {
 	Kubelet, Edge []byte // YAML or JSON; empty: the node's file counts
 	// Consent names fields of the node's that it may also empty.
 	Consent []string
+	// Binding is the version of Bound that the configuration was accepted by. One that is kept
+	// since before version 1 takes no field that gives power from the node's own files.
+	Binding int
 }
 
 // sentTo asks for what the node was sent, if anybody knows.
@@ -76,7 +79,11 @@ func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix str
 		return out, err
 	}
 	kept := map[string]any{}
-	for _, b := range Bound() {
+	bound := Bound()
+	if s.Binding < Binding {
+		bound = local()
+	}
+	for _, b := range bound {
 		path, ok := strings.CutPrefix(b.Field, prefix)
 		if !ok || prefix == "" && strings.HasPrefix(path, "edge.") {
 			continue
@@ -184,7 +191,7 @@ func tree(c *Config) (any, error) {
 func full(v any) any {
 	switch t := v.(type) {
 	case string:
-		if t == "" {
+		if t == "" || t == "0s" { // kubeadm writes each duration that is not set
 			return nil
 		}
 	case []any:

@@ -533,3 +533,27 @@ func TestPods(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestKeptPower: a configuration that the node keeps since fields that give power needed no consent
+// still starts and means what it meant, islet status names these fields, and the way back is open.
+func TestKeptPower(t *testing.T) {
+	w := newWorld(t, "configuration: {healthyFor: 1s, deadline: 2s}\n")
+	old := trial.New(kubeletHead+"authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\nmaxPods: 7\n", "", nil, trial.Source{Namespace: "kube-system", Name: "c"}, time.Now())
+	if err := trial.Save(w.dir, trial.Record{Good: old}); err != nil {
+		t.Fatal(err)
+	}
+	r := w.start(guard.Role{})
+	if k := &r.cfg.Kubelet; !*k.Authentication.Anonymous.Enabled || k.Authorization.Mode != "AlwaysAllow" || k.MaxPods != 7 {
+		t.Errorf("the kept configuration does not count: %+v", k)
+	}
+	if p := strings.Join(r.Problems(), "\n"); !strings.Contains(p, "has authentication.anonymous.enabled, authorization.mode otherwise than the node's own files") {
+		t.Errorf("problems: %s", p)
+	}
+	wider := trial.New(old.Kubelet+"readOnlyPort: 10255\n", "", nil, old.Source, time.Now())
+	if err := r.Offer(wider, false, false); err == nil || !strings.Contains(err.Error(), "readOnlyPort: Forbidden") {
+		t.Errorf("more power without consent: %v", err)
+	}
+	if _, err := r.Revert(); err != nil {
+		t.Errorf("back to the node's own files: %v", err)
+	}
+}

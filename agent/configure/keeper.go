@@ -60,6 +60,7 @@ type Keeper struct {
 	waiting string // what the trial waits for
 	ending  bool   // the agent ends for a trial
 	follows Followed
+	granted []string // fields that give power, which it has since before that needed consent
 }
 
 // Followed is how a source is that the node follows.
@@ -81,6 +82,9 @@ func Open(c Config) (*Keeper, error) {
 		if err := trial.Save(k.dir, k.record); err != nil {
 			c.Log.Error("how the trial of the configuration ended is not stored", "error", err)
 		}
+	}
+	if k.granted = c.Start.granted(c.Config); len(k.granted) > 0 {
+		c.Log.Warn("the configuration that the node keeps has fields that give power over the node and that need its consent by now", "configuration", k.record.Good.Name(), "fields", k.granted)
 	}
 	k.tell(changed)
 	return k, nil

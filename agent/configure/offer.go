@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/trial"
 )
 
@@ -19,7 +20,9 @@ func (k *Keeper) Offer(c *trial.Configuration, asked, dry bool) error {
 }
 
 func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool) error {
-	c.Asked = asked
+	if c.Asked = asked; c.Program == nil {
+		c.Binding = config.Binding
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.busy(c, asked); err != nil {

@@ -3,6 +3,7 @@ package configure
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -90,6 +91,9 @@ func (k *Keeper) Problems() (out []string) {
 	defer k.mu.Unlock()
 	if p := k.problem(); p != "" {
 		out = append(out, p+" (islet config)")
+	}
+	if len(k.granted) > 0 {
+		out = append(out, fmt.Sprintf("configuration %s has %s otherwise than the node's own files, which needs consent by now: islet config revert, or islet config apply --consent", k.active().Name(), strings.Join(k.granted, ", ")))
 	}
 	if f := k.record.FailedProgram; f != nil {
 		out = append(out, fmt.Sprintf("%s failed its trial, islet %s goes on: %s (islet config history)", f.ID, k.c.Version, f.Why))

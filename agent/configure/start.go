@@ -98,7 +98,7 @@ func (s *Start) use(c *trial.Configuration) *config.Sent {
 	if c == nil || c.Kubelet == "" && c.Edge == "" {
 		return nil
 	}
-	return &config.Sent{Name: c.Source.String(), Kubelet: []byte(c.Kubelet), Edge: []byte(c.Edge), Consent: c.Consent}
+	return &config.Sent{Name: c.Source.String(), Kubelet: []byte(c.Kubelet), Edge: []byte(c.Edge), Consent: c.Consent, Binding: c.Binding}
 }
 
 // OnTrial reports whether this process is there to try a configuration.
@@ -136,6 +136,23 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods that are here", most, pods))
 	}
 	return errors.Join(append(errs, authorities(now, next))...)
+}
+
+// granted are the fields that give power and that what the node keeps has since before that needed
+// consent. Its own files are read only where it keeps something so old.
+func (s *Start) granted(now *config.Config) []string {
+	if s.used.IsLocal() || s.used.Program != nil || s.used.Binding >= config.Binding {
+		return nil
+	}
+	own, err := s.load(nil)
+	if err != nil { // it can be used only with what was sent
+		return nil
+	}
+	names, err := config.Granted(own, now, s.used.Consent)
+	if err != nil {
+		return nil
+	}
+	return names
 }
 
 // settle brings the record up to date with what this process is, with the directory

@@ -60,6 +60,9 @@ type Configuration struct {
 	// Asked says that a person at the node wants it. Else it came over the link, or follows
 	// from what did.
 	Asked bool `json:"asked,omitempty"`
+	// Binding is the version of the list of fields that belong to the node by which it was
+	// accepted: config.Binding.
+	Binding int `json:"binding,omitempty"`
 }
 
 // A Program is another version of islet that is tried with the good configuration.
@@ -82,7 +85,7 @@ func (p Program) id() string { return fmt.Sprintf("%s%s-%.12s", programID, p.Ver
 func WithProgram(good *Configuration, p Program, from Source, now time.Time) *Configuration {
 	c := &Configuration{Program: &p, Source: from, At: now}
 	if good != nil {
-		c.Kubelet, c.Edge, c.Consent = good.Kubelet, good.Edge, good.Consent
+		c.Kubelet, c.Edge, c.Consent, c.Binding = good.Kubelet, good.Edge, good.Consent, good.Binding
 	}
 	c.ID = c.sum()
 	return c

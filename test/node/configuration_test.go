@@ -89,11 +89,13 @@ func TestConfigurationIsTried(t *testing.T) {
 		"no pods":        {kubeletHead + "maxPods: 1\n", "fewer than the 2 pods", false},
 		"the node's own": {kubeletHead + "podCIDR: 10.9.0.0/24\nstaticPodPath: /elsewhere\n", "podCIDR: Forbidden: it belongs to the node", false},
 		"other document": {"apiVersion: v1\nkind: ConfigMap\n", "KubeletConfiguration", false},
+		"a way in":       {kubeletHead + "authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\n", "authorization.mode: Forbidden: it belongs to the node", false},
+		"the disk":       {edgeHead + "devices: [{resource: islet.dev/disk, match: [{paths: [/dev/sda]}]}]\n", "edge.devices: Forbidden: it belongs to the node", false},
 		"port in use":    {kubeletHead + "readOnlyPort: 10248\n", "the port is taken", true},
 		"evicts all":     {strings.Replace(kubeletHead, "memory.available: 1Mi", "memory.available: 99.99%", 1), "MemoryPressure", true},
 		"no disk":        {strings.Replace(kubeletHead, "memory.available: 1Mi", "nodefs.available: 99%", 1), "DiskPressure", true},
 	} {
-		out, code := apply(m, c.text)
+		out, code := apply(m, c.text, "--consent", "readOnlyPort")
 		if code != 1 || !strings.Contains(out, c.why) {
 			t.Errorf("%s: code %d, %s", name, code, out)
 		}
@@ -160,7 +162,7 @@ func TestConfigurationSurvives(t *testing.T) {
 func TestConfigurationUnfit(t *testing.T) {
 	m, ids := configured(t)
 	for _, text := range []string{"maxPods: 17\n", "maxPods: 18\nreadOnlyPort: 10254\n"} {
-		if out, code := apply(m, kubeletHead+text); code != 0 {
+		if out, code := apply(m, kubeletHead+text, "--consent", "readOnlyPort"); code != 0 {
 			t.Fatalf("code %d: %s", code, out)
 		}
 	}

@@ -91,7 +91,9 @@ func (n *servedNode) reached(s shown) {
 }
 
 // mayHarm are fields of the node's own that the harmful configurations may change all the same.
-const mayHarm = "authentication.x509.clientCAFile,tlsCertFile,tlsPrivateKeyFile,resolvConf,staticPodURL"
+const mayHarm = "authentication.x509.clientCAFile,tlsCertFile,tlsPrivateKeyFile,resolvConf,staticPodURL,enableServer,address,port,readOnlyPort,healthzPort,healthzBindAddress," +
+	"edge.statusPagePort,tlsMinVersion,tlsCipherSuites,authentication.anonymous.enabled,authentication.webhook.enabled,authorization.mode,clusterDNS,enforceNodeAllocatable," +
+	"featureGates,localStorageCapacityIsolation,edge.devices,seccompDefault,rotateCertificates,enableDebuggingHandlers"
 
 // harmful are configurations that are valid, or nearly, and that some node could do without.
 // The first ones are the short form.

@@ -34,7 +34,7 @@ func followWith(t *testing.T, healthyFor string, edge func(*cluster.Node) string
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	n.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+n.Disk+"/cni\nconfiguration: {healthyFor: "+healthyFor+", deadline: 25s, consent: [authentication.x509.clientCAFile]}\n"+edge(n))
+	n.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+n.Disk+"/cni\nconfiguration: {healthyFor: "+healthyFor+", deadline: 25s, consent: [authentication.x509.clientCAFile, address, port]}\n"+edge(n))
 	n.Join()
 	f := &configured{Node: n, t: t, c: c, files: n.Run("cat", n.Disk+"/kubelet.yaml")}
 	name := n.Name + "-config"

@@ -57,7 +57,7 @@ func TestKubeadmConfiguration(t *testing.T) {
 	f := &configured{Node: &cluster.Node{Machine: h.Machine}, t: t, c: c}
 	f.mayOnlyGet()
 
-	h.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+h.Disk+"/cni\nconfiguration: {configMap: kube-system/kubelet-config, healthyFor: 2s, deadline: 25s}\n")
+	h.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+h.Disk+"/cni\nconfiguration: {configMap: kube-system/kubelet-config, healthyFor: 2s, deadline: 25s, consent: [edge.statusPagePort]}\n")
 	h.Run("systemctl", "restart", "kubelet")
 	f.good("clusterDomain: cluster.local") // as kubeadm wrote it
 	f.condition(corev1.ConditionTrue, "using configuration ")
