@@ -31,6 +31,8 @@ var layers = map[string][]string{
 
 	"keyring": {}, // credentials by what they are for: a leaf, for all who find or use one
 
+	"weight": {}, // how much memory a decoder will take: a leaf, for all who decode what is foreign
+
 	"clock": {}, // which times cannot be: a leaf, for all who keep one
 
 	"demand": {"keys", "podspec"}, // what pods ask for: a leaf, for all who count
@@ -129,7 +131,7 @@ var layers = map[string][]string{
 	"edge/resourceslice":  {"edge/kube", "retry"},
 	"edge/desired":        {"demand", "edge/store", "keys"},
 	"edge/history":        {"edge/kube"},
-	"edge/kube":           {"retry"},
+	"edge/kube":           {"retry", "weight"},
 	"edge/kube/kubetest":  {},
 	"edge/manifest":       {"demand", "keys", "podspec"},
 	"edge/local":          {"edge/manifest", "edge/store", "keyring", "keys", "podspec"},

@@ -172,7 +172,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 // server gets it once the link is up again.
 func report(s link.State, event func(eventType, reason, message string)) {
 	switch s.Reason {
-	case link.ReasonCertificateExpired, link.ReasonUnauthorized, link.ReasonServerCertificate:
+	case link.ReasonCertificateExpired, link.ReasonUnauthorized, link.ReasonServerCertificate, link.ReasonNotServer:
 		event(v1.EventTypeWarning, s.Reason, s.Message)
 	}
 }

@@ -184,6 +184,7 @@ func TestFindings(t *testing.T) {
 		{name: "link not known yet", in: link(Link{State: "Connecting", Reason: "Unreachable"}), want: "info link"},
 		{name: "no way", in: link(Link{Reason: "Unreachable", Message: "dial tcp: no route to host"}), want: "warning link", says: "no route to host"},
 		{name: "another CA", in: link(Link{Reason: "ServerCertificateInvalid", Message: "unknown authority"}), want: "warning link", says: "in place of /k/kubelet.conf that has the cluster's CA"},
+		{name: "a captive portal", in: link(Link{Reason: "NotAPIServer", Message: "it answers 200 with a web page"}), want: "warning link", says: "captive portal"},
 		{name: "refused", in: link(Link{Reason: "Unauthorized"}), want: "warning link", says: "put a kubeconfig in place of /k/kubelet.conf"},
 		{name: "expired", in: link(Link{Reason: "ClientCertificateExpired"}), want: "warning link", says: "put a kubeconfig in place of /k/kubelet.conf"},
 		{name: "expired, bootstrap", in: link(Link{Reason: "ClientCertificateExpired", Bootstrap: "/k/bootstrap.conf"}), want: "warning link", says: "bootstrap kubeconfig at /k/bootstrap.conf"},

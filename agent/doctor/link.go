@@ -52,6 +52,8 @@ func (l Link) wayBack() string {
 	switch l.Reason {
 	case "ServerCertificateInvalid":
 		return fmt.Sprintf("if the cluster's CA was replaced, %s, and the new CA in place of clientCAFile. %s. If it was not, someone else answers at that address", replace, stays)
+	case "NotAPIServer":
+		return "log in to the captive portal, or have the proxy let the node through; if the address is another server's, " + replace + ". Pods go on running meanwhile"
 	case "ClientCertificateExpired", "NoCredentials":
 		if l.Bootstrap != "" {
 			return fmt.Sprintf("put a valid bootstrap kubeconfig at %s, or %s. %s", l.Bootstrap, replace, stays)

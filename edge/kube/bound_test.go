@@ -32,10 +32,10 @@ func TestEndlessAnswer(t *testing.T) {
 	}
 	s.Mux.HandleFunc("GET /api/v1/nodes/n", endless)
 	s.Mux.HandleFunc("GET /api/v1/pods", endless)
-	if _, err := kube.Get[corev1.Node](t.Context(), c, "", "n"); err == nil || !strings.Contains(err.Error(), "longer than 64 MiB") {
+	if _, err := kube.Get[corev1.Node](t.Context(), c, "", "n"); err == nil || !strings.Contains(err.Error(), "longer than 8 MiB") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := kube.List[corev1.PodList](t.Context(), c, "", metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "longer than 64 MiB") {
+	if _, err := kube.List[corev1.PodList](t.Context(), c, "", metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "longer than 8 MiB") {
 		t.Errorf("got %v", err)
 	}
 }

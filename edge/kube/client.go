@@ -53,6 +53,8 @@ type Config struct {
 	// Heard, when set, is told what each answer of a server whose certificate was verified
 	// says of its time, and when that certificate ends.
 	Heard func(date, until time.Time)
+	// Answers is the memory that answers may take; nil: the client has its own.
+	Answers *Answers
 }
 
 // A Client speaks to one API server. All methods may be called concurrently.
@@ -60,6 +62,7 @@ type Client struct {
 	cfg     Config
 	scheme  *apiruntime.Scheme
 	codecs  serializer.CodecFactory
+	answers *Answers
 	params  apiruntime.ParameterCodec
 	limiter flowcontrol.RateLimiter
 
@@ -88,7 +91,10 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Client{cfg: cfg, scheme: newScheme(), open: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{}}
+	c := &Client{cfg: cfg, scheme: newScheme(), answers: cfg.Answers, open: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{}}
+	if c.answers == nil {
+		c.answers = NewAnswers()
+	}
 	c.progress.began = time.Now()
 	c.codecs = serializer.NewCodecFactory(c.scheme)
 	c.params = apiruntime.NewParameterCodec(c.scheme)
@@ -99,6 +105,8 @@ func New(cfg Config) (*Client, error) {
 	}
 	return c, nil
 }
+
+func (c *Client) serializer() weighing { return weighing{c.codecs.WithoutConversion(), c.scheme} }
 
 // Host is the server's name and port; "" while there are no credentials.
 func (c *Client) Host() string {

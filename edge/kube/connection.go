@@ -72,7 +72,9 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 		ForceAttemptHTTP2:   true,
 		DisableCompression:  cfg.DisableCompression,
 		IdleConnTimeout:     idle,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: pingReply},
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: pingReply, MaxReceiveBufferPerStream: streamWindow},
+
+		MaxResponseHeaderBytes: mostHeaders,
 	}
 	if t.Proxy == nil {
 		t.Proxy = http.ProxyFromEnvironment
@@ -82,10 +84,14 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 		return nil, err
 	}
 	return &connection{
-		config: cfg, base: serverURL(base), transport: t, http: &http.Client{Transport: rt},
+		config: cfg, base: serverURL(base), transport: t, http: &http.Client{Transport: rt, CheckRedirect: stay},
 		groups: map[schema.GroupVersion]*rest.RESTClient{},
 	}, nil
 }
+
+// stay follows no redirect: the API server gives none, and where it leads to would get the
+// node's token.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func serverURL(u *url.URL) string { return strings.TrimSuffix(u.String(), "/") }
 
@@ -96,7 +102,7 @@ func (conn *connection) client(c *Client, gv schema.GroupVersion) (*rest.RESTCli
 			AcceptContentTypes:   c.accepts(""),
 			ContentType:          c.mediaType(),
 			GroupVersion:         &gv,
-			NegotiatedSerializer: c.codecs.WithoutConversion(),
+			NegotiatedSerializer: c.serializer(),
 		},
 		APIPath:        "/apis",
 		RateLimiter:    c.limiter,

@@ -54,12 +54,18 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	if late := context.Cause(ctx); err != nil && errors.Is(late, errSilent) {
 		err = late
 	}
+	if err == nil {
+		if err = foreign(resp); err != nil {
+			_ = resp.Body.Close()
+			resp = nil
+		}
+	}
 	leave(ctx, err)
 	if err != nil && cancelled(ctx, err) {
 		return resp, err
 	}
 	if err == nil {
-		resp.Body = watched(ctx, bounded(req, resp.Body))
+		resp.Body = watched(ctx, bounded(req, resp))
 		if date, until := said(resp); gated && cfg.Heard != nil && !date.IsZero() && !until.IsZero() {
 			cfg.Heard(date, until)
 		}

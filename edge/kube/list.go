@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 const (
@@ -17,10 +19,8 @@ const (
 	// large answers only. After a list that did not arrive pages are smaller, for what has
 	// arrived need not be sent again.
 	usualPage, smallestPage, pageFactor = 500, 5, 10
-	// mostPages and mostBytes bound what a server can say: nothing that a node lists is
-	// near to this.
+	// mostPages bounds what a server can say: nothing that a node lists is near to this.
 	mostPages = 2000
-	mostBytes = 64 << 20
 )
 
 // List reads a list, page by page; T is the list's type, such as corev1.PodList. All pages
@@ -33,10 +33,17 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 			o.Limit = usualPage
 		}
 	}
-	all, err := pages[T, P](ctx, c, namespace, o)
+	on := &claim{of: c.answers}
+	defer on.release()
+	ctx = context.WithValue(ctx, ofList{}, on)
+	all, err := pages[T, P](ctx, c, on, namespace, o)
+	for large(err) && o.Limit > smallestPage {
+		o.Limit = max(o.Limit/pageFactor, smallestPage)
+		all, err = pages[T, P](ctx, c, on, namespace, o)
+	}
 	if apierrors.IsResourceExpired(err) && errors.Is(err, errContinued) {
 		o.Limit = 0
-		all, err = pages[T, P](ctx, c, namespace, o)
+		all, err = pages[T, P](ctx, c, on, namespace, o)
 	}
 	switch {
 	case err == nil:
@@ -50,10 +57,15 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 // errContinued marks an error of a page that is not the first one.
 var errContinued = errors.New("a further page")
 
-func pages[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
+// large reports whether a page was more than an answer may be.
+func large(err error) bool {
+	return errors.Is(err, errTooLong) || errors.Is(err, weight.ErrTooHeavy)
+}
+
+func pages[T any, P Object[T]](ctx context.Context, c *Client, on *claim, namespace string, o metav1.ListOptions) (*T, error) {
 	var first P
 	var items []runtime.Object
-	bytes, seen := 0, map[string]bool{}
+	memory, seen := int64(0), map[string]bool{}
 	for n := 0; n < mostPages; n++ {
 		page, err := do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
 			return at(r, namespace).VersionedParams(&o, c.params)
@@ -75,12 +87,14 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, namespace string,
 		if err != nil {
 			return nil, err
 		}
-		if sized, ok := any(page).(interface{ Size() int }); ok {
-			bytes += sized.Size()
+		// What was decoded is all that is left of the answer, and stays until the last page.
+		memory += weight.Of(page)
+		if _, err := on.hold(ctx, int(memory)); err != nil {
+			return nil, err
 		}
 		switch {
-		case bytes > mostBytes:
-			return nil, fmt.Errorf("the server's list is longer than %d MiB", mostBytes>>20)
+		case memory > mostListed:
+			return nil, fmt.Errorf("the server's list takes more than %d MiB", mostListed>>20)
 		case seen[o.Continue]:
 			return nil, errors.New("the server gives the list in pages that lead back to each other: the token to continue with is one of before")
 		case o.Continue != "":

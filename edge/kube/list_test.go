@@ -126,7 +126,7 @@ func TestEndlessPages(t *testing.T) {
 		{"always the same token", 10, func(int64) string { return "t" }, 2, "lead back"},
 		{"two tokens in turn", 10, func(n int64) string { return fmt.Sprint("t", n%2) }, 3, "lead back"},
 		{"pages without end", 10, func(n int64) string { return fmt.Sprint("t", n) }, 2000, "more than 2000 pages"},
-		{"large ones", 4 << 20, func(n int64) string { return fmt.Sprint("t", n) }, 16, "longer than 64 MiB"},
+		{"large ones", 4 << 20, func(n int64) string { return fmt.Sprint("t", n) }, 6, "more than 24 MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := kubetest.New(t, corev1.AddToScheme)

@@ -68,22 +68,28 @@ type patient struct {
 	c       *Client
 	silence time.Duration
 	most    time.Duration // without something of the answer
-	began   int64
+	began   atomic.Int64
 	own     atomic.Int64 // when something of the answer last arrived
 	timer   *time.Timer
+
+	claim *claim // on the memory for answers
+	free  func() // ends the request's part in the claim
+	waits atomic.Int32
 }
 
 type ownProgress struct{}
 
 func (c *Client) patient(ctx context.Context) *patient {
-	p := &patient{c: c, silence: silent, most: stuck, began: c.progress.now()}
+	p := &patient{c: c, silence: silent, most: stuck}
+	p.claim, p.free = c.claimOf(ctx)
+	p.began.Store(c.progress.now())
 	if d, ok := ctx.Value(patience{}).(time.Duration); ok {
 		p.silence = d
 	}
 	if d, ok := ctx.Value(busy{}).(time.Duration); ok {
 		p.most = d
 	}
-	p.own.Store(p.began)
+	p.own.Store(p.began.Load())
 	ctx, p.cancel = context.WithCancelCause(ctx)
 	p.Context = context.WithValue(ctx, ownProgress{}, p)
 	ready := make(chan struct{})
@@ -98,14 +104,16 @@ func (c *Client) patient(ctx context.Context) *patient {
 // check ends the request, or comes again when it could have to.
 func (p *patient) check() {
 	now, last := p.c.progress.now(), p.c.progress.last()
-	quiet := max(p.began, last) + int64(p.silence) + p.c.progress.slack() - now
+	quiet := max(p.began.Load(), last) + int64(p.silence) + p.c.progress.slack() - now
 	own := p.own.Load() + int64(p.most) - now
 	switch {
+	case p.waits.Load() > 0: // for the node's memory, and not for the server
+		p.timer.Reset(p.silence)
 	case quiet <= 0:
 		p.cancel(errSilent)
 	case own > 0:
 		p.timer.Reset(time.Duration(min(quiet, own)))
-	case last > p.began:
+	case last > p.began.Load():
 		p.cancel(ErrBusy)
 	default: // nothing has arrived at all
 		p.timer.Reset(time.Duration(min(quiet, int64(p.most))))
@@ -129,6 +137,21 @@ func (p *patient) settle() error {
 func (p *patient) end() {
 	p.timer.Stop()
 	p.cancel(nil)
+	p.free()
+}
+
+// hold waits until so many bytes of the answer may be in memory. The time that it waits is
+// nobody's silence.
+func (p *patient) hold(bytes int) error {
+	p.waits.Add(1)
+	defer p.waits.Add(-1)
+	waited, err := p.claim.hold(p, bytes)
+	if waited {
+		now := p.c.progress.now()
+		p.began.Store(now)
+		p.own.Store(now)
+	}
+	return err
 }
 
 // watched gives a body that counts as progress of its request.

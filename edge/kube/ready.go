@@ -66,7 +66,14 @@ func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		a.RetryAfter = min(time.Duration(seconds), longestAsked/time.Second) * time.Second
 	}
-	return a, errors.Join(resp.Body.Close())
+	err = isReady(resp)
+	if late := p.late(); late != nil && err != nil {
+		err = late
+	}
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return Answer{}, &url.Error{Op: "Get", URL: conn.base, Err: err}
+	}
+	return a, nil
 }
 
 // said is what an answer says of the time, and the end of the verified certificate of who

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Watch begins to watch objects of a type. It returns when the server has accepted
@@ -36,19 +37,20 @@ func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 	o.Watch = true
 	var unanswered error
 	p := c.patient(context.WithValue(ctx, noAnswer{}, &unanswered))
-	w, err := r.VersionedParams(&o, c.params).Watch(p)
+	// The limiter is for requests that end.
+	body, err := r.VersionedParams(&o, c.params).Throttle(flowcontrol.NewFakeAlwaysRateLimiter()).Stream(p)
 	late := p.settle()
 	if err == nil {
-		err = unanswered // the request may take it for an empty watch
+		err = unanswered
 	}
 	if err != nil || late != nil {
-		if w != nil {
-			w.Stop()
+		if body != nil {
+			_ = body.Close()
 		}
 		p.end()
 		return nil, plain(cmp.Or(late, err))
 	}
-	return &watching{Interface: w, end: p.end}, nil
+	return &watching{Interface: newEvents(body, p, c.serializer()), end: p.end}, nil
 }
 
 // watching frees the context when it is stopped.

@@ -25,7 +25,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		return err
 	}
 	i.lack(&noCredentials{ReasonBootstrapping, "asking " + with.Host + " for a client certificate"})
-	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return with, nil }, Dial: cfg.Dial, Now: i.link.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON})
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return with, nil }, Dial: cfg.Dial, Now: i.link.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, Answers: i.link.answers})
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@
 // Down every request fails at once, whoever makes it, and the probe is all that leaves
 // the node; so a server that comes back is not met by everything that waited, and what
 // callers do in their loops costs no byte. While Connecting requests wait for a moment.
+// Only an API server's own answer makes the link Up: the page of a captive portal or a proxy,
+// a redirect, and anything but "ok" to the probe is NotAPIServer.
 //
 // # Time
 //

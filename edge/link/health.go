@@ -61,9 +61,13 @@ func newHealth(l *Link) *health {
 // after hears how every request of the client ended.
 func (h *health) after(status int, err error) {
 	switch {
-	case err != nil:
+	case err != nil && !errors.Is(err, kube.ErrNotServer):
 		h.log.Debug("a request was not answered; is the API server still there", "error", err)
 		poke(h.suspicion)
+	case err != nil: // a proxy may well have a page for some paths alone
+		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubt {
+			poke(h.suspicion)
+		}
 	case status == http.StatusUnauthorized, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubt {
 			poke(h.suspicion)
@@ -255,6 +259,9 @@ func unanswered(err error) *trouble {
 	var requested *url.Error
 	if errors.As(err, &requested) {
 		message = requested.URL + ": " + requested.Err.Error()
+	}
+	if errors.Is(err, kube.ErrNotServer) {
+		return &trouble{reason: ReasonNotServer, message: message, most: mostRetry}
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {

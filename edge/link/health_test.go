@@ -209,6 +209,15 @@ func TestFlapping(t *testing.T) {
 	await(t, l, up)
 }
 
+// ready answers as a server that is ready, with a Node for whatever else is asked.
+func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/readyz") {
+		_, _ = io.WriteString(rw, "ok")
+		return
+	}
+	w.server.Write(rw, r, 200, &corev1.Node{})
+}
+
 // TestServerInTrouble: a server that answers but cannot is left in peace, as it asks.
 func TestServerInTrouble(t *testing.T) {
 	w := newWorld(t)
@@ -224,7 +233,7 @@ func TestServerInTrouble(t *testing.T) {
 			http.Error(rw, "etcd", http.StatusServiceUnavailable)
 			return
 		}
-		w.server.Write(rw, r, 200, &corev1.Node{})
+		w.ready(rw, r)
 	})
 	l, _ := w.start(w.member())
 	await(t, l, up)
@@ -249,6 +258,40 @@ func TestServerInTrouble(t *testing.T) {
 	}
 	sick.Store(false)
 	await(t, l, up)
+}
+
+// TestCaptivePortal: a server behind valid TLS that answers with a web page, from the start
+// or from some time on, is no API server, and the link says so until the portal is gone.
+func TestCaptivePortal(t *testing.T) {
+	w := newWorld(t)
+	var portal atomic.Bool
+	portal.Store(true)
+	w.server.Mux = http.NewServeMux()
+	w.server.Mux.HandleFunc("/", func(rw http.ResponseWriter, r *http.Request) {
+		if portal.Load() {
+			rw.Header().Set("Content-Type", "text/html")
+			_, _ = rw.Write([]byte("<html>Accept our terms</html>"))
+			return
+		}
+		w.ready(rw, r)
+	})
+	l, _ := w.start(w.member())
+	for range 2 {
+		s := await(t, l, func(s State) bool { return s.Phase == Down })
+		if s.Reason != ReasonNotServer || !strings.Contains(s.Message, "web page") {
+			t.Errorf("got %+v", s)
+		}
+		portal.Store(false)
+		poke(l.health.retried)
+		await(t, l, up)
+		l.states.mu.Lock()
+		l.states.state.Since = time.Now().Add(-2 * doubt) // it has been up for long
+		l.states.mu.Unlock()
+		portal.Store(true)
+		if err := get(t.Context(), l); !errors.Is(err, kube.ErrNotServer) && !errors.Is(err, kube.ErrNoLink) {
+			t.Errorf("the page is taken for an answer: %v", err)
+		}
+	}
 }
 
 // TestUnauthorized says so, and goes on slowly.
@@ -314,7 +357,7 @@ func TestNetworkChanges(t *testing.T) {
 		if strings.HasSuffix(r.URL.Path, "/readyz") && ready.Load() {
 			probes <- l.State().Phase
 		}
-		w.server.Write(rw, r, 200, &corev1.Node{})
+		w.ready(rw, r)
 	})
 	w.server.Mux = mux
 	network := make(chan struct{}, 1)

@@ -66,6 +66,7 @@ type Link struct {
 	serving  *serving
 	files    *files
 	client   *kube.Client
+	answers  *kube.Answers // of all its clients
 }
 
 // New reads what there is and connects to nothing. That files are missing or broken is
@@ -79,14 +80,14 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	case cfg.Meta == nil:
 		return nil, errors.New("a link needs a store")
 	}
-	l := &Link{cfg: cfg, states: newStates()}
+	l := &Link{cfg: cfg, states: newStates(), answers: kube.NewAnswers()}
 	var err error
 	if l.clock, err = newClock(ctx, cfg); err != nil {
 		return nil, err
 	}
 	l.identity = newIdentity(l)
 	if l.client, err = kube.New(kube.Config{
-		Rest: l.identity.rest, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON,
+		Rest: l.identity.rest, Dial: cfg.Dial, Now: l.clock.Now, QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, Answers: l.answers,
 		Before: l.states.admit, After: func(status int, err error) { l.health.after(status, err) },
 		Heard: func(date, until time.Time) { l.clock.answered(date, until, false) },
 	}); err != nil {

@@ -24,6 +24,7 @@ const (
 const (
 	ReasonUnreachable        = "Unreachable"              // no answer, or no way
 	ReasonNotReady           = "ServerNotReady"           // it answers that it cannot
+	ReasonNotServer          = "NotAPIServer"             // what answers is something else, such as a captive portal
 	ReasonServerCertificate  = "ServerCertificateInvalid" // who answers is not trusted
 	ReasonUnauthorized       = "Unauthorized"             // the credentials are refused
 	ReasonCertificateExpired = "ClientCertificateExpired" // and there is none to get another with

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -36,7 +37,10 @@ func newTimed(t *testing.T) *timed {
 		rw.Header().Set("Date", time.Now().Add(time.Duration(w.date.Load())).UTC().Format(http.TimeFormat))
 	}
 	w.server.Mux = http.NewServeMux()
-	w.server.Mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) { date(rw) })
+	w.server.Mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
+		date(rw)
+		_, _ = io.WriteString(rw, "ok")
+	})
 	w.server.Mux.HandleFunc("GET /api/v1/nodes/n", func(rw http.ResponseWriter, r *http.Request) {
 		date(rw)
 		w.server.Write(rw, r, 200, &corev1.Node{})

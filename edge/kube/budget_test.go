@@ -1,0 +1,313 @@
+package kube_test
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/kube/kubetest"
+	"github.com/islet-edge/islet/weight"
+)
+
+// TestLargeAnswersWait: many large answers at a time all arrive, one after the other, while
+// one is stuck a small one passes, and none of them takes the others' time for silence.
+func TestLargeAnswersWait(t *testing.T) {
+	s := kubetest.New(t, corev1.AddToScheme, coordinationv1.AddToScheme)
+	large := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Data: map[string]string{"a": strings.Repeat("x", 3<<20)}}
+	stuck, goOn := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	var mu sync.Mutex
+	s.Mux.HandleFunc("GET /api/v1/namespaces/ns/configmaps/{name}", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock() // of the server: kubetest writes one answer at a time
+		began := false
+		first.Do(func() { began = true })
+		mu.Unlock()
+		if began {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"a":"`+strings.Repeat("x", 1<<20))
+			w.(http.Flusher).Flush()
+			close(stuck)
+			<-goOn
+			fmt.Fprint(w, `"}}`)
+			return
+		}
+		s.Write(w, r, 200, large)
+	})
+	s.Mux.HandleFunc("GET /apis/coordination.k8s.io/v1/namespaces/ns/leases/l", func(w http.ResponseWriter, r *http.Request) {
+		s.Write(w, r, 200, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "l"}})
+	})
+	c := client(t, s)
+	var arrived atomic.Int32
+	var wg sync.WaitGroup
+	get := func() {
+		defer wg.Done()
+		got, err := kube.Get[corev1.ConfigMap](kube.Within(t.Context(), 2*time.Second), c, "ns", "large")
+		if err != nil || len(got.Data["a"]) < 1<<20 {
+			t.Errorf("got %v", err)
+		}
+		arrived.Add(1)
+	}
+	wg.Add(1)
+	go get()
+	<-stuck
+	wg.Add(20)
+	for range 20 {
+		go get()
+	}
+	for range 5 {
+		if _, err := kube.Get[coordinationv1.Lease](t.Context(), c, "ns", "l"); err != nil {
+			t.Errorf("a small answer has to wait: %v", err)
+		}
+	}
+	if n := arrived.Load(); n > 0 {
+		t.Errorf("%d large answers arrived beside another one", n)
+	}
+	close(goOn)
+	wg.Wait()
+}
+
+// bombers answer with little on the wire that is much in memory.
+func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
+	gzipped := func(mediaType, begin, repeated string, times int) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", mediaType)
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, _ = z.Write([]byte(begin))
+			block := []byte(strings.Repeat(repeated, (64<<10)/len(repeated)))
+			for range times * len(repeated) / len(block) {
+				if _, err := z.Write(block); err != nil {
+					return
+				}
+			}
+			_ = z.Close()
+		}
+	}
+	envelope := func(kind string, size int) string {
+		head := "\x0a" + string(rune(len(kind)+6)) + "\x0a\x02v1\x12" + string(rune(len(kind))) + kind + "\x12"
+		return "k8s\x00" + head + string(binary.AppendUvarint(nil, uint64(size)))
+	}
+	const mib = 1 << 20
+	return map[string]func(http.ResponseWriter){
+		"64 MiB of spaces":    gzipped("application/json", "", " ", 64*mib),
+		"empty pods":          gzipped("application/json", `{"apiVersion":"v1","kind":"PodList","items":[{}`, ",{}", mib),
+		"null pods":           gzipped("application/json", `{"apiVersion":"v1","kind":"PodList","items":[null`, ",null", mib),
+		"nested":              gzipped("application/json", `{"apiVersion":"v1","kind":"PodList","items":`, "[", 4*mib),
+		"protobuf of nothing": gzipped("application/vnd.kubernetes.protobuf", envelope("PodList", 4*mib), "\x12\x00", 2*mib),
+		"another kind":        gzipped("application/vnd.kubernetes.protobuf", envelope("NodeList", 4*mib), "\x12\x00", 2*mib),
+		"YAML":                gzipped("application/yaml", "items:\n", "- {}\n", mib),
+		"an error": func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusForbidden)
+			gzipped("application/json", `"`, "x", 64*mib)(w)
+		},
+		"long headers": func(w http.ResponseWriter) {
+			for n := range 1000 {
+				w.Header().Set(fmt.Sprint("X-", n), strings.Repeat("x", 1000))
+			}
+		},
+	}
+}
+
+// TestBombs: no answer to a request, and no event of a watch, takes much more memory than
+// what answers may have, however many come at a time.
+func TestBombs(t *testing.T) {
+	for name := range bombers(nil) {
+		t.Run(name, func(t *testing.T) {
+			s := kubetest.New(t, corev1.AddToScheme)
+			send := bombers(s)[name]
+			s.Mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, _ *http.Request) { send(w) })
+			c := client(t, s)
+			peak := measure(func() {
+				var wg sync.WaitGroup
+				for range 4 {
+					wg.Go(func() {
+						if _, err := kube.Get[corev1.PodList](t.Context(), c, "", "x"); err == nil {
+							t.Error("a bomb is taken for an object")
+						}
+					})
+					wg.Go(func() {
+						if _, err := kube.List[corev1.PodList](t.Context(), c, "", metav1.ListOptions{}); err == nil {
+							t.Error("a bomb is taken for a list")
+						}
+					})
+				}
+				wg.Wait()
+			})
+			if peak > 64<<20 {
+				t.Errorf("it takes %d MiB", peak>>20)
+			}
+		})
+	}
+}
+
+// TestWatchBombs: the same of events.
+func TestWatchBombs(t *testing.T) {
+	for name, event := range map[string]struct{ begin, repeated string }{
+		"no end":          {`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`, "x"},
+		"between events":  {"", "x"},
+		"empty things":    {`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{}`, ",{}"},
+		"protobuf length": {"\x7f\xff\xff\xff", "x"},
+		"its first byte":  {"\x00\xff\xff\xff", "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := kubetest.New(t, corev1.AddToScheme)
+			s.Mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json;stream=watch")
+				fmt.Fprint(w, event.begin)
+				block := []byte(strings.Repeat(event.repeated, 1<<16))
+				for range 1 << 10 {
+					if _, err := w.Write(block); err != nil {
+						return
+					}
+				}
+			})
+			c := client(t, s)
+			peak := measure(func() {
+				var wg sync.WaitGroup
+				for range 8 {
+					wg.Go(func() {
+						w, err := kube.Watch[corev1.Pod](t.Context(), c, "", metav1.ListOptions{})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						defer w.Stop()
+						for e := range w.ResultChan() {
+							if e.Type != watch.Error {
+								t.Errorf("got %v", e.Type)
+							}
+						}
+					})
+				}
+				wg.Wait()
+			})
+			if peak > 48<<20 {
+				t.Errorf("it takes %d MiB", peak>>20)
+			}
+		})
+	}
+}
+
+// TestEvents: events of JSON come one after the other however they are spaced, and one
+// that is too heavy ends the watch with an error.
+func TestEvents(t *testing.T) {
+	s := kubetest.New(t, corev1.AddToScheme)
+	s.Mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json;stream=watch")
+		for n := range 3 {
+			fmt.Fprintf(w, " {\"type\":\"ADDED\",\n\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"p%d\",\"annotations\":{\"a\":\"}\\\"{ %s\"}}}}", n, strings.Repeat("x", n*300_000))
+		}
+		fmt.Fprint(w, "\n{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"spec\":{\"containers\":[{}"+strings.Repeat(",{}", 100_000)+"]}}}")
+	})
+	w, err := kube.Watch[corev1.Pod](t.Context(), client(t, s), "", metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for n := range 3 {
+		p, ok := (<-w.ResultChan()).Object.(*corev1.Pod)
+		if !ok || p.Name != fmt.Sprint("p", n) || len(p.Annotations["a"]) != 4+n*300_000 {
+			t.Errorf("event %d is %.200v", n, p)
+		}
+	}
+	e := <-w.ResultChan()
+	if err := apierrors.FromObject(e.Object); e.Type != watch.Error || !strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) {
+		t.Errorf("got %v, %v", e.Type, err)
+	}
+}
+
+// measure returns by how many bytes the heap grew at most while f ran.
+func measure(f func()) uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	before, peak := m.HeapAlloc, uint64(0)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for tick := time.NewTicker(20 * time.Millisecond); ; {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			runtime.GC() // what is in use, and not what was
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			peak = max(peak, m.HeapAlloc)
+		}
+	}()
+	f()
+	close(done)
+	<-ended
+	return peak - min(peak, before)
+}
+
+// TestNotServer: a web page or a redirect is no API server's, whatever it is an answer to,
+// and nothing follows a redirect with the node's token.
+func TestNotServer(t *testing.T) {
+	page := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.WriteHeader(status)
+			fmt.Fprint(w, "<html>Log in</html>")
+		}
+	}
+	var followed atomic.Int32
+	for name, answer := range map[string]http.HandlerFunc{
+		"a page": page(200), "a login": page(401), "not found": page(404),
+		"a redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/portal", http.StatusFound) },
+		"other text": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"welcome":true}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := kubetest.New(t, corev1.AddToScheme)
+			s.Mux.HandleFunc("/portal", func(http.ResponseWriter, *http.Request) { followed.Add(1) })
+			s.Mux.HandleFunc("/api/", answer)
+			var told error
+			var bad atomic.Bool
+			bad.Store(true)
+			c, err := kube.New(kube.Config{
+				Rest: func() (*rest.Config, error) {
+					to := *s.Rest()
+					to.Host += map[bool]string{true: "/api"}[bad.Load()] // /api/readyz
+					return &to, nil
+				},
+				After: func(_ int, err error) { told = err },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Ready(t.Context()); !errors.Is(err, kube.ErrNotServer) {
+				t.Errorf("it is taken for an API server: %v", err)
+			}
+			bad.Store(false)
+			if _, err := c.Ready(t.Context()); err != nil {
+				t.Errorf("an API server is not: %v", err)
+			}
+			_, err = kube.Get[corev1.Pod](context.Background(), c, "ns", "a")
+			if name != "other text" && (!errors.Is(err, kube.ErrNotServer) || !errors.Is(told, kube.ErrNotServer) || kube.Answered(err)) {
+				t.Errorf("got %v, told %v", err, told)
+			}
+			if err == nil || followed.Load() > 0 {
+				t.Errorf("got %v, %d redirects were followed", err, followed.Load())
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package kube
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// errLongEvent ends a watch with an event of more than mostEvent.
+var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d MiB", mostEvent>>20)
+
+// events decodes the events of a watch. In contrast to client-go's decoder it bounds an
+// event of JSON as well, counts it against the budget of all answers, and keeps no buffer of
+// the size of the largest event.
+type events struct {
+	in   *bufio.Reader
+	body io.Closer
+	p    *patient
+	of   weighing
+}
+
+func newEvents(body io.ReadCloser, p *patient, of weighing) watch.Interface {
+	return watch.NewStreamWatcher(&events{in: bufio.NewReader(body), body: body, p: p, of: of},
+		apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding"))
+}
+
+// Close ends the watch.
+func (e *events) Close() { _ = e.body.Close() }
+
+// Decode waits for the next event. The error is io.EOF when the server ends the watch.
+func (e *events) Decode() (watch.EventType, runtime.Object, error) {
+	frame, mediaType, err := e.frame()
+	defer e.p.claim.release()
+	if err != nil {
+		return "", nil, err
+	}
+	info, ok := runtime.SerializerInfoForMediaType(e.of.SupportedMediaTypes(), mediaType)
+	if !ok || info.StreamSerializer == nil {
+		return "", nil, fmt.Errorf("an event is of type %s", mediaType)
+	}
+	var got metav1.WatchEvent
+	if res, _, err := info.StreamSerializer.Serializer.Decode(frame, nil, &got); err != nil || res != &got {
+		return "", nil, fmt.Errorf("decode an event of a watch: %w", err)
+	}
+	switch kind := watch.EventType(got.Type); kind {
+	case watch.Added, watch.Modified, watch.Deleted, watch.Error, watch.Bookmark:
+		obj, err := runtime.Decode(e.of.DecoderToVersion(info.Serializer, nil), got.Object.Raw)
+		if err != nil {
+			return "", nil, fmt.Errorf("decode the object of an event: %w", err)
+		}
+		return kind, obj, nil
+	}
+	return "", nil, fmt.Errorf("an event is of the unknown type %.50q", got.Type)
+}
+
+// frame reads the bytes of an event. One of protobuf begins with its length in four
+// bytes, of which the first one is zero; one of JSON begins with a brace.
+func (e *events) frame() (frame []byte, mediaType string, err error) {
+	for {
+		first, err := e.in.Peek(1)
+		switch {
+		case err != nil:
+			return nil, "", err
+		case first[0] == 0:
+			frame, err := e.protobuf()
+			return frame, protobuf, err
+		case first[0] == '{':
+			frame, err := e.json()
+			return frame, asJSON, err
+		case first[0] != ' ' && first[0] != '\t' && first[0] != '\r' && first[0] != '\n':
+			return nil, "", errors.New("the server's watch has an event that is neither protobuf nor JSON")
+		}
+		_, _ = e.in.Discard(1)
+	}
+}
+
+func (e *events) protobuf() ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(e.in, head[:]); err != nil {
+		return nil, err
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > mostEvent {
+		return nil, errLongEvent
+	}
+	if err := e.p.hold(int(size)); err != nil {
+		return nil, err
+	}
+	// What the length promises need not come: memory grows with what has come.
+	frame, err := io.ReadAll(io.LimitReader(e.in, int64(size)))
+	if err == nil && len(frame) < int(size) {
+		err = io.ErrUnexpectedEOF
+	}
+	return frame, err
+}
+
+// json reads up to the brace that closes the first one.
+func (e *events) json() (frame []byte, err error) {
+	for depth, quoted := 0, false; ; {
+		c, err := e.in.ReadByte()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+		if frame = append(frame, c); len(frame) > mostEvent {
+			return nil, errLongEvent
+		}
+		if len(frame)%freeAnswer == 0 {
+			if err := e.p.hold(len(frame) + freeAnswer); err != nil {
+				return nil, err
+			}
+		}
+		switch {
+		case quoted && c == '\\':
+			if c, err = e.in.ReadByte(); err != nil {
+				return nil, io.ErrUnexpectedEOF
+			}
+			frame = append(frame, c)
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth--; depth == 0 {
+				return frame, nil
+			}
+		}
+	}
+}

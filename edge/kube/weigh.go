@@ -1,0 +1,116 @@
+package kube
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"reflect"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/islet-edge/islet/weight"
+)
+
+// weighing is the client's NegotiatedSerializer: it knows protobuf and JSON only, and
+// its decoders refuse an object that would take more than mostDecoded.
+type weighing struct {
+	runtime.NegotiatedSerializer
+	scheme *runtime.Scheme
+}
+
+// SupportedMediaTypes leaves YAML out, which nobody asks for and a server could answer.
+func (w weighing) SupportedMediaTypes() (some []runtime.SerializerInfo) {
+	for _, t := range w.NegotiatedSerializer.SupportedMediaTypes() {
+		if t.MediaType == protobuf || t.MediaType == asJSON {
+			some = append(some, t)
+		}
+	}
+	return some
+}
+
+// DecoderToVersion returns a decoder that weighs first.
+func (w weighing) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
+	return scales{w.NegotiatedSerializer.DecoderToVersion(d, gv), w.scheme}
+}
+
+type scales struct {
+	runtime.Decoder
+	scheme *runtime.Scheme
+}
+
+// Decode returns weight.ErrTooHeavy or weight.ErrTooDeep for what it refuses.
+func (s scales) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	weigh, parts, kind := weight.JSON, [][]byte{data}, schema.GroupVersionKind{}
+	if message, ok := bytes.CutPrefix(data, []byte("k8s\x00")); ok {
+		weigh = weight.Protobuf
+		var err error
+		if kind, parts, err = envelope(message); err != nil {
+			return nil, nil, err
+		}
+	} else {
+		var head struct{ APIVersion, Kind string }
+		_ = json.Unmarshal(data, &head) // the decoder says what is wrong
+		kind = schema.FromAPIVersionAndKind(head.APIVersion, head.Kind)
+	}
+	targets := []runtime.Object{into}
+	// The decoder makes an object of the kind that the data names, if that is another one.
+	if o, err := s.scheme.New(kind); err == nil && reflect.TypeOf(o) != reflect.TypeOf(into) {
+		targets = append(targets, o)
+	}
+	for _, target := range targets {
+		for _, part := range parts {
+			if target == nil {
+				continue
+			}
+			if err := weigh(part, target, mostDecoded); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return s.Decoder.Decode(data, defaults, into)
+}
+
+// envelope reads a runtime.Unknown without copying it: what kind it says that it holds,
+// and the bytes of the object.
+func envelope(message []byte) (kind schema.GroupVersionKind, objects [][]byte, err error) {
+	var apiVersion, name string
+	var inner error
+	err = each(message, func(n protowire.Number, value []byte) {
+		switch n {
+		case 1:
+			inner = each(value, func(n protowire.Number, value []byte) {
+				switch n {
+				case 1:
+					apiVersion = string(value)
+				case 2:
+					name = string(value)
+				}
+			})
+		case 2:
+			objects = [][]byte{value} // the last one counts
+		}
+	})
+	return schema.FromAPIVersionAndKind(apiVersion, name), objects, cmp.Or(err, inner)
+}
+
+// each calls f with the fields of a message that have a length.
+func each(message []byte, f func(n protowire.Number, value []byte)) error {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		message = message[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
+			return protowire.ParseError(n)
+		}
+		if kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(message[:n])
+			f(number, value)
+		}
+		message = message[n:]
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package weight
+
+import (
+	"errors"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// errWire is the error for bytes that are no protobuf message.
+var errWire = errors.New("is not a protobuf message")
+
+// Protobuf returns an error unless the message that data encodes takes at most as many
+// bytes of memory when it is decoded into a value of the type of into, a pointer to a
+// generated struct. Both kinds of generated types have the struct tags that it reads:
+// those of gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf. It
+// returns ErrTooHeavy, ErrTooDeep, or an error for what is no message.
+func Protobuf(data []byte, into any, most int64) error {
+	t := reflect.TypeOf(into)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	s := &scale{most}
+	if err := s.add(int(t.Size())); err != nil {
+		return err
+	}
+	return s.message(data, fieldsOf(t), 0)
+}
+
+// fields are those of a message, by number.
+type fields map[protowire.Number]reflect.Type
+
+var known sync.Map // reflect.Type -> fields
+
+// fieldsOf reads the tags of a struct. A pointer to a slice stands for a message with the
+// slice as its field 1.
+func fieldsOf(t reflect.Type) fields {
+	if f, ok := known.Load(t); ok {
+		return f.(fields)
+	}
+	out := fields{}
+	switch t.Kind() {
+	case reflect.Slice:
+		out[1] = t
+	case reflect.Struct:
+		for i := range t.NumField() {
+			part := strings.Split(t.Field(i).Tag.Get("protobuf"), ",")
+			if len(part) < 2 {
+				continue
+			}
+			if n, err := strconv.Atoi(part[1]); err == nil {
+				out[protowire.Number(n)] = t.Field(i).Type
+			}
+		}
+	}
+	known.Store(t, out)
+	return out
+}
+
+func (s *scale) message(data []byte, of fields, depth int) error {
+	if depth > maxDepth {
+		return ErrTooDeep
+	}
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return errWire
+		}
+		data = data[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
+			return errWire
+		}
+		value := data[:n]
+		data = data[n:]
+		if kind != protowire.BytesType {
+			if t, ok := of[number]; ok && (t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer) {
+				if err := s.add(item(t.Elem())); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		value, _ = protowire.ConsumeBytes(value)
+		if err := s.field(value, of[number], depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// field weighs a value with a length; t is nil for a field that the type does not have,
+// whose bytes are kept.
+func (s *scale) field(value []byte, t reflect.Type, depth int) error {
+	if t == nil {
+		return s.add(2 * len(value))
+	}
+	switch t.Kind() {
+	case reflect.Map:
+		if err := s.add(pair(t)); err != nil {
+			return err
+		}
+		of := fields{1: t.Key(), 2: t.Elem()}
+		if e := t.Elem(); e.Kind() == reflect.Slice && e.Elem().Kind() != reflect.Uint8 {
+			of[2] = reflect.PointerTo(e) // a message, such as authentication's ExtraValue
+		}
+		return s.message(value, of, depth+1)
+	case reflect.Slice:
+		e := t.Elem()
+		switch {
+		case e.Kind() == reflect.Uint8:
+			return s.add(len(value))
+		case flat(e): // numbers, one after the other
+			return s.add(len(value) * item(e))
+		}
+		if err := s.add(item(e)); err != nil {
+			return err
+		}
+		return s.field(value, e, depth)
+	case reflect.Pointer:
+		if err := s.add(int(t.Elem().Size())); err != nil {
+			return err
+		}
+		if t.Elem().Kind() == reflect.Slice {
+			return s.message(value, fieldsOf(t.Elem()), depth+1)
+		}
+		return s.field(value, t.Elem(), depth)
+	case reflect.Struct:
+		return s.message(value, fieldsOf(t), depth+1)
+	}
+	return s.add(len(value))
+}
