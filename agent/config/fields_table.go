@@ -9,6 +9,7 @@ type fieldRow struct{ path, what, none string }
 // Reasons that several fields share.
 const (
 	noRotation = "with podLogQuota of the EdgeConfiguration or another runtime; the shims of islet's own runtime rotate each log as they write it"
+	paced      = "the least time between two rotations of a log, see [logs](resources.md#logs); with podLogQuota of the EdgeConfiguration or another runtime also the time between two looks at log sizes"
 	asKubelet  = "it has none in the kubelet either"
 )
 
@@ -108,10 +109,10 @@ func kubeletFields() []fieldRow {
 		{"featureGates", "features by name, of which act " + strings.Join(gates(), ", ") + " and, for those that are beta, AllBeta. Rejected are names that Kubernetes " + KubernetesMinor + " does not have, what is locked to another value, and alpha ones that are not built", "what another is of is built into islet or it is not"},
 		{"failSwapOn", "refuse to start where swap is on. Where nothing sets it, a node without a control plane starts with a warning", ""},
 		{"memorySwap.swapBehavior", "NoSwap, or LimitedSwap on cgroup v2: see [swap](resources.md#swap)", ""},
-		{"containerLogMaxSize", "size at which a container's log is rotated", ""},
+		{"containerLogMaxSize", "size at which a container's log is rotated, no sooner than containerLogMonitorInterval after the last time", ""},
 		{"containerLogMaxFiles", "log files kept per container", ""},
 		{"containerLogMaxWorkers", "logs that the agent rotates at a time, " + noRotation, ""},
-		{"containerLogMonitorInterval", "time between two looks at log sizes, " + noRotation, ""},
+		{"containerLogMonitorInterval", paced, ""},
 		{"configMapAndSecretChangeDetectionStrategy", "Watch, Cache or Get", ""},
 		{"systemReserved", "resources set aside for the system: see [allocatable](resources.md#allocatable)", ""},
 		{"kubeReserved", "resources set aside for islet", ""},

@@ -69,7 +69,7 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 		Daemon: c.daemon, Images: c.service, Network: c.network, StateDir: filepath.Join(dirs.State, records), RunDir: dirs.Run,
 		PodDirs:  []string{filepath.Join(dirs.Root, "pods")},
 		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: handlers(e.RuntimeHandlers), SystemdCgroup: k.CgroupDriver == "systemd",
-		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), Cgroups: cgroups, Log: a.Log,
+		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), LogInterval: k.ContainerLogMonitorInterval.Duration, LogMost: mostLog(a.Config), Cgroups: cgroups, Log: a.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())
@@ -80,6 +80,17 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 		Runtime: rt, Streams: rt, Images: figures.Images{Service: c.service, Operations: asked}, Network: c.network,
 		Operations: asked, Cgroups: cgroups, CgroupDriver: k.CgroupDriver, backend: c,
 	}, nil
+}
+
+// mostLog is how many bytes the log of a container may come to before it is rotated, however
+// short the time since the last rotation. podLogQuota, which removes no file that is written to,
+// leaves it a quarter of the quota: a container has the files of two attempts.
+func mostLog(c *config.Config) int64 {
+	most := c.ContainerLogMaxSize * int64(*c.Kubelet.ContainerLogMaxFiles)
+	if c.PodLogQuota > 0 {
+		most = min(most, max(c.PodLogQuota/4, c.ContainerLogMaxSize))
+	}
+	return most
 }
 
 // handlers are what a RuntimeClass may name here.

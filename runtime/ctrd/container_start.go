@@ -99,7 +99,7 @@ func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 	req := wire.RunRequest{
 		ID: c.rec.ID, Bundle: r.bundle(c.rec.ID), OCI: s.oci, Cgroup: r.cgroupDir(s, c.rec.ID), KillAll: pid != api.NamespaceMode_CONTAINER,
 		Mounts: c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
-		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles},
+		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles, Interval: r.c.LogInterval, Most: r.c.LogMost},
 	}
 	if u := s.users(); u != nil {
 		req.Owner = &wire.Owner{UID: u.UIDs.First, GID: u.GIDs.First}

@@ -67,6 +67,8 @@ type Config struct {
 	CDIDirs       []string // of specifications of devices; none: /etc/cdi and /var/run/cdi
 	LogMaxSize    int64    // bytes; 0: logs are not rotated
 	LogMaxFiles   int
+	LogInterval   time.Duration  // least time between two rotations of a log, unless it comes to LogMost before
+	LogMost       int64          // bytes; 0: LogMaxSize times LogMaxFiles
 	Cgroups       *cgroup.Recent // shared with others who measure; nil: its own
 	Log           *slog.Logger
 }

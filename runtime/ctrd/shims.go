@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
@@ -161,7 +162,33 @@ func (s *shims) connect(ctx context.Context, g *group) (*shim.Client, error) {
 		return nil, err
 	}
 	g.client = c
+	s.cutLog(g, c)
 	return c, nil
+}
+
+const (
+	// maxShimLog is how many bytes of its own log a shim may keep, which lies in memory. Shims
+	// keep theirs below that themselves, but for those that an older islet started.
+	maxShimLog  = 1 << 20
+	cutShimLogs = 10 * time.Minute
+)
+
+// cutLog empties the log of a shim that does not bound it, from time to time while c is its client.
+func (s *shims) cutLog(g *group, c *shim.Client) {
+	path := s.socket(g.name) + ".log"
+	if st, err := os.Lstat(path); err == nil && st.Size() > maxShimLog {
+		if err := os.Truncate(path, 0); err != nil {
+			s.r.log.Warn("the log of a shim is not cut", "file", path, "error", err)
+		}
+	}
+	time.AfterFunc(cutShimLogs, func() {
+		s.mu.Lock()
+		same := g.client == c && !s.closed
+		s.mu.Unlock()
+		if same {
+			s.cutLog(g, c)
+		}
+	})
 }
 
 // gone ends the containers of a shim that has died.

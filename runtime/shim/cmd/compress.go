@@ -3,16 +3,65 @@ package main
 import (
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/runtime/untrusted"
 )
+
+// compressIdly is compress on time that nobody else wants.
+func compressIdly(root, name string) error {
+	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(50)
+	if err := yield(); err != nil { // it is worth more than its priority
+		fmt.Fprintln(os.Stderr, "islet-shim: compress at the usual priority:", err)
+	}
+	return compress(root, name)
+}
+
+const (
+	lowest      = 19      // niceness
+	idleIO      = 3 << 13 // IOPRIO_CLASS_IDLE
+	ofOneThread = 1       // IOPRIO_WHO_PROCESS
+)
+
+// yield gives all threads of this process the lowest priority, for CPU and disk. Those that
+// come later have that of the thread that makes them, so it looks until there is no new one.
+func yield() error {
+	lowered := map[int]bool{}
+	for more := true; more; {
+		more = false
+		threads, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return err
+		}
+		for _, t := range threads {
+			tid, err := strconv.Atoi(t.Name())
+			if err != nil || lowered[tid] {
+				continue
+			}
+			lowered[tid], more = true, true
+			err = errors.Join(
+				unix.Setpriority(unix.PRIO_PROCESS, tid, lowest),
+				unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0),
+			)
+			if err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+			// A kernel without priorities for disks has none to lower.
+			unix.Syscall(unix.SYS_IOPRIO_SET, ofOneThread, uintptr(tid), idleIO)
+		}
+	}
+	return nil
+}
 
 // compress replaces the file name below root by name.gz. A file that is gone already is
 // success; what is no regular file is left alone, and no link is followed to it: a pod
@@ -54,7 +103,22 @@ func compress(root, name string) error {
 	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
 		return err
 	}
-	if err := unix.Renameat(fd, tmp, fd, base+".gz"); err != nil {
+	// One that was removed meanwhile, because its log grows faster than this goes, stays so.
+	var before, now unix.Stat_t
+	if err := unix.Fstat(int(in.Fd()), &before); err != nil {
+		return err
+	}
+	err = unix.Fstatat(fd, base, &now, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Ino != before.Ino {
+		return nil
+	}
+	if err == nil {
+		err = unix.Renameat(fd, tmp, fd, base+".gz")
+	}
+	if errors.Is(err, fs.ErrNotExist) { // removed with its source
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	return unix.Unlinkat(fd, base, 0)

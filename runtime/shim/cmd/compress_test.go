@@ -5,9 +5,56 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
+
+// TestYield: all threads of a compressor have the lowest priority, also those that come later.
+func TestYield(t *testing.T) {
+	if os.Getenv("ISLET_TEST_YIELD") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestYield$", "-test.count=1")
+		cmd.Env = append(os.Environ(), "ISLET_TEST_YIELD=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	if err := yield(); err != nil {
+		t.Fatal(err)
+	}
+	var threads, ready sync.WaitGroup
+	end := make(chan struct{})
+	for range 20 {
+		ready.Add(1)
+		threads.Go(func() {
+			runtime.LockOSThread()
+			ready.Done()
+			<-end
+		})
+	}
+	ready.Wait()
+	stats, err := filepath.Glob("/proc/self/task/*/stat")
+	if err != nil || len(stats) < 20 {
+		t.Errorf("%d threads, %v", len(stats), err)
+	}
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(b), ") ")
+		if f := strings.Fields(rest); f[16] != "19" || f[38] != "5" {
+			t.Errorf("%s: niceness %s, scheduling class %s; want 19, 5", path, f[16], f[38])
+		}
+	}
+	close(end)
+	threads.Wait()
+}
 
 func TestCompress(t *testing.T) {
 	dir := t.TempDir()

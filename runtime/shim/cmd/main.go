@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,7 +40,7 @@ func main() {
 		initProcess()
 	case "true":
 	case "compress":
-		err = compress(os.Args[2], os.Args[3])
+		err = compressIdly(os.Args[2], os.Args[3])
 	default:
 		err = fmt.Errorf("this program is started by islet; see islet help")
 	}
@@ -69,7 +70,7 @@ func serve() error {
 	if err != nil {
 		return fmt.Errorf("no listening socket was handed over: %w", err)
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log := slog.New(slog.NewTextHandler(&ownLog{f: os.Stderr, now: time.Now}, nil))
 	var host *server.Host
 	if hidden := os.Args[min(3, len(os.Args)):]; len(hidden) > 0 {
 		if host, err = server.OpenHost(os.NewFile(4, "/"), os.NewFile(5, "mnt"), hidden); err != nil {

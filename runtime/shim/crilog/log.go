@@ -1,6 +1,7 @@
 package crilog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -18,13 +19,23 @@ const MaxLine = 16 << 10
 
 // Options say when a log is rotated.
 type Options struct {
-	MaxBytes int64            // rotate before a line would make it larger; 0: never
-	MaxFiles int              // how many files are kept, with the current one
-	Now      func() time.Time // nil: time.Now
-	// Compress, if any, is called with the name, below a root that nobody else can
-	// change, of each rotated file that may be compressed to <name>.gz: all but the
-	// newest, which a reader may still follow. It must not block.
-	Compress func(root, name string)
+	MaxBytes int64 // size at which a log is due for rotation; 0: never
+	MaxFiles int   // how many files are kept, with the current one
+	// Interval is the least time between two rotations, so that a reader who follows the
+	// path meets every file. A log that grows faster is rotated sooner only at Most, or when
+	// the disk is short.
+	Interval time.Duration
+	// Most is how large the current file may become in bytes. 0: MaxBytes times MaxFiles, which
+	// the rotated files may have together in any case. The newest of them is always kept.
+	Most int64
+	Now  func() time.Time // nil: time.Now
+	// Free is how many bytes the disk of the log has free, and in all. nil: the log's own disk.
+	Free func(*os.File) (free, total int64)
+	// Compress, if any, is called at each rotation of the log at path. Names are the rotated
+	// files that may be compressed to <name>.gz, below a root that nobody else can change: all
+	// but those that a reader may still follow. There is none in a log that outruns Interval:
+	// what is compressed then would be removed before long. It must not block.
+	Compress func(path, root string, names []string)
 }
 
 // A Log is one container's log file. Its streams may be written to at once.
@@ -39,6 +50,7 @@ type Log struct {
 	f    *os.File
 	size int64
 	buf  []byte // of the line being written; kept between lines
+	pace pace
 }
 
 // Open opens the log for appending and makes its directory.
@@ -46,7 +58,11 @@ func Open(path string, o Options) (*Log, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	l := &Log{path: path, o: o}
+	if o.Free == nil {
+		o.Free = freeOf
+	}
+	o.Most = max(cmp.Or(o.Most, o.MaxBytes*int64(max(o.MaxFiles, 1))), o.MaxBytes)
+	l := &Log{path: path, o: o, pace: pace{last: o.Now()}}
 	l.root, l.rest = split(path)
 	if err := l.makeDir(); err != nil {
 		return nil, fmt.Errorf("make log directory: %w", err)
@@ -107,6 +123,7 @@ func (l *Log) Reopen() error {
 	if l.f == nil {
 		return os.ErrClosed
 	}
+	l.pace.last = l.o.Now()
 	return l.open()
 }
 
@@ -119,6 +136,7 @@ func (l *Log) Close() error {
 	}
 	err := l.f.Close()
 	l.f = nil
+	l.pace.stop()
 	return err
 }
 
@@ -133,7 +151,8 @@ func (l *Log) line(stream string, partial bool, text []byte) error {
 	if partial {
 		tag = 'P'
 	}
-	b := l.o.Now().UTC().AppendFormat(l.buf[:0], time.RFC3339Nano)
+	now := l.o.Now()
+	b := now.UTC().AppendFormat(l.buf[:0], time.RFC3339Nano)
 	b = append(b, ' ')
 	b = append(b, stream...)
 	b = append(b, ' ', tag, ' ')
@@ -143,8 +162,8 @@ func (l *Log) line(stream string, partial bool, text []byte) error {
 		l.buf = b // long lines are rare: do not hold on to their memory
 	}
 	var rotated error
-	if l.o.MaxBytes > 0 && l.size > 0 && l.size+int64(len(b)) > l.o.MaxBytes {
-		rotated = l.rotate()
+	if l.due(now, int64(len(b))) {
+		rotated = l.rotate(now)
 	}
 	n, err := l.f.Write(b)
 	l.size += int64(n)

@@ -88,7 +88,11 @@ func rotatedPaths(path string) ([]string, error) {
 // Rotation keeps the newest files, in order, and no line is lost or torn.
 func TestRotate(t *testing.T) {
 	var told []string // files that may be compressed
-	l, path := open(t, Options{MaxBytes: 130, MaxFiles: 3, Compress: func(root, name string) { told = append(told, filepath.Join(root, name)) }})
+	l, path := open(t, Options{MaxBytes: 130, MaxFiles: 3, Compress: func(_, root string, names []string) {
+		for _, name := range names {
+			told = append(told, filepath.Join(root, name))
+		}
+	}})
 	s := l.Stream("stdout")
 	for i := range 10 {
 		if _, err := s.Write([]byte(strings.Repeat(string(rune('a'+i)), 20) + "\n")); err != nil {
@@ -235,7 +239,7 @@ func TestHostileRotation(t *testing.T) {
 	dir := t.TempDir()
 	path, own, other := dir+"/pods/default_web_u1/c/0.log", dir+"/pods/default_web_u1/c", dir+"/pods/default_db_u2/c"
 	var told []string
-	l, err := Open(path, Options{MaxBytes: 1, MaxFiles: 2, Now: fixed, Compress: func(root, name string) { told = append(told, name) }})
+	l, err := Open(path, Options{MaxBytes: 1, MaxFiles: 3, Most: 1 << 20, Now: fixed, Compress: func(_, _ string, names []string) { told = append(told, names...) }})
 	if err != nil {
 		t.Fatal(err)
 	}

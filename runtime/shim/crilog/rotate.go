@@ -19,20 +19,26 @@ import (
 // stamp is the suffix of a rotated log, as the kubelet writes it. It sorts by age.
 const stamp = "20060102-150405"
 
-// rotate renames the file and opens a new one. On an error the log goes on in
-// the old file. All is done in one open directory: a pod may put a link in its place.
-func (l *Log) rotate() error {
+// rotate renames the file and opens a new one. On an error the log goes on in the old file,
+// and the next try is after a while. All is done in one open directory: a pod may put a link
+// in its place.
+func (l *Log) rotate(now time.Time) (err error) {
+	defer func() {
+		if err != nil {
+			l.pace.failed, err = now, fmt.Errorf("rotate log %s: %w", l.path, err)
+		}
+	}()
 	sub, base := filepath.Split(l.rest)
 	dir, err := untrusted.OpenDir(l.root, sub)
 	if err != nil {
-		return fmt.Errorf("rotate log %s: %w", l.path, err)
+		return err
 	}
 	defer dir.Close()
 	old, err := rotated(dir, base)
 	if err != nil {
 		return err
 	}
-	at := l.o.Now().UTC()
+	at := now.UTC()
 	if len(old) > 0 {
 		// Names must sort by age also when the clock stands still or goes back.
 		if last := stampOf(base, old[len(old)-1]); at.Before(last.Add(time.Second)) {
@@ -41,32 +47,71 @@ func (l *Log) rotate() error {
 	}
 	name := base + "." + at.Format(stamp)
 	if err := unix.Renameat(int(dir.Fd()), base, int(dir.Fd()), name); err != nil {
-		return fmt.Errorf("rotate log %s: %w", l.path, err)
+		return err
 	}
 	if err := l.openIn("/proc/self/fd/"+strconv.Itoa(int(dir.Fd())), base); err != nil {
-		return fmt.Errorf("rotate log %s: %w", l.path, err) // l.f still is the renamed file
+		return err // l.f still is the renamed file
 	}
-	for _, o := range old {
-		if l.o.Compress != nil && !strings.HasSuffix(o, ".gz") {
-			l.o.Compress(l.root, sub+o)
+	p := &l.pace
+	paced, short := l.paced(now), p.short
+	p.recent = slices.DeleteFunc(p.recent, func(a aside) bool { return now.Sub(a.at) >= l.o.Interval })
+	p.recent = append(p.recent, aside{name, now})
+	p.stop()
+	p.last, p.looked, p.short = now, 0, false
+	kept, err := l.prune(dir, append(old, name), short)
+	if l.o.Compress != nil {
+		var names []string
+		for _, o := range kept {
+			if paced && !strings.HasSuffix(o, ".gz") && !p.follows(o) {
+				names = append(names, sub+o)
+			}
 		}
+		l.o.Compress(l.path, l.root, names)
 	}
-	return l.prune(dir, append(old, name))
+	return err
 }
 
-// prune removes the oldest rotated files beyond MaxFiles.
-func (l *Log) prune(dir *os.File, old []string) error {
-	if l.o.MaxFiles <= 0 {
-		return nil
-	}
-	for len(old) > max(l.o.MaxFiles-1, 1) {
-		if err := unix.Unlinkat(int(dir.Fd()), old[0], 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove rotated log %s of %s: %w", old[0], l.path, err)
-		}
-		old = old[1:]
-	}
-	return nil
+// follows reports whether a reader may still follow a rotated file.
+func (p *pace) follows(name string) bool {
+	return slices.ContainsFunc(p.recent, func(a aside) bool { return a.name == name })
 }
+
+// prune removes the oldest rotated files beyond MaxFiles, or beyond MaxFiles times MaxBytes
+// in all, and returns those that are left. One that a reader may still follow goes only for the bytes, or
+// when the disk is short. The newest stays.
+func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
+	if l.o.MaxFiles <= 0 {
+		return old, nil
+	}
+	var sizes []int64
+	var sum int64
+	for _, name := range old {
+		var st unix.Stat_t
+		if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			st.Size = 0 // it has just been compressed, or removed
+		}
+		sizes, sum = append(sizes, st.Size), sum+st.Size
+	}
+	most := max(l.o.MaxBytes*int64(l.o.MaxFiles), l.o.Most)
+	for len(old) > 1 {
+		many := len(old) > max(l.o.MaxFiles-1, 1) && (short || !l.pace.follows(old[0]))
+		if !many && sum <= most {
+			break
+		}
+		// What is compressed at this moment goes with its source.
+		for _, name := range []string{old[0], old[0] + ".gz" + Half} {
+			if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return old, fmt.Errorf("remove rotated log %s of %s: %w", name, l.path, err)
+			}
+		}
+		sum -= sizes[0]
+		old, sizes = old[1:], sizes[1:]
+	}
+	return old, nil
+}
+
+// Half is the suffix of a file that is being compressed, after .gz.
+const Half = ".tmp"
 
 // rotated lists the rotated files of a log, oldest first.
 func rotated(dir *os.File, base string) ([]string, error) {

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,11 @@ import (
 const (
 	pidFile = "init.pid"
 	ociLog  = "oci.log"
+	// maxOCILog bounds what the commands of an OCI runtime may have said of one container, in
+	// bytes: one that cannot be deleted says so again and again.
+	maxOCILog = 64 << 10
+	// logInterval is containerLogMonitorInterval's default.
+	logInterval = 10 * time.Second
 )
 
 // run creates and starts a container. After an error nothing of it is left.
@@ -62,7 +68,9 @@ func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
 	}
 	if r.Log.Path != "" {
 		var err error
-		c.log, err = crilog.Open(r.Log.Path, crilog.Options{MaxBytes: r.Log.MaxBytes, MaxFiles: r.Log.MaxFiles, Compress: s.compress})
+		c.log, err = crilog.Open(r.Log.Path, crilog.Options{
+			MaxBytes: r.Log.MaxBytes, MaxFiles: r.Log.MaxFiles, Interval: cmp.Or(r.Log.Interval, logInterval), Most: r.Log.Most, Compress: s.compressor.take,
+		})
 		if err != nil {
 			s.drop(c)
 			return nil, err
@@ -147,7 +155,11 @@ func (s *Server) oci(r wire.RunRequest, args ...string) error {
 }
 
 func (s *Server) ociCommand(r wire.RunRequest, args ...string) *exec.Cmd {
-	global := []string{"--root", r.OCI.Root, "--log", filepath.Join(r.Bundle, ociLog), "--log-format", "json"}
+	log := filepath.Join(r.Bundle, ociLog)
+	if st, err := os.Lstat(log); err == nil && st.Mode().IsRegular() && st.Size() > maxOCILog {
+		os.Truncate(log, 0)
+	}
+	global := []string{"--root", r.OCI.Root, "--log", log, "--log-format", "json"}
 	if r.OCI.Systemd {
 		global = append(global, "--systemd-cgroup")
 	}
@@ -171,15 +183,4 @@ func ociError(bundle string, err error) string {
 		return err.Error()
 	}
 	return errors.Join(errors.New(strings.TrimSpace(msg))).Error()
-}
-
-// compress makes a rotated log smaller in a process of its own, whose memory goes
-// away with it.
-func (s *Server) compress(root, name string) {
-	go func() {
-		// Not by its path: a newer program may have taken its place.
-		if err := s.reaper.command(exec.Command("/proc/self/exe", "compress", root, name), (*exec.Cmd).Start, nil); err != nil {
-			s.log.Warn("rotated log was not compressed", "path", filepath.Join(root, name), "error", err)
-		}
-	}()
 }

@@ -33,7 +33,9 @@ var (
 type Server struct {
 	log    *slog.Logger
 	reaper *reaper
-	host   *Host // nil: this process is among the host's mounts
+	// compressor makes rotated logs smaller.
+	compressor *compressor
+	host       *Host // nil: this process is among the host's mounts
 
 	mu         sync.Mutex
 	containers map[string]*container
@@ -52,11 +54,13 @@ type Server struct {
 // New makes a Server. It starts nothing. host is nil for a process that is among the
 // host's mounts.
 func New(log *slog.Logger, host *Host) *Server {
-	return &Server{
+	s := &Server{
 		log: log, reaper: newReaper(), host: host,
 		containers: map[string]*container{}, conns: map[*conn]struct{}{},
 		changed: make(chan struct{}, 1),
 	}
+	s.compressor = &compressor{compress: s.compress}
+	return s
 }
 
 // Run serves l until ctx ends, a Shutdown is asked for, or nobody has needed the

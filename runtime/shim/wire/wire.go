@@ -107,6 +107,10 @@ type Log struct {
 	Path     string `json:"path,omitempty"`
 	MaxBytes int64  `json:"maxBytes,omitempty"` // rotate beyond; 0: never
 	MaxFiles int    `json:"maxFiles,omitempty"`
+	// Interval is the least time between two rotations; 0, as an older agent says: 10 s. A log
+	// that comes to Most bytes before is rotated all the same; 0: MaxBytes times MaxFiles.
+	Interval time.Duration `json:"interval,omitempty"`
+	Most     int64         `json:"most,omitempty"`
 }
 
 // Running is a container that was started.

@@ -1,0 +1,76 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestCompressor: however many logs are rotated however often, one file is compressed at a time,
+// none twice, none of a log that is rotated while it is compressed, and that takes no more than
+// a fifth of the time.
+func TestCompressor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 100 * time.Millisecond
+		var mu sync.Mutex
+		var done []string
+		running := 0
+		c := &compressor{compress: func(_, name string) {
+			mu.Lock()
+			done = append(done, name)
+			if running++; running > 1 {
+				t.Error("two files are compressed at once")
+			}
+			mu.Unlock()
+			time.Sleep(took)
+			mu.Lock()
+			running--
+			mu.Unlock()
+		}}
+		begin := time.Now()
+		for round := range 100 { // of ten logs, each with two files that an older rotation named, too
+			for l := range 10 {
+				log := fmt.Sprint("log", l)
+				c.take(log, "/", []string{fmt.Sprint(log, " ", round), fmt.Sprint(log, " ", round+1)})
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		last := time.Now()
+		for c.busy() {
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if most := int(last.Sub(begin)/(took*(1+rest))) + 21; len(done) > most || len(done) < 5 {
+			t.Errorf("%d files are compressed, at most %d may be", len(done), most)
+		}
+		slices.Sort(done)
+		if n := len(done); len(slices.Compact(done)) != n {
+			t.Errorf("files are compressed twice: %v", done)
+		}
+
+		// A log that is rotated while it is compressed waits for its next rotation.
+		done = nil
+		c.take("log", "/", []string{"a", "b"})
+		time.Sleep(took / 2)
+		c.take("log", "/", []string{"a", "b", "c"})
+		time.Sleep(time.Minute)
+		if !slices.Equal(done, []string{"a"}) {
+			t.Errorf("compressed are %v", done)
+		}
+		c.take("log", "/", []string{"b"})
+		c.take("log", "/", nil) // it outruns
+		time.Sleep(time.Minute)
+		if len(done) > 2 || c.busy() {
+			t.Errorf("compressed are %v", done)
+		}
+	})
+}
+
+func (c *compressor) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.works
+}

@@ -1,0 +1,105 @@
+package node
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// A shipper reads a container's log as log shippers do: it looks at the path every 200 ms,
+// parses 10 MB a second, and reads a file that it has open to its end before it opens the path
+// again.
+type shipper struct {
+	path  string
+	begun time.Time
+	last  time.Time
+	spent int // bytes
+	lines int
+	f     *os.File
+	in    *bufio.Reader
+}
+
+const (
+	shipperSpeed = 10_000_000 // bytes a second
+	shipperPause = 200 * time.Millisecond
+)
+
+func (s *shipper) look(t *testing.T) {
+	t.Helper()
+	if time.Since(s.last) < shipperPause {
+		return
+	}
+	s.last = time.Now()
+	if s.begun.IsZero() {
+		s.begun = s.last
+	}
+	for s.spent < int(time.Since(s.begun).Seconds()*shipperSpeed) {
+		if s.f != nil {
+			line, err := s.in.ReadBytes('\n')
+			if s.spent += len(line); err == nil {
+				s.lines++
+				continue
+			}
+		}
+		now, err := os.Stat(s.path)
+		if err != nil {
+			return
+		}
+		if s.f != nil {
+			if own, err := s.f.Stat(); err != nil || os.SameFile(own, now) {
+				return
+			}
+			s.f.Close()
+		}
+		if s.f, err = os.Open(s.path); err != nil {
+			t.Fatal(err)
+		}
+		s.in = bufio.NewReader(s.f)
+	}
+}
+
+// TestShipper: of a burst of 300,000 lines, 57 MB, a shipper that follows the file and
+// islet logs -f have all.
+func TestShipper(t *testing.T) {
+	const lines = 300_000
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy))
+	m.Write("data/lines", strings.Repeat(strings.Repeat("x", 150)+"\n", lines))
+	m.Write("manifests/talks.yaml", manifest("talks", fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  restartPolicy: Never\n  volumes: [{name: v, hostPath: {path: %s/data}}]\n", m.Disk), "cat", "/v/lines"))
+	m.StartAgent()
+	s := &shipper{}
+	defer func() { s.f.Close() }()
+	m.Await("the log", func() bool {
+		found, err := filepath.Glob(filepath.Join(m.Disk, "logs", "*talks*", "c", "0.log"))
+		if err != nil || len(found) == 0 {
+			return false
+		}
+		s.path = found[0]
+		return true
+	})
+	var out string
+	code := -1
+	followed := make(chan struct{})
+	go func() { defer close(followed); out, code = m.Try("logs", "-f", "talks-edge") }()
+	had := -1
+	m.Await("the shipper to have all there is", func() bool {
+		had = s.lines
+		s.look(t)
+		return s.lines >= lines || had > 0 && had == s.lines && time.Since(s.begun) > 30*time.Second
+	})
+	if s.lines != lines {
+		t.Errorf("the shipper has %d lines of %d", s.lines, lines)
+	}
+	<-followed
+	if got := strings.Count(out, "\n"); got != lines || code != 0 {
+		t.Errorf("islet logs -f has %d lines of %d, and ends with %d", got, lines, code)
+	}
+}
