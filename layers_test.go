@@ -59,7 +59,7 @@ var layers = map[string][]string{
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},
 	"agent/dirty":        {},
 	"agent/dra":          {"agent/plugins", "edge/store", "podspec", "retry"},
-	"agent/eviction":     {"agent/plan", "demand", "keys", "metrics/cgroup", "metrics/host", "metrics/room", "podspec"},
+	"agent/eviction":     {"agent/plan", "demand", "keys", "metrics/cgroup", "metrics/host", "metrics/room", "podspec", "runtime/untrusted"},
 	"agent/features":     {},
 	"agent/hardware":     {"agent/config", "agent/device", "podspec", "runtime/mounts", "runtime/untrusted"},
 	"agent/hook":         {},

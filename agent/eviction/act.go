@@ -62,7 +62,7 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 	for _, t := range met {
 		e.c.Counts.Age(string(t.Signal), time.Since(at))
 	}
-	for _, c := range Rank(candidates, t.Signal, d, o.missing(t)) {
+	for _, c := range Rank(candidates, t.Signal, d, o.worth(t)) {
 		message, annotations := Message(c, t, o)
 		end := plan.End{Reason: plan.Evicted, Message: message, Grace: e.grace(c.Pod, t), Disrupted: true}
 		if e.evict(ctx, c.Pod, end, string(t.Signal), annotations) {
@@ -72,7 +72,10 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 	e.rests(what)
 	if !e.stuck {
 		e.stuck = true
-		e.c.Log.Error("no pod can be evicted to make room: those that run are critical, or static with too little of it, or nothing is left of others", "signal", t.Signal)
+		e.c.Log.Error("no pod can be evicted to make room: those that run are critical, or have too little of what is missing, or nothing is left of others", "signal", t.Signal)
+		if t.onDisk() && o.below(t, false) {
+			e.c.Events.Node(v1.EventTypeWarning, foreignFiles, foreign(candidates, t, o, d))
+		}
 	}
 	return false, others()
 }

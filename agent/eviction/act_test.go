@@ -65,7 +65,9 @@ func TestNobodyForDisk(t *testing.T) {
 		})
 		w.runs(t)
 		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images", "age of nodefs.available", "age of containerfs.available"}
-		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, disk)...)
+		foreign := "node: ForeignFilesFillDisk The disk of nodefs.available is nearly full (threshold quantity: 100Mi, available: 50Mi), and no pod is evicted for it: the pods have 0 there in all. Other files, or critical pods, fill it. Images and containers that nothing needs were removed."
+		said := append(slices.Clone(disk), foreign)
+		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, said)...)
 		time.Sleep(soonest / 2) // of the bubble
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}

@@ -27,7 +27,8 @@
 // events: it is looked at the more often the less there is, at most every 10 s. To make room on
 // a disk and to count files may take minutes, in which memory is heard as ever (files.go).
 //
-// Where this differs from a kubelet: a static pod without a critical priority may be
+// Where this differs from a kubelet: for want of disk only pods are ended that give back a fair
+// part of what is missing; a disk that other files fill ends none. And a static pod without a critical priority may be
 // evicted too, after all pods of the API server and only if it has a fair part of what is
 // missing, and comes back once there is room and some time has passed. On a node that stands alone nobody else could end what eats it.
 //

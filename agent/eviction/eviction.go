@@ -84,6 +84,7 @@ type Config struct {
 	Events  Events
 	Counts  Counts
 	Watch   func() Waker // is called when Run begins
+	PodsDir string       // of all pods' directories, whose termination logs are cut; empty: none are
 	Hold    bool         // conditions are shown, but no pod is evicted and nothing is reclaimed
 	Changed func()       // the conditions of the node are others; it must not block
 	Log     *slog.Logger
@@ -97,6 +98,7 @@ type Eviction struct {
 	state      State
 	limits     limits
 	files      files
+	cuts       cuts
 	failing    bool      // to look
 	quiet      time.Time // nobody could be evicted or found: what the kernel tells is no news until then
 	stuck      bool      // there is nobody to evict
@@ -118,7 +120,7 @@ func New(c Config) (*Eviction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Eviction{c: c, thresholds: list, transition: c.Kubelet.EvictionPressureTransitionPeriod.Duration, by: "timer", ended: map[types.UID]time.Time{}, touched: make(chan struct{}, 1), ran: make(chan struct{}, 1)}, nil
+	return &Eviction{c: c, thresholds: list, transition: c.Kubelet.EvictionPressureTransitionPeriod.Duration, by: "timer", cuts: cuts{pods: c.PodsDir, busy: make(chan struct{}, 1)}, ended: map[types.UID]time.Time{}, touched: make(chan struct{}, 1), ran: make(chan struct{}, 1)}, nil
 }
 
 // Conditions are those of the node that hold: MemoryPressure, DiskPressure, PIDPressure.
@@ -197,6 +199,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 	defer e.watch.Close()
 	defer e.limits.background.Wait()
 	defer e.files.background.Wait()
+	defer e.cuts.background.Wait()
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var last, due time.Time
@@ -311,6 +314,7 @@ func (e *Eviction) look(ctx context.Context) time.Duration {
 	}
 	e.show(v.Conditions)
 	e.arm(o)
+	e.cut(r)
 	if !e.c.Hold {
 		e.keepLimits(ctx, r, disks)
 	}

@@ -2,11 +2,13 @@ package eviction
 
 import (
 	"fmt"
+	"iter"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/podspec"
 )
 
 // A Limit is what a pod exceeded, as the metric of evictions names it.
@@ -32,12 +34,22 @@ func Limited(p *v1.Pod) bool {
 	if all {
 		return true
 	}
-	for i := range p.Spec.Containers {
-		if !p.Spec.Containers[i].Resources.Limits.StorageEphemeral().IsZero() {
-			return true
-		}
+	for range limited(p) {
+		return true
 	}
 	return false
+}
+
+// limited gives the containers of a pod that run beside each other, sidecars too, and have a
+// limit on what they write.
+func limited(p *v1.Pod) iter.Seq2[*v1.Container, *resource.Quantity] {
+	return func(yield func(*v1.Container, *resource.Quantity) bool) {
+		for kind, ctr := range podspec.Containers(&p.Spec) {
+			if limit := ctr.Resources.Limits.StorageEphemeral(); (kind == podspec.Main || kind == podspec.Sidecar) && !limit.IsZero() && !yield(ctr, limit) {
+				return
+			}
+		}
+	}
 }
 
 // sized is the size limit of a volume on the node's disk; nil: it has none.
@@ -71,12 +83,7 @@ func Exceeded(c Candidate, layers bool) (Limit, string) {
 		number(c.Stats.EphemeralStorage.UsedBytes) > limit.AsApproximateFloat64() {
 		return podLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
-	for i := range c.Pod.Spec.Containers {
-		ctr := &c.Pod.Spec.Containers[i]
-		limit := ctr.Resources.Limits.StorageEphemeral()
-		if limit.IsZero() {
-			continue
-		}
+	for ctr, limit := range limited(c.Pod) {
 		for j := range c.Stats.Containers {
 			s := &c.Stats.Containers[j]
 			if s.Name != ctr.Name {

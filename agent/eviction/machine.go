@@ -29,6 +29,7 @@ type Machine struct {
 // OfMachine is New for this machine: c.Room and c.Watch are those of m.
 func OfMachine(c Config, m Machine) (*Eviction, error) {
 	disks := runtimeDisks{images: m.Images}
+	c.PodsDir = filepath.Join(m.Root, "pods")
 	c.Room = room.New(room.Config{Host: host.New(host.Config{}), Cgroups: m.Cgroups, Pods: m.Pods, Node: m.Root, Runtime: disks.paths})
 	mount, unified := filepath.Join(cgroup.Mountpoint, "memory"), m.Cgroups.Unified()
 	if unified {

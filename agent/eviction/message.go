@@ -60,6 +60,20 @@ func Message(c Candidate, t Threshold, o Observations) (message string, annotati
 	return b.String(), annotations
 }
 
+// foreignFiles is the reason of the node's event that a disk is full of what no pod has.
+const foreignFiles = "ForeignFilesFillDisk"
+
+// foreign says that a disk is short and that no pod's end would mend it.
+func foreign(list []Candidate, t Threshold, o Observations, d Disks) string {
+	a, what := o[t.Signal], t.Signal.meaning().resource
+	sum := 0.0
+	for _, c := range list {
+		sum += used(c, t.Signal, d)
+	}
+	return fmt.Sprintf("The disk of %s is nearly full (threshold quantity: %v, available: %v), and no pod is evicted for it: the pods have %v there in all. Other files, or critical pods, fill it. Images and containers that nothing needs were removed.",
+		t.Signal, t.Value.quantity(a.Total), amount(a.Free, what), amount(uint64(sum), what))
+}
+
 // usedBy is what a container has of a resource; nil: it is not known.
 func usedBy(s *stats.ContainerStats, what v1.ResourceName) *resource.Quantity {
 	switch {

@@ -42,15 +42,52 @@ func (d Disks) parts(s Signal) parts {
 	}
 }
 
-// fairPart of what is missing is the least that a pod of the node's own is evicted for.
+// fairPart of what is missing is the least that a pod is evicted for on a disk, and a pod of
+// the node's own for anything.
 const fairPart = .1
+
+// The least that is taken to be missing on a disk: a hundredth of the threshold, and no less than
+// this. A disk that others fill bit by bit lacks next to nothing each time that it is looked at.
+const (
+	leastPart   = .01
+	leastBytes  = 10 << 20
+	leastInodes = 1000
+)
+
+// worth is what a threshold's pods are measured against: what is missing, in the units of its
+// signal, on a disk at least so much that an eviction is worth it.
+func (o Observations) worth(t Threshold) float64 {
+	missing := o.missing(t)
+	if !t.onDisk() {
+		return missing
+	}
+	least := float64(leastBytes)
+	if t.Signal.meaning().resource == inodes {
+		least = leastInodes
+	}
+	return max(missing, float64(t.Value.of(o[t.Signal].Total))*leastPart, least)
+}
+
+// least is what a pod must have on a disk to be evicted, of which the candidates have used each:
+// a fair part of what is missing. Where none has that, but all together would make up for it, it
+// is a fair part of what the largest has.
+func least(used []float64, missing float64) float64 {
+	sum, largest := 0.0, 0.0
+	for _, u := range used {
+		sum, largest = sum+u, max(largest, u)
+	}
+	if sum >= missing {
+		return min(missing, largest) * fairPart
+	}
+	return missing * fairPart
+}
 
 // Rank puts those who may be evicted for a threshold in order, the first to go first:
 // those that use more than they asked for, of these the ones with the lower priority, and
 // then those that use the most beyond it. For processes there are no requests. Pods of the
 // node's own come after all others, and only those that have a fair part of what is missing:
-// nobody could move them to another node, and the end of the others would mend nothing. What
-// has nothing running comes last; for memory and processes it is left out, for its end would
+// nobody could move them to another node, and the end of the others would mend nothing. On a disk
+// that holds for all pods: what others fill, no end of a small pod frees. What has nothing running comes last; for memory and processes it is left out, for its end would
 // give back none.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
 func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
@@ -61,6 +98,17 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 		beyond   float64
 	}
 	what := s.meaning().resource
+	onDisk := s.meaning().condition == v1.NodeDiskPressure
+	fair := 0.0
+	if onDisk {
+		var all []float64
+		for _, c := range list {
+			if !demand.System(c.Pod) {
+				all = append(all, used(c, s, d))
+			}
+		}
+		fair = least(all, missing)
+	}
 	var out []place
 	for _, c := range list {
 		if demand.System(c.Pod) || c.Stats == nil && (what == v1.ResourceMemory || what == pids) {
@@ -71,7 +119,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 			p.priority = *c.Pod.Spec.Priority
 		}
 		p.beyond = used(c, s, d)
-		if demand.Own(c.Pod) && p.beyond < missing*fairPart {
+		if demand.Own(c.Pod) && p.beyond < missing*fairPart || onDisk && (p.beyond == 0 || p.beyond < fair) {
 			continue
 		}
 		if what != pids {
@@ -152,7 +200,32 @@ func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64)
 		v := &c.Stats.VolumeStats[i]
 		add(&v.FsStats, in.volumes && local(c.Pod, v.Name))
 	}
+	if in.volumes {
+		sum += apart(c, of)
+	}
 	return sum
+}
+
+// apart is what a pod has on the node's disk that is neither of a container nor of a volume: its
+// /etc/hosts, termination logs, logs of containers that are gone.
+func apart(c Candidate, of func(*stats.FsStats) *uint64) float64 {
+	if c.Stats.EphemeralStorage == nil {
+		return 0
+	}
+	rest := number(of(c.Stats.EphemeralStorage))
+	for i := range c.Stats.Containers {
+		for _, fs := range []*stats.FsStats{c.Stats.Containers[i].Rootfs, c.Stats.Containers[i].Logs} {
+			if fs != nil {
+				rest -= number(of(fs))
+			}
+		}
+	}
+	for i := range c.Stats.VolumeStats {
+		if v := &c.Stats.VolumeStats[i]; local(c.Pod, v.Name) {
+			rest -= number(of(&v.FsStats))
+		}
+	}
+	return max(rest, 0)
 }
 
 // local reports whether a volume of that name is files of the pod's own on the node's disk.

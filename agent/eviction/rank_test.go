@@ -1,6 +1,8 @@
 package eviction
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,7 +82,8 @@ func TestRankMemory(t *testing.T) {
 }
 
 // A pod of the node's own is evicted only for a fair part of what is missing, whatever the
-// resource: else a disk that others filled would end all of them, for nothing.
+// resource, and any pod if that is room on a disk: else a disk that others filled would end all
+// of them, for nothing.
 func TestRankOwn(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -89,18 +92,54 @@ func TestRankOwn(t *testing.T) {
 		missing float64
 		want    string
 	}{
-		{"disk, a tenth", writes(static(aPod("static", "", "", 0)), 40, 30, 30), ImageFs, 1000, "api static"},
-		{"disk, less", writes(static(aPod("static", "", "", 0)), 40, 30, 29), ImageFs, 1000, "api"},
-		{"inodes", writes(static(aPod("static", "", "", 0)), 1000, 0, 0), NodeInodes, 1001, "api"},
+		{"disk, a tenth", writes(static(aPod("static", "", "", 0)), 40, 30, 30), ImageFs, 1000, "static"},
+		{"disk, less", writes(static(aPod("static", "", "", 0)), 40, 30, 29), ImageFs, 1000, ""},
+		{"inodes", writes(static(aPod("static", "", "", 0)), 1000, 0, 0), NodeInodes, 1001, ""},
 		{"memory", uses(static(aPod("static", "", "", 0)), 10, 0), Memory, 100, "api static"},
 		{"memory, less", uses(static(aPod("static", "", "", 0)), 9, 0), Memory, 100, "api"},
 		{"asked for as much", uses(static(aPod("static", "1k", "", 0)), 9, 0), Memory, 90, "api static"},
 		{"processes", uses(static(aPod("static", "", "", 0)), 0, 9), PIDs, 100, "api"},
-		{"nothing is known", Candidate{Pod: static(aPod("static", "", "", 0))}, ImageFs, 1, "api"},
+		{"nothing is known", Candidate{Pod: static(aPod("static", "", "", 0))}, ImageFs, 1, ""},
 	} {
 		list := []Candidate{c.c, uses(aPod("api", "", "", 0), 1, 1)}
 		if got := names(Rank(list, c.s, Disks{Image: true, Container: true}, c.missing)); got != c.want {
 			t.Errorf("%s: %q, not %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestRankForeign: on a disk no pod goes that would give back next to nothing, but for many that
+// together have what is missing.
+func TestRankForeign(t *testing.T) {
+	const mib = 1 << 20
+	many := func(n int, each uint64) (list []Candidate) {
+		for i := range n {
+			list = append(list, writes(aPod(fmt.Sprint("p", i), "", "", 0), 0, each, 0))
+		}
+		return list
+	}
+	hosts := writes(aPod("hosts", "", "", 0), 0, 32<<10, 0)
+	hosts.Stats.EphemeralStorage = &stats.FsStats{UsedBytes: new(uint64(300 * mib))}
+	critical := writes(aPod("critical", "", "", demand.SystemCritical), 0, 900*mib, 0)
+	threshold := Threshold{Signal: NodeFs, Value: Value{Part: .1}}
+	for _, c := range []struct {
+		name string
+		list []Candidate
+		free uint64 // of 10,000 MiB
+		want int
+	}{
+		{"a foreign file", many(20, 32<<10), 100 * mib, 0},
+		{"one that grows", many(20, 32<<10), 1000*mib - 1, 0},
+		{"one with a pod of some size", append(many(20, 32<<10), writes(aPod("large", "", "", 0), 0, 0, 90*mib)), 100 * mib, 1},
+		{"many", many(50, 20*mib), 100 * mib, 50},
+		{"many and small ones", slices.Concat(many(50, 20*mib), many(50, 32<<10)), 100 * mib, 50},
+		{"a critical one", append(many(20, 32<<10), critical), 100 * mib, 0},
+		{"/etc/hosts", []Candidate{hosts}, 100 * mib, 1},
+		{"nothing runs", []Candidate{{Pod: aPod("waits", "", "", 0)}}, 999 * mib, 0},
+	} {
+		o := Observations{NodeFs: {Free: c.free, Total: 10_000 * mib}}
+		if got := Rank(c.list, NodeFs, Disks{Image: true, Container: true}, o.worth(threshold)); len(got) != c.want {
+			t.Errorf("%s: %d may go, not %d", c.name, len(got), c.want)
 		}
 	}
 }
@@ -141,6 +180,10 @@ func TestRankDisk(t *testing.T) {
 	memory := writes(aPod("memory", "", "", 0), 21, 21, 5000)
 	memory.Pod.Spec.Volumes[0].EmptyDir.Medium = v1.StorageMediumMemory
 	claim := writes(aPod("claim", "", "", 0), 5, 5, 9000)
+	for _, c := range []Candidate{memory, claim} { // what is elsewhere does not count
+		*c.Stats.EphemeralStorage.UsedBytes -= *c.Stats.VolumeStats[0].UsedBytes
+		*c.Stats.EphemeralStorage.InodesUsed -= *c.Stats.VolumeStats[0].InodesUsed
+	}
 	claim.Pod.Spec.Volumes[0].VolumeSource = v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
 	list = append(list, memory, claim)
 	one, images, apart := Disks{Image: true, Container: true}, Disks{}, Disks{Container: true}
@@ -149,16 +192,16 @@ func TestRankDisk(t *testing.T) {
 		d    Disks
 		want string
 	}{
-		{NodeFs, one, "volume logs layer memory claim asked waits"},
-		{ImageFs, one, "volume logs layer memory claim asked waits"},
-		{ContainerFs, one, "volume logs layer memory claim asked waits"},
-		{NodeFs, images, "volume logs memory layer claim asked waits"},
-		{ImageFs, images, "layer memory logs volume claim asked waits"},
-		{ContainerFs, images, "layer memory logs volume claim asked waits"},
-		{NodeFs, apart, "volume logs layer memory claim asked waits"},
-		{NodeInodes, one, "asked volume logs layer memory claim waits"}, // nobody can ask for inodes
+		{NodeFs, one, "volume logs layer memory claim asked"},
+		{ImageFs, one, "volume logs layer memory claim asked"},
+		{ContainerFs, one, "volume logs layer memory claim asked"},
+		{NodeFs, images, "volume logs memory layer claim asked"},
+		{ImageFs, images, "layer memory logs volume claim asked"},
+		{ContainerFs, images, "layer memory logs volume claim asked"},
+		{NodeFs, apart, "volume logs layer memory claim asked"},
+		{NodeInodes, one, "asked volume logs layer memory claim"}, // nobody can ask for inodes
 	} {
-		if got := names(Rank(list, c.s, c.d, 1e9)); got != c.want {
+		if got := names(Rank(list, c.s, c.d, 10)); got != c.want {
 			t.Errorf("%s of %+v: %q, not %q", c.s, c.d, got, c.want)
 		}
 	}
@@ -180,6 +223,9 @@ func TestExceeded(t *testing.T) {
 		}
 		return c
 	}
+	sidecar := limited(600, 500, 0, true)
+	sidecar.Pod.Spec.Containers[0].RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+	sidecar.Pod.Spec.InitContainers, sidecar.Pod.Spec.Containers = sidecar.Pod.Spec.Containers[:1:1], sidecar.Pod.Spec.Containers[1:]
 	for name, c := range map[string]struct {
 		c      Candidate
 		layers bool
@@ -193,6 +239,7 @@ func TestExceeded(t *testing.T) {
 		"container":                   {limited(600, 500, 0, true), true, containerLimit, `Container c exceeded its local ephemeral storage limit "1k". `},
 		"container, layers elsewhere": {limited(600, 500, 0, true), false, "", ""},
 		"container, within":           {limited(500, 500, 5000, true), true, "", ""},
+		"sidecar":                     {sidecar, true, containerLimit, `Container c exceeded its local ephemeral storage limit "1k". `},
 		"nothing known":               {Candidate{Pod: volume.Pod}, true, "", ""},
 	} {
 		limit, message := Exceeded(c.c, c.layers)

@@ -26,7 +26,8 @@ const (
 var ephemeral = []string{emptyDir, configMap, secret, projected, downwardAPI}
 
 // storage adds a pod's volumes, and what it has on the node's file system in all: volumes,
-// logs, and writable layers.
+// logs, writable layers, and the files of its directory that containers write to, which are
+// /etc/hosts and termination logs.
 func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 	var bytes, inodes uint64
 	add := func(fs *stats.FsStats) {
@@ -36,7 +37,12 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 	}
 	for i := range out.Containers {
 		add(out.Containers[i].Rootfs)
-		add(out.Containers[i].Logs)
+	}
+	if n.measure != nil {
+		for _, dir := range n.apart(p) {
+			u := n.measure(ctx, dir)
+			bytes, inodes = bytes+u.Bytes, inodes+u.Inodes
+		}
 	}
 	if n.measure != nil && n.c.Root != "" {
 		for _, v := range n.volumes(ctx, p) {
@@ -48,6 +54,23 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 	}
 	out.VolumeStats = append(out.VolumeStats, n.mounted[types.UID(p.uid)]...)
 	out.EphemeralStorage = n.onFs(n.fs, metav1.Now().UnixNano(), bytes, inodes)
+}
+
+// apart lists what a pod writes to that is of no volume and no container's layer: all its logs,
+// also those of containers that have ended, and what its directory has beside volumes.
+func (n *nodeAnswer) apart(p *pod) (paths []string) {
+	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
+		return nil
+	}
+	if n.c.LogsDir != "" {
+		paths = append(paths, n.c.LogsDir+"/"+p.namespace+"_"+p.name+"_"+p.uid)
+	}
+	if n.c.Root != "" {
+		for _, name := range []string{"containers", "etc-hosts", "plugins"} {
+			paths = append(paths, filepath.Join(n.c.Root, "pods", p.uid, name))
+		}
+	}
+	return paths
 }
 
 type volume struct {

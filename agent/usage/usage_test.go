@@ -81,6 +81,9 @@ func node(t testing.TB) (*Usage, *runtime) {
 	}
 	write(t, filepath.Join(dir, "pods/uid-plain/volumes/kubernetes.io~empty-dir/scratch/file"), string(make([]byte, 5000)))
 	write(t, filepath.Join(dir, "logs/default_plain_uid-plain/main/0.log"), string(make([]byte, 9000)))
+	write(t, filepath.Join(dir, "logs/default_plain_uid-plain/init/0.log"), string(make([]byte, 90_000))) // which has ended
+	write(t, filepath.Join(dir, "pods/uid-plain/etc-hosts"), string(make([]byte, 1<<20)))
+	write(t, filepath.Join(dir, "pods/uid-plain/containers/main/0"), string(make([]byte, 2<<20)))
 	rt := &runtime{}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "uid-plain"}, Spec: v1.PodSpec{Volumes: []v1.Volume{
 		{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, {Name: "late", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
@@ -109,7 +112,7 @@ func TestSummary(t *testing.T) {
 		t.Errorf("volumes: %+v", plain.VolumeStats)
 	case *c.Rootfs.UsedBytes != 4096 || *c.Logs.UsedBytes < 9000 || *c.Logs.InodesUsed != 2:
 		t.Errorf("files of a container: %+v", c)
-	case *plain.EphemeralStorage.UsedBytes != 4096+*c.Logs.UsedBytes+*plain.VolumeStats[0].UsedBytes || *plain.EphemeralStorage.CapacityBytes == 0:
+	case *plain.EphemeralStorage.UsedBytes/100_000 != (4096+*c.Logs.UsedBytes+*plain.VolumeStats[0].UsedBytes+90_000+1<<20+2<<20)/100_000 || *plain.EphemeralStorage.CapacityBytes == 0:
 		t.Errorf("in all: %+v", plain.EphemeralStorage)
 	case *virtual.CPU.UsageCoreNanoSeconds != 7e9 || *virtual.Containers[0].Memory.WorkingSetBytes != 77:
 		t.Errorf("what the runtime says: %+v", virtual)

@@ -100,6 +100,6 @@ func TestShipper(t *testing.T) {
 	}
 	<-followed
 	if got := strings.Count(out, "\n"); got != lines || code != 0 {
-		t.Errorf("islet logs -f has %d lines of %d, and ends with %d", got, lines, code)
+		t.Errorf("islet logs -f has %d lines of %d, and ends with %d: %.300s", got, lines, code, out)
 	}
 }

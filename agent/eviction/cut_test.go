@@ -1,0 +1,125 @@
+package eviction
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestCut: a termination log takes no more of the disk than its end, which stays, whether its
+// writer appends or not, and however it made the file large.
+func TestCut(t *testing.T) {
+	pods := t.TempDir()
+	dir := filepath.Join(pods, "u1", "containers", "c")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	last := []byte("last words")
+	large := append(bytes.Repeat([]byte("x"), 8<<20), last...)
+	put := func(name string, b []byte) *os.File {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err == nil {
+			_, err = f.Write(b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	f := put("0", large)
+	put("1", []byte("short"))
+	beyond := put("2", last)
+	if err := fallocate(beyond, 8<<20); err != nil {
+		t.Skip("no room can be kept beyond a file's end here: ", err)
+	}
+	if err := os.Symlink("/dev/zero", filepath.Join(dir, "3")); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := cutLastWords(pods); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(large); err != nil { // at its place
+			t.Fatal(err)
+		}
+	}
+	if err := cutLastWords(pods); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]byte{"0": last, "1": []byte("short"), "2": last} {
+		st, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if onDisk(st) > maxLastWords {
+			t.Errorf("%s has %d bytes on disk", name, onDisk(st))
+		}
+		if f, err := os.Open(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		} else {
+			end := make([]byte, 4096)
+			n, err := f.ReadAt(end, max(st.Size()-4096, 0))
+			if err != nil && err != io.EOF || !bytes.HasSuffix(end[:n], want) {
+				t.Errorf("%s ends with %q, %v", name, end[max(n-20, 0):n], err)
+			}
+			f.Close()
+		}
+	}
+}
+
+// TestCutsAsDiskFills: termination logs are looked at only when the disk has become fuller.
+func TestCutsAsDiskFills(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pods", "u1", "containers", "c", "0")
+	large := bytes.Repeat([]byte("x"), 1<<20)
+	fill := func(t *testing.T) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, large, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	short := func(t *testing.T) bool {
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return onDisk(st) <= maxLastWords
+	}
+	fill(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.disk = 900 })
+		w.cuts.pods = filepath.Join(path, "../../../..")
+		w.runs(t)
+		if !short(t) { // an agent that starts does not know how full the disk was
+			t.Error("it is not cut at the start")
+		}
+		fill(t)
+		wait(latest)
+		if short(t) {
+			t.Error("it is looked at although the disk is as it was")
+		}
+		w.set(func() { w.disk = 800 })
+		wait(latest)
+		if !short(t) {
+			t.Error("it is not cut")
+		}
+	})
+}
+
+func wait(d time.Duration) {
+	time.Sleep(d) // of the bubble
+	synctest.Wait()
+}
+
+// fallocate keeps room beyond the end of a file.
+func fallocate(f *os.File, size int64) error {
+	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+}
