@@ -88,7 +88,14 @@ func TestShipper(t *testing.T) {
 	var out string
 	code := -1
 	followed := make(chan struct{})
-	go func() { defer close(followed); out, code = m.Try("logs", "-f", "talks-edge") }()
+	go func() {
+		defer close(followed)
+		for { // the agent learns a little later that the container runs
+			if out, code = m.Try("logs", "-f", "talks-edge"); !strings.Contains(out[:min(len(out), 200)], "is waiting to start") {
+				return
+			}
+		}
+	}()
 	had := -1
 	m.Await("the shipper to have all there is", func() bool {
 		had = s.lines

@@ -30,6 +30,12 @@ func TestCompressor(t *testing.T) {
 			running--
 			mu.Unlock()
 		}}
+		all := func() []string {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(done)
+		}
 		begin := time.Now()
 		for round := range 100 { // of ten logs, each with two files that an older rotation named, too
 			for l := range 10 {
@@ -42,29 +48,31 @@ func TestCompressor(t *testing.T) {
 		for c.busy() {
 			time.Sleep(time.Second)
 		}
-		synctest.Wait()
-		if most := int(last.Sub(begin)/(took*(1+rest))) + 21; len(done) > most || len(done) < 5 {
-			t.Errorf("%d files are compressed, at most %d may be", len(done), most)
+		got := all()
+		if most := int(last.Sub(begin)/(took*(1+rest))) + 21; len(got) > most || len(got) < 5 {
+			t.Errorf("%d files are compressed, at most %d may be", len(got), most)
 		}
-		slices.Sort(done)
-		if n := len(done); len(slices.Compact(done)) != n {
-			t.Errorf("files are compressed twice: %v", done)
+		slices.Sort(got)
+		if n := len(got); len(slices.Compact(got)) != n {
+			t.Errorf("files are compressed twice: %v", got)
 		}
 
 		// A log that is rotated while it is compressed waits for its next rotation.
-		done = nil
+		before := len(got)
 		c.take("log", "/", []string{"a", "b"})
 		time.Sleep(took / 2)
 		c.take("log", "/", []string{"a", "b", "c"})
 		time.Sleep(time.Minute)
-		if !slices.Equal(done, []string{"a"}) {
-			t.Errorf("compressed are %v", done)
+		if got := all()[before:]; !slices.Equal(got, []string{"a"}) {
+			t.Errorf("compressed are %v", got)
 		}
+		c.take("other", "/", []string{"d"})
+		time.Sleep(took / 2)
 		c.take("log", "/", []string{"b"})
 		c.take("log", "/", nil) // it outruns
 		time.Sleep(time.Minute)
-		if len(done) > 2 || c.busy() {
-			t.Errorf("compressed are %v", done)
+		if got := all()[before:]; !slices.Equal(got, []string{"a", "d"}) || c.busy() {
+			t.Errorf("compressed are %v", got)
 		}
 	})
 }
