@@ -47,14 +47,14 @@ var layers = map[string][]string{
 	"agent/cli":          {"agent/api", "keys", "podspec"},
 	"agent/provision":    {"edge/local", "runtime/mounts", "podspec"},
 	"agent/collect":      {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
-	"agent/config":       {"agent/release"},
+	"agent/config":       {"agent/release", "weight"},
 	"agent/trial":        {"durable"}, // how a configuration comes to be kept: pure
 	"agent/guard":        {},          // the process that watches over one on trial
 	"agent/home":         {"agent/config", "runtime/cgroup"},
 	"agent/configure":    {"agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "durable", "edge/configsource", "edge/kube", "edge/link", "keys"},
 	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
 	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "clock", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
-	"agent/credentials":  {"keyring", "runtime/untrusted"},
+	"agent/credentials":  {"keyring", "runtime/untrusted", "weight"},
 	"agent/device":       {"agent/topology", "edge/store", "podspec"},
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},
 	"agent/dirty":        {},
@@ -69,7 +69,7 @@ var layers = map[string][]string{
 	"agent/observe":      {"agent/dirty", "agent/plan", "runtime/cri", "runtime/untrusted", "keys"},
 	"agent/oom":          {},
 	"agent/plan":         {"podspec"},
-	"agent/plugins":      {"retry"},
+	"agent/plugins":      {"retry", "weight"},
 	"agent/pods":         {"agent/admit", "agent/allocate", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "demand", "edge/desired", "edge/store"},
 	"agent/podresources": {"agent/device", "agent/dra", "agent/pinning", "agent/rpc", "podspec"},
 	"agent/probe":        {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
@@ -133,7 +133,7 @@ var layers = map[string][]string{
 	"edge/history":        {"edge/kube"},
 	"edge/kube":           {"retry", "weight"},
 	"edge/kube/kubetest":  {},
-	"edge/manifest":       {"demand", "keys", "podspec"},
+	"edge/manifest":       {"demand", "keys", "podspec", "weight"},
 	"edge/local":          {"edge/manifest", "edge/store", "keyring", "keys", "podspec"},
 	"edge/link":           {"durable", "edge/kube", "retry"},
 	"edge/node":           {"edge/kube", "edge/patch", "retry"},
@@ -185,7 +185,7 @@ var layers = map[string][]string{
 	"net/portmap": {"net/netns", "net/nft"},
 	"net/uplink":  {"net/netns"},
 
-	"net/cni/plugin":      {"net/bridge", "net/netns", "net/nft", "net/portmap"},
+	"net/cni/plugin":      {"net/bridge", "net/netns", "net/nft", "net/portmap", "weight"},
 	"net/ipam/ipamtest":   {},
 	"net/netns/netnstest": {"net/netns"},
 

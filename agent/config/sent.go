@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/islet-edge/islet/agent/release"
+	"github.com/islet-edge/islet/weight"
 )
 
 // MaxSent bounds the documents that a node is sent, each in bytes: as much as a ConfigMap
@@ -52,6 +53,9 @@ func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix str
 	name := strings.TrimSpace(s.Name + " " + kind)
 	if len(data) > MaxSent {
 		return out, &FileError{File: name, Detail: fmt.Sprintf("is %d bytes long, at most %d are taken", len(data), MaxSent)}
+	}
+	if err := light(name, data); err != nil {
+		return out, err
 	}
 	doc, err := decode(name, data, apiVersion, kind, v)
 	if err != nil {
@@ -271,9 +275,30 @@ func ConfigMapName(text string) (namespace, name string, err error) {
 	return namespace, name, nil
 }
 
+// These bound what a file that was sent can make the agent allocate: its memory as a tree, and
+// how often aliases repeat a part of it.
+const (
+	maxSentMemory  = 32 << 20
+	maxSentAliases = 8
+)
+
+// light returns an error for a document that was sent and would take too much memory.
+func light(name string, doc []byte) error {
+	if err := weight.YAML(doc, maxSentMemory); err != nil {
+		return &FileError{File: name, Detail: err.Error()}
+	}
+	if n := weight.Aliases(doc); n > maxSentAliases {
+		return &FileError{File: name, Detail: fmt.Sprintf("has %d aliases; at most %d may be", n, maxSentAliases)}
+	}
+	return nil
+}
+
 // Split takes a file apart that holds a KubeletConfiguration, an EdgeConfiguration or both.
 // Lines keep their numbers.
 func Split(name string, data []byte) (kubeletDoc, edgeDoc []byte, err error) {
+	if err := light(name, data); err != nil {
+		return nil, nil, err
+	}
 	lines := strings.Split(string(data), "\n")
 	from := 0
 	for i := 0; i <= len(lines); i++ {

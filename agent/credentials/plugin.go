@@ -21,14 +21,18 @@ import (
 	configv1 "k8s.io/kubelet/config/v1"
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 // What a plugin may use of the node, whatever it does.
 const (
 	patience    = time.Minute // as a kubelet has it
 	answerLimit = 256 << 10   // bytes
-	complaints  = 1 << 10     // bytes of stderr that are told
-	holding     = time.Second // for a child of the plugin that keeps its output open
+
+	answerMemory = 4 << 20     // bytes of memory that it takes once it is decoded
+	complaints   = 1 << 10     // bytes of stderr that are told
+	holding      = time.Second // for a child of the plugin that keeps its output open
 )
 
 // A plugin is a program that gives credentials.
@@ -170,6 +174,9 @@ func (b *bounded) text() string {
 // differ in what they answer.
 func (p *plugin) decode(out []byte) (*credentialv1.CredentialProviderResponse, error) {
 	var r credentialv1.CredentialProviderResponse
+	if err := weight.JSON(out, &r, answerMemory); err != nil {
+		return nil, fmt.Errorf("its answer %w", err)
+	}
 	strict, err := kjson.UnmarshalStrict(out, &r)
 	switch {
 	case err != nil || len(strict) > 0:

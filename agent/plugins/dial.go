@@ -10,11 +10,17 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 // Bounds of a connection to a plugin.
 const (
 	maxAnswer  = 4 << 20  // of one message, as gRPC has it by default
+	maxMemory  = 16 << 20 // of one message once it is decoded
 	maxHeaders = 16 << 10 // with the text of an error
 	window     = 64 << 10 // what may be sent ahead, the least that gRPC knows
 	buffer     = 4 << 10
@@ -36,13 +42,25 @@ func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}, MinConnectTimeout: handshake}),
 		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
-		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(weighing{encoding.GetCodecV2(proto.Name)})),
 		grpc.WithIdleTimeout(idle), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", path, err)
 	}
 	return conn, nil
+}
+
+// weighing is gRPC's codec, which refuses a message that would take more than maxMemory:
+// two bytes of an answer can be a device, or a volume.
+type weighing struct{ encoding.CodecV2 }
+
+// Unmarshal returns weight.ErrTooHeavy for what it refuses.
+func (c weighing) Unmarshal(data mem.BufferSlice, v any) error {
+	if err := weight.Protobuf(data.Materialize(), v, maxMemory); err != nil {
+		return err
+	}
+	return c.CodecV2.Unmarshal(data, v)
 }
 
 // Ready connects, again and again, until the plugin has spoken gRPC or ctx ends. While

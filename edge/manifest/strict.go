@@ -9,11 +9,16 @@ import (
 	"strings"
 
 	kjson "sigs.k8s.io/json"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 // strict decodes raw into what into points to. Unknown and duplicate fields
 // are errors, as in the API server's strict field validation.
 func strict(raw []byte, into any, at place) error {
+	if err := weight.JSON(raw, into, maxMemory); err != nil {
+		return at.fail("", "%v", err)
+	}
 	found, err := kjson.UnmarshalStrict(raw, into)
 	if err != nil {
 		path, err := locate(reflect.TypeOf(into).Elem(), raw, "", err)

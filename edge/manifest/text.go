@@ -13,12 +13,15 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v2"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 const (
-	// These bound what a manifest can make the agent allocate: a YAML document
-	// is held as a tree of a hundred times its size, and an object in a list, be
-	// it empty, as a container of a kilobyte.
+	// These bound what a manifest can make the agent allocate. maxMemory is that of one object
+	// once it is decoded, and maxTree that of a YAML document as a tree.
+	maxMemory    = 8 << 20
+	maxTree      = 32 << 20
 	maxDocuments = 1000
 	maxYAML      = 1 << 20
 	maxObjects   = 20_000
@@ -110,6 +113,9 @@ func (d document) toJSON() ([]byte, error) {
 	}
 	if len(d.text) > maxYAML {
 		return nil, fmt.Errorf("is larger than %d bytes of YAML", maxYAML)
+	}
+	if err := weight.YAML(d.text, maxTree); err != nil {
+		return nil, fmt.Errorf("%w: write it as JSON", err)
 	}
 	tree, err := d.parse()
 	if err != nil {

@@ -16,10 +16,12 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 	"github.com/islet-edge/islet/net/netns"
+	"github.com/islet-edge/islet/weight"
 )
 
 const (
 	maxOutput = 1 << 20           // bytes of a plugin's result
+	maxMemory = 4 << 20           // bytes of memory that the result takes as a tree
 	maxError  = 4 << 10           // bytes of what it writes to stderr that a message shows
 	patience  = 5 * time.Second   // after the end of the context, until its pipes are let go
 	builtin   = "islet-built-in:" // begins the path of a built-in type
@@ -92,6 +94,10 @@ func (e *Exec) executable(ctx context.Context, path string, stdin []byte, enviro
 		return nil, failure(name, err, out.kept, string(complaints.kept))
 	case out.over:
 		return nil, fmt.Errorf("plugin %s wrote more than %d bytes", name, maxOutput)
+	}
+	// The library decodes it several times, into the types of several versions.
+	if err := weight.JSON(out.kept, nil, maxMemory); err != nil {
+		return nil, fmt.Errorf("the result of plugin %s %w", name, err)
 	}
 	return out.kept, nil
 }

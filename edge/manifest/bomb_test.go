@@ -1,0 +1,36 @@
+package manifest_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/edge/manifest"
+	"github.com/islet-edge/islet/keys"
+)
+
+// TestBombs: whatever the text of a manifest says, it is refused before it takes much
+// memory.
+func TestBombs(t *testing.T) {
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":`
+	for name, text := range map[string]string{
+		"null containers":  pod + `{"containers":[` + strings.Repeat("null,", 500_000) + `null]}}`,
+		"null tolerations": pod + `{"containers":[{"name":"c","image":"i"}],"tolerations":[` + strings.Repeat("null,", 500_000) + `null]}}`,
+		"names of fields":  pod + `{"nodeSelector":{` + strings.Repeat(`"":"",`, 400_000) + `"":""}}}`,
+		"pods of nothing":  `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Repeat("null,", 500_000) + `null]}`,
+		"YAML nodes":       "a: [" + strings.Repeat("x,", 500_000) + "]\n",
+		"YAML objects":     "a: [" + strings.Repeat("{},", 300_000) + "]\n",
+		"YAML lines":       "a:\n" + strings.Repeat("- \n", 300_000),
+		"long names":       pod + `{"` + strings.Repeat("x", 2<<20) + `":1}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := manifest.Decode([]byte(text), manifest.Options{Origin: "bomb", Source: keys.SourceFile, Lists: true})
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 64<<20 {
+				t.Errorf("got %.200v with %d MiB", err, took>>20)
+			}
+		})
+	}
+}
