@@ -1,0 +1,26 @@
+package ctrd
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/islet-edge/islet/runtime/shim"
+)
+
+// TestCutShimLog: the log of a shim of an older islet, which bounds it in no way, is emptied
+// when it has become large, and else is left alone.
+func TestCutShimLog(t *testing.T) {
+	s := newShims(&Runtime{log: slog.New(slog.DiscardHandler), dirs: dirs{sockets: t.TempDir()}})
+	for size, want := range map[int64]int64{maxShimLog: maxShimLog, maxShimLog + 1: 0} {
+		path := filepath.Join(s.r.dirs.sockets, "1.log")
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.cutLog(&group{name: "1"}, &shim.Client{}) // whom it no longer has: once
+		if st, err := os.Stat(path); err != nil || st.Size() != want {
+			t.Errorf("of %d bytes: %v, %v; want %d", size, st.Size(), err, want)
+		}
+	}
+}
