@@ -154,7 +154,7 @@ var layers = map[string][]string{
 	"runtime/cri":           {},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/untrusted", "metrics"},
+	"runtime/ctrd":          {"keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
 	"runtime/daemon":        {"regular", "runtime/mounts"},
 	"runtime/fake":          {"runtime/cri"},
 	"runtime/image":         {"runtime/cri", "runtime/untrusted"},
@@ -174,6 +174,7 @@ var layers = map[string][]string{
 	"runtime/stream":        {"runtime/cri", "runtime/stream/tunnel"},
 	"runtime/stream/tunnel": {}, // both servers of port-forward: here and in agent/server
 	"runtime/taskshim":      {"runtime/shim", "metrics"},
+	"runtime/tree":          {},
 	"runtime/untrusted":     {}, // files that others made: agent rooms that read such may import it
 
 	"net/address": {"net/netns"},

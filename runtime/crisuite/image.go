@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,7 +34,34 @@ func Build(t testing.TB, pkg string) string {
 // Image makes an OCI archive of an image with the program at /prog, users, and a
 // configuration that the tests know.
 func Image(t testing.TB, program string) []byte {
-	return pack(t, ImageRef, base(t, program), archive(t, []file{{"second", 0o644, []byte("layer")}}))
+	return pack(t, ImageRef, nil, base(t, program), archive(t, []file{{"second", 0o644, []byte("layer")}}))
+}
+
+// An Entry is a file of an image's second layer.
+type Entry struct {
+	tar.Header
+	Data string
+}
+
+// ConfiguredImage is Image by the name HostileRef(shape), with fields of its config set to
+// others, and with a second layer of these entries.
+func ConfiguredImage(t testing.TB, program, shape string, config map[string]any, entries ...Entry) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range entries {
+		e.Size = int64(len(e.Data))
+		if err := w.WriteHeader(&e.Header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, e.Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return pack(t, HostileRef(shape), config, base(t, program), b.Bytes())
 }
 
 // HostileRef names the image that HostileImage makes of a shape.
@@ -51,7 +80,7 @@ func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	if err := errors.Join(w.WriteHeader(h), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return pack(t, HostileRef(shape), base(t, program), b.Bytes())
+	return pack(t, HostileRef(shape), nil, base(t, program), b.Bytes())
 }
 
 // base is the layer with the program.
@@ -69,12 +98,14 @@ func base(t testing.TB, program string) []byte {
 	})
 }
 
-// pack makes the archive of an image of two layers.
-func pack(t testing.TB, ref string, layer, second []byte) []byte {
+// pack makes the archive of an image of two layers, whose config has other values for the
+// keys of change.
+func pack(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
 	t.Helper()
+	fields := map[string]any{"Entrypoint": []string{"/prog"}, "Cmd": []string{"print", "default"}, "Env": []string{"FROM=image", "BOTH=image"}, "WorkingDir": "/tmp"}
+	maps.Copy(fields, change)
 	config := encode(t, map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": []string{"/prog"}, "Cmd": []string{"print", "default"}, "Env": []string{"FROM=image", "BOTH=image"}, "WorkingDir": "/tmp"},
+		"architecture": runtime.GOARCH, "os": "linux", "config": fields,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer), digest(second)}},
 	})
 	const kind = "application/vnd.oci.image."

@@ -108,7 +108,11 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if c.config, err = r.mountVolumes(ctx, c, labels.File, users); err != nil {
 		return err
 	}
-	spec, err := r.specOf(s, c, img, labels)
+	own, err := r.makeImageVolumes(ctx, s, c, img.Config.Config.Volumes)
+	if err != nil {
+		return err
+	}
+	spec, err := r.specOf(s, c, img, labels, own)
 	if err != nil {
 		return err
 	}
@@ -143,8 +147,8 @@ func (r *Runtime) removeBundle(id string) error {
 	return mounts.RemoveAll(b)
 }
 
-// specOf makes the OCI specification of a container.
-func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels) (*specs.Spec, error) {
+// specOf makes the OCI specification of a container, whose image has the volumes own.
+func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, own []ocispec.Volume) (*specs.Spec, error) {
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	if err := checkRootfs(root); err != nil {
 		return nil, err
@@ -161,13 +165,14 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	if err != nil {
 		return nil, err
 	}
-	if err := hostPaths(c.config.GetMounts()); err != nil {
+	if err := errors.Join(hostPaths(c.config.GetMounts()), checkPropagation(c.config.GetMounts())); err != nil {
 		return nil, err
 	}
-	if err := r.relabel(s, c.config.GetMounts(), labels.File); err != nil {
+	seen := append(mountsOf(own), c.config.GetMounts()...)
+	if err := r.relabel(s, seen, labels.File); err != nil {
 		return nil, err
 	}
-	if err := checkAccounts(root, c.config.GetMounts()); err != nil {
+	if err := checkAccounts(root, seen); err != nil {
 		return nil, err
 	}
 	ns, err := r.namespacesOf(s, c)
@@ -181,7 +186,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		}
 	}
 	spec, err := ocispec.Make(ocispec.Input{
-		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user,
+		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Volumes: own,
 		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
 		ProcessLabel: labels.Process, MountLabel: labels.File,
 	})
@@ -189,7 +194,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		err = r.injectCDI(spec, c.config)
 	}
 	if err == nil {
-		ocispec.SetHome(spec, ocispec.Home(accounts(root, c.config.GetMounts()), user.UID))
+		ocispec.SetHome(spec, ocispec.Home(accounts(root, seen), user.UID))
 	}
 	if err == nil && s.tasks != nil {
 		s.describe(spec, c.config)

@@ -40,7 +40,7 @@ func (r *Runtime) dropLayer(c *container) error {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
 	var errs []error
-	for _, name := range []string{"upper", "work", "rootfs"} {
+	for _, name := range []string{"upper", "work", "rootfs", imageVolumes} {
 		errs = append(errs, mounts.RemoveAll(filepath.Join(r.containerDir(c.rec.ID), name)))
 	}
 	err := errors.Join(errs...)
@@ -91,7 +91,8 @@ func (r *Runtime) layer(ctx context.Context, c *container) (*api.FilesystemUsage
 	return r.layerUsage(u), err
 }
 
-// measure measures what a container has written, wherever that is. It fails only when its
+// measure measures what a container has written, wherever that is: above its image, and in
+// the volumes of its image. It fails only when its
 // context ends, whatever the container does meanwhile.
 func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.Context, string) disk.Usage) (u disk.Usage, err error) {
 	if c.dropped.Load() {
@@ -101,6 +102,10 @@ func (r *Runtime) measure(ctx context.Context, c *container, tree func(context.C
 		if u = tree(ctx, filepath.Join(r.containerDir(c.rec.ID), name)); u.Inodes > 0 {
 			break
 		}
+	}
+	if c.rec.ImageVolumes > 0 {
+		v := tree(ctx, filepath.Join(r.containerDir(c.rec.ID), imageVolumes))
+		u.Bytes, u.Inodes, u.Cut = u.Bytes+v.Bytes, u.Inodes+v.Inodes, u.Cut || v.Cut
 	}
 	if err := ctx.Err(); err != nil {
 		return disk.Usage{}, fmt.Errorf("measure the files of container %s: %w", c.rec.ID, err)

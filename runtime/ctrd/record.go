@@ -52,6 +52,8 @@ type containerRecord struct {
 	Chain      string   `json:"chain,omitempty"` // of the image's layers
 	StopSignal string   `json:"stopSignal,omitempty"`
 	Volumes    []string `json:"volumes,omitempty"` // chains of the images that it mounts
+	// ImageVolumes is how many directories it has for the VOLUMEs of its image.
+	ImageVolumes int `json:"imageVolumes,omitempty"`
 	// User is whom its first process runs as; nil: made by an earlier islet.
 	User      *specs.User `json:"user,omitempty"`
 	CreatedAt time.Time   `json:"createdAt"`

@@ -40,7 +40,10 @@ func mounts(in Input, s *specs.Spec) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b specs.Mount) int { return depth(a) - depth(b) })
-	s.Mounts = all
+	for _, v := range in.Volumes { // before all others: a pod's own mounts may lie below, or cover them
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: v.Path, Type: "bind", Source: v.Source, Options: []string{"rbind", "rprivate", "rw"}})
+	}
+	s.Mounts = append(s.Mounts, all...)
 }
 
 func depth(m specs.Mount) int {

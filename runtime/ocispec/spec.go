@@ -18,6 +18,7 @@ type Input struct {
 	Container *api.ContainerConfig
 	Image     imagespec.ImageConfig
 	User      specs.User
+	Volumes   []Volume // of the image, parents before children
 	Namespaces
 	Files
 	Host
@@ -27,6 +28,10 @@ type Input struct {
 	// empty: none.
 	ProcessLabel, MountLabel string
 }
+
+// A Volume is a directory of a container's own for a VOLUME of its image. Its Path is
+// absolute, and no component of it is a symlink in the image.
+type Volume struct{ Path, Source string }
 
 // Namespaces are the paths of those that the container joins. An empty path of
 // users, net, ipc or uts is the host's; an empty PID gives a new one unless HostPID.

@@ -1,0 +1,60 @@
+package ctrd
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+// checkPropagation refuses a mount whose propagation would silently do nothing: that of a
+// host path in a mount that has no peers. Bidirectional needs a shared mount, HostToContainer
+// a shared mount or one that receives from such.
+// https://kubernetes.io/docs/concepts/storage/volumes/#mount-propagation
+func checkPropagation(all []*api.Mount) error {
+	for _, m := range all {
+		var need []string
+		switch m.GetPropagation() {
+		case api.MountPropagation_PROPAGATION_BIDIRECTIONAL:
+			need = []string{"shared"}
+		case api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER:
+			need = []string{"shared", "master"}
+		default:
+			continue
+		}
+		source, err := withoutLinks(m.GetHostPath())
+		if err != nil {
+			return fmt.Errorf("mount %s: %w", m.GetContainerPath(), err)
+		}
+		in, err := mounts.Around(source)
+		if err != nil {
+			return fmt.Errorf("mount %s: look up the mount of %s: %w", m.GetContainerPath(), source, err)
+		}
+		if in != nil && !hasTag(in.Optional, need) {
+			return fmt.Errorf("mount %s asks for %s, but %s is in the mount %s of the host, which is not %s: make it shared (mount --make-rshared %s), at each boot before pods start: %w",
+				m.GetContainerPath(), propagationNames[m.GetPropagation()], source, in.Mountpoint, strings.Replace(strings.Join(need, " or "), "master", "slave", 1), in.Mountpoint, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
+
+var propagationNames = map[api.MountPropagation]string{
+	api.MountPropagation_PROPAGATION_BIDIRECTIONAL:     "Bidirectional",
+	api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER: "HostToContainer",
+}
+
+// hasTag reports whether the optional fields of a line of mountinfo have one of these tags.
+func hasTag(optional string, tags []string) bool {
+	for f := range strings.FieldsSeq(optional) {
+		name, _, _ := strings.Cut(f, ":")
+		for _, tag := range tags {
+			if name == tag {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,86 @@
+package ctrd_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestPropagation: a mount whose propagation can do nothing, as that of a host path in a
+// private mount, is refused by name; where it can, mounts reach the other side.
+func TestPropagation(t *testing.T) {
+	n := newNode(t, 4)
+	cfg := n.podConfig(1)
+	pod, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const both, in = api.MountPropagation_PROPAGATION_BIDIRECTIONAL, api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+	for i, c := range []struct {
+		kind uintptr
+		asks api.MountPropagation
+		says string
+	}{
+		{unix.MS_PRIVATE, both, "Bidirectional"}, {unix.MS_PRIVATE, in, "HostToContainer"}, {unix.MS_SLAVE, both, "not shared"}, {unix.MS_SLAVE, in, ""},
+		{unix.MS_SHARED, both, ""}, {unix.MS_SHARED, in, ""}, {unix.MS_PRIVATE, api.MountPropagation_PROPAGATION_PRIVATE, ""},
+	} {
+		host := filepath.Join(n.dir, fmt.Sprint("host", i))
+		if err := os.Mkdir(host, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount(host, host, "", unix.MS_BIND, ""); err != nil { // of a shared mount, so shared
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Unmount(host, unix.MNT_DETACH) })
+		if err := unix.Mount("", host, "", c.kind, ""); err != nil {
+			t.Fatal(err)
+		}
+		inside := filepath.Join(host, "new", "dir") // is made
+		ctr := containerConfig(fmt.Sprint("main", i), "wait")
+		ctr.Mounts = []*api.Mount{{ContainerPath: "/p", HostPath: inside, Propagation: c.asks}}
+		created, err := n.CreateContainer(t.Context(), &api.CreateContainerRequest{PodSandboxId: pod.PodSandboxId, SandboxConfig: cfg, Config: ctr})
+		if c.says != "" {
+			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), host) || !strings.Contains(err.Error(), "/p ") {
+				t.Errorf("case %d: %v", i, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("case %d: %v", i, err)
+			continue
+		}
+		if _, err := n.StartContainer(t.Context(), &api.StartContainerRequest{ContainerId: created.ContainerId}); err != nil {
+			t.Fatal(err)
+		}
+		if c.kind == unix.MS_SLAVE {
+			continue // what reaches it comes from its master
+		}
+		n.expectReach(t, created.ContainerId, inside, c.asks != api.MountPropagation_PROPAGATION_PRIVATE, i)
+	}
+}
+
+// expectReach mounts something on the host and looks whether a container sees it.
+func (n *node) expectReach(t *testing.T, id, dir string, reaches bool, i int) {
+	t.Helper()
+	late := filepath.Join(dir, "late")
+	if err := os.Mkdir(late, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("t", late, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(late, unix.MNT_DETACH) })
+	if err := os.WriteFile(filepath.Join(late, "file"), []byte("late"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := n.ExecSync(context.Background(), &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "read", "/p/late/file"}, Timeout: 20})
+	if err != nil || strings.Contains(string(out.Stdout), "late") != reaches {
+		t.Errorf("case %d: the container sees %q %q of the host's mount: %v", i, out.GetStdout(), out.GetStderr(), err)
+	}
+}

@@ -1,0 +1,40 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributes copies extended attributes: file capabilities, ACLs, and those of users. Labels
+// of SELinux follow the container, and an overlay's marks mean something in its layers only.
+// What the copy's file system does not have is left out.
+func attributes(from, to int) error {
+	n, err := unix.Flistxattr(from, nil)
+	if n == 0 && err == nil || errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	names := make([]byte, max(n, 0))
+	if err == nil {
+		n, err = unix.Flistxattr(from, names)
+	}
+	if err != nil {
+		return fmt.Errorf("list extended attributes: %w", err)
+	}
+	value := make([]byte, maxXattr)
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
+		if name == "security.selinux" || strings.HasPrefix(name, "trusted.overlay.") {
+			continue
+		}
+		n, err := unix.Fgetxattr(from, name, value)
+		if err == nil {
+			err = unix.Fsetxattr(to, name, value[:n], 0)
+		}
+		if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENODATA) {
+			return fmt.Errorf("extended attribute %s: %w", name, err)
+		}
+	}
+	return nil
+}

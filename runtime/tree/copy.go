@@ -1,0 +1,220 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoRoom is returned by Copy when a tree has more bytes or files than its Room.
+var ErrNoRoom = errors.New("there is no room for a copy")
+
+// ErrTooDeep is returned by Copy for directories that are nested too deeply.
+var ErrTooDeep = fmt.Errorf("directories are nested more than %d deep", maxDepth)
+
+const (
+	maxDepth = 200      // directories open at once, in the source and in the copy
+	atOnce   = 256      // names that are read of a directory
+	maxLinks = 10_000   // files with several names that are remembered; one that comes later is copied for each name
+	chunk    = 16 << 20 // bytes between two looks at the context
+	maxXattr = 64 << 10 // bytes of the names, or of one value; the kernel's own limit
+)
+
+// Room is what copies may still take. Copy counts down.
+type Room struct{ Bytes, Files uint64 }
+
+// Half returns half of what is free in the file system of a directory.
+func Half(dir string) (Room, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return Room{}, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	room := Room{Bytes: st.Bavail * uint64(st.Bsize) / 2, Files: st.Ffree / 2}
+	if st.Files == 0 { // it has no fixed number of inodes
+		room.Files = ^uint64(0)
+	}
+	return room, nil
+}
+
+// Copy copies what is in the directory from to the directory to, which must be empty and
+// within reach of nobody else, and gives to the owner, mode, attributes and times of from.
+// Nobody may change from meanwhile. Sockets are left out. SELinux labels are not copied.
+//
+// After an error a part of the copy is there.
+func Copy(ctx context.Context, from, to *os.File, room *Room) error {
+	c := copier{ctx: ctx, top: int(to.Fd()), room: room, linked: map[inode]string{}}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(from.Fd()), &st); err != nil {
+		return err
+	}
+	return c.directory(from, to, &st, "", 0)
+}
+
+type inode struct{ dev, ino uint64 }
+
+type copier struct {
+	ctx    context.Context //nolint:containedctx // lives as long as the copy
+	top    int
+	room   *Room
+	linked map[inode]string // the first name in the copy
+}
+
+// directory copies what is in from, whose path in the copy is at.
+func (c *copier) directory(from, to *os.File, st *unix.Stat_t, at string, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%s: %w", at, ErrTooDeep)
+	}
+	for {
+		names, err := from.Readdirnames(atOnce)
+		for _, name := range names {
+			if err := c.entry(from, to, at, name, depth); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read directory %s: %w", at, err)
+		}
+	}
+	return finish(int(from.Fd()), int(to.Fd()), st)
+}
+
+func (c *copier) entry(from, to *os.File, at, name string, depth int) error {
+	at = path.Join(at, name)
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	if c.room.Files == 0 {
+		return fmt.Errorf("%s: %w", at, ErrNoRoom)
+	}
+	c.room.Files--
+	var st unix.Stat_t
+	err := unix.Fstatat(int(from.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil {
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFDIR:
+			return c.below(from, to, &st, at, name, depth)
+		case unix.S_IFREG:
+			err = c.file(int(from.Fd()), int(to.Fd()), &st, at, name)
+		case unix.S_IFLNK:
+			err = link(int(from.Fd()), int(to.Fd()), &st, name)
+		case unix.S_IFCHR, unix.S_IFBLK, unix.S_IFIFO:
+			err = node(int(to.Fd()), &st, name)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", at, err)
+	}
+	return nil
+}
+
+func (c *copier) below(from, to *os.File, st *unix.Stat_t, at, name string, depth int) error {
+	if err := unix.Mkdirat(int(to.Fd()), name, 0o700); err != nil {
+		return fmt.Errorf("copy %s: %w", at, err)
+	}
+	src, err := open(int(from.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", at, err)
+	}
+	defer src.Close()
+	dst, err := open(int(to.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", at, err)
+	}
+	defer dst.Close()
+	return c.directory(src, dst, st, at, depth+1)
+}
+
+func open(at int, name string, flag int, mode uint32) (*os.File, error) {
+	fd, err := unix.Openat(at, name, flag|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// file copies a regular file, or links one that was copied under another name.
+func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error) {
+	if st.Nlink > 1 {
+		id := inode{uint64(st.Dev), st.Ino}
+		if first, ok := c.linked[id]; ok {
+			return unix.Linkat(c.top, first, to, name, 0)
+		}
+		if len(c.linked) < maxLinks {
+			c.linked[id] = at
+		}
+	}
+	src, err := open(from, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := open(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dst.Close()) }()
+	for {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		n, err := io.CopyN(dst, src, chunk) // by copy_file_range, which shares blocks where the file system can
+		if uint64(n) > c.room.Bytes {
+			return ErrNoRoom
+		}
+		c.room.Bytes -= uint64(n)
+		if errors.Is(err, io.EOF) {
+			return finish(int(src.Fd()), int(dst.Fd()), st)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func link(from, to int, st *unix.Stat_t, name string) error {
+	target := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(from, name, target)
+	if err != nil {
+		return err
+	}
+	if err := unix.Symlinkat(string(target[:n]), to, name); err != nil {
+		return err
+	}
+	return errors.Join(unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW), times(to, name, st))
+}
+
+func node(to int, st *unix.Stat_t, name string) error {
+	if err := unix.Mknodat(to, name, st.Mode&unix.S_IFMT|0o600, int(st.Rdev)); err != nil {
+		return err
+	}
+	return errors.Join(
+		unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW),
+		unix.Fchmodat(to, name, st.Mode&0o7777, 0), times(to, name, st))
+}
+
+func times(at int, name string, st *unix.Stat_t) error {
+	return unix.UtimesNanoAt(at, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// finish gives a file or directory the owner, attributes, mode and times of another. A
+// change of the owner takes file capabilities and set-user-ID away: so it comes first.
+func finish(from, to int, st *unix.Stat_t) error {
+	if err := unix.Fchown(to, int(st.Uid), int(st.Gid)); err != nil {
+		return err
+	}
+	if err := attributes(from, to); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(to, st.Mode&0o7777); err != nil {
+		return err
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", to), []unix.Timespec{st.Atim, st.Mtim}, 0)
+}

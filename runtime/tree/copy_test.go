@@ -1,0 +1,145 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// copyOf copies a directory to a new one.
+func copyOf(t *testing.T, ctx context.Context, from string, room Room) (string, Room, error) {
+	t.Helper()
+	to := t.TempDir()
+	src, err := os.Open(from)
+	must(t, err)
+	defer src.Close()
+	dst, err := os.Open(to)
+	must(t, err)
+	defer dst.Close()
+	err = Copy(ctx, src, dst, &room)
+	return to, room, err
+}
+
+var plenty = Room{Bytes: 1 << 30, Files: 1 << 20}
+
+// describe is all that a copy must keep of what is in a directory.
+func describe(t *testing.T, dir string) string {
+	t.Helper()
+	var out strings.Builder
+	must(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		must(t, unix.Lstat(path, &st))
+		name, _ := filepath.Rel(dir, path)
+		fmt.Fprint(&out, name, " ", st.Mode, " ", st.Uid, " ", st.Gid, " ", st.Rdev, " ", st.Mtim.Nano())
+		value := make([]byte, 100)
+		for _, attr := range []string{"user.note", "security.capability"} {
+			if n, err := unix.Lgetxattr(path, attr, value); err == nil {
+				fmt.Fprintf(&out, " %s=%x", attr, value[:n])
+			}
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
+			b, err := os.ReadFile(path)
+			must(t, err)
+			fmt.Fprintf(&out, " links %d %q", st.Nlink, b)
+		case unix.S_IFLNK:
+			target, err := os.Readlink(path)
+			must(t, err)
+			fmt.Fprint(&out, " -> ", target)
+		}
+		fmt.Fprintln(&out)
+		return nil
+	}))
+	return out.String()
+}
+
+// TestCopy: a copy has every kind of file, its owner, mode, times and attributes, and no
+// symlink was followed.
+func TestCopy(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	from := t.TempDir()
+	in := func(name string) string { return filepath.Join(from, name) }
+	secret := filepath.Join(t.TempDir(), "secret")
+	must(t, os.WriteFile(secret, []byte("host"), 0o600),
+		os.MkdirAll(in("a/b/c"), 0o755), os.WriteFile(in("a/b/file"), []byte("text"), 0o600), os.Chown(in("a/b/file"), 7, 8), os.Chmod(in("a/b/file"), 0o4711|os.ModeSetuid),
+		os.Link(in("a/b/file"), in("a/second name")), os.Symlink(secret, in("out")), os.Symlink("a", in("in")), os.Symlink("nowhere", in("dangling")), os.Lchown(in("in"), 5, 6),
+		unix.Mkfifo(in("fifo"), 0o620), unix.Mknod(in("null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))), os.Chmod(in("a/b/c"), 0o777|os.ModeSticky), os.Chown(from, 11, 12), os.Chmod(from, 0o750))
+	cap := []byte{1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	must(t, unix.Setxattr(in("a/b/file"), "security.capability", cap, 0))
+	if err := unix.Setxattr(in("a"), "user.note", []byte("kept"), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
+		t.Fatal(err)
+	}
+	to, room, err := copyOf(t, t.Context(), from, plenty)
+	must(t, err)
+	if got, want := describe(t, to), describe(t, from); got != want {
+		t.Errorf("the copy is\n%s\nand the original\n%s", got, want)
+	}
+	if plenty.Files-room.Files != 10 || plenty.Bytes-room.Bytes != 4 {
+		t.Errorf("it took %d files and %d bytes", plenty.Files-room.Files, plenty.Bytes-room.Bytes)
+	}
+}
+
+// TestCopyIsBounded: a tree that is too large, has too many files, or is too deep is an error,
+// and a context that ends stops a copy.
+func TestCopyIsBounded(t *testing.T) {
+	from := t.TempDir()
+	for i := range 600 { // more than are read at once
+		must(t, os.WriteFile(filepath.Join(from, fmt.Sprint(i)), []byte("x"), 0o600))
+	}
+	to, _, err := copyOf(t, t.Context(), from, Room{Bytes: 600, Files: 600})
+	must(t, err)
+	if names, _ := os.ReadDir(to); len(names) != 600 {
+		t.Errorf("%d of 600 files were copied", len(names))
+	}
+	for name, room := range map[string]Room{"bytes": {Bytes: 599, Files: 600}, "files": {Bytes: 600, Files: 599}} {
+		if _, _, err := copyOf(t, t.Context(), from, room); !errors.Is(err, ErrNoRoom) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := copyOf(t, ended, from, plenty); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its end: %v", err)
+	}
+	deep := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(deep, strings.Repeat("d/", maxDepth)), 0o700))
+	if _, _, err := copyOf(t, t.Context(), deep, plenty); err != nil {
+		t.Errorf("%d deep: %v", maxDepth, err)
+	}
+	must(t, os.MkdirAll(filepath.Join(deep, strings.Repeat("d/", maxDepth+1)), 0o700))
+	if _, _, err := copyOf(t, t.Context(), deep, plenty); !errors.Is(err, ErrTooDeep) {
+		t.Errorf("%d deep: %v", maxDepth+1, err)
+	}
+}
+
+// TestHalf: there is room for half of what is free.
+func TestHalf(t *testing.T) {
+	dir := t.TempDir()
+	var st unix.Statfs_t
+	must(t, unix.Statfs(dir, &st))
+	room, err := Half(dir)
+	if free := st.Bavail * uint64(st.Bsize); err != nil || room.Bytes > free || room.Bytes < free/4 || room.Files == 0 {
+		t.Errorf("%+v of %d bytes: %v", room, free, err)
+	}
+	if _, err := Half(filepath.Join(dir, "none")); err == nil {
+		t.Error("a directory that is not there has room")
+	}
+}
