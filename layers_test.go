@@ -160,7 +160,7 @@ var layers = map[string][]string{
 	"runtime/image":         {"runtime/cri", "runtime/untrusted"},
 	"runtime/mounts":        {},
 	"runtime/namespace":     {},
-	"runtime/ocispec":       {"keys"},
+	"runtime/ocispec":       {"keys", "regular"},
 	"runtime/remote":        {"runtime/cri", "keys"},
 	"runtime/selinux":       {},
 

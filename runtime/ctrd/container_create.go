@@ -68,7 +68,10 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 		},
 		config: proto.CloneOf(cfg), done: make(chan struct{}),
 	}
-	if err := r.createContainer(ctx, s, c, img); err != nil {
+	if err = readProfiles(c.config); err == nil {
+		err = r.createContainer(ctx, s, c, img)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", cfg.GetMetadata().GetName(), err)
 	}
 	r.notify(s.rec.ID, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
@@ -180,6 +183,11 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		return nil, err
 	}
 	host := r.host
+	if s.config.GetHostname() == "" {
+		if host.NodeName, err = os.Hostname(); err != nil {
+			return nil, err
+		}
+	}
 	if c.config.GetLinux().GetSecurityContext().GetPrivileged() {
 		if host.Devices, err = hostDevices(); err != nil {
 			return nil, err

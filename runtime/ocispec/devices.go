@@ -1,35 +1,101 @@
 package ocispec
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// devices gives a privileged container all of the host's devices, and others
-// those they name beyond the usual ones, which the OCI runtime adds itself.
+// devices gives a privileged container all of the host's devices, and every container those
+// it names beyond the usual ones, which the OCI runtime adds itself. A directory stands for
+// all devices below it.
 func devices(in Input, s *specs.Spec) error {
-	if in.security().GetPrivileged() {
-		s.Linux.Devices = in.Host.Devices
-		s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
-		return nil
-	}
-	s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+	privileged := in.security().GetPrivileged()
+	s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: privileged, Access: "rwm"}}
 	for _, d := range in.Container.GetDevices() {
-		dev, err := Device(d.GetHostPath(), d.GetContainerPath())
+		found, err := devicesAt(d.GetHostPath(), d.GetContainerPath())
 		if err != nil {
 			return err
 		}
-		if in.Users == "" {
-			s.Linux.Devices = append(s.Linux.Devices, dev)
-		} // else it is bound: see mounts
-		s.Linux.Resources.Devices = append(s.Linux.Resources.Devices, specs.LinuxDeviceCgroup{
-			Allow: true, Type: dev.Type, Major: &dev.Major, Minor: &dev.Minor, Access: d.GetPermissions(),
-		})
+		if in.Users == "" || privileged {
+			s.Linux.Devices = append(s.Linux.Devices, found...)
+		} // else they are bound: see mounts
+		for i := range found {
+			if privileged {
+				break
+			}
+			dev := &found[i]
+			s.Linux.Resources.Devices = append(s.Linux.Resources.Devices, specs.LinuxDeviceCgroup{
+				Allow: true, Type: dev.Type, Major: &dev.Major, Minor: &dev.Minor, Access: d.GetPermissions(),
+			})
+		}
+	}
+	if !privileged {
+		return nil
+	}
+	own := map[string]bool{}
+	for _, d := range s.Linux.Devices {
+		own[d.Path] = true
+	}
+	for _, d := range in.Host.Devices {
+		if !own[d.Path] {
+			s.Linux.Devices = append(s.Linux.Devices, d)
+		}
 	}
 	return nil
+}
+
+// maxDevices bounds the devices of one directory.
+const maxDevices = 1024
+
+// notDevices are directories of /dev that hold no devices of the host, as every CRI runtime
+// has it.
+var notDevices = []string{"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"}
+
+// devicesAt describes a device node of the host, or all below a directory, for use at path in a
+// container. What else is in the directory is left out.
+func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
+	at = path.Clean(at)
+	if st, err := os.Stat(host); err != nil || !st.IsDir() {
+		dev, err := Device(host, at)
+		return []specs.LinuxDevice{dev}, err
+	}
+	root, err := filepath.EvalSymlinks(host)
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", host, err)
+	}
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // it has just been unplugged
+		case err != nil:
+			return err
+		case d.IsDir() && p != root && slices.Contains(notDevices, d.Name()):
+			return fs.SkipDir
+		case d.Type()&fs.ModeDevice == 0 || d.Name() == "console":
+			return nil
+		case len(all) == maxDevices:
+			return fmt.Errorf("more than %d devices", maxDevices)
+		}
+		dev, err := Device(p, path.Join(at, strings.TrimPrefix(p, root)))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		all = append(all, dev)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", host, err)
+	}
+	return all, nil
 }
 
 // Device describes a device node of the host for use at path in a container.

@@ -12,8 +12,13 @@ import (
 // mounts puts the usual mounts, the sandbox's files and the container's own into
 // s, parents before children. The container's own win.
 func mounts(in Input, s *specs.Spec) {
-	all := base(in)
 	own := in.Container.GetMounts()
+	all := slices.DeleteFunc(base(in), func(m specs.Mount) bool { // else they would hide a part of the pod's own /dev or /sys
+		return slices.ContainsFunc(own, func(o *api.Mount) bool {
+			at := filepath.Clean(o.GetContainerPath())
+			return at != "/" && strings.HasPrefix(m.Destination, at+"/")
+		})
+	})
 	for _, f := range []struct{ src, dst string }{
 		{in.Hosts, "/etc/hosts"}, {in.Hostname, "/etc/hostname"}, {in.Resolv, "/etc/resolv.conf"}, {in.Shm, "/dev/shm"},
 	} {
@@ -63,13 +68,19 @@ func base(in Input) []specs.Mount {
 		// A sysfs shows the network, which is not that of the user namespace.
 		sys = specs.Mount{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", "rro"}}
 	}
+	cgroup := specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro}}
+	if in.CgroupV2 && in.security().GetPrivileged() {
+		// It shares the host's cgroup namespace, where a new mount of cgroup2 would take the options
+		// of the host's away, as there is but one: nsdelegate and memory_recursiveprot.
+		cgroup = specs.Mount{Destination: "/sys/fs/cgroup", Type: "bind", Source: "/sys/fs/cgroup", Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", ro}}
+	}
 	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		sys,
-		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro}},
+		cgroup,
 	}
 }
 

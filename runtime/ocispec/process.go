@@ -1,6 +1,7 @@
 package ocispec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,12 +22,15 @@ var DefaultCapabilities = []string{
 }
 
 // args merges command and args with the image's ENTRYPOINT and CMD: a command
-// replaces both, args replace only CMD.
+// replaces both, args replace only CMD. An ENTRYPOINT of one empty word is how an image says
+// that it has none, though the image that it was made from does.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container
 func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error) {
 	command, args := c.GetCommand(), c.GetArgs()
 	if len(command) == 0 {
-		command = image.Entrypoint
+		if command = image.Entrypoint; len(command) == 1 && command[0] == "" {
+			command = nil
+		}
 		if len(args) == 0 {
 			args = image.Cmd
 		}
@@ -38,22 +42,28 @@ func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error)
 	return all, nil
 }
 
-// env puts the container's variables over the image's. A later one of the same
-// name wins.
+// env puts the container's variables over the image's. A later one of the same name wins; one
+// of the image without "=" takes the variable away. HOSTNAME is the name that the pod sees.
 func env(in Input) []string {
-	out := []string{defaultPath}
+	var out []string
+	index := map[string]int{} // an image may have very many
 	set := func(kv string) {
-		name, _, _ := strings.Cut(kv, "=")
-		if i := slices.IndexFunc(out, func(o string) bool { return strings.HasPrefix(o, name+"=") }); i >= 0 {
+		name, _, hasValue := strings.Cut(kv, "=")
+		i, known := index[name]
+		switch {
+		case !hasValue && known:
+			out[i] = ""
+		case hasValue && known:
 			out[i] = kv
-		} else {
-			out = append(out, kv)
+		case hasValue:
+			index[name], out = len(out), append(out, kv)
 		}
 	}
+	set(defaultPath)
 	if in.Container.GetTty() {
 		set("TERM=xterm")
 	}
-	if h := in.Sandbox.GetHostname(); h != "" {
+	if h := cmp.Or(in.Sandbox.GetHostname(), in.NodeName); h != "" {
 		set("HOSTNAME=" + h)
 	}
 	for _, kv := range in.Image.Env {
@@ -62,7 +72,7 @@ func env(in Input) []string {
 	for _, e := range in.Container.GetEnvs() {
 		set(e.GetKey() + "=" + string(e.GetValue()))
 	}
-	return out
+	return slices.DeleteFunc(out, func(kv string) bool { return kv == "" })
 }
 
 // SetHome gives a process HOME that has none otherwise. It is the last that is done to the

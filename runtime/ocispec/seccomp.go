@@ -3,12 +3,17 @@ package ocispec
 import (
 	"encoding/json"
 	"fmt"
-	"os"
+	"strings"
 
 	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/regular"
 )
+
+// maxProfile bounds a seccomp profile, in bytes.
+const maxProfile = 4 << 20
 
 // seccompProfile sets the profile that the container asks for; a privileged one
 // never has one. It comes last, for the default profile follows the capabilities.
@@ -21,7 +26,7 @@ func seccompProfile(sec *api.LinuxContainerSecurityContext, s *specs.Spec) error
 	case p.GetProfileType() == api.SecurityProfile_RuntimeDefault:
 		s.Linux.Seccomp = seccomp.DefaultProfile(s)
 	default:
-		b, err := os.ReadFile(p.GetLocalhostRef())
+		b, err := regular.Read(strings.TrimPrefix(p.GetLocalhostRef(), "localhost/"), maxProfile)
 		if err != nil {
 			return fmt.Errorf("read seccomp profile: %w", err)
 		}

@@ -54,6 +54,7 @@ type Host struct {
 	CgroupV2     bool
 	Devices      []specs.LinuxDevice // for privileged containers
 	Throttles    []string            // directories of /sys that Own masks
+	NodeName     string              // the hostname, of pods that have none of their own
 }
 
 // Make makes the specification.

@@ -1,0 +1,48 @@
+package ctrd
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// readProfiles gives a container's configuration the security profiles that an older client
+// named in the fields of the CRI before SecurityProfile: to leave them out would run the
+// container unconfined.
+func readProfiles(c *api.ContainerConfig) error {
+	sec := c.GetLinux().GetSecurityContext()
+	if sec == nil {
+		return nil
+	}
+	for _, p := range []struct {
+		what, old string
+		now       **api.SecurityProfile
+	}{{"seccomp_profile_path", sec.GetSeccompProfilePath(), &sec.Seccomp}, {"apparmor_profile", sec.GetApparmorProfile(), &sec.Apparmor}} {
+		if *p.now == nil && p.old != "" {
+			profile, err := profileOf(p.old)
+			if err != nil {
+				return fmt.Errorf("%s %q: %w", p.what, p.old, err)
+			}
+			*p.now = profile
+		}
+		if (*p.now).GetLocalhostRef() != "" && (*p.now).GetProfileType() != api.SecurityProfile_Localhost {
+			return fmt.Errorf("security profile %q: a localhost_ref needs the profile type Localhost: %w", (*p.now).GetLocalhostRef(), errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+func profileOf(name string) (*api.SecurityProfile, error) {
+	ref, local := strings.CutPrefix(name, "localhost/")
+	switch {
+	case name == "runtime/default", name == "docker/default":
+		return &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}, nil
+	case name == "unconfined":
+		return &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}, nil
+	case local && ref != "":
+		return &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: ref}, nil
+	}
+	return nil, fmt.Errorf("a profile is runtime/default, unconfined or localhost/NAME: %w", errdefs.ErrInvalidArgument)
+}

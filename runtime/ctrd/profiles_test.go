@@ -1,0 +1,42 @@
+package ctrd
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestProfiles: profiles in the fields that the CRI had before are those of the container,
+// unless it has newer ones; what is no profile is an error.
+func TestProfiles(t *testing.T) {
+	local, standard, none := &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: "/x/y"},
+		&api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}, &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}
+	for _, c := range []struct {
+		old       string
+		now, want *api.SecurityProfile
+		fails     bool
+	}{
+		{"", nil, nil, false}, {"runtime/default", nil, standard, false}, {"docker/default", nil, standard, false}, {"unconfined", nil, none, false},
+		{"localhost//x/y", nil, local, false}, {"unconfined", local, local, false}, {"", standard, standard, false},
+		{"localhost/", nil, nil, true}, {"default", nil, nil, true}, {"", &api.SecurityProfile{LocalhostRef: "/x"}, nil, true},
+	} {
+		for _, apparmor := range []bool{false, true} {
+			sec := &api.LinuxContainerSecurityContext{SeccompProfilePath: c.old, Seccomp: proto.CloneOf(c.now)}
+			if apparmor {
+				sec = &api.LinuxContainerSecurityContext{ApparmorProfile: c.old, Apparmor: proto.CloneOf(c.now)}
+			}
+			err := readProfiles(&api.ContainerConfig{Linux: &api.LinuxContainerConfig{SecurityContext: sec}})
+			got, other := sec.Seccomp, sec.Apparmor
+			if apparmor {
+				got, other = other, got
+			}
+			if (err != nil) != c.fails || !c.fails && !proto.Equal(got, c.want) || other != nil {
+				t.Errorf("%q with %v: %v and %v, %v; want %v", c.old, c.now, got, other, err, c.want)
+			}
+		}
+	}
+	if err := readProfiles(&api.ContainerConfig{}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,275 @@
+package ocispec
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What follows are things in which a container was another one here than under containerd.
+
+// An ENTRYPOINT of one empty word takes away that of the image below.
+func TestArgsEmptyEntrypoint(t *testing.T) {
+	for want, c := range map[string]struct {
+		entrypoint, cmd, args []string
+	}{
+		"c":    {[]string{""}, []string{"c"}, nil},
+		"a":    {[]string{""}, []string{"c"}, []string{"a"}},
+		" x c": {[]string{"", "x"}, []string{"c"}, nil},
+		"":     {[]string{""}, nil, nil},
+	} {
+		got, err := args(&api.ContainerConfig{Args: c.args}, imagespec.ImageConfig{Entrypoint: c.entrypoint, Cmd: c.cmd})
+		if strings.Join(got, " ") != want || (err == nil) == (want == "") {
+			t.Errorf("%q: %q, %v", c, got, err)
+		}
+	}
+}
+
+// A name without a value in an image's ENV takes the variable away: runc starts nothing with
+// such an entry. Very many of them cost no time.
+func TestEnvWithoutValue(t *testing.T) {
+	in := input(nil)
+	in.Image.Env = []string{"A=1", "B", "A", "PATH", "C=", "A=2", "D=x=y", ""}
+	want := []string{"A=2", "HOSTNAME=h", "C=", "D=x=y"}
+	got := spec(t, in).Process.Env
+	if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	in.Image.Env = nil
+	for i := range 200_000 {
+		in.Image.Env = append(in.Image.Env, fmt.Sprintf("V%d=", i))
+	}
+	began := time.Now()
+	if n := len(spec(t, in).Process.Env); n != 200_002 || time.Since(began) > 10*time.Second {
+		t.Errorf("%d variables after %v", n, time.Since(began))
+	}
+}
+
+// A pod on the host's network has the host's name in HOSTNAME, too.
+func TestEnvHostname(t *testing.T) {
+	for pod, want := range map[string]string{"": "HOSTNAME=node", "h": "HOSTNAME=h"} {
+		in := input(nil)
+		in.Sandbox.Hostname, in.NodeName = pod, "node"
+		if got := spec(t, in).Process.Env; !slices.Contains(got, want) {
+			t.Errorf("got %q, want %s", got, want)
+		}
+	}
+}
+
+// at finds the mounts of a specification by their places.
+func at(t *testing.T, in Input) map[string]specs.Mount {
+	t.Helper()
+	out := map[string]specs.Mount{}
+	for _, m := range spec(t, in).Mounts {
+		if _, twice := out[m.Destination]; twice {
+			t.Errorf("%s is mounted twice", m.Destination)
+		}
+		out[m.Destination] = m
+	}
+	return out
+}
+
+// A pod that mounts the host's /sys, /dev or /proc sees all that is below, as cAdvisor and
+// device drivers want it: nothing of the runtime covers it but the pod's own files.
+func TestMountsOfTheHost(t *testing.T) {
+	for own, gone := range map[string][]string{
+		"/sys": {"/sys/fs/cgroup"}, "/sys/fs/": {"/sys/fs/cgroup"}, "/dev": {"/dev/pts", "/dev/mqueue"}, "/proc": nil, "/": nil, "/devices": nil, "/etc": nil,
+	} {
+		in := input(func(c *api.ContainerConfig) {
+			c.Mounts = []*api.Mount{{ContainerPath: own, HostPath: "/host"}}
+		})
+		in.Files = Files{Hosts: "/sandbox/hosts", Shm: "/sandbox/shm"}
+		mounts := at(t, in)
+		for _, usual := range []string{"/proc", "/dev", "/dev/pts", "/dev/mqueue", "/sys", "/sys/fs/cgroup", "/etc/hosts", "/dev/shm"} {
+			if _, there := mounts[usual]; there == slices.Contains(gone, usual) {
+				t.Errorf("with a mount at %s, %s is mounted: %t", own, usual, there)
+			}
+		}
+		if m := mounts[filepath.Clean(own)]; m.Source != "/host" {
+			t.Errorf("at %s is %v", own, m)
+		}
+	}
+}
+
+// An image's volumes come before all other mounts, which may lie in them.
+func TestMountsOfVolumes(t *testing.T) {
+	in := input(func(c *api.ContainerConfig) { c.Mounts = []*api.Mount{{ContainerPath: "/x/own", HostPath: "/host"}} })
+	in.Volumes = []Volume{{"/a/b/c", "/v/1"}, {"/a/b/c/d", "/v/2"}}
+	got := spec(t, in).Mounts
+	for i, want := range in.Volumes {
+		if m := got[i]; m.Destination != want.Path || m.Source != want.Source || m.Type != "bind" || !slices.Contains(m.Options, "rw") || !slices.Contains(m.Options, "rprivate") {
+			t.Errorf("mount %d is %v, want %v", i, m, want)
+		}
+	}
+}
+
+// Only a container with a cgroup namespace mounts cgroup2 itself: in the host's, that would
+// change the one that the host has.
+func TestMountsOfCgroups(t *testing.T) {
+	for _, c := range []struct {
+		v2, privileged bool
+		kind, mode     string
+	}{{false, false, "cgroup", "ro"}, {false, true, "cgroup", "rw"}, {true, false, "cgroup", "ro"}, {true, true, "bind", "rw"}} {
+		in := input(func(ctr *api.ContainerConfig) { ctr.Linux.SecurityContext.Privileged = c.privileged })
+		in.CgroupV2 = c.v2
+		m := at(t, in)["/sys/fs/cgroup"]
+		if m.Type != c.kind || !slices.Contains(m.Options, c.mode) || c.kind == "bind" && m.Source != "/sys/fs/cgroup" {
+			t.Errorf("%+v: %v", c, m)
+		}
+		own := slices.ContainsFunc(spec(t, in).Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
+		if c.v2 && own == (m.Type == "bind") {
+			t.Errorf("%+v: a cgroup namespace: %t, %v", c, own, m)
+		}
+	}
+}
+
+// TestDevices: a device may be a symlink or a directory of them, and has the place that was
+// asked for, in privileged containers, too.
+func TestDevices(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	for _, d := range []string{"snd", "snd/by-path", "snd/pts"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, minor := range map[string]uint32{"null": 3, "snd/zero": 5, "snd/by-path/full": 7, "snd/pts/0": 8, "snd/console": 9} {
+		if err := unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o660, int(unix.Mkdev(1, minor))); err != nil {
+			t.Skip("no device nodes can be made here:", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "snd", "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "snd/link"} {
+		if err := os.Symlink(filepath.Join(dir, "null"), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host := []specs.LinuxDevice{{Path: "/dev/host", Type: "c"}, {Path: "/dev/x", Type: "c", Minor: 99}}
+	for _, c := range []struct{ name, want string }{{"null", "/dev/x 3"}, {"link", "/dev/x 3"}, {"snd", "/dev/x/by-path/full 7|/dev/x/zero 5"}} {
+		for _, privileged := range []bool{false, true} {
+			in := input(func(ctr *api.ContainerConfig) {
+				ctr.Devices = []*api.Device{{HostPath: filepath.Join(dir, c.name), ContainerPath: "/dev/x/", Permissions: "rw"}}
+				ctr.Linux.SecurityContext.Privileged = privileged
+			})
+			in.Host.Devices = host
+			s := spec(t, in)
+			var got, rules []string
+			for _, d := range s.Linux.Devices {
+				got = append(got, fmt.Sprintf("%s %d", d.Path, d.Minor))
+			}
+			for _, r := range s.Linux.Resources.Devices {
+				rules = append(rules, fmt.Sprint(r.Allow, r.Access))
+			}
+			want, allowed := c.want, 1+strings.Count(c.want, "|")
+			if privileged {
+				want, allowed = want+"|/dev/host 0", 0
+				if c.name == "snd" {
+					want += "|/dev/x 99"
+				}
+			}
+			wantRules := slices.Concat([]string{fmt.Sprint(privileged, "rwm")}, slices.Repeat([]string{"truerw"}, allowed))
+			if strings.Join(got, "|") != want || !slices.Equal(rules, wantRules) {
+				t.Errorf("%s, privileged %t: %q with %q, want %q with %q", c.name, privileged, got, rules, want, wantRules)
+			}
+		}
+	}
+	for _, bad := range []string{"none", "snd/file"} {
+		in := input(func(ctr *api.ContainerConfig) {
+			ctr.Devices = []*api.Device{{HostPath: filepath.Join(dir, bad), ContainerPath: "/dev/x"}}
+		})
+		if _, err := Make(in); err == nil || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestDefaults: what a container gets that asks for nothing, and what it gets of what it asks.
+func TestDefaults(t *testing.T) {
+	s := spec(t, input(nil))
+	if s.Process.Rlimits != nil || s.Linux.Sysctl != nil || s.Hostname != "" || s.Annotations != nil || s.Linux.RootfsPropagation != "" || s.Hooks != nil {
+		t.Errorf("it has what nobody asked for: %+v", s)
+	}
+	if s.Process.NoNewPrivileges || s.Process.Cwd != "/" || s.Root.Path != "rootfs" || s.Root.Readonly || s.Process.Terminal || s.Process.ApparmorProfile != "" {
+		t.Errorf("process %+v, root %+v", s.Process, s.Root)
+	}
+	if c := s.Process.Capabilities; len(c.Ambient)+len(c.Inheritable) > 0 {
+		t.Errorf("capabilities %+v", c)
+	}
+	if _, run := at(t, input(nil))["/run"]; run {
+		t.Error("/run of the image is hidden")
+	}
+	for _, privileged := range []bool{false, true} {
+		in := input(func(c *api.ContainerConfig) {
+			c.Linux.SecurityContext.Privileged, c.Linux.SecurityContext.NoNewPrivs, c.Linux.SecurityContext.ReadonlyRootfs = privileged, true, true
+			c.Linux.SecurityContext.MaskedPaths, c.Linux.SecurityContext.ReadonlyPaths = []string{"/m"}, []string{"/r"}
+			c.Tty = true
+		})
+		in.Image.WorkingDir, in.Files = "/image", Files{Hosts: "/sandbox/hosts", Shm: "/sandbox/shm"}
+		s := spec(t, in)
+		if !s.Process.NoNewPrivileges || !s.Root.Readonly || !s.Process.Terminal || s.Process.Cwd != "/image" || (len(s.Linux.MaskedPaths)+len(s.Linux.ReadonlyPaths) == 0) != privileged {
+			t.Errorf("privileged %t: %+v %+v %+v", privileged, s.Process, s.Root, s.Linux)
+		}
+		mounts, mode := at(t, in), map[bool]string{false: "ro", true: "rw"}[privileged]
+		if !slices.Contains(mounts["/sys"].Options, mode) || !slices.Contains(mounts["/etc/hosts"].Options, "ro") || !slices.Contains(mounts["/dev/shm"].Options, "rw") {
+			t.Errorf("privileged %t: %v", privileged, mounts)
+		}
+		in.Container.WorkingDir = "/own"
+		if cwd := spec(t, in).Process.Cwd; cwd != "/own" {
+			t.Errorf("it runs in %s", cwd)
+		}
+	}
+}
+
+// TestResources: limits are what was asked for, and what is zero is no limit.
+func TestResources(t *testing.T) {
+	r := Resources(&api.LinuxContainerResources{
+		CpuPeriod: 50_000, CpuQuota: 25_000, CpuShares: 512, CpusetCpus: "0-1", CpusetMems: "0", MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 96 << 20,
+		HugepageLimits: []*api.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}, {PageSize: "1GB"}}, Unified: map[string]string{"memory.high": "1"},
+	})
+	if *r.CPU.Period != 50_000 || *r.CPU.Quota != 25_000 || *r.CPU.Shares != 512 || r.CPU.Cpus != "0-1" || r.CPU.Mems != "0" || *r.Memory.Limit != 64<<20 || *r.Memory.Swap != 96<<20 ||
+		len(r.HugepageLimits) != 1 || r.HugepageLimits[0] != (specs.LinuxHugepageLimit{Pagesize: "2MB", Limit: 4 << 20}) || r.Unified["memory.high"] != "1" {
+		t.Errorf("%+v %+v %+v", r.CPU, r.Memory, r)
+	}
+	if r := Resources(&api.LinuxContainerResources{}); r.CPU.Period != nil || r.CPU.Quota != nil || r.CPU.Shares != nil || r.Memory != nil || r.HugepageLimits != nil || r.Unified != nil {
+		t.Errorf("of nothing: %+v %+v", r.CPU, r)
+	}
+	if Resources(nil) != nil {
+		t.Error("limits of nothing")
+	}
+}
+
+// TestSeccompFile: a profile of the host's is read as a regular file, with or without the old
+// prefix, and is an error by its name when it is none.
+func TestSeccompFile(t *testing.T) {
+	dir := t.TempDir()
+	file, bad, pipe := filepath.Join(dir, "good"), filepath.Join(dir, "bad"), filepath.Join(dir, "pipe")
+	for name, text := range map[string]string{file: `{"defaultAction": "SCMP_ACT_ERRNO"}`, bad: "{"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for ref, good := range map[string]bool{file: true, "localhost/" + file: true, bad: false, pipe: false, "/dev/zero": false, filepath.Join(dir, "none"): false} {
+		s, err := Make(input(func(c *api.ContainerConfig) {
+			c.Linux.SecurityContext.Seccomp = &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: ref}
+		}))
+		if good && (err != nil || s.Linux.Seccomp.DefaultAction != specs.ActErrno) || !good && (err == nil || !strings.Contains(err.Error(), ref)) {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}
