@@ -47,7 +47,7 @@ func (s *Service) PullWithProgress(ctx context.Context, req *api.PullImageReques
 	defer s.pulls.Release(1)
 	id, err := s.pull(ctx, ref.String(), req.GetAuth(), &transfer{ref: ref.String(), tell: progress})
 	if err != nil {
-		return nil, unavailable(fmt.Errorf("pull %s: %w", ref, err))
+		return nil, withoutQueries(unavailable(fmt.Errorf("pull %s: %w", ref, err)))
 	}
 	return &api.PullImageResponse{ImageRef: id.String()}, nil
 }

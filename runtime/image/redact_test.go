@@ -1,0 +1,50 @@
+package image
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// TestQueriesAreSecret: whatever a registry sends a pull on to, and however that fails, the
+// error has the host and nothing of the URL's query, and is still the kind of error it was.
+func TestQueriesAreSecret(t *testing.T) {
+	hub := newServer(t, false)
+	hub.push(t, "demo:1", small(t))
+	const secret = "X-Signature=s3cr3t"
+	for name, answer := range map[string]http.HandlerFunc{
+		"refuses":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		"out of order": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
+		"hangs up":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"is short":     func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("x")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := httptest.NewServer(answer)
+			defer store.Close()
+			hub.set(func(h *server) {
+				h.before = func(w http.ResponseWriter, r *http.Request) bool {
+					blob := strings.Contains(r.URL.Path, "/blobs/")
+					if blob {
+						http.Redirect(w, r, store.URL+"/layer?"+secret+"&other=1", http.StatusTemporaryRedirect)
+					}
+					return blob
+				}
+			})
+			s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
+			_, err := pull(t.Context(), s, "registry.example/demo:1", nil)
+			if err == nil || strings.Contains(err.Error(), "s3cr3t") || strings.Contains(err.Error(), "other=1") {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+	err := withoutQueries(errors.Join(io.EOF, errors.New(`Get "https://a.b/c?d=e%20f&g": x, http://h/i?j=k: refused; why?`)))
+	if want := "EOF\nGet \"https://a.b/c?...\": x, http://h/i?...: refused; why?"; err.Error() != want || !errors.Is(err, io.EOF) {
+		t.Errorf("%v", err)
+	}
+	if withoutQueries(nil) != nil {
+		t.Error("an error of nothing")
+	}
+}
