@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
@@ -53,9 +54,28 @@ func (p *planner) before(at time.Time, delay time.Duration) bool {
 	return wait > 0 && wait <= 2*delay
 }
 
+// lostReasons are the runtime's for containers that ended for a reason of the node's own: the
+// machine or a shim was gone. Such an end is no crash.
+var lostReasons = []string{"Unknown", "ShimLost"}
+
+// lost reports whether a container ended for a reason of the node's own.
+func lost(c Container) bool { return c.State == Exited && slices.Contains(lostReasons, c.Reason) }
+
+// streakIn is the number of crashes in a row of a container that follows c in a sandbox. In
+// another sandbox than c's it begins anew: what ended the old one, as a restart of the machine,
+// ended c.
+func streakIn(sandbox string, c Container) uint32 {
+	if c.SandboxID != sandbox {
+		return 0
+	}
+	return streak(c)
+}
+
 // streak is the number of crashes in a row that a container following c has.
 func streak(c Container) uint32 {
 	switch {
+	case lost(c):
+		return c.Streak
 	case c.State != Exited:
 		return c.Streak // never ran
 	case !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= backoffReset:
@@ -65,8 +85,12 @@ func streak(c Container) uint32 {
 }
 
 // NextStart returns when a container that ended may start again, by Input's
-// CrashMax.
+// CrashMax. One that the node lost waits for a second only: it may be one that brings its
+// shim down.
 func NextStart(c Container, most time.Duration) (at time.Time, delay time.Duration) {
+	if lost(c) {
+		return c.FinishedAt.Add(sandboxPause), sandboxPause
+	}
 	delay = CrashDelay(streak(c)-1, most)
 	return c.FinishedAt.Add(delay), delay
 }

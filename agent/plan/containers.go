@@ -107,7 +107,7 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 		start.Attempt = c.Attempt + 1
 		p.start(start)
 	default:
-		start.Attempt, start.Streak = c.Attempt+1, streak(c)
+		start.Attempt, start.Streak = c.Attempt+1, streakIn(sb.ID, c)
 		p.start(start)
 	}
 }
@@ -129,7 +129,9 @@ func (p *planner) waits(c Container) bool {
 	at, delay := NextStart(c, p.CrashMax)
 	if p.before(at, delay) {
 		p.wake(at)
-		p.notice(c.Name, CrashLoopBackOff, int(c.Attempt))
+		if !lost(c) {
+			p.notice(c.Name, CrashLoopBackOff, int(c.Attempt))
+		}
 		return true
 	}
 	return false

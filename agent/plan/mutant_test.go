@@ -152,6 +152,20 @@ var mutants = map[string]func(Input, *Decision){
 		*d = Decide(in)
 	},
 	"does not count crashes": func(_ Input, d *Decision) { each(d, StartContainer, func(a *Action) { a.Streak = 0 }) },
+	"counts what the node lost": func(in Input, d *Decision) {
+		each(d, StartContainer, func(a *Action) {
+			if c, ok := in.Seen.Last(a.Container); ok && lost(c) {
+				a.Streak = c.Streak + 1
+			}
+		})
+	},
+	"counts over a restart of the machine": func(in Input, d *Decision) {
+		each(d, StartContainer, func(a *Action) {
+			if c, ok := in.Seen.Last(a.Container); ok && c.State == Exited && a.Streak == 0 {
+				a.Streak = streak(c)
+			}
+		})
+	},
 	"skips init containers": func(in Input, d *Decision) {
 		if in.Want != nil {
 			p := *in.Want

@@ -120,6 +120,45 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
+func becauseOf(reason string, streak uint32) Container {
+	c := exited("c0", 137, streak, t0)
+	c.Reason = reason
+	return c
+}
+
+// TestStreakOfTheNode: six restarts of the machine, or shims that die, leave no back-off to a
+// container that is killed after them, and a crash loop is still one after a shim has died.
+func TestStreakOfTheNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end   func(c *Container)
+		first uint32
+		want  uint32
+	}{
+		"clean boots":       {func(c *Container) { c.SandboxID, c.ExitCode = "old", 143 }, 0, 0},
+		"cut off":           {func(c *Container) { c.SandboxID, c.Reason, c.ExitCode = "old", "Unknown", 255 }, 0, 0},
+		"in a loop":         {func(c *Container) { c.SandboxID = "old" }, 5, 0},
+		"shims":             {func(c *Container) { c.Reason = "ShimLost" }, 0, 0},
+		"shims in a loop":   {func(c *Container) { c.Reason = "ShimLost" }, 3, 3},
+		"crashes":           {func(*Container) {}, 0, 6},
+		"killed for memory": {func(c *Container) { c.Reason = "OOMKilled" }, 1, 7},
+	} {
+		streak := tt.first
+		for range 6 {
+			c := exited("c0", 137, streak, t0)
+			tt.end(&c)
+			d := Decide(Input{Want: wanted("Always", 0, 0, 1), Admitted: true, Seen: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: []Container{c}}, Now: t0.Add(time.Hour)})
+			i := slices.IndexFunc(d.Start, func(a Action) bool { return a.Op == StartContainer })
+			if i < 0 || d.Start[i].Attempt != c.Attempt+1 {
+				t.Fatalf("%s: %+v", name, d)
+			}
+			streak = d.Start[i].Streak
+		}
+		if streak != tt.want {
+			t.Errorf("%s: %d crashes are counted, not %d", name, streak, tt.want)
+		}
+	}
+}
+
 func TestStreak(t *testing.T) {
 	long := exited("c0", 1, 5, t0)
 	long.StartedAt = t0.Add(-backoffReset)
@@ -135,6 +174,9 @@ func TestStreak(t *testing.T) {
 		{exited("c0", 0, 6, t0), 5 * time.Minute},
 		{long, 0},
 		{notStarted, 160 * time.Second},
+		{becauseOf("Unknown", 5), time.Second},
+		{becauseOf("ShimLost", 0), time.Second},
+		{becauseOf("Error", 5), 160 * time.Second},
 	} {
 		if _, got := NextStart(tt.c, 0); got != tt.want {
 			t.Errorf("%+v waits %v, not %v", tt.c, got, tt.want)

@@ -145,6 +145,7 @@ func (w *world) exit(id string, code int32) {
 	for i := range w.in.Seen.Containers {
 		if c := &w.in.Seen.Containers[i]; c.ID == id && c.Live() {
 			c.State, c.ExitCode, c.FinishedAt = Exited, code, w.in.Now
+			c.Reason = slices.Concat([]string{"Error", "Error"}, lostReasons)[w.nextID%4]
 		}
 	}
 }

@@ -382,7 +382,16 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 		at, delay := NextStart(last, 0)
 		sane := !changed && at.Sub(w.in.Now) <= 2*delay
 		w.must(last.SandboxID != sb.ID || !sane || !w.in.Now.Before(at), 20, "%s runs again %v too early", a.Container, at.Sub(w.in.Now))
-		w.must(changed || last.FinishedAt.Sub(last.StartedAt) >= backoffReset || a.Streak == last.Streak+1, 20, "streak of %s is %d after %d", a.Container, a.Streak, last.Streak)
+		follows := last.Streak + 1
+		switch {
+		case last.SandboxID != sb.ID:
+			follows = 0
+		case lost(last):
+			follows = last.Streak
+		case last.FinishedAt.Sub(last.StartedAt) >= backoffReset:
+			follows = 1
+		}
+		w.must(changed || a.Streak == follows, 20, "streak of %s is %d after %d", a.Container, a.Streak, last.Streak)
 	}
 	if Initialized(w.in, sb) {
 		return
