@@ -33,6 +33,8 @@ var layers = map[string][]string{
 
 	"weight": {}, // how much memory a decoder will take: a leaf, for all who decode what is foreign
 
+	"door": {}, // who gives way when a port is full: a leaf, for all who listen
+
 	"clock": {}, // which times cannot be: a leaf, for all who keep one
 
 	"demand": {"keys", "podspec"}, // what pods ask for: a leaf, for all who count
@@ -75,7 +77,7 @@ var layers = map[string][]string{
 	"agent/probe":        {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
 	"agent/pulls":        {"edge/store", "runtime/cri", "keyring"},
 	"agent/rpc":          {},
-	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/tunnel"},
+	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "door", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/tunnel"},
 	"agent/status":       {"agent/plan", "demand", "podspec"},
 	"agent/translate":    {"agent/plan", "demand", "keys", "podspec"},
 	"agent/userns":       {"durable", "podspec", "runtime/untrusted"},
@@ -99,8 +101,8 @@ var layers = map[string][]string{
 	"agent/health":     {"agent/server"},
 	"agent/machine":    {"agent/admit", "agent/config", "agent/quota", "agent/reserve", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
 	"agent/objects":    {"agent/api", "agent/dirty", "agent/provision", "agent/server", "edge/desired", "edge/kube", "edge/local", "edge/manifest", "edge/object", "edge/podcertificate", "keyring", "podspec"},
-	"agent/page":       {"agent/api", "metrics/host", "metrics/process"},
-	"agent/ports":      {"agent/access", "agent/config", "agent/server", "edge/link", "edge/review"},
+	"agent/page":       {"agent/api", "door", "metrics/host", "metrics/process"},
+	"agent/ports":      {"agent/access", "agent/config", "agent/server", "door", "edge/link", "edge/review"},
 	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
 	"agent/quota":      {},
 	"agent/release":    {"durable"},
@@ -171,7 +173,7 @@ var layers = map[string][]string{
 	"runtime/shim/server": {"runtime/shim/wire", "runtime/shim/crilog"},
 	"runtime/shim/wire":   {},
 
-	"runtime/stream":        {"runtime/cri", "runtime/stream/tunnel"},
+	"runtime/stream":        {"door", "runtime/cri", "runtime/stream/tunnel"},
 	"runtime/stream/tunnel": {}, // both servers of port-forward: here and in agent/server
 	"runtime/taskshim":      {"runtime/shim", "metrics"},
 	"runtime/tree":          {},

@@ -43,7 +43,10 @@ type Config struct {
 	Anonymous    bool               // who shows nothing is system:anonymous
 	AlwaysAllow  bool               // whoever is authenticated may do everything
 	Authorizer   Authorizer         // where not AlwaysAllow; nil: nobody may do anything
-	Now          func() time.Time   // nil: time.Now
+	// Admitted is told of each request that is not anonymous and may do what it asks for, by its
+	// context. Nil: nobody cares.
+	Admitted func(context.Context)
+	Now      func() time.Time // nil: time.Now
 	Log          *slog.Logger
 }
 
@@ -90,6 +93,9 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			}
 			answer(w, code, text)
 			return
+		}
+		if g.Admitted != nil && user.Username != anonymousUser {
+			g.Admitted(r.Context())
 		}
 		r.Header.Del("Authorization") // is nobody's further on
 		next.ServeHTTP(w, r)

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/islet-edge/islet/door"
 )
 
 //go:embed assets
@@ -43,6 +45,9 @@ func New(c Config) *Page {
 	return &Page{c: c}
 }
 
+// maxConnections bounds what local users can make the agent hold.
+const maxConnections = 32
+
 // Below answers at root (such as /page/) for who has passed the node's own authentication; nil
 // without a page.
 func (p *Page) Below(root string) http.Handler {
@@ -63,8 +68,11 @@ func (p *Page) Run(ctx context.Context) error {
 	}
 	hs := &http.Server{Handler: p.localOnly(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(p.c.Log.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return ctx }}
+	door.Watch(hs)
 	ended := make(chan error, 1)
-	go func() { ended <- hs.Serve(limited(ln)) }()
+	go func() {
+		ended <- hs.Serve(door.Listen(ln, door.Config{What: "the status page", Most: maxConnections, Log: p.c.Log}))
+	}()
 	p.history.run(ctx, p.c.Machine)
 	hs.Close()
 	if err := <-ended; err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -5,20 +5,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/islet-edge/islet/agent/api"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-
-	"github.com/islet-edge/islet/agent/api"
 )
 
 // hostile is what a pod might say to run something in the page.
@@ -191,4 +194,54 @@ func TestHistory(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// TestSlowClients: local users that hold as many connections as they get, and say nothing or half of
+// a request, do not keep the page from others.
+func TestSlowClients(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	p := New(Config{Port: port, API: node, Machine: &machine{}, Log: slog.New(slog.DiscardHandler)})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	dial := func() net.Conn {
+		for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() { // until it listens
+			c, err := net.Dial("tcp", at)
+			if err == nil {
+				return c
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range 2 * maxConnections {
+		c := dial()
+		defer c.Close()
+		if i%2 == 0 {
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+		}
+	}
+	for range 20 {
+		client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Get("http://" + net.JoinHostPort("localhost", strconv.Itoa(port)) + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+			t.Error(resp.Status)
+		}
+	}
 }

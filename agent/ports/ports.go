@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"net/url"
 
 	"golang.org/x/sync/errgroup"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -15,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/agent/access"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/door"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/review"
 )
@@ -25,7 +28,7 @@ type port struct {
 	number      int32
 	what, field string // for messages
 	run         func(*server.Server, context.Context, net.Listener) error
-	ln          net.Listener
+	ln          *door.Listener
 }
 
 // Config is what Open needs.
@@ -55,7 +58,7 @@ func Open(ctx context.Context, a Config) (*Ports, error) {
 	}
 	out := &Ports{}
 	for _, p := range ports {
-		if p.ln, err = server.Listen(ctx, p.address, p.number, p.what, p.field, a.Log); err != nil {
+		if p.ln, err = server.Listen(ctx, p.address, p.number, p.what, p.field, a.Log, a.apiServer()...); err != nil {
 			return nil, errors.Join(ListenError{err}, out.Close())
 		}
 		out.all = append(out.all, p)
@@ -113,7 +116,7 @@ func (a Config) guard() *access.Guard {
 	authn, authz := &a.Kubelet.Authentication, &a.Kubelet.Authorization
 	c := access.Config{
 		NodeName: a.Node.Name, ClientCAFile: authn.X509.ClientCAFile, Anonymous: *authn.Anonymous.Enabled,
-		AlwaysAllow: authz.Mode == kubelet.KubeletAuthorizationModeAlwaysAllow, Now: a.Link.Now, Log: a.Log,
+		AlwaysAllow: authz.Mode == kubelet.KubeletAuthorizationModeAlwaysAllow, Admitted: door.Admitted, Now: a.Link.Now, Log: a.Log,
 	}
 	if a.Cluster {
 		client := a.Link.Client()
@@ -123,6 +126,26 @@ func (a Config) guard() *access.Guard {
 		c.Authorizer = review.NewAccess(client, authz.Webhook.CacheAuthorizedTTL.Duration, authz.Webhook.CacheUnauthorizedTTL.Duration)
 	}
 	return access.New(c)
+}
+
+// apiServer is the address of the API server, which keeps places on each port; none if it is known by
+// a name only: it keeps them as soon as it was let in.
+func (a Config) apiServer() []netip.Addr {
+	if !a.Cluster {
+		return nil
+	}
+	host := a.Link.Client().Host()
+	if u, err := url.Parse(host); err == nil && u.Host != "" {
+		host = u.Host
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil || addr.IsLoopback() { // a proxy of this node, such as kube-vip's: its address is everybody's here
+		return nil
+	}
+	return []netip.Addr{addr.Unmap()}
 }
 
 // tlsConfig is that of port 10250, by the configuration.

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
+
+	"github.com/islet-edge/islet/door"
 )
 
 // reachWithin bounds one look of Reach.
@@ -28,12 +30,14 @@ func (o *Ports) Reach(ctx context.Context, ips []netip.Addr, cert *tls.Certifica
 		if len(ips) > 0 {
 			host = ips[0].String()
 		}
-		return reach(ctx, net.JoinHostPort(host, strconv.Itoa(int(p.number))), cert)
+		return reach(ctx, p.ln, net.JoinHostPort(host, strconv.Itoa(int(p.number))), cert)
 	}
 	return errors.New("it is not served on a port")
 }
 
-func reach(ctx context.Context, address string, cert *tls.Certificate) error {
+// reach asks at an address. Its connection keeps a place in the listener, if there is one: a flood
+// of connections says nothing of the node.
+func reach(ctx context.Context, ln *door.Listener, address string, cert *tls.Certificate) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
 	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // it asks itself
@@ -44,7 +48,14 @@ func reach(ctx context.Context, address string, cert *tls.Certificate) error {
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: c, DisableKeepAlives: true}}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil || ln == nil {
+			return conn, err
+		}
+		return &call{conn, ln.Expect(conn.LocalAddr())}, nil
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, TLSClientConfig: c, DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
@@ -54,4 +65,16 @@ func reach(ctx context.Context, address string, cert *tls.Certificate) error {
 		return fmt.Errorf("%s does not accept the node's own certificate: another authority signs those of clients (clientCAFile)", address)
 	}
 	return nil
+}
+
+// A call is a connection of the agent to itself.
+type call struct {
+	net.Conn
+	end func()
+}
+
+// Close implements net.Conn.
+func (c *call) Close() error {
+	c.end()
+	return c.Conn.Close()
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/admit"
 	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/door"
 	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/runtime/cri"
 )
@@ -280,6 +281,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
+	door.Watch(hs)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

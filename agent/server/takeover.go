@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -51,13 +50,6 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
-	}
-	inner := c
-	if t, ok := c.(*tls.Conn); ok {
-		inner = t.NetConn()
-	}
-	if b, ok := inner.(*boundedConn); ok {
-		b.allowed()
 	}
 	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.later, func() { c.Close() }) })
 	w := &watchedConn{c, h.gone}

@@ -17,6 +17,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
 
+	"github.com/islet-edge/islet/door"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/stream/tunnel"
 )
@@ -27,6 +28,9 @@ const (
 	idleTimeout = 4 * time.Hour
 	// headerTimeout bounds how long a client may take to say what it wants.
 	headerTimeout = 30 * time.Second
+	// maxWaiting bounds connections that no stream uses yet, maxStreams those of streams.
+	maxWaiting = 64
+	maxStreams = 1024
 	// goodbye is how long clients have to learn that the agent stops.
 	goodbye = time.Second
 )
@@ -164,7 +168,8 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	}
 	stop := context.AfterFunc(ctx, l.refuse)
 	defer stop()
-	err := srv.Serve(l)
+	door.Watch(srv)
+	err := srv.Serve(door.Listen(l, door.Config{What: "the streams of the CRI socket", Most: maxWaiting, Sessions: maxStreams, Log: r.log}))
 	l.refuse()
 	// Commands end with ctx and tell their clients; forwarded ports only end with
 	// their connection.

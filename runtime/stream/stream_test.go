@@ -311,3 +311,30 @@ func TestIdle(t *testing.T) {
 	default:
 	}
 }
+
+// TestSilentClients: clients that hold connections and ask for nothing do not keep a stream from
+// others.
+func TestSilentClients(t *testing.T) {
+	r, _, _ := start(t)
+	resp, err := r.Exec(t.Context(), &api.ExecRequest{ContainerId: "c", Cmd: []string{"exit"}, Stdout: true, Stderr: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := parse(t, resp.GetUrl())
+	for range 3 * maxWaiting {
+		c, err := net.Dial("tcp", u.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	executor, err := clients["spdy"](u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	err = executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
+	if exit := (exec.CodeExitError{}); !errors.As(err, &exit) || exit.Code != 7 || out.String() != "out" || errs.String() != "err" {
+		t.Errorf("%v: %q %q", err, &out, &errs)
+	}
+}

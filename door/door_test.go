@@ -1,0 +1,236 @@
+package door
+
+import (
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// newSilence is for what a server says of clients that break off.
+func newSilence() *log.Logger { return log.New(io.Discard, "", 0) }
+
+// A fake is a connection that only knows whether it was closed.
+type fake struct {
+	net.Conn
+	closed bool
+}
+
+func (f *fake) Close() error { f.closed = true; return nil }
+
+// A house is a room whose connections come from wherever a test says.
+type house struct {
+	*testing.T
+	*Listener
+	port uint16
+}
+
+func newHouse(t *testing.T, most int) *house {
+	return &house{T: t, Listener: Listen(nil, Config{What: "a test", Most: most, Sessions: 2, Log: quiet})}
+}
+
+// enter has a connection of an address come in. Nil: it found no place.
+func (h *house) enter(addr string) *conn {
+	h.port++
+	c := &conn{Conn: &fake{}, l: h.Listener, from: netip.AddrPortFrom(netip.MustParseAddr(addr), h.port)}
+	victim, ok := h.Listener.enter(c)
+	if victim != nil {
+		victim.Conn.Close()
+	}
+	if !ok {
+		return nil
+	}
+	return c
+}
+
+func (h *house) fill(n int, addrs ...string) (out []*conn) {
+	for i := range n {
+		out = append(out, h.enter(addrs[i%len(addrs)]))
+	}
+	return out
+}
+
+func (h *house) lost(c *conn) bool { return c == nil || c.is == leaving }
+
+func (h *house) has(n int) {
+	h.Helper()
+	if len(h.conns) != n {
+		h.Errorf("%d connections, want %d", len(h.conns), n)
+	}
+}
+
+// TestGivesWay: the oldest stranger of the address with the most in the network with the most.
+func TestGivesWay(t *testing.T) {
+	h := newHouse(t, 8)
+	lan := h.enter("192.0.2.7")
+	pods := h.fill(4, "10.42.0.5")
+	one, two := h.enter("127.0.0.2"), h.enter("127.0.0.3")
+	last := h.enter("127.0.0.2")
+	h.has(8)
+	admin := h.enter("203.0.113.9")
+	if !h.lost(pods[0]) || h.lost(pods[1]) || h.lost(lan) || h.lost(admin) {
+		t.Error("the oldest of the pods does not give way")
+	}
+	next := h.enter("203.0.113.10") // three pods, three of this machine: the older network
+	if !h.lost(pods[1]) || h.lost(admin) || h.lost(next) {
+		t.Error("a network with fewer connections gives way")
+	}
+	h.enter("198.51.100.1")
+	if !h.lost(one) || h.lost(two) || h.lost(last) {
+		t.Error("the oldest of the address with the most does not give way")
+	}
+	h.has(8)
+}
+
+// TestHalf: no network has more than half of the places, and its own oldest one makes room.
+func TestHalf(t *testing.T) {
+	h := newHouse(t, 8)
+	first := h.fill(4, "10.42.0.5", "10.42.0.6")
+	for range 100 {
+		c := h.enter("10.42.0.7")
+		if c == nil {
+			t.Fatal("a new connection is refused")
+		}
+		h.has(4)
+		first = append(first, c)
+		for _, old := range first {
+			if h.lost(old) {
+				old.Close() // as its server does
+			}
+		}
+	}
+	if h.leaving != 0 {
+		t.Errorf("%d connections never left", h.leaving)
+	}
+}
+
+// TestServerIsBehind: connections that gave way and that their server did not give up are bounded.
+func TestServerIsBehind(t *testing.T) {
+	h := newHouse(t, 8)
+	all := h.fill(100, "10.42.0.5")
+	if h.leaving != 8 || all[99] != nil {
+		t.Errorf("%d connections were closed, and their server did nothing", h.leaving)
+	}
+	for _, c := range all {
+		if c != nil {
+			c.Close()
+		}
+	}
+	h.has(0)
+	if h.leaving != 0 || h.enter("10.42.0.5") == nil {
+		t.Error("no place came back")
+	}
+}
+
+// TestKnownStay: what was let in does not give way, an address that was let in keeps places for its
+// next connections, and known ones leave room for strangers.
+func TestKnownStay(t *testing.T) {
+	h := newHouse(t, 32)
+	server := h.enter("192.0.2.1")
+	server.admit()
+	next := h.enter("192.0.2.1")
+	for range 1000 {
+		for _, a := range []string{"10.42.0.5", "127.0.0.2", "192.0.2.66", "198.51.100.1"} {
+			if c := h.enter(a); c == nil {
+				t.Fatal("refused")
+			}
+		}
+		for _, c := range append([]*conn{}, h.conns...) {
+			if c.is == leaving {
+				c.Close()
+			}
+		}
+		h.leaving = 0 // their server gave them up
+	}
+	if h.lost(server) || h.lost(next) {
+		t.Error("an address that was let in before lost its places")
+	}
+	greedy := h.fill(16, "192.0.2.1")
+	for _, c := range greedy {
+		if c != nil {
+			c.admit()
+		}
+	}
+	for i := range 40 {
+		if c := h.enter(netip.AddrFrom4([4]byte{198, 51, byte(i), 1}).String()); c != nil {
+			c.admit()
+		}
+	}
+	if h.known > 24 {
+		t.Errorf("%d of 32 places are of known ones", h.known)
+	}
+	h.leaving = 0
+	if h.enter("203.0.113.9") == nil {
+		t.Error("known ones leave no place to strangers")
+	}
+}
+
+// TestTooManyFriends: addresses that were let in before are bounded, and the first of them cannot hold
+// more than half of the places.
+func TestTooManyFriends(t *testing.T) {
+	h := newHouse(t, 256)
+	for i := range 100 {
+		c := h.enter(netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
+		c.admit()
+		c.Close()
+	}
+	if len(h.friends) != maxFriends || len(h.friends)*perFriend > h.c.Most/2 {
+		t.Errorf("%d addresses keep places", len(h.friends))
+	}
+	for i := range 100 {
+		h.fill(perFriend, netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
+	}
+	h.leaving = 0
+	if h.enter("203.0.113.9") == nil {
+		t.Error("an address that was never seen finds no place")
+	}
+}
+
+// TestExpect: a connection of the agent to itself keeps its place, whether it was accepted before
+// that was said or after.
+func TestExpect(t *testing.T) {
+	h := newHouse(t, 8)
+	early := h.enter("127.0.0.1")
+	h.Expect(net.TCPAddrFromAddrPort(early.from))()
+	end := h.Expect(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(h.port) + 1})
+	late := h.enter("127.0.0.1")
+	for range 50 {
+		h.enter("127.0.0.1")
+		h.leaving = 0
+	}
+	if end(); h.lost(early) || h.lost(late) || early.is != known || late.is != known {
+		t.Error("a connection of the agent to itself gave way")
+	}
+	for i := range 100 {
+		defer h.Expect(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 20000 + i})()
+	}
+	if len(h.calls) > maxCalls {
+		t.Errorf("%d calls are expected", len(h.calls))
+	}
+}
+
+// TestSessionsApart: connections that a handler took over need no place, up to a bound.
+func TestSessionsApart(t *testing.T) {
+	h := newHouse(t, 8)
+	all := h.fill(4, "192.0.2.1")
+	for _, c := range all {
+		c.admit()
+		c.taken()
+	}
+	if h.sessions != 2 || len(h.conns) != 2 {
+		t.Errorf("%d sessions, %d connections", h.sessions, len(h.conns))
+	}
+	for _, c := range all {
+		c.Close()
+		c.Close()
+		c.admit()
+		c.taken()
+	}
+	if h.sessions != 0 || h.known != 0 || len(h.conns) != 0 {
+		t.Errorf("in the end %d sessions, %d known ones, %d connections", h.sessions, h.known, len(h.conns))
+	}
+}
