@@ -47,7 +47,7 @@ type Config struct {
 	// context. Nil: nobody cares.
 	Admitted func(context.Context)
 	Now      func() time.Time // nil: time.Now
-	Log          *slog.Logger
+	Log      *slog.Logger
 }
 
 // A Guard admits requests.
