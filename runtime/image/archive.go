@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/errdefs"
@@ -23,7 +25,14 @@ const (
 	// known to be wanted, and smallBlobs what all of them may take, in bytes.
 	smallBlob  = 256 << 10
 	smallBlobs = 8 << 20
-	// maxPadding bounds what may follow a tar archive's end, in bytes.
+	// maxName bounds a file's name and a link's target, and maxNames all of them
+	// in an archive, in bytes.
+	maxName  = 4096
+	maxNames = 4 << 20
+	// maxBlobs bounds the layers of all images of an archive in docker's form.
+	maxBlobs = 16384
+	// maxPadding bounds what may follow a tar archive's end, and the headers that
+	// one file has (long names, PAX records), in bytes.
 	maxPadding = 1 << 20
 )
 
@@ -37,6 +46,9 @@ type archive struct {
 	links  map[string]string // symbolic and hard links, path to path
 	blobs  map[digest.Digest]blob
 	memory int64 // bytes of blobs in memory
+	names  int   // bytes of names
+
+	decoding *sync.Mutex // held while a document is decoded
 }
 
 // blob is a file of an archive: in memory, in the archive itself, or in the
@@ -52,15 +64,16 @@ type blob struct {
 // where they are when again can read them there, and else go to the content
 // store, under ctx's lease. Names in the archive are only looked up, never used
 // as paths.
-func readArchive(ctx context.Context, store content.Store, dir string, r io.Reader, again io.ReaderAt) (*archive, error) {
+func (s *Service) readArchive(ctx context.Context, r io.Reader, again io.ReaderAt) (*archive, error) {
 	a := &archive{
-		store: store, dir: dir, again: again,
+		store: s.c.Client.ContentStore(), dir: s.c.Root, again: again, decoding: &s.decoding,
 		files: map[string]blob{},
 		links: map[string]string{},
 		blobs: map[digest.Digest]blob{},
 	}
 	at := &position{Reader: r}
 	t := tar.NewReader(at)
+	at.allow(0)
 	for n := 0; ; n++ {
 		h, err := t.Next()
 		if err == io.EOF {
@@ -72,16 +85,8 @@ func readArchive(ctx context.Context, store content.Store, dir string, r io.Read
 		if n == maxEntries {
 			return nil, fmt.Errorf("more than %d files in the archive: %w", maxEntries, errdefs.ErrInvalidArgument)
 		}
-		name := path.Clean(h.Name)
-		switch h.Typeflag {
-		case tar.TypeSymlink:
-			a.links[name] = path.Join(path.Dir(name), h.Linkname)
-		case tar.TypeLink:
-			a.links[name] = path.Clean(h.Linkname)
-		case tar.TypeReg:
-			if err := a.add(ctx, t, name, h, at.n); err != nil {
-				return nil, fmt.Errorf("read %q of the archive: %w", name, err)
-			}
+		if err := a.addEntry(ctx, t, h, at); err != nil {
+			return nil, err
 		}
 	}
 	// What follows the last file is padding, but a stream must be sound to its
@@ -94,13 +99,55 @@ func readArchive(ctx context.Context, store content.Store, dir string, r io.Read
 	return a, nil
 }
 
-// position counts what was read. It is no io.Seeker: nothing is skipped unread.
+// addEntry notes a file or a link. Other kinds of entries are left out.
+func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at *position) error {
+	if h.Typeflag == tar.TypeGNUSparse {
+		return errSparse
+	}
+	at.allow(h.Size)
+	if len(h.Name) > maxName || len(h.Linkname) > maxName {
+		return fmt.Errorf("the name %.40q... or what it links to has more than %d bytes: %w", h.Name, maxName, errdefs.ErrInvalidArgument)
+	}
+	if a.names += len(h.Name) + len(h.Linkname); a.names > maxNames {
+		return fmt.Errorf("the names in the archive have more than %d bytes: %w", maxNames, errdefs.ErrInvalidArgument)
+	}
+	// A name is a part of all records of its header, which would stay in memory.
+	name, link := strings.Clone(path.Clean(h.Name)), strings.Clone(h.Linkname)
+	switch h.Typeflag {
+	case tar.TypeSymlink:
+		a.links[name] = path.Join(path.Dir(name), link)
+	case tar.TypeLink:
+		a.links[name] = path.Clean(link)
+	case tar.TypeReg:
+		if err := a.add(ctx, t, name, h, at.n); err != nil {
+			return fmt.Errorf("read %q of the archive: %w", name, err)
+		}
+	}
+	return nil
+}
+
+var errSparse = fmt.Errorf("a file of the archive is sparse, which is not supported: %w", errdefs.ErrInvalidArgument)
+
+// position counts what was read, and ends a stream that goes on beyond a file and
+// the headers of the next. It is no io.Seeker: nothing is skipped unread.
 type position struct {
 	io.Reader
-	n int64
+	n, most int64
+}
+
+// allow lets a file of that size be read, and what follows it up to the next
+// file. A sparse file is refused before its size counts.
+func (p *position) allow(size int64) {
+	p.most = math.MaxInt64
+	if size >= 0 && size < math.MaxInt64-p.n-4*maxPadding {
+		p.most = p.n + size + 4*maxPadding // name, link, PAX records, and what is padding
+	}
 }
 
 func (p *position) Read(b []byte) (int, error) {
+	if p.n >= p.most {
+		return 0, fmt.Errorf("the headers of one file have more than %d bytes: %w", 4*maxPadding, errdefs.ErrInvalidArgument)
+	}
 	n, err := p.Reader.Read(b)
 	p.n += int64(n)
 	return n, err
@@ -117,7 +164,7 @@ func notArchive(err error) error {
 func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Header, at int64) error {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
-			return fmt.Errorf("it is sparse, which is not supported: %w", errdefs.ErrInvalidArgument)
+			return errSparse
 		}
 	}
 	b := blob{size: h.Size}
@@ -216,7 +263,7 @@ func (a *archive) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, er
 		return nil, err
 	}
 	defer ra.Close()
-	if ra.Size() > maxJSON { // what it is, not what a descriptor says
+	if ra.Size() > maxManifest { // what it is, not what a descriptor says
 		return nil, fmt.Errorf("%d bytes are too many: %w", ra.Size(), errdefs.ErrInvalidArgument)
 	}
 	data, err := io.ReadAll(content.NewReader(ra))

@@ -17,8 +17,24 @@ import (
 // dockerImage is one image in the manifest.json of docker save.
 type dockerImage struct {
 	Config   string
-	RepoTags []string
-	Layers   []string
+	RepoTags words
+	Layers   words
+}
+
+// dockerList is a manifest.json.
+type dockerList []dockerImage
+
+// UnmarshalJSON implements json.Unmarshaler. All images together may have maxBlobs
+// tags and layers.
+func (l *dockerList) UnmarshalJSON(b []byte) (err error) {
+	left := maxBlobs
+	*l, err = decodeList(b, "list of images", maxManifests, func(img *dockerImage) error {
+		if left -= len(img.RepoTags) + len(img.Layers); left < 0 {
+			return fmt.Errorf("the images have more than %d tags and layers: %w", maxBlobs, errdefs.ErrInvalidArgument)
+		}
+		return nil
+	})
+	return err
 }
 
 // named is an image in an archive, with its full reference or "".
@@ -40,37 +56,31 @@ func (a *archive) images(ctx context.Context) ([]named, error) {
 	return a.dockerImages(ctx, b)
 }
 
-// imageName is the annotation by which docker and containerd give an image in
-// an OCI layout its full name.
-const imageName = "io.containerd.image.name"
-
+// ociImages lists the images of an OCI layout. docker and containerd give them
+// their full name by the annotation io.containerd.image.name.
 func (a *archive) ociImages(ctx context.Context, b blob) ([]named, error) {
-	var index ocispec.Index
-	if _, err := a.readFile(ctx, b, &index); err != nil {
-		return nil, fmt.Errorf("index.json: %w", err)
+	var index struct {
+		Manifests manifests `json:"manifests"`
 	}
-	if len(index.Manifests) > maxManifests {
-		return nil, fmt.Errorf("index.json lists %d images, more than %d: %w", len(index.Manifests), maxManifests, errdefs.ErrInvalidArgument)
+	if _, err := a.readFile(ctx, b, maxManifest, &index); err != nil {
+		return nil, fmt.Errorf("index.json: %w", err)
 	}
 	var out []named
 	for _, m := range index.Manifests {
-		name := nameFromArchive(m.Annotations[imageName])
+		name := nameFromArchive(m.Annotations.Image)
 		if name == "" {
-			name = nameFromArchive(m.Annotations[ocispec.AnnotationRefName])
+			name = nameFromArchive(m.Annotations.Ref)
 		}
-		out = append(out, named{name: name, target: m})
+		out = append(out, named{name: name, target: m.spec()})
 	}
 	return out, nil
 }
 
 // dockerImages makes manifests of what docker save wrote.
 func (a *archive) dockerImages(ctx context.Context, b blob) ([]named, error) {
-	var list []dockerImage
-	if _, err := a.readFile(ctx, b, &list); err != nil {
+	var list dockerList
+	if _, err := a.readFile(ctx, b, maxManifest, &list); err != nil {
 		return nil, fmt.Errorf("manifest.json: %w", err)
-	}
-	if len(list) > maxManifests {
-		return nil, fmt.Errorf("manifest.json lists %d images, more than %d: %w", len(list), maxManifests, errdefs.ErrInvalidArgument)
 	}
 	var out []named
 	for _, img := range list {
@@ -100,8 +110,8 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	var config ocispec.Image
-	sum, err := a.readFile(ctx, file, &config)
+	var config configDocument
+	sum, err := a.readFile(ctx, file, maxConfig, &config)
 	if err != nil {
 		return ocispec.Descriptor{}, fmt.Errorf("%q: %w", img.Config, err)
 	}
@@ -127,16 +137,19 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
+	if a.memory += int64(len(data)); a.memory > 2*smallBlobs {
+		return ocispec.Descriptor{}, fmt.Errorf("the images of the archive are too many: their manifests have more than %d bytes: %w", smallBlobs, errdefs.ErrInvalidArgument)
+	}
 	made := blob{size: int64(len(data)), data: data, digest: digest.FromBytes(data)}
 	a.blobs[made.digest] = made
 	return ocispec.Descriptor{MediaType: m.MediaType, Digest: made.digest, Size: made.size}, nil
 }
 
-// readFile decodes a JSON file of the archive and returns its digest, by which
-// it can be read from then on.
-func (a *archive) readFile(ctx context.Context, b blob, into any) (digest.Digest, error) {
-	if b.size > maxJSON {
-		return "", fmt.Errorf("%d bytes, more than the %d that manifests and configs may have: %w", b.size, maxJSON, errdefs.ErrInvalidArgument)
+// readFile decodes a JSON file of the archive, of at most most bytes, and returns
+// its digest, by which it can be read from then on.
+func (a *archive) readFile(ctx context.Context, b blob, most int64, into any) (digest.Digest, error) {
+	if b.size > most {
+		return "", fmt.Errorf("%d bytes, more than the %d that %s may have: %w", b.size, most, kindOf(most), errdefs.ErrInvalidArgument)
 	}
 	ra, err := a.open(ctx, b)
 	if err != nil {
@@ -147,7 +160,10 @@ func (a *archive) readFile(ctx context.Context, b blob, into any) (digest.Digest
 	if err != nil {
 		return "", err
 	}
-	if err := json.Unmarshal(data, into); err != nil {
+	a.decoding.Lock()
+	err = json.Unmarshal(data, into)
+	a.decoding.Unlock()
+	if err != nil {
 		return "", errors.Join(err, errdefs.ErrInvalidArgument)
 	}
 	sum := digest.FromBytes(data)

@@ -2,8 +2,6 @@ package image
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,19 +11,11 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-const (
-	// maxJSON bounds an index, manifest or config, in bytes. Registries take 4 MiB.
-	maxJSON = 8 << 20
-	// maxNested bounds how deep indexes hold indexes.
-	maxNested = 4
-	// maxManifests bounds what an index and those in it list.
-	maxManifests = 1024
-	// maxLayers bounds the layers of an image; overlayfs mounts fewer than 500.
-	maxLayers = 500
-)
+// maxNested bounds how deep indexes hold indexes.
+const maxNested = 4
 
-// readFunc reads a small blob: an index, a manifest or a config.
-type readFunc func(context.Context, ocispec.Descriptor) ([]byte, error)
+// maxTold bounds how many other platforms an error names.
+const maxTold = 16
 
 // pick is the image for this host within what a name points to.
 type pick struct {
@@ -35,17 +25,6 @@ type pick struct {
 	layers   []ocispec.Descriptor
 	image    ocispec.Image
 }
-
-// document is an index or a manifest.
-type document struct {
-	SchemaVersion int                  `json:"schemaVersion"`
-	MediaType     string               `json:"mediaType"`
-	Manifests     []ocispec.Descriptor `json:"manifests"`
-	Config        *ocispec.Descriptor  `json:"config"`
-	Layers        []ocispec.Descriptor `json:"layers"`
-}
-
-func (d document) isIndex() bool { return len(d.Manifests) > 0 }
 
 // candidate is a manifest that may fit the host.
 type candidate struct {
@@ -58,7 +37,14 @@ type candidate struct {
 // read, and checks that manifest and config fit together. Without a fitting one
 // the error is errdefs.ErrNotFound and names the platforms that there are.
 func (s *Service) choose(ctx context.Context, target ocispec.Descriptor, read readFunc) (*pick, error) {
-	w := walk{read: read, left: maxManifests}
+	d := s.newDocuments(read)
+	defer d.keepOnly(nil)
+	return s.chooseOf(ctx, target, d)
+}
+
+// chooseOf is choose for documents that the caller goes on using.
+func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documents) (*pick, error) {
+	w := walk{of: s, read: d, left: maxManifests}
 	all, err := w.candidates(ctx, target, nil)
 	if err != nil {
 		return nil, err
@@ -67,25 +53,24 @@ func (s *Service) choose(ctx context.Context, target ocispec.Descriptor, read re
 		return c.platform != nil && (c.platform.OS == "unknown" || c.desc.ArtifactType != "")
 	})
 	slices.SortStableFunc(all, func(a, b candidate) int { return s.compare(a.platform, b.platform) })
-	seen := []string{}
 	for _, c := range all {
 		if c.platform != nil && !s.platform.Match(*c.platform) {
-			seen = append(seen, platforms.Format(*c.platform))
+			w.tell(*c.platform)
 			continue
 		}
-		p, err := readPick(ctx, c, read)
+		p, err := readPick(ctx, c, d)
 		if err != nil {
 			return nil, err
 		}
 		if c.platform == nil && p.image.Architecture != "" {
 			if has := platforms.Normalize(p.image.Platform); !s.platform.Match(has) {
-				seen = append(seen, platforms.Format(has))
+				w.tell(has)
 				continue
 			}
 		}
 		return p, nil
 	}
-	return nil, &wrongPlatform{want: platforms.Format(platforms.DefaultSpec()), have: seen}
+	return nil, &wrongPlatform{want: platforms.Format(platforms.DefaultSpec()), have: w.seen}
 }
 
 // wrongPlatform says that an image is for other hosts than this one.
@@ -121,18 +106,32 @@ func (s *Service) compare(a, b *ocispec.Platform) int {
 // walk goes through indexes, and through no more entries than left: hostile
 // indexes may hold themselves many times over.
 type walk struct {
-	read readFunc
+	of   *Service
+	read *documents
 	left int
+	seen []string // platforms that do not fit
+}
+
+// tell remembers a platform that does not fit, for the error.
+func (w *walk) tell(p ocispec.Platform) {
+	if name := platforms.Format(p); len(w.seen) < maxTold && !slices.Contains(w.seen, name) {
+		w.seen = append(w.seen, name)
+	}
 }
 
 // candidates lists the manifests below desc. Manifests are not read: an archive
-// may lack those of other platforms.
+// may lack those of other platforms. Indexes of other platforms are not read
+// either.
 func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents []ocispec.Descriptor) ([]candidate, error) {
 	if w.left--; w.left < 0 {
 		return nil, fmt.Errorf("index %s holds more than %d entries: %w", desc.Digest, maxManifests, errdefs.ErrInvalidArgument)
 	}
 	if images.IsManifestType(desc.MediaType) {
 		return []candidate{{parents: parents, desc: desc, platform: desc.Platform}}, nil
+	}
+	if len(parents) > 0 && desc.Platform != nil && !w.of.platform.Match(*desc.Platform) {
+		w.tell(*desc.Platform)
+		return nil, nil
 	}
 	if len(parents) == maxNested {
 		return nil, fmt.Errorf("index %s: more than %d indexes in each other: %w", desc.Digest, maxNested, errdefs.ErrInvalidArgument)
@@ -150,7 +149,7 @@ func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents 
 		if !images.IsIndexType(m.MediaType) && !images.IsManifestType(m.MediaType) && m.MediaType != "" {
 			continue // not an image
 		}
-		below, err := w.candidates(ctx, m, parents)
+		below, err := w.candidates(ctx, m.spec(), parents)
 		if err != nil {
 			return nil, err
 		}
@@ -159,9 +158,9 @@ func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents 
 	return out, nil
 }
 
-func readDocument(ctx context.Context, desc ocispec.Descriptor, read readFunc) (document, error) {
+func readDocument(ctx context.Context, desc ocispec.Descriptor, d *documents) (document, error) {
 	var doc document
-	if err := readJSON(ctx, desc, read, &doc); err != nil {
+	if err := d.decode(ctx, desc, maxManifest, &doc); err != nil {
 		return document{}, err
 	}
 	switch {
@@ -173,20 +172,27 @@ func readDocument(ctx context.Context, desc ocispec.Descriptor, read readFunc) (
 	return doc, nil
 }
 
-func readPick(ctx context.Context, c candidate, read readFunc) (*pick, error) {
-	doc, err := readDocument(ctx, c.desc, read)
+func readPick(ctx context.Context, c candidate, d *documents) (*pick, error) {
+	doc, err := readDocument(ctx, c.desc, d)
 	if err != nil {
 		return nil, err
 	}
 	if doc.Config == nil || doc.isIndex() {
 		return nil, fmt.Errorf("manifest %s has no config: %w", c.desc.Digest, errdefs.ErrInvalidArgument)
 	}
-	p := &pick{parents: c.parents, manifest: c.desc, config: *doc.Config}
+	if err := doc.Config.check(); err != nil {
+		return nil, fmt.Errorf("manifest %s: config: %w", c.desc.Digest, err)
+	}
+	p := &pick{parents: c.parents, manifest: c.desc, config: doc.Config.spec()}
 	if p.manifest.MediaType == "" {
 		p.manifest.MediaType = ocispec.MediaTypeImageManifest
 	}
-	if err := readJSON(ctx, p.config, read, &p.image); err != nil {
+	var config configDocument
+	if err := d.decode(ctx, p.config, maxConfig, &config); err != nil {
 		return nil, err
+	}
+	if p.image, err = config.spec(); err != nil {
+		return nil, fmt.Errorf("config %s: %w", p.config.Digest, err)
 	}
 	for _, l := range doc.Layers {
 		if images.IsLayerType(l.MediaType) {
@@ -194,37 +200,25 @@ func readPick(ctx context.Context, c candidate, read readFunc) (*pick, error) {
 			p.layers = append(p.layers, ocispec.Descriptor{MediaType: l.MediaType, Digest: l.Digest, Size: l.Size})
 		}
 	}
+	return p, p.check()
+}
+
+// check fails unless layers and root file system fit together.
+func (p *pick) check() error {
 	for _, l := range p.layers {
 		if err := l.Digest.Validate(); err != nil {
-			return nil, fmt.Errorf("manifest %s: layer %q: %w: %w", c.desc.Digest, l.Digest, err, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("manifest %s: layer %q: %w: %w", p.manifest.Digest, l.Digest, err, errdefs.ErrInvalidArgument)
 		}
 	}
 	diffs := p.image.RootFS.DiffIDs
 	if len(p.layers) != len(diffs) || len(p.layers) > maxLayers {
-		return nil, fmt.Errorf("image %s has %d layers for %d entries of its root file system (at most %d): %w",
+		return fmt.Errorf("image %s has %d layers for %d entries of its root file system (at most %d): %w",
 			p.config.Digest, len(p.layers), len(diffs), maxLayers, errdefs.ErrInvalidArgument)
 	}
 	for _, d := range diffs {
 		if err := d.Validate(); err != nil {
-			return nil, fmt.Errorf("image %s: layer %q: %w: %w", p.config.Digest, d, err, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("image %s: layer %q: %w: %w", p.config.Digest, d, err, errdefs.ErrInvalidArgument)
 		}
-	}
-	return p, nil
-}
-
-func readJSON(ctx context.Context, desc ocispec.Descriptor, read readFunc, into any) error {
-	if err := desc.Digest.Validate(); err != nil {
-		return fmt.Errorf("digest %q: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
-	}
-	if desc.Size > maxJSON {
-		return fmt.Errorf("%s has %d bytes, more than the %d that manifests and configs may have: %w", desc.Digest, desc.Size, maxJSON, errdefs.ErrInvalidArgument)
-	}
-	b, err := read(ctx, desc)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", desc.Digest, err)
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("read %s: %w", desc.Digest, errors.Join(err, errdefs.ErrInvalidArgument))
 	}
 	return nil
 }

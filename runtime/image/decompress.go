@@ -11,10 +11,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxWindow bounds what a zstd stream may demand to keep in memory, in bytes.
-// Images are made with 8 MiB; only "zstd --ultra --long" asks for more.
-const maxWindow = 64 << 20
-
 // magics are how compressed streams begin.
 var magics = []struct {
 	name  string
@@ -28,22 +24,37 @@ var magics = []struct {
 	{"zip", []byte("PK\x03\x04")},
 }
 
+// headSize is how many bytes of a stream tell how it is compressed.
+const headSize = 512
+
+// ustar is where a tar header has its magic. What has it is plain, however the
+// name of the first file begins.
+const ustar = 257
+
 // compression names how a stream that begins with head is compressed, "" for not.
 func compression(head []byte) string {
+	if len(head) > ustar && bytes.HasPrefix(head[ustar:], []byte("ustar")) {
+		return ""
+	}
 	for _, m := range magics {
 		if bytes.HasPrefix(head, m.magic) {
 			return m.name
 		}
+	}
+	// A frame to be skipped, by which pzstd and others begin a zstd stream.
+	if len(head) >= 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:4], []byte{0x2a, 0x4d, 0x18}) {
+		return "zstd"
 	}
 	return ""
 }
 
 // decompress returns the plain stream behind r, which may be plain itself, gzip
 // or zstd, but only once. One goroutine does the work, the caller's, so that
-// memory stays small. Close does not close r.
-func decompress(r io.Reader) (io.ReadCloser, error) {
+// memory stays small; window is called before a zstd stream takes as many bytes.
+// Close does not close r.
+func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
-	head, err := in.Peek(6)
+	head, err := in.Peek(headSize)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
@@ -55,7 +66,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 		out, err = gzip.NewReader(in)
 	case "zstd":
 		var d *zstd.Decoder
-		d, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		d, err = zstd.NewReader(newFrames(in, window), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		if err == nil {
 			out = d.IOReadCloser()
 		}
@@ -66,7 +77,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 		return nil, err
 	}
 	plain := bufio.NewReaderSize(out, 4<<10)
-	head, err = plain.Peek(6)
+	head, err = plain.Peek(headSize)
 	if err != nil && err != io.EOF {
 		out.Close()
 		return nil, err

@@ -52,16 +52,23 @@ func (s *Service) importStream(ctx context.Context, in *meter) ([]string, error)
 		return nil, err
 	}
 	defer done()
-	plain, err := decompress(untilDone{ctx, in})
-	if err != nil {
-		return nil, err
-	}
-	defer plain.Close()
-	a, err := readArchive(ctx, s.c.Client.ContentStore(), s.c.Root, plain, nil)
+	a, err := s.readStream(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	return s.importImages(ctx, a, in.tell)
+}
+
+// readStream reads an archive that may be compressed as a whole.
+func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error) {
+	at := &place{of: &s.places}
+	defer at.end()
+	plain, err := decompress(untilDone{ctx, in}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	return s.readArchive(ctx, plain, nil)
 }
 
 // importFile is ImportArchive for a file, unless known says of the digest of its
@@ -82,7 +89,7 @@ func (s *Service) importFileOnce(ctx context.Context, f *os.File, known func(dig
 	}
 	progress, end := s.going.follow(f.Name(), info.Size(), progress)
 	defer end()
-	head := make([]byte, 6)
+	head := make([]byte, headSize)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
 		return nil, err
@@ -93,7 +100,7 @@ func (s *Service) importFileOnce(ctx context.Context, f *os.File, known func(dig
 	if how := compression(head[:n]); how != "" {
 		_, err = io.Copy(io.Discard, in)
 	} else {
-		a, err = readArchive(ctx, s.c.Client.ContentStore(), s.c.Root, in, f)
+		a, err = s.readArchive(ctx, in, f)
 	}
 	if err != nil {
 		return nil, err
@@ -123,13 +130,16 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 	}
 	var refs []string
 	var other error // images for other hosts
+	told := 0
 	for _, n := range list {
 		tell(cri.ImportProgress{Ref: n.label(), Status: "unpacking"})
 		ref, err := s.importImage(ctx, a, n)
 		var wrong *wrongPlatform
 		switch {
 		case errors.As(err, &wrong):
-			other = errors.Join(other, fmt.Errorf("%s: %w", n.label(), err))
+			if told++; told <= maxTold {
+				other = errors.Join(other, fmt.Errorf("%s: %w", n.label(), err))
+			}
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", n.label(), err)
 		default:

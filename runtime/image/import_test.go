@@ -181,7 +181,7 @@ func TestForsake(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})
-	a, err := readArchive(ctx, d.Client().ContentStore(), dir, bytes.NewReader(data), nil)
+	a, err := first.readArchive(ctx, bytes.NewReader(data), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

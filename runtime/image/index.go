@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -24,8 +23,9 @@ type entry struct {
 	id       digest.Digest // of the config, which is what CRI calls the image ID
 	chainID  digest.Digest // of the top snapshot
 	manifest ocispec.Descriptor
-	config   ocispec.Image // without its history
-	size     int64         // of manifest, config and compressed layers, in bytes
+	user     string
+	config   *ocispec.Image // what a container is made from; nil: too large to keep
+	size     int64          // of manifest, config and compressed layers, in bytes
 }
 
 // record is one name of an image.
@@ -75,7 +75,7 @@ func (s *Service) load(ctx context.Context) error {
 func (s *Service) readEntry(ctx context.Context, target ocispec.Descriptor) (*entry, error) {
 	store := s.c.Client.ContentStore()
 	p, err := s.choose(ctx, target, func(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
-		return content.ReadBlob(ctx, store, d)
+		return readStored(ctx, store, d)
 	})
 	if err != nil {
 		return nil, err
@@ -99,14 +99,47 @@ func (p *pick) entry() *entry {
 		id:       p.config.Digest,
 		chainID:  identity.ChainID(p.image.RootFS.DiffIDs),
 		manifest: p.manifest,
-		config:   p.image,
+		user:     p.image.Config.User,
 		size:     p.manifest.Size + p.config.Size,
 	}
-	e.config.History = nil
+	if weight(&p.image.Config) <= keptConfig {
+		e.config = &ocispec.Image{Platform: p.image.Platform, Config: p.image.Config}
+	}
 	for _, l := range p.layers {
 		e.size += l.Size
 	}
 	return e
+}
+
+// keptConfig is up to where the index keeps what a container is made from, in
+// bytes. Larger ones are read again when they are needed.
+const keptConfig = 16 << 10
+
+// weight is about what c takes in memory, in bytes.
+func weight(c *ocispec.ImageConfig) (sum int) {
+	const header = 16
+	for _, list := range [][]string{c.Env, c.Entrypoint, c.Cmd, slices.Collect(maps.Keys(c.Volumes)), {c.User, c.WorkingDir, c.StopSignal}} {
+		for _, word := range list {
+			sum += header + len(word)
+		}
+	}
+	return sum
+}
+
+// configOf is what a container of the image is made from.
+func (s *Service) configOf(ctx context.Context, e *entry) (ocispec.Image, error) {
+	if e.config != nil {
+		return *e.config, nil
+	}
+	d := s.newDocuments(func(ctx context.Context, d ocispec.Descriptor) ([]byte, error) {
+		return readStored(ctx, s.c.Client.ContentStore(), d)
+	})
+	defer d.keepOnly(nil)
+	var doc configDocument
+	if err := d.decode(ctx, ocispec.Descriptor{Digest: e.id}, maxConfig, &doc); err != nil {
+		return ocispec.Image{}, fmt.Errorf("config of image %s: %w", e.id, err)
+	}
+	return doc.spec()
 }
 
 // find returns the image that ref names: by ID, by tag or digest, or by the

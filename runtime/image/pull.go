@@ -75,15 +75,15 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 		return "", err
 	}
 	defer func() { done(err == nil) }()
-	small := &smallBlobsOf{store: s.c.Client.ContentStore(), fetcher: fetcher, stall: s.stall, have: map[digest.Digest][]byte{}}
-	p, err := s.choose(ctx, target, small.read)
+	docs := s.newDocuments((&smallBlobsOf{store: s.c.Client.ContentStore(), fetcher: fetcher, stall: s.stall}).read)
+	p, err := s.choosePulled(ctx, target, docs)
 	if err != nil {
 		return "", err
 	}
 	if err = s.pullLayers(ctx, p, fetcher, t); err != nil {
 		return "", err
 	}
-	if err = s.keep(ctx, p, small.read); err != nil {
+	if err = s.keep(ctx, p, docs.read); err != nil {
 		return "", err
 	}
 	if err = s.record(ctx, name, p.target(), p.entry()); err != nil {
@@ -92,6 +92,29 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 	s.changed()
 	t.status("done")
 	return p.config.Digest, nil
+}
+
+// choosePulled is choose for a pull. It ends in a bounded time, as one pull at a time
+// may read many bytes of documents. Those of the image are in memory afterwards,
+// or in the content store if they are large.
+func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d *documents) (p *pick, err error) {
+	defer func() { d.keepOnly(p) }()
+	const documents = 4
+	bounded, cancel := context.WithTimeoutCause(ctx, documents*s.stall, errStalled)
+	defer cancel()
+	if p, err = s.chooseOf(bounded, target, d); err != nil {
+		return nil, err
+	}
+	if maxDocuments-d.left <= fewDocuments {
+		return p, nil
+	}
+	for _, desc := range p.documents() {
+		if err := s.keepBlob(ctx, desc, nil, d.read); err != nil {
+			return nil, err
+		}
+	}
+	clear(d.kept)
+	return p, nil
 }
 
 // resolve asks what a name points to. Each of several mirrors gets its time.
@@ -260,7 +283,7 @@ type watched struct {
 // Fetch begins a download.
 func (w watched) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	idle := time.AfterFunc(w.of.stall, func() { w.cancel(errStalled) })
-	body, err := w.Fetcher.Fetch(ctx, desc)
+	body, err := w.Fetcher.Fetch(context.WithValue(ctx, wholeKey{}, true), desc)
 	idle.Stop()
 	if err != nil {
 		return nil, err
@@ -269,42 +292,40 @@ func (w watched) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClo
 }
 
 // smallBlobsOf reads indexes, manifests and configs: from the content store, or
-// from the registry to memory until the image is complete.
+// from the registry.
 type smallBlobsOf struct {
 	store   content.Provider
 	fetcher remotes.Fetcher
 	stall   time.Duration
-	have    map[digest.Digest][]byte
 }
 
 func (r *smallBlobsOf) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
-	if b, ok := r.have[desc.Digest]; ok {
-		return b, nil
-	}
-	b, err := content.ReadBlob(ctx, r.store, desc)
+	b, err := readStored(ctx, r.store, desc)
 	if errdefs.IsNotFound(err) {
 		b, err = r.fetch(ctx, desc)
-	}
-	if err == nil {
-		r.have[desc.Digest] = b
 	}
 	return b, err
 }
 
+// fetch reads a blob from the registry. One that is shorter or longer than its
+// descriptor says is an error.
 func (r *smallBlobsOf) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+	if desc.Size <= 0 || desc.Size > maxManifest {
+		return nil, fmt.Errorf("its descriptor says %d bytes: %w", desc.Size, errdefs.ErrInvalidArgument)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.stall, errStalled)
 	defer cancel()
-	body, err := r.fetcher.Fetch(ctx, desc)
+	body, err := r.fetcher.Fetch(context.WithValue(ctx, wholeKey{}, true), desc)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
-	b, err := io.ReadAll(io.LimitReader(body, maxJSON+1))
-	if err != nil {
+	b := make([]byte, desc.Size)
+	if _, err := io.ReadFull(body, b); err != nil {
 		return nil, err
 	}
-	if len(b) > maxJSON {
-		return nil, fmt.Errorf("more than %d bytes: %w", maxJSON, errdefs.ErrInvalidArgument)
+	if n, err := io.ReadFull(body, make([]byte, 1)); n > 0 || err != io.EOF {
+		return nil, fmt.Errorf("the registry sent more than the %d bytes that its descriptor says: %w", desc.Size, errors.Join(errdefs.ErrDataLoss, err))
 	}
 	if got := desc.Digest.Algorithm().FromBytes(b); got != desc.Digest {
 		return nil, errors.Join(fmt.Errorf("the registry sent %s instead", got), errdefs.ErrDataLoss)

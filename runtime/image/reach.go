@@ -95,6 +95,10 @@ func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := r.hosts.ask(host); err != nil {
 		return nil, err
 	}
+	req, err := guardToken(modest(req))
+	if err != nil {
+		return nil, err
+	}
 	limit := patience
 	if r.hosts.down != nil && r.hosts.down() {
 		limit = impatience
@@ -118,6 +122,10 @@ func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	res.Body = &canceller{res.Body, cancel}
+	if err := bound(req, res); err != nil {
+		res.Body.Close()
+		return nil, err
+	}
 	return res, nil
 }
 

@@ -31,11 +31,13 @@ type registry struct {
 func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *registry {
 	r := &registry{}
 	o := config.HostOptions{
-		Credentials: func(host string) (string, string, error) { return credentials(auth, host) },
 		UpdateClient: func(c *http.Client) error {
 			r.clients = append(r.clients, c)
-			if t, ok := c.Transport.(*http.Transport); ok && t.TLSClientConfig != nil {
-				t.TLSClientConfig.Time = s.c.Now
+			if t, ok := c.Transport.(*http.Transport); ok {
+				t.MaxResponseHeaderBytes = maxAnswerHeader
+				if t.TLSClientConfig != nil {
+					t.TLSClientConfig.Time = s.c.Now
+				}
 			}
 			if _, twice := c.Transport.(reach); !twice {
 				c.Transport = reach{c.Transport, &s.hosts}
@@ -46,10 +48,14 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 	if s.c.CertsDir != "" {
 		o.HostDir = config.HostDirFromRoot(s.c.CertsDir)
 	}
-	hosts := config.ConfigureHosts(ctx, o)
-	if token := auth.GetRegistryToken(); token != "" {
-		hosts = withToken(hosts, auth, token)
-	}
+	hosts := guardHosts(config.ConfigureHosts(ctx, o),
+		func(host string) (string, string, error) { return credentials(auth, host) },
+		func(host string) string {
+			if serves(auth.GetServerAddress(), host) {
+				return auth.GetRegistryToken()
+			}
+			return ""
+		})
 	r.Resolver = docker.NewResolver(docker.ResolverOptions{Hosts: hosts})
 	return r
 }
@@ -106,33 +112,6 @@ func hub(host string) string {
 		return "docker.io"
 	}
 	return host
-}
-
-// withToken lets requests carry a ready token instead of asking for one.
-func withToken(hosts docker.RegistryHosts, auth *api.AuthConfig, token string) docker.RegistryHosts {
-	return func(name string) ([]docker.RegistryHost, error) {
-		list, err := hosts(name)
-		for i := range list {
-			if serves(auth.GetServerAddress(), list[i].Host) {
-				list[i].Authorizer = bearer(token)
-			}
-		}
-		return list, err
-	}
-}
-
-// bearer is a docker.Authorizer with a token that does not change.
-type bearer string
-
-// Authorize adds the token.
-func (b bearer) Authorize(_ context.Context, req *http.Request) error {
-	req.Header.Set("Authorization", "Bearer "+string(b))
-	return nil
-}
-
-// AddResponses is called when the token was refused: there is no other.
-func (b bearer) AddResponses(context.Context, []*http.Response) error {
-	return fmt.Errorf("the registry refused the token: %w", docker.ErrInvalidAuthorization)
 }
 
 // unavailable marks an error that says that the registry cannot be reached or

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -31,17 +30,22 @@ type Resolved struct {
 	Snapshotter string
 	// Image is named by ID and has the host's manifest as its target.
 	Image client.Image
-	// Config is the image's config without its history. It is shared: do not
-	// change what it points to.
+	// Config is the part of the image's config that a container is made from:
+	// platform, user, environment, command, volumes, working directory and stop
+	// signal. It is shared: do not change what it points to.
 	Config ocispec.Image
 }
 
 // Resolve returns the image that ref names: an ID or the beginning of one, or a
 // reference by tag or digest, short names being filled in. It is
 // errdefs.ErrNotFound when the image is not here. It costs no I/O after the
-// first call.
+// first call, unless the image's environment or command is very long.
 func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
 	e, err := s.find(namespaced(ctx), ref)
+	if err != nil {
+		return Resolved{}, err
+	}
+	config, err := s.configOf(namespaced(ctx), e)
 	if err != nil {
 		return Resolved{}, err
 	}
@@ -55,7 +59,7 @@ func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
 		RepoDigest:  digests[0],
 		Snapshotter: s.c.Snapshotter,
 		Image:       client.NewImageWithPlatform(s.c.Client, img, s.platform),
-		Config:      e.config,
+		Config:      config,
 	}, nil
 }
 
@@ -106,7 +110,7 @@ func (s *Service) ImageStatus(ctx context.Context, req *api.ImageStatusRequest) 
 
 // verbose is the map of further facts in the form that crictl shows.
 func (s *Service) verbose(ctx context.Context, e *entry) (map[string]string, error) {
-	config, err := content.ReadBlob(ctx, s.c.Client.ContentStore(), ocispec.Descriptor{Digest: e.id})
+	config, err := readStored(ctx, s.c.Client.ContentStore(), ocispec.Descriptor{Digest: e.id})
 	if err != nil {
 		return nil, fmt.Errorf("read config of image %s: %w", e.id, err)
 	}
@@ -139,7 +143,7 @@ func (x *index) criImage(e *entry) *api.Image {
 			img.RepoDigests = append(img.RepoDigests, d)
 		}
 	}
-	img.Uid, img.Username = user(e.config.Config.User)
+	img.Uid, img.Username = user(e.user)
 	return img
 }
 

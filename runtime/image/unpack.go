@@ -1,14 +1,17 @@
 package image
 
 import (
+	"archive/tar"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	layers "github.com/containerd/containerd/v2/pkg/archive"
@@ -91,10 +94,14 @@ func (s *Service) unpackLayer(ctx context.Context, layer ocispec.Descriptor, dif
 		return err
 	}
 	defer blob.Close()
-	if err := s.unpacks.Acquire(ctx, 1); err != nil {
+	if err := supported(layer.MediaType); err != nil {
 		return err
 	}
-	defer s.unpacks.Release(1)
+	at := &place{of: &s.places}
+	defer at.end()
+	if err := at.begin(ctx); err != nil {
+		return err
+	}
 	sn := s.snapshots()
 	key := fmt.Sprintf(snapshots.UnpackKeyFormat, rand.Text(), id)
 	mounts, err := sn.Prepare(ctx, key, parent)
@@ -106,7 +113,7 @@ func (s *Service) unpackLayer(ctx context.Context, layer ocispec.Descriptor, dif
 			s.discard(ctx, key)
 		}
 	}()
-	got, err := s.extract(ctx, content.NewReader(blob), mounts)
+	got, err := s.extract(ctx, at, content.NewReader(blob), mounts, parent == "")
 	if err != nil {
 		return err
 	}
@@ -133,28 +140,53 @@ func (s *Service) discard(ctx context.Context, key string) {
 	}
 }
 
+// supported fails for a layer that is no tar archive, or is encrypted. How it is
+// compressed its content says, as with containerd.
+func supported(mediaType string) error {
+	how, err := images.DiffCompression(context.Background(), mediaType)
+	base, suffix, _ := strings.Cut(mediaType, "+")
+	if err == nil && !strings.Contains(suffix, "encrypted") && (how != "" || suffix == "" && strings.HasSuffix(base, ".tar")) {
+		return nil
+	}
+	return fmt.Errorf("the layer's media type %q is not supported: use a tar archive, plain or compressed with gzip or zstd: %w", mediaType, errdefs.ErrNotImplemented)
+}
+
 // extract unpacks a layer into a new snapshot and returns the digest of its
 // plain content. It writes to the snapshot's directory and mounts nothing: a
-// mount would outlive a process that is killed.
-func (s *Service) extract(ctx context.Context, r io.Reader, mounts []mount.Mount) (digest.Digest, error) {
+// mount would outlive a process that is killed. bottom says that the layer is an
+// image's first.
+func (s *Service) extract(ctx context.Context, at *place, r io.Reader, mounts []mount.Mount, bottom bool) (digest.Digest, error) {
 	dir, opts, err := target(mounts)
 	if err != nil {
 		return "", err
 	}
-	plain, err := decompress(untilDone{ctx, r})
+	plain, err := decompress(untilDone{ctx, r}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
 		return "", err
 	}
 	defer plain.Close()
 	sum := digest.Canonical.Digester()
-	in := io.TeeReader(s.counting(plain), sum.Hash())
+	in := &position{Reader: io.TeeReader(s.counting(plain), sum.Hash())}
+	in.allow(0)
 	files := &filesGuard{dir: s.c.Root, promised: &s.promised}
 	defer files.done()
-	if _, err := layers.Apply(ctx, dir, in, append(opts, layers.WithFilter(files.next))...); err != nil {
+	names := &layerNames{in: in, root: dir, disk: s.c.Root, need: func(n int64) error { return at.needNames(ctx, n) }}
+	opts = append(opts, layers.WithFilter(func(h *tar.Header) (bool, error) {
+		if err := errors.Join(at.yield(ctx), names.next(h)); err != nil {
+			return false, err
+		}
+		return files.next(h)
+	}))
+	if bottom {
+		opts = append(opts, layers.WithConvertWhiteout(bottomWhiteout))
+	}
+	if _, err := layers.Apply(ctx, dir, yielding{in, func() error { return at.yield(ctx) }}, opts...); err != nil {
 		return "", err
 	}
-	if _, err := io.Copy(io.Discard, in); err != nil { // padding counts too
+	if n, err := io.Copy(io.Discard, io.LimitReader(in, maxPadding+1)); err != nil { // padding counts for the digest
 		return "", err
+	} else if n > maxPadding {
+		return "", fmt.Errorf("the layer goes on after its end: %w", errdefs.ErrInvalidArgument)
 	}
 	return sum.Digest(), nil
 }

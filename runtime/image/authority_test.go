@@ -1,0 +1,245 @@
+package image
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const secretWord = "open-sesame"
+
+// thief is a server that remembers requests with secrets in them.
+type thief struct {
+	*httptest.Server
+	mu     sync.Mutex
+	stolen []string
+	asked  int
+}
+
+func newThief(t *testing.T, answer http.HandlerFunc) *thief {
+	t.Helper()
+	x := &thief{}
+	x.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		x.mu.Lock()
+		x.asked++
+		for _, key := range []string{"Authorization", "Proxy-Authorization", "Cookie"} {
+			if v := r.Header.Get(key); v != "" && !strings.Contains(v, "anonymous") {
+				x.stolen = append(x.stolen, fmt.Sprintf("%s %s: %s %s", r.Method, r.URL, key, v))
+			}
+		}
+		if bytes.Contains(body, []byte(secretWord)) {
+			x.stolen = append(x.stolen, fmt.Sprintf("%s %s: body %s", r.Method, r.URL, body))
+		}
+		x.mu.Unlock()
+		answer(w, r)
+	}))
+	t.Cleanup(x.Close)
+	return x
+}
+
+func (x *thief) got() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.stolen)
+}
+
+func (x *thief) check(t *testing.T) {
+	t.Helper()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.asked == 0 {
+		t.Error("the other server was not asked: the test tests nothing")
+	}
+	if len(x.stolen) > 0 {
+		t.Errorf("secrets went to another server: %q", x.stolen)
+	}
+}
+
+// TestSecretsStay: what authorizes requests to a registry goes to it alone, wherever it redirects
+// to and whatever that server asks for. An anonymous token of that server is used.
+func TestSecretsStay(t *testing.T) {
+	img := small(t)
+	layer := layerDigests(t, img)[0]
+	for name, tt := range map[string]struct {
+		auth   *api.AuthConfig
+		header string // of hosts.toml
+		wants  string // what the other server challenges with
+	}{
+		"a ready token":                     {auth: &api.AuthConfig{RegistryToken: secretWord}},
+		"a ready token, asked for":          {auth: &api.AuthConfig{RegistryToken: secretWord}, wants: "Basic"},
+		"a password, asked for":             {auth: &api.AuthConfig{Username: "u", Password: secretWord}, wants: "Basic"},
+		"a password for a token":            {auth: &api.AuthConfig{Username: "u", Password: secretWord}, wants: "Bearer"},
+		"an identity token":                 {auth: &api.AuthConfig{IdentityToken: secretWord}, wants: "Bearer"},
+		"headers of the administrator":      {header: "  [host.%q.header]\n    Authorization = \"Basic " + secretWord + "\"\n    Cookie = \"" + secretWord + "\"\n"},
+		"headers, and a token is asked for": {header: "  [host.%q.header]\n    Authorization = \"Basic " + secretWord + "\"\n", wants: "Bearer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub := newServer(t, false)
+			hub.push(t, "demo:1", img)
+			var other *thief
+			other = newThief(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case strings.HasPrefix(r.URL.Path, "/token"):
+					fmt.Fprint(w, `{"token":"anonymous"}`)
+				case tt.wants == "Bearer" && !strings.Contains(r.Header.Get("Authorization"), "anonymous"):
+					w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="x"`, other.URL))
+					w.WriteHeader(http.StatusUnauthorized)
+				case tt.wants == "Basic":
+					w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+					w.WriteHeader(http.StatusUnauthorized)
+				default:
+					http.Redirect(w, r, hub.URL+r.URL.Path+"?back", http.StatusTemporaryRedirect)
+				}
+			})
+			hub.set(func(h *server) {
+				h.before = func(w http.ResponseWriter, r *http.Request) bool {
+					if strings.HasSuffix(r.URL.Path, layer) && r.URL.RawQuery != "back" {
+						http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+						return true
+					}
+					return false
+				}
+			})
+			dir := plainDir(t, hub.URL)
+			if tt.header != "" {
+				addTo(t, filepath.Join(dir, "registry.example", "hosts.toml"), fmt.Sprintf(tt.header, hub.URL))
+			}
+			s := newService(t, func(c *Config) { c.CertsDir = dir })
+			_, err := pull(t.Context(), s, "registry.example/demo:1", tt.auth)
+			if (err != nil) != (tt.wants == "Basic") {
+				t.Errorf("pull: %v", err)
+			}
+			other.check(t)
+		})
+	}
+}
+
+// TestTokenServer: credentials go to the token server that the registry names, but neither
+// without TLS, if the registry has it, nor to where that server redirects to.
+func TestTokenServer(t *testing.T) {
+	auth := &api.AuthConfig{Username: "u", Password: secretWord}
+	t.Run("without TLS", func(t *testing.T) {
+		other := newThief(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"token":"x"}`) })
+		hub := newServer(t, true)
+		wantToken(hub, other.URL+"/token")
+		dir := certsDir(t, hub.URL)
+		writeCA(t, dir, hub)
+		s := newService(t, func(c *Config) { c.CertsDir = dir })
+		if _, err := pull(t.Context(), s, "registry.example/demo:1", auth); err == nil || !strings.Contains(err.Error(), "without TLS") {
+			t.Errorf("pull: %v", err)
+		}
+		if got := other.got(); len(got) > 0 {
+			t.Errorf("sent %q", got)
+		}
+	})
+	for _, method := range []string{http.MethodPost, http.MethodGet} {
+		t.Run(method+" that is redirected", func(t *testing.T) {
+			other := newThief(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"token":"anonymous"}`) })
+			var sent atomic.Int32
+			tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != method {
+					w.WriteHeader(http.StatusNotFound) // then it is asked by GET
+					return
+				}
+				sent.Add(1)
+				http.Redirect(w, r, other.URL+"/token", http.StatusTemporaryRedirect)
+			}))
+			t.Cleanup(tokens.Close)
+			hub := newServer(t, false)
+			wantToken(hub, tokens.URL+"/token")
+			s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
+			if _, err := pull(t.Context(), s, "registry.example/demo:1", auth); err == nil {
+				t.Error("pulled")
+			}
+			if sent.Load() == 0 {
+				t.Error("no credentials were sent to the token server")
+			}
+			if got := other.got(); len(got) > 0 {
+				t.Errorf("sent %q", got)
+			}
+		})
+	}
+}
+
+// wantToken lets a registry ask for a token of realm, whatever it gets.
+func wantToken(hub *server, realm string) {
+	hub.set(func(h *server) {
+		h.before = func(w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm=%q,service="x"`, realm))
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}
+	})
+}
+
+// TestForeignURLs: the urls of a layer are not followed, for whatever layer a manifest has them.
+func TestForeignURLs(t *testing.T) {
+	asked := make(chan string, 10)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.String()
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer other.Close()
+	img := small(t)
+	for _, mediaType := range []string{"application/vnd.docker.image.rootfs.diff.tar.gzip", "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"} {
+		hub := newServer(t, false)
+		hub.push(t, "demo:1", img)
+		manifest, err := img.RawManifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(string(manifest), `"mediaType":"application/vnd.docker.image.rootfs.diff.tar.gzip"`, fmt.Sprintf(`"mediaType":%q,"urls":[%q]`, mediaType, other.URL+"/layer"))
+		if !strings.Contains(text, other.URL) {
+			t.Fatalf("no urls in %s", text)
+		}
+		hub.send(t, http.MethodPut, "/v2/demo/manifests/1", "application/vnd.docker.distribution.manifest.v2+json", []byte(text))
+		s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
+		if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
+			t.Errorf("%s: %v", mediaType, err)
+		}
+	}
+	if len(asked) > 0 {
+		t.Errorf("asked for %s", <-asked)
+	}
+}
+
+func layerDigests(t *testing.T, img v1.Image) (out []string) {
+	t.Helper()
+	layers, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range layers {
+		sum, err := l.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, sum.String())
+	}
+	return out
+}
+
+func addTo(t *testing.T, path, text string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, path, append(b, text...))
+}

@@ -1,0 +1,253 @@
+package image
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+const (
+	// maxManifests bounds what an index and those in it list.
+	maxManifests = 1024
+	// maxLayers bounds the layers of an image; overlayfs mounts fewer than 500.
+	maxLayers = 500
+	// maxWords bounds each list of strings and each map of a config.
+	maxWords = 16384
+	// maxFeatures bounds the features of an operating system in a platform.
+	maxFeatures = 64
+	// maxWord bounds digests, media types and the parts of a platform, in bytes.
+	maxWord = 255
+	// maxUser bounds the user in a config, in bytes.
+	maxUser = 4096
+)
+
+// document is an index or a manifest: only what this package needs of it.
+type document struct {
+	SchemaVersion int         `json:"schemaVersion"`
+	MediaType     string      `json:"mediaType"`
+	Manifests     manifests   `json:"manifests"`
+	Config        *descriptor `json:"config"`
+	Layers        layerList   `json:"layers"`
+}
+
+func (d document) isIndex() bool { return len(d.Manifests) > 0 }
+
+// descriptor is a descriptor without what takes memory and is not needed: urls,
+// data and all annotations but the names.
+type descriptor struct {
+	MediaType    string        `json:"mediaType"`
+	Digest       digest.Digest `json:"digest"`
+	Size         int64         `json:"size"`
+	ArtifactType string        `json:"artifactType"`
+	Platform     *platform     `json:"platform"`
+	Annotations  struct {
+		Image string `json:"io.containerd.image.name"`
+		Ref   string `json:"org.opencontainers.image.ref.name"`
+	} `json:"annotations"`
+}
+
+// platform is what a descriptor or a config says of the hosts that it is for.
+type platform struct {
+	Architecture string   `json:"architecture"`
+	OS           string   `json:"os"`
+	OSVersion    string   `json:"os.version"`
+	OSFeatures   features `json:"os.features"`
+	Variant      string   `json:"variant"`
+}
+
+func (p *platform) spec() ocispec.Platform {
+	return ocispec.Platform{Architecture: p.Architecture, OS: p.OS, OSVersion: p.OSVersion, OSFeatures: p.OSFeatures, Variant: p.Variant}
+}
+
+func (p *platform) check() error {
+	return short(append([]string{p.Architecture, p.OS, p.OSVersion, p.Variant}, p.OSFeatures...)...)
+}
+
+// spec is the descriptor in the form that containerd has, without annotations.
+func (d *descriptor) spec() ocispec.Descriptor {
+	out := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, ArtifactType: d.ArtifactType}
+	if d.Platform != nil {
+		p := d.Platform.spec()
+		out.Platform = &p
+	}
+	return out
+}
+
+func (d *descriptor) check() error {
+	if d.Size < 0 {
+		return fmt.Errorf("descriptor of %.300q has %d bytes: %w", d.Digest, d.Size, errdefs.ErrInvalidArgument)
+	}
+	if d.Platform != nil {
+		if err := d.Platform.check(); err != nil {
+			return err
+		}
+	}
+	return short(d.MediaType, string(d.Digest), d.ArtifactType)
+}
+
+// short fails if one of the words is longer than maxWord.
+func short(words ...string) error {
+	for _, w := range words {
+		if len(w) > maxWord {
+			return fmt.Errorf("%.40q... has %d bytes, more than %d: %w", w, len(w), maxWord, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// configDocument is a config: only what a container is made from.
+type configDocument struct {
+	platform
+	Config struct {
+		User       string
+		Env        words
+		Entrypoint words
+		Cmd        words
+		Volumes    volumes
+		WorkingDir string
+		StopSignal string
+	} `json:"config"`
+	RootFS struct {
+		Type    string  `json:"type"`
+		DiffIDs digests `json:"diff_ids"`
+	} `json:"rootfs"`
+}
+
+// spec is the config in the form that containerd has, or an error if a part of it
+// is too long.
+func (c *configDocument) spec() (ocispec.Image, error) {
+	if err := c.check(); err != nil {
+		return ocispec.Image{}, err
+	}
+	if len(c.Config.User) > maxUser {
+		return ocispec.Image{}, fmt.Errorf("the user has %d bytes, more than %d: %w", len(c.Config.User), maxUser, errdefs.ErrInvalidArgument)
+	}
+	return ocispec.Image{
+		Platform: c.platform.spec(),
+		Config: ocispec.ImageConfig{
+			User: c.Config.User, Env: c.Config.Env, Entrypoint: c.Config.Entrypoint, Cmd: c.Config.Cmd,
+			Volumes: c.Config.Volumes, WorkingDir: c.Config.WorkingDir, StopSignal: c.Config.StopSignal,
+		},
+		RootFS: ocispec.RootFS{Type: c.RootFS.Type, DiffIDs: c.RootFS.DiffIDs},
+	}, nil
+}
+
+// Lists that are decoded as streams, which end at a number of entries.
+type (
+	manifests []descriptor
+	layerList []descriptor
+	digests   []digest.Digest
+	words     []string
+	features  []string
+	volumes   map[string]struct{}
+)
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *manifests) UnmarshalJSON(b []byte) (err error) {
+	*l, err = decodeList(b, "manifests", maxManifests, (*descriptor).check)
+	return err
+}
+
+// UnmarshalJSON implements json.Unmarshaler. Beside layers of a file system there
+// may be some others, such as attestations.
+func (l *layerList) UnmarshalJSON(b []byte) (err error) {
+	*l, err = decodeList(b, "layers", 2*maxLayers, (*descriptor).check)
+	return err
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *digests) UnmarshalJSON(b []byte) (err error) {
+	*l, err = decodeList(b, "diff_ids", maxLayers, func(d *digest.Digest) error { return short(string(*d)) })
+	return err
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *words) UnmarshalJSON(b []byte) (err error) {
+	*l, err = decodeList[string](b, "list", maxWords, nil)
+	return err
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *features) UnmarshalJSON(b []byte) (err error) {
+	*l, err = decodeList[string](b, "os.features", maxFeatures, nil)
+	return err
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *volumes) UnmarshalJSON(b []byte) error {
+	*v = nil
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if opened, err := open(dec, "Volumes", '{'); err != nil || !opened {
+		return err
+	}
+	out := volumes{}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		if err := dec.Decode(&ignored{}); err != nil {
+			return err
+		}
+		if len(out) == maxWords {
+			return tooMany("Volumes", maxWords)
+		}
+		if path, ok := key.(string); ok {
+			out[path] = struct{}{}
+		}
+	}
+	*v = out
+	return nil
+}
+
+// decodeList decodes at most most entries of a JSON array; null is an empty one.
+// check is called for each entry. It may be nil.
+func decodeList[T any](b []byte, what string, most int, check func(*T) error) ([]T, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if opened, err := open(dec, what, '['); err != nil || !opened {
+		return nil, err
+	}
+	out := []T{}
+	for dec.More() {
+		if len(out) == most {
+			return nil, tooMany(what, most)
+		}
+		var entry T
+		if err := dec.Decode(&entry); err != nil {
+			return nil, err
+		}
+		if check != nil {
+			if err := check(&entry); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, entry)
+	}
+	return out, nil
+}
+
+// open reads the beginning of an array or object. It returns false for null.
+func open(dec *json.Decoder, what string, delim json.Delim) (bool, error) {
+	t, err := dec.Token()
+	if err != nil || t == nil {
+		return false, err
+	}
+	if t != delim {
+		return false, fmt.Errorf("%s does not begin with %s: %w", what, delim, errdefs.ErrInvalidArgument)
+	}
+	return true, nil
+}
+
+func tooMany(what string, most int) error {
+	return fmt.Errorf("%s has more than %d entries: %w", what, most, errdefs.ErrInvalidArgument)
+}
+
+// ignored is a JSON value that nobody needs.
+type ignored struct{}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (*ignored) UnmarshalJSON([]byte) error { return nil }

@@ -1,0 +1,149 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+const (
+	// maxManifest bounds an index or a manifest, in bytes. Registries take 4 MiB.
+	maxManifest = 4 << 20
+	// maxConfig bounds the config of an image, in bytes.
+	maxConfig = 1 << 20
+	// maxDocuments bounds all indexes, manifests and configs that are read to find
+	// the one image, in bytes.
+	maxDocuments = 8 << 20
+	// fewDocuments is how many bytes of them an image may take while others take
+	// theirs. One image at a time may take more.
+	fewDocuments = 256 << 10
+)
+
+// readFunc reads a small blob: an index, a manifest or a config. The blob is not
+// longer than its descriptor says, if that has a size.
+type readFunc func(context.Context, ocispec.Descriptor) ([]byte, error)
+
+// documents reads the indexes, manifests and configs of one image, within one
+// budget of bytes. It keeps what it has read until keepOnly.
+type documents struct {
+	of    *Service
+	from  readFunc
+	left  int64 // bytes of the budget
+	kept  map[digest.Digest][]byte
+	large bool // it has the place of the one image that may take more than fewDocuments
+}
+
+func (s *Service) newDocuments(from readFunc) *documents {
+	return &documents{of: s, from: from, left: maxDocuments, kept: map[digest.Digest][]byte{}}
+}
+
+// read returns a document that was kept, or else reads it. It is a readFunc.
+func (d *documents) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+	if b, ok := d.kept[desc.Digest]; ok {
+		return b, nil
+	}
+	return d.from(ctx, desc)
+}
+
+// decode reads a document of at most most bytes, counts it against the budget and
+// decodes it. In one process one document is decoded at a time.
+func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, most int64, into any) error {
+	if err := desc.Digest.Validate(); err != nil {
+		return fmt.Errorf("digest %.300q: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
+	}
+	if desc.Size > most {
+		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w", desc.Digest, desc.Size, most, kindOf(most), errdefs.ErrInvalidArgument)
+	}
+	if err := d.spend(ctx, desc.Digest, max(desc.Size, 0)); err != nil {
+		return err
+	}
+	b, err := d.read(ctx, desc)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", desc.Digest, err)
+	}
+	size := int64(len(b))
+	if size > most {
+		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w", desc.Digest, size, most, kindOf(most), errdefs.ErrInvalidArgument)
+	}
+	// An archive's descriptors may lack the size.
+	if err := d.spend(ctx, desc.Digest, size-max(desc.Size, 0)); err != nil {
+		return err
+	}
+	d.kept[desc.Digest] = b
+	d.of.decoding.Lock()
+	defer d.of.decoding.Unlock()
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("read %s: %w", desc.Digest, errors.Join(err, errdefs.ErrInvalidArgument))
+	}
+	return nil
+}
+
+// readStored reads a document from a content store. What has the digest may be
+// something much larger, such as a layer that is being downloaded.
+func readStored(ctx context.Context, store content.Provider, desc ocispec.Descriptor) ([]byte, error) {
+	ra, err := store.ReaderAt(ctx, ocispec.Descriptor{Digest: desc.Digest})
+	if err != nil {
+		return nil, err
+	}
+	defer ra.Close()
+	if ra.Size() > maxManifest { // what it is, not what a descriptor says
+		return nil, fmt.Errorf("%d bytes are too many: %w", ra.Size(), errdefs.ErrInvalidArgument)
+	}
+	b := make([]byte, ra.Size())
+	if n, err := ra.ReadAt(b, 0); n < len(b) {
+		return nil, fmt.Errorf("%d of %d bytes: %w", n, len(b), errors.Join(io.ErrUnexpectedEOF, err))
+	}
+	return b, nil
+}
+
+func kindOf(most int64) string {
+	if most == maxConfig {
+		return "a config"
+	}
+	return "an index or a manifest"
+}
+
+// spend counts n bytes. Beyond fewDocuments it waits until no other image has as
+// many.
+func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) error {
+	if d.left -= n; d.left < 0 {
+		return fmt.Errorf("%s: the indexes, manifests and configs of the image have more than %d bytes: %w", what, maxDocuments, errdefs.ErrInvalidArgument)
+	}
+	if d.large || maxDocuments-d.left <= fewDocuments {
+		return nil
+	}
+	if err := d.of.largeDocuments.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	d.large = true
+	return nil
+}
+
+// keepOnly forgets all documents but those of p and lets others take many.
+func (d *documents) keepOnly(p *pick) {
+	kept := map[digest.Digest][]byte{}
+	if p != nil {
+		for _, desc := range p.documents() {
+			if b, ok := d.kept[desc.Digest]; ok {
+				kept[desc.Digest] = b
+			}
+		}
+	}
+	d.kept = kept
+	if d.large {
+		d.large = false
+		d.of.largeDocuments.Release(1)
+	}
+}
+
+// documents lists the indexes, the manifest and the config of the image.
+func (p *pick) documents() []ocispec.Descriptor {
+	return append(append([]ocispec.Descriptor{}, p.parents...), p.manifest, p.config)
+}

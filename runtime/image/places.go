@@ -1,0 +1,156 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	// turnTime is how long one layer is unpacked while others wait for their turn.
+	turnTime = 2 * time.Second
+
+	// What a layer or a compressed archive needs of memory has three classes: little,
+	// which any number of them may have; some; and much. Bytes.
+	littleWindow, littleNames = 1 << 20, 2 << 20
+	someWindow, someNames     = 8 << 20, 4 << 20
+	// maxWindow bounds what a zstd stream may demand to keep in memory. Images are
+	// made with 8 MiB; only "zstd --ultra --long" asks for more.
+	maxWindow = 64 << 20
+	// maxLayerNames bounds what the names of a layer's files take in memory.
+	maxLayerNames = 48 << 20
+	// maxUnpack bounds both together.
+	maxUnpack = 72 << 20
+
+	// someAtOnce and muchAtOnce are how many may be of a class at one time.
+	someAtOnce, muchAtOnce = 3, 1
+)
+
+// places are what all layers and archives that are unpacked share: turns to do so,
+// and memory. No layer keeps its turn for longer than share while another waits;
+// its memory it keeps to its end.
+type places struct {
+	turns   *semaphore.Weighted
+	waiting atomic.Int32
+	share   time.Duration
+	memory  [2]*semaphore.Weighted // some, much
+}
+
+func newPlaces(turns int) places {
+	return places{
+		turns:  semaphore.NewWeighted(int64(turns)),
+		share:  turnTime,
+		memory: [2]*semaphore.Weighted{semaphore.NewWeighted(someAtOnce), semaphore.NewWeighted(muchAtOnce)},
+	}
+}
+
+// place is what one layer or archive has of places. One goroutine uses it.
+type place struct {
+	of            *places
+	turn          bool
+	since         time.Time
+	class         int // of memory: 0 little, 1 some, 2 much
+	window, names int64
+}
+
+// begin waits for a turn.
+func (p *place) begin(ctx context.Context) error {
+	p.of.waiting.Add(1)
+	defer p.of.waiting.Add(-1)
+	if err := p.of.turns.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	p.turn, p.since = true, time.Now()
+	return nil
+}
+
+// pause lets another have the turn.
+func (p *place) pause() {
+	if p.turn {
+		p.turn = false
+		p.of.turns.Release(1)
+	}
+}
+
+// yield lets those who wait go first, if this one has had its share.
+func (p *place) yield(ctx context.Context) error {
+	if !p.turn || p.of.waiting.Load() == 0 || time.Since(p.since) < p.of.share {
+		return nil
+	}
+	p.pause()
+	return p.begin(ctx)
+}
+
+// end gives everything back.
+func (p *place) end() {
+	p.pause()
+	for ; p.class > 0; p.class-- {
+		p.of.memory[p.class-1].Release(1)
+	}
+}
+
+// needWindow waits until a zstd window of that many bytes may be had.
+func (p *place) needWindow(ctx context.Context, bytes int64) error {
+	if bytes > maxWindow {
+		return fmt.Errorf("the zstd stream needs a window of %d MiB, more than the %d MiB that are supported: compress with a smaller one, such as by zstd without --ultra and with --long=%d at most: %w",
+			bytes>>20, int64(maxWindow)>>20, longestWindow, errdefs.ErrInvalidArgument)
+	}
+	if bytes <= p.window {
+		return nil
+	}
+	p.window = bytes
+	return p.classify(ctx)
+}
+
+// longestWindow is the binary logarithm of maxWindow.
+const longestWindow = 26
+
+// needNames waits until names may take that many bytes more.
+func (p *place) needNames(ctx context.Context, bytes int64) error {
+	p.names += bytes
+	return p.classify(ctx)
+}
+
+// classify waits for the class of memory that is needed. It waits only for a
+// higher class than it has, so nobody waits in a circle, and meanwhile gives its
+// turn to others.
+func (p *place) classify(ctx context.Context) error {
+	class := 0
+	switch {
+	case p.names > maxLayerNames || p.names+p.window > maxUnpack:
+		return fmt.Errorf("the layer has too many files: their names and a window of %d MiB need more than %d MiB of memory; make several layers of it: %w",
+			p.window>>20, min(int64(maxUnpack)-p.window, maxLayerNames)>>20, errdefs.ErrInvalidArgument)
+	case p.window > someWindow || p.names > someNames:
+		class = 2
+	case p.window > littleWindow || p.names > littleNames:
+		class = 1
+	}
+	for p.class < class {
+		if err := p.enter(ctx, p.of.memory[p.class]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter takes the next class.
+func (p *place) enter(ctx context.Context, class *semaphore.Weighted) error {
+	if class.TryAcquire(1) {
+		p.class++
+		return nil
+	}
+	turn := p.turn
+	p.pause()
+	if err := class.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	p.class++
+	if turn {
+		return p.begin(ctx)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package image
+
+import (
+	"bufio"
+	"encoding/binary"
+	"math"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// frames passes on a zstd stream and looks at each frame's header before the
+// decoder does, which takes the memory that a header demands.
+// https://www.rfc-editor.org/rfc/rfc8878#section-3.1
+type frames struct {
+	in     *bufio.Reader
+	window func(bytes int64) error
+	left   int64 // bytes of the part that is passed on
+	next   func() error
+	sum    int64 // bytes of the checksum behind the last block
+}
+
+// newFrames calls window with the window of each frame. Its error ends the stream.
+func newFrames(in *bufio.Reader, window func(bytes int64) error) *frames {
+	f := &frames{in: in, window: window}
+	f.next = f.frame
+	return f
+}
+
+func (f *frames) Read(p []byte) (int, error) {
+	for f.left == 0 {
+		if err := f.next(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := f.in.Read(p[:min(int64(len(p)), f.left)])
+	f.left -= int64(n)
+	return n, err
+}
+
+// pass lets the decoder say what is wrong with the rest.
+func (f *frames) pass() error {
+	f.left = math.MaxInt64
+	return nil
+}
+
+// frame looks at the header of a frame.
+func (f *frames) frame() error {
+	head, err := f.in.Peek(zstd.HeaderMaxSize)
+	if len(head) == 0 {
+		return err
+	}
+	var h zstd.Header
+	if h.Decode(head) != nil {
+		return f.pass()
+	}
+	if h.Skippable {
+		f.left = int64(h.HeaderSize) + int64(h.SkippableSize)
+		return nil
+	}
+	window := h.WindowSize
+	if h.SingleSegment {
+		window = h.FrameContentSize
+	}
+	if err := f.window(int64(min(window, math.MaxInt64))); err != nil {
+		return err
+	}
+	f.left, f.sum, f.next = int64(h.HeaderSize), 0, f.block
+	if h.HasCheckSum {
+		f.sum = 4
+	}
+	return nil
+}
+
+// block looks at the header of a block, which says how long it is.
+func (f *frames) block() error {
+	head, err := f.in.Peek(3)
+	if len(head) < 3 {
+		if len(head) > 0 {
+			return f.pass()
+		}
+		return err
+	}
+	bits := binary.LittleEndian.Uint32(append(head[:3:3], 0))
+	last, kind, size := bits&1 == 1, bits>>1&3, int64(bits>>3)
+	const repeated = 1 // one byte stands for all
+	if kind == repeated {
+		size = 1
+	}
+	f.left = 3 + size
+	if last {
+		f.left += f.sum
+		f.next = f.frame
+	}
+	return nil
+}
