@@ -62,6 +62,15 @@ func room(dir string, bytes, inodes int64) error {
 	return nil
 }
 
+// freeBytes is how much there is free on the file system of dir; 0: unknown.
+func freeBytes(dir string) int64 {
+	var st syscall.Statfs_t
+	if syscall.Statfs(dir, &st) != nil {
+		return 0
+	}
+	return int64(st.Bavail) * int64(st.Bsize)
+}
+
 // guard ends a stream that is written to dir with an error before the file
 // system of dir is full. That bounds decompression bombs too.
 type guard struct {

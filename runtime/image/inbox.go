@@ -205,14 +205,6 @@ type looker struct {
 	blind  bool // the directory cannot be read
 }
 
-// archiveFile is a file as it was when it was last dealt with.
-type archiveFile struct {
-	key    string
-	failed bool
-	tries  int
-	next   time.Time // when to try again after an error; zero: when it changes
-}
-
 // forget makes the next look import everything once more.
 func (l *looker) forget() {
 	l.forced = true
@@ -280,7 +272,8 @@ func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
 		return false, err
 	}
 	old := l.files[path]
-	if old != nil && old.key == key && (old.next.IsZero() || time.Now().Before(old.next)) {
+	disk := l.inbox.c.Service.c.Root
+	if old != nil && old.key == key && !old.due(disk) {
 		return false, nil
 	}
 	if beingWritten(f) {
@@ -290,7 +283,8 @@ func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
 		old = &archiveFile{key: key, failed: old != nil && old.failed}
 		l.files[path] = old
 	}
-	err = l.inbox.importOnce(ctx, f, key, l.forced)
+	old.forced = old.forced || l.forced
+	err = l.inbox.importOnce(ctx, f, key, old.forced)
 	if ctx.Err() != nil {
 		return false, nil
 	}
@@ -306,7 +300,10 @@ func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
 		return false, nil
 	}
 	old.failed = true
-	old.next = time.Time{}
+	old.next, old.free = time.Time{}, 0
+	if errors.Is(err, syscall.ENOSPC) {
+		old.free = max(freeBytes(disk), 1)
+	}
 	if !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
 		old.next = time.Now().Add(min(maxRetry, lookEvery<<min(old.tries, 10)))
 		old.tries++
@@ -356,33 +353,4 @@ func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced b
 		}
 	}
 	return nil
-}
-
-// fileKey changes when a file does, without reading it. It is "" for what is no
-// file, such as a FIFO.
-func fileKey(f *os.File) (string, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() {
-		return "", nil
-	}
-	return fmt.Sprintf("file:%d:%d:%d:%d", st.Ino, st.Size, info.ModTime().UnixNano(), time.Unix(st.Ctim.Unix()).UnixNano()), nil
-}
-
-// beingWritten says whether someone has the file open for writing. Where the
-// file system cannot tell, a file that changed just now counts as open.
-func beingWritten(f *os.File) bool {
-	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
-	if err == nil {
-		_, _ = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
-		return false
-	}
-	if errors.Is(err, unix.EAGAIN) {
-		return true
-	}
-	info, serr := f.Stat()
-	return serr == nil && time.Since(info.ModTime()).Abs() < 2*retryOpen
 }

@@ -1,0 +1,385 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"github.com/klauspost/compress/zstd"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// packed writes a tar stream and compresses it as it is written. The stream is not ended.
+func packed(t *testing.T, write func(*tar.Writer, io.Writer)) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(z)
+	write(w, z)
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func putEntry(t *testing.T, w *tar.Writer, h tar.Header) {
+	t.Helper()
+	h.Mode = 0o755
+	if err := w.WriteHeader(&h); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ended is two empty blocks, with which a tar stream ends, and then more of them.
+func ended(t *testing.T, w io.Writer, more int) {
+	t.Helper()
+	if _, err := io.CopyN(w, zeros{}, int64(1024+more)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestArchiveBombs: what the headers of an archive say takes little memory, and an archive ends.
+func TestArchiveBombs(t *testing.T) {
+	long := strings.Repeat("x", 900<<10)
+	for name, bomb := range map[string]struct {
+		says  string
+		write func(*tar.Writer, io.Writer)
+	}{
+		"long names": {"more than 4096 bytes", func(w *tar.Writer, _ io.Writer) {
+			for i := range 60 {
+				putEntry(t, w, tar.Header{Name: fmt.Sprint(i, long), Typeflag: tar.TypeReg, Format: tar.FormatPAX})
+			}
+		}},
+		"long links": {"more than 4096 bytes", func(w *tar.Writer, _ io.Writer) {
+			for i := range 100 {
+				putEntry(t, w, tar.Header{Name: fmt.Sprint(i), Linkname: long, Typeflag: tar.TypeSymlink, Format: tar.FormatGNU})
+			}
+		}},
+		"many names": {"the names in the archive", func(w *tar.Writer, _ io.Writer) {
+			for i := range 4000 {
+				putEntry(t, w, tar.Header{Name: fmt.Sprint(i, long[:4000]), Typeflag: tar.TypeReg, Format: tar.FormatPAX})
+			}
+		}},
+		"long comments": {"neither index.json", func(w *tar.Writer, z io.Writer) {
+			for i := range 100 {
+				putEntry(t, w, tar.Header{Name: fmt.Sprint(i), Typeflag: tar.TypeReg, PAXRecords: map[string]string{"X.path": long, "path": fmt.Sprint("ä", i)}})
+			}
+			ended(t, z, 0)
+		}},
+		"headers of nothing": {"the headers of one file", func(_ *tar.Writer, z io.Writer) {
+			block := paxHeaderOnly(t)
+			for range 20 << 20 / len(block) {
+				if _, err := z.Write(block); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := packed(t, bomb.write)
+			s := newService(t, nil)
+			wantHeap(t, func() {
+				_, err := s.ImportArchive(t.Context(), bytes.NewReader(data), "bomb", nil)
+				if err == nil || !strings.Contains(err.Error(), bomb.says) || !errdefs.IsInvalidArgument(err) {
+					t.Errorf("import: %.300v, want %q", err, bomb.says)
+				}
+			})
+			if got := left(t, s); len(got) > 0 {
+				t.Errorf("left over: %q", got)
+			}
+		})
+	}
+}
+
+// paxHeaderOnly is a PAX header without the file that it is for.
+func paxHeaderOnly(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	putEntry(t, w, tar.Header{Name: "f", Typeflag: tar.TypeReg, PAXRecords: map[string]string{"X.y": "z"}})
+	return b.Bytes()[:b.Len()-512]
+}
+
+// extracted unpacks a layer as the first of an image, or as a later one.
+func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bottom bool) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	at := &place{of: &s.places}
+	defer at.end()
+	if err := at.begin(ctx); err != nil {
+		return "", err
+	}
+	_, err := s.extract(ctx, at, bytes.NewReader(layer), []mount.Mount{{Type: "bind", Source: dir}}, bottom)
+	return dir, err
+}
+
+// TestLayerBombs: what a layer's files are called takes a bounded part of memory, and a layer ends.
+func TestLayerBombs(t *testing.T) {
+	long := strings.Repeat("x", 900<<10)
+	for name, bomb := range map[string]struct {
+		says  string
+		write func(*tar.Writer, io.Writer)
+	}{
+		"padding": {"goes on after its end", func(w *tar.Writer, z io.Writer) {
+			putEntry(t, w, tar.Header{Name: "a", Typeflag: tar.TypeReg})
+			ended(t, z, 2*maxPadding)
+		}},
+		"little padding": {"", func(w *tar.Writer, z io.Writer) {
+			putEntry(t, w, tar.Header{Name: "a", Typeflag: tar.TypeReg})
+			ended(t, z, maxPadding/2)
+		}},
+		"headers of nothing": {"the headers of one file", func(_ *tar.Writer, z io.Writer) {
+			block := paxHeaderOnly(t)
+			for range 20 << 20 / len(block) {
+				if _, err := z.Write(block); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+		"long names": {"more than 4096 bytes", func(w *tar.Writer, _ io.Writer) {
+			putEntry(t, w, tar.Header{Name: long, Typeflag: tar.TypeReg, Format: tar.FormatPAX})
+		}},
+		"comments of directories": {"", func(w *tar.Writer, z io.Writer) {
+			for i := range 100 {
+				putEntry(t, w, tar.Header{Name: fmt.Sprint(i), Typeflag: tar.TypeDir, PAXRecords: map[string]string{"X.y": long}})
+			}
+			ended(t, z, 0)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := packed(t, bomb.write)
+			s := newService(t, nil)
+			wantHeap(t, func() {
+				if _, err := extracted(t.Context(), t, s, data, true); (err == nil) != (bomb.says == "") || err != nil && !strings.Contains(err.Error(), bomb.says) {
+					t.Errorf("unpack: %.300v, want %q", err, bomb.says)
+				}
+			})
+		})
+	}
+}
+
+// TestNamesBehindLinks: a path counts as what it resolves to, however short the name in the layer is.
+func TestNamesBehindLinks(t *testing.T) {
+	root := t.TempDir()
+	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 18)
+	if err := os.MkdirAll(filepath.Join(root, deep), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(deep, filepath.Join(root, "l")); err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, nil)
+	at := &place{of: &s.places}
+	defer at.end()
+	in := &position{Reader: bytes.NewReader(nil)}
+	l := &layerNames{in: in, root: root, disk: root, need: func(n int64) error { return at.needNames(t.Context(), n) }}
+	if err := l.next(&tar.Header{Name: "l", Linkname: deep, Typeflag: tar.TypeSymlink}); err != nil {
+		t.Fatal(err)
+	}
+	const most = maxLayerNames / 3600
+	for i := range 2 * most {
+		err := l.next(&tar.Header{Name: fmt.Sprint("l/", i), Linkname: "f", Typeflag: tar.TypeLink})
+		if err == nil {
+			continue
+		}
+		if !strings.Contains(err.Error(), "too many files") || i < most/2 || i > most {
+			t.Errorf("after %d files: %v", i, err)
+		}
+		return
+	}
+	t.Error("any number of files")
+}
+
+// TestEndlessPadding: zeros behind a layer's end, a thousandfold compressed, are given up at once.
+func TestEndlessPadding(t *testing.T) {
+	layer := packed(t, func(w *tar.Writer, z io.Writer) {
+		putEntry(t, w, tar.Header{Name: "a", Typeflag: tar.TypeReg})
+		ended(t, z, 0)
+	})
+	more := packed(t, func(_ *tar.Writer, z io.Writer) { ended(t, z, 16<<20) })
+	read := 0
+	endless := io.MultiReader(bytes.NewReader(layer), readerFunc(func(p []byte) (int, error) {
+		n := copy(p, more[read%len(more):])
+		read += n
+		return n, nil
+	}))
+	s := newService(t, nil)
+	at := &place{of: &s.places}
+	defer at.end()
+	_, err := s.extract(t.Context(), at, endless, []mount.Mount{{Type: "bind", Source: t.TempDir()}}, true)
+	if err == nil || !strings.Contains(err.Error(), "goes on after its end") || read > 1<<20 {
+		t.Errorf("after %d bytes: %v", read, err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestOpaqueWhiteouts: to unpack markers of opaque directories takes no more time than other files,
+// also when each directory in another has one.
+func TestOpaqueWhiteouts(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	layer := packed(t, func(w *tar.Writer, z io.Writer) {
+		const depth, files = 200, 1000
+		deep := strings.Repeat("d/", depth)
+		for i := range files {
+			putEntry(t, w, tar.Header{Name: fmt.Sprint(deep, i), Typeflag: tar.TypeReg, Format: tar.FormatPAX})
+		}
+		for i := range files {
+			putEntry(t, w, tar.Header{Name: deep[:2*(i%depth)] + "d/.wh..wh..opq", Typeflag: tar.TypeReg, Format: tar.FormatPAX})
+		}
+		putEntry(t, w, tar.Header{Name: "d/.wh.gone", Typeflag: tar.TypeReg})
+		ended(t, z, 0)
+	})
+	s := newService(t, nil)
+	dir, err := extracted(ctx, t, s, layer, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadDir(filepath.Join(dir, strings.Repeat("d/", 200))); err != nil || len(list) != 1000 {
+		t.Errorf("%d files are left (%v)", len(list), err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 || list[0].Name() != "d" {
+		t.Errorf("in the root: %v (%v)", list, err)
+	}
+}
+
+// skippable is a zstd frame that a decoder leaves out, as pzstd and others put at the beginning.
+func skippable(n int) []byte {
+	return slices.Concat([]byte{0x50, 0x2a, 0x4d, 0x18, byte(n), byte(n >> 8), 0, 0}, make([]byte, n))
+}
+
+// TestZstdFrames: a zstd stream may begin with a frame to be skipped, have several frames and a window
+// of 64 MiB. With a larger one the error says so, and what to do.
+func TestZstdFrames(t *testing.T) {
+	plain := tarOf(t, file{name: "a", body: noise(3, 300<<10)})
+	whole := zstded(t, plain)
+	for name, tt := range map[string]struct {
+		data  []byte
+		needs int64
+		says  string
+	}{
+		"one frame":           {whole, 0, ""},
+		"skippable":           {slices.Concat(skippable(4), whole, skippable(300)), 0, ""},
+		"frames":              {slices.Concat(skippable(4), zstded(t, plain[:1000]), skippable(0), zstded(t, nil), zstded(t, plain[1000:])), 0, ""},
+		"the largest window":  {windowed(t, plain, maxWindow), maxWindow, ""},
+		"too large a window":  {windowed(t, plain, 2*maxWindow), 0, "a window of 128 MiB, more than the 64 MiB that are supported: compress with a smaller one, such as by zstd without --ultra and with --long=26 at most"},
+		"the second, as well": {slices.Concat(zstded(t, plain[:512]), windowed(t, plain[512:], 2*maxWindow)), 0, "a window of 128 MiB"},
+		"cut":                 {whole[:len(whole)/2], 0, "EOF"},
+		"cut in a block":      {whole[:20], 0, "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, nil)
+			at := &place{of: &s.places}
+			defer at.end()
+			got, err := func() ([]byte, error) {
+				r, err := decompress(bytes.NewReader(tt.data), func(n int64) error { return at.needWindow(t.Context(), n) })
+				if err != nil {
+					return nil, err
+				}
+				defer r.Close()
+				return io.ReadAll(r)
+			}()
+			if tt.says != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("error %v, want %q", err, tt.says)
+				}
+				return
+			}
+			if err != nil || !bytes.Equal(got, plain) {
+				t.Errorf("%d of %d bytes: %v", len(got), len(plain), err)
+			}
+			if at.window < tt.needs {
+				t.Errorf("the window was seen as %d bytes, want %d", at.window, tt.needs)
+			}
+			if _, err := s.ImportArchive(t.Context(), bytes.NewReader(archiveWith(t, plain, tt.data)), "zstd", nil); err != nil {
+				t.Errorf("import: %v", err)
+			}
+		})
+	}
+}
+
+// windowed compresses with a window.
+func windowed(t *testing.T, b []byte, window int) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := zstd.NewWriter(&out, zstd.WithWindowSize(window), zstd.WithEncoderConcurrency(1), zstd.WithSingleSegment(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without the size of the content the frame says the window.
+	for _, part := range [][]byte{b[:len(b)/2], b[len(b)/2:]} {
+		if _, err := w.Write(part); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// archiveWith is an archive of an image with one layer, as it is packed.
+func archiveWith(t *testing.T, plain, layer []byte) []byte {
+	t.Helper()
+	config := ocispec.Image{
+		Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH},
+		RootFS:   ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(plain)}},
+	}
+	return tarOf(t,
+		file{name: "manifest.json", body: toJSON(t, []dockerImage{{Config: "config.json", RepoTags: []string{"layer:1"}, Layers: []string{"l"}}})},
+		file{name: "config.json", body: toJSON(t, config)},
+		file{name: "l", body: string(layer)})
+}
+
+// TestCompressionOfNames: a plain tar archive whose first file is called like the beginning of a
+// compressed stream is plain.
+func TestCompressionOfNames(t *testing.T) {
+	s := newService(t, nil)
+	for _, name := range []string{"BZh.txt", "PK\x03\x04", "\x1f\x8b", "P*M\x18"} {
+		plain := tarOf(t, file{name: name, body: "x"})
+		if _, err := s.ImportArchive(t.Context(), bytes.NewReader(archiveWith(t, plain, plain)), "named", nil); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// TestLayerTypes: a layer that is no tar archive, or encrypted, is refused by its media type.
+func TestLayerTypes(t *testing.T) {
+	const oci, docker = "application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."
+	for _, good := range []string{oci + "v1.tar", oci + "v1.tar+gzip", oci + "v1.tar+zstd", oci + "nondistributable.v1.tar+gzip", docker + "diff.tar", docker + "diff.tar.gzip", docker + "diff.tar.zstd", docker + "foreign.diff.tar.gzip"} {
+		if err := supported(good); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []string{"", "text/plain", oci + "v1.tar+encrypted", oci + "v1.tar+gzip+encrypted", oci + "v1.tar+lz4", oci + "v1.erofs", "application/vnd.erofs.layer.v1"} {
+		if err := supported(bad); !errors.Is(err, errdefs.ErrNotImplemented) || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
