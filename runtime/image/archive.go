@@ -66,7 +66,7 @@ type blob struct {
 // as paths.
 func (s *Service) readArchive(ctx context.Context, r io.Reader, again io.ReaderAt) (*archive, error) {
 	a := &archive{
-		store: s.c.Client.ContentStore(), dir: s.c.Root, again: again, decoding: &s.decoding,
+		store: s.c.Client.ContentStore(), dir: s.c.Root, again: again, decoding: &s.places.decoding,
 		files: map[string]blob{},
 		links: map[string]string{},
 		blobs: map[digest.Digest]blob{},

@@ -8,9 +8,9 @@ import (
 	"io"
 
 	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -102,9 +102,10 @@ func (a *archive) dockerImages(ctx context.Context, b blob) ([]named, error) {
 	return out, nil
 }
 
-// dockerManifest makes the manifest that an image in docker's form lacks. Its
-// layers are named by their plain content, which the config lists: so it is the
-// same however the archive compresses them.
+// dockerManifest makes the manifest that an image in docker's form lacks: the one
+// that containerd makes of an archive with plain layers, so that the image has
+// the same repo digests. Its layers are named by their plain content, which the
+// config lists, so it is the same however the archive compresses them.
 func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.Descriptor, error) {
 	file, err := a.file(img.Config)
 	if err != nil {
@@ -119,11 +120,16 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 	if len(diffs) != len(img.Layers) {
 		return ocispec.Descriptor{}, fmt.Errorf("%d layers for %d entries of the root file system in %q: %w", len(img.Layers), len(diffs), img.Config, errdefs.ErrInvalidArgument)
 	}
-	m := ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2},
-		MediaType: ocispec.MediaTypeImageManifest,
-		Config:    ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: sum, Size: file.size},
-		Layers:    []ocispec.Descriptor{},
+	m := struct {
+		SchemaVersion int                  `json:"schemaVersion"`
+		MediaType     string               `json:"mediaType"`
+		Config        ocispec.Descriptor   `json:"config"`
+		Layers        []ocispec.Descriptor `json:"layers"`
+	}{
+		SchemaVersion: 2,
+		MediaType:     images.MediaTypeDockerSchema2Manifest,
+		Config:        ocispec.Descriptor{MediaType: images.MediaTypeDockerSchema2Config, Digest: sum, Size: file.size},
+		Layers:        []ocispec.Descriptor{},
 	}
 	for i, name := range img.Layers {
 		l, err := a.file(name)
@@ -131,7 +137,7 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 			return ocispec.Descriptor{}, err
 		}
 		a.blobs[diffs[i]] = l
-		m.Layers = append(m.Layers, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: diffs[i], Size: l.size})
+		m.Layers = append(m.Layers, ocispec.Descriptor{MediaType: images.MediaTypeDockerSchema2Layer, Digest: diffs[i], Size: l.size})
 	}
 	data, err := json.Marshal(m)
 	if err != nil {

@@ -77,8 +77,8 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, most in
 		return err
 	}
 	d.kept[desc.Digest] = b
-	d.of.decoding.Lock()
-	defer d.of.decoding.Unlock()
+	d.of.places.decoding.Lock()
+	defer d.of.places.decoding.Unlock()
 	if err := json.Unmarshal(b, into); err != nil {
 		return fmt.Errorf("read %s: %w", desc.Digest, errors.Join(err, errdefs.ErrInvalidArgument))
 	}
@@ -119,7 +119,7 @@ func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) erro
 	if d.large || maxDocuments-d.left <= fewDocuments {
 		return nil
 	}
-	if err := d.of.largeDocuments.Acquire(ctx, 1); err != nil {
+	if err := d.of.places.documents.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	d.large = true
@@ -139,7 +139,7 @@ func (d *documents) keepOnly(p *pick) {
 	d.kept = kept
 	if d.large {
 		d.large = false
-		d.of.largeDocuments.Release(1)
+		d.of.places.documents.Release(1)
 	}
 }
 

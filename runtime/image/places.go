@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,14 +31,16 @@ const (
 	someAtOnce, muchAtOnce = 3, 1
 )
 
-// places are what all layers and archives that are unpacked share: turns to do so,
-// and memory. No layer keeps its turn for longer than share while another waits;
+// places are what all images share: turns to unpack a layer, and memory. No layer keeps its turn for longer than share while another waits;
 // its memory it keeps to its end.
 type places struct {
 	turns   *semaphore.Weighted
 	waiting atomic.Int32
 	share   time.Duration
 	memory  [2]*semaphore.Weighted // some, much
+
+	decoding  sync.Mutex          // held while a document is decoded
+	documents *semaphore.Weighted // of the image whose documents take much memory
 }
 
 func newPlaces(turns int) places {
@@ -45,6 +48,8 @@ func newPlaces(turns int) places {
 		turns:  semaphore.NewWeighted(int64(turns)),
 		share:  turnTime,
 		memory: [2]*semaphore.Weighted{semaphore.NewWeighted(someAtOnce), semaphore.NewWeighted(muchAtOnce)},
+
+		documents: semaphore.NewWeighted(1),
 	}
 }
 

@@ -79,17 +79,14 @@ type Service struct {
 	going    going
 	pulls    *semaphore.Weighted
 	rate     *rate.Limiter
-	places   places     // where layers are unpacked
-	decoding sync.Mutex // held while a document is decoded
-	// largeDocuments is the place of the image whose documents take much memory.
-	largeDocuments *semaphore.Weighted
-	hosts          hosts
-	promised       atomic.Int64 // bytes that layers being unpacked are about to write
-	wrote          atomic.Uint64
-	dirty          atomic.Bool // layers were unpacked since the last flush
-	flushing       sync.Mutex
-	usage          usageCache
-	stall          time.Duration
+	places   places // what is unpacked and read shares
+	hosts    hosts
+	promised atomic.Int64 // bytes that layers being unpacked are about to write
+	wrote    atomic.Uint64
+	dirty    atomic.Bool // layers were unpacked since the last flush
+	flushing sync.Mutex
+	usage    usageCache
+	stall    time.Duration
 }
 
 var (
@@ -117,14 +114,13 @@ func New(c Config) (*Service, error) {
 		parallel = 1
 	}
 	return &Service{
-		c:              c,
-		log:            c.Log,
-		stall:          defaultStall,
-		hosts:          hosts{down: c.LinkDown},
-		platform:       platforms.Only(platforms.DefaultSpec()),
-		pulls:          semaphore.NewWeighted(int64(parallel)),
-		largeDocuments: semaphore.NewWeighted(1),
-		rate:           cri.PullRate(c.PullsPerSecond, c.PullBurst),
+		c:        c,
+		log:      c.Log,
+		stall:    defaultStall,
+		hosts:    hosts{down: c.LinkDown},
+		platform: platforms.Only(platforms.DefaultSpec()),
+		pulls:    semaphore.NewWeighted(int64(parallel)),
+		rate:     cri.PullRate(c.PullsPerSecond, c.PullBurst),
 		// Unpacking is bound by CPU and flash; more at once only costs memory.
 		places: newPlaces(min(2, runtime.GOMAXPROCS(0))),
 	}, nil
