@@ -88,7 +88,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.history, err = history.New(ctx, history.Config{Client: client, Node: name, Meta: cfg.Store, Log: cfg.Log}); err != nil {
+	if c.history, err = history.New(ctx, history.Config{Client: client, Node: name, Meta: cfg.Store, Ride: cfg.Store.Ride, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
 	c.Brake, err = brake.New(ctx, brake.Config{

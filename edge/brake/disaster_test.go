@@ -38,6 +38,7 @@ type site struct {
 	path   string
 	limit  time.Duration
 	events []string
+	dead   atomic.Bool // the agent was killed: what it does at its end is not done
 	stop   func()
 }
 
@@ -94,7 +95,7 @@ func (s *site) start() {
 	forget := make(chan types.UID, 100)
 	d = must[*desired.Desired](s.TB)(desired.New(desired.Config{Store: db, Poke: func(uid types.UID) { forget <- uid }, Log: log}))
 	client := s.Client(s.TB)
-	h := must[*history.History](s.TB)(history.New(ctx, history.Config{Client: client, Node: "n", Meta: db, Log: log}))
+	h := must[*history.History](s.TB)(history.New(ctx, history.Config{Client: client, Node: "n", Meta: mortal{db, s}, Ride: db.Ride, Log: log}))
 	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch, Meta: db, Limit: s.limit, Log: log,
 		Event: s.event}))
 	n := must[*node.Node](s.TB)(node.New(ctx, node.Config{Client: client, Name: "n", Meta: db, History: h, Register: true, Log: log,

@@ -7,6 +7,7 @@
 //	source.API --Settle, Resume-->    |                   object.Cache list anew
 //	                                  |                   outbox       forget what was acknowledged
 //	             store <--marker------'                   node         read anew
+//	               (with pods, and after them)
 //
 // The node's Lease is its own entry in the history of the cluster: nobody else writes it.
 // If the Lease of the server has a lower version than one that was acknowledged, or an
@@ -17,5 +18,10 @@
 // younger than the last renewal: before a watch of pods goes on, the server is asked for
 // its version of now as well.
 //
-// The epoch counts the histories. It and the last renewal survive the agent.
+// The epoch counts the histories. It, the last renewal and the newest version of a pod that was
+// seen are the marker, which survives the agent: it is written in the transaction that stores
+// pods, and with the first renewal after that. So the pods of the store are never newer than
+// the marker, and a backup that lacks one of them is found also by an agent that starts anew.
+// What it cannot find: an agent that was killed before that renewal, and a restored cluster that
+// has written more since than it had lost.
 package history

@@ -37,7 +37,10 @@ type Config struct {
 	Client *kube.Client
 	Node   string // name of this node, and so of its Lease
 	Meta   Meta
-	Log    *slog.Logger
+	// Ride makes the store write a value under a key whenever it stores pods, in the same
+	// transaction: (*store.Store).Ride. nil: the marker is only stored as often as storeEvery.
+	Ride func(key string, value func() string)
+	Log  *slog.Logger
 }
 
 // A marker is what a later history must have.
@@ -45,6 +48,7 @@ type marker struct {
 	Epoch   int       `json:"epoch"`
 	Version uint64    `json:"version,omitempty"` // of the Lease when it was last renewed; 0: not known
 	Renewed time.Time `json:"renewed,omitzero"`  // what that renewal wrote
+	Pods    uint64    `json:"pods,omitempty"`    // newest version of a pod, or of a list of pods, that was seen; 0: not known
 }
 
 // A History is safe for concurrent use.
@@ -57,6 +61,7 @@ type History struct {
 	last    marker
 	stored  marker
 	when    time.Time // stored was written
+	ridden  bool      // pods were stored since the last renewal
 	doubt   bool
 	waiting []chan struct{}
 }
@@ -78,7 +83,31 @@ func New(ctx context.Context, c Config) (*History, error) {
 		}
 		h.stored = h.last
 	}
+	if c.Ride != nil {
+		c.Ride(metaHistory, h.ride)
+	}
 	return h, nil
+}
+
+// ride returns the marker for the transaction that stores pods. A backup may be younger than the
+// last renewal, which the Lease cannot tell: so the next renewal is stored at once.
+func (h *History) ride() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ridden = true
+	b, err := json.Marshal(h.last)
+	if err != nil { // cannot be: numbers, and a time that was read or is the clock's
+		h.Log.Error("the marker of the cluster's history is not stored with pods", "error", err)
+		b, _ = json.Marshal(h.stored)
+	}
+	return string(b)
+}
+
+// Seen takes the version of a pod, or of a list of pods, before what it says is stored.
+func (h *History) Seen(version string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last.Pods = max(h.last.Pods, versionOf(version))
 }
 
 // Rewritten returns a channel, of its own for each caller, that says when the history
@@ -176,7 +205,8 @@ func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 		return
 	}
 	h.last.Version, h.last.Renewed = v, at
-	due := h.stored.Version == 0 || time.Since(h.when) >= storeEvery
+	due := h.ridden || h.stored.Version == 0 || time.Since(h.when) >= storeEvery
+	h.ridden = false
 	h.mu.Unlock()
 	if due {
 		if err := h.store(ctx); err != nil {
@@ -195,10 +225,13 @@ func (h *History) Missing(ctx context.Context) {
 	}
 }
 
-// Listed compares the version of a list with that of one before of the same resource.
-// It reports whether the list is older, and then that the history is another.
+// Listed compares the version of a list of pods with that of one before, and with the newest that
+// an earlier run of the agent has stored. It reports whether the list is older, and then that the
+// history is another.
 func (h *History) Listed(ctx context.Context, before, now string) (older bool) {
-	b, n := versionOf(before), versionOf(now)
+	h.mu.Lock()
+	b, n := max(versionOf(before), h.last.Pods), versionOf(now)
+	h.mu.Unlock()
 	if n == 0 || n >= b {
 		return false
 	}

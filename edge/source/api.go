@@ -50,6 +50,7 @@ type History interface {
 	Settle(ctx context.Context) error // called before a list or a version from before is believed
 	// Resume is called before a watch goes on from a version.
 	Resume(ctx context.Context, version string) error
+	Seen(version string) // called before what has this version is given to the sink
 	// Listed compares the versions of two lists, and reports whether the second is older.
 	Listed(ctx context.Context, before, now string) bool
 	Rewritten() <-chan struct{} // versions from before mean nothing any more
@@ -61,6 +62,7 @@ type anyHistory struct{}
 func (anyHistory) Doubt()                                      {}
 func (anyHistory) Settle(context.Context) error                { return nil }
 func (anyHistory) Resume(context.Context, string) error        { return nil }
+func (anyHistory) Seen(string)                                 {}
 func (anyHistory) Listed(context.Context, string, string) bool { return false }
 func (anyHistory) Rewritten() <-chan struct{}                  { return nil }
 
@@ -210,6 +212,7 @@ func (a *API) list(ctx context.Context) error {
 	if a.History.Listed(ctx, a.newest, all.ResourceVersion) {
 		a.newest = ""
 	}
+	a.History.Seen(all.ResourceVersion)
 	var claims []desired.Claim
 	for i := range all.Items {
 		if c, ok := claimOf(&all.Items[i]); ok {
@@ -276,6 +279,7 @@ func (a *API) take(ctx context.Context, batch []apiwatch.Event) error {
 			latest[p.UID] = e
 		}
 	}
+	a.History.Seen(version)
 	if err := a.tell(ctx, latest); err != nil {
 		return fmt.Errorf("%w: %w", errNotTaken, err)
 	}

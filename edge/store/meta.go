@@ -17,14 +17,16 @@ func (s *Store) Meta(ctx context.Context, key string) (value string, found bool,
 
 // SetMeta durably stores a small value of the node's own under a key.
 func (s *Store) SetMeta(ctx context.Context, key, value string) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `
-			INSERT INTO meta (key, value) VALUES (?, ?)
-			ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value IS NOT excluded.value`, key, value)
-		return err
-	})
+	err := s.commit(ctx, func(tx *sql.Tx) error { return putMeta(ctx, tx, key, value) })
 	if err != nil {
 		return fmt.Errorf("store %s: %w", key, err)
 	}
 	return nil
+}
+
+func putMeta(ctx context.Context, tx *sql.Tx, key, value string) error {
+	_, err := tx.ExecContext(ctx, `
+		INSERT INTO meta (key, value) VALUES (?, ?)
+		ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value IS NOT excluded.value`, key, value)
+	return err
 }

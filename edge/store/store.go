@@ -47,6 +47,8 @@ type Store struct {
 	close   sync.Once
 	closed  error
 
+	riding riders
+
 	mu       sync.Mutex
 	statuses map[types.UID][]byte // newest, not yet written; nil: gone
 }

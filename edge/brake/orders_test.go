@@ -1,0 +1,94 @@
+package brake
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// mortal stores values until the agent of its site is killed.
+type mortal struct {
+	*store.Store
+	s *site
+}
+
+func (m mortal) SetMeta(ctx context.Context, key, value string) error {
+	if m.s.dead.Load() {
+		return nil
+	}
+	return m.Store.SetMeta(ctx, key, value)
+}
+
+// kill ends the agent without its last words.
+func (s *site) kill() {
+	s.dead.Store(true)
+	s.stop()
+	s.dead.Store(false)
+}
+
+// orders gives all orders of some names.
+func orders(names []string) [][]string {
+	if len(names) == 0 {
+		return [][]string{nil}
+	}
+	var out [][]string
+	for i, first := range names {
+		for _, rest := range orders(slices.Delete(slices.Clone(names), i, i+1)) {
+			out = append(out, append([]string{first}, rest...))
+		}
+	}
+	return out
+}
+
+// TestEveryOrderOfDisasters: pods come after a backup, and then it is restored, the link is cut,
+// the agent is killed, and the machine is rebooted, in every order. The machine and the link are
+// back after the last of them. The pods that the backup lacks are held, never ended. Soon: the
+// agent has not renewed its lease since the pods came, and stored no marker by itself.
+func TestEveryOrderOfDisasters(t *testing.T) {
+	for _, order := range orders([]string{"restored", "cut", "killed", "reboot"}) {
+		for name, c := range map[string]struct {
+			settled time.Duration // between the pods and the first disaster
+			others  int64         // what others wrote since the restore
+		}{"soon": {time.Second, 0}, "later": {time.Minute, 0}, "overtaken": {time.Minute, 10_000}} {
+			t.Run(fmt.Sprintf("%s/%s", strings.Join(order, ","), name), func(t *testing.T) {
+				at(t, func(s *site) {
+					backup := s.Snapshot()
+					for _, name := range []string{"e", "f", "g", "h"} {
+						s.Put(pod(name))
+					}
+					s.want("a b c d e f g h", "")
+					time.Sleep(c.settled)
+					off := false
+					for _, disaster := range order {
+						switch disaster {
+						case "restored":
+							s.Restore(backup, c.others)
+						case "cut":
+							s.Down()
+							s.Cut()
+						case "killed":
+							s.kill()
+							if !off {
+								s.start()
+							}
+						case "reboot":
+							s.kill()
+							off = true
+						}
+						time.Sleep(time.Second)
+					}
+					s.Up()
+					s.start()
+					time.Sleep(2 * time.Minute)
+					s.want("a b c d e f g h", "e f g h")
+					s.stays("a b c d e f g h", "e f g h")
+				})
+			})
+		}
+	}
+}

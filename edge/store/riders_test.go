@@ -1,0 +1,41 @@
+package store
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestRide: a value that rides is stored with pods, also with the removal of one, and not when
+// nothing is stored.
+func TestRide(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+	ctx, now := context.Background(), "1"
+	s.Ride("rider", func() string { return now })
+	want := func(value string, known bool) {
+		t.Helper()
+		if v, ok, err := s.Meta(ctx, "rider"); v != value || ok != known || err != nil {
+			t.Errorf("%q, %v, %v; want %q, %v", v, ok, err, value, known)
+		}
+	}
+	if err := s.UpdatePods(ctx, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	want("", false)
+	p := pod("a", "a")
+	if err := s.UpdatePods(ctx, []Pod{p}, nil); err != nil {
+		t.Fatal(err)
+	}
+	want("1", true)
+	now = "2"
+	if err := s.UpdatePods(ctx, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	want("1", true)
+	if err := s.UpdatePods(ctx, nil, []types.UID{p.Pod.UID}); err != nil {
+		t.Fatal(err)
+	}
+	want("2", true)
+}
