@@ -35,6 +35,8 @@ var layers = map[string][]string{
 
 	"door": {}, // who gives way when a port is full: a leaf, for all who listen
 
+	"bootid": {}, // which boot this is: a leaf, for all who ask whether the machine was restarted
+
 	"clock": {}, // which times cannot be: a leaf, for all who keep one
 
 	"demand": {"keys", "podspec"}, // what pods ask for: a leaf, for all who count
@@ -53,7 +55,7 @@ var layers = map[string][]string{
 	"agent/trial":        {"durable"}, // how a configuration comes to be kept: pure
 	"agent/guard":        {},          // the process that watches over one on trial
 	"agent/home":         {"agent/config", "runtime/cgroup"},
-	"agent/configure":    {"agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "durable", "edge/configsource", "edge/kube", "edge/link", "keys"},
+	"agent/configure":    {"bootid", "agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "durable", "edge/configsource", "edge/kube", "edge/link", "keys"},
 	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
 	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "clock", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials":  {"keyring", "runtime/untrusted", "weight"},
@@ -63,7 +65,7 @@ var layers = map[string][]string{
 	"agent/dra":          {"agent/plugins", "edge/store", "podspec", "retry"},
 	"agent/eviction":     {"agent/plan", "demand", "keys", "metrics/cgroup", "metrics/host", "metrics/room", "podspec", "runtime/untrusted"},
 	"agent/features":     {},
-	"agent/hardware":     {"agent/config", "agent/device", "podspec", "runtime/mounts", "runtime/untrusted"},
+	"agent/hardware":     {"bootid", "agent/config", "agent/device", "podspec", "runtime/mounts", "runtime/untrusted"},
 	"agent/hook":         {},
 	"agent/hostport":     {"podspec"},
 	"agent/lifecycle":    {"agent/call"},
@@ -89,14 +91,14 @@ var layers = map[string][]string{
 	"agent/topology":      {},
 	"agent/cpumanager":    {"agent/topology", "demand", "podspec"},
 	"agent/memorymanager": {"agent/topology", "demand", "podspec"},
-	"agent/pinning":       {"agent/config", "agent/cpumanager", "agent/device", "agent/memorymanager", "agent/reserve", "agent/topology", "edge/store", "keys", "podspec"},
+	"agent/pinning":       {"bootid", "agent/config", "agent/cpumanager", "agent/device", "agent/memorymanager", "agent/reserve", "agent/topology", "edge/store", "keys", "podspec"},
 
 	// The rooms that package agent wires; none knows the whole.
 	"agent/cluster":    {"agent/config", "agent/configure", "edge", "keys", "net/uplink"},
-	"agent/containers": {"agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
+	"agent/containers": {"bootid", "agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
 	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/figures", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "edge/kube", "edge/resourceslice", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
-	"agent/flash":      {"agent/api", "clock", "metrics"},
+	"agent/flash":      {"bootid", "agent/api", "clock", "metrics"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
 	"agent/health":     {"agent/server"},
 	"agent/machine":    {"agent/admit", "agent/config", "agent/quota", "agent/reserve", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
@@ -156,7 +158,7 @@ var layers = map[string][]string{
 	"runtime/cri":           {},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
+	"runtime/ctrd":          {"bootid", "keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
 	"runtime/daemon":        {"regular", "runtime/mounts"},
 	"runtime/fake":          {"runtime/cri"},
 	"runtime/image":         {"runtime/cri", "runtime/untrusted"},
@@ -195,7 +197,7 @@ var layers = map[string][]string{
 	"metrics":         {},
 	"metrics/cgroup":  {"metrics/kernfile"},
 	"metrics/disk":    {"metrics/kernfile"},
-	"metrics/host":    {},
+	"metrics/host":    {"bootid"},
 	"metrics/process": {"metrics/kernfile"},
 	"metrics/room":    {"metrics/cgroup", "metrics/host"},
 	"metrics/sample":  {"metrics/cgroup", "metrics/process"},

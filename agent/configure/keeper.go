@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/guard"
 	"github.com/islet-edge/islet/agent/trial"
+	"github.com/islet-edge/islet/bootid"
 )
 
 // Events takes events of the node. *outbox.Events is one.
@@ -71,11 +70,8 @@ type Followed struct {
 
 // Open takes the record over from the Start. The state directory is this process's.
 func Open(c Config) (*Keeper, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		boot = nil // every restart then counts as one of the agent only
-	}
-	k := &Keeper{c: c, dir: c.Dirs.State, boot: strings.TrimSpace(string(boot)), wake: make(chan struct{}, 1)}
+	// Without an ID every restart counts as one of the agent only.
+	k := &Keeper{c: c, dir: c.Dirs.State, boot: bootid.Read(), wake: make(chan struct{}, 1)}
 	changed := c.Start.settle(&c, k.boot)
 	k.record, k.fell, k.broken = c.Start.record, c.Start.fell, c.Start.broken
 	if changed {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/bootid"
 	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/remote"
@@ -42,7 +42,7 @@ func remembered(ctx context.Context, a Config) (r record, err error) {
 	if !known {
 		made, err := os.ReadDir(filepath.Join(a.Dirs.State, records))
 		r.known = err == nil && len(made) > 0
-		r.Boot = boot()
+		r.Boot = bootid.Read()
 		return r, nil
 	}
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
@@ -54,21 +54,12 @@ func remembered(ctx context.Context, a Config) (r record, err error) {
 
 // remember stores the record.
 func (r *record) remember(ctx context.Context, a Config) error {
-	r.Boot = boot()
+	r.Boot = bootid.Read()
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
 	return a.Store.SetMeta(ctx, metaKey, string(text))
-}
-
-// boot names this run of the machine; empty: the kernel does not say.
-func boot() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }
 
 // answerTime is how long a runtime gets to answer at a move.
@@ -142,7 +133,7 @@ func leave(ctx context.Context, a Config, used record) (left string, err error) 
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		if used.Boot != boot() { // what ran went with the machine's power
+		if used.Boot != bootid.Read() { // what ran went with the machine's power
 			return fmt.Sprintf("The runtime at %s does not answer; its images, and what is left of this node's pods, stay there.", used.Endpoint), nil
 		}
 		return "", fmt.Errorf("this node's pods may still run in the runtime at %s, which does not answer: start it, so that they can be ended before they start in %s; or boot the machine anew", used.Endpoint, title(a.RuntimeEndpoint))

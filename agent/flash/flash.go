@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/bootid"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/metrics/process"
@@ -246,10 +246,7 @@ func (f *Flash) read() (s Sample, device string) {
 }
 
 func life(now time.Time, run int64) moment {
-	m := moment{At: now, Booted: now, Run: run}
-	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		m.Boot = strings.TrimSpace(string(b))
-	}
+	m := moment{At: now, Booted: now, Run: run, Boot: bootid.Kernel(os.DirFS("/"))}
 	var up unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) == nil {
 		m.Booted = now.Add(-time.Duration(up.Nano()))

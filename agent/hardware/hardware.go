@@ -14,6 +14,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/bootid"
 )
 
 const (
@@ -88,7 +89,7 @@ func Open(ctx context.Context, c Config) (*Hardware, error) {
 	}
 	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[heldDevice]bool{}, since: map[string]time.Time{}}
 	h.memory.meta = c.Meta
-	if err := h.memory.load(ctx, h.bootID()); err != nil {
+	if err := h.memory.load(ctx, bootid.Kernel(os.DirFS(h.host.at("/")))); err != nil {
 		return nil, err
 	}
 	for i := range c.Classes {
@@ -243,6 +244,3 @@ func (h host) exists(path string) bool {
 	_, err := os.Lstat(h.at(path))
 	return err == nil
 }
-
-// bootID is another one after each boot; empty: it is not known.
-func (h *Hardware) bootID() string { return h.host.attribute("/proc/sys/kernel/random", "boot_id") }

@@ -26,6 +26,7 @@ import (
 	"github.com/islet-edge/islet/agent/memorymanager"
 	"github.com/islet-edge/islet/agent/reserve"
 	"github.com/islet-edge/islet/agent/topology"
+	"github.com/islet-edge/islet/bootid"
 	"github.com/islet-edge/islet/edge/store"
 )
 
@@ -106,7 +107,7 @@ type making struct {
 // when what pods that run have does not go with the configuration or the machine.
 func Open(ctx context.Context, c Config) (*Manager, error) {
 	k := &c.Config.Kubelet
-	now := policies{CPU: k.CPUManagerPolicy, Memory: k.MemoryManagerPolicy, Boot: boot(c.Host)}
+	now := policies{CPU: k.CPUManagerPolicy, Memory: k.MemoryManagerPolicy, Boot: bootid.In(c.Host)}
 	static, blocks := k.CPUManagerPolicy == "static", k.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy
 	text, known, err := c.Store.Meta(ctx, metaPolicy)
 	if err != nil {
@@ -224,11 +225,6 @@ func huge(l v1.ResourceList) map[uint64]uint64 {
 		}
 	}
 	return out
-}
-
-func boot(host fs.FS) string {
-	b, _ := fs.ReadFile(host, "proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b))
 }
 
 // A memoryRow is the stored form of what a container has of memory.

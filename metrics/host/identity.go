@@ -15,6 +15,8 @@ import (
 	"github.com/shirou/gopsutil/v3/cpu"
 	"github.com/shirou/gopsutil/v3/host"
 	"github.com/shirou/gopsutil/v3/mem"
+
+	"github.com/islet-edge/islet/bootid"
 )
 
 // Identity is what does not change while the machine runs. What a host does not
@@ -45,7 +47,7 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 		Architecture: runtime.GOARCH,
 		MachineID:    h.line("etc/machine-id", "var/lib/dbus/machine-id"),
 		SystemUUID:   strings.ToLower(h.line("sys/class/dmi/id/product_uuid", "proc/device-tree/vm,uuid", "etc/machine-id")),
-		BootID:       h.line("proc/sys/kernel/random/boot_id"),
+		BootID:       bootid.Kernel(os.DirFS(h.root)),
 	}
 	var err error
 	if id.Kernel, err = host.KernelVersionWithContext(ctx); err != nil {
