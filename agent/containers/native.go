@@ -158,15 +158,25 @@ func (c *native) Close() error { return errors.Join(c.runtime.Close(), c.daemon.
 func (c *native) Imports() worker.Imports { return c.inbox }
 
 func (c *native) Reconcile(ctx context.Context) error {
-	list, err := c.runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{
+	ready, err := c.runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{
 		Filter: &api.PodSandboxFilter{State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}},
 	})
 	if err != nil {
 		return err
 	}
+	// What still runs uses its sandbox's address, also where that is not whole any more.
+	running, err := c.runtime.ListContainers(ctx, &api.ListContainersRequest{
+		Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}},
+	})
+	if err != nil {
+		return err
+	}
 	var live []string
-	for _, s := range list.Items {
+	for _, s := range ready.Items {
 		live = append(live, s.Id)
+	}
+	for _, r := range running.Containers {
+		live = append(live, r.PodSandboxId)
 	}
 	return c.network.Reconcile(ctx, live)
 }

@@ -32,6 +32,32 @@ func Kill(ctx context.Context, path string) (found bool, err error) {
 	return kill(ctx, dir)
 }
 
+// KillEverywhere is Kill in every hierarchy that has the cgroup: for processes that must not run
+// any more, whatever controllers the kernel has. A cgroup that is nowhere has no processes.
+func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
+	if path = filepath.Join("/", path); path == "/" {
+		return false, fmt.Errorf("%q is no cgroup of anybody's own", path)
+	}
+	dirs := []string{filepath.Join(hierarchies, path)} // cgroup v2
+	if !cgroups.IsCgroup2UnifiedMode() {
+		if dirs, err = filepath.Glob(filepath.Join(hierarchies, "*")); err != nil {
+			return false, err
+		}
+		for i := range dirs {
+			dirs[i] = filepath.Join(dirs[i], path)
+		}
+	}
+	var there []string
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); err == nil {
+			there = append(there, dir)
+		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			return false, err
+		}
+	}
+	return kill(ctx, there...)
+}
+
 // dirOf is a directory of the cgroup at a path, which must not be the root: there the whole machine is.
 func dirOf(path string) (string, error) {
 	if path = filepath.Join("/", path); path == "/" {

@@ -46,10 +46,10 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	if _, err := r.container(id); err == nil {
 		return &api.CreateContainerResponse{ContainerId: id}, nil
 	}
-	r.mu.Lock()
-	ready := s.ready
-	r.mu.Unlock()
-	if !ready {
+	if err := r.restoreRun(); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", cfg.GetMetadata().GetName(), err)
+	}
+	if !r.usable(s) {
 		return nil, fmt.Errorf("create container %s: sandbox %s is not ready: %w", cfg.GetMetadata().GetName(), s.rec.ID, errdefs.ErrFailedPrecondition)
 	}
 	ref := cfg.GetImage().GetImage()
@@ -63,7 +63,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	}
 	c := &container{
 		rec: containerRecord{
-			Format: plainFormat, ID: id, Sandbox: s.rec.ID, Config: packed, Image: img.RepoDigest, ImageID: img.ID, Chain: img.ChainID,
+			Format: plainFormat, ID: id, Sandbox: s.rec.ID, Config: packed, Image: img.RepoDigest, ImageID: img.ID, Chain: img.ChainID, Boot: r.born,
 			StopSignal: img.Config.Config.StopSignal, CreatedAt: time.Now(),
 		},
 		config: proto.CloneOf(cfg), done: make(chan struct{}),

@@ -38,8 +38,11 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 		return &api.StartContainerResponse{}, nil
 	case state != api.ContainerState_CONTAINER_CREATED:
 		return nil, fmt.Errorf("start container %s: it has run already: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
-	case s == nil || !s.ready:
+	case s == nil || !r.usable(s):
 		return nil, fmt.Errorf("start container %s: its sandbox is not ready: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
+	}
+	if err := r.restoreRun(); err != nil {
+		return nil, fmt.Errorf("start container %s: %w", c.config.GetMetadata().GetName(), err)
 	}
 	if err := r.startContainer(ctx, s, c); err != nil {
 		err = fmt.Errorf("start container %s: %w", c.config.GetMetadata().GetName(), err)

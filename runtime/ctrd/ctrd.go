@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/moby/locker"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/bootid"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/runtime/abilities"
@@ -79,7 +78,8 @@ type Runtime struct {
 	c    Config
 	log  *slog.Logger
 	dirs dirs
-	boot string // names this boot of the machine
+	boot string // names this boot of the machine and this run directory
+	born string // the machine's boot: see bootid
 	oci  wire.OCI
 	// hidden are the directories that shims do not see the mounts of.
 	hidden    []string
@@ -101,6 +101,7 @@ type Runtime struct {
 	ops     locker.Locker  // serialises verbs on one ID
 	tasks   sync.WaitGroup // exits being handled
 
+	restoring  sync.Mutex // held while directories that were lost are made again
 	mu         sync.Mutex // guards what follows, and the fields of what it holds that may change
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
@@ -142,7 +143,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 		trees:     disk.Trees{Age: layerAge},
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, podSandboxes: byPod[sandbox]{}, podContainers: byPod[container]{},
 	}
-	for _, d := range []string{r.dirs.sandboxes, r.dirs.containers, r.dirs.bundles, r.dirs.files, r.dirs.pins, r.dirs.sockets, r.dirs.state} {
+	for _, d := range append(r.runDirs(), r.dirs.sandboxes, r.dirs.containers) {
 		if err := daemon.Private(d); err != nil {
 			return nil, fmt.Errorf("make runtime directory: %w", err)
 		}
@@ -150,11 +151,11 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	if err := r.closeBundles(); err != nil {
 		return nil, fmt.Errorf("close bundles: %w", err)
 	}
-	id, err := os.ReadFile(bootID)
-	if err != nil {
-		r.log.Warn("the kernel names no boot", "error", err)
+	if r.born = bootid.Read(); r.born == "" {
+		r.log.Warn("the kernel names no boot")
 	}
-	if r.boot, err = bootName(c.RunDir, strings.TrimSpace(string(id))); err != nil {
+	var err error
+	if r.boot, err = bootName(c.RunDir, r.born); err != nil {
 		r.log.Warn("containers get IDs of this process, not of this boot", "error", err)
 	}
 	r.apparmor, r.selinux = apparmor.New(r.log), selinux.New()

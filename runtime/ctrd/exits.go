@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -101,6 +100,7 @@ func (r *Runtime) tidy(c *container) {
 // release makes the shim forget a container that has ended, and removes its bundle.
 func (r *Runtime) release(ctx context.Context, c *container) error {
 	if _, err := os.Stat(r.bundle(c.rec.ID)); errors.Is(err, os.ErrNotExist) {
+		r.forget(ctx, c)
 		return nil
 	}
 	r.mu.Lock()
@@ -121,7 +121,11 @@ func (r *Runtime) release(ctx context.Context, c *container) error {
 			return err
 		}
 	}
-	return r.removeBundle(c.rec.ID)
+	if err := r.removeBundle(c.rec.ID); err != nil {
+		return err
+	}
+	c.tidied = true
+	return nil
 }
 
 // lost ends a container whose shim is gone: by what the shim wrote last, else it
@@ -140,12 +144,22 @@ func (r *Runtime) lost(c *container) {
 		r.finish(c, exit, reasonOf(exit), "")
 		return
 	}
+	_, noBundle := os.Stat(r.bundle(id))
 	ctx, cancel := context.WithTimeout(context.Background(), cleanup)
 	defer cancel()
-	if err := r.forceDelete(ctx, s, id); err != nil {
-		r.log.Error("a container without a shim was not killed", "container", id, "error", err)
+	deleted := r.forceDelete(ctx, s, id)
+	found, err := r.endLeft(ctx, s, id)
+	if err != nil { // it may still run, so nobody may take it for ended
+		r.log.Error("a container without a shim was not killed", "container", id, "error", errors.Join(deleted, err))
+		r.damage(s)
+		return
 	}
-	r.finish(c, wire.Exit{Code: codeKilled, StartedAt: started, FinishedAt: time.Now()}, reasonShimLost, "the shim that ran this container has died, so the container was killed")
+	if deleted != nil {
+		r.log.Warn("an OCI runtime's state of a container without a shim was not removed", "container", id, "error", deleted)
+	}
+	exit, reason, message := r.endWithoutShim(c, noBundle == nil, found)
+	exit.StartedAt = started
+	r.finish(c, exit, reason, message)
 }
 
 func reasonOf(e wire.Exit) string {

@@ -38,10 +38,6 @@ func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	return hash("container", boot, sandbox, m.GetName(), strconv.FormatUint(uint64(m.GetAttempt()), 10)), nil
 }
 
-// bootID is where the kernel names a boot. In a container of the machine it is the machine's, and
-// so does not tell one start of that from another.
-const bootID = "/proc/sys/kernel/random/boot_id"
-
 // bootName names this boot, of which the kernel has an ID, in a file of its own: the directory is
 // RunDir, of which nothing outlives a boot where it is in memory. Where it is not, the ID is
 // another then. A file without one is of an older version of islet, which runs on in this boot.

@@ -26,6 +26,7 @@ type sandbox struct {
 	ready   bool
 	pid     int  // of the init
 	over    bool // the init has ended
+	damaged bool // a process of it could not be ended: it is not taken over
 }
 
 // A container is one in memory. The fields of rec after CreatedAt, pid and ending
@@ -39,6 +40,7 @@ type container struct {
 	mounts  *wire.Mounts  // for its shim; nil: it starts among the host's mounts
 	dropped atomic.Bool   // what it wrote was freed
 
+	tidied     bool // its bundle was removed, by this process; under its own lock
 	unreported bool // its end is recorded, of which its shim knows nothing yet; under its own lock
 }
 

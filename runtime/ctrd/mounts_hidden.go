@@ -43,14 +43,16 @@ func (r *Runtime) hide() ([]string, error) {
 		if m.Mountpoint == "/" {
 			shared = strings.Contains(m.Optional, "shared:")
 		}
-		covers[m.Mountpoint] = true
+		// A tmpfs that was mounted on the run directory anew hides what is below. Others are not
+		// asked: a volume of a server that is gone does not answer.
+		covers[m.Mountpoint] = !strings.HasPrefix(m.Mountpoint, r.c.RunDir+"/") || isMounted(m.Mountpoint)
 	}
 	if !shared {
 		return nil, nil
 	}
 	dirs := r.hideable()
 	for _, dir := range dirs {
-		if !covers[dir] && slices.ContainsFunc(table, func(m *mountinfo.Info) bool { return strings.HasPrefix(m.Mountpoint, dir+"/") }) {
+		if !covers[dir] && slices.ContainsFunc(table, func(m *mountinfo.Info) bool { return strings.HasPrefix(m.Mountpoint, dir+"/") && covers[m.Mountpoint] }) {
 			return nil, nil
 		}
 	}
@@ -72,6 +74,12 @@ func (r *Runtime) hide() ([]string, error) {
 		}
 	}
 	return dirs, nil
+}
+
+// isMounted says whether a path is a mount point, and no other mount hides it.
+func isMounted(path string) bool {
+	yes, err := mountinfo.Mounted(path)
+	return err == nil && yes
 }
 
 func (r *Runtime) hideable() []string {

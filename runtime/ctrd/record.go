@@ -33,6 +33,7 @@ type sandboxRecord struct {
 	Program   string    `json:"program,omitempty"` // an OCI runtime, or the handler's containerd shim; empty: of an islet that did not record its own
 	Tasks     bool      `json:"tasks,omitempty"`   // it is a containerd shim
 	CreatedAt time.Time `json:"createdAt"`
+	Boot      string    `json:"boot,omitempty"` // in which it was made; empty: of an earlier islet
 	IPs       []string  `json:"ips,omitempty"`
 	Shim      string    `json:"shim"`
 	Level     string    `json:"seLinuxLevel,omitempty"` // of its containers that bring none
@@ -57,6 +58,7 @@ type containerRecord struct {
 	// User is whom its first process runs as; nil: made by an earlier islet.
 	User      *specs.User `json:"user,omitempty"`
 	CreatedAt time.Time   `json:"createdAt"`
+	Boot      string      `json:"boot,omitempty"` // as a sandbox's
 	course
 }
 

@@ -31,9 +31,11 @@ func (r *Runtime) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.endShimsWithoutSocket()
 	if err := r.adoptContainers(ctx, held); err != nil {
 		return err
 	}
+	r.endInits(ctx, held)
 	r.adoptSandboxes(held)
 	return r.sweep(ctx, held)
 }
@@ -194,12 +196,8 @@ func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adopted) 
 			if h.Exit != nil {
 				r.ended(c.rec.ID, *h.Exit)
 			}
-		case c.state() == api.ContainerState_CONTAINER_RUNNING:
-			if _, err := os.Stat(r.bundle(c.rec.ID)); err != nil { // the machine was restarted
-				r.finish(c, wire.Exit{Code: codeUnknown, FinishedAt: time.Now()}, reasonUnknown, "the machine was restarted while this container ran")
-			} else {
-				g.Go(func() error { r.lost(c); return nil })
-			}
+		default:
+			g.Go(func() error { r.endUnheld(ctx, c); return nil })
 		}
 	}
 	return g.Wait()
@@ -220,15 +218,7 @@ func (r *Runtime) adoptSandboxes(held map[string]adopted) {
 			continue
 		}
 		// An earlier islet ran it with the default OCI runtime, whatever the pod asks for.
-		s.ready = s.rec.Handler == "" || s.rec.Program != ""
-		for _, name := range namespaceConfig(s).Names() {
-			if !namespace.Pinned(filepath.Join(r.dirs.pins, id, name)) {
-				s.ready = false
-			}
-		}
-		if _, err := os.Stat(filepath.Join(r.dirs.files, id, "resolv.conf")); err != nil {
-			s.ready = false // on the host's network: the only sign of a restart
-		}
+		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.whole(s)
 		if s.hasInit() {
 			if h, ok := held[id]; ok && h.Exit == nil && !s.over {
 				s.pid = h.Pid

@@ -97,10 +97,15 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 	r.mu.Lock()
 	s.pid = 0
 	r.mu.Unlock()
+	client := r.connected(s)
 	if _, err := os.Stat(r.bundle(s.rec.ID)); errors.Is(err, os.ErrNotExist) {
-		return nil
+		_, err := r.endLeft(ctx, s, s.rec.ID)
+		if client != nil && err == nil {
+			client.DeleteEnded(ctx, s.rec.ID) // it need not know the init
+		}
+		return err
 	}
-	if client := r.connected(s); client != nil {
+	if client != nil {
 		err := client.Kill(ctx, wire.KillRequest{ID: s.rec.ID, Signal: int(unix.SIGKILL)})
 		if err == nil {
 			err = client.DeleteEnded(ctx, s.rec.ID)
@@ -112,8 +117,9 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 			return r.removeBundle(s.rec.ID)
 		}
 	}
-	if err := r.forceDelete(ctx, s, s.rec.ID); err != nil {
-		return err
+	deleted := r.forceDelete(ctx, s, s.rec.ID)
+	if _, err := r.endLeft(ctx, s, s.rec.ID); err != nil || deleted != nil {
+		return errors.Join(deleted, err)
 	}
 	return r.removeBundle(s.rec.ID)
 }

@@ -36,9 +36,11 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	}
 	r.mu.Lock()
 	old := r.sandboxes[id]
-	ready := old != nil && old.ready
 	r.mu.Unlock()
-	if ready {
+	if err := r.restoreRun(); err != nil {
+		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
+	}
+	if old != nil && r.usable(old) {
 		return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 	}
 	if old != nil {
@@ -51,7 +53,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 		return nil, err
 	}
 	s := &sandbox{
-		rec:    sandboxRecord{Format: plainFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), Program: h.program, Tasks: h.tasks, Tool: tool, CreatedAt: time.Now()},
+		rec:    sandboxRecord{Format: plainFormat, ID: id, Config: packed, Handler: req.GetRuntimeHandler(), Program: h.program, Tasks: h.tasks, Tool: tool, CreatedAt: time.Now(), Boot: r.born},
 		config: proto.CloneOf(cfg), oci: h.oci, ready: true,
 	}
 	if h.tasks {

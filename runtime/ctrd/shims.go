@@ -107,9 +107,12 @@ func (s *shims) end(name string, client *shim.Client) {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanup)
 		defer cancel()
 		if err := client.Shutdown(ctx); err != nil {
-			s.r.log.Warn("an unused shim did not end", "shim", name, "error", err)
+			// Its pods are gone. Without its socket nobody would find it again.
+			s.r.log.Warn("an unused shim did not end, and is killed", "shim", name, "error", err)
+			client.Abandon()
+		} else {
+			client.Close()
 		}
-		client.Close()
 	}
 	os.Remove(s.socket(name))
 	os.Remove(s.socket(name) + ".log")

@@ -23,6 +23,8 @@
 //	flannel DIR SUBNET sets up a pod network as flannel's DaemonSet does; called as
 //	                   flannel it is that network's CNI plugin
 //	journal FILE EVERY appends numbered, synced records and tells of each on standard output
+//	sole FILE          appends "started" to FILE and locks it until SIGTERM; if another one
+//	                   holds it locked, it appends "twice" and ends
 //	mark FILE CODE     appends the time to FILE, then ends with CODE
 package main
 
@@ -121,6 +123,8 @@ func run(args []string) (int, error) {
 		return 0, flanneld(ctx, arg(1, ""), arg(2, ""), args[min(3, len(args)):]...)
 	case "journal":
 		return 0, journal(ctx, arg(1, ""), arg(2, "20ms"))
+	case "sole":
+		return 0, sole(ctx, arg(1, ""))
 	case "mark":
 		code, err := strconv.Atoi(arg(2, "0"))
 		return code, errors.Join(err, add(arg(1, ""), time.Now().Format(time.RFC3339Nano)+"\n"))

@@ -119,8 +119,10 @@ func (s *Server) remove(r wire.Target) (any, error) {
 	default:
 		return nil, fmt.Errorf("%w: container %s runs", errConflict, r.ID)
 	}
-	if err := s.oci(c.req, "delete", "--force", r.ID); err != nil {
-		return nil, err
+	if exists(c.req.Bundle) { // else the run directory was lost, and the OCI runtime knows nothing
+		if err := s.oci(c.req, "delete", "--force", r.ID); err != nil {
+			return nil, err
+		}
 	}
 	s.mu.Lock()
 	delete(s.containers, r.ID)

@@ -1,0 +1,94 @@
+package ctrd
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketTable lists the unix sockets of this network namespace, also those whose file was
+// removed: nobody can connect to such a one.
+const socketTable = "/proc/net/unix"
+
+// listening is the flag of a socket in socketTable that accepts connections
+// (__SO_ACCEPTCON).
+const listening = 1 << 16
+
+// endShimsWithoutSocket kills the shims that nobody can reach any more, since their sockets
+// were removed while they ran. What they hold is then ended as that of a dead shim.
+func (r *Runtime) endShimsWithoutSocket() {
+	f, err := os.Open(socketTable)
+	if err != nil {
+		r.log.Warn("whether a shim has lost its socket is not known", "error", err)
+		return
+	}
+	defer f.Close()
+	lost := map[string]string{} // name of the shim by its socket's inode
+	for inode, path := range listeners(f) {
+		dir, name := filepath.Split(path)
+		if filepath.Clean(dir) == r.dirs.sockets && r.shims.connected(name) == nil {
+			lost[inode] = name
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	procs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return
+	}
+	for _, proc := range procs {
+		link, err := os.Readlink(filepath.Join(proc, "fd", "3")) // see shim.Start
+		if err != nil {
+			continue
+		}
+		name, ok := lost[strings.TrimSuffix(strings.TrimPrefix(link, "socket:["), "]")]
+		if !ok || !r.seesOwnState(proc) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(proc))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		r.log.Error("a shim has lost its socket and is killed: its pods start again", "shim", name, "pid", pid)
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			r.log.Warn("a shim without a socket was not killed", "shim", name, "error", err)
+		}
+	}
+}
+
+// seesOwnState says whether a process has this node's state directory at its path: where nodes
+// run in containers on the host's network, another node's shim may have a socket of the same
+// name.
+func (r *Runtime) seesOwnState(proc string) bool {
+	own, err := os.Stat(r.dirs.containers)
+	if err != nil {
+		return false
+	}
+	its, err := os.Stat(filepath.Join(proc, "root") + r.dirs.containers)
+	return err == nil && os.SameFile(own, its)
+}
+
+// listeners returns the paths of the sockets that listen, by inode. A line is
+//
+//	address: count protocol flags type state inode path
+func listeners(table io.Reader) map[string]string {
+	out := map[string]string{}
+	for lines := bufio.NewScanner(table); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) < 8 {
+			continue
+		}
+		flags, err := strconv.ParseUint(f[3], 16, 64)
+		if err != nil || flags&listening == 0 {
+			continue
+		}
+		out[f[6]] = strings.Join(f[7:], " ")
+	}
+	return out
+}
