@@ -64,33 +64,51 @@ type Desired interface {
 // Store takes the addresses in use, and says when it was made anew. *store.Store is one.
 type Store interface {
 	Rebuilt() (aside string, broken bool)
+	// Empty says that nothing is stored yet; Filled ends that.
+	Empty(context.Context) (bool, error)
+	Filled(context.Context) error
 	Repaired() <-chan struct{}
 	AddLease(ctx context.Context, addr netip.Addr, sandbox string) error
 }
 
-// Begin is called when it is known what runs: it rebuilds a store that was found broken.
-// What is missing then comes from the sources.
+// Begin is called when it is known what runs: it rebuilds a store that was found broken, or that
+// was deleted. What is missing then comes from the sources. Of a node that was just installed
+// nothing runs.
 func Begin(ctx context.Context, c Config) {
 	aside, broken := c.Store.Rebuilt()
-	if !broken {
+	empty, err := c.Store.Empty(ctx)
+	switch {
+	case err != nil:
+		c.Log.Error("whether the database was deleted is not known", "error", err)
+		return
+	case broken:
+		c.Log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
+	case !empty:
 		return
 	}
-	c.Log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
-	if err := Rebuild(ctx, c); err != nil {
+	found, err := Rebuild(ctx, c)
+	if found > 0 && !broken {
+		c.Log.Error("the database was deleted: it is made anew from the sources and from what runs", "pods", found)
+	}
+	if err != nil {
 		c.Log.Error("not everything could be recovered from what runs", "error", err)
+		return
+	}
+	if err := c.Store.Filled(ctx); err != nil {
+		c.Log.Error("the next start looks for pods that run once more", "error", err)
 	}
 }
 
 // Rebuild fills a store that was lost with what runs: the pods, each as its
-// source's, and the addresses that are in use.
-func Rebuild(ctx context.Context, c Config) error {
+// source's, and the addresses that are in use. It returns how many pods it found.
+func Rebuild(ctx context.Context, c Config) (found int, err error) {
 	list, err := c.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	made, err := c.Runtime.ListContainers(ctx, &api.ListContainersRequest{})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var errs []error
 	var pods []desired.Recovered
@@ -112,7 +130,7 @@ func Rebuild(ctx context.Context, c Config) error {
 		asMade(pod, made.Containers)
 		pods = append(pods, desired.Recovered{Source: pod.Annotations[keys.ConfigSource], Pod: pod})
 	}
-	return errors.Join(append(errs, c.Desired.Adopt(ctx, pods))...)
+	return len(pods), errors.Join(append(errs, c.Desired.Adopt(ctx, pods))...)
 }
 
 // A Refill writes again what a database lost that broke while it was in use.
@@ -129,7 +147,12 @@ func (r *Refill) Run(ctx context.Context) error {
 			return nil
 		case <-r.c.Store.Repaired():
 		}
-		if err := errors.Join(r.c.Desired.Rewrite(ctx), Rebuild(ctx, r.c)); err != nil && ctx.Err() == nil {
+		err := r.c.Desired.Rewrite(ctx)
+		_, missed := Rebuild(ctx, r.c)
+		if err = errors.Join(err, missed); err == nil {
+			err = r.c.Store.Filled(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
 			r.c.Log.Error("not everything that the database lost could be written again", "error", err)
 		}
 	}

@@ -127,6 +127,11 @@ func prepare(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
+	if version == 0 {
+		if err := markEmpty(ctx, db); err != nil {
+			return err
+		}
+	}
 	newer, err := checkSchema(ctx, db, files)
 	if version <= known || err != nil && !errors.Is(err, errContent) {
 		return err

@@ -58,6 +58,54 @@ func TestBrokenStore(t *testing.T) {
 	m.WaitReady("p0-edge", "p1-edge", "p2-edge", "new-edge")
 }
 
+// TestDeletedStore deletes the database of a node whose pods run, and of one that is off then.
+// What was applied on the node has no other source: it is taken back from what runs, restarted
+// when it ends, and ended when it is deleted.
+func TestDeletedStore(t *testing.T) {
+	m, names := fleet(t, 2)
+	m.Write("applied.yaml", manifest("applied", "", "count", "10ms"))
+	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
+	names = append(names, "applied")
+	before := containers(m.WaitReady(names...))
+	deleteStore := func() {
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			if err := os.Remove(filepath.Join(m.Disk, "state/islet.db"+suffix)); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	m.Kill()
+	deleteStore()
+	m.StartAgent()
+	pods := m.WaitReady(names...)
+	if n := changed(before, pods); n != 0 || restarts(pods) != 0 {
+		t.Errorf("%d pods were replaced, %d containers restarted", n, restarts(pods))
+	}
+	seen := map[string]string{}
+	for n, p := range pods {
+		if other := seen[p.Status.PodIP]; other != "" {
+			t.Errorf("%s and %s have the address %s", n, other, p.Status.PodIP)
+		}
+		seen[p.Status.PodIP] = n
+	}
+	for _, pid := range shims(m) {
+		kill(t, pid)
+	}
+	m.WaitPods("every pod to run again", func(pods map[string]machine.Pod) bool {
+		return changed(before, pods) == len(names) && ready(pods, names)
+	})
+	before = containers(m.Pods())
+	m.PowerOff()
+	deleteStore()
+	m.Boot()
+	m.StartAgent()
+	m.WaitPods("every pod to run after the boot", func(pods map[string]machine.Pod) bool {
+		return changed(before, pods) == len(names) && ready(pods, names)
+	})
+	m.Islet("delete", "applied")
+	m.WaitReady("p0-edge", "p1-edge")
+}
+
 // TestFullDisk fills the disk of the state directory under a node whose pods run.
 func TestFullDisk(t *testing.T) {
 	m := machine.New(t, "edge")

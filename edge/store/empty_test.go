@@ -1,0 +1,41 @@
+package store
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestEmpty: a database that was made anew says so until it is filled, over restarts; so does
+// one whose file was deleted or cut to nothing.
+func TestEmpty(t *testing.T) {
+	ctx, path := context.Background(), filepath.Join(t.TempDir(), "islet.db")
+	want := func(empty bool, then func(*Store) error) {
+		t.Helper()
+		s, err := Open(ctx, path, slog.New(slog.DiscardHandler))
+		must(t, err)
+		defer s.Close()
+		if got, err := s.Empty(ctx); got != empty || err != nil {
+			t.Errorf("empty: %v, %v; want %v", got, err, empty)
+		}
+		if then != nil {
+			must(t, then(s))
+		}
+	}
+	fill := func(s *Store) error { return s.Filled(ctx) }
+	want(true, nil)
+	want(true, fill)
+	want(false, nil)
+	for _, suffix := range suffixes {
+		os.Remove(path + suffix)
+	}
+	want(true, fill)
+	for _, suffix := range suffixes[1:] {
+		os.Remove(path + suffix)
+	}
+	must(t, os.Truncate(path, 0))
+	want(true, fill)
+	want(false, nil)
+}
