@@ -158,7 +158,7 @@ var layers = map[string][]string{
 	"runtime/cri":           {},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"bootid", "keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
+	"runtime/ctrd":          {"readonly", "bootid", "keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
 	"runtime/daemon":        {"regular", "runtime/mounts"},
 	"runtime/fake":          {"runtime/cri"},
 	"runtime/image":         {"runtime/cri", "runtime/untrusted"},

@@ -8,6 +8,8 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/islet-edge/islet/readonly"
 )
 
 var (
@@ -81,5 +83,5 @@ func frozen(err error) bool {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR:
 		return true
 	}
-	return errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO)
+	return readonly.Fault(err)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -56,6 +57,27 @@ func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 		}
 	}
 	return kill(ctx, there...)
+}
+
+// KillNamed ends all processes in the cgroups with one of these names, wherever they are. It is
+// for containers of which only the ID is known.
+func KillNamed(ctx context.Context, names ...string) error {
+	var dirs []string
+	err := filepath.WalkDir(hierarchies, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || !d.IsDir(): // cgroups come and go
+			return nil
+		case slices.Contains(names, d.Name()):
+			dirs = append(dirs, path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = kill(ctx, dirs...)
+	return err
 }
 
 // dirOf is a directory of the cgroup at a path, which must not be the root: there the whole machine is.

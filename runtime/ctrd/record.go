@@ -10,6 +10,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/islet-edge/islet/readonly"
 )
 
 // recordFormat is the newest format of records that this program understands. It
@@ -141,7 +143,10 @@ func readRecord(path string, v any) error {
 	case len(b):
 		return nil
 	}
-	return os.Truncate(path, int64(good))
+	if err := os.Truncate(path, int64(good)); !readonly.Fault(err) { // then the rest stays: what was read is whole
+		return err
+	}
+	return nil
 }
 
 // pack encodes a configuration for its record. The message is not kept.

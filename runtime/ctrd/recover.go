@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/readonly"
 	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/namespace"
 	"github.com/islet-edge/islet/runtime/shim"
@@ -43,7 +44,7 @@ func (r *Runtime) recover(ctx context.Context) error {
 // loadSandboxes reads the records. One that cannot be read was torn by a power
 // cut: its sandbox is gone anyway.
 func (r *Runtime) loadSandboxes() error {
-	entries, err := os.ReadDir(r.dirs.sandboxes)
+	entries, err := r.readable(os.ReadDir(r.dirs.sandboxes))
 	if err != nil {
 		return err
 	}
@@ -57,10 +58,14 @@ func (r *Runtime) loadSandboxes() error {
 		if errors.Is(err, errNewer) {
 			return err
 		}
+		if readonly.Fault(err) {
+			r.log.Error("a sandbox's record cannot be read from the disk: its pod is started again", "path", path, "error", err)
+			continue
+		}
 		if err != nil || s.rec.ID+".json" != e.Name() {
 			r.log.Warn("a sandbox's record cannot be read and is removed", "path", path, "error", err)
 			if err := mounts.RemoveAll(path); err != nil {
-				return err
+				r.log.Error("a sandbox's record that cannot be read stays", "path", path, "error", err)
 			}
 			continue
 		}
@@ -87,7 +92,7 @@ func (r *Runtime) loadSandboxes() error {
 }
 
 func (r *Runtime) loadContainers() error {
-	entries, err := os.ReadDir(r.dirs.containers)
+	entries, err := r.readable(os.ReadDir(r.dirs.containers))
 	if err != nil {
 		return err
 	}
@@ -102,6 +107,9 @@ func (r *Runtime) loadContainers() error {
 		}
 		if err == nil && r.sandboxes[c.rec.Sandbox] == nil {
 			err = errors.New("its sandbox is not known")
+		}
+		if readonly.Fault(err) {
+			r.log.Error("a container's record cannot be read from the disk: the container is ended", "container", e.Name(), "error", err)
 		}
 		if err != nil || c.rec.ID != e.Name() {
 			continue // sweep removes its directory and its bundle
@@ -274,7 +282,7 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adopted) error {
 		return nil
 	})
 	each(r.dirs.bundles, known, func(id string) error { return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id)) })
-	each(r.dirs.containers, func(id string) bool { return r.containers[id] != nil }, r.removeContainerDir)
+	r.sweepContainers(ctx, held)
 	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
 	each(r.dirs.pins, sandbox, func(id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })
 	each(r.dirs.files, sandbox, r.removeSandboxFiles)

@@ -168,10 +168,13 @@ func (r *Runtime) endWithoutShim(c *container, there, killed bool) (wire.Exit, s
 	switch {
 	case there:
 		return exit, reasonShimLost, "the shim that ran this container has died, so the container was killed"
-	case killed || c.rec.Boot != "" && c.rec.Boot == r.born:
+	case killed:
 		return exit, reasonShimLost, "islet's run directory was lost while this container ran, so the container was killed"
 	}
 	exit.Code = codeUnknown
+	if c.rec.Boot != "" && c.rec.Boot == r.born {
+		return exit, reasonUnknown, "the container ended, and how is not known: islet's run directory was lost"
+	}
 	return exit, reasonUnknown, "the machine was restarted while this container ran"
 }
 
