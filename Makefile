@@ -24,6 +24,10 @@ export CGO_ENABLED ?= 0
 GO_HERE = GOARCH= GOARM= go run -trimpath -tags grpcnotrace .
 GO_BUILD = go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
 
+# go.mod names the toolchain that is shipped with. One that is older on this machine has known
+# faults; auto has Go fetch the named one as a module.
+export GOTOOLCHAIN = auto
+
 # sudo has a PATH of its own, in which Go often is not.
 ifeq ($(shell command -v go),)
 ifneq ($(filter-out help stop clean,$(or $(MAKECMDGOALS),help)),)
@@ -95,7 +99,14 @@ check: ## formatting, vet, import rules, modules, known vulnerabilities, documen
 	go vet ./...
 	cd test && go vet ./...
 	go test -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./agent/config
-	@packaging/vulncheck.sh
+	@go run ./packaging/advisories check . ./runtime/shim/cmd
+
+# Advisories come as a Go module, so that every machine that can build can take a snapshot.
+VULNDB := golang.org/x/vulndb
+.PHONY: advisories
+advisories: ## take a new snapshot of Go's vulnerability database, which check and release hold what is linked against
+	@set -- $$(go mod download -json $(VULNDB)@latest | awk -F '"' '$$2 == "Version" || $$2 == "Dir" { print $$4 }') && \
+	go run ./packaging/advisories snapshot "$$1" "$$2/data/osv"
 
 # The program of an earlier commit, which this one's has to go on after, and back to. Where the
 # history does not have it, the tests of that are left out.

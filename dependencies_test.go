@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write dependencies.txt anew")
 
-// dependenciesFile lists every module that is linked into islet, and which rooms, or
-// else which other modules, bring it in. A change to it is reviewed like code.
+// dependenciesFile lists every module that is linked into islet and into its shim, and which
+// rooms, or else which other modules, bring it in. A change to it is reviewed like code.
 const dependenciesFile = "dependencies.txt"
 
 // A goPackage is what go list says of a package.
@@ -28,10 +28,10 @@ type goPackage struct {
 	Module     *struct{ Path string }
 }
 
-// linked lists all packages that are linked into islet for Linux, by import path.
-func linked(t *testing.T) map[string]goPackage {
+// linked lists all packages that are linked into a program for Linux, by import path.
+func linked(t *testing.T, program string) map[string]goPackage {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Standard,Module", ".")
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Standard,Module", program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
 	out, err := cmd.Output()
 	if err != nil {
@@ -51,11 +51,30 @@ func linked(t *testing.T) map[string]goPackage {
 
 // TestDependencies compares the modules that are linked with the reviewed list.
 func TestDependencies(t *testing.T) {
-	all := linked(t)
+	now := "# Every module that is linked into islet, and which of islet's rooms import it, or else\n# which modules do. Write it anew with: go test -run TestDependencies -update .\n" +
+		importers(linked(t, ".")) +
+		"\n# The same of the shim, which islet embeds.\n" +
+		importers(linked(t, "./runtime/shim/cmd"))
+	if *update {
+		if err := os.WriteFile(dependenciesFile, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := os.ReadFile(dependenciesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(stored) != now {
+		t.Errorf("%s is not what is linked: review the difference, then run go test -run TestDependencies -update .\nnow:\n%s", dependenciesFile, now)
+	}
+}
+
+// importers returns a line for each module of others among packages: its path, and who imports it.
+func importers(packages map[string]goPackage) string {
 	rooms, modules := map[string]map[string]bool{}, map[string]map[string]bool{}
-	for _, p := range all {
+	for _, p := range packages {
 		for _, imp := range p.Imports {
-			q := all[imp]
+			q := packages[imp]
 			if q.Standard || q.Module == nil || q.Module.Path == module || p.Module == nil || p.Module.Path == q.Module.Path {
 				continue
 			}
@@ -70,7 +89,6 @@ func TestDependencies(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	b.WriteString("# Every module that is linked into islet, and which of islet's rooms import it, or else\n# which modules do. Write it anew with: go test -run TestDependencies -update .\n")
 	for _, m := range slices.Sorted(maps.Keys(union(rooms, modules))) {
 		if by := slices.Sorted(maps.Keys(rooms[m])); len(by) > 0 {
 			fmt.Fprintf(&b, "%s: %s\n", m, strings.Join(by, " "))
@@ -78,18 +96,7 @@ func TestDependencies(t *testing.T) {
 			fmt.Fprintf(&b, "%s: by %s\n", m, strings.Join(slices.Sorted(maps.Keys(modules[m])), " "))
 		}
 	}
-	if *update {
-		if err := os.WriteFile(dependenciesFile, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stored, err := os.ReadFile(dependenciesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(stored) != b.String() {
-		t.Errorf("%s is not what is linked: review the difference, then run go test -run TestDependencies -update .\nnow:\n%s", dependenciesFile, &b)
-	}
+	return b.String()
 }
 
 func union(a, b map[string]map[string]bool) map[string]bool {
@@ -105,7 +112,7 @@ func union(a, b map[string]map[string]bool) map[string]bool {
 // TestHomes finds heavy dependencies that a room brings in through another module.
 // That which comes through one of our own rooms is that room's.
 func TestHomes(t *testing.T) {
-	all := linked(t)
+	all := linked(t, ".")
 	for path, p := range all {
 		if p.Module == nil || p.Module.Path != module {
 			continue

@@ -2,6 +2,8 @@ module github.com/islet-edge/islet
 
 go 1.26.8
 
+toolchain go1.26.11
+
 require (
 	github.com/container-storage-interface/spec v1.12.0
 	github.com/containerd/cgroups/v3 v3.1.3

@@ -210,11 +210,12 @@ var layers = map[string][]string{
 	"retry":   {}, // when to try again; a leaf that everybody may use
 	"regular": {}, // files by names that somebody gave; a leaf that everybody may use
 
-	"packaging":         {},
-	"packaging/demo":    {},
-	"packaging/inspect": {},
-	"packaging/mkimage": {},
-	"packaging/sign":    {"agent/release"},
+	"packaging":            {},
+	"packaging/advisories": {"durable"},
+	"packaging/demo":       {},
+	"packaging/inspect":    {},
+	"packaging/mkimage":    {},
+	"packaging/sign":       {"agent/release"},
 }
 
 // homes gives each heavy dependency the folders that may import it.

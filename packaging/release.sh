@@ -17,6 +17,9 @@ rm -rf "$new"
 mkdir -p "$new"
 say() { echo "release: $*" >&2; }
 
+# A snapshot of advisories that is older than this many days is none to release by.
+(cd "$top" && GOARCH='' GOFLAGS='' go run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd) >&2
+
 # Of this version alone: 0.1.0 is neither 0.1.0-rc1 nor 10.1.0.
 cp -p "$dist"/islet-"$version"-linux-*.tar.gz "$new/"
 cp -p "$here/install.sh" "$new/" # which takes an archive by its name

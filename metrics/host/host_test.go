@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +127,21 @@ func TestUsage(t *testing.T) {
 			t.Errorf("a counter that runs backwards is no use: %+v", third.CPU)
 		}
 	})
+}
+
+// TestNoMeminfo: memory that cannot be read is an error. Zeros would have all pods evicted.
+func TestNoMeminfo(t *testing.T) {
+	root := board(t)
+	if err := os.Remove(filepath.Join(root, "proc/meminfo")); err != nil {
+		t.Fatal(err)
+	}
+	h := New(Config{Root: root})
+	if m, err := h.Memory(t.Context()); err == nil || !strings.Contains(err.Error(), "meminfo") {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if id, err := h.Identity(t.Context()); err == nil {
+		t.Errorf("%+v", id)
+	}
 }
 
 func TestThisMachine(t *testing.T) {

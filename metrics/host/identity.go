@@ -14,7 +14,6 @@ import (
 
 	"github.com/shirou/gopsutil/v3/cpu"
 	"github.com/shirou/gopsutil/v3/host"
-	"github.com/shirou/gopsutil/v3/mem"
 
 	"github.com/islet-edge/islet/bootid"
 )
@@ -61,7 +60,7 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	if id.CPUs, err = cpu.CountsWithContext(ctx, true); err != nil {
 		return Identity{}, fmt.Errorf("count CPUs: %w", err)
 	}
-	m, err := mem.VirtualMemoryWithContext(ctx)
+	m, err := h.memory(ctx)
 	if err != nil {
 		return Identity{}, fmt.Errorf("read memory size: %w", err)
 	}

@@ -64,13 +64,23 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	return u, nil
 }
 
-// Memory reads that of now.
+// Memory reads the memory use of now.
 func (h *Host) Memory(ctx context.Context) (Memory, error) {
-	m, err := mem.VirtualMemoryWithContext(h.at(ctx))
+	m, err := h.memory(h.at(ctx))
 	if err != nil {
 		return Memory{}, fmt.Errorf("read memory use: %w", err)
 	}
 	return Memory{Total: m.Total, Available: m.Available, Used: m.Total - min(m.Available, m.Total), SwapTotal: m.SwapTotal, SwapFree: m.SwapFree}, nil
+}
+
+// memory reads meminfo. gopsutil v3 returns zeros where the file cannot be read, as when the
+// process has no descriptor left; that is an error here, not a machine whose memory is full.
+func (h *Host) memory(ctx context.Context) (*mem.VirtualMemoryStat, error) {
+	m, err := mem.VirtualMemoryWithContext(ctx)
+	if err == nil && m.Total == 0 {
+		err = fmt.Errorf("%s names no memory, or could not be read", h.path("proc/meminfo"))
+	}
+	return m, err
 }
 
 func (h *Host) uptime() (time.Duration, error) {

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// scanner is the program that finds which advisories concern the packages of a program.
+const scanner = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
+
+const reviewedFile = "reviewed.txt"
+
+// A finding is an advisory that concerns a linked package.
+type finding struct {
+	advisory, program, module, version, pkg, fixed string
+}
+
+func (f finding) String() string {
+	fixed := "no version has a fix"
+	if f.fixed != "" {
+		fixed = "fixed in " + f.fixed
+	}
+	return fmt.Sprintf("%s: %s links %s of %s %s, %s: https://pkg.go.dev/vuln/%s", f.advisory, f.program, f.pkg, f.module, f.version, fixed, f.advisory)
+}
+
+// check fails if an advisory of the snapshot concerns a package that a program links, or a
+// part of the OCI runtime was not reviewed, or the snapshot is older than maxAge (0: any age).
+func (c checker) check(ctx context.Context, maxAge time.Duration, programs []string) error {
+	dir, err := os.MkdirTemp("", "advisories")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	head, n, err := c.openSnapshot(dir)
+	if err != nil {
+		return err
+	}
+	taken, err := time.Parse(time.DateOnly, head.Taken)
+	if err != nil {
+		return fmt.Errorf("%s: taken: %w", goFile, err)
+	}
+	if age := c.now.Sub(taken); maxAge > 0 && age > maxAge {
+		return fmt.Errorf("the snapshot of advisories is of %s, older than %d days: take a new one with make advisories", head.Taken, int(maxAge.Hours()/24))
+	}
+	reviewed, err := readReviewed(filepath.Join(c.dir, reviewedFile))
+	if err != nil {
+		return err
+	}
+	parts, err := c.checkParts()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	used := map[string]bool{}
+	for _, program := range programs {
+		found, err := scan(ctx, dir, program, head.Modules)
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			if _, ok := reviewed[f.advisory]; ok {
+				used[f.advisory] = true
+				continue
+			}
+			errs = append(errs, errors.New(f.String()))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(reviewed)) {
+		if !used[id] {
+			errs = append(errs, fmt.Errorf("%s: %s concerns nothing that is linked any more: remove its line", reviewedFile, id))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "advisories: none of %d of %s concerns what is linked but the %d reviewed; %d advisories on the OCI runtime's parts are settled\n", n, head.Taken, len(reviewed), parts)
+	return nil
+}
+
+// readReviewed reads the advisories that were judged harmless, with the reason for each.
+func readReviewed(file string) (map[string]string, error) {
+	reasons := map[string]string{}
+	err := eachLine(file, func(line string) error {
+		id, reason, _ := strings.Cut(line, " ")
+		if !strings.HasPrefix(id, "GO-") || strings.TrimSpace(reason) == "" {
+			return errors.New("want an advisory such as GO-2026-1234 and the reason why it does no harm here")
+		}
+		reasons[id] = strings.TrimSpace(reason)
+		return nil
+	})
+	return reasons, err
+}
+
+// eachLine calls do for each line of a file that is neither empty nor a comment.
+func eachLine(file string, do func(line string) error) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := do(line); err != nil {
+			return fmt.Errorf("%s: line %d: %w", file, n, err)
+		}
+	}
+	return lines.Err()
+}
+
+// A message is what is read here of govulncheck's JSON output,
+// https://pkg.go.dev/golang.org/x/vuln/cmd/govulncheck.
+type message struct {
+	SBOM *struct {
+		Modules []struct {
+			Path string `json:"path"`
+		} `json:"modules"`
+	} `json:"SBOM"`
+	Finding *struct {
+		OSV   string `json:"osv"`
+		Fixed string `json:"fixed_version"`
+		Trace []struct {
+			Module  string `json:"module"`
+			Version string `json:"version"`
+			Package string `json:"package"`
+		} `json:"trace"`
+	} `json:"finding"`
+}
+
+// scan returns the advisories in dir that concern a package that program links. It fails if
+// the program links a module that the snapshot was not taken for.
+func scan(ctx context.Context, dir, program string, modules []string) ([]finding, error) {
+	cmd := exec.CommandContext(ctx, "go", "run", scanner, "-db", "file://"+dir, "-scan", "package", "-format", "json", program)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("govulncheck %s: %w: %s", program, err, &problems)
+	}
+	found, linked := map[string]finding{}, 0
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var m message
+		if err := dec.Decode(&m); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("govulncheck %s: its output: %w", program, err)
+		}
+		if m.SBOM != nil {
+			for _, l := range m.SBOM.Modules {
+				if _, ok := slices.BinarySearch(modules, l.Path); !ok && l.Path != ownModule {
+					return nil, fmt.Errorf("the snapshot of advisories does not cover %s, which %s links: take a new one with make advisories", l.Path, program)
+				}
+				linked++
+			}
+		}
+		if f := m.Finding; f != nil && len(f.Trace) > 0 && f.Trace[0].Package != "" {
+			t := f.Trace[0]
+			found[f.OSV] = finding{f.OSV, program, t.Module, t.Version, t.Package, f.Fixed}
+		}
+	}
+	if linked == 0 {
+		return nil, fmt.Errorf("govulncheck %s named no module: its output has another form", program)
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b finding) int { return strings.Compare(a.advisory, b.advisory) }), nil
+}
+
+const ownModule = "github.com/islet-edge/islet"

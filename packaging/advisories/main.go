@@ -1,0 +1,69 @@
+// Advisories checks what islet ships against a snapshot of Go's vulnerability database,
+// https://go.dev/security/vuln/database, without a network.
+//
+//	golang.org/x/vulndb --snapshot--> go.jsonl --+
+//	                                             +--> govulncheck of each program --> check
+//	reviewed.txt: what was judged harmless ------+
+//	oci.txt: the parts of the OCI runtime, reviewed by hand --> check
+//
+// The snapshot holds the advisories of the modules that were in the build when it was taken.
+// A module that is linked and not in the snapshot's list fails the check, as does an
+// advisory that concerns a linked package and is not in reviewed.txt.
+//
+//	advisories snapshot VERSION DIR     take a snapshot of the OSV files in DIR, those of golang.org/x/vulndb at VERSION
+//	advisories check [-max-age DAYS] PACKAGE...   check the programs that these packages make
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+)
+
+// A checker knows where the files lie that it reads.
+type checker struct {
+	dir     string // of go.jsonl, reviewed.txt and oci.txt
+	sources string // the list of the OCI runtime's source packages
+	patches string // the folder of the patches for it
+	now     time.Time
+	out     io.Writer
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	dir := filepath.Join("packaging", "advisories")
+	c := checker{
+		dir: dir, sources: filepath.Join("packaging", "oci", "sources"), patches: filepath.Join("packaging", "oci", "patches"),
+		now: time.Now(), out: os.Stdout,
+	}
+	if err := c.run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "advisories:", err)
+		os.Exit(1)
+	}
+}
+
+const usage = "usage: advisories snapshot VERSION DIR | advisories check [-max-age DAYS] PACKAGE..."
+
+func (c checker) run(ctx context.Context, args []string) error {
+	switch {
+	case len(args) == 3 && args[0] == "snapshot":
+		return c.takeSnapshot(ctx, args[1], args[2])
+	case len(args) > 1 && args[0] == "check":
+		flags := flag.NewFlagSet("check", flag.ContinueOnError)
+		days := flags.Int("max-age", 0, "fail if the snapshot is older than this many days (0: any age is accepted)")
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		if flags.NArg() == 0 {
+			return fmt.Errorf("check: name at least one package\n%s", usage)
+		}
+		return c.check(ctx, time.Duration(*days)*24*time.Hour, flags.Args())
+	}
+	return fmt.Errorf("%s", usage)
+}
