@@ -121,23 +121,39 @@ test-versions: build old ## from the program of an earlier commit (OLD) to this 
 	@packaging/deps.sh run test
 	cd test && ISLET_OLD=$(OLD_PROGRAM) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -v -timeout 10m -run TestVersions ./node
 
-# Asked for when it is used: make test installs the browser first.
 BROWSER = $$(command -v chromium-headless-shell || command -v chromium)
 PROMETHEUS = $(CURDIR)/$(CACHE)/prometheus
 .PHONY: test
-test: ## all tests, as CI runs them (root needed)
-	@packaging/deps.sh run test vm oci packages system page
-	$(MAKE) build check demo-image
+test: ## all tests, as CI runs them; says how long each stage took (root needed)
+	@test/stage.sh begin
+	@test/stage.sh dependencies packaging/deps.sh run test vm oci packages system page
+	@test/stage.sh build $(MAKE) build demo-image
+	@test/stage.sh check $(MAKE) check
+	@test/stage.sh unit $(MAKE) test-unit
+	@test/stage.sh packages $(MAKE) packages-two test-packages
+	@test/stage.sh programs $(MAKE) prometheus old test-programs
+	@test/stage.sh node $(MAKE) test-node
+	@test/stage.sh system $(MAKE) test-installed
+	@test/stage.sh remote $(MAKE) test-containerd
+	@test/stage.sh cluster $(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
+	@test/stage.sh end
+
+# The stages of make test, on what the stages before them made. ISLET_BROWSER is asked for when
+# it is used: the first stage installs the browser.
+.PHONY: test-unit test-packages test-programs test-node test-installed test-containerd
+test-unit:
 	CGO_ENABLED=1 ISLET_BROWSER=$(BROWSER) go test -race -timeout 20m ./...
-	$(MAKE) packages-two
+test-packages:
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
+test-programs:
 	cd test/prometheus && go vet ./...
-	$(MAKE) prometheus old
-	cd test && CGO_ENABLED=1 ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
-	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 	test/remote/programs.sh >/dev/null
+test-node:
+	cd test && CGO_ENABLED=1 ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
+test-installed:
+	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
+test-containerd:
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
-	$(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
 
 .PHONY: test-cluster
 test-cluster: build ## the tests against a real control plane, which is built from its Go modules
