@@ -1,0 +1,143 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// beyond is how much memory all that hostile input makes the agent take may be, beside what
+// the agent takes by itself.
+const beyond = 96 << 20
+
+// memoryGroup is the memory cgroup of the agent alone.
+func memoryGroup(m *machine.Machine) (dir, limit, fails string) {
+	if unified() {
+		return "/sys/fs/cgroup" + m.Cgroup + "/agent", "memory.max", "memory.events"
+	}
+	return "/sys/fs/cgroup/memory" + m.Cgroup + "/agent", "memory.limit_in_bytes", "memory.oom_control"
+}
+
+// confine moves the agent into a memory cgroup of its own, with what its anonymous memory is
+// now and beyond as the limit.
+func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
+	t.Helper()
+	dir, limit, fails := memoryGroup(m)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	own := int64(0)
+	for line := range strings.Lines(fileText(t, fmt.Sprintf("/proc/%d/status", m.AgentPid()))) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			own = kib << 10
+		}
+	}
+	if own == 0 {
+		t.Fatal("the agent's memory is not known")
+	}
+	for _, w := range [][2]string{{limit, strconv.FormatInt(own+beyond, 10)}, {"cgroup.procs", strconv.Itoa(m.AgentPid())}} {
+		if err := os.WriteFile(filepath.Join(dir, w[0]), []byte(w[1]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() bool {
+		for line := range strings.Lines(fileText(t, filepath.Join(dir, fails))) {
+			if f := strings.Fields(line); len(f) == 2 && f[0] == "oom_kill" {
+				return f[1] != "0"
+			}
+		}
+		return false
+	}
+}
+
+// textBombs are texts of a manifest's size that are large when they are read, as JSON and YAML:
+// nested, wide, with long names and with many fields.
+func textBombs() map[string]string {
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"bomb"},"spec":`
+	all := map[string]string{
+		"null.json":      pod + `{"containers":[` + strings.Repeat("null,", 550_000) + `null]}}`,
+		"fields.json":    pod + `{"nodeSelector":{` + strings.Repeat(`"":"",`, 450_000) + `"":""}}}`,
+		"unknown.json":   pod + `{` + strings.Repeat(`"x":0,`, 450_000) + `"y":0}}`,
+		"name.json":      pod + `{"` + strings.Repeat("x", 2_900_000) + `":0}}`,
+		"value.json":     pod + `{"nodeName":"` + strings.Repeat("x", 2_900_000) + `"}}`,
+		"nested.json":    strings.Repeat(`{"a":`, 500_000),
+		"list.json":      `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Repeat("{},", 900_000) + `{}]}`,
+		"documents.json": strings.Repeat("{}", 1_400_000),
+		"flow.yaml":      "a: [" + strings.Repeat("x,", 500_000) + "]\n",
+		"objects.yaml":   "a: [" + strings.Repeat("{},", 300_000) + "]\n",
+		"lines.yaml":     "a:\n" + strings.Repeat("- \n", 300_000),
+		"deep.yaml":      strings.Repeat("- ", 500_000),
+		"alias.yaml":     "a: &a \"" + strings.Repeat("x", 1<<17) + "\"\nb: [" + strings.Repeat("*a,", 1<<15) + "]\n",
+		"documents.yaml": strings.Repeat("---\na: b\n", 300_000),
+	}
+	laughs := "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+	for i := 1; i < 10; i++ {
+		laughs += fmt.Sprintf("a%d: &a%d [%s*a%d]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d,", i-1), 9), i-1)
+	}
+	all["laughs.yaml"] = laughs
+	return all
+}
+
+// TestTextBombs gives the agent, which may take 96 MiB more than it has by itself, texts that
+// are large when they are read, as files of the manifest directory, and as manifests and
+// configurations at the local socket. The agent lives, and so does a good pod.
+func TestTextBombs(t *testing.T) {
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("manifests/good.yaml", manifest("good", "", "count", "10ms"))
+	agent := m.StartAgent()
+	before := m.WaitReady("good-edge")["good-edge"]
+	killed := confine(t, m)
+
+	alive := func(after string) {
+		t.Helper()
+		select {
+		case <-agent.Ended:
+			t.Fatalf("the agent ended after %s (killed for its memory: %v):\n%s", after, killed(), m.AgentLog(8<<10))
+		default:
+		}
+		if killed() {
+			t.Fatalf("something was killed for want of memory after %s", after)
+		}
+	}
+	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", m.Pid()))
+	}}, Timeout: time.Minute}
+	for name, text := range textBombs() {
+		m.Write("manifests/"+name, text)
+		m.Await(name+" to be read", func() bool {
+			alive(name)
+			return strings.Contains(m.AgentLog(64<<10), name)
+		})
+		m.Remove("manifests/" + name)
+		for _, path := range []string{"/islet/v1/pods", "/islet/v1/configuration"} {
+			resp, err := socket.Post("http://islet"+path, "", strings.NewReader(text))
+			if err != nil {
+				alive(name + " at " + path)
+				t.Fatalf("%s at %s is not answered: %v", name, path, err)
+			}
+			if resp.StatusCode < 400 {
+				t.Errorf("%s takes %s", path, name)
+			}
+			_ = resp.Body.Close()
+			alive(name + " at " + path)
+		}
+	}
+	m.Await("the problems to be gone", func() bool { return machine.Well(m.Try("status")) })
+	same(t, before, m.Pods()["good-edge"])
+}
