@@ -183,9 +183,10 @@ var layers = map[string][]string{
 
 	"net/address": {"net/netns"},
 	"net/bridge":  {"net/netns", "net/nft"},
-	"net/cni":     {"durable", "keys", "net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/portmap"},
+	"net/cni":     {"durable", "keys", "net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/notice", "net/portmap"},
 	"net/ipam":    {},
 	"net/netns":   {},
+	"net/notice":  {"net/netns"},
 	"net/nft":     {"net/netns"},
 	"net/portmap": {"net/netns", "net/nft"},
 	"net/uplink":  {"net/netns"},

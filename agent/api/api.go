@@ -133,6 +133,15 @@ type Network struct {
 	Message  string   `json:"message,omitempty"`  // why not ready
 	Config   string   `json:"config,omitempty"`   // the conflist in use, or "built in"
 	PodCIDRs []string `json:"podCIDRs,omitempty"` // of the built-in network
+	Repairs  *Repairs `json:"repairs,omitempty"`  // of the built-in network; nil: none
+}
+
+// Repairs are items of the pod network that another program removed or changed since the
+// agent started.
+type Repairs struct {
+	Count int       `json:"count"`
+	Last  time.Time `json:"last"`
+	What  string    `json:"what"` // the last item
 }
 
 // PodCounts counts pods by phase.

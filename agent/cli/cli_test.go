@@ -181,6 +181,7 @@ func TestStatus(t *testing.T) {
 		s.Now = time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC)
 		s.Started = s.Now.Add(-26 * time.Hour)
 		s.Network.Config, s.Network.PodCIDRs = "built in", []string{"10.42.0.0/24"}
+		s.Network.Repairs = &api.Repairs{Count: 2, Last: s.Now.Add(-5 * time.Minute), What: "bridge islet0"}
 		s.Sources = []api.Source{{Name: "file", Origin: "/etc/kubernetes/manifests", Spoken: true, Pods: 1}, {Name: "local", Spoken: true, Pods: 2}}
 		s.Store.Path = "/var/lib/islet/islet.db"
 		s.Disks = []api.Disk{{Path: "/var/lib/islet", Total: 32 << 30, Free: 20 << 30}}
@@ -191,6 +192,7 @@ Agent:                 islet 1.2.3, up 26h
 Clock:                 2026-11-21 02:03:04 UTC
 Runtime:               containerd 2.3.4, crun 1.8.1, cgroup v2, overlayfs, pods per shim: 16
 Network:               built in, 10.42.0.0/24
+Network repaired:      2 items, the last one 5m ago: bridge islet0
 Pods:                  3, 3 ready, 1 stuck
 Source file:           1 pod from /etc/kubernetes/manifests
 Source local:          2 pods

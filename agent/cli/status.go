@@ -156,6 +156,9 @@ func (t *tool) printStatus(st *api.Status) {
 	row("Clock", "%s", st.Now.Format("2006-01-02 15:04:05 MST"))
 	row("Runtime", "%s", runtimeText(st.Runtime))
 	row("Network", "%s", networkText(st.Network))
+	if r := st.Network.Repairs; r != nil {
+		row("Network repaired", "%s, the last one %s ago: %s", plural(r.Count, "item"), age(r.Last, st.Now), r.What)
+	}
 	row("Pods", "%s", podsText(st.Pods))
 	for _, s := range st.Sources {
 		row("Source "+s.Name, "%s", sourceText(s))

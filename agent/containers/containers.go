@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/keys"
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/net/cni"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
@@ -67,6 +68,7 @@ type Network interface {
 	PodCIDRs() []netip.Prefix
 	Config() string
 	Problem() error
+	Repairs() cni.Repairs
 	Clean(ctx context.Context) error
 }
 
@@ -132,6 +134,9 @@ func (c *Containers) Problems() (out []string) {
 		if err != nil {
 			out = append(out, err.Error())
 		}
+	}
+	for _, item := range c.Network.Repairs().Contested {
+		out = append(out, "another program removes or changes the "+item+" of the pod network again and again; islet repairs it at growing intervals")
 	}
 	return out
 }

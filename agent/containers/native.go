@@ -45,8 +45,9 @@ type native struct {
 func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Containers, error) {
 	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
 	c := &native{log: a.Log, failed: map[string]error{}}
+	asked := figures.NewOperations()
 	var err error
-	if c.network, err = openNetwork(a); err != nil {
+	if c.network, err = c.openNetwork(a, asked.Repaired); err != nil {
 		return nil, fmt.Errorf("pod network: %w", err)
 	}
 	root := filepath.Join(dirs.State, storage)
@@ -74,7 +75,6 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())
 	}
-	asked := figures.NewOperations()
 	rt := figures.Runtime{Runtime: c.runtime, Operations: asked}
 	return &Containers{
 		Runtime: rt, Streams: rt, Images: figures.Images{Service: c.service, Operations: asked}, Network: c.network,
@@ -104,7 +104,7 @@ func handlers(configured []config.RuntimeHandler) map[string]ctrd.Handler {
 
 // openNetwork also puts links to this binary where CNI plugins that delegate to a
 // built-in type find them.
-func openNetwork(a Config) (*cni.Network, error) {
+func (c *native) openNetwork(a Config, repaired func(string)) (*cni.Network, error) {
 	dir := filepath.Join(a.Dirs.State, "cni")
 	self, err := os.Executable()
 	if err != nil {
@@ -118,6 +118,7 @@ func openNetwork(a Config) (*cni.Network, error) {
 		Mode: cni.Mode(e.NetworkPlugin), Changed: a.NetworkChanged,
 		ConfDir: e.CNIConfDir, BinDirs: e.CNIBinDirs, PodCIDRs: a.PodCIDRs, Bridge: e.BridgeName,
 		Hairpin: a.Kubelet.HairpinMode != "none", DataDir: dir, Leases: a.Store, Log: a.Log,
+		Tell: a.Tell, Repaired: repaired, Sandbox: func(id string) (string, string) { return c.runtime.SandboxNetwork(id) },
 	})
 }
 

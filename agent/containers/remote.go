@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/figures"
 	"github.com/islet-edge/islet/agent/worker"
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/net/cni"
 	"github.com/islet-edge/islet/runtime/remote"
 )
 
@@ -100,6 +101,9 @@ func (n *itsNetwork) Config() string { return "of the container runtime" }
 
 // Problem is none that NetworkReady does not tell.
 func (n *itsNetwork) Problem() error { return nil }
+
+// Repairs are none: the network is the runtime's.
+func (n *itsNetwork) Repairs() cni.Repairs { return cni.Repairs{} }
 
 // Clean does nothing: the network of a sandbox goes with it.
 func (n *itsNetwork) Clean(context.Context) error { return nil }

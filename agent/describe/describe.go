@@ -89,6 +89,9 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	if a.c.Volatile != nil {
 		s.Problems = append(s.Problems, a.c.Volatile.String())
 	}
+	if r := a.c.Containers.Network.Repairs(); r.Count > 0 {
+		s.Network.Repairs = &api.Repairs{Count: r.Count, Last: r.Last, What: r.What}
+	}
 	if s.Network.Config == cni.BuiltIn {
 		for _, p := range a.c.Containers.Network.PodCIDRs() {
 			s.Network.PodCIDRs = append(s.Network.PodCIDRs, p.String())

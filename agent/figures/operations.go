@@ -19,12 +19,15 @@ type Operations struct {
 	seconds       *prometheus.HistogramVec
 	pullTime      *prometheus.HistogramVec
 	pulls         pulls
+	repairs       *prometheus.CounterVec // of the pod network
 }
 
 // NewOperations counts from nothing.
 func NewOperations() *Operations {
 	kind := []string{"operation_type"}
 	return &Operations{
+		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "islet_network_repairs_total",
+			Help: "items of the built-in pod network that were repaired after another program removed or changed them"}, []string{"item"}),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_total",
 			Help: "what the container runtime was asked"}, kind),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_errors_total",
@@ -37,8 +40,11 @@ func NewOperations() *Operations {
 }
 
 func (o *Operations) collectors() []prometheus.Collector {
-	return []prometheus.Collector{o.total, o.failed, o.seconds, o.pullTime}
+	return []prometheus.Collector{o.total, o.failed, o.seconds, o.pullTime, o.repairs}
 }
+
+// Repaired counts an item of the pod network that was repaired.
+func (o *Operations) Repaired(item string) { o.repairs.WithLabelValues(item).Inc() }
 
 // counted does f and counts it.
 func counted[Q, R any](ctx context.Context, o *Operations, op string, f func(context.Context, Q) (R, error), q Q) (R, error) {

@@ -28,6 +28,9 @@ type Config struct {
 	// Exclusive refuses networks to which another interface is the way already:
 	// pods would not be reached.
 	Exclusive bool
+	// Routes has the routes compared that the kernel made for Addresses. They are missing
+	// only where somebody removed them, and to list them costs more the more there are.
+	Routes bool
 }
 
 // Ensure makes the bridge what Config says, or leaves it as it is, and returns
@@ -64,6 +67,11 @@ func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 	if err := address(ns, h, link, c); err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	}
+	if c.Routes {
+		if err := reroute(h, link, c); err != nil {
+			return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
+		}
+	}
 	return link, nil
 }
 
@@ -71,14 +79,18 @@ func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 // route_localnet does for IPv4. Without it host ports do not work at ::1; where
 // bridge-nf-call-ip6tables is on, the kernel drops these answers all the same.
 func loopback6(h *netlink.Handle, link netlink.Link) error {
-	err := h.RouteAdd(&netlink.Route{
-		LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(netip.IPv6Loopback(), 128)),
-		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Priority: 1024, // behind the one of the loopback interface
-	})
+	err := h.RouteAdd(localhost6(link))
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("add a route for ::1: %w", err)
 	}
 	return nil
+}
+
+func localhost6(link netlink.Link) *netlink.Route {
+	return &netlink.Route{
+		LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(netip.IPv6Loopback(), 128)),
+		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Priority: 1024, // behind the one of the loopback interface
+	}
 }
 
 func find(h *netlink.Handle, c Config) (link netlink.Link, made bool, err error) {
@@ -123,18 +135,23 @@ func Find(ns netns.NS, name string) (Link, error) {
 }
 
 func prepare(ns netns.NS, c Config) error {
+	return ns.Set(c.sysctls()...)
+}
+
+// sysctls are those of the bridge. route_localnet is not among them: package portmap
+// sets it, with the rule that it needs.
+func (c Config) sysctls() []netns.Sysctl {
 	at6 := "ipv6/conf/" + c.Name + "/"
 	values := []netns.Sysctl{
 		{Name: at6 + "accept_dad", Value: "0", Optional: true},
 		{Name: at6 + "accept_ra", Value: "0", Optional: true}, // pods shall not give the node routes
-		{Name: "ipv4/conf/" + c.Name + "/route_localnet", Value: "1"},
 	}
 	for _, a := range c.Addresses {
 		if a.Addr().Is6() {
 			values = append(values, netns.Sysctl{Name: at6 + "disable_ipv6", Value: "0"})
 		}
 	}
-	return ns.Set(values...)
+	return values
 }
 
 // address gives the link its addresses. Of others, link-local ones are left

@@ -33,6 +33,25 @@
 // net.bridge.bridge-nf-call-ip6tables off (or br_netfilter not loaded): else the
 // kernel drops the answers.
 //
+// # Repair
+//
+// Another program may remove what the network consists of: nft flush ruleset at a reload
+// of the firewall, ip link del. While the built-in network is on the node, Run follows
+// what the kernel tells (package notice), looks at the parts that a notice concerns, and
+// makes anew what is missing: nftables table, bridge, addresses, routes, sysctls, the
+// ports of sandboxes, the rules in others' firewalls. A sandbox whose pair of veths is
+// gone gets a new one with the same addresses; one without a namespace is stale, so that
+// the plan replaces it. Nothing is looked at while nothing changes. An item that is
+// removed again and again is repaired at growing intervals (contest), so that a program
+// that fights for it makes no busy loop.
+//
+// What a pod with CAP_NET_ADMIN changes within its namespace is its own affair, as long
+// as its interface is there.
+//
+// route_localnet of the bridge is on only while the node reaches a host port at 127.0.0.1,
+// which needs it; the rule that keeps pods from the node's own 127.0.0.1 is there before
+// and until after (package portmap).
+//
 // # Firewalls
 //
 // The node forwards (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding). Where a

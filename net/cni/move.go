@@ -60,6 +60,7 @@ func (n *Network) look() (*libcni.NetworkConfigList, error) {
 	n.moved = true
 	n.mu.Unlock()
 	if news {
+		n.keep.poke()
 		n.cfg.Log.Info("the pod network is a CNI configuration's", "network", list.Name, "file", n.plugins.confs.file())
 		n.poke()
 	}
@@ -97,8 +98,12 @@ func (n *Network) poke() {
 }
 
 // Stale reports whether a sandbox is on the built-in network though a CNI
-// configuration has taken over: its pod is to get a new one.
+// configuration has taken over, or has lost its connection for good: its pod is to get
+// a new one.
 func (n *Network) Stale(id string) bool {
+	if n.keep.isLost(id) {
+		return true
+	}
 	n.mu.Lock()
 	moved, addresses := n.moved, n.addresses
 	n.mu.Unlock()
@@ -143,6 +148,7 @@ func (n *Network) setLaid(yes bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.laid, n.found = yes, foundation{}
+	n.keep.poke()
 }
 
 // move takes the built-in network away when another one has taken over and no pod

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -16,10 +15,8 @@ import (
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/ipam"
 	"github.com/islet-edge/islet/net/netns"
-	"github.com/islet-edge/islet/net/nft"
 	"github.com/islet-edge/islet/net/portmap"
 	"github.com/moby/locker"
-	"github.com/vishvananda/netlink"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -50,6 +47,13 @@ type Config struct {
 	// Changed is called by Run when sandboxes may be stale, or pods that had to wait
 	// for a network may get one. It must not block. Nil: nobody wants to know.
 	Changed func()
+	// Tell takes events of the node, Repaired the kind of each item that was repaired.
+	// They must not block. Nil: nobody wants to know.
+	Tell     func(warning bool, reason, message string)
+	Repaired func(kind string)
+	// Sandbox returns the network namespace of a sandbox that lived before this process,
+	// and the pod's name. Nil: none did.
+	Sandbox func(id string) (path, pod string)
 }
 
 // Network sets sandboxes' networks up and down. Its methods may be called
@@ -66,20 +70,12 @@ type Network struct {
 	mu        sync.Mutex
 	addresses *ipam.Allocator // nil until the leases are loaded
 	cidrs     []netip.Prefix
-	problem   error // what is wrong with the CNI directory while one of before is in force
+	former    []netip.Prefix // the node's addresses in pod CIDRs of before that pods still use
+	problem   error          // what is wrong with the CNI directory while one of before is in force
 	place
 	found foundation
+	keep  *keeper
 }
-
-// foundation is what the last ensure left behind: the bridge, and when that was.
-type foundation struct {
-	index int
-	at    time.Time
-}
-
-// ensureFresh is for how long ensure is not repeated while pods start: what it looks
-// at costs more the more pods there are.
-const ensureFresh = 5 * time.Second
 
 // New checks the configuration. Nothing on the node is touched before the first
 // call of a method.
@@ -116,7 +112,8 @@ func New(cfg Config) (*Network, error) {
 		cfg:     cfg,
 		poked:   make(chan struct{}, 1),
 		cidrs:   cfg.PodCIDRs,
-		ports:   portmap.New(cfg.Host, tableName, filepath.Join(cfg.DataDir, "ports")),
+		keep:    newKeeper(),
+		ports:   portmap.New(cfg.Host, tableName, cfg.Bridge, filepath.Join(cfg.DataDir, "ports")),
 		plugins: newPlugins(cfg),
 	}, nil
 }
@@ -179,12 +176,9 @@ func (n *Network) setupOwn(ctx context.Context, addresses *ipam.Allocator, id st
 	if err != nil {
 		return nil, err
 	}
-	port := bridge.Port{Bridge: br, Host: vethName(id), Interface: Interface, MAC: bridge.MAC(addrs[0]), MTU: br.Attrs().MTU, Hairpin: n.cfg.Hairpin}
-	for _, a := range addrs {
-		network := n.networkOf(a)
-		port.Addresses = append(port.Addresses, netip.PrefixFrom(a, network.Bits()))
-		everywhere, _ := unspecified(a).Prefix(0)
-		port.Routes = append(port.Routes, bridge.Route{Dst: everywhere, Gateway: ipam.Gateway(network)})
+	port, err := n.port(br, id, addrs)
+	if err != nil {
+		return nil, err
 	}
 	if err := attach(n.cfg.Host, pod, port); err != nil {
 		return nil, err
@@ -192,6 +186,7 @@ func (n *Network) setupOwn(ctx context.Context, addresses *ipam.Allocator, id st
 	if err := n.ports.Add(id, mappings(cfg), addrs); err != nil {
 		return nil, err
 	}
+	n.keep.wired(wire{id: id, path: pod.Path(), pod: podName(cfg)})
 	return addrs, nil
 }
 
@@ -217,6 +212,7 @@ func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSan
 	if err := validID(id); err != nil {
 		return err
 	}
+	n.keep.unwired(id) // its repair must not wait for this
 	n.busy.Lock(id)
 	defer n.busy.Unlock(id)
 	n.all.RLock()
@@ -228,6 +224,7 @@ func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSan
 }
 
 func (n *Network) teardown(ctx context.Context, id string) error {
+	n.keep.unwired(id)
 	addresses, err := n.leases(ctx)
 	if err != nil {
 		return err
@@ -236,6 +233,7 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 		return err
 	}
 	if !addresses.Has(id) {
+		n.keep.forget(id)
 		return nil
 	}
 	if err := errors.Join(n.ports.Remove(id), bridge.Detach(n.cfg.Host, vethName(id))); err != nil {
@@ -244,27 +242,11 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 	if err := addresses.Release(ctx, id); err != nil {
 		return err
 	}
+	n.keep.forget(id)
 	if n.now().moving() {
 		n.poke() // it may have been the last one
 	}
 	return nil
-}
-
-// Ready returns nil, or why pods cannot get a network. Of the built-in network it
-// repairs what it can while that is in use: bridge, nftables table and sysctls are
-// made anew when they are missing. Before that it only looks.
-func (n *Network) Ready() error {
-	n.all.RLock()
-	defer n.all.RUnlock()
-	list, err := n.look()
-	if list != nil || err != nil {
-		return err
-	}
-	if !n.now().laid {
-		return n.obstacle()
-	}
-	_, err = n.ensure()
-	return errors.Join(err, n.admit())
 }
 
 // Config names what pods get their network from: the file of the CNI configuration
@@ -277,15 +259,6 @@ func (n *Network) Config() string {
 		return ""
 	}
 	return BuiltIn
-}
-
-// admit lets pods through firewalls that came after Reconcile, too.
-func (n *Network) admit() error {
-	changed, err := nft.Admit(n.cfg.Host, n.cfg.Bridge)
-	for _, chain := range changed {
-		n.cfg.Log.Info("let pods through a firewall that drops what is forwarded", "chain", chain)
-	}
-	return err
 }
 
 // SetPodCIDRs changes the networks that new pods get their addresses from. Pods
@@ -335,72 +308,16 @@ func (n *Network) leases(ctx context.Context) (*ipam.Allocator, error) {
 	return a, nil
 }
 
-// ensured is ensure where that was not done just now, or the bridge is another one.
-func (n *Network) ensured() (netlink.Link, error) {
-	n.mu.Lock()
-	found := n.found
-	n.mu.Unlock()
-	if age := time.Since(found.at); age >= 0 && age < ensureFresh {
-		br, err := bridge.Find(n.cfg.Host, n.cfg.Bridge)
-		if err == nil && br.Attrs().Index == found.index && br.Attrs().Flags&net.FlagUp != 0 {
-			return br, nil
-		}
-	}
-	return n.ensure()
-}
-
-// ensure makes sure of all that is common to pods, and returns the bridge.
-func (n *Network) ensure() (netlink.Link, error) {
+// networkOf returns the pod CIDR of an address, which may be a former one.
+func (n *Network) networkOf(a netip.Addr) (netip.Prefix, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c, ipv4, ipv6 := n.bridge()
-	networks := slices.Clone(n.cidrs)
-	c.Foreign = func(p netip.Prefix) bool { // of a former pod CIDR
-		if n.addresses != nil && !n.addresses.Uses(p.Masked()) {
-			return true
+	for _, p := range slices.Concat(n.cidrs, n.former) {
+		if p.Masked().Contains(a) {
+			return p.Masked(), true
 		}
-		networks = append(networks, p.Masked())
-		return false
 	}
-	n.laid, n.found = true, foundation{} // also when it fails half way
-	br, err := bridge.Ensure(n.cfg.Host, c)
-	if err != nil {
-		return nil, err
-	}
-	if err := bridge.Forward(n.cfg.Host, ipv4, ipv6); err != nil {
-		return nil, err
-	}
-	n.ports.SetNetworks(networks)
-	if err := n.ports.Repair(); err != nil {
-		return nil, err
-	}
-	n.found = foundation{br.Attrs().Index, time.Now()}
-	return br, nil
-}
-
-// obstacle returns what of the node would keep ensure from its work.
-func (n *Network) obstacle() error {
-	n.mu.Lock()
-	c, _, _ := n.bridge()
-	n.mu.Unlock()
-	return bridge.Obstacle(n.cfg.Host, c)
-}
-
-// bridge describes the bridge, and which families it has. The caller holds mu.
-func (n *Network) bridge() (c bridge.Config, ipv4, ipv6 bool) {
-	c = bridge.Config{Name: n.cfg.Bridge, Exclusive: true}
-	for _, p := range n.cidrs {
-		c.Addresses = append(c.Addresses, netip.PrefixFrom(ipam.Gateway(p), p.Bits()))
-		ipv4, ipv6 = ipv4 || p.Addr().Is4(), ipv6 || p.Addr().Is6()
-	}
-	return c, ipv4, ipv6
-}
-
-// networkOf returns the pod CIDR of an address. The caller knows that it has one.
-func (n *Network) networkOf(a netip.Addr) netip.Prefix {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cidrs[slices.IndexFunc(n.cidrs, func(p netip.Prefix) bool { return p.Contains(a) })].Masked()
+	return netip.Prefix{}, false
 }
 
 func unspecified(a netip.Addr) netip.Addr {

@@ -45,6 +45,7 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 			errs = append(errs, addresses.Release(ctx, owner))
 		}
 	}
+	n.know(addresses, live)
 	errs = append(errs, n.plugins.reconcile(ctx, alive))
 	err = n.restore(addresses)
 	n.poke() // pods may have to move
@@ -59,8 +60,7 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 func (n *Network) restore(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.own(addresses, id) {
-			_, err := n.ensure()
-			return errors.Join(err, n.admit())
+			return n.restoreOwn()
 		}
 	}
 	laid, err := isLaid(n.cfg.Host, n.cfg.Bridge)
@@ -70,10 +70,30 @@ func (n *Network) restore(addresses *ipam.Allocator) error {
 	list, _ := n.look() // Ready tells of an error
 	switch {
 	case laid && list == nil:
-		_, err := n.ensure()
-		return errors.Join(err, n.admit())
+		return n.restoreOwn()
 	case laid:
 		return n.remove()
 	}
 	return n.ports.Clean() // someone removed the bridge alone
+}
+
+func (n *Network) restoreOwn() error {
+	_, err := n.ensure()
+	_, blocked := n.admit()
+	return errors.Join(err, blocked)
+}
+
+// know takes the connections of sandboxes that lived before this process.
+func (n *Network) know(addresses *ipam.Allocator, live []string) {
+	if n.cfg.Sandbox == nil {
+		return
+	}
+	for _, id := range live {
+		if !n.own(addresses, id) {
+			continue
+		}
+		if path, pod := n.cfg.Sandbox(id); path != "" {
+			n.keep.wired(wire{id: id, path: path, pod: pod})
+		}
+	}
 }

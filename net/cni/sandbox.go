@@ -44,3 +44,11 @@ func mappings(cfg *api.PodSandboxConfig) []portmap.Mapping {
 	}
 	return out
 }
+
+// podName is namespace/name of a sandbox's pod, or nothing.
+func podName(cfg *api.PodSandboxConfig) string {
+	if m := cfg.GetMetadata(); m.GetName() != "" {
+		return m.GetNamespace() + "/" + m.GetName()
+	}
+	return ""
+}

@@ -91,8 +91,20 @@ func (w *dirWatch) close() {
 }
 
 // Run follows the CNI directory, and moves the node from the built-in network to
-// one that appears there. It returns when ctx has ended.
+// one that appears there; and it repairs the built-in network after others damaged it. It
+// returns when ctx has ended.
 func (n *Network) Run(ctx context.Context) error {
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		n.keepUp(ctx)
+	}()
+	err := n.followDir(ctx)
+	<-kept
+	return err
+}
+
+func (n *Network) followDir(ctx context.Context) error {
 	watch, err := watchDir(n.plugins.confs.dir)
 	defer watch.close()
 	if err != nil {

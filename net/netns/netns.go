@@ -139,6 +139,24 @@ func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	return before, err
 }
 
+// Differing returns the sysctls that do not have their value now. One that the kernel
+// does not have is not among them, whether it is optional or not.
+func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
+	err = n.Do(func() error {
+		for _, s := range values {
+			is, err := os.ReadFile("/proc/sys/net/" + s.Name)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("read sysctl net.%s: %w", s.Name, err)
+			}
+			if err == nil && strings.TrimSuffix(string(is), "\n") != s.Value {
+				out = append(out, s)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
 // write returns the value from before; that of one which is missing is the new one.
 func (s Sysctl) write() (was string, err error) {
 	path := "/proc/sys/net/" + s.Name

@@ -11,8 +11,9 @@
 //
 // The chains of a table (IPv6 likewise, without guard):
 //
-//	guard        raw prerouting   from the wire to 127.0.0.0/8: drop. The bridge needs
-//	                              route_localnet, pods shall not reach the node's loopback by it
+//	guard        raw prerouting   from the wire to 127.0.0.0/8: drop. A host port at 127.0.0.1
+//	                              needs route_localnet of the bridge, and pods shall not reach
+//	                              the node's loopback by it
 //	prerouting   nat dstnat       to an address of the node: jump hostports
 //	output       nat dstnat       to an address of the node: jump hostports
 //	hostports                     (address, protocol, port) in by_address, else (protocol, port)

@@ -68,7 +68,7 @@ func TestConflict(t *testing.T) {
 func TestTableSurvivesRestart(t *testing.T) {
 	ns, _ := netnstest.New(t)
 	dir := filepath.Join(t.TempDir(), "ports")
-	table := New(ns, "test", dir)
+	table := New(ns, "test", "islet0", dir)
 	for i, owner := range []string{"stays", "goes"} {
 		if err := table.Add(owner, []Mapping{{HostPort: 80 + i, ContainerPort: 80}}, dual); err != nil {
 			t.Fatal(err)
@@ -77,7 +77,7 @@ func TestTableSurvivesRestart(t *testing.T) {
 	if err := nft.Remove(ns, "test"); err != nil {
 		t.Fatal(err)
 	}
-	table = New(ns, "test", dir)
+	table = New(ns, "test", "islet0", dir)
 	if err := errors.Join(table.Load(func(owner string) bool { return owner == "stays" }), table.Repair()); err != nil {
 		t.Fatal(err)
 	}

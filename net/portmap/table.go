@@ -26,9 +26,10 @@ type record struct {
 // Table owns an nftables table: the host ports of all pods and the masquerading
 // of their networks. Its methods may be called concurrently.
 type Table struct {
-	ns   netns.NS
-	name string
-	dir  string
+	ns      netns.NS
+	name    string
+	through string
+	dir     string
 
 	mu       sync.Mutex
 	networks []netip.Prefix
@@ -38,13 +39,15 @@ type Table struct {
 	whole    bool                  // what the kernel has is not known, or of other networks
 
 	flush   sync.Mutex
-	flushed uint64 // number of the last change that the kernel has
+	flushed uint64    // number of the last change that the kernel has
+	print   nft.Print // of the chains and rules that the last rewrite made
 }
 
-// New returns a table that keeps its files in dir. Nothing is read or written
-// before the first method.
-func New(ns netns.NS, name, dir string) *Table {
-	return &Table{ns: ns, name: name, dir: dir, ports: map[string][]nft.Port{}, before: map[string][]nft.Port{}, whole: true}
+// New returns a table that keeps its files in dir. through is the interface that leads to
+// the pods; its route_localnet follows the ports. Nothing is read or written before the
+// first method.
+func New(ns netns.NS, name, through, dir string) *Table {
+	return &Table{ns: ns, name: name, through: through, dir: dir, ports: map[string][]nft.Port{}, before: map[string][]nft.Port{}, whole: true}
 }
 
 // Load reads the files of the owners that are live, and removes the others. Then
@@ -204,11 +207,28 @@ func (t *Table) Sync() error {
 	if t.flushed >= want {
 		return nil
 	}
+	return t.sync()
+}
+
+// sync writes what is not in the kernel yet. The caller holds flush.
+func (t *Table) sync() error {
+	t.mu.Lock()
+	local := t.localnetOf()
+	t.mu.Unlock()
+	if !local {
+		if err := SetLocalnet(t.ns, t.through, false); err != nil {
+			return err
+		}
+	}
 	number, gone, fresh, known := t.difference()
 	if !known || nft.SwapPorts(t.ns, t.name, gone, fresh) != nil { // or something is missing after all
 		var content nft.Table
 		content, number = t.wanted()
-		if err := nft.Replace(t.ns, content); err != nil {
+		err := nft.Replace(t.ns, content)
+		if err == nil {
+			t.print, err = nft.PrintOf(t.ns, t.name)
+		}
+		if err != nil {
 			t.mu.Lock()
 			t.whole = true
 			t.mu.Unlock()
@@ -216,6 +236,12 @@ func (t *Table) Sync() error {
 		}
 	}
 	t.flushed = number
+	t.mu.Lock()
+	local = t.localnetOf() && t.changed == number
+	t.mu.Unlock()
+	if local { // else who changed it meanwhile comes here, too
+		return SetLocalnet(t.ns, t.through, true)
+	}
 	return nil
 }
 
@@ -247,6 +273,13 @@ func (t *Table) served(ports []nft.Port) bool {
 func (t *Table) wanted() (nft.Table, uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.whole = false
+	clear(t.before)
+	return t.content(), t.changed
+}
+
+// content is what the table is to hold. The caller holds mu.
+func (t *Table) content() nft.Table {
 	content := nft.Table{Name: t.name, Local: slices.Clone(t.networks)}
 	for _, n := range t.networks {
 		content.Masquerade = append(content.Masquerade, nft.Source{Prefix: n})
@@ -254,26 +287,70 @@ func (t *Table) wanted() (nft.Table, uint64) {
 	for _, owner := range slices.Sorted(maps.Keys(t.ports)) {
 		content.Ports = append(content.Ports, t.ports[owner]...)
 	}
-	t.whole = false
-	clear(t.before)
-	return content, t.changed
+	return content
 }
 
-// Repair makes the table anew when someone removed it.
-func (t *Table) Repair() error {
+// Damage returns which parts of the table somebody else changed: a chain or rule, the
+// elements of a set, or route_localnet of the interface. It changes nothing.
+func (t *Table) Damage() (table, localnet bool, err error) {
+	t.flush.Lock()
+	defer t.flush.Unlock()
+	return t.damage()
+}
+
+func (t *Table) damage() (table, local bool, err error) {
 	t.mu.Lock()
-	base := nft.Table{Name: t.name, Local: slices.Clone(t.networks)}
+	content, changing := t.content(), t.changed != t.flushed
+	want := localnet(t.through, t.localnetOf())
 	t.mu.Unlock()
-	there, err := nft.Exists(t.ns, base)
+	if changing { // a Sync waits, which writes what is missing or is followed by another look
+		return false, false, nil
+	}
+	is, err := nft.PrintOf(t.ns, t.name)
 	if err != nil {
+		return false, false, err
+	}
+	if is != t.print {
+		return true, false, nil
+	}
+	has, err := nft.Load(t.ns, t.name)
+	if err != nil {
+		return false, false, err
+	}
+	if !nft.Same(has, content) {
+		return true, false, nil
+	}
+	differing, err := t.ns.Differing(want)
+	return false, len(differing) > 0, err
+}
+
+// Repair makes anew what Damage finds. Where the ports were gone, flows of UDP began that
+// lead nowhere; the kernel forgets them.
+func (t *Table) Repair() error {
+	if err := t.Sync(); err != nil {
 		return err
 	}
-	if !there {
-		t.mu.Lock()
-		t.outdated()
-		t.mu.Unlock()
+	t.flush.Lock()
+	defer t.flush.Unlock()
+	table, local, err := t.damage()
+	if err != nil || !table && !local {
+		return err
 	}
-	return t.Sync()
+	var ports []nft.Port
+	t.mu.Lock()
+	if table {
+		t.outdated()
+	} else {
+		t.changed++ // route_localnet alone
+	}
+	for _, p := range t.ports {
+		ports = append(ports, p...)
+	}
+	t.mu.Unlock()
+	if err := t.sync(); err != nil || !table {
+		return err
+	}
+	return ForgetFlows(t.ns, ports)
 }
 
 // Clean removes the tables and forgets all that was in them, on a node that is

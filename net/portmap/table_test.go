@@ -18,7 +18,7 @@ import (
 // someone flush the firewall: at the end the kernel has the ports that are open.
 func TestTableIsWhatIsWanted(t *testing.T) {
 	ns, _ := netnstest.New(t)
-	table := New(ns, "islet", t.TempDir())
+	table := New(ns, "islet", "islet0", t.TempDir())
 	table.SetNetworks([]netip.Prefix{netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("fd00::/64")})
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 30 {

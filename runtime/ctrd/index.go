@@ -84,6 +84,19 @@ func (r *Runtime) netns(s *sandbox) string {
 	return filepath.Join(r.dirs.pins, s.rec.ID, namespace.Net)
 }
 
+// SandboxNetwork returns the path of a sandbox's pinned network namespace, "" for the
+// host's or an unknown sandbox, and namespace/name of its pod.
+func (r *Runtime) SandboxNetwork(id string) (path, pod string) {
+	r.mu.Lock()
+	s := r.sandboxes[id]
+	r.mu.Unlock()
+	if s == nil {
+		return "", ""
+	}
+	m := s.config.GetMetadata()
+	return r.netns(s), m.GetNamespace() + "/" + m.GetName()
+}
+
 // sandbox finds one by its ID or a unique beginning of it, as crictl gives.
 func (r *Runtime) sandbox(id string) (*sandbox, error) {
 	r.mu.Lock()

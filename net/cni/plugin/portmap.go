@@ -75,9 +75,6 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	if err != nil || len(ports) == 0 {
 		return previous, err
 	}
-	if err := localnet(c.Host, ports); err != nil {
-		return nil, err
-	}
 	var taken error
 	err = nft.Update(c.Host, table, func(t *nft.Table) {
 		t.Forget(c.mine)
@@ -89,37 +86,77 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	if err := errors.Join(err, taken); err != nil {
 		return nil, err
 	}
+	if err := localnet(c.Host, ports); err != nil { // behind the rule that it needs
+		return nil, err
+	}
 	return previous, portmap.ForgetFlows(c.Host, ports)
 }
 
 // localnet lets the node reach the pods from 127.0.0.1, on the interfaces that
 // lead to them.
 func localnet(host netns.NS, ports []nft.Port) error {
-	h, err := host.Netlink()
+	leads, err := interfaces(host, ports)
 	if err != nil {
 		return err
 	}
+	for name := range leads {
+		if err := portmap.SetLocalnet(host, name, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unlocalnet ends that on the interfaces that lead to none of the ports that stay.
+// An interface that is gone has ended it.
+func unlocalnet(host netns.NS, gone, stay []nft.Port) error {
+	leads, err := interfaces(host, gone)
+	if err != nil || len(leads) == 0 {
+		return nil // without a route there is no interface
+	}
+	others, err := interfaces(host, stay)
+	if err != nil {
+		return nil // which may be that of a pod that stays
+	}
+	for name := range leads {
+		if !others[name] {
+			if err := portmap.SetLocalnet(host, name, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// interfaces returns the names of the node's interfaces that lead to the pods of the
+// ports that need route_localnet.
+func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
+	h, err := host.Netlink()
+	if err != nil {
+		return nil, err
+	}
 	defer h.Close()
-	seen := map[netip.Addr]bool{}
+	seen, names := map[netip.Addr]bool{}, map[string]bool{}
 	for _, p := range ports {
 		a := p.To.Addr()
-		if !a.Is4() || seen[a] {
+		if seen[a] || !portmap.NeedsLocalnet([]nft.Port{p}) {
 			continue
 		}
 		seen[a] = true
 		routes, err := h.RouteGet(a.AsSlice())
 		if err != nil || len(routes) == 0 {
-			return fmt.Errorf("portmap: no route to %s: %w", a, err)
+			return nil, fmt.Errorf("portmap: no route to %s: %w", a, err)
+		}
+		if routes[0].Gw != nil { // no interface of a pod
+			continue
 		}
 		link, err := h.LinkByIndex(routes[0].LinkIndex)
 		if err != nil {
-			return fmt.Errorf("portmap: interface to %s: %w", a, err)
+			return nil, fmt.Errorf("portmap: interface to %s: %w", a, err)
 		}
-		if err := host.Set(netns.Sysctl{Name: "ipv4/conf/" + link.Attrs().Name + "/route_localnet", Value: "1"}); err != nil {
-			return err
-		}
+		names[link.Attrs().Name] = true
 	}
-	return nil
+	return names, nil
 }
 
 func portmapDel(ctx context.Context, c *call) error {
@@ -128,6 +165,7 @@ func portmapDel(ctx context.Context, c *call) error {
 		return err
 	}
 	var ports []nft.Port
+	var kept error
 	err = nft.Update(c.Host, table, func(t *nft.Table) {
 		for _, p := range t.Ports {
 			if c.mine(p.Owner) {
@@ -136,8 +174,9 @@ func portmapDel(ctx context.Context, c *call) error {
 		}
 		// Only the ports: what the bridge type has there for this attachment goes with it.
 		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return c.mine(p.Owner) })
+		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule goes that it needs
 	})
-	if err != nil {
+	if err := errors.Join(err, kept); err != nil {
 		return err
 	}
 	return portmap.ForgetFlows(c.Host, ports)

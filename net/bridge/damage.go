@@ -1,0 +1,235 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/net/netns"
+)
+
+// What Damage finds to be missing or changed.
+const (
+	FaultBridge  = "bridge"
+	FaultAddress = "address"
+	FaultRoute   = "route"
+	FaultSysctl  = "sysctl"
+	FaultPort    = "port"
+)
+
+// A Fault is one object of a bridge that is not as Ensure and Forward leave it.
+type Fault struct {
+	Kind string
+	Name string // of the link, address, route or sysctl
+}
+
+// Damage returns what Ensure would repair. It changes nothing.
+func Damage(ns netns.NS, c Config) ([]Fault, error) {
+	h, err := ns.Netlink()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	link, err := h.LinkByName(c.Name)
+	switch {
+	case notFound(err):
+		return []Fault{{FaultBridge, c.Name}}, nil // and with it all the rest
+	case err != nil:
+		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
+	case link.Type() != "bridge":
+		return nil, fmt.Errorf("bridge %s: %w", c.Name, noBridge(link))
+	}
+	var out []Fault
+	if link.Attrs().Flags&net.FlagUp == 0 {
+		out = append(out, Fault{FaultBridge, c.Name})
+	}
+	differing, err := ns.Differing(Sysctls(c)...)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range differing {
+		out = append(out, Fault{FaultSysctl, "net." + s.Name})
+	}
+	have, err := h.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	there := map[netip.Prefix]bool{}
+	for _, a := range have {
+		if p, ok := prefixOf(a.IPNet); ok {
+			there[p] = true
+		}
+	}
+	for _, p := range c.Addresses {
+		if !there[p] {
+			out = append(out, Fault{FaultAddress, p.String()})
+		}
+	}
+	if c.Routes && len(out) == 0 { // else they come back with the rest
+		missing, err := missingRoutes(h, link, c)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range missing {
+			out = append(out, Fault{FaultRoute, r.Dst.String()})
+		}
+	}
+	return out, nil
+}
+
+// Sysctls are those that Ensure and Forward set for a bridge.
+func Sysctls(c Config) []netns.Sysctl { return append(c.sysctls(), forwarding(c.Addresses)...) }
+
+// forwarding are the sysctls that Forward sets for the families of the addresses.
+func forwarding(addresses []netip.Prefix) (out []netns.Sysctl) {
+	for _, a := range addresses {
+		if a.Addr().Is4() {
+			out = append(out, netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"})
+		} else {
+			out = append(out, netns.Sysctl{Name: "ipv6/conf/all/forwarding", Value: "1"})
+		}
+	}
+	return out
+}
+
+// missingRoutes returns the routes of the bridge's addresses that are not there: to the
+// network by the bridge, to the address itself, and to ::1 where that is needed.
+func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netlink.Route, err error) {
+	index := link.Attrs().Index
+	for _, p := range c.Addresses {
+		family, metric := netlink.FAMILY_V4, 0
+		if p.Addr().Is6() {
+			family, metric = netlink.FAMILY_V6, 256
+		}
+		self := netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+		wanted := []*netlink.Route{
+			{LinkIndex: index, Table: unix.RT_TABLE_MAIN, Dst: ipNet(p.Masked()), Protocol: unix.RTPROT_KERNEL, Scope: netlink.SCOPE_LINK, Priority: metric},
+			{LinkIndex: index, Table: unix.RT_TABLE_LOCAL, Dst: ipNet(self), Protocol: unix.RTPROT_KERNEL, Scope: netlink.SCOPE_HOST, Type: unix.RTN_LOCAL},
+		}
+		if family == netlink.FAMILY_V4 {
+			wanted[0].Src, wanted[1].Src = p.Addr().AsSlice(), p.Addr().AsSlice()
+		} else {
+			wanted[0].Scope, wanted[1].Scope = netlink.SCOPE_UNIVERSE, netlink.SCOPE_UNIVERSE
+			wanted = append(wanted, localhost6(link))
+		}
+		for _, r := range wanted {
+			there, err := h.RouteListFiltered(family, &netlink.Route{Table: r.Table, Dst: r.Dst}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+			if err != nil {
+				return nil, fmt.Errorf("list routes to %s: %w", r.Dst, err)
+			}
+			if !leads(there, r) {
+				out = append(out, r)
+			}
+		}
+	}
+	return out, nil
+}
+
+// leads reports whether a route of the list does what r is for. The kernel keeps the
+// route to an IPv6 address by the loopback interface.
+func leads(list []netlink.Route, r *netlink.Route) bool {
+	for _, is := range list {
+		own := is.LinkIndex == r.LinkIndex
+		if r.Table == unix.RT_TABLE_LOCAL && !r.Dst.IP.IsLoopback() {
+			own = own || is.LinkIndex == 1
+		}
+		if own {
+			return true
+		}
+	}
+	return false
+}
+
+// reroute adds the routes that are missing.
+func reroute(h *netlink.Handle, link netlink.Link, c Config) error {
+	missing, err := missingRoutes(h, link, c)
+	if err != nil {
+		return err
+	}
+	for _, r := range missing {
+		if err := h.RouteAdd(r); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("add route to %s: %w", r.Dst, err)
+		}
+	}
+	return nil
+}
+
+// Unplugged returns those of the node's ends that are not ports of the bridge: missing,
+// down, or in another one.
+func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
+	if len(ends) == 0 {
+		return nil, nil
+	}
+	h, err := ns.Netlink()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	br, err := h.LinkByName(bridge)
+	if err != nil {
+		return nil, fmt.Errorf("bridge %s: %w", bridge, err)
+	}
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	plugged := map[string]bool{}
+	for _, l := range links {
+		a := l.Attrs()
+		plugged[a.Name] = a.MasterIndex == br.Attrs().Index && a.Flags&net.FlagUp != 0
+	}
+	var out []string
+	for _, end := range ends {
+		if !plugged[end] {
+			out = append(out, end)
+		}
+	}
+	return out, nil
+}
+
+// Replug makes the node's end of a veth pair a port of its bridge again and sets it up.
+// An error wraps fs.ErrNotExist when the pair is gone, or is not the pod's.
+func Replug(host, pod netns.NS, p Port) error {
+	h, err := host.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	end, err := h.LinkByName(p.Host)
+	if notFound(err) {
+		return fmt.Errorf("veth %s: %w", p.Host, os.ErrNotExist)
+	}
+	if err != nil {
+		return err
+	}
+	if err := plug(h, end, p); err != nil {
+		return err
+	}
+	if err := h.LinkSetUp(end); err != nil {
+		return fmt.Errorf("set %s up: %w", p.Host, err)
+	}
+	if err := host.Do(func() error { return settle(p.Host, p.Bridge.Attrs().Name) }); err != nil {
+		return err
+	}
+	return paired(end, pod, p)
+}
+
+// paired returns an error that wraps fs.ErrNotExist where the other end of the pair is
+// not the pod's interface.
+func paired(end netlink.Link, pod netns.NS, p Port) error {
+	in, err := pod.Netlink()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	link, err := in.LinkByIndex(end.Attrs().ParentIndex)
+	if notFound(err) || err == nil && link.Type() != "veth" {
+		return fmt.Errorf("other end of veth %s: %w", p.Host, os.ErrNotExist)
+	}
+	return err
+}

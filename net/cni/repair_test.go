@@ -1,0 +1,411 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/net/bridge"
+	"github.com/islet-edge/islet/net/netns"
+	"github.com/islet-edge/islet/net/netns/netnstest"
+	"github.com/islet-edge/islet/net/nft"
+)
+
+// repairTime is how soon what somebody removed has to be back.
+const repairTime = 2 * time.Second
+
+// A keptNode is a node whose network runs, with events as they were told.
+type keptNode struct {
+	*world
+	n        *Network
+	repaired chan string
+	mu       sync.Mutex
+	events   []string
+}
+
+func newKeptNode(t *testing.T, change ...func(*Config)) *keptNode {
+	t.Helper()
+	w := &keptNode{world: newWorld(t), repaired: make(chan string, 1000)}
+	w.n = w.network(t, append(change, func(c *Config) {
+		c.Repaired = func(kind string) { w.repaired <- kind }
+		c.Tell = func(warning bool, reason, message string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events = append(w.events, reason+": "+message)
+		}
+	})...)
+	check(t, w.n.Reconcile(t.Context(), nil))
+	w.run(t)
+	return w
+}
+
+// run has the network repaired until the test ends or stop is called.
+func (w *keptNode) run(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.n.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func (w *keptNode) told(reason string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		if strings.HasPrefix(e, reason+":") {
+			return true
+		}
+	}
+	return false
+}
+
+// back waits until an item of a kind was repaired, and fails when that takes too long.
+func (w *keptNode) back(t *testing.T, kind string) {
+	t.Helper()
+	late := time.After(repairTime)
+	for {
+		select {
+		case is := <-w.repaired:
+			if is == kind {
+				return
+			}
+		case <-late:
+			t.Fatalf("no %s was repaired in %s; events: %q", kind, repairTime, w.events)
+		}
+	}
+}
+
+func (w *keptNode) handle(t *testing.T) *netlink.Handle {
+	t.Helper()
+	h, err := w.node.Netlink()
+	check(t, err)
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (w *keptNode) link(t *testing.T, name string) netlink.Link {
+	t.Helper()
+	l, err := w.handle(t).LinkByName(name)
+	check(t, err)
+	return l
+}
+
+// flush removes all tables, as nft flush ruleset does.
+func (w *keptNode) flush(t *testing.T) {
+	t.Helper()
+	check(t, w.ruleset(func(c *nftables.Conn) { c.FlushRuleset() }))
+}
+
+func (w *keptNode) ruleset(f func(c *nftables.Conn)) error {
+	ns, err := w.node.Open()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	c, err := nftables.New(nftables.WithNetNSFd(int(ns.Fd())))
+	if err != nil {
+		return err
+	}
+	f(c)
+	return c.Flush()
+}
+
+func (w *keptNode) route(t *testing.T, dst string, table int) {
+	t.Helper()
+	p, err := netlink.ParseIPNet(dst)
+	check(t, err)
+	h := w.handle(t)
+	family := netlink.FAMILY_V4
+	if strings.Contains(dst, ":") {
+		family = netlink.FAMILY_V6
+	}
+	list, err := h.RouteListFiltered(family, &netlink.Route{Table: table, LinkIndex: w.link(t, "islet0").Attrs().Index}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+	check(t, err)
+	for _, r := range list {
+		if r.Dst.String() == p.String() {
+			check(t, h.RouteDel(&r))
+			return
+		}
+	}
+	t.Fatalf("no route to %s: %v", dst, list)
+}
+
+// TestRepair damages each item twice, while nobody asks how the network is.
+func TestRepair(t *testing.T) {
+	w := newKeptNode(t, cidrs("10.42.0.0/24", "fd00:10:42::/64"))
+	web, other := w.pod(t, w.n, "web", tcp(8080, 80)), w.pod(t, w.n, "other")
+	serve(t, web.ns, "web", 80)
+	works := func(t *testing.T) {
+		t.Helper()
+		wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "web sees 192.0.2.2")
+		wantAnswer(t, w.outside, "tcp", "2001:db8::1", 8080, "web sees 2001:db8::2")
+		wantAnswer(t, w.node, "tcp", "127.0.0.1", 8080, "web sees 10.42.0.1")
+		wantAnswer(t, w.node, "tcp", "::1", 8080, "web sees fd00:10:42::1")
+		wantAnswer(t, other.ns, "tcp", "10.42.0.2", 80, "web sees 10.42.0.3")
+		wantAnswer(t, other.ns, "tcp", "fd00:10:42::2", 80, "web sees fd00:10:42::3")
+	}
+	works(t)
+	islet4 := &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}
+	for _, tt := range []struct {
+		what, kind string
+		damage     func(t *testing.T)
+	}{
+		{"nft flush ruleset", itemTable, func(t *testing.T) { w.flush(t) }},
+		{"a chain is flushed", itemTable, func(t *testing.T) {
+			check(t, w.ruleset(func(c *nftables.Conn) { c.FlushChain(&nftables.Chain{Name: "guard", Table: islet4}) }))
+		}},
+		{"a rule is put in front", itemTable, func(t *testing.T) {
+			check(t, w.ruleset(func(c *nftables.Conn) {
+				c.InsertRule(&nftables.Rule{Table: islet4, Chain: &nftables.Chain{Name: "guard", Table: islet4}, Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}})
+			}))
+		}},
+		{"a set is flushed", itemTable, func(t *testing.T) {
+			check(t, w.ruleset(func(c *nftables.Conn) { c.FlushSet(&nftables.Set{Name: "by_port", Table: islet4}) }))
+		}},
+		{"the bridge is removed", bridge.FaultBridge, func(t *testing.T) { check(t, w.handle(t).LinkDel(w.link(t, "islet0"))) }},
+		{"the bridge is set down", bridge.FaultBridge, func(t *testing.T) { check(t, w.handle(t).LinkSetDown(w.link(t, "islet0"))) }},
+		{"a port is removed", itemPort, func(t *testing.T) { check(t, w.handle(t).LinkDel(w.link(t, vethName(web.id)))) }},
+		{"a port is set down", itemPort, func(t *testing.T) { check(t, w.handle(t).LinkSetDown(w.link(t, vethName(web.id)))) }},
+		{"a port leaves the bridge", itemPort, func(t *testing.T) { check(t, w.handle(t).LinkSetNoMaster(w.link(t, vethName(web.id)))) }},
+		{"a pod's end is removed", itemPort, func(t *testing.T) { check(t, bridge.Detach(web.ns, Interface)) }},
+		{"an IPv4 address is removed", bridge.FaultAddress, func(t *testing.T) { w.removeAddress(t, "10.42.0.1/24") }},
+		{"an IPv6 address is removed", bridge.FaultAddress, func(t *testing.T) { w.removeAddress(t, "fd00:10:42::1/64") }},
+		{"an IPv4 route is removed", bridge.FaultRoute, func(t *testing.T) { w.route(t, "10.42.0.0/24", unix.RT_TABLE_MAIN) }},
+		{"an IPv6 route is removed", bridge.FaultRoute, func(t *testing.T) { w.route(t, "fd00:10:42::/64", unix.RT_TABLE_MAIN) }},
+		{"the route to the bridge's address is removed", bridge.FaultRoute, func(t *testing.T) { w.route(t, "10.42.0.1/32", unix.RT_TABLE_LOCAL) }},
+		{"IPv4 is not forwarded", bridge.FaultSysctl, func(t *testing.T) {
+			check(t, w.node.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "0"}))
+		}},
+		{"IPv6 is not forwarded", bridge.FaultSysctl, func(t *testing.T) {
+			check(t, w.node.Set(netns.Sysctl{Name: "ipv6/conf/all/forwarding", Value: "0"}))
+		}},
+		{"route_localnet is off, and a link changes", bridge.FaultSysctl, func(t *testing.T) {
+			check(t, w.node.Set(netns.Sysctl{Name: "ipv4/conf/islet0/route_localnet", Value: "0"}))
+			check(t, w.handle(t).LinkSetAlias(w.link(t, "wan0"), fmt.Sprint(time.Now().UnixNano())))
+		}},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			for range 2 {
+				tt.damage(t)
+				w.back(t, tt.kind)
+				w.settled(t)
+				works(t)
+			}
+		})
+		w.n.keep.passing.Lock()
+		w.n.keep.contest.items = nil // each case is one of its own
+		w.n.keep.passing.Unlock()
+	}
+	if r := w.n.Repairs(); r.Count < 36 || r.What == "" || !w.told("PodNetworkRepaired") || w.told("PodNetworkNotRepaired") || w.told("PodNetworkLost") {
+		t.Errorf("%+v, events %q", r, w.events)
+	}
+}
+
+func (w *keptNode) removeAddress(t *testing.T, address string) {
+	t.Helper()
+	a, err := netlink.ParseAddr(address)
+	check(t, err)
+	check(t, w.handle(t).AddrDel(w.link(t, "islet0"), a))
+}
+
+// settled waits until the pass that repaired is over, with what it found behind that.
+func (w *keptNode) settled(t *testing.T) {
+	t.Helper()
+	late := time.After(repairTime)
+	for {
+		w.n.keep.passing.Lock()
+		table, local, err := w.n.ports.Damage()
+		w.n.mu.Lock()
+		c, _, _ := w.n.bridge()
+		w.n.mu.Unlock()
+		c.Routes = true
+		faults, _ := bridge.Damage(w.node, c)
+		var ends []string
+		for end := range w.n.keep.portsNow() {
+			ends = append(ends, end)
+		}
+		out, _ := bridge.Unplugged(w.node, "islet0", ends)
+		w.n.keep.passing.Unlock()
+		if !table && !local && err == nil && len(faults)+len(out) == 0 {
+			return
+		}
+		select {
+		case <-w.repaired:
+		case <-late:
+			t.Fatalf("after %s: table %t, sysctl %t, %v, %v; events %q", repairTime, table, local, faults, out, w.events)
+		}
+	}
+}
+
+// TestRepairFirewall has the rules for pods removed from a firewall that drops what is
+// forwarded, as its reload does.
+func TestRepairFirewall(t *testing.T) {
+	w := newKeptNode(t)
+	web := w.pod(t, w.n, "web")
+	serve(t, w.outside, "outside", 80)
+	fw := &nftables.Table{Name: "fw", Family: nftables.TableFamilyINet}
+	drop := nftables.ChainPolicyDrop
+	forward := &nftables.Chain{Name: "forward", Table: fw, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &drop}
+	check(t, w.ruleset(func(c *nftables.Conn) { c.AddTable(fw); c.AddChain(forward) }))
+	wantAnswer(t, web.ns, "tcp", "192.0.2.2", 80, "outside sees 192.0.2.1") // TCP sends again
+	for range 2 {
+		check(t, w.ruleset(func(c *nftables.Conn) { c.FlushChain(forward) }))
+		w.back(t, itemFirewall)
+		wantAnswer(t, web.ns, "tcp", "192.0.2.2", 80, "outside sees 192.0.2.1")
+	}
+}
+
+// TestRepairAfterRestart has the bridge removed while no agent runs.
+func TestRepairAfterRestart(t *testing.T) {
+	w := newKeptNode(t)
+	web := w.pod(t, w.n, "web", tcp(8080, 80))
+	serve(t, web.ns, "web", 80)
+	w.n = w.network(t, func(c *Config) {
+		*c = w.n.cfg
+		c.Sandbox = func(id string) (string, string) { return web.path, "default/web" }
+	})
+	h := w.handle(t)
+	check(t, h.LinkDel(w.link(t, "islet0")))
+	check(t, h.LinkDel(w.link(t, vethName(web.id))))
+	check(t, w.n.Reconcile(t.Context(), []string{web.id}))
+	w.run(t)
+	w.back(t, itemPort)
+	w.settled(t)
+	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "web sees 192.0.2.2")
+}
+
+// TestLostSandbox has a pod whose namespace is gone with its port: it is replaced.
+func TestLostSandbox(t *testing.T) {
+	changed := make(chan struct{}, 100)
+	w := newKeptNode(t, func(c *Config) { c.Changed = func() { changed <- struct{}{} } })
+	_, path, end := netnstest.Make(t)
+	_, err := w.n.Setup(t.Context(), "pod", path, nil)
+	check(t, err)
+	if w.n.Stale("pod") {
+		t.Fatal("it is stale from the beginning")
+	}
+	end()
+	late := time.After(10 * time.Second) // the kernel takes its time to end a namespace
+	for !w.n.Stale("pod") {
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("the sandbox is not replaced; events %q", w.events)
+		}
+	}
+	if !w.told("PodNetworkLost") {
+		t.Errorf("events %q", w.events)
+	}
+	check(t, w.n.Teardown(t.Context(), "pod", path, nil))
+	if w.n.Stale("pod") {
+		t.Error("it is stale after its end")
+	}
+}
+
+// TestContest has a program that removes an item as soon as it is back: that makes no busy
+// loop, and is told.
+func TestContest(t *testing.T) {
+	w := newKeptNode(t)
+	w.pod(t, w.n, "web")
+	w.settled(t)
+	for range freeRepairs + 1 {
+		w.flush(t)
+		w.back(t, itemTable)
+	}
+	w.flush(t)
+	select {
+	case <-w.repaired:
+		t.Error("a contested table is repaired at once")
+	case <-time.After(firstPause / 2):
+	}
+	w.back(t, itemTable) // after the pause
+	if !w.told("PodNetworkContested") || len(w.n.Repairs().Contested) != 1 {
+		t.Errorf("%+v, events %q", w.n.Repairs(), w.events)
+	}
+	w.settled(t)
+	w.flush(t)
+	_, _, _ = w.n.mend(dirtTable, false)
+	if err := w.n.Ready(); err == nil || !strings.Contains(err.Error(), "nftables table islet") {
+		t.Errorf("with a damaged table the network is ready: %v", err)
+	}
+}
+
+// TestContestGrows is the back-off as a table.
+func TestContestGrows(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		c, i, now := contest{}, item{itemTable, "x"}, time.Unix(1e9, 0)
+		told, free := 0, freeRepairs
+		if failed {
+			free = 0
+		}
+		var pauses []time.Duration
+		for range 30 {
+			if _, held := c.held(i, now); held {
+				t.Fatal("held when it is due")
+			}
+			if c.repaired(i, failed, now) {
+				told++
+			}
+			until, held := c.held(i, now)
+			if held {
+				pauses = append(pauses, until.Sub(now))
+				now = until
+			}
+		}
+		if len(pauses) != 30-free || pauses[0] != firstPause || pauses[len(pauses)-1] != longestPause || told != 1 {
+			t.Errorf("failed %t: told %d times, pauses %v", failed, told, pauses)
+		}
+		if c.forget(now.Add(peace)); len(c.items) != 0 {
+			t.Error("it is never forgotten")
+		}
+	}
+}
+
+// TestLocalnetFollowsPorts: route_localnet is on while the node reaches a host port at
+// 127.0.0.1, and the rule that guards it is there all that time.
+func TestLocalnetFollowsPorts(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t)
+	want := func(value string) {
+		t.Helper()
+		check(t, w.node.Do(func() error {
+			is, err := os.ReadFile("/proc/sys/net/ipv4/conf/islet0/route_localnet")
+			if string(is) != value+"\n" {
+				t.Errorf("route_localnet is %q, want %s", is, value)
+			}
+			return err
+		}))
+	}
+	w.pod(t, n, "plain")
+	want("0")
+	addressed := tcp(8081, 80)
+	addressed.HostIp = "192.0.2.1"
+	w.pod(t, n, "addressed", addressed)
+	want("0")
+	web := w.pod(t, n, "web", tcp(8080, 80))
+	want("1")
+	check(t, n.Teardown(t.Context(), web.id, web.path, web.cfg))
+	want("0")
+	// An agent of before set it for good.
+	check(t, w.node.Set(netns.Sysctl{Name: "ipv4/conf/islet0/route_localnet", Value: "1"}))
+	check(t, n.Ready())
+	want("0")
+	if _, err := nft.PrintOf(w.node, tableName); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,88 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/google/nftables"
+
+	"github.com/islet-edge/islet/net/netns"
+)
+
+// A Print identifies the chains and rules of the tables of one name, as the kernel holds
+// them. Two prints are equal only if nobody added, replaced or removed a rule or a chain
+// between them, and nobody switched a table off. The zero value matches no table that has
+// rules.
+type Print string
+
+// PrintOf takes the print of the tables. The kernel numbers rules in the order of their
+// creation, so that a rule that was removed and added again differs.
+func PrintOf(ns netns.NS, name string) (Print, error) {
+	c, done, err := conn(ns)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	var b strings.Builder
+	for _, f := range []family{ip4, ip6} {
+		table, err := c.ListTableOfFamily(name, f.nft)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			if f.words > 1 {
+				continue // a kernel without IPv6
+			}
+			return "", fmt.Errorf("read nftables table %s: %w", name, err)
+		}
+		fmt.Fprintf(&b, "%d %d\n", table.Family, table.Flags)
+		if err := printChains(c, table, &b); err != nil {
+			return "", fmt.Errorf("read nftables table %s: %w", name, err)
+		}
+	}
+	return Print(b.String()), nil
+}
+
+func printChains(c *nftables.Conn, table *nftables.Table, b *strings.Builder) error {
+	chains, err := c.ListChainsOfTableFamily(table.Family)
+	if err != nil {
+		return err
+	}
+	for _, chain := range chains {
+		if chain.Table.Name != table.Name {
+			continue
+		}
+		rules, err := c.GetRules(table, chain)
+		if err != nil {
+			return err
+		}
+		b.WriteString(chain.Name)
+		if chain.Hooknum != nil && chain.Priority != nil {
+			fmt.Fprintf(b, " %d %d", *chain.Hooknum, *chain.Priority)
+		}
+		if chain.Policy != nil {
+			fmt.Fprintf(b, " %d", *chain.Policy)
+		}
+		for _, r := range rules {
+			fmt.Fprintf(b, " %d", r.Handle)
+		}
+		b.WriteByte('\n')
+	}
+	return nil
+}
+
+// Same reports whether tables with the content of a have the same elements as those with
+// the content of b.
+func Same(a, b Table) bool {
+	for _, f := range []family{ip4, ip6} {
+		one, other := contents(a.of(f)), contents(b.of(f))
+		for i := range one {
+			if len(without(one[i], other[i]))+len(without(other[i], one[i])) > 0 {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,136 @@
+package notice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/net/netns"
+)
+
+// A Kind says what a notice is about.
+type Kind int
+
+// The kinds.
+const (
+	Link     Kind = iota + 1 // Name, Index, Master and Up are of the link
+	Address                  // of the link Index
+	Route                    // by the link Index
+	Sysctl                   // forwarding, or another that the kernel reports
+	Rules                    // Name is an nftables table of any family that changed, or a chain or rule of it
+	Elements                 // Name is an nftables table that lost elements of sets
+	Lost                     // any number of notices of any kind did not arrive
+)
+
+// A Notice says that an object of the namespace is new, changed or gone.
+type Notice struct {
+	Kind   Kind
+	Gone   bool
+	Up     bool // set by the administrator, whatever the carrier
+	Index  int
+	Master int
+	Name   string
+}
+
+// size of a socket's buffer here. The kernel sends links, addresses and routes one at
+// a time, and the ruleset in portions of a page.
+const size = 8 << 10
+
+// groups are those of route netlink.
+const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
+	1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1)
+
+// A Listener receives the notices of one namespace. The zero value is not usable.
+type Listener struct{ route, ruleset *os.File }
+
+// Open subscribes to the notices of a namespace: those of all that changes from now on
+// are received by Run. A kernel without nftables has none of the ruleset.
+func Open(ns netns.NS) (l *Listener, err error) {
+	l = &Listener{}
+	err = ns.Do(func() error {
+		if l.route, err = subscribe("rtnetlink", unix.NETLINK_ROUTE, groups); err != nil {
+			return err
+		}
+		l.ruleset, err = subscribe("nfnetlink", unix.NETLINK_NETFILTER, 1<<(unix.NFNLGRP_NFTABLES-1))
+		if errors.Is(err, unix.EPROTONOSUPPORT) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("subscribe to netlink: %w", err)
+	}
+	return l, nil
+}
+
+func subscribe(name string, family int, groups uint32) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, family)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Close ends Run.
+func (l *Listener) Close() {
+	for _, f := range []*os.File{l.route, l.ruleset} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// Run calls tell for each notice until ctx ends, from more than one goroutine. tell
+// must not block. It closes the listener.
+func (l *Listener) Run(ctx context.Context, tell func(Notice)) error {
+	defer l.Close()
+	g, ctx := errgroup.WithContext(ctx)
+	defer context.AfterFunc(ctx, l.Close)()
+	g.Go(func() error { return read(ctx, l.route, parseRoute, tell) })
+	if l.ruleset != nil {
+		g.Go(func() error { return read(ctx, l.ruleset, parseRuleset, tell) })
+	}
+	return g.Wait()
+}
+
+func read(ctx context.Context, from *os.File, parse func(uint16, []byte) (Notice, bool), tell func(Notice)) error {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	b := make([]byte, size)
+	for {
+		var n int
+		var failed error
+		err := raw.Read(func(fd uintptr) bool {
+			n, failed = unix.Read(int(fd), b)
+			return !errors.Is(failed, syscall.EAGAIN) && !errors.Is(failed, syscall.EINTR)
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("read from %s: %w", from.Name(), err)
+		case errors.Is(failed, unix.ENOBUFS) || failed == nil && n == len(b): // which may be cut off
+			tell(Notice{Kind: Lost})
+			continue
+		case failed != nil:
+			return fmt.Errorf("read from %s: %w", from.Name(), failed)
+		}
+		messages(b[:n], func(kind uint16, data []byte) {
+			if n, ok := parse(kind, data); ok {
+				tell(n)
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package notice
+
+import (
+	"context"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/islet-edge/islet/net/netns"
+	"github.com/islet-edge/islet/net/netns/netnstest"
+)
+
+// TestNotices makes changes of each kind and waits for their notices.
+func TestNotices(t *testing.T) {
+	ns, _ := netnstest.New(t)
+	l, err := Open(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	heard, ended := make(chan Notice, 1000), make(chan error, 1)
+	go func() { ended <- l.Run(ctx, func(n Notice) { heard <- n }) }()
+	h, err := ns.Netlink()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	link := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+	link.Name = "br"
+	address, _ := netlink.ParseAddr("192.0.2.1/24")
+	for _, step := range []struct {
+		do   func() error
+		want func(Notice) bool
+	}{
+		{func() error { return h.LinkAdd(link) }, func(n Notice) bool { return n.Kind == Link && n.Name == "br" && !n.Gone && !n.Up }},
+		{func() error { return h.LinkSetUp(link) }, func(n Notice) bool { return n.Kind == Link && n.Index == link.Index && n.Up }},
+		{func() error { return h.AddrAdd(link, address) }, func(n Notice) bool { return n.Kind == Address && !n.Gone && n.Index == link.Index }},
+		{func() error { return h.AddrDel(link, address) }, func(n Notice) bool { return n.Kind == Route && n.Gone && n.Index == link.Index }},
+		{func() error { return ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"}) }, func(n Notice) bool { return n.Kind == Sysctl }},
+		{func() error { return h.LinkDel(link) }, func(n Notice) bool { return n.Kind == Link && n.Name == "br" && n.Gone }},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		for !step.want(<-heard) {
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// FuzzParse has messages that no kernel sends.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte{20, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, parse := range []func(uint16, []byte) (Notice, bool){parseRoute, parseRuleset} {
+			messages(b, func(kind uint16, data []byte) { parse(kind, data) })
+			for kind := range uint16(0x60) {
+				parse(kind, b)
+				parse(kind|0xa00, b)
+			}
+		}
+	})
+}

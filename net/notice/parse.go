@@ -1,0 +1,111 @@
+package notice
+
+import (
+	"bytes"
+	"net"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// parseRoute reads one message of route netlink. A message of another kind, or one that is
+// cut off, is not a notice.
+func parseRoute(kind uint16, data []byte) (Notice, bool) {
+	switch kind {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		return parseLink(kind == unix.RTM_DELLINK, data)
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		if len(data) < unix.SizeofIfAddrmsg {
+			return Notice{}, false
+		}
+		return Notice{Kind: Address, Gone: kind == unix.RTM_DELADDR, Index: int(nl.NativeEndian().Uint32(data[4:]))}, true
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		if len(data) < unix.SizeofRtMsg {
+			return Notice{}, false
+		}
+		n := Notice{Kind: Route, Gone: kind == unix.RTM_DELROUTE}
+		attributes(data[unix.SizeofRtMsg:], func(what uint16, value []byte) {
+			if what == unix.RTA_OIF && len(value) == 4 {
+				n.Index = int(nl.NativeEndian().Uint32(value))
+			}
+		})
+		return n, true
+	case unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
+		return Notice{Kind: Sysctl}, true
+	}
+	return Notice{}, false
+}
+
+func parseLink(gone bool, data []byte) (Notice, bool) {
+	if len(data) < unix.SizeofIfInfomsg || data[0] != unix.AF_UNSPEC { // a bridge reports its ports, too
+		return Notice{}, false
+	}
+	n := Notice{Kind: Link, Gone: gone, Index: int(nl.NativeEndian().Uint32(data[4:])), Up: nl.NativeEndian().Uint32(data[8:])&uint32(net.FlagUp) != 0}
+	attributes(data[unix.SizeofIfInfomsg:], func(what uint16, value []byte) {
+		switch {
+		case what == unix.IFLA_IFNAME:
+			n.Name = text(value)
+		case what == unix.IFLA_MASTER && len(value) == 4:
+			n.Master = int(nl.NativeEndian().Uint32(value))
+		}
+	})
+	return n, true
+}
+
+// sizeofNfgenmsg is the size of the header of an nfnetlink message.
+const sizeofNfgenmsg = 4
+
+// parseRuleset reads one message of the nftables monitor. Elements that are added to
+// sets, and objects without a table, are not notices.
+func parseRuleset(kind uint16, data []byte) (Notice, bool) {
+	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(data) < sizeofNfgenmsg {
+		return Notice{}, false
+	}
+	n := Notice{}
+	switch kind & 0xff {
+	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_NEWRULE:
+		n.Kind = Rules
+	case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE:
+		n.Kind, n.Gone = Rules, true
+	case unix.NFT_MSG_DELSET, unix.NFT_MSG_DELSETELEM:
+		n.Kind, n.Gone = Elements, true
+	default:
+		return Notice{}, false
+	}
+	attributes(data[sizeofNfgenmsg:], func(what uint16, value []byte) {
+		if what == unix.NFTA_TABLE_NAME { // 1, which is the table's name in all of these messages
+			n.Name = text(value)
+		}
+	})
+	return n, true
+}
+
+// attributes calls f for each attribute of a message, up to one that is cut off.
+func attributes(b []byte, f func(kind uint16, value []byte)) {
+	for len(b) >= unix.SizeofRtAttr {
+		size := int(nl.NativeEndian().Uint16(b))
+		if size < unix.SizeofRtAttr || size > len(b) {
+			return
+		}
+		f(nl.NativeEndian().Uint16(b[2:])&^uint16(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), b[unix.SizeofRtAttr:size])
+		b = b[min(len(b), (size+3)&^3):]
+	}
+}
+
+func text(b []byte) string {
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return string(b)
+}
+
+// messages calls f for each netlink message in b.
+func messages(b []byte, f func(kind uint16, data []byte)) {
+	order := nl.NativeEndian()
+	for len(b) >= unix.SizeofNlMsghdr {
+		size := int(order.Uint32(b))
+		if size < unix.SizeofNlMsghdr || size > len(b) {
+			return
+		}
+		f(order.Uint16(b[4:]), b[unix.SizeofNlMsghdr:size])
+		b = b[min(len(b), (size+3)&^3):]
+	}
+}
