@@ -24,6 +24,8 @@ const module = "github.com/islet-edge/islet"
 var layers = map[string][]string{
 	"": {"agent", "agent/cli", "agent/doctor", "agent/selftest", "agent/start", "net/cni"},
 
+	"inherit": {}, // what a process takes over from its parent: a leaf, for the agent and the shim
+
 	"keys":    {}, // of annotations and labels: a leaf, for all who read or write such
 	"podspec": {}, // what a pod's spec names: a leaf, for all who go through it
 
@@ -113,7 +115,7 @@ var layers = map[string][]string{
 	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
 	"agent/settle":     {},
 	"agent/shutdown":   {"demand", "regular"},
-	"agent/start":      {"agent/config", "agent/configure", "agent/guard", "agent/home", "agent/ports", "agent/process", "agent/settle"}, // the process, before package agent
+	"agent/start":      {"inherit", "agent/config", "agent/configure", "agent/guard", "agent/home", "agent/ports", "agent/process", "agent/settle"}, // the process, before package agent
 	"agent/sources":    {"agent/config", "edge/desired", "edge/local", "edge/manifest", "edge/source", "keys"},
 	"agent/usage":      {"agent/api", "metrics", "runtime/cri", "keys", "podspec"},
 	"agent/selftest":   {"agent/update", "edge/store", "runtime/shim"},
@@ -169,7 +171,7 @@ var layers = map[string][]string{
 	"runtime/selinux":       {},
 
 	"runtime/shim":        {"runtime/shim/wire"},
-	"runtime/shim/cmd":    {"runtime/shim/server", "runtime/untrusted"},
+	"runtime/shim/cmd":    {"inherit", "runtime/shim/server", "runtime/untrusted"},
 	"runtime/shim/crilog": {"runtime/untrusted"},
 	"runtime/shim/pack":   {},
 	"runtime/shim/server": {"runtime/shim/wire", "runtime/shim/crilog"},

@@ -31,8 +31,10 @@ type EdgeConfiguration struct {
 	BridgeName string `json:"bridgeName,omitempty"`
 	// NetworkPlugin says where pods get their network from. auto: from a CNI
 	// configuration where there is one, which takes over when it appears, else from
-	// the built-in network. cni: from a CNI configuration only; until there is one
-	// the node is not ready. built-in: CNI configurations are not looked at.
+	// the built-in network. Configurations that podman, CRI-O or nerdctl installed for
+	// themselves do not count; and a node in no cluster uses the built-in network while
+	// plugins of the configuration are missing. cni: from a CNI configuration only, of
+	// whatever program; until there is one the node is not ready. built-in: CNI configurations are not looked at.
 	NetworkPlugin string `json:"networkPlugin,omitempty"`
 	// CNIConfDir is searched for a network configuration; the first in lexical
 	// order replaces the built-in network.
@@ -173,7 +175,7 @@ func defaultEdge() EdgeConfiguration {
 		BridgeName:        "islet0",
 		NetworkPlugin:     "auto",
 		CNIConfDir:        "/etc/cni/net.d",
-		CNIBinDirs:        []string{"/opt/cni/bin"},
+		CNIBinDirs:        []string{"/opt/cni/bin", "/usr/lib/cni"}, // the second is Debian's
 		RegistryConfigDir: "/etc/containerd/certs.d",
 		Configuration:     Following{HealthyFor: seconds(60), Deadline: seconds(180)},
 		Update:            Updates{Threshold: 1, Every: seconds(24 * 3600)},

@@ -61,6 +61,8 @@ type Input struct {
 	Bridge                    string // the built-in network's
 	ForeignNetwork            bool   // a CNI configuration replaces the built-in network
 	CNIConfDir                string
+	OfAnother                 func(file string) string // the program whose own CNI configuration it is; nil: all count
+	Alone                     bool                     // missing plugins mean the built-in network
 
 	// HasPlugin reports whether a CNI plugin of that type is there; nil: nobody knows.
 	HasPlugin func(kind string) bool

@@ -171,7 +171,17 @@ func (p *patient) formerConflists() {
 		return
 	}
 	for _, c := range p.conflists() {
+		if p.OfAnother != nil {
+			if program := p.OfAnother(c.file); program != "" {
+				p.add("cni-configuration", Info, "set networkPlugin to cni if pods are to use it", "the CNI configuration %s is %s's own: pods do not use it", c.file, program)
+				continue
+			}
+		}
 		for _, t := range c.types() {
+			if t != "" && !p.HasPlugin(t) && p.Alone {
+				p.add("former-conflist", Warning, "install the plugin (its directory belongs into cniBinDirs), or remove "+c.file, "the CNI configuration %s wants the plugin %s, which is nowhere: pods get the built-in network until it is there", c.file, t)
+				break
+			}
 			if t != "" && !p.HasPlugin(t) {
 				p.add("former-conflist", Error, "install the add-on's plugin, or if the add-on is gone, remove "+c.file, "the CNI configuration %s wants the plugin %s, which is nowhere: no pod gets a network", c.file, t)
 				break

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,6 +92,9 @@ func inputOf(cfg *config.Config) Input {
 	}
 	in.CNIConfDir = cfg.Edge.CNIConfDir
 	in.HasPlugin = func(kind string) bool { return cni.Has(cfg.Edge.CNIBinDirs, kind) }
+	if cfg.Edge.NetworkPlugin == "auto" {
+		in.OfAnother, in.Alone = cni.OfAnother, cfg.Alone()
+	}
 	in.Interfaces = func() (list []Interface, err error) {
 		found, err := bridge.Survey(netns.NS{})
 		for _, i := range found {
@@ -122,6 +126,9 @@ func inputOf(cfg *config.Config) Input {
 			break
 		}
 		found, err := filepath.Glob(filepath.Join(cfg.Edge.CNIConfDir, pattern))
+		if in.OfAnother != nil {
+			found = slices.DeleteFunc(found, func(file string) bool { return in.OfAnother(file) != "" })
+		}
 		in.ForeignNetwork = in.ForeignNetwork || err == nil && len(found) > 0
 	}
 	if exe, err := os.Executable(); err == nil {

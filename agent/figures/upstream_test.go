@@ -62,6 +62,7 @@ var beyond = []struct{ name, kind, labels, what string }{
 	{"islet_build_info", "gauge", "version", "the version"},
 	{"islet_events_dropped_total", "counter", "", "events that were dropped before the API server had them"},
 	{"islet_system_oom_kills_total", "counter", "", "processes that the kernel killed as the machine had no memory left"},
+	{"islet_network_repairs_total", "counter", "item", "items of the built-in pod network (table, bridge, port, address, route, sysctl, firewall) that were repaired after another program removed or changed them"},
 	{"islet_flash_written_bytes_total", "counter", "cause", "what was written to disks by islet and its pods, by database, images, logs and pods"},
 	{"islet_flash_device_written_bytes_total", "counter", "", "what anybody wrote to the disk of the state directory"},
 	{"islet_flash_budget_bytes", "gauge", "", "what may be written a day; 0: no budget"},

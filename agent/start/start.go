@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/ports"
 	"github.com/islet-edge/islet/agent/process"
 	"github.com/islet-edge/islet/agent/settle"
+	"github.com/islet-edge/islet/inherit"
 )
 
 // Run runs an agent until ctx ends, and returns an error where it fails before. The agent
@@ -27,6 +28,7 @@ type Run func(ctx context.Context, cfg *config.Config, start *configure.Start, a
 // Main is the agent as a process: it reads the command line, runs the agent until SIGTERM
 // or SIGINT, and returns the exit code. Its end is not the end of its pods.
 func Main(args []string, version string, run Run, stdout, stderr io.Writer) int {
+	stays := inherit.Agent()
 	start := configure.Begin(guard.Take(), args)
 	if start.Role.Kind == guard.Guard {
 		return start.Role.Watch(slog.New(slog.NewTextHandler(stderr, nil)))
@@ -45,6 +47,9 @@ func Main(args []string, version string, run Run, stdout, stderr io.Writer) int 
 		return 2
 	}
 	log := process.Logger(cfg, stdout, stderr)
+	if stays != nil {
+		log.Warn("containers may get state of the program that started islet", "error", stays)
+	}
 	for _, n := range notices {
 		log.Info(n.String())
 	}

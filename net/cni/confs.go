@@ -29,12 +29,14 @@ const (
 type confs struct {
 	dir   string
 	check func(*libcni.NetworkConfigList) error // whether its plugins are there; nil: nobody looks
+	all   bool                                  // also those of other programs, see OfAnother
 
 	mu   sync.Mutex
 	seen stamp                     // what the last look found
 	list *libcni.NetworkConfigList // the last good one; nil: none yet
 	path string                    // its file
 	err  error                     // what is wrong with what is there now
+	not  map[stamp]bool            // whether a file is another program's
 }
 
 // stamp tells versions of a file apart.
@@ -98,17 +100,34 @@ func same(a, b *libcni.NetworkConfigList) bool {
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *libcni.PluginConfig) bool { return bytes.Equal(x.Bytes, y.Bytes) })
 }
 
+// first returns the file that counts. The caller holds mu.
 func (c *confs) first() (stamp, error) {
 	files, err := libcni.ConfFiles(c.dir, []string{".conf", ".conflist", ".json"})
 	if err != nil || len(files) == 0 {
 		return stamp{}, err
 	}
 	slices.Sort(files)
-	info, err := os.Stat(files[0])
-	if err != nil {
-		return stamp{}, err
+	known := c.not
+	c.not = map[stamp]bool{}
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			return stamp{}, err
+		}
+		s := stamp{file, info.Size(), info.ModTime()}
+		if c.all {
+			return s, nil
+		}
+		others, judged := known[s]
+		if !judged {
+			others = OfAnother(file) != ""
+		}
+		if !others {
+			return s, nil
+		}
+		c.not[s] = true
 	}
-	return stamp{files[0], info.Size(), info.ModTime()}, nil
+	return stamp{}, nil
 }
 
 func load(path string) (*libcni.NetworkConfigList, error) {

@@ -19,7 +19,7 @@ type Mode string
 
 // The modes.
 const (
-	Auto        Mode = "auto"     // a CNI configuration where there is one, else the built-in network
+	Auto        Mode = "auto"     // a CNI configuration where there is one that is no other program's, else the built-in network
 	BuiltInOnly Mode = "built-in" // CNI configurations are not looked at
 	CNIOnly     Mode = "cni"      // no network before there is a CNI configuration
 )
@@ -38,6 +38,8 @@ func (n *Network) inForce(list *libcni.NetworkConfigList, err error) (*libcni.Ne
 	switch {
 	case list != nil:
 		return list, nil
+	case n.stepsIn(err):
+		return nil, nil
 	case err == nil && n.cfg.Mode == CNIOnly:
 		return nil, errNotInitialized
 	}
@@ -70,7 +72,10 @@ func (n *Network) look() (*libcni.NetworkConfigList, error) {
 // report says once what is wrong with the directory while a former configuration
 // is in force.
 func (n *Network) report(list *libcni.NetworkConfigList, err error) {
-	if list == nil {
+	switch {
+	case n.stepsIn(err) && list == nil:
+		err = fmt.Errorf("%w: pods get the built-in network until the plugins are installed", err)
+	case list == nil:
 		err = nil // then the network is not ready, which says it
 	}
 	n.mu.Lock()

@@ -51,7 +51,10 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 	for _, path := range tried { // what was wrong with the host may be mended by the next start
 		os.Remove(r.probeCache(path))
 	}
-	return oci, fmt.Errorf("no OCI runtime works on this host; install islet's packages, crun or runc: %w", errors.Join(errs...))
+	if len(tried) == 0 {
+		return oci, fmt.Errorf("there is no OCI runtime on this host; install islet's packages, crun or runc: %w", errors.Join(errs...))
+	}
+	return oci, fmt.Errorf("no OCI runtime can run a container on this host (islet doctor looks for the cause): %w", errors.Join(errs...))
 }
 
 // askVersion returns what the OCI runtime says of itself in its first line, as in

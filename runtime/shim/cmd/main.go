@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/inherit"
 	"github.com/islet-edge/islet/runtime/shim/server"
 )
 
@@ -35,6 +36,7 @@ func main() {
 	var err error
 	switch verb {
 	case "serve":
+		inherit.Shim()
 		err = serve()
 	case "init":
 		initProcess()

@@ -1,0 +1,214 @@
+package inherit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// umask is that of the system's own services.
+const umask = 0o022
+
+// programs is the PATH of a system service.
+const programs = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Agent puts right what the agent inherited. It is called once, from the main goroutine
+// on the main thread, before anything is opened or started. On success the process may
+// have been executed anew. An error names what stays as it is; the agent can run with it.
+func Agent() error {
+	unix.Umask(umask)
+	var errs []string
+	note := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Sprintf("%s: %v", what, err))
+		}
+	}
+	note("ignored signals", heedSignals())
+	note("limits", unlimited(unix.RLIMIT_CPU, unix.RLIMIT_FSIZE))
+	environment()
+	if changed, err := emptyMask(); err != nil {
+		note("signal mask", err)
+	} else if changed {
+		note("signal mask", again())
+	}
+	note("open descriptors", closeOnExec(3))
+	if errs != nil {
+		return fmt.Errorf("inherited state that stays: %s", strings.Join(errs, "; "))
+	}
+	return nil
+}
+
+// Shim is Agent for the parent of containers. What it cannot put right it leaves, as an
+// agent without the privilege cannot give its containers better.
+func Shim() {
+	unix.Umask(umask)
+	_ = heedSignals()
+	_ = unlimited(unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_DATA, unix.RLIMIT_AS, unix.RLIMIT_RSS, unix.RLIMIT_NPROC)
+	_ = someFiles()
+	masked, err := emptyMask()
+	if slowed := normalThread(); (masked && err == nil) || slowed {
+		_ = again()
+	}
+}
+
+// again executes this program with the state of this thread. It returns only an error.
+func again() error {
+	return unix.Exec("/proc/self/exe", os.Args, os.Environ())
+}
+
+// emptyMask unblocks all signals of this thread. It reports whether some were blocked.
+func emptyMask() (changed bool, err error) {
+	runtime.LockOSThread() // until the end or the exec: other threads keep their masks
+	var none, before unix.Sigset_t
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, &before); err != nil {
+		return false, err
+	}
+	for _, word := range before.Val {
+		changed = changed || word != 0
+	}
+	return changed, nil
+}
+
+// sigaction is the kernel's struct of rt_sigaction(2). Only its first word is read here:
+// the layout of the rest differs between architectures, and all of it is zero for SIG_DFL.
+type sigaction struct {
+	handler uintptr
+	rest    [8]uintptr
+}
+
+const (
+	sigDefault = 0
+	sigIgnore  = 1
+	sigsetSize = 8
+	lastSignal = 64
+)
+
+// heedSignals gives ignored signals their default action, as every process inherits that
+// they are ignored. SIGHUP and SIGINT, by which a caller such as nohup protects this very
+// process, are caught and dropped: only children see a difference.
+func heedSignals() error {
+	for sig := unix.Signal(1); sig <= lastSignal; sig++ {
+		var is sigaction
+		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&is)), sigsetSize, 0, 0); errno != 0 {
+			continue // no such signal here
+		}
+		if is.handler != sigIgnore {
+			continue
+		}
+		if sig == unix.SIGHUP || sig == unix.SIGINT {
+			signal.Notify(make(chan os.Signal, 1), sig) // nobody reads it
+			continue
+		}
+		is = sigaction{handler: sigDefault}
+		if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&is)), 0, sigsetSize, 0, 0); errno != 0 {
+			return fmt.Errorf("signal %d: %w", sig, errno)
+		}
+	}
+	return nil
+}
+
+// unlimited lifts the limits that a shell may set and no pod asked for. Memory and
+// processes of pods are bounded by their cgroups.
+func unlimited(resources ...int) error {
+	for _, resource := range resources {
+		var is unix.Rlimit
+		if err := unix.Prlimit(0, resource, nil, &is); err != nil {
+			return err
+		}
+		if is.Cur == unix.RLIM_INFINITY && is.Max == unix.RLIM_INFINITY {
+			continue
+		}
+		err := unix.Prlimit(0, resource, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
+		if err != nil { // without CAP_SYS_RESOURCE, the hard limit is the end
+			err = errors.Join(err, unix.Prlimit(0, resource, &unix.Rlimit{Cur: is.Max, Max: is.Max}, nil))
+		}
+		if err != nil && is.Max != unix.RLIM_INFINITY {
+			return fmt.Errorf("resource %d stays at %d: %w", resource, is.Max, err)
+		}
+	}
+	return nil
+}
+
+// someFiles raises a limit of open files below that of systemd's services.
+func someFiles() error {
+	const soft, hard = 1024, 524288
+	var is unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &is); err != nil || is.Cur >= soft {
+		return err
+	}
+	if unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: soft, Max: max(is.Max, hard)}, nil) == nil {
+		return nil
+	}
+	return unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(soft, is.Max), Max: is.Max}, nil)
+}
+
+// closeOnExec keeps descriptors from first on from the programs that this process starts.
+func closeOnExec(first int) error {
+	err := unix.CloseRange(uint(first), math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc/self/fd") // a kernel before 5.11
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= first {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+// environment takes out what steers the linker and socket activation of children, and
+// completes PATH.
+func environment() {
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "LISTEN_") {
+			os.Unsetenv(name)
+		}
+	}
+	var dirs []string
+	for _, dir := range slices.Concat(strings.Split(os.Getenv("PATH"), ":"), strings.Split(programs, ":")) {
+		if strings.HasPrefix(dir, "/") && !slices.Contains(dirs, dir) { // none is relative to somewhere
+			dirs = append(dirs, dir)
+		}
+	}
+	os.Setenv("PATH", strings.Join(dirs, ":"))
+	if dir := os.Getenv("TMPDIR"); dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() || !strings.HasPrefix(dir, "/") {
+			os.Unsetenv("TMPDIR")
+		}
+	}
+}
+
+// normalThread sets nice value, scheduling policy and personality of this thread to what a
+// process has by default. It reports whether one was different and is right now.
+func normalThread() (changed bool) {
+	runtime.LockOSThread()
+	const byDefault = 20 // the system call returns 20 minus the nice value
+	if is, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && is != byDefault {
+		changed = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) == nil
+	}
+	if policy, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0); errno == 0 && policy != unix.SCHED_NORMAL {
+		var priority int32
+		_, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_NORMAL, uintptr(unsafe.Pointer(&priority)))
+		changed = changed || errno == 0
+	}
+	const ask, normal = 0xffffffff, 0
+	if is, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, ask, 0, 0); errno == 0 && is != normal {
+		_, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, normal, 0, 0)
+		changed = changed || errno == 0
+	}
+	return changed
+}

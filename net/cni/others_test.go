@@ -1,0 +1,79 @@
+package cni
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/net/netns/netnstest"
+)
+
+// podman's is Debian's 87-podman-bridge.conflist, whose plugins are in a package that
+// may be missing.
+const podmans = `{"cniVersion": "0.4.0", "name": "podman", "plugins": [{"type": "bridge", "bridge": "cni-podman0", "isGateway": true, "ipMasq": true,
+	"ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "10.88.0.0/16", "gateway": "10.88.0.1"}]]}},
+	{"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "firewall"}, {"type": "tuning"}]}`
+
+// TestOthersConfigurations: auto leaves the networks of other container programs alone,
+// cni takes what there is.
+func TestOthersConfigurations(t *testing.T) {
+	others := map[string]string{
+		"87-podman-bridge.conflist":    podmans,
+		"87-podman.conflist":           podmans,
+		"web.conflist":                 strings.ReplaceAll(podmans, "cni-podman0", "cni-podman1"),
+		"100-crio-bridge.conflist":     `{"cniVersion": "1.0.0", "name": "crio", "plugins": [{"type": "bridge", "bridge": "cni0"}]}`,
+		"11-crio-ipv4-bridge.conflist": `{"cniVersion": "1.0.0", "name": "crio", "plugins": [{"type": "bridge", "bridge": "cni0"}]}`,
+		"200-loopback.conflist":        `{"cniVersion": "1.0.0", "name": "loopback", "plugins": [{"type": "loopback"}]}`,
+		"nerdctl-bridge.conflist":      `{"cniVersion": "1.0.0", "name": "bridge", "nerdctlID": "17f29b073143d8cd97b5bbe492bdeffec1c5fee55cc1fe2112c8b9335f8b6121", "plugins": [{"type": "nowhere"}]}`,
+		"nets.conflist":                `{"cniVersion": "1.0.0", "name": "x", "nerdctlID": "1", "plugins": [{"type": "nowhere"}]}`,
+	}
+	for name, content := range others {
+		w := newWorld(t)
+		conf := w.conf(t, name, content)
+		n := w.network(t, conf)
+		check(t, n.Reconcile(t.Context(), nil))
+		if addrs := w.pod(t, n, "pod").addrs; addrs[0].String() != "10.42.0.2" || n.Config() != BuiltIn || n.Ready() != nil {
+			t.Errorf("beside %s: the pod has %v, the network is %s, ready: %v", name, addrs, n.Config(), n.Ready())
+		}
+		n = w.network(t, conf, func(c *Config) { c.Mode = CNIOnly })
+		if list, err := n.plugins.confs.current(); list == nil && err == nil {
+			t.Errorf("cni leaves %s alone, too", name)
+		}
+		// An add-on's file counts beside it, whatever the order.
+		w.conf(t, "zz-addon.conflist", w.chained("1.0.0"))
+		n = w.network(t, conf)
+		if list, err := n.plugins.confs.current(); err != nil || list == nil || filepath.Base(n.plugins.confs.file()) != "zz-addon.conflist" {
+			t.Errorf("beside %s the add-on's configuration is not taken: %v, %v", name, list, err)
+		}
+	}
+}
+
+// TestMissingPluginAlone: a node without a cluster uses the built-in network while the
+// plugins of a configuration are missing, and says so; one in a cluster waits for them.
+func TestMissingPluginAlone(t *testing.T) {
+	w := newWorld(t)
+	conf := w.conf(t, "1.conflist", `{"cniVersion": "1.0.0", "name": "site", "plugins": [{"type": "nowhere"}]}`)
+	n := w.network(t, conf)
+	_, path := netnstest.New(t)
+	if _, err := n.Setup(t.Context(), "joined", path, nil); err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("in a cluster: %v", err)
+	}
+	n = w.network(t, conf, func(c *Config) { c.Alone = true })
+	check(t, n.Reconcile(t.Context(), nil))
+	if addrs := w.pod(t, n, "pod").addrs; addrs[0].String() != "10.42.0.2" || n.Ready() != nil || n.Admit() != nil || n.Config() != BuiltIn {
+		t.Errorf("alone: %v, %v, %s", addrs, n.Ready(), n.Config())
+	}
+	if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "built-in network") {
+		t.Errorf("the warning is %v", err)
+	}
+	// The plugins come: the configuration takes over.
+	w.conf(t, "1.conflist", w.chained("1.0.0"))
+	if err := n.Ready(); err != nil || !n.Stale("pod") || n.Problem() != nil {
+		t.Errorf("with the plugins: %v, stale %t, %v", err, n.Stale("pod"), n.Problem())
+	}
+	// A configuration that is broken otherwise is no case for the built-in network.
+	n = w.network(t, w.conf(t, "1.conflist", `{"name": "half`), func(c *Config) { c.Alone = true })
+	if n.Ready() == nil {
+		t.Error("a half-written configuration is passed over")
+	}
+}
