@@ -21,7 +21,7 @@
 //	                    none            none            kept
 //	limits of memory, processes
 //	                    kept            none            kept
-//	open files          as configured   at least 1024   kept
+//	open files          as configured   kept: the agent passes on what it was started with
 //	nice, policy, personality
 //	                    kept            normal          kept
 //

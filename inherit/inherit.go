@@ -53,7 +53,6 @@ func Shim() {
 	unix.Umask(umask)
 	_ = heedSignals()
 	_ = unlimited(unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_DATA, unix.RLIMIT_AS, unix.RLIMIT_RSS, unix.RLIMIT_NPROC)
-	_ = someFiles()
 	masked, err := emptyMask()
 	if slowed := normalThread(); (masked && err == nil) || slowed {
 		_ = again()
@@ -136,19 +135,6 @@ func unlimited(resources ...int) error {
 		}
 	}
 	return nil
-}
-
-// someFiles raises a limit of open files below that of systemd's services.
-func someFiles() error {
-	const soft, hard = 1024, 524288
-	var is unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &is); err != nil || is.Cur >= soft {
-		return err
-	}
-	if unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: soft, Max: max(is.Max, hard)}, nil) == nil {
-		return nil
-	}
-	return unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(soft, is.Max), Max: is.Max}, nil)
 }
 
 // closeOnExec keeps descriptors from first on from the programs that this process starts.
