@@ -3,7 +3,7 @@ package api
 import "time"
 
 // PathConfiguration is where the node's configuration is asked for (GET), one is sent (POST; ?dryRun,
-// ?consent=FIELD, ?from=NAME), and the one before is gone back to (DELETE).
+// ?despitePods, ?consent=FIELD, ?from=NAME), and the one before is gone back to (DELETE).
 const PathConfiguration = "/islet/v1/configuration"
 
 // MaxConfiguration is the most bytes of what is sent: room for two documents, of which each may
@@ -58,4 +58,11 @@ type ConfigurationTrial struct {
 	Why     string    `json:"why,omitempty"` // why it failed; empty: it did not
 	// Interrupted: Why is no fault of what was tried, which may be tried again.
 	Interrupted bool `json:"interrupted,omitempty"`
+}
+
+// ConfigurationOptions say how a configuration is taken.
+type ConfigurationOptions struct {
+	Consent     []string // fields of the node's that it may change
+	Dry         bool     // it is only checked
+	DespitePods bool     // pods, and pressures that they make, do not count in its trial
 }

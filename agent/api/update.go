@@ -10,3 +10,10 @@ type Update struct {
 	Version string `json:"version"`
 	ID      string `json:"id,omitempty"` // of its trial, among those of PathConfiguration; empty: it is not tried
 }
+
+// UpdateOptions say how an archive is taken.
+type UpdateOptions struct {
+	Older       bool // also a version that is not newer
+	Dry         bool // it is only fetched and tested
+	DespitePods bool // pods, and pressures that they make, do not count in its trial
+}

@@ -135,13 +135,14 @@ func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
 // configApply is islet config apply.
 type configApply struct {
 	*tool
-	dry, quick bool
-	consent    []string
+	dry, quick, despite bool
+	consent             []string
 }
 
 func setupConfigApply(t *tool, flags *pflag.FlagSet) runner {
 	c := &configApply{tool: t}
 	flags.BoolVar(&c.dry, "dry-run", false, "only check it")
+	flags.BoolVar(&c.despite, "despite-pods", false, "keep it also if pods are not ready that were, while node, link and API are well")
 	flags.BoolVar(&c.quick, "no-wait", false, "do not wait until it has been tried")
 	flags.StringSliceVar(&c.consent, "consent", nil, "fields of the node's own that it may change, such as podCIDR; see docs/configuration.md")
 	return c.run
@@ -158,6 +159,9 @@ func (c *configApply) run(ctx context.Context, args []string) error {
 	query := url.Values{"from": {name}, "consent": {strings.Join(c.consent, ",")}}
 	if c.dry {
 		query.Set("dryRun", "")
+	}
+	if c.despite {
+		query.Set("despitePods", "")
 	}
 	var ref api.ConfigurationRef
 	if err := c.call(ctx, http.MethodPost, api.PathConfiguration, query, bytes.NewReader(data), &ref); err != nil {

@@ -18,6 +18,7 @@ import (
 // setupUpdate is islet update.
 func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 	older := flags.Bool("older", false, "take a version that is not newer, too")
+	despite := flags.Bool("despite-pods", false, "keep it also if pods are not ready that were, while node, link and API are well")
 	dry := flags.Bool("dry-run", false, "only fetch, check and test it")
 	quick := flags.Bool("no-wait", false, "do not wait until it has been tried")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
@@ -36,6 +37,9 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 		query := url.Values{"from": {from}}
 		if *older {
 			query.Set("older", "")
+		}
+		if *despite {
+			query.Set("despitePods", "")
 		}
 		if *dry {
 			query.Set("dryRun", "")

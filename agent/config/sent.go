@@ -182,6 +182,17 @@ func SameManifests(a, b *Config) bool {
 	return x.StaticPodPath == y.StaticPodPath && x.StaticPodURL == y.StaticPodURL && maps.EqualFunc(x.StaticPodURLHeader, y.StaticPodURLHeader, slices.Equal)
 }
 
+// SamePressure reports whether the same use of the machine makes a pressure by both, and pods may use
+// the same.
+func SamePressure(a, b *Config) bool {
+	limits := func(c *Config) []any {
+		k := &c.Kubelet
+		return []any{k.EvictionHard, k.EvictionSoft, k.EvictionSoftGracePeriod, k.EvictionMinimumReclaim, k.EvictionPressureTransitionPeriod, k.SystemReserved, k.KubeReserved,
+			k.ReservedMemory, k.PodPidsLimit, k.EnforceNodeAllocatable, k.ContainerLogMaxSize, k.ContainerLogMaxFiles, k.ImageGCHighThresholdPercent, c.Edge.PodLogQuota}
+	}
+	return reflect.DeepEqual(limits(a), limits(b))
+}
+
 // tree is a configuration as decoded JSON, with the paths of the tables of fields.
 func tree(c *Config) (any, error) {
 	data, err := json.Marshal(&settings{KubeletConfiguration: c.Kubelet, Edge: c.Edge})

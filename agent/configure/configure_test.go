@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/config"
 	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/agent/guard"
@@ -154,7 +155,7 @@ func (w *world) open(version string, s *Start, cfg *config.Config) *run {
 
 func (w *world) apply(r *run, text string, consent ...string) error {
 	w.Helper()
-	_, err := Local{r.Keeper}.Apply([]byte(text), "f.yaml", consent, false)
+	_, err := Local{r.Keeper}.Apply([]byte(text), "f.yaml", api.ConfigurationOptions{Consent: consent})
 	return err
 }
 
@@ -319,7 +320,7 @@ func TestChecks(t *testing.T) {
 	if s := r.Show(); s.Assigned != nil || s.Failed != nil || len(s.History) != 0 {
 		t.Errorf("kept: %+v", s)
 	}
-	if _, err := (Local{r.Keeper}).Apply([]byte(kubeletHead+"volumePluginDir: /elsewhere\n"), "f", nil, true); err != nil {
+	if _, err := (Local{r.Keeper}).Apply([]byte(kubeletHead+"volumePluginDir: /elsewhere\n"), "f", api.ConfigurationOptions{Dry: true}); err != nil {
 		t.Errorf("the node consented: %v", err)
 	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil {
@@ -556,4 +557,34 @@ func TestKeptPower(t *testing.T) {
 	if _, err := r.Revert(); err != nil {
 		t.Errorf("back to the node's own files: %v", err)
 	}
+}
+
+// TestVetoed: a trial that only pods had fail begins anew, and decides without these.
+func TestVetoed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")
+		w.pods[1].Spec.Containers = []v1.Container{{ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{}}}}}
+		w.tried(kubeletHead + "maxPods: 17\n")
+		r := w.start(guard.Role{After: true, Why: "1 pods are not ready that were: default/a", Pods: []string{"a"}})
+		if s := r.Show(); s.Assigned == nil || s.Failed != nil || len(s.History) != 1 || !s.History[0].Interrupted || !strings.Contains(s.History[0].Why, "default/a: it is tried again without them") {
+			t.Fatalf("%+v", s)
+		}
+		if !r.begin(t.Context()) {
+			t.Fatal("it is not tried again")
+		}
+		second := w.start(guard.Role{Kind: guard.Trial})
+		w.mu.Lock()
+		w.pods[0] = pod("a", false)
+		w.mu.Unlock()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- second.Run(ctx) }()
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if s := second.Show(); s.Good.ID != s.Active.ID || s.Good.ID == "local" {
+			t.Errorf("not good: %+v", s)
+		}
+		stop()
+		<-ended
+	})
 }

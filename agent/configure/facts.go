@@ -2,6 +2,7 @@ package configure
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -63,16 +64,38 @@ func active(all []*v1.Pod) (out []*v1.Pod) {
 // somebody deleted, say nothing of the node.
 func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	f.Pods, f.Rejected, f.Known = map[string]bool{}, map[string]string{}, map[string]bool{}
+	f.Names, f.Probes = map[string]string{}, map[string]string{}
 	for _, p := range active(all) {
 		f.Pods[string(p.UID)] = ready(p) && confirmed(p)
+		f.Names[string(p.UID)] = p.Namespace + "/" + p.Name
+		if kind := probed(p); kind != "" {
+			f.Probes[string(p.UID)] = kind
+		}
 	}
 	for _, p := range all {
 		f.Known[string(p.UID)] = true
-		if p.DeletionTimestamp == nil && p.Status.Phase == v1.PodFailed && p.Status.Reason != "" {
+		if p.DeletionTimestamp == nil && p.Status.Phase == v1.PodFailed && p.Status.Reason != "" && p.Status.Reason != deadline {
 			f.Rejected[string(p.UID)] = p.Status.Reason + ": " + p.Status.Message
 		}
 	}
 }
+
+// probed is the kind of a pod's readiness probes; empty: it has none.
+func probed(p *v1.Pod) (kind string) {
+	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		switch r := c.ReadinessProbe; {
+		case r == nil:
+		case r.Exec == nil:
+			return trial.ProbeNetwork
+		default:
+			kind = trial.ProbeExec
+		}
+	}
+	return kind
+}
+
+// deadline is the reason of a pod that ended by its own activeDeadlineSeconds.
+const deadline = "DeadlineExceeded"
 
 func ready(p *v1.Pod) bool {
 	for _, c := range p.Status.Conditions {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,7 +104,7 @@ func (k *Keeper) tell(ended bool) {
 		c.Log.Info("another version of islet has stood its trial", "program", last.ID, "took", last.Took)
 		c.Events.Node(v1.EventTypeNormal, ReasonUpdated, fmt.Sprintf("islet %s is installed and runs", c.Version))
 	case ended && r.Assigned != nil:
-		c.Log.Warn("a trial was interrupted; what was good goes on, and the trial begins anew", "tried", r.Assigned.Name(), "good", r.Good.Name())
+		c.Log.Warn("a trial was interrupted; what was good goes on, and the trial begins anew", "tried", r.Assigned.Name(), "good", r.Good.Name(), "reason", last.Why)
 	case ended && last.Program && (r.FailedProgram == nil || r.FailedProgram.ID != last.ID):
 		c.Log.Warn("another version of islet is not tried any more", "program", last.ID, "error", last.Why)
 	case ended && last.Program:
@@ -268,12 +269,17 @@ func (k *Keeper) judge(ctx context.Context) {
 		k.c.Start.Role.Report("nothing is on trial")
 		return
 	}
-	j := trial.Judge{Before: t.Before, HealthyFor: k.healthyFor()}
+	j := k.record.Judge(k.healthyFor(), !k.record.Tries() && !k.c.Start.samePressure(k.c.Config))
+	var blamed []string
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
 	for {
 		facts := k.c.Node.facts(ctx)
 		v, why := j.Look(time.Now(), facts)
+		if blame := j.Blame(facts); v != trial.Good && !slices.Equal(blame, blamed) {
+			k.c.Start.Role.Blame(blame)
+			blamed = blame
+		}
 		k.mu.Lock()
 		if why != k.waiting && v == trial.Waiting {
 			k.c.Start.Role.Waits(why, j.Outage(facts))

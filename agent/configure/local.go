@@ -3,6 +3,7 @@ package configure
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/config"
@@ -13,8 +14,8 @@ import (
 type Local struct{ *Keeper }
 
 // Apply takes a KubeletConfiguration, an EdgeConfiguration or both.
-func (l Local) Apply(documents []byte, from string, consent []string, dry bool) (none api.ConfigurationRef, _ error) {
-	for _, f := range consent {
+func (l Local) Apply(documents []byte, from string, o api.ConfigurationOptions) (none api.ConfigurationRef, _ error) {
+	for _, f := range o.Consent {
 		if !config.IsBound(f) {
 			return none, fmt.Errorf("consent: %q is no field that belongs to the node; docs/configuration.md lists them", f)
 		}
@@ -26,8 +27,9 @@ func (l Local) Apply(documents []byte, from string, consent []string, dry bool) 
 	if len(kubelet)+len(edge) == 0 {
 		return none, errors.New(from + " holds neither a KubeletConfiguration nor an EdgeConfiguration")
 	}
-	c := trial.New(string(kubelet), string(edge), append(consent, l.c.Edge.Configuration.Consent...), trial.Source{File: from}, l.c.Now())
-	return ref(c), l.Offer(c, true, dry)
+	c := trial.New(string(kubelet), string(edge), append(slices.Clone(o.Consent), l.c.Edge.Configuration.Consent...), trial.Source{File: from}, l.c.Now())
+	c.Despite = o.DespitePods
+	return ref(c), l.Offer(c, true, o.Dry)
 }
 
 // Revert is that of the Keeper.

@@ -21,12 +21,13 @@ const (
 
 // OfferProgram takes another version of islet, to be tried with the configuration that is in use.
 // A person who asks for it has one tried again that failed. Tried: it will be.
-func (k *Keeper) OfferProgram(p trial.Program, from string, asked bool) (id string, tried bool, err error) {
+func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods bool) (id string, tried bool, err error) {
 	k.mu.Lock()
 	good := k.active()
 	p.Left = k.left(p.Version)
 	k.mu.Unlock()
 	c := trial.WithProgram(good, p, trial.Source{File: from}, k.c.Now())
+	c.Despite = despitePods
 	err = k.Offer(c, asked, false)
 	k.mu.Lock()
 	defer k.mu.Unlock()

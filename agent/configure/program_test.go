@@ -33,7 +33,7 @@ func staged(t *testing.T) trial.Program {
 func (w *world) offered(p trial.Program) guard.Role {
 	w.Helper()
 	r := w.start(guard.Role{})
-	if id, tried, err := r.OfferProgram(p, "/a.tar.gz", true); err != nil || !tried || id != "islet-0.2.0-abababababab" || r.Staged() != p.Path {
+	if id, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || id != "islet-0.2.0-abababababab" || r.Staged() != p.Path {
 		w.Fatalf("%s %v %v", id, tried, err)
 	}
 	if !r.begin(w.Context()) {
@@ -156,7 +156,7 @@ func TestProgramEnds(t *testing.T) {
 		if k.Refused(p.Version, p.Sum) != (c.why != "") || k.Refused(p.Version, "0"+p.Sum) || k.Refused("0.3.0", p.Sum) {
 			t.Errorf("%s: refused: %v", name, k.Refused(p.Version, p.Sum))
 		}
-		if _, tried, _ := k.OfferProgram(p, "/a.tar.gz", false); c.why != "" && tried {
+		if _, tried, _ := k.OfferProgram(p, "/a.tar.gz", false, false); c.why != "" && tried {
 			t.Errorf("%s: it is tried again, though nobody asked", name)
 		}
 	}
@@ -217,7 +217,7 @@ func TestProgramOlder(t *testing.T) {
 		t.Helper()
 		p := staged(t)
 		r := w.startAs(from, guard.Role{})
-		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true); err != nil || !tried || !r.begin(t.Context()) {
+		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.begin(t.Context()) {
 			t.Fatal(tried, err)
 		}
 		r = w.startAs(from, guard.Role{}) // it was interrupted
@@ -247,7 +247,7 @@ func TestProgramBusy(t *testing.T) {
 	if err := errors.Join(r.Busy(true), r.Busy(false)); err != nil {
 		t.Error(err)
 	}
-	if _, tried, err := r.OfferProgram(p, "https://example.com/a", false); err != nil || !tried {
+	if _, tried, err := r.OfferProgram(p, "https://example.com/a", false, false); err != nil || !tried {
 		t.Fatal(tried, err)
 	}
 	cm := trial.New(kubeletHead+"maxPods: 30\n", "", nil, trial.Source{Namespace: "kube-system", Name: "fleet"}, time.Now())
@@ -256,7 +256,7 @@ func TestProgramBusy(t *testing.T) {
 	}
 	other := p
 	other.Version = "0.3.0"
-	if _, tried, err := r.OfferProgram(other, "/b", true); err != nil || !tried {
+	if _, tried, err := r.OfferProgram(other, "/b", true, false); err != nil || !tried {
 		t.Error(tried, err)
 	}
 	if r.Busy(true) == nil || r.Busy(false) == nil {

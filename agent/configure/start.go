@@ -114,6 +114,13 @@ func (s *Start) Holds(now *config.Config) bool {
 	return err != nil || config.SameManifests(good, now)
 }
 
+// samePressure reports whether by both what is on trial and what is good the same use of the machine is
+// a pressure: one that comes during the trial is then what pods make.
+func (s *Start) samePressure(now *config.Config) bool {
+	good, err := s.load(s.record.Good)
+	return err == nil && config.SamePressure(good, now)
+}
+
 // load reads a configuration as the next start would.
 func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
 	next, _, err := config.LoadWith(s.args, func(config.Dirs) (*config.Sent, error) { return s.use(c), nil })
@@ -171,6 +178,8 @@ func (s *Start) settle(c *Config, boot string) (changed bool) {
 		switch {
 		case installed(r.Assigned, c.Version): // and killed before that was stored
 			r.Accept(c.Now())
+		case s.Role.Why != "" && len(s.Role.Pods) > 0:
+			r.Veto(s.Role.Why, s.Role.Pods, c.Now())
 		case s.Role.Why != "":
 			r.Fail(s.Role.Why, s.Role.Outage, c.Now())
 		case r.Trial.Boot != boot:

@@ -45,11 +45,12 @@ type Role struct {
 	Deadline time.Duration `json:"deadline,omitempty"` // of a Guard: when the trial has failed
 	// Program is that of the agent on trial, and Installed what this process becomes when
 	// that went well; empty: this one is tried with something else.
-	Program   string `json:"program,omitempty"`
-	Installed string `json:"installed,omitempty"`
-	Why       string `json:"why,omitempty"`    // of an Agent: why the trial before it failed
-	Outage    bool   `json:"outage,omitempty"` // of an Agent: nothing but an outage failed it
-	After     bool   `json:"after,omitempty"`  // of an Agent: it comes after a guard, or another agent with the same pid
+	Program   string   `json:"program,omitempty"`
+	Installed string   `json:"installed,omitempty"`
+	Why       string   `json:"why,omitempty"`    // of an Agent: why the trial before it failed
+	Outage    bool     `json:"outage,omitempty"` // of an Agent: nothing but an outage failed it
+	Pods      []string `json:"pods,omitempty"`   // of an Agent: pods, and pressures, that alone failed it
+	After     bool     `json:"after,omitempty"`  // of an Agent: it comes after a guard, or another agent with the same pid
 	// Of an Agent that passes over so many configurations that were good, as the host did not let
 	// the node run by them: why the newest of them, and how many times in a row that was so.
 	Passed int    `json:"passed,omitempty"`
@@ -90,6 +91,20 @@ func (r *Role) Waits(why string, outage bool) {
 	}
 	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
 }
+
+// Blame tells the guard which pods, and pressures that pods make, would alone be why the trial failed;
+// none: something else would. It counts until the next time. A guard of before that was known takes it
+// for nothing.
+func (r *Role) Blame(pods []string) {
+	if r.reports != nil {
+		io.WriteString(r.reports, blame+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
+	}
+}
+
+const (
+	blame     = "pods: "
+	maxBlamed = 500
+)
 
 // pipe is the descriptor by which a child reports.
 const pipe = 3
@@ -183,7 +198,7 @@ func (r *Role) Watch(log *slog.Logger) int {
 		if waits != "" {
 			why += ": " + waits
 		}
-		r.Outage = outage
+		r.Outage, r.Pods = outage, c.blamed()
 		return r.back(log, why)
 	}
 }
@@ -192,6 +207,7 @@ func (r *Role) Watch(log *slog.Logger) int {
 func (r *Role) decided(log *slog.Logger, c *child, said string) int {
 	if why, bad := strings.CutPrefix(said, "bad: "); bad {
 		c.end(endBad)
+		r.Pods = c.blamed()
 		return r.back(log, why)
 	}
 	c.end(endGood)
@@ -208,7 +224,7 @@ func (r *Role) decided(log *slog.Logger, c *child, said string) int {
 // back makes the guard an agent: of the program from before, unless the one that was tried
 // has taken its place, which is what counts.
 func (r *Role) back(log *slog.Logger, why string) int {
-	next := Role{Why: why, Outage: r.Outage}
+	next := Role{Why: why, Outage: r.Outage, Pods: r.Pods}
 	if r.stopped(log) {
 		return 0 // how the trial ended is forgotten: it was interrupted
 	}
@@ -258,6 +274,7 @@ type child struct {
 
 	mu   sync.Mutex
 	last string // what it said that it waits for
+	pods []string
 }
 
 // waits is what the child said last that it waits for.
@@ -268,6 +285,13 @@ func (c *child) waits() (why string, outage bool) {
 		return why, true
 	}
 	return strings.TrimPrefix(c.last, "waits: "), false
+}
+
+// blamed are the pods that the child said would alone be why its trial failed.
+func (c *child) blamed() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pods
 }
 
 // longest is how much of a line that a child says is read.
@@ -288,6 +312,11 @@ func (c *child) listen(in io.ReadCloser) {
 		case line == "good" || strings.HasPrefix(line, "bad: "):
 			c.said <- line
 			return
+		case strings.HasPrefix(line+" ", blame):
+			c.mu.Lock()
+			c.pods = strings.FieldsFunc(strings.TrimPrefix(line+" ", blame), func(r rune) bool { return r == ',' || r == ' ' })
+			c.pods = c.pods[:min(len(c.pods), maxBlamed)]
+			c.mu.Unlock()
 		case line != "":
 			c.mu.Lock()
 			c.last = line

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // actor is an agent that is tried at once, and behaves on trial as it is told to.
 func actor(how string) int {
 	role := Take()
-	fmt.Printf("%s %d after=%v notify=%v outage=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "", role.Outage, role.Why)
+	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "", role.Outage, role.Pods, role.Why)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	switch {
 	case role.Kind == Guard:
@@ -75,6 +75,17 @@ func trial(role *Role, how string) int {
 		return 3
 	case "waits":
 		role.Waits("the network", false)
+	case "pods":
+		role.Blame([]string{"x"})
+		role.Blame([]string{"a", "b"})
+		role.Waits("2 pods", false)
+	case "no pods":
+		role.Blame([]string{"a"})
+		role.Blame(nil)
+		role.Waits("the network", false)
+	case "pods and bad":
+		role.Blame([]string{"DiskPressure"})
+		role.Report("the disk")
 	case "outage":
 		role.Waits("the network", false)
 		role.Waits("the\nserver", true)
@@ -142,7 +153,9 @@ func TestTrials(t *testing.T) {
 	t.Parallel()
 	for how, why := range map[string]string{
 		"good": "", "orphan": "", "bad": "the port is in use", "crash": "exit status 2", "exit": "exit status 3", "children": "exit status 3",
-		"waits": "within 2s: the network", "outage": "within 2s: the server",
+		"pods": "pods=[a b] why=\"the node was not as well as before within 2s: 2 pods", "no pods": "pods=[] why=\"the node was not as well as before within 2s: the network",
+		"pods and bad": "pods=[DiskPressure] why=\"the disk",
+		"waits":        "within 2s: the network", "outage": "within 2s: the server",
 		"hang": "not as well as before within 2s", "deaf": "not as well as before within 2s", "closes": "not as well as before within 2s", "last": "",
 		"long": "within 2s: the networkthe network",
 	} {

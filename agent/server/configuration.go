@@ -12,8 +12,8 @@ import (
 // A Configurer takes configurations of the whole node. *configure.Local is one.
 type Configurer interface {
 	Show() api.Configuration
-	// Apply takes documents; the error says, by field, why they are not tried. dry only checks.
-	Apply(documents []byte, from string, consent []string, dry bool) (api.ConfigurationRef, error)
+	// Apply takes documents; the error says, by field, why they are not tried.
+	Apply(documents []byte, from string, o api.ConfigurationOptions) (api.ConfigurationRef, error)
 	// Revert goes back to the one before the one that is good.
 	Revert() (api.ConfigurationRef, error)
 }
@@ -42,7 +42,7 @@ func (s *Server) configure(r *http.Request) (none api.ConfigurationRef, _ error)
 			consent = append(consent, f)
 		}
 	}
-	ref, err := s.Configuration.Apply(data, cmp.Or(q.Get("from"), "a file"), consent, q.Has("dryRun"))
+	ref, err := s.Configuration.Apply(data, cmp.Or(q.Get("from"), "a file"), api.ConfigurationOptions{Consent: consent, Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods")})
 	return ref, unprocessable(err)
 }
 

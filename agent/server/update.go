@@ -13,9 +13,9 @@ import (
 // An Updater takes other versions of islet. *update.Updater is one.
 type Updater interface {
 	// Update fetches and tests an archive, the absolute path of a file or a URL, and has it
-	// tried unless dry. older allows one that is not newer. tell is told how far that is, in
+	// tried, as the options say. tell is told how far that is, in
 	// bytes; total is 0 where that is not known.
-	Update(ctx context.Context, from string, older, dry bool, tell func(status string, current, total int64)) (api.Update, error)
+	Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (api.Update, error)
 }
 
 func (s *Server) routeUpdate(m mux) {
@@ -31,7 +31,8 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	out.Flush()
 	defer out.alive()()
 	name := archiveName(q.Get("from"))
-	u, err := s.Updates.Update(r.Context(), q.Get("from"), q.Has("older"), q.Has("dryRun"), func(status string, current, total int64) {
+	o := api.UpdateOptions{Older: q.Has("older"), Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods")}
+	u, err := s.Updates.Update(r.Context(), q.Get("from"), o, func(status string, current, total int64) {
 		out.tell(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
 	})
 	out.done(api.Progress{Update: &u}, err)

@@ -24,7 +24,7 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	}
 	waits := r.waits()
 	switch {
-	case waits != nil && waits.ID == c.ID && waits.Asked: // it waits for no link, as what was not asked for does
+	case waits != nil && waits.ID == c.ID && waits.Asked && (waits.Despite || !c.Despite): // it waits for no link, as what was not asked for does
 		return false, false
 	case name(r.Good) == c.ID:
 		if waits == nil && r.Failed == nil {
@@ -89,7 +89,7 @@ func (r *Record) Knows(p Program) bool { return slices.Contains(r.Refused, p.id(
 
 // program takes a program.
 func (r *Record) program(c *Configuration, asked bool) (tried, changed bool) {
-	if r.Assigned != nil && (!asked || r.Assigned.ID == c.ID && r.Assigned.Asked) || !asked && r.Knows(*c.Program) {
+	if r.Assigned != nil && (!asked || r.Assigned.ID == c.ID && r.Assigned.Asked && (r.Assigned.Despite || !c.Despite)) || !asked && r.Knows(*c.Program) {
 		return false, false
 	}
 	if waits := r.waits(); waits != nil && !waits.Asked {
@@ -101,7 +101,7 @@ func (r *Record) program(c *Configuration, asked bool) (tried, changed bool) {
 
 // set makes something what is to be tried.
 func (r *Record) set(c *Configuration) {
-	r.Assigned, r.Attempts, r.Was = c, 0, nil
+	r.Assigned, r.Attempts, r.Was, r.Vetoed = c, 0, nil, nil
 	switch {
 	case c == nil:
 	case c.Program != nil:

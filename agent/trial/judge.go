@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,11 +20,21 @@ type Facts struct {
 	// Rejected are pods, by UID, that the node itself ended or did not admit, with why.
 	Rejected map[string]string `json:"rejected,omitempty"`
 
+	// Names are namespaces and names of Pods, for messages.
+	Names map[string]string `json:"-"`
+	// Probes are the kinds of readiness probes of Pods that have one: see ProbeNetwork.
+	Probes map[string]string `json:"-"`
 	// Of a trial: Held are the pods that only it keeps from ending, as nothing names them any
 	// more, and Known all that the agent knows, also those that end.
 	Held  []string        `json:"-"`
 	Known map[string]bool `json:"-"`
 }
+
+// Kinds of readiness probes: by the network, or by a command in the container.
+const (
+	ProbeNetwork = "network"
+	ProbeExec    = "exec"
+)
 
 // best is how well a node was at either of two moments, of the pods that are there at the later
 // one.
@@ -56,21 +67,45 @@ const (
 )
 
 // A Judge compares the node with what it was before the trial.
+//
+// A pod may make itself unready, or fill the disk, to keep the node from an update. So pods alone
+// cannot fail a trial for ever. After a first trial in which nothing but pods was worse, a second one
+// decides without these, and a third one without any, as long as another pod with such a readiness
+// probe is ready: where none is, what is tried is the more likely cause, as one that reaches no pod.
 type Judge struct {
 	Before     Facts
 	HealthyFor time.Duration // without a break
+	Despite    bool          // no pod counts, nor a pressure
+	Any        bool          // no pod counts while another one is proof
+	Excused    []string      // pods by UID, and pressures, that do not count while another pod is proof
+	Limits     bool          // what is tried says by which limits there is a pressure
 
 	since time.Time       // it is as well as before; zero: it is not
 	known map[string]bool // all that were
+	up    map[string]bool // pods that were ready during the trial
+	fell  map[string]bool // and then were not
+}
+
+// Judge is that of the trial that is under way.
+func (r *Record) Judge(healthyFor time.Duration, limits bool) Judge {
+	j := Judge{Before: r.Trial.Before, HealthyFor: healthyFor, Limits: limits, Despite: r.Assigned.Despite}
+	if v := r.Vetoed; v != nil {
+		j.Excused, j.Any = v.By, v.Trials >= Attempts-1
+	}
+	return j
 }
 
 // Look takes the facts of a moment, of a clock that only goes forward. Why says what is
 // worse than before; of a good verdict nothing is.
 func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
 	if j.known == nil {
-		j.known = map[string]bool{}
+		j.known, j.up, j.fell = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	}
 	maps.Copy(j.known, f.Known)
+	for uid, ready := range f.Pods {
+		j.fell[uid] = j.fell[uid] || j.up[uid] && !ready
+		j.up[uid] = j.up[uid] || ready
+	}
 	if fatal := j.fatal(f); fatal != "" {
 		return Bad, fatal
 	}
@@ -89,11 +124,16 @@ func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
 
 // fatal is what must not go on: pods would be lost.
 func (j *Judge) fatal(f Facts) string {
-	for _, p := range f.Pressure {
-		if !slices.Contains(j.Before.Pressure, p) {
+	for _, p := range j.pressures(f) {
+		if !j.excused(p, f) {
 			return "the node has " + p + ", which it did not have before: pods would be evicted"
 		}
 	}
+	return j.rejected(f)
+}
+
+// rejected says which pod is lost.
+func (j *Judge) rejected(f Facts) string {
 	for _, uid := range slices.Sorted(maps.Keys(f.Rejected)) {
 		_, ran := j.Before.Pods[uid]
 		if _, before := j.Before.Rejected[uid]; ran && !before {
@@ -101,6 +141,58 @@ func (j *Judge) fatal(f Facts) string {
 		}
 	}
 	return ""
+}
+
+// pressures are those that the node did not have before.
+func (j *Judge) pressures(f Facts) []string {
+	return slices.DeleteFunc(slices.Clone(f.Pressure), func(p string) bool { return slices.Contains(j.Before.Pressure, p) })
+}
+
+// excused reports whether a pod, or a pressure, does not count.
+func (j *Judge) excused(name string, f Facts) bool {
+	if _, pod := j.Before.Pods[name]; !pod && j.Limits {
+		return false
+	}
+	return j.Despite || (j.Any || slices.Contains(j.Excused, name)) && j.proof(name, f)
+}
+
+// proof reports whether what is tried cannot be why a pod is not ready: another pod with such a probe
+// is, or any with a probe where it has none or one by a command. A pressure needs none.
+func (j *Judge) proof(name string, f Facts) bool {
+	if _, pod := j.Before.Pods[name]; !pod {
+		return true
+	}
+	for uid, ready := range f.Pods {
+		kind := f.Probes[uid]
+		if ready && kind != "" && (kind == ProbeNetwork || f.Probes[name] != ProbeNetwork) {
+			return true
+		}
+	}
+	return false
+}
+
+// Blame are the pods, by UID, and the pressures that alone keep the trial from going well, sorted: those
+// that are not well, and the pods that were ready in it and then were not. It is empty if something
+// else is worse than before, or what is tried may be why one of them is not ready.
+func (j *Judge) Blame(f Facts) (out []string) {
+	if len(j.apart(f))+len(j.lost(f)) > 0 || j.rejected(f) != "" {
+		return nil
+	}
+	if !j.Limits {
+		out = j.pressures(f)
+	}
+	for uid, ready := range j.Before.Pods {
+		now, there := f.Pods[uid]
+		if !ready || !there || now && !j.fell[uid] {
+			continue
+		}
+		if !now && !j.proof(uid, f) {
+			return nil
+		}
+		out = append(out, uid)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Outage reports whether nothing is worse than before but what may have another cause: the way to
@@ -136,7 +228,30 @@ func (j *Judge) lost(f Facts) (all []string) {
 }
 
 // ill says what is there, but not as well as before.
-func (j *Judge) ill(f Facts) (all []string) {
+func (j *Judge) ill(f Facts) []string {
+	all := j.apart(f)
+	var down []string
+	for uid, ready := range j.Before.Pods {
+		if now, there := f.Pods[uid]; ready && there && !now && !j.excused(uid, f) {
+			down = append(down, cmp.Or(f.Names[uid], uid))
+		}
+	}
+	if n := len(down); n > 0 {
+		slices.Sort(down)
+		text := strings.Join(down[:min(n, maxNamed)], ", ")
+		if n > maxNamed {
+			text += fmt.Sprintf(" and %d more", n-maxNamed)
+		}
+		all = append(all, fmt.Sprintf("%d pods are not ready that were: %s", n, text))
+	}
+	return all
+}
+
+// maxNamed bounds how many pods a message names.
+const maxNamed = 8
+
+// apart says what is not as well as before apart from pods.
+func (j *Judge) apart(f Facts) (all []string) {
 	for _, c := range []struct{ what, before, now string }{
 		{"the API server cannot be reached", j.Before.Link, f.Link},
 		{"the node is not Ready", j.Before.Node, f.Node},
@@ -145,15 +260,6 @@ func (j *Judge) ill(f Facts) (all []string) {
 		if c.before == "" && c.now != "" {
 			all = append(all, c.what+": "+c.now)
 		}
-	}
-	down := 0
-	for uid, ready := range j.Before.Pods {
-		if now, there := f.Pods[uid]; ready && there && !now {
-			down++
-		}
-	}
-	if down > 0 {
-		all = append(all, fmt.Sprintf("%d pods are not ready that were", down))
 	}
 	return all
 }

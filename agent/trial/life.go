@@ -81,6 +81,25 @@ func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
 	return true
 }
 
+// Veto ends a trial that failed by nothing but pods, and pressures that pods make. It is tried again
+// without these, up to Attempts times: see Judge.
+func (r *Record) Veto(why string, by []string, now time.Time) bool {
+	if r.Trial == nil || r.Assigned == nil || r.Attempts >= Attempts {
+		return r.Fail(why, false, now)
+	}
+	v := Vetoes{Trials: 1, By: slices.Clone(by)}
+	if r.Vetoed != nil {
+		v.Trials += r.Vetoed.Trials
+		v.By = append(v.By, r.Vetoed.By...)
+	}
+	slices.Sort(v.By)
+	v.By = slices.Compact(v.By)
+	c, began := r.Assigned, r.Trial.Began
+	r.Trial, r.Vetoed = nil, &v
+	r.ended(c, why+": it is tried again without them", true, began, now)
+	return true
+}
+
 // Drop gives up what is to be tried, and is no failure of it.
 func (r *Record) Drop(why string, now time.Time) {
 	if c := r.Assigned; c != nil && r.Trial == nil {

@@ -65,6 +65,14 @@ func (l *life) step(s byte, now time.Time) {
 		} else if c != nil && r.Trial == nil && before != r.Assigned {
 			delete(l.refused, c.ID)
 		}
+	case 15:
+		if c := r.Assigned; s > 127 {
+			if r.Veto("a pod", []string{text}, now) && r.Assigned == nil && c.Program != nil {
+				l.refused[c.ID] = true
+			}
+			break
+		}
+		fallthrough
 	default:
 		c := r.Assigned
 		if r.Fail("bad", s%16 == 14, now) && r.Assigned == nil && c.Program != nil {
@@ -99,6 +107,7 @@ func (l *life) follow(now time.Time, refused bool) {
 func FuzzLife(f *testing.F) {
 	f.Add([]byte{0, 2, 11, 13, 8, 11, 15, 2, 8, 11, 14, 2, 16, 2, 11, 15, 8, 2})
 	f.Add([]byte{0, 2, 11, 13, 21, 11, 14, 2, 11, 13, 2, 7, 2, 10, 11, 13})
+	f.Add([]byte{0, 2, 8, 11, 255, 11, 239, 11, 13, 8, 11, 255, 12, 143, 11, 159, 11, 255})
 	f.Add([]byte{0, 2, 10, 11, 13, 2, 11, 15, 0, 130, 37, 11, 12, 13, 8, 24, 11, 15, 24})
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		l := &life{T: t, chances: map[string]bool{}, refused: map[string]bool{}}
@@ -116,7 +125,7 @@ func FuzzLife(f *testing.F) {
 			if use.IsLocal() != (l.good == "") || !use.IsLocal() && use.Kubelet != l.good {
 				t.Fatalf("step %d: %s is used, %q is good", i, use.Name(), l.good)
 			}
-			if r := &l.r; len(r.History) > maxHistory || len(r.Refused) > maxRefused || r.Attempts > Attempts || r.Trial != nil && r.Assigned == nil {
+			if r := &l.r; len(r.History) > maxHistory || len(r.Refused) > maxRefused || r.Attempts > Attempts || r.Trial != nil && r.Assigned == nil || r.Vetoed != nil && (r.Assigned == nil || r.Vetoed.Trials >= Attempts) {
 				t.Fatalf("step %d: %+v", i, r)
 			}
 		}

@@ -60,6 +60,8 @@ type Configuration struct {
 	// Asked says that a person at the node wants it. Else it came over the link, or follows
 	// from what did.
 	Asked bool `json:"asked,omitempty"`
+	// Despite says that pods do not count in its trial: a person wants it.
+	Despite bool `json:"despitePods,omitempty"`
 	// Binding is the version of the list of fields that belong to the node by which it was
 	// accepted: config.Binding.
 	Binding int `json:"binding,omitempty"`
@@ -141,6 +143,13 @@ type Trial struct {
 	Before Facts     `json:"before"`
 }
 
+// Vetoes are trials that failed because pods were not well, or made a pressure, and nothing else was
+// worse than before.
+type Vetoes struct {
+	Trials int      `json:"trials"`
+	By     []string `json:"by"` // UIDs of these pods, and pressures, sorted
+}
+
 // A Failure is why what came is not used.
 type Failure struct {
 	ID  string    `json:"id"`
@@ -173,6 +182,7 @@ type Record struct {
 	Attempts int            `json:"attempts,omitempty"` // trials of Assigned
 	Was      *Facts         `json:"was,omitempty"`      // the best that was seen before each of them
 	Trial    *Trial         `json:"trial,omitempty"`    // of Assigned; nil: none is under way
+	Vetoed   *Vetoes        `json:"vetoed,omitempty"`   // trials of Assigned that only pods had fail
 	// Followed is the ID of what the ConfigMap that is followed had last; empty: not known. Only
 	// another one counts: what a person asks for meanwhile stays until then.
 	Followed string   `json:"followed,omitempty"`

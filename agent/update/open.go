@@ -16,7 +16,7 @@ import (
 // A Keeper tries programs. *configure.Keeper is one.
 type Keeper interface {
 	// OfferProgram takes one to be tried. Tried: it will be.
-	OfferProgram(p trial.Program, from string, anew bool) (id string, tried bool, err error)
+	OfferProgram(p trial.Program, from string, anew, despitePods bool) (id string, tried bool, err error)
 	// Refused reports whether one has failed, or was left, and is tried again for a person only.
 	Refused(version, sum string) bool
 	// Staged is the path of one that is to be tried, or is on trial; empty: there is none.
@@ -47,7 +47,7 @@ func Open(c *config.Config, version string, k Keeper, now func() time.Time, wait
 			Keys: keys, Threshold: int(edge.Threshold), Client: newClient(now), Log: log},
 		Refused: k.Refused,
 		Offer: func(s *Staged, from string, anew bool) (string, bool, error) {
-			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from, anew)
+			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from, anew, s.DespitePods)
 		},
 		Kept: k.Staged, Busy: k.Busy, Follow: edge.Archive, Every: edge.Every.Duration, Wait: wait,
 	})

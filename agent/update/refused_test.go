@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/islet-edge/islet/agent/api"
 )
 
 // TestRefused: of a version that failed its trial nothing but the release is read, as often as
@@ -51,13 +53,13 @@ func TestRefused(t *testing.T) {
 		if offered != "0.2.0 " || asked != 11 || logged.Len() > 0 {
 			t.Errorf("offered %q, asked %d times\n%s", offered, asked, &logged)
 		}
-		if _, err := u.Update(t.Context(), file, false, false, nil); err == nil {
+		if _, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); err == nil {
 			t.Error("a person who asks again has nothing read")
 		}
 		if err := os.WriteFile(file, whole, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := u.Update(t.Context(), file, false, false, nil); err != nil || out.ID != "islet-0.2.0" || offered != "0.2.0 0.2.0 " {
+		if out, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); err != nil || out.ID != "islet-0.2.0" || offered != "0.2.0 0.2.0 " {
 			t.Errorf("a person who asks again: %+v, %v, offered %q", out, err, offered)
 		}
 		archive(t, dir, "islet.tar.gz", "0.3.0", runtime.GOARCH, program(t, "other"), key)

@@ -38,6 +38,8 @@ type Staged struct {
 	Version string
 	Program string // its path
 	Sum     string // of the archive, hexadecimal
+	// DespitePods: pods do not count in its trial, as a person wants.
+	DespitePods bool
 }
 
 // Errors of Stage that a caller tells apart.
@@ -101,7 +103,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 		return nil, errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
 	}
 	s.Log.Info("another version of islet is ready to be tried", "version", r.Version, "program", program)
-	return &Staged{r.Version, program, sum}, nil
+	return &Staged{Version: r.Version, Program: program, Sum: sum}, nil
 }
 
 // wanted says whether a release is one for this node.

@@ -45,16 +45,16 @@ func New(c Config) *Updater { return &Updater{c: c} }
 
 // Update gets a program ready and has it tried: see Stage. Dry: it only gets ready, also while
 // something else is on trial.
-func (u *Updater) Update(ctx context.Context, from string, older, dry bool, tell func(status string, current, total int64)) (none api.Update, _ error) {
-	return u.update(ctx, from, older, dry, true, tell)
+func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (none api.Update, _ error) {
+	return u.update(ctx, from, o, true, tell)
 }
 
-func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool, tell Tell) (none api.Update, _ error) {
+func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, anew bool, tell Tell) (none api.Update, _ error) {
 	if !u.once.TryLock() {
 		return none, occupied{errors.New("another archive is being fetched or tested; try again when that has ended")}
 	}
 	defer u.once.Unlock()
-	if u.c.Busy != nil && !dry { // before anything is fetched
+	if u.c.Busy != nil && !o.Dry { // before anything is fetched
 		if err := u.c.Busy(anew); err != nil {
 			return none, occupied{err}
 		}
@@ -64,13 +64,13 @@ func (u *Updater) update(ctx context.Context, from string, older, dry, anew bool
 	if anew {
 		refused = nil
 	}
-	s, err := u.c.Stage(ctx, from, older, refused, tell)
+	s, err := u.c.Stage(ctx, from, o.Older, refused, tell)
 	if err != nil {
 		return none, err
 	}
 	out := api.Update{Version: s.Version}
 	tried := false
-	if !dry {
+	if s.DespitePods = o.DespitePods; !o.Dry {
 		out.ID, tried, err = u.c.Offer(s, short(from), anew)
 	}
 	if tried {
@@ -138,7 +138,7 @@ func (u *Updater) look(ctx context.Context) error {
 	if u.c.Wait != nil && u.c.Wait() {
 		return errSpared
 	}
-	out, err := u.update(ctx, u.c.Follow, false, false, false, nil)
+	out, err := u.update(ctx, u.c.Follow, api.UpdateOptions{}, false, nil)
 	if err == nil {
 		u.c.Log.Info("a newer version was found", "version", out.Version, "id", out.ID)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/islet-edge/islet/agent/api"
 )
 
 // TestFollowWaits: an archive that the node follows is not looked at while the disk is to be
@@ -36,7 +38,7 @@ func TestFollowWaits(t *testing.T) {
 			}
 		}
 		after(3*24*time.Hour+time.Hour, 0)
-		if _, err := u.Update(ctx, "/archive", false, false, nil); err == nil {
+		if _, err := u.Update(ctx, "/archive", api.UpdateOptions{}, nil); err == nil {
 			t.Error("no error")
 		}
 		after(0, 1)
@@ -63,10 +65,10 @@ func TestBusy(t *testing.T) {
 	busy := errors.New("a trial is under way")
 	u := New(Config{Stager: *s, Kept: func() string { return trial }, Busy: func(bool) error { return busy },
 		Offer: func(*Staged, string, bool) (string, bool, error) { t.Error("it is offered"); return "", false, nil }})
-	if out, err := u.Update(t.Context(), file, false, true, nil); err != nil || out.Version != "0.2.0" || out.ID != "" {
+	if out, err := u.Update(t.Context(), file, api.UpdateOptions{Dry: true}, nil); err != nil || out.Version != "0.2.0" || out.ID != "" {
 		t.Errorf("only to know: %+v, %v", out, err)
 	}
-	if _, err := u.Update(t.Context(), file, false, false, nil); !errors.Is(err, busy) {
+	if _, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); !errors.Is(err, busy) {
 		t.Error(err)
 	}
 	if got := left(t, s); got != "islet islet-1.new" {

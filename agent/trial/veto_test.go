@@ -1,0 +1,141 @@
+package trial
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A stage is a node with pods that a trial is played on.
+type stage struct {
+	*testing.T
+	r      Record
+	facts  Facts
+	limits bool // what is tried changes the limits of pressures
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{T: t, facts: Facts{
+		Pods: map[string]bool{"evil": true, "other": true, "good": true}, Known: map[string]bool{"evil": true, "other": true, "good": true},
+		Names: map[string]string{"evil": "default/evil"}, Probes: map[string]string{"evil": ProbeNetwork, "other": ProbeNetwork, "good": ProbeNetwork},
+	}}
+	s.r.takes(program("2.0.0"), false)
+	return s
+}
+
+// trial plays one in which pods do not become ready. It gives what the guard would be told at the
+// deadline.
+func (s *stage) trial(down ...string) (v Verdict, why string) {
+	s.Helper()
+	if !s.r.Begin(s.facts, "boot", noon) {
+		s.Fatal("it is not tried")
+	}
+	j := s.r.Judge(time.Minute, s.limits)
+	f := s.facts
+	f.Pods = map[string]bool{}
+	for uid := range s.facts.Pods {
+		f.Pods[uid] = !slices.Contains(down, uid)
+	}
+	f.Pressure = slices.DeleteFunc(slices.Clone(down), func(d string) bool { return !strings.HasSuffix(d, "Pressure") })
+	j.Look(noon, f)
+	v, why = j.Look(noon.Add(time.Minute), f)
+	switch blame := j.Blame(f); {
+	case v == Good:
+		s.r.Accept(noon)
+	case len(blame) > 0:
+		s.r.Veto(why, blame, noon)
+	default:
+		s.r.Fail(why, false, noon)
+	}
+	return v, why
+}
+
+// TestVeto: pods that are the only thing worse than before fail a trial, by name, but not for ever.
+func TestVeto(t *testing.T) {
+	s := newStage(t)
+	if v, why := s.trial("evil"); v == Good || !strings.Contains(why, "1 pods are not ready that were: default/evil") || !s.r.Tries() || s.r.FailedProgram != nil {
+		t.Fatalf("the first trial: %v, %s, %+v", v, why, s.r)
+	}
+	if h := s.r.History; len(h) != 1 || !h[0].Undecided || !strings.Contains(h[0].Why, "it is tried again without them") {
+		t.Errorf("history: %+v", h)
+	}
+	if v, why := s.trial("evil"); v != Good || !s.r.Updated() || s.r.Vetoed != nil {
+		t.Errorf("the second trial: %v, %s", v, why)
+	}
+
+	s = newStage(t) // two pods that take turns
+	s.trial("evil")
+	if v, _ := s.trial("other"); v == Good || !s.r.Tries() || !slices.Equal(s.r.Vetoed.By, []string{"evil", "other"}) {
+		t.Errorf("after the second trial: %v, %+v", v, s.r.Vetoed)
+	}
+	if v, why := s.trial("evil", "other"); v != Good {
+		t.Errorf("the third trial: %v, %s", v, why)
+	}
+
+	s = newStage(t) // what pods use up counts the same
+	if v, why := s.trial("DiskPressure"); v != Bad || !strings.Contains(why, "DiskPressure") || !s.r.Tries() {
+		t.Errorf("a pressure: %v, %s", v, why)
+	}
+	if v, why := s.trial("DiskPressure"); v != Good {
+		t.Errorf("a pressure, again: %v, %s", v, why)
+	}
+}
+
+// TestNoVeto: what may be the fault of what is tried fails it at the first time.
+func TestNoVeto(t *testing.T) {
+	for name, how := range map[string]func(s *stage) (Verdict, string){
+		"no pod is ready": func(s *stage) (Verdict, string) { return s.trial("evil", "other", "good") },
+		"no other by network": func(s *stage) (Verdict, string) {
+			s.facts.Probes = map[string]string{"evil": ProbeNetwork, "good": ProbeExec}
+			return s.trial("evil")
+		},
+		"limits of pressures": func(s *stage) (Verdict, string) { s.limits = true; return s.trial("MemoryPressure") },
+		"the node too": func(s *stage) (Verdict, string) {
+			s.r.Begin(s.facts, "boot", noon)
+			j := s.r.Judge(time.Minute, false)
+			f := s.facts
+			f.Pods, f.Reach = map[string]bool{"evil": false, "other": true, "good": true}, "refused"
+			v, why := j.Look(noon, f)
+			if blame := j.Blame(f); len(blame) > 0 {
+				s.Errorf("%v are blamed", blame)
+			}
+			s.r.Fail(why, false, noon)
+			return v, why
+		},
+	} {
+		s := newStage(t)
+		if v, why := how(s); v == Good || why == "" || s.r.Tries() || s.r.FailedProgram == nil {
+			t.Errorf("%s: %v, %s", name, v, why)
+		}
+	}
+}
+
+// TestFlaps: a pod that is ready and not in turns keeps the trial from going well, and is named at the
+// deadline, also if it is ready at that moment.
+func TestFlaps(t *testing.T) {
+	s := newStage(t)
+	s.r.Begin(s.facts, "boot", noon)
+	j := s.r.Judge(time.Minute, false)
+	bad := s.facts
+	bad.Pods = map[string]bool{"evil": false, "other": true, "good": true}
+	for i := range 20 {
+		j.Look(noon.Add(time.Duration(2*i)*time.Second), s.facts)
+		j.Look(noon.Add(time.Duration(2*i+1)*time.Second), bad)
+	}
+	if v, _ := j.Look(noon.Add(50*time.Second), s.facts); v != Waiting || !slices.Equal(j.Blame(s.facts), []string{"evil"}) {
+		t.Errorf("%v, to blame are %v", v, j.Blame(s.facts))
+	}
+}
+
+// TestDespitePods: where a person says so, pods do not count, also where none is ready.
+func TestDespitePods(t *testing.T) {
+	s := newStage(t)
+	c := program("2.0.0")
+	if c.Despite = true; !s.r.takes(c, true) {
+		t.Fatal("it is not taken, as the same waits already")
+	}
+	if v, why := s.trial("evil", "other", "good", "DiskPressure"); v != Good {
+		t.Errorf("%v: %s", v, why)
+	}
+}
