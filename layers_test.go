@@ -81,7 +81,7 @@ var layers = map[string][]string{
 	"agent/probe":        {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
 	"agent/pulls":        {"edge/store", "runtime/cri", "keyring"},
 	"agent/rpc":          {},
-	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "door", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/tunnel"},
+	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "door", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/linger", "runtime/stream/tunnel"},
 	"agent/status":       {"agent/plan", "demand", "podspec"},
 	"agent/translate":    {"agent/plan", "demand", "keys", "podspec"},
 	"agent/userns":       {"durable", "podspec", "runtime/untrusted"},
@@ -160,7 +160,8 @@ var layers = map[string][]string{
 	"runtime/cri":           {},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"readonly", "bootid", "keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
+	"runtime/ctrd":          {"readonly", "bootid", "keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/drain", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
+	"runtime/drain":         {}, // the end of output: commands, containers and attached readers
 	"runtime/daemon":        {"regular", "runtime/mounts"},
 	"runtime/fake":          {"runtime/cri"},
 	"runtime/image":         {"runtime/cri", "runtime/untrusted"},
@@ -170,16 +171,17 @@ var layers = map[string][]string{
 	"runtime/remote":        {"runtime/cri", "keys"},
 	"runtime/selinux":       {},
 
-	"runtime/shim":        {"runtime/shim/wire"},
+	"runtime/shim":        {"runtime/drain", "runtime/shim/wire"},
 	"runtime/shim/cmd":    {"inherit", "runtime/shim/server", "runtime/untrusted"},
 	"runtime/shim/crilog": {"runtime/untrusted"},
 	"runtime/shim/pack":   {},
-	"runtime/shim/server": {"runtime/shim/wire", "runtime/shim/crilog"},
+	"runtime/shim/server": {"runtime/drain", "runtime/shim/wire", "runtime/shim/crilog"},
 	"runtime/shim/wire":   {},
 
-	"runtime/stream":        {"door", "runtime/cri", "runtime/stream/tunnel"},
-	"runtime/stream/tunnel": {}, // both servers of port-forward: here and in agent/server
-	"runtime/taskshim":      {"runtime/shim", "metrics"},
+	"runtime/stream":        {"door", "runtime/cri", "runtime/stream/linger", "runtime/stream/tunnel"},
+	"runtime/stream/linger": {},                        // every server of streams
+	"runtime/stream/tunnel": {"runtime/stream/linger"}, // both servers of port-forward: here and in agent/server
+	"runtime/taskshim":      {"runtime/drain", "runtime/shim", "metrics"},
 	"runtime/tree":          {},
 	"runtime/untrusted":     {}, // files that others made: agent rooms that read such may import it
 

@@ -226,6 +226,9 @@ func (l *Listener) Expect(local net.Addr) (end func()) {
 	}
 }
 
+// NetConn is the connection below, for who closes its directions apart.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // Close gives the place back.
 func (c *conn) Close() error {
 	l := c.l

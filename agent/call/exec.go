@@ -63,7 +63,7 @@ func (c *Caller) run(ctx context.Context, id string, command []string, timeout t
 	ctx, stop := within(ctx, timeout)
 	defer stop()
 	var out, errs beginning
-	err = s.Stream(ctx, id, cri.ExecOptions{Command: command, Stdout: &out, Stderr: &errs})
+	err = s.Stream(ctx, id, cri.ExecOptions{Command: command, Stdout: &out, Stderr: &errs, Collect: true})
 	if exit, ok := errors.AsType[cri.ExitError](err); ok {
 		code, err = exit.Code, nil
 	}

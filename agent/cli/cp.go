@@ -104,19 +104,40 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 		return exitError{ExitNotFound, err}
 	}
 	dir, base := path.Split(path.Clean("/" + to))
-	if strings.HasSuffix(to, "/") || base == "" || c.isDirectory(ctx, pod, container, path.Clean("/"+to)) {
+	inside := strings.HasSuffix(to, "/") || base == ""
+	if !inside {
+		var err error
+		if inside, err = c.isDirectory(ctx, pod, container, path.Clean("/"+to)); err != nil {
+			return err
+		}
+	}
+	if inside {
 		dir, base = path.Clean("/"+to), filepath.Base(from)
 	}
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(pack(w, from, base)) }()
-	defer r.Close()
-	return c.tar(ctx, pod, container, []string{"tar", "xmf", "-", "-C", dir}, r, io.Discard)
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(w, from, base)
+		packed <- err
+		w.CloseWithError(err)
+	}()
+	err := c.tar(ctx, pod, container, []string{"tar", "xmf", "-", "-C", dir}, r, io.Discard)
+	r.Close() // lets pack go that nobody reads
+	if failed := <-packed; failed != nil && (err == nil || !errors.Is(failed, io.ErrClosedPipe)) {
+		return failed // also where tar is content with what it got
+	}
+	return err
 }
 
 // isDirectory reports whether a path of the container is a directory. Like kubectl cp
-// it asks the program test; without that the path is taken for the new name.
-func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) bool {
-	return c.tar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard) == nil
+// it asks the program test; without that the path is taken for the new name. An error
+// is that of an agent which could not be asked.
+func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) (bool, error) {
+	err := c.tar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
+	if isLost(err) || ctx.Err() != nil {
+		return false, err
+	}
+	return err == nil, nil
 }
 
 // tar runs tar in the container with those streams. Its complaints are the error.

@@ -153,21 +153,28 @@ func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error
 			}
 		}()
 	}
+	failed := make(chan error, 1)
 	if c.stdin {
-		go c.feed(s) // ends with standard input or, blocked there, with the process
+		go c.feed(s, failed) // ends with standard input or, blocked there, with the process
 	}
 	status, err := c.receive(s)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err != nil {
+	if err == nil {
+		err = outcome(status)
+	}
+	select {
+	case read := <-failed: // whatever the process made of it
+		return fmt.Errorf("standard input is incomplete: %w", read)
+	default:
 		return err
 	}
-	return outcome(status)
 }
 
-// feed sends standard input, and its end.
-func (c *execCommand) feed(s *socket) {
+// feed sends standard input, and its end. A failure to read it goes to failed before the
+// process sees the end.
+func (c *execCommand) feed(s *socket, failed chan<- error) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := c.Stdin.Read(buf)
@@ -175,6 +182,9 @@ func (c *execCommand) feed(s *socket) {
 			return
 		}
 		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				failed <- err
+			}
 			s.send(closeChannel, []byte{stdinChannel})
 			return
 		}
@@ -184,9 +194,16 @@ func (c *execCommand) feed(s *socket) {
 // receive writes the output until the status comes.
 func (c *execCommand) receive(s *socket) (*metav1.Status, error) {
 	var status *metav1.Status
+	pings := make(chan string, 1)
+	defer close(pings)
+	go s.answer(pings)
 	s.conn.SetPingHandler(func(data string) error {
 		s.expect()
-		return s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(silentTime))
+		select {
+		case pings <- data:
+		default: // one is being answered
+		}
+		return nil
 	})
 	s.silence = cmp.Or(c.Patience, silentTime)
 	for {
@@ -240,6 +257,14 @@ type socket struct {
 	conn    *websocket.Conn
 	mu      sync.Mutex
 	silence time.Duration // how long the agent, which pings, may say nothing
+}
+
+// answer answers pings apart from the reader: the agent may have hung up while output is
+// still to be read, or be busy with our input, and neither is an end of the output.
+func (s *socket) answer(pings <-chan string) {
+	for data := range pings {
+		s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Time{}) // ends with the connection
+	}
 }
 
 // expect restarts the time limit on silence.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -157,7 +158,7 @@ func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstr
 			defer local.Close()
 			stop := context.AfterFunc(ctx, func() { local.Close() })
 			defer stop()
-			if err := c.forward(local, to, port); err != nil && ctx.Err() == nil {
+			if err := c.forward(local.(*net.TCPConn), to, port); err != nil && ctx.Err() == nil {
 				c.print.Lock()
 				defer c.print.Unlock()
 				fmt.Fprintf(c.Stderr, "islet: %s\n", printable(err.Error()))
@@ -167,8 +168,9 @@ func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstr
 }
 
 // forward joins one connection with a pair of streams: one for its data and one for
-// what goes wrong. https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
-func (c *forwardCommand) forward(local net.Conn, to httpstream.Connection, port uint16) error {
+// what goes wrong. Each direction ends by itself; data that broke off resets the local
+// connection. https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
+func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, port uint16) error {
 	headers := http.Header{}
 	headers.Set(portforward.PortHeader, strconv.Itoa(int(port)))
 	headers.Set(portforward.PortForwardRequestIDHeader, local.RemoteAddr().String())
@@ -185,15 +187,49 @@ func (c *forwardCommand) forward(local net.Conn, to httpstream.Connection, port 
 		return err
 	}
 	defer to.RemoveStreams(data)
+	var closed atomic.Bool // our direction
+	sent := make(chan struct{})
 	go func() { // ends with the local connection or the stream
-		io.Copy(data, local)
+		defer close(sent)
+		if _, err := io.Copy(data, local); err != nil {
+			data.Reset() // the pod must not take this for the end
+			return
+		}
+		closed.Store(true)
 		data.Close() // the pod sees the end, and may still answer
 	}()
-	io.Copy(local, data)
-	local.Close()
+	if _, err := io.Copy(local, data); err != nil { // the local client has gone
+		data.Reset()
+		reset(local)
+	} else if lostStream(to, data, &closed) {
+		reset(local)
+	} else {
+		local.CloseWrite() // it may have more to say
+	}
+	<-sent
 	text, err := io.ReadAll(io.LimitReader(failed, maxMessage))
 	if len(text) > 0 {
+		reset(local)
 		return errors.New(string(text))
 	}
 	return err
+}
+
+// lostStream reports whether a stream that gives no more has not ended, but was reset or
+// lost with its connection. Once our own direction is closed only the latter shows; the
+// stream of errors tells the former.
+func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic.Bool) bool {
+	select {
+	case <-to.CloseChan():
+		return true
+	default:
+	}
+	s, ok := data.(interface{ IsFinished() bool })
+	return ok && s.IsFinished() && !closed.Load()
+}
+
+// reset closes a connection so that its peer does not take it for the end of the data.
+func reset(c *net.TCPConn) {
+	c.SetLinger(0)
+	c.Close()
 }

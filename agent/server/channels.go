@@ -15,6 +15,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
 // channelProtocols are the WebSocket subprotocols: each message begins with the
@@ -36,7 +37,6 @@ const asText = "base64.channel.k8s.io"
 
 const (
 	pingEvery = 20 * time.Second
-	pingTime  = 10 * time.Second
 	maxFrame  = 32 << 10 // of output in one message
 	maxSize   = 1 << 10  // of a message with the size of the terminal
 )
@@ -82,7 +82,7 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	}
 	err = p.run(ctx, o, r)
 	stdin.Close() // lets a message go that nobody read
-	c.finish(err)
+	c.finish(ctx, err)
 	cancel()
 	loops.Wait()
 }
@@ -133,7 +133,8 @@ func (c *channels) receive(stdin bool) {
 	}
 }
 
-// ping finds out that the client is gone also while the process reads nothing.
+// ping finds out that the client is gone also while the process reads nothing. One that
+// cannot be sent because the client is slow waits its turn like any output.
 func (c *channels) ping(ctx context.Context, cancel context.CancelFunc) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -142,7 +143,7 @@ func (c *channels) ping(ctx context.Context, cancel context.CancelFunc) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if c.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(pingTime)) != nil {
+			if c.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.idle)) != nil {
 				cancel()
 				return
 			}
@@ -186,19 +187,20 @@ func (c *channels) greet(wants remotecommand.Options) {
 	c.write(number, nil) // an error is a client that has gone
 }
 
-// finish reports how the session ended and closes the connection.
-func (c *channels) finish(err error) {
+// finish reports how the session ended and closes the connection once the client has
+// everything, or ctx has ended.
+func (c *channels) finish(ctx context.Context, err error) {
 	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or v5
 	if !v4 && err == nil {
 		c.bye() // before v4 what comes on this channel is an error
 	} else if c.write(remotecommand.StreamErr, statusText(err, v4)) == nil {
 		c.bye()
 	}
-	c.conn.Close()
+	linger.Close(ctx, c.conn.NetConn())
 }
 
 func (c *channels) bye() {
-	c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(pingTime))
+	c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(c.idle))
 }
 
 // A channel is an output of the process.

@@ -58,9 +58,8 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	}()
 	conn.SetIdleTimeout(s.StreamIdleTimeout)
 	use(m, protocol)
-	cancel() // Close waits for the client to take a last frame
-	conn.Close()
-	<-closed
+	conn.Close() // waits for the client to take a last frame
+	<-closed     // it has everything, and hung up
 }
 
 // arrived hands a stream over once its opening is confirmed, which is after this

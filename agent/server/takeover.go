@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
 // proxy passes the request on to a runtime behind a socket.
@@ -33,7 +35,8 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (strin
 // takeover prepares a request whose connection a library will take over: the
 // context of the new request ends when the client is gone, and the connection
 // is closed some time after the context has ended, even if the client takes
-// nothing more. The library does neither.
+// nothing more. The library does neither. Where the library closes the connection
+// the client first gets everything that was written, however slow it is.
 func takeover(w http.ResponseWriter, r *http.Request, later time.Duration) (http.ResponseWriter, *http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	return &hijacker{w, ctx, cancel, later}, r.WithContext(ctx), cancel
@@ -52,7 +55,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.later, func() { c.Close() }) })
-	w := &watchedConn{c, h.gone}
+	w := &watchedConn{c, h.ctx, h.gone}
 	// What the client sent already is in rw; the rest is read by way of w.
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	r := io.MultiReader(strings.NewReader(string(ahead)), w)
@@ -65,8 +68,12 @@ func (h *hijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 // A watchedConn ends a context when its peer is gone.
 type watchedConn struct {
 	net.Conn
+	ctx  context.Context
 	gone context.CancelFunc
 }
+
+// Close waits until the peer has everything, or the context has ended.
+func (c *watchedConn) Close() error { return linger.Close(c.ctx, c.Conn) }
 
 func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)

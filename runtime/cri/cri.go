@@ -80,6 +80,11 @@ type ExecOptions struct {
 	Stderr  io.WriteCloser // must be nil with TTY
 	TTY     bool
 	Resize  <-chan TerminalSize
+
+	// Collect says that the output is for a caller that waits for the end, such as a
+	// probe: children that the command leaves behind, and that go on writing, do not
+	// hold the call for ever.
+	Collect bool
 }
 
 // An ExitError is what Streamer.Stream returns for a process that ended with a

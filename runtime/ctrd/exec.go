@@ -20,6 +20,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
@@ -35,7 +36,7 @@ func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.
 		defer cancel()
 	}
 	var stdout, stderr capped
-	err := r.exec(ctx, req.GetContainerId(), cri.ExecOptions{Command: req.GetCmd(), Stdout: &stdout, Stderr: &stderr})
+	err := r.exec(ctx, req.GetContainerId(), cri.ExecOptions{Command: req.GetCmd(), Stdout: &stdout, Stderr: &stderr, Collect: true})
 	out := &api.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}
 	var exit cri.ExitError
 	switch {
@@ -95,7 +96,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	}
 	defer hand.close()
 	late := make(chan struct{})
-	watch := func() (stop func() bool) {
+	watch := func() (endedFirst func() bool) {
 		r.giveStreams(c, cmd.Process.Pid)
 		hand.over(r.log)
 		begin := time.AfterFunc(execBegins, func() {
@@ -104,8 +105,8 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 				killExec(cmd.Process, dir)
 			}
 		})
-		ended := context.AfterFunc(ctx, func() { killExec(cmd.Process, dir) })
-		return func() bool { begin.Stop(); return ended() }
+		stop := context.AfterFunc(ctx, func() { killExec(cmd.Process, dir) })
+		return func() bool { begin.Stop(); return stop() }
 	}
 	if o.Stderr != nil {
 		o.Stderr = &gate{WriteCloser: o.Stderr, dir: dir}
@@ -114,18 +115,18 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		if o.Stdout != nil {
 			o.Stdout = &gate{WriteCloser: o.Stdout, dir: dir}
 		}
-		err = runTerminal(cmd, o, watch)
+		err = runTerminal(ctx, cmd, o, watch)
 	} else {
-		err = runPipes(cmd, o, watch)
+		err = runPipes(ctx, cmd, o, watch)
 	}
-	if ctx.Err() != nil {
+	if err = execError(err, dir); errors.Is(err, errEnded) {
 		return ctx.Err()
 	}
 	select {
 	case <-late:
 		return fmt.Errorf("exec in container %s: the command has not begun after %v: %w", c.rec.ID, execBegins, errdefs.ErrUnavailable)
 	default:
-		return execError(err, dir)
+		return err
 	}
 }
 
@@ -151,9 +152,13 @@ func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, err
 	return p, nil
 }
 
-// killExec kills the command inside the container, on which the OCI runtime ends
-// too; before the command has begun, the OCI runtime with what it has started inside.
+// killExec kills the command inside the container, on which the OCI runtime ends too;
+// before the command has begun, the OCI runtime with what it has started inside. The OCI
+// runtime is killed a moment later if it is still there: runc waits for every child that
+// holds the output of a command which has long ended. The PID in the file may be another
+// process's by then, so only a child of the OCI runtime is killed.
 func killExec(oci *os.Process, dir string) {
+	time.AfterFunc(drain.Grace, func() { oci.Kill() }) // an error: it has ended
 	b, _ := os.ReadFile(filepath.Join(dir, "pid"))
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
@@ -161,7 +166,20 @@ func killExec(oci *os.Process, dir string) {
 		oci.Kill()
 		return
 	}
-	unix.Kill(pid, unix.SIGKILL)
+	if parentOf(pid) == oci.Pid {
+		unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+// parentOf returns the PID of a process's parent, or 0.
+func parentOf(pid int) int {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // a name may have any character
+	if len(f) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(f[1])
+	return parent
 }
 
 // killChildren kills the children of a process, and those that they leave to it. The
@@ -183,16 +201,25 @@ func killChildren(pid int) {
 	}
 }
 
-// runPipes runs cmd with plain streams. What holds its output open after its end
-// is not waited for long. watch is called once cmd runs.
-func runPipes(cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) error {
+// runPipes runs cmd with plain streams. watch is called once cmd runs, and what it
+// returned once it has ended: false says that ctx ended it.
+func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) (err error) {
+	var out drain.Outputs
+	defer func() {
+		if cmd.Process == nil {
+			out.Abort()
+		}
+	}()
 	if o.Stdout != nil {
-		cmd.Stdout = o.Stdout
+		if cmd.Stdout, err = out.Pipe(o.Stdout); err != nil {
+			return err
+		}
 	}
 	if o.Stderr != nil {
-		cmd.Stderr = o.Stderr
+		if cmd.Stderr, err = out.Pipe(o.Stderr); err != nil {
+			return err
+		}
 	}
-	cmd.WaitDelay = time.Second
 	if o.Stdin != nil {
 		// Not cmd.Stdin: Wait would wait for a reader that may never return.
 		w, err := cmd.StdinPipe()
@@ -204,9 +231,45 @@ func runPipes(cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) error 
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	defer watch()()
-	return cmd.Wait()
+	return finishExec(ctx, cmd, o, &out, watch())
 }
+
+// collectTime is how long after the end of a command whose output is collected its
+// children are followed that go on writing: a hook must not wait for them for ever.
+const collectTime = 10 * time.Second
+
+// errEnded says that the caller's end is that of the command.
+var errEnded = errors.New("ended by the caller")
+
+// finishExec waits for the end of a command, and of its output. Output that was not
+// delivered is an error, whatever the command's exit code is.
+func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drain.Outputs, endedFirst func() bool) error {
+	out.Start()
+	err := cmd.Wait()
+	byItself := endedFirst()
+	limit := time.Duration(0)
+	if o.Collect {
+		limit = collectTime
+	}
+	lost := out.Finish(ctx, limit)
+	switch {
+	case !byItself, lost != nil && ctx.Err() != nil: // nobody is there to be told
+		return errEnded
+	case lost != nil:
+		return &undelivered{lost: lost, command: cmd.ProcessState.String()}
+	}
+	return err
+}
+
+// undelivered is the error of a command that has run, and whose output is incomplete.
+type undelivered struct {
+	lost    error
+	command string // how it ended
+}
+
+func (u *undelivered) Error() string { return fmt.Sprintf("%v (the command: %s)", u.lost, u.command) }
+
+func (u *undelivered) Unwrap() error { return u.lost }
 
 // A gate passes output on once the command has begun. What comes before is the
 // OCI runtime's own: it says on the command's streams, too, why it cannot run it,
@@ -242,9 +305,6 @@ func (g *gate) Write(b []byte) (int, error) {
 func execError(err error, dir string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		if errors.Is(err, exec.ErrWaitDelay) {
-			return nil
-		}
 		return err
 	}
 	if _, statErr := os.Stat(filepath.Join(dir, "pid")); statErr != nil {

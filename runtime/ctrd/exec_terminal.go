@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -12,36 +13,37 @@ import (
 	"golang.org/x/term"
 
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// runTerminal runs cmd on a terminal of its own. The OCI runtime passes its size
-// and bytes on to the terminal inside the container. watch is called once cmd runs.
-func runTerminal(cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) error {
+// runTerminal is runPipes with a terminal of its own. The OCI runtime passes its size
+// and bytes on to the terminal inside the container.
+func runTerminal(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) error {
 	master, slave, err := openTerminal()
 	if err != nil {
 		return err
 	}
-	defer master.Close()
+	var out drain.Outputs
+	if o.Stdout != nil {
+		out.Add(master, o.Stdout)
+	} else {
+		out.Add(master, io.Discard)
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	err = cmd.Start()
 	slave.Close()
 	if err != nil {
+		out.Abort()
 		return err
 	}
-	defer watch()()
 	done := make(chan struct{})
 	defer close(done)
 	go resize(master, o.Resize, done)
 	if o.Stdin != nil {
 		go io.Copy(master, o.Stdin)
 	}
-	out := io.Discard
-	if o.Stdout != nil {
-		out = o.Stdout
-	}
-	io.Copy(out, master) // ends with EIO when the other end is closed
-	return cmd.Wait()
+	return finishExec(ctx, cmd, o, &out, watch())
 }
 
 func resize(tty *os.File, sizes <-chan cri.TerminalSize, done <-chan struct{}) {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -25,6 +27,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	if err != nil {
 		return err
 	}
+	caller := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var stdout, stderr io.Writer
@@ -34,7 +37,30 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	if o.Stderr != nil {
 		stderr = o.Stderr
 	}
-	return client.Attach(ctx, c.rec.ID, o.Stdin, stdout, stderr, shimSizes(ctx, o.Resize))
+	err = client.Attach(ctx, c.rec.ID, o.Stdin, stdout, stderr, shimSizes(ctx, o.Resize))
+	if errors.Is(err, shim.ErrUntold) {
+		return c.untold(caller)
+	}
+	return err
+}
+
+// untoldTime is how long the end of a container may take to be known after that of its
+// output.
+const untoldTime = 10 * time.Second
+
+// untold decides what the end of an attachment by an older shim means: a success if the
+// container has ended, too.
+func (c *container) untold(ctx context.Context) error {
+	late := time.NewTimer(untoldTime)
+	defer late.Stop()
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-late.C:
+		return fmt.Errorf("attach to container %s: output is missing: %w", c.rec.ID, shim.ErrUntold)
+	}
 }
 
 // shimSizes passes sizes of a terminal on as shims have them, until ctx ends.
@@ -60,7 +86,9 @@ func shimSizes(ctx context.Context, from <-chan cri.TerminalSize) <-chan shim.Si
 	return sizes
 }
 
-// Forward connects stream to a TCP port on loopback inside the sandbox.
+// Forward connects stream to a TCP port on loopback inside the sandbox. Each direction
+// ends by itself: a server that has said everything still gets what the client sends. A
+// direction that breaks off, or ends with ctx, resets the connection, and is an error.
 func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	defer stream.Close()
 	s, err := r.sandbox(id)
@@ -72,17 +100,61 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 		return fmt.Errorf("forward to port %d of sandbox %s: %w", port, s.rec.ID, err)
 	}
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close(); stream.Close() })()
+	defer context.AfterFunc(ctx, func() { reset(conn); stream.Close() })()
+	to := &forwarded{ReadWriteCloser: stream}
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		io.Copy(conn, stream)
-		if c, ok := conn.(*net.TCPConn); ok {
+		_, err := io.Copy(conn, stream)
+		var op *net.OpError
+		switch c, ok := conn.(*net.TCPConn); {
+		case errors.As(err, &op) && op.Op == "write": // the server takes no more; it may have answered
+		case err != nil, ctx.Err() != nil, to.wasReset():
+			reset(conn) // the server must not take this for the end
+		case ok:
 			c.CloseWrite()
 		}
 	}()
-	_, err = io.Copy(stream, conn)
-	return errors.Join(err, ctx.Err())
+	if _, err = io.Copy(to, conn); err != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	to.Close() // the client sees the end, and may still send
+	<-sent
+	return ctx.Err()
+}
+
+// A forwarded is a client's stream. One of SPDY shows whether the client has reset it, as
+// long as we have not closed it, but lets us write on for nobody.
+type forwarded struct {
+	io.ReadWriteCloser
+	closed atomic.Bool
+}
+
+func (f *forwarded) wasReset() bool {
+	s, ok := f.ReadWriteCloser.(interface{ IsFinished() bool })
+	return ok && s.IsFinished() && !f.closed.Load()
+}
+
+// Write fails once the client has reset the stream.
+func (f *forwarded) Write(b []byte) (int, error) {
+	if f.wasReset() {
+		return 0, io.ErrClosedPipe
+	}
+	return f.ReadWriteCloser.Write(b)
+}
+
+// Close ends our direction.
+func (f *forwarded) Close() error {
+	f.closed.Store(true)
+	return f.ReadWriteCloser.Close()
+}
+
+// reset closes a connection so that its peer does not take it for the end of the data.
+func reset(conn net.Conn) {
+	if c, ok := conn.(*net.TCPConn); ok {
+		c.SetLinger(0)
+	}
+	conn.Close()
 }
 
 // dial connects to loopback in the sandbox's network. The address is a literal, so

@@ -15,6 +15,7 @@ import (
 
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/daemon"
+	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
@@ -253,6 +254,7 @@ func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *contain
 	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
+	caller := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e := taskshim.Exec{ID: c.rec.ID, Dir: dir, Process: p, Stdin: o.Stdin, Resize: shimSizes(ctx, o.Resize)}
@@ -262,10 +264,16 @@ func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *contain
 	if o.Stderr != nil {
 		e.Stderr = o.Stderr
 	}
+	if o.Collect {
+		e.Children = collectTime
+	}
 	code, err := tasks.Exec(ctx, e)
+	var lost *drain.LostError
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return ctx.Err()
+	case err != nil && caller.Err() != nil:
+		return caller.Err()
+	case errors.As(err, &lost):
+		return &undelivered{lost: lost, command: fmt.Sprintf("exit status %d", code)}
 	case err != nil:
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	case code != 0:

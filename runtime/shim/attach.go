@@ -5,19 +5,27 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 
+	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
 // Size is a terminal's size in characters.
 type Size struct{ Width, Height uint16 }
 
+// ErrUntold says that an older shim, which does not tell why it ends an attachment, has
+// ended one: with the container's output, or because the reader was slow.
+var ErrUntold = errors.New("the shim has hung up without a word")
+
 // Attach connects streams to a container until its output ends or ctx does. A
-// nil stream is not connected; the end of stdin is passed on.
+// nil stream is not connected; the end of stdin is passed on. Output that was not
+// delivered is an error.
 func (c *Client) Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, resize <-chan Size) error {
 	return c.attach(ctx, id, stdin, stdout, stderr, func(out *frames, done <-chan struct{}) { out.resize(resize, done) })
 }
@@ -36,7 +44,7 @@ func (c *Client) attach(ctx context.Context, id string, stdin io.Reader, stdout,
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	in, err := handshake(conn, wire.AttachRequest{ID: id, Stdin: stdin != nil, Stdout: stdout != nil, Stderr: stderr != nil})
+	in, told, err := handshake(conn, wire.AttachRequest{ID: id, Stdin: stdin != nil, Stdout: stdout != nil, Stderr: stderr != nil, End: true})
 	if err != nil {
 		return err
 	}
@@ -47,13 +55,25 @@ func (c *Client) attach(ctx context.Context, id string, stdin io.Reader, stdout,
 	if stdin != nil {
 		go out.input(stdin)
 	}
-	return receive(ctx, in, stdout, stderr)
+	err = receive(in, stdout, stderr)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !errors.Is(err, errHungUp):
+		return err
+	case told:
+		return fmt.Errorf("output may be missing: %w", ErrGone)
+	case out.ended.Load(): // with our stdin
+		return nil
+	}
+	return ErrUntold
 }
 
 // frames writes frames, one at a time.
 type frames struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu    sync.Mutex
+	w     io.Writer
+	ended atomic.Bool // stdin has
 }
 
 func (f *frames) write(stream byte, p []byte) error {
@@ -86,48 +106,65 @@ func (f *frames) input(stdin io.Reader) {
 			return
 		}
 		if err != nil {
+			f.ended.Store(true)
 			f.write(wire.StreamStdin, nil)
 			return
 		}
 	}
 }
 
-func handshake(conn net.Conn, r wire.AttachRequest) (*bufio.Reader, error) {
+// handshake asks for the streams. told says that the shim will tell how they end.
+func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, told bool, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := json.NewEncoder(conn).Encode(wire.Request{ID: 1, Method: wire.MethodAttach, Body: body}); err != nil {
-		return nil, ErrGone
+		return nil, false, ErrGone
 	}
-	in := bufio.NewReader(conn)
+	in = bufio.NewReader(conn)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
-		return nil, ErrGone
+		return nil, false, ErrGone
 	}
 	var reply wire.Reply
 	if err := json.Unmarshal(line, &reply); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return in, replyError(reply)
+	var a wire.Attached
+	if len(reply.Body) > 0 {
+		if err := json.Unmarshal(reply.Body, &a); err != nil {
+			return nil, false, err
+		}
+	}
+	return in, a.End, replyError(reply)
 }
 
-func receive(ctx context.Context, in io.Reader, stdout, stderr io.Writer) error {
+var errHungUp = errors.New("the shim has hung up")
+
+// receive passes output on until a shim tells its end, or hangs up.
+func receive(in io.Reader, stdout, stderr io.Writer) error {
 	buf := make([]byte, wire.MaxFrame)
 	for {
 		stream, p, err := wire.ReadFrame(in, buf)
 		if err != nil {
-			return ctx.Err() // the container's output has ended, or the caller did
+			return errHungUp
 		}
 		w := stdout
-		if stream == wire.StreamStderr {
+		switch stream {
+		case wire.StreamStderr:
 			w = stderr
+		case wire.StreamEnd:
+			if len(p) > 0 {
+				return errors.New(string(p))
+			}
+			return nil
 		}
 		if w == nil {
 			continue
 		}
-		if _, err := w.Write(p); err != nil {
-			return err
+		if n, err := w.Write(p); err != nil {
+			return &drain.LostError{Bytes: int64(len(p) - n), Err: err}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/islet-edge/islet/door"
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream/linger"
 	"github.com/islet-edge/islet/runtime/stream/tunnel"
 )
 
@@ -169,6 +171,12 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	stop := context.AfterFunc(ctx, l.refuse)
 	defer stop()
 	door.Watch(srv)
+	placed := srv.ConnContext
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		ctx, cancel := context.WithCancel(placed(ctx, c))
+		c.(interface{ NetConn() net.Conn }).NetConn().(*conn).gone = cancel
+		return ctx
+	}
 	err := srv.Serve(door.Listen(l, door.Config{What: "the streams of the CRI socket", Most: maxWaiting, Sessions: maxStreams, Log: r.log}))
 	l.refuse()
 	// Commands end with ctx and tell their clients; forwarded ports only end with
@@ -234,19 +242,33 @@ func (l *listener) hangUp() {
 	conns := slices.Collect(maps.Keys(l.conns))
 	l.mu.Unlock()
 	for _, c := range conns {
-		c.Close()
+		c.(*conn).Conn.Close()
 	}
 }
 
+// A conn ends the context of its requests when its peer is gone, which the library does
+// not notice while nothing is sent.
 type conn struct {
 	net.Conn
 	from *listener
+	gone context.CancelFunc // nil before its first request
 }
 
-// Close closes the connection and forgets it.
+// Read ends the context with the connection.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && c.gone != nil {
+		c.gone()
+	}
+	return n, err
+}
+
+// Close closes the connection once its peer has everything that was written, and
+// forgets it.
 func (c *conn) Close() error {
+	err := linger.Close(context.Background(), c.Conn)
 	c.from.mu.Lock()
 	delete(c.from.conns, c)
 	c.from.mu.Unlock()
-	return c.Conn.Close()
+	return err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
@@ -15,12 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/shim"
 )
-
-// lastOutput is how long output may come after the end of a command, should a process
-// that it left behind hold it open.
-const lastOutput = time.Second
 
 // An Exec is a command to run in a container. Streams that are nil are not connected.
 type Exec struct {
@@ -30,10 +26,11 @@ type Exec struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Resize         <-chan shim.Size
+	Children       time.Duration // how long children that go on writing are followed; 0: without end
 }
 
 // Exec runs a command to its end and returns its exit code. When ctx ends first the
-// command is killed.
+// command is killed. Output that was not delivered is a *drain.LostError.
 func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	spec, err := packJSON("Process", e.Process)
 	if err != nil {
@@ -59,17 +56,19 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer out.close()
 	if err := s.call(late, "Start", &task.StartRequest{ID: e.ID, ExecID: exec}, &task.StartResponse{}); err != nil {
+		out.Abort()
 		return 0, err
 	}
 	f.close() // the shim has opened its ends
-	out.pump()
+	out.Start()
+	defer out.Finish(stopped(), 0) // after an error
 	running, ended := context.WithCancel(ctx)
 	defer ended()
-	defer context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, func() {
 		s.call(context.WithoutCancel(ctx), "Kill", &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(unix.SIGKILL)}, &emptypb.Empty{})
-	})()
+	})
+	defer stop()
 	go s.resize(running, e.ID, exec, e.Resize)
 	if e.Stdin != nil {
 		in, err := os.OpenFile(f.stdin, os.O_RDWR|unix.O_NONBLOCK, 0)
@@ -89,8 +88,17 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	if err := s.call(context.WithoutCancel(ctx), "Wait", &task.WaitRequest{ID: e.ID, ExecID: exec}, &end); err != nil {
 		return 0, errors.Join(ctx.Err(), err)
 	}
-	out.finish()
-	return end.ExitStatus, ctx.Err()
+	if !stop() {
+		return end.ExitStatus, ctx.Err()
+	}
+	return end.ExitStatus, out.Finish(ctx, e.Children)
+}
+
+// stopped is the context of a caller that does not wait.
+func stopped() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 func (s *Shim) deleteExec(ctx context.Context, id, exec string) {
@@ -119,48 +127,22 @@ func (s *Shim) resize(ctx context.Context, id, exec string, sizes <-chan shim.Si
 	}
 }
 
-// outputs are the reading ends of a command's output.
-type outputs struct {
-	files []*os.File
-	to    []io.Writer
-	pumps sync.WaitGroup
-}
-
-func openOutputs(f *fifos, e Exec) (*outputs, error) {
-	o := &outputs{}
+// openOutputs opens the reading ends of a command's output.
+func openOutputs(f *fifos, e Exec) (*drain.Outputs, error) {
+	o := &drain.Outputs{}
 	for path, to := range map[string]io.Writer{f.stdout: e.Stdout, f.stderr: e.Stderr} {
 		if path == "" {
 			continue
 		}
 		r, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
-			o.close()
+			o.Abort()
 			return nil, err
 		}
 		if to == nil {
 			to = io.Discard
 		}
-		o.files, o.to = append(o.files, r), append(o.to, to)
+		o.Add(r, to)
 	}
 	return o, nil
-}
-
-func (o *outputs) pump() {
-	for i, f := range o.files {
-		o.pumps.Go(func() { io.Copy(o.to[i], f) })
-	}
-}
-
-// finish waits for the last output, but not for long.
-func (o *outputs) finish() {
-	late := time.AfterFunc(lastOutput, o.close)
-	defer late.Stop()
-	o.pumps.Wait()
-}
-
-func (o *outputs) close() {
-	for _, f := range o.files {
-		f.Close()
-	}
-	o.pumps.Wait()
 }

@@ -121,6 +121,10 @@ func do(verb string, next func() string) bool {
 		check(w.Flush())
 	case "serve":
 		serve(next())
+	case "forked": // a child that is silent, and holds the output
+		run("orphan", []string{"sleep", next()})
+	case "late": // a child that writes after a while
+		run("orphan", []string{"sleep", next(), "lines", next()})
 	default:
 		return show(verb, next)
 	}

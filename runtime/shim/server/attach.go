@@ -5,42 +5,30 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"net"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// patience is how long a client that does not read may hold up a container's
-// output before it is dropped.
-const patience = 5 * time.Second
-
-// A client is attached to a container's streams.
-type client struct {
-	conn net.Conn
-	want [3]bool // by stream
-}
-
-// broadcast hands output to the attached clients.
+// broadcast hands output to the attached clients. One that is slow holds the output up, and
+// with it the container.
 func (s *streams) broadcast(stream byte, p []byte) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	var to []*client // most often none
 	for c := range s.clients {
-		if !c.want[stream] {
-			continue
+		if c.want[stream] {
+			to = append(to, c)
 		}
-		c.conn.SetWriteDeadline(time.Now().Add(patience))
-		if err := wire.WriteFrame(c.conn, stream, p); err != nil {
-			delete(s.clients, c)
-			c.conn.Close()
-		}
+	}
+	s.mu.Unlock()
+	for _, c := range to {
+		c.put(stream, p, s.ended)
 	}
 }
 
 // attach turns a connection into frames and returns when either side ends. The
-// connection ends when the container's output has.
+// connection ends when the container's output has and the client has got it.
 func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	var req wire.AttachRequest
 	err := json.Unmarshal(r.Body, &req)
@@ -52,27 +40,50 @@ func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 		nc.reply(failed(wire.Reply{ID: r.ID}, err))
 		return
 	}
-	cl := &client{conn: nc.Conn, want: [3]bool{wire.StreamStdout: req.Stdout, wire.StreamStderr: req.Stderr}}
+	cl := newClient(nc.Conn, req)
 	c.io.mu.Lock()
 	if c.io.over {
 		err = fmt.Errorf("%w: container %s has ended", errConflict, req.ID)
 	}
-	if nc.reply(failed(wire.Reply{ID: r.ID}, err)) == nil && err == nil {
+	reply := wire.Reply{ID: r.ID}
+	if req.End {
+		reply.Body, _ = json.Marshal(wire.Attached{End: true})
+	}
+	if nc.reply(failed(reply, err)) == nil && err == nil {
 		c.io.clients[cl] = struct{}{}
 	}
 	c.io.mu.Unlock()
 	if err != nil {
 		return
 	}
-	c.input(in, req.Stdin)
+	s.reading(1)
+	defer s.reading(-1)
+	sent := make(chan struct{})
+	go func() { cl.send(); close(sent) }()
+	gone := c.input(in, req.Stdin)
 	c.io.mu.Lock()
 	delete(c.io.clients, cl)
 	c.io.mu.Unlock()
+	cl.finish()
+	if gone {
+		cl.leave()
+	}
+	<-sent
+}
+
+// reading counts the clients of containers, which get what is left also of one that has
+// been deleted.
+func (s *Server) reading(n int) {
+	s.mu.Lock()
+	s.readers += n
+	s.mu.Unlock()
+	s.note()
 }
 
 // input moves what a client sends until it hangs up, or has no more to say to a
-// container whose stdin outlives it: that one would leave it waiting for ever.
-func (c *container) input(in *bufio.Reader, stdin bool) {
+// container whose stdin outlives it: that one would leave it waiting for ever. gone says
+// that it has hung up.
+func (c *container) input(in *bufio.Reader, stdin bool) (gone bool) {
 	buf := make([]byte, wire.MaxFrame)
 	stdin = stdin && c.io.stdin != nil
 	closeStdin := func() {
@@ -86,7 +97,7 @@ func (c *container) input(in *bufio.Reader, stdin bool) {
 			if c.req.StdinOnce {
 				closeStdin()
 			}
-			return
+			return true
 		}
 		switch {
 		case stream == wire.StreamResize && c.io.console != nil && len(p) == 4:
@@ -96,7 +107,7 @@ func (c *container) input(in *bufio.Reader, stdin bool) {
 			case c.req.StdinOnce && !c.req.Terminal:
 				closeStdin()
 			case stdin:
-				return
+				return false
 			}
 		case stream == wire.StreamStdin && stdin:
 			c.io.stdin.Write(p) // a container that closed its stdin loses it

@@ -14,9 +14,9 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// drain bounds waiting for the last output of a container that has ended, should
-// a process that escaped it hold its pipes.
-const drain = 3 * time.Second
+// lastOutput is how long a process that escaped a container which has ended, and goes on
+// writing, is followed. What the container itself wrote is never cut off.
+const lastOutput = 3 * time.Second
 
 // A container is one that was started here. Fields but exit are set before it
 // can be found with a pid, and not changed after.
@@ -52,7 +52,7 @@ func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 			s.log.Warn("processes of a container that ended were not killed", "container", c.req.ID, "error", err)
 		}
 	}
-	c.io.finish(drain)
+	c.io.finish(lastOutput)
 	if c.log != nil {
 		c.log.Close()
 	}

@@ -35,7 +35,7 @@ func (s *Server) hold(by *conn, r wire.RunRequest) error {
 }
 
 func (c *container) openFIFOs() error {
-	c.io = &streams{clients: map[*client]struct{}{}}
+	c.io = emptyStreams()
 	names := []string{"", wire.FIFOStdout, wire.FIFOStderr} // by stream
 	for stream := wire.StreamStdout; stream <= wire.StreamStderr; stream++ {
 		if stream == wire.StreamStderr && c.req.Terminal {
@@ -45,15 +45,15 @@ func (c *container) openFIFOs() error {
 		if err != nil {
 			return err
 		}
-		o := &output{stream: stream, file: f}
+		k := &sink{to: c.io, stream: stream}
 		switch {
 		case c.log == nil:
 		case c.req.Terminal:
-			o.log = c.log.Terminal(names[stream])
+			k.log = c.log.Terminal(names[stream])
 		default:
-			o.log = c.log.Stream(names[stream])
+			k.log = c.log.Stream(names[stream])
 		}
-		c.io.outs = append(c.io.outs, o)
+		c.io.out.Add(f, k)
 	}
 	if !c.req.Stdin {
 		return nil
@@ -96,7 +96,7 @@ func (s *Server) letGo(r wire.Target) (wire.Held, error) {
 		}
 	}
 	out := wire.Held{OOM: c.cgroup.oomKilled()}
-	c.io.finish(drain)
+	c.io.finish(lastOutput)
 	if c.log != nil {
 		c.log.Close()
 	}

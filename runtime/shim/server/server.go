@@ -42,6 +42,8 @@ type Server struct {
 	conns      map[*conn]struct{}
 	changed    chan struct{} // capacity 1: a connection or container came, ended or went
 	leaving    bool          // see Leave
+	closing    bool          // see shutdown
+	readers    int           // clients of containers
 	stop       context.CancelFunc
 
 	// A new agent asks for the list first, and what it is told must hold: the list
@@ -104,8 +106,8 @@ func (s *Server) expire(ctx context.Context) {
 	for {
 		var due <-chan time.Time
 		s.mu.Lock()
-		leave := s.leaving && !s.running()
-		if len(s.containers) == 0 && len(s.conns) == 0 {
+		leave := s.leaving && !s.running() || s.closing && s.readers == 0
+		if len(s.containers) == 0 && len(s.conns) == 0 && s.readers == 0 {
 			due = time.After(idle)
 		}
 		s.mu.Unlock()
@@ -239,12 +241,18 @@ func (s *Server) reopen(r wire.Target) (any, error) {
 	return nil, c.log.Reopen()
 }
 
+// shutdown ends the shim after the reply, once every client has the rest of its output.
 func (s *Server) shutdown() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.containers); n > 0 {
 		return fmt.Errorf("%w: the shim still has %d containers", errConflict, n)
 	}
-	time.AfterFunc(10*time.Millisecond, s.stop) // after the reply
+	time.AfterFunc(10*time.Millisecond, func() { // after the reply
+		s.mu.Lock()
+		s.closing = true
+		s.mu.Unlock()
+		s.note()
+	})
 	return nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/shim/crilog"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
@@ -21,27 +23,45 @@ type streams struct {
 
 	console *console // nil without a terminal
 	stdin   *os.File // nil: nothing can be written
-	outs    []*output
-	pumps   sync.WaitGroup
+	out     drain.Outputs
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
-	over    bool // the container's output has ended
+	over    bool          // the container's output has ended
+	ended   chan struct{} // closed when the container has: nobody holds its output up any more
+	end     sync.Once
 }
 
-// An output is one stream on its way to the log and to clients.
-type output struct {
-	stream byte // of wire
-	file   *os.File
+func emptyStreams() *streams {
+	return &streams{clients: map[*client]struct{}{}, ended: make(chan struct{})}
+}
+
+// A sink takes one stream for the log and for clients.
+type sink struct {
+	to     *streams
+	stream byte           // of wire
 	log    *crilog.Stream // nil: no log
 }
 
-// buffers are shared by all pumps: one that waits for output holds none.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
+// Write never fails: a full disk must not stop the container, and nor a client that goes.
+func (k *sink) Write(p []byte) (int, error) {
+	if k.log != nil {
+		k.log.Write(p)
+	}
+	k.to.broadcast(k.stream, p)
+	return len(p), nil
+}
+
+// Ended writes a last line without its end.
+func (k *sink) Ended() {
+	if k.log != nil {
+		k.log.Close()
+	}
+}
 
 // newStreams opens what the OCI runtime gets. After an error nothing is open.
 func newStreams(c *container) (_ *streams, err error) {
-	s := &streams{clients: map[*client]struct{}{}}
+	s := emptyStreams()
 	defer func() {
 		if err != nil {
 			s.abort()
@@ -68,7 +88,7 @@ func newStreams(c *container) (_ *streams, err error) {
 		return nil, err
 	}
 	if c.req.Stdin {
-		if s.childStdin, s.stdin, err = pipe(1); err != nil {
+		if s.childStdin, s.stdin, err = stdinPipe(); err != nil {
 			return nil, err
 		}
 	}
@@ -90,26 +110,20 @@ func (s *streams) give(to wire.Owner) error {
 }
 
 func (s *streams) addOutput(l *crilog.Log, stream byte, name string) (child *os.File, err error) {
-	r, w, err := pipe(0)
-	if err != nil {
-		return nil, err
-	}
-	o := &output{stream: stream, file: r}
+	k := &sink{to: s, stream: stream}
 	if l != nil {
-		o.log = l.Stream(name)
+		k.log = l.Stream(name)
 	}
-	s.outs = append(s.outs, o)
-	return w, nil
+	return s.out.Pipe(k)
 }
 
-// pipe makes a pipe one end of which, the reading 0 or the writing 1, is ours and
-// does not block; the other is a container's.
-func pipe(ours int) (r, w *os.File, err error) {
+// stdinPipe makes a pipe whose writing end is ours and does not block.
+func stdinPipe() (child, ours *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, fmt.Errorf("make pipe: %w", err)
 	}
-	if err := unix.SetNonblock(p[ours], true); err != nil {
+	if err := unix.SetNonblock(p[1], true); err != nil {
 		return nil, nil, fmt.Errorf("make pipe: %w", err)
 	}
 	return os.NewFile(uintptr(p[0]), "pipe"), os.NewFile(uintptr(p[1]), "pipe"), nil
@@ -135,20 +149,18 @@ func (s *streams) receive(l *crilog.Log) error {
 		return fmt.Errorf("receive the container's terminal: %w", err)
 	}
 	s.stdin = tty
-	o := &output{stream: wire.StreamStdout, file: tty}
+	k := &sink{to: s, stream: wire.StreamStdout}
 	if l != nil {
-		o.log = l.Terminal("stdout")
+		k.log = l.Terminal("stdout")
 	}
-	s.outs = []*output{o}
+	s.out.Add(tty, k)
 	return nil
 }
 
 // abort closes everything after a failed start.
 func (s *streams) abort() {
 	s.closeChild()
-	for _, o := range s.outs {
-		o.file.Close()
-	}
+	s.out.Abort()
 	if s.stdin != nil {
 		s.stdin.Close()
 	}
@@ -158,67 +170,14 @@ func (s *streams) abort() {
 }
 
 // pump starts to move output.
-func (s *streams) pump() {
-	for _, o := range s.outs {
-		s.pumps.Go(func() { s.copy(o) })
-	}
-}
+func (s *streams) pump() { s.out.Start() }
 
-// copy moves one stream until it ends. It blocks without a buffer in hand.
-func (s *streams) copy(o *output) {
-	defer func() {
-		if o.log != nil {
-			o.log.Close()
-		}
-	}()
-	raw, err := o.file.SyscallConn()
-	if err != nil {
-		return
-	}
-	for {
-		var buf *[]byte
-		var n int
-		var readErr error
-		err := raw.Read(func(fd uintptr) bool {
-			buf = buffers.Get().(*[]byte)
-			n, readErr = unix.Read(int(fd), *buf)
-			if readErr == unix.EAGAIN {
-				buffers.Put(buf)
-				return false
-			}
-			return true
-		})
-		if err != nil {
-			return // closed
-		}
-		if n > 0 {
-			if o.log != nil {
-				o.log.Write((*buf)[:n]) // a full disk must not stop the container
-			}
-			s.broadcast(o.stream, (*buf)[:n])
-		}
-		buffers.Put(buf)
-		if readErr == unix.EINTR {
-			continue
-		}
-		if n <= 0 || readErr != nil { // a terminal says EIO at its end
-			return
-		}
-	}
-}
-
-// finish waits until all output is moved, at most for d, and closes everything.
+// finish waits until all output of a container that has ended is in the log, and closes
+// everything. A process that escaped it and goes on writing is followed for d. Clients get
+// what is left at their own pace, after this has returned.
 func (s *streams) finish(d time.Duration) {
-	done := make(chan struct{})
-	go func() { s.pumps.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(d):
-	}
-	for _, o := range s.outs {
-		o.file.Close() // wakes its pump
-	}
-	<-done
+	s.end.Do(func() { close(s.ended) })
+	s.out.Finish(context.Background(), d) // an error: sinks have none
 	if s.stdin != nil {
 		s.stdin.Close()
 	}
@@ -226,7 +185,7 @@ func (s *streams) finish(d time.Duration) {
 	defer s.mu.Unlock()
 	s.over = true
 	for c := range s.clients {
-		c.conn.Close()
+		c.finish()
 	}
 }
 

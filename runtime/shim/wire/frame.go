@@ -12,17 +12,23 @@ const (
 	StreamStdout              // from the shim
 	StreamStderr              // from the shim
 	StreamResize              // to the shim: width and height, 16 bits each
+	StreamEnd                 // from the shim, if both sides know it: the last frame; why output is missing, empty if none is
 )
 
 // MaxFrame bounds the payload of one frame.
 const MaxFrame = 32 << 10
 
-// WriteFrame writes one frame in one call of Write.
-func WriteFrame(w io.Writer, stream byte, p []byte) error {
+// Frame returns one frame with a copy of p.
+func Frame(stream byte, p []byte) []byte {
 	b := make([]byte, 5, 5+len(p))
 	b[0] = stream
 	binary.BigEndian.PutUint32(b[1:], uint32(len(p)))
-	_, err := w.Write(append(b, p...))
+	return append(b, p...)
+}
+
+// WriteFrame writes one frame in one call of Write.
+func WriteFrame(w io.Writer, stream byte, p []byte) error {
+	_, err := w.Write(Frame(stream, p))
 	return err
 }
 

@@ -164,4 +164,11 @@ type AttachRequest struct {
 	Stdin  bool   `json:"stdin,omitempty"`
 	Stdout bool   `json:"stdout,omitempty"`
 	Stderr bool   `json:"stderr,omitempty"`
+	End    bool   `json:"end,omitempty"` // the asker knows StreamEnd
+}
+
+// Attached answers an AttachRequest. A shim that does not know StreamEnd has no body in
+// its reply.
+type Attached struct {
+	End bool `json:"end,omitempty"` // the last frame is StreamEnd
 }

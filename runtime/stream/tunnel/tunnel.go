@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
 const (
@@ -39,7 +42,7 @@ func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if err != nil {
 		return
 	}
-	t := &tunnel{ws: ws}
+	t := &tunnel{ws: ws, ctx: r.Context()}
 	defer t.Close()
 	in := r.Clone(r.Context())
 	in.Method, in.Body = http.MethodPost, http.NoBody
@@ -53,7 +56,8 @@ func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 // A tunnel implements net.Conn.
 type tunnel struct {
 	ws      *websocket.Conn
-	message io.Reader // the rest of one; nil: none has begun
+	ctx     context.Context // of the request; its end is that of patience with the client
+	message io.Reader       // the rest of one; nil: none has begun
 	writing sync.Mutex
 }
 
@@ -93,8 +97,11 @@ func (t *tunnel) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close hangs up.
-func (t *tunnel) Close() error { return t.ws.Close() }
+// Close hangs up once the client has everything.
+func (t *tunnel) Close() error {
+	t.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(closeTime))
+	return linger.Close(t.ctx, t.ws.NetConn())
+}
 
 // LocalAddr is the WebSocket's.
 func (t *tunnel) LocalAddr() net.Addr { return t.ws.LocalAddr() }

@@ -1,0 +1,202 @@
+package crisuite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// stopFor is how long a slow reader stops: longer than what is given to children.
+const stopFor = 2500 * time.Millisecond
+
+// A stopping reader stops once, at its first bytes, and later takes its time.
+type stopping struct {
+	bytes.Buffer
+	once sync.Once
+}
+
+func (s *stopping) Write(b []byte) (int, error) {
+	s.once.Do(func() { <-time.After(stopFor) })
+	return s.Buffer.Write(b)
+}
+
+func (s *stopping) Close() error { return nil }
+
+// lines is what the verb of that name prints.
+func lines(n int, end string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprint(&b, i, end)
+	}
+	return b.String()
+}
+
+// testSlowReader: a reader that stops gets all bytes and the exit code, when the output
+// fits into the pipe, so that the command has long ended, and when it does not.
+func testSlowReader(t *testing.T, b *bench) {
+	s := b.streamer()
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	id := b.create(pod, cfg, b.container("main", "wait"))
+	b.start(id)
+	var all sync.WaitGroup
+	for _, n := range []int{500, 9000, 100000} {
+		for _, tty := range []bool{false, true} {
+			all.Go(func() {
+				var out stopping
+				o := cri.ExecOptions{Command: []string{"/prog", "lines", fmt.Sprint(n), "exit", "7"}, Stdout: &out, TTY: tty}
+				want := lines(n, "\n")
+				if tty {
+					want = lines(n, "\r\n")
+				}
+				err := s.Stream(b.ctx, id, o)
+				var exit cri.ExitError
+				if !errors.As(err, &exit) || exit.Code != 7 || out.String() != want {
+					t.Errorf("%d lines, terminal %v: %v, %d of %d bytes", n, tty, err, out.Len(), len(want))
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// A closing reader takes some bytes and closes.
+type closing struct{ left int }
+
+func (c *closing) Write(b []byte) (int, error) {
+	n := min(c.left, len(b))
+	if c.left -= n; n < len(b) {
+		return n, io.ErrClosedPipe
+	}
+	return n, nil
+}
+
+func (c *closing) Close() error { return nil }
+
+// testClosingReader: a reader that closes ends the command, by a broken pipe or a hangup,
+// and is told that there was more, whatever the exit code.
+func testClosingReader(t *testing.T, b *bench) {
+	s := b.streamer()
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	id := b.create(pod, cfg, b.container("main", "wait"))
+	b.start(id)
+	for _, tty := range []bool{false, true} {
+		err := s.Stream(b.ctx, id, cri.ExecOptions{Command: []string{"/prog", "lines", "100000", "exit", "0"}, Stdout: &closing{1000}, TTY: tty})
+		if !errors.Is(err, io.ErrClosedPipe) || errors.As(err, new(cri.ExitError)) || !strings.Contains(err.Error(), "incomplete") {
+			t.Errorf("terminal %v: %v", tty, err)
+		}
+	}
+	b.until("no command is left", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
+}
+
+// testLeftBehind: a command ends although its children hold its output, and with its own
+// code although the time is over while they are waited for.
+func testLeftBehind(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	id := b.create(pod, cfg, b.container("main", "wait"))
+	b.start(id)
+	for _, timeout := range []int64{0, 1} {
+		began := time.Now()
+		r, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Timeout: timeout,
+			Cmd: []string{"/prog", "forked", "5s", "print", "own", "exit", "3"}})
+		// runc itself waits for the child, so that the code is not known in time.
+		late := timeout > 0 && err != nil && strings.Contains(err.Error(), "timed out")
+		if took := time.Since(began); !late && (err != nil || string(r.Stdout) != "own\n" || r.ExitCode != 3) || took > time.Minute {
+			t.Errorf("timeout %d: %v, %q, %d after %s", timeout, err, r.GetStdout(), r.GetExitCode(), took)
+		}
+	}
+	s := b.streamer()
+	var out buffer
+	if err := s.Stream(b.ctx, id, cri.ExecOptions{Command: []string{"/prog", "late", "200ms", "100000", "print", "own"}, Stdout: &out}); err != nil || out.String() != "own\n"+lines(100000, "\n") {
+		t.Errorf("a child that writes after its parent's end: %v, %d bytes", err, len(out.String()))
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	go func() { // a reader that vanishes while nothing is written
+		b.until("the command runs", func() bool { return strings.Contains(out.String(), "here\n") })
+		cancel()
+	}()
+	if err := s.Stream(ctx, id, cri.ExecOptions{Command: []string{"/prog", "print", "here", "ignore"}, Stdout: &out}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a reader that vanishes: %v", err)
+	}
+}
+
+// testSlowAttach: an attached reader that stops gets every byte, and so has the log.
+func testSlowAttach(t *testing.T, b *bench) {
+	s := b.streamer()
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	for _, n := range []int{500, 100000} {
+		c := b.container(fmt.Sprint("cat", n), "cat", "exit", "7")
+		c.Stdin, c.StdinOnce = true, true
+		id := b.create(pod, cfg, c)
+		b.start(id)
+		var out stopping
+		want := lines(n, "\n")
+		if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdin: strings.NewReader(want), Stdout: &out}); err != nil || out.String() != want {
+			t.Errorf("%d lines: %v, %d of %d bytes", n, err, out.Len(), len(want))
+		}
+		if st := b.ended(id); st.ExitCode != 7 {
+			t.Errorf("%v", st)
+		}
+		if logged := strings.Count(b.log(c), "\n"); logged != n {
+			t.Errorf("%d of %d lines are in the log", logged, n)
+		}
+	}
+	c := b.container("closed", "lines", "100000", "exit", "7")
+	id := b.create(pod, cfg, c)
+	b.start(id)
+	if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdout: &closing{100}}); err == nil && !strings.Contains(b.log(c), "99999") {
+		t.Error("a reader that closes is told nothing, and the log is not complete")
+	}
+	if st := b.ended(id); st.ExitCode != 7 {
+		t.Errorf("a reader that closes: %v", st)
+	}
+}
+
+// testSlowForward: a client that ends its direction first, and reads slowly, gets what the
+// server still says.
+func testSlowForward(t *testing.T, b *bench) {
+	s := b.streamer()
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main", "serve", "8080")
+	b.start(b.create(pod, cfg, c))
+	b.logged(c, "listening")
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(b)
+	defer l.Close()
+	ended := make(chan error, 1)
+	go func() {
+		theirs, err := l.Accept()
+		if err == nil {
+			err = s.Forward(b.ctx, pod, 8080, theirs)
+		}
+		ended <- err
+	}()
+	ours := must(net.Dial("tcp", l.Addr().String()))(b).(*net.TCPConn)
+	defer ours.Close()
+	want := lines(200000, "\n")
+	go func() {
+		io.WriteString(ours, want)
+		ours.CloseWrite()
+	}()
+	var got stopping
+	if _, err := io.Copy(&got, ours); err != nil || got.String() != want {
+		t.Errorf("%v, %d of %d bytes", err, got.Len(), len(want))
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

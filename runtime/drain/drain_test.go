@@ -1,0 +1,174 @@
+package drain_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/runtime/drain"
+)
+
+// run runs a shell script whose output goes to w, and returns what Finish says.
+func run(t *testing.T, ctx context.Context, w io.Writer, limit time.Duration, script string) (error, error) {
+	t.Helper()
+	var out drain.Outputs
+	cmd := exec.Command("/bin/sh", "-c", script)
+	var err error
+	if cmd.Stdout, err = out.Pipe(w); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		out.Abort()
+		t.Fatal(err)
+	}
+	out.Start()
+	err = cmd.Wait()
+	return err, out.Finish(ctx, limit)
+}
+
+// seq is the output of seq 1 n.
+func seq(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintln(&b, i+1)
+	}
+	return b.String()
+}
+
+// A gated reader takes its first bytes only when it is let.
+type gated struct {
+	bytes.Buffer
+	once sync.Once
+	full chan struct{} // closed by the first write
+	open chan struct{} // what that waits for
+}
+
+func newGated() *gated { return &gated{full: make(chan struct{}), open: make(chan struct{})} }
+
+func (g *gated) Write(b []byte) (int, error) {
+	g.once.Do(func() { close(g.full) })
+	<-g.open
+	return g.Buffer.Write(b)
+}
+
+// Whatever the reader does after the end of the process, it gets every byte that is in
+// the pipe then: also when it stops for longer than the time for children.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	want := seq(10000) // 48,894 bytes: they fit into the pipe, and the process ends at once
+	for name, limit := range map[string]time.Duration{"followed": 0, "collected": time.Nanosecond} {
+		g := newGated()
+		go func() {
+			<-g.full
+			time.AfterFunc(2*drain.Grace+drain.Grace/2, func() { close(g.open) })
+		}()
+		err, lost := run(t, t.Context(), g, limit, "seq 1 10000; exit 7")
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 7 || lost != nil || g.String() != want {
+			t.Errorf("%s: %v, %v, %d of %d bytes", name, err, lost, g.Len(), len(want))
+		}
+	}
+}
+
+// A child that goes on writing after the end of the process is followed as long as there
+// is something in the pipe; one that is silent is left behind after a second.
+func TestChildren(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	began := time.Now()
+	err, lost := run(t, t.Context(), &out, 0, "(sleep 0.4; seq 1 300000) & echo first; exit 0")
+	if err != nil || lost != nil || out.String() != "first\n"+seq(300000) {
+		t.Errorf("a child that writes: %v, %v, %d bytes", err, lost, out.Len())
+	}
+	out.Reset()
+	began = time.Now()
+	err, lost = run(t, t.Context(), &out, 0, "sleep 1000 & echo $!; exit 3")
+	if took := time.Since(began); err == nil || lost != nil || took < drain.Grace || took > 20*drain.Grace {
+		t.Errorf("a child that is silent: %v, %v after %s", err, lost, took)
+	}
+	exec.Command("kill", "-9", strings.TrimSpace(out.String())).Run()
+}
+
+// A caller that collects output is not held by a child that never stops writing, and nor
+// is one whose time is over; the process's own output is there.
+func TestEndlessChild(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	err, lost := run(t, t.Context(), &out, time.Millisecond, "echo own; yes & exit 0")
+	if err != nil || lost != nil || !strings.HasPrefix(out.String(), "own\n") {
+		t.Errorf("collected: %v, %v, %.10q", err, lost, out.String())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), drain.Grace/10)
+	defer cancel()
+	out.Reset()
+	err, lost = run(t, ctx, &out, 0, "echo own; sleep 1000 & exit 0")
+	if err != nil || lost != nil || out.String() != "own\n" {
+		t.Errorf("out of time: %v, %v, %q", err, lost, out.String())
+	}
+}
+
+// A failing reader fails with what it lost.
+type failing struct{ after int }
+
+func (f *failing) Write(b []byte) (int, error) {
+	n := min(f.after, len(b))
+	if f.after -= n; n < len(b) {
+		return n, errors.New("reader closed")
+	}
+	return n, nil
+}
+
+// No failure of the reader is a success, and the process is not held up by it.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	err, lost := run(t, t.Context(), &failing{after: 100}, 0, "yes")
+	var e *drain.LostError
+	if err == nil || !errors.As(lost, &e) || e.Bytes == 0 || !strings.Contains(lost.Error(), "reader closed") {
+		t.Errorf("a reader that closes: %v, %v", err, lost)
+	}
+	// A reader that stops, and a caller that goes: it is told how much is missing.
+	g := newGated()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-g.full; cancel(); close(g.open) }()
+	_, lost = run(t, ctx, g, 0, "seq 1 10000")
+	if got, missing := g.Len(), len(seq(10000))-g.Len(); missing > 0 && (!errors.As(lost, &e) || e.Bytes != int64(missing)) || missing == 0 && lost != nil {
+		t.Errorf("a caller that goes: %d bytes, %v", got, lost)
+	}
+}
+
+// Nothing is left of many processes whose children stay.
+func TestManyChildren(t *testing.T) {
+	files := func() int {
+		d, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d)
+	}
+	var warm bytes.Buffer
+	run(t, t.Context(), &warm, 0, "echo warm")
+	goroutines, fds := runtime.NumGoroutine(), files()
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			var out bytes.Buffer
+			err, lost := run(t, t.Context(), &out, 0, "sleep 3 & echo own; exit 0")
+			if err != nil || lost != nil || out.String() != "own\n" {
+				t.Errorf("%v, %v, %q", err, lost, out.String())
+			}
+		})
+	}
+	all.Wait()
+	if g, f := runtime.NumGoroutine(), files(); g > goroutines+3 || f > fds {
+		t.Errorf("%d goroutines and %d descriptors, not %d and %d", g, f, goroutines, fds)
+	}
+}

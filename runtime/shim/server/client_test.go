@@ -1,0 +1,147 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// received reads frames to the end of a connection.
+func received(t *testing.T, c net.Conn) (out string, end string, told bool) {
+	t.Helper()
+	var b strings.Builder
+	buf := make([]byte, wire.MaxFrame)
+	for {
+		stream, p, err := wire.ReadFrame(c, buf)
+		switch {
+		case err != nil:
+			return b.String(), end, told
+		case stream == wire.StreamEnd:
+			end, told = string(p), true
+		default:
+			b.Write(p)
+		}
+	}
+}
+
+// attached makes streams with one client; the test has the other end.
+func attached(end bool) (s *streams, c *client, theirs net.Conn) {
+	ours, theirs := net.Pipe()
+	s = emptyStreams()
+	c = newClient(ours, wire.AttachRequest{Stdout: true, End: end})
+	s.clients[c] = struct{}{}
+	go c.send()
+	return s, c, theirs
+}
+
+// A reader that stops for minutes holds the container up, and then gets every byte.
+func TestStoppingReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, theirs := attached(true)
+		want := strings.Repeat("0123456789abcdef", 100<<10/16*10)
+		var written atomic.Int64
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for chunk := range chunks(want) {
+				s.broadcast(wire.StreamStdout, chunk)
+				written.Add(int64(len(chunk)))
+			}
+			s.finish(time.Second)
+		}()
+		time.Sleep(patience - time.Second)
+		if n := written.Load(); n > queued+16<<10 {
+			t.Errorf("%d bytes are held for it", n)
+		}
+		if out, end, told := received(t, theirs); out != want || end != "" || !told {
+			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, told)
+		}
+		<-done
+		<-c.gone
+	})
+}
+
+func chunks(s string) func(func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for r := strings.NewReader(s); ; {
+			b := make([]byte, 16<<10)
+			n, err := io.ReadFull(r, b)
+			if n == 0 || !yield(b[:n]) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// A reader that stops for too long does not hold the container up any longer, and is told.
+func TestLostReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, theirs := attached(true)
+		began := time.Now()
+		want := strings.Repeat("x", 1<<20)
+		for chunk := range chunks(want) {
+			s.broadcast(wire.StreamStdout, chunk)
+		}
+		if took := time.Since(began); took != patience {
+			t.Errorf("the container was held up for %v", took)
+		}
+		out, end, told := received(t, theirs)
+		if len(out) >= len(want) || !told || !strings.Contains(end, "bytes of output are missing") {
+			t.Errorf("%d bytes, end %q %v", len(out), end, told)
+		}
+		<-c.gone
+		s.broadcast(wire.StreamStdout, []byte("x")) // nobody waits for one that has gone
+	})
+}
+
+// The end of a container waits for no reader, which gets the rest afterwards.
+func TestEndWithSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, theirs := attached(true)
+		want := strings.Repeat("y", 1<<20)
+		began := time.Now()
+		close(s.ended)
+		for chunk := range chunks(want) {
+			s.broadcast(wire.StreamStdout, chunk)
+		}
+		c.finish()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the end took %v", took)
+		}
+		time.Sleep(time.Hour)
+		if out, end, told := received(t, theirs); out != want || end != "" || !told {
+			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, told)
+		}
+	})
+}
+
+// A reader that vanishes frees the container at once, and an older agent gets no frame that
+// it does not know.
+func TestVanishingReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, theirs := attached(true)
+		began := time.Now()
+		go func() { time.Sleep(time.Minute); theirs.Close() }()
+		for range 100 {
+			s.broadcast(wire.StreamStdout, bytes.Repeat([]byte("z"), 16<<10))
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("the container was held up for %v", took)
+		}
+		<-c.gone
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s, _, theirs := attached(false)
+		go func() { s.broadcast(wire.StreamStdout, []byte("old")); s.finish(time.Second) }()
+		if out, _, told := received(t, theirs); out != "old" || told {
+			t.Errorf("got %q, told %v", out, told)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package linger
+
+import (
+	"context"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// patience is how long a peer that has everything may take to hang up.
+	patience = 10 * time.Second
+	// look is how often it is asked how much the peer has not taken yet.
+	look = time.Second
+)
+
+// Close closes c once its peer has hung up, or has taken everything and does not hang up, or
+// a second after ctx has ended. While the peer has not taken everything it may take as long
+// as the connection lives. Others may read from c at the same time.
+func Close(ctx context.Context, c net.Conn) error {
+	if closeWrite(c) {
+		wait(ctx, c)
+	}
+	return c.Close()
+}
+
+func wait(ctx context.Context, c net.Conn) {
+	gone := make(chan struct{})
+	go func() { // ends with the connection
+		io.Copy(io.Discard, c)
+		close(gone)
+	}()
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for taken := time.Duration(0); taken < patience; {
+		select {
+		case <-gone:
+			return
+		case <-ctx.Done():
+			select {
+			case <-gone:
+			case <-time.After(time.Second):
+			}
+			return
+		case <-tick.C:
+			if taken += look; unsent(c) > 0 {
+				taken = 0
+			}
+		}
+	}
+}
+
+// closeWrite ends our direction on each layer of a connection. It returns false for one that
+// has no directions.
+func closeWrite(c net.Conn) (ok bool) {
+	for c != nil {
+		if h, half := c.(interface{ CloseWrite() error }); half {
+			h.CloseWrite() // an error: the peer has gone
+			ok = true
+		}
+		c = inner(c)
+	}
+	return ok
+}
+
+func inner(c net.Conn) net.Conn {
+	if w, ok := c.(interface{ NetConn() net.Conn }); ok {
+		return w.NetConn()
+	}
+	return nil
+}
+
+// unsent returns how many bytes the peer has not taken yet.
+func unsent(c net.Conn) (n int) {
+	for ; c != nil; c = inner(c) {
+		s, ok := c.(syscall.Conn)
+		if !ok {
+			continue
+		}
+		raw, err := s.SyscallConn()
+		if err != nil {
+			return 0
+		}
+		raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) })
+		return n
+	}
+	return 0
+}
