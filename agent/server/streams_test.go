@@ -25,6 +25,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/server/servertest"
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
 // executor is Kubernetes' own client, for either protocol. It takes no dialer of
@@ -71,6 +72,7 @@ func bridge(t *testing.T, n *servertest.Node) string {
 				defer to.Close()
 				go io.Copy(to, c)
 				io.Copy(c, to)
+				linger.Close(context.Background(), c) // the client may still send
 			}()
 		}
 	}()

@@ -2,6 +2,7 @@ package servertest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 	return &api.ExecSyncResponse{Stdout: []byte(strings.Join(q.Cmd, ","))}, nil
 }
 
-// Stream implements cri.Streamer for the commands echo WORDS, cat, exit CODE, flood,
+// Stream implements cri.Streamer for the commands echo WORDS, cat, exit CODE, give BYTES CODE, flood,
 // hang, begin (which says so, and hangs) and sh (which reports each size of the
 // terminal by Size).
 func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
@@ -190,6 +191,14 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 			return cri.ExitError{Code: int32(exit.ExitCode())}
 		}
 		return err
+	case "give": // so many bytes, whatever comes in, and a code
+		var n, code int
+		fmt.Sscan(o.Command[1], &n)
+		fmt.Sscan(o.Command[2], &code)
+		if _, err := o.Stdout.Write(bytes.Repeat([]byte("0123456789abcdef"), n/16)); err != nil {
+			return err
+		}
+		return cri.ExitError{Code: int32(code)}
 	case "begin": // and then hang
 		fmt.Fprintln(o.Stdout, "begun")
 		<-ctx.Done()
