@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -174,8 +175,15 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	placed := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		ctx, cancel := context.WithCancel(placed(ctx, c))
-		c.(interface{ NetConn() net.Conn }).NetConn().(*conn).gone = cancel
+		inside(c).gone = cancel
 		return ctx
+	}
+	told := srv.ConnState
+	srv.ConnState = func(c net.Conn, is http.ConnState) {
+		told(c, is)
+		if is == http.StateHijacked {
+			inside(c).stream.Store(true)
+		}
 	}
 	err := srv.Serve(door.Listen(l, door.Config{What: "the streams of the CRI socket", Most: maxWaiting, Sessions: maxStreams, Log: r.log}))
 	l.refuse()
@@ -246,12 +254,16 @@ func (l *listener) hangUp() {
 	}
 }
 
+// inside finds the connection behind its place at the door.
+func inside(c net.Conn) *conn { return c.(interface{ NetConn() net.Conn }).NetConn().(*conn) }
+
 // A conn ends the context of its requests when its peer is gone, which the library does
 // not notice while nothing is sent.
 type conn struct {
 	net.Conn
-	from *listener
-	gone context.CancelFunc // nil before its first request
+	from   *listener
+	gone   context.CancelFunc // nil before its first request
+	stream atomic.Bool        // taken over by one
 }
 
 // Read ends the context with the connection.
@@ -263,10 +275,15 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection once its peer has everything that was written, and
-// forgets it.
+// Close closes the connection, that of a stream once its peer has everything that was
+// written, and forgets it.
 func (c *conn) Close() error {
-	err := linger.Close(context.Background(), c.Conn)
+	var err error
+	if c.stream.Load() {
+		err = linger.Close(context.Background(), c.Conn)
+	} else {
+		err = c.Conn.Close()
+	}
 	c.from.mu.Lock()
 	delete(c.from.conns, c)
 	c.from.mu.Unlock()
