@@ -164,7 +164,7 @@ var layers = map[string][]string{
 	"runtime/drain":         {}, // the end of output: commands, containers and attached readers
 	"runtime/daemon":        {"regular", "runtime/mounts"},
 	"runtime/fake":          {"runtime/cri"},
-	"runtime/image":         {"runtime/cri", "runtime/untrusted"},
+	"runtime/image":         {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"runtime/mounts":        {},
 	"runtime/namespace":     {},
 	"runtime/ocispec":       {"keys", "regular"},

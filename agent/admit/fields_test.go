@@ -135,7 +135,7 @@ var fieldTypes = []fieldtest.Table{
 		{"recursiveReadOnly", works, "where kernel and OCI runtime can (runc 1.1, crun 1.4); else `IfPossible` is plain read-only, and `Enabled` keeps the container from starting"},
 		{"mountPath", works, ""},
 		{"subPath", works, ""},
-		{"mountPropagation", works, ""},
+		{"mountPropagation", works, "a `Bidirectional` mount of a path that is not in a shared mount of the host is refused, and `HostToContainer` of one that is neither shared nor a slave"},
 		{"subPathExpr", works, ""},
 	}},
 	{Of: reflect.TypeFor[v1.EnvVarSource](), Title: "env[].valueFrom", Rows: []fieldtest.Row{

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/net/netns/netnstest"
 	"github.com/islet-edge/islet/net/nft"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 	if name := filepath.Base(os.Args[0]); IsPlugin(name) {
 		os.Exit(Main(name, os.Args))
 	}
-	os.Exit(m.Run())
+	os.Exit(eventtest.Main(m, "cni"))
 }
 
 // chained is a list as many guides have it.

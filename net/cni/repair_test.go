@@ -2,8 +2,10 @@ package cni
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/netns"
 	"github.com/islet-edge/islet/net/netns/netnstest"
@@ -42,6 +45,7 @@ func newKeptNode(t *testing.T, change ...func(*Config)) *keptNode {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.events = append(w.events, reason+": "+message)
+			eventtest.Note("Warning", reason, message)
 		}
 	})...)
 	check(t, w.n.Reconcile(t.Context(), nil))
@@ -315,6 +319,26 @@ func TestLostSandbox(t *testing.T) {
 	check(t, w.n.Teardown(t.Context(), "pod", path, nil))
 	if w.n.Stale("pod") {
 		t.Error("it is stale after its end")
+	}
+}
+
+// TestNotRepaired: an item that cannot be repaired is told of once, and tried again later.
+func TestNotRepaired(t *testing.T) {
+	w := newKeptNode(t)
+	w.pod(t, w.n, "web")
+	w.settled(t)
+	p := &pass{n: w.n, now: time.Now()}
+	for range 3 {
+		p.note(item{itemTable, "other"}, dirtTable, errors.New("no such device"))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	want := "PodNetworkNotRepaired: The nftables table other of the pod network is missing or changed and cannot be repaired: no such device"
+	if n := len(slices.DeleteFunc(slices.Clone(w.events), func(e string) bool { return !strings.HasPrefix(e, "PodNetworkNotRepaired") })); n != 1 || !slices.Contains(w.events, want) {
+		t.Errorf("events %q", w.events)
+	}
+	if len(p.fixed) > 0 || p.again&dirtTable == 0 || !p.wake.After(p.now) {
+		t.Errorf("%+v", p)
 	}
 }
 

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 const (
@@ -108,7 +109,7 @@ func bottomWhiteout(_ *tar.Header, path string) (write bool, err error) {
 	case base == opaque:
 		return false, nil
 	case strings.HasPrefix(base, prefix):
-		return false, os.RemoveAll(filepath.Join(filepath.Dir(path), strings.TrimPrefix(base, prefix)))
+		return false, mounts.RemoveAll(filepath.Join(filepath.Dir(path), strings.TrimPrefix(base, prefix)))
 	}
 	return true, nil
 }
