@@ -128,7 +128,7 @@ func (a *agent) openRuntime(ctx context.Context) (err error) {
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Hold: a.started.Holds(a.cfg), Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
-	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: func() { a.guard.Removed(ctx) }, NetworkChanged: a.networkChanged, Leaving: a.keepEnds, Tell: a.tellHeld, Link: a.link, Log: a.log}); err != nil {
+	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: func() { a.guard.Removed(ctx) }, NetworkChanged: a.networkChanged, Leaving: a.keepEnds, Tell: a.tellHeld, Hold: a.started.OnTrial(), Link: a.link, Log: a.log}); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.rt.Close)

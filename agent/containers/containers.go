@@ -36,6 +36,7 @@ type Config struct {
 	// is removed. An error keeps all of it.
 	Leaving func(ctx context.Context, rt cri.Runtime) error
 	Tell    func(warning bool, reason, message string) // an event of the node
+	Hold    bool                                       // the agent is on trial: see cni.Config
 	Link    *link.Link                                 // for the time, and whether pulls can work
 	Log     *slog.Logger
 }

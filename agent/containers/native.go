@@ -118,7 +118,7 @@ func (c *native) openNetwork(a Config, repaired func(string)) (*cni.Network, err
 		Mode: cni.Mode(e.NetworkPlugin), Alone: a.Alone(), Changed: a.NetworkChanged,
 		ConfDir: e.CNIConfDir, BinDirs: e.CNIBinDirs, PodCIDRs: a.PodCIDRs, Bridge: e.BridgeName,
 		Hairpin: a.Kubelet.HairpinMode != "none", DataDir: dir, Leases: a.Store, Log: a.Log,
-		Tell: a.Tell, Repaired: repaired, Sandbox: func(id string) (string, string) { return c.runtime.SandboxNetwork(id) },
+		Tell: a.Tell, Hold: a.Hold, Repaired: repaired, Sandbox: func(id string) (string, string) { return c.runtime.SandboxNetwork(id) },
 	})
 }
 

@@ -50,7 +50,10 @@ type Config struct {
 	Changed func()
 	// Tell takes events of the node, Repaired the kind of each item that was repaired.
 	// They must not block. Nil: nobody wants to know.
-	Tell     func(warning bool, reason, message string)
+	Tell func(warning bool, reason, message string)
+	// Hold has no pod connected again that lost its port. What is on trial is judged by what
+	// it does to the pods: one that works in a wrong network namespace would take them there.
+	Hold     bool
 	Repaired func(kind string)
 	// Sandbox returns the network namespace of a sandbox that lived before this process,
 	// and the pod's name. Nil: none did.

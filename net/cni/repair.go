@@ -204,6 +204,9 @@ func (p *pass) bridge(what dirt) error {
 // ports looks at the ports of all sandboxes.
 func (p *pass) ports(dirt) error {
 	n := p.n
+	if n.cfg.Hold {
+		return nil
+	}
 	ends := n.keep.portsNow()
 	n.all.RLock()
 	out, err := bridge.Unplugged(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))

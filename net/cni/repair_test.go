@@ -342,6 +342,21 @@ func TestNotRepaired(t *testing.T) {
 	}
 }
 
+// TestHold: on trial a pod that lost its port stays without, so that the trial fails.
+func TestHold(t *testing.T) {
+	w := newKeptNode(t, func(c *Config) { c.Hold = true })
+	web := w.pod(t, w.n, "web")
+	w.settled(t)
+	end := vethName(web.id)
+	check(t, w.handle(t).LinkDel(w.link(t, end)))
+	if _, _, err := w.n.mend(dirtPorts, true); err != nil {
+		t.Error(err)
+	}
+	if link, err := w.handle(t).LinkByName(end); err == nil {
+		t.Errorf("%s is back: %v", end, link)
+	}
+}
+
 // TestContest has a program that removes an item as soon as it is back: that makes no busy
 // loop, and is told.
 func TestContest(t *testing.T) {
