@@ -42,3 +42,17 @@ func TestYAML(t *testing.T) {
 		t.Errorf("%d aliases", n)
 	}
 }
+
+// TestYAMLOfATable: the commas of a table in a ConfigMap are no nodes, those of a flow
+// collection are, wherever it begins.
+func TestYAMLOfATable(t *testing.T) {
+	table := "data:\n  a.csv: |\n" + strings.Repeat("    1,2,3,4,5,6,7,8,9\n", 40_000)
+	if err := weight.YAML([]byte(table), 32<<20); err != nil {
+		t.Errorf("a table: %v", err)
+	}
+	for _, open := range []string{"[", "{", "a: [", "- {"} {
+		if err := weight.YAML([]byte(open+strings.Repeat("1,", 200_000)), 32<<20); !errors.Is(err, weight.ErrTooHeavy) {
+			t.Errorf("%q and 200,000 commas: %v", open, err)
+		}
+	}
+}
