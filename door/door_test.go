@@ -14,7 +14,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // newSilence is for what a server says of clients that break off.
 func newSilence() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// A fake is a connection that only knows whether it was closed.
+// A fake is a net.Conn that records only whether it was closed.
 type fake struct {
 	net.Conn
 	closed bool

@@ -196,7 +196,7 @@ func TestFloods(t *testing.T) {
 	t.Logf("the floods made %d connections", held.Load())
 }
 
-// TestHijacked: a connection that a handler took over is a session, by TLS too, and its place is free.
+// TestHijacked: a hijacked connection counts as a session and frees its place, over TLS as well.
 func TestHijacked(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()

@@ -39,14 +39,15 @@ func powers() []BoundField {
 	}
 }
 
-// A FreeGroup is fields that what a node is sent may change, for one reason.
+// A FreeGroup is a set of fields that a sent configuration may change without the node's consent,
+// and the reason why that gives no power.
 type FreeGroup struct {
 	Why    string
 	Fields []string
 }
 
-// Free are the fields that a node takes from whoever may send it a configuration, with the reason
-// why they give no power. Every field is here or in Bound, and a test demands it.
+// Free returns the fields that a sent configuration may change without the node's consent, grouped
+// by the reason why they give no power. Every field is here or in Bound, and a test demands it.
 func Free() []FreeGroup {
 	return []FreeGroup{
 		{"It is a period, a rate, or a bound of requests: the node works slower or faster.", []string{

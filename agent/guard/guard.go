@@ -92,9 +92,9 @@ func (r *Role) Waits(why string, outage bool) {
 	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
 }
 
-// Blame tells the guard which pods, and pressures that pods make, would alone be why the trial failed;
-// none: something else would. It counts until the next time. A guard of before that was known takes it
-// for nothing.
+// Blame tells the guard which pods, and which pressures that pods cause, are the only reasons for which
+// the trial would fail now. An empty list means that there is another reason. Each call replaces the one
+// before. The guard of an older version ignores it.
 func (r *Role) Blame(pods []string) {
 	if r.reports != nil {
 		io.WriteString(r.reports, blame+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")

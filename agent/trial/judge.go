@@ -20,9 +20,9 @@ type Facts struct {
 	// Rejected are pods, by UID, that the node itself ended or did not admit, with why.
 	Rejected map[string]string `json:"rejected,omitempty"`
 
-	// Names are namespaces and names of Pods, for messages.
+	// Names holds the namespace and name of each of Pods, for messages.
 	Names map[string]string `json:"-"`
-	// Probes are the kinds of readiness probes of Pods that have one: see ProbeNetwork.
+	// Probes holds the kind of readiness probe of each of Pods that has one: see ProbeNetwork.
 	Probes map[string]string `json:"-"`
 	// Of a trial: Held are the pods that only it keeps from ending, as nothing names them any
 	// more, and Known all that the agent knows, also those that end.
@@ -30,7 +30,7 @@ type Facts struct {
 	Known map[string]bool `json:"-"`
 }
 
-// Kinds of readiness probes: by the network, or by a command in the container.
+// The kinds of readiness probes: over the network, or a command in the container.
 const (
 	ProbeNetwork = "network"
 	ProbeExec    = "exec"

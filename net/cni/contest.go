@@ -20,7 +20,7 @@ func (i item) String() string {
 	return i.kind + " " + i.name
 }
 
-// The kinds that package bridge does not have.
+// The kinds of items that this package repairs; package bridge names the others.
 const (
 	itemTable    = "table"
 	itemPort     = "port"

@@ -75,7 +75,7 @@ func newKeeper() *keeper {
 	return &keeper{signal: make(chan struct{}, 1), wires: map[string]wire{}, lost: map[string]bool{}, admitted: map[string]bool{}, errs: map[dirt]error{}}
 }
 
-// Repairs is what was repaired of the built-in network since the agent started.
+// Repairs counts the items of the built-in network that were repaired since the agent started.
 type Repairs struct {
 	Count     int
 	Last      time.Time

@@ -385,7 +385,7 @@ func TestContest(t *testing.T) {
 	}
 }
 
-// TestContestGrows is the back-off as a table.
+// TestContestGrows checks each pause of the back-off, from the first to the longest.
 func TestContestGrows(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		c, i, now := contest{}, item{itemTable, "x"}, time.Unix(1e9, 0)

@@ -135,7 +135,7 @@ func TestLost(t *testing.T) {
 	if err == nil || !errors.As(lost, &e) || e.Bytes == 0 || !strings.Contains(lost.Error(), "reader closed") {
 		t.Errorf("a reader that closes: %v, %v", err, lost)
 	}
-	// A reader that stops, and a caller that goes: it is told how much is missing.
+	// When the reader stops and the context ends, the error says how many bytes were not delivered.
 	g := newGated()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-g.full; cancel(); close(g.open) }()
