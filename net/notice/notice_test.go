@@ -36,7 +36,10 @@ func TestNotices(t *testing.T) {
 		{func() error { return h.LinkSetUp(link) }, func(n Notice) bool { return n.Kind == Link && n.Index == link.Index && n.Up }},
 		{func() error { return h.AddrAdd(link, address) }, func(n Notice) bool { return n.Kind == Address && !n.Gone && n.Index == link.Index }},
 		{func() error { return h.AddrDel(link, address) }, func(n Notice) bool { return n.Kind == Route && n.Gone && n.Index == link.Index }},
-		{func() error { return ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"}) }, func(n Notice) bool { return n.Kind == Sysctl }},
+		// A namespace begins with what its maker had: forwarding may be on already.
+		{func() error {
+			return ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "0"}, netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"})
+		}, func(n Notice) bool { return n.Kind == Sysctl }},
 		{func() error { return h.LinkDel(link) }, func(n Notice) bool { return n.Kind == Link && n.Name == "br" && n.Gone }},
 	} {
 		if err := step.do(); err != nil {
