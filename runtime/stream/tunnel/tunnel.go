@@ -31,26 +31,19 @@ func Is(r *http.Request) bool {
 }
 
 // Serve lets next serve SPDY in a tunnel: it gets a request for that, whose connection
-// is the tunnel. Any page may be the request's origin, as for a kubelet: who asks is
-// known by other things than a browser's cookie.
+// is the tunnel. There is no tunnel before next asks for the connection: a request that it
+// refuses gets its answer as any other, and holds nothing. Any page may be the request's
+// origin, as for a kubelet: who asks is known by other things than a browser's cookie.
 func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	up := websocket.Upgrader{
-		Subprotocols: []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}, HandshakeTimeout: handshakeTime,
-		CheckOrigin: func(*http.Request) bool { return true },
-	}
-	ws, err := up.Upgrade(w, r, nil) // it answers an error itself
-	if err != nil {
-		return
-	}
-	t := &tunnel{ws: ws, ctx: r.Context()}
-	defer t.Close()
 	in := r.Clone(r.Context())
 	in.Method, in.Body = http.MethodPost, http.NoBody
 	in.Header = http.Header{
 		httpstream.HeaderConnection: {httpstream.HeaderUpgrade}, httpstream.HeaderUpgrade: {spdy.HeaderSpdy31},
 		httpstream.HeaderProtocolVersion: {portforward.PortForwardV1Name},
 	}
-	next.ServeHTTP(&tunnelWriter{t: t, header: http.Header{}}, in)
+	tw := &tunnelWriter{ResponseWriter: w, r: r}
+	defer tw.close()
+	next.ServeHTTP(tw, in)
 }
 
 // A tunnel implements net.Conn.
@@ -120,34 +113,37 @@ func (t *tunnel) SetReadDeadline(at time.Time) error { return t.ws.SetReadDeadli
 // SetWriteDeadline is the WebSocket's.
 func (t *tunnel) SetWriteDeadline(at time.Time) error { return t.ws.SetWriteDeadline(at) }
 
-// A tunnelWriter answers the request in a tunnel: the upgrade to SPDY by the tunnel
-// itself, anything else by closing the WebSocket.
+// A tunnelWriter answers the request in a tunnel: the upgrade to SPDY by opening the tunnel,
+// anything else as the request's own writer does.
 type tunnelWriter struct {
-	t      *tunnel
-	header http.Header
-	failed bool
+	http.ResponseWriter
+	r *http.Request // for the tunnel
+	t *tunnel       // nil: not open
 }
-
-// Header implements http.ResponseWriter.
-func (w *tunnelWriter) Header() http.Header { return w.header }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *tunnelWriter) WriteHeader(code int) {
-	if code == http.StatusSwitchingProtocols || w.failed {
-		return
+	if code != http.StatusSwitchingProtocols { // else Hijack answers
+		w.ResponseWriter.WriteHeader(code)
 	}
-	w.failed = true
-	text := fmt.Sprintf("%d %s", code, http.StatusText(code))
-	w.t.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.ClosePolicyViolation, text), time.Now().Add(closeTime))
 }
 
-// Write implements http.ResponseWriter.
-func (w *tunnelWriter) Write(b []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	return len(b), nil
-}
-
-// Hijack implements http.Hijacker.
+// Hijack implements http.Hijacker: it opens the tunnel.
 func (w *tunnelWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	up := websocket.Upgrader{
+		Subprotocols: []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}, HandshakeTimeout: handshakeTime,
+		CheckOrigin: func(*http.Request) bool { return true },
+	}
+	ws, err := up.Upgrade(w.ResponseWriter, w.r, nil)
+	if err != nil { // the client has its answer
+		return nil, nil, fmt.Errorf("open a tunnel: %w", err)
+	}
+	w.t = &tunnel{ws: ws, ctx: w.r.Context()}
 	return w.t, bufio.NewReadWriter(bufio.NewReader(w.t), bufio.NewWriter(w.t)), nil
+}
+
+func (w *tunnelWriter) close() {
+	if w.t != nil {
+		w.t.Close()
+	}
 }

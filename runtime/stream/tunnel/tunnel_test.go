@@ -3,9 +3,11 @@ package tunnel
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gorilla/websocket"
@@ -69,11 +71,26 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// An answer that is no upgrade closes the WebSocket and says why.
+// A request that is refused gets its answer, and no tunnel: nothing is held for its client.
 func TestRefused(t *testing.T) {
-	c := open(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) })
-	if _, _, err := c.ReadMessage(); !websocket.IsCloseError(err, websocket.ClosePolicyViolation) || !strings.Contains(err.Error(), "404 Not Found") {
-		t.Errorf("got %v", err)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Serve(w, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) }))
+	}))
+	var hijacked atomic.Bool
+	srv.Config.ConnState = func(_ net.Conn, is http.ConnState) {
+		if is == http.StateHijacked {
+			hijacked.Store(true)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	d := websocket.Dialer{Subprotocols: []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}}
+	_, resp, err := d.Dial("ws"+strings.TrimPrefix(srv.URL, "http"), nil)
+	if err == nil || resp == nil || resp.StatusCode != http.StatusNotFound {
+		t.Fatalf("got %v, %v", resp, err)
+	}
+	if text, err := io.ReadAll(resp.Body); string(text) != "no such thing\n" || err != nil || hijacked.Load() {
+		t.Errorf("%q, %v, taken over %t", text, err, hijacked.Load())
 	}
 }
 
