@@ -31,7 +31,8 @@ const (
 
 // Read writes the log at path to w. With Follow it waits for more, and returns
 // nil when ended says that the container has ended and all it wrote is
-// delivered. A w that is a Flusher is flushed whenever there is no more for now.
+// delivered. A w that is a Flusher is flushed whenever there is no more for now, and at the end;
+// not after an error: a w that was neither written to nor flushed can still be told of one.
 func Read(ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer) error {
 	r := &reader{set: newSet(path), o: o, ended: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: settled}
 	r.print = newPrinter(r.out, o)
@@ -45,10 +46,10 @@ func Read(ctx context.Context, path string, o Options, ended func(context.Contex
 		r.last = ended(ctx)
 	}
 	err := r.run(ctx)
-	if errors.Is(err, errLimit) {
-		err = nil
+	if err != nil && !errors.Is(err, errLimit) {
+		return errors.Join(err, r.out.Flush())
 	}
-	return errors.Join(err, r.flush())
+	return r.flush()
 }
 
 type reader struct {

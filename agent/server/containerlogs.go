@@ -44,16 +44,16 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := s.stream(w, "text/plain; charset=utf-8")
-	if o.Follow {
-		out.Flush() // the client waits for the header
-	}
 	err = logs.Read(r.Context(), path, o, func(ctx context.Context) bool { return s.ended(ctx, id) }, out)
 	switch {
 	case err == nil:
+	case out.begun: // an error text would look like a line of the log
+		out.Flush()
+		out.abort()
 	case errors.Is(err, fs.ErrNotExist):
 		fail(w, refuse(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace, pod.Name, err))
 	default:
-		out.abort()
+		fail(w, err)
 	}
 }
 

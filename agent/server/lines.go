@@ -9,9 +9,10 @@ import (
 // A stream is an answer that goes on for as long as the client takes it: each
 // write has StreamIdleTimeout to get through.
 type stream struct {
-	w    http.ResponseWriter
-	c    *http.ResponseController
-	idle time.Duration
+	w     http.ResponseWriter
+	c     *http.ResponseController
+	idle  time.Duration
+	begun bool // the client has, or soon gets, its status: another one is too late
 }
 
 // stream begins an answer without end.
@@ -29,12 +30,14 @@ func (s *Server) steady(w http.ResponseWriter) *stream {
 
 // Write writes b within the time allowed.
 func (t *stream) Write(b []byte) (int, error) {
+	t.begun = true
 	t.c.SetWriteDeadline(time.Now().Add(t.idle))
 	return t.w.Write(b)
 }
 
 // Flush sends what was written.
 func (t *stream) Flush() error {
+	t.begun = true
 	t.c.SetWriteDeadline(time.Now().Add(t.idle))
 	return t.c.Flush()
 }
