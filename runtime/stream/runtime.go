@@ -276,7 +276,7 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 // Close closes the connection, that of a stream once its peer has everything that was
-// written, and forgets it.
+// written, forgets it, and ends its context: nothing is read any more that could.
 func (c *conn) Close() error {
 	var err error
 	if c.stream.Load() {
@@ -287,5 +287,8 @@ func (c *conn) Close() error {
 	c.from.mu.Lock()
 	delete(c.from.conns, c)
 	c.from.mu.Unlock()
+	if c.gone != nil {
+		c.gone()
+	}
 	return err
 }

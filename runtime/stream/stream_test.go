@@ -338,3 +338,16 @@ func TestSilentClients(t *testing.T) {
 		t.Errorf("%v: %q %q", err, &out, &errs)
 	}
 }
+
+// TestContextEnds: a connection that the server closes by itself, as after an answer to a client
+// that wants no other one, leaves no context behind.
+func TestContextEnds(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := &conn{Conn: ours, from: &listener{conns: map[net.Conn]struct{}{}}, gone: cancel}
+	if err := c.Close(); err != nil || ctx.Err() == nil {
+		t.Errorf("got %v, the context ended with %v", err, ctx.Err())
+	}
+}
