@@ -63,12 +63,21 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 		time.AfterFunc(goodbye, func() { conn.Close() })
 	})
 	c.moved()
+	// After the end of the process the client is only to take what is left. What it sends, and a
+	// ping that comes too late, say nothing of it any more.
+	running, ended := context.WithCancel(ctx)
+	defer ended()
+	gone := func() {
+		if running.Err() == nil {
+			cancel()
+		}
+	}
 	var loops sync.WaitGroup
 	loops.Go(func() {
 		c.receive(p.wants.Stdin)
-		cancel()
+		gone()
 	})
-	loops.Go(func() { c.ping(ctx, cancel) })
+	loops.Go(func() { c.ping(running, gone) })
 	c.greet(p.wants)
 	o := cri.ExecOptions{Resize: c.sizes}
 	if p.wants.Stdin {
@@ -81,6 +90,7 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 		o.Stderr = channel{c, remotecommand.StreamStdErr}
 	}
 	err = p.run(ctx, o, r)
+	ended()
 	stdin.Close() // lets a message go that nobody read
 	c.finish(ctx, err)
 	cancel()
@@ -135,7 +145,7 @@ func (c *channels) receive(stdin bool) {
 
 // ping finds out that the client is gone also while the process reads nothing. One that
 // cannot be sent because the client is slow waits its turn like any output.
-func (c *channels) ping(ctx context.Context, cancel context.CancelFunc) {
+func (c *channels) ping(ctx context.Context, gone func()) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
@@ -144,7 +154,7 @@ func (c *channels) ping(ctx context.Context, cancel context.CancelFunc) {
 			return
 		case <-tick.C:
 			if c.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.idle)) != nil {
-				cancel()
+				gone()
 				return
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/islet-edge/islet/runtime/stream/linger"
@@ -55,7 +56,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.later, func() { c.Close() }) })
-	w := &watchedConn{c, h.ctx, h.gone}
+	w := &watchedConn{Conn: c, ctx: h.ctx, gone: h.gone, closing: make(chan struct{}), closed: make(chan struct{})}
 	// What the client sent already is in rw; the rest is read by way of w.
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	r := io.MultiReader(strings.NewReader(string(ahead)), w)
@@ -70,12 +71,30 @@ type watchedConn struct {
 	net.Conn
 	ctx  context.Context
 	gone context.CancelFunc
+
+	once            sync.Once
+	closing, closed chan struct{} // closed when Close begins and ends
 }
 
 // Close waits until the peer has everything, or the context has ended.
-func (c *watchedConn) Close() error { return linger.Close(c.ctx, c.Conn) }
+func (c *watchedConn) Close() (err error) {
+	c.once.Do(func() {
+		close(c.closing)
+		err = linger.Close(c.ctx, c.Conn)
+		close(c.closed)
+	})
+	return err
+}
 
+// Read waits for the end once Close was called: what comes then is thrown away. The library would
+// get parts of it, take them for nonsense, and end the session before the peer has everything.
 func (c *watchedConn) Read(b []byte) (int, error) {
+	select {
+	case <-c.closing:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+	}
 	n, err := c.Conn.Read(b)
 	if err != nil {
 		c.gone()

@@ -19,7 +19,8 @@ const (
 
 // Close closes c once its peer has hung up, or has taken everything and does not hang up, or
 // a second after ctx has ended. While the peer has not taken everything it may take as long
-// as the connection lives. Others may read from c at the same time.
+// as the connection lives. Others may read from c at the same time, but get parts of what the peer
+// sends: what they make of it must not end ctx.
 func Close(ctx context.Context, c net.Conn) error {
 	if closeWrite(c) {
 		wait(ctx, c)
