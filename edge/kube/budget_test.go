@@ -82,7 +82,7 @@ func TestLargeAnswersWait(t *testing.T) {
 
 // bombers answer with little on the wire that is much in memory.
 func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
-	gzipped := func(mediaType, begin, repeated string, times int) func(http.ResponseWriter) {
+	gzipped := func(mediaType, begin, repeated string, times int, end ...string) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", mediaType)
 			w.Header().Set("Content-Encoding", "gzip")
@@ -94,22 +94,28 @@ func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
 					return
 				}
 			}
+			_, _ = z.Write([]byte(strings.Join(end, "")))
 			_ = z.Close()
 		}
 	}
+	field := func(tag, value string) string { return tag + string(rune(len(value))) + value }
 	envelope := func(kind string, size int) string {
-		head := "\x0a" + string(rune(len(kind)+6)) + "\x0a\x02v1\x12" + string(rune(len(kind))) + kind + "\x12"
+		head := field("\x0a", field("\x0a", "v1")+field("\x12", kind)) + "\x12"
 		return "k8s\x00" + head + string(binary.AppendUvarint(nil, uint64(size)))
 	}
+	containers := "k8s\x00" + field("\x0a", field("\x12", "Pod")) + "\x12\x84\x80\x40\x12\x80\x80\x40" // of 1 MiB in a spec
 	const mib = 1 << 20
 	return map[string]func(http.ResponseWriter){
-		"64 MiB of spaces":    gzipped("application/json", "", " ", 64*mib),
-		"empty pods":          gzipped("application/json", `{"apiVersion":"v1","kind":"PodList","items":[{}`, ",{}", mib),
-		"null pods":           gzipped("application/json", `{"apiVersion":"v1","kind":"PodList","items":[null`, ",null", mib),
-		"nested":              gzipped("application/json", `{"apiVersion":"v1","kind":"PodList","items":`, "[", 4*mib),
-		"protobuf of nothing": gzipped("application/vnd.kubernetes.protobuf", envelope("PodList", 4*mib), "\x12\x00", 2*mib),
-		"another kind":        gzipped("application/vnd.kubernetes.protobuf", envelope("NodeList", 4*mib), "\x12\x00", 2*mib),
-		"YAML":                gzipped("application/yaml", "items:\n", "- {}\n", mib),
+		"64 MiB of spaces":     gzipped("application/json", "", " ", 64*mib),
+		"empty pods":           gzipped("application/json", `{"apiVersion":"v1","kind":"PodList","items":[{}`, ",{}", mib, "]}"),
+		"null pods":            gzipped("application/json", `{"apiVersion":"v1","kind":"PodList","items":[null`, ",null", mib, "]}"),
+		"no apiVersion":        gzipped("application/json", `{"kind":"Pod","spec":{"containers":[null`, ",null", mib/4, "]}}"),
+		"neither":              gzipped("application/json", `{"items":[null`, ",null", mib/4, "]}"),
+		"nested":               gzipped("application/json", `{"apiVersion":"v1","kind":"PodList","items":`, "[", 4*mib),
+		"protobuf of nothing":  gzipped("application/vnd.kubernetes.protobuf", envelope("PodList", 4*mib), "\x12\x00", 2*mib),
+		"protobuf, no version": gzipped("application/vnd.kubernetes.protobuf", containers, "\x12\x00", mib/2),
+		"another kind":         gzipped("application/vnd.kubernetes.protobuf", envelope("NodeList", 4*mib), "\x12\x00", 2*mib),
+		"YAML":                 gzipped("application/yaml", "items:\n", "- {}\n", mib),
 		"an error": func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusForbidden)
 			gzipped("application/json", `"`, "x", 64*mib)(w)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"reflect"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -53,6 +54,13 @@ func (s scales) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 		var head struct{ APIVersion, Kind string }
 		_ = json.Unmarshal(data, &head) // the decoder says what is wrong
 		kind = schema.FromAPIVersionAndKind(head.APIVersion, head.Kind)
+	}
+	switch {
+	case (kind.Kind == "") != (kind.Version == ""):
+		// The decoder takes the other half from what is asked for: a kind that nobody weighed.
+		return nil, nil, errors.New("the server's answer names only one of apiVersion and kind")
+	case kind.Empty() && defaults != nil:
+		kind = *defaults
 	}
 	targets := []runtime.Object{into}
 	// The decoder makes an object of the kind that the data names, if that is another one.
