@@ -181,6 +181,9 @@ var structs sync.Map // reflect.Type -> *members
 // find returns the type of a member by its name with quotes, as lenient as the most
 // lenient decoder; skipped for one that there is not.
 func (m *members) find(quoted []byte) reflect.Type {
+	if t, ok := m.types[string(quoted[1:len(quoted)-1])]; ok { // nearly always; it copies nothing
+		return t
+	}
 	name := string(quoted[1 : len(quoted)-1])
 	if strings.IndexByte(name, '\\') >= 0 && json.Unmarshal(quoted, &name) != nil {
 		return skipped
