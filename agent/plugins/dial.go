@@ -57,10 +57,12 @@ type weighing struct{ encoding.CodecV2 }
 
 // Unmarshal returns weight.ErrTooHeavy for what it refuses.
 func (c weighing) Unmarshal(data mem.BufferSlice, v any) error {
-	if err := weight.Protobuf(data.Materialize(), v, maxMemory); err != nil {
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool()) // copied once, for both
+	defer whole.Free()
+	if err := weight.Protobuf(whole.ReadOnlyData(), v, maxMemory); err != nil {
 		return err
 	}
-	return c.CodecV2.Unmarshal(data, v)
+	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
 }
 
 // Ready connects, again and again, until the plugin has spoken gRPC or ctx ends. While
