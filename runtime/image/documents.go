@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/errdefs"
@@ -38,6 +39,9 @@ type documents struct {
 	left  int64 // bytes of the budget
 	kept  map[digest.Digest][]byte
 	large bool // it has the place of the one image that may take more than fewDocuments
+
+	most time.Duration // that reading may take; it does not count while the image waits
+	late *time.Timer   // ends the reading; nil: nothing does
 }
 
 func (s *Service) newDocuments(from readFunc) *documents {
@@ -119,11 +123,25 @@ func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) erro
 	if d.large || maxDocuments-d.left <= fewDocuments {
 		return nil
 	}
+	if d.late != nil {
+		d.late.Stop()
+		defer d.late.Reset(d.most)
+	}
 	if err := d.of.places.documents.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	d.large = true
 	return nil
+}
+
+// within returns a context that ends with errStalled when reading takes longer than most.
+func (d *documents) within(ctx context.Context, most time.Duration) (bounded context.Context, done func()) {
+	bounded, cancel := context.WithCancelCause(ctx)
+	d.most, d.late = most, time.AfterFunc(most, func() { cancel(errStalled) })
+	return bounded, func() {
+		d.late.Stop()
+		cancel(nil)
+	}
 }
 
 // keepOnly forgets all documents but those of p and lets others take many.

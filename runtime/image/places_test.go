@@ -6,6 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // TestTurns: a layer that has had its share lets one that waits go first, and comes again after it; alone
@@ -103,5 +106,41 @@ func TestMemoryClasses(t *testing.T) {
 			t.Fatal(err)
 		}
 		last.end()
+	})
+}
+
+// TestDocumentsWait: the time that an image waits for another one's documents is no time in which its
+// registry sends nothing; after that it has its own.
+func TestDocumentsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Service{places: newPlaces(1)}
+		if err := s.places.documents.Acquire(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		d := s.newDocuments(nil)
+		ctx, done := d.within(t.Context(), time.Minute)
+		defer done()
+		got := make(chan error, 1)
+		go func() { got <- d.spend(ctx, "", fewDocuments+1) }()
+		time.Sleep(time.Hour)
+		s.places.documents.Release(1)
+		if err := <-got; err != nil || context.Cause(ctx) != nil {
+			t.Fatalf("got %v, %v", err, context.Cause(ctx))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if cause := context.Cause(ctx); cause != errStalled {
+			t.Errorf("it reads for ever: %v", cause)
+		}
+		s.places.documents.Release(1)
+		s.stall = time.Minute
+		slow := s.newDocuments(func(ctx context.Context, _ ocispec.Descriptor) ([]byte, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		target := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString("x"), Size: fewDocuments + 1}
+		if _, err := s.choosePulled(t.Context(), target, slow); err != errStalled {
+			t.Errorf("a registry that sends nothing: %v", err)
+		}
 	})
 }

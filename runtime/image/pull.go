@@ -100,9 +100,12 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d *documents) (p *pick, err error) {
 	defer func() { d.keepOnly(p) }()
 	const documents = 4
-	bounded, cancel := context.WithTimeoutCause(ctx, documents*s.stall, errStalled)
-	defer cancel()
+	bounded, done := d.within(ctx, documents*s.stall)
+	defer done()
 	if p, err = s.chooseOf(bounded, target, d); err != nil {
+		if errors.Is(context.Cause(bounded), errStalled) {
+			err = errStalled
+		}
 		return nil, err
 	}
 	if maxDocuments-d.left <= fewDocuments {
