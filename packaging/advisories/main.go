@@ -1,5 +1,5 @@
 // Advisories checks what islet ships against a snapshot of Go's vulnerability database,
-// https://go.dev/security/vuln/database, without a network.
+// https://go.dev/security/vuln/database. It needs no network once Go has fetched the scanner.
 //
 //	golang.org/x/vulndb --snapshot--> go.jsonl --+
 //	                                             +--> govulncheck of each program --> check
