@@ -208,6 +208,61 @@ func TestWatchBombs(t *testing.T) {
 	}
 }
 
+// TestStuckEvent: an event that has begun and does not go on ends its watch, so other large
+// answers need not wait for it for ever; a watch without an event under way goes on.
+func TestStuckEvent(t *testing.T) {
+	json := `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`
+	for name, begin := range map[string]string{
+		"protobuf": "\x00\x20\x00\x00k8s", "JSON": json + strings.Repeat("x", 1<<20), "JSON of escapes": json + "x" + strings.Repeat(`\n`, 1<<19),
+		"JSON of escapes, even": json + strings.Repeat(`\n`, 1<<19),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := kubetest.New(t, corev1.AddToScheme)
+			end := make(chan struct{})
+			t.Cleanup(func() { close(end) })
+			s.Mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json;stream=watch")
+				fmt.Fprint(w, begin)
+				w.(http.Flusher).Flush()
+				<-end
+			})
+			s.Mux.HandleFunc("GET /api/v1/nodes", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json;stream=watch")
+				w.(http.Flusher).Flush()
+				<-end
+			})
+			s.Mux.HandleFunc("GET /api/v1/namespaces/ns/configmaps/large", func(w http.ResponseWriter, r *http.Request) {
+				s.Write(w, r, 200, &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("x", 1<<20)}})
+			})
+			c := client(t, s)
+			ctx := kube.Busy(t.Context(), 300*time.Millisecond)
+			idle, err := kube.Watch[corev1.Node](ctx, c, "", metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer idle.Stop()
+			w, err := kube.Watch[corev1.Pod](ctx, c, "", metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			for e := range w.ResultChan() {
+				t.Errorf("got %v", e)
+			}
+			soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := kube.Get[corev1.ConfigMap](soon, c, "ns", "large"); err != nil {
+				t.Error(err)
+			}
+			select {
+			case e, open := <-idle.ResultChan():
+				t.Errorf("the idle watch ended: %v, %v", e, open)
+			default:
+			}
+		})
+	}
+}
+
 // TestEvents: events of JSON come one after the other however they are spaced, and one
 // that is too heavy ends the watch with an error.
 func TestEvents(t *testing.T) {

@@ -25,6 +25,7 @@ type events struct {
 	body io.Closer
 	p    *patient
 	of   weighing
+	stop func() // ends expect for the event under way; nil: it holds nothing yet
 }
 
 func newEvents(body io.ReadCloser, p *patient, of weighing) watch.Interface {
@@ -39,6 +40,13 @@ func (e *events) Close() { _ = e.body.Close() }
 func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	frame, mediaType, err := e.frame()
 	defer e.p.claim.release()
+	if e.stop != nil {
+		e.stop()
+		e.stop = nil
+	}
+	if late := e.p.late(); err != nil && late != nil {
+		err = late
+	}
 	if err != nil {
 		return "", nil, err
 	}
@@ -59,6 +67,15 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 		return kind, obj, nil
 	}
 	return "", nil, fmt.Errorf("an event is of the unknown type %.50q", got.Type)
+}
+
+// hold counts the bytes of an event. Others wait for the part of the budget that it holds, so
+// it ends the watch when it does not go on.
+func (e *events) hold(bytes int) error {
+	if bytes > freeAnswer && e.stop == nil {
+		e.stop = e.p.expect()
+	}
+	return e.p.hold(bytes)
 }
 
 // frame reads the bytes of an event. One of protobuf begins with its length in four
@@ -91,7 +108,7 @@ func (e *events) protobuf() ([]byte, error) {
 	if size > mostEvent {
 		return nil, errLongEvent
 	}
-	if err := e.p.hold(int(size)); err != nil {
+	if err := e.hold(int(size)); err != nil {
 		return nil, err
 	}
 	// What the length promises need not come: memory grows with what has come.
@@ -104,7 +121,7 @@ func (e *events) protobuf() ([]byte, error) {
 
 // json reads up to the brace that closes the first one.
 func (e *events) json() (frame []byte, err error) {
-	for depth, quoted := 0, false; ; {
+	for depth, held, quoted := 0, freeAnswer, false; ; {
 		c, err := e.in.ReadByte()
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -115,8 +132,9 @@ func (e *events) json() (frame []byte, err error) {
 		if frame = append(frame, c); len(frame) > mostEvent {
 			return nil, errLongEvent
 		}
-		if len(frame)%freeAnswer == 0 {
-			if err := e.p.hold(len(frame) + freeAnswer); err != nil {
+		if len(frame) >= held { // an escape adds two bytes
+			held = len(frame) + freeAnswer
+			if err := e.hold(held); err != nil {
 				return nil, err
 			}
 		}

@@ -134,6 +134,35 @@ func (p *patient) settle() error {
 	return p.late()
 }
 
+// expect ends a request that has settled with ErrBusy when nothing of its answer arrives for as
+// long as one may take to go on, until stop is called.
+func (p *patient) expect() (stop context.CancelFunc) {
+	ctx, stop := context.WithCancel(p)
+	p.own.Store(p.c.progress.now())
+	go func() {
+		timer := time.NewTimer(p.most)
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			}
+			left := p.own.Load() + int64(p.most) - p.c.progress.now()
+			switch {
+			case p.waits.Load() > 0: // for the node's memory, and not for the server
+				timer.Reset(p.most)
+			case left > 0:
+				timer.Reset(time.Duration(left))
+			default:
+				p.cancel(ErrBusy)
+				return
+			}
+		}
+	}()
+	return stop
+}
+
 func (p *patient) end() {
 	p.timer.Stop()
 	p.cancel(nil)
