@@ -21,6 +21,9 @@ const listening = 1 << 16
 
 // endShimsWithoutSocket kills the shims that nobody can reach any more, since their sockets
 // were removed while they ran. What they hold is then ended as that of a dead shim.
+//
+// The table is not proof. The kernel writes the name of a socket as it is, with line breaks, so a
+// pod on the host's network can add lines to it, with the socket of any process of the host.
 func (r *Runtime) endShimsWithoutSocket() {
 	f, err := os.Open(socketTable)
 	if err != nil {
@@ -48,7 +51,7 @@ func (r *Runtime) endShimsWithoutSocket() {
 			continue
 		}
 		name, ok := lost[strings.TrimSuffix(strings.TrimPrefix(link, "socket:["), "]")]
-		if !ok || !r.seesOwnState(proc) {
+		if !ok || !isShim(proc, name) || !r.seesOwnState(proc) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(proc))
@@ -60,6 +63,26 @@ func (r *Runtime) endShimsWithoutSocket() {
 			r.log.Warn("a shim without a socket was not killed", "shim", name, "error", err)
 		}
 	}
+}
+
+// isShim reports whether a process was started as the shim of this name, in this process's PID
+// namespace: see shim.Start. The processes of pods have others, unless they share the host's.
+func isShim(proc, name string) bool {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return false
+	}
+	if its, err := os.Readlink(filepath.Join(proc, "ns/pid")); err != nil || its != own {
+		return false
+	}
+	f, err := os.Open(filepath.Join(proc, "cmdline"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	line, err := io.ReadAll(io.LimitReader(f, 64<<10)) // a process may make its own as long as it likes
+	args := strings.Split(string(line), "\x00")
+	return err == nil && len(args) > 2 && args[1] == "serve" && args[2] == name
 }
 
 // seesOwnState says whether a process has this node's state directory at its path: where nodes

@@ -1,0 +1,88 @@
+package ctrd
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// stranger starts a process with a listening socket as file descriptor 3, and returns it with the
+// socket's inode.
+func stranger(t *testing.T, network, address string, args ...string) (*exec.Cmd, uint64) {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	in, hold, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("cat", "-")
+	cmd.Args = append(cmd.Args[:1], append(args, "-")...)
+	cmd.Stdin, cmd.ExtraFiles = in, []*os.File{f}
+	err = cmd.Start()
+	in.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { hold.Close(); cmd.Process.Kill(); cmd.Wait() })
+	return cmd, st.Ino
+}
+
+// TestForgedSocketTable: a pod on the host's network binds a socket whose name looks like further
+// lines of the kernel's table of sockets, in which a process of the host has the socket of a shim.
+// That process is left alone. One that was started as that shim is killed.
+func TestForgedSocketTable(t *testing.T) {
+	short, err := os.MkdirTemp("/tmp", "f") // the name of a socket has at most 108 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(short)
+	var log bytes.Buffer
+	r := &Runtime{log: slog.New(slog.NewTextHandler(&log, nil)), dirs: dirs{sockets: short, containers: t.TempDir()}}
+	r.shims = newShims(r)
+
+	host, inode := stranger(t, "tcp", "127.0.0.1:0")
+	forged, err := net.Listen("unix", fmt.Sprintf("@x\n0: 2 0 10000 1 1 %d %s", inode, filepath.Join(short, "7")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forged.Close()
+	table, err := os.Open(socketTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	if got := listeners(table)[fmt.Sprint(inode)]; got != filepath.Join(short, "7") {
+		t.Fatalf("the table has %q as the socket's name", got)
+	}
+	r.endShimsWithoutSocket()
+	if log.Len() > 0 {
+		t.Errorf("a process of the host (PID %d) was taken for a shim: %s", host.Process.Pid, &log)
+	}
+
+	orphan, _ := stranger(t, "unix", filepath.Join(short, "8"), "serve", "8")
+	r.endShimsWithoutSocket()
+	if err := orphan.Wait(); !strings.Contains(fmt.Sprint(err), "killed") {
+		t.Errorf("a shim without its socket has ended with %v", err)
+	}
+}
