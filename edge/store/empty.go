@@ -6,16 +6,9 @@ import (
 	"fmt"
 )
 
-// emptyKey is the key of meta that a database has until Filled is called.
+// emptyKey is the key of meta that a database has until Filled is called. The transaction that
+// makes the first tables writes it.
 const emptyKey = "store.empty"
-
-// markEmpty says of a database that was made just now that it knows nothing.
-func markEmpty(ctx context.Context, db *sql.DB) error {
-	if _, err := db.ExecContext(ctx, "INSERT OR REPLACE INTO meta (key, value) VALUES (?, 'new')", emptyKey); err != nil {
-		return fmt.Errorf("write %s: %w", emptyKey, err)
-	}
-	return nil
-}
 
 // Empty says that the database was made anew, and that nobody has called Filled since: on a
 // node that was just installed, and also where the file was deleted while pods ran. Every start

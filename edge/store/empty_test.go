@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -38,4 +40,22 @@ func TestEmpty(t *testing.T) {
 	must(t, os.Truncate(path, 0))
 	want(true, fill)
 	want(false, nil)
+}
+
+// TestEmptyAfterTheFirstTables: an agent that was killed while it made the database anew has left
+// one that still says that it is empty.
+func TestEmptyAfterTheFirstTables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.db")
+	db, err := sql.Open("sqlite", path)
+	must(t, err)
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	must(t, err)
+	must(t, migrateAll(t.Context(), db, files[:1], 0))
+	must(t, db.Close())
+	s, err := Open(t.Context(), path, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer s.Close()
+	if empty, err := s.Empty(t.Context()); !empty || err != nil {
+		t.Errorf("empty: %v, %v", empty, err)
+	}
 }

@@ -127,11 +127,6 @@ func prepare(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
-	if version == 0 {
-		if err := markEmpty(ctx, db); err != nil {
-			return err
-		}
-	}
 	newer, err := checkSchema(ctx, db, files)
 	if version <= known || err != nil && !errors.Is(err, errContent) {
 		return err
@@ -159,6 +154,9 @@ func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) er
 		script, err := migrations.ReadFile(files[i])
 		if err != nil {
 			return err
+		}
+		if i == 0 {
+			script = fmt.Appendf(script, "; INSERT INTO meta (key, value) VALUES ('%s', 'new')", emptyKey)
 		}
 		if i == len(files)-1 {
 			script = fmt.Appendf(script, "; INSERT OR REPLACE INTO meta (key, value) VALUES ('%s', '%d')", readByKey, readBy)
