@@ -21,20 +21,29 @@ const (
 	maxDepth = 200      // directories open at once, in the source and in the copy
 	atOnce   = 256      // names that are read of a directory
 	maxLinks = 10_000   // files with several names that are remembered; one that comes later is copied for each name
-	chunk    = 16 << 20 // bytes between two looks at the context
+	maxNames = 1 << 20  // bytes of these names: an image chooses how long they are
+	chunk    = 1 << 20  // bytes between two looks at the context and at the free space
+	leastUse = 4 << 10  // bytes that a file takes however small it is
 	maxXattr = 64 << 10 // bytes of the names, or of one value; the kernel's own limit
 )
 
-// Room is what copies may still take. Copy counts down.
-type Room struct{ Bytes, Files uint64 }
+// Room is what copies may still take. Copy counts Bytes and Files down.
+type Room struct {
+	Bytes, Files uint64
+	// Floor is how many bytes must stay free in the file system of the copy, whoever else
+	// writes there; 0: any.
+	Floor uint64
+}
 
-// Half returns half of what is free in the file system of a directory.
+// Half returns half of what is free in the file system of a directory. However many copies are
+// made there at one time, each with a half of its own, the smallest half stays free.
 func Half(dir string) (Room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return Room{}, fmt.Errorf("free space of %s: %w", dir, err)
 	}
-	room := Room{Bytes: st.Bavail * uint64(st.Bsize) / 2, Files: st.Ffree / 2}
+	half := st.Bavail * uint64(st.Bsize) / 2
+	room := Room{Bytes: half, Files: st.Ffree / 2, Floor: half}
 	if st.Files == 0 { // it has no fixed number of inodes
 		room.Files = ^uint64(0)
 	}
@@ -62,6 +71,33 @@ type copier struct {
 	top    int
 	room   *Room
 	linked map[inode]string // the first name in the copy
+	names  int              // bytes of linked
+	unseen uint64           // bytes since the last look at the free space
+}
+
+// take takes bytes of the room, and ends the copy once there is too little free space.
+func (c *copier) take(bytes uint64) error {
+	if bytes > c.room.Bytes {
+		return ErrNoRoom
+	}
+	c.room.Bytes -= bytes
+	return c.look(bytes)
+}
+
+// look checks the free space if much was written since the last time.
+func (c *copier) look(written uint64) error {
+	if c.unseen += written; c.unseen < chunk || c.room.Floor == 0 {
+		return nil
+	}
+	c.unseen = 0
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(c.top, &st); err != nil {
+		return err
+	}
+	if st.Bavail*uint64(st.Bsize) < c.room.Floor {
+		return ErrNoRoom
+	}
+	return nil
 }
 
 // directory copies what is in from, whose path in the copy is at.
@@ -96,7 +132,10 @@ func (c *copier) entry(from, to *os.File, at, name string, depth int) error {
 	}
 	c.room.Files--
 	var st unix.Stat_t
-	err := unix.Fstatat(int(from.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := c.look(leastUse)
+	if err == nil {
+		err = unix.Fstatat(int(from.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}
 	if err == nil {
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
@@ -147,8 +186,8 @@ func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error
 		if first, ok := c.linked[id]; ok {
 			return unix.Linkat(c.top, first, to, name, 0)
 		}
-		if len(c.linked) < maxLinks {
-			c.linked[id] = at
+		if len(c.linked) < maxLinks && c.names+len(at) <= maxNames && len(at) < unix.PathMax {
+			c.linked[id], c.names = at, c.names+len(at)
 		}
 	}
 	src, err := open(from, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -166,10 +205,9 @@ func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error
 			return err
 		}
 		n, err := io.CopyN(dst, src, chunk) // by copy_file_range, which shares blocks where the file system can
-		if uint64(n) > c.room.Bytes {
-			return ErrNoRoom
+		if err := c.take(uint64(n)); err != nil {
+			return err
 		}
-		c.room.Bytes -= uint64(n)
 		if errors.Is(err, io.EOF) {
 			return finish(int(src.Fd()), int(dst.Fd()), st)
 		}

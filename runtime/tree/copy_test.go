@@ -130,6 +130,76 @@ func TestCopyIsBounded(t *testing.T) {
 	}
 }
 
+// TestCopiesAtOnce: copies that begin at the same time, each with half of the free space, leave a
+// half free between them. So do many small files, which take more than their bytes.
+func TestCopiesAtOnce(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	disk := t.TempDir()
+	must(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=8m"))
+	t.Cleanup(func() { must(t, unix.Unmount(disk, 0)) })
+	large, small := t.TempDir(), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(large, "file"), make([]byte, 5<<19), 0o600))
+	for i := range 1500 {
+		must(t, os.WriteFile(filepath.Join(small, fmt.Sprint(i)), []byte("x"), 0o600))
+	}
+	into := func(name, from string, room Room) error {
+		must(t, os.Mkdir(filepath.Join(disk, name), 0o700))
+		src, err := os.Open(from)
+		must(t, err)
+		defer src.Close()
+		dst, err := os.Open(filepath.Join(disk, name))
+		must(t, err)
+		defer dst.Close()
+		return Copy(t.Context(), src, dst, &room)
+	}
+	first, err := Half(disk)
+	must(t, err)
+	if err := into("small", small, first); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("6 MiB of small files in half of 8: %v", err)
+	}
+	must(t, os.RemoveAll(filepath.Join(disk, "small")))
+	second, err := Half(disk)
+	must(t, err)
+	if err := into("first", large, first); err != nil {
+		t.Errorf("2.5 MiB in half of 8: %v", err)
+	}
+	if err := into("second", large, second); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("5 MiB in half of 8: %v", err)
+	}
+}
+
+// TestCopyRemembersLittle: the names of files with several names take little memory, however
+// long they are.
+func TestCopyRemembersLittle(t *testing.T) {
+	from := t.TempDir()
+	deep := filepath.Join(from, strings.Repeat(strings.Repeat("d", 250)+"/", 12))
+	must(t, os.MkdirAll(deep, 0o700))
+	for i := range 400 {
+		name := filepath.Join(deep, fmt.Sprint(i))
+		must(t, os.WriteFile(name, nil, 0o600))
+		must(t, os.Link(name, name+"-"))
+	}
+	src, err := os.Open(from)
+	must(t, err)
+	defer src.Close()
+	dst, err := os.Open(t.TempDir())
+	must(t, err)
+	defer dst.Close()
+	room := plenty
+	c := copier{ctx: t.Context(), top: int(dst.Fd()), room: &room, linked: map[inode]string{}}
+	var st unix.Stat_t
+	must(t, unix.Fstat(int(src.Fd()), &st))
+	must(t, c.directory(src, dst, &st, "", 0))
+	if c.names > maxNames || len(c.linked) == 0 || len(c.linked) == 400 {
+		t.Errorf("%d names of %d bytes are remembered", len(c.linked), c.names)
+	}
+	if taken := plenty.Files - room.Files; taken != 812 {
+		t.Errorf("%d files were copied", taken)
+	}
+}
+
 // TestHalf: there is room for half of what is free.
 func TestHalf(t *testing.T) {
 	dir := t.TempDir()
