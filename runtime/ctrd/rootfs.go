@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,12 +15,12 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
 
 	"github.com/islet-edge/islet/runtime/daemon"
 	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/selinux"
+	"github.com/islet-edge/islet/runtime/tree"
 )
 
 // rootfs is where in its bundle a container's root file system is mounted until it
@@ -62,7 +63,7 @@ func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, u
 			m.Options = append(m.Options, selinux.MountOption(label))
 		}
 	} else {
-		if m, err = copyMount(dir, layers); err == nil {
+		if m, err = copyMount(ctx, dir, layers); err == nil {
 			err = r.selinux.Relabel(m.Source, label)
 		}
 	}
@@ -101,21 +102,33 @@ func overlayLowers(layers []string) []string {
 	return opts
 }
 
-// copyMount is for snapshotters whose layers are whole trees.
-func copyMount(dir string, layers []string) (mount.Mount, error) {
+// copyMount is for snapshotters whose layers are whole trees. The copy has no bound but the
+// image's own, as unpacking has taken as much for each of its layers.
+func copyMount(ctx context.Context, dir string, layers []string) (mount.Mount, error) {
 	root := filepath.Join(dir, "rootfs")
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return mount.Mount{}, err
 	}
 	if len(layers) > 0 {
-		if err := copyOwner(layers[0], root); err != nil {
-			return mount.Mount{}, err
-		}
-		if err := fs.CopyDir(root, layers[0]); err != nil {
+		if err := copyTree(ctx, layers[0], root); err != nil {
 			return mount.Mount{}, fmt.Errorf("copy the image: %w", err)
 		}
 	}
 	return mount.Mount{Type: "bind", Source: root, Options: []string{"bind", "rprivate", "rw"}}, nil
+}
+
+func copyTree(ctx context.Context, from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.Open(to)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	return tree.Copy(ctx, src, dst, &tree.Room{Bytes: math.MaxUint64, Files: math.MaxUint64})
 }
 
 // copyOwner gives a directory the mode and owner of another.
