@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestOneBoot: programs and scripts ask bootid which boot this is. The kernel's boot ID alone is
+// that of the machine: in a container it does not change when the container starts again.
+func TestOneBoot(t *testing.T) {
+	looked := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if path != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"bootid", "docs", "test", "testdata", "bin"}, d.Name())) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if info, err := d.Info(); err != nil || !d.Type().IsRegular() || info.Size() > 1<<20 || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		looked++
+		if bytes.Contains(text, []byte("random/boot_id")) || bytes.Contains(text, []byte(`"boot_id")`)) {
+			t.Errorf("%s reads the kernel's boot ID by itself: use bootid", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if looked < 500 {
+		t.Fatalf("only %d files were looked at", looked)
+	}
+}
