@@ -33,7 +33,9 @@ func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d D
 func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d Disks) (evicted bool, left []Threshold) {
 	t := met[0]
 	if t.onDisk() && e.files.found == nil {
-		e.clear(ctx, met, d)
+		if !e.files.lull.holds(met, o, time.Now()) {
+			e.clear(ctx, met, d)
+		}
 		return false, slices.DeleteFunc(slices.Clone(met), Threshold.onDisk)
 	}
 	what := t.Signal.meaning().resource
@@ -62,7 +64,11 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 	for _, t := range met {
 		e.c.Counts.Age(string(t.Signal), time.Since(at))
 	}
-	for _, c := range Rank(candidates, t.Signal, d, o.worth(t)) {
+	ranked := Rank(candidates, t.Signal, d, o.worth(t))
+	if t.onDisk() {
+		e.files.found.some = e.files.found.some || len(ranked) > 0
+	}
+	for _, c := range ranked {
 		message, annotations := Message(c, t, o)
 		end := plan.End{Reason: plan.Evicted, Message: message, Grace: e.grace(c.Pod, t), Disrupted: true}
 		if e.evict(ctx, c.Pod, end, string(t.Signal), annotations) {

@@ -78,3 +78,46 @@ func TestNobodyForDisk(t *testing.T) {
 		}
 	})
 }
+
+// TestLull: while others fill the disk, what pods have there is not reclaimed and counted at
+// each look; but it is as soon as a pod may have taken what is missing.
+func TestLull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.disk = 50
+			w.pods = []Candidate{writes(aPod("small", "", "", 0), 0, 4096, 0), writes(aPod("grows", "", "", 0), 0, 4096, 0)}
+		})
+		w.runs(t)
+		counts := func() (n int) {
+			w.set(func() {
+				for _, line := range w.log {
+					if line == "reclaim images" {
+						n++
+					}
+				}
+				w.log = nil
+			})
+			return n
+		}
+		if n := counts(); n != 1 {
+			t.Fatalf("counted %d times at once", n)
+		}
+		wait(time.Hour)
+		if n := counts(); n < 12 || n > 16 {
+			t.Errorf("counted %d times in an hour in which nothing changed", n)
+		}
+		for range 40 { // others fill it, a MiB at a look
+			w.set(func() { w.disk-- })
+			wait(soonest)
+		}
+		if n := counts(); n < 5 || n > 12 {
+			t.Errorf("counted %d times while others filled the disk", n)
+		}
+		grows := writes(w.pods[1].Pod, 0, 60*mib, 0)
+		w.set(func() { w.disk, w.pods[1] = 0, grows })
+		wait(soonest + time.Second)
+		if _, gone := w.ends[grows.Pod.UID]; !gone {
+			t.Errorf("the pod that took the rest stays; the log: %s", &w.lines)
+		}
+	})
+}

@@ -319,7 +319,14 @@ func (e *Eviction) look(ctx context.Context) time.Duration {
 		e.keepLimits(ctx, r, disks)
 	}
 	if len(v.Act) > 0 && !e.c.Hold && e.act(ctx, v.Act, o, disks) {
+		e.files.lull = lull{}
 		return 0
+	}
+	switch f := e.files.found; {
+	case !slices.ContainsFunc(v.Act, Threshold.onDisk):
+		e.files.lull = lull{}
+	case f != nil && f.err == nil && !f.some:
+		e.files.lull.begin(v.Act, o, now)
 	}
 	if len(v.Act) == 0 {
 		e.stuck, e.quiet = false, time.Time{}

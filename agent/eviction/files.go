@@ -19,6 +19,7 @@ import (
 type files struct {
 	counting   chan counted // nil: nobody does
 	found      *counted     // during the look that follows
+	lull       lull
 	background sync.WaitGroup
 }
 
@@ -28,6 +29,36 @@ type counted struct {
 	at   time.Time // when it began
 	err  error
 	by   string // what made it look
+	some bool   // a pod could be evicted by it
+}
+
+// longestLull bounds a lull.
+const longestLull = 5 * time.Minute
+
+// A lull is the time after a count by which no pod could be evicted. Others fill the disk
+// then, and nothing is reclaimed or counted again: a count reads all directories of all pods.
+// It ends sooner when a disk has lost so much more that a pod which took it would be evicted.
+type lull struct {
+	pause time.Duration
+	until time.Time
+	free  map[Signal]uint64 // when it began
+}
+
+// begin begins a lull that is twice as long as the last one.
+func (l *lull) begin(met []Threshold, o Observations, now time.Time) {
+	l.pause = min(max(2*l.pause, 2*soonest), longestLull)
+	l.until, l.free = now.Add(l.pause), map[Signal]uint64{}
+	for _, t := range met {
+		l.free[t.Signal] = o[t.Signal].Free
+	}
+}
+
+// holds reports whether there is no reason to count yet.
+func (l *lull) holds(met []Threshold, o Observations, now time.Time) bool {
+	return now.Before(l.until) && !slices.ContainsFunc(met, func(t Threshold) bool {
+		before, known := l.free[t.Signal]
+		return t.onDisk() && (!known || float64(before)-float64(o[t.Signal].Free) >= o.worth(t)*fairPart)
+	})
 }
 
 // onDisk reports whether a threshold is on a disk.

@@ -86,9 +86,10 @@ func least(used []float64, missing float64) float64 {
 // those that use more than they asked for, of these the ones with the lower priority, and
 // then those that use the most beyond it. For processes there are no requests. Pods of the
 // node's own come after all others, and only those that have a fair part of what is missing:
-// nobody could move them to another node, and the end of the others would mend nothing. On a disk
-// that holds for all pods: what others fill, no end of a small pod frees. What has nothing running comes last; for memory and processes it is left out, for its end would
-// give back none.
+// nobody could move them to another node, and the end of the others would mend nothing. On a
+// disk that holds for all pods: the end of a small pod does not free what others fill. A pod
+// that has nothing running comes last. For memory and processes it is left out, for its end
+// would give back none.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
 func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	type place struct {
