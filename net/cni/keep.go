@@ -19,6 +19,10 @@ const (
 	// between is the least time between two passes, and betweenLooks where nothing of the
 	// network's own changed.
 	between, betweenLooks = 200 * time.Millisecond, time.Second
+	// share is how many times as long as a pass took the next one waits at least, up to
+	// betweenLooks: with thousands of chains of others, which change all the time, to list
+	// them takes long.
+	share = 20
 	// reopen is how long after an error the kernel is listened to again.
 	reopen = time.Second
 	// mostChains of firewalls are known by name.
@@ -294,6 +298,7 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 	due.Stop()
 	again.Stop()
 	var last, at time.Time // of the last pass, and of the next one; zero: none is due
+	var took time.Duration // the last pass
 	var held dirt          // what again is for
 	for {
 		select {
@@ -308,7 +313,7 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 			if p := n.now(); !p.laid || p.moved {
 				return nil
 			}
-			pause := between
+			pause := min(max(between, share*took), betweenLooks)
 			if n.keep.noted()&dirtAll == 0 {
 				pause = betweenLooks
 			}
@@ -319,8 +324,10 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 			}
 		case <-due.C:
 			at = time.Time{}
+			began := time.Now()
 			wake, parts, _ := n.mend(n.keep.take(), false) // Ready tells the error
 			last = time.Now()
+			took = last.Sub(began)
 			if held = parts; parts != 0 {
 				again.Reset(wake.Sub(last))
 			}
