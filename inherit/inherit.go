@@ -54,10 +54,19 @@ func Shim() {
 	_ = heedSignals()
 	_ = unlimited(unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_DATA, unix.RLIMIT_AS, unix.RLIMIT_RSS, unix.RLIMIT_NPROC)
 	masked, err := emptyMask()
-	if slowed := normalThread(); (masked && err == nil) || slowed {
+	odd := normalThread() || masked && err == nil
+	_, tried := os.LookupEnv(executed)
+	os.Unsetenv(executed)
+	if odd && !tried {
+		os.Setenv(executed, "1")
 		_ = again()
+		os.Unsetenv(executed)
 	}
 }
+
+// executed is set in the environment of a shim that executes itself anew. It does so only
+// once: some kernels give every program that they execute a personality of their own.
+const executed = "ISLET_SHIM_EXECUTED"
 
 // again executes this program with the state of this thread. It returns only an error.
 func again() error {

@@ -112,6 +112,7 @@ func TestInherited(t *testing.T) {
 				}
 			case strings.HasPrefix(line, "Max file size") && f[3] != "unlimited",
 				strings.HasPrefix(line, "Max processes") && program == "shim" && f[2] != f[3],
+				strings.HasPrefix(line, executed),
 				program == "agent" && (strings.HasPrefix(line, "LD_") || strings.HasPrefix(line, "LISTEN_") || strings.HasPrefix(line, "TMPDIR")),
 				program == "agent" && line == "descriptor 40":
 				t.Errorf("%s: a child has %s", program, line)
