@@ -133,7 +133,7 @@ func leave(ctx context.Context, a Config, used record) (left string, err error) 
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		if used.Boot != bootid.Read() { // what ran went with the machine's power
+		if now := bootid.Read(); now != "" && used.Boot != now { // what ran went with the machine's power
 			return fmt.Sprintf("The runtime at %s does not answer; its images, and what is left of this node's pods, stay there.", used.Endpoint), nil
 		}
 		return "", fmt.Errorf("this node's pods may still run in the runtime at %s, which does not answer: start it, so that they can be ended before they start in %s; or boot the machine anew", used.Endpoint, title(a.RuntimeEndpoint))
