@@ -336,9 +336,11 @@ func TestNotRepaired(t *testing.T) {
 	w.pod(t, w.n, "web")
 	w.settled(t)
 	p := &pass{n: w.n, now: time.Now()}
+	w.n.keep.passing.Lock()
 	for range 3 {
 		p.note(item{itemTable, "other"}, dirtTable, errors.New("no such device"))
 	}
+	w.n.keep.passing.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	want := "PodNetworkNotRepaired: The nftables table other of the pod network is missing or changed and cannot be repaired: no such device"

@@ -33,6 +33,12 @@ func (e *LostError) Unwrap() error { return e.Err }
 // Outputs are the outputs of one process. The zero value has none. Its methods are for
 // one goroutine.
 type Outputs struct {
+	// BrokenPipe is called when a reader fails, from its goroutine, where closing the file
+	// does not reach the process: somebody else holds the reading end of its pipe. The rest of
+	// the output is read and discarded, so that the process does not wait for a reader for
+	// ever. Without it the file is closed.
+	BrokenPipe func()
+
 	all      []*output
 	children []*os.File
 	moving   sync.WaitGroup
@@ -65,7 +71,7 @@ func (o *Outputs) Add(f *os.File, w io.Writer) { o.all = append(o.all, &output{f
 func (o *Outputs) Start() {
 	o.closeChildren()
 	for _, one := range o.all {
-		o.moving.Go(one.move)
+		o.moving.Go(func() { one.move(o.BrokenPipe) })
 	}
 }
 
@@ -114,7 +120,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }
 type output struct {
 	file *os.File
 	to   io.Writer
-	lost error // set by move; read after its end
+	lost *LostError // set by move; read after its end
 
 	mu    sync.Mutex
 	taken int64 // bytes out of the pipe
@@ -153,8 +159,8 @@ func (o *output) cut(ctx context.Context) {
 }
 
 // move delivers the output to its end. The reader's failure is the end too: the file
-// is closed, and the process learns it as that of a broken pipe.
-func (o *output) move() {
+// is closed, and the process learns it as that of a broken pipe; or broken tells it.
+func (o *output) move(broken func()) {
 	defer o.file.Close()
 	if e, ok := o.to.(interface{ Ended() }); ok {
 		defer e.Ended()
@@ -168,12 +174,21 @@ func (o *output) move() {
 		if n <= 0 {
 			return
 		}
+		if o.lost != nil {
+			o.lost.Bytes += int64(n)
+			buffers.Put(buf)
+			continue
+		}
 		sent, err := o.to.Write((*buf)[:n])
 		buffers.Put(buf)
-		if err != nil {
-			o.lost = &LostError{Bytes: int64(n - sent), Err: err}
+		if err == nil {
+			continue
+		}
+		o.lost = &LostError{Bytes: int64(n - sent), Err: err}
+		if broken == nil {
 			return
 		}
+		broken()
 	}
 }
 
@@ -185,6 +200,8 @@ func (o *output) goOn() bool {
 		return true
 	}
 	switch delivered := o.taken >= o.due; {
+	case o.lost != nil && (delivered || o.gone != nil): // children write for nobody
+		return false
 	case o.gone != nil && !delivered:
 		o.lost = &LostError{Bytes: o.due - o.taken, Err: o.gone}
 		return false

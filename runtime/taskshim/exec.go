@@ -61,6 +61,16 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		return 0, err
 	}
 	f.close() // the shim has opened its ends
+	// The shim opens its FIFOs for reading, too: closing ours says nothing to the command.
+	out.BrokenPipe = func() {
+		signal := unix.SIGPIPE
+		if tty {
+			signal = unix.SIGHUP
+		}
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTime)
+		defer cancel()
+		s.call(late, "Kill", &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(signal)}, &emptypb.Empty{})
+	}
 	out.Start()
 	defer out.Finish(stopped(), 0) // after an error
 	running, ended := context.WithCancel(ctx)
