@@ -31,7 +31,7 @@ var layers = map[string][]string{
 
 	"readonly": {}, // which disks take no writes: a leaf, for all who write to one
 
-	"keyring": {}, // credentials by what they are for: a leaf, for all who find or use one
+	"keyring": {"weight"}, // credentials by what they are for: a leaf, for all who find or use one
 
 	"weight": {}, // how much memory a decoder will take: a leaf, for all who decode what is foreign
 
@@ -133,7 +133,7 @@ var layers = map[string][]string{
 	"edge/apitest":        {"edge/kube", "edge/kube/kubetest"}, // for tests
 	"edge/brake":          {"edge/desired", "edge/kube"},
 	"edge/configsource":   {"edge/kube", "retry"},
-	"edge/csinode":        {"edge/kube", "retry"},
+	"edge/csinode":        {"edge/kube", "retry", "weight"},
 	"edge/resourceslice":  {"edge/kube", "retry"},
 	"edge/desired":        {"demand", "edge/store", "keys"},
 	"edge/history":        {"edge/kube"},
@@ -141,12 +141,12 @@ var layers = map[string][]string{
 	"edge/kube/kubetest":  {},
 	"edge/manifest":       {"demand", "keys", "podspec", "weight"},
 	"edge/local":          {"edge/manifest", "edge/store", "keyring", "keys", "podspec"},
-	"edge/link":           {"durable", "edge/kube", "retry"},
+	"edge/link":           {"durable", "edge/kube", "retry", "weight"},
 	"edge/node":           {"edge/kube", "edge/patch", "retry"},
-	"edge/object":         {"edge/kube", "edge/store", "retry", "keyring", "keys", "podspec"},
+	"edge/object":         {"edge/kube", "edge/store", "retry", "keyring", "keys", "podspec", "weight"},
 	"edge/outbox":         {"edge/kube", "edge/patch", "edge/store", "retry", "keys", "podspec"},
 	"edge/patch":          {},
-	"edge/podcertificate": {"edge/kube", "edge/store", "keys", "retry"},
+	"edge/podcertificate": {"edge/kube", "edge/store", "keys", "retry", "weight"},
 	"edge/review":         {"edge/kube"},
 	"edge/source":         {"edge/manifest", "edge/desired", "edge/kube", "edge/local", "retry", "keys"},
 	"edge/store":          {"durable", "edge/store/pages", "keyring", "readonly"},

@@ -15,6 +15,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 // The kinds of objects that a Credential can be from.
@@ -58,6 +60,10 @@ const hub = "index.docker.io"
 // A Ring holds credentials by what they are for. The host can have wildcards.
 type Ring []entry
 
+// maxMemory is what one docker configuration may take once it is decoded, in bytes. A Secret
+// has 1 MiB at most.
+const maxMemory = 4 << 20
+
 type entry struct {
 	place string
 	Credential
@@ -72,8 +78,9 @@ func (r *Ring) Add(name string, c Credential) {
 }
 
 // AddFile adds what a docker configuration has: one as config.json, or one as the older
-// .dockercfg. Entries that cannot be read are told, and those that can be are added. No
-// error has words of the file, which may be secret.
+// .dockercfg. Entries that cannot be read are told, and those that can be are added. It is
+// refused as a whole when it would take more than maxMemory. No error has words of the file,
+// which may be secret.
 func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error {
 	var file struct {
 		Auths map[string]json.RawMessage `json:"auths"`
@@ -81,6 +88,9 @@ func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error 
 	var into any = &file
 	if legacy {
 		into = &file.Auths
+	}
+	if err := weight.JSON(data, into, maxMemory); err != nil {
+		return fmt.Errorf("it %w", err)
 	}
 	if json.Unmarshal(data, into) != nil {
 		return errors.New("it is not the JSON of a docker configuration")

@@ -2,11 +2,15 @@ package keyring
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 func auth(user string) string {
@@ -105,4 +109,36 @@ func FuzzRing(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestBombs: a docker configuration that is large once it is decoded is refused before.
+func TestBombs(t *testing.T) {
+	var names, fields strings.Builder
+	for i := range 200_000 {
+		fmt.Fprintf(&names, `"%x":{},`, i)
+		fmt.Fprintf(&fields, `"%x":0,`, i)
+	}
+	for name, text := range map[string]string{
+		"many registries": `{"auths":{` + names.String() + `"a":{}}}`,
+		"the same one":    `{"auths":{` + strings.Repeat(`"a":{},`, 400_000) + `"a":{}}}`,
+	} {
+		var before, after runtime.MemStats
+		for _, legacy := range []bool{false, true} {
+			if legacy {
+				text = strings.TrimSuffix(strings.TrimPrefix(text, `{"auths":`), "}")
+			}
+			var r Ring
+			data := []byte(text)
+			runtime.ReadMemStats(&before)
+			err := r.AddFile(data, legacy, v1.ObjectReference{})
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, weight.ErrTooHeavy) || len(r) > 0 || took > 4<<20 {
+				t.Errorf("%s: %.100v, %d entries, %d MiB", name, err, len(r), took>>20)
+			}
+		}
+	}
+	var r Ring
+	if err := r.AddFile([]byte(`{"auths":{"a.example":{"auth":"YTpi",`+fields.String()[:100_000]+`"z":0}}}`), false, v1.ObjectReference{}); err == nil && len(r) != 1 {
+		t.Errorf("unknown fields: %d entries", len(r))
+	}
 }

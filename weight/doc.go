@@ -1,6 +1,7 @@
 // Package weight computes how much memory a decoder will take, before it decodes.
 //
 //	text or bytes + the Go type to decode into --> JSON, Protobuf --> bytes of memory, or ErrTooHeavy
+//	PEM text                               --> PEM            --> bytes of memory, or ErrTooHeavy
 //	a decoded object                           --> Of             --> bytes of memory
 //
 // A bound on the length of an input does not bound what it becomes: two bytes of

@@ -196,3 +196,22 @@ func FuzzJSON(f *testing.F) {
 		}
 	})
 }
+
+// TestPEMBombs: headers, empty blocks and sheer length are refused; the certificates of a node are not.
+func TestPEMBombs(t *testing.T) {
+	const begin, end = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
+	for name, text := range map[string]string{
+		"headers": begin + strings.Repeat("a:\n", mib/3) + "\n" + end,
+		"blocks":  strings.Repeat(begin+end, mib/len(begin+end)),
+		"length":  begin + strings.Repeat(strings.Repeat("A", 64)+"\n", 9*mib/65) + end,
+	} {
+		var err error
+		if took := allocated(func() { err = weight.PEM(4*mib, "", text) }); !errors.Is(err, weight.ErrTooHeavy) || took > mib {
+			t.Errorf("%s: got %v with %d bytes of memory", name, err, took)
+		}
+	}
+	chain := "subject: CN=a\n" + begin + strings.Repeat(strings.Repeat("A", 64)+"\n", 30) + end
+	if err := weight.PEM(4*mib, strings.Repeat(chain, 200)); err != nil {
+		t.Errorf("200 certificates: %v", err)
+	}
+}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/weight"
 )
 
 // nodeIDs is the Node's annotation with the IDs that drivers gave it, as JSON.
@@ -28,7 +29,8 @@ const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
-	maxKnown   = 256 // drivers, with those that are gone
+	maxKnown   = 256     // drivers, with those that are gone
+	maxMemory  = 1 << 20 // bytes of the annotation once it is decoded; all annotations have 256 KiB
 )
 
 // migrated lists the plugins whose volumes CSI drivers serve by now, as a kubelet does.
@@ -189,7 +191,11 @@ func (n *Node) sync(ctx context.Context) error {
 func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {
-		if err := json.Unmarshal([]byte(text), &ids); err != nil {
+		err := weight.JSON([]byte(text), &ids, maxMemory)
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &ids)
+		}
+		if err != nil {
 			n.Log.Warn("the Node's IDs for CSI drivers cannot be read and are written anew", "annotation", nodeIDs, "error", err)
 			ids = map[string]string{}
 		}

@@ -3,6 +3,7 @@ package csinode
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -155,5 +156,23 @@ func TestOffline(t *testing.T) {
 		s.Put(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "else", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: "first"}}}})
 		s.Install("c", "id-d", 0, nil)
 		s.wants("a=id-a ;c=id-d ;")
+	})
+}
+
+// TestAnnotationBomb: an annotation of the Node that is large once it is decoded is written anew.
+func TestAnnotationBomb(t *testing.T) {
+	in(t, func(s *scene) {
+		var text strings.Builder
+		for i := range 100_000 {
+			fmt.Fprintf(&text, `"%x":"",`, i)
+		}
+		node := s.Server.Node("n").DeepCopy()
+		node.Annotations = map[string]string{nodeIDs: "{" + text.String() + `"a":""}`}
+		s.Put(node)
+		s.Install("a", "id-a", 5, nil)
+		synctest.Wait()
+		if got := s.Server.Node("n").Annotations[nodeIDs]; got != `{"a":"id-a"}` {
+			t.Errorf("the annotation is %.100s", got)
+		}
 	})
 }

@@ -19,10 +19,14 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/durable"
+	"github.com/islet-edge/islet/weight"
 )
 
 const (
-	pairTime  = "2006-01-02-15-04-05"
+	pairTime = "2006-01-02-15-04-05"
+	// maxCertificate is what an issued certificate with its chain may take once it is decoded, in bytes.
+	maxCertificate = 1 << 20
+
 	keepPairs = 2 // the current one, and the one before in case that the disk loses it
 )
 
@@ -90,6 +94,9 @@ func (p pairs) files() ([]string, error) {
 func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
 	text := slices.Concat(bytes.TrimSpace(cert), []byte("\n"), key)
+	if err := weight.PEM(maxCertificate, string(cert)); err != nil {
+		return nil, fmt.Errorf("the certificate %w", err)
+	}
 	made, err := parsePair(text)
 	if err != nil {
 		return nil, fmt.Errorf("the certificate does not fit its key: %w", err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/islet-edge/islet/edge/kube/kubetest"
+	"github.com/islet-edge/islet/weight"
 )
 
 const childDir = "ISLET_TEST_PAIRS" // the directory a child process saves pairs in
@@ -187,4 +189,21 @@ func FuzzPair(f *testing.F) {
 		}
 		_, _ = parseKey(text)
 	})
+}
+
+// TestCertificateBombs: an issued certificate that is large once it is decoded is refused, and not kept.
+func TestCertificateBombs(t *testing.T) {
+	cert, key := testPair(t, kubetest.NewCA(t))
+	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
+	for name, text := range map[string]string{
+		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",
+		"chain":   strings.Repeat(string(cert), 5000),
+	} {
+		if _, err := p.save([]byte(text), key, time.Now()); !errors.Is(err, weight.ErrTooHeavy) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if left, err := os.ReadDir(p.dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is kept, %v", left, err)
+	}
 }

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 // The annotations that came before the fields of seccomp and AppArmor. They do
@@ -17,6 +19,9 @@ const (
 	appArmor  = v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 	localhost = "localhost/"
 )
+
+// maxTolerations is what the tolerations of an annotation may take once they are decoded, in bytes.
+const maxTolerations = 1 << 20
 
 // annotations has the rules for annotations that mean something to Kubernetes.
 func (r *review) annotations(p *field.Path) {
@@ -32,7 +37,11 @@ func (r *review) annotations(p *field.Path) {
 	if text := all[v1.TolerationsAnnotationKey]; text != "" {
 		at := p.Key(v1.TolerationsAnnotationKey)
 		var list []v1.Toleration
-		if err := json.Unmarshal([]byte(text), &list); err != nil {
+		err := weight.JSON([]byte(text), &list, maxTolerations)
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &list)
+		}
+		if err != nil {
 			r.invalid(at, text, err.Error())
 		}
 		r.tolerations(at, list)

@@ -16,6 +16,7 @@ func TestBombs(t *testing.T) {
 	for name, text := range map[string]string{
 		"null containers":  pod + `{"containers":[` + strings.Repeat("null,", 500_000) + `null]}}`,
 		"null tolerations": pod + `{"containers":[{"name":"c","image":"i"}],"tolerations":[` + strings.Repeat("null,", 500_000) + `null]}}`,
+		"tolerations":      `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","annotations":{"scheduler.alpha.kubernetes.io/tolerations":"[` + strings.Repeat("null,", 500_000) + `null]"}},"spec":{"containers":[{"name":"c","image":"i"}]}}`,
 		"names of fields":  pod + `{"nodeSelector":{` + strings.Repeat(`"":"",`, 400_000) + `"":""}}}`,
 		"pods of nothing":  `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Repeat("null,", 500_000) + `null]}`,
 		"YAML nodes":       "a: [" + strings.Repeat("x,", 500_000) + "]\n",

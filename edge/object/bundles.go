@@ -20,6 +20,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/weight"
 )
 
 // longestSelector is how long a label selector may be as text, as with a kubelet.
@@ -56,6 +57,10 @@ func ofSigner(o metav1.ListOptions, signer string) metav1.ListOptions {
 	}
 	return o
 }
+
+// maxAnchors is what the bundles of one projection may take once they are decoded, in bytes. An
+// object of the API server has 1.5 MiB at most, and the web's certificate authorities 220 KiB.
+const maxAnchors = 4 << 20
 
 // bundleKey names what a projection asks for; it is false for one that asks for nothing.
 func bundleKey(p *v1.ClusterTrustBundleProjection) (store.ObjectKey, bool) {
@@ -100,6 +105,9 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 		if k.Name != "" || b.Spec.SignerName == k.Namespace && selector.Matches(labels.Set(b.Labels)) {
 			bundles = append(bundles, b.Spec.TrustBundle)
 		}
+	}
+	if err := weight.PEM(maxAnchors, bundles...); err != nil {
+		return nil, fmt.Errorf("signerName %q: its bundles %w", k.Namespace, err)
 	}
 	if len(bundles) == 0 && !optional {
 		return nil, fmt.Errorf("signerName %q: %w", k.Namespace, errNoBundle)

@@ -13,6 +13,8 @@ import (
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 // bundleOf is a bundle whose certificates are said by one word each.
@@ -171,4 +173,20 @@ func TestAnchorsHaveNoOrder(t *testing.T) {
 	if got := anchors("p", nil); got == nil || len(got) != 0 {
 		t.Error(errors.New("nothing is no empty file"), got)
 	}
+}
+
+// TestAnchorBombs: bundles that are large once they are decoded are refused, by name or by signer.
+func TestAnchorBombs(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		bomb := bundleOf("one", "s.x/y", "a")
+		bomb.Spec.TrustBundle = "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n"
+		w.server.Put(bomb)
+		p := trusting("p", v1.ClusterTrustBundleProjection{Name: ptr("one")}, v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}})
+		w.prepare(p)
+		for _, got := range w.trusts(p) {
+			if !strings.Contains(got, weight.ErrTooHeavy.Error()) {
+				t.Errorf("got %.200s", got)
+			}
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -32,6 +33,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/weight"
 )
 
 // A world is a cluster with a signer, and a node whose agent can be restarted, in a bubble
@@ -489,5 +491,18 @@ func TestKeyTypes(t *testing.T) {
 	}
 	if _, err := newKey("DSA"); err == nil || !strings.Contains(err.Error(), `"DSA"`) {
 		t.Error(err)
+	}
+}
+
+// TestChainBombs: a chain that is large once it is decoded is refused before.
+func TestChainBombs(t *testing.T) {
+	for name, text := range map[string]string{
+		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",
+		"blocks":  strings.Repeat("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n", 20_000),
+		"length":  "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("AAAA\n", 2<<20) + "-----END CERTIFICATE-----\n",
+	} {
+		if _, err := chainOf(text, nil); !errors.Is(err, weight.ErrTooHeavy) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

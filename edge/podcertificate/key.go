@@ -12,6 +12,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+
+	"github.com/islet-edge/islet/weight"
 )
 
 // newKey makes a key of a type that the API names, as PKCS#8 PEM.
@@ -74,9 +76,15 @@ func proofOf(key []byte) ([]byte, error) {
 	return proof, nil
 }
 
+// maxChain is what a certificate chain may take once it is decoded, in bytes. A CSR's has 64 KiB.
+const maxChain = 1 << 20
+
 // chainOf takes what a signer issued: certificates alone, without comments and headers,
 // the first of which is of the key.
 func chainOf(issued string, key []byte) ([]byte, error) {
+	if err := weight.PEM(maxChain, issued); err != nil {
+		return nil, fmt.Errorf("the certificate chain %w", err)
+	}
 	var out []byte
 	for b, rest := pem.Decode([]byte(issued)); b != nil; b, rest = pem.Decode(rest) {
 		if b.Type != "CERTIFICATE" {
