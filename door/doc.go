@@ -14,6 +14,9 @@
 // /24 of IPv4 or a /64 of IPv6, and all of 127.0.0.0/8: the pods of a node are one network, and so
 // are the users of this machine.
 //
+// Strangers share one bound of bytes, too: of what they have sent since their last answer, as a
+// server holds that decoded. Beyond it the one that has sent most gives way, of the network that has.
+//
 // An address that was let in before, and the API server's, is a network of its own, and its first
 // strangers do not give way.
 package door

@@ -39,9 +39,11 @@ type Listener struct {
 	known    int     // of conns
 	leaving  int     // closed here, and not yet given up by the server
 	sessions int
+	ahead    int          // bytes of strangers without an answer
 	friends  []netip.Addr // that were let in, the latest last
 	calls    []netip.AddrPort
 	full     bool // was logged
+	talking  bool // maxAhead was passed, and logged
 }
 
 // Listen bounds the connections of a listener.
@@ -66,6 +68,9 @@ type conn struct {
 	l    *Listener
 	from netip.AddrPort
 	is   state
+
+	ahead int  // bytes of a stranger since its last answer
+	taken bool // a handler has it; what it sends is not the server's any more
 }
 
 // Accept waits for a connection that finds a place.
@@ -190,6 +195,7 @@ func (l *Listener) leave(c *conn) {
 		return
 	}
 	l.conns = slices.Delete(l.conns, i, i+1)
+	c.answered()
 	if c.is == known {
 		l.known--
 	}
@@ -211,6 +217,7 @@ func (l *Listener) Expect(local net.Addr) (end func()) {
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
 		if c.from == at && c.is == stranger {
+			c.answered()
 			c.is = known
 			l.known++
 			return func() {}
@@ -266,24 +273,34 @@ func (c *conn) admit() {
 			of++
 		}
 	}
+	c.answered()
 	if of < l.c.Most/2 && l.known < l.c.Most*3/4 {
 		c.is = known
 		l.known++
 	}
 }
 
-// taken makes a connection that a handler took over a session. If there are too many of these it
+// take makes a connection that a handler took over a session. If there are too many of these it
 // stays among the others.
-func (c *conn) taken() {
+func (c *conn) take() {
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	c.taken = true
+	c.answered()
 	if c.is != stranger && c.is != known || l.sessions >= l.c.Sessions {
 		return
 	}
 	l.leave(c)
 	c.is = session
 	l.sessions++
+}
+
+// rest is told when everything that a connection asked for was answered.
+func (c *conn) rest() {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.answered()
 }
 
 // behind finds the connection of a listener of this package behind what a server was given.
@@ -306,8 +323,13 @@ func Watch(hs *http.Server) {
 		return ctx
 	}
 	hs.ConnState = func(c net.Conn, s http.ConnState) {
-		if own := behind(c); own != nil && s == http.StateHijacked {
-			own.taken()
+		own := behind(c)
+		switch {
+		case own == nil:
+		case s == http.StateHijacked:
+			own.take()
+		case s == http.StateIdle:
+			own.rest()
 		}
 	}
 }

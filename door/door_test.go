@@ -219,7 +219,7 @@ func TestSessionsApart(t *testing.T) {
 	all := h.fill(4, "192.0.2.1")
 	for _, c := range all {
 		c.admit()
-		c.taken()
+		c.take()
 	}
 	if h.sessions != 2 || len(h.conns) != 2 {
 		t.Errorf("%d sessions, %d connections", h.sessions, len(h.conns))
@@ -228,7 +228,7 @@ func TestSessionsApart(t *testing.T) {
 		c.Close()
 		c.Close()
 		c.admit()
-		c.taken()
+		c.take()
 	}
 	if h.sessions != 0 || h.known != 0 || len(h.conns) != 0 {
 		t.Errorf("in the end %d sessions, %d known ones, %d connections", h.sessions, h.known, len(h.conns))

@@ -33,6 +33,7 @@ const (
 	headerTimeout = 30 * time.Second
 	// maxWaiting bounds connections that no stream uses yet, maxStreams those of streams.
 	maxWaiting = 64
+	maxHeader  = 64 << 10 // bytes of a request
 	maxStreams = 1024
 	// goodbye is how long clients have to learn that the agent stops.
 	goodbye = time.Second
@@ -166,6 +167,7 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 			}
 		}),
 		ReadHeaderTimeout: headerTimeout,
+		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 	}

@@ -1,0 +1,114 @@
+package door
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTalkers: beyond the bound of bytes the stranger gives way that sent most, of the network that
+// did. What was answered, known, or taken over does not count.
+func TestTalkers(t *testing.T) {
+	h := newHouse(t, 16)
+	busy := h.fill(4, "10.42.0.5", "10.42.0.6")
+	other, friend, exec := h.enter("192.0.2.10"), h.enter("192.0.2.11"), h.enter("192.0.2.12")
+	friend.admit()
+	exec.take()
+	for _, c := range []*conn{friend, exec} {
+		if h.charge(c, 4*maxAhead) != nil || c.ahead != 0 {
+			t.Error("a known connection or a session is counted")
+		}
+	}
+	if v := h.charge(other, maxAhead/4); v != nil {
+		t.Error("one gives way for less than the bound")
+	}
+	for i, c := range busy {
+		if v := h.charge(c, maxAhead/8+i); v != nil {
+			t.Error("one gives way for less than the bound")
+		}
+	}
+	if v := h.charge(busy[0], maxAhead/4); v != busy[0] {
+		t.Errorf("%v gives way, not the one that sent most of the network that did", v)
+	}
+	if sum := other.ahead + busy[1].ahead + busy[2].ahead + busy[3].ahead; h.ahead != sum || h.leaving != 1 {
+		t.Errorf("%d bytes of %d are counted, %d leave", h.ahead, sum, h.leaving)
+	}
+	for _, c := range append(busy[1:], other) {
+		c.rest()
+	}
+	if h.ahead != 0 {
+		t.Errorf("%d bytes are left of what was answered", h.ahead)
+	}
+	if v := h.charge(other, maxAhead+1); v != other {
+		t.Errorf("%v gives way for one that sends all", v)
+	}
+	for range 3 {
+		busy[1].Close()
+	}
+	if h.ahead != 0 {
+		t.Errorf("%d bytes are left", h.ahead)
+	}
+}
+
+// headerBomb is a request of so many bytes without an end, with as many headers as that can have.
+func headerBomb(size int) string {
+	var b strings.Builder
+	b.WriteString("GET / HTTP/1.1\r\nHost: x\r\n")
+	for i := 0; b.Len() < size; i++ {
+		fmt.Fprintf(&b, "%s:\n", strings.ToLower(netip.AddrFrom4([4]byte{byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}).String()))
+	}
+	return b.String()
+}
+
+// TestHeaderBombs: hundreds of clients that send headers as long as a server takes them cost little
+// memory, and another client is answered meanwhile.
+func TestHeaderBombs(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 64 << 10
+	hs := &http.Server{Handler: http.NotFoundHandler(), MaxHeaderBytes: most, ErrorLog: newSilence(), ReadHeaderTimeout: time.Minute}
+	Watch(hs)
+	go hs.Serve(Listen(ln, Config{What: "a test", Most: 256, Log: quiet}))
+	defer hs.Close()
+	before := live()
+	bomb := headerBomb(most)
+	ended := make(chan struct{}, 400)
+	for i := range cap(ended) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+i%100))}}
+		c, err := d.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		go func() {
+			_, _ = io.WriteString(c, bomb)
+			_, _ = io.Copy(io.Discard, c) // until it has to give way
+			ended <- struct{}{}
+		}()
+	}
+	for range cap(ended) - 3*maxAhead/most { // of one network at most these find room
+		<-ended
+	}
+	if took := int64(live()) - int64(before) - int64(len(bomb)); took > 40<<20 {
+		t.Errorf("%d MiB are held", took>>20)
+	}
+	resp, err := http.Get("http://" + ln.Addr().String())
+	if err != nil || resp.StatusCode != http.StatusNotFound {
+		t.Errorf("a client that asks for something: %v, %v", resp, err)
+	}
+}
+
+func live() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
