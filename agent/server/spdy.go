@@ -45,7 +45,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	w, r, cancel := takeover(w, r, goodbye)
 	defer cancel()
 	m := &muxed{ctx: r.Context(), streams: make(chan httpstream.Stream)}
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, m.arrived)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(framed{w}, r, m.arrived)
 	if conn == nil {
 		return // it has answered
 	}
