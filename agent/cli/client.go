@@ -34,7 +34,7 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 	if err != nil {
 		return nil, err
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: t.dial, DisableKeepAlives: true,
+	client := http.Client{Transport: &http.Transport{DialContext: t.dial, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression: true, ResponseHeaderTimeout: t.patience(method)}}
 	resp, err := client.Do(req)
 	if err != nil {

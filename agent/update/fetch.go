@@ -24,6 +24,8 @@ const (
 	slowest = 2 << 10
 	// redirects that are followed.
 	redirects = 5
+	// maxHeaders bounds the headers of an answer, in bytes.
+	maxHeaders = 64 << 10
 	// Suffix of the release that belongs to an archive.
 	Suffix = ".release"
 )
@@ -44,6 +46,7 @@ func (u unreached) Unwrap() error { return u.error }
 // another one, by which no certificate is valid.
 func newClient(now func() time.Time) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxResponseHeaderBytes = maxHeaders
 	t.TLSClientConfig = &tls.Config{Time: now, MinVersion: tls.VersionTLS12}
 	return &http.Client{Transport: t}
 }

@@ -387,3 +387,24 @@ func TestSilence(t *testing.T) {
 		t.Errorf("%d bytes were told, %v", told, err)
 	}
 }
+
+// TestHeaderBombs: a server whose headers have no end is left.
+func TestHeaderBombs(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, out, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = out.WriteString("HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 1<<20) + "\r\n")
+		_ = out.Flush()
+	}))
+	defer server.Close()
+	s, err := newSource(server.URL+"/islet.tar.gz", newClient(time.Now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.release(t.Context()); err == nil || !strings.Contains(err.Error(), "exceeded") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -21,6 +21,7 @@ const (
 	requestTimeout = 30 * time.Second // of a whole request; a phone link is slow
 	firstRetry     = time.Second
 	maxRedirects   = 5
+	maxHeaders     = 64 << 10 // bytes of an answer
 )
 
 // URLConfig says from where to fetch manifests.
@@ -65,7 +66,9 @@ func NewURL(c URLConfig) (*URL, error) {
 			TLSHandshakeTimeout: requestTimeout / 3,
 			ForceAttemptHTTP2:   true,
 			MaxIdleConns:        1,
-			IdleConnTimeout:     2 * c.Interval, // a handshake costs more bytes than a check
+
+			MaxResponseHeaderBytes: maxHeaders,
+			IdleConnTimeout:        2 * c.Interval, // a handshake costs more bytes than a check
 		}
 	}
 	s := &URL{URLConfig: c, shown: u.Redacted()}

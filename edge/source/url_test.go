@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -282,5 +283,53 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 		if u.check(t.Context()); n.problems() != first {
 			t.Errorf("%q is %q now", first, n.problems())
 		}
+	}
+}
+
+// TestURLBombs: answers with headers or a body without end, or that unpack without end, are refused.
+func TestURLBombs(t *testing.T) {
+	n, s := newNode(t), &server{}
+	srv := httptest.NewServer(s)
+	defer srv.Close()
+	for name, answer := range map[string]http.HandlerFunc{
+		"headers": func(w http.ResponseWriter, _ *http.Request) {
+			c, out, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			_, _ = out.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + strings.Repeat("a:\r\n", 1<<20) + "\r\n")
+			_ = out.Flush()
+		},
+		"a body": func(w http.ResponseWriter, _ *http.Request) {
+			for {
+				if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+					return
+				}
+			}
+		},
+		"gzip": func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Accept-Encoding") != "gzip" {
+				t.Errorf("it asks for %q", r.Header.Get("Accept-Encoding"))
+			}
+			w.Header().Set("Content-Encoding", "gzip")
+			for z := gzip.NewWriter(w); ; {
+				if _, err := z.Write(make([]byte, 64<<10)); err != nil {
+					return
+				}
+			}
+		},
+		"a manifest": text(`{"apiVersion":"v1","kind":"PodList","items":[` + strings.Repeat("null,", 400_000) + `null]}`),
+	} {
+		s.serve(answer)
+		u := newURL(t, n, URLConfig{URL: srv.URL})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		u.check(t.Context())
+		runtime.ReadMemStats(&after)
+		if got, took := n.problems(), after.TotalAlloc-before.TotalAlloc; got == "" || took > 64<<20 {
+			t.Errorf("%s: %.200q with %d MiB", name, got, took>>20)
+		}
+		u.client.CloseIdleConnections()
 	}
 }
