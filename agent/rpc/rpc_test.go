@@ -2,16 +2,20 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -81,6 +85,48 @@ func TestUnused(t *testing.T) {
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBombs: a request that is too long, has too many headers, or is one of too many at a time, is refused
+// before it is kept.
+func TestBombs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	s, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.Run(ctx, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
+	}()
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := healthpb.NewHealthClient(conn)
+	long := &healthpb.HealthCheckRequest{Service: strings.Repeat("x", 2*maxRequest)}
+	if _, err := client.Check(ctx, long, grpc.WaitForReady(true)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a long request: %v", err)
+	}
+	if _, err := client.Check(ctx, long, grpc.UseCompressor(gzip.Name)); status.Code(err) != codes.Unimplemented && status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a packed one: %v", err)
+	}
+	var headers []string
+	for i := range 2000 {
+		headers = append(headers, fmt.Sprint("x-", i), "y")
+	}
+	if _, err := client.Check(metadata.AppendToOutgoingContext(ctx, headers...), &healthpb.HealthCheckRequest{}); err == nil {
+		t.Error("2000 headers are taken")
+	}
+	if _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("a good request after them: %v", err)
+	}
+	conn.Close()
+	stop()
+	if err := <-done; err != nil {
 		t.Error(err)
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/islet-edge/islet/net/netns/netnstest"
@@ -211,6 +213,33 @@ func TestExecutable(t *testing.T) {
 	for _, bad := range []string{"", "..", "../good", "/bin/sh", "missing"} {
 		if path, err := e.FindInPath(bad, []string{dir}); err == nil {
 			t.Errorf("%q is found as %s", bad, path)
+		}
+	}
+}
+
+// TestOutputBombs: what a plugin prints is refused before it is decoded, whether it failed or not.
+func TestOutputBombs(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"empty":  `{"cniVersion":"1.0.0","ips":[` + strings.Repeat("{},", 250_000) + `{}]}`,
+		"nested": strings.Repeat(`{"a":`, 150_000) + "0" + strings.Repeat("}", 150_000),
+		"lists":  `{"a":[` + strings.Repeat("[],", 250_000) + `[]]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, end := range []string{"exit 0", "exit 1"} {
+			script := filepath.Join(dir, name)
+			if err := os.WriteFile(script, []byte("#!/bin/sh\ncat "+script+".json; "+end+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := invoke.ExecPluginWithResult(t.Context(), script, []byte(`{"cniVersion":"1.0.0"}`), &invoke.Args{}, &Exec{})
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 16<<20 {
+				t.Errorf("%s, %s: %.100v, %d MiB", name, end, err, took>>20)
+			}
 		}
 	}
 }
