@@ -64,6 +64,63 @@ func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 	}
 }
 
+// bombed is a machine whose agent may take so much beyond its own, and has a good pod.
+type bombed struct {
+	*machine.Machine
+	t      *testing.T
+	agent  *machine.Agent
+	killed func() bool
+	before machine.Pod
+}
+
+// bombedMachine is one whose agent is still to start.
+func bombedMachine(t *testing.T) *bombed {
+	t.Helper()
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	return &bombed{Machine: m, t: t}
+}
+
+// newBombed starts the agent with more lines of a KubeletConfiguration.
+func newBombed(t *testing.T, kubelet string) *bombed {
+	t.Helper()
+	b := bombedMachine(t)
+	b.start(kubelet)
+	return b
+}
+
+// start starts the agent, waits for the good pod, and confines the agent.
+func (b *bombed) start(kubelet string, flags ...string) {
+	b.t.Helper()
+	b.Write("kubelet.yaml", b.Kubelet(machine.Roomy+kubelet))
+	b.Write("manifests/good.yaml", manifest("good", "", "count", "10ms"))
+	b.agent = b.StartAgent(flags...)
+	b.before = b.WaitReady("good-edge")["good-edge"]
+	b.killed = confine(b.t, b.Machine)
+}
+
+// alive ends the test when the agent has ended, or something was killed for want of memory.
+func (b *bombed) alive(after string) {
+	b.t.Helper()
+	select {
+	case <-b.agent.Ended:
+		b.t.Fatalf("the agent ended after %s (killed for its memory: %v):\n%s", after, b.killed(), b.AgentLog(8<<10))
+	default:
+	}
+	if b.killed() {
+		b.t.Fatalf("something was killed for want of memory after %s", after)
+	}
+}
+
+// well demands that the problems go with the bombs, and that the good pod has noticed nothing.
+func (b *bombed) well() {
+	b.t.Helper()
+	b.Await("the problems to be gone", func() bool { return machine.Well(b.Try("status")) })
+	b.alive("all")
+	same(b.t, b.before, b.Pods()["good-edge"])
+}
+
 // textBombs are texts of a manifest's size that are large when they are read, as JSON and YAML:
 // nested, wide, with long names and with many fields.
 func textBombs() map[string]string {
@@ -96,48 +153,29 @@ func textBombs() map[string]string {
 // are large when they are read, as files of the manifest directory, and as manifests and
 // configurations at the local socket. The agent lives, and so does a good pod.
 func TestTextBombs(t *testing.T) {
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
-	m.Write("manifests/good.yaml", manifest("good", "", "count", "10ms"))
-	agent := m.StartAgent()
-	before := m.WaitReady("good-edge")["good-edge"]
-	killed := confine(t, m)
-
-	alive := func(after string) {
-		t.Helper()
-		select {
-		case <-agent.Ended:
-			t.Fatalf("the agent ended after %s (killed for its memory: %v):\n%s", after, killed(), m.AgentLog(8<<10))
-		default:
-		}
-		if killed() {
-			t.Fatalf("something was killed for want of memory after %s", after)
-		}
-	}
+	m := newBombed(t, "")
 	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", m.Pid()))
 	}}, Timeout: time.Minute}
 	for name, text := range textBombs() {
 		m.Write("manifests/"+name, text)
 		m.Await(name+" to be read", func() bool {
-			alive(name)
+			m.alive(name)
 			return strings.Contains(m.AgentLog(64<<10), name)
 		})
 		m.Remove("manifests/" + name)
 		for _, path := range []string{"/islet/v1/pods", "/islet/v1/configuration"} {
 			resp, err := socket.Post("http://islet"+path, "", strings.NewReader(text))
 			if err != nil {
-				alive(name + " at " + path)
+				m.alive(name + " at " + path)
 				t.Fatalf("%s at %s is not answered: %v", name, path, err)
 			}
 			if resp.StatusCode < 400 {
 				t.Errorf("%s takes %s", path, name)
 			}
 			_ = resp.Body.Close()
-			alive(name + " at " + path)
+			m.alive(name + " at " + path)
 		}
 	}
-	m.Await("the problems to be gone", func() bool { return machine.Well(m.Try("status")) })
-	same(t, before, m.Pods()["good-edge"])
+	m.well()
 }
