@@ -33,6 +33,8 @@ var layers = map[string][]string{
 
 	"keyring": {"weight"}, // credentials by what they are for: a leaf, for all who find or use one
 
+	"weight/codec": {"weight"}, // of gRPC, for all who speak it with a peer that is not trusted
+
 	"weight": {}, // how much memory a decoder will take: a leaf, for all who decode what is foreign
 
 	"door": {}, // who gives way when a port is full: a leaf, for all who listen
@@ -75,7 +77,7 @@ var layers = map[string][]string{
 	"agent/observe":      {"agent/dirty", "agent/plan", "runtime/cri", "runtime/untrusted", "keys"},
 	"agent/oom":          {},
 	"agent/plan":         {"podspec"},
-	"agent/plugins":      {"retry", "weight"},
+	"agent/plugins":      {"retry", "weight", "weight/codec"},
 	"agent/pods":         {"agent/admit", "agent/allocate", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "demand", "edge/desired", "edge/store"},
 	"agent/podresources": {"agent/device", "agent/dra", "agent/pinning", "agent/rpc", "podspec"},
 	"agent/probe":        {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
@@ -157,7 +159,7 @@ var layers = map[string][]string{
 	"runtime/abilities":     {}, // of OCI runtimes: for all who say what this node can
 	"runtime/apparmor":      {},
 	"runtime/cgroup":        {"metrics", "demand"},
-	"runtime/cri":           {},
+	"runtime/cri":           {"weight", "weight/codec"},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
 	"runtime/ctrd":          {"readonly", "bootid", "keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/drain", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},

@@ -10,11 +10,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/mem"
 
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/weight/codec"
 )
 
 // Bounds of a connection to a plugin.
@@ -42,27 +39,13 @@ func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}, MinConnectTimeout: handshake}),
 		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
-		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(weighing{encoding.GetCodecV2(proto.Name)})),
+		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(codec.New(maxMemory))),
 		grpc.WithIdleTimeout(idle), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", path, err)
 	}
 	return conn, nil
-}
-
-// weighing is gRPC's codec, which refuses a message that would take more than maxMemory:
-// two bytes of an answer can be a device, or a volume.
-type weighing struct{ encoding.CodecV2 }
-
-// Unmarshal returns weight.ErrTooHeavy for what it refuses.
-func (c weighing) Unmarshal(data mem.BufferSlice, v any) error {
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool()) // copied once, for both
-	defer whole.Free()
-	if err := weight.Protobuf(whole.ReadOnlyData(), v, maxMemory); err != nil {
-		return err
-	}
-	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
 }
 
 // Ready connects, again and again, until the plugin has spoken gRPC or ctx ends. While

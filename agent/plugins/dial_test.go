@@ -5,18 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/weight/codec"
 )
 
 // TestHeavyAnswer: an answer of two bytes a device is refused before it is decoded, and
 // one of some thousand devices is not.
 func TestHeavyAnswer(t *testing.T) {
-	c := weighing{encoding.GetCodecV2(proto.Name)}
+	c := codec.New(maxMemory)
 	many := &pluginapi.ListAndWatchResponse{}
 	for range 5000 {
 		many.Devices = append(many.Devices, &pluginapi.Device{ID: "0123456789abcdef0123456789abcdef", Health: "Healthy"})

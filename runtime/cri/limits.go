@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/islet-edge/islet/weight/codec"
 )
 
 // What the tools at a socket may use together. A thousand connections that wait cost
@@ -25,6 +27,7 @@ const (
 	maxReceiving = 16
 	maxInWork    = 32 << 20         // bytes of requests
 	maxRequest   = 4 << 20          // bytes of one
+	maxMemory    = 8 << 20          // bytes of memory of one, once it is decoded
 	receiveTime  = 30 * time.Second // for one
 	perClient    = 128              // calls at a time on one connection
 	idleClient   = 10 * time.Minute // a client of gRPC's connects again by itself
@@ -50,7 +53,7 @@ func (l *limits) options() []grpc.ServerOption {
 		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // fixed: neither grows
 		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(4 << 10), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(greetTime), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleClient}),
-		grpc.InTapHandle(l.admit), grpc.StatsHandler(l),
+		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admit), grpc.StatsHandler(l),
 	}
 }
 

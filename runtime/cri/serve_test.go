@@ -22,6 +22,7 @@ import (
 
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/fake"
+	"github.com/islet-edge/islet/weight"
 )
 
 // serve serves a fake on a socket until the test ends, and returns its path.
@@ -113,6 +114,20 @@ func TestLargeRequest(t *testing.T) {
 	}
 	if _, err := c.RunPodSandbox(t.Context(), sandboxOf("p", map[string]string{"x": strings.Repeat("x", 3<<20)})); err != nil {
 		t.Errorf("a large one: %v", err)
+	}
+}
+
+// TestMessageBombs: a request that is large once it is decoded is refused before.
+func TestMessageBombs(t *testing.T) {
+	r := fake.New()
+	c := api.NewRuntimeServiceClient(dial(t, serve(t, r, nil)))
+	for name, bomb := range map[string]*api.PodSandboxConfig{
+		"ports":  {PortMappings: slices.Repeat([]*api.PortMapping{{}}, 500_000)},
+		"labels": {DnsConfig: &api.DNSConfig{Servers: make([]string, 1_000_000)}},
+	} {
+		if _, err := c.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: bomb}); err == nil || !strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) || len(r.Calls()) != 0 {
+			t.Errorf("%s: %v, calls %v", name, err, r.Calls())
+		}
 	}
 }
 
