@@ -74,6 +74,7 @@ func Run(t *testing.T, s Subject) {
 		{"Security", true, testSecurity},
 		{"Privileged", true, testPrivileged},
 		{"Namespaces", true, testNamespaces},
+		{"Order", true, testOrder},
 		{"SharedProcesses", true, testSharedProcesses},
 		{"SharedProcessesRoot", true, testSharedProcessesRoot},
 		{"Escape", true, testEscape},

@@ -2,6 +2,7 @@
 // without a process, by bind mounts:
 //
 //	<dir>/net, <dir>/ipc, <dir>/uts, <dir>/user
+//	<dir>/sysfs    holds the sysfs of net, so that it is the same for each container
 //
 // With a user namespace the others are made in it and belong to it: root of the sandbox
 // may change its own network and not the host's.

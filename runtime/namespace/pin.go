@@ -92,7 +92,7 @@ func pin(dir string, c Config) error {
 	if err := unix.Unshare(int(c.flags())); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if err := c.configure(); err != nil {
+	if err := c.configure(dir); err != nil {
 		return err
 	}
 	for _, name := range c.Names() {
@@ -103,11 +103,15 @@ func pin(dir string, c Config) error {
 	return nil
 }
 
-// configure sets what is to be set in the namespaces, in which the calling thread is.
-func (c Config) configure() error {
+// configure sets what is to be set in the namespaces, in which the calling thread is, and
+// holds in dir what would go with their first process.
+func (c Config) configure(dir string) error {
 	if c.Net {
 		if err := loopbackUp(); err != nil {
 			return fmt.Errorf("bring up loopback: %w", err)
+		}
+		if err := holdSysfs(dir); err != nil {
+			return err
 		}
 	}
 	if c.UTS && c.Hostname != "" {

@@ -154,3 +154,90 @@ func TestHostSysctls(t *testing.T) {
 		t.Errorf("path %s", got)
 	}
 }
+
+// TestSysfs: the sysfs of a network namespace is held writable as long as the namespace is
+// pinned, also when the mounts of containers are read-only, come first or have gone.
+func TestSysfs(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir, at := filepath.Join(t.TempDir(), "sandbox"), t.TempDir()
+	t.Cleanup(func() { Unpin(dir); unix.Unmount(at, unix.MNT_DETACH) })
+	for name, c := range map[string]Config{
+		"users of the host": {Net: true, IPC: true, UTS: true},
+		"users of its own":  {Net: true, IPC: true, UTS: true, Users: &Users{UIDs: IDs{131072, 65536}, GIDs: IDs{131072, 65536}}},
+	} {
+		if err := Pin(dir, c); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second is another first mount
+			err := Do(filepath.Join(dir, Net), func() error { return unix.Mount("sysfs", at, "sysfs", unix.MS_RDONLY, "") })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := superblock(t, at); got != "rw" {
+				t.Errorf("%s: the superblock is %s", name, got)
+			}
+			if err := unix.Unmount(at, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if entries, err := os.ReadDir(filepath.Join(dir, sysfs)); err != nil || len(entries) > 0 {
+			t.Errorf("%s: %d entries can be walked, %v", name, len(entries), err)
+		}
+		if err := Unpin(dir); err != nil {
+			t.Fatal(err)
+		}
+		table, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil || strings.Contains(string(table), " "+dir+"/") {
+			t.Errorf("%s: something is mounted after Unpin, %v", name, err)
+		}
+	}
+}
+
+// TestUnpinHalf: a Pin that was killed while it held the sysfs leaves nothing that Unpin
+// does not find.
+func TestUnpinHalf(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := filepath.Join(t.TempDir(), "sandbox")
+	t.Cleanup(func() { Unpin(dir) })
+	for mounted := range 3 {
+		if err := os.MkdirAll(filepath.Join(dir, sysfs), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		at := filepath.Join(dir, sysfs)
+		for _, m := range []struct {
+			source, kind string
+			flags        uintptr
+		}{{"sysfs", "sysfs", 0}, {filepath.Join(at, "fs/cgroup"), "", unix.MS_BIND}}[:mounted] {
+			if err := unix.Mount(m.source, at, m.kind, m.flags, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := Unpin(dir); err != nil {
+			t.Errorf("%d mounts: %v", mounted, err)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%d mounts: the directory is left, %v", mounted, err)
+		}
+	}
+}
+
+// superblock returns the first option of the superblock that is mounted at path.
+func superblock(t *testing.T, path string) string {
+	t.Helper()
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); f[4] == path {
+			options, _, _ := strings.Cut(f[len(f)-1], ",")
+			return options
+		}
+	}
+	t.Fatalf("nothing is mounted at %s", path)
+	return ""
+}

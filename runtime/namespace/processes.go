@@ -74,6 +74,7 @@ func pins(dir string) (out []string, err error) {
 	for _, f := range flags {
 		out = append(out, filepath.Join(dir, f.name))
 	}
+	out = append(out, filepath.Join(dir, sysfs))
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("unpin: %w", err)

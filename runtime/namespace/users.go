@@ -50,18 +50,20 @@ func pinOwned(dir string, c Config) (err error) {
 			return err
 		}
 	}
-	return c.configure()
+	return c.configure(dir)
 }
 
 // held is a process that was stopped before its first instruction.
 type held struct{ *os.Process }
 
-// hold starts one in the namespaces of c, on the thread that calls it.
+// hold starts one in the namespaces of c, on the thread that calls it. The others are made
+// once the users are mapped: the kernel gives the sysfs of a network namespace's loopback
+// to who is root when it is made.
 func hold(c Config) (held, error) {
 	p, err := os.StartProcess("/proc/self/exe", []string{"islet [namespaces]"}, &os.ProcAttr{
 		Env: []string{},
 		Sys: &syscall.SysProcAttr{
-			Cloneflags: c.flags(), UidMappings: c.Users.UIDs.mapping(), GidMappings: c.Users.GIDs.mapping(),
+			Cloneflags: unix.CLONE_NEWUSER, Unshareflags: c.flags() &^ unix.CLONE_NEWUSER, UidMappings: c.Users.UIDs.mapping(), GidMappings: c.Users.GIDs.mapping(),
 			GidMappingsEnableSetgroups: true, Pdeathsig: syscall.SIGKILL,
 			Ptrace: true, // it stops when it is executed
 		},

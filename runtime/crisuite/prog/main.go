@@ -17,6 +17,9 @@
 //	fds              print what each open descriptor is
 //	owner PATH       print its user and group
 //	opens PATH       print whether it can be opened for writing; nothing is written
+//	super PATH       print the options of the file system that is mounted there
+//	segment KEY SIZE find a shared memory segment, make it when there is a size, print how that went
+//	rename NAME      set the hostname
 //	node PATH MAJOR MINOR  make a character device, print how that went
 package main
 
@@ -197,7 +200,7 @@ func show(verb string, next func() string) bool {
 	case "size":
 		showSize()
 	default:
-		return false
+		return showShared(verb, next)
 	}
 	return true
 }

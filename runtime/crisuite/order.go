@@ -1,0 +1,128 @@
+package crisuite
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// kept is a thing of a pod that a pause container keeps: it is the same for every container
+// of the pod, whichever starts first, and outlives each of them.
+type kept struct {
+	what string
+	// make are the program's arguments in a privileged container that ends before any other
+	// starts; none: the sandbox brings it.
+	make []string
+	// look are those in every container, privileged and ordinary ones.
+	look []string
+	// privileged and ordinary begin what they print.
+	privileged, ordinary string
+}
+
+// keptThings has a row for each thing. Both kinds of container see the same where ordinary is empty.
+var keptThings = []kept{
+	{what: "the sysfs of the network namespace is writable where the container's mount is",
+		look:       []string{"put", "/sys/class/net/lo/ifalias", "pod"},
+		privileged: "put: <nil>", ordinary: "put: open /sys/class/net/lo/ifalias: read-only file system"},
+	{what: "its superblock is writable, whatever the first mount of it was", look: []string{"super", "/sys"}, privileged: "rw"},
+	{what: "a message queue", make: []string{"put", "/dev/mqueue/queue", ""}, look: []string{"ls", "/dev/mqueue"}, privileged: "queue"},
+	{what: "a message queue is writable", look: []string{"opens", "/dev/mqueue/queue"}, privileged: "open: <nil>"},
+	{what: "the superblock of the message queues", look: []string{"super", "/dev/mqueue"}, privileged: "rw"},
+	{what: "a file of /dev/shm", make: []string{"write", "/dev/shm/kept", "x"}, look: []string{"read", "/dev/shm/kept"}, privileged: "x"},
+	{what: "size and mode of /dev/shm", look: []string{"room", "/dev/shm"}, privileged: "64 dtrwxrwxrwx"},
+	{what: "a shared memory segment", make: []string{"segment", "4711", "4096"}, look: []string{"segment", "4711", "0"}, privileged: "segment: <nil>"},
+	{what: "a network sysctl of the pod", look: []string{"read", "/proc/sys/net/ipv4/ip_unprivileged_port_start"}, privileged: "33"},
+	{what: "an IPC sysctl of the pod", look: []string{"read", "/proc/sys/kernel/msgmax"}, privileged: "9000"},
+	{what: "a sysctl that a container set", make: []string{"put", "/proc/sys/net/ipv4/tcp_retries2", "11"},
+		look: []string{"read", "/proc/sys/net/ipv4/tcp_retries2"}, privileged: "11"},
+	{what: "a hostname that a container set", make: []string{"rename", "renamed"}, look: []string{"hostname"}, privileged: "renamed"},
+	{what: "loopback is up", look: []string{"read", "/sys/class/net/lo/flags"}, privileged: "0x9"},
+}
+
+// testOrder starts and restarts an ordinary and a privileged container of one pod, in both
+// orders. What both see is the pod's and not that of the first one.
+func testOrder(t *testing.T, b *bench) {
+	attempt := uint32(0)
+	for _, processes := range []api.NamespaceMode{api.NamespaceMode_CONTAINER, api.NamespaceMode_POD} {
+		for _, order := range [][]string{{"ordinary", "privileged"}, {"privileged", "ordinary"}} {
+			cfg := b.pod(func(c *api.PodSandboxConfig) {
+				c.Metadata.Attempt = attempt
+				c.Linux.SecurityContext.NamespaceOptions.Pid = processes
+				c.Linux.SecurityContext.Privileged = true // as a kubelet says of a pod with a privileged container
+				c.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "33", "kernel.msgmax": "9000"}
+			})
+			p := &orderedPod{b, b.runPod(cfg), cfg, fmt.Sprintf("%v, %v", processes, order), attempt * 100}
+			attempt++
+			p.makeKept()
+			first, second := p.start(order[0]), p.start(order[1])
+			p.stop(first)
+			first = p.start(order[0])
+			p.stop(second)
+			second = p.start(order[1])
+			p.stop(second)
+			p.stop(first)
+			p.start(order[1])
+		}
+	}
+}
+
+// An orderedPod is the pod of one order.
+type orderedPod struct {
+	*bench
+	id    string
+	cfg   *api.PodSandboxConfig
+	order string
+	made  uint32 // the number of the last container
+}
+
+func (p *orderedPod) next(kind string, args ...string) *api.ContainerConfig {
+	p.made++
+	c := p.container(kind, args...)
+	c.Metadata.Attempt, c.LogPath = p.made, fmt.Sprintf("%s/%d.log", kind, p.made)
+	c.Linux.SecurityContext.Privileged = kind == "privileged"
+	c.Linux.SecurityContext.NamespaceOptions.Pid = p.cfg.Linux.SecurityContext.NamespaceOptions.Pid
+	return c
+}
+
+// makeKept has a container make what others find.
+func (p *orderedPod) makeKept() {
+	var args []string
+	for _, k := range keptThings {
+		args = append(args, k.make...)
+	}
+	if _, st := p.output(p.id, p.cfg, p.next("privileged", args...)); st.ExitCode != 0 {
+		p.Fatalf("%s: the maker's exit code is %d", p.order, st.ExitCode)
+	}
+}
+
+// start runs a container until it has looked at everything, and compares.
+func (p *orderedPod) start(kind string) string {
+	p.Helper()
+	var args []string
+	for _, k := range keptThings {
+		args = append(append(args, "print", "== "+k.what), k.look...)
+	}
+	c := p.next(kind, append(args, "wait")...)
+	id := p.create(p.id, p.cfg, c)
+	p.bench.start(id)
+	p.logged(c, "waiting\n")
+	found := strings.Split(p.log(c), "== ")[1:]
+	for i, k := range keptThings {
+		want := k.privileged
+		if kind == "ordinary" && k.ordinary != "" {
+			want = k.ordinary
+		}
+		if _, got, _ := strings.Cut(found[i], "\n"); !slices.Contains(strings.Split(got, "\n"), want) {
+			p.Errorf("%s: container %d, %s: %s: got %q, want %q", p.order, p.made, kind, k.what, got, want)
+		}
+	}
+	return id
+}
+
+func (p *orderedPod) stop(id string) {
+	p.Helper()
+	must(p.Runtime.StopContainer(p.ctx, &api.StopContainerRequest{ContainerId: id}))(p.bench)
+}

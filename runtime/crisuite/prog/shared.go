@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// showShared prints or changes a thing that the containers of a pod share.
+func showShared(verb string, next func() string) bool {
+	switch verb {
+	case "super":
+		showSuper(next())
+	case "segment":
+		key, err := strconv.Atoi(next())
+		check(err)
+		size, err := strconv.Atoi(next())
+		check(err)
+		flags := 0o600
+		if size > 0 {
+			flags |= unix.IPC_CREAT
+		}
+		_, err = unix.SysvShmGet(key, size, flags)
+		fmt.Println("segment:", err)
+	case "rename":
+		check(unix.Sethostname([]byte(next())))
+	default:
+		return false
+	}
+	return true
+}
+
+// showSuper prints the first option of a superblock, "ro" or "rw", which is not that of its
+// mount.
+func showSuper(path string) {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	check(err)
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if fields[4] == path {
+			options, _, _ := strings.Cut(fields[len(fields)-1], ",")
+			fmt.Println(options)
+		}
+	}
+}
