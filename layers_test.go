@@ -162,7 +162,7 @@ var layers = map[string][]string{
 	"runtime/cri":           {"weight", "weight/codec"},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"readonly", "bootid", "keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/drain", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
+	"runtime/ctrd":          {"readonly", "bootid", "inherit", "keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/drain", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
 	"runtime/drain":         {}, // the end of output: commands, containers and attached readers
 	"runtime/daemon":        {"regular", "runtime/mounts"},
 	"runtime/fake":          {"runtime/cri"},
@@ -183,7 +183,7 @@ var layers = map[string][]string{
 	"runtime/stream":        {"door", "runtime/cri", "runtime/stream/linger", "runtime/stream/tunnel"},
 	"runtime/stream/linger": {},                        // every server of streams
 	"runtime/stream/tunnel": {"runtime/stream/linger"}, // both servers of port-forward: here and in agent/server
-	"runtime/taskshim":      {"runtime/drain", "runtime/shim", "metrics"},
+	"runtime/taskshim":      {"inherit", "runtime/drain", "runtime/shim", "metrics"},
 	"runtime/tree":          {},
 	"runtime/untrusted":     {}, // files that others made: agent rooms that read such may import it
 

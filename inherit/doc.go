@@ -6,7 +6,7 @@
 //	main of the agent, the shim --> Agent, Shim --exec of itself--> the same, put right
 //	                                      '--> the process goes on
 //
-// What belongs to a thread (signal mask, nice value, scheduling policy, personality) is
+// What belongs to a thread (signal mask, nice value, scheduling policy, CPUs, personality) is
 // inherited by every thread of a Go program before its first line runs. So it is set
 // right on one thread, which then executes the program anew; the process keeps its ID,
 // arguments and descriptors. That happens only where something is wrong.
@@ -22,10 +22,12 @@
 //	limits of memory, processes
 //	                    kept            none            kept
 //	open files          as configured   kept: the agent passes on what it was started with
-//	nice, policy, personality
+//	stack               kept            at least 8 MiB  kept
+//	nice, policy, personality, CPUs, class of input and output
 //	                    kept            normal          kept
 //
 // The agent keeps its nice value, policy and limits of memory, which an administrator may
-// have given it by its unit; containers come from shims. The cgroup is not looked at: containers have their
+// have given it by its unit. Containers come from shims; what else starts processes of
+// containers is itself started by Start, and has what a shim has. The cgroup is not looked at: containers have their
 // own, and kubeletCgroups places the agent.
 package inherit

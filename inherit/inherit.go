@@ -33,7 +33,7 @@ func Agent() error {
 		}
 	}
 	note("ignored signals", heedSignals())
-	note("limits", unlimited(unix.RLIMIT_CPU, unix.RLIMIT_FSIZE))
+	note("limits", unlimited(0, unix.RLIMIT_CPU, unix.RLIMIT_FSIZE))
 	environment()
 	if changed, err := emptyMask(); err != nil {
 		note("signal mask", err)
@@ -52,7 +52,7 @@ func Agent() error {
 func Shim() {
 	unix.Umask(umask)
 	_ = heedSignals()
-	_ = unlimited(unix.RLIMIT_CPU, unix.RLIMIT_FSIZE, unix.RLIMIT_DATA, unix.RLIMIT_AS, unix.RLIMIT_RSS, unix.RLIMIT_NPROC)
+	normalLimits(0)
 	masked, err := emptyMask()
 	odd := normalThread() || masked && err == nil
 	_, tried := os.LookupEnv(executed)
@@ -124,20 +124,20 @@ func heedSignals() error {
 	return nil
 }
 
-// unlimited lifts the limits that a shell may set and no pod asked for. Memory and
+// unlimited lifts the limits of a process that a shell may set and no pod asked for. Memory and
 // processes of pods are bounded by their cgroups.
-func unlimited(resources ...int) error {
+func unlimited(pid int, resources ...int) error {
 	for _, resource := range resources {
 		var is unix.Rlimit
-		if err := unix.Prlimit(0, resource, nil, &is); err != nil {
+		if err := unix.Prlimit(pid, resource, nil, &is); err != nil {
 			return err
 		}
 		if is.Cur == unix.RLIM_INFINITY && is.Max == unix.RLIM_INFINITY {
 			continue
 		}
-		err := unix.Prlimit(0, resource, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
+		err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
 		if err != nil { // without CAP_SYS_RESOURCE, the hard limit is the end
-			err = errors.Join(err, unix.Prlimit(0, resource, &unix.Rlimit{Cur: is.Max, Max: is.Max}, nil))
+			err = errors.Join(err, unix.Prlimit(pid, resource, &unix.Rlimit{Cur: is.Max, Max: is.Max}, nil))
 		}
 		if err != nil && is.Max != unix.RLIM_INFINITY {
 			return fmt.Errorf("resource %d stays at %d: %w", resource, is.Max, err)
@@ -185,25 +185,4 @@ func environment() {
 			os.Unsetenv("TMPDIR")
 		}
 	}
-}
-
-// normalThread sets nice value, scheduling policy and personality of this thread to what a
-// process has by default. It reports whether one was different and is right now.
-func normalThread() (changed bool) {
-	runtime.LockOSThread()
-	const byDefault = 20 // the system call returns 20 minus the nice value
-	if is, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && is != byDefault {
-		changed = unix.Setpriority(unix.PRIO_PROCESS, 0, 0) == nil
-	}
-	if policy, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0); errno == 0 && policy != unix.SCHED_NORMAL {
-		var priority int32
-		_, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_NORMAL, uintptr(unsafe.Pointer(&priority)))
-		changed = changed || errno == 0
-	}
-	const ask, normal = 0xffffffff, 0
-	if is, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, ask, 0, 0); errno == 0 && is != normal {
-		_, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, normal, 0, 0)
-		changed = changed || errno == 0
-	}
-	return changed
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/inherit"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/mounts"
@@ -228,7 +229,7 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 		}
 		go func() { io.Copy(w, o.Stdin); w.Close() }()
 	}
-	if err := cmd.Start(); err != nil {
+	if err := inherit.Start(cmd); err != nil {
 		return err
 	}
 	return finishExec(ctx, cmd, o, &out, watch())

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/islet-edge/islet/inherit"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/drain"
 )
@@ -31,7 +32,7 @@ func runTerminal(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch fu
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	err = cmd.Start()
+	err = inherit.Start(cmd)
 	slave.Close()
 	if err != nil {
 		out.Abort()

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/islet-edge/islet/inherit"
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
@@ -257,7 +258,10 @@ func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]b
 	}
 	var out, errs bounded
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
+	err := inherit.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
 	}

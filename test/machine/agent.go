@@ -64,6 +64,9 @@ func (m *Machine) LaunchAgent(extra ...string) *Agent {
 	if m.MeasureCPU {
 		cmd = m.Measured(m.islet, args...)
 	}
+	if m.OddUmask != 0 {
+		cmd = m.odd(m.islet, args...)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	a, err := StartProcess(cmd)
 	if err != nil {

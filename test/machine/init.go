@@ -18,6 +18,10 @@ const initEnv = "ISLET_TEST_MACHINE"
 // Main must be the first thing in TestMain: in the process that is to be a
 // machine's init it never returns.
 func Main() {
+	if len(os.Args) > 3 && os.Args[1] == oddly {
+		fmt.Fprintln(os.Stderr, "machine:", startOddly(os.Args[2:]))
+		os.Exit(1)
+	}
 	// What this process inherited, such as a lock of the shell that started the tests, is
 	// not for the daemons that they start; Go closes only what Go has opened.
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {

@@ -26,6 +26,7 @@ type Machine struct {
 	Cgroup string // root of its pods' cgroups below every hierarchy
 
 	MeasureCPU bool // whether the agent's CPU time counts in CPU
+	OddUmask   int  // not zero: the agent inherits this umask, and everything else that is odd
 
 	// OnBoot is called at the end of every Boot with the pid of the machine's
 	// init: a cable that is plugged in, say.
