@@ -2,9 +2,12 @@ package translate
 
 import (
 	"cmp"
+	"maps"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/demand"
@@ -50,9 +53,22 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 	if len(unified) > 0 {
 		out.Unified = unified
 	}
-	for _, h := range demand.HugePagesOf(lim) {
+	for _, h := range demand.HugePagesOf(n.hugePages(lim)) {
 		out.HugepageLimits = append(out.HugepageLimits, &api.HugepageLimit{PageSize: h.Size, Limit: h.Bytes})
 	}
+	return out
+}
+
+// hugePages adds to limits that a container may have no huge pages of those sizes that the
+// node has and the limits do not name, as a kubelet does.
+func (n Node) hugePages(limits v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name := range n.Allocatable {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			out[name] = resource.Quantity{}
+		}
+	}
+	maps.Copy(out, limits)
 	return out
 }
 

@@ -132,6 +132,33 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// TestHugePages: a container has none of the huge pages of a size that neither it nor its
+// pod has a limit for, beside one that does. A container's own limit is stronger than its pod's.
+func TestHugePages(t *testing.T) {
+	n := aNode()
+	n.Allocatable["hugepages-2Mi"], n.Allocatable["hugepages-1Gi"] = resource.MustParse("8Mi"), resource.MustParse("0")
+	limits := func(l v1.ResourceList) v1.ResourceRequirements { return v1.ResourceRequirements{Limits: l} }
+	two, four := v1.ResourceList{"hugepages-2Mi": resource.MustParse("2Mi")}, v1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
+	for _, tt := range []struct {
+		name       string
+		whole, own v1.ResourceList
+		want       uint64
+	}{
+		{"asks for none", nil, nil, 0}, {"its own", nil, two, 2 << 20}, {"its pod's", four, nil, 4 << 20}, {"its own before its pod's", four, two, 2 << 20},
+	} {
+		p := aPod()
+		p.Spec.Containers[0].Resources = limits(tt.own)
+		if tt.whole != nil {
+			whole := limits(tt.whole)
+			p.Spec.Resources = &whole
+		}
+		got := resources(p, &p.Spec.Containers[0], n).HugepageLimits
+		if len(got) != 2 || got[0].PageSize != "1GB" || got[0].Limit != 0 || got[1].PageSize != "2MB" || got[1].Limit != tt.want {
+			t.Errorf("%s: %+v, want 2MB up to %d and none of 1GB", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestContainer(t *testing.T) {
 	p := aPod()
 	p.Spec.TerminationGracePeriodSeconds = ptr(int64(5))

@@ -9,22 +9,27 @@ import (
 )
 
 // TestHugePages: what the pod as a whole, or its containers together, ask for bounds it,
-// where the kernel counts pages of that size.
+// where the kernel counts pages of that size, and a pod that asks for none gets none.
 func TestHugePages(t *testing.T) {
 	r := v1.ResourceRequirements{Requests: list("memory", "1Mi", "hugepages-2Mi", "4Mi"), Limits: list("memory", "1Mi", "hugepages-2Mi", "4Mi")}
 	both := pod("a", r, r)
 	whole := pod("a", v1.ResourceRequirements{}, v1.ResourceRequirements{})
 	whole.Spec.Resources = &v1.ResourceRequirements{Requests: list("memory", "1Mi", "hugepages-2Mi", "6Mi", "hugepages-1Gi", "1Gi"), Limits: list("memory", "1Mi", "hugepages-2Mi", "6Mi", "hugepages-1Gi", "1Gi")}
-	for _, file := range []string{"hugetlb.2MB.max", "hugetlb.2MB.limit_in_bytes", ""} {
+	none := pod("a", v1.ResourceRequirements{})
+	for file, reserved := range map[string]string{
+		"hugetlb.2MB.max":            "hugetlb.2MB.rsvd.max",
+		"hugetlb.2MB.limit_in_bytes": "hugetlb.2MB.rsvd.limit_in_bytes",
+		"memory.max":                 "hugetlb.2MB.events",
+	} {
 		dir := t.TempDir()
-		if file != "" {
-			if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+		for _, name := range []string{file, reserved, "hugetlb.2MB.current", "hugetlb.2MB.max_usage_in_bytes", "pids.max"} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for p, want := range map[*v1.Pod]uint64{both: 8 << 20, whole: 6 << 20, pod("a", v1.ResourceRequirements{}): 0} {
+		for p, want := range map[*v1.Pod]uint64{both: 8 << 20, whole: 6 << 20, none: 0} {
 			got := hugePages(p, dir)
-			if file == "" || want == 0 {
+			if file == "memory.max" {
 				if len(got) > 0 {
 					t.Errorf("%q: limits %+v", file, got[0])
 				}
@@ -32,5 +37,8 @@ func TestHugePages(t *testing.T) {
 				t.Errorf("%q: limits %+v, want %d", file, got, want)
 			}
 		}
+	}
+	if got := hugePages(both, ""); got != nil {
+		t.Errorf("without a cgroup for huge pages: %+v", got[0])
 	}
 }

@@ -2,7 +2,9 @@ package cgroup
 
 import (
 	"cmp"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
@@ -49,13 +51,36 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 }
 
 // hugePages bounds the huge pages of a pod as a whole by what it asks for, as a kubelet
-// does, of those sizes that the kernel counts; dir is the cgroup above the pod's, "" if
-// there is none for huge pages.
-func hugePages(pod *v1.Pod, dir string) []*cgroups.HugepageLimit {
+// does. It asks for none of a size that it does not name: other pods, or the host, may have
+// reserved those pages. Only sizes that the kernel counts are limited; dir is the cgroup above
+// the pod's, "" if there is none for huge pages.
+func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
+	asked := map[string]uint64{}
+	for _, h := range demand.HugePagesOf(demand.Requests(pod)) {
+		asked[h.Size] = h.Bytes
+	}
+	for _, size := range pageSizes(dir) {
+		out = append(out, &cgroups.HugepageLimit{Pagesize: size, Limit: asked[size]})
+	}
+	return out
+}
+
+// pageSizes returns the sizes of huge pages that the kernel counts in a cgroup, such as 2MB;
+// none if dir is empty.
+func pageSizes(dir string) (out []string) {
 	if dir == "" {
 		return nil
 	}
-	return counted(demand.HugePagesOf(demand.Requests(pod)), dir)
+	entries, _ := os.ReadDir(dir) // an error: whoever makes the cgroup below reports it
+	for _, e := range entries {
+		size, ours := strings.CutPrefix(e.Name(), "hugetlb.")
+		for _, limit := range []string{".max", ".limit_in_bytes"} { // v2, v1
+			if size, ok := strings.CutSuffix(size, limit); ours && ok && !strings.Contains(size, ".") {
+				out = append(out, size)
+			}
+		}
+	}
+	return out
 }
 
 // counted are the limits of those sizes that the kernel counts in a cgroup; dir is empty if

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -88,6 +89,9 @@ func keepMore(want *cgroups.Resources, now bounds) {
 	if int64(inForce(want.CpuShares)) < now.shares {
 		want.CpuShares = 0
 	}
+	// Huge pages that a pod does not ask for it may have from an earlier version, which did not
+	// forbid them.
+	want.HugetlbLimit = slices.DeleteFunc(want.HugetlbLimit, func(h *cgroups.HugepageLimit) bool { return h.Limit == 0 })
 }
 
 func lessMemory(want *cgroups.Resources, now bounds) bool {

@@ -174,7 +174,7 @@ func belowUsage(limit int64, f cgroup.Figures) error {
 }
 
 func (r *Runtime) ociUpdate(ctx context.Context, s *sandbox, id string, l *api.LinuxContainerResources) error {
-	res := ocispec.Resources(l)
+	res := ocispec.Resources(l, r.host)
 	if res == nil {
 		return nil
 	}
@@ -245,7 +245,7 @@ func (r *Runtime) updateSpec(id string, l, change *api.LinuxContainerResources) 
 	if err := json.Unmarshal(b, &spec); err != nil {
 		return err
 	}
-	res := ocispec.Resources(l)
+	res := ocispec.Resources(l, r.host)
 	res.Devices = spec.Linux.Resources.Devices
 	spec.Linux.Resources = res
 	if change.GetOomScoreAdj() != 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/runtime/abilities"
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
@@ -36,6 +37,7 @@ func lookAtHost(log *slog.Logger) (ocispec.Host, error) {
 		log.Info("without CAP_SYS_RESOURCE no container can be protected from the OOM killer", "lowest oom_score_adj", h.MinOOMScore)
 	}
 	h.CgroupV2 = cgroupV2()
+	h.HugePages = countsHugePages(cgroup.Mountpoint, h.CgroupV2)
 	h.Throttles, err = filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle")
 	return h, err
 }
@@ -44,6 +46,16 @@ func lookAtHost(log *slog.Logger) (ocispec.Host, error) {
 func cgroupV2() bool {
 	var st unix.Statfs_t
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && int64(st.Type) == unix.CGROUP2_SUPER_MAGIC
+}
+
+// countsHugePages says whether the cgroups below root count huge pages.
+func countsHugePages(root string, v2 bool) bool {
+	if !v2 {
+		info, err := os.Stat(filepath.Join(root, "hugetlb"))
+		return err == nil && info.IsDir()
+	}
+	controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(controllers)), "hugetlb")
 }
 
 func hostDevices() ([]specs.LinuxDevice, error) { return oci.HostDevices() }

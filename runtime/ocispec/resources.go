@@ -5,8 +5,10 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Resources translates limits. Zero means no limit of its own.
-func Resources(r *api.LinuxContainerResources) *specs.LinuxResources {
+// Resources translates limits. Zero means no limit of its own, except for huge pages: none
+// of that size. That is left out where the host does not count them, as an OCI runtime would
+// refuse even zero there.
+func Resources(r *api.LinuxContainerResources, host Host) *specs.LinuxResources {
 	if r == nil {
 		return nil
 	}
@@ -31,7 +33,7 @@ func Resources(r *api.LinuxContainerResources) *specs.LinuxResources {
 		}
 	}
 	for _, h := range r.GetHugepageLimits() {
-		if h.GetLimit() != 0 { // a host without the controller refuses even zero
+		if h.GetLimit() != 0 || host.HugePages {
 			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: h.GetPageSize(), Limit: h.GetLimit()})
 		}
 	}

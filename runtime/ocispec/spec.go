@@ -52,6 +52,7 @@ type Host struct {
 	Capabilities []string // what a privileged container may have
 	MinOOMScore  int      // lower values of oom_score_adj are not allowed
 	CgroupV2     bool
+	HugePages    bool                // cgroups count them
 	Devices      []specs.LinuxDevice // for privileged containers
 	Throttles    []string            // directories of /sys that Own masks
 	NodeName     string              // the hostname, of pods that have none of their own
@@ -80,7 +81,7 @@ func Make(in Input) (*specs.Spec, error) {
 			ApparmorProfile: in.AppArmor, SelinuxLabel: in.ProcessLabel,
 		},
 		Linux: &specs.Linux{
-			CgroupsPath: in.CgroupsPath, Namespaces: in.linuxNamespaces(), Resources: Resources(in.Container.GetLinux().GetResources()),
+			CgroupsPath: in.CgroupsPath, Namespaces: in.linuxNamespaces(), Resources: Resources(in.Container.GetLinux().GetResources(), in.Host),
 			MaskedPaths: sec.GetMaskedPaths(), ReadonlyPaths: sec.GetReadonlyPaths(), MountLabel: in.MountLabel,
 		},
 	}

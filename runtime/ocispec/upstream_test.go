@@ -235,18 +235,23 @@ func TestDefaults(t *testing.T) {
 
 // TestResources: limits are what was asked for, and what is zero is no limit.
 func TestResources(t *testing.T) {
-	r := Resources(&api.LinuxContainerResources{
+	full := &api.LinuxContainerResources{
 		CpuPeriod: 50_000, CpuQuota: 25_000, CpuShares: 512, CpusetCpus: "0-1", CpusetMems: "0", MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 96 << 20,
 		HugepageLimits: []*api.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}, {PageSize: "1GB"}}, Unified: map[string]string{"memory.high": "1"},
-	})
+	}
+	r := Resources(full, Host{})
 	if *r.CPU.Period != 50_000 || *r.CPU.Quota != 25_000 || *r.CPU.Shares != 512 || r.CPU.Cpus != "0-1" || r.CPU.Mems != "0" || *r.Memory.Limit != 64<<20 || *r.Memory.Swap != 96<<20 ||
 		len(r.HugepageLimits) != 1 || r.HugepageLimits[0] != (specs.LinuxHugepageLimit{Pagesize: "2MB", Limit: 4 << 20}) || r.Unified["memory.high"] != "1" {
 		t.Errorf("%+v %+v %+v", r.CPU, r.Memory, r)
 	}
-	if r := Resources(&api.LinuxContainerResources{}); r.CPU.Period != nil || r.CPU.Quota != nil || r.CPU.Shares != nil || r.Memory != nil || r.HugepageLimits != nil || r.Unified != nil {
+	if r := Resources(&api.LinuxContainerResources{}, Host{HugePages: true}); r.CPU.Period != nil || r.CPU.Quota != nil || r.CPU.Shares != nil || r.Memory != nil || r.HugepageLimits != nil || r.Unified != nil {
 		t.Errorf("of nothing: %+v %+v", r.CPU, r)
 	}
-	if Resources(nil) != nil {
+	// None of the huge pages of a size is a limit, where they are counted.
+	if r := Resources(full, Host{HugePages: true}); len(r.HugepageLimits) != 2 || r.HugepageLimits[1] != (specs.LinuxHugepageLimit{Pagesize: "1GB"}) {
+		t.Errorf("huge pages: %+v", r.HugepageLimits)
+	}
+	if Resources(nil, Host{}) != nil {
 		t.Error("limits of nothing")
 	}
 }
