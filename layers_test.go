@@ -37,7 +37,11 @@ var layers = map[string][]string{
 
 	"weight": {}, // how much memory a decoder will take: a leaf, for all who decode what is foreign
 
-	"door": {}, // who gives way when a port is full: a leaf, for all who listen
+	"door": {"pulse"}, // who gives way when a port is full: a leaf, for all who listen
+
+	"pulse/pulsetest": {}, // for tests
+
+	"pulse": {}, // whether the peer of a connection has vanished: a leaf, for all whose writes wait
 
 	"bootid": {}, // which boot this is: a leaf, for all who ask whether the machine was restarted
 
@@ -181,7 +185,7 @@ var layers = map[string][]string{
 	"runtime/shim/wire":   {},
 
 	"runtime/stream":        {"door", "runtime/cri", "runtime/stream/linger", "runtime/stream/tunnel"},
-	"runtime/stream/linger": {},                        // every server of streams
+	"runtime/stream/linger": {"pulse"},                 // every server of streams
 	"runtime/stream/tunnel": {"runtime/stream/linger"}, // both servers of port-forward: here and in agent/server
 	"runtime/taskshim":      {"inherit", "runtime/drain", "runtime/shim", "metrics"},
 	"runtime/tree":          {},

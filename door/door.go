@@ -1,6 +1,7 @@
 package door
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -9,6 +10,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/islet-edge/islet/pulse"
 )
 
 // Bounds of a room.
@@ -25,6 +30,9 @@ type Config struct {
 	Sessions int    // connections that handlers took over, at a time
 	// Friends are addresses that keep places from the start, such as the API server's.
 	Friends []netip.Addr
+	// Silence is how long the peer of a session may leave everything unanswered while a write
+	// waits for it. 0: pulse.Silence.
+	Silence time.Duration
 	Log     *slog.Logger
 }
 
@@ -48,6 +56,7 @@ type Listener struct {
 
 // Listen bounds the connections of a listener.
 func Listen(ln net.Listener, c Config) *Listener {
+	c.Silence = cmp.Or(c.Silence, pulse.Silence)
 	return &Listener{Listener: ln, c: c}
 }
 
@@ -71,6 +80,9 @@ type conn struct {
 
 	ahead int  // bytes of a stranger since its last answer
 	taken bool // a handler has it; what it sends is not the server's any more
+
+	hijacked atomic.Bool // the same for blocked, which looks after its writes
+	blocked  blocked
 }
 
 // Accept waits for a connection that finds a place.
@@ -283,6 +295,7 @@ func (c *conn) admit() {
 // take makes a connection that a handler took over a session. If there are too many of these it
 // stays among the others.
 func (c *conn) take() {
+	c.hijacked.Store(true)
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/pulse"
 )
 
 const (
@@ -19,16 +21,18 @@ const (
 
 // Close closes c once its peer has hung up, or has taken everything and does not hang up, or
 // a second after ctx has ended. While the peer has not taken everything it may take as long
-// as the connection lives. Others may read from c at the same time, but get parts of what the peer
+// as it answers: one that has vanished (see package pulse) is not waited for. Others may read from c at the same time, but get parts of what the peer
 // sends: what they make of it must not end ctx.
-func Close(ctx context.Context, c net.Conn) error {
+func Close(ctx context.Context, c net.Conn) error { return closeAfter(ctx, c, pulse.Silence) }
+
+func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {
 	if closeWrite(c) {
-		wait(ctx, c)
+		wait(ctx, c, silence)
 	}
 	return c.Close()
 }
 
-func wait(ctx context.Context, c net.Conn) {
+func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 	gone := make(chan struct{})
 	go func() { // ends with the connection
 		io.Copy(io.Discard, c)
@@ -49,6 +53,9 @@ func wait(ctx context.Context, c net.Conn) {
 		case <-tick.C:
 			if taken += look; unsent(c) > 0 {
 				taken = 0
+			}
+			if pulse.Lost(c, silence) {
+				return
 			}
 		}
 	}

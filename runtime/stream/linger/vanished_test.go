@@ -1,0 +1,35 @@
+package linger
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/pulse/pulsetest"
+)
+
+// A peer that has vanished with something on its way is not waited for.
+func TestVanished(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	theirs := pulsetest.Dial(t, l.Addr().String())
+	ours, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulsetest.Cut(t, theirs)
+	if _, err := ours.Write([]byte("the end")); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() { closeAfter(t.Context(), ours, 2*time.Second); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(2 * time.Minute): // without the look it takes the kernel a quarter of an hour
+		t.Error("the peer is still waited for")
+	}
+}
