@@ -12,10 +12,9 @@ import (
 // errLost is the error of a write to a peer that has vanished.
 var errLost = errors.New("the peer takes nothing and answers nothing: its link is cut, or its machine is off")
 
-// A blocked looks after the writes to a connection that a handler took over: whoever writes
-// there may be held up by the peer, and a container by the writer. A slow peer may take as long
-// as it likes; a connection whose peer has vanished is closed. It costs nothing while no
-// write waits.
+// A blocked looks after the writes to a connection: whoever writes there may be held up by the
+// peer, and a container by the writer. A slow peer may take as long as it likes; a connection whose
+// peer has vanished is closed. It costs nothing while no write waits.
 type blocked struct {
 	mu     sync.Mutex
 	timer  *time.Timer // nil before the first write
@@ -23,12 +22,8 @@ type blocked struct {
 	lost   bool
 }
 
-// Write writes b. After the connection was taken over, the error of a peer that has vanished
-// comes soon after Config.Silence.
+// Write writes b. The error of a peer that has vanished comes soon after Config.Silence.
 func (c *conn) Write(b []byte) (int, error) {
-	if !c.hijacked.Load() {
-		return c.Conn.Write(b)
-	}
 	c.begin()
 	n, err := c.Conn.Write(b)
 	if c.end() && err != nil {

@@ -38,6 +38,16 @@ func writes(t *testing.T, overTLS bool) (addr string, ended chan error) {
 	return l.Addr().String(), ended
 }
 
+func dial(t *testing.T, addr string) *net.TCPConn {
+	t.Helper()
+	c, err := pulsetest.Dial(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // ask sends a request, and reads the first bytes of the answer.
 func ask(t *testing.T, raw net.Conn, overTLS bool) net.Conn {
 	t.Helper()
@@ -61,13 +71,15 @@ func TestVanished(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			addr, ended := writes(t, overTLS)
-			c := pulsetest.Dial(t, addr)
+			c := dial(t, addr)
 			ask(t, c, overTLS)
-			pulsetest.Cut(t, c)
+			if err := pulsetest.Cut(c); err != nil {
+				t.Fatal(err)
+			}
 			if err := <-ended; !errors.Is(err, errLost) {
 				t.Errorf("a client that vanishes: %v", err)
 			}
-			c = pulsetest.Dial(t, addr)
+			c = dial(t, addr)
 			session := ask(t, c, overTLS)
 			select {
 			case err := <-ended:

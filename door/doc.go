@@ -20,6 +20,6 @@
 // An address that was let in before, and the API server's, is a network of its own, and its first
 // strangers do not give way.
 //
-// A write to a session may hold up whoever writes, such as a container. It waits for a peer that is
+// A write to a connection may hold up whoever writes, such as a container. It waits for a peer that is
 // slow, and ends with the connection of a peer that has vanished (see package pulse).
 package door

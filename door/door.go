@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/islet-edge/islet/pulse"
@@ -30,8 +29,8 @@ type Config struct {
 	Sessions int    // connections that handlers took over, at a time
 	// Friends are addresses that keep places from the start, such as the API server's.
 	Friends []netip.Addr
-	// Silence is how long the peer of a session may leave everything unanswered while a write
-	// waits for it. 0: pulse.Silence.
+	// Silence is how long a peer may leave everything unanswered while a write waits for it.
+	// 0: pulse.Silence.
 	Silence time.Duration
 	Log     *slog.Logger
 }
@@ -81,8 +80,7 @@ type conn struct {
 	ahead int  // bytes of a stranger since its last answer
 	taken bool // a handler has it; what it sends is not the server's any more
 
-	hijacked atomic.Bool // the same for blocked, which looks after its writes
-	blocked  blocked
+	blocked blocked // its writes
 }
 
 // Accept waits for a connection that finds a place.
@@ -295,7 +293,6 @@ func (c *conn) admit() {
 // take makes a connection that a handler took over a session. If there are too many of these it
 // stays among the others.
 func (c *conn) take() {
-	c.hijacked.Store(true)
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,12 +17,22 @@ func pair(t *testing.T) (ours net.Conn, theirs *net.TCPConn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	theirs = pulsetest.Dial(t, l.Addr().String())
+	if theirs, err = pulsetest.Dial(l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { theirs.Close() })
 	if ours, err = l.Accept(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ours.Close() })
 	return ours, theirs
+}
+
+func cut(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	if err := pulsetest.Cut(c); err != nil {
+		t.Fatal(err)
+	}
 }
 
 const silence = time.Second
@@ -61,7 +71,7 @@ func TestLost(t *testing.T) {
 			}
 		},
 		"vanishes while it reads": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
-			pulsetest.Cut(t, theirs)
+			cut(t, theirs)
 			ours.Write([]byte("hello"))
 			if !lostBy(ours, found) {
 				t.Error("not found")
@@ -69,13 +79,13 @@ func TestLost(t *testing.T) {
 		},
 		"vanishes after it has stopped": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
 			full(ours)
-			pulsetest.Cut(t, theirs)
+			cut(t, theirs)
 			if !lostBy(ours, found) {
 				t.Error("not found")
 			}
 		},
 		"vanishes, and nobody writes": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
-			pulsetest.Cut(t, theirs)
+			cut(t, theirs)
 			if lostBy(ours, 2*silence) {
 				t.Error("looked for")
 			}

@@ -16,12 +16,18 @@ func TestVanished(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	theirs := pulsetest.Dial(t, l.Addr().String())
+	theirs, err := pulsetest.Dial(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
 	ours, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	pulsetest.Cut(t, theirs)
+	if err := pulsetest.Cut(theirs); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := ours.Write([]byte("the end")); err != nil {
 		t.Fatal(err)
 	}
