@@ -62,6 +62,14 @@ type secured struct {
 
 func openAPI(t testing.TB, s *server.Server) *secured {
 	t.Helper()
+	return openAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
+		return s.RunAPI(ctx, ln, c, guard)
+	})
+}
+
+// openAPIBy is openAPI for a run of its own.
+func openAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config, func(http.Handler) http.Handler) error) *secured {
+	t.Helper()
 	a := &secured{ca: accesstest.New(t)}
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(file, a.ca.PEM, 0o644); err != nil {
@@ -70,7 +78,7 @@ func openAPI(t testing.TB, s *server.Server) *secured {
 	a.cert = a.ca.Client(t, "kube-apiserver-kubelet-client", "system:masters")
 	guard := access.New(access.Config{NodeName: "pi", ClientCAFile: file, AlwaysAllow: true, Log: quiet})
 	config := guard.TLS(&tls.Config{Certificates: []tls.Certificate{*a.ca.Server(t)}, MinVersion: tls.VersionTLS13})
-	a.addr = open(t, func(ctx context.Context, ln net.Listener) error { return s.RunAPI(ctx, ln, config, guard.Wrap) })
+	a.addr = open(t, func(ctx context.Context, ln net.Listener) error { return run(ctx, ln, config, guard.Wrap) })
 	return a
 }
 

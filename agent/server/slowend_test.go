@@ -2,62 +2,19 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
-	"net"
 	"net/url"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
 	"github.com/islet-edge/islet/agent/server/servertest"
-	"github.com/islet-edge/islet/runtime/stream/linger"
 )
-
-// narrow passes connections on to a port. What comes back stops for a while after the first bytes,
-// with little room on the way: the rest waits in the server's kernel.
-func narrow(t *testing.T, to string) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
-		return err
-	}}
-	serve := func(client net.Conn) {
-		defer client.Close()
-		server, err := d.Dial("tcp", to)
-		if err != nil {
-			return
-		}
-		defer server.Close()
-		go io.Copy(server, client)
-		io.CopyN(client, server, 16<<10)
-		<-time.After(3 * time.Second)
-		io.Copy(client, server)
-		linger.Close(context.Background(), client) // it may still send
-	}
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go serve(c)
-		}
-	}()
-	return ln.Addr().String()
-}
 
 // TestEndInKernel: what the server has written, but the client has not taken when the command ends,
 // is not lost because the client goes on sending: the library that reads would see parts of
@@ -67,7 +24,7 @@ func TestEndInKernel(t *testing.T) {
 	n.Pod("web", time.Now(), "nginx")
 	a := openAPI(t, n.Server)
 	config := a.rest(t)
-	config.Host = "https://" + narrow(t, a.addr)
+	config.Host = "https://" + link(t.Context(), t, a.addr, stops)
 	const path = "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1"
 	var all sync.WaitGroup
 	for _, protocol := range []string{"websocket", "spdy"} {

@@ -156,11 +156,18 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 
 // Stream implements cri.Streamer for the commands echo WORDS, cat, exit CODE, give BYTES CODE, flood,
 // hang, begin (which says so, and hangs) and sh (which reports each size of the
-// terminal by Size).
+// terminal by Size). Attaching is as cat with standard input, as give without, and as flood to a
+// container of that name.
 func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	r.Streams.Add(1)
 	defer r.Streams.Done()
-	if len(o.Command) == 0 {
+	switch {
+	case len(o.Command) > 0:
+	case strings.HasSuffix(id, "-flood"):
+		o.Command = []string{"flood"}
+	case o.Stdin == nil:
+		o.Command = []string{"give", fmt.Sprint(Given), "7"}
+	default:
 		o.Command = []string{"cat"}
 	}
 	switch o.Command[0] {
@@ -195,8 +202,11 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 		var n, code int
 		fmt.Sscan(o.Command[1], &n)
 		fmt.Sscan(o.Command[2], &code)
-		if _, err := o.Stdout.Write(bytes.Repeat([]byte("0123456789abcdef"), n/16)); err != nil {
+		if _, err := o.Stdout.Write(Bytes(n)); err != nil {
 			return err
+		}
+		if code == 0 {
+			return nil
 		}
 		return cri.ExitError{Code: int32(code)}
 	case "begin": // and then hang
@@ -233,10 +243,31 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	return nil
 }
 
-// Forward implements cri.Streamer: the port echoes.
-func (r *Runtime) Forward(_ context.Context, _ string, _ int32, s io.ReadWriteCloser) error {
+// Given is how much a container gives that nobody asks for an amount.
+const Given = 512 << 10
+
+// Bytes are the first n that give gives; a multiple of 16.
+func Bytes(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16) }
+
+// Ports of a sandbox that do not echo.
+const (
+	PortGives  = 81 // Given bytes
+	PortFloods = 82
+)
+
+// Forward implements cri.Streamer.
+func (r *Runtime) Forward(_ context.Context, _ string, port int32, s io.ReadWriteCloser) (err error) {
 	defer s.Close()
-	_, err := io.Copy(s, s)
+	switch port {
+	case PortGives:
+		_, err = s.Write(Bytes(Given))
+	case PortFloods:
+		for err == nil {
+			_, err = s.Write(Bytes(64 << 10))
+		}
+	default:
+		_, err = io.Copy(s, s)
+	}
 	return err
 }
 
