@@ -184,12 +184,13 @@ var layers = map[string][]string{
 	"runtime/shim/server": {"runtime/drain", "runtime/shim/wire", "runtime/shim/crilog"},
 	"runtime/shim/wire":   {},
 
-	"runtime/stream":        {"door", "runtime/cri", "runtime/stream/linger", "runtime/stream/tunnel"},
-	"runtime/stream/linger": {"pulse"},                 // every server of streams
-	"runtime/stream/tunnel": {"runtime/stream/linger"}, // both servers of port-forward: here and in agent/server
-	"runtime/taskshim":      {"inherit", "runtime/drain", "runtime/shim", "metrics"},
-	"runtime/tree":          {},
-	"runtime/untrusted":     {}, // files that others made: agent rooms that read such may import it
+	"runtime/stream":            {"door", "runtime/cri", "runtime/stream/linger", "runtime/stream/tunnel"},
+	"runtime/stream/linger":     {"pulse"},                                    // every server of streams
+	"runtime/stream/streamtest": {"pulse/pulsetest", "runtime/stream/linger"}, // for tests
+	"runtime/stream/tunnel":     {"runtime/stream/linger"},                    // both servers of port-forward: here and in agent/server
+	"runtime/taskshim":          {"inherit", "runtime/drain", "runtime/shim", "metrics"},
+	"runtime/tree":              {},
+	"runtime/untrusted":         {}, // files that others made: agent rooms that read such may import it
 
 	"net/address": {"net/netns"},
 	"net/bridge":  {"net/netns", "net/nft"},
@@ -232,7 +233,7 @@ var layers = map[string][]string{
 // homes gives each heavy dependency the folders that may import it.
 var homes = map[string][]string{
 	"modernc.org/sqlite":                      {"edge/store"},
-	"k8s.io/client-go":                        {"edge"},
+	"k8s.io/client-go":                        {"edge", "runtime/stream/streamtest"},
 	"github.com/containerd/containerd/v2":     {"runtime"},
 	"github.com/containernetworking":          {"net"},
 	"github.com/vishvananda/netlink":          {"net", "runtime/namespace"},

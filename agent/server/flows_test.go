@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -14,67 +15,89 @@ import (
 
 	"github.com/islet-edge/islet/agent/server/servertest"
 	"github.com/islet-edge/islet/door"
+	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// A flow is a way by which a client of port 10250 gets bytes.
+// A flow is what a client of port 10250 gets bytes from.
 type flow struct {
-	name string
-	// give is the path of one that ends by itself after servertest.Given bytes, flood that of one that does not.
-	give, flood string
-	// get returns all bytes and, once the server has ended them in order, the code of the end.
-	get   func(t *testing.T, a *secured, path string) (out []byte, code int, err error)
-	code  int  // of give
-	blind bool // its client takes the end of a connection for that of the bytes
+	streamtest.Way
+	give, flood string // paths of one that ends by itself, and of one that does not
+	code        int    // of give
+	want        []byte // of give
 }
 
-// flows are all that there are: each verb by each protocol that a kubelet serves or client-go speaks.
+// flows are all that there are.
 func flows() (all []flow) {
-	for _, verb := range []string{"exec", "attach"} {
-		f := flow{
-			give:  fmt.Sprintf("/exec/default/web/nginx?command=give&command=%d&command=7&output=1&error=1", servertest.Given),
-			flood: "/exec/default/web/flood?command=flood&output=1&error=1", code: 7,
+	bytes := servertest.Bytes(servertest.Given)
+	for _, w := range streamtest.Commands("v5.channel.k8s.io", "v5.channel.k8s.io") {
+		f := flow{Way: w, flood: "/exec/default/web/flood?command=flood&output=1&error=1", want: bytes}
+		if w.Coded {
+			f.code = 7
 		}
-		if verb == "attach" { // whose end is not that of the container
-			f.give, f.flood, f.code = "/attach/default/web/nginx?output=1&error=1", "/attach/default/web/flood?output=1&error=1", 0
-		}
-		add := func(name string, get func(*testing.T, *secured, string) ([]byte, int, error)) {
-			f.name, f.get = verb+" by "+name, get
-			all = append(all, f)
-		}
-		add("client-go's WebSocket", getWebSocket)
-		for _, p := range []string{"", "channel.k8s.io", "base64.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "v5.channel.k8s.io"} {
-			add("WebSocket "+p, func(t *testing.T, a *secured, path string) ([]byte, int, error) { return getChannels(t, a, path, p) })
-		}
-		for _, p := range []string{"v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"} {
-			if p == "channel.k8s.io" { // its client does not wait for the output of a command that fails
-				f.give, f.code = strings.Replace(f.give, "command=7", "command=0", 1), 0
+		f.give = fmt.Sprintf("/exec/default/web/nginx?command=give&command=%d&command=%d&output=1&error=1", servertest.Given, f.code)
+		f.Name = "exec by " + w.Name
+		all = append(all, f)
+		f.Name = "attach by " + w.Name // whose code is not that of the container
+		f.give, f.flood, f.code = "/attach/default/web/nginx?output=1&error=1", "/attach/default/web/flood?output=1&error=1", 0
+		all = append(all, f)
+	}
+	gives, floods := streamtest.Ports(servertest.PortGives), streamtest.Ports(servertest.PortFloods)
+	for i, w := range gives {
+		flood := floods[i].Get
+		get := w.Get
+		w.Name = "port-forward by " + w.Name
+		w.Get = func(ctx context.Context, c *streamtest.Client, path string) ([]byte, int, error) {
+			if strings.HasSuffix(path, fmt.Sprint(servertest.PortFloods)) {
+				return flood(ctx, c, path)
 			}
-			f.blind = true
-			add("SPDY "+p, func(t *testing.T, a *secured, path string) ([]byte, int, error) { return getSPDY(t, a, path, p) })
+			return get(ctx, c, path)
 		}
+		const path = "/portForward/default/web?port=%d"
+		all = append(all, flow{Way: w, give: fmt.Sprintf(path, servertest.PortGives), flood: fmt.Sprintf(path, servertest.PortFloods), want: bytes})
 	}
-	const forward = "/portForward/default/web?port="
-	f := flow{blind: true, give: forward + fmt.Sprint(servertest.PortGives), flood: forward + fmt.Sprint(servertest.PortFloods)}
-	for _, p := range []string{"", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"} {
-		f.name = "port-forward by WebSocket " + p
-		f.get = func(t *testing.T, a *secured, path string) ([]byte, int, error) {
-			return getPortChannels(t, a, path, p)
-		}
-		all = append(all, f)
-	}
-	for name, dialer := range map[string]portDialer{"SPDY": spdyDialer, "a tunnel": tunnelDialer} {
-		f.name = "port-forward by " + name
-		f.get = func(t *testing.T, a *secured, path string) ([]byte, int, error) { return getPort(t, a, path, dialer) }
-		all = append(all, f)
-	}
-	const logs = "/containerLogs/default/web/%s?follow=true"
-	f = flow{give: fmt.Sprintf(logs, "nginx"), flood: fmt.Sprintf(logs, "flood")}
 	for _, version := range []int{1, 2} {
-		f.name = fmt.Sprintf("logs by HTTP/%d", version)
-		f.get = func(t *testing.T, a *secured, path string) ([]byte, int, error) { return getLog(t, a, path, version) }
-		all = append(all, f)
+		const path = "/containerLogs/default/web/%s?follow=true"
+		get := func(_ context.Context, c *streamtest.Client, path string) ([]byte, int, error) {
+			out, err := getLog(c, path, version)
+			return out, 0, err
+		}
+		all = append(all, flow{Way: streamtest.Way{Name: fmt.Sprintf("logs by HTTP/%d", version), Get: get},
+			give: fmt.Sprintf(path, "nginx"), flood: fmt.Sprintf(path, "flood"), want: logged()})
 	}
 	return all
+}
+
+func getLog(c *streamtest.Client, path string, version int) ([]byte, error) {
+	tr := &http.Transport{TLSClientConfig: c.TLS.Clone(), ForceAttemptHTTP2: version == 2, DisableKeepAlives: true}
+	defer tr.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: tr}).Get(c.Config.Host + path)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.ProtoMajor != version || resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("answered by %s: %s", resp.Proto, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
+
+// logged is the log of the container nginx.
+func logged() []byte {
+	line := string(servertest.Bytes(8<<10-16)) + "the end of line\n"
+	return []byte(strings.Repeat(line, servertest.Given/len(line)))
+}
+
+// flowNode is a node whose containers nginx and flood give bytes and have logs.
+func flowNode(t *testing.T) *servertest.Node {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx", "flood")
+	lines := strings.Split(strings.TrimSuffix(string(logged()), "\n"), "\n")
+	n.Log(t, "web-nginx", lines...)
+	for range 64 { // more than fits into the kernels on the way
+		n.Log(t, "web-flood", lines...)
+	}
+	n.Runtime.Exit("web-nginx")
+	return n
 }
 
 // A port10250 counts the requests that it serves.
@@ -106,23 +129,11 @@ func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	return p
 }
 
-// logged is the log of the container nginx.
-func logged() []byte {
-	line := string(servertest.Bytes(8<<10-16)) + "the end of line"
-	return []byte(strings.Repeat(line+"\n", servertest.Given/(len(line)+1)))
-}
-
-// flowNode is a node whose containers nginx and flood give bytes and have logs.
-func flowNode(t *testing.T) *servertest.Node {
-	n, _ := servertest.Start(t)
-	n.Pod("web", time.Now(), "nginx", "flood")
-	lines := strings.Split(strings.TrimSuffix(string(logged()), "\n"), "\n")
-	n.Log(t, "web-nginx", lines...)
-	for range 64 { // more than fits into the kernels on the way
-		n.Log(t, "web-flood", lines...)
-	}
-	n.Runtime.Exit("web-nginx")
-	return n
+// client reads through a link.
+func (p *port10250) client(ctx context.Context, t *testing.T, read streamtest.Reader) *streamtest.Client {
+	config := p.rest(t)
+	config.Host = "https://" + streamtest.Link(ctx, t, p.addr, read)
+	return &streamtest.Client{Config: config, TLS: p.config()}
 }
 
 // TestFlows: by every way and every version of every protocol a client that reads slowly, or stops,
@@ -130,37 +141,30 @@ func flowNode(t *testing.T) *servertest.Node {
 // the server does for it.
 func TestFlows(t *testing.T) {
 	n := flowNode(t)
-	for name, read := range map[string]reader{"slow": slow, "stops": stops} {
+	for name, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := openFlows(t, n)
-			to := &secured{addr: link(t.Context(), t, a.addr, read), ca: a.ca, cert: a.cert}
+			c := openFlows(t, n).client(t.Context(), t, read)
 			var all sync.WaitGroup
 			for _, f := range flows() {
 				all.Go(func() {
-					want := servertest.Bytes(servertest.Given)
-					if strings.HasPrefix(f.name, "logs") {
-						want = logged()
-					}
-					if out, code, err := f.get(t, to, f.give); err != nil || code != f.code || !bytes.Equal(out, want) {
-						t.Errorf("%s: %d of %d bytes, code %d, want %d, %v", f.name, len(out), len(want), code, f.code, err)
+					if out, code, err := f.Get(t.Context(), c, f.give); err != nil || code != f.code || !bytes.Equal(out, f.want) {
+						t.Errorf("%s: %d of %d bytes, code %d, want %d, %v", f.Name, len(out), len(f.want), code, f.code, err)
 					}
 				})
 			}
 			all.Wait()
 		})
 	}
-	for name, read := range map[string]reader{"closes": closes, "vanishes": vanishes} {
+	for name, read := range map[string]streamtest.Reader{"closes": streamtest.Closes, "vanishes": streamtest.Vanishes} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var all sync.WaitGroup
 			for _, f := range flows() {
-				a := openFlows(t, n)
+				p := openFlows(t, n)
 				ctx, hangUp := context.WithCancel(t.Context())
-				to := &secured{addr: link(ctx, t, a.addr, read), ca: a.ca, cert: a.cert}
-				all.Go(func() {
-					leave(t, a, to, f, hangUp)
-				})
+				c := p.client(ctx, t, read)
+				all.Go(func() { leave(t, p, c, f, hangUp) })
 			}
 			all.Wait()
 		})
@@ -168,25 +172,25 @@ func TestFlows(t *testing.T) {
 }
 
 // leave has a client of a flow that has no end go.
-func leave(t *testing.T, a *port10250, to *secured, f flow, hangUp func()) {
+func leave(t *testing.T, p *port10250, c *streamtest.Client, f flow, hangUp func()) {
 	got := make(chan error, 1)
 	go func() {
-		out, code, err := f.get(t, to, f.flood)
-		if err == nil && !f.blind {
+		out, code, err := f.Get(t.Context(), c, f.flood)
+		if err == nil && !f.Blind {
 			got <- fmt.Errorf("a success after %d bytes, with code %d", len(out), code)
 		}
 		close(got)
 	}()
-	<-a.begun
+	<-p.begun
 	ended := make(chan struct{})
-	go func() { a.served.Wait(); close(ended) }()
+	go func() { p.served.Wait(); close(ended) }()
 	select {
 	case <-ended:
 	case <-time.After(2 * time.Minute): // the kernel alone takes a quarter of an hour
-		t.Errorf("%s: the server is still at it", f.name)
+		t.Errorf("%s: the server is still at it", f.Name)
 	}
 	hangUp()
 	if err := <-got; err != nil {
-		t.Errorf("%s: %v", f.name, err)
+		t.Errorf("%s: %v", f.Name, err)
 	}
 }

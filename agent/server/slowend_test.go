@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/exec"
 
 	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
 // TestEndInKernel: what the server has written, but the client has not taken when the command ends,
@@ -24,7 +25,7 @@ func TestEndInKernel(t *testing.T) {
 	n.Pod("web", time.Now(), "nginx")
 	a := openAPI(t, n.Server)
 	config := a.rest(t)
-	config.Host = "https://" + link(t.Context(), t, a.addr, stops)
+	config.Host = "https://" + streamtest.Link(t.Context(), t, a.addr, streamtest.Stops)
 	const path = "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1"
 	var all sync.WaitGroup
 	for _, protocol := range []string{"websocket", "spdy"} {

@@ -1,4 +1,4 @@
-package server_test
+package streamtest
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// A reader is what becomes of the bytes that a server sends.
-type reader func(client, server *net.TCPConn)
+// A Reader is what becomes of the bytes that a server sends.
+type Reader func(client, server *net.TCPConn)
 
 // begun is how much of an answer every reader takes.
 const begun = 16 << 10
 
-// slow takes some hundred kilobytes a second.
-func slow(client, server *net.TCPConn) {
+// Slow takes some hundred kilobytes a second.
+func Slow(client, server *net.TCPConn) {
 	for {
 		if _, err := io.CopyN(client, server, begun); err != nil {
 			return
@@ -27,26 +27,26 @@ func slow(client, server *net.TCPConn) {
 	}
 }
 
-// stops takes the first bytes, and after a while the rest.
-func stops(client, server *net.TCPConn) {
+// Stops takes the first bytes, and after a while the rest.
+func Stops(client, server *net.TCPConn) {
 	io.CopyN(client, server, begun)
 	<-time.After(3 * time.Second)
 	io.Copy(client, server)
 }
 
-// closes takes the first bytes and hangs up.
-func closes(client, server *net.TCPConn) { io.CopyN(client, server, begun) }
+// Closes takes the first bytes and hangs up.
+func Closes(client, server *net.TCPConn) { io.CopyN(client, server, begun) }
 
-// vanishes takes the first bytes, and then nothing of it is heard any more.
-func vanishes(client, server *net.TCPConn) {
+// Vanishes takes the first bytes, and then nothing of it is heard any more.
+func Vanishes(client, server *net.TCPConn) {
 	io.CopyN(client, server, begun)
 	pulsetest.Cut(server)
 	io.Copy(client, server)
 }
 
-// link passes connections on to a port, until ctx ends. There is little room on the way: what the reader does not
-// take waits in the server's kernel.
-func link(ctx context.Context, t *testing.T, to string, read reader) string {
+// Link passes connections on to a port, until ctx ends. There is little room on the way: what the reader does not
+// take waits in the server's kernel. It returns its address.
+func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,7 +1,8 @@
-package server_test
+package streamtest
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"testing"
 
 	"github.com/gorilla/websocket"
 	"k8s.io/apimachinery/pkg/util/httpstream"
@@ -21,10 +21,10 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// runExec has a client of client-go run a command.
-func runExec(t *testing.T, x remotecommand.Executor) ([]byte, int, error) {
+// run has a client of client-go run a command.
+func run(ctx context.Context, x remotecommand.Executor) ([]byte, int, error) {
 	var out bytes.Buffer
-	err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: io.Discard})
+	err := x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: io.Discard})
 	var exit exec.CodeExitError
 	switch {
 	case errors.As(err, &exit):
@@ -35,20 +35,20 @@ func runExec(t *testing.T, x remotecommand.Executor) ([]byte, int, error) {
 	return out.Bytes(), 0, err
 }
 
-func getWebSocket(t *testing.T, a *secured, path string) ([]byte, int, error) {
-	x, err := remotecommand.NewWebSocketExecutor(a.rest(t), "GET", "https://"+a.addr+path)
+func (c *Client) webSocket(ctx context.Context, path, protocol string) ([]byte, int, error) {
+	x, err := remotecommand.NewWebSocketExecutorForProtocols(c.Config, "GET", c.Config.Host+path, protocol)
 	if err != nil {
 		return nil, 0, err
 	}
-	return runExec(t, x)
+	return run(ctx, x)
 }
 
-func getSPDY(t *testing.T, a *secured, path, protocol string) ([]byte, int, error) {
-	u, err := url.Parse("https://" + a.addr + path)
+func (c *Client) spdy(ctx context.Context, path, protocol string) ([]byte, int, error) {
+	u, err := url.Parse(c.Config.Host + path)
 	if err != nil {
 		return nil, 0, err
 	}
-	rt, up, err := spdy.RoundTripperFor(a.rest(t))
+	rt, up, err := spdy.RoundTripperFor(c.Config)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -56,23 +56,23 @@ func getSPDY(t *testing.T, a *secured, path, protocol string) ([]byte, int, erro
 	if err != nil {
 		return nil, 0, err
 	}
-	return runExec(t, x)
+	return run(ctx, x)
 }
 
 // channels reads a WebSocket to its end: what each channel said.
-func (a *secured) channels(path, protocol string) (said map[byte][]byte, err error) {
-	d := websocket.Dialer{TLSClientConfig: a.config()}
+func (c *Client) channels(path, protocol string) (said map[byte][]byte, err error) {
+	d := websocket.Dialer{TLSClientConfig: c.TLS.Clone()}
 	if protocol != "" {
 		d.Subprotocols = []string{protocol}
 	}
-	c, _, err := d.Dial("wss://"+a.addr+path, nil)
+	conn, _, err := d.Dial("ws"+strings.TrimPrefix(c.Config.Host, "http")+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	defer conn.Close()
 	said = map[byte][]byte{}
 	for {
-		_, m, err := c.ReadMessage()
+		_, m, err := conn.ReadMessage()
 		if websocket.IsCloseError(err, websocket.CloseNormalClosure) {
 			return said, nil
 		}
@@ -90,8 +90,8 @@ func (a *secured) channels(path, protocol string) (said map[byte][]byte, err err
 	}
 }
 
-func getChannels(_ *testing.T, a *secured, path, protocol string) ([]byte, int, error) {
-	said, err := a.channels(path, protocol)
+func (c *Client) commandChannels(path, protocol string) ([]byte, int, error) {
+	said, err := c.channels(path, protocol)
 	end := string(said[3])
 	versioned := strings.HasPrefix(protocol, "v")
 	switch {
@@ -105,12 +105,9 @@ func getChannels(_ *testing.T, a *secured, path, protocol string) ([]byte, int, 
 	return said[1], 0, errors.New(end)
 }
 
-func getPortChannels(_ *testing.T, a *secured, path, protocol string) ([]byte, int, error) {
-	said, err := a.channels(path, protocol)
-	_, number, _ := strings.Cut(path, "port=")
-	var port byte
-	fmt.Sscan(number, &port)
-	begin := []byte{port, 0} // the number of the port begins each channel
+func (c *Client) portChannels(path, protocol string, port int) ([]byte, int, error) {
+	said, err := c.channels(path, protocol)
+	begin := []byte{byte(port), 0} // the number of the port begins each channel
 	if err == nil && !bytes.Equal(said[1], begin) {
 		err = fmt.Errorf("the channel of errors says %q", said[1])
 	}
@@ -129,50 +126,38 @@ func tunnelDialer(u *url.URL, c *rest.Config) (httpstream.Dialer, error) {
 	return portforward.NewSPDYOverWebsocketDialer(u, c)
 }
 
-// getPort reads from a port by client-go, which listens for us.
-func getPort(t *testing.T, a *secured, path string, dialer portDialer) ([]byte, int, error) {
-	path, port, _ := strings.Cut(path, "?port=")
-	d, err := dialer(&url.URL{Scheme: "https", Host: a.addr, Path: path}, a.rest(t))
+// port reads from a port by client-go, which listens for us.
+func (c *Client) port(path, port string, dialer portDialer) ([]byte, error) {
+	u, err := url.Parse(c.Config.Host + path)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
+	}
+	u.RawQuery = "" // the port is asked for by its streams
+	d, err := dialer(u, c.Config)
+	if err != nil {
+		return nil, err
 	}
 	stop, ready := make(chan struct{}), make(chan struct{})
 	f, err := portforward.NewOnAddresses(d, []string{"127.0.0.1"}, []string{"0:" + port}, stop, ready, io.Discard, io.Discard)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	done := make(chan error, 1)
 	go func() { done <- f.ForwardPorts() }()
 	select {
 	case <-ready:
 	case err := <-done:
-		return nil, 0, err
+		return nil, err
 	}
 	defer func() { close(stop); <-done }()
 	ports, err := f.GetPorts()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0].Local))
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", ports[0].Local))
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	defer c.Close()
-	out, err := io.ReadAll(c)
-	return out, 0, err
-}
-
-func getLog(_ *testing.T, a *secured, path string, version int) ([]byte, int, error) {
-	tr := &http.Transport{TLSClientConfig: a.config(), ForceAttemptHTTP2: version == 2, DisableKeepAlives: true}
-	defer tr.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: tr}).Get("https://" + a.addr + path)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer resp.Body.Close()
-	if resp.ProtoMajor != version || resp.StatusCode != http.StatusOK {
-		return nil, 0, fmt.Errorf("answered by %s: %s", resp.Proto, resp.Status)
-	}
-	out, err := io.ReadAll(resp.Body)
-	return out, 0, err
+	defer conn.Close()
+	return io.ReadAll(conn)
 }
