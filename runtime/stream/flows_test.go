@@ -1,0 +1,174 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream/streamtest"
+)
+
+// given is what gives gives.
+var given = bytes.Repeat([]byte("0123456789abcdef"), 512<<10/16)
+
+const portGives, portFloods = 81, 82
+
+// gives is a runtime whose commands and containers give bytes: "give CODE" so many, "flood" without end.
+type gives struct {
+	cri.Runtime
+	begun chan struct{}
+	going *sync.WaitGroup // streams
+}
+
+func newGives() gives { return gives{begun: make(chan struct{}, 1), going: &sync.WaitGroup{}} }
+
+func (g gives) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
+	g.going.Add(1)
+	defer g.going.Done()
+	code := 0
+	switch {
+	case id == "flood":
+		return g.flood(ctx, o.Stdout)
+	case len(o.Command) > 1:
+		fmt.Sscan(o.Command[1], &code)
+	}
+	if _, err := o.Stdout.Write(given); err != nil || code == 0 {
+		return err
+	}
+	return cri.ExitError{Code: int32(code)}
+}
+
+func (g gives) flood(ctx context.Context, to io.Writer) (err error) {
+	g.begun <- struct{}{}
+	for err == nil && ctx.Err() == nil {
+		_, err = to.Write(given)
+	}
+	return err
+}
+
+func (g gives) Forward(ctx context.Context, _ string, port int32, s io.ReadWriteCloser) error {
+	g.going.Add(1)
+	defer g.going.Done()
+	defer s.Close()
+	if port == portFloods {
+		return g.flood(ctx, s)
+	}
+	_, err := s.Write(given)
+	return err
+}
+
+// A flow is what a client of the CRI streaming port gets bytes from. Its path is the
+// URL of one that ends by itself or, with flood, of one that does not.
+type flow struct {
+	streamtest.Way
+	path func(r *Runtime) (string, error)
+	code int
+}
+
+func flows(flood bool) (all []flow) {
+	id := map[bool]string{false: "c", true: "flood"}[flood]
+	port := map[bool]int{false: portGives, true: portFloods}[flood]
+	for _, w := range streamtest.Commands("v4.channel.k8s.io") {
+		f := flow{Way: w}
+		if w.Coded {
+			f.code = 7
+		}
+		f.Name = "exec by " + w.Name
+		f.path = func(r *Runtime) (string, error) {
+			resp, err := r.Exec(context.Background(), &api.ExecRequest{ContainerId: id, Cmd: []string{"give", fmt.Sprint(f.code)}, Stdout: true, Stderr: true})
+			return resp.GetUrl(), err
+		}
+		all = append(all, f)
+		a := flow{Way: w}
+		a.Name = "attach by " + w.Name
+		a.path = func(r *Runtime) (string, error) {
+			resp, err := r.Attach(context.Background(), &api.AttachRequest{ContainerId: id, Stdout: true, Stderr: true})
+			return resp.GetUrl(), err
+		}
+		all = append(all, a)
+	}
+	for _, w := range streamtest.Ports(port) {
+		f := flow{Way: w}
+		f.Name = "port-forward by " + w.Name
+		f.path = func(r *Runtime) (string, error) {
+			resp, err := r.PortForward(context.Background(), &api.PortForwardRequest{PodSandboxId: "s", Port: []int32{int32(port)}})
+			return resp.GetUrl() + fmt.Sprintf("?port=%d", port), err
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// TestFlows: on the CRI streaming port a client that reads slowly, or stops, gets each byte and the
+// code by every way; one that hangs up gets no success, and ends what gives to it.
+func TestFlows(t *testing.T) {
+	for name, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := serveGives(t, newGives())
+			var all sync.WaitGroup
+			for _, f := range flows(false) {
+				c, path := f.client(t, r, read)
+				all.Go(func() {
+					if out, code, err := f.Get(t.Context(), c, path); err != nil || code != f.code || !bytes.Equal(out, given) {
+						t.Errorf("%s: %d of %d bytes, code %d, want %d, %v", f.Name, len(out), len(given), code, f.code, err)
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+	t.Run("closes", func(t *testing.T) {
+		t.Parallel()
+		for _, f := range flows(true) {
+			g := newGives()
+			c, path := f.client(t, serveGives(t, g), streamtest.Closes)
+			out, code, err := f.Get(t.Context(), c, path)
+			if err == nil && !f.Blind {
+				t.Errorf("%s: a success after %d bytes, with code %d", f.Name, len(out), code)
+			}
+			<-g.begun
+			ended := make(chan struct{})
+			go func() { g.going.Wait(); close(ended) }()
+			select {
+			case <-ended:
+			case <-time.After(time.Minute):
+				t.Errorf("%s: it still gives", f.Name)
+			}
+		}
+	})
+}
+
+func serveGives(t *testing.T, g gives) *Runtime {
+	t.Helper()
+	r, err := Wrap(g, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return r
+}
+
+// client reads a new URL through a link.
+func (f flow) client(t *testing.T, r *Runtime, read streamtest.Reader) (c *streamtest.Client, path string) {
+	t.Helper()
+	at, err := f.path(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, path, _ := strings.Cut(strings.TrimPrefix(at, "http://"), "/")
+	return &streamtest.Client{Config: &rest.Config{Host: "http://" + streamtest.Link(t.Context(), t, host, read)}}, "/" + path
+}
