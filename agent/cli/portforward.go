@@ -156,9 +156,14 @@ func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstr
 		}
 		all.Go(func() {
 			defer local.Close()
-			stop := context.AfterFunc(ctx, func() { local.Close() })
+			stop := context.AfterFunc(ctx, func() { reset(local) })
 			defer stop()
-			if err := c.forward(local.(*net.TCPConn), to, port); err != nil && ctx.Err() == nil {
+			err := c.forward(local.(*net.TCPConn), to, port)
+			if err == nil {
+				return
+			}
+			reset(local)
+			if ctx.Err() == nil {
 				c.print.Lock()
 				defer c.print.Unlock()
 				fmt.Fprintf(c.Stderr, "islet: %s\n", printable(err.Error()))
@@ -209,7 +214,6 @@ func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, p
 	<-sent
 	text, err := io.ReadAll(io.LimitReader(failed, maxMessage))
 	if len(text) > 0 {
-		reset(local)
 		return errors.New(string(text))
 	}
 	return err
@@ -229,7 +233,9 @@ func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic
 }
 
 // reset closes a connection so that its peer does not take it for the end of the data.
-func reset(c *net.TCPConn) {
-	c.SetLinger(0)
+func reset(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		t.SetLinger(0)
+	}
 	c.Close()
 }

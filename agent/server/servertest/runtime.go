@@ -251,8 +251,8 @@ func Bytes(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16)
 
 // Ports of a sandbox that do not echo.
 const (
-	PortGives  = 81 // Given bytes
-	PortFloods = 82
+	PortGives  = 97 // Given bytes
+	PortFloods = 98
 )
 
 // Forward implements cri.Streamer.

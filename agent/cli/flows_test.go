@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/runtime/stream/streamtest"
+)
+
+// flowNode is a node whose container nginx gives servertest.Given bytes, has a log of so many, and
+// has ended; its container flood does not end.
+func flowNode(t *testing.T) (n *servertest.Node, logged string) {
+	n, _ = servertest.Start(t)
+	n.Pod("web-pi", now, "nginx", "flood")
+	lines := make([]string, servertest.Given/64)
+	for i := range lines {
+		lines[i] = fmt.Sprintf("%08d%s", i, servertest.Bytes(48))
+	}
+	n.Log(t, "web-pi-nginx", lines...)
+	n.Log(t, "web-pi-flood", lines...)
+	n.Runtime.Exit("web-pi-nginx")
+	return n, strings.Join(lines, "\n") + "\n"
+}
+
+// through is n behind a link to its socket.
+func through(t *testing.T, n *servertest.Node, read streamtest.Reader) *servertest.Node {
+	dir, err := os.MkdirTemp("", "islet") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	at := filepath.Join(dir, "s")
+	streamtest.LinkUnix(t, at, n.Socket, read)
+	return &servertest.Node{Dir: dir, Socket: at}
+}
+
+// A flow is a command that prints what comes from a container.
+type flow struct {
+	args []string
+	out  string
+	code int
+}
+
+func flows(logged string) map[string]flow {
+	given := string(servertest.Bytes(servertest.Given))
+	return map[string]flow{
+		"exec":    {[]string{"exec", "web", "-c", "nginx", "--", "give", fmt.Sprint(servertest.Given), "7"}, given, 7},
+		"attach":  {[]string{"attach", "web", "-c", "nginx"}, given, 0},
+		"logs":    {[]string{"logs", "web", "-c", "nginx"}, logged, 0},
+		"logs -f": {[]string{"logs", "-f", "web", "-c", "nginx"}, logged, 0},
+		"logs -f --prefix": {[]string{"logs", "-f", "--prefix", "web", "-c", "nginx"},
+			strings.ReplaceAll("\n"+strings.TrimSuffix(logged, "\n"), "\n", "\n[pod/web-pi/nginx] ")[1:] + "\n", 0},
+	}
+}
+
+// TestFlows: over the local socket every command gets each byte and the code when the way is slow or
+// stops; when it breaks, no command takes that for the end.
+func TestFlows(t *testing.T) {
+	n, logged := flowNode(t)
+	var all sync.WaitGroup
+	for how, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
+		for name, f := range flows(logged) {
+			l := through(t, n, read)
+			all.Go(func() {
+				if got := run(t, l, "", f.args...); got.code != f.code || got.out != f.out {
+					t.Errorf("%s, %s: code %d, %d of %d bytes, %s", name, how, got.code, len(got.out), len(f.out), got.err)
+				}
+			})
+		}
+	}
+	for name, f := range flows(logged) {
+		l := through(t, n, streamtest.CloseOnce())
+		all.Go(func() {
+			got := run(t, l, "", f.args...)
+			whole := strings.Contains(name, "-f") // goes on where it was
+			if whole && (got.code != 0 || got.out != f.out) || !whole && got.code != ExitUnreachable || !strings.Contains(got.err, "lost the agent") {
+				t.Errorf("%s, breaks: code %d, %d of %d bytes, %s", name, got.code, len(got.out), len(f.out), got.err)
+			}
+		})
+	}
+	all.Wait()
+	n.Runtime.Streams.Wait()
+}
+
+// A bad reader stops for a while at its first bytes, or fails there.
+type bad struct {
+	got  bytes.Buffer // not embedded: its other methods are not to be used
+	once sync.Once
+	wait time.Duration
+	fail error
+}
+
+func (b *bad) Write(p []byte) (int, error) {
+	b.once.Do(func() { <-time.After(b.wait) })
+	if b.fail != nil {
+		return 0, b.fail
+	}
+	return b.got.Write(p)
+}
+
+// TestFlowsToReaders: a reader of the command that stops gets everything, with the code; one that
+// has gone ends the command with an error, and what the agent does for it.
+func TestFlowsToReaders(t *testing.T) {
+	n, logged := flowNode(t)
+	all := flows(logged)
+	var done sync.WaitGroup
+	for name, f := range all {
+		done.Go(func() {
+			out, errw := bad{wait: 3 * time.Second}, bytes.Buffer{}
+			if code := Main(t.Context(), f.args, env(n, nil, &out, &errw)); code != f.code || out.got.String() != f.out {
+				t.Errorf("%s, stops: code %d, %d of %d bytes, %s", name, code, out.got.Len(), len(f.out), errw.String())
+			}
+		})
+	}
+	all["exec, endless"] = flow{args: []string{"exec", "web", "-c", "flood", "--", "flood"}}
+	all["attach, endless"] = flow{args: []string{"attach", "web", "-c", "flood"}}
+	all["logs -f, endless"] = flow{args: []string{"logs", "-f", "web", "-c", "flood"}}
+	for name, f := range all {
+		done.Go(func() {
+			out, errw := bad{fail: io.ErrClosedPipe}, bytes.Buffer{}
+			if code := Main(t.Context(), f.args, env(n, nil, &out, &errw)); code != ExitFailed || !strings.Contains(errw.String(), io.ErrClosedPipe.Error()) {
+				t.Errorf("%s, closes: code %d, %s", name, code, errw.String())
+			}
+		})
+	}
+	done.Wait()
+	n.Runtime.Streams.Wait()
+}
+
+// TestFlowsOfCopies: cp in both directions copies each byte when the way is slow or stops, and
+// fails when it breaks or the container's tar ends early.
+func TestFlowsOfCopies(t *testing.T) {
+	n, _ := flowNode(t)
+	inside := t.TempDir()
+	want := servertest.Bytes(servertest.Given)
+	for _, name := range []string{"one", "two"} {
+		if err := os.WriteFile(filepath.Join(inside, name), want, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	for how, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops, "closes": streamtest.Closes} {
+		whole := how != "closes"
+		l, to := through(t, n, read), filepath.Join(t.TempDir(), "to")
+		all.Go(func() {
+			got := run(t, l, "", "cp", "web:"+inside, to, "-c", "nginx")
+			if (got.code == 0) != whole || !whole && got.code != ExitUnreachable {
+				t.Errorf("from a container, %s: %+v", how, got)
+			}
+			for _, name := range []string{"one", "two"} {
+				if data, err := os.ReadFile(filepath.Join(to, name)); whole && !bytes.Equal(data, want) {
+					t.Errorf("from a container, %s: %s has %d of %d bytes, %v", how, name, len(data), len(want), err)
+				}
+			}
+		})
+	}
+	l, there := through(t, n, streamtest.Slow), filepath.Join(t.TempDir(), "there")
+	all.Go(func() {
+		if got := run(t, l, "", "cp", filepath.Join(inside, "one"), "web:"+there, "-c", "nginx"); got.code != 0 {
+			t.Errorf("to a container: %+v", got)
+		}
+		if data, err := os.ReadFile(there); !bytes.Equal(data, want) {
+			t.Errorf("to a container: %d of %d bytes, %v", len(data), len(want), err)
+		}
+		if got := run(t, l, "", "cp", inside, "web:/does/not/exist/x", "-c", "nginx"); got.code != ExitFailed || !strings.Contains(got.err, "tar in container") {
+			t.Errorf("tar ends early: %+v", got)
+		}
+	})
+	all.Wait()
+	n.Runtime.Streams.Wait()
+}
+
+// TestFlowsOfPorts: a connection to a forwarded port gets each byte when the way is slow or stops;
+// when it breaks, its end is not that of the data.
+func TestFlowsOfPorts(t *testing.T) {
+	n, _ := flowNode(t)
+	want := servertest.Bytes(servertest.Given)
+	for how, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops, "closes": streamtest.Closes} {
+		l := through(t, n, read)
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r, w := io.Pipe()
+			var errw bytes.Buffer
+			ended := make(chan int, 1)
+			go func() {
+				ended <- Main(ctx, []string{"port-forward", "web", fmt.Sprint(":", servertest.PortGives)}, env(l, nil, w, &errw))
+			}()
+			line := make([]byte, 256)
+			k, _ := r.Read(line)
+			m := regexp.MustCompile(`^Forwarding from (\S+) -> `).FindSubmatch(line[:k])
+			if m == nil {
+				t.Fatalf("said %q", line[:k])
+			}
+			c, err := net.Dial("tcp", string(m[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			got, err := io.ReadAll(c)
+			if whole := how != "closes"; whole && (err != nil || !bytes.Equal(got, want)) || !whole && err == nil {
+				t.Errorf("%d of %d bytes, %v", len(got), len(want), err)
+			}
+			code := exitSignal
+			if how == "closes" {
+				code = ExitUnreachable
+			} else {
+				cancel()
+			}
+			if got := <-ended; got != code {
+				t.Errorf("code %d, want %d, %s", got, code, errw.String())
+			}
+		})
+	}
+}
