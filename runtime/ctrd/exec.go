@@ -121,13 +121,31 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		err = runPipes(ctx, cmd, o, watch)
 	}
 	if err = execError(err, dir); errors.Is(err, errEnded) {
+		r.dropClones(c)
 		return ctx.Err()
 	}
 	select {
 	case <-late:
+		r.dropClones(c)
 		return fmt.Errorf("exec in container %s: the command has not begun after %v: %w", c.rec.ID, execBegins, errdefs.ErrUnavailable)
 	default:
 		return err
+	}
+}
+
+// dropClones removes what a runc leaves that was killed while it started a command: it mounts its own
+// program for a moment at a file beside its state, which nobody could remove any more. One that does
+// so just now copies its program instead.
+func (r *Runtime) dropClones(c *container) {
+	paths, _ := filepath.Glob(filepath.Join(r.ociOf(c.rec.Sandbox).Root, c.rec.ID, "runc.*"))
+	for _, path := range paths {
+		err := mounts.Detach(path)
+		if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			r.log.Warn("a killed OCI runtime has left a file", "container", c.rec.ID, "path", path, "error", err)
+		}
 	}
 }
 

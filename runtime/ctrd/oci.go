@@ -196,5 +196,8 @@ func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error 
 	case err != nil:
 		return fmt.Errorf("delete container %s: %w: %s", id, err, strings.TrimSpace(string(out)))
 	}
+	if err := mounts.DetachBelow(state); err != nil && !errors.Is(err, os.ErrNotExist) { // see dropClones
+		return fmt.Errorf("delete container %s: %w", id, err)
+	}
 	return mounts.RemoveAll(state)
 }

@@ -2,6 +2,7 @@
 // out its arguments one after the other:
 //
 //	print TEXT   eprint TEXT   sleep DURATION   exit CODE   id   env NAME   cwd
+//	reap             from here on, whoever is left to it
 //	wait             until SIGTERM or SIGUSR1, then go on
 //	ignore           until SIGKILL
 //	cat              stdin to stdout
@@ -99,6 +100,8 @@ func do(verb string, next func() string) bool {
 		signal.Notify(c, syscall.SIGTERM, syscall.SIGUSR1)
 		fmt.Println("waiting")
 		fmt.Println("signal", <-c)
+	case "reap": // of whoever is left to it, from here on
+		signal.Ignore(syscall.SIGCHLD)
 	case "ignore":
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ignoring")

@@ -1,0 +1,214 @@
+package ctrd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// How many probes run, and how many at a time.
+const (
+	probes, longProbes = 192, 10_000
+	probesAtOnce       = 32
+)
+
+// TestProbes: exec probes whose processes leave children behind, of every kind, get their own
+// output and code, and leave nothing: no process, descriptor, goroutine, cgroup, mount, FIFO or
+// file. ISLET_TEST_LONG has it run 10,000.
+func TestProbes(t *testing.T) { testProbes(t, newNode(t, 16), probes, longProbes) }
+
+// TestTaskProbes: the same by a containerd shim, which is asked for each probe.
+func TestTaskProbes(t *testing.T) { testProbes(t, newTaskNode(t), probes/4, longProbes/10) }
+
+// TestProbeKilledEarly: what a runc mounts beside its state while it starts a command goes with the
+// probe whose time is over, and does not outlive the container.
+func TestProbeKilledEarly(t *testing.T) {
+	n := newNode(t, 4)
+	_, id := n.runPod(t, 1, "wait")
+	path := filepath.Join(n.run, "oci", id, "runc.AbCdEf")
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), unix.Mount(n.shim, path, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	kinds()[len(kinds())-1].run(t, n, id)
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left: %v", path, err)
+	}
+	if _, err := os.Lstat(n.shim); err != nil {
+		t.Errorf("the program itself: %v", err)
+	}
+}
+
+func testProbes(t *testing.T, n *node, all, long int) {
+	if os.Getenv("ISLET_TEST_LONG") != "" {
+		all = long
+	}
+	_, id := n.runPod(t, 1, "reap", "wait")
+	own := processes(n)
+	n.probe(t, id, probesAtOnce) // what is made once, and shared
+	before, files := n.settle(t, own), n.files()
+	began := time.Now()
+	n.probe(t, id, all)
+	t.Logf("%d probes took %v", all, time.Since(began))
+	var after holdings
+	defer func() {
+		if t.Failed() {
+			t.Logf("before %+v, after %+v", before, after)
+			for path := range n.files() {
+				if !files[path] {
+					t.Logf("new: %s", path)
+				}
+			}
+		}
+	}()
+	eventually(t, "nothing is left of the probes", func() bool {
+		after = n.holds(t)
+		return after.within(before)
+	})
+}
+
+// A probe is a command, and what it must give.
+type probe struct {
+	name    string
+	cmd     []string
+	timeout int64
+	code    int32
+	out     string
+	late    bool // its time is over
+}
+
+// kinds are those of probes. The children outlive their probes.
+func kinds() []probe {
+	return []probe{
+		{name: "a silent child", cmd: []string{"forked", "2s", "print", "own"}, timeout: 120, out: "own\n"},
+		{name: "a silent child of one that fails", cmd: []string{"forked", "2s", "print", "own", "exit", "3"}, timeout: 120, code: 3, out: "own\n"},
+		{name: "a child that writes", cmd: []string{"late", "100ms", "3", "print", "own", "exit", "7"}, timeout: 120, code: 7, out: "own\n0\n1\n2\n"},
+		{name: "children of a child", cmd: []string{"orphan", "forked", "2s", "sleep", "2s"}, timeout: 120},
+		{name: "no child", cmd: []string{"print", "own", "exit", "1"}, code: 1, out: "own\n"},
+		{name: "a child of one that takes too long", cmd: []string{"forked", "2s", "sleep", "1h"}, timeout: 1, late: true},
+	}
+}
+
+// probe runs so many probes of all kinds.
+func (n *node) probe(t *testing.T, id string, count int) {
+	t.Helper()
+	of := kinds()
+	todo := make(chan probe)
+	var all sync.WaitGroup
+	for range probesAtOnce {
+		all.Go(func() {
+			for p := range todo {
+				p.run(t, n, id)
+			}
+		})
+	}
+	for i := range count {
+		todo <- of[i%len(of)]
+	}
+	close(todo)
+	all.Wait()
+}
+
+func (p probe) run(t *testing.T, n *node, id string) {
+	r, err := n.ExecSync(context.Background(), &api.ExecSyncRequest{ContainerId: id, Cmd: append([]string{"/prog"}, p.cmd...), Timeout: p.timeout})
+	switch {
+	case p.late:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v, %v", p.name, r, err)
+		}
+	case err != nil || r.ExitCode != p.code || string(r.Stdout) != p.out || len(r.Stderr) > 0:
+		t.Errorf("%s: %v, %v", p.name, r, err)
+	}
+}
+
+// holdings are what a node and this process have.
+type holdings struct {
+	goroutines, descriptors, children int // of this process
+	processes, shimDescriptors, shims int
+	cgroups, mounts, files            int
+}
+
+// within says that there is nothing more than before. Fewer are as good: pools shrink.
+func (h holdings) within(before holdings) bool {
+	return h.goroutines <= before.goroutines && h.descriptors <= before.descriptors && h.children <= before.children &&
+		h.processes <= before.processes && h.shimDescriptors <= before.shimDescriptors && h.shims <= before.shims &&
+		h.cgroups <= before.cgroups && h.mounts <= before.mounts && h.files <= before.files
+}
+
+func (n *node) holds(t *testing.T) (h holdings) {
+	t.Helper()
+	h.goroutines, h.descriptors = runtime.NumGoroutine(), entries("/proc/self/fd")
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, list := range lists {
+		b, _ := os.ReadFile(list)
+		h.children += len(strings.Fields(string(b)))
+	}
+	h.processes = processes(n)
+	for _, pid := range append(n.taskShims(t, ""), shimProcess(t, n.shim, "1"), shimProcess(t, n.shim, "t1")) {
+		if pid > 0 {
+			h.shimDescriptors += entries(fmt.Sprintf("/proc/%d/fd", pid))
+			h.shims++
+		}
+	}
+	for _, dir := range cgroupDirs(n.cgroup) {
+		filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				h.cgroups++
+			}
+			return nil
+		})
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.mounts = strings.Count(string(mounts), "\n")
+	h.files = len(n.files())
+	return h
+}
+
+// files are those of a node.
+func (n *node) files() map[string]bool {
+	all := map[string]bool{}
+	for _, dir := range []string{n.run, n.dir} {
+		filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			all[path] = err == nil
+			return nil
+		})
+	}
+	return all
+}
+
+func entries(dir string) int {
+	list, _ := os.ReadDir(dir)
+	return len(list)
+}
+
+// settle waits until what runs in the background, such as the children of probes, has ended, and
+// containers have so many processes.
+func (n *node) settle(t *testing.T, own int) (last holdings) {
+	t.Helper()
+	expectProcesses(t, n, own)
+	last = n.holds(t)
+	same := 0
+	eventually(t, "the node is at rest", func() bool {
+		now := n.holds(t)
+		if now == last {
+			same++
+		} else {
+			last, same = now, 0
+		}
+		return same >= 10
+	})
+	return last
+}
