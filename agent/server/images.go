@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -30,8 +31,9 @@ func (s *Server) listImages(r *http.Request) ([]api.Image, error) {
 	for _, i := range list.Images {
 		images = append(images, api.Image{ID: i.Id, Tags: i.RepoTags, Digests: i.RepoDigests, Size: i.Size, Pinned: i.Pinned})
 	}
-	slices.SortFunc(images, func(a, b api.Image) int {
-		return cmp.Or(slices.Compare(a.Tags, b.Tags), cmp.Compare(a.ID, b.ID))
+	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	sort.Slice(images, func(i, j int) bool {
+		return cmp.Or(slices.Compare(images[i].Tags, images[j].Tags), cmp.Compare(images[i].ID, images[j].ID)) < 0
 	})
 	return images, nil
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,8 +42,9 @@ func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
 			list = append(list, i)
 		}
 	}
-	slices.SortFunc(list, func(a, b api.Ignored) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	sort.Slice(list, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(list[i].Namespace, list[j].Namespace), cmp.Compare(list[i].Name, list[j].Name)) < 0
 	})
 	return list[:min(len(list), mostTrouble)]
 }
