@@ -23,6 +23,10 @@ const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute      // of an outage of half an hour and more
 	steady     = 10 * time.Second // what held as long has shown that the server is well
+	// prompt is how many changes by others are undone at once between two looks at the facts; more
+	// wait for the next look. Two who undo each other's changes would go on as fast as the
+	// server answers.
+	prompt = 3
 )
 
 // keepNode registers the Node, then keeps its status and follows its changes.
@@ -74,7 +78,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 	every := time.NewTicker(r.StatusEvery)
 	defer every.Stop()
 	for {
-		if err := r.report(ctx); err != nil {
+		if err := r.follow(ctx); err != nil {
 			return r.lost(err)
 		}
 		r.Touched()
@@ -82,6 +86,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 		case <-ctx.Done():
 			return nil
 		case <-every.C:
+			r.undone = 0
 		case <-r.poke:
 		case <-r.rewritten:
 			return r.lost(errRewritten)
@@ -89,7 +94,7 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 			if !open {
 				return nil
 			}
-			if err := r.event(ctx, e); err != nil {
+			if err := r.event(e); err != nil {
 				return r.lost(err)
 			}
 		}
@@ -99,14 +104,36 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 // lost says when what is known of the Node no longer helps.
 func (r *reporter) lost(err error) error {
 	if errors.Is(err, errRewritten) || errors.Is(err, errDeleted) || apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err) {
-		r.server, r.told = nil, time.Time{}
+		r.server, r.told, r.behind = nil, time.Time{}, false
 	}
 	return err
 }
 
+// follow reports, after it has read the Node if others have changed it.
+func (r *reporter) follow(ctx context.Context) error {
+	if !r.behind {
+		return r.report(ctx)
+	}
+	if r.undone >= prompt {
+		return nil
+	}
+	node, err := kube.Get[v1.Node](ctx, r.Client, "", r.Name)
+	if err != nil {
+		return fmt.Errorf("read the Node: %w", err)
+	}
+	r.take(ctx, node)
+	if err := r.report(ctx); err != nil {
+		return err
+	}
+	if r.server.ResourceVersion != node.ResourceVersion {
+		r.undone++
+	}
+	return nil
+}
+
 // event takes one change of the Node. The watch shows metadata only: most changes are
-// echoes of reports, and what they say is known; after others the Node is read.
-func (r *reporter) event(ctx context.Context, e watch.Event) error {
+// echoes of reports, and what they say is known; after others the Node is to be read.
+func (r *reporter) event(e watch.Event) error {
 	m, err := meta.Accessor(e.Object)
 	switch {
 	case e.Type == watch.Error || err != nil:
@@ -120,17 +147,13 @@ func (r *reporter) event(ctx context.Context, e watch.Event) error {
 		r.seen = m.GetResourceVersion()
 		return nil
 	}
-	node, err := kube.Get[v1.Node](ctx, r.Client, "", r.Name)
-	if err != nil {
-		return fmt.Errorf("read the Node: %w", err)
-	}
-	r.take(ctx, node)
+	r.behind = true
 	return nil
 }
 
 // take goes on from a Node as it was read.
 func (r *reporter) take(ctx context.Context, node *v1.Node) {
-	r.server, r.seen = node, node.ResourceVersion
+	r.server, r.seen, r.behind = node, node.ResourceVersion, false
 	r.learn(ctx, node)
 }
 

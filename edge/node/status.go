@@ -25,6 +25,8 @@ type reporter struct {
 	server *v1.Node  // as it is there; nil: to be read
 	seen   string    // the newest version of which all is known, to watch from
 	told   time.Time // the last report; zero: none of this Node by this agent
+	behind bool      // others have changed it since it was read
+	undone int       // how many changes of others, since the last look at the facts
 }
 
 // report sends what differs, with new heartbeats; if nothing does, only when it is due.
