@@ -65,7 +65,7 @@ var layers = map[string][]string{
 	"agent/home":         {"agent/config", "runtime/cgroup"},
 	"agent/configure":    {"bootid", "agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "durable", "edge/configsource", "edge/kube", "edge/link", "keys"},
 	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
-	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "clock", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
+	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "clock", "keys", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials":  {"keyring", "runtime/untrusted", "weight"},
 	"agent/device":       {"agent/topology", "edge/store", "podspec"},
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},
@@ -102,7 +102,7 @@ var layers = map[string][]string{
 	"agent/pinning":       {"bootid", "agent/config", "agent/cpumanager", "agent/device", "agent/memorymanager", "agent/reserve", "agent/topology", "edge/store", "keys", "podspec"},
 
 	// The rooms that package agent wires; none knows the whole.
-	"agent/cluster":    {"agent/config", "agent/configure", "edge", "keys", "net/uplink"},
+	"agent/cluster":    {"bootid", "agent/config", "agent/configure", "edge", "keys", "metrics/host", "net/uplink"},
 	"agent/containers": {"bootid", "agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
 	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/figures", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "edge/kube", "edge/resourceslice", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
@@ -147,7 +147,7 @@ var layers = map[string][]string{
 	"edge/kube/kubetest":  {},
 	"edge/manifest":       {"demand", "keys", "podspec", "weight"},
 	"edge/local":          {"edge/manifest", "edge/store", "keyring", "keys", "podspec"},
-	"edge/link":           {"durable", "edge/kube", "retry", "weight"},
+	"edge/link":           {"durable", "edge/kube", "keys", "retry", "weight"},
 	"edge/node":           {"edge/kube", "edge/patch", "retry"},
 	"edge/object":         {"edge/kube", "edge/store", "retry", "keyring", "keys", "podspec", "weight"},
 	"edge/outbox":         {"edge/kube", "edge/patch", "edge/store", "retry", "keys", "podspec"},
@@ -155,6 +155,7 @@ var layers = map[string][]string{
 	"edge/podcertificate": {"edge/kube", "edge/store", "keys", "retry", "weight"},
 	"edge/review":         {"edge/kube"},
 	"edge/source":         {"edge/manifest", "edge/desired", "edge/kube", "edge/local", "retry", "keys"},
+	"edge/twin":           {"edge/kube", "keys"},
 	"edge/store":          {"durable", "edge/store/pages", "keyring", "readonly"},
 	"edge/store/pages":    {},
 

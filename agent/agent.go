@@ -55,6 +55,7 @@ import (
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/edge/twin"
 	"github.com/islet-edge/islet/net/uplink"
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
@@ -108,6 +109,7 @@ type agent struct {
 	tools     *containers.Socket // nil: none is configured
 	link      *link.Link
 	uplink    *uplink.Uplink // nil: the node stands alone
+	twin      *twin.Twin     // nil: the node stands alone
 	events    *outbox.Events
 	objects   *objects.Objects
 	quotas    quota.Projects

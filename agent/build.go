@@ -52,6 +52,7 @@ import (
 	"github.com/islet-edge/islet/agent/worker"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/edge/twin"
 	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/runtime/apparmor"
 	"github.com/islet-edge/islet/runtime/cri"
@@ -109,7 +110,7 @@ func (a *agent) openNode(ctx context.Context) (err error) {
 	if err := a.openDevices(ctx); err != nil {
 		return err
 	}
-	if a.link, a.uplink, err = cluster.OpenLink(ctx, a.cfg, a.machine.IPs(), a.store, a.log); err != nil {
+	if a.link, a.uplink, a.twin, err = cluster.OpenLink(ctx, a.cfg, a.machine.IPs(), a.store, a.log); err != nil {
 		return fmt.Errorf("the way to the API server: %w", err)
 	}
 	if a.events, err = a.newEvents(); err != nil {
@@ -175,7 +176,7 @@ func (a *agent) openCluster(ctx context.Context) (err error) {
 		return err
 	}
 	a.cluster, err = cluster.Open(ctx, cluster.Config{
-		Config: a.cfg, Link: a.link, Store: a.store, Objects: a.objects, Events: a.events, Pods: a.pods, Desired: a.desired, Sink: a.sources.Sink(), Spoken: a.sources.OthersSpoken,
+		Config: a.cfg, Link: a.link, Twin: a.twin, Released: func() { a.workers.Retry() }, Store: a.store, Objects: a.objects, Events: a.events, Pods: a.pods, Desired: a.desired, Sink: a.sources.Sink(), Spoken: a.sources.OthersSpoken,
 		Facts: a.reporter.Facts, Keeper: a.keeper, Addresses: func() []string { return a.machine.Now().IPs }, Touched: a.settler.Touched, Changed: a.nodeChanged, Networks: a.rt.Network.SetPodCIDRs, Held: a.tellHeld, Log: a.log,
 	})
 	return err
@@ -273,6 +274,7 @@ func (a *agent) buildWorkers(ctx context.Context) (err error) {
 	a.logs, a.links = collect.Logs{Dir: a.cfg.Kubelet.PodLogsDir}, &collect.Links{Dir: a.cfg.Dirs.LogLinks, Logs: a.cfg.Kubelet.PodLogsDir}
 	a.devices.Pinning.Connect(a.rt.Runtime)
 	a.hooks = hook.Chain{
+		twin.Hold{Twin: a.twin, Running: func(uid types.UID) bool { sb, ok := a.input(uid).Seen.Sandbox(); return ok && sb.Ready }},
 		a.cgroups, a.objects, a.objects.Own, // first: what the others make in memory counts in the pod's cgroup; then what they read
 		a.volumes, a.devices.Pinning, a.devices.Manager, a.devices.Dynamic, a.logs, a.links, recovery.Manifest{}, hostport.Hook{Host: os.DirFS("/"), Events: a.events, Log: a.log},
 		userns.New(userns.Config{Pods: a.volumes.Pods(), Space: func() (userns.Space, error) { return userns.HostSpace(a.cfg.IDsPerPod(), int(a.cfg.Kubelet.MaxPods)) }, Handlers: a.can, Log: a.log}), // last: it maps the mounts of all others
@@ -347,7 +349,7 @@ func (a *agent) serverConfig() server.Config {
 	var metrics func() []exposition.Sample
 	if c := a.cluster; c != nil {
 		a.link.Client().Observe(a.figures.Asked(a.link.Client().Host))
-		d.Cluster = &describe.Cluster{Link: a.link, Outbox: c.Outbox, Objects: a.objects, Brake: c.Brake}
+		d.Cluster = &describe.Cluster{Link: a.link, Outbox: c.Outbox, Objects: a.objects, Brake: c.Brake, Twin: a.twin}
 		metrics = func() []exposition.Sample {
 			return figures.Link(a.link, a.cfg.Kubelet.ServerTLSBootstrap, a.events.Dropped())
 		}
@@ -357,7 +359,7 @@ func (a *agent) serverConfig() server.Config {
 		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
 		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
 		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
-		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, Restart: a.restart, Configuration: configure.Local{Keeper: a.keeper}, Updates: a.updater, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: a.usage,
+		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver, Restart: a.restart, Configuration: configure.Local{Keeper: a.keeper}, Updates: a.updater, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: a.usage,
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.upkeep, Flash: a.upkeep.Flash.Figures,
 		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.upkeep.Collectors(), a.keeper.Collectors(), a.objects.Collectors(), a.claims.Collectors(a.pods.List), a.devices.Collectors(), a.devices.Pinning.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		Page:              a.page.Below(server.PathPage),

@@ -71,3 +71,10 @@ const (
 	ConfigurationStatus    = "islet.dev/configuration-status" // the annotation in which a Node shows a v1.NodeConfigStatus
 	ConfigurationCondition = "KubeletConfigOk"                // a type of condition of a Node
 )
+
+// How two machines with the name of one node are told apart: see package edge/twin.
+const (
+	LeaseClaim         = "islet.dev/claim" // an annotation of a node's Lease: the machine that has the name
+	LeaseTwin          = "islet.dev/twin"  // an annotation of a node's Lease: another machine that would have it
+	DuplicateCondition = "DuplicateNode"   // a type of condition of a Node, and the reason of the events about it
+)

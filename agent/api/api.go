@@ -22,6 +22,7 @@ const (
 	PathSettings    = "/islet/v1/settings"     // of the agent, for islet doctor
 	PathEvents      = "/islet/v1/events"       // ?watch
 	PathAccept      = "/islet/v1/accept"       // POST: end the pods that are held
+	PathTakeOver    = "/islet/v1/takeover"     // POST; ?force: this machine takes the name of the node over
 	PathShutdown    = "/islet/v1/shutdown"     // POST: end all pods in order; DELETE: let them run again
 	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget what was taken for proven
 	PathDevices     = "/islet/v1/devices"      // ?all: also those that no resource has
@@ -77,6 +78,11 @@ type Held struct {
 	Since time.Time `json:"since"`
 	Why   string    `json:"why"`
 	Until time.Time `json:"until,omitzero"` // when they end by themselves; zero: never
+}
+
+// TakenOver is the answer to a machine that takes the name of the node over.
+type TakenOver struct {
+	Had bool `json:"had"` // it had the name before
 }
 
 // Accepted is the answer to the end of held pods.

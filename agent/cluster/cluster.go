@@ -23,6 +23,7 @@ import (
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/edge/twin"
 	"github.com/islet-edge/islet/keys"
 )
 
@@ -44,6 +45,7 @@ type Pods interface {
 type Config struct {
 	*config.Config
 	Link    *link.Link
+	Twin    *twin.Twin
 	Store   *store.Store
 	Objects Objects
 	Events  *outbox.Events
@@ -58,6 +60,7 @@ type Config struct {
 	Keeper    *configure.Keeper // says how the node's configuration is
 	Touched   func()            // node.Config's
 	Changed   func(*v1.Node)    // the Node, as the API server has it
+	Released  func()            // pods that waited since another machine had the name may start
 	// Networks takes the Node's podCIDRs, which pods get their addresses from.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
@@ -124,7 +127,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 		}
 	}
 	return node.New(ctx, node.Config{
-		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history, Touched: c.cfg.Touched,
+		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history, Claim: c.cfg.Twin, Touched: c.cfg.Touched,
 		Changed: func(n *v1.Node) {
 			c.Brake.Registered(context.WithoutCancel(ctx), n.UID)
 			c.cfg.Changed(n)
@@ -134,7 +137,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 		ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
 		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
-		KeptNow: c.cfg.Keeper.Annotations, Own: []v1.NodeConditionType{keys.ConfigurationCondition},
+		KeptNow: c.cfg.Keeper.Annotations, Own: []v1.NodeConditionType{keys.ConfigurationCondition, keys.DuplicateCondition},
 		Retry: l.Changed(), Now: l.Now, Log: c.cfg.Log,
 	})
 }
@@ -154,6 +157,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 			case <-rewritten:
 				c.cfg.Objects.ForgetVersions(ctx)
 				continue
+			case <-c.cfg.Twin.Changed():
+				c.twinChanged()
+				continue
 			case <-c.up:
 			}
 			switch s := c.cfg.Link.State(); {
@@ -168,11 +174,23 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// twinChanged acts on another machine that has the name of this node, or no longer has it.
+func (c *Cluster) twinChanged() {
+	c.cfg.Link.Doubt()
+	if c.cfg.Twin.Held() == "" {
+		c.cfg.Released()
+	}
+	if text := c.cfg.Twin.Report(); text != "" {
+		c.cfg.Events.Node(v1.EventTypeWarning, keys.DuplicateCondition, text)
+		c.Node.Poke()
+	}
+}
+
 // report makes an event of the Node of a link that stays down until a person acts. The API
 // server gets it once the link is up again.
 func report(s link.State, event func(eventType, reason, message string)) {
 	switch s.Reason {
-	case link.ReasonCertificateExpired, link.ReasonUnauthorized, link.ReasonServerCertificate, link.ReasonNotServer:
+	case link.ReasonCertificateExpired, link.ReasonUnauthorized, link.ReasonServerCertificate, link.ReasonNotServer, link.ReasonDuplicate:
 		event(v1.EventTypeWarning, s.Reason, s.Message)
 	}
 }

@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "cluster")) }
 // TestReport: the node has an event of a link that a person has to see to, and of no other.
 func TestReport(t *testing.T) {
 	for reason, want := range map[string]bool{
-		link.ReasonCertificateExpired: true, link.ReasonUnauthorized: true, link.ReasonServerCertificate: true, link.ReasonNotServer: true,
+		link.ReasonCertificateExpired: true, link.ReasonUnauthorized: true, link.ReasonServerCertificate: true, link.ReasonNotServer: true, link.ReasonDuplicate: true,
 		link.ReasonUnreachable: false, link.ReasonNotReady: false, link.ReasonNoCredentials: false, link.ReasonBootstrapping: false, "": false,
 	} {
 		told := 0

@@ -4,29 +4,40 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/bootid"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/metrics/host"
 	"github.com/islet-edge/islet/net/uplink"
 )
 
 // OpenLink makes the way to the control plane. A node that stands alone has one too: it
-// leads nowhere, but keeps the node's serving certificate, which is for ips. The uplink is
-// nil then.
-func OpenLink(ctx context.Context, cfg *config.Config, ips []netip.Addr, s *store.Store, log *slog.Logger) (*link.Link, *uplink.Uplink, error) {
+// leads nowhere, but keeps the node's serving certificate, which is for ips. The uplink and the
+// twin are nil then.
+func OpenLink(ctx context.Context, cfg *config.Config, ips []netip.Addr, s *store.Store, log *slog.Logger) (*link.Link, *uplink.Uplink, *twin.Twin, error) {
 	k := &cfg.Kubelet
-	var up *uplink.Uplink
-	var changed <-chan struct{}
-	if !cfg.Alone() {
-		up = uplink.New(uplink.Config{Bridge: cfg.Edge.BridgeName, Log: log})
-		changed = up.Changed()
-	}
-	l, err := link.New(ctx, link.Config{
+	c := link.Config{
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.Dirs.Cert,
 		NodeName: cfg.Node.Name, Hostname: cfg.Node.Name, NodeIPs: ips,
 		Rotate: k.RotateCertificates, ServerTLSBootstrap: k.ServerTLSBootstrap, TLSCertFile: k.TLSCertFile, TLSKeyFile: k.TLSPrivateKeyFile,
-		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), JSON: k.ContentType == config.ContentTypeJSON, Meta: s, NetworkChanged: changed, Log: log,
+		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), JSON: k.ContentType == config.ContentTypeJSON, Meta: s, Log: log,
+	}
+	if cfg.Alone() {
+		l, err := link.New(ctx, c)
+		return l, nil, nil, err
+	}
+	other, err := twin.New(ctx, twin.Config{
+		Node: cfg.Node.Name, Boot: bootid.Read(), Marks: host.New(host.Config{}).Marks, Meta: s, Renew: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, Log: log,
 	})
-	return l, up, err
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	up := uplink.New(uplink.Config{Bridge: cfg.Edge.BridgeName, Log: log})
+	c.NetworkChanged, c.Claim = up.Changed(), other
+	l, err := link.New(ctx, c)
+	return l, up, other, err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/edge/object"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/edge/twin"
 	"github.com/islet-edge/islet/net/cni"
 )
 
@@ -53,6 +54,7 @@ type Cluster struct {
 	Outbox  *outbox.Outbox
 	Objects interface{ Problems() []object.Problem }
 	Brake   *brake.Brake
+	Twin    *twin.Twin
 }
 
 // A Describer shows what only the whole node knows.
@@ -100,6 +102,7 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	if a.c.Cluster != nil {
 		s.Cluster = a.cluster(s.Now)
 		a.held(s)
+		s.Problems = append(s.Problems, a.twin()...)
 		s.Problems = append(s.Problems, a.objectProblems()...)
 	}
 }

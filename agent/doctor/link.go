@@ -6,6 +6,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/keys"
 )
 
 // A Link is how an agent stands with its control plane.
@@ -61,6 +62,8 @@ func (l Link) wayBack() string {
 		return replace + ". " + stays
 	case "Unauthorized":
 		return replace + ". " + stays
+	case keys.DuplicateCondition:
+		return "turn the other machine off, or give one of them another name (--hostname-override) and an empty state directory; then run islet takeover on the one that stays. After a board or a network card was replaced, run it at once"
 	case "Bootstrapping":
 		return "approve the certificate signing request of this node, unless the cluster does so by itself"
 	}

@@ -71,6 +71,9 @@ func disabled(text string) http.HandlerFunc {
 func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathStatus, answer(s.status))
 	m.HandleFunc("POST "+api.PathAccept, answer(s.accept))
+	if s.TakeOver != nil {
+		m.HandleFunc("POST "+api.PathTakeOver, answer(s.takeOver))
+	}
 	if s.Shutdown != nil {
 		m.HandleFunc("POST "+api.PathShutdown, s.shutdown)
 		m.HandleFunc("DELETE "+api.PathShutdown, answer(s.cancelShutdown))

@@ -130,7 +130,10 @@ type Config struct {
 	Restart func(uid types.UID, container, id string, grace time.Duration)
 	// Accept ends the pods that are held. Nil: none ever are.
 	Accept func(ctx context.Context) (api.Accepted, error)
-	Clock  Clock // nil: none
+	// TakeOver gives the name of the node to this machine, also from another one that uses it if
+	// force is set. Nil: nobody else can have it.
+	TakeOver func(ctx context.Context, force bool) (api.TakenOver, error)
+	Clock    Clock // nil: none
 	// Devices are those that containers can ask for; all: also those that no resource has.
 	// Nil: there are none.
 	Devices func(all bool) ([]api.Device, error)

@@ -10,6 +10,10 @@ import (
 // ungated marks the context of a request that passes Before and After by.
 type ungated struct{}
 
+// Ungated returns a context whose requests pass Before and After by: they find out whether the
+// link may be used at all.
+func Ungated(ctx context.Context) context.Context { return context.WithValue(ctx, ungated{}, true) }
+
 // noAnswer is the key of a *error in a request's context, where the gate leaves why
 // the last attempt got no answer.
 type noAnswer struct{}

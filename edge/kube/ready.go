@@ -48,7 +48,7 @@ func (c *Client) ReadyAnew(ctx context.Context) (Answer, error) {
 }
 
 func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (Answer, error) {
-	p := c.patient(context.WithValue(ctx, ungated{}, true))
+	p := c.patient(Ungated(ctx))
 	defer p.end()
 	req, err := http.NewRequestWithContext(p, http.MethodGet, conn.base+"/readyz", nil)
 	if err != nil {

@@ -42,6 +42,7 @@ type health struct {
 	states   *states
 	identity *identity
 	network  <-chan struct{}
+	claim    Claim // nil: every machine may use the link
 	log      *slog.Logger
 
 	suspicion   chan struct{}   // capacity 1
@@ -53,7 +54,7 @@ type health struct {
 
 func newHealth(l *Link) *health {
 	return &health{
-		client: l.client, clock: l.clock, states: l.states, identity: l.identity, network: l.cfg.NetworkChanged, log: l.cfg.Log,
+		client: l.client, clock: l.clock, states: l.states, identity: l.identity, network: l.cfg.NetworkChanged, claim: l.cfg.Claim, log: l.cfg.Log,
 		suspicion: make(chan struct{}, 1), retried: make(chan struct{}, 1), credentials: l.identity.changed, told: trouble{reason: ReasonNoCredentials},
 	}
 }
@@ -94,6 +95,9 @@ func (h *health) run(ctx context.Context) error {
 			h.client.CloseConnections() // they may lead nowhere
 			t = h.probe(ctx, probeNew)
 		}
+		if t == nil {
+			t = h.admitted(ctx)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -102,6 +106,22 @@ func (h *health) run(ctx context.Context) error {
 			continue
 		}
 		h.down(ctx, t, &again)
+	}
+	return nil
+}
+
+// admitted asks whether this machine may use the link, which is there.
+func (h *health) admitted(ctx context.Context) *trouble {
+	if h.claim == nil {
+		return nil
+	}
+	why, wait, err := h.claim.Admit(kube.Within(ctx, probeNew), h.client)
+	switch {
+	case err != nil:
+		return unanswered(err)
+	case why != "":
+		h.client.CloseConnections() // watches of before go on, else
+		return &trouble{reason: ReasonDuplicate, message: why, most: apart, wait: wait}
 	}
 	return nil
 }

@@ -52,7 +52,17 @@ type Config struct {
 	// NetworkChanged may be nil; a signal, that the way out changed (and not the network
 	// of a pod), makes a node that is down try at once and one that is up look again.
 	NetworkChanged <-chan struct{}
-	Log            *slog.Logger
+	// Claim says whether this machine may use the node's credentials; nil: it may.
+	Claim Claim
+	Log   *slog.Logger
+}
+
+// A Claim tells this machine from another one with the name of the node. *twin.Twin is one.
+type Claim interface {
+	// Admit is asked after each probe that the server answered. An empty why: the link is up.
+	// Else it is down, and Admit is asked again after wait, or when something changed. The
+	// error is one of the server or of the link.
+	Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error)
 }
 
 // A Link is a node's way to its API server. All methods may be called concurrently,
@@ -140,9 +150,14 @@ func (l *Link) Times() Times { return l.clock.times() }
 func (l *Link) ResetClock(ctx context.Context) error {
 	err := l.clock.reset(ctx)
 	l.identity.filesChanged()
+	l.Doubt()
+	return err
+}
+
+// Doubt has the link look at once whether it is up, such as after the Claim has changed.
+func (l *Link) Doubt() {
 	poke(l.health.suspicion)
 	poke(l.health.retried)
-	return err
 }
 
 // State tells how things stand.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/keys"
 )
 
 // Phase is where the link stands.
@@ -30,6 +31,7 @@ const (
 	ReasonCertificateExpired = "ClientCertificateExpired" // and there is none to get another with
 	ReasonNoCredentials      = "NoCredentials"            // no usable kubeconfig
 	ReasonBootstrapping      = "Bootstrapping"            // a certificate is asked for
+	ReasonDuplicate          = keys.DuplicateCondition    // another machine has the name of this node
 )
 
 // State is how the link stands.

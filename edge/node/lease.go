@@ -79,10 +79,21 @@ func (l *lease) tell(err error) {
 	l.failing = err != nil
 }
 
-// touch renews the lease, or makes it.
+// touch renews the lease, or makes it; twice, if the answer shows that the claim of this machine
+// is not there.
 func (l *lease) touch(ctx context.Context) error {
+	m, err := l.renew(ctx)
+	if err == nil && l.Claim.Renewed(ctx, m) {
+		if m, err = l.renew(ctx); err == nil {
+			l.Claim.Renewed(ctx, m)
+		}
+	}
+	return err
+}
+
+func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 	if err := l.History.Settle(ctx); err != nil { // the renewal overwrites what it looks at
-		return err
+		return nil, err
 	}
 	now := l.Now()
 	if !now.After(l.last) { // a clock that stands still or was set back: others only see that it moves
@@ -101,9 +112,17 @@ func (l *lease) touch(ctx context.Context) error {
 		}
 		change["metadata"] = meta
 	}
+	if a := l.Claim.Annotations(false); a != nil {
+		meta, _ := change["metadata"].(map[string]any)
+		if meta == nil {
+			meta = map[string]any{}
+		}
+		meta["annotations"] = a
+		change["metadata"] = meta
+	}
 	data, err := json.Marshal(change)
 	if err != nil {
-		return fmt.Errorf("encode the lease: %w", err)
+		return nil, fmt.Errorf("encode the lease: %w", err)
 	}
 	m, err := kube.Patch[coordinationv1.Lease](ctx, l.Client, v1.NamespaceNodeLease, l.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
@@ -114,12 +133,12 @@ func (l *lease) touch(ctx context.Context) error {
 		l.slim = owners != nil
 	}
 	if err != nil {
-		return fmt.Errorf("renew the lease: %w", err)
+		return nil, fmt.Errorf("renew the lease: %w", err)
 	}
 	l.last = now
 	l.History.Renewed(ctx, m.ResourceVersion, now)
 	l.Touched()
-	return nil
+	return m, nil
 }
 
 func (l *lease) make(ctx context.Context, now time.Time) (*metav1.ObjectMeta, error) {
@@ -129,6 +148,11 @@ func (l *lease) make(ctx context.Context, now time.Time) (*metav1.ObjectMeta, er
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &l.Name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
 	}
 	made.OwnerReferences = l.owners()
+	for key, value := range l.Claim.Annotations(true) {
+		if s, ok := value.(string); ok {
+			metav1.SetMetaDataAnnotation(&made.ObjectMeta, key, s)
+		}
+	}
 	return kube.Create(ctx, l.Client, made)
 }
 

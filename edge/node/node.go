@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/edge/kube"
 )
@@ -40,6 +41,24 @@ func (anyHistory) Settle(context.Context) error               { return nil }
 func (anyHistory) Renewed(context.Context, string, time.Time) {}
 func (anyHistory) Missing(context.Context)                    {}
 func (anyHistory) Rewritten() <-chan struct{}                 { return nil }
+
+// A Claim tells this machine from another one with the name of the node. *twin.Twin is one.
+type Claim interface {
+	// Annotations are those of the Lease that the next renewal writes; new: it is made.
+	Annotations(new bool) map[string]any
+	// Renewed takes the Lease that the server has after a renewal, and reports whether it is
+	// to be renewed again at once.
+	Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool)
+	// Conditions are further ones of the Node, of types in Config.Own.
+	Conditions() []v1.NodeCondition
+}
+
+// anyClaim has no twin.
+type anyClaim struct{}
+
+func (anyClaim) Annotations(bool) map[string]any                  { return nil }
+func (anyClaim) Renewed(context.Context, *metav1.ObjectMeta) bool { return false }
+func (anyClaim) Conditions() []v1.NodeCondition                   { return nil }
 
 // Facts are what the machine is like now.
 type Facts struct {
@@ -77,6 +96,9 @@ type Config struct {
 	// History is told of each renewal of the Lease, and asked before one that comes after
 	// trouble. When it was rewritten the Node is read anew. Nil: nobody cares.
 	History History
+
+	// Claim goes to the Lease with its renewals. Nil: there is none.
+	Claim Claim
 
 	// Touched is called after what is done again and again: a renewal of the Lease, a look at
 	// the node. It must not block. Nil: nobody.
@@ -141,6 +163,9 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	}
 	if c.History == nil {
 		c.History = anyHistory{}
+	}
+	if c.Claim == nil {
+		c.Claim = anyClaim{}
 	}
 	if c.Touched == nil {
 		c.Touched = func() {}

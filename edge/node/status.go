@@ -119,7 +119,7 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 			st.Conditions = append(st.Conditions, c)
 		}
 	}
-	for _, c := range append(conditions(f), f.Conditions...) {
+	for _, c := range slices.Concat(conditions(f), f.Conditions, n.Claim.Conditions()) {
 		c.LastTransitionTime = metav1.NewTime(n.Now().Truncate(time.Second))
 		c.LastHeartbeatTime = c.LastTransitionTime
 		for _, old := range before.Conditions {

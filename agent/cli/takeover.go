@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/api"
+)
+
+// setupTakeOver is islet takeover: this machine is the node, and no other one.
+func setupTakeOver(t *tool, flags *pflag.FlagSet) runner {
+	force := flags.Bool("force", false, "also while the other machine is alive: it backs off, but its pods go on")
+	return func(ctx context.Context, _ []string) error {
+		query := url.Values{}
+		if *force {
+			query.Set("force", "")
+		}
+		var done api.TakenOver
+		if err := t.call(ctx, http.MethodPost, api.PathTakeOver, query, nil, &done); err != nil {
+			return err
+		}
+		if done.Had {
+			fmt.Fprintln(t.out, "this machine has the name of the node already")
+			return nil
+		}
+		fmt.Fprintln(t.out, "this machine has the name of the node now; another one that uses it backs off")
+		return nil
+	}
+}

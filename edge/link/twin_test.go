@@ -1,0 +1,594 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/history"
+	"github.com/islet-edge/islet/edge/node"
+	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/keys"
+)
+
+// A site is an API server and the machines that would be its node n.
+type site struct {
+	*testing.T
+	*apitest.Server
+	kubeconfig string
+	boots      int
+}
+
+func inSite(t *testing.T, test func(s *site)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{T: t, Server: apitest.New(t), kubeconfig: t.TempDir() + "/kubelet.conf"}
+		c := api.NewConfig()
+		c.Clusters["c"] = &api.Cluster{Server: "http://127.0.0.1:1"}
+		c.AuthInfos["u"] = &api.AuthInfo{Token: "t"}
+		c.Contexts["x"] = &api.Context{Cluster: "c", AuthInfo: "u"}
+		c.CurrentContext = "x"
+		text, err := clientcmd.Write(*c)
+		if err == nil {
+			err = os.WriteFile(s.kubeconfig, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(s)
+	})
+}
+
+// A board is one machine with its card.
+type board struct {
+	*site
+	card          *memory
+	serials, macs []string
+	clock         time.Duration // ahead of the right time
+	twinless      bool          // as islet was before it looked for twins
+	boot          string
+	link          *Link
+	twin          *twin.Twin
+	asked         uint64 // requests of earlier runs of the agent
+	end           func()
+}
+
+func (s *site) board(serial string) *board {
+	b := &board{site: s, card: &memory{values: map[string]string{}}}
+	if serial != "" {
+		b.serials = []string{serial}
+	}
+	return b
+}
+
+// clone puts a copy of the card into another machine.
+func (b *board) clone(serial string) *board {
+	c := b.site.board(serial)
+	b.card.mu.Lock()
+	defer b.card.mu.Unlock()
+	c.card.values = maps.Clone(b.card.values)
+	return c
+}
+
+// on boots the machine.
+func (b *board) on() *board {
+	b.Helper()
+	b.boots++
+	b.boot = fmt.Sprint("boot ", b.boots)
+	b.start()
+	return b
+}
+
+// start starts the agent.
+func (b *board) start() {
+	b.Helper()
+	log := slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(b.Context())
+	var err error
+	cfg := Config{Kubeconfig: b.kubeconfig, CertDir: b.TempDir(), NodeName: "n", Meta: b.card, Dial: b.Dial, Log: log}
+	b.twin, err = twin.New(ctx, twin.Config{Node: "n", Boot: b.boot, Marks: func() (s, c []string) { return b.serials, b.macs }, Meta: b.card, Renew: 40 * time.Second, Log: log})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if !b.twinless {
+		cfg.Claim = b.twin
+	}
+	if b.link, err = New(ctx, cfg); err != nil {
+		b.Fatal(err)
+	}
+	b.link.files.dirs = nil // inotify is none of the bubble's
+	now := func() time.Time { return time.Now().Add(b.clock) }
+	h, err := history.New(ctx, history.Config{Client: b.link.Client(), Node: "n", Meta: b.card, Log: log})
+	if err != nil {
+		b.Fatal(err)
+	}
+	boot := b.boot
+	nc := node.Config{
+		Client: b.link.Client(), Name: "n", Meta: b.card, Register: true, StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second, History: h,
+		Facts: func(context.Context) (node.Facts, error) {
+			return node.Facts{Info: corev1.NodeSystemInfo{BootID: boot}}, nil
+		},
+		Own: []corev1.NodeConditionType{keys.DuplicateCondition}, Retry: b.link.Changed(), Now: now, Log: log,
+	}
+	if !b.twinless {
+		nc.Claim = b.twin
+	}
+	no, err := node.New(ctx, nc)
+	if err != nil {
+		b.Fatal(err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{b.link.Run, no.Run, h.Run} {
+		g.Go(func() error { return run(ctx) })
+	}
+	l, changed := b.link, b.twin.Changed()
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+				l.Doubt()
+				no.Poke()
+			}
+		}
+	})
+	b.end = func() {
+		cancel()
+		if err := g.Wait(); err != nil {
+			b.Error(err)
+		}
+		l.client.CloseConnections()
+		b.asked = b.requests()
+	}
+	b.Cleanup(func() { b.off() })
+}
+
+// off ends the agent; what follows is another one, of this boot or of the next.
+func (b *board) off() {
+	if b.end != nil {
+		b.end()
+	}
+	b.end = nil
+}
+
+func (b *board) reboot()  { b.off(); b.on() }
+func (b *board) restart() { b.off(); b.start() }
+
+// requests counts what the machine asked the server, but for probes.
+func (b *board) requests() (n uint64) {
+	n = b.asked
+	for _, k := range b.link.Client().Requests() {
+		n += k
+	}
+	return n
+}
+
+// stays waits for a time, after which the machine has the name and nobody else is known to use it,
+// unless another says so.
+func (b *board) stays(long time.Duration, another bool) {
+	b.Helper()
+	time.Sleep(long)
+	if s := b.link.State(); s.Phase != Up {
+		b.Fatalf("the machine that has the name is %s %s %s", s.Phase, s.Reason, s.Message)
+	}
+	if why := b.twin.Held(); why != "" {
+		b.Errorf("the machine that has the name holds pods: %s", why)
+	}
+	if got := b.twin.Report() != ""; got != another {
+		b.Errorf("it knows of another machine: %v (%q)", got, b.twin.Report())
+	}
+	n := b.Node("n")
+	if n == nil || n.Status.NodeInfo.BootID != b.boot {
+		b.Fatalf("the Node is not of the machine that has the name: %v", n)
+	}
+	shown := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == keys.DuplicateCondition })
+	if shown != another {
+		b.Errorf("the Node has the condition: %v", shown)
+	}
+	if r := b.Lease("kube-node-lease", "n"); r.Spec.RenewTime.Sub(time.Now().Add(b.clock)).Abs() > 30*time.Second {
+		b.Errorf("the Lease was renewed at %s, at %s by the clock of its holder", r.Spec.RenewTime, time.Now().Add(b.clock))
+	} else if *r.Spec.HolderIdentity != "n" {
+		b.Error("the Lease has another holder than a kubelet writes:", *r.Spec.HolderIdentity)
+	}
+}
+
+// back says that the machine has backed off.
+func (b *board) back(held bool) {
+	b.Helper()
+	if s := b.link.State(); s.Phase != Down || s.Reason != ReasonDuplicate || s.Message == "" {
+		b.Fatalf("the other machine is %s %s %s", s.Phase, s.Reason, s.Message)
+	}
+	if got := b.twin.Held() != ""; got != held {
+		b.Errorf("it holds pods with shared volumes: %v", got)
+	}
+}
+
+// TestClonedCard: of two machines with the card of one the original stays, whatever is restarted
+// and in which order, however wrong the clocks; the clone asks little and less.
+func TestClonedCard(t *testing.T) {
+	for name, c := range map[string]struct {
+		serials [2]string
+		macs    bool
+		clocks  [2]time.Duration
+	}{
+		"serial numbers":                     {serials: [2]string{"one", "two"}},
+		"network cards":                      {macs: true},
+		"nothing to tell them by":            {},
+		"a serial number of all its kind":    {serials: [2]string{"same", "same"}},
+		"the original's clock is ahead":      {serials: [2]string{"one", "two"}, clocks: [2]time.Duration{5 * 365 * 24 * time.Hour, 0}},
+		"the clone's clock is ahead":         {clocks: [2]time.Duration{0, 5 * 365 * 24 * time.Hour}},
+		"the clone's clock is behind":        {clocks: [2]time.Duration{0, -5 * 365 * 24 * time.Hour}},
+		"both are wrong, and the same board": {serials: [2]string{"same", "same"}, clocks: [2]time.Duration{-time.Hour, time.Hour}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSite(t, func(s *site) {
+				a := s.board(c.serials[0])
+				a.clock = c.clocks[0]
+				if c.macs {
+					a.macs = []string{"00:00:5e:00:53:01"}
+				}
+				a.on().stays(10*time.Minute, false)
+				b := a.clone(c.serials[1])
+				b.clock = c.clocks[1]
+				if c.macs {
+					b.macs = []string{"00:00:5e:00:53:02"}
+				}
+				b.on()
+				a.stays(3*time.Minute, true)
+				b.back(true)
+
+				asked := b.requests()
+				a.stays(time.Hour, true)
+				first := b.requests() - asked
+				a.stays(5*time.Hour, true)
+				later := (b.requests() - asked - first) / 5
+				if first > 30 || later > first || later > 8 {
+					t.Errorf("the clone asked %d times in the first hour, then %d times an hour", first, later)
+				}
+
+				b.restart()
+				a.stays(3*time.Minute, true)
+				b.back(true)
+				b.reboot()
+				a.stays(3*time.Minute, true)
+				b.back(true)
+				a.restart()
+				a.stays(40*time.Minute, true)
+				b.back(true)
+				a.reboot()
+				a.stays(40*time.Minute, true)
+				b.back(true)
+				a.off()
+				b.off()
+				b.on()
+				time.Sleep(10 * time.Minute)
+				b.back(true) // it waits for a person, also while nobody renews the Lease
+				a.on()
+				a.stays(40*time.Minute, true)
+				b.back(true)
+				b.off()
+				a.stays(3*time.Hour, false)
+			})
+		})
+	}
+}
+
+// TestWarOverTheNode: two machines that do not look for twins undo each other's reports, which they
+// did as fast as the server answered. They do so a few times between two looks only.
+func TestWarOverTheNode(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.board("one")
+		a.twinless = true
+		a.on()
+		time.Sleep(10 * time.Minute)
+		b := a.clone("two")
+		b.twinless = true
+		fought := atomic.Int64{}
+		stop := func(w http.ResponseWriter, r *http.Request) bool {
+			if fought.Add(1) > 1000 { // else the bubble's time stands still
+				s.Fail(w, r, apierrors.NewTooManyRequestsError("enough"))
+				return true
+			}
+			return false
+		}
+		s.Fault.Store(&stop)
+		b.on()
+		time.Sleep(40 * time.Second)
+		if n := fought.Load(); n > 120 {
+			t.Errorf("%d requests in 40 s", n)
+		}
+	})
+}
+
+// TestTakeOver: a person gives the name to the clone; the original backs off, also if it comes
+// back much later.
+func TestTakeOver(t *testing.T) {
+	for name, serials := range map[string][2]string{"other serial numbers": {"one", "two"}, "nothing to tell them by": {}} {
+		t.Run(name, func(t *testing.T) {
+			inSite(t, func(s *site) {
+				a := s.board(serials[0])
+				a.on().stays(10*time.Minute, false)
+				if had, err := a.twin.TakeOver(t.Context(), false); !had || err != nil {
+					t.Error("the machine that has the name:", had, err)
+				}
+				b := a.clone(serials[1]).on()
+				a.stays(5*time.Minute, true)
+				if _, err := b.twin.TakeOver(t.Context(), false); err == nil {
+					t.Error("the name was taken from a machine that is alive")
+				}
+				a.off()
+				time.Sleep(70 * time.Minute) // two looks
+				if had, err := b.twin.TakeOver(t.Context(), false); had || err != nil {
+					t.Fatal(had, err)
+				}
+				b.stays(time.Minute, false)
+				a.on()
+				b.stays(3*time.Minute, true)
+				a.back(true)
+				a.reboot()
+				b.stays(3*time.Minute, true)
+				a.back(true)
+				b.reboot()
+				b.stays(40*time.Minute, true)
+				a.back(true)
+				if _, err := a.twin.TakeOver(t.Context(), true); err != nil { // and back, while both run
+					t.Fatal(err)
+				}
+				a.stays(3*time.Minute, true)
+				b.back(true)
+			})
+		})
+	}
+}
+
+// TestOfflineTakeOver: a replaced board without a link holds its pods until a person says what it
+// is, and goes on when there is a link, whether it was told before or after a reboot.
+func TestOfflineTakeOver(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.board("one")
+		a.on().stays(10*time.Minute, false)
+		a.off()
+		s.Down()
+		s.Cut()
+		b := a.clone("two").on()
+		time.Sleep(time.Minute)
+		if b.twin.Held() == "" {
+			t.Error("pods with shared volumes start in another machine")
+		}
+		if _, err := b.twin.TakeOver(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if why := b.twin.Held(); why != "" {
+			t.Error("they do not start after the takeover:", why)
+		}
+		b.reboot()
+		if why := b.twin.Held(); why != "" {
+			t.Error("they do not start after a reboot:", why)
+		}
+		s.Up()
+		b.stays(5*time.Minute, false)
+		a.on()
+		b.stays(3*time.Minute, true)
+		a.back(true)
+	})
+}
+
+// TestNeverATwin: what happens to one machine makes it no twin, and costs at most one request
+// per boot.
+func TestNeverATwin(t *testing.T) {
+	for name, do := range map[string]func(b *board){
+		"agent restarted": func(b *board) { b.restart() },
+		"rebooted":        func(b *board) { b.reboot() },
+		"cards appear late": func(b *board) {
+			b.macs = nil
+			b.reboot()
+			time.Sleep(time.Minute)
+			b.macs = []string{"00:00:5e:00:53:01"}
+		},
+		"a second card":                  func(b *board) { b.macs = append(b.macs, "00:00:5e:00:53:02"); b.reboot() },
+		"serial numbers not read":        func(b *board) { b.serials = nil; b.reboot() },
+		"another card, the serial stays": func(b *board) { b.macs = []string{"00:00:5e:00:53:09"}; b.reboot() },
+		"a clock that was reset":         func(b *board) { b.clock = -20 * 365 * 24 * time.Hour; b.reboot() },
+		"the store is gone": func(b *board) {
+			b.off()
+			b.card = &memory{values: map[string]string{}}
+			b.on()
+		},
+		"rebooted while cut off": func(b *board) {
+			b.Down()
+			b.Cut()
+			b.reboot()
+			time.Sleep(time.Hour)
+			if why := b.twin.Held(); why != "" {
+				b.Error("pods are held:", why)
+			}
+			b.Up()
+		},
+		"a backup of an earlier boot": func(b *board) {
+			back := b.Snapshot()
+			b.reboot()
+			time.Sleep(5 * time.Minute)
+			b.Restore(back, 0)
+			b.Cut()
+			b.restart()
+		},
+		"the Lease deleted": func(b *board) { b.Remove(b.Lease("kube-node-lease", "n")) },
+		"the claim removed": func(b *board) {
+			l := b.Lease("kube-node-lease", "n")
+			l.Annotations = nil
+			b.Put(l)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSite(t, func(s *site) {
+				b := s.board("one")
+				b.macs = []string{"00:00:5e:00:53:01"}
+				b.on().stays(5*time.Minute, false)
+				do(b)
+				b.stays(3*time.Minute, false)
+				b.reboot()
+				b.stays(3*time.Minute, false)
+				if writes := b.Requests("PATCH leases"); writes > 150 {
+					t.Errorf("%d renewals", writes)
+				}
+			})
+		})
+	}
+}
+
+// TestExchangedCard: a machine without a serial number whose network card was exchanged waits for
+// a person, and is then as before.
+func TestExchangedCard(t *testing.T) {
+	inSite(t, func(s *site) {
+		b := s.board("")
+		b.macs = []string{"00:00:5e:00:53:01"}
+		b.on().stays(5*time.Minute, false)
+		b.off()
+		b.macs = []string{"00:00:5e:00:53:02"}
+		b.on()
+		time.Sleep(2 * time.Minute)
+		b.back(true)
+		if _, err := b.twin.TakeOver(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		b.stays(time.Minute, false)
+		b.reboot()
+		b.stays(time.Minute, false)
+		b.off()
+		b.macs = []string{"00:00:5e:00:53:01"} // the old card again
+		b.on()
+		time.Sleep(time.Minute)
+		b.back(true)
+		b.macs = []string{"00:00:5e:00:53:02", "00:00:5e:00:53:01"} // and the new one, found late
+		b.stays(time.Hour, false)
+	})
+}
+
+// TestOneName: of two machines that are set up with one name the first stays. The second takes the
+// name by itself once nobody renews the Lease.
+func TestOneName(t *testing.T) {
+	inSite(t, func(s *site) {
+		a := s.board("one").on()
+		a.stays(5*time.Minute, false)
+		b := s.board("two").on()
+		a.stays(3*time.Minute, true)
+		b.back(false) // it has no pods of before
+		a.reboot()
+		a.stays(3*time.Minute, true)
+		b.back(false)
+		b.reboot()
+		a.stays(3*time.Minute, true)
+		b.back(false)
+		a.off()
+		b.stays(70*time.Minute, false)
+		a.on() // it finds a living machine that came later
+		time.Sleep(5 * time.Minute)
+		up := 0
+		for _, x := range []*board{a, b} {
+			if x.link.State().Phase == Up {
+				up++
+			}
+		}
+		if up != 1 {
+			t.Errorf("%d machines are up", up)
+		}
+	})
+}
+
+// TestAtOnce: machines with copies of one card that boot in the same second, as after a power cut,
+// leave one.
+func TestAtOnce(t *testing.T) {
+	for _, serial := range []string{"", "same"} {
+		inSite(t, func(s *site) {
+			a := s.board(serial).on()
+			a.stays(5*time.Minute, false)
+			a.off()
+			all := []*board{a, a.clone(serial), a.clone(serial)}
+			for _, b := range all {
+				b.on()
+			}
+			time.Sleep(10 * time.Minute)
+			up := slices.DeleteFunc(slices.Clone(all), func(b *board) bool { return b.link.State().Phase != Up })
+			if len(up) != 1 {
+				t.Fatalf("%d machines are up", len(up))
+			}
+			up[0].stays(time.Hour, true)
+		})
+	}
+}
+
+// TestHostileClaims: what a server shows in place of claims costs nobody more than the link.
+func TestHostileClaims(t *testing.T) {
+	long := make([]byte, 200<<10)
+	for i := range long {
+		long[i] = '1'
+	}
+	for name, c := range map[string]struct {
+		claim, notice string
+		back          bool
+	}{
+		"no claim":            {claim: "%s%n\x1b[2J"},
+		"long":                {claim: string(long)},
+		"too many parts":      {claim: "0000000000.0000000000.0.1.2"},
+		"no hash":             {claim: "zzzzzzzzzz.0000000000.9.0"},
+		"no number":           {claim: "0000000000.0000000000.-1.0"},
+		"a term beyond all":   {claim: "0000000000.0000000000.18446744073709551615.0"},
+		"a notice of no hash": {notice: "a.b\n\nc"},
+		"a long notice":       {notice: string(long)},
+		"a higher term":       {claim: "0000000000.0000000000.7.0", back: true},
+		"an earlier claim":    {claim: "0000000000.0000000000.0.0", back: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSite(t, func(s *site) {
+				b := s.board("one").on()
+				b.stays(time.Minute, false)
+				lie := true
+				fault := func(_ http.ResponseWriter, r *http.Request) bool {
+					if l := s.Lease("kube-node-lease", "n"); l != nil && lie && r.Method == http.MethodPatch {
+						l.Annotations = map[string]string{}
+						for key, value := range map[string]string{keys.LeaseClaim: c.claim, keys.LeaseTwin: c.notice} {
+							if value != "" {
+								l.Annotations[key] = value
+							}
+						}
+						s.Put(l)
+					}
+					return false
+				}
+				s.Fault.Store(&fault)
+				before := b.requests()
+				time.Sleep(10 * time.Minute)
+				if n := b.requests() - before; n > 200 {
+					t.Errorf("%d requests", n)
+				}
+				s.Fault.Store(nil)
+				if !c.back {
+					b.stays(time.Minute, false)
+					return
+				}
+				b.back(true)
+				if _, err := b.twin.TakeOver(t.Context(), true); err != nil {
+					t.Fatal(err)
+				}
+				b.stays(time.Minute, false)
+			})
+		})
+	}
+}

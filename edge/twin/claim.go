@@ -1,0 +1,116 @@
+package twin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// unknown is the hardware of a machine without any mark.
+const unknown = "-"
+
+// longest is the most bytes that a claim has.
+const longest = 80
+
+// A claim is what a machine writes to the Lease: which hardware has the name, in which boot.
+type claim struct {
+	hardware string // hash of its first mark, or unknown
+	boot     string // hash of its boot ID
+	term     uint64 // how often a person had the name taken over
+	since    uint64 // version of the Lease that this boot found
+}
+
+func (c claim) String() string {
+	return fmt.Sprintf("%s.%s.%d.%d", c.hardware, c.boot, c.term, c.since)
+}
+
+// parseClaim reads an annotation. Anything but a claim is none.
+func parseClaim(s string) (c claim, ok bool) {
+	parts := strings.Split(s[:min(len(s), longest+1)], ".")
+	if len(s) > longest || len(parts) != 4 || !hash(parts[1]) || parts[0] != unknown && !hash(parts[0]) {
+		return claim{}, false
+	}
+	term, err := strconv.ParseUint(parts[2], 10, 32) // of which each takes one person
+	since, err2 := strconv.ParseUint(parts[3], 10, 64)
+	return claim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
+}
+
+// before reports whether a claim outweighs another one.
+func (c claim) before(o claim) bool {
+	if c.term != o.term {
+		return c.term > o.term
+	}
+	if c.since != o.since {
+		return c.since < o.since
+	}
+	return c.boot < o.boot
+}
+
+// digits of a hash.
+const digits = 10
+
+func hash(s string) bool {
+	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+func hashOf(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:digits/2])
+}
+
+// Marks is what a machine is known by: hashes of its serial numbers and of the permanent addresses
+// of its network cards.
+type Marks struct {
+	Serials []string `json:"serials,omitempty"`
+	Cards   []string `json:"cards,omitempty"`
+}
+
+func marksOf(serials, cards []string) Marks { return Marks{hashesOf(serials), hashesOf(cards)} }
+
+func hashesOf(all []string) (out []string) {
+	for _, s := range all {
+		out = append(out, hashOf(s))
+	}
+	return out
+}
+
+// hardware names a machine in a claim.
+func (m Marks) hardware() string {
+	switch {
+	case len(m.Serials) > 0:
+		return m.Serials[0]
+	case len(m.Cards) > 0:
+		return m.Cards[0]
+	}
+	return unknown
+}
+
+// another reports whether two sets of marks are certainly of two machines.
+func (m Marks) another(o Marks) bool {
+	a, b := m.Serials, o.Serials
+	if len(a) == 0 || len(b) == 0 {
+		a, b = m.Cards, o.Cards
+	}
+	return len(a) > 0 && len(b) > 0 && !slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+}
+
+// mostCards bounds what add keeps.
+const mostCards = 16
+
+// add returns the marks with those of another look at the same machine: a card may be seen late,
+// or be taken out for a while.
+func (m Marks) add(now Marks) Marks {
+	if len(now.Serials) > 0 {
+		m.Serials = now.Serials
+	}
+	for _, s := range now.Cards {
+		if !slices.Contains(m.Cards, s) {
+			m.Cards = append(slices.Clip(m.Cards), s)
+		}
+	}
+	m.Cards = m.Cards[max(0, len(m.Cards)-mostCards):]
+	return m
+}

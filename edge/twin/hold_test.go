@@ -1,0 +1,132 @@
+package twin
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/keys"
+)
+
+type memory map[string]string
+
+func (m memory) Meta(_ context.Context, key string) (string, bool, error) {
+	v, ok := m[key]
+	return v, ok, nil
+}
+
+func (m memory) SetMeta(_ context.Context, key, value string) error {
+	m[key] = value
+	return nil
+}
+
+func open(t *testing.T, m memory, serial, boot string) *Twin {
+	t.Helper()
+	w, err := New(t.Context(), Config{
+		Node: "n", Boot: boot, Marks: func() (s, c []string) { return []string{serial}, nil }, Meta: m, Renew: time.Minute, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// joined is the store of a machine that has had the name.
+func joined(t *testing.T, serial, boot string) memory {
+	t.Helper()
+	m := memory{}
+	w := open(t, m, serial, boot)
+	w.stand()
+	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "7"})
+	w.Renewed(t.Context(), &metav1.ObjectMeta{ResourceVersion: "8", Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}})
+	if m[metaTwin] == "" {
+		t.Fatal("no record was stored")
+	}
+	return m
+}
+
+// TestHold: a machine with another one's disk keeps those pods of the API server from starting
+// that write to volumes outside of it, and nothing else.
+func TestHold(t *testing.T) {
+	of := func(s v1.VolumeSource) []v1.Volume { return []v1.Volume{{Name: "v", VolumeSource: s}} }
+	claim := of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})
+	for name, c := range map[string]struct {
+		source  string
+		volumes []v1.Volume
+		running bool
+		held    bool
+	}{
+		"a claim":               {keys.SourceAPI, claim, false, true},
+		"a pod that runs":       {keys.SourceAPI, claim, true, false},
+		"a static pod":          {keys.SourceFile, claim, false, false},
+		"an applied pod":        {keys.SourceLocal, claim, false, false},
+		"no volume":             {keys.SourceAPI, nil, false, false},
+		"a claim that is read":  {keys.SourceAPI, of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}}), false, false},
+		"a claim of its own":    {keys.SourceAPI, of(v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}), false, true},
+		"a driver's volume":     {keys.SourceAPI, of(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}), false, true},
+		"a driver's, only read": {keys.SourceAPI, of(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d", ReadOnly: new(true)}}), false, false},
+		"a directory":           {keys.SourceAPI, of(v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}), false, false},
+		"a token":               {keys.SourceAPI, of(v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}), false, false},
+		"the second is a claim": {keys.SourceAPI, append(of(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), claim...), false, true},
+	} {
+		card := joined(t, "one", "b1")
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{keys.ConfigSource: c.source}}, Spec: v1.PodSpec{Volumes: c.volumes}}
+		h := Hold{Twin: open(t, card, "two", "b2"), Running: func(types.UID) bool { return c.running }}
+		if err := h.Prepare(t.Context(), pod); (err != nil) != c.held || err != nil && !strings.Contains(err.Error(), "islet takeover") {
+			t.Errorf("%s in another machine: %v", name, err)
+		}
+		for what, h := range map[string]Hold{"its own machine": {Twin: open(t, card, "one", "b2"), Running: h.Running}, "a node without a cluster": {}} {
+			if err := h.Prepare(t.Context(), pod); err != nil {
+				t.Errorf("%s in %s: %v", name, what, err)
+			}
+		}
+	}
+}
+
+// TestRecord: a record that cannot be read, or is another node's, bars no machine, and one boot
+// writes the card once.
+func TestRecord(t *testing.T) {
+	card := joined(t, "one", "b1")
+	w := open(t, card, "one", "b1")
+	for range 10 {
+		if w.Renewed(t.Context(), &metav1.ObjectMeta{Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}}) {
+			t.Error("its own claim is renewed again")
+		}
+		if a := w.Annotations(false); a != nil {
+			t.Error("its own claim is written again:", a)
+		}
+	}
+	for name, m := range map[string]memory{"broken": {metaTwin: "{"}, "another node's": {metaTwin: strings.Replace(card[metaTwin], `"n"`, `"m"`, 1)}} {
+		if w := open(t, m, "two", "b2"); w.state != newcomer || w.Held() != "" {
+			t.Errorf("%s: state %d, %s", name, w.state, w.Held())
+		}
+	}
+}
+
+// FuzzClaim: what parses is written as it was, and is short.
+func FuzzClaim(f *testing.F) {
+	f.Add("0123456789.abcdefabcd.1.1234")
+	f.Add("-.abcdefabcd.0.0")
+	f.Add("..1.1")
+	f.Fuzz(func(t *testing.T, s string) {
+		c, ok := parseClaim(s)
+		if !ok {
+			return
+		}
+		if again, ok := parseClaim(c.String()); !ok || again != c || len(s) > longest {
+			t.Errorf("%q became %v, then %v", s, c, again)
+		}
+		if c.before(c) {
+			t.Errorf("%q is before itself", s)
+		}
+		if n, ok := parseNotice(s); ok && strings.Trim(n.hardware+n.boot, "-0123456789abcdef") != "" {
+			t.Errorf("notice %q", s)
+		}
+	})
+}
