@@ -1,0 +1,218 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/history"
+	"github.com/islet-edge/islet/edge/node"
+	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/keys"
+)
+
+// A site is an API server and the machines that would be its node n.
+type site struct {
+	*testing.T
+	*apitest.Server
+	kubeconfig string
+	boots      int
+}
+
+func inSite(t *testing.T, test func(s *site)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{T: t, Server: apitest.New(t), kubeconfig: t.TempDir() + "/kubelet.conf"}
+		c := api.NewConfig()
+		c.Clusters["c"] = &api.Cluster{Server: "http://127.0.0.1:1"}
+		c.AuthInfos["u"] = &api.AuthInfo{Token: "t"}
+		c.Contexts["x"] = &api.Context{Cluster: "c", AuthInfo: "u"}
+		c.CurrentContext = "x"
+		text, err := clientcmd.Write(*c)
+		if err == nil {
+			err = os.WriteFile(s.kubeconfig, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(s)
+	})
+}
+
+// A board is one machine with its card.
+type board struct {
+	*site
+	card          *memory
+	serials, macs []string
+	clock         time.Duration // ahead of the right time
+	twinless      bool          // as islet was before it looked for twins
+	boot          string
+	link          *Link
+	twin          *twin.Twin
+	asked         uint64 // requests of earlier runs of the agent
+	end           func()
+}
+
+func (s *site) board(serial string) *board {
+	b := &board{site: s, card: &memory{values: map[string]string{}}}
+	if serial != "" {
+		b.serials = []string{serial}
+	}
+	return b
+}
+
+// clone puts a copy of the card into another machine.
+func (b *board) clone(serial string) *board {
+	c := b.site.board(serial)
+	b.card.mu.Lock()
+	defer b.card.mu.Unlock()
+	c.card.values = maps.Clone(b.card.values)
+	return c
+}
+
+// on boots the machine.
+func (b *board) on() *board {
+	b.Helper()
+	b.boots++
+	b.boot = fmt.Sprint("boot ", b.boots)
+	b.start()
+	return b
+}
+
+// start starts the agent.
+func (b *board) start() {
+	b.Helper()
+	log := slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(b.Context())
+	var err error
+	cfg := Config{Kubeconfig: b.kubeconfig, CertDir: b.TempDir(), NodeName: "n", Meta: b.card, Dial: b.Dial, Log: log}
+	b.twin, err = twin.New(ctx, twin.Config{Node: "n", Boot: b.boot, Marks: func() (s, c []string) { return b.serials, b.macs }, Meta: b.card, Renew: 40 * time.Second, Log: log})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if !b.twinless {
+		cfg.Claim = b.twin
+	}
+	if b.link, err = New(ctx, cfg); err != nil {
+		b.Fatal(err)
+	}
+	b.link.files.dirs = nil // inotify is none of the bubble's
+	now := func() time.Time { return time.Now().Add(b.clock) }
+	h, err := history.New(ctx, history.Config{Client: b.link.Client(), Node: "n", Meta: b.card, Log: log})
+	if err != nil {
+		b.Fatal(err)
+	}
+	boot := b.boot
+	nc := node.Config{
+		Client: b.link.Client(), Name: "n", Meta: b.card, Register: true, StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second, History: h,
+		Facts: func(context.Context) (node.Facts, error) {
+			return node.Facts{Info: corev1.NodeSystemInfo{BootID: boot}}, nil
+		},
+		Own: []corev1.NodeConditionType{keys.DuplicateCondition}, Retry: b.link.Changed(), Now: now, Log: log,
+	}
+	if !b.twinless {
+		nc.Claim = b.twin
+	}
+	no, err := node.New(ctx, nc)
+	if err != nil {
+		b.Fatal(err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{b.link.Run, no.Run, h.Run} {
+		g.Go(func() error { return run(ctx) })
+	}
+	l, changed := b.link, b.twin.Changed()
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+				l.Doubt()
+				no.Poke()
+			}
+		}
+	})
+	b.end = func() {
+		cancel()
+		if err := g.Wait(); err != nil {
+			b.Error(err)
+		}
+		l.client.CloseConnections()
+		b.asked = b.requests()
+	}
+	b.Cleanup(func() { b.off() })
+}
+
+// off ends the agent; what follows is another one, of this boot or of the next.
+func (b *board) off() {
+	if b.end != nil {
+		b.end()
+	}
+	b.end = nil
+}
+
+func (b *board) reboot()  { b.off(); b.on() }
+func (b *board) restart() { b.off(); b.start() }
+
+// requests counts what the machine asked the server, but for probes.
+func (b *board) requests() (n uint64) {
+	n = b.asked
+	for _, k := range b.link.Client().Requests() {
+		n += k
+	}
+	return n
+}
+
+// stays waits for a time, after which the machine has the name and nobody else is known to use it,
+// unless another says so.
+func (b *board) stays(long time.Duration, another bool) {
+	b.Helper()
+	time.Sleep(long)
+	if s := b.link.State(); s.Phase != Up {
+		b.Fatalf("the machine that has the name is %s %s %s", s.Phase, s.Reason, s.Message)
+	}
+	if why := b.twin.Held(); why != "" {
+		b.Errorf("the machine that has the name holds pods: %s", why)
+	}
+	if got := b.twin.Report() != ""; got != another {
+		b.Errorf("it knows of another machine: %v (%q)", got, b.twin.Report())
+	}
+	n := b.Node("n")
+	if n == nil || n.Status.NodeInfo.BootID != b.boot {
+		b.Fatalf("the Node is not of the machine that has the name: %v", n)
+	}
+	shown := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == keys.DuplicateCondition })
+	if shown != another {
+		b.Errorf("the Node has the condition: %v", shown)
+	}
+	if r := b.Lease("kube-node-lease", "n"); r.Spec.RenewTime.Sub(time.Now().Add(b.clock)).Abs() > 30*time.Second {
+		b.Errorf("the Lease was renewed at %s, at %s by the clock of its holder", r.Spec.RenewTime, time.Now().Add(b.clock))
+	} else if *r.Spec.HolderIdentity != "n" {
+		b.Error("the Lease has another holder than a kubelet writes:", *r.Spec.HolderIdentity)
+	}
+}
+
+// back says that the machine has backed off.
+func (b *board) back(held bool) {
+	b.Helper()
+	if s := b.link.State(); s.Phase != Down || s.Reason != ReasonDuplicate || s.Message == "" {
+		b.Fatalf("the other machine is %s %s %s", s.Phase, s.Reason, s.Message)
+	}
+	if got := b.twin.Held() != ""; got != held {
+		b.Errorf("it holds pods with shared volumes: %v", got)
+	}
+}
