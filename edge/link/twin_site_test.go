@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,8 +57,9 @@ func inSite(t *testing.T, test func(s *site)) {
 type board struct {
 	*site
 	card          *memory
+	hardware      sync.Mutex
 	serials, macs []string
-	clock         time.Duration // ahead of the right time
+	clock         time.Duration // ahead of the right time, from the next start on
 	twinless      bool          // as islet was before it looked for twins
 	boot          string
 	link          *Link
@@ -83,6 +85,19 @@ func (b *board) clone(serial string) *board {
 	return c
 }
 
+func (b *board) marks() (serials, macs []string) {
+	b.hardware.Lock()
+	defer b.hardware.Unlock()
+	return b.serials, b.macs
+}
+
+// cards exchanges the network cards.
+func (b *board) cards(macs ...string) {
+	b.hardware.Lock()
+	defer b.hardware.Unlock()
+	b.macs = macs
+}
+
 // on boots the machine.
 func (b *board) on() *board {
 	b.Helper()
@@ -99,7 +114,7 @@ func (b *board) start() {
 	ctx, cancel := context.WithCancel(b.Context())
 	var err error
 	cfg := Config{Kubeconfig: b.kubeconfig, CertDir: b.TempDir(), NodeName: "n", Meta: b.card, Dial: b.Dial, Log: log}
-	b.twin, err = twin.New(ctx, twin.Config{Node: "n", Boot: b.boot, Marks: func() (s, c []string) { return b.serials, b.macs }, Meta: b.card, Renew: 40 * time.Second, Log: log})
+	b.twin, err = twin.New(ctx, twin.Config{Node: "n", Boot: b.boot, Marks: b.marks, Meta: b.card, Renew: 40 * time.Second, Log: log})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -110,7 +125,8 @@ func (b *board) start() {
 		b.Fatal(err)
 	}
 	b.link.files.dirs = nil // inotify is none of the bubble's
-	now := func() time.Time { return time.Now().Add(b.clock) }
+	clock := b.clock
+	now := func() time.Time { return time.Now().Add(clock) }
 	h, err := history.New(ctx, history.Config{Client: b.link.Client(), Node: "n", Meta: b.card, Log: log})
 	if err != nil {
 		b.Fatal(err)

@@ -34,13 +34,13 @@ func TestClonedCard(t *testing.T) {
 				a := s.board(c.serials[0])
 				a.clock = c.clocks[0]
 				if c.macs {
-					a.macs = []string{"00:00:5e:00:53:01"}
+					a.cards("00:00:5e:00:53:01")
 				}
 				a.on().stays(10*time.Minute, false)
 				b := a.clone(c.serials[1])
 				b.clock = c.clocks[1]
 				if c.macs {
-					b.macs = []string{"00:00:5e:00:53:02"}
+					b.cards("00:00:5e:00:53:02")
 				}
 				b.on()
 				a.stays(3*time.Minute, true)
@@ -189,14 +189,14 @@ func TestNeverATwin(t *testing.T) {
 		"agent restarted": func(b *board) { b.restart() },
 		"rebooted":        func(b *board) { b.reboot() },
 		"cards appear late": func(b *board) {
-			b.macs = nil
+			b.cards()
 			b.reboot()
 			time.Sleep(time.Minute)
-			b.macs = []string{"00:00:5e:00:53:01"}
+			b.cards("00:00:5e:00:53:01")
 		},
-		"a second card":                  func(b *board) { b.macs = append(b.macs, "00:00:5e:00:53:02"); b.reboot() },
-		"serial numbers not read":        func(b *board) { b.serials = nil; b.reboot() },
-		"another card, the serial stays": func(b *board) { b.macs = []string{"00:00:5e:00:53:09"}; b.reboot() },
+		"a second card":                  func(b *board) { b.cards("00:00:5e:00:53:01", "00:00:5e:00:53:02"); b.reboot() },
+		"serial numbers not read":        func(b *board) { b.off(); b.serials = nil; b.on() },
+		"another card, the serial stays": func(b *board) { b.cards("00:00:5e:00:53:09"); b.reboot() },
 		"a clock that was reset":         func(b *board) { b.clock = -20 * 365 * 24 * time.Hour; b.reboot() },
 		"the store is gone": func(b *board) {
 			b.off()
@@ -231,7 +231,7 @@ func TestNeverATwin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inSite(t, func(s *site) {
 				b := s.board("one")
-				b.macs = []string{"00:00:5e:00:53:01"}
+				b.cards("00:00:5e:00:53:01")
 				b.on().stays(5*time.Minute, false)
 				do(b)
 				b.stays(3*time.Minute, false)
@@ -250,10 +250,10 @@ func TestNeverATwin(t *testing.T) {
 func TestExchangedCard(t *testing.T) {
 	inSite(t, func(s *site) {
 		b := s.board("")
-		b.macs = []string{"00:00:5e:00:53:01"}
+		b.cards("00:00:5e:00:53:01")
 		b.on().stays(5*time.Minute, false)
 		b.off()
-		b.macs = []string{"00:00:5e:00:53:02"}
+		b.cards("00:00:5e:00:53:02")
 		b.on()
 		time.Sleep(2 * time.Minute)
 		b.back(true)
@@ -264,11 +264,11 @@ func TestExchangedCard(t *testing.T) {
 		b.reboot()
 		b.stays(time.Minute, false)
 		b.off()
-		b.macs = []string{"00:00:5e:00:53:01"} // the old card again
+		b.cards("00:00:5e:00:53:01") // the old card again
 		b.on()
 		time.Sleep(time.Minute)
 		b.back(true)
-		b.macs = []string{"00:00:5e:00:53:02", "00:00:5e:00:53:01"} // and the new one, found late
+		b.cards("00:00:5e:00:53:02", "00:00:5e:00:53:01") // and the new one, found late
 		b.stays(time.Hour, false)
 	})
 }
