@@ -49,8 +49,8 @@ func TestClonedCard(t *testing.T) {
 				asked := b.requests()
 				a.stays(time.Hour, true)
 				first := b.requests() - asked
-				a.stays(5*time.Hour, true)
-				later := (b.requests() - asked - first) / 5
+				a.stays(2*time.Hour, true)
+				later := (b.requests() - asked - first) / 2
 				if first > 30 || later > first || later > 8 {
 					t.Errorf("the clone asked %d times in the first hour, then %d times an hour", first, later)
 				}
