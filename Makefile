@@ -167,7 +167,7 @@ test-long: build ## the tests that wait for time limits of minutes (root needed)
 	@packaging/deps.sh run test
 	ISLET_TEST_LONG=1 CGO_ENABLED=1 go test -race -v -count=1 -timeout 30m -run 'TestAccountsSwapped|TestExecSwappedLong' ./runtime/ctrd
 	ISLET_TEST_LONG=1 go test -v -count=1 -timeout 90m -run 'TestProbes|TestTaskProbes' ./runtime/ctrd
-	cd test && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 60m -run 'TestBroken|TestHarmful|TestServerBombs' ./node
+	cd test && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 60m -run 'TestBroken|TestHarmful|TestServerBombs|TestImageBombs|TestKillAgent' ./node
 	test/cluster/build.sh
 	cd test/cluster && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 20m -run 'TestNodeAndPodsDeleted|TestFullDiskCutOff' ./node
 

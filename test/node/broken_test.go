@@ -52,7 +52,7 @@ func kinds() []struct {
 		{"a signal", "the agent ended", true, bad("signal", signal)},
 		{"later", "the agent ended", false, bad("later", upTo(0, 5000))},
 		{"hangs", "within 15s", false, bad("hang")},
-		{"closes", "within 15s", false, bad("closes")},
+		{"closes", "within 15s", true, bad("closes")},
 		{"stopped", "within 15s", true, bad("stop")},
 		{"deaf", "within 15s", true, bad("deaf")},
 		{"eats", "within 15s", true, bad("eat", upTo(64, 256))},

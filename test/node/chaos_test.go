@@ -13,11 +13,12 @@ import (
 )
 
 // TestKillAgent kills the agent at random moments while pods start, stop,
-// restart and images come in, with containers running all along.
+// restart and images come in, with containers running all along: 60 times, or 200 with
+// ISLET_TEST_LONG.
 func TestKillAgent(t *testing.T) {
-	rounds := 200
-	if testing.Short() {
-		rounds = 20
+	rounds := 60
+	if os.Getenv("ISLET_TEST_LONG") != "" {
+		rounds = 200
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
