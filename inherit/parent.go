@@ -16,7 +16,8 @@ import (
 func Start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	go func() {
-		// Never unlocked: the thread, which is not like the agent's others, ends here.
+		// The thread is not unlocked, so it ends with this goroutine: no other code of the agent
+		// may run with the state that it gets here.
 		runtime.LockOSThread()
 		normalThread()
 		done <- cmd.Start()

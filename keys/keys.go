@@ -72,7 +72,7 @@ const (
 	ConfigurationCondition = "KubeletConfigOk"                // a type of condition of a Node
 )
 
-// How two machines with the name of one node are told apart: see package edge/twin.
+// Package edge/twin uses these to tell two machines with the same node name apart.
 const (
 	LeaseClaim         = "islet.dev/claim" // an annotation of a node's Lease: the machine that has the name
 	LeaseTwin          = "islet.dev/twin"  // an annotation of a node's Lease: another machine that would have it

@@ -78,7 +78,7 @@ func commands() []command {
 		{name: "self-test", hidden: true, setup: setupSelfTest},
 		{name: "accept", summary: "end the pods that are held because the API server lost them", setup: setupAccept,
 			detail: "After a restore from a backup, in a cluster that was made anew, or when the Node was deleted, the\npods run on until this command says that the API server is right: see 'islet status'."},
-		{name: "takeover", args: "[--force]", summary: "give the name of the node to this machine, when another one had it", setup: setupTakeOver,
+		{name: "takeover", summary: "give the name of the node to this machine, when another one had it", setup: setupTakeOver,
 			detail: "A machine with a copied disk, or with the name of another one, tells the API server nothing and starts no pod that\nwrites to shared volumes: see 'islet status'. After a board or, without a serial number, a network card was replaced,\nthis command says that this machine is the node."},
 		{name: "shutdown", summary: "end all pods in order, as when the machine goes off", setup: setupShutdown,
 			detail: "Waits until they have ended, or had the time that shutdownGracePeriod gives them. The node takes no pods\nuntil the next boot, which starts them again, or until --cancel. Service managers without logind call it."},

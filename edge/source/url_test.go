@@ -286,7 +286,7 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 	}
 }
 
-// TestURLBombs: answers with headers or a body without end, or that unpack without end, are refused.
+// TestURLBombs: an answer is refused when its headers, its body or its decompressed body do not end.
 func TestURLBombs(t *testing.T) {
 	n, s := newNode(t), &server{}
 	srv := httptest.NewServer(s)

@@ -127,19 +127,19 @@ func (t *Twin) signal() {
 	}
 }
 
-// Annotations returns what the next renewal of the Lease writes of annotations; nil: nothing.
-// New is set for a Lease that is made.
-func (t *Twin) Annotations(new bool) map[string]any {
+// Annotations returns the annotations of the Lease that the next renewal sets, or removes where the
+// value is nil. A nil map changes none. created says that the renewal creates the Lease.
+func (t *Twin) Annotations(created bool) map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state != standing || !t.write && !t.clear && !new {
+	if t.state != standing || !t.write && !t.clear && !created {
 		return nil
 	}
 	out := map[string]any{}
-	if t.write || new {
+	if t.write || created {
 		out[keys.LeaseClaim] = t.claim.String()
 	}
-	if t.clear && !new {
+	if t.clear && !created {
 		out[keys.LeaseTwin] = nil
 	}
 	return out

@@ -15,9 +15,9 @@ var serialFiles = []string{
 
 // Marks returns what tells this machine from every other one: serial numbers of the firmware, and
 // the permanent addresses of Ethernet cards. Both are empty on a machine that has none, such as a
-// container. Their order is the same at each call, and one may be there twice. Addresses that software chose are left out, and so is what a maker
-// wrote in place of a serial number. The files are read at each call: a card may appear long
-// after the boot.
+// container. Their order is the same at each call, and one may be there twice. Addresses that
+// software chose are left out, and so is what a maker wrote in place of a serial number. The files
+// are read at each call: a card may appear long after the boot.
 func (h *Host) Marks() (serials, cards []string) {
 	for _, file := range serialFiles {
 		if s := strings.ToLower(h.line(file)); !placeholder(s) {

@@ -150,7 +150,7 @@ func (w *keptNode) route(t *testing.T, dst string, table int) {
 	t.Fatalf("no route to %s: %v", dst, list)
 }
 
-// A damage is what another program does to the pod network.
+// A damage is one change that another program makes to the pod network.
 type damage struct {
 	what, kind string
 	damage     func(t *testing.T)
@@ -196,7 +196,7 @@ func (w *keptNode) damages(web *pod) []damage {
 	}
 }
 
-// TestRepair damages each item twice, while nobody asks how the network is.
+// TestRepair damages each item of the pod network twice. Nobody requests the runtime's status meanwhile.
 func TestRepair(t *testing.T) {
 	w := newKeptNode(t, cidrs("10.42.0.0/24", "fd00:10:42::/64"))
 	web, other := w.pod(t, w.n, "web", tcp(8080, 80)), w.pod(t, w.n, "other")

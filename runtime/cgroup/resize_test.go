@@ -33,7 +33,7 @@ func TestKeepMore(t *testing.T) {
 			t.Errorf("%s: %+v", name, tt.want)
 		}
 	}
-	// A pod that runs keeps huge pages that it never asked for.
+	// A running pod keeps the limit of huge pages that it uses without having requested them.
 	pages := cgroups.Resources{HugetlbLimit: []*cgroups.HugepageLimit{{Pagesize: "1GB"}, {Pagesize: "2MB", Limit: 2 << 20}}}
 	if keepMore(&pages, bounds{}); len(pages.HugetlbLimit) != 1 || pages.HugetlbLimit[0].Pagesize != "2MB" {
 		t.Errorf("huge pages: %+v", pages.HugetlbLimit)

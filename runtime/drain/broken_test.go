@@ -66,7 +66,8 @@ func (h *held) finish(ctx context.Context) (syscall.WaitStatus, error) {
 	return h.ProcessState.Sys().(syscall.WaitStatus), err
 }
 
-// A process learns of a reader that fails by BrokenPipe where closing the file tells it nothing.
+// TestBrokenPipe: BrokenPipe is called when a reader fails, and ends a process that closing the file
+// does not reach.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
 	h := behind(t, &failing{after: 100}, true, "exec yes")

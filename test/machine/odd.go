@@ -16,7 +16,7 @@ import (
 // leaves everything odd: MASK PROGRAM ARGUMENT...
 const oddly = "start-oddly"
 
-// OddFile is what the descriptors from 40 on of an oddly started agent are open for.
+// OddFile is the file that an agent started with odd state inherits open, as descriptors 40 to 43.
 const OddFile = "/etc/passwd"
 
 // odd is Command, but the program inherits a umask and other state that no service has.

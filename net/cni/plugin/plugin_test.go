@@ -217,7 +217,8 @@ func TestExecutable(t *testing.T) {
 	}
 }
 
-// TestOutputBombs: what a plugin prints is refused before it is decoded, whether it failed or not.
+// TestOutputBombs: output of a plugin that is too large is refused before it is decoded, whether the
+// plugin failed or not.
 func TestOutputBombs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

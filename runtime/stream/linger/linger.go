@@ -21,8 +21,9 @@ const (
 
 // Close closes c once its peer has hung up, or has taken everything and does not hang up, or
 // a second after ctx has ended. While the peer has not taken everything it may take as long
-// as it answers: one that has vanished (see package pulse) is not waited for. Others may read from c at the same time, but get parts of what the peer
-// sends: what they make of it must not end ctx.
+// as it answers: one that has vanished (see package pulse) is not waited for. Others may read
+// from c at the same time, but get parts of what the peer sends: what they make of it must not
+// end ctx.
 func Close(ctx context.Context, c net.Conn) error { return closeAfter(ctx, c, pulse.Silence) }
 
 func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {

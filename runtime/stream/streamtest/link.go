@@ -28,7 +28,7 @@ func Slow(client, server net.Conn) {
 	}
 }
 
-// Stops takes the first bytes, and after a while the rest.
+// Stops reads the first bytes, reads nothing for three seconds, and then reads the rest.
 func Stops(client, server net.Conn) {
 	io.CopyN(client, server, begun)
 	<-time.After(3 * time.Second)

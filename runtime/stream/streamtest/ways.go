@@ -22,7 +22,7 @@ type Way struct {
 	Get func(ctx context.Context, c *Client, path string) (out []byte, code int, err error)
 	// Coded says that the client waits for the output of a command that fails.
 	Coded bool
-	// Blind says that the client takes the end of a connection for that of the bytes.
+	// Blind says that the client cannot tell a connection that broke off from the end of the output.
 	Blind bool
 }
 
