@@ -44,7 +44,7 @@ func (anyHistory) Rewritten() <-chan struct{}                 { return nil }
 
 // A Claim tells this machine from another one with the name of the node. *twin.Twin is one.
 type Claim interface {
-	// Annotations are those of the Lease that the next renewal writes; new: it is made.
+	// Annotations are those of the Lease that the next renewal sets; created: it creates the Lease.
 	Annotations(created bool) map[string]any
 	// Renewed takes the Lease that the server has after a renewal, and reports whether it is
 	// to be renewed again at once.
