@@ -123,33 +123,33 @@ test-versions: build old ## from the program of an earlier commit (OLD) to this 
 
 BROWSER = $$(command -v chromium-headless-shell || command -v chromium)
 PROMETHEUS = $(CURDIR)/$(CACHE)/prometheus
+
+# What takes virtual machines, packages, other programs or many repetitions is in test-long.
 .PHONY: test
-test: ## all tests, as CI runs them; says how long each stage took (root needed)
+test: ## the tests that CI runs, about 25 minutes; says how long each stage took (root needed)
 	@test/stage.sh begin
-	@test/stage.sh dependencies packaging/deps.sh run test vm oci packages system page
+	@test/stage.sh dependencies packaging/deps.sh run test
 	@test/stage.sh build $(MAKE) build demo-image
 	@test/stage.sh check $(MAKE) check
 	@test/stage.sh unit $(MAKE) test-unit
-	@test/stage.sh packages $(MAKE) packages-two test-packages
-	@test/stage.sh programs $(MAKE) prometheus old test-programs
 	@test/stage.sh node $(MAKE) test-node
-	@test/stage.sh system $(MAKE) test-installed
-	@test/stage.sh remote $(MAKE) test-containerd
-	@test/stage.sh cluster $(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
+	@test/stage.sh cluster $(MAKE) test-cluster
 	@test/stage.sh end
 
-# The stages of make test, on what the stages before them made. ISLET_BROWSER is asked for when
-# it is used: the first stage installs the browser.
+# The stages of make test and make test-long, on what the stages before them made. ISLET_BROWSER is
+# asked for when it is used: a stage before installs the browser. The contract of container runtimes
+# mostly waits, so it comes first and has a place beside the packages that compute.
 .PHONY: test-unit test-packages test-programs test-node test-installed test-containerd
 test-unit:
-	CGO_ENABLED=1 ISLET_BROWSER=$(BROWSER) go test -race -timeout 30m ./...
+	CGO_ENABLED=1 ISLET_BROWSER=$(BROWSER) go test -race -p 3 -timeout $(or $(UNIT_TIMEOUT),25m) ./runtime/ctrd ./...
 test-packages:
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
 test-programs:
 	cd test/prometheus && go vet ./...
 	test/remote/programs.sh >/dev/null
 test-node:
-	cd test && CGO_ENABLED=1 ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -race -count=1 -timeout 40m ./...
+	cd test && CGO_ENABLED=$(if $(RACE),1,0) ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(wildcard $(CURDIR)/$(DIST).tar.gz) \
+		go test $(RACE) -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote)
 test-installed:
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 test-containerd:
@@ -163,13 +163,25 @@ test-cluster: build ## the tests against a real control plane, which is built fr
 	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 40m ./...
 
 .PHONY: test-long
-test-long: build ## the tests that wait for time limits of minutes (root needed)
-	@packaging/deps.sh run test
-	ISLET_TEST_LONG=1 CGO_ENABLED=1 go test -race -v -count=1 -timeout 30m -run 'TestAccountsSwapped|TestExecSwappedLong' ./runtime/ctrd
-	ISLET_TEST_LONG=1 go test -v -count=1 -timeout 90m -run 'TestProbes|TestTaskProbes' ./runtime/ctrd
-	cd test && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 60m -run 'TestBroken|TestHarmful|TestServerBombs|TestImageBombs|TestKillAgent' ./node
-	test/cluster/build.sh
-	cd test/cluster && ISLET_TEST_LONG=1 ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 20m -run 'TestNodeAndPodsDeleted|TestFullDiskCutOff' ./node
+test-long: ## all tests, in their long forms, in virtual machines and with other programs too: hours (root needed)
+	@test/stage.sh begin
+	@test/stage.sh dependencies packaging/deps.sh run test vm oci packages system page
+	@test/stage.sh build $(MAKE) build demo-image
+	@test/stage.sh check $(MAKE) check
+	@test/stage.sh unit env ISLET_TEST_LONG=1 $(MAKE) test-unit UNIT_TIMEOUT=90m
+	@test/stage.sh packages $(MAKE) packages-two test-packages
+	@test/stage.sh programs $(MAKE) prometheus old test-programs
+	@test/stage.sh node env ISLET_TEST_LONG=1 $(MAKE) test-node RACE=-race NODE_TIMEOUT=90m
+	@test/stage.sh system $(MAKE) test-installed
+	@test/stage.sh remote $(MAKE) test-containerd
+	@test/stage.sh machines $(MAKE) test-machines
+	@test/stage.sh cluster env ISLET_TEST_LONG=1 $(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
+	@test/stage.sh end
+
+# What test-long runs in virtual machines of this one's architecture; test-vm has more.
+.PHONY: test-machines
+test-machines:
+	$(ON_PACKAGES) go test -count=1 -timeout 90m ./vm
 
 SOAK ?= 20m
 .PHONY: soak

@@ -161,6 +161,14 @@ func TestPagesAgreeWithSQLite(t *testing.T) {
 
 const walHead = 32
 
+// sparse is 5, so that a test takes every fifth page or seed, and 1 with ISLET_TEST_LONG.
+func sparse() int {
+	if os.Getenv("ISLET_TEST_LONG") != "" {
+		return 1
+	}
+	return 5
+}
+
 // TestRowsOnIntactPagesSurvive: a page costs the rows that have a part on it, and no
 // others, whatever else is broken, the pages that lead to them included.
 func TestRowsOnIntactPagesSurvive(t *testing.T) {
@@ -187,7 +195,7 @@ func TestRowsOnIntactPagesSurvive(t *testing.T) {
 			t.Errorf("page %d costs %d rows", p+1, len(costs[p]))
 		}
 	}
-	for seed := range uint64(100) {
+	for seed := range uint64(100 / sparse()) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		broken, may := slices.Clone(db), map[string]bool{}
 		for range 1 + r.IntN(n/3) {
@@ -227,7 +235,7 @@ func TestBrokenFreeList(t *testing.T) {
 	}
 	trunk := int(binary.BigEndian.Uint32(db[32:]))
 	for _, head := range []byte{db[0], 0} { // the list is found by its header, or by its looks
-		for n := 2; n <= len(db)/pageSize; n++ {
+		for n := 2; n <= len(db)/pageSize; n += sparse() {
 			broken := slices.Clone(db)
 			broken[0] = head
 			binary.BigEndian.PutUint32(broken[(trunk-1)*pageSize+8:], uint32(n))

@@ -204,7 +204,7 @@ func dist(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_DIST_DIR")
 	if dir == "" {
-		t.Skip("ISLET_DIST_DIR names no real archive: make test does")
+		t.Skip("ISLET_DIST_DIR names no real archive: make test-long does")
 	}
 	return dir
 }

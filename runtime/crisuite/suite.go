@@ -24,6 +24,8 @@ type Subject struct {
 	Handler string
 	// Only names the tests to run; empty: all. Some hold for islet's own runtime only.
 	Only []string
+	// Without names tests that are left out.
+	Without []string
 	// CDI are the directories in which the runtime looks for specifications of devices, the
 	// later ones the stronger; none: it is not tested.
 	CDI []string
@@ -100,7 +102,7 @@ func Run(t *testing.T, s Subject) {
 		{"Stats", true, testStats},
 		{"Metrics", true, testMetrics},
 	} {
-		if len(s.Only) > 0 && !slices.Contains(s.Only, c.name) {
+		if len(s.Only) > 0 && !slices.Contains(s.Only, c.name) || slices.Contains(s.Without, c.name) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package ctrd_test
 import (
 	"context"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -22,10 +23,20 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }
 
+// slow names the tests that take longest. TestContract always runs them; the other subjects do
+// with ISLET_TEST_LONG.
+func slow(names ...string) []string {
+	if os.Getenv("ISLET_TEST_LONG") != "" {
+		return nil
+	}
+	return append(names, "Escape", "Order", "OOM")
+}
+
 // TestContractUsers runs the same tests with pods that have a user namespace of their own.
 func TestContractUsers(t *testing.T) {
 	n := newUsersNode(t, 16)
-	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.Range(3 << 16)})
+	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.Range(3 << 16),
+		Without: slow("LeftBehind", "SlowAttach", "SlowReader", "SlowForward")})
 }
 
 // TestContractOverSocket runs the same tests through a CRI socket.
@@ -50,5 +61,6 @@ func TestContractOverSocket(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	crisuite.Run(t, crisuite.Subject{Runtime: c, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
+	crisuite.Run(t, crisuite.Subject{Runtime: c, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup,
+		Without: slow("Users", "Security", "Namespaces", "Target", "SharedProcesses", "SharedProcessesRoot", "Mounts", "ImageMounts")})
 }

@@ -98,7 +98,7 @@ func (n *node) killTaskShim(t testing.TB, sandbox string) {
 // TestTaskContract: a containerd shim runs pods by the contract of the CRI.
 func TestTaskContract(t *testing.T) {
 	n := newTaskNode(t)
-	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, Handler: n.handler, CgroupParent: n.cgroup})
+	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, Handler: n.handler, CgroupParent: n.cgroup, Without: slow()})
 }
 
 // TestTaskRestart: what a containerd shim runs outlives the agent, with its log, and

@@ -146,7 +146,7 @@ func (m *Machine) Islet(args ...string) string {
 // error when it failed.
 func (m *Machine) Try(args ...string) (string, int) {
 	cmd := m.Command(m.islet, args...)
-	cmd.Env = append(os.Environ(), "ISLET_SOCKET=/run/islet/islet.sock")
+	cmd.Env = append(cmd.Env, "ISLET_SOCKET=/run/islet/islet.sock")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -259,8 +259,9 @@ func (m *Machine) Await(what string, ok func() bool) {
 	m.await(what, m.agent, ok)
 }
 
-// await asks again and again, at once but for a short pause, since a process
-// outside the agent has no event for what it waits for.
+// await asks again and again, since a process outside the agent has no event for what it waits
+// for. It pauses four times as long as the answer took, so that tests side by side do not spend
+// the machine's processors on asking.
 func (m *Machine) await(what string, a *Agent, ok func() bool) {
 	m.t.Helper()
 	var ended <-chan struct{} // never, if no agent is to run meanwhile
@@ -268,11 +269,9 @@ func (m *Machine) await(what string, a *Agent, ok func() bool) {
 		ended = a.Ended
 	}
 	late := time.After(Patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
+	for began := time.Now(); !ok(); began = time.Now() {
 		select {
-		case <-tick.C:
+		case <-time.After(min(max(20*time.Millisecond, 4*time.Since(began)), time.Second)):
 		case <-ended:
 			m.t.Fatalf("waiting for %s: the agent ended:\n%s", what, m.AgentLog(4<<10))
 		case <-late:

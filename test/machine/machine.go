@@ -28,6 +28,8 @@ type Machine struct {
 	MeasureCPU bool // whether the agent's CPU time counts in CPU
 	OddUmask   int  // not zero: the agent inherits this umask, and everything else that is odd
 
+	Env []string // what the agent and commands have in their environment besides this process's
+
 	// OnBoot is called at the end of every Boot with the pid of the machine's
 	// init: a cable that is plugged in, say.
 	OnBoot func(pid int) error
@@ -143,7 +145,9 @@ func (m *Machine) PowerOff() {
 
 // Command is a command that will run inside the machine.
 func (m *Machine) Command(name string, args ...string) *exec.Cmd {
-	return m.host.Command(name, args...)
+	cmd := m.host.Command(name, args...)
+	cmd.Env = append(os.Environ(), m.Env...)
+	return cmd
 }
 
 // Run runs a command inside the machine and returns its output.

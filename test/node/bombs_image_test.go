@@ -7,11 +7,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -227,15 +229,16 @@ func serveInside(t *testing.T, m *machine.Machine, address string, serve func(ne
 }
 
 // TestImageBombs has the agent, which may take 96 MiB more than it has by itself, pull images that
-// are large when they are read, all at a time, and import them from archives: two of these, or all
-// with ISLET_TEST_LONG. It lives.
+// are large when they are read, all at a time, and import them from archives: six and two of these,
+// or all with ISLET_TEST_LONG. It lives.
 func TestImageBombs(t *testing.T) {
+	t.Parallel()
 	d := imageBombs(t)
 	b := newBombed(t, "")
 	serveInside(t, b.Machine, "127.0.0.1:5000", func(ln net.Listener) error { return http.Serve(ln, d) })
-	names := []string{"headers", "endless"}
-	for name := range d.tags {
-		names = append(names, name)
+	names := []string{"headers", "endless", "nested", "config", "labels", "names"}
+	if os.Getenv("ISLET_TEST_LONG") != "" {
+		names = slices.AppendSeq([]string{"headers", "endless"}, maps.Keys(d.tags))
 	}
 	for _, name := range names {
 		text := strings.Replace(manifest(name, "", "sleep"), machine.Image, "127.0.0.1:5000/"+name+":1", 1)

@@ -169,6 +169,7 @@ const (
 // server that answers every second request, and every watch, with what is large when it is read,
 // and gives it manifests from a server that does so each time. It lives.
 func TestServerBombs(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("waits for the agent to ask for each bomb, at its own pace: ISLET_TEST_LONG=1")
 	}
@@ -204,6 +205,7 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-aut
 // take, bodies that are long, and TLS that never ends. The agent, which may take 96 MiB more than it
 // has by itself, lives, and answers others meanwhile.
 func TestPortBombs(t *testing.T) {
+	t.Parallel()
 	b := bombedMachine(t)
 	_, ca := signed(t)
 	b.Write("ca.crt", string(ca))

@@ -153,6 +153,7 @@ func textBombs() map[string]string {
 // are large when they are read, as files of the manifest directory, and as manifests and
 // configurations at the local socket. The agent lives, and so does a good pod.
 func TestTextBombs(t *testing.T) {
+	t.Parallel()
 	m := newBombed(t, "")
 	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", m.Pid()))

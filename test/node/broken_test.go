@@ -47,7 +47,7 @@ func kinds() []struct {
 		slow      bool
 		archive   func(b *breaker) string
 	}{
-		{"panics", "the agent ended", false, bad("crash")},
+		{"panics", "the agent ended", true, bad("crash")},
 		{"ends", "the agent ended", true, bad("exit", upTo(0, 130))},
 		{"a signal", "the agent ended", true, bad("signal", signal)},
 		{"later", "the agent ended", false, bad("later", upTo(0, 5000))},
@@ -58,7 +58,7 @@ func kinds() []struct {
 		{"eats", "within 15s", true, bad("eat", upTo(64, 256))},
 		{"spins", "within 15s", true, bad("spin")},
 		{"floods", "within 15s", true, bad("flood", upTo(1, 16))},
-		{"children", "the agent ended", false, bad("children", upTo(1, 5))},
+		{"children", "the agent ended", true, bad("children", upTo(1, 5))},
 		{"no network", "pods are not ready", false, (*breaker).lonely},
 		{"no manifests", "2 pods that ran would end", true, (*breaker).blind},
 		{"self-test panics", "this agent crashes", false, bad("testcrash")},
@@ -68,16 +68,16 @@ func kinds() []struct {
 		{"self-test floods", "fails its self-test", true, bad("testflood", upTo(1, 64))},
 		{"another version", "fails its self-test", false, bad("testother")},
 		{"architecture", "this machine is " + runtime.GOARCH, false, (*breaker).another},
-		{"its program's", "the program is of", false, (*breaker).foreign},
+		{"its program's", "the program is of", true, (*breaker).foreign},
 		{"truncated", "bytes, the release says", false, (*breaker).truncated},
-		{"program truncated", "", false, func(b *breaker) string {
+		{"program truncated", "", true, func(b *breaker) string {
 			return b.archive("9.0.0", b.bad[:1+b.rand.IntN(len(b.bad)-1)])
 		}},
 		{"changed", "SHA-512 is another", false, (*breaker).changed},
 		{"signature", "signature", false, (*breaker).forged},
 		{"of a stranger", "signed by 0 of the node's keys", false, (*breaker).strangers},
 		{"older", "it is not newer", false, func(b *breaker) string { return b.archive("0.0."+fmt.Sprint(b.rand.IntN(9)), b.bad) }},
-		{"the same", "it is not newer", false, func(b *breaker) string { return b.archive(b.was, b.bad) }},
+		{"the same", "it is not newer", true, func(b *breaker) string { return b.archive(b.was, b.bad) }},
 		{"a script", "no ELF file", false, func(b *breaker) string { return b.archive("9.0.0", []byte("#!/bin/sh\nreboot\n")) }},
 		{"a mutant", "", true, (*breaker).mutant},
 	}
@@ -219,6 +219,7 @@ func (b *breaker) try(name, why string, archive func(*breaker) string) {
 // TestBrokenPrograms: whatever is wrong with a version that a node is given, the one before
 // goes on within a minute, and no container is restarted. ISLET_TEST_LONG has it take 100.
 func TestBrokenPrograms(t *testing.T) {
+	t.Parallel()
 	all := kinds()
 	b := &breaker{updates: newUpdates(t, quickly), rand: rand.New(rand.NewPCG(1, 2))}
 	b.was = strings.Fields(b.m.Islet("version"))[1]
@@ -255,6 +256,7 @@ func slice(t *testing.T, end, n int) int {
 // TestBrokenLong: with the times that a node has unless it is told others, a version that does
 // nothing is gone within a minute, too.
 func TestBrokenLong(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("waits a minute: ISLET_TEST_LONG=1")
 	}

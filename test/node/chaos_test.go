@@ -13,10 +13,11 @@ import (
 )
 
 // TestKillAgent kills the agent at random moments while pods start, stop,
-// restart and images come in, with containers running all along: 60 times, or 200 with
+// restart and images come in, with containers running all along: 20 times, or 200 with
 // ISLET_TEST_LONG.
 func TestKillAgent(t *testing.T) {
-	rounds := 60
+	t.Parallel()
+	rounds := 20
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		rounds = 200
 	}

@@ -13,6 +13,7 @@ import (
 // TestBenchmark: a node that was installed, and nothing more, follows the worker section of the
 // CIS benchmark without a cluster.
 func TestBenchmark(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

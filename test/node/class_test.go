@@ -22,6 +22,7 @@ spec:
 // TestRuntimeClassOfStaticPods: a static pod's runtimeClassName is the name of a
 // handler; one that is not configured is refused with the names of those that are.
 func TestRuntimeClassOfStaticPods(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -55,6 +56,7 @@ func TestRuntimeClassOfStaticPods(t *testing.T) {
 // TestTaskShim: a pod whose handler is a containerd shim runs, outlives the agent, and is
 // restarted as often as a person asks, without a wait.
 func TestTaskShim(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

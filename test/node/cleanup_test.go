@@ -11,6 +11,7 @@ import (
 // Cleaning up needs no port: another agent, or a kubelet that took the node over, may
 // have them all.
 func TestCleanupBesideAnother(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

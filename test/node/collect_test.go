@@ -72,6 +72,7 @@ func (d dead) keeps(what string, attempts ...int) {
 // TestDeadContainers: of the ended containers of pods those stay that the flags say, with their
 // logs: so many of each, of all together, and each so long.
 func TestDeadContainers(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -110,6 +111,7 @@ func TestDeadContainers(t *testing.T) {
 // TestPrune: of the images that no pod needs islet says which would go, and removes those; of
 // the others, also of one that has ended, it says why they stay.
 func TestPrune(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.Boot()
 	m.StartAgent()

@@ -49,6 +49,15 @@ func show(m *machine.Machine) (s shown, ok bool) {
 	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
 }
 
+// awaitShown is show of an agent that may be starting anew, which is waited for.
+func awaitShown(m *machine.Machine) (s shown) {
+	m.Await("an agent that shows its configuration", func() (ok bool) {
+		s, ok = show(m)
+		return ok
+	})
+	return s
+}
+
 // unharmed demands that the containers of before run, none restarted.
 func unharmed(t *testing.T, m *machine.Machine, ids map[string]string) {
 	t.Helper()
@@ -67,11 +76,12 @@ func apply(m *machine.Machine, text string, flags ...string) (string, int) {
 // TestConfigurationIsTried: a good configuration is kept, under the same process and with the
 // same containers; a bad one is not, and says why.
 func TestConfigurationIsTried(t *testing.T) {
+	t.Parallel()
 	m, ids := configured(t)
 	if out, code := apply(m, kubeletHead+"maxPods: 17\n"); code != 0 || !strings.Contains(out, "is in use") {
 		t.Fatalf("code %d: %s", code, out)
 	}
-	good, _ := show(m)
+	good := awaitShown(m)
 	if good.Active != good.LastKnownGood || !strings.Contains(good.Active.Kubelet, "maxPods: 17") || good.Failed != nil {
 		t.Errorf("%+v", good)
 	}
@@ -99,7 +109,7 @@ func TestConfigurationIsTried(t *testing.T) {
 		if code != 1 || !strings.Contains(out, c.why) {
 			t.Errorf("%s: code %d, %s", name, code, out)
 		}
-		now, _ := show(m)
+		now := awaitShown(m)
 		if now.Active != good.Active || now.LastKnownGood != good.LastKnownGood || c.tried != (now.Failed != nil && strings.Contains(now.Failed.Why, c.why)) {
 			t.Errorf("%s: %+v", name, now)
 		}
@@ -121,6 +131,7 @@ func TestConfigurationIsTried(t *testing.T) {
 // known good configuration, and the trial begins anew; one of a configuration that the node
 // keeps does not change it.
 func TestConfigurationSurvives(t *testing.T) {
+	t.Parallel()
 	m, ids := configured(t)
 	sent := kubeletHead + "maxPods: 17\n"
 	if out, code := apply(m, sent, "--no-wait"); code != 0 {
@@ -136,7 +147,7 @@ func TestConfigurationSurvives(t *testing.T) {
 		s, ok := show(m)
 		return ok && !s.Trying && strings.Contains(s.LastKnownGood.Kubelet, "17")
 	})
-	if s, _ := show(m); len(s.History) != 3 || s.History[0].Why == "" || s.History[2].Why != "" {
+	if s := awaitShown(m); len(s.History) != 3 || s.History[0].Why == "" || s.History[2].Why != "" {
 		t.Errorf("%+v", s)
 	}
 	if out := m.Islet("config", "history"); strings.Count(out, "interrupted: ") != 2 || strings.Contains(out, "failed: ") {
@@ -150,7 +161,7 @@ func TestConfigurationSurvives(t *testing.T) {
 	m.PowerOff()
 	m.Boot()
 	m.StartAgent()
-	if s, _ := show(m); !strings.Contains(s.LastKnownGood.Kubelet, "maxPods: 17") || len(s.History) != 4 || s.History[3].Why == "" {
+	if s := awaitShown(m); !strings.Contains(s.LastKnownGood.Kubelet, "maxPods: 17") || len(s.History) != 4 || s.History[3].Why == "" {
 		t.Errorf("after a loss of power %+v", s)
 	}
 	m.WaitReady("one-edge", "two-edge")
@@ -160,6 +171,7 @@ func TestConfigurationSurvives(t *testing.T) {
 // TestConfigurationUnfit: a configuration that was good, and whose port somebody else has at a later
 // boot, does not lose the node: the good one before it counts, which is said, until the port is free.
 func TestConfigurationUnfit(t *testing.T) {
+	t.Parallel()
 	m, ids := configured(t)
 	for _, text := range []string{"maxPods: 17\n", "maxPods: 18\nreadOnlyPort: 10254\n"} {
 		if out, code := apply(m, kubeletHead+text, "--consent", "readOnlyPort"); code != 0 {
@@ -177,7 +189,7 @@ func TestConfigurationUnfit(t *testing.T) {
 	defer other.Close()
 	for range 2 { // once more after a kill
 		m.StartAgent()
-		s, _ := show(m)
+		s := awaitShown(m)
 		if !strings.Contains(s.Active.Kubelet, "maxPods: 17") || !strings.Contains(s.LastKnownGood.Kubelet, "maxPods: 18") || !strings.Contains(s.Problem, "the port is taken") {
 			t.Errorf("%+v", s)
 		}
@@ -203,6 +215,7 @@ func TestConfigurationUnfit(t *testing.T) {
 
 // TestConfigurationHangs: an agent on trial that does nothing at all is ended in time.
 func TestConfigurationHangs(t *testing.T) {
+	t.Parallel()
 	m, ids := configured(t)
 	if out, code := apply(m, kubeletHead+"maxPods: 17\n", "--no-wait"); code != 0 {
 		t.Fatal(out)

@@ -53,6 +53,7 @@ func (c *consent) serves(name, from string) string {
 // TestConsent: what belongs to the node changes with consent while pods run, and back, or is
 // refused with why; of pods that end, nothing is left wherever they were started.
 func TestConsent(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	c := &consent{m, t}
 	m.InstallImage()

@@ -9,6 +9,7 @@ import (
 // What ended stays so when the agent or the machine starts anew. Of what a power cut
 // ended, that runs again which its policy lets, as under a kubelet.
 func TestEndedStaysEnded(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -87,6 +87,7 @@ func refuses(t *testing.T, m *machine.Machine, words ...string) {
 // TestEnforces: the cgroups that the configuration names are held to what is kept for them, and
 // those of pods to the rest. Where one is missing the agent does not start, and says which.
 func TestEnforces(t *testing.T) {
+	t.Parallel()
 	if unified() {
 		t.Skip("it reads the files of cgroup v1")
 	}

@@ -39,6 +39,7 @@ func evictedFor(t *testing.T, p machine.Pod, words ...string) {
 // right one ends, and no other, at the kernel's word and not when a timer looks; a killed
 // agent does not forget that, and when another pod goes it comes back.
 func TestEvictsForMemory(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -84,6 +85,7 @@ func TestEvictsForMemory(t *testing.T) {
 // TestEvictsSoftlyForMemory: a soft threshold counts after its time of grace, and then so many
 // pods end, each by its rank, that what is to be reclaimed beyond it is free.
 func TestEvictsSoftlyForMemory(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -179,6 +181,7 @@ type scarce struct {
 // TestEvictsFor: a pod that takes what is left of a disk, of its inodes or of process IDs ends
 // for that, of a soft threshold after its time of grace, and no other; then it is free again.
 func TestEvictsFor(t *testing.T) {
+	t.Parallel()
 	const ext4 = "mkfs.ext4 -q"
 	fills := onVolume("greedy", "", "fill", "/v/file", "50")
 	for _, x := range []scarce{
@@ -249,6 +252,7 @@ func (x scarce) test(t *testing.T) {
 // TestEvictsForImages: on the disk of images and of what containers write the image that nothing
 // needs goes first; as that is not enough, the pod that has most of it ends, and no other.
 func TestEvictsForImages(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.Boot()
 	m.Write("kubelet.yaml", evictConfig(m, "evictionHard: {imagefs.available: 150Mi}\nimageMinimumGCAge: 1s\n"))
@@ -286,6 +290,7 @@ func TestEvictsForImages(t *testing.T) {
 // TestEvictsForLimits: a pod that has more files than its volume, a container of it or all of
 // them together may have ends for that, and no other does.
 func TestEvictsForLimits(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

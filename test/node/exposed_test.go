@@ -13,6 +13,7 @@ import (
 // Nobody but root comes to what the agent and its pods have, whatever pods run; and no
 // thread of the agent stays in the namespaces that it made for them.
 func TestNothingIsExposed(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -62,6 +62,7 @@ func loose(t *testing.T, m *machine.Machine) {
 
 // The figures of a pod with a limit are in every page, under its names.
 func TestFigures(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -42,7 +42,7 @@ func (u *updates) shelf() *shelf {
 	s.StartTLS()
 	u.Cleanup(s.Close)
 	u.m.Write("server.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
-	u.Setenv("SSL_CERT_FILE", u.m.Disk+"/server.crt")
+	u.m.Env = append(u.m.Env, "SSL_CERT_FILE="+u.m.Disk+"/server.crt")
 	return s
 }
 
@@ -114,6 +114,7 @@ func (u *updates) ended(version string) (why string) {
 // broken, and never fetches that again, however often it is started. A person has it take another
 // one from the server at once.
 func TestUpdateFollowed(t *testing.T) {
+	t.Parallel()
 	u := bootUpdates(t)
 	s := u.shelf()
 	s.pack("9.1.0", u.Version("9.1.0")) // which may take longer than until the second look
@@ -165,6 +166,7 @@ func TestUpdateFollowed(t *testing.T) {
 // the old one it takes no archive of the new one, then both count, alone or together as the
 // threshold says, and then the new one alone. Nothing that is sent changes that without consent.
 func TestUpdateKeys(t *testing.T) {
+	t.Parallel()
 	u := newUpdates(t, quickly)
 	oldKey, newKey := u.Key, filepath.Join(t.TempDir(), "key")
 	newPublic := u.NewKey(newKey)

@@ -14,6 +14,7 @@ import (
 // An OCI runtime that hangs holds up its own pod and nothing else: not the end of
 // the agent, nor its next start.
 func TestHangingRuntime(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

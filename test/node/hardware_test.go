@@ -32,6 +32,7 @@ func askLoop(t *testing.T, verb uint) {
 // TestHardware gives a device of this kernel to a pod that is nobody: it comes late, goes,
 // and comes back, over a kill of the agent and a reboot.
 func TestHardware(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -58,6 +58,7 @@ func expectOrder(t *testing.T, lines []string, chain ...string) {
 // survive kill -9 of the agent: one that returned does not run again, one that was cut
 // short does, and a pod that was being deleted is.
 func TestHooks(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -125,6 +126,7 @@ func TestHooks(t *testing.T) {
 
 // What a postStart hook's failure, sidecars and restart rules lead to.
 func TestPodLife(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

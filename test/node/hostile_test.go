@@ -13,6 +13,7 @@ import (
 // TestHostileManifests drops 500 manifests of random bytes and mutated pods
 // beside a good pod. The agent goes on, and so does the good pod.
 func TestHostileManifests(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

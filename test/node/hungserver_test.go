@@ -100,6 +100,7 @@ func signalAll(t *testing.T, many int, pids []int, s syscall.Signal) {
 // does: not other pods, nor commands, nor the end of the agent and its next start, also by
 // kill -9, nor the end of such pods. When the server is back they start.
 func TestHungServer(t *testing.T) {
+	t.Parallel()
 	m, exe := withServers(t)
 	const below = ", subPath: " + hungfs.Dir
 	for name, sub := range map[string]string{"whole": "", "sub": below, "going": below} {
@@ -161,6 +162,7 @@ func TestHungServer(t *testing.T) {
 // kernel lets nobody go who waits for that, and yet an agent that was killed meanwhile has a
 // successor; the pods can be deleted.
 func TestDeafServer(t *testing.T) {
+	t.Parallel()
 	m, exe := withServers(t)
 	m.Write("manifests/one.yaml", servedPod("one", onServer, ""))
 	m.Write("manifests/sub.yaml", servedPod("sub", onServer, ", subPath: "+hungfs.Dir))

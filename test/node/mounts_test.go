@@ -41,6 +41,7 @@ spec:
 // after the life of pods with every mount propagation, also when the host mounts
 // meanwhile and islet cleanup takes the rest down.
 func TestHostMounts(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -88,7 +89,7 @@ func TestHostMounts(t *testing.T) {
 	for _, n := range []string{"none", "both"} {
 		m.Remove("manifests/" + n + ".yaml")
 	}
-	m.WaitReady("slave-edge")
+	m.WaitPods("the others to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 1 })
 	after := append(slices.Clone(before), host+"/data/late")
 	slices.Sort(after)
 	if got := hostMounts(m); !slices.Equal(got, after) {

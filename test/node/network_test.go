@@ -63,6 +63,7 @@ func onAddOn(t *testing.T, m *machine.Machine, pods map[string]machine.Pod) {
 // built-in network, and stay over a reboot, after which its pod must run before the
 // others can start.
 func TestAddOnTakesOver(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	installPlugin(t, m)
@@ -133,6 +134,7 @@ func TestAddOnTakesOver(t *testing.T) {
 
 // TestNetworkOfAddOnsOnly has a node that waits for its add-on.
 func TestNetworkOfAddOnsOnly(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	installPlugin(t, m)
@@ -153,6 +155,7 @@ func TestNetworkOfAddOnsOnly(t *testing.T) {
 // TestFormerNode has a machine on which another node's network left its bridge, with
 // the addresses of the pods.
 func TestFormerNode(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -34,6 +34,7 @@ spec:
 }
 
 func TestFirstPod(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

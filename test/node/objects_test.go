@@ -62,6 +62,7 @@ func waits(m *machine.Machine, pod, why string) {
 // wait for those that are missing in a kubelet's words, and see changes; over kill -9 and
 // a reboot.
 func TestObjectsOfManifests(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -159,6 +160,7 @@ func nowhere(t *testing.T, disk, secret string) {
 
 // TestAppliedBundle: islet apply takes a pod with all that it uses, and removes it again.
 func TestAppliedBundle(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -200,6 +202,7 @@ func TestAppliedBundle(t *testing.T) {
 
 // TestHostileObjects: what is too much is refused, and nothing else suffers.
 func TestHostileObjects(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -256,6 +259,7 @@ func writer(name string) string {
 // TestClaimOfManifest: a claim of a manifest is a directory that outlives its pod, kill -9,
 // a reboot and its manifest, and is removed only by who says so.
 func TestClaimOfManifest(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

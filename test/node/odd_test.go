@@ -50,6 +50,7 @@ func looking() string {
 // TestOddStart: what an agent inherits from who starts it, such as an administrator's shell
 // with umask 077, changes nothing of its containers and of commands in them.
 func TestOddStart(t *testing.T) {
+	t.Parallel()
 	usual, usualExec := lookFrom(t, 0)
 	for _, umask := range []int{0o077, 0o027} {
 		found, foundExec := lookFrom(t, umask)

@@ -37,6 +37,7 @@ next:
 // a limit was met where it was set; with cgroup v2 also in all cgroups above: there a pod has it
 // when its container has ended.
 func TestOOMFigures(t *testing.T) {
+	t.Parallel()
 	v2 := 0.0
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		v2 = 1

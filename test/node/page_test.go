@@ -14,6 +14,7 @@ import (
 // TestStatusPageElsewhere: on the port of the kubelet API the page is there for who comes with a
 // certificate that the node trusts, with the pods and their logs, and for nobody else.
 func TestStatusPageElsewhere(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -62,6 +63,7 @@ func TestStatusPageElsewhere(t *testing.T) {
 // TestStatusPage: on localhost of the machine the page is there when it is configured, for who
 // asks by that name, with the pods and their logs.
 func TestStatusPage(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -14,6 +14,7 @@ import (
 // TestCPUs: a guaranteed pod has a CPU of its own, over kill -9 of the agent; those that run
 // leave it, and come back to it. What is kept of memory and process IDs is on the cgroups.
 func TestCPUs(t *testing.T) {
+	t.Parallel()
 	if runtime.NumCPU() < 2 {
 		t.Skip("one CPU: none can be given away")
 	}
@@ -76,6 +77,7 @@ func allowed(m *machine.Machine, pod, what string) string {
 // containers: what is reserved strictly nobody shares, and who has CPUs and memory of their own
 // has them in the cpuset. What does not come to what is kept is refused.
 func TestPolicies(t *testing.T) {
+	t.Parallel()
 	if runtime.NumCPU() < 2 {
 		t.Skip("one CPU: none can be given away")
 	}

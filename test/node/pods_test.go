@@ -64,6 +64,7 @@ spec:
 `
 
 func TestRichPod(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -111,6 +112,7 @@ func TestRichPod(t *testing.T) {
 
 // Containers that end or cannot start say why, in the kubelet's words.
 func TestReasons(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -42,6 +42,7 @@ spec:
 `
 
 func TestProbes(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

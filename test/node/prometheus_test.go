@@ -30,6 +30,7 @@ var noData = map[string]string{
 // TestPrometheus: a real Prometheus scrapes the node, and what the rules and dashboards of
 // kubernetes-mixin take from a kubelet is there, but for what is listed.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	tool := os.Getenv("ISLET_PROMETHEUS")
 	if tool == "" {
 		t.Skip("make test-prometheus builds the parts of Prometheus that this needs")

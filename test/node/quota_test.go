@@ -18,6 +18,7 @@ import (
 // however many files a container may have; and that more was written than the budget of the
 // day allows is said, with what wrote it.
 func TestLogQuotaAndFlashBudget(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

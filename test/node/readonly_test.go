@@ -72,6 +72,7 @@ func saysVolatile(t *testing.T, m *machine.Machine) {
 // TestReadOnlyDisk boots a node whose disk takes no writes: its pods run, from what is
 // there, and what they and the node write is gone at the next boot.
 func TestReadOnlyDisk(t *testing.T) {
+	t.Parallel()
 	m, names := fleet(t, 2)
 	m.Write("applied.yaml", manifest("applied", "    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {}}]\n", "sleep"))
 	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
@@ -142,6 +143,7 @@ func TestReadOnlyDisk(t *testing.T) {
 // TestDiskTurnsReadOnly restarts the agent of a node whose pods run on a disk that takes
 // no writes any more: the pods go on. They can be removed, and islet cleanup ends it all.
 func TestDiskTurnsReadOnly(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -69,6 +69,7 @@ func memoryKiB(t *testing.T) (kib int) {
 // TestScores: the agent, its shims, the programs that it starts, and the containers of pods have
 // the oom_score_adj that they are documented to have; so has a command in a container.
 func TestScores(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

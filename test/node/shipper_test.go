@@ -67,6 +67,7 @@ func (s *shipper) look(t *testing.T) {
 // TestShipper: of a burst of 300,000 lines, 57 MB, a shipper that follows the file and
 // islet logs -f have all.
 func TestShipper(t *testing.T) {
+	t.Parallel()
 	const lines = 300_000
 	m := machine.New(t, "edge")
 	m.InstallImage()

@@ -36,6 +36,7 @@ spec:
 // also if the agent is killed meanwhile; their hooks reach the disk, nothing new starts,
 // and the next boot runs them again. A restart of the service ends none.
 func TestMachineGoesOff(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -12,6 +12,7 @@ import (
 // TestBrokenStore breaks the database of a node whose pods run: it is set aside,
 // and the node is rebuilt from its sources and from what runs.
 func TestBrokenStore(t *testing.T) {
+	t.Parallel()
 	m, names := fleet(t, 3)
 	m.Write("applied.yaml", manifest("applied", "", "count", "10ms"))
 	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
@@ -62,6 +63,7 @@ func TestBrokenStore(t *testing.T) {
 // What was applied on the node has no other source: it is taken back from what runs, restarted
 // when it ends, and ended when it is deleted.
 func TestDeletedStore(t *testing.T) {
+	t.Parallel()
 	m, names := fleet(t, 2)
 	m.Write("applied.yaml", manifest("applied", "", "count", "10ms"))
 	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
@@ -108,6 +110,7 @@ func TestDeletedStore(t *testing.T) {
 
 // TestFullDisk fills the disk of the state directory under a node whose pods run.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.Boot()
 	state := filepath.Join(m.Disk, "state")

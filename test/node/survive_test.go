@@ -63,6 +63,7 @@ func containers(pods map[string]machine.Pod) map[string]string {
 }
 
 func TestKillShim(t *testing.T) {
+	t.Parallel()
 	m, names := fleet(t, 6)
 	before := containers(m.Pods())
 	all := shims(m)
@@ -76,6 +77,7 @@ func TestKillShim(t *testing.T) {
 }
 
 func TestKillShimsAndAgent(t *testing.T) {
+	t.Parallel()
 	m, names := fleet(t, 4)
 	before := containers(m.Pods())
 	victims := shims(m)
@@ -90,6 +92,7 @@ func TestKillShimsAndAgent(t *testing.T) {
 }
 
 func TestRestartOfAgent(t *testing.T) {
+	t.Parallel()
 	m, names := fleet(t, 4)
 	before := containers(m.Pods())
 	m.Stop()
@@ -101,6 +104,7 @@ func TestRestartOfAgent(t *testing.T) {
 }
 
 func TestReboot(t *testing.T) {
+	t.Parallel()
 	m, names := fleet(t, 5)
 	before := containers(m.Pods())
 	for range 3 {
@@ -145,6 +149,7 @@ func ready(pods map[string]machine.Pod, names []string) bool {
 // TestHungShim stops a shim so that it answers nobody, and restarts the agent:
 // its pods are replaced, the others are not disturbed.
 func TestHungShim(t *testing.T) {
+	t.Parallel()
 	m, names := fleet(t, 4)
 	before := containers(m.Pods())
 	m.Kill()

@@ -87,6 +87,7 @@ const quickly = "configuration: {healthyFor: 2s, deadline: 15s}"
 // TestUpdate: a version that works stays, with the same containers; what is wrong with others,
 // and what is done, a person reads.
 func TestUpdate(t *testing.T) {
+	t.Parallel()
 	u := newUpdates(t, quickly)
 	was := strings.Fields(u.m.Islet("version"))[1]
 	u.as(was)
@@ -116,9 +117,10 @@ func TestUpdate(t *testing.T) {
 // TestUpdateDist: the archive that islet is shipped as is one that a node takes, with all that is
 // in it beside the program.
 func TestUpdateDist(t *testing.T) {
+	t.Parallel()
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" {
-		t.Skip("no archive to take: set ISLET_DIST (make test does)")
+		t.Skip("no archive to take: set ISLET_DIST (make test-long does)")
 	}
 	u := newUpdates(t, quickly)
 	file := u.m.Disk + "/" + filepath.Base(dist)
@@ -135,6 +137,7 @@ func TestUpdateDist(t *testing.T) {
 // TestUpdateKilled: kill -9 of everything in the middle of a trial ends in the version of
 // before.
 func TestUpdateKilled(t *testing.T) {
+	t.Parallel()
 	u := newUpdates(t, quickly)
 	was := strings.Fields(u.m.Islet("version"))[1]
 	u.m.Islet("update", "--no-wait", u.broken("hang"))
@@ -165,6 +168,7 @@ func TestUpdateKilled(t *testing.T) {
 // TestUpdateBlind: a version that does not find the node's manifests ends no pod. It may be that
 // somebody removed them, so it is tried again.
 func TestUpdateBlind(t *testing.T) {
+	t.Parallel()
 	u := newUpdates(t, "configuration: {healthyFor: 2s, deadline: 5s}")
 	was := strings.Fields(u.m.Islet("version"))[1]
 	u.m.Run("cp", u.m.Binary(), u.m.Disk+"/blind")

@@ -55,6 +55,7 @@ func users(m *machine.Machine, pod, container string) string {
 // volumes is on the disk as other pods would write it. Without the OCI runtime's help a
 // pod waits with a kubelet's words.
 func TestUserNamespaces(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

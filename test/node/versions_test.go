@@ -13,9 +13,10 @@ import (
 // TestVersions goes from an earlier program to this one and back, each with the pods of the
 // other: their containers, shims, logs and records. The earlier one is the file ISLET_OLD.
 func TestVersions(t *testing.T) {
+	t.Parallel()
 	file := os.Getenv("ISLET_OLD")
 	if file == "" {
-		t.Skip("no earlier program to go back to: set ISLET_OLD (make test-versions does)")
+		t.Skip("no earlier program to go back to: set ISLET_OLD (make test-versions and test-long do)")
 	}
 	old, err := os.ReadFile(file)
 	if err != nil {

@@ -51,6 +51,7 @@ func (v *veto) during() (why string) {
 // TestUpdateVeto: a pod that makes itself unready during each trial is named, and keeps the node from
 // another version only once; a person who says so has it at once.
 func TestUpdateVeto(t *testing.T) {
+	t.Parallel()
 	v := newVeto(t)
 	v.m.Islet("update", "--no-wait", v.archive("9.1.0", v.Version("9.1.0")))
 	if why := v.during(); !strings.Contains(why, "1 pods are not ready that were: default/evil-edge") {

@@ -35,6 +35,7 @@ func nfsProgram(t *testing.T, m *machine.Machine, commands string) {
 // not answer waits, and is told of; others start meanwhile, and it can be deleted. In the
 // end nothing is mounted, and all is there that was written.
 func TestNFS(t *testing.T) {
+	t.Parallel()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

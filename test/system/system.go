@@ -200,16 +200,15 @@ func (s *System) Run(command string) string {
 func (s *System) Await(command string) string {
 	s.t.Helper()
 	late := time.After(machine.Patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	for {
+		began := time.Now()
 		out, code := s.Try(command)
 		if code == 0 {
 			return out
 		}
 		_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", s.Pid()))
 		select {
-		case <-tick.C:
+		case <-time.After(max(20*time.Millisecond, 4*time.Since(began))):
 			if err == nil {
 				continue
 			}

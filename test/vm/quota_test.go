@@ -13,7 +13,7 @@ import (
 // TestProjectQuotas runs the tests of package quota on a kernel that has quotas.
 func TestProjectQuotas(t *testing.T) {
 	if os.Getenv("ISLET_DIST") == "" {
-		t.Skip("it needs the virtual machine: set ISLET_DIST (make test does)")
+		t.Skip("it needs the virtual machine: set ISLET_DIST (make test-long does)")
 	}
 	program := filepath.Join(t.TempDir(), "quota.test")
 	build := exec.Command("go", "test", "-c", "-o", program, "./agent/quota")

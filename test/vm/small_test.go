@@ -57,7 +57,7 @@ func TestSmall(t *testing.T) {
 		size, scrapes = 100, 6
 	}
 	if dist == "" {
-		t.Skip("no archive to install: set ISLET_DIST (make test does)")
+		t.Skip("no archive to install: set ISLET_DIST (make test-long does)")
 	}
 	files := map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "still.tar": stillArchive(t), "large.tar": largeArchive(t, size)}
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), files)

@@ -51,7 +51,7 @@ func payload(t *testing.T) map[string]string {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" {
-		t.Skip("no archive to install: set ISLET_DIST (make test does)")
+		t.Skip("no archive to install: set ISLET_DIST (make test-long does)")
 	}
 	dir := t.TempDir()
 	write := func(name string, content []byte) string {

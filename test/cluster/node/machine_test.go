@@ -22,7 +22,7 @@ func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" {
-		t.Skip("no archive to install: set ISLET_DIST (make test does)")
+		t.Skip("no archive to install: set ISLET_DIST (make test-long does)")
 	}
 	name, join := cluster.Name(t), c.JoinCommand(t)
 	v := vm.New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "kubeadm": join[0]})
