@@ -136,12 +136,11 @@ test: ## the tests that CI runs, about 25 minutes; says how long each stage took
 	@test/stage.sh cluster $(MAKE) test-cluster
 	@test/stage.sh end
 
-# The stages of make test and make test-long, on what the stages before them made. ISLET_BROWSER is
-# asked for when it is used: a stage before installs the browser. The contract of container runtimes
-# mostly waits, so it comes first and has a place beside the packages that compute.
+# The stages of make test and make test-long, on what the stages before them made. The contract of
+# container runtimes mostly waits, so it comes first and has a place beside the packages that compute.
 .PHONY: test-unit test-packages test-programs test-node test-installed test-containerd
 test-unit:
-	CGO_ENABLED=1 ISLET_BROWSER=$(BROWSER) go test -race -p 3 -timeout $(or $(UNIT_TIMEOUT),25m) ./runtime/ctrd ./...
+	CGO_ENABLED=1 go test -race -p 3 -timeout $(or $(UNIT_TIMEOUT),25m) ./runtime/ctrd ./...
 test-packages:
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
 test-programs:
@@ -168,7 +167,7 @@ test-long: ## all tests, in their long forms, in virtual machines and with other
 	@test/stage.sh dependencies packaging/deps.sh run test vm oci packages system page
 	@test/stage.sh build $(MAKE) build demo-image
 	@test/stage.sh check $(MAKE) check
-	@test/stage.sh unit env ISLET_TEST_LONG=1 $(MAKE) test-unit UNIT_TIMEOUT=90m
+	@test/stage.sh unit env ISLET_TEST_LONG=1 ISLET_BROWSER=$(BROWSER) $(MAKE) test-unit UNIT_TIMEOUT=90m
 	@test/stage.sh packages $(MAKE) packages-two test-packages
 	@test/stage.sh programs $(MAKE) prometheus old test-programs
 	@test/stage.sh node env ISLET_TEST_LONG=1 $(MAKE) test-node RACE=-race NODE_TIMEOUT=90m
