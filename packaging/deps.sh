@@ -19,7 +19,7 @@ need() { # need COMMAND PACKAGE
 for use in "$@"; do
 	case $use in
 	run) command -v crun >/dev/null 2>&1 || need crun crun; need runc runc ;;
-	test) need git git; need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; need dbus-daemon dbus-daemon; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+	test) need git git; need mke2fs e2fsprogs; need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; need dbus-daemon dbus-daemon; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 		[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"; need pkg-config pkg-config # to build runc, see test/runc
 		need shellcheck shellcheck ;;
 	oci) need gcc gcc; need x86_64-linux-gnu-gcc gcc; need make make; need patch patch; need xz xz-utils; need pkg-config pkg-config; need gperf gperf; need meson meson; need ninja ninja-build
