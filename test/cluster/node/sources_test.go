@@ -63,11 +63,12 @@ func (n *newer) both(when, version, kubelet string, trials ...string) {
 	unchanged(n.t, n.c, n.pods)
 }
 
-// restart ends the agent and starts it again, by which it looks at once at what it follows.
+// restart ends the agent and starts it again, by which it looks at once at what it follows. It does
+// not wait: a trial may begin as soon as the agent answers.
 func (n *newer) restart() {
 	n.t.Helper()
 	n.Kill()
-	n.Start()
+	n.LaunchAgent(n.Flags()...)
 }
 
 // TestTwoSources: a ConfigMap and an archive that both have something new are both taken, one after
