@@ -1,6 +1,7 @@
 package crisuite
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -61,6 +62,32 @@ func testStop(t *testing.T, b *bench) {
 		if st := b.status(id); st.ExitCode != c.code || !strings.Contains(b.log(cc), c.log) || st.StopSignal != signal {
 			t.Errorf("%s, %ds: %v, logged %q", c.verb, c.timeout, st, b.log(cc))
 		}
+	}
+}
+
+// testStopAgain: a container gets its stop signal once, however often it is stopped: as when a grace
+// period is cut short, or when the caller that began has gone. The later timeout holds.
+func testStopAgain(t *testing.T, b *bench) {
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	c := b.container("main", "once")
+	id := b.create(pod, cfg, c)
+	b.start(id)
+	b.logged(c, "waiting")
+	ctx, leave := context.WithCancel(b.ctx)
+	left := make(chan error, 1)
+	go func() {
+		_, err := b.Runtime.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600})
+		left <- err
+	}()
+	b.logged(c, "signal terminated")
+	leave()
+	if err := <-left; err == nil {
+		t.Error("the first stop succeeded")
+	}
+	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 1}))(b)
+	if st := b.status(id); st.ExitCode != 137 || strings.Contains(b.log(c), "again") {
+		t.Errorf("stopped again: %v, logged %q", st, b.log(c))
 	}
 }
 

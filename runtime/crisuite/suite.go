@@ -60,6 +60,7 @@ func Run(t *testing.T, s Subject) {
 
 		{"ExitCodes", true, testExitCodes},
 		{"Stop", true, testStop},
+		{"StopAgain", true, testStopAgain},
 		{"StartError", true, testStartError},
 		{"Logs", true, testLogs},
 		{"LogRotation", true, testLogRotation},

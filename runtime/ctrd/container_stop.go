@@ -45,7 +45,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		return nil
 	}
 	if grace > 0 {
-		answered, err := r.signalWithin(ctx, grace, s, c, polite)
+		answered, err := r.signalOnce(ctx, grace, s, c, polite)
 		if err != nil {
 			return err
 		}
@@ -105,6 +105,40 @@ func (r *Runtime) signalWithin(ctx context.Context, limit time.Duration, s *sand
 		return false, nil
 	}
 	return true, err
+}
+
+// signalOnce sends a container its stop signal, unless it has had it: many programs take a second one
+// for an order to end without finishing their work. A stop is repeated when a pod's grace period is cut
+// short, and by an agent that has been restarted. So it is recorded, as soon as nothing else holds the
+// container. answered is signalWithin's.
+func (r *Runtime) signalOnce(ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal) (answered bool, err error) {
+	r.mu.Lock()
+	had := c.rec.Signaled
+	c.rec.Signaled = true
+	r.mu.Unlock()
+	if had {
+		return true, nil
+	}
+	if answered, err = r.signalWithin(ctx, limit, s, c, sig); err != nil || !answered {
+		r.mu.Lock()
+		c.rec.Signaled = ctx.Err() != nil // the caller went while the shim was asked: it has the request
+		r.mu.Unlock()
+		return answered, err
+	}
+	r.tasks.Go(func() {
+		r.ops.Lock(c.rec.ID)
+		defer r.ops.Unlock(c.rec.ID)
+		r.mu.Lock()
+		running := c.state() == api.ContainerState_CONTAINER_RUNNING
+		r.mu.Unlock()
+		if !running {
+			return
+		}
+		if err := appendRecord(r.recordPath(c.rec.ID), course{Signaled: true}, false); err != nil {
+			r.log.Warn("the stop signal of a container was not recorded", "container", c.rec.ID, "error", err)
+		}
+	})
+	return true, nil
 }
 
 // stopSignal is the configuration's, else the image's, else SIGTERM. Runtime.mu is held.

@@ -71,6 +71,7 @@ type course struct {
 	ExitCode   int32     `json:"exitCode,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
 	Message    string    `json:"message,omitempty"`
+	Signaled   bool      `json:"signaled,omitempty"` // it was sent its stop signal
 }
 
 // recordFile is a container's record in its directory.

@@ -170,6 +170,40 @@ func TestAgentRestart(t *testing.T) {
 	}
 }
 
+// A container has had its stop signal, also for the agent after a restart.
+func TestSignalOnce(t *testing.T) {
+	n := newNode(t, 1)
+	_, id := n.runPod(t, 0, "once")
+	logged := func(text string) {
+		eventually(t, "it logs "+text, func() bool {
+			b, _ := os.ReadFile(n.status(t, id).LogPath)
+			return strings.Contains(string(b), text)
+		})
+	}
+	logged("waiting")
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600}) // its caller goes
+	}()
+	logged("signal terminated")
+	eventually(t, "it is recorded", func() bool {
+		b, _ := os.ReadFile(filepath.Join(n.dir, "state", "containers", id, "record.json"))
+		return strings.Contains(string(b), "signaled")
+	})
+	leave()
+	<-left
+	n.stop(t)
+	n.start(t)
+	if _, err := n.StopContainer(t.Context(), &api.StopContainerRequest{ContainerId: id, Timeout: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if st := n.status(t, id); st.ExitCode != 137 {
+		t.Errorf("it was signaled again: %v", st)
+	}
+}
+
 // pid is a container's first process, from its verbose status.
 func (n *node) pid(t testing.TB, id string) int {
 	t.Helper()

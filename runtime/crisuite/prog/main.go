@@ -100,6 +100,13 @@ func do(verb string, next func() string) bool {
 		signal.Notify(c, syscall.SIGTERM, syscall.SIGUSR1)
 		fmt.Println("waiting")
 		fmt.Println("signal", <-c)
+	case "once": // a second SIGTERM ends it at once
+		c := make(chan os.Signal, 2)
+		signal.Notify(c, syscall.SIGTERM)
+		fmt.Println("waiting")
+		fmt.Println("signal", <-c)
+		fmt.Println("again", <-c)
+		os.Exit(3)
 	case "reap": // of whoever is left to it, from here on
 		signal.Ignore(syscall.SIGCHLD)
 	case "ignore":
