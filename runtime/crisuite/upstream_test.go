@@ -30,7 +30,7 @@ func TestComparedWithContainerd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	upstream, documented := map[string]bool{}, map[string]bool{}
+	upstream := map[string]bool{}
 	for _, dir := range compared {
 		functionsOf(t, filepath.Join(strings.TrimSpace(string(out)), "internal", "cri"), dir, upstream)
 	}
@@ -42,6 +42,36 @@ func TestComparedWithContainerd(t *testing.T) {
 	if !found || len(upstream) < 300 {
 		t.Fatalf("the table is there: %t; functions of containerd: %d", found, len(upstream))
 	}
+	documented := checkRows(t, table)
+	for _, f := range slices.Sorted(maps.Keys(upstream)) {
+		if !documented[f] {
+			t.Errorf("docs/cri.md has no row for containerd's %s", f)
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(documented)) {
+		if !upstream[f] {
+			t.Errorf("docs/cri.md has %s, and containerd has not", f)
+		}
+	}
+}
+
+// TestComparedWithCRIO: the same of docs/cri-o.md. CRI-O is not linked, so its functions are not
+// looked for; that none is there twice.
+func TestComparedWithCRIO(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/cri-o.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(doc), "\n## Function by function\n")
+	if n := len(checkRows(t, table)); n < 200 {
+		t.Errorf("%d functions", n)
+	}
+}
+
+// checkRows checks the rows of a table of functions, and returns what is compared, as "file name".
+func checkRows(t *testing.T, table string) map[string]bool {
+	t.Helper()
+	documented := map[string]bool{}
 	tests, name, quoted := testsOf(t), regexp.MustCompile(`^Test[A-Z]\w*(/\w+)?$`), regexp.MustCompile("`([^`]+)`")
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")
@@ -50,6 +80,9 @@ func TestComparedWithContainerd(t *testing.T) {
 		}
 		file := strings.Trim(cells[1], " `")
 		for _, f := range quoted.FindAllStringSubmatch(cells[2], -1) {
+			if documented[file+" "+f[1]] {
+				t.Errorf("%s: %s is there twice", file, f[1])
+			}
 			documented[file+" "+f[1]] = true
 		}
 		named := 0
@@ -68,16 +101,7 @@ func TestComparedWithContainerd(t *testing.T) {
 			t.Errorf("%s:%s: the verdict %q needs a reason", file, cells[2], verdict)
 		}
 	}
-	for _, f := range slices.Sorted(maps.Keys(upstream)) {
-		if !documented[f] {
-			t.Errorf("docs/cri.md has no row for containerd's %s", f)
-		}
-	}
-	for _, f := range slices.Sorted(maps.Keys(documented)) {
-		if !upstream[f] {
-			t.Errorf("docs/cri.md has %s, and containerd has not", f)
-		}
-	}
+	return documented
 }
 
 // functionsOf adds the functions and methods of a package on Linux, as "file name".

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -275,6 +276,33 @@ func TestSeccompFile(t *testing.T) {
 		}))
 		if good && (err != nil || s.Linux.Seccomp.DefaultAction != specs.ActErrno) || !good && (err == nil || !strings.Contains(err.Error(), ref)) {
 			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}
+
+// TestForeignAnnotations: what CRI-O, crun, runc and CRIU read in annotations has no effect,
+// whether the pod or the container has it. See docs/cri-o.md.
+func TestForeignAnnotations(t *testing.T) {
+	plain := spec(t, input(nil))
+	all := map[string]string{
+		"io.kubernetes.cri-o.ShmSize": "1Gi", "shm-size.crio.io": "1Gi", "io.kubernetes.cri-o.Devices": "/dev/kmsg", "devices.crio.io": "/dev/kmsg",
+		"io.kubernetes.cri-o.userns-mode": "auto", "userns-mode.crio.io": "auto", "io.kubernetes.cri-o.umask": "0777", "umask.crio.io": "0777",
+		"io.kubernetes.cri-o.UnifiedCgroup.x": "memory.max=max", "unified-cgroup.crio.io/x": "memory.max=max", "io.kubernetes.cri-o.cgroup2-mount-hierarchy-rw": "true",
+		"cgroup2-mount-hierarchy-rw.crio.io": "true", "seccomp-profile.kubernetes.cri-o.io/POD": "r/p:1", "seccomp-profile.crio.io": "r/p:1",
+		"io.kubernetes.cri-o.seccompNotifierAction": "stop", "io.kubernetes.cri-o.TrySkipVolumeSELinuxLabel": "true", "io.kubernetes.cri-o.LinkLogs": "logs",
+		"io.kubernetes.cri-o.Spoofed": "true", "io.kubernetes.cri-o.PlatformRuntimePath": "/bin/sh", "cpu-quota.crio.io": "disable", "io.kubernetes.cri.rdt-class": "c",
+		"io.containers.trace-syscall": "of:/x", "run.oci.keep_original_groups": "1", "run.oci.hooks.stderr": "/x", "module.wasm.image/variant": "compat",
+		"org.systemd.property.MemoryMax": "1", "org.criu.config": "/x", "org.opencontainers.image.stopSignal": "SIGKILL", "bundle": "/x",
+	}
+	for _, pod := range []bool{false, true} {
+		in := input(nil)
+		if in.Container.Metadata = (&api.ContainerMetadata{Name: "x"}); pod {
+			in.Sandbox.Annotations = all
+		} else {
+			in.Container.Annotations = all
+		}
+		if s := spec(t, in); !reflect.DeepEqual(s, plain) {
+			t.Errorf("of the pod: %t: %+v, want %+v", pod, s, plain)
 		}
 	}
 }
