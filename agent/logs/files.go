@@ -84,6 +84,7 @@ type file struct {
 	newest bool   // was it when it was opened
 	stem   string // the last name it was known by, without .gz
 	scan   *scanner
+	bad    error // it is damaged, and ends here
 }
 
 // open opens the file of that name, or its compressed form.
@@ -99,12 +100,19 @@ func (s set) open(name string) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	z, err := gzip.NewReader(f)
-	if err != nil {
+	c := &file{f: f, stem: name}
+	if err := c.rewind(); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("read %s: %w", f.Name(), err)
+		return nil, err
 	}
-	return &file{f: f, stem: name, scan: newScanner(z)}, nil
+	return c, nil
+}
+
+// has reports whether there is a file of that name, or its compressed form.
+func (s set) has(name string) bool {
+	_, plain := os.Lstat(filepath.Join(s.dir, name))
+	_, packed := os.Lstat(filepath.Join(s.dir, name+".gz"))
+	return plain == nil || packed == nil
 }
 
 func (f *file) close() {
@@ -118,21 +126,33 @@ func (f *file) close() {
 func (f *file) next() (entry, error) {
 	e, err := f.scan.next()
 	if err != nil && !f.plain {
+		f.damaged(err)
 		err = io.EOF
 	}
 	return e, err
 }
 
-// rewind goes back to the beginning of a compressed file.
+func (f *file) damaged(err error) {
+	if f.bad == nil && err != io.EOF {
+		f.bad = fmt.Errorf("lines are missing, as %s is damaged: %w", f.f.Name(), err)
+	}
+}
+
+// rewind goes to the beginning of a compressed file.
 func (f *file) rewind() error {
 	if _, err := f.f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	z, err := gzip.NewReader(f.f)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", f.f.Name(), err)
+	if err == nil {
+		f.scan = newScanner(z)
+		return nil
 	}
-	f.scan = newScanner(z)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	f.scan = newScanner(strings.NewReader(""))
+	f.damaged(err)
 	return nil
 }
 
@@ -212,8 +232,10 @@ func (s set) first(match func(rotated string) bool) (*file, error) {
 	}
 }
 
+var errGone = errors.New("the log was removed")
+
 // after opens the file that follows f. It returns nil when there is none (yet),
-// and io.EOF when the log was removed.
+// and errGone when the log was removed.
 func (s set) after(f *file) (*file, error) {
 	name, exists, err := s.name(f)
 	if err != nil {
@@ -223,7 +245,7 @@ func (s set) after(f *file) (*file, error) {
 		if exists {
 			return nil, nil
 		}
-		return nil, io.EOF
+		return nil, errGone
 	}
 	return s.first(func(rotated string) bool { return rotated > name })
 }

@@ -2,10 +2,10 @@ package logs
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
-	"path/filepath"
 	"time"
 )
 
@@ -29,23 +29,40 @@ const (
 	settled  = 5 * time.Second
 )
 
+// Errors of Read, after everything before the place that they are about.
+var (
+	// ErrMissed means that files were removed between two that were read.
+	ErrMissed = errors.New("the lines that follow were removed before they were read: the container writes faster than the log is read " +
+		"(containerLogMaxSize and containerLogMaxFiles say how much of it is kept)")
+	// ErrRemoved means that the log was removed although its container has not ended.
+	ErrRemoved = errors.New("the log was removed while it was followed: what the container writes now is in no file")
+)
+
 // Read writes the log at path to w. With Follow it waits for more, and returns
 // nil when ended says that the container has ended and all it wrote is
-// delivered. A w that is a Flusher is flushed whenever there is no more for now, and at the end;
+// delivered. Nothing is left out without an error: Read stops where lines are missing
+// (ErrMissed). Behind a compressed file that is damaged it goes on, and reports that at the
+// end. The file that is read stays open, so only the files after it can go before they are read.
+//
+// A w that is a Flusher is flushed whenever there is no more for now, and at the end;
 // not after an error: a w that was neither written to nor flushed can still be told of one.
 func Read(ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer) error {
 	r := &reader{set: newSet(path), o: o, ended: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: settled}
 	r.print = newPrinter(r.out, o)
+	events := uint32(removals)
 	if o.Follow {
-		watch, err := newWatch(filepath.Dir(path)) // before the first look, so that nothing is missed
-		if err != nil {
-			return err
-		}
-		defer watch.close()
-		r.watch = watch
+		events = changes
+	}
+	watch, err := newWatch(r.set, events) // before the first look, so that nothing is missed
+	if err != nil && o.Follow {
+		return err
+	}
+	defer watch.close()
+	r.watch = watch
+	if o.Follow {
 		r.last = ended(ctx)
 	}
-	err := r.run(ctx)
+	err = r.run(ctx)
 	if err != nil && !errors.Is(err, errLimit) {
 		return errors.Join(err, r.out.Flush())
 	}
@@ -59,10 +76,11 @@ type reader struct {
 	w     io.Writer
 	out   *bufio.Writer
 	print *printer
-	watch *watch
+	watch *watch        // nil: the machine has no more; not while following
 	cur   *file         // nil: the log does not exist yet
 	pause time.Duration // until ended is asked again
 	last  bool          // the container has ended: what is there now is all
+	bad   error         // of compressed files that are damaged
 }
 
 func (r *reader) run(ctx context.Context) error {
@@ -75,16 +93,17 @@ func (r *reader) run(ctx context.Context) error {
 			return err
 		}
 		moved, err := r.advance(ctx)
-		if errors.Is(err, io.EOF) {
-			return r.finish()
-		}
-		if err != nil {
+		removed := errors.Is(err, errGone)
+		if err != nil && !removed {
 			return err
 		}
 		if moved {
 			continue
 		}
-		if !r.o.Follow || r.last {
+		if removed && r.o.Follow && !r.last && !r.ended(ctx) {
+			return errors.Join(r.finish(), ErrRemoved)
+		}
+		if removed || !r.o.Follow || r.last {
 			return r.finish()
 		}
 		if err := r.wait(ctx); err != nil {
@@ -128,7 +147,7 @@ func (r *reader) drain(ctx context.Context) error {
 	}
 }
 
-// advance goes on to the next file if the writer has. io.EOF: the log is gone.
+// advance goes on to the next file if the writer has. errGone: the log is gone.
 func (r *reader) advance(ctx context.Context) (bool, error) {
 	if r.cur == nil {
 		if !r.o.Follow {
@@ -139,8 +158,12 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 		return first != nil, err
 	}
 	next, err := r.set.after(r.cur)
-	if next == nil || err != nil {
+	if err != nil {
 		return false, err
+	}
+	missed := r.missed(next)
+	if next == nil {
+		return false, missed
 	}
 	// Since there is a next file, the writer is done with this one; but it may
 	// have written to it after we came to its end.
@@ -148,22 +171,45 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	if e, ok := r.cur.scan.rest(); ok && err == nil {
 		err = r.print.entry(e)
 	}
+	r.bad = errors.Join(r.bad, r.cur.bad)
 	r.cur.close()
 	r.cur = next
-	return true, err
+	return true, cmp.Or(err, missed)
 }
 
-// finish prints the unfinished last line.
+// missed returns ErrMissed if files between the current and the next one, or, if that is nil,
+// after the current one, were removed. A watch that has lost events leaves it open. The oldest
+// file goes first, so nothing is missing as long as the current one is there.
+func (r *reader) missed(next *file) error {
+	if r.cur.stem == r.set.base {
+		return nil
+	}
+	name := ""
+	if next != nil {
+		var err error
+		if name, _, err = r.set.name(next); err != nil {
+			return err
+		}
+	}
+	missed, sure := r.watch.missed(r.cur.stem, name)
+	if missed || !sure && next != nil && !r.set.has(r.cur.stem) {
+		return ErrMissed
+	}
+	return nil
+}
+
+// finish prints the unfinished last line, and returns what was wrong with files.
 func (r *reader) finish() error {
 	if r.cur == nil {
 		return nil
 	}
+	r.bad = errors.Join(r.bad, r.cur.bad)
 	if e, ok := r.cur.scan.rest(); ok {
 		if err := r.print.entry(e); err != nil {
 			return err
 		}
 	}
-	return r.print.idle()
+	return cmp.Or(r.print.idle(), r.bad)
 }
 
 // wait delivers what is held and waits until there may be more.
