@@ -32,6 +32,10 @@ const (
 	PathStats       = "/stats/summary"
 )
 
+// TrailerError is the trailer that says why a log is not complete, for clients that have a header of
+// this name in their request. (TE: trailers would not do: Firefox sends it, and shows no trailer.)
+const TrailerError = "Islet-Error"
+
 // Status is how the node is.
 type Status struct {
 	Version   string    `json:"version"` // of islet

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"syscall"
 	"time"
+
+	"github.com/islet-edge/islet/agent/api"
 )
 
 const (
@@ -34,6 +36,7 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set(api.TrailerError, "trailer")
 	client := http.Client{Transport: &http.Transport{DialContext: t.dial, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression: true, ResponseHeaderTimeout: t.patience(method)}}
 	resp, err := client.Do(req)

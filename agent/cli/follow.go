@@ -139,16 +139,21 @@ type position struct {
 	head   []byte // the beginning of a line, while its time is not complete
 	inLine bool
 
-	again     int // lines to leave out
-	againTail int // characters to leave out of the line after them
+	again     int  // lines to leave out
+	againTail int  // characters to leave out of the line after them
+	resumed   bool // the next line must be one of the newest's time
 }
+
+// errMissed says that the newest line that was printed is no longer part of the log.
+var errMissed = errors.New("lines of the log are missing: they were removed before they could be printed (containerLogMaxSize, containerLogMaxFiles)")
 
 // resume says that the log is given again from the time of the newest line.
 func (p *position) resume() {
 	p.head, p.inLine, p.again, p.againTail = nil, false, p.lines, p.chars
+	p.resumed = p.last != ""
 }
 
-// Write takes a part of the log.
+// Write takes a part of the log. errMissed means that it does not go on where it ended.
 func (p *position) Write(b []byte) (int, error) {
 	var out []byte
 	for rest := b; len(rest) > 0; {
@@ -158,7 +163,12 @@ func (p *position) Write(b []byte) (int, error) {
 				p.head = append(p.head, rest...)
 				break
 			}
-			out = p.begin(out, string(append(p.head, rest[:i]...)))
+			stamp := string(append(p.head, rest[:i]...))
+			if p.resumed && stamp != p.last {
+				return 0, errMissed
+			}
+			p.resumed = false
+			out = p.begin(out, stamp)
 			p.head, rest = nil, rest[i+1:]
 			continue
 		}

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +71,39 @@ func TestFollow(t *testing.T) {
 	n.Serve(t)
 	f.want("six")
 	f.end(0, lost)
+}
+
+// TestFollowMissed: when the last line is no longer there as the agent comes back, others that were
+// written meanwhile may not be either. The log does not go on as if nothing were missing.
+func TestFollowMissed(t *testing.T) {
+	n, stop := node(t)
+	n.Log(t, "web-pi-nginx", "one")
+	f := follow(t, n, 0, "web", "-c", "nginx")
+	f.want("one")
+	stop()
+	line := "2026-11-21T02:03:05Z stdout F three\n"
+	if err := os.WriteFile(filepath.Join(n.Dir, "web-pi-nginx", "0.log"), []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.Serve(t)
+	f.end(1, lost+"islet: "+errMissed.Error()+"\n")
+}
+
+// TestLogIncomplete: a log that the agent cannot give whole fails, and is not taken for the end of
+// the agent.
+func TestLogIncomplete(t *testing.T) {
+	n, _ := node(t)
+	n.Log(t, "web-pi-nginx", "one")
+	n.Runtime.Exit("web-pi-nginx")
+	if err := os.WriteFile(filepath.Join(n.Dir, "web-pi-nginx", "0.log.20261121-000001.gz"), []byte("this is not gzip"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const message = "islet: the log of container nginx is not complete: lines are missing, as 0.log.20261121-000001.gz is damaged: gzip: invalid header\n"
+	for _, args := range [][]string{{"logs"}, {"logs", "-f"}, {"logs", "--tail=2"}} {
+		var out, errw bytes.Buffer
+		code := Main(t.Context(), append(args, "web", "-c", "nginx"), env(n, nil, &out, &errw))
+		check(t, n, result{out: out.String(), err: errw.String(), code: code}, 1, "one\n", message)
+	}
 }
 
 // TestFollowReplaced: the container is another one when the agent is back. What
@@ -138,8 +173,7 @@ func TestPosition(t *testing.T) {
 	p := &position{w: &out}
 	p.Write([]byte("t1 half of"))
 	p.resume()
-	p.Write([]byte("t2 next\n")) // the first was rotated away
-	if out.String() != "half of\nnext\n" {
-		t.Errorf("got %q", out.String())
+	if _, err := p.Write([]byte("t2 next\n")); err != errMissed || out.String() != "half of" { // the first was rotated away
+		t.Errorf("got %q, %v", out.String(), err)
 	}
 }

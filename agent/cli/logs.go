@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/api"
 )
 
 // logsCommand is islet logs.
@@ -121,7 +123,13 @@ func (c *logsCommand) copy(ctx context.Context, out io.Writer, pod *v1.Pod, cont
 		return err
 	}
 	defer resp.Body.Close()
-	return c.copyAnswer(out, resp.Body)
+	if err := c.copyAnswer(out, resp.Body); err != nil {
+		return err
+	}
+	if text := resp.Trailer.Get(api.TrailerError); text != "" {
+		return fmt.Errorf("the log of container %s is not complete: %s", container, text)
+	}
+	return nil
 }
 
 func (c *logsCommand) query() url.Values {

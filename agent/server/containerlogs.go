@@ -47,9 +47,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	err = logs.Read(r.Context(), path, o, func(ctx context.Context) bool { return s.ended(ctx, id) }, out)
 	switch {
 	case err == nil:
-	case out.begun: // an error text would look like a line of the log
-		out.Flush()
-		out.abort()
+	case out.begun:
+		out.breakOff(r, o.Timestamps, err)
 	case errors.Is(err, fs.ErrNotExist):
 		fail(w, refuse(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace, pod.Name, err))
 	default:

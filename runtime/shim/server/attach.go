@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,8 +23,9 @@ func (s *streams) broadcast(stream byte, p []byte) {
 		}
 	}
 	s.mu.Unlock()
+	began := time.Now()
 	for _, c := range to {
-		c.put(stream, p, s.ended)
+		c.put(stream, p, began, s.ended)
 	}
 }
 

@@ -15,8 +15,10 @@ const (
 	// queuedLast bounds it once the container has ended: the pipes of one that may not
 	// enlarge them fit, and its end is known without waiting for the client.
 	queuedLast = 4 << 20
-	// patience is how long a client that takes nothing may hold a container up. It is then
-	// told what it has missed, when it takes something again.
+	// patience is how long clients that take nothing may hold a container up. They are then
+	// told what they have missed, when they take something again. It is the only means against
+	// a reader behind an API server: whether its program has stopped for a moment or its machine
+	// is gone, the API server's own connection lives in both cases.
 	patience = 5 * time.Minute
 )
 
@@ -34,10 +36,11 @@ type client struct {
 
 	mu     sync.Mutex
 	frames [][]byte
-	size   int   // of frames, and of the one that is being sent
-	missed int64 // bytes that came while it took nothing; from the first on it gets none
-	over   bool  // no more will come
-	left   bool  // gone is closed
+	size   int       // of frames, and of the one that is being sent
+	took   time.Time // when it last took something
+	missed int64     // bytes that came while it took nothing; from the first on it gets none
+	over   bool      // no more will come
+	hungUp bool      // gone is closed
 }
 
 func newClient(nc net.Conn, r wire.AttachRequest) *client {
@@ -54,8 +57,9 @@ func ring(c chan struct{}) {
 	}
 }
 
-// put queues output. It waits for room while the container runs.
-func (c *client) put(stream byte, p []byte, ended <-chan struct{}) {
+// put queues output. It waits for room while the container runs: until patience after began, which
+// is when the container was first held up, or after the client has taken something.
+func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct{}) {
 	for bound := queued; ; {
 		if c.tryPut(stream, p, bound) {
 			return
@@ -64,7 +68,7 @@ func (c *client) put(stream byte, p []byte, ended <-chan struct{}) {
 			c.miss(len(p))
 			return
 		}
-		late := time.NewTimer(patience)
+		late := time.NewTimer(c.left(began))
 		select {
 		case <-c.room:
 		case <-ended:
@@ -78,13 +82,24 @@ func (c *client) put(stream byte, p []byte, ended <-chan struct{}) {
 	}
 }
 
+// left returns how long it may still hold up a container that it, or another client, has held up since
+// began.
+func (c *client) left(began time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.took.After(began) {
+		began = c.took
+	}
+	return time.Until(began.Add(patience))
+}
+
 // tryPut queues output, or drops that of a client which is not to get any. It returns false
 // if there is no room.
 func (c *client) tryPut(stream byte, p []byte, bound int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.left:
+	case c.hungUp:
 		return true
 	case c.missed > 0:
 		c.missed += int64(len(p))
@@ -122,8 +137,8 @@ func (c *client) finish() {
 func (c *client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.left {
-		c.left = true
+	if !c.hungUp {
+		c.hungUp = true
 		close(c.gone)
 		c.conn.Close()
 	}
@@ -174,6 +189,7 @@ func (c *client) next() (frame []byte, over bool, last string) {
 func (c *client) sent(n int) {
 	c.mu.Lock()
 	c.size -= n - frameHead
+	c.took = time.Now()
 	c.mu.Unlock()
 	ring(c.room)
 }

@@ -80,10 +80,18 @@ func chunks(s string) func(func([]byte) bool) {
 	}
 }
 
-// A reader that stops for too long does not hold the container up any longer, and is told.
+// Readers that stop for too long do not hold the container up any longer, all together no longer than
+// one, and are told.
 func TestLostReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
+		for range 3 {
+			ours, other := net.Pipe()
+			defer other.Close()
+			more := newClient(ours, wire.AttachRequest{Stdout: true, End: true})
+			s.clients[more] = struct{}{}
+			go more.send()
+		}
 		began := time.Now()
 		want := strings.Repeat("x", 1<<20)
 		for chunk := range chunks(want) {
