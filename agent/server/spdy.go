@@ -109,7 +109,30 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 		}
 		text := statusText(p.run(m.ctx, o, r), protocol == remotecommand.StreamProtocolV4Name)
 		streams[remotecommand.StreamTypeError].Write(text) // an error is a client that has gone
+		if in := streams[remotecommand.StreamTypeStdin]; in != nil {
+			in.Close()
+			in.Reset() // without a word to the client: input that nobody reads would hide its end
+		}
+		m.letGo(s.StreamIdleTimeout, streams[remotecommand.StreamTypeStdout], streams[remotecommand.StreamTypeStderr], streams[remotecommand.StreamTypeError])
 	})
+}
+
+// letGo ends streams and waits until the client, who knows by that that it has everything, hangs up.
+// An API server in between closes both of its connections when one has ended. If ours were the
+// first to end, then what the client has not read by then would be lost as soon as it sends
+// something, such as a ping, and client-go takes that for a success.
+func (m *muxed) letGo(patience time.Duration, streams ...httpstream.Stream) {
+	for _, stream := range streams {
+		if stream != nil {
+			stream.Close()
+		}
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-m.ctx.Done(): // the client has gone, or the agent stops
+	case <-late.C:
+	}
 }
 
 // streamTypes are the streams that the client will open.
