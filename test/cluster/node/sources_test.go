@@ -20,11 +20,24 @@ type newer struct {
 	pods    map[string]*corev1.Pod
 }
 
-// release has the archive hold a version. The node sees it at its next start.
-func (n *newer) release(version string, program []byte) {
+// prepare makes a version and returns how the archive comes to hold it, which takes no time. The node
+// sees it at its next start.
+func (n *newer) prepare(version string, program []byte) (release func()) {
 	n.t.Helper()
-	n.r.Release(n.archive, version, program)
+	file := n.Disk + "/prepared.tar.gz"
+	n.r.Release(file, version, program)
+	return func() {
+		n.t.Helper()
+		for _, end := range []string{".release", ""} {
+			if err := os.Rename(file+end, n.archive+end); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+	}
 }
+
+// release has the archive hold a version.
+func (n *newer) release(version string, program []byte) { n.t.Helper(); n.prepare(version, program)() }
 
 // trials are the outcomes of all trials: what was tried, and why it failed.
 func (n *newer) trials() (all []string) {
@@ -81,11 +94,11 @@ func TestTwoSources(t *testing.T) {
 		return fmt.Sprintf("update: {keys: [%s], archive: %s/islet.tar.gz, every: 24h}\n", r.Public, n.Disk)
 	})
 	n := &newer{configured: f, r: r, archive: f.Disk + "/islet.tar.gz", pods: before}
-	next := r.Version("9.1.0")
+	next := n.prepare("9.1.0", r.Version("9.1.0"))
 	n.send("", "maxPods: 37\n")
 	n.c.Kubectl(t, "annotate", "node", n.Name, "islet.dev/config-map="+n.Name+"-config")
 	n.onTrial()
-	n.release("9.1.0", next) // the agent that comes after the trial looks for it
+	next() // the agent that comes after the trial looks for it
 	n.both("a version during the trial of a ConfigMap", "9.1.0", "maxPods: 37", "configuration", "9.1.0")
 
 	n.release("9.2.0", append(r.Bad(), "\n9.2.0 hang"...))
