@@ -1,0 +1,128 @@
+package node
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/test/cluster"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// board gives a machine the serial number of a board, also where the host has none.
+func board(n *cluster.Node, serial string) {
+	n.Run("sh", "-ec", `dir=$(mktemp -d /run/class.XXXX)
+mount -t tmpfs class $dir
+for d in /sys/class/*; do
+	[ ${d##*/} = dmi ] || { mkdir $dir/${d##*/}; mount --bind $d $dir/${d##*/}; }
+done
+mkdir -p $dir/dmi/id
+echo `+serial+` >$dir/dmi/id/product_uuid
+mount --rbind $dir /sys/class`)
+}
+
+// clone boots a second machine of the node's name, on another board, with a copy of its disk.
+func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
+	t.Helper()
+	twin := c.Node(t, "")
+	lease(t, twin)
+	for _, part := range []string{"state", "pki", "kubelet.conf"} {
+		if out, err := exec.Command("cp", "-a", filepath.Join(n.Disk, part), twin.Disk).CombinedOutput(); err != nil {
+			t.Fatalf("clone the disk: %v: %s", err, out)
+		}
+	}
+	// The machines of a test have one kernel: by these records the clone, which finds itself in
+	// another boot, would end the containers of the first machine.
+	if err := os.RemoveAll(twin.Disk + "/state/runtime"); err != nil {
+		t.Fatal(err)
+	}
+	conf, err := os.ReadFile(twin.Disk + "/kubelet.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin.Write("kubelet.conf", strings.ReplaceAll(string(conf), n.Disk, twin.Disk))
+	board(twin, "22222222-aaaa-bbbb-cccc-222222222222")
+	return twin
+}
+
+// lease has a machine renew its Lease every two seconds.
+func lease(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	b, err := os.ReadFile(n.Disk + "/kubelet.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Write("kubelet.yaml", string(b)+"nodeLeaseDurationSeconds: 8\n")
+}
+
+// TestTwins: a disk is cloned while its node is in use. The clone backs off, says so, and does
+// not start what writes to a volume that both have; kubectl shows the condition on the Node that
+// stays ready. After the first machine is lost, islet takeover gives the name to the clone. The
+// pod with the claim never runs twice at once.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	n := c.Node(t, "")
+	lease(t, n)
+	board(n, "11111111-aaaa-bbbb-cccc-111111111111")
+	n.Join()
+	ns, shared := c.Namespace(t), t.TempDir()
+	c.Apply(t, disk{name: "shared", source: "hostPath: {path: " + shared + "}"}.manifest(ns, n.Name, "shared")+claim(ns, "shared", ns+"-shared", "Filesystem"))
+	t.Cleanup(func() { c.Kubectl(t, "delete", "pv", ns+"-shared", "--ignore-not-found", "--wait=false") })
+	c.Apply(t, pod(ns, "plain", "", "", "sleep")+
+		pod(ns, "writer", "volumes:\n- {name: shared, persistentVolumeClaim: {claimName: shared}}", "volumeMounts:\n- {name: shared, mountPath: /shared}", "sole", "/shared/writer"))
+	before := c.AwaitReady(t, ns, "plain", "writer")
+	written := func() string {
+		b, err := os.ReadFile(filepath.Join(shared, "writer"))
+		if err != nil || strings.Contains(string(b), "twice") {
+			t.Errorf("the pod with the claim has run on both machines at once: %v\n%s", err, b)
+		}
+		return string(b)
+	}
+	n.Stop()
+	twin := clone(t, c, n)
+	n.Start()
+	n.WaitReady("plain", "writer")
+	ranOn(t, n, before)
+	twin.Start()
+
+	twin.Await("the clone to say that it is one", func() bool {
+		out, _ := twin.Try("status")
+		return strings.Contains(out, "the disk comes from another machine")
+	})
+	duplicate := func() string {
+		return c.Kubectl(t, "get", "node", n.Name, "-o", `jsonpath={.status.conditions[?(@.type=="DuplicateNode")].status}`)
+	}
+	n.Await("kubectl to show that there are two", func() bool { return duplicate() == "True" })
+	c.AwaitNode(t, n.Name, "to be ready, by the first machine", func(node *corev1.Node) bool {
+		return cluster.NodeReady(node) && len(node.Status.Addresses) > 0 && node.Status.Addresses[0].Address == n.Addr
+	})
+	twin.Await("the pod without a claim on the clone, and why the other one waits", func() bool {
+		out, _ := twin.Try("describe", "writer", "-n", ns)
+		return twin.Pods()["plain"].Ready() && strings.Contains(out, "two machines would write to it")
+	})
+	ranOn(t, n, before)
+	if strings.Count(written(), "started") != 1 {
+		t.Errorf("the pod with the claim has started on the clone:\n%s", written())
+	}
+
+	out, code := twin.Try("takeover")
+	if code == 0 || !strings.Contains(out, "another machine renews the Lease of "+n.Name) {
+		t.Errorf("takeover beside a living machine: exit code %d\n%s", code, out)
+	}
+	n.PowerOff()
+	twin.Await("the clone to take over", func() bool {
+		out, code = twin.Try("takeover", "--force")
+		return code == 0
+	})
+	c.AwaitNode(t, n.Name, "to be the clone", func(node *corev1.Node) bool {
+		return cluster.NodeReady(node) && len(node.Status.Addresses) > 0 && node.Status.Addresses[0].Address == twin.Addr
+	})
+	twin.WaitReady("plain", "writer")
+	twin.Await("kubectl not to show two machines any more", func() bool { return duplicate() == "" })
+	if strings.Count(written(), "started") != 2 {
+		t.Errorf("the pod with the claim has not started once more:\n%s", written())
+	}
+}
