@@ -68,7 +68,7 @@ var layers = map[string][]string{
 	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "clock", "keys", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
 	"agent/credentials":  {"keyring", "runtime/untrusted", "weight"},
 	"agent/device":       {"agent/topology", "edge/store", "podspec"},
-	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "edge/store"},
+	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "agent/socket", "edge/store", "readonly"},
 	"agent/dirty":        {},
 	"agent/dra":          {"agent/plugins", "edge/store", "podspec", "retry"},
 	"agent/eviction":     {"agent/plan", "demand", "keys", "metrics/cgroup", "metrics/host", "metrics/room", "podspec", "runtime/untrusted"},
@@ -81,13 +81,14 @@ var layers = map[string][]string{
 	"agent/observe":      {"agent/dirty", "agent/plan", "runtime/cri", "runtime/untrusted", "keys"},
 	"agent/oom":          {},
 	"agent/plan":         {"podspec"},
-	"agent/plugins":      {"retry", "weight", "weight/codec"},
+	"agent/plugins":      {"readonly", "retry", "weight", "weight/codec"},
 	"agent/pods":         {"agent/admit", "agent/allocate", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "demand", "edge/desired", "edge/store"},
-	"agent/podresources": {"agent/device", "agent/dra", "agent/pinning", "agent/rpc", "podspec"},
+	"agent/podresources": {"agent/device", "agent/dra", "agent/pinning", "agent/rpc", "agent/socket", "podspec"},
 	"agent/probe":        {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
 	"agent/pulls":        {"edge/store", "runtime/cri", "keyring"},
-	"agent/rpc":          {},
-	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "door", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/linger", "runtime/stream/tunnel"},
+	"agent/rpc":          {"agent/socket"},
+	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "agent/socket", "door", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/linger", "runtime/stream/tunnel"},
+	"agent/socket":       {"readonly", "retry"},
 	"agent/status":       {"agent/plan", "demand", "podspec"},
 	"agent/translate":    {"agent/plan", "demand", "keys", "podspec"},
 	"agent/userns":       {"durable", "podspec", "runtime/untrusted"},
@@ -103,8 +104,8 @@ var layers = map[string][]string{
 
 	// The rooms that package agent wires; none knows the whole.
 	"agent/cluster":    {"bootid", "agent/config", "agent/configure", "edge", "keys", "metrics/host", "net/uplink"},
-	"agent/containers": {"bootid", "agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
-	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/figures", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "edge/kube", "edge/resourceslice", "podspec"},
+	"agent/containers": {"bootid", "agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/socket", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
+	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/figures", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "agent/socket", "edge/kube", "edge/resourceslice", "podspec"},
 	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
 	"agent/flash":      {"bootid", "agent/api", "clock", "metrics"},
 	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
@@ -134,7 +135,7 @@ var layers = map[string][]string{
 	"agent/fieldtest":         {},                                                                                   // for tests: the pages that list every field
 	"agent/eventtest":         {},                                                                                   // for tests: events of a kubelet, of docs/events.md
 	"agent/access/accesstest": {},                                                                                   // for tests
-	"agent/server/servertest": {"agent/api", "agent/garbage", "agent/server", "agent/usage", "runtime/cri", "keys"}, // for tests
+	"agent/server/servertest": {"agent/api", "agent/garbage", "agent/server", "agent/socket", "agent/usage", "runtime/cri", "keys"}, // for tests
 
 	"edge/apitest":        {"edge/kube", "edge/kube/kubetest"}, // for tests
 	"edge/brake":          {"edge/desired", "edge/kube"},

@@ -43,6 +43,7 @@ import (
 	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/settle"
 	"github.com/islet-edge/islet/agent/shutdown"
+	"github.com/islet-edge/islet/agent/socket"
 	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/status"
 	"github.com/islet-edge/islet/agent/update"
@@ -104,6 +105,7 @@ type agent struct {
 	sources   *sources.Sources
 	manifests []sources.Runner
 	socket    net.Listener
+	sockets   *socket.Sockets
 	ports     *ports.Ports
 	server    *server.Server
 	tools     *containers.Socket // nil: none is configured
@@ -159,6 +161,7 @@ func Run(ctx context.Context, cfg *config.Config, start *configure.Start, again 
 	run("logs", a.rt.Rotator(a.observer))
 	run("memory", a.settler)
 	run("upkeep", a.upkeep)
+	run("sockets", a.sockets)
 	run("plugins", a.plugins)
 	run("claims", a.claims)
 	run("workers", a.rt.After(a.look, a.start, a.workers))

@@ -43,6 +43,7 @@ import (
 	"github.com/islet-edge/islet/agent/recovery"
 	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/shutdown"
+	"github.com/islet-edge/islet/agent/socket"
 	"github.com/islet-edge/islet/agent/sources"
 	"github.com/islet-edge/islet/agent/translate"
 	"github.com/islet-edge/islet/agent/update"
@@ -79,14 +80,14 @@ func (a *agent) openDisk(ctx context.Context) error {
 		return err
 	}
 	a.closers = append(a.closers, locks.Close)
+	a.sockets = socket.New(socket.Config{Lost: func() error { return locks.Retake(a.cfg.Dirs.Run) }, Log: a.log})
 	if a.volatile, err = volatile.Cover(volatile.Config{Dirs: a.writes(), Run: a.cfg.Dirs.Run}); err != nil {
 		return err
 	}
 	if a.volatile.Fresh(a.cfg.Dirs.State) { // whose lock is another file now
-		if locks, err = process.Lock(a.cfg.Dirs.State); err != nil {
+		if err = locks.Add(a.cfg.Dirs.State); err != nil {
 			return err
 		}
-		a.closers = append(a.closers, locks.Close)
 	}
 	if a.volatile != nil {
 		a.log.Error(a.volatile.String())
@@ -244,10 +245,10 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 	if a.server, err = server.New(a.serverConfig()); err != nil {
 		return err
 	}
-	if a.tools, err = containers.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Streams, a.rt.Images, a.server.PodNeeding, a.log); err != nil {
+	if a.tools, err = containers.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Streams, a.rt.Images, a.server.PodNeeding, a.sockets); err != nil {
 		return err
 	}
-	a.socket, err = server.ListenLocal(filepath.Join(a.cfg.Dirs.Run, "islet.sock"), a.log)
+	a.socket, err = server.ListenLocal(filepath.Join(a.cfg.Dirs.Run, "islet.sock"), a.sockets)
 	return err
 }
 

@@ -2,6 +2,7 @@ package readonly
 
 import (
 	"errors"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,4 +19,16 @@ func Fault(err error) bool {
 		}
 	}
 	return false
+}
+
+// MkdirAll is os.MkdirAll with the right error for a directory that is there and cannot be read:
+// that of the disk, for Fault, where os.MkdirAll says that the file exists.
+func MkdirAll(dir string, mode os.FileMode) error {
+	err := os.MkdirAll(dir, mode)
+	if errors.Is(err, os.ErrExist) {
+		if _, why := os.Lstat(dir); why != nil {
+			return why
+		}
+	}
+	return err
 }

@@ -3,7 +3,6 @@ package containers
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 
 	"github.com/containerd/errdefs"
@@ -11,6 +10,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/agent/socket"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/stream"
 )
@@ -28,15 +28,15 @@ type Socket struct {
 
 // OpenSocket listens at path; it returns nil for none. Tools may not remove an image
 // of which needed names the pod that needs it.
-func OpenSocket(path string, runtime cri.Runtime, images cri.Images, needed func(ctx context.Context, ref string) (string, error), log *slog.Logger) (*Socket, error) {
+func OpenSocket(path string, runtime cri.Runtime, images cri.Images, needed func(ctx context.Context, ref string) (string, error), sockets *socket.Sockets) (*Socket, error) {
 	if path == "" {
 		return nil, nil
 	}
-	rt, err := stream.Wrap(runtime, log)
+	rt, err := stream.Wrap(runtime, sockets.Log)
 	if err != nil {
 		return nil, err
 	}
-	l, err := server.ListenUnix(path, socketClients, log)
+	l, err := server.ListenUnix(path, socketClients, sockets)
 	if err != nil {
 		return nil, fmt.Errorf("serve CRI: %w", err)
 	}

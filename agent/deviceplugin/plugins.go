@@ -19,6 +19,8 @@ import (
 
 	"github.com/islet-edge/islet/agent/device"
 	"github.com/islet-edge/islet/agent/rpc"
+	"github.com/islet-edge/islet/agent/socket"
+	"github.com/islet-edge/islet/readonly"
 )
 
 const (
@@ -36,6 +38,7 @@ type Devices interface {
 // Config is what Plugins need.
 type Config struct {
 	Root    string // --root-dir
+	Sockets *socket.Sockets
 	Devices Devices
 	Counted Counter // nil: nobody counts
 	Log     *slog.Logger
@@ -77,14 +80,17 @@ func New(c Config) *Plugins {
 
 // Listen makes the socket at which plugins register, and removes those of before.
 func (p *Plugins) Listen() error {
-	if err := os.MkdirAll(p.dir, 0o750); err != nil {
-		return fmt.Errorf("make the directory of device plugins: %w", err)
+	err := readonly.MkdirAll(p.dir, 0o750)
+	if err == nil {
+		err = removeSockets(p.dir)
 	}
-	if err := removeSockets(p.dir); err != nil {
-		return fmt.Errorf("remove the sockets of device plugins: %w", err)
+	switch {
+	case readonly.Fault(err): // which is no reason not to start
+		p.c.Log.Error("the directory of device plugins cannot be read: none can register", "error", err)
+	case err != nil:
+		return fmt.Errorf("prepare the directory of device plugins: %w", err)
 	}
-	var err error
-	p.server, err = rpc.Listen(filepath.Join(p.dir, socketName))
+	p.server, err = rpc.Listen(filepath.Join(p.dir, socketName), p.c.Sockets)
 	return err
 }
 

@@ -23,6 +23,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/socket"
 	"github.com/islet-edge/islet/edge/store"
 )
 
@@ -56,7 +57,7 @@ func start(t *testing.T, root string) *node {
 	if err := n.manager.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.Plugins = New(Config{Root: root, Devices: n.manager, Log: log})
+	n.Plugins = New(Config{Root: root, Sockets: socket.New(socket.Config{Log: log}), Devices: n.manager, Log: log})
 	if err := n.Listen(); err != nil {
 		t.Fatal(err)
 	}

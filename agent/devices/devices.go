@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pinning"
 	"github.com/islet-edge/islet/agent/plugins"
 	"github.com/islet-edge/islet/agent/podresources"
+	"github.com/islet-edge/islet/agent/socket"
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/resourceslice"
 	"github.com/islet-edge/islet/podspec"
@@ -30,9 +31,10 @@ type Store interface {
 
 // Config is what Open needs.
 type Config struct {
-	Root  string // --root-dir
-	Store Store
-	Pods  func() []*v1.Pod // with their statuses; called once there are some
+	Root    string // --root-dir
+	Sockets *socket.Sockets
+	Store   Store
+	Pods    func() []*v1.Pod // with their statuses; called once there are some
 	device.Config
 	Pinning pinning.Config // but for Store, Devices and Log
 }
@@ -61,7 +63,7 @@ func Open(ctx context.Context, c Config) (*Devices, error) {
 		changed()
 	}
 	d.Manager = device.New(c.Config)
-	d.Plugins = deviceplugin.New(deviceplugin.Config{Root: c.Root, Devices: d.Manager, Counted: d.counts, Log: c.Log})
+	d.Plugins = deviceplugin.New(deviceplugin.Config{Root: c.Root, Sockets: c.Sockets, Devices: d.Manager, Counted: d.counts, Log: c.Log})
 	if err := d.Load(ctx); err != nil {
 		return d, err
 	}
@@ -128,7 +130,7 @@ func (d *Devices) Listen() (err error) {
 		return err
 	}
 	d.listens = true
-	d.told, err = podresources.Open(podresources.Config{Root: d.c.Root, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimed, Own: d.Pinning})
+	d.told, err = podresources.Open(podresources.Config{Root: d.c.Root, Sockets: d.c.Sockets, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimed, Own: d.Pinning})
 	return err
 }
 

@@ -88,7 +88,13 @@ func (h *Hooks) Returned(id string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, nil, 0o600)
+	err = os.WriteFile(path, nil, 0o600)
+	if errors.Is(err, fs.ErrNotExist) { // somebody removed the run directory
+		if err = os.MkdirAll(h.c.Dir, 0o700); err == nil {
+			err = os.WriteFile(path, nil, 0o600)
+		}
+	}
+	return err
 }
 
 // Forget removes the mark of a container, if it has one.

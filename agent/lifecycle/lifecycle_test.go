@@ -239,11 +239,17 @@ func TestHostileIDs(t *testing.T) {
 	}
 }
 
-// A disk that takes nothing costs a second run of the hook after a restart, no more.
+// A directory that was removed is made again. A disk that takes nothing costs a second run of the hook after a restart, no more.
 func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hooks")
 	h := open(t, Config{Dir: dir})
 	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Returned("b"); err != nil || !open(t, Config{Dir: dir}).Has("b") {
+		t.Errorf("after the removal of the directory: %v", err)
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Symlink("missing/hooks", dir)); err != nil { // neither can be made
 		t.Fatal(err)
 	}
 	if err := h.Returned("a"); err == nil || !h.Has("a") {

@@ -3,7 +3,6 @@ package plugins
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -15,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/islet-edge/islet/readonly"
 )
 
 // The types of plugins, by the names that they give themselves.
@@ -87,8 +88,8 @@ func New(c Config) (*Registry, error) {
 		return nil, errors.New("plugins: a part of the configuration is missing")
 	}
 	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{}, sockets: map[string]*socket{}, flaps: map[string]*flap{}}
-	if err := os.MkdirAll(r.dir, 0o750); err != nil {
-		return nil, fmt.Errorf("make the directory in which plugins register: %w", err)
+	if err := readonly.MkdirAll(r.dir, 0o750); err != nil {
+		c.Log.Error("the directory in which plugins register cannot be made: none can", "error", err)
 	}
 	return r, nil
 }
@@ -104,6 +105,10 @@ func (r *Registry) Run(ctx context.Context) error {
 		w = &fsnotify.Watcher{}
 	} else {
 		defer w.Close()
+		// While a plugin serves in it, only the directory above tells of the end of this one.
+		if err := w.Add(r.c.Root); err != nil {
+			r.c.Log.Error("if somebody removes the directory in which plugins register, it stays away until islet is restarted", "directory", r.dir, "error", err)
+		}
 	}
 	r.scan(ctx, w)
 	for {
@@ -121,11 +126,29 @@ func (r *Registry) Run(ctx context.Context) error {
 
 func (r *Registry) event(ctx context.Context, w *fsnotify.Watcher, e fsnotify.Event) {
 	switch {
+	case !within(e.Name, r.dir):
 	case e.Has(fsnotify.Create):
 		r.look(ctx, w, e.Name, true)
 	case e.Has(fsnotify.Remove), e.Has(fsnotify.Rename):
 		r.gone(ctx, w, e.Name)
+		if e.Name == r.dir {
+			r.again(ctx, w)
+		}
 	}
+}
+
+// again makes the directory that somebody removed, so that plugins can register.
+func (r *Registry) again(ctx context.Context, w *fsnotify.Watcher) {
+	if _, err := os.Lstat(r.dir); err == nil { // two events tell of a directory that was moved
+		r.look(ctx, w, r.dir, false)
+		return
+	}
+	if err := os.MkdirAll(r.dir, 0o750); err != nil {
+		r.c.Log.Error("the directory in which plugins register was removed: none can until islet is restarted", "directory", r.dir, "error", err)
+		return
+	}
+	r.c.Log.Warn("the directory in which plugins register was removed while islet runs: it is there again", "directory", r.dir)
+	r.look(ctx, w, r.dir, false)
 }
 
 // scan compares all that is there with what is known.

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -283,6 +285,41 @@ func TestAgain(t *testing.T) {
 	w.wait("+p 1.0.0")
 	w.serve("deaf", &plugin{info: csi("deaf"), deaf: true})
 	w.wait("+deaf 1.0.0", "-deaf", "+deaf 1.0.0")
+}
+
+// TestDirectoryRemoved: plugins register again after their directory was removed.
+func TestDirectoryRemoved(t *testing.T) {
+	w := newWorld(t)
+	w.serve("first", &plugin{info: csi("first")})
+	w.run()
+	w.wait("+first 1.0.0")
+	made, err := fsnotify.NewWatcher()
+	must(t, err)
+	defer made.Close()
+	must(t, made.Add(w.root))
+	for _, remove := range []func() error{
+		func() error { return os.RemoveAll(w.dir) },
+		func() error { return os.Rename(w.dir, w.dir+".old") },
+	} {
+		must(t, remove())
+		for late := time.After(time.Minute); ; {
+			select {
+			case e := <-made.Events:
+				if e.Name != w.dir || !e.Has(fsnotify.Create) {
+					continue
+				}
+			case <-late:
+				t.Fatal("the directory was not made again")
+			}
+			break
+		}
+		w.serve("again", &plugin{info: csi("again")})
+		for e := range w.events { // the first one goes
+			if e == "+again 1.0.0" {
+				break
+			}
+		}
+	}
 }
 
 // TestTooMuch: not more than so many sockets and directories are looked at.

@@ -14,12 +14,14 @@ import (
 	"github.com/islet-edge/islet/agent/device"
 	"github.com/islet-edge/islet/agent/pinning"
 	"github.com/islet-edge/islet/agent/rpc"
+	"github.com/islet-edge/islet/agent/socket"
 	"github.com/islet-edge/islet/podspec"
 )
 
 // Config is what a Server needs.
 type Config struct {
-	Root    string            // --root-dir
+	Root    string // --root-dir
+	Sockets *socket.Sockets
 	Pods    func() []*v1.Pod  // with their statuses
 	Devices Devices           // that containers have
 	Claims  func() []*Claimed // nil: there are none
@@ -48,7 +50,7 @@ type Server struct {
 
 // Open makes the socket.
 func Open(c Config) (*Server, error) {
-	s, err := rpc.Listen(filepath.Join(c.Root, "pod-resources", "kubelet.sock"))
+	s, err := rpc.Listen(filepath.Join(c.Root, "pod-resources", "kubelet.sock"), c.Sockets)
 	if err != nil {
 		return nil, err
 	}

@@ -37,19 +37,34 @@ type Locks []*os.File
 // process ends, however it ends.
 func Lock(dirs ...string) (l Locks, err error) {
 	for _, dir := range dirs {
-		f, err := lock(dir)
-		if err != nil {
+		if err := l.Add(dir); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
-		l = append(l, f)
 	}
 	return l, nil
 }
 
+// Add takes one more directory.
+func (l *Locks) Add(dir string) error {
+	f, err := lock(dir)
+	if err == nil {
+		*l = append(*l, f)
+	}
+	return err
+}
+
+// Retake takes a directory again whose lock somebody removed while this process runs.
+func (l *Locks) Retake(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, lockFile)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return l.Add(dir)
+}
+
 // Close gives them back.
-func (l Locks) Close() error {
+func (l *Locks) Close() error {
 	var errs []error
-	for _, f := range l {
+	for _, f := range *l {
 		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -15,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+
+	"github.com/islet-edge/islet/agent/socket"
 )
 
 // Bounds of those who call.
@@ -34,23 +34,14 @@ const (
 // A Server listens at a socket.
 type Server struct {
 	path     string
-	listener *net.UnixListener
+	listener *socket.Listener
 }
 
 // Listen makes the socket, in place of one of before, and its directory.
-func Listen(path string) (*Server, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, fmt.Errorf("listen at %s: %w", path, err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("listen at %s: %w", path, err)
-	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+func Listen(path string, sockets *socket.Sockets) (*Server, error) {
+	l, err := sockets.Listen(path)
 	if err != nil {
-		return nil, fmt.Errorf("listen at %s: %w", path, err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen at %s: %w", path, err), l.Close())
+		return nil, err
 	}
 	return &Server{path, l}, nil
 }

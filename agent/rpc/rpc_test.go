@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,18 +18,19 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/islet-edge/islet/agent/socket"
 )
 
 // TestServer: whoever connects is served, too many calls are refused, a crowd that says
 // nothing is waited out by the next call, and the socket is root's.
 func TestServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "s.sock")
-	for range 2 { // the second one finds the socket of one that was killed
-		s, err := Listen(path)
+	for range 2 {
+		s, err := Listen(path, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.listener.SetUnlinkOnClose(false)
 		if fi, err := os.Lstat(path); err != nil || fi.Mode().Perm() != 0o600 {
 			t.Fatal(fi, err)
 		}
@@ -75,7 +77,7 @@ func TestServer(t *testing.T) {
 
 // TestUnused: one that nobody connects to ends, too.
 func TestUnused(t *testing.T) {
-	s, err := Listen(filepath.Join(t.TempDir(), "s.sock"))
+	s, err := Listen(filepath.Join(t.TempDir(), "s.sock"), socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +95,7 @@ func TestUnused(t *testing.T) {
 // before it is kept.
 func TestBombs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
-	s, err := Listen(path)
+	s, err := Listen(path, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
 	if err != nil {
 		t.Fatal(err)
 	}

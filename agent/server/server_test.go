@@ -19,6 +19,7 @@ import (
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/server"
 	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/agent/socket"
 	"log/slog"
 )
 
@@ -154,7 +155,7 @@ func TestSocket(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket is %v, %v", info.Mode(), err)
 	}
-	if _, err := server.ListenLocal(n.Socket, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := server.ListenLocal(n.Socket, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)})); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a second agent: %v", err)
 	}
 	stop()
@@ -168,7 +169,7 @@ func TestSocket(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	ln, err := server.ListenLocal(n.Socket, slog.New(slog.DiscardHandler))
+	ln, err := server.ListenLocal(n.Socket, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,6 +89,10 @@ func (r *Runtime) eventsSocket() string { return filepath.Join(r.dirs.tasks, "ev
 func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 	r.events.mu.Lock()
 	defer r.events.mu.Unlock()
+	if _, err := os.Lstat(r.eventsSocket()); r.events.Events != nil && errors.Is(err, os.ErrNotExist) { // with the run directory, see run_lost.go
+		r.events.Close()
+		r.events.Events = nil
+	}
 	if r.events.Events == nil {
 		if err := daemon.Private(r.dirs.tasks); err != nil {
 			return nil, fmt.Errorf("make runtime directory: %w", err)
@@ -105,8 +109,16 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 		Connected: func() *shim.Client { return r.shims.connected(s.rec.Shim) },
 		Ended:     func(c wire.Container) { r.ended(c.ID, *c.Exit) },
 		Gone:      func() { r.tasksGone(id) },
-		OOM:       r.events.OOM, Logger: r.log,
+		OOM:       r.outOfMemory, Logger: r.log,
 	}), nil
+}
+
+// outOfMemory says, once, whether a container of a containerd shim has run out of memory.
+func (r *Runtime) outOfMemory(id string) bool {
+	r.events.mu.Lock()
+	events := r.events.Events
+	r.events.mu.Unlock()
+	return events.OOM(id)
 }
 
 // tasksGone ends the containers of a containerd shim that has died.

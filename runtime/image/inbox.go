@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -153,8 +152,9 @@ func imageKey(ref string) string { return "image:" + ref }
 
 // Run imports until ctx ends.
 func (b *Inbox) Run(ctx context.Context) error {
+	// An inbox that cannot be read takes nothing else along: each look reports it.
 	if err := os.MkdirAll(b.c.Dir, 0o700); err != nil {
-		return fmt.Errorf("image inbox: %w", err)
+		b.c.Log.Warn("the image inbox cannot be made", "dir", b.c.Dir, "error", err)
 	}
 	var events <-chan fsnotify.Event
 	watcher, err := fsnotify.NewWatcher()

@@ -23,6 +23,7 @@ import (
 	"github.com/islet-edge/islet/agent/api"
 	"github.com/islet-edge/islet/agent/garbage"
 	"github.com/islet-edge/islet/agent/server"
+	"github.com/islet-edge/islet/agent/socket"
 	"github.com/islet-edge/islet/agent/usage"
 	"github.com/islet-edge/islet/keys"
 )
@@ -113,7 +114,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 // are as before, as after a restart of the agent.
 func (n *Node) Serve(t testing.TB) (stop func()) {
 	t.Helper()
-	ln, err := server.ListenLocal(n.Socket, slog.New(slog.DiscardHandler))
+	ln, err := server.ListenLocal(n.Socket, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
 	if err != nil {
 		t.Fatal(err)
 	}

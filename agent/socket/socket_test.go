@@ -1,0 +1,283 @@
+package socket
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// lines collects what is logged.
+type lines struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+	got chan struct{} // of each line
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.got <- struct{}{}:
+	default:
+	}
+	return l.all.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// wait waits until the log holds some text so many times.
+func (l *lines) wait(t *testing.T, text string, times int) {
+	t.Helper()
+	late := time.After(time.Minute)
+	for strings.Count(l.String(), text) < times {
+		select {
+		case <-l.got:
+		case <-late:
+			t.Fatalf("the log does not say %q %d times:\n%s", text, times, l)
+		}
+	}
+}
+
+// A site is two sockets in directories of their own, both served.
+type site struct {
+	*Sockets
+	log   *lines
+	dir   string
+	paths []string
+	lost  chan struct{}
+	all   []*Listener
+}
+
+const again = "it is there again"
+
+func serve(t *testing.T) *site {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "s") // short: a socket's path is
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &site{dir: dir, log: &lines{got: make(chan struct{}, 100)}, lost: make(chan struct{}, 100)}
+	s.Sockets = New(Config{Lost: func() error { s.lost <- struct{}{}; return nil }, Log: slog.New(slog.NewTextHandler(s.log, nil))})
+	var wg sync.WaitGroup
+	for _, name := range []string{"run/islet/a.sock", "root/b.sock"} {
+		path := filepath.Join(dir, name)
+		l, err := s.Listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.paths, s.all = append(s.paths, path), append(s.all, l)
+		wg.Go(func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				c.Write([]byte(name))
+				c.Close()
+			}
+		})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	wg.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		for _, l := range s.all {
+			l.Close()
+			if _, err := os.Lstat(l.path); err == nil {
+				t.Errorf("%s is left", l.path)
+			}
+		}
+		wg.Wait()
+	})
+	return s
+}
+
+// answers fails if one of the sockets does not answer, or another user could open it.
+func (s *site) answers(t *testing.T) {
+	t.Helper()
+	for _, path := range s.paths {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, s.log)
+		}
+		if b, err := io.ReadAll(c); err != nil || !strings.HasSuffix(path, string(b)) {
+			t.Errorf("%s: %q, %v", path, b, err)
+		}
+		c.Close()
+		if fi, err := os.Lstat(path); err != nil || fi.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", path, fi, err)
+		}
+	}
+}
+
+// TestComesBack removes sockets in each way that there is, twice; they answer again.
+func TestComesBack(t *testing.T) {
+	for name, remove := range map[string]func(t *testing.T, s *site) (removed int, err error){
+		"a socket":      func(t *testing.T, s *site) (int, error) { return 1, os.Remove(s.paths[0]) },
+		"both sockets":  func(t *testing.T, s *site) (int, error) { os.Remove(s.paths[1]); return 2, os.Remove(s.paths[0]) },
+		"the directory": func(t *testing.T, s *site) (int, error) { return 1, os.RemoveAll(filepath.Dir(s.paths[0])) },
+		"all":           func(t *testing.T, s *site) (int, error) { return 2, os.RemoveAll(s.dir) },
+		"moved":         func(t *testing.T, s *site) (int, error) { return 1, os.Rename(s.paths[0], s.paths[0]+".old") },
+		"directory moved": func(t *testing.T, s *site) (int, error) {
+			d := filepath.Dir(s.paths[0])
+			return 1, os.Rename(d, d+time.Now().Format(".000000000"))
+		},
+		"a dead one there": func(t *testing.T, s *site) (int, error) { return 1, dead(s.paths[0]) },
+		"a file system over it": func(t *testing.T, s *site) (int, error) {
+			d := filepath.Join(s.dir, "run")
+			return 1, syscall.Mount("tmpfs", d, "tmpfs", 0, "size=64k")
+		},
+		"a file system taken away": func(t *testing.T, s *site) (int, error) {
+			d := filepath.Join(s.dir, "run")
+			if err := syscall.Mount("tmpfs", d, "tmpfs", 0, "size=64k"); err != nil {
+				return 0, err
+			}
+			s.log.wait(t, again, strings.Count(s.log.String(), again)+1)
+			return 1, syscall.Unmount(d, syscall.MNT_DETACH)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if strings.Contains(name, "file system") && os.Geteuid() != 0 {
+				t.Skip("needs root")
+			}
+			t.Parallel()
+			s := serve(t)
+			under := filepath.Join(s.dir, "run")
+			t.Cleanup(func() { // before the listeners are closed, which look at what is there then
+				for syscall.Unmount(under, syscall.MNT_DETACH) == nil {
+					os.RemoveAll(under) // the dead sockets that were hidden
+				}
+			})
+			s.answers(t)
+			for range 2 {
+				before := strings.Count(s.log.String(), again)
+				removed, err := remove(t, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name == "a file system taken away" {
+					before++
+				}
+				s.log.wait(t, again, before+removed)
+				s.answers(t)
+			}
+			if len(s.lost) < 2 {
+				t.Errorf("Lost was called %d times", len(s.lost))
+			}
+		})
+	}
+}
+
+// dead puts a socket at a path at which nobody answers.
+func dead(path string) error {
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		return err
+	}
+	l.SetUnlinkOnClose(false)
+	return l.Close()
+}
+
+// TestTaken: a socket that another process serves in the place of ours is left to it
+// and is ours again when the other one has gone.
+func TestTaken(t *testing.T) {
+	s := serve(t)
+	path := s.paths[0]
+	if _, err := New(Config{Log: s.Log}).Listen(path); err == nil || !strings.Contains(err.Error(), path+": another process answers") {
+		t.Errorf("a second agent: %v", err)
+	}
+	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: path + ".other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".other", path); err != nil {
+		t.Fatal(err)
+	}
+	s.log.wait(t, "another process answers", 1)
+	other.Close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	s.log.wait(t, again, 1)
+	s.answers(t)
+}
+
+// TestClose removes the socket of the listener, and no other file.
+func TestClose(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	for _, foreign := range []bool{false, true} {
+		l, err := New(Config{Log: slog.New(slog.DiscardHandler)}).Listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if foreign {
+			if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(path); (err == nil) != foreign {
+			t.Errorf("of another: %v; then the file is %v", foreign, err)
+		}
+	}
+}
+
+// TestLater: a socket whose directory fails is made once that can be read; until then
+// Accept waits, and Close ends it.
+func TestLater(t *testing.T) {
+	dir := t.TempDir()
+	l := &Listener{path: filepath.Join(dir, "s"), of: New(Config{Log: slog.New(slog.DiscardHandler)}), first: make(chan struct{})}
+	ended := make(chan error, 2)
+	accept := func() {
+		c, err := l.Accept()
+		if err == nil {
+			c.Close()
+		}
+		ended <- err
+	}
+	go accept()
+	if made, err := l.restore(func() error { return nil }); !made || err != nil {
+		t.Fatal(made, err)
+	}
+	c, err := net.Dial("unix", l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	l.Close()
+
+	l = &Listener{path: filepath.Join(dir, "s"), of: l.of, first: make(chan struct{})}
+	go accept()
+	l.Close()
+	l.Close()
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}

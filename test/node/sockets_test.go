@@ -1,0 +1,77 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// TestSocketsComeBack removes the run directory, and what else the agent listens in, while the
+// agent runs: every socket answers again by itself, a pod goes on, another one starts, and the
+// directory is this agent's.
+func TestSocketsComeBack(t *testing.T) {
+	t.Parallel()
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\ncriSocket: /run/islet/cri.sock\n", m.Disk))
+	m.Write("manifests/a.yaml", sole(m, "a", ""))
+	m.StartAgent()
+	before := m.WaitReady("a-edge")["a-edge"].Status.ContainerStatuses[0].ContainerID
+
+	root := m.Disk + "/kubelet"
+	// Connecting to a socket takes its path only, whatever the network namespace.
+	sockets := []string{"/run/islet/islet.sock", "/run/islet/cri.sock", root + "/device-plugins/kubelet.sock", root + "/pod-resources/kubelet.sock"}
+	answer := func() bool {
+		for _, path := range sockets {
+			if strings.HasPrefix(path, "/run/") {
+				path = fmt.Sprintf("/proc/%d/root%s", m.Pid(), path)
+			}
+			c, err := net.Dial("unix", path)
+			if err != nil {
+				return false
+			}
+			c.Close()
+		}
+		return true
+	}
+	m.Await("all sockets to answer", answer)
+	back := 0
+	for what, remove := range map[string]string{
+		"the sockets":   "rm -f " + strings.Join(sockets, " "),
+		"directories":   fmt.Sprintf("rm -rf %[1]s/device-plugins %[1]s/pod-resources %[1]s/plugins_registry; rm -f /run/islet/*.sock", root),
+		"run directory": "umount -l /run/islet/b/*/rootfs 2>/dev/null; rm -rf /run/* 2>/dev/null; true",
+		"a new /run":    "mount -t tmpfs run /run",
+	} {
+		m.Run("sh", "-c", remove)
+		began := time.Now()
+		m.Await("all sockets to answer after the removal of "+what, answer)
+		t.Logf("%s: all answer after %v", what, time.Since(began).Round(time.Millisecond))
+		if log := m.AgentLog(1 << 20); strings.Count(log, "it is there again") <= back {
+			t.Errorf("%s: the log says nothing of it:\n%s", what, log)
+		} else {
+			back = strings.Count(log, "it is there again")
+		}
+		m.Await("the directory in which plugins register", func() bool { return fileExists(root + "/plugins_registry") })
+		if what != "the sockets" && what != "directories" {
+			continue
+		}
+		if now := m.WaitReady("a-edge")["a-edge"].Status.ContainerStatuses[0].ContainerID; now != before {
+			t.Errorf("%s: the container %s of before is %s", what, before, now)
+		}
+	}
+	m.Write("manifests/b.yaml", sole(m, "b", ""))
+	m.WaitReady("a-edge", "b-edge")
+	for _, name := range []string{"a", "b"} {
+		starts(t, m, name)
+	}
+	// Another agent would find the directory taken, and cleanup finds it to be islet's.
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/root/run/islet/lock", m.Pid())); string(b) != "islet\n" {
+		t.Errorf("the lock of the run directory: %q, %v", b, err)
+	}
+}
