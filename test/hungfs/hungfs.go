@@ -5,7 +5,8 @@
 //
 //	test --Mount (in a machine)--> server --> /dev/fuse <-- whoever uses the file system
 //
-// One that is told Deaf takes every question from then on and answers none: who waits for that
+// One that is told Broken answers every question with EIO, as a disk does that cannot read a
+// directory. One that is told Deaf takes every question from then on and answers none: who waits for that
 // cannot even be killed.
 //
 // It has a directory, Dir, which is empty, and nothing else.
@@ -34,8 +35,11 @@ const (
 	root, sub = 1, 2 // the nodes
 )
 
-// Deaf is the signal to a server that answers no more.
-const Deaf = unix.SIGUSR1
+// Signals to a server.
+const (
+	Deaf   = unix.SIGUSR1 // it answers no more
+	Broken = unix.SIGUSR2 // it answers EIO
+)
 
 // Main must be called first in TestMain. In a process that was started with Process as its
 // first argument it mounts the file system at the second, and exits once a server runs.
@@ -100,8 +104,9 @@ func directory(node uint64) attr { return attr{Ino: node, Mode: unix.S_IFDIR | 0
 // serve answers until the file system is unmounted. Nothing that it answers may be kept, so
 // that whoever looks again asks again.
 func serve(fd int) error {
-	told := make(chan os.Signal, 1)
+	told, broken := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(told, Deaf)
+	signal.Notify(broken, Broken)
 	request := make([]byte, 1<<17+4096)
 	for {
 		n, err := unix.Read(fd, request)
@@ -124,6 +129,9 @@ func serve(fd int) error {
 			continue
 		}
 		body, failed := answer(in, request[40:n])
+		if len(broken) > 0 {
+			failed = syscall.EIO
+		}
 		var out bytes.Buffer
 		head := struct {
 			Len    uint32
