@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/socket"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/fake"
 )
@@ -29,10 +30,10 @@ func TestCRISocket(t *testing.T) {
 		return map[string]string{"demo:1": "pod default/web"}[ref], nil
 	}
 	log := slog.New(slog.DiscardHandler)
-	if s, err := OpenSocket("", streamer{Runtime: rt}, rt, needed, log); s != nil || err != nil {
+	if s, err := OpenSocket("", streamer{Runtime: rt}, rt, needed, socket.New(socket.Config{Log: log})); s != nil || err != nil {
 		t.Fatalf("without a path: %v, %v", s, err)
 	}
-	s, err := OpenSocket(path, streamer{Runtime: rt}, rt, needed, log)
+	s, err := OpenSocket(path, streamer{Runtime: rt}, rt, needed, socket.New(socket.Config{Log: log}))
 	if err != nil {
 		t.Fatal(err)
 	}
