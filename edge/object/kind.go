@@ -1,9 +1,9 @@
 package object
 
 import (
-	"cmp"
 	"context"
 	"slices"
+	"sort"
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -106,7 +106,10 @@ func kindOf[T, L any, PT interface {
 	content
 	metav1.ListInterface
 }](items func(*L) *[]T, strip func(*T) bool) *kind {
-	byName := func(a, b T) int { return cmp.Compare(PT(&a).GetName(), PT(&b).GetName()) }
+	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary, and 90 where it is an object.
+	sortByName := func(list []T) {
+		sort.Slice(list, func(i, j int) bool { return PT(&list[i]).GetName() < PT(&list[j]).GetName() })
+	}
 	return &kind{
 		empty: func() content { return PL(new(L)) },
 		count: func(c content) int { return len(*items((*L)(c.(PL)))) },
@@ -120,7 +123,7 @@ func kindOf[T, L any, PT interface {
 			for i := range *items(out) {
 				strip(&(*items(out))[i])
 			}
-			slices.SortFunc(*items(out), byName)
+			sortByName(*items(out))
 			return PL(out), PL(got).GetResourceVersion(), nil
 		},
 		watch: func(ctx context.Context, client *kube.Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
@@ -139,7 +142,7 @@ func kindOf[T, L any, PT interface {
 			if stripped := (*T)(obj); e.Type != watch.Deleted && strip(stripped) {
 				list = append(list, *stripped)
 			}
-			slices.SortFunc(list, byName)
+			sortByName(list)
 			*items(out) = list
 			return PL(out), version
 		},
