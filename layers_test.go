@@ -87,7 +87,7 @@ var layers = map[string][]string{
 	"agent/probe":        {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
 	"agent/pulls":        {"edge/store", "runtime/cri", "keyring"},
 	"agent/rpc":          {"agent/socket"},
-	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "agent/socket", "door", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/linger", "runtime/stream/tunnel"},
+	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "agent/socket", "door", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/frames", "runtime/stream/linger", "runtime/stream/tunnel"},
 	"agent/socket":       {"readonly", "retry"},
 	"agent/status":       {"agent/plan", "demand", "podspec"},
 	"agent/translate":    {"agent/plan", "demand", "keys", "podspec"},
@@ -175,7 +175,7 @@ var layers = map[string][]string{
 	"runtime/image":         {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
 	"runtime/mounts":        {},
 	"runtime/namespace":     {},
-	"runtime/ocispec":       {"keys", "regular"},
+	"runtime/ocispec":       {"keys", "regular", "weight"},
 	"runtime/remote":        {"runtime/cri", "keys"},
 	"runtime/selinux":       {},
 
@@ -186,17 +186,18 @@ var layers = map[string][]string{
 	"runtime/shim/server": {"runtime/drain", "runtime/shim/wire", "runtime/shim/crilog"},
 	"runtime/shim/wire":   {},
 
-	"runtime/stream":            {"door", "runtime/cri", "runtime/stream/linger", "runtime/stream/tunnel"},
+	"runtime/stream":            {"door", "runtime/cri", "runtime/stream/frames", "runtime/stream/linger", "runtime/stream/tunnel"},
+	"runtime/stream/frames":     {},                                           // both servers of SPDY
 	"runtime/stream/linger":     {"pulse"},                                    // every server of streams
 	"runtime/stream/streamtest": {"pulse/pulsetest", "runtime/stream/linger"}, // for tests
 	"runtime/stream/tunnel":     {"runtime/stream/linger"},                    // both servers of port-forward: here and in agent/server
-	"runtime/taskshim":          {"inherit", "runtime/drain", "runtime/shim", "metrics"},
+	"runtime/taskshim":          {"inherit", "regular", "runtime/drain", "runtime/shim", "metrics"},
 	"runtime/tree":              {},
 	"runtime/untrusted":         {}, // files that others made: agent rooms that read such may import it
 
 	"net/address": {"net/netns"},
 	"net/bridge":  {"net/netns", "net/nft"},
-	"net/cni":     {"durable", "keys", "net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/notice", "net/portmap"},
+	"net/cni":     {"durable", "keys", "regular", "weight", "net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/notice", "net/portmap"},
 	"net/ipam":    {},
 	"net/netns":   {},
 	"net/notice":  {"net/netns"},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream/frames"
 )
 
 // openTimeout is how long a client may take to open its streams; goodbye is how
@@ -45,7 +46,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	w, r, cancel := takeover(w, r, goodbye)
 	defer cancel()
 	m := &muxed{ctx: r.Context(), streams: make(chan httpstream.Stream)}
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(framed{w}, r, m.arrived)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.Bound(w), r, m.arrived)
 	if conn == nil {
 		return // it has answered
 	}

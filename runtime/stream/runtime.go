@@ -18,9 +18,11 @@ import (
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/islet-edge/islet/door"
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream/frames"
 	"github.com/islet-edge/islet/runtime/stream/linger"
 	"github.com/islet-edge/islet/runtime/stream/tunnel"
 )
@@ -160,10 +162,10 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 			if l.enter() {
 				defer l.going.Done()
 				if tunnel.Is(req) {
-					tunnel.Serve(w, req, r.server)
+					tunnel.Serve(w, req, http.HandlerFunc(r.bounded))
 					return
 				}
-				r.server.ServeHTTP(w, req)
+				r.bounded(w, req)
 			}
 		}),
 		ReadHeaderTimeout: headerTimeout,
@@ -199,6 +201,14 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 		return ctx.Err()
 	}
 	return fmt.Errorf("serve streams: %w", err)
+}
+
+// bounded serves a stream, by SPDY with bounded frames.
+func (r *Runtime) bounded(w http.ResponseWriter, req *http.Request) {
+	if !wsstream.IsWebSocketRequest(req) {
+		w = frames.Bound(w)
+	}
+	r.server.ServeHTTP(w, req)
 }
 
 // listener knows the connections it accepted: streams take theirs away from the

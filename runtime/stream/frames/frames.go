@@ -1,4 +1,4 @@
-package server
+package frames
 
 import (
 	"bufio"
@@ -21,7 +21,10 @@ const (
 	maxHeaderText = 512     // bytes of a name or a value
 )
 
-// framed gives a SPDY library a connection whose control frames are bounded.
+// Bound returns a ResponseWriter from which a SPDY library takes over a connection whose control
+// frames are bounded.
+func Bound(w http.ResponseWriter) http.ResponseWriter { return framed{w} }
+
 type framed struct{ http.ResponseWriter }
 
 // Hijack implements http.Hijacker.
