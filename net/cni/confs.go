@@ -14,12 +14,17 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
+
+	"github.com/islet-edge/islet/regular"
+	"github.com/islet-edge/islet/weight"
 )
 
-// maxConf bounds a configuration file, maxPlugins what it may chain.
+// Bounds of the configuration directory, in which network add-ons write.
 const (
-	maxConf    = 1 << 20
-	maxPlugins = 32
+	maxConf    = 1 << 20 // bytes of a configuration file, and of all files of a list's plugins together
+	maxMemory  = 1 << 20 // bytes of a file's content once it is decoded
+	maxPlugins = 32      // of a list
+	maxFiles   = 1 << 10 // entries of a directory
 )
 
 // confs finds the CNI configuration in a directory: the first file by name that
@@ -102,11 +107,10 @@ func same(a, b *libcni.NetworkConfigList) bool {
 
 // first returns the file that counts. The caller holds mu.
 func (c *confs) first() (stamp, error) {
-	files, err := libcni.ConfFiles(c.dir, []string{".conf", ".conflist", ".json"})
-	if err != nil || len(files) == 0 {
+	files, err := filesIn(c.dir, ".conf", ".conflist", ".json")
+	if err != nil {
 		return stamp{}, err
 	}
-	slices.Sort(files)
 	known := c.not
 	c.not = map[stamp]bool{}
 	for _, file := range files {
@@ -131,12 +135,7 @@ func (c *confs) first() (stamp, error) {
 }
 
 func load(path string) (*libcni.NetworkConfigList, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("CNI configuration: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxConf+1))
+	data, err := regular.Read(path, maxConf)
 	if err != nil {
 		return nil, fmt.Errorf("CNI configuration: %w", err)
 	}
@@ -150,8 +149,8 @@ func load(path string) (*libcni.NetworkConfigList, error) {
 // parse reads a list, or a single plugin's configuration. dir is where a list may
 // have more plugins in files of their own.
 func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, error) {
-	if len(data) > maxConf {
-		return nil, fmt.Errorf("longer than %d bytes", maxConf)
+	if err := weight.JSON(data, nil, maxMemory); err != nil {
+		return nil, err
 	}
 	var list *libcni.NetworkConfigList
 	var err error
@@ -170,8 +169,8 @@ func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, err
 		return nil, err
 	}
 	if isList && !list.LoadOnlyInlinedPlugins {
-		more, err := libcni.NetworkPluginConfsFromFiles(dir, list.Name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		more, err := morePlugins(filepath.Join(dir, list.Name))
+		if err != nil {
 			return nil, err
 		}
 		list.Plugins = append(list.Plugins, more...)
@@ -180,4 +179,60 @@ func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, err
 		return nil, fmt.Errorf("%d plugins, must be 1 to %d", len(list.Plugins), maxPlugins)
 	}
 	return list, nil
+}
+
+// morePlugins reads the plugins of a list that are in files of their own, by name: the .conf
+// files of a directory, which need not exist. All files together are bounded as one list is.
+func morePlugins(dir string) (all []*libcni.PluginConfig, err error) {
+	files, err := filesIn(dir, ".conf")
+	if err != nil {
+		return nil, err
+	}
+	if len(files) > maxPlugins {
+		return nil, fmt.Errorf("%s has %d plugins, more than %d", dir, len(files), maxPlugins)
+	}
+	left := int64(maxConf)
+	for _, file := range files {
+		data, err := regular.Read(file, left)
+		if err == nil {
+			left -= int64(len(data))
+			err = weight.JSON(data, nil, maxMemory/8)
+		}
+		var one *libcni.PluginConfig
+		if err == nil {
+			one, err = libcni.NetworkPluginConfFromBytes(data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("plugin %s: %w", file, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// filesIn lists the files of a directory whose names have one of some endings, sorted. None
+// are in a directory that does not exist. More than maxFiles entries are an error.
+func filesIn(dir string, endings ...string) (files []string, err error) {
+	d, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	entries, err := d.ReadDir(maxFiles + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(entries) > maxFiles {
+		return nil, fmt.Errorf("%s has more than %d entries", dir, maxFiles)
+	}
+	for _, e := range entries {
+		if !e.IsDir() && slices.Contains(endings, filepath.Ext(e.Name())) {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	slices.Sort(files)
+	return files, nil
 }

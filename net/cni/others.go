@@ -3,11 +3,12 @@ package cni
 import (
 	"encoding/json"
 	"errors"
-	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/islet-edge/islet/regular"
+	"github.com/islet-edge/islet/weight"
 )
 
 // othersFiles are the names of configuration files that container programs install for
@@ -28,12 +29,7 @@ func OfAnother(path string) string {
 		}
 		return "loopback"
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxConf))
+	data, err := regular.Read(path, maxConf)
 	if err != nil {
 		return ""
 	}
@@ -43,7 +39,7 @@ func OfAnother(path string) string {
 			Bridge string `json:"bridge"`
 		} `json:"plugins"`
 	}
-	if json.Unmarshal(data, &c) != nil {
+	if weight.JSON(data, &c, maxMemory) != nil || json.Unmarshal(data, &c) != nil {
 		return ""
 	}
 	if c.NerdctlID != nil {
