@@ -17,7 +17,7 @@ import (
 // Bounds of a connection to a plugin.
 const (
 	maxAnswer  = 4 << 20  // of one message, as gRPC has it by default
-	maxMemory  = 16 << 20 // of one message once it is decoded
+	maxMemory  = 8 << 20  // of one message once it is decoded
 	maxHeaders = 16 << 10 // with the text of an error
 	window     = 64 << 10 // what may be sent ahead, the least that gRPC knows
 	buffer     = 4 << 10
@@ -30,18 +30,18 @@ const (
 
 // Dial makes a connection to the socket at a path. It connects when it is used first, again
 // after the plugin has restarted, and is not kept while nobody uses it. It bounds the size
-// of what the plugin answers; the time of a call is its context's.
+// of what the plugin answers, and of what all plugins answer at a time; the time of a call is
+// its context's.
 func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+path, append([]grpc.DialOption{
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { // and by no proxy
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+path, append(append(codec.Client(maxAnswer, maxMemory, dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { // and by no proxy
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}, MinConnectTimeout: handshake}),
 		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
-		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(codec.New(maxMemory))),
-		grpc.WithIdleTimeout(idle), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
-	}, more...)...)
+		grpc.WithMaxHeaderListSize(maxHeaders), grpc.WithIdleTimeout(idle), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+	), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", path, err)
 	}

@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/weight/codec"
 )
 
 // A Client is a runtime behind a CRI socket. It implements Runtime, Images and
@@ -29,6 +32,12 @@ type Options struct {
 	FailFast bool
 }
 
+// Bounds of what the runtime answers, beside maxMessage.
+const (
+	maxAnswer  = 32 << 20  // bytes of memory of one message, once it is decoded
+	maxHeaders = 256 << 10 // with the text of an error
+)
+
 // redial is how often at most a Client looks whether somebody listens again.
 const redial = 2 * time.Second
 
@@ -45,14 +54,19 @@ func DialWith(endpoint string, o Options) (*Client, error) {
 	if o.Around == nil {
 		o.Around = func(ctx context.Context, _ string, _ any, next func(context.Context) error) error { return next(ctx) }
 	}
-	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+path, append(codec.Client(maxMessage, maxAnswer, dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"), grpc.WithMaxHeaderListSize(maxHeaders),
+		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // fixed: neither grows
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redial / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: redial}, MinConnectTimeout: redial}),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(!o.FailFast), grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(!o.FailFast), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption) error {
 			return o.Around(ctx, method, req, func(ctx context.Context) error {
 				return errgrpc.ToNative(call(ctx, method, req, res, c, os...))
 			})
-		}))
+		}))...)
 	if err != nil {
 		return nil, fmt.Errorf("runtime endpoint %q: %w", endpoint, err)
 	}

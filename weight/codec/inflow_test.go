@@ -1,0 +1,199 @@
+package codec
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+const (
+	most   = 4 << 20 // bytes of a message
+	window = 64 << 10
+)
+
+// serve answers every call by what answer writes, over HTTP/2 without TLS.
+func serve(t *testing.T, answer func(http.ResponseWriter, *http.Request)) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Trailer", "Grpc-Status")
+		answer(w, r)
+		w.Header().Set("Grpc-Status", "0")
+	})}
+	s.Protocols.SetUnencryptedHTTP2(true)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(ln) }()
+	t.Cleanup(func() { s.Close(); <-served })
+	return socket
+}
+
+func client(t *testing.T, socket string) healthpb.HealthClient {
+	t.Helper()
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	conn, err := grpc.NewClient("passthrough:///x", append(Client(most, 3*most, dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return healthpb.NewHealthClient(conn)
+}
+
+// wire is the head of a message of a length, and so many bytes of it.
+func wire(length, here int) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(length)), unknownField(length)[:here]...)
+}
+
+// unknownField is a message of a length whose only field is unknown.
+func unknownField(length int) []byte {
+	n := length - 6
+	head := []byte{0x7a, byte(n) | 0x80, byte(n>>7) | 0x80, byte(n>>14) | 0x80, byte(n>>21) | 0x80, byte(n >> 28)}
+	return append(head, make([]byte, n)...)
+}
+
+// TestShares: what many peers send of messages that never end is bounded, whoever stalls loses its
+// connection, and then a peer that waited gets its message through.
+func TestShares(t *testing.T) {
+	var sent atomic.Int64
+	full := make(chan struct{}, 100)
+	stall := func(w http.ResponseWriter, r *http.Request) {
+		text := wire(most, most-1)
+		for len(text) > 0 {
+			n, err := w.Write(text[:min(len(text), 16<<10)])
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+			text = text[n:]
+		}
+		_ = http.NewResponseController(w).Flush()
+		full <- struct{}{}
+		<-r.Context().Done()
+	}
+	const peers, at = 6, atOnce / most
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	began := time.Now()
+	for range peers {
+		c := client(t, serve(t, stall))
+		all.Go(func() { _, _ = c.Check(ctx, &healthpb.HealthCheckRequest{}) })
+	}
+	for range at {
+		<-full
+	}
+	good := client(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wire(100<<10, 100<<10)) }))
+	small := client(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wire(1<<10, 1<<10)) }))
+	if _, err := small.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+		t.Errorf("a small message: %v", err)
+	}
+	if took, n := time.Since(began), sent.Load(); took < receiveTime && n > atOnce+peers*4*window {
+		t.Errorf("%d peers sent %d KiB", peers, n>>10)
+	}
+	if _, err := good.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+		t.Errorf("a large message that waits: %v", err)
+	}
+	if took := time.Since(began); took < receiveTime {
+		t.Errorf("it came in %v, while others had all", took)
+	}
+}
+
+// TestSharesAreGivenBack: after many large messages, calls that fail and connections that end, all
+// of atOnce is free again.
+func TestSharesAreGivenBack(t *testing.T) {
+	var n atomic.Int32
+	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch n.Add(1) % 4 {
+		case 0:
+			_, _ = w.Write(wire(most, most))
+		case 1:
+			_, _ = w.Write(wire(most, 1<<20)) // the stream ends
+		case 2:
+			_, _ = w.Write(wire(most, 1<<20))
+			panic(http.ErrAbortHandler) // it is reset
+		case 3:
+			_, _ = w.Write(append([]byte{0, 0x40, 0, 0, 0}, make([]byte, most)...)) // refused
+		}
+	})
+	c := client(t, socket)
+	for i := range 40 {
+		if _, err := c.Check(t.Context(), &healthpb.HealthCheckRequest{}); (err == nil) != (i%4 == 3) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if err := large.Acquire(t.Context(), atOnce); err != nil {
+		t.Fatal(err)
+	}
+	large.Release(atOnce)
+}
+
+// TestFollow: frames are followed however they are cut up, with padding, and messages across frames;
+// a peer that begins too many messages is told so.
+func TestFollow(t *testing.T) {
+	frame := func(kind, flags byte, stream uint32, content string) string {
+		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, flags}
+		return string(binary.BigEndian.AppendUint32(head, stream)) + content
+	}
+	long := strings.Repeat("x", small+1)
+	prefix := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(long))))
+	text := frame(4, 0, 0, "123456") + frame(dataFrame, 0, 1, "\x00\x00\x00\x00\x03ab") + frame(1, 0xff, 1, "headers") +
+		frame(dataFrame, hasPadding, 1, "\x04c\x00\x00padd") + frame(dataFrame, 0, 1, "\x00\x00\x01z") + // one whole, one begun and whole
+		frame(dataFrame, 0, 3, prefix+long[:100]) + frame(dataFrame, hasPadding, 3, "\x00"+long[100:]) + // large, whole
+		frame(dataFrame, 0, 5, prefix) + frame(resetFrame, 0, 5, "1234") + frame(dataFrame, 0, 7, prefix) + frame(dataFrame, endsStream, 7, "") + frame(dataFrame, hasPadding, 9, "\xff")
+	for _, size := range []int{1, 2, 7, 1000, len(text)} {
+		in := &Inflow{most: most}
+		c := in.conn(&net.UnixConn{}).(*conn)
+		for rest := []byte(text); len(rest) > 0; {
+			part := rest[:min(size, len(rest))]
+			rest = rest[len(part):]
+			for len(part) > 0 {
+				n, err := c.take(part)
+				if err != nil {
+					t.Fatal(err)
+				}
+				part = part[n:]
+			}
+		}
+		if len(c.begun) != 0 || len(in.whole) != 1 || len(c.head) != 0 || c.frame.left != 0 {
+			t.Errorf("by %d bytes: %d messages are begun, %d large ones came, %d bytes of a head, %d of a frame", size, len(c.begun), len(in.whole), len(c.head), c.frame.left)
+		}
+		in.release()
+		if !large.TryAcquire(atOnce) {
+			t.Fatal("a share is not given back")
+		}
+		large.Release(atOnce)
+	}
+	c := (&Inflow{most: most}).conn(&net.UnixConn{}).(*conn)
+	for i := range uint32(2 * maxBegun) {
+		for rest := []byte(frame(dataFrame, 0, 2*i+1, "x")); len(rest) > 0; {
+			n, err := c.take(rest)
+			if errors.Is(err, errBegun) && i == maxBegun {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+	}
+	t.Error("any number of messages may be begun")
+}
