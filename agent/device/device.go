@@ -14,6 +14,19 @@ type Device struct {
 	NUMA    []int64
 }
 
+// weight is about how many bytes of memory a device in a list takes.
+func (d *Device) weight() int { return 128 + len(d.ID) + len(d.Message) + 8*len(d.NUMA) }
+
+// listed is the weight of the devices of all resources but one. The caller holds mu.
+func (m *Manager) listed(but *resourceState) (sum int) {
+	for _, r := range m.resources {
+		if r != but && len(r.devices) > 0 {
+			sum += r.weight
+		}
+	}
+	return sum
+}
+
 // A Request is about devices of one resource for one container.
 type Request struct {
 	Pod       *v1.Pod

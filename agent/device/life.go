@@ -23,6 +23,7 @@ import (
 const (
 	maxEntries = 1 << 10 // of a kind
 	maxText    = 1 << 16 // bytes, of a name, path or value
+	maxGiven   = 1 << 18 // bytes of all of them
 )
 
 // Name is the hook's.
@@ -198,7 +199,11 @@ func (a *Allocation) check() error {
 			return fmt.Errorf("the provider of a device gives the path %.80q, which is not absolute", p)
 		}
 	}
+	sum := 0
 	for _, t := range append(texts, paths...) {
+		if sum += len(t); sum > maxGiven {
+			return fmt.Errorf("the provider of a device gives names, paths and values of more than %d bytes", maxGiven)
+		}
 		if len(t) > maxText || strings.Contains(t, "\x00") {
 			return errors.New("the provider of a device gives a name, path or value that is too long or has a zero byte")
 		}

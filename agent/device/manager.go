@@ -28,8 +28,9 @@ const grace = 5 * time.Minute
 // Bounds of what providers may say.
 const (
 	maxResources = 256
-	maxDevices   = 1 << 16 // of a resource
-	maxID        = 1 << 10 // bytes
+	maxDevices   = 1 << 16  // of a resource
+	maxID        = 1 << 10  // bytes
+	maxListed    = 16 << 20 // bytes of memory that the lists of all resources take
 )
 
 // metaResources is the key under which the store has the names of the resources that had a
@@ -90,6 +91,7 @@ type row struct {
 type resourceState struct {
 	link    *Link // nil: its provider is gone
 	devices map[string]Device
+	weight  int       // bytes of memory of devices
 	gone    time.Time // when its provider went
 	expired bool      // it was gone for longer than grace
 }
@@ -216,12 +218,13 @@ func (l *Link) Devices(list []Device) error {
 	if len(list) > maxDevices {
 		return fmt.Errorf("resource %s has %d devices, more than %d", l.resource, len(list), maxDevices)
 	}
-	now := make(map[string]Device, len(list))
+	now, weight := make(map[string]Device, len(list)), 0
 	for _, d := range list {
 		if d.ID == "" || len(d.ID) > maxID {
 			return fmt.Errorf("resource %s has a device whose ID has %d bytes: 1 to %d can be", l.resource, len(d.ID), maxID)
 		}
 		now[d.ID] = d
+		weight += d.weight()
 	}
 	m := l.m
 	m.mu.Lock()
@@ -230,8 +233,12 @@ func (l *Link) Devices(list []Device) error {
 		m.mu.Unlock()
 		return nil
 	}
+	if listed := m.listed(r) + weight; listed > maxListed {
+		m.mu.Unlock()
+		return fmt.Errorf("the devices of resource %s take %d bytes of memory: with those of other resources that is more than %d", l.resource, weight, maxListed)
+	}
 	before := r.devices
-	r.devices = now
+	r.devices, r.weight = now, weight
 	touched := m.touched(l.resource, before, now)
 	m.mu.Unlock()
 	m.tell(!same(before, now), touched)

@@ -3,6 +3,7 @@ package device
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -308,10 +309,40 @@ func TestClaimsOfProviders(t *testing.T) {
 		"variable":   {Env: map[string]string{"A=B": ""}},
 		"zero":       {CDI: []string{"a\x00"}},
 		"many":       {Groups: make([]int64, maxEntries+1)},
+		"much":       {CDI: slices.Repeat([]string{strings.Repeat("x", 1<<10)}, maxGiven>>10+1)},
 	} {
 		if a.check() == nil {
 			t.Errorf("%s: taken", name)
 		}
+	}
+}
+
+// TestManyLists: the lists of all resources together are bounded, one is replaced by one as large,
+// and a resource that is gone makes room.
+func TestManyLists(t *testing.T) {
+	w := newWorld(t)
+	list := make([]Device, maxListed/4/1152+1)
+	for i := range list {
+		list[i] = Device{ID: fmt.Sprintf("%0*d", maxID, i)}
+	}
+	var links []*Link
+	for i := range 4 {
+		l, err := w.Connect(t.Context(), fmt.Sprint("example.com/r", i), &shop{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		links = append(links, l)
+		for range 2 {
+			if err := l.Devices(list); (err != nil) != (i == 3) {
+				t.Fatalf("list %d: %v", i, err)
+			}
+		}
+	}
+	if err := links[0].Devices(list[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := links[3].Devices(list); err != nil {
+		t.Errorf("there is room: %v", err)
 	}
 }
 

@@ -145,13 +145,24 @@ func (m *Manager) sayHealth(d *driver, list []*health.DeviceHealth, gone bool) {
 		}
 		clear(d.health)
 	}
+	devices, said := m.said()
 	for _, h := range list[:min(len(list), maxHealth)] {
 		k := deviceKey{h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()}
-		if len(k.pool) > maxText || len(k.name) > maxText || len(d.health) >= maxHealth && d.health[k].health == "" {
+		if len(k.pool) > maxText || len(k.name) > maxText {
 			continue
 		}
 		c := conditionOf(h, now)
-		before := d.health[k]
+		before, known := d.health[k]
+		more := k.size(c)
+		if known {
+			more -= k.size(before)
+		}
+		if !known && devices >= maxHealth || said+more > maxSaid {
+			continue
+		}
+		if said += more; !known {
+			devices++
+		}
 		if before.health != c.health || before.message != c.message || now.After(before.until) {
 			changed[k] = true
 		}
@@ -180,6 +191,23 @@ func conditionOf(h *health.DeviceHealth, now time.Time) condition {
 		c.message = strings.ToValidUTF8(c.message[:maxText-3], "") + "..."
 	}
 	return c
+}
+
+// size is how many bytes are kept of a device's health.
+func (k deviceKey) size(c condition) int { return len(k.pool) + len(k.name) + len(c.message) }
+
+// said counts the devices of all drivers whose health is known, and the bytes that are kept of
+// them. The caller holds mu.
+func (m *Manager) said() (devices, bytes int) {
+	for _, of := range m.drivers {
+		for _, d := range of {
+			devices += len(d.health)
+			for k, c := range d.health {
+				bytes += k.size(c)
+			}
+		}
+	}
+	return devices, bytes
 }
 
 // watchAge has pods told when what is known of their devices is too old. The caller holds mu.

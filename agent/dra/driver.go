@@ -28,7 +28,9 @@ const (
 	maxDevices = 1 << 10          // of a claim
 	maxCDI     = 1 << 7           // of a device
 	maxText    = 1 << 10          // bytes, of a name
-	maxHealth  = 1 << 14          // devices
+	maxClaim   = 1 << 18          // bytes of all names of a claim
+	maxHealth  = 1 << 14          // devices of all drivers whose health is known
+	maxSaid    = 4 << 20          // bytes of their names and messages
 	staleAfter = 30 * time.Second // of health, unless the driver says otherwise
 	maxStale   = 24 * time.Hour
 )
@@ -219,6 +221,7 @@ func devices(list []*api.Device) (out []Device, err error) {
 	if len(list) > maxDevices {
 		return nil, fmt.Errorf("it has %d devices, more than %d", len(list), maxDevices)
 	}
+	sum := 0
 	for _, d := range list {
 		now := Device{Requests: d.GetRequestNames(), Pool: d.GetPoolName(), Name: d.GetDeviceName(), Share: d.GetShareId(), CDI: d.GetCdiDeviceIds()}
 		if len(now.CDI) > maxCDI || len(now.Requests) > maxDevices {
@@ -227,6 +230,9 @@ func devices(list []*api.Device) (out []Device, err error) {
 		for _, text := range slices.Concat(now.Requests, now.CDI, []string{now.Pool, now.Name, now.Share}) {
 			if len(text) > maxText || strings.Contains(text, "\x00") {
 				return nil, fmt.Errorf("device %.80q has a name that is none", now.Name)
+			}
+			if sum += len(text); sum > maxClaim {
+				return nil, fmt.Errorf("its devices have names of more than %d bytes", maxClaim)
 			}
 		}
 		out = append(out, now)
