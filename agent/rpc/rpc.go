@@ -20,9 +20,9 @@ import (
 // Bounds of those who call.
 const (
 	maxRequest     = 64 << 10 // bytes
-	maxHeaders     = 16 << 10
-	maxConnections = 64
-	perConnection  = 16 // calls at a time
+	maxHeaders     = 4 << 10
+	maxConnections = 32
+	perConnection  = 8 // calls at a time
 	perSecond      = 100
 	burst          = 10 // both as a kubelet's pod resources API has it
 	greetTime      = 10 * time.Second

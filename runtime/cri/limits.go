@@ -23,11 +23,12 @@ import (
 // each call that has not been let in (HTTP/2 lets no client send more unasked), a whole
 // message for each of those that are being received, and the budget of those in work.
 const (
-	maxCalls     = 2048
-	maxReceiving = 16
-	maxInWork    = 32 << 20         // bytes of requests
+	maxCalls     = 256
+	maxReceiving = 4
+	maxInWork    = 16 << 20         // bytes of memory of requests
 	maxRequest   = 4 << 20          // bytes of one
-	maxMemory    = 8 << 20          // bytes of memory of one, once it is decoded
+	maxMemory    = 6 << 20          // bytes of memory of one, once it is decoded
+	maxGrowth    = 64               // how many times as large a request is at most once it is decoded
 	receiveTime  = 30 * time.Second // for one
 	perClient    = 128              // calls at a time on one connection
 	idleClient   = 10 * time.Minute // a client of gRPC's connects again by itself
@@ -49,7 +50,7 @@ func newLimits() *limits {
 
 func (l *limits) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxMessage), grpc.MaxConcurrentStreams(perClient), grpc.MaxHeaderListSize(16 << 10),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxMessage), grpc.MaxConcurrentStreams(perClient), grpc.MaxHeaderListSize(8 << 10),
 		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // fixed: neither grows
 		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(4 << 10), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(greetTime), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleClient}),
@@ -114,9 +115,9 @@ func (l *limits) charge(req any) (done func(), err error) {
 	if !ok {
 		return func() {}, nil
 	}
-	size := int64(proto.Size(m))
+	size := min(maxGrowth*int64(proto.Size(m)), maxMemory)
 	if !l.inWork.TryAcquire(size) {
-		return nil, status.Errorf(codes.ResourceExhausted, "requests of more than %d MiB are in work: try again", maxInWork>>20)
+		return nil, status.Errorf(codes.ResourceExhausted, "requests that may take %d MiB of memory are in work: try again", maxInWork>>20)
 	}
 	return func() { l.inWork.Release(size) }, nil
 }

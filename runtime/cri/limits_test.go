@@ -25,7 +25,7 @@ func TestCharge(t *testing.T) {
 		}
 		done = append(done, d)
 	}
-	if len(done) != maxInWork/maxRequest {
+	if len(done) != maxInWork/maxMemory {
 		t.Errorf("%d requests are in work", len(done))
 	}
 	if _, err := l.charge(&api.VersionRequest{}); err != nil {
