@@ -2,7 +2,9 @@ package doctor
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -24,8 +26,12 @@ func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 		if err != nil || pid == self || program(host, e.Name()) != exe {
 			continue
 		}
-		line, err := fs.ReadFile(host, fmt.Sprintf("proc/%d/cmdline", pid))
+		f, err := host.Open(fmt.Sprintf("proc/%d/cmdline", pid))
 		if err != nil {
+			continue
+		}
+		line, err := io.ReadAll(io.LimitReader(f, 64<<10)) // a process may make its own as long as it likes
+		if errors.Join(err, f.Close()) != nil {
 			continue
 		}
 		if dir, ok := runDir(line, usual); ok && !slices.Contains(dirs, dir) {

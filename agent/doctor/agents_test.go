@@ -23,6 +23,7 @@ func TestRunDirs(t *testing.T) {
 	process("12", "/usr/local/bin/islet", "islet agent --run_dir /run/three")
 	process("13", "/usr/local/bin/islet", "islet logs -f web --run-dir=/run/no")
 	process("14", "/usr/bin/sleep", "sleep --run-dir=/run/no")
+	process("17", "/usr/local/bin/islet", "islet "+strings.Repeat("x ", 1<<20)+"--run-dir=/run/no")
 	process("15", "/usr/local/bin/islet", "islet --run-dir=relative")
 	host["proc/16/cmdline"] = &fstest.MapFile{}
 	if got := RunDirs(host, 7, "/run/islet"); !slices.Equal(got, []string{"/run/islet", "/run/two", "/run/three"}) {

@@ -32,9 +32,8 @@ func (r *Runtime) endShimsWithoutSocket() {
 	}
 	defer f.Close()
 	lost := map[string]string{} // name of the shim by its socket's inode
-	for inode, path := range listeners(f) {
-		dir, name := filepath.Split(path)
-		if filepath.Clean(dir) == r.dirs.sockets && r.shims.connected(name) == nil {
+	for inode, name := range listeners(f, r.dirs.sockets) {
+		if r.shims.connected(name) == nil {
 			lost[inode] = name
 		}
 	}
@@ -97,10 +96,11 @@ func (r *Runtime) seesOwnState(proc string) bool {
 	return err == nil && os.SameFile(own, its)
 }
 
-// listeners returns the paths of the sockets that listen, by inode. A line is
+// listeners returns the names of the sockets of a directory that listen, by inode. Anybody may have
+// any number of others. A line is
 //
 //	address: count protocol flags type state inode path
-func listeners(table io.Reader) map[string]string {
+func listeners(table io.Reader, in string) map[string]string {
 	out := map[string]string{}
 	for lines := bufio.NewScanner(table); lines.Scan(); {
 		f := strings.Fields(lines.Text())
@@ -111,7 +111,9 @@ func listeners(table io.Reader) map[string]string {
 		if err != nil || flags&listening == 0 {
 			continue
 		}
-		out[f[6]] = strings.Join(f[7:], " ")
+		if dir, name := filepath.Split(strings.Join(f[7:], " ")); filepath.Clean(dir) == in {
+			out[f[6]] = name
+		}
 	}
 	return out
 }

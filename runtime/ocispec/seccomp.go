@@ -10,9 +10,10 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/regular"
+	"github.com/islet-edge/islet/weight"
 )
 
-// maxProfile bounds a seccomp profile, in bytes.
+// maxProfile bounds a seccomp profile, in bytes of its file, and of memory once it is decoded.
 const maxProfile = 4 << 20
 
 // seccompProfile sets the profile that the container asks for; a privileged one
@@ -31,7 +32,10 @@ func seccompProfile(sec *api.LinuxContainerSecurityContext, s *specs.Spec) error
 			return fmt.Errorf("read seccomp profile: %w", err)
 		}
 		s.Linux.Seccomp = &specs.LinuxSeccomp{}
-		if err := json.Unmarshal(b, s.Linux.Seccomp); err != nil {
+		if err = weight.JSON(b, s.Linux.Seccomp, maxProfile); err == nil {
+			err = json.Unmarshal(b, s.Linux.Seccomp)
+		}
+		if err != nil {
 			return fmt.Errorf("seccomp profile %s: %w", p.GetLocalhostRef(), err)
 		}
 	}

@@ -261,8 +261,9 @@ func TestResources(t *testing.T) {
 // prefix, and is an error by its name when it is none.
 func TestSeccompFile(t *testing.T) {
 	dir := t.TempDir()
-	file, bad, pipe := filepath.Join(dir, "good"), filepath.Join(dir, "bad"), filepath.Join(dir, "pipe")
-	for name, text := range map[string]string{file: `{"defaultAction": "SCMP_ACT_ERRNO"}`, bad: "{"} {
+	file, bad, pipe, bomb := filepath.Join(dir, "good"), filepath.Join(dir, "bad"), filepath.Join(dir, "pipe"), filepath.Join(dir, "bomb")
+	wide := `{"syscalls":[` + strings.Repeat("{},", 1_000_000) + `{}]}`
+	for name, text := range map[string]string{file: `{"defaultAction": "SCMP_ACT_ERRNO"}`, bad: "{", bomb: wide} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +271,7 @@ func TestSeccompFile(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for ref, good := range map[string]bool{file: true, "localhost/" + file: true, bad: false, pipe: false, "/dev/zero": false, filepath.Join(dir, "none"): false} {
+	for ref, good := range map[string]bool{file: true, "localhost/" + file: true, bad: false, bomb: false, pipe: false, "/dev/zero": false, filepath.Join(dir, "none"): false} {
 		s, err := Make(input(func(c *api.ContainerConfig) {
 			c.Linux.SecurityContext.Seccomp = &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: ref}
 		}))

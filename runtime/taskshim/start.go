@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/islet-edge/islet/inherit"
+	"github.com/islet-edge/islet/regular"
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
@@ -129,7 +130,7 @@ func (s *Shim) kill() {
 		return
 	}
 	defer unix.Close(fd)
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	b, err := regular.Read(fmt.Sprintf("/proc/%d/cmdline", pid), 64<<10) // a process may make its own as long as it likes
 	if err != nil || !bytes.Contains(b, []byte(s.c.ID)) {
 		return
 	}

@@ -2,7 +2,10 @@ package taskshim
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"net"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -163,5 +166,26 @@ func TestEvents(t *testing.T) {
 	}
 	if len(e.oom) != maxOOM {
 		t.Errorf("%d are kept", len(e.oom))
+	}
+}
+
+// TestKillByCommandLine: a PID that is another process's by now is left alone, also where that
+// process has the sandbox's ID somewhere in a command line of any length.
+func TestKillByCommandLine(t *testing.T) {
+	for more, killed := range map[string]bool{"the-id": true, "another": false, "the-id " + strings.Repeat("x", 100<<10): false} {
+		cmd := exec.Command("sh", "-c", "read x", more)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s := &Shim{c: Config{ID: "the-id", Logger: slog.New(slog.DiscardHandler)}, pid: cmd.Process.Pid}
+		s.kill()
+		_ = in.Close() // which ends it otherwise
+		if err := cmd.Wait(); strings.Contains(fmt.Sprint(err), "killed") != killed {
+			t.Errorf("%.20s: ended with %v", more, err)
+		}
 	}
 }
