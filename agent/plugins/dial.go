@@ -17,7 +17,7 @@ import (
 // Bounds of a connection to a plugin.
 const (
 	maxAnswer  = 4 << 20  // of one message, as gRPC has it by default
-	maxMemory  = 8 << 20  // of one message once it is decoded
+	maxMemory  = 12 << 20 // of one message once it is decoded
 	maxHeaders = 16 << 10 // with the text of an error
 	window     = 64 << 10 // what may be sent ahead, the least that gRPC knows
 	buffer     = 4 << 10
