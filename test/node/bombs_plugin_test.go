@@ -1,0 +1,251 @@
+package node
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// field encodes a field of protobuf that has a length: a text, bytes or a message.
+func field(number int, value string) string {
+	tag := binary.AppendUvarint(nil, uint64(number)<<3|2)
+	return string(binary.AppendUvarint(tag, uint64(len(value)))) + value
+}
+
+// prefixed is the head of a message of gRPC.
+func prefixed(compressed byte, length int) []byte {
+	return binary.BigEndian.AppendUint32([]byte{compressed}, uint32(length))
+}
+
+// message is a whole message of gRPC.
+func message(text string) []byte { return append(prefixed(0, len(text)), text...) }
+
+// grpcServer serves HTTP/2 without TLS at a socket until the test ends.
+func grpcServer(t *testing.T, socket string, h http.Handler) {
+	t.Helper()
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: h, Protocols: new(http.Protocols), ErrorLog: log.New(io.Discard, "", 0)}
+	s.Protocols.SetUnencryptedHTTP2(true)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(ln) }()
+	t.Cleanup(func() { s.Close(); <-served })
+}
+
+// maxMessage is the largest message that a client of gRPC's takes by default.
+const maxMessage = 4 << 20
+
+// An answerBomb is how a plugin answers a call: with what is small to send and large to keep, much
+// to send, or with what does not end.
+type answerBomb func(w http.ResponseWriter, r *http.Request)
+
+// whole answers with one message.
+func whole(text string) answerBomb {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(message(text))
+		w.Header().Set("Grpc-Status", "0")
+	}
+}
+
+// endless sends a block until nobody wants it.
+func endless(w io.Writer, block []byte) {
+	for {
+		if _, err := w.Write(block); err != nil {
+			return
+		}
+	}
+}
+
+// answerBombs are for every call of every kind of plugin: the numbers of fields are those of lists,
+// texts and messages in one or another of them.
+func answerBombs() map[string]answerBomb {
+	zeros := gzipped(64 << 20)
+	all := map[string]answerBomb{
+		"text":     whole(field(2, strings.Repeat("x", maxMessage-64))),
+		"numbers":  whole(strings.Repeat("\x08\x01", maxMessage/2-64)),
+		"unknown":  whole(strings.Repeat("\x7a\x00", maxMessage/2-64)),
+		"map":      whole(field(3, strings.Repeat(field(1, ""), maxMessage/2-64))),
+		"nested":   whole(field(1, field(1, strings.Repeat(field(1, ""), maxMessage/2-64)))),
+		"topology": whole(strings.Repeat(field(1, field(1, "d")+field(3, strings.Repeat(field(1, "\x08\x01"), 500))), 2000)),
+		"devices":  whole(devicesOf(60_000, 50)),
+		"stalled": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write(append(prefixed(0, maxMessage), make([]byte, maxMessage-1)...))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		},
+		"larger": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(prefixed(0, 1<<30))
+			endless(w, make([]byte, 64<<10))
+		},
+		"many": func(w http.ResponseWriter, _ *http.Request) { endless(w, message(strings.Repeat("\x0a\x00", 50_000))) },
+		"lists": func(w http.ResponseWriter, _ *http.Request) {
+			for i := 0; ; i++ {
+				if _, err := w.Write(message(devicesOf(20_000, 8+i%2))); err != nil {
+					return
+				}
+			}
+		},
+		"packed": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Grpc-Encoding", "gzip")
+			_, _ = w.Write(append(prefixed(1, len(zeros)), zeros...))
+		},
+		"header": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 8<<20)) },
+		"trailer": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Grpc-Message", strings.Repeat("x", 8<<20))
+			w.Header().Set("Grpc-Status", "2")
+		},
+		"headers": func(w http.ResponseWriter, _ *http.Request) {
+			for i := range 100_000 {
+				w.Header().Set(fmt.Sprint("X-", i), "")
+			}
+		},
+		"html": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			endless(w, make([]byte, 64<<10))
+		},
+	}
+	for number := range 5 {
+		all[fmt.Sprint("field ", number+1)] = whole(strings.Repeat(field(number+1, ""), maxMessage/2-64))
+	}
+	return all
+}
+
+// devicesOf is a list of devices with names of a length.
+func devicesOf(n, length int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(field(1, field(1, fmt.Sprintf("%0*d", length, i))+field(2, "Healthy")))
+	}
+	return b.String()
+}
+
+func gzipped(n int) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(make([]byte, n))
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// A fakePlugin answers one call of gRPC's with a bomb and the others as it should.
+type fakePlugin struct {
+	kind, name, endpoint, version string
+	call                          string // that is answered with the bomb
+	bomb                          answerBomb
+	asked                         atomic.Int32 // how often it was sent
+}
+
+// ServeHTTP implements http.Handler.
+func (p *fakePlugin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 1<<20))
+	w.Header().Set("Content-Type", "application/grpc")
+	w.Header().Set("Trailer", "Grpc-Status, Grpc-Message")
+	if call := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]; call != p.call {
+		answer := ""
+		if call == "GetInfo" {
+			answer = field(1, p.kind) + field(2, p.name) + field(3, p.endpoint) + field(4, p.version)
+		}
+		_, _ = w.Write(message(answer))
+		w.Header().Set("Grpc-Status", "0")
+		return
+	}
+	p.asked.Add(1)
+	p.bomb(w, r)
+}
+
+// registerDevice registers a device plugin at the agent's socket, as plugins have always done, and
+// does so again, at a pace that the agent takes, until it is asked what the test is about.
+func (p *fakePlugin) registerDevice(ctx context.Context, socket string) {
+	t := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer t.CloseIdleConnections()
+	t.Protocols.SetUnencryptedHTTP2(true)
+	for p.asked.Load() == 0 && ctx.Err() == nil {
+		body := message(field(1, "v1beta1") + field(2, filepath.Base(p.endpoint)) + field(3, p.name))
+		q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1beta1.Registration/Register", bytes.NewReader(body))
+		if err != nil {
+			return
+		}
+		q.Header.Set("Content-Type", "application/grpc")
+		q.Header.Set("Te", "trailers")
+		if resp, err := t.RoundTrip(q); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// TestPluginBombs has plugins of every kind, all at a time, answer the agent with what is large to
+// keep or does not end: what they are, that they were told of their registration, the health of devices for
+// DRA, lists of devices. The agent, which may take 96 MiB more than it has by itself, lives.
+func TestPluginBombs(t *testing.T) {
+	t.Parallel()
+	b := newBombed(t, "")
+	root := b.Disk + "/kubelet"
+	b.Run("mkdir", "-p", root+"/plugins")
+	var all []*fakePlugin
+	for name, bomb := range answerBombs() {
+		for _, of := range []struct{ what, kind, version, call string }{
+			{"info", "CSIPlugin", "1.0.0", "GetInfo"},
+			{"told", "CSIPlugin", "none", "NotifyRegistrationStatus"}, // of a driver that is not taken
+			{"dra", "DRAPlugin", "v1.DRAPlugin", "NodeWatchResources"},
+			{"device", "DevicePlugin", "v1beta1", "ListAndWatch"},
+			{"option", "DevicePlugin", "v1beta1", "GetDevicePluginOptions"},
+			{"legacy", "", "", "ListAndWatch"},
+		} {
+			p := &fakePlugin{kind: of.kind, version: of.version, call: of.call, bomb: bomb}
+			file := fmt.Sprintf("%s%d.sock", of.what, len(all))
+			all = append(all, p)
+			switch of.kind {
+			case "": // registers by itself
+				p.name, p.endpoint = "example.com/"+file, root+"/device-plugins/"+file
+				grpcServer(t, p.endpoint, p)
+				go p.registerDevice(t.Context(), root+"/device-plugins/kubelet.sock")
+				continue
+			case "DevicePlugin":
+				p.name = "example.com/" + file
+			default:
+				p.name = file
+			}
+			p.endpoint = root + "/plugins/" + file
+			grpcServer(t, p.endpoint, p)
+			grpcServer(t, root+"/plugins_registry/"+file, p)
+		}
+		b.alive("the sockets of " + name)
+	}
+	for n := len(unasked(all)); n > 0; n = len(unasked(all)) {
+		b.Await(fmt.Sprintf("one of the plugins %q to be asked", unasked(all)), func() bool {
+			b.alive("bombs of plugins")
+			return len(unasked(all)) < n
+		})
+	}
+	b.well()
+}
+
+// unasked names the plugins that were not asked.
+func unasked(all []*fakePlugin) (names []string) {
+	for _, p := range all {
+		if p.asked.Load() == 0 {
+			names = append(names, p.name+" "+p.call)
+		}
+	}
+	return names
+}
