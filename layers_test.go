@@ -132,9 +132,9 @@ var layers = map[string][]string{
 
 	"agent/garbage": {"agent/api", "agent/config", "agent/plan", "clock", "metrics/host", "runtime/cri", "keys", "podspec"},
 
-	"agent/fieldtest":         {},                                                                                   // for tests: the pages that list every field
-	"agent/eventtest":         {},                                                                                   // for tests: events of a kubelet, of docs/events.md
-	"agent/access/accesstest": {},                                                                                   // for tests
+	"agent/fieldtest":         {},                                                                                                   // for tests: the pages that list every field
+	"agent/eventtest":         {},                                                                                                   // for tests: events of a kubelet, of docs/events.md
+	"agent/access/accesstest": {},                                                                                                   // for tests
 	"agent/server/servertest": {"agent/api", "agent/garbage", "agent/server", "agent/socket", "agent/usage", "runtime/cri", "keys"}, // for tests
 
 	"edge/apitest":        {"edge/kube", "edge/kube/kubetest"}, // for tests
