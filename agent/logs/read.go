@@ -184,14 +184,17 @@ func (r *reader) missed(next *file) error {
 	if r.cur.stem == r.set.base {
 		return nil
 	}
-	name := ""
+	known, name := r.watch.catchUp(), ""
 	if next != nil {
 		var err error
 		if name, _, err = r.set.name(next); err != nil {
 			return err
 		}
 	}
-	missed, sure := r.watch.missed(r.cur.stem, name)
+	missed, sure := false, false
+	if known {
+		missed, sure = r.watch.missed(r.cur.stem, name, r.set.has)
+	}
 	if missed || !sure && next != nil && !r.set.has(r.cur.stem) {
 		return ErrMissed
 	}

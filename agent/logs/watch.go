@@ -97,16 +97,14 @@ func (w *watch) take(b []byte) {
 // of any name.
 const maxRemoved = 1000
 
-// missed reports whether a file was removed that is newer than the one of that name and older
-// than next, and forgets what is older than next. "": there is no next one. sure is false if events
-// were lost.
-func (w *watch) missed(name, next string) (missed, sure bool) {
+// catchUp notes the events that are there. It reports whether it could.
+func (w *watch) catchUp() bool {
 	if w == nil {
-		return false, false
+		return false
 	}
 	raw, err := w.f.SyscallConn()
 	if err != nil {
-		return false, false
+		return false
 	}
 	raw.Control(func(fd uintptr) {
 		for buf := make([]byte, 4096); ; w.early = true {
@@ -117,8 +115,16 @@ func (w *watch) missed(name, next string) (missed, sure bool) {
 			w.take(buf[:n])
 		}
 	})
+	return true
+}
+
+// missed reports whether a file was removed, and is not there compressed, that is newer than the one
+// of that name and older than next, and forgets what is older than next. "": there is no next one.
+// The names are to be asked for after catchUp: a file that was rotated since would be taken for one
+// in between. sure is false if events were lost.
+func (w *watch) missed(name, next string, there func(string) bool) (missed, sure bool) {
 	for _, gone := range w.removed {
-		missed = missed || older(w.base, name, gone) && (next == "" || older(w.base, gone, next))
+		missed = missed || older(w.base, name, gone) && (next == "" || older(w.base, gone, next)) && !there(gone)
 	}
 	sure = !w.blind
 	if next != "" {

@@ -57,7 +57,8 @@ type frames struct {
 // frameHead is the length of what comes before each frame's content.
 const frameHead = 8
 
-// Read fails for good at a control frame beyond the bounds.
+// Read fails at a control frame beyond the bounds, and closes the connection: a library may wait
+// for streams, and not look at it, for as long as an idle session may last.
 func (f *frames) Read(b []byte) (int, error) {
 	for len(f.ready) == 0 {
 		if f.data > 0 {
@@ -85,14 +86,14 @@ func (f *frames) next() error {
 		f.data = length
 	} else {
 		if length > maxControl {
-			return fmt.Errorf("a SPDY control frame has %d bytes, more than %d", length, maxControl)
+			return errors.Join(fmt.Errorf("a SPDY control frame has %d bytes, more than %d", length, maxControl), f.Close())
 		}
 		if err := f.fill(frameHead + length); err != nil {
 			return err
 		}
 		f.control.Write(f.begun)
 		if _, err := f.framer.ReadFrame(); err != nil {
-			return fmt.Errorf("a SPDY control frame is not accepted: %w", err)
+			return errors.Join(fmt.Errorf("a SPDY control frame is not accepted: %w", err), f.Close())
 		}
 		f.control.Reset()
 	}
