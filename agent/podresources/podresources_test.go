@@ -2,6 +2,7 @@ package podresources
 
 import (
 	"context"
+	"log/slog"
 	"path/filepath"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/socket"
 )
 
 type shelf struct{}
@@ -33,7 +35,7 @@ func TestAPI(t *testing.T) {
 		p.Spec.Containers = []v1.Container{{Name: "c"}}
 		return p
 	}
-	s, err := Open(Config{Root: root, Devices: shelf{}, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
+	s, err := Open(Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}), Devices: shelf{}, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
 		Claims: func() []*Claimed { return []*Claimed{{"web", "c", &api.DynamicResource{ClaimName: "gpu"}}} }})
 	if err != nil {
 		t.Fatal(err)
