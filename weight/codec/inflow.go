@@ -44,16 +44,22 @@ type share struct {
 	size   int64
 	late   *time.Timer // ends the connection, later the share
 	closed func() bool // stops what frees the share at the end of the connection
-	freed  sync.Once
+
+	mu    sync.Mutex // it is made while its connection may end
+	freed bool
 }
 
 // free may be called more than once.
 func (s *share) free() {
-	s.freed.Do(func() {
-		s.late.Stop()
-		s.closed()
-		large.Release(s.size)
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.freed {
+		return
+	}
+	s.freed = true
+	s.late.Stop()
+	s.closed()
+	large.Release(s.size)
 }
 
 // Client returns the options of a gRPC client that takes messages of at most so many bytes, which
@@ -255,11 +261,15 @@ func (c *conn) wait(m *message, bytes int) error {
 	if err := large.Acquire(c.ctx, size); err != nil {
 		return context.Cause(c.ctx)
 	}
-	m.share = &share{size: size, late: time.AfterFunc(receiveTime, func() {
+	s := &share{size: size}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late = time.AfterFunc(receiveTime, func() {
 		c.cancel(errSlow)
 		_ = c.Conn.Close() // whoever reads learns it
-	})}
-	m.share.closed = context.AfterFunc(c.ctx, m.share.free)
+	})
+	s.closed = context.AfterFunc(c.ctx, s.free)
+	m.share = s
 	return nil
 }
 
