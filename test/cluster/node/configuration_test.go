@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -113,10 +114,14 @@ func (f *configured) shows() (s struct {
 	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
 }
 
-// onTrial waits until what was sent is on trial.
+// onTrial waits until what was sent is on trial, by what is stored: a trial may be over before a
+// command has asked.
 func (f *configured) onTrial() {
 	f.t.Helper()
-	f.Await("a trial", func() bool { s, ok := f.shows(); return ok && s.Trying && s.Active.ID != s.LastKnownGood.ID })
+	f.Await("a trial", func() bool {
+		b, err := os.ReadFile(f.Disk + "/state/configuration.json")
+		return err == nil && strings.Contains(string(b), `"trial":{`)
+	})
 }
 
 // good waits until it is in use.
