@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ const (
 	small       = 16 << 10         // bytes of a message that waits for nothing
 	atOnce      = 16 << 20         // bytes of large messages that are received, decoded or in use at a time
 	receiveTime = 10 * time.Second // for a large message, once it has its share
+	useTime     = 30 * time.Second // how long it keeps that at most once it has come
 	maxBegun    = 256              // messages of one connection that are not whole
 )
 
@@ -30,8 +32,8 @@ var (
 )
 
 // An Inflow bounds what the peer of one gRPC client sends. A large message is received when it has
-// its share of atOnce, and keeps that until its call has returned, or the next message of its
-// stream is asked for. A peer that is slow with a large message loses its connection.
+// its share of atOnce, and keeps that until a call to the peer has returned or the next message of a
+// stream is asked for, or for useTime: the call that it is for may have ended before it came. A peer that is slow with a large message loses its connection.
 type Inflow struct {
 	most int // bytes of a message that the client takes
 
@@ -42,7 +44,7 @@ type Inflow struct {
 // A share is what a large message has of atOnce.
 type share struct {
 	size   int64
-	late   *time.Timer // ends the connection, later the share
+	late   *time.Timer // closes the connection until the message has come, then frees the share
 	closed func() bool // stops what frees the share at the end of the connection
 
 	mu    sync.Mutex // it is made while its connection may end
@@ -60,6 +62,22 @@ func (s *share) free() {
 	s.late.Stop()
 	s.closed()
 	large.Release(s.size)
+}
+
+// keep frees the share after a time, instead of closing the connection.
+func (s *share) keep(atMost time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.freed {
+		s.late.Stop()
+		s.late = time.AfterFunc(atMost, s.free)
+	}
+}
+
+func (s *share) isFreed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.freed
 }
 
 // Client returns the options of a gRPC client that takes messages of at most so many bytes, which
@@ -113,7 +131,7 @@ func (in *Inflow) conn(c net.Conn) net.Conn {
 	return out
 }
 
-// A conn follows the frames of HTTP/2 that a server sends, and the messages of gRPC in them.
+// A conn parses the HTTP/2 frames that a server sends, to find where gRPC messages begin and end.
 type conn struct {
 	net.Conn
 	in     *Inflow
@@ -126,7 +144,7 @@ type conn struct {
 	begun map[uint32]*message // by stream
 }
 
-// A frame is one whose content is being read.
+// A frame is the HTTP/2 frame whose content is being read.
 type frame struct {
 	stream       uint32
 	data, padded bool
@@ -135,7 +153,7 @@ type frame struct {
 	padding      int  // bytes of those, at the end
 }
 
-// A message is one that is not whole.
+// A message is a gRPC message that has not come completely.
 type message struct {
 	prefix []byte // as far as it came: whether it is compressed, and its length
 	left   int    // bytes
@@ -151,7 +169,7 @@ const (
 	hasPadding  = 0x8
 )
 
-// Close gives back the shares of messages that are not whole.
+// Close frees the shares of messages that have not come completely.
 func (c *conn) Close() error {
 	c.cancel(net.ErrClosed)
 	return c.Conn.Close()
@@ -273,13 +291,13 @@ func (c *conn) wait(m *message, bytes int) error {
 	return nil
 }
 
-// came has a message keep its share while it may be in use, but not for ever.
+// came lets a message that has come keep its share while it may be in use, for useTime at most.
 func (in *Inflow) came(m *message) {
 	if m.share == nil {
 		return
 	}
-	m.share.late.Stop()
+	m.share.keep(useTime)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.whole = append(in.whole, m.share)
+	in.whole = append(slices.DeleteFunc(in.whole, (*share).isFreed), m.share)
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -144,6 +145,38 @@ func TestSharesAreGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	large.Release(atOnce)
+}
+
+// TestCallEnded: a message that comes after its call has ended keeps its share for useTime, and not
+// until the client calls again: a plugin that is never called again would stop all others. A peer
+// that goes on sending such messages makes nothing grow.
+func TestCallEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := &Inflow{most: most}
+		c := in.conn(&net.UnixConn{}).(*conn)
+		message := wire(1<<20, 1<<20)
+		frame := append([]byte{byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message)), dataFrame, endsStream, 0, 0, 0, 1}, message...)
+		for i := range 8 {
+			for rest := frame; len(rest) > 0; {
+				n, err := c.take(rest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest = rest[n:]
+			}
+			if i == 0 && large.TryAcquire(atOnce) {
+				t.Fatal("a large message has no share")
+			}
+			time.Sleep(useTime + time.Second)
+			if !large.TryAcquire(atOnce) {
+				t.Fatal("the share was not freed")
+			}
+			large.Release(atOnce)
+		}
+		if len(in.whole) > 1 {
+			t.Errorf("%d shares are kept", len(in.whole))
+		}
+	})
 }
 
 // TestFollow: frames are followed however they are cut up, with padding, and messages across frames;
