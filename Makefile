@@ -126,7 +126,7 @@ PROMETHEUS = $(CURDIR)/$(CACHE)/prometheus
 
 # What takes virtual machines, packages, other programs or many repetitions is in test-long.
 .PHONY: test
-test: ## the tests that CI runs, about 25 minutes; says how long each stage took (root needed)
+test: ## the tests that CI runs, in less than an hour; says how long each stage took (root needed)
 	@test/stage.sh begin
 	@test/stage.sh dependencies packaging/deps.sh run test
 	@test/stage.sh build $(MAKE) build demo-image

@@ -136,7 +136,7 @@ func TestMissed(t *testing.T) {
 // TestMissedBlind: a reader without a watch, or whose watch has lost events, takes lines for missing
 // once the file that he has read is gone too: the oldest go first.
 
-// TestWatchBound: what a watch holds of removed files is bounded, and it says when that is not all.
+// TestWatchBound: a watch keeps a bounded number of names of removed files, and reports that it dropped some.
 
 // TestDamaged: behind a compressed file that is damaged the log goes on, and its end is an error.
 func TestDamaged(t *testing.T) {

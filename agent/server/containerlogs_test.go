@@ -80,7 +80,7 @@ func TestLogStopping(t *testing.T) {
 	}
 }
 
-// An answered is an answer whose body was not read.
+// An answered is a response whose body has not been read.
 type answered struct{ *http.Response }
 
 func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) answered {

@@ -6,7 +6,7 @@
 //	                   ^
 //	Run: inotify, mountinfo --> look: is it there? --no--> Lost, then the socket anew
 //
-// Both only wait for the kernel: while nothing is removed or mounted they cost no CPU.
+// Run waits for events of the kernel. It uses no CPU while nothing is removed or mounted.
 //
 // A socket at which another process answers is never replaced. Only root and the agent's own
 // user can open a socket of this package; who connects is for its server to check.

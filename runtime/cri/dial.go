@@ -32,7 +32,7 @@ type Options struct {
 	FailFast bool
 }
 
-// Bounds of what the runtime answers, beside maxMessage.
+// Limits on the runtime's answers, besides their length, which maxMessage limits.
 const (
 	maxAnswer  = 32 << 20  // bytes of memory of one message, once it is decoded
 	maxHeaders = 256 << 10 // with the text of an error

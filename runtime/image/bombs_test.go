@@ -204,7 +204,7 @@ func (b *bombRegistry) addImage(t *testing.T, config []byte) {
 
 // TestDocumentBombs: whatever a registry sends for an index, a manifest or a config, it takes little
 // memory; so it does when several are pulled at once, and when the images are loaded at the next start.
-// Four of a kind are pulled at once of one kind, and of all with ISLET_TEST_LONG.
+// One kind is pulled four times at once, with ISLET_TEST_LONG every kind.
 func TestDocumentBombs(t *testing.T) {
 	for name, bomb := range documentBombs {
 		together := 1

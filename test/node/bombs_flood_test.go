@@ -105,9 +105,9 @@ func (f flood) send(c net.Conn) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(c, 64<<10))
 }
 
-// TestFloodBombs has many clients at a time send frames of HTTP/2 that cost them little to the
-// sockets at which plugins, tools and monitors call, and to port 10250. The agent, which may take
-// 96 MiB more than it has by itself, lives, and answers others afterwards.
+// TestFloodBombs: the agent survives many clients that flood it with cheap HTTP/2 frames, at the
+// sockets for plugins, tools and monitors and at port 10250, and answers others afterwards. It has
+// 96 MiB beyond its own memory.
 func TestFloodBombs(t *testing.T) {
 	t.Parallel()
 	b := bombedMachine(t)

@@ -140,7 +140,7 @@ func gzipped(n int) []byte {
 	return b.Bytes()
 }
 
-// A fakePlugin answers one call of gRPC's with a bomb and the others as it should.
+// A fakePlugin answers one gRPC method with a bomb, and all others correctly.
 type fakePlugin struct {
 	kind, name, endpoint, version string
 	call                          string // that is answered with the bomb
@@ -193,9 +193,9 @@ func (p *fakePlugin) registerDevice(ctx context.Context, socket string) {
 	}
 }
 
-// TestPluginBombs has plugins of every kind, all at a time, answer the agent with what is large to
-// keep or does not end: what they are, that they were told of their registration, the health of devices for
-// DRA, lists of devices. The agent, which may take 96 MiB more than it has by itself, lives.
+// TestPluginBombs: the agent survives plugins of every kind that answer all at once with messages
+// that are large in memory or never end. It has 96 MiB beyond its own memory. The messages are
+// GetInfo, NotifyRegistrationStatus, the health of DRA devices, and lists of devices.
 func TestPluginBombs(t *testing.T) {
 	t.Parallel()
 	b := newBombed(t, "")

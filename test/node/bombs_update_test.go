@@ -17,9 +17,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestUpdateBombs has the agent, which may take 96 MiB more than it has by itself, fetch versions
-// from servers whose headers, releases and archives are large when they are read, those with the
-// signature of a key that the node trusts too. It refuses each, and lives.
+// TestUpdateBombs: the agent survives servers of versions whose headers, releases and archives are
+// large in memory, and refuses each, also those that a trusted key has signed. It has 96 MiB beyond
+// its own memory.
 func TestUpdateBombs(t *testing.T) {
 	t.Parallel()
 	rel := machine.NewReleaser(t)
