@@ -156,7 +156,7 @@ func (s *Sockets) look(w *fsnotify.Watcher, watched map[string]bool) (errs []err
 			errs = append(errs, err)
 		}
 		if made {
-			s.Log.Warn("a socket of islet was removed, or could not be made: it is there again", "socket", l.path)
+			s.Log.Warn("a socket of islet was missing and has been made again", "socket", l.path)
 		}
 		if made || !watched[dir] {
 			_ = w.Remove(dir) // the watch may be of a directory that is gone
