@@ -147,7 +147,7 @@ func (r *Registry) again(ctx context.Context, w *fsnotify.Watcher) {
 		r.c.Log.Error("the directory in which plugins register was removed: none can until islet is restarted", "directory", r.dir, "error", err)
 		return
 	}
-	r.c.Log.Warn("the directory in which plugins register was removed while islet runs: it is there again", "directory", r.dir)
+	r.c.Log.Warn("the directory in which plugins register was removed while islet runs, and has been made again", "directory", r.dir)
 	r.look(ctx, w, r.dir, false)
 }
 

@@ -61,7 +61,7 @@ func (s *Sockets) Run(ctx context.Context) error {
 	if err != nil {
 		s.Log.Error("sockets of islet that a mount hides are gone until islet is restarted", "error", err)
 	} else {
-		defer context.AfterFunc(ctx, func() { table.Close() })()
+		defer table.Close() // ends follow
 		all.Go(func() { follow(table, mounted) })
 	}
 	s.loop(ctx, w, mounted)

@@ -62,7 +62,7 @@ type site struct {
 	all   []*Listener
 }
 
-const again = "it is there again"
+const again = "has been made again"
 
 func serve(t *testing.T) *site {
 	t.Helper()

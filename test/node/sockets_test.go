@@ -52,10 +52,10 @@ func TestSocketsComeBack(t *testing.T) {
 		began := time.Now()
 		m.Await("all sockets to answer after the removal of "+what, answer)
 		t.Logf("%s: all answer after %v", what, time.Since(began).Round(time.Millisecond))
-		if log := m.AgentLog(1 << 20); strings.Count(log, "it is there again") <= back {
+		if log := m.AgentLog(1 << 20); strings.Count(log, "has been made again") <= back {
 			t.Errorf("%s: the log says nothing of it:\n%s", what, log)
 		} else {
-			back = strings.Count(log, "it is there again")
+			back = strings.Count(log, "has been made again")
 		}
 		m.Await("the directory in which plugins register", func() bool { return fileExists(root + "/plugins_registry") })
 		if what != "the sockets" && what != "directories" {
