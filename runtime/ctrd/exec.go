@@ -80,9 +80,9 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if err := checkRunning(pid); err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
-	dir, err := os.MkdirTemp(r.bundle(c.rec.ID), "exec-")
+	dir, err := r.commandDir(c, o)
 	if err != nil {
-		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+		return err
 	}
 	defer mounts.RemoveAll(dir)
 	p, err := r.execProcess(c.rec.ID, o)

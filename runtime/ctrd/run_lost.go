@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/cgroup"
+	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/daemon"
 	"github.com/islet-edge/islet/runtime/namespace"
 	"github.com/islet-edge/islet/runtime/shim/wire"
@@ -23,6 +25,8 @@ import (
 //	no shim holds it              its cgroup is killed; only an empty one ends the record
 //	a part of a sandbox is gone   the sandbox is not ready: its containers are ended, by
 //	                              their shim or by their cgroup, before another one starts
+//	a command cannot be started   the same, if a probe or a hook wants it: a pod must not
+//	                              stay unready for ever
 //
 // A boot that has passed (see bootid) only decides what is said of the end.
 
@@ -109,6 +113,56 @@ func (r *Runtime) damage(s *sandbox) {
 	}
 }
 
+// errLost is why a command cannot be started in a container that runs.
+var errLost = errors.New("its files in islet's run directory were removed while it ran, so no command can be started in it: restart its pod")
+
+// commandDir makes the directory for one command in a container. It fails with errLost if what
+// the OCI runtime needs to start a command is gone although the container runs.
+func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
+	var dir string
+	err := r.files(c)
+	if err == nil {
+		dir, err = os.MkdirTemp(r.bundle(c.rec.ID), "exec-")
+	}
+	if errors.Is(err, os.ErrNotExist) && r.lostFiles(c) {
+		err = errLost
+		if o.Collect {
+			r.mu.Lock()
+			s := r.sandboxes[c.rec.Sandbox]
+			r.mu.Unlock()
+			r.log.Error("no command can be started in a container: its pod is started again", "container", c.rec.ID, "error", err)
+			r.damage(s)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+	}
+	return dir, nil
+}
+
+// files returns an error unless the files of a container are in the run directory.
+func (r *Runtime) files(c *container) error {
+	if _, err := os.Lstat(r.bundle(c.rec.ID)); err != nil {
+		return err
+	}
+	if r.tasksOf(c.rec.Sandbox) != nil || r.ociOf(c.rec.Sandbox).Root != r.dirs.state {
+		return nil // where the state of a handler's own program is, is its own affair
+	}
+	_, err := os.Lstat(filepath.Join(r.dirs.state, c.rec.ID))
+	return err
+}
+
+// lostFiles reports whether a container runs without its files. One that ends or is removed
+// meanwhile does not.
+func (r *Runtime) lostFiles(c *container) bool {
+	r.ops.Lock(c.rec.ID)
+	defer r.ops.Unlock(c.rec.ID)
+	r.mu.Lock()
+	pid, there := c.pid, r.containers[c.rec.ID] == c
+	r.mu.Unlock()
+	return there && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.files(c), os.ErrNotExist)
+}
+
 // endLeft kills what runs of a container, or of a sandbox's init, without a shim and without an
 // OCI runtime, and says whether there was anything. Without an error nothing of it runs.
 func (r *Runtime) endLeft(ctx context.Context, s *sandbox, id string) (found bool, err error) {
@@ -178,7 +232,7 @@ func (r *Runtime) endWithoutShim(c *container, there, killed bool) (wire.Exit, s
 	return exit, reasonUnknown, "the machine was restarted while this container ran"
 }
 
-// forget makes a shim that lives forget a container whose bundle was lost. The container's lock
+// forget makes a shim that lives, and the OCI runtime, forget a container whose bundle was lost. The container's lock
 // is held.
 func (r *Runtime) forget(ctx context.Context, c *container) {
 	if c.tidied {
@@ -193,6 +247,11 @@ func (r *Runtime) forget(ctx context.Context, c *container) {
 	if client := r.connected(s); client != nil {
 		if err := ignoreNotFound(client.Delete(ctx, c.rec.ID)); err != nil {
 			r.log.Warn("a shim does not forget a container whose bundle was lost", "container", c.rec.ID, "error", err)
+		}
+	}
+	if s.tasks == nil { // the shim's own way to it leads through the bundle
+		if err := r.ociDelete(ctx, s.oci, c.rec.ID); err != nil {
+			r.log.Warn("an OCI runtime's state of a container whose bundle was lost was not removed", "container", c.rec.ID, "error", err)
 		}
 	}
 }

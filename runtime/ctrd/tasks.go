@@ -257,9 +257,9 @@ func (s *sandbox) describe(spec *specs.Spec, ctr *api.ContainerConfig) {
 
 // execTask runs one command by a containerd shim.
 func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *container, o cri.ExecOptions) error {
-	dir, err := os.MkdirTemp(r.bundle(c.rec.ID), "exec-")
+	dir, err := r.commandDir(c, o)
 	if err != nil {
-		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+		return err
 	}
 	defer mounts.RemoveAll(dir)
 	p, err := r.execProcess(c.rec.ID, o)

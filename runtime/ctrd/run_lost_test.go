@@ -1,0 +1,56 @@
+package ctrd_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// TestExecLost: what the OCI runtime needs to start a command is removed while a container runs. A
+// person who wants a command learns what to do, and the container runs on. A probe would fail for
+// ever, so its pod is not ready any more and starts again.
+func TestExecLost(t *testing.T) {
+	n := newNode(t, 16)
+	defer func() {
+		n.removeAll(t)
+		for _, c := range cgroupDirs(n.cgroup) { // the agent removes a pod's as a whole
+			removeCgroup(c)
+		}
+	}()
+	lost := func(err error) bool { return err != nil && strings.Contains(err.Error(), "restart its pod") }
+	for i, part := range []string{"b", "oci"} {
+		t.Run(part, func(t *testing.T) {
+			pod, id := n.runPod(t, i, "wait")
+			path := filepath.Join(n.run, part, id)
+			_ = unix.Unmount(filepath.Join(path, "rootfs"), unix.MNT_DETACH)
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+			ready := func() bool {
+				s, err := n.PodSandboxStatus(t.Context(), &api.PodSandboxStatusRequest{PodSandboxId: pod})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s.Status.State == api.PodSandboxState_SANDBOX_READY
+			}
+			if err := n.Stream(t.Context(), id, cri.ExecOptions{Command: []string{"/prog", "true"}}); !lost(err) {
+				t.Errorf("a command: %v", err)
+			}
+			if !ready() || n.status(t, id).State != api.ContainerState_CONTAINER_RUNNING {
+				t.Error("a command that fails ends the pod")
+			}
+			if _, err := n.ExecSync(t.Context(), &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "true"}, Timeout: 60}); !lost(err) {
+				t.Errorf("a probe: %v", err)
+			}
+			if ready() {
+				t.Error("the pod stays ready, and nobody starts it again")
+			}
+		})
+	}
+}
