@@ -105,8 +105,11 @@ func (p *patient) enableController(name string) string {
 	return "add cgroup_enable=memory to the kernel's command line and reboot"
 }
 
+// patched is in the version of a crun that packaging/oci/build.sh built.
+const patched = "with islet's patches"
+
 // runtime looks for a working OCI runtime. crun refuses hybrid hosts where a
-// controller is on the v2 side.
+// controller is on the v2 side, unless it has islet's patches.
 func (p *patient) runtime(ctx context.Context) {
 	names := p.ociRuntimes()
 	works := 0
@@ -130,7 +133,7 @@ func (p *patient) runtime(ctx context.Context) {
 		case old(first):
 			works++
 			p.add(id, Warning, "upgrade to crun 1.8 or runc 1.1", "%s is old (%s)", path, first)
-		case name != p.ShippedOCI && strings.HasPrefix(first, "crun") && p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
+		case name != p.ShippedOCI && strings.HasPrefix(first, "crun") && !strings.Contains(out, patched) && p.cgroupMode() == cgroupHybrid && len(strings.Fields(p.file("sys/fs/cgroup/unified/cgroup.controllers"))) > 0:
 			p.add(id, Info, "nothing where runc is there too; else install it, or boot with cgroup v2 alone", "%s (%s) refuses hosts with hybrid cgroups such as this", path, first)
 		default:
 			works++

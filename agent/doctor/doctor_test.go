@@ -137,6 +137,12 @@ func TestFindings(t *testing.T) {
 			s.Output = func(context.Context, string, ...string) (string, error) { return "runc version 1.0.3", nil }
 		}, want: "warning runtime-runc", says: "old"},
 		{name: "crun on hybrid", files: files{"sys/fs/cgroup/cgroup.controllers": gone, "sys/fs/cgroup/unified/cgroup.controllers": "hugetlb", "proc/mounts": "x /c cgroup rw,cpu,memory 0 0\nx /u cgroup2 rw 0 0"}, want: "info runtime-crun", says: "hybrid"},
+		{name: "islet's own crun on hybrid", files: files{"sys/fs/cgroup/cgroup.controllers": gone, "sys/fs/cgroup/unified/cgroup.controllers": "hugetlb", "proc/mounts": "x /c cgroup rw,cpu,memory 0 0\nx /u cgroup2 rw 0 0"},
+			in: func(i *Input) { i.OCIRuntime = "/home/me/crun" }, sys: func(s *System) {
+				s.Output = func(context.Context, string, ...string) (string, error) {
+					return "crun version 1.27\ncommit: with islet's patches\n", nil
+				}
+			}, want: "ok runtime-crun"},
 		{name: "named runtime", in: func(i *Input) { i.OCIRuntime = "/opt/youki" }, want: "ok runtime-youki"},
 		{name: "noexec", files: files{"proc/mounts": "/dev/sda1 / ext4 rw 0 0\n/dev/sdb /var/lib/islet ext4 rw,noexec 0 0\ntmpfs /run tmpfs rw 0 0"}, want: "error state-noexec"},
 		{name: "read-only", files: files{"proc/mounts": "/dev/sda1 / ext4 ro 0 0\ntmpfs /run tmpfs rw 0 0"}, want: "error state-ro", says: "card"},
