@@ -165,6 +165,21 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// TestManyDamaged: a pod that mounts the directory of logs may damage any number of files; the error
+// is about the first one, and so never grows.
+func TestManyDamaged(t *testing.T) {
+	s := newStage(t)
+	for i := range 200 {
+		if err := os.WriteFile(s.rotated(100+i)+".gz", []byte("this is not gzip"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := Read(t.Context(), s.path, Options{Tail: -1}, func(context.Context) bool { return true }, io.Discard)
+	if err == nil || strings.Count(err.Error(), "damaged") != 1 {
+		t.Errorf("%.300v", err)
+	}
+}
+
 // TestRemoved: a log that is removed is at its end only if its container is.
 func TestRemoved(t *testing.T) {
 	for _, ended := range []bool{false, true} {

@@ -80,7 +80,7 @@ type reader struct {
 	cur   *file         // nil: the log does not exist yet
 	pause time.Duration // until ended is asked again
 	last  bool          // the container has ended: what is there now is all
-	bad   error         // of compressed files that are damaged
+	bad   error         // of the first compressed file that is damaged: a pod can make any number
 }
 
 func (r *reader) run(ctx context.Context) error {
@@ -171,7 +171,7 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	if e, ok := r.cur.scan.rest(); ok && err == nil {
 		err = r.print.entry(e)
 	}
-	r.bad = errors.Join(r.bad, r.cur.bad)
+	r.bad = cmp.Or(r.bad, r.cur.bad)
 	r.cur.close()
 	r.cur = next
 	return true, cmp.Or(err, missed)
@@ -206,7 +206,7 @@ func (r *reader) finish() error {
 	if r.cur == nil {
 		return nil
 	}
-	r.bad = errors.Join(r.bad, r.cur.bad)
+	r.bad = cmp.Or(r.bad, r.cur.bad)
 	if e, ok := r.cur.scan.rest(); ok {
 		if err := r.print.entry(e); err != nil {
 			return err
