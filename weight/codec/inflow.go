@@ -164,6 +164,7 @@ const (
 	frameHead   = 9
 	messageHead = 5
 	dataFrame   = 0
+	headFrame   = 1 // of trailers, too
 	resetFrame  = 3
 	endsStream  = 0x1
 	hasPadding  = 0x8
@@ -203,7 +204,7 @@ func (c *conn) take(b []byte) (used int, err error) {
 		data := h[3] == dataFrame
 		c.frame = frame{
 			stream: binary.BigEndian.Uint32(h[5:]) &^ (1 << 31), data: data, padded: data && h[4]&hasPadding != 0,
-			ends: data && h[4]&endsStream != 0 || h[3] == resetFrame, left: int(h[0])<<16 | int(h[1])<<8 | int(h[2]),
+			ends: h[3] <= headFrame && h[4]&endsStream != 0 || h[3] == resetFrame, left: int(h[0])<<16 | int(h[1])<<8 | int(h[2]),
 		}
 		c.ended()
 		return used, nil

@@ -180,6 +180,7 @@ func TestCallEnded(t *testing.T) {
 }
 
 // TestFollow: frames are followed however they are cut up, with padding, and messages across frames;
+// the end of a stream, also by trailers, gives back what its message had, and not only with the connection;
 // a peer that begins too many messages is told so.
 func TestFollow(t *testing.T) {
 	frame := func(kind, flags byte, stream uint32, content string) string {
@@ -188,10 +189,11 @@ func TestFollow(t *testing.T) {
 	}
 	long := strings.Repeat("x", small+1)
 	prefix := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(long))))
-	text := frame(4, 0, 0, "123456") + frame(dataFrame, 0, 1, "\x00\x00\x00\x00\x03ab") + frame(1, 0xff, 1, "headers") +
+	text := frame(4, 0, 0, "123456") + frame(dataFrame, 0, 1, "\x00\x00\x00\x00\x03ab") + frame(1, 0xff&^endsStream, 1, "headers") +
 		frame(dataFrame, hasPadding, 1, "\x04c\x00\x00padd") + frame(dataFrame, 0, 1, "\x00\x00\x01z") + // one whole, one begun and whole
 		frame(dataFrame, 0, 3, prefix+long[:100]) + frame(dataFrame, hasPadding, 3, "\x00"+long[100:]) + // large, whole
-		frame(dataFrame, 0, 5, prefix) + frame(resetFrame, 0, 5, "1234") + frame(dataFrame, 0, 7, prefix) + frame(dataFrame, endsStream, 7, "") + frame(dataFrame, hasPadding, 9, "\xff")
+		frame(dataFrame, 0, 5, prefix) + frame(resetFrame, 0, 5, "1234") + frame(dataFrame, 0, 7, prefix) + frame(dataFrame, endsStream, 7, "") +
+		frame(dataFrame, 0, 11, prefix) + frame(headFrame, endsStream, 11, "trailers") + frame(dataFrame, hasPadding, 9, "\xff")
 	for _, size := range []int{1, 2, 7, 1000, len(text)} {
 		in := &Inflow{most: most}
 		c := in.conn(&net.UnixConn{}).(*conn)
