@@ -3,6 +3,7 @@ package socket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -94,7 +95,7 @@ func (s *Sockets) loop(ctx context.Context, w *fsnotify.Watcher, mounted <-chan 
 				continue
 			}
 			if err := errors.Join(errs...); err.Error() != told {
-				s.Log.Error("a socket of islet is gone, and cannot be made again yet", "error", err)
+				s.Log.Error("a socket of islet is gone or is not watched, and that cannot be mended yet", "error", err)
 				told = err.Error()
 			}
 			for _, err := range errs {
@@ -161,7 +162,7 @@ func (s *Sockets) look(w *fsnotify.Watcher, watched map[string]bool) (errs []err
 		if made || !watched[dir] {
 			_ = w.Remove(dir) // the watch may be of a directory that is gone
 			if err := w.Add(dir); err != nil {
-				errs = append(errs, err)
+				errs = append(errs, fmt.Errorf("watch %s: %w", dir, err)) // such as "no space left": for watches
 				continue
 			}
 			watched[dir] = true
