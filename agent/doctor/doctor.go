@@ -135,6 +135,7 @@ func (p *patient) remedy(what string, do func() error) {
 func Check(ctx context.Context, in Input, sys System) []Finding {
 	p := &patient{Input: in, sys: sys}
 	p.table = p.mountTable()
+	p.ForeignNetwork = p.ForeignNetwork && !p.builtInStepsIn()
 	for _, check := range []func(context.Context){
 		p.kernel, p.capabilities, p.inotify, p.cgroups, p.runtime, p.confinement, p.users,
 		p.mounts, p.disks, p.memory, p.swap, p.kernelSettings, p.clock,

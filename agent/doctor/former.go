@@ -165,6 +165,20 @@ func (p *patient) configured(name string) bool {
 	})
 }
 
+// builtInStepsIn reports whether pods get the built-in network because the plugins of the CNI
+// configuration that comes first are missing.
+func (p *patient) builtInStepsIn() bool {
+	if p.HasPlugin == nil || !p.Alone {
+		return false
+	}
+	for _, c := range p.conflists() {
+		if p.OfAnother == nil || p.OfAnother(c.file) == "" {
+			return slices.ContainsFunc(c.types(), func(t string) bool { return t != "" && !p.HasPlugin(t) })
+		}
+	}
+	return false
+}
+
 // formerConflists looks for configurations of add-ons whose plugins are gone.
 func (p *patient) formerConflists() {
 	if p.HasPlugin == nil {

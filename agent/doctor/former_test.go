@@ -30,6 +30,8 @@ func TestFormerNode(t *testing.T) {
 		want       string // severity and ID; empty: nothing is reported
 		says       string
 		removes    string
+		alone      bool   // the node is in no cluster
+		not        string // ID of what must not be reported
 	}{
 		{name: "clean", interfaces: []Interface{device("eth0", "device", 0, "192.168.0.7/24"), device("islet0", "bridge", 2, "10.42.0.1/24")}, want: "ok former-node"},
 		{name: "bridge with the pods' gateway", interfaces: []Interface{device("cni0", "bridge", 0, "10.42.0.1/24")}, want: "error former-interface", says: "doctor --fix", removes: "cni0"},
@@ -47,6 +49,8 @@ func TestFormerNode(t *testing.T) {
 		{name: "podman's", interfaces: []Interface{device("cni-podman0", "bridge", 0, "10.88.0.1/16"), device("docker0", "bridge", 0, "172.17.0.1/16")}, want: "ok former-node"},
 		{name: "an add-on's", interfaces: []Interface{device("cni0", "bridge", 0, "10.244.0.1/24"), device("flannel.1", "vxlan", 0)}, files: map[string]string{"etc/cni/net.d/1.conflist": flannel, "opt/flannel": ""}, want: "ok former-node"},
 		{name: "an add-on that is gone", files: map[string]string{"etc/cni/net.d/1.conflist": flannel}, want: "error former-conflist", says: "remove /etc/cni/net.d/1.conflist"},
+		{name: "an add-on that is gone, of a node that stands alone", alone: true, files: map[string]string{"etc/cni/net.d/1.conflist": flannel}, want: "warning former-conflist", says: "built-in network", not: "network"},
+		{name: "an add-on of a node that stands alone", alone: true, files: map[string]string{"etc/cni/net.d/1.conflist": flannel, "opt/flannel": ""}, want: "info network", says: "replaces"},
 		{name: "shims without a runtime", files: map[string]string{"proc/8/comm": "containerd-shim", "proc/9/comm": "containerd-shim"}, want: "warning former-containers", says: "2 containers"},
 		{name: "shims of a runtime", files: map[string]string{"proc/8/comm": "containerd-shim", "proc/9/comm": "containerd"}, want: "ok former-node"},
 		{name: "chains", chains: "table ip nat {\n\tchain KUBE-SERVICES {\n\t}\n\tchain CNI-HOSTPORT-DNAT {\n\t}\n\tchain POSTROUTING {\n", want: "warning former-rules", says: "2 chains"},
@@ -65,7 +69,7 @@ func TestFormerNode(t *testing.T) {
 			in.CNIConfDir = "/etc/cni/net.d"
 			_, there := c.files["opt/flannel"]
 			in.HasPlugin = func(kind string) bool { return there || kind != "flannel" }
-			in.ForeignNetwork = c.files["etc/cni/net.d/1.conflist"] != ""
+			in.ForeignNetwork, in.Alone = c.files["etc/cni/net.d/1.conflist"] != "", c.alone
 			in.Interfaces = func() ([]Interface, error) { return c.interfaces, nil }
 			var removed []string
 			in.RemoveInterface = func(name string, _ int) error { removed = append(removed, name); return nil }
@@ -84,6 +88,9 @@ func TestFormerNode(t *testing.T) {
 				return f.Severity.String()+" "+f.ID == c.want && strings.Contains(f.What+f.Advice, c.says)
 			}) {
 				t.Errorf("no %q that says %q in %+v", c.want, c.says, findings)
+			}
+			if c.not != "" && slices.ContainsFunc(findings, func(f Finding) bool { return f.ID == c.not }) {
+				t.Errorf("%q does not belong into %+v", c.not, findings)
 			}
 			var dry, done strings.Builder
 			if n, err := Fix(&dry, findings, true); err != nil || (n > 0) != (c.removes != "") || len(removed) > 0 {
