@@ -54,3 +54,41 @@ func TestExecLost(t *testing.T) {
 		})
 	}
 }
+
+// TestShimWithoutSocket: a shim whose socket was removed while no agent ran can be reached by nobody.
+// The next agent ends it with its containers, and no process of it is left.
+func TestShimWithoutSocket(t *testing.T) {
+	n := newNode(t, 16)
+	_, id := n.runPod(t, 0, "wait")
+	shims := func() (out []string) {
+		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range all {
+			if line, err := os.ReadFile(file); err == nil && strings.Contains(string(line), "serve\x001\x00"+n.run+"/") {
+				out = append(out, file)
+			}
+		}
+		return out
+	}
+	before := shims()
+	if len(before) != 1 {
+		t.Fatalf("the shims %v run", before)
+	}
+	n.stop(t)
+	sockets, err := filepath.Glob(filepath.Join(n.run, "s", "*"))
+	if err != nil || len(sockets) == 0 {
+		t.Fatal("no sockets", err)
+	}
+	for _, s := range sockets {
+		if err := os.Remove(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.start(t)
+	if s := n.status(t, id); s.State != api.ContainerState_CONTAINER_EXITED || s.Reason != "ShimLost" {
+		t.Errorf("its container is %v, %s", s.State, s.Reason)
+	}
+	eventually(t, "the shim has ended", func() bool { return len(shims()) == 0 })
+}

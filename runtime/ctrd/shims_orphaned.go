@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,16 +46,9 @@ func (r *Runtime) endShimsWithoutSocket() {
 		return
 	}
 	for _, proc := range procs {
-		link, err := os.Readlink(filepath.Join(proc, "fd", "3")) // see shim.Start
-		if err != nil {
-			continue
-		}
-		name, ok := lost[strings.TrimSuffix(strings.TrimPrefix(link, "socket:["), "]")]
-		if !ok || !isShim(proc, name) || !r.seesOwnState(proc) {
-			continue
-		}
+		name := shimName(proc)
 		pid, err := strconv.Atoi(filepath.Base(proc))
-		if err != nil || pid == os.Getpid() {
+		if name == "" || err != nil || pid == os.Getpid() || !listensAt(proc, lost, name) || !r.seesOwnState(proc) {
 			continue
 		}
 		r.log.Error("a shim has lost its socket and is killed: its pods start again", "shim", name, "pid", pid)
@@ -64,24 +58,41 @@ func (r *Runtime) endShimsWithoutSocket() {
 	}
 }
 
-// isShim reports whether a process was started as the shim of this name, in this process's PID
-// namespace: see shim.Start. The processes of pods have others, unless they share the host's.
-func isShim(proc, name string) bool {
+// shimName returns the name of the shim as which a process was started, in this process's PID
+// namespace: see shim.Start. It is empty for other processes. Those of pods have other namespaces,
+// unless they share the host's.
+func shimName(proc string) string {
 	own, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
-		return false
+		return ""
 	}
 	if its, err := os.Readlink(filepath.Join(proc, "ns/pid")); err != nil || its != own {
-		return false
+		return ""
 	}
 	f, err := os.Open(filepath.Join(proc, "cmdline"))
 	if err != nil {
-		return false
+		return ""
 	}
 	defer f.Close()
 	line, err := io.ReadAll(io.LimitReader(f, 64<<10)) // a process may make its own as long as it likes
 	args := strings.Split(string(line), "\x00")
-	return err == nil && len(args) > 2 && args[1] == "serve" && args[2] == name
+	if err != nil || len(args) < 3 || args[1] != "serve" {
+		return ""
+	}
+	return args[2]
+}
+
+// listensAt reports whether a process has the socket of a name among those that were lost. Which
+// descriptor that is depends on what Go's runtime opened first.
+func listensAt(proc string, lost map[string]string, name string) bool {
+	fds, err := filepath.Glob(filepath.Join(proc, "fd", "*"))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(fds, func(fd string) bool {
+		link, err := os.Readlink(fd)
+		return err == nil && lost[strings.TrimSuffix(strings.TrimPrefix(link, "socket:["), "]")] == name
+	})
 }
 
 // seesOwnState says whether a process has this node's state directory at its path: where nodes

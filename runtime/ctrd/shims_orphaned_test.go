@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stranger starts a process with a listening socket as file descriptor 3, and returns it with the
-// socket's inode.
+// stranger starts a process with a listening socket, and returns it with the socket's inode.
 func stranger(t *testing.T, network, address string, args ...string) (*exec.Cmd, uint64) {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -38,7 +37,7 @@ func stranger(t *testing.T, network, address string, args ...string) (*exec.Cmd,
 	}
 	cmd := exec.Command("cat", "-")
 	cmd.Args = append(cmd.Args[:1], append(args, "-")...)
-	cmd.Stdin, cmd.ExtraFiles = in, []*os.File{f}
+	cmd.Stdin, cmd.ExtraFiles = in, []*os.File{in, in, f}
 	err = cmd.Start()
 	in.Close()
 	if err != nil {
