@@ -78,7 +78,7 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 	e.rests(what)
 	if !e.stuck {
 		e.stuck = true
-		e.c.Log.Error("no pod can be evicted to make room: those that run are critical, or have too little of what is missing, or nothing is left of others", "signal", t.Signal)
+		e.c.Log.Error("no pod can be evicted to make room: each is critical, holds too little of the missing resource, or has ended already", "signal", t.Signal)
 		if t.onDisk() && o.below(t, false) {
 			e.c.Events.Node(v1.EventTypeWarning, foreignFiles, foreign(candidates, t, o, d))
 		}
