@@ -78,12 +78,15 @@ func (c *contest) repaired(i item, failed bool, now time.Time) (tell bool) {
 		r.failed = 0
 	}
 	if pauses := max(r.times-freeRepairs, r.failed); pauses > 0 {
-		r.next = now.Add(min(firstPause<<min(pauses-1, 20), longestPause))
+		r.next = now.Add(pause(pauses))
 		tell = !r.told
 		r.told = true
 	}
 	return tell
 }
+
+// pause is the n-th pause, from 1.
+func pause(n int) time.Duration { return min(firstPause<<min(n-1, 20), longestPause) }
 
 // failures is how often in a row the repair of an item failed.
 func (c *contest) failures(i item) int {

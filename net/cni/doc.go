@@ -43,14 +43,17 @@
 // gone gets a new one with the same addresses; one without a namespace is stale, so that
 // the plan replaces it. Nothing is looked at while nothing changes. An item that is
 // removed again and again is repaired at growing intervals (contest), so that a program
-// that fights for it makes no busy loop.
+// that fights for it makes no busy loop. What waits is repaired when its time has come,
+// whatever else is looked at meanwhile, and a part that could not be looked at is looked at
+// again.
 //
 // What a pod with CAP_NET_ADMIN changes within its namespace is its own affair, as long
 // as its interface is there.
 //
 // route_localnet of the bridge is on only while the node reaches a host port at 127.0.0.1,
 // which needs it; the rule that keeps pods from the node's own 127.0.0.1 is there before
-// and until after (package portmap).
+// and until after (package portmap). While the table is damaged and waits for its repair,
+// route_localnet is off.
 //
 // # Firewalls
 //

@@ -73,10 +73,11 @@ type keeper struct {
 	passing sync.Mutex // guards the rest: one pass at a time. It is taken before Network.all.
 	contest contest
 	errs    map[dirt]error // of the last pass over a part
+	failed  map[dirt]int   // how often in a row a part could not even be looked at
 }
 
 func newKeeper() *keeper {
-	return &keeper{signal: make(chan struct{}, 1), wires: map[string]wire{}, lost: map[string]bool{}, admitted: map[string]bool{}, errs: map[dirt]error{}}
+	return &keeper{signal: make(chan struct{}, 1), wires: map[string]wire{}, lost: map[string]bool{}, admitted: map[string]bool{}, errs: map[dirt]error{}, failed: map[dirt]int{}}
 }
 
 // Repairs counts the items of the built-in network that were repaired since the agent started.
@@ -299,7 +300,8 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 	again.Stop()
 	var last, at time.Time // of the last pass, and of the next one; zero: none is due
 	var took time.Duration // the last pass
-	var held dirt          // what again is for
+	var held dirt          // what again is for; it stays due whatever else is looked at before
+	var until time.Time    // when again fires
 	for {
 		select {
 		case <-ctx.Done():
@@ -309,6 +311,7 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 			return err
 		case <-again.C:
 			n.keep.mark(held)
+			held = 0
 		case <-n.keep.signal:
 			if p := n.now(); !p.laid || p.moved {
 				return nil
@@ -328,9 +331,11 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 			wake, parts, _ := n.mend(n.keep.take(), false) // Ready tells the error
 			last = time.Now()
 			took = last.Sub(began)
-			if held = parts; parts != 0 {
+			if parts != 0 && (held == 0 || wake.Before(until)) {
+				until = wake
 				again.Reset(wake.Sub(last))
 			}
+			held |= parts
 		}
 	}
 }

@@ -60,6 +60,7 @@ func (n *Network) mend(what dirt, asked bool) (wake time.Time, again dirt, err e
 	}{{dirtTable, p.table}, {dirtBridge | dirtRoutes, p.bridge}, {dirtPorts, p.ports}, {dirtFirewall, p.firewall}} {
 		if what&part.is != 0 {
 			k.errs[part.is] = part.mend(what)
+			p.unseen(part.is)
 		}
 	}
 	p.tell()
@@ -101,6 +102,17 @@ func (p *pass) later(at time.Time, part dirt) {
 	if p.again |= part; p.wake.IsZero() || at.Before(p.wake) {
 		p.wake = at
 	}
+}
+
+// unseen has a part looked at again that could not be: the notice that it was for has passed.
+func (p *pass) unseen(part dirt) {
+	k := p.n.keep
+	if k.errs[part] == nil || p.again&part != 0 {
+		delete(k.failed, part)
+		return
+	}
+	k.failed[part]++
+	p.later(p.now.Add(pause(k.failed[part])), part)
 }
 
 // note counts the repair of an item that err ended.
@@ -164,10 +176,14 @@ func (p *pass) table(dirt) error {
 		i = item{bridge.FaultSysctl, "net.ipv4.conf." + n.cfg.Bridge + ".route_localnet"}
 	}
 	if p.held(i, dirtTable) {
-		return cmp.Or(n.keep.errs[dirtTable], fmt.Errorf("the %s of the pod network is damaged", i))
+		err = cmp.Or(n.keep.errs[dirtTable], fmt.Errorf("the %s of the pod network is damaged", i))
+	} else {
+		err = n.ports.Repair()
+		p.note(i, dirtTable, err)
 	}
-	err = n.ports.Repair()
-	p.note(i, dirtTable, err)
+	if err != nil {
+		err = errors.Join(err, n.ports.Unguarded())
+	}
 	return err
 }
 

@@ -3,6 +3,8 @@ package cni
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 
+	"github.com/islet-edge/islet/net/bridge"
+	"github.com/islet-edge/islet/net/netns"
 	"github.com/islet-edge/islet/net/notice"
 )
 
@@ -31,6 +35,20 @@ type pacedNode struct {
 // TestRepairPace: damage is repaired within 2 s, by the kernel's notice of it alone. The time
 // is that of a bubble, so a slow machine does not count.
 func TestRepairPace(t *testing.T) {
+	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
+		for _, d := range w.damages(web) {
+			for range 2 {
+				d.damage(t)
+				w.within(t, d)
+				w.quiet(t)
+			}
+			w.n.keep.contest.items = nil // each case is one of its own
+		}
+	})
+}
+
+// pacedTest runs a test on a node with the pod web, with nothing to repair.
+func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	w := &pacedNode{keptNode: &keptNode{world: newWorld(t)}, link: &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: mark}}}
 	check(t, w.handle(t).LinkAdd(w.link))
 	check(t, w.handle(t).LinkSetUp(w.link)) // the kernel reports no alias of a link that is down
@@ -52,15 +70,77 @@ func TestRepairPace(t *testing.T) {
 		defer stop()
 		go func() { _ = w.n.follow(ctx, make(chan error, 1)) }()
 		w.quiet(t)
+		test(t, w, web)
+	})
+}
+
+// TestHeldBack: an item whose repair waits is repaired when its time has come, though something
+// else was looked at meanwhile. Until then pods do not reach the node's 127.0.0.1.
+func TestHeldBack(t *testing.T) {
+	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
-			for range 2 {
-				d.damage(t)
-				w.within(t, d)
-				w.quiet(t)
+			if d.kind == bridge.FaultSysctl { // each look compares them
+				continue
 			}
-			w.n.keep.contest.items = nil // each case is one of its own
+			for _, i := range []item{{itemTable, tableName}, {itemPort, wire{id: web.id}.title()}, {bridge.FaultBridge, "islet0"},
+				{bridge.FaultAddress, "10.42.0.1/24"}, {bridge.FaultAddress, "fd00:10:42::1/64"}} {
+				for range 2 { // it waits for two seconds, which is longer than betweenLooks
+					w.n.keep.contest.repaired(i, true, time.Now())
+				}
+			}
+			d.damage(t)
+			w.tell(t)
+			time.Sleep(2 * between) // it is held back
+			synctest.Wait()
+			if d.kind == itemTable && w.localnet(t) != "0" {
+				t.Errorf("%s: route_localnet is set without its guard", d.what)
+			}
+			w.n.keep.mark(dirtSysctls)
+			w.within(t, d)
+			w.quiet(t)
+			w.n.keep.contest.items = nil
+		}
+		if w.localnet(t) != "1" {
+			t.Error("route_localnet is not set again")
 		}
 	})
+}
+
+// TestUnseen: a part that could not be looked at is looked at again, without another notice.
+func TestUnseen(t *testing.T) {
+	pacedTest(t, func(t *testing.T, w *pacedNode, _ *pod) {
+		w.removeAddress(t, "10.42.0.1/24")
+		host := func(ns netns.NS) {
+			w.n.all.Lock() // no pass is under way
+			defer w.n.all.Unlock()
+			w.n.cfg.Host = ns
+		}
+		host(netns.At("/nowhere"))
+		w.tell(t)
+		time.Sleep(2 * between)
+		synctest.Wait()
+		host(w.node)
+		time.Sleep(soon)
+		synctest.Wait()
+		select {
+		case kind := <-w.repaired:
+			if kind != bridge.FaultAddress {
+				t.Errorf("%s was repaired", kind)
+			}
+		default:
+			t.Error("the address is gone for good")
+		}
+	})
+}
+
+func (w *pacedNode) localnet(t *testing.T) (value string) {
+	t.Helper()
+	check(t, w.node.Do(func() error {
+		is, err := os.ReadFile("/proc/sys/net/ipv4/conf/islet0/route_localnet")
+		value = strings.TrimSpace(string(is))
+		return err
+	}))
+	return value
 }
 
 // within waits until an item of the damage's kind is repaired.

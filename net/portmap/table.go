@@ -353,6 +353,17 @@ func (t *Table) Repair() error {
 	return ForgetFlows(t.ns, ports)
 }
 
+// Unguarded ends route_localnet of the interface while the table stays damaged: the rule that
+// guards it may be gone. The next Sync writes the whole table, and sets it again.
+func (t *Table) Unguarded() error {
+	t.flush.Lock()
+	defer t.flush.Unlock()
+	t.mu.Lock()
+	t.whole = true
+	t.mu.Unlock()
+	return SetLocalnet(t.ns, t.through, false)
+}
+
 // Clean removes the tables and forgets all that was in them, on a node that is
 // given up or gets its network from elsewhere.
 func (t *Table) Clean() error {
