@@ -162,7 +162,10 @@ func (l *Log) line(stream string, partial bool, text []byte) error {
 		l.buf = b // long lines are rare: do not hold on to their memory
 	}
 	var rotated error
-	if l.due(now, int64(len(b))) {
+	switch {
+	case l.removed(now):
+		rotated = l.restore(now)
+	case l.due(now, int64(len(b))):
 		rotated = l.rotate(now)
 	}
 	n, err := l.f.Write(b)

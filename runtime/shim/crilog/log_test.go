@@ -146,6 +146,58 @@ func TestReopen(t *testing.T) {
 	}
 }
 
+// TestTakenAway: a log that somebody removed is made again soon, and one that was moved at its
+// next rotation. Nothing goes on growing that nobody sees.
+func TestTakenAway(t *testing.T) {
+	for name, take := range map[string]func(root, path string) error{
+		"the file is removed":      func(_, path string) error { return os.Remove(path) },
+		"the container's is":       func(_, path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"the directory of logs is": func(root, _ string) error { return os.RemoveAll(root) },
+		"the file is moved":        func(_, path string) error { return os.Rename(path, path+".1") },
+		"the container's is moved": func(_, path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".1") },
+	} {
+		for _, flood := range []bool{false, true} {
+			if strings.HasSuffix(name, "moved") && !flood { // the shipper that moved it may read it still
+				continue
+			}
+			root, now := t.TempDir()+"/pods", fixed()
+			path := root + "/default_web_u1/c/0.log"
+			l, err := Open(path, Options{MaxBytes: 1000, MaxFiles: 2, Now: func() time.Time { return now }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := l.Stream("stdout")
+			lines := 1
+			if flood {
+				lines = 200 // within no time
+			}
+			if _, err := s.Write([]byte("before\n")); err != nil {
+				t.Fatal(err)
+			}
+			if err := take(root, path); err != nil {
+				t.Fatal(err)
+			}
+			if !flood {
+				now = now.Add(retry)
+			}
+			for range lines {
+				if _, err := s.Write([]byte("after\n")); err != nil {
+					t.Errorf("%s, flood %t: %v", name, flood, err)
+				}
+			}
+			b, err := os.ReadFile(path)
+			if err != nil || !strings.HasSuffix(string(b), " stdout F after\n") || len(b) > 2000 {
+				t.Errorf("%s, flood %t: the log has %q, %v", name, flood, b, err)
+			}
+			there, _ := os.Stat(path)
+			if open, err := l.f.Stat(); err != nil || !os.SameFile(open, there) {
+				t.Errorf("%s, flood %t: the log goes on in another file: %v", name, flood, err)
+			}
+			l.Close()
+		}
+	}
+}
+
 // FuzzCRILog: whatever is written in whatever pieces, the log gives it back.
 func FuzzCRILog(f *testing.F) {
 	f.Add([]byte("hello\nworld"), 3)

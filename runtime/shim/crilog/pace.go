@@ -12,6 +12,7 @@ import (
 type pace struct {
 	last   time.Time   // of the last rotation; before the first one, when the log was opened
 	failed time.Time   // of the last rotation that failed
+	seen   time.Time   // when the file was last known to be there
 	looked int64       // size at which the disk was looked at last
 	short  bool        // the disk was short then
 	timer  *time.Timer // rotates a log that is due and written to no more; nil: not armed
@@ -25,7 +26,8 @@ type aside struct {
 }
 
 const (
-	// retry is how long after a failed rotation the next is tried.
+	// retry is how long after a failed rotation the next is tried, and how often is looked
+	// whether the file is still there.
 	retry = time.Second
 	// look is how much a log grows until its disk is looked at again.
 	look = 1 << 20

@@ -3,6 +3,7 @@ package crilog
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -253,7 +254,7 @@ func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := open(t, Options{MaxBytes: 100, MaxFiles: 3, Now: time.Now, Free: plenty})
 		away := filepath.Dir(path) + ".away"
-		if err := os.Rename(filepath.Dir(path), away); err != nil {
+		if err := errors.Join(os.Rename(filepath.Dir(path), away), os.WriteFile(filepath.Dir(path), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		s := l.Stream("stdout")

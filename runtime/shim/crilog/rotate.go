@@ -19,9 +19,9 @@ import (
 // stamp is the suffix of a rotated log, as the kubelet writes it. It sorts by age.
 const stamp = "20060102-150405"
 
-// rotate renames the file and opens a new one. On an error the log goes on in the old file,
-// and the next try is after a while. All is done in one open directory: a pod may put a link
-// in its place.
+// rotate renames the file and opens a new one. Where somebody took the file away it only does
+// that. On an error the log goes on in the old file, and the next try is after a while. All is
+// done in one open directory: a pod may put a link in its place.
 func (l *Log) rotate(now time.Time) (err error) {
 	defer func() {
 		if err != nil {
@@ -30,6 +30,9 @@ func (l *Log) rotate(now time.Time) (err error) {
 	}()
 	sub, base := filepath.Split(l.rest)
 	dir, err := untrusted.OpenDir(l.root, sub)
+	if errors.Is(err, fs.ErrNotExist) {
+		return l.restore(now)
+	}
 	if err != nil {
 		return err
 	}
@@ -46,7 +49,11 @@ func (l *Log) rotate(now time.Time) (err error) {
 		}
 	}
 	name := base + "." + at.Format(stamp)
-	if err := unix.Renameat(int(dir.Fd()), base, int(dir.Fd()), name); err != nil {
+	err = unix.Renameat(int(dir.Fd()), base, int(dir.Fd()), name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return l.restore(now)
+	}
+	if err != nil {
 		return err
 	}
 	if err := l.openIn("/proc/self/fd/"+strconv.Itoa(int(dir.Fd())), base); err != nil {
@@ -69,6 +76,31 @@ func (l *Log) rotate(now time.Time) (err error) {
 		l.o.Compress(l.path, l.root, names)
 	}
 	return err
+}
+
+// removed reports whether somebody removed the file: what is written to it is shown to nobody,
+// and takes room on the disk that nobody finds. It looks from time to time.
+func (l *Log) removed(now time.Time) bool {
+	if since := now.Sub(l.pace.seen); since >= 0 && since < retry {
+		return false
+	}
+	l.pace.seen = now
+	var st unix.Stat_t
+	return unix.Fstat(int(l.f.Fd()), &st) == nil && st.Nlink == 0
+}
+
+// restore makes the file and its directory again, and leaves the old file.
+func (l *Log) restore(now time.Time) error {
+	err := l.makeDir()
+	if err == nil {
+		err = l.open()
+	}
+	if err != nil {
+		return fmt.Errorf("make log %s again, which is gone: %w", l.path, err)
+	}
+	l.pace.stop()
+	l.pace.last, l.pace.looked = now, 0
+	return nil
 }
 
 // follows reports whether a reader may still follow a rotated file.
