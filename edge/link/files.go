@@ -15,6 +15,8 @@ const (
 	// settle is how long files must be quiet before they are read: a certificate and
 	// its key are two files.
 	settle = 200 * time.Millisecond
+	// drainMost is how long after the first change they are read, also while there are more.
+	drainMost = 5 * time.Second
 	// recheck is how often directories that cannot be watched, or are not there yet,
 	// are looked at.
 	recheck = time.Minute
@@ -126,9 +128,9 @@ func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
 	return all, fresh
 }
 
-// drain reads events until there is none for a while.
+// drain reads events until there is none for a while, or for drainMost.
 func (f *files) drain(ctx context.Context, events <-chan fsnotify.Event) bool {
-	for {
+	for began := time.Now(); time.Since(began) < drainMost; {
 		quiet := time.NewTimer(settle)
 		select {
 		case <-events:
@@ -140,4 +142,5 @@ func (f *files) drain(ctx context.Context, events <-chan fsnotify.Event) bool {
 			return false
 		}
 	}
+	return true
 }

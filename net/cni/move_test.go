@@ -127,6 +127,42 @@ func TestConflistTakesOver(t *testing.T) {
 	w.clean(t)
 }
 
+// TestBusyDirectory: a configuration is seen although something in its directory changes all the time.
+func TestBusyDirectory(t *testing.T) {
+	w := newWorld(t)
+	dir := filepath.Join(w.dir, "net.d")
+	check(t, os.MkdirAll(dir, 0o755))
+	n, news := w.run(t, func(c *Config) { c.ConfDir = dir })
+	check(t, n.Reconcile(t.Context(), nil))
+	web := w.pod(t, n, "web")
+	stop, writing, began := make(chan struct{}), make(chan error, 1), make(chan struct{})
+	go func() {
+		tick := time.NewTicker(settleTime / 10)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			if err := os.WriteFile(filepath.Join(dir, "add-on.log"), []byte("x"), 0o600); err != nil {
+				writing <- err
+				return
+			}
+			if i == 1 {
+				close(began)
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				writing <- nil
+				return
+			}
+		}
+	}()
+	<-began
+	w.conf(t, "10-flannel.conflist", w.flannel())
+	until(t, news, "the pod is stale", func() bool { return n.Stale(web.id) })
+	close(stop)
+	check(t, <-writing)
+	check(t, n.Teardown(t.Context(), web.id, web.path, web.cfg))
+}
+
 // TestConflistTakesOverFromPodsThatStay has pods that do not end in time.
 func TestConflistTakesOverFromPodsThatStay(t *testing.T) {
 	w := newWorld(t)

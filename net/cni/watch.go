@@ -10,9 +10,13 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settleTime is how long a directory is left alone after a change: add-ons write
-// their configuration in several steps.
-const settleTime = 100 * time.Millisecond
+const (
+	// settleTime is how long a directory is left alone after a change: add-ons write
+	// their configuration in several steps.
+	settleTime = 100 * time.Millisecond
+	// settleMost is how long after the first change it is looked at, also while there are more.
+	settleMost = 2 * time.Second
+)
 
 // A dirWatch follows a directory by inotify; while it does not exist, the next
 // directory above that does. Without inotify it is silent.
@@ -84,6 +88,13 @@ func (w *dirWatch) events() <-chan fsnotify.Event {
 	return w.Events
 }
 
+func (w *dirWatch) errors() <-chan error {
+	if w.Watcher == nil {
+		return nil
+	}
+	return w.Errors
+}
+
 func (w *dirWatch) close() {
 	if w.Watcher != nil {
 		w.Close()
@@ -115,6 +126,14 @@ func (n *Network) followDir(ctx context.Context) error {
 	defer cut.Stop()
 	cut.Stop()
 	last, lastWhy, why := n.now(), "", "" // why there is no network
+	var late time.Time                    // when it is looked at although changes go on; zero: there were none
+	changed := func() {
+		now := time.Now()
+		if late.IsZero() {
+			late = now.Add(settleMost)
+		}
+		due.Reset(min(settleTime, late.Sub(now)))
+	}
 	for {
 		force := false
 		select {
@@ -122,10 +141,14 @@ func (n *Network) followDir(ctx context.Context) error {
 			return nil
 		case e := <-watch.events():
 			if watch.concerns(e) {
-				due.Reset(settleTime)
+				changed()
 			}
 			continue
+		case <-watch.errors(): // such as more events than could be told; unread, it was the last news
+			changed()
+			continue
 		case <-due.C:
+			late = time.Time{}
 			if err := watch.refresh(); err != nil {
 				n.cfg.Log.Warn("changes of the CNI configuration are seen late", "dir", watch.dir, "error", err)
 			}

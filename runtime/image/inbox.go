@@ -63,7 +63,8 @@ type Inbox struct {
 
 const (
 	// settle is how long after a change the directory is looked at, and retryOpen
-	// how long after it was seen that a file is still being written.
+	// how long after it was seen that a file is still being written. More changes put a look
+	// off, by retryOpen at most.
 	settle    = 100 * time.Millisecond
 	retryOpen = time.Second
 	// lookEvery is for directories whose changes nobody tells.
@@ -157,10 +158,11 @@ func (b *Inbox) Run(ctx context.Context) error {
 		b.c.Log.Warn("the image inbox cannot be made", "dir", b.c.Dir, "error", err)
 	}
 	var events <-chan fsnotify.Event
+	var failures <-chan error
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {
 		defer watcher.Close()
-		events = watcher.Events
+		events, failures = watcher.Events, watcher.Errors
 		err = watcher.Add(b.c.Dir)
 	}
 	if err != nil {
@@ -169,16 +171,27 @@ func (b *Inbox) Run(ctx context.Context) error {
 	l := &looker{inbox: b, files: map[string]*archiveFile{}}
 	due := time.NewTimer(0)
 	defer due.Stop()
+	var late time.Time // when the look begins that events put off; zero: none is
+	changed := func() {
+		now := time.Now()
+		if late.IsZero() {
+			late = now.Add(retryOpen)
+		}
+		due.Reset(min(settle, late.Sub(now)))
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-events:
-			due.Reset(settle)
+			changed()
+		case <-failures: // such as more events than could be told; unread, it was the last news
+			changed()
 		case <-b.again:
 			l.forget()
 			due.Reset(0)
 		case <-due.C:
+			late = time.Time{}
 			next := l.look(ctx)
 			if watcher != nil && next == lookEvery {
 				_ = watcher.Add(b.c.Dir) // it may have been replaced; if that fails the next look tells

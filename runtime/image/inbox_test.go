@@ -164,6 +164,47 @@ func TestInbox(t *testing.T) {
 	}
 }
 
+// TestBusyInbox: an archive comes while another one is being written, however long that takes.
+func TestBusyInbox(t *testing.T) {
+	x := newInbox(t)
+	x.start(t)
+	x.wait(t, "absent:1")
+	f, err := os.Create(filepath.Join(x.dir, "long.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	stop, writing := make(chan struct{}), make(chan struct{})
+	defer func() { close(stop); <-writing }()
+	began := make(chan struct{})
+	go func() {
+		defer close(writing)
+		tick := time.NewTicker(settle / 10)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			if _, err := f.Write([]byte("x")); err != nil {
+				t.Error(err)
+				return
+			}
+			if n == 1 {
+				close(began)
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	<-began
+	writeFile(t, filepath.Join(x.dir, "one.tar"), dockerArchive(t, map[string]v1.Image{"one:1": small(t)}))
+	select {
+	case <-x.changes:
+	case <-time.After(30 * time.Second):
+		t.Error("nothing is imported while a file is written")
+	}
+}
+
 // A file that someone still writes is left alone until it is closed.
 func TestInboxHalfWritten(t *testing.T) {
 	x := newInbox(t)

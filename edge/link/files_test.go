@@ -1,0 +1,36 @@
+package link
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// TestDrain: files are read although something in their directory changes all the time.
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		events := make(chan fsnotify.Event)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ctx.Err() == nil {
+				select {
+				case events <- fsnotify.Event{Name: "log"}:
+				case <-ctx.Done():
+				}
+				time.Sleep(settle / 2)
+			}
+		}()
+		began := time.Now()
+		if !new(files).drain(ctx, events) || time.Since(began) > 2*drainMost {
+			t.Errorf("they are read after %s", time.Since(began))
+		}
+		stop()
+		<-ended
+	})
+}
