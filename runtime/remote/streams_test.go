@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/fake"
 	"github.com/islet-edge/islet/runtime/stream"
@@ -31,6 +33,10 @@ func (f terminals) Stream(ctx context.Context, _ string, o cri.ExecOptions) erro
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+func (terminals) ContainerStatus(context.Context, *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
+	return &api.ContainerStatusResponse{Status: &api.ContainerStatus{State: api.ContainerState_CONTAINER_RUNNING}}, nil
 }
 
 // A stream that has ended takes no sizes from the next one's channel.

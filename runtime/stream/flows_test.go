@@ -32,6 +32,14 @@ type gives struct {
 
 func newGives() gives { return gives{begun: make(chan struct{}, 1), going: &sync.WaitGroup{}} }
 
+func (gives) PodSandboxStatus(ctx context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
+	return echo{}.PodSandboxStatus(ctx, req)
+}
+
+func (gives) ContainerStatus(ctx context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
+	return echo{}.ContainerStatus(ctx, req)
+}
+
 func (g gives) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	g.going.Add(1)
 	defer g.going.Done()

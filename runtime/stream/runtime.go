@@ -64,10 +64,13 @@ func Wrap(rt cri.Runtime, log *slog.Logger) (*Runtime, error) {
 	return &Runtime{Runtime: rt, log: log, asked: make(chan chan error), ready: make(chan struct{})}, nil
 }
 
-// Exec returns a URL that runs a command in a container.
+// Exec returns a URL that runs a command in a container. It fails if the container does not run.
 func (r *Runtime) Exec(ctx context.Context, req *api.ExecRequest) (*api.ExecResponse, error) {
 	if len(req.GetCmd()) == 0 {
 		return nil, fmt.Errorf("exec in container %s: no command: %w", req.GetContainerId(), errdefs.ErrInvalidArgument)
+	}
+	if err := r.running(ctx, req.GetContainerId()); err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
 	}
 	if err := r.listening(ctx); err != nil {
 		return nil, err
@@ -75,20 +78,44 @@ func (r *Runtime) Exec(ctx context.Context, req *api.ExecRequest) (*api.ExecResp
 	return r.server.GetExec(req)
 }
 
-// Attach returns a URL that leads to the streams of a container's process.
+// Attach returns a URL that leads to the streams of a container's process. It fails if the container does
+// not run.
 func (r *Runtime) Attach(ctx context.Context, req *api.AttachRequest) (*api.AttachResponse, error) {
+	if err := r.running(ctx, req.GetContainerId()); err != nil {
+		return nil, fmt.Errorf("attach: %w", err)
+	}
 	if err := r.listening(ctx); err != nil {
 		return nil, err
 	}
 	return r.server.GetAttach(req)
 }
 
-// PortForward returns a URL that leads to ports of a sandbox.
+// PortForward returns a URL that leads to ports of a sandbox. It fails if the sandbox is not ready.
 func (r *Runtime) PortForward(ctx context.Context, req *api.PortForwardRequest) (*api.PortForwardResponse, error) {
+	st, err := r.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: req.GetPodSandboxId()})
+	if err != nil {
+		return nil, fmt.Errorf("port-forward: %w", err)
+	}
+	if st.GetStatus().GetState() != api.PodSandboxState_SANDBOX_READY {
+		return nil, fmt.Errorf("port-forward: sandbox %s is not ready: %w", st.GetStatus().GetId(), errdefs.ErrFailedPrecondition)
+	}
 	if err := r.listening(ctx); err != nil {
 		return nil, err
 	}
 	return r.server.GetPortForward(req)
+}
+
+// running fails unless a container runs. A client learns it here with a code; from the URL it would get
+// the text only.
+func (r *Runtime) running(ctx context.Context, id string) error {
+	st, err := r.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return err
+	}
+	if st.GetStatus().GetState() != api.ContainerState_CONTAINER_RUNNING {
+		return fmt.Errorf("container %s does not run: %w", st.GetStatus().GetId(), errdefs.ErrFailedPrecondition)
+	}
+	return nil
 }
 
 // ContainerEvents passes on the wrapped runtime's events.

@@ -14,6 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
@@ -30,6 +34,52 @@ import (
 type echo struct {
 	cri.Runtime
 	waiting chan struct{} // told that "wait" runs
+}
+
+func (echo) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
+	state, ok := map[string]api.ContainerState{
+		"c": api.ContainerState_CONTAINER_RUNNING, "flood": api.ContainerState_CONTAINER_RUNNING, "removed": api.ContainerState_CONTAINER_RUNNING,
+		"created": api.ContainerState_CONTAINER_CREATED, "ended": api.ContainerState_CONTAINER_EXITED,
+	}[req.GetContainerId()]
+	if !ok {
+		return nil, errdefs.ErrNotFound
+	}
+	return &api.ContainerStatusResponse{Status: &api.ContainerStatus{Id: req.GetContainerId(), State: state}}, nil
+}
+
+func (echo) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
+	state, ok := map[string]api.PodSandboxState{"s": api.PodSandboxState_SANDBOX_READY, "stopped": api.PodSandboxState_SANDBOX_NOTREADY}[req.GetPodSandboxId()]
+	if !ok {
+		return nil, errdefs.ErrNotFound
+	}
+	return &api.PodSandboxStatusResponse{Status: &api.PodSandboxStatus{Id: req.GetPodSandboxId(), State: state}}, nil
+}
+
+// No URL is given for what has no streams, and the error's code says why. What ends later is the stream's
+// error.
+func TestNoStreams(t *testing.T) {
+	r, _, _ := start(t)
+	for id, is := range map[string]func(error) bool{"nothing": errdefs.IsNotFound, "created": errdefs.IsFailedPrecondition, "ended": errdefs.IsFailedPrecondition} {
+		if _, err := r.Exec(t.Context(), &api.ExecRequest{ContainerId: id, Cmd: []string{"cat"}, Stdout: true}); !is(err) {
+			t.Errorf("exec, %s: %v", id, err)
+		}
+		if _, err := r.Attach(t.Context(), &api.AttachRequest{ContainerId: id, Stdout: true}); !is(err) {
+			t.Errorf("attach, %s: %v", id, err)
+		}
+	}
+	for id, is := range map[string]func(error) bool{"nothing": errdefs.IsNotFound, "stopped": errdefs.IsFailedPrecondition} {
+		if _, err := r.PortForward(t.Context(), &api.PortForwardRequest{PodSandboxId: id, Port: []int32{80}}); !is(err) {
+			t.Errorf("port-forward, %s: %v", id, err)
+		}
+	}
+	for what, req := range map[string]*api.ExecRequest{
+		"no command": {ContainerId: "c", Stdout: true}, "no stream": {ContainerId: "c", Cmd: []string{"cat"}},
+		"a terminal with stderr": {ContainerId: "c", Cmd: []string{"cat"}, Stdout: true, Stderr: true, Tty: true},
+	} {
+		if _, err := r.Exec(t.Context(), req); status.Code(errgrpc.ToGRPC(err)) != codes.InvalidArgument {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 func (e echo) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
@@ -165,7 +215,7 @@ func TestExec(t *testing.T) {
 			if err != nil || out.String() != "80x24" {
 				t.Errorf("size: %v, %q", err, &out)
 			}
-			err = run(t, &api.ExecRequest{ContainerId: "other", Cmd: []string{"cat"}, Stdout: true}, remotecommand.StreamOptions{Stdout: io.Discard})
+			err = run(t, &api.ExecRequest{ContainerId: "removed", Cmd: []string{"cat"}, Stdout: true}, remotecommand.StreamOptions{Stdout: io.Discard})
 			if err == nil || !strings.Contains(err.Error(), "no such container") {
 				t.Errorf("other container: %v", err)
 			}
