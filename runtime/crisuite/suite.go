@@ -49,6 +49,7 @@ func Run(t *testing.T, s Subject) {
 		{"SandboxFilter", false, testSandboxFilter},
 		{"ContainerLife", false, testContainerLife},
 		{"ContainerFilter", false, testContainerFilter},
+		{"Ambiguous", false, testAmbiguous},
 		{"NotFound", false, testNotFound},
 		{"WrongState", false, testWrongState},
 		{"MessagesAreNotShared", false, testMessages},
@@ -57,6 +58,10 @@ func Run(t *testing.T, s Subject) {
 		{"RemoveRunning", false, testRemoveRunning},
 		{"UpdatePod", false, testUpdatePod},
 		{"Checkpoint", false, testCheckpoint},
+		{"Verbose", true, testVerbose},
+		{"Refused", true, testRefused},
+		{"ForwardStopped", true, testForwardStopped},
+		{"LittleMemory", true, testLittleMemory},
 
 		{"ExitCodes", true, testExitCodes},
 		{"Stop", true, testStop},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -15,8 +14,9 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	out := &api.ListContainersResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.podContainers.among(r.containers, req.GetFilter().GetLabelSelector()) {
-		if !c.passes(req.GetFilter()) {
+	f := r.wholeIDs(req.GetFilter())
+	for _, c := range r.podContainers.among(r.containers, f.GetLabelSelector()) {
+		if !c.passes(f) {
 			continue
 		}
 		cfg := proto.CloneOf(&api.ContainerConfig{
@@ -66,8 +66,16 @@ func (r *Runtime) Count() (ready int, states map[api.ContainerState]int) {
 	return ready, states
 }
 
-// passes says whether a filter lets a container through. Runtime.mu is held.
+// wholeIDs returns a filter with whole IDs in place of their beginnings. Runtime.mu is held.
+func (r *Runtime) wholeIDs(f *api.ContainerFilter) *api.ContainerFilter {
+	return &api.ContainerFilter{
+		Id: wholeID(r.containers, f.GetId()), PodSandboxId: wholeID(r.sandboxes, f.GetPodSandboxId()),
+		State: f.GetState(), LabelSelector: f.GetLabelSelector(),
+	}
+}
+
+// passes says whether a filter with whole IDs lets a container through. Runtime.mu is held.
 func (c *container) passes(f *api.ContainerFilter) bool {
-	return strings.HasPrefix(c.rec.ID, f.GetId()) && strings.HasPrefix(c.rec.Sandbox, f.GetPodSandboxId()) &&
+	return is(c.rec.ID, f.GetId()) && is(c.rec.Sandbox, f.GetPodSandboxId()) &&
 		(f.GetState() == nil || f.GetState().GetState() == c.state()) && matches(c.config.GetLabels(), f.GetLabelSelector())
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// namespacesOf says which namespaces a container joins.
-func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, error) {
+// pinned returns the namespaces of a sandbox that all of its containers join.
+func (r *Runtime) pinned(s *sandbox) ocispec.Namespaces {
 	pins := filepath.Join(r.dirs.pins, s.rec.ID)
 	var n ocispec.Namespaces
 	if u := s.users(); u != nil {
@@ -28,6 +28,12 @@ func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, er
 	if !s.hostIPC() {
 		n.IPC = filepath.Join(pins, namespace.IPC)
 	}
+	return n
+}
+
+// namespacesOf says which namespaces a container joins.
+func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, error) {
+	n := r.pinned(s)
 	o := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	switch o.GetPid() {
 	case api.NamespaceMode_NODE:

@@ -45,7 +45,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 		return nil, fmt.Errorf("start container %s: %w", c.config.GetMetadata().GetName(), err)
 	}
 	if err := r.startContainer(ctx, s, c); err != nil {
-		err = fmt.Errorf("start container %s: %w", c.config.GetMetadata().GetName(), err)
+		err = fmt.Errorf("start container %s: %w%s", c.config.GetMetadata().GetName(), err, c.littleMemory())
 		if ctx.Err() == nil && !errdefs.IsUnavailable(err) {
 			r.unpin(c)
 			r.failedToStart(c, err)
@@ -55,6 +55,16 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	r.unpin(c)
 	r.notify(s.rec.ID, c.rec.ID, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &api.StartContainerResponse{}, nil
+}
+
+// littleMemory is the end of a start's error when the container's memory limit may be the cause. An OCI
+// runtime says at best that some limit is too low. How much it needs to start depends on it: crun less
+// than 256 KiB, runc up to 12 MiB, below which CRI-O refuses a container.
+func (c *container) littleMemory() string {
+	if limit := c.config.GetLinux().GetResources().GetMemoryLimitInBytes(); limit > 0 && limit < 12<<20 {
+		return fmt.Sprintf(" (its memory limit is %d bytes)", limit)
+	}
+	return ""
 }
 
 func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) error {

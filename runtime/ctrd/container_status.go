@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerStatus tells all about one container.
+// ContainerStatus returns the status of one container. The verbose information has the keys that tools
+// read with other CRI runtimes: sandboxID, pid, config, privileged, and, until the container has ended,
+// runtimeSpec.
 func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -18,8 +21,15 @@ func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusReq
 	}
 	out := &api.ContainerStatusResponse{Status: r.containerStatus(c)}
 	if req.GetVerbose() {
+		spec, _ := os.ReadFile(filepath.Join(r.bundle(c.rec.ID), "config.json")) // an error: it has ended
 		r.mu.Lock()
-		info := map[string]any{"sandboxID": c.rec.Sandbox, "pid": c.pid, "bundle": r.bundle(c.rec.ID), "snapshotter": r.c.Daemon.Snapshotter(), "config": c.config}
+		info := map[string]any{
+			"sandboxID": c.rec.Sandbox, "pid": c.pid, "bundle": r.bundle(c.rec.ID), "snapshotter": r.c.Daemon.Snapshotter(), "config": c.config,
+			"privileged": c.config.GetLinux().GetSecurityContext().GetPrivileged(),
+		}
+		if json.Valid(spec) {
+			info["runtimeSpec"] = json.RawMessage(spec)
+		}
 		b, err := json.Marshal(info)
 		r.mu.Unlock()
 		if err != nil {

@@ -31,6 +31,9 @@ const maxOutput = 16 << 20
 // ExecSync runs a command in a container and returns its output. When the timeout
 // is over the command is killed and the error is context.DeadlineExceeded.
 func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
+	if len(req.GetCmd()) == 0 {
+		return nil, fmt.Errorf("exec in container %s: no command: %w", req.GetContainerId(), errdefs.ErrInvalidArgument)
+	}
 	if t := req.GetTimeout(); t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(t)*time.Second)

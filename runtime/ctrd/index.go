@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -139,6 +140,28 @@ func find[T any](m map[string]*T, id string) (*T, error) {
 	}
 	return found, nil
 }
+
+// wholeID returns the only ID in m that begins with id, or id if none does or several do: a filter
+// then lets nothing through, as in other CRI runtimes.
+func wholeID[T any](m map[string]*T, id string) string {
+	if m[id] != nil {
+		return id
+	}
+	found := ""
+	for k := range m {
+		if id == "" || !strings.HasPrefix(k, id) {
+			continue
+		}
+		if found != "" {
+			return id
+		}
+		found = k
+	}
+	return cmp.Or(found, id)
+}
+
+// is says whether a filter's whole ID means this one; empty means all.
+func is(id, want string) bool { return want == "" || id == want }
 
 // containersOf lists a sandbox's containers.
 func (r *Runtime) containersOf(sandbox string) []*container {

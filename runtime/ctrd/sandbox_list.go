@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -16,8 +15,9 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 	out := &api.ListPodSandboxResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	want := wholeID(r.sandboxes, f.GetId())
 	for id, s := range r.podSandboxes.among(r.sandboxes, f.GetLabelSelector()) {
-		if !strings.HasPrefix(id, f.GetId()) || f.GetState() != nil && f.GetState().GetState() != s.state() || !matches(s.config.GetLabels(), f.GetLabelSelector()) {
+		if !is(id, want) || f.GetState() != nil && f.GetState().GetState() != s.state() || !matches(s.config.GetLabels(), f.GetLabelSelector()) {
 			continue
 		}
 		cfg := proto.CloneOf(&api.PodSandboxConfig{Metadata: s.config.GetMetadata(), Labels: s.config.GetLabels(), Annotations: s.config.GetAnnotations()})

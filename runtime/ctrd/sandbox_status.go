@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// PodSandboxStatus tells all about one sandbox.
+// PodSandboxStatus returns the status of one sandbox. The verbose information has, among others, the key
+// runtimeSpec: of a pause container's it has the namespaces, from whose paths tools find a pod's network.
 func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
@@ -18,7 +20,9 @@ func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusR
 	if req.GetVerbose() {
 		r.mu.Lock()
 		resources, overhead := s.resources()
-		b, err := json.Marshal(map[string]any{"shim": s.rec.Shim, "netns": r.netns(s), "pid": s.pid, "resources": resources, "overhead": overhead})
+		b, err := json.Marshal(map[string]any{
+			"shim": s.rec.Shim, "netns": r.netns(s), "pid": s.pid, "resources": resources, "overhead": overhead, "runtimeSpec": r.podSpec(s),
+		})
 		r.mu.Unlock()
 		if err != nil {
 			return nil, err
@@ -26,6 +30,24 @@ func (r *Runtime) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusR
 		out.Info = map[string]string{"info": string(b)}
 	}
 	return out, nil
+}
+
+// podSpec is the part of a pause container's specification that a sandbox without one has. Runtime.mu is
+// held.
+func (r *Runtime) podSpec(s *sandbox) specs.Spec {
+	spec := specs.Spec{Version: specs.Version, Hostname: s.config.GetHostname(), Linux: &specs.Linux{}}
+	if !s.ready {
+		return spec // its namespaces are gone
+	}
+	n := r.pinned(s)
+	for _, ns := range []specs.LinuxNamespace{
+		{Type: specs.NetworkNamespace, Path: n.Net}, {Type: specs.IPCNamespace, Path: n.IPC}, {Type: specs.UTSNamespace, Path: n.UTS}, {Type: specs.UserNamespace, Path: n.Users},
+	} {
+		if ns.Path != "" {
+			spec.Linux.Namespaces = append(spec.Linux.Namespaces, ns)
+		}
+	}
+	return spec
 }
 
 func (r *Runtime) sandboxStatus(s *sandbox) *api.PodSandboxStatus {

@@ -15,6 +15,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/process"
 )
 
 // ContainerStats tells what a container has used.
@@ -41,6 +42,7 @@ func (r *Runtime) ListContainerStats(ctx context.Context, req *api.ListContainer
 func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.ContainerStats, error) {
 	var running, told []*container
 	r.mu.Lock()
+	f = r.wholeIDs(f)
 	for _, c := range r.containers {
 		if c.pid <= 0 || !c.passes(f) {
 			continue
@@ -198,8 +200,37 @@ func (r *Runtime) sandboxStats(ctx context.Context, s *sandbox) (*api.PodSandbox
 		return nil, fmt.Errorf("figures of sandbox %s: %w", s.rec.ID, err)
 	}
 	out.Linux.Cpu, out.Linux.Memory = cpuUsage(f), memoryUsage(f)
+	out.Linux.Network = r.networkUsage(s)
 	out.Linux.Process = &api.ProcessUsage{Timestamp: f.At.UnixNano(), ProcessCount: u64(f.PIDs)}
 	return out, nil
+}
+
+// networkUsage returns the counters of a sandbox's network, nil if it is the host's or nothing runs in it.
+func (r *Runtime) networkUsage(s *sandbox) *api.NetworkUsage {
+	if s.hostNetwork() {
+		return nil
+	}
+	r.mu.Lock()
+	pid := s.pid
+	for _, c := range r.containers {
+		if c.rec.Sandbox == s.rec.ID && c.pid > 0 {
+			pid = c.pid
+		}
+	}
+	r.mu.Unlock()
+	if pid <= 0 {
+		return nil
+	}
+	out := &api.NetworkUsage{Timestamp: time.Now().UnixNano()}
+	for _, i := range (process.Reader{}).Network(pid) {
+		usage := &api.NetworkInterfaceUsage{Name: i.Name, RxBytes: u64(i.Received), RxErrors: u64(i.ErrorsIn), TxBytes: u64(i.Sent), TxErrors: u64(i.ErrsOut)}
+		if out.DefaultInterface == nil {
+			out.DefaultInterface = usage
+		} else {
+			out.Interfaces = append(out.Interfaces, usage)
+		}
+	}
+	return out
 }
 
 func cpuUsage(f cgroup.Figures) *api.CpuUsage {

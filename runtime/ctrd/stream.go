@@ -95,6 +95,12 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	if err != nil {
 		return err
 	}
+	r.mu.Lock()
+	ready := s.ready
+	r.mu.Unlock()
+	if !ready { // its namespace is gone; one on the host's network would lead to others' ports
+		return fmt.Errorf("forward to port %d of sandbox %s: it is not ready: %w", port, s.rec.ID, errdefs.ErrFailedPrecondition)
+	}
 	conn, err := r.dial(ctx, s, port)
 	if err != nil {
 		return fmt.Errorf("forward to port %d of sandbox %s: %w", port, s.rec.ID, err)

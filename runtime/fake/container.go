@@ -120,8 +120,9 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	out := &api.ListContainersResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	own, pod := wholeID(r.containers, f.GetId()), wholeID(r.sandboxes, f.GetPodSandboxId())
 	for id, c := range r.containers {
-		if !begins(id, f.GetId()) || !begins(c.sandbox, f.GetPodSandboxId()) ||
+		if own != "" && id != own || pod != "" && c.sandbox != pod ||
 			f.GetState() != nil && f.GetState().GetState() != c.status.State || !matches(c.status.Labels, f.GetLabelSelector()) {
 			continue
 		}

@@ -200,4 +200,16 @@ func matches(labels, want map[string]string) bool {
 	return true
 }
 
-func begins(id, prefix string) bool { return strings.HasPrefix(id, prefix) }
+// wholeID returns the only ID in m that begins with id; else id.
+func wholeID[T any](m map[string]T, id string) string {
+	var found []string
+	for k := range m {
+		if id != "" && strings.HasPrefix(k, id) {
+			found = append(found, k)
+		}
+	}
+	if len(found) == 1 {
+		return found[0]
+	}
+	return id
+}

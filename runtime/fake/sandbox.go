@@ -95,8 +95,9 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 	out := &api.ListPodSandboxResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	want := wholeID(r.sandboxes, f.GetId())
 	for id, s := range r.sandboxes {
-		if !begins(id, f.GetId()) || f.GetState() != nil && f.GetState().GetState() != s.status.State || !matches(s.status.Labels, f.GetLabelSelector()) {
+		if want != "" && id != want || f.GetState() != nil && f.GetState().GetState() != s.status.State || !matches(s.status.Labels, f.GetLabelSelector()) {
 			continue
 		}
 		st := proto.CloneOf(s.status)
