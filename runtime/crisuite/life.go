@@ -278,11 +278,18 @@ func testEvents(t *testing.T, b *bench) {
 		api.ContainerEventType_CONTAINER_CREATED_EVENT, api.ContainerEventType_CONTAINER_STARTED_EVENT,
 		api.ContainerEventType_CONTAINER_STOPPED_EVENT, api.ContainerEventType_CONTAINER_DELETED_EVENT,
 	}
+	must(b.Runtime.StopPodSandbox(b.ctx, &api.StopPodSandboxRequest{PodSandboxId: pod}))(b)
+	must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: pod}))(b)
 	b.until("all events arrive", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return slices.Equal(seen[id], want)
+		return slices.Contains(seen[id], want[3]) && slices.Contains(seen[pod], want[3])
 	})
+	mu.Lock()
+	if !slices.Equal(seen[id], want) || !slices.Equal(seen[pod], want) {
+		t.Errorf("container: %v, sandbox: %v", seen[id], seen[pod])
+	}
+	mu.Unlock()
 	cancel()
 	if err := <-ended; err != context.Canceled {
 		t.Errorf("events end with %v", err)

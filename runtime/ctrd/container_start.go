@@ -58,8 +58,8 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 }
 
 // littleMemory is the end of a start's error when the container's memory limit may be the cause. An OCI
-// runtime says at best that some limit is too low. How much it needs to start depends on it: crun less
-// than 256 KiB, runc up to 12 MiB, below which CRI-O refuses a container.
+// runtime says at best that some limit is too low. How much it needs depends on it: crun starts some with
+// 256 KiB, runc none with 2 MiB. CRI-O refuses less than 500 KiB for crun, and less than 12 MiB for others.
 func (c *container) littleMemory() string {
 	if limit := c.config.GetLinux().GetResources().GetMemoryLimitInBytes(); limit > 0 && limit < 12<<20 {
 		return fmt.Sprintf(" (its memory limit is %d bytes)", limit)

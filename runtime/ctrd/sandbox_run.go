@@ -68,6 +68,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	if err := r.runSandbox(ctx, s); err != nil {
 		return nil, fmt.Errorf("run sandbox %s/%s: %w", cfg.GetMetadata().GetNamespace(), cfg.GetMetadata().GetName(), err)
 	}
+	r.notify(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT) // both, as other CRI runtimes tell it
 	r.notify(id, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 }

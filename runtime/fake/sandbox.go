@@ -26,6 +26,7 @@ func (r *Runtime) RunPodSandbox(_ context.Context, req *api.RunPodSandboxRequest
 			Network: &api.PodSandboxNetworkStatus{Ip: fmt.Sprintf("10.0.%d.%d", r.serial/256%256, r.serial%256)},
 			Labels:  cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
 		}}
+		r.tell(id, id, api.ContainerEventType_CONTAINER_CREATED_EVENT)
 		r.tell(id, id, api.ContainerEventType_CONTAINER_STARTED_EVENT)
 	}
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
