@@ -19,15 +19,24 @@ var errWire = errors.New("is not a protobuf message")
 // those of gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf. It
 // returns ErrTooHeavy, ErrTooDeep, or an error for what is no message.
 func Protobuf(data []byte, into any, most int64) error {
+	_, err := OfProtobuf(data, into, most)
+	return err
+}
+
+// OfProtobuf is Protobuf, and returns the bytes of memory as well.
+func OfProtobuf(data []byte, into any, most int64) (int64, error) {
 	t := reflect.TypeOf(into)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	s := &scale{most}
 	if err := s.add(int(t.Size())); err != nil {
-		return err
+		return 0, err
 	}
-	return s.message(data, fieldsOf(t), 0)
+	if err := s.message(data, fieldsOf(t), 0); err != nil {
+		return 0, err
+	}
+	return most - s.left, nil
 }
 
 // fields are those of a message, by number.

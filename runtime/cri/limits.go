@@ -15,21 +15,22 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/islet-edge/islet/weight"
 	"github.com/islet-edge/islet/weight/codec"
 )
 
-// What the tools at a socket may use together. A thousand connections that wait cost
-// some 30 MiB. One program that is broken, or means harm, reaches the rest: 64 KiB for
-// each call that has not been let in (HTTP/2 lets no client send more unasked), a whole
-// message for each of those that are being received, and the budget of those in work.
+// What the tools at a socket may use together. A thousand idle connections cost some 30 MiB.
+// A program that is broken, or hostile, reaches the rest: 64 KiB for each call, either unread
+// (HTTP/2 lets no client send more unasked) or decoded; a whole message and what it is decoded
+// into for each call that is received; and maxInWork for large requests.
 const (
 	maxCalls     = 256
 	maxReceiving = 4
-	maxInWork    = 16 << 20         // bytes of memory of requests
+	maxInWork    = 16 << 20         // bytes of large requests, with their memory
+	ordinary     = 64 << 10         // bytes of a request, with its memory, that counts as a call only
 	maxRequest   = 4 << 20          // bytes of one
 	maxMemory    = 6 << 20          // bytes of memory of one, once it is decoded
-	maxGrowth    = 64               // how many times as large a request is at most once it is decoded
-	receiveTime  = 30 * time.Second // for one
+	receiveTime  = 30 * time.Second // for one, until it is in work
 	perClient    = 128              // calls at a time on one connection
 	idleClient   = 10 * time.Minute // a client of gRPC's connects again by itself
 	greetTime    = 10 * time.Second // for the first words of a connection
@@ -37,7 +38,10 @@ const (
 
 // limits bounds the calls of a server:
 //
-//	headers --admit--> waits --TagRPC--> is received --InPayload--> in work (charge) --> answered
+//	headers --admit--> waits --TagRPC--> is received --charge--> in work --> answered
+//
+// A large request waits in charge for its share of maxInWork, in the order of arrival, and keeps
+// its place among the maxReceiving meanwhile.
 type limits struct {
 	calls     atomic.Int64
 	receiving *semaphore.Weighted
@@ -54,11 +58,11 @@ func (l *limits) options() []grpc.ServerOption {
 		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // fixed: neither grows
 		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(4 << 10), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(greetTime), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleClient}),
-		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admit), grpc.StatsHandler(l),
+		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admit), grpc.StatsHandler(l), grpc.StreamInterceptor(l.stream),
 	}
 }
 
-// A receipt is a call until its request is here.
+// A receipt is a call until its request is in work.
 type receipt struct {
 	cancel context.CancelCauseFunc
 	here   func() // gives back the place in which it is received; nil: it has none
@@ -93,15 +97,8 @@ func (l *limits) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Contex
 	return ctx
 }
 
-// HandleRPC gives the place back.
-func (l *limits) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if _, here := s.(*stats.InPayload); !here {
-		return
-	}
-	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok && r.here != nil {
-		r.here()
-	}
-}
+// HandleRPC is of no interest here.
+func (l *limits) HandleRPC(context.Context, stats.RPCStats) {}
 
 // TagConn is of no interest here.
 func (l *limits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
@@ -109,15 +106,56 @@ func (l *limits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Cont
 // HandleConn is of no interest here.
 func (l *limits) HandleConn(context.Context, stats.ConnStats) {}
 
-// charge counts a request that is in work.
-func (l *limits) charge(req any) (done func(), err error) {
+// charge waits until a request that was received may be in work. The caller calls done when its
+// answer is there. A request that waits for longer than receiveTime is refused.
+func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
+	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok && r.here != nil {
+		defer r.here()
+	}
 	m, ok := req.(proto.Message)
 	if !ok {
 		return func() {}, nil
 	}
-	size := min(maxGrowth*int64(proto.Size(m)), maxMemory)
-	if !l.inWork.TryAcquire(size) {
-		return nil, status.Errorf(codes.ResourceExhausted, "requests that may take %d MiB of memory are in work: try again", maxInWork>>20)
+	data, err := proto.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := weight.OfProtobuf(data, req, maxMemory)
+	if err != nil {
+		return nil, err
+	}
+	size := memory + int64(len(data))
+	if size <= ordinary {
+		return func() {}, nil
+	}
+	if l.inWork.Acquire(ctx, size) != nil {
+		return nil, status.Errorf(codes.ResourceExhausted, "requests that take %d MiB of memory are in work: try again", maxInWork>>20)
 	}
 	return func() { l.inWork.Release(size) }, nil
+}
+
+// stream charges the request of a call with a stream of answers.
+func (l *limits) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	c := &charged{s, l, func() {}}
+	defer func() { c.done() }()
+	return handle(srv, c)
+}
+
+// A charged stream has one request.
+type charged struct {
+	grpc.ServerStream
+	l    *limits
+	done func()
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (c *charged) RecvMsg(m any) error {
+	if err := c.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	done, err := c.l.charge(c.Context(), m)
+	if err == nil {
+		c.done = done
+	}
+	return err
 }

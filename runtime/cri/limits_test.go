@@ -4,37 +4,66 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What is in work is bounded by its bytes, and what is done makes room.
+// Large requests in work are bounded by their bytes: one too many waits for its turn, and is refused
+// when it has waited for too long. A request of ordinary size waits for none of them.
 func TestCharge(t *testing.T) {
-	l := newLimits()
-	big := &api.VersionRequest{Version: strings.Repeat("x", maxRequest-100)}
-	var done []func()
-	for {
-		d, err := l.charge(big)
-		if err != nil {
-			if status.Code(err) != codes.ResourceExhausted {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimits()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // twice: as it came, and decoded
+		var done []func()
+		charge := func(ctx context.Context, r *api.VersionRequest) error {
+			d, err := l.charge(ctx, r)
+			if err == nil {
+				done = append(done, d)
 			}
-			break
+			return err
 		}
-		done = append(done, d)
-	}
-	if len(done) != maxInWork/maxMemory {
-		t.Errorf("%d requests are in work", len(done))
-	}
-	if _, err := l.charge(&api.VersionRequest{}); err != nil {
-		t.Errorf("a small one: %v", err)
-	}
-	done[0]()
-	if _, err := l.charge(big); err != nil {
-		t.Errorf("after one is done: %v", err)
-	}
+		for range 3 {
+			if err := charge(ctx, large); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waited := make(chan error)
+		go func() { waited <- charge(ctx, large) }()
+		synctest.Wait()
+		select {
+		case err := <-waited:
+			t.Fatalf("a fourth does not wait: %v", err)
+		default:
+		}
+		for range maxCalls {
+			if d, err := l.charge(ctx, &api.VersionRequest{Version: strings.Repeat("x", ordinary/3)}); err != nil {
+				t.Fatalf("an ordinary one: %v", err)
+			} else {
+				defer d()
+			}
+		}
+		done[0]()
+		if err := <-waited; err != nil {
+			t.Errorf("after one is done: %v", err)
+		}
+		late, err := l.admit(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := charge(l.TagRPC(late, nil), large); status.Code(err) != codes.ResourceExhausted || time.Since(began) != receiveTime {
+			t.Errorf("one that waited for %v: %v", time.Since(began), err)
+		}
+		if !l.receiving.TryAcquire(maxReceiving) {
+			t.Error("it keeps its place")
+		}
+	})
 }
 
 // More calls than may be are refused at once, and each that ends makes room.

@@ -23,7 +23,7 @@ const stopWait = 5 * time.Second
 func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error {
 	limits := newLimits()
 	s := grpc.NewServer(append(limits.options(), grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		done, err := limits.charge(req)
+		done, err := limits.charge(ctx, req)
 		if err != nil {
 			return nil, err
 		}

@@ -131,6 +131,81 @@ func TestMessageBombs(t *testing.T) {
 	}
 }
 
+// meeting is a runtime whose containers are created only when so many are being created at once.
+type meeting struct {
+	cri.Runtime
+	arrived chan struct{}
+	all     chan struct{}
+}
+
+func (m meeting) CreateContainer(ctx context.Context, _ *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+	m.arrived <- struct{}{}
+	select {
+	case <-m.all:
+		return &api.CreateContainerResponse{ContainerId: "c"}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A hundred clients that create containers of ordinary size at once are all in work, beside tools
+// that list. None is refused.
+func TestOrdinaryCalls(t *testing.T) {
+	const calls, clients = 200, 4
+	m := meeting{fake.New(), make(chan struct{}, calls), make(chan struct{})}
+	path := serve(t, m, nil)
+	req := &api.CreateContainerRequest{PodSandboxId: "p", Config: &api.ContainerConfig{Metadata: &api.ContainerMetadata{Name: "c"}}, SandboxConfig: sandboxOf("p", nil).Config}
+	for i := range 100 {
+		req.Config.Envs = append(req.Config.Envs, &api.KeyValue{Key: fmt.Sprintf("SERVICE_%d_PORT_8080_TCP_ADDR", i), Value: []byte(strings.Repeat("x", 50))})
+		req.Config.Mounts = append(req.Config.Mounts, &api.Mount{HostPath: fmt.Sprintf("/var/lib/kubelet/pods/%d/volumes/v", i), ContainerPath: "/v"})
+	}
+	g, ctx := errgroup.WithContext(t.Context()) // the first error ends all
+	for range clients {
+		c := api.NewRuntimeServiceClient(dial(t, path))
+		for range calls / clients {
+			g.Go(func() error {
+				_, err := c.CreateContainer(ctx, req)
+				return err
+			})
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- g.Wait() }()
+	for i := range calls {
+		select {
+		case <-m.arrived:
+		case err := <-ended:
+			t.Fatalf("after %d of %d calls: %v", i, calls, err)
+		}
+	}
+	tool := api.NewRuntimeServiceClient(dial(t, path))
+	if _, err := tool.ListContainers(t.Context(), &api.ListContainersRequest{}); err != nil {
+		t.Errorf("a list meanwhile: %v", err)
+	}
+	s, err := tool.StreamContainers(t.Context(), &api.StreamContainersRequest{})
+	all(t, s, err, (*api.StreamContainersResponse).GetContainers)
+	close(m.all)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Large requests wait for each other, and none is refused.
+func TestLargeCalls(t *testing.T) {
+	path := serve(t, fake.New(), nil)
+	var g errgroup.Group
+	for i := range 100 {
+		c := api.NewRuntimeServiceClient(dial(t, path))
+		g.Go(func() error {
+			_, err := c.RunPodSandbox(t.Context(), sandboxOf(fmt.Sprint("p", i), map[string]string{"x": strings.Repeat("x", 1<<20)}))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A call for a service or method that is not there takes no place for ever.
 func TestUnknownMethods(t *testing.T) {
 	c := dial(t, serve(t, fake.New(), nil))
