@@ -2,8 +2,10 @@ package device
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // A Device is one of those of a resource.
@@ -25,6 +27,43 @@ func (m *Manager) listed(but *resourceState) (sum int) {
 		}
 	}
 	return sum
+}
+
+// room makes room for a list of a resource. Lists whose provider is gone give way first, then the
+// largest, if it is larger than this one: who lists most cannot keep others out. It returns the
+// provider to tell, if any, and the pods whose devices are no longer listed. The caller holds mu.
+func (m *Manager) room(r *resourceState, weight int) (yield Yielder, touched []types.UID, fits bool) {
+	give := func(name string, o *resourceState) {
+		touched = append(touched, m.touched(name, o.devices, nil)...)
+		o.devices = nil
+	}
+	sum := m.listed(r) + weight
+	for name, o := range m.resources {
+		if sum > maxListed && o != r && o.link == nil && len(o.devices) > 0 {
+			sum -= o.weight
+			give(name, o)
+		}
+	}
+	if sum <= maxListed {
+		return nil, touched, true
+	}
+	var most *resourceState
+	for _, o := range m.resources {
+		if o == r || o.link == nil || len(o.devices) == 0 || o.weight <= weight || most != nil && o.weight <= most.weight {
+			continue
+		}
+		if y, can := o.link.provider.(Yielder); can {
+			yield, most = y, o
+		}
+	}
+	if most == nil {
+		return nil, touched, false
+	}
+	name := most.link.resource
+	give(name, most)
+	most.link, most.gone = nil, time.Now()
+	m.expireLater(name)
+	return yield, touched, true
 }
 
 // A Request is about devices of one resource for one container.
@@ -82,6 +121,12 @@ type Starter interface {
 	// Start may say that the container gets something else than before, such as another path
 	// of the same device; nil: it gets what it got. An error keeps it from starting for now.
 	Start(context.Context, Request) (*Allocation, error)
+}
+
+// A Yielder is a Provider that may have to give way to others. It has no devices from then on, and
+// its Link is closed.
+type Yielder interface {
+	Yield(why error)
 }
 
 // A Preferrer is a Provider that chooses among devices. What it names that is not available

@@ -233,15 +233,19 @@ func (l *Link) Devices(list []Device) error {
 		m.mu.Unlock()
 		return nil
 	}
-	if listed := m.listed(r) + weight; listed > maxListed {
+	yield, touched, fits := m.room(r, weight)
+	if !fits {
 		m.mu.Unlock()
 		return fmt.Errorf("the devices of resource %s take %d bytes of memory: with those of other resources that is more than %d", l.resource, weight, maxListed)
 	}
 	before := r.devices
 	r.devices, r.weight = now, weight
-	touched := m.touched(l.resource, before, now)
+	touched = append(touched, m.touched(l.resource, before, now)...)
 	m.mu.Unlock()
-	m.tell(!same(before, now), touched)
+	m.tell(!same(before, now) || yield != nil, touched)
+	if yield != nil {
+		yield.Yield(fmt.Errorf("the lists of devices of all resources take more than %d bytes of memory, and this one the most", maxListed))
+	}
 	return nil
 }
 

@@ -317,8 +317,16 @@ func TestClaimsOfProviders(t *testing.T) {
 	}
 }
 
+// A yielding provider notes that it had to give way.
+type yielding struct {
+	shop
+	gone int
+}
+
+func (y *yielding) Yield(error) { y.gone++ }
+
 // TestManyLists: the lists of all resources together are bounded, one is replaced by one as large,
-// and a resource that is gone makes room.
+// and a resource that is gone, or lists less, makes room.
 func TestManyLists(t *testing.T) {
 	w := newWorld(t)
 	list := make([]Device, maxListed/4/1152+1)
@@ -327,7 +335,7 @@ func TestManyLists(t *testing.T) {
 	}
 	var links []*Link
 	for i := range 4 {
-		l, err := w.Connect(t.Context(), fmt.Sprint("example.com/r", i), &shop{})
+		l, err := w.Connect(t.Context(), fmt.Sprint("example.com/r", i), &yielding{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,6 +351,54 @@ func TestManyLists(t *testing.T) {
 	}
 	if err := links[3].Devices(list); err != nil {
 		t.Errorf("there is room: %v", err)
+	}
+	links[2].Close()
+	if err := links[0].Devices(list); err != nil {
+		t.Errorf("one whose provider is gone keeps its room: %v", err)
+	}
+}
+
+// TestGreedyProvider: a provider that lists all that fits gives way to others that list less, and
+// those that can never give way, such as the node's own devices, stay.
+func TestGreedyProvider(t *testing.T) {
+	w := newWorld(t)
+	list := make([]Device, maxListed/1152)
+	for i := range list {
+		list[i] = Device{ID: fmt.Sprintf("%0*d", maxID, i)}
+	}
+	connect := func(name string, p Provider, n int) error {
+		l, err := w.Connect(t.Context(), "example.com/"+name, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Devices(list[:n])
+	}
+	own, greedy, other := &shop{}, &yielding{}, &yielding{}
+	for _, c := range []struct {
+		name string
+		p    Provider
+		n    int
+	}{{"own", own, 10}, {"greedy", greedy, len(list) - 10}, {"other", other, 100}} {
+		if err := connect(c.name, c.p, c.n); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+	}
+	if greedy.gone != 1 || other.gone != 0 {
+		t.Errorf("the greedy one gave way %d times, the other one %d times", greedy.gone, other.gone)
+	}
+	has := func(name string) int64 {
+		c, _ := w.Resources()
+		q := c[v1.ResourceName("example.com/"+name)]
+		return q.Value()
+	}
+	if has("own") != 10 || has("greedy") != 0 || has("other") != 100 {
+		t.Errorf("the Node has %d, %d and %d devices", has("own"), has("greedy"), has("other"))
+	}
+	if err := connect("greedy", greedy, len(list)-10); err == nil || greedy.gone != 1 || has("other") != 100 {
+		t.Errorf("the greedy one again: %v", err)
+	}
+	if err := connect("greedy", greedy, len(list)-110); err != nil {
+		t.Errorf("what is left: %v", err)
 	}
 }
 

@@ -33,7 +33,7 @@ type plugin struct {
 	options          *api.DevicePluginOptions
 	counted          Counter
 	link             *device.Link
-	stop             context.CancelFunc
+	stop             context.CancelCauseFunc
 }
 
 // dial connects with a plugin and asks what it can.
@@ -49,7 +49,7 @@ func (p *Plugins) dial(ctx context.Context, resource, socket string, said *api.D
 	if err != nil {
 		return nil, err
 	}
-	x := &plugin{resource: resource, socket: socket, conn: conn, client: api.NewDevicePluginClient(conn), counted: p.c.Counted, stop: func() {}}
+	x := &plugin{resource: resource, socket: socket, conn: conn, client: api.NewDevicePluginClient(conn), counted: p.c.Counted, stop: func(error) {}}
 	ctx, stop := context.WithTimeout(ctx, dialTime)
 	defer stop()
 	if x.options, err = x.client.GetDevicePluginOptions(ctx, &api.Empty{}, grpc.WaitForReady(true)); err != nil {
@@ -63,6 +63,9 @@ func (p *Plugins) dial(ctx context.Context, resource, socket string, said *api.D
 }
 
 func (x *plugin) close() { _ = x.conn.Close() } // of a connection that is closed already
+
+// Yield implements device.Yielder: what the plugin lists is no longer wanted.
+func (x *plugin) Yield(why error) { x.stop(why) }
 
 // watch takes lists until the plugin ends them.
 func (x *plugin) watch(ctx context.Context) error {

@@ -172,11 +172,11 @@ func (p *Plugins) connect(ctx context.Context, resource, socket string, said *ap
 		return err
 	}
 	if before != nil {
-		before.stop()
+		before.stop(nil)
 	}
 	p.now[resource] = x
 	var life context.Context
-	life, x.stop = context.WithCancel(p.ctx)
+	life, x.stop = context.WithCancelCause(p.ctx)
 	p.c.Counted.Registered(resource)
 	p.c.Log.Info("device plugin registered", "resource", resource, "socket", socket)
 	p.all.Go(func() { p.follow(life, x) })
@@ -186,10 +186,12 @@ func (p *Plugins) connect(ctx context.Context, resource, socket string, said *ap
 // follow takes the lists of a plugin until it is gone.
 func (p *Plugins) follow(ctx context.Context, x *plugin) {
 	err := x.watch(ctx)
-	if ctx.Err() == nil {
+	if why := context.Cause(ctx); why != nil && why != ctx.Err() {
+		p.c.Log.Warn("device plugin has to give way", "resource", x.resource, "socket", x.socket, "error", why)
+	} else if why == nil {
 		p.c.Log.Warn("device plugin is gone", "resource", x.resource, "socket", x.socket, "error", err)
 	}
-	x.stop()
+	x.stop(nil)
 	x.close()
 	if p.ctx.Err() == nil { // else the agent ends, and the plugin may be there still
 		x.link.Close()

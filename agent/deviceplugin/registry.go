@@ -19,6 +19,6 @@ func (p *Plugins) Deregister(x plugins.Plugin) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := p.now[x.Name]; now != nil && now.socket == x.Endpoint {
-		now.stop()
+		now.stop(nil)
 	}
 }

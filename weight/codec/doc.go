@@ -9,5 +9,6 @@
 //
 //	connection --> Client: has a large message its share of what all peers may send? --> gRPC
 //	                 |
-//	                 '--> waits; who is slow with a large message loses the connection
+//	                 '--> waits; who is slow with a large message loses the connection,
+//	                      sooner while others wait, and waits behind them the next time
 package codec

@@ -7,23 +7,12 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 )
 
-// Bounds of what all peers of this process together send in large messages.
-const (
-	small       = 16 << 10         // bytes of a message that waits for nothing
-	atOnce      = 16 << 20         // bytes of large messages that are received, decoded or in use at a time
-	receiveTime = 10 * time.Second // for a large message, once it has its share
-	useTime     = 30 * time.Second // how long it keeps that at most once it has come
-	maxBegun    = 256              // messages of one connection that are not whole
-)
-
-// large are the bytes of large messages. All clients share it, as they share the process's memory.
-var large = semaphore.NewWeighted(atOnce)
+// maxBegun is how many messages of one connection may not be whole.
+const maxBegun = 256
 
 // errSlow, errBegun are why a connection ends.
 var (
@@ -32,52 +21,15 @@ var (
 )
 
 // An Inflow bounds what the peer of one gRPC client sends. A large message is received when it has
-// its share of atOnce, and keeps that until a call to the peer has returned or the next message of a
-// stream is asked for, or for useTime: the call that it is for may have ended before it came. A peer that is slow with a large message loses its connection.
+// its share of the pool, and keeps that until a call to the peer has returned or the next message of a
+// stream is asked for, or for useTime: the call that it is for may have ended before it came. A peer
+// that is slow with a large message loses its connection, and sooner while others wait.
 type Inflow struct {
 	most int // bytes of a message that the client takes
+	slow int // how often the peer was slow; the pool's mutex guards it
 
 	mu    sync.Mutex
 	whole []*share // of messages that came and may be in use
-}
-
-// A share is what a large message has of atOnce.
-type share struct {
-	size   int64
-	late   *time.Timer // closes the connection until the message has come, then frees the share
-	closed func() bool // stops what frees the share at the end of the connection
-
-	mu    sync.Mutex // it is made while its connection may end
-	freed bool
-}
-
-// free may be called more than once.
-func (s *share) free() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.freed {
-		return
-	}
-	s.freed = true
-	s.late.Stop()
-	s.closed()
-	large.Release(s.size)
-}
-
-// keep frees the share after a time, instead of closing the connection.
-func (s *share) keep(atMost time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.freed {
-		s.late.Stop()
-		s.late = time.AfterFunc(atMost, s.free)
-	}
-}
-
-func (s *share) isFreed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.freed
 }
 
 // Client returns the options of a gRPC client that takes messages of at most so many bytes, which
@@ -120,7 +72,7 @@ func (in *Inflow) release() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, s := range in.whole {
-		s.free()
+		large.drop(s)
 	}
 	in.whole = nil
 }
@@ -231,7 +183,7 @@ func (c *conn) take(b []byte) (used int, err error) {
 func (c *conn) ended() {
 	if c.frame.left == 0 && c.frame.ends {
 		if m := c.begun[c.frame.stream]; m != nil && m.share != nil {
-			m.share.free()
+			large.drop(m.share)
 		}
 		delete(c.begun, c.frame.stream)
 	}
@@ -277,28 +229,23 @@ func (c *conn) content(id uint32, b []byte) error {
 // wait waits for the share of a message.
 func (c *conn) wait(m *message, bytes int) error {
 	size := min(int64(bytes), atOnce)
-	if err := large.Acquire(c.ctx, size); err != nil {
-		return context.Cause(c.ctx)
+	if err := large.acquire(c.ctx, c.in, size); err != nil {
+		return err
 	}
-	s := &share{size: size}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.late = time.AfterFunc(receiveTime, func() {
+	m.share = large.hold(c, size, func() {
 		c.cancel(errSlow)
 		_ = c.Conn.Close() // whoever reads learns it
 	})
-	s.closed = context.AfterFunc(c.ctx, s.free)
-	m.share = s
 	return nil
 }
 
-// came lets a message that has come keep its share while it may be in use, for useTime at most.
+// came notes a message that has come.
 func (in *Inflow) came(m *message) {
 	if m.share == nil {
 		return
 	}
-	m.share.keep(useTime)
+	large.came(m.share)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.whole = append(slices.DeleteFunc(in.whole, (*share).isFreed), m.share)
+	in.whole = append(slices.DeleteFunc(in.whole, func(s *share) bool { return !large.isHeld(s) }), m.share)
 }

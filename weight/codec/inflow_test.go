@@ -72,7 +72,7 @@ func unknownField(length int) []byte {
 }
 
 // TestShares: what many peers send of messages that never end is bounded, whoever stalls loses its
-// connection, and then a peer that waited gets its message through.
+// connection, sooner as others wait, and then a peer that waited gets its message through.
 func TestShares(t *testing.T) {
 	var sent atomic.Int64
 	full := make(chan struct{}, 100)
@@ -107,13 +107,13 @@ func TestShares(t *testing.T) {
 	if _, err := small.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a small message: %v", err)
 	}
-	if took, n := time.Since(began), sent.Load(); took < receiveTime && n > atOnce+peers*4*window {
+	if n := sent.Load(); time.Since(began) < leastTime && n > atOnce+peers*4*window {
 		t.Errorf("%d peers sent %d KiB", peers, n>>10)
 	}
 	if _, err := good.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a large message that waits: %v", err)
 	}
-	if took := time.Since(began); took < receiveTime {
+	if took := time.Since(began); took < leastTime || took > receiveTime {
 		t.Errorf("it came in %v, while others had all", took)
 	}
 }
@@ -141,10 +141,12 @@ func TestSharesAreGivenBack(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if err := large.Acquire(t.Context(), atOnce); err != nil {
+	if err := large.acquire(t.Context(), &Inflow{}, atOnce); err != nil {
 		t.Fatal(err)
 	}
-	large.Release(atOnce)
+	large.mu.Lock()
+	defer large.mu.Unlock()
+	large.release(atOnce)
 }
 
 // TestCallEnded: a message that comes after its call has ended keeps its share for useTime, and not
@@ -164,14 +166,13 @@ func TestCallEnded(t *testing.T) {
 				}
 				rest = rest[n:]
 			}
-			if i == 0 && large.TryAcquire(atOnce) {
+			if i == 0 && large.idle() {
 				t.Fatal("a large message has no share")
 			}
 			time.Sleep(useTime + time.Second)
-			if !large.TryAcquire(atOnce) {
+			if !large.idle() {
 				t.Fatal("the share was not freed")
 			}
-			large.Release(atOnce)
 		}
 		if len(in.whole) > 1 {
 			t.Errorf("%d shares are kept", len(in.whole))
@@ -212,10 +213,9 @@ func TestFollow(t *testing.T) {
 			t.Errorf("by %d bytes: %d messages are begun, %d large ones came, %d bytes of a head, %d of a frame", size, len(c.begun), len(in.whole), len(c.head), c.frame.left)
 		}
 		in.release()
-		if !large.TryAcquire(atOnce) {
+		if !large.idle() {
 			t.Fatal("a share is not given back")
 		}
-		large.Release(atOnce)
 	}
 	c := (&Inflow{most: most}).conn(&net.UnixConn{}).(*conn)
 	for i := range uint32(2 * maxBegun) {

@@ -1,0 +1,93 @@
+package codec
+
+import (
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// idle reports whether nothing of the pool is in use, and nobody waits.
+func (p *pool) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.free == atOnce && len(p.held)+len(p.queue) == 0
+}
+
+// TestSlowPeers: peers that stall with large messages, again and again over new connections, hold up
+// one that does not for the least time of one message, and a message that nobody waits for has all
+// its time.
+func TestSlowPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := make([]*Inflow, 4*atOnce/most)
+		for i := range slow {
+			slow[i] = &Inflow{most: most}
+		}
+		began := time.Now()
+		alone := slow[0].conn(&net.UnixConn{}).(*conn)
+		if err := alone.wait(&message{}, most); err != nil {
+			t.Fatal(err)
+		}
+		if <-alone.ctx.Done(); time.Since(began) != receiveTime {
+			t.Errorf("one that nobody waits for has %v", time.Since(began))
+		}
+		least := (&share{size: most}).leastTime()
+		for round := range 5 {
+			for _, in := range slow {
+				c := in.conn(&net.UnixConn{}).(*conn)
+				go func() { _ = c.wait(&message{}, most) }()
+			}
+			synctest.Wait()
+			if round == 0 {
+				time.Sleep(time.Minute) // all have been slow
+				if !large.idle() {
+					t.Fatal("shares are kept")
+				}
+				continue
+			}
+			asked := time.Now()
+			c, m := (&Inflow{most: most}).conn(&net.UnixConn{}).(*conn), &message{}
+			if err := c.wait(m, small+1); err != nil || time.Since(asked) > least {
+				t.Errorf("round %d: one that is never slow waits for %v: %v", round, time.Since(asked), err)
+			}
+			c.in.came(m)
+			c.in.release()
+			_ = c.Close() // there is none
+			time.Sleep(time.Minute)
+		}
+		if !large.idle() {
+			t.Error("shares are kept")
+		}
+	})
+}
+
+// TestAbandoned: who no longer waits lets the next go on, and gets nothing.
+func TestAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := func() *conn { return (&Inflow{most: most}).conn(&net.UnixConn{}).(*conn) }
+		first, second, third := open(), open(), open()
+		m, got := &message{}, make(chan error, 2)
+		if err := first.wait(m, atOnce-most); err != nil {
+			t.Fatal(err)
+		}
+		go func() { got <- second.wait(&message{}, atOnce) }()
+		synctest.Wait()
+		go func() { got <- third.wait(&message{}, most) }()
+		synctest.Wait()
+		if len(got) != 0 {
+			t.Fatal("one goes past the first")
+		}
+		_ = second.Close() // it fails, as there is no socket
+		if err := <-got; err != net.ErrClosed {
+			t.Errorf("who gave up: %v", err)
+		}
+		if err := <-got; err != nil {
+			t.Errorf("who waited behind: %v", err)
+		}
+		_, _ = first.Close(), third.Close()
+		synctest.Wait()
+		if !large.idle() {
+			t.Error("shares are kept")
+		}
+	})
+}
