@@ -146,6 +146,8 @@ func (m *Manager) sayHealth(d *driver, list []*health.DeviceHealth, gone bool) {
 		clear(d.health)
 	}
 	devices, said := m.said()
+	var pods []types.UID
+	asked := false
 	for _, h := range list[:min(len(list), maxHealth)] {
 		k := deviceKey{h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()}
 		if len(k.pool) > maxText || len(k.name) > maxText {
@@ -157,7 +159,13 @@ func (m *Manager) sayHealth(d *driver, list []*health.DeviceHealth, gone bool) {
 		if known {
 			more -= k.size(before)
 		}
-		if !known && devices >= maxHealth || said+more > maxSaid {
+		full := func() bool { return !known && devices >= maxHealth || said+more > maxSaid }
+		if full() && !asked {
+			asked = true // once for a list, as it looks at all
+			pods = m.yield(d)
+			devices, said = m.said()
+		}
+		if full() {
 			continue
 		}
 		if said += more; !known {
@@ -169,7 +177,7 @@ func (m *Manager) sayHealth(d *driver, list []*health.DeviceHealth, gone bool) {
 		d.health[k] = c
 	}
 	m.watchAge(d, now)
-	pods := m.podsOf(d.name, changed)
+	pods = append(pods, m.podsOf(d.name, changed)...)
 	m.mu.Unlock()
 	for _, uid := range pods {
 		m.c.PodChanged(uid)
@@ -196,15 +204,48 @@ func conditionOf(h *health.DeviceHealth, now time.Time) condition {
 // size is how many bytes are kept of a device's health.
 func (k deviceKey) size(c condition) int { return len(k.pool) + len(k.name) + len(c.message) }
 
+// heldBy is how many bytes and devices of a driver are kept.
+func heldBy(d *driver) (devices, bytes int) {
+	for k, c := range d.health {
+		bytes += k.size(c)
+	}
+	return len(d.health), bytes
+}
+
+// yield forgets the health that the driver with most devices or bytes told, for one that has fewer:
+// a driver cannot keep others out. It returns the pods of that driver. The caller holds mu.
+func (m *Manager) yield(to *driver) []types.UID {
+	var most *driver
+	share := func(d *driver) float64 {
+		devices, bytes := heldBy(d)
+		return max(float64(devices)/maxHealth, float64(bytes)/maxSaid)
+	}
+	least := share(to)
+	for _, all := range m.drivers {
+		for _, d := range all {
+			if of := share(d); d != to && of > least {
+				most, least = d, of
+			}
+		}
+	}
+	if most == nil {
+		return nil
+	}
+	forgotten := map[deviceKey]bool{}
+	for k := range most.health {
+		forgotten[k] = true
+	}
+	clear(most.health)
+	return m.podsOf(most.name, forgotten)
+}
+
 // said counts the devices of all drivers whose health is known, and the bytes that are kept of
 // them. The caller holds mu.
 func (m *Manager) said() (devices, bytes int) {
 	for _, of := range m.drivers {
 		for _, d := range of {
-			devices += len(d.health)
-			for k, c := range d.health {
-				bytes += k.size(c)
-			}
+			n, size := heldBy(d)
+			devices, bytes = devices+n, bytes+size
 		}
 	}
 	return devices, bytes

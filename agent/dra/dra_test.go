@@ -429,6 +429,38 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestGreedyDriver: a driver that tells the health of all devices that fit gives way to others with
+// fewer, and then has what they leave.
+func TestGreedyDriver(t *testing.T) {
+	w := newWorld(t)
+	said := func(n, text int) (list []*health.DeviceHealth) {
+		message := strings.Repeat("x", text)
+		for i := range n {
+			list = append(list, &health.DeviceHealth{Device: &health.DeviceIdentifier{PoolName: "p", DeviceName: fmt.Sprint(i)}, Message: message})
+		}
+		return list
+	}
+	for name, text := range map[string]int{"devices": 0, "bytes": maxText} { // of a message
+		greedy, other := &driver{name: "greedy", health: map[deviceKey]condition{}}, &driver{name: "other", health: map[deviceKey]condition{}}
+		w.drivers = map[string][]*driver{"greedy": {greedy}, "other": {other}}
+		for range 3 {
+			w.sayHealth(greedy, said(2*maxHealth, text), false)
+			w.sayHealth(other, said(100, text), false)
+			if len(other.health) != 100 {
+				t.Errorf("%s: the other one has %d devices", name, len(other.health))
+			}
+		}
+		w.sayHealth(greedy, said(2*maxHealth, text), false)
+		if devices, bytes := w.said(); len(other.health) != 100 || len(greedy.health) < 1000 || devices > maxHealth || bytes > maxSaid {
+			t.Errorf("%s: the greedy one has %d devices, the other one %d", name, len(greedy.health), len(other.health))
+		}
+		for _, d := range []*driver{greedy, other} {
+			w.sayHealth(d, nil, true)
+		}
+	}
+	w.drivers = map[string][]*driver{}
+}
+
 // reached notes which drivers can be reached, as they are told.
 type reached struct{ said chan string }
 
