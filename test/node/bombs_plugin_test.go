@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -146,6 +149,7 @@ type fakePlugin struct {
 	call                          string // that is answered with the bomb
 	bomb                          answerBomb
 	asked                         atomic.Int32 // how often it was sent
+	listed                        atomic.Bool  // the agent has a correct list of devices, and so knows the resource
 }
 
 // ServeHTTP implements http.Handler.
@@ -154,16 +158,36 @@ func (p *fakePlugin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Trailer", "Grpc-Status, Grpc-Message")
 	if call := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]; call != p.call {
-		answer := ""
-		if call == "GetInfo" {
-			answer = field(1, p.kind) + field(2, p.name) + field(3, p.endpoint) + field(4, p.version)
+		_, _ = w.Write(message(p.good(call)))
+		if call == "ListAndWatch" {
+			_ = http.NewResponseController(w).Flush()
+			p.listed.Store(true)
+			<-r.Context().Done()
 		}
-		_, _ = w.Write(message(answer))
 		w.Header().Set("Grpc-Status", "0")
 		return
 	}
 	p.asked.Add(1)
 	p.bomb(w, r)
+}
+
+// good is a correct answer to a call.
+func (p *fakePlugin) good(call string) string {
+	switch call {
+	case "GetInfo":
+		return field(1, p.kind) + field(2, p.name) + field(3, p.endpoint) + field(4, p.version)
+	case "GetDevicePluginOptions":
+		return "\x08\x01\x10\x01" // PreStartContainer and GetPreferredAllocation may be called
+	case "ListAndWatch":
+		return devicesOf(3, 1)
+	case "Allocate":
+		return field(1, "") // for one container
+	case "NodeGetInfo":
+		return field(1, "node")
+	case "NodeGetCapabilities":
+		return field(1, field(1, "\x08\x02")) // GET_VOLUME_STATS
+	}
+	return ""
 }
 
 // registerDevice registers a device plugin at the agent's socket, as plugins have always done, and
@@ -225,17 +249,67 @@ func TestPluginBombs(t *testing.T) {
 			default:
 				p.name = file
 			}
-			p.endpoint = root + "/plugins/" + file
-			grpcServer(t, p.endpoint, p)
-			grpcServer(t, root+"/plugins_registry/"+file, p)
+			b.register(p, file)
 		}
 		b.alive("the sockets of " + name)
 	}
+	b.allAsked(all)
+	b.well()
+}
+
+// register serves a plugin at the sockets of its file.
+func (b *bombed) register(p *fakePlugin, file string) {
+	b.t.Helper()
+	p.endpoint = b.Disk + "/kubelet/plugins/" + file
+	grpcServer(b.t, p.endpoint, p)
+	grpcServer(b.t, b.Disk+"/kubelet/plugins_registry/"+file, p)
+}
+
+// allAsked waits until each plugin has sent its bomb.
+func (b *bombed) allAsked(all []*fakePlugin) {
+	b.t.Helper()
 	for n := len(unasked(all)); n > 0; n = len(unasked(all)) {
 		b.Await(fmt.Sprintf("one of the plugins %q to be asked", unasked(all)), func() bool {
 			b.alive("bombs of plugins")
 			return len(unasked(all)) < n
 		})
+	}
+}
+
+// shortForm leaves a few bombs, of each kind one, unless the long form is asked for.
+func shortForm(all map[string]answerBomb) map[string]answerBomb {
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		maps.DeleteFunc(all, func(name string, _ answerBomb) bool {
+			return !slices.Contains([]string{"text", "map", "nested", "field 3", "many", "packed", "trailer"}, name)
+		})
+	}
+	return all
+}
+
+// TestAllocationBombs: the agent survives device plugins that answer Allocate,
+// GetPreferredAllocation and PreStartContainer with bombs. It has 96 MiB beyond its own memory.
+func TestAllocationBombs(t *testing.T) {
+	t.Parallel()
+	b := newBombed(t, "")
+	b.Run("mkdir", "-p", b.Disk+"/kubelet/plugins")
+	var all []*fakePlugin
+	for _, bomb := range shortForm(answerBombs()) {
+		for _, call := range []string{"Allocate", "GetPreferredAllocation", "PreStartContainer"} {
+			name := fmt.Sprintf("bomb%d", len(all))
+			p := &fakePlugin{kind: "DevicePlugin", version: "v1beta1", name: "example.com/" + name, call: call, bomb: bomb}
+			all = append(all, p)
+			b.register(p, name+".sock")
+		}
+	}
+	b.Await("the devices to be listed", func() bool {
+		return !slices.ContainsFunc(all, func(p *fakePlugin) bool { return !p.listed.Load() })
+	})
+	for i, p := range all { // a pod that comes before its resource is known gets no devices
+		b.Write(fmt.Sprintf("manifests/bomb%d.yaml", i), manifest(fmt.Sprint("bomb", i), fmt.Sprintf("    resources: {limits: {%s: 1}}\n", p.name), "count", "1s"))
+	}
+	b.allAsked(all)
+	for i := range all {
+		b.Remove(fmt.Sprintf("manifests/bomb%d.yaml", i))
 	}
 	b.well()
 }

@@ -1,0 +1,203 @@
+package node
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/test/machine"
+)
+
+// A plainServer is an API server that has some objects and takes whatever is written. It answers the
+// reviews of tokens and of access with bombs.
+type plainServer struct {
+	objects map[string]string // JSON, by path
+	reviews *hostileServer
+}
+
+// collection begins the list of a path.
+func collection(of string) string {
+	list := map[string]string{
+		"/api/v1/pods":                       `"kind":"PodList","apiVersion":"v1"`,
+		"/api/v1/services":                   `"kind":"ServiceList","apiVersion":"v1"`,
+		"/apis/storage.k8s.io/v1/csidrivers": `"kind":"CSIDriverList","apiVersion":"storage.k8s.io/v1"`,
+	}[of]
+	return list
+}
+
+// items are the objects of a list, by field selector.
+func (s *plainServer) items(r *http.Request) (all []string) {
+	_, name, one := strings.Cut(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	for at, object := range s.objects {
+		in := path.Dir(at)
+		if r.URL.Path == "/api/v1/pods" {
+			in = strings.Replace(in, "/namespaces/default", "", 1)
+		}
+		if in == r.URL.Path && (!one || path.Base(at) == name) {
+			all = append(all, object)
+		}
+	}
+	return all
+}
+
+// ServeHTTP implements http.Handler.
+func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(io.LimitReader(r.Body, 4<<20))
+	object, known := s.objects[strings.TrimSuffix(r.URL.Path, "/status")]
+	begin := collection(r.URL.Path)
+	switch {
+	case strings.HasSuffix(r.URL.Path, "reviews"):
+		if user := goodToken.Find(body); user != nil && strings.HasSuffix(r.URL.Path, "tokenreviews") {
+			object = fmt.Sprintf(`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"authenticated":true,"user":{"username":%q}}}`, user)
+			break
+		}
+		s.reviews.ServeHTTP(w, r)
+		return
+	case r.URL.Path == "/readyz":
+		_, _ = io.WriteString(w, "ok")
+		return
+	case r.URL.Query().Get("watch") != "":
+		w.Header().Set("Content-Type", "application/json")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	case known:
+	case r.Method == http.MethodGet && begin != "":
+		object = "{" + begin + `,"metadata":{"resourceVersion":"1"},"items":[` + strings.Join(s.items(r), ",") + "]}"
+	case r.Method == http.MethodGet:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+		return
+	default: // what is created is as it was sent
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		_, _ = w.Write(body)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, object)
+}
+
+// goodToken is one whose owner has the same name.
+var goodToken = regexp.MustCompile("good-[0-9]+")
+
+// reviewBombs are answers to reviews: small on the wire, and large when they are read.
+func reviewBombs(t *testing.T) []answer {
+	const user = `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"allowed":true,"authenticated":true,"user":{"username":"x",`
+	return answersOf(t, "application/json", map[string]string{
+		"groups":        user + `"groups":[` + strings.Repeat(`"",`, 2_000_000) + `""]}}}`,
+		"extra":         user + `"extra":{"a":[` + strings.Repeat(`"",`, 2_000_000) + `""]}}}}`,
+		"extra of keys": user + `"extra":{` + strings.Repeat(`"":[""],`, 800_000) + `"":[]}}}}`,
+		"nested extra":  user + `"extra":{"a":` + strings.Repeat("[", 4<<20),
+		"uid":           user + `"uid":"` + strings.Repeat("x", 64<<20) + `"}}}`,
+		"unknown":       user + strings.Repeat(`"a":{},`, 1_000_000) + `"b":0}}}`,
+	})
+}
+
+// joinBombed starts the agent as a node of an API server that has some objects.
+func joinBombed(t *testing.T, objects map[string]string) (*bombed, *plainServer) {
+	t.Helper()
+	cert, ca := signed(t)
+	objects["/api/v1/nodes/edge"] = emptyNode
+	objects["/api/v1/namespaces/default/services/kubernetes"] = `{"kind":"Service","apiVersion":"v1","metadata":{"name":"kubernetes","namespace":"default","uid":"s"}}`
+	api := &plainServer{objects, &hostileServer{lists: reviewBombs(t), sent: map[string]int{}, next: map[string]int{}}}
+	b := bombedMachine(t)
+	serveInside(t, b.Machine, "127.0.0.1:6443", func(ln net.Listener) error {
+		s := &http.Server{Handler: api, TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, ErrorLog: log.New(io.Discard, "", 0)}
+		defer s.Close()
+		return s.ServeTLS(ln, "", "")
+	})
+	b.Run("mkdir", "-p", b.Disk+"/kubelet/plugins")
+	b.Write("ca.crt", string(ca))
+	b.Write("kubeconfig", fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-authority-data: %s}}]}`, base64.StdEncoding.EncodeToString(ca)))
+	b.start("authentication: {x509: {clientCAFile: "+b.Disk+"/ca.crt}, webhook: {enabled: true}}\nauthorization: {mode: Webhook}\n", "--kubeconfig="+b.Disk+"/kubeconfig")
+	return b, api
+}
+
+// TestReviewBombs: the agent survives an API server that answers the reviews of many tokens, and of
+// their access, with bombs. It has 96 MiB beyond its own memory, and nobody gets in.
+func TestReviewBombs(t *testing.T) {
+	t.Parallel()
+	b, api := joinBombed(t, map[string]string{})
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: b.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	var all sync.WaitGroup
+	for _, kind := range []string{"bad", "good"} {
+		for i := range 6 * len(api.reviews.lists) {
+			all.Go(func() {
+				q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://127.0.0.1:10250/pods", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				q.Header.Set("Authorization", fmt.Sprintf("Bearer %s-%d", kind, i))
+				resp, err := client.Do(q)
+				if err != nil {
+					return // it had to wait for too long
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode < 400 {
+					t.Errorf("the bearer of %s-%d gets %s", kind, i, resp.Status)
+				}
+			})
+		}
+	}
+	all.Wait()
+	b.alive("reviews")
+	if left := api.reviews.left(4); len(left) > 0 {
+		t.Errorf("not sent: %q", left)
+	}
+	same(t, b.before, b.Pods()["good-edge"])
+}
+
+// TestDriverBombs: the agent survives CSI drivers that answer NodeGetInfo, NodeGetCapabilities and
+// NodePublishVolume, and DRA drivers that answer NodePrepareResources, with
+// bombs. It has 96 MiB beyond its own memory.
+func TestDriverBombs(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		t.Skip("a pod for each bomb: ISLET_TEST_LONG=1")
+	}
+	objects := map[string]string{}
+	var all []*fakePlugin
+	for _, bomb := range answerBombs() {
+		for _, call := range []string{"NodeGetInfo", "NodeGetCapabilities", "NodePublishVolume", "NodePrepareResources"} {
+			name := fmt.Sprintf("bomb%d", len(all))
+			p := &fakePlugin{kind: "CSIPlugin", version: "1.0.0", name: name, call: call, bomb: bomb}
+			all = append(all, p)
+			more := ""
+			switch call {
+			case "NodePublishVolume":
+				objects["/apis/storage.k8s.io/v1/csidrivers/"+name] = fmt.Sprintf(`{"kind":"CSIDriver","apiVersion":"storage.k8s.io/v1","metadata":{"name":%q,"uid":%[1]q,"resourceVersion":"1"},"spec":{"attachRequired":false,"volumeLifecycleModes":["Ephemeral"]}}`, name)
+				more = fmt.Sprintf(`"volumes":[{"name":"v","csi":{"driver":%q}}],"containers":[{"name":"c","image":%q,"imagePullPolicy":"Never","args":["count","1s"],"volumeMounts":[{"name":"v","mountPath":"/v"}]}]`, name, machine.Image)
+			case "NodePrepareResources":
+				p.kind, p.version = "DRAPlugin", "v1.DRAPlugin"
+				objects["/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/"+name] = fmt.Sprintf(`{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","metadata":{"name":%q,"namespace":"default","uid":"claim-%[1]s","resourceVersion":"1"},`+
+					`"spec":{},"status":{"allocation":{"devices":{"results":[{"request":"r","driver":%[1]q,"pool":"p","device":"d"}]}},"reservedFor":[{"resource":"pods","name":%[1]q,"uid":%[1]q}]}}`, name)
+				more = fmt.Sprintf(`"resourceClaims":[{"name":"r","resourceClaimName":%q}],"containers":[{"name":"c","image":%q,"imagePullPolicy":"Never","args":["count","1s"],"resources":{"claims":[{"name":"r"}]}}]`, name, machine.Image)
+			default:
+				continue
+			}
+			objects["/api/v1/namespaces/default/pods/"+name] = fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"default","uid":%[1]q,"resourceVersion":"1"},"spec":{"nodeName":"edge","restartPolicy":"Always","terminationGracePeriodSeconds":1,%s}}`, name, more)
+		}
+	}
+	b, _ := joinBombed(t, objects)
+	for _, p := range all {
+		b.register(p, p.name+".sock")
+		b.alive("the sockets of drivers")
+	}
+	b.allAsked(all)
+	b.alive("all")
+	same(t, b.before, b.Pods()["good-edge"])
+}
