@@ -59,14 +59,14 @@ var layers = map[string][]string{
 	"agent/cli":          {"agent/api", "keys", "podspec"},
 	"agent/provision":    {"edge/local", "runtime/mounts", "podspec"},
 	"agent/collect":      {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
-	"agent/config":       {"agent/release", "weight"},
+	"agent/config":       {"agent/release", "durable", "readonly", "regular", "weight"},
 	"agent/trial":        {"durable"}, // how a configuration comes to be kept: pure
 	"agent/guard":        {},          // the process that watches over one on trial
 	"agent/home":         {"agent/config", "runtime/cgroup"},
 	"agent/configure":    {"bootid", "agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "durable", "edge/configsource", "edge/kube", "edge/link", "keys"},
 	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
 	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "clock", "keys", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
-	"agent/credentials":  {"keyring", "runtime/untrusted", "weight"},
+	"agent/credentials":  {"keyring", "readonly", "runtime/untrusted", "weight"},
 	"agent/device":       {"agent/topology", "edge/store", "podspec"},
 	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "agent/socket", "edge/store", "readonly"},
 	"agent/dirty":        {},

@@ -58,6 +58,7 @@ type Config struct {
 	RuntimeEndpoint, ImageEndpoint string
 
 	flags []string
+	files *ownFiles
 }
 
 // Flags are all flags with an effect as name=value, in order. Where a file sets what a
@@ -137,11 +138,12 @@ func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice,
 	if err != nil {
 		return nil, nil, err
 	}
-	kube, docs, err := loadKubelet(first.Flags.Config, first.Flags.ConfigDir, over)
+	own := newOwnFiles(&first.Flags)
+	kube, docs, err := loadKubelet(own, first.Flags.Config, first.Flags.ConfigDir, over)
 	if err != nil {
 		return nil, nil, err
 	}
-	edge, err := loadEdge(first.Flags.EdgeConfig, over)
+	edge, err := loadEdge(own, first.Flags.EdgeConfig, over)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -162,7 +164,7 @@ func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice,
 		return nil, nil, err
 	}
 	s.KubeletConfiguration = c.Kubelet
-	c.flags = fs.values()
+	c.flags, c.files = fs.values(), own
 	return c, slices.Concat(notices(c, fs, docs), idle, small), nil
 }
 
@@ -180,20 +182,20 @@ func given(path string, fs flagSet, docs []document) bool {
 	return by
 }
 
-func loadEdge(file string, sent *Sent) (EdgeConfiguration, error) {
+func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, error) {
 	var e EdgeConfiguration
 	var doc document
 	if file != "" {
 		var err error
-		if doc, err = readDocument(file, EdgeAPIVersion, EdgeKind, &e); err != nil {
+		if doc, err = readDocument(own, file, EdgeAPIVersion, EdgeKind, &e); err != nil {
 			return e, err
 		}
 		absolute(e.paths(), filepath.Dir(doc.file))
 	}
 	if sent != nil && len(sent.Edge) > 0 {
-		own := e
+		ours := e
 		e = EdgeConfiguration{}
-		if _, err := sent.over(sent.Edge, EdgeAPIVersion, EdgeKind, own, &e, "edge."); err != nil {
+		if _, err := sent.over(sent.Edge, EdgeAPIVersion, EdgeKind, ours, &e, "edge."); err != nil {
 			return e, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -43,12 +42,12 @@ type document struct {
 // readDocument reads a YAML or JSON file and decodes it into v, strictly: a
 // duplicate or unknown field, a wrong type, another apiVersion or kind is an
 // error that names file, line and field; all that are found are joined.
-func readDocument(file, apiVersion, kind string, v any) (document, error) {
+func readDocument(own *ownFiles, file, apiVersion, kind string, v any) (document, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return document{}, err
 	}
-	data, err := os.ReadFile(file)
+	data, err := own.read(file)
 	if err != nil {
 		return document{}, fmt.Errorf("read configuration: %w", err)
 	}

@@ -19,11 +19,11 @@ const (
 // loadKubelet reads the configuration file and the drop-ins over it. It returns
 // every document for the notices. What the node was sent, if anything, counts instead of the file. Drop-ins are JSON merge patches: maps are
 // merged, lists replaced (KEP-3983).
-func loadKubelet(file, dir string, sent *Sent) (kubelet.KubeletConfiguration, []document, error) {
+func loadKubelet(own *ownFiles, file, dir string, sent *Sent) (kubelet.KubeletConfiguration, []document, error) {
 	var c kubelet.KubeletConfiguration
 	var docs []document
 	if file != "" {
-		doc, err := readDocument(file, kubeletAPIVersion, kubeletKind, &c)
+		doc, err := readDocument(own, file, kubeletAPIVersion, kubeletKind, &c)
 		if err != nil {
 			return c, nil, err
 		}
@@ -31,9 +31,9 @@ func loadKubelet(file, dir string, sent *Sent) (kubelet.KubeletConfiguration, []
 		docs = append(docs, doc)
 	}
 	if sent != nil && len(sent.Kubelet) > 0 {
-		own := c
+		ours := c
 		c = kubelet.KubeletConfiguration{}
-		doc, err := sent.over(sent.Kubelet, kubeletAPIVersion, kubeletKind, own, &c, "")
+		doc, err := sent.over(sent.Kubelet, kubeletAPIVersion, kubeletKind, ours, &c, "")
 		if err != nil {
 			return c, nil, err
 		}
@@ -43,7 +43,7 @@ func loadKubelet(file, dir string, sent *Sent) (kubelet.KubeletConfiguration, []
 	if dir == "" {
 		return c, docs, nil
 	}
-	drops, err := readDropins(dir)
+	drops, err := readDropins(own, dir)
 	if err != nil {
 		return c, nil, err
 	}
@@ -65,17 +65,38 @@ func loadKubelet(file, dir string, sent *Sent) (kubelet.KubeletConfiguration, []
 }
 
 // readDropins decodes the *.conf files below dir in lexical order, each
-// strictly, so that a mistake is told with its own file and line.
-func readDropins(dir string) ([]document, error) {
+// strictly, so that a mistake is told with its own file and line. Of a directory that the disk
+// does not give it decodes the copies.
+func readDropins(own *ownFiles, dir string) ([]document, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
 	var docs []document
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	read := func(path string) error {
+		var c kubelet.KubeletConfiguration
+		doc, err := readDocument(own, path, kubeletAPIVersion, kubeletKind, &c)
+		switch {
+		case err == nil:
+			docs = append(docs, doc)
+		case own.without(err):
+			return nil
+		}
+		return err
+	}
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if names, ok := own.below(path, err); ok {
+			for _, name := range names {
+				if err := read(name); err != nil {
+					return err
+				}
+			}
+			return fs.SkipDir
+		}
 		if err != nil || e.IsDir() || filepath.Ext(path) != ".conf" {
 			return err
 		}
-		var c kubelet.KubeletConfiguration
-		doc, err := readDocument(path, kubeletAPIVersion, kubeletKind, &c)
-		docs = append(docs, doc)
-		return err
+		return read(path)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read drop-in directory: %w", err)

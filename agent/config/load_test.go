@@ -50,7 +50,7 @@ func TestProductionExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	var raw kubelet.KubeletConfiguration
-	doc, err := readDocument(file, kubeletAPIVersion, kubeletKind, &raw)
+	doc, err := readDocument(&ownFiles{}, file, kubeletAPIVersion, kubeletKind, &raw)
 	if err != nil {
 		t.Fatal(err)
 	}

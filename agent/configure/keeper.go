@@ -80,6 +80,9 @@ func Open(c Config) (*Keeper, error) {
 			c.Log.Error("how the trial of the configuration ended is not stored", "error", err)
 		}
 	}
+	if err := c.KeepFiles(); err != nil {
+		c.Log.Warn("a configuration file that fails at the next start has no copy", "error", err)
+	}
 	if k.granted = c.Start.granted(c.Config); len(k.granted) > 0 {
 		c.Log.Warn("the configuration that the node keeps has fields that give power over the node and that need its consent by now", "configuration", k.record.Good.Name(), "fields", k.granted)
 	}
@@ -116,6 +119,10 @@ func (k *Keeper) tell(ended bool) {
 	case after && last.ID != "" && last.Why == "":
 		c.Log.Info("the configuration has stood its trial", "configuration", r.Good.Name())
 		c.Events.Node(v1.EventTypeNormal, ReasonAccepted, fmt.Sprintf("configuration %s is the last known good one", r.Good.Name()))
+	}
+	for _, f := range c.FileFaults() {
+		c.Log.Error("a configuration file cannot be read", "error", f)
+		c.Events.Node(v1.EventTypeWarning, ReasonFailed, "a configuration file cannot be read: "+f)
 	}
 	if k.broken != nil {
 		c.Log.Error("what the node was sent is not known any more: its own files count", "error", k.broken)

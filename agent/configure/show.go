@@ -92,6 +92,9 @@ func (k *Keeper) Problems() (out []string) {
 	if p := k.problem(); p != "" {
 		out = append(out, p+" (islet config)")
 	}
+	for _, f := range k.c.FileFaults() {
+		out = append(out, "a configuration file cannot be read: "+f)
+	}
 	if len(k.granted) > 0 {
 		out = append(out, fmt.Sprintf("configuration %s has %s otherwise than the node's own files, which needs consent by now: islet config revert, or islet config apply --consent", k.active().Name(), strings.Join(k.granted, ", ")))
 	}

@@ -17,6 +17,7 @@ import (
 	configv1 "k8s.io/kubelet/config/v1"
 
 	"github.com/islet-edge/islet/keyring"
+	"github.com/islet-edge/islet/readonly"
 )
 
 // Secrets has the imagePullSecrets of pods.
@@ -67,6 +68,10 @@ func Open(cfg Config) (*Credentials, error) {
 		return c, nil
 	}
 	all, hash, err := load(cfg.Plugins)
+	if readonly.Fault(err) { // pods whose images are here run without
+		cfg.Log.Error("no credential provider plugin is used until the agent is started again", "file", cfg.Plugins, "error", err)
+		return c, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--image-credential-provider-config: %w", err)
 	}
@@ -83,7 +88,7 @@ func Open(cfg Config) (*Credentials, error) {
 	c.counts = newCounts(hash)
 	for i := range all {
 		p := newPlugin(cfg.BinDir, &all[i])
-		if _, err := os.Stat(p.path); err != nil {
+		if _, err := os.Stat(p.path); err != nil && !readonly.Fault(err) { // which trusted reports
 			c.stop()
 			return nil, fmt.Errorf("--image-credential-provider-bin-dir: the program of provider %q: %w", all[i].Name, err)
 		}

@@ -119,6 +119,82 @@ func TestRebootCutOff(t *testing.T) {
 	valid(t, c, shop, ns, "a", "shop")
 }
 
+// deleteStore deletes the database of a node whose agent does not run, or does.
+func deleteStore(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(n.Disk, "state/islet.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no database: %v", err)
+	}
+	for _, f := range files {
+		n.Remove(strings.TrimPrefix(f, n.Disk))
+	}
+}
+
+// TestStoreDeletedCutOff: the database is deleted behind a cut link, under a killed agent, a
+// running one, and before a reboot. What runs is taken over at once; after the reboot all
+// pods start that need no object of the API server, with the addresses of the node's own range. The
+// others start when the link is back.
+func TestStoreDeletedCutOff(t *testing.T) {
+	c, n, ns := join(t)
+	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "sleep"))
+	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
+	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
+	before := pods(t, c, ns, 3)
+	before["dressed"] = c.AwaitReady(t, ns, "dressed")["dressed"]
+	plain := []string{"p0", "p1", "p2", "static-" + n.Name}
+	everyone := append([]string{"dressed"}, plain...)
+	n.WaitReady(everyone...)
+	n.Cut(t)
+
+	n.Kill()
+	deleteStore(t, n)
+	n.Start()
+	n.WaitReady(everyone...)
+	ranOn(t, n, before)
+	deleteStore(t, n)
+	n.Kill()
+	n.Start()
+	n.WaitReady(everyone...)
+	ranOn(t, n, before)
+	if _, code := n.Try("delete", "p0", "-n", ns); code == 0 {
+		t.Error("a pod of the API server was deleted on the node")
+	}
+	crash(t, n, before["p0"])
+	n.WaitPods("the container that was killed to run again", func(pods map[string]machine.Pod) bool {
+		return pods["p0"].Ready() && pods["p0"].Status.ContainerStatuses[0].RestartCount == 1
+	})
+
+	n.PowerOff()
+	deleteStore(t, n)
+	n.Boot()
+	n.Start()
+	after := n.WaitPods("the pods to run after the boot", func(pods map[string]machine.Pod) bool {
+		for _, name := range plain {
+			if !pods[name].Ready() {
+				return false
+			}
+		}
+		return len(pods) == len(everyone)
+	})
+	taken := map[string]bool{}
+	for _, name := range plain {
+		p := after[name]
+		ip, err := netip.ParseAddr(p.Status.PodIP)
+		if old := before[name]; err != nil || !netip.MustParsePrefix(node.Spec.PodCIDR).Contains(ip) || taken[p.Status.PodIP] || old != nil && p.Metadata.UID != string(old.UID) {
+			t.Errorf("%s is %+v", name, p)
+		}
+		taken[p.Status.PodIP] = true
+	}
+	n.Restore(t)
+	for name, old := range before {
+		c.AwaitPod(t, ns, name, "to be ready again", func(p *corev1.Pod) bool {
+			return cluster.PodReady(p) && p.UID == old.UID && container(p) != container(old)
+		})
+	}
+	n.WaitReady(everyone...)
+}
+
 // TestRestartCutOff: the agent is killed while the link is cut; no pod notices.
 func TestRestartCutOff(t *testing.T) {
 	c, n, ns := join(t)
