@@ -76,6 +76,7 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 			return handle(ctx, req)
 		}))
 	register(g)
+	defer g.Stop() // also when the end of the listener is seen first
 	defer context.AfterFunc(ctx, g.Stop)()
 	if err := g.Serve(newListener(s.listener, first)); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve at %s: %w", s.path, err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -71,6 +72,53 @@ func TestServer(t *testing.T) {
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestEnd: when Run has returned nobody is served any more, whatever ended it.
+func TestEnd(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		path := filepath.Join(t.TempDir(), "s.sock")
+		s, err := Listen(path, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		done := make(chan error, 1)
+		go func() {
+			done <- s.Run(ctx, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
+		}()
+		conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := watch.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		if asked {
+			stop()
+		} else if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; (err == nil) != asked {
+			t.Error(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = watch.Recv()
+		}()
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Errorf("asked to end %t: a client is still served", asked)
 		}
 	}
 }
