@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -17,6 +18,12 @@ import (
 
 // most is the size of what is read at once; the kernel sends a message at a time.
 const most = 16 << 10
+
+// firstPause and longestPause bound the time until the kernel is listened to again.
+const (
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
 
 // Config says where to look.
 type Config struct {
@@ -43,12 +50,30 @@ func New(cfg Config) *Uplink {
 func (u *Uplink) Changed() <-chan struct{} { return u.changed }
 
 // Run listens to the kernel until ctx ends. That it cannot is no error: who waits for
-// the way out tries again by himself too.
+// the way out tries again by himself too, and so does this.
 func (u *Uplink) Run(ctx context.Context) error {
-	if err := u.listen(ctx); err != nil && ctx.Err() == nil {
-		u.cfg.Log.Warn("changes of the network are not seen; the API server is tried at intervals", "error", err)
+	pause, told := firstPause, ""
+	for {
+		began := time.Now()
+		err := u.listen(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > longestPause { // it did listen
+			pause, told = firstPause, ""
+		}
+		if err.Error() != told {
+			u.cfg.Log.Warn("changes of the network are not seen; the API server is tried at intervals", "error", err)
+			told = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longestPause)
+		u.signal() // what happens until it listens again is not told
 	}
-	return nil
 }
 
 func (u *Uplink) listen(ctx context.Context) error {
@@ -58,6 +83,7 @@ func (u *Uplink) listen(ctx context.Context) error {
 	}
 	defer messages.Close()
 	defer context.AfterFunc(ctx, func() { messages.Close() })()
+	clear(u.links)
 	if err := u.look(); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -218,3 +219,46 @@ func TestRun(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRunAgain: one that could not listen does so later.
+func TestRunAgain(t *testing.T) {
+	w := newWorld(t)
+	path, warned := filepath.Join(t.TempDir(), "net"), make(chan struct{}, 100)
+	w.u.cfg.Host = netns.At(path)
+	w.u.cfg.Log = slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+		warned <- struct{}{}
+		return len(p), nil
+	}), nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.u.Run(ctx) }()
+	select {
+	case <-warned:
+	case err := <-ended:
+		t.Fatal("it has ended", err)
+	}
+	w.must(os.Symlink(w.host.Path(), path))
+	late := time.After(time.Minute)
+	for listens := false; !listens; {
+		for len(w.u.Changed()) > 0 {
+			<-w.u.Changed()
+		}
+		w.down("fareth0")
+		w.up("fareth0")
+		select {
+		case <-w.u.Changed():
+			listens = true
+		case err := <-ended:
+			t.Fatal("it has ended", err)
+		case <-late:
+			t.Fatal("it does not listen again")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	cancel()
+	w.must(<-ended)
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
