@@ -113,7 +113,7 @@ func TestShares(t *testing.T) {
 	if _, err := good.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a large message that waits: %v", err)
 	}
-	if took := time.Since(began); took < leastTime || took > receiveTime {
+	if took := time.Since(began); took < leastTime { // TestSlowPeers has the most
 		t.Errorf("it came in %v, while others had all", took)
 	}
 }
