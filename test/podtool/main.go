@@ -2,9 +2,11 @@
 //
 //	count EVERY        numbers 0, 1, 2 ... on standard output, one every EVERY
 //	exit CODE [AFTER]  ends with that code after that time
+//	lines N CODE [leave|await|read]  writes N lines of 100 bytes, then ends with CODE
 //	sleep              until SIGTERM
 //	stubborn           ignores SIGTERM
-//	serve ADDR [LOG]   answers every HTTP request with the host name, and notes it in LOG
+//	serve ADDR [LOG]   answers every HTTP request with the host name, and notes it in LOG;
+//	                   /lines/N with what lines writes
 //	live LOG NAME      notes its start in LOG, and its end after SIGTERM
 //	hook LOG NAME [F]  notes its start in LOG, and its end once the file F is there
 //	once FILE CODE     ends with that code if FILE is not there, which it makes; then sleeps
@@ -83,6 +85,8 @@ func run(args []string) (int, error) {
 	case "exit":
 		code, err := strconv.Atoi(arg(1, "0"))
 		return code, errors.Join(err, wait(ctx, arg(2, "0s")))
+	case "lines":
+		return lines(args[1:])
 	case "sleep":
 		<-ctx.Done()
 		return 0, nil
@@ -252,6 +256,12 @@ func serve(ctx context.Context, addr, log string) error {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		fmt.Fprintln(w, host)
+	})
+	handler.HandleFunc("/lines/{n}", func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.PathValue("n"))
+		if err := writeLines(w, n); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 	})
 	for path, wanted := range map[string]bool{"/if/": true, "/unless/": false} { // there is such a file: for probes
 		handler.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
