@@ -23,6 +23,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/mounts"
+	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
 // maxOutput bounds what ExecSync returns of each stream, as in every CRI runtime.
@@ -92,8 +93,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
-	cmd := ociCommand(context.WithoutCancel(ctx), r.ociOf(c.rec.Sandbox), "--log", filepath.Join(dir, "log"), "--log-format", "json",
-		"exec", "--process", handedProcess, "--pid-file", filepath.Join(dir, "pid"), c.rec.ID)
+	cmd := r.execCommand(ctx, r.ociOf(c.rec.Sandbox), dir, c.rec.ID, o.TTY)
 	hand, err := handProcess(cmd, p)
 	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
@@ -136,6 +136,23 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	}
 }
 
+// execCommand returns the command that runs one in a container. It ends with the command's exit
+// code as soon as the command has ended. crun does so itself. runc waits for every child that
+// holds the command's output as well, and passes all output on itself; so it is told not to wait,
+// and the shim's program does. Terminals are runc's to pass on: they end with their command.
+func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) *exec.Cmd {
+	args := []string{"--log", filepath.Join(dir, "log"), "--log-format", "json", "exec", "--process", handedProcess, "--pid-file", filepath.Join(dir, "pid")}
+	waits := tty || filepath.Base(oci.Path) == "crun"
+	if !waits {
+		args = append(args, "--detach")
+	}
+	cmd := ociCommand(context.WithoutCancel(ctx), oci, append(args, id)...)
+	if !waits {
+		cmd.Path, cmd.Args = r.c.ShimPath, append([]string{r.c.ShimPath, "exec", filepath.Join(dir, "pid")}, cmd.Args...)
+	}
+	return cmd
+}
+
 // dropClones removes what a runc leaves that was killed while it started a command: it mounts its own
 // program for a moment at a file beside its state, which nobody could remove any more. One that does
 // so just now copies its program instead.
@@ -176,19 +193,22 @@ func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, err
 
 // killExec kills the command inside the container, on which the OCI runtime ends too;
 // before the command has begun, the OCI runtime with what it has started inside. The OCI
-// runtime is killed a moment later if it is still there: runc waits for every child that
-// holds the output of a command which has long ended. The PID in the file may be another
-// process's by then, so only a child of the OCI runtime is killed.
+// runtime is killed a moment later if it is still there. The PID in the file may be another
+// process's by then, so only a descendant of the OCI runtime's process is killed: its child, or
+// that of an OCI runtime which the shim's program has started.
 func killExec(oci *os.Process, dir string) {
-	time.AfterFunc(drain.Grace, func() { oci.Kill() }) // an error: it has ended
 	b, _ := os.ReadFile(filepath.Join(dir, "pid"))
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
-		killChildren(oci.Pid)
+		oci.Signal(unix.SIGSTOP) // it starts no more
+		killChildren(oci.Pid)    // first: those of a process that has ended are not its own any more
 		oci.Kill()
 		return
 	}
-	if parentOf(pid) == oci.Pid {
+	time.AfterFunc(drain.Grace, func() { oci.Kill() }) // an error: it has ended
+	parent := parentOf(pid)
+	// The last look is for an OCI runtime that ended between the first two.
+	if parent == oci.Pid || parentOf(parent) == oci.Pid || parentOf(pid) == oci.Pid {
 		unix.Kill(pid, unix.SIGKILL)
 	}
 }
@@ -204,8 +224,8 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// killChildren kills the children of a process, and those that they leave to it. The
-// kernel lists those of each thread.
+// killChildren kills the descendants of a process, and those that they leave to it. The
+// kernel lists the children of each thread.
 func killChildren(pid int) {
 	killed := map[int]bool{}
 	for found := true; found; {
@@ -215,8 +235,10 @@ func killChildren(pid int) {
 			b, _ := os.ReadFile(list)
 			for _, f := range strings.Fields(string(b)) {
 				if child, err := strconv.Atoi(f); err == nil && !killed[child] {
-					unix.Kill(child, unix.SIGKILL)
 					killed[child], found = true, true
+					unix.Kill(child, unix.SIGSTOP)
+					killChildren(child)
+					unix.Kill(child, unix.SIGKILL)
 				}
 			}
 		}

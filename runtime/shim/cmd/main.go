@@ -9,6 +9,9 @@
 //	islet-shim init             the first process of a pod that shares its PIDs
 //	islet-shim true             ends at once; islet tries OCI runtimes with it
 //	islet-shim compress <root> <file>  gzips a rotated log below root
+//	islet-shim exec <pid file> <program> [arg...]
+//	                            runs an OCI runtime that starts a command and does not wait
+//	                            for it, and waits in its place
 package main
 
 import (
@@ -43,6 +46,11 @@ func main() {
 	case "true":
 	case "compress":
 		err = compressIdly(os.Args[2], os.Args[3])
+	case "exec":
+		code := 0
+		if code, err = runExec(os.Args[2], os.Args[3:]); err == nil {
+			os.Exit(code)
+		}
 	default:
 		err = fmt.Errorf("this program is started by islet; see islet help")
 	}

@@ -1,0 +1,52 @@
+package ctrd_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"testing"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// TestChildLeftBehind: a command that has ended is over, with its own code and all of its output, while
+// a child of it lives on for an hour and holds the output. runc, left to itself, would wait for
+// the child.
+func TestChildLeftBehind(t *testing.T) {
+	for _, oci := range []string{"", "runc"} {
+		t.Run("by "+oci, func(t *testing.T) {
+			if _, err := exec.LookPath(oci); oci != "" && err != nil {
+				t.Skip(err)
+			}
+			t.Setenv("ISLET_TEST_OCI", oci)
+			n := newNode(t, 4)
+			_, id := n.runPod(t, 1, "wait")
+			cmd := []string{"/prog", "forked", "1h", "print", "own", "exit", "3"}
+			r, err := n.ExecSync(t.Context(), &api.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: 60})
+			if err != nil || r.ExitCode != 3 || string(r.Stdout) != "own\n" {
+				t.Errorf("a probe: %v, %v", r, err)
+			}
+			var out slowWriter
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err = n.Stream(ctx, id, cri.ExecOptions{Command: []string{"/prog", "forked", "1h", "lines", "100000", "exit", "3"}, Stdout: &out})
+			if exit := (cri.ExitError{}); !errors.As(err, &exit) || exit.Code != 3 || out.Len() != 588890 {
+				t.Errorf("a slow reader: %d bytes, %v", out.Len(), err)
+			}
+		})
+	}
+}
+
+// A slowWriter takes some hundred kilobytes a second.
+type slowWriter struct{ bytes.Buffer }
+
+func (s *slowWriter) Write(b []byte) (int, error) {
+	<-time.After(20 * time.Millisecond)
+	return s.Buffer.Write(b)
+}
+
+func (s *slowWriter) Close() error { return nil }
