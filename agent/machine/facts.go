@@ -89,7 +89,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
 		Declared: []string{ // else no pod that needs them is scheduled here, or resized
-			"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+			webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 		},
 	}
 	f.Capacity, f.Allocatable = a.c.Machine.resources()
@@ -106,6 +106,11 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	a.conditions(&f)
 	return f, nil
 }
+
+// webSockets has API servers from 1.36 on pass WebSockets of exec, attach and port-forward on to
+// this node. Otherwise they speak WebSocket to the client and SPDY to the node, and close the
+// WebSocket when the node's last byte has come: a client that is slow loses the end (KEP-4006).
+const webSockets = "ExtendWebSocketsToKubelet"
 
 // engine is what the container runtime says of itself.
 type engine struct {

@@ -73,8 +73,10 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 		}
 	}
 	var loops sync.WaitGroup
+	hungUp := make(chan struct{})
 	loops.Go(func() {
 		c.receive(p.wants.Stdin)
+		close(hungUp)
 		gone()
 	})
 	loops.Go(func() { c.ping(running, gone) })
@@ -92,7 +94,7 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	err = p.run(ctx, o, r)
 	ended()
 	stdin.Close() // lets a message go that nobody read
-	c.finish(ctx, err)
+	c.finish(ctx, err, hungUp)
 	cancel()
 	loops.Wait()
 }
@@ -197,14 +199,21 @@ func (c *channels) greet(wants remotecommand.Options) {
 	c.write(number, nil) // an error is a client that has gone
 }
 
-// finish reports how the session ended and closes the connection once the client has
-// everything, or ctx has ended.
-func (c *channels) finish(ctx context.Context, err error) {
+// finish reports how the session ended and closes the connection once the client has answered
+// the close message or has hung up, which hungUp tells, or ctx has ended. By then the client
+// has read everything. An API server in between closes both of its connections when one has
+// ended: what the client has not read by then would be lost as soon as it sends something. A
+// client that does neither is let go when nothing has moved for the idle time.
+func (c *channels) finish(ctx context.Context, err error, hungUp <-chan struct{}) {
 	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or v5
 	if !v4 && err == nil {
 		c.bye() // before v4 what comes on this channel is an error
 	} else if c.write(remotecommand.StreamErr, statusText(err, v4)) == nil {
 		c.bye()
+	}
+	select {
+	case <-hungUp:
+	case <-ctx.Done():
 	}
 	linger.Close(ctx, c.conn.NetConn())
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
@@ -56,26 +57,66 @@ func TestEndInKernel(t *testing.T) {
 
 // TestEndBehindProxy: an API server hangs up on both sides when one of them has ended. A client that reads
 // slowly behind it, and goes on sending, gets every byte and the code all the same, as
-// the server lets it hang up first.
+// the server lets it hang up first. So by SPDY and by each subprotocol of WebSockets.
 func TestEndBehindProxy(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
 	a := openAPI(t, n.Server)
 	config := a.rest(t)
-	config.Host = "https://" + streamtest.Link(t.Context(), t, hasty(t, a.addr), streamtest.Stops)
-	u, err := url.Parse(config.Host + "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1")
-	if err != nil {
-		t.Fatal(err)
+	host := streamtest.Link(t.Context(), t, hasty(t, a.addr), streamtest.Stops)
+	config.Host = "https://" + host
+	const path = "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1"
+	want := strings.Repeat("0123456789abcdef", 1<<16)
+	var all sync.WaitGroup
+	all.Go(func() {
+		u, err := url.Parse(config.Host + path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		x, err := remotecommand.NewSPDYExecutor(config, "POST", u)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var out bytes.Buffer
+		err = x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endless{}, Stdout: &out, Stderr: io.Discard})
+		if exit := (exec.CodeExitError{}); !errors.As(err, &exit) || exit.Code != 7 || out.String() != want {
+			t.Errorf("SPDY: %v, %d bytes", err, out.Len())
+		}
+	})
+	for _, protocol := range []string{"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"} {
+		all.Go(func() {
+			d := websocket.Dialer{TLSClientConfig: a.config(), Subprotocols: []string{protocol}}
+			c, _, err := d.DialContext(t.Context(), "wss://"+host+path, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			go func() { // standard input without end
+				kind, m := websocket.BinaryMessage, append([]byte{0}, make([]byte, 4<<10)...)
+				if strings.Contains(protocol, "base64") {
+					kind, m = websocket.TextMessage, append([]byte("0"), strings.Repeat("A", 4<<10)...)
+				}
+				for c.WriteMessage(kind, m) == nil {
+				}
+			}()
+			var out, status strings.Builder
+			for _, f := range frames(t, c, strings.Contains(protocol, "base64")) {
+				switch f.channel {
+				case 1:
+					out.WriteString(f.text)
+				case 3:
+					status.WriteString(f.text)
+				}
+			}
+			if out.String() != want || !strings.Contains(status.String(), "exit code 7") {
+				t.Errorf("%s: %d bytes, %q", protocol, out.Len(), status.String())
+			}
+		})
 	}
-	x, err := remotecommand.NewSPDYExecutor(config, "POST", u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	err = x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endless{}, Stdout: &out, Stderr: io.Discard})
-	if exit := (exec.CodeExitError{}); !errors.As(err, &exit) || exit.Code != 7 || out.String() != strings.Repeat("0123456789abcdef", 1<<16) {
-		t.Errorf("%v, %d bytes", err, out.Len())
-	}
+	all.Wait()
 }
 
 // hasty passes connections on as an API server does: it reads what there is, and closes both ends with
