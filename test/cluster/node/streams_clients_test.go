@@ -29,14 +29,13 @@ func numbered(n int) []byte {
 	return b.Bytes()
 }
 
-// many is how many lines the streams of these tests have: 10 MB, more than fits into the kernels and
-// the API server on the way.
-const many = 100_000
+// long says whether tests take their long form.
+var long = os.Getenv("ISLET_TEST_LONG") != ""
 
 // A pace is how a client reads.
 type pace func(io.Reader) io.Reader
 
-// A slowReader takes some megabytes a second, to the last byte; with ISLET_TEST_LONG 60 kilobytes.
+// A slowReader takes some megabytes a second, to the last byte; in the long form some hundred kilobytes.
 type slowReader struct{ r io.Reader }
 
 func slow(r io.Reader) io.Reader { return slowReader{r} }
@@ -44,8 +43,8 @@ func slow(r io.Reader) io.Reader { return slowReader{r} }
 func (s slowReader) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b[:min(len(b), 32<<10)])
 	rate := time.Duration(3 << 20)
-	if os.Getenv("ISLET_TEST_LONG") != "" {
-		rate = 60 << 10
+	if long {
+		rate = 600 << 10
 	}
 	<-time.After(time.Duration(n) * time.Second / rate)
 	return n, err
@@ -119,6 +118,11 @@ var transports = []transport{
 		return remotecommand.NewWebSocketExecutor(config, "GET", u.String())
 	}},
 }
+
+// oldWebSocket has no message for the end of standard input.
+var oldWebSocket = transport{"old WebSocket", func(config *rest.Config, u *url.URL) (remotecommand.Executor, error) {
+	return remotecommand.NewWebSocketExecutorForProtocols(config, "GET", u.String(), "v4.channel.k8s.io")
+}}
 
 // podURL is a subresource of a pod.
 func podURL(config *rest.Config, ns, name, what string, q url.Values) *url.URL {
