@@ -206,7 +206,7 @@ func (a *agent) look(ctx context.Context) error {
 	if err := a.observer.Relist(ctx); err != nil {
 		return fmt.Errorf("look at what runs: %w", err)
 	}
-	recovery.Begin(ctx, recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log})
+	recovery.Begin(ctx, recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Environments: a.objects, Log: a.log})
 	if err := a.rt.Reconcile(ctx); err != nil {
 		a.log.Warn("not everything of pods that are gone could be cleaned up", "error", err)
 	}

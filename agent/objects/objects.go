@@ -58,10 +58,12 @@ type Desired interface {
 type Objects struct {
 	API   *object.Cache                // nil: the node stands alone
 	Certs *podcertificate.Certificates // nil too
-	Local *local.Objects               // those of manifests
-	Own   *provision.Claims            // what these claim; a hook that comes next
-	c     Config
-	dirty *dirty.Set[types.UID]
+
+	before environments
+	Local  *local.Objects    // those of manifests
+	Own    *provision.Claims // what these claim; a hook that comes next
+	c      Config
+	dirty  *dirty.Set[types.UID]
 }
 
 // Open takes over what the last run knew for the pods that are wanted.

@@ -45,7 +45,15 @@ type Config struct {
 	Runtime Runtime
 	Desired Desired
 	Store   Store
-	Log     *slog.Logger
+	// Environments takes those of the containers that run. Nil: they are not needed, as the objects
+	// that they come of are known.
+	Environments Environments
+	Log          *slog.Logger
+}
+
+// Environments keeps the environments of containers, as KEY=VALUE. *objects.Objects does.
+type Environments interface {
+	KeepEnvironment(uid types.UID, container string, env []string)
 }
 
 // Runtime tells what runs.
@@ -53,6 +61,7 @@ type Runtime interface {
 	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
 	PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
 	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
+	ContainerStatus(context.Context, *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error)
 }
 
 // Desired takes the pods. *desired.Desired is one.
@@ -110,6 +119,7 @@ func Rebuild(ctx context.Context, c Config) (found int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	keepEnvironments(ctx, c, made.Containers)
 	var errs []error
 	var pods []desired.Recovered
 	known := map[string]bool{}

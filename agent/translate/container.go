@@ -23,6 +23,9 @@ type Attempt struct {
 	Target string     // the ID of the container whose processes it sees; empty: its own
 	Image  *api.Image // the image that it runs
 	Ref    string     // that image's reference, as the runtime wants it in CreateContainer
+	// Before returns the environment of the last attempt, nil if that is not known. It is called
+	// when objects of the environment are not known and the API server does not answer.
+	Before func() []*api.KeyValue
 }
 
 // Container makes the configuration of one attempt of a container, without
@@ -30,6 +33,11 @@ type Attempt struct {
 // the subPathExpr of its mounts expanded.
 func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig, *v1.Container, error) {
 	env, err := environment(pod, ctr, n, objects, files)
+	if unreached(err) && a.Before != nil {
+		if before := a.Before(); len(before) > 0 {
+			env, err = environmentAfter(before, pod, ctr, n, files)
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}

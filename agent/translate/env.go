@@ -88,26 +88,51 @@ func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files 
 			e.set(src.Prefix+k, data[k])
 		}
 	}
+	return e, e.define(pod, ctr, n, objects, files)
+}
+
+// environmentAfter is environment without a link: what comes of objects is as in before, the
+// environment of the container's last attempt, and everything else is evaluated anew.
+func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n Node, files Files) (*environ, error) {
+	e := &environ{values: map[string]string{}, services: map[string]string{}}
+	for _, kv := range before {
+		e.services[kv.Key] = string(kv.Value)
+	}
+	return e, e.define(pod, ctr, n, nil, files)
+}
+
+// define evaluates env, and then adds the variables that it does not define. Without objects
+// (nil) a variable of an object is one of those.
+func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) error {
 	for i := range ctr.Env {
 		v := &ctr.Env[i]
-		if v.ValueFrom == nil {
+		switch from := v.ValueFrom; {
+		case from == nil:
 			e.set(v.Name, Expand(v.Value, e.value))
+			continue
+		case objects == nil && (from.ConfigMapKeyRef != nil || from.SecretKeyRef != nil):
 			continue
 		}
 		value, ok, err := valueFrom(pod, ctr, v.ValueFrom, n, objects, files)
 		if err != nil {
-			return nil, fmt.Errorf("environment variable %s: %w", v.Name, err)
+			return fmt.Errorf("environment variable %s: %w", v.Name, err)
 		}
 		if ok {
 			e.set(v.Name, value)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(services)) {
+	for _, name := range slices.Sorted(maps.Keys(e.services)) {
 		if _, ok := e.values[name]; !ok {
-			e.set(name, services[name])
+			e.set(name, e.services[name])
 		}
 	}
-	return e, nil
+	return nil
+}
+
+// unreached reports whether an object is not known because the API server does not answer.
+func unreached(err error) bool {
+	var u interface{ Unreached() bool }
+	return errors.As(err, &u) && u.Unreached()
 }
 
 func envFrom(pod *v1.Pod, src v1.EnvFromSource, objects Objects) (map[string]string, error) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/plan"
@@ -51,7 +52,7 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "%w", err)
 	}
-	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: sees, Image: image, Ref: ref})
+	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: sees, Image: image, Ref: ref, Before: e.environmentBefore(pod, ctr.Name)})
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "%w", err)
 	}
@@ -72,6 +73,24 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 		e.cfg.Log.Warn("log shippers do not find the log of a container", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
 	}
 	return nil
+}
+
+// environmentBefore returns the environment that a container had when the node found its database
+// lost, if the objects keep such.
+func (e *Executor) environmentBefore(pod *v1.Pod, name string) func() []*api.KeyValue {
+	return func() []*api.KeyValue {
+		kept, ok := e.cfg.Objects.(interface {
+			EnvironmentBefore(types.UID, string) []*api.KeyValue
+		})
+		if !ok {
+			return nil
+		}
+		env := kept.EnvironmentBefore(pod.UID, name)
+		if env != nil {
+			e.cfg.Log.Warn("the API server does not answer: a container gets the environment that it had", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", name)
+		}
+		return env
+	}
 }
 
 func (e *Executor) containerConfig(ctx context.Context, pod *v1.Pod, ctr *v1.Container, n translate.Node, a translate.Attempt) (*api.ContainerConfig, error) {

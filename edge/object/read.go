@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
 )
 
@@ -60,6 +61,16 @@ func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 	return slices.Clip(all), nil
 }
 
+// unreached is the error of an object of which nothing is known and for which the API server
+// does not answer.
+type unreached struct{ error }
+
+// Unwrap returns the error of the request.
+func (e unreached) Unwrap() error { return e.error }
+
+// Unreached is true. Whoever makes an environment looks for this method.
+func (unreached) Unreached() bool { return true }
+
 // read gives what is known now. By a name it gives one object, or an error.
 func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error) {
 	k := store.ObjectKey{Kind: kind, Namespace: namespace, Name: name}
@@ -73,6 +84,8 @@ func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error)
 	switch {
 	case !uses:
 		return nil, fmt.Errorf("%s: the pod does not name it", it)
+	case !it.known() && it.err != nil && !kube.Answered(it.err):
+		return nil, unreached{it.err}
 	case !it.known() && it.err != nil:
 		return nil, it.err
 	case !it.known():

@@ -21,7 +21,7 @@ func (r *Runtime) ContainerStatus(_ context.Context, req *api.ContainerStatusReq
 	}
 	out := &api.ContainerStatusResponse{Status: r.containerStatus(c)}
 	if req.GetVerbose() {
-		spec, _ := os.ReadFile(filepath.Join(r.bundle(c.rec.ID), "config.json")) // an error: it has ended
+		spec, _ := os.ReadFile(filepath.Join(r.bundle(c.rec.ID), "config.json")) // an error: it has ended, or the machine was restarted
 		r.mu.Lock()
 		info := map[string]any{
 			"sandboxID": c.rec.Sandbox, "pid": c.pid, "bundle": r.bundle(c.rec.ID), "snapshotter": r.c.Daemon.Snapshotter(), "config": c.config,

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,18 +133,17 @@ func deleteStore(t *testing.T, n *cluster.Node) {
 }
 
 // TestStoreDeletedCutOff: the database is deleted behind a cut link, under a killed agent, a
-// running one, and before a reboot. What runs is taken over at once; after the reboot all
-// pods start that need no object of the API server, with the addresses of the node's own range. The
-// others start when the link is back.
+// running one, and before a reboot. What runs is taken over at once, and a container that ends starts
+// again with the environment that it had. After the reboot no pod is lost: static pods run, pods of the
+// API server wait for what is only known there, and start when the link is back.
 func TestStoreDeletedCutOff(t *testing.T) {
 	c, n, ns := join(t)
 	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "sleep"))
 	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
 	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
-	before := pods(t, c, ns, 3)
-	before["dressed"] = c.AwaitReady(t, ns, "dressed")["dressed"]
-	plain := []string{"p0", "p1", "p2", "static-" + n.Name}
-	everyone := append([]string{"dressed"}, plain...)
+	c.Apply(t, pod(ns, "p0", "automountServiceAccountToken: false", "", "sleep")+pod(ns, "p1", "", "", "sleep"))
+	before := c.AwaitReady(t, ns, "dressed", "p0", "p1")
+	everyone := []string{"dressed", "p0", "p1", "static-" + n.Name}
 	n.WaitReady(everyone...)
 	n.Cut(t)
 
@@ -160,39 +160,49 @@ func TestStoreDeletedCutOff(t *testing.T) {
 	if _, code := n.Try("delete", "p0", "-n", ns); code == 0 {
 		t.Error("a pod of the API server was deleted on the node")
 	}
-	crash(t, n, before["p0"])
-	n.WaitPods("the container that was killed to run again", func(pods map[string]machine.Pod) bool {
-		return pods["p0"].Ready() && pods["p0"].Status.ContainerStatuses[0].RestartCount == 1
-	})
+	env := func() []string {
+		return slices.Sorted(strings.Lines(inside(n, ns, "dressed", "env")))
+	}
+	environment := env()
+	for _, name := range []string{"p0", "dressed"} {
+		crash(t, n, before[name])
+		n.WaitPods("the container that was killed to run again", func(pods map[string]machine.Pod) bool {
+			return pods[name].Ready() && pods[name].Status.ContainerStatuses[0].RestartCount == 1
+		})
+	}
+	if again := env(); !slices.Equal(again, environment) {
+		t.Errorf("a container that restarts has the environment\n%s\nand had\n%s", again, environment)
+	}
 
 	n.PowerOff()
 	deleteStore(t, n)
 	n.Boot()
 	n.Start()
-	after := n.WaitPods("the pods to run after the boot", func(pods map[string]machine.Pod) bool {
-		for _, name := range plain {
-			if !pods[name].Ready() {
+	n.WaitPods("the pods to be there after the boot", func(pods map[string]machine.Pod) bool {
+		for name, old := range before {
+			if s := pods[name].Status.ContainerStatuses; pods[name].Metadata.UID != string(old.UID) || len(s) != 1 || s[0].State.Waiting == nil || s[0].State.Waiting.Message == "" {
 				return false
 			}
 		}
-		return len(pods) == len(everyone)
+		return pods["static-"+n.Name].Ready() && len(pods) == len(everyone)
 	})
-	taken := map[string]bool{}
-	for _, name := range plain {
-		p := after[name]
-		ip, err := netip.ParseAddr(p.Status.PodIP)
-		if old := before[name]; err != nil || !netip.MustParsePrefix(node.Spec.PodCIDR).Contains(ip) || taken[p.Status.PodIP] || old != nil && p.Metadata.UID != string(old.UID) {
-			t.Errorf("%s is %+v", name, p)
-		}
-		taken[p.Status.PodIP] = true
-	}
 	n.Restore(t)
 	for name, old := range before {
 		c.AwaitPod(t, ns, name, "to be ready again", func(p *corev1.Pod) bool {
 			return cluster.PodReady(p) && p.UID == old.UID && container(p) != container(old)
 		})
 	}
-	n.WaitReady(everyone...)
+	n.WaitPods("each pod to have an address of its own of the node's range, which was lost, too", func(pods map[string]machine.Pod) bool {
+		taken := map[netip.Addr]bool{}
+		for _, name := range everyone {
+			ip, err := netip.ParseAddr(pods[name].Status.PodIP)
+			if err != nil || !pods[name].Ready() || !netip.MustParsePrefix(node.Spec.PodCIDR).Contains(ip) {
+				return false
+			}
+			taken[ip] = true
+		}
+		return len(taken) == len(everyone)
+	})
 }
 
 // TestRestartCutOff: the agent is killed while the link is cut; no pod notices.
