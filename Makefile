@@ -98,7 +98,7 @@ check: ## formatting, vet, import rules, modules, known vulnerabilities, documen
 	go mod tidy -diff
 	go vet ./...
 	cd test && go vet ./...
-	go test -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./agent/config
+	go test -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLogKeys' . ./internal/config
 	@go run ./packaging/advisories check . ./runtime/shim/cmd
 
 # Advisories come as a Go module, so that every machine that can build can take a snapshot.
@@ -199,7 +199,7 @@ fuzz: shim ## every fuzzer for TIME (30s), one after another; FUZZ chooses by na
 test-page: ## the status page in a real browser; pictures of it in .cache/page
 	@packaging/deps.sh page
 	@mkdir -p $(CACHE)/page
-	ISLET_BROWSER=$(BROWSER) ISLET_PAGE_SHOTS=$(CURDIR)/$(CACHE)/page go test -count=1 -v -run TestBrowser ./agent/page
+	ISLET_BROWSER=$(BROWSER) ISLET_PAGE_SHOTS=$(CURDIR)/$(CACHE)/page go test -count=1 -v -run TestBrowser ./agent/kubelet/page
 
 .PHONY: prometheus
 prometheus:

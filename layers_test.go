@@ -18,186 +18,186 @@ const module = "github.com/islet-edge/islet"
 // missing here fails the test, so a new package needs a decision. The rules:
 // main -> agent -> {edge, runtime, net} -> {metrics, demand}; edge, runtime and net never
 // import each other; inside agent only package agent and package cli's caller
-// main wire siblings together; agent/api (the types of the local socket, which
-// both its ends speak) is free of the rest. runtime/untrusted (files that pods and
+// main wire siblings together; internal/api (the types of the local socket, which
+// both its ends speak) is free of the rest. internal/untrusted (files that pods and
 // images made) is for whoever reads such.
 var layers = map[string][]string{
-	"": {"agent", "agent/cli", "agent/doctor", "agent/selftest", "agent/start", "net/cni"},
+	"": {"agent", "agent/cli", "agent/doctor", "agent/change/selftest", "agent/start", "net/cni"},
 
-	"inherit": {}, // what a process takes over from its parent: a leaf, for the agent and the shim
+	"internal/inherit": {}, // what a process takes over from its parent: a leaf, for the agent and the shim
 
-	"keys":    {}, // of annotations and labels: a leaf, for all who read or write such
-	"podspec": {}, // what a pod's spec names: a leaf, for all who go through it
+	"internal/keys":    {}, // of annotations and labels: a leaf, for all who read or write such
+	"internal/podspec": {}, // what a pod's spec names: a leaf, for all who go through it
 
-	"readonly": {}, // which disks take no writes: a leaf, for all who write to one
+	"internal/readonly": {}, // which disks take no writes: a leaf, for all who write to one
 
-	"keyring": {"weight"}, // credentials by what they are for: a leaf, for all who find or use one
+	"internal/keyring": {"internal/weight"}, // credentials by what they are for: a leaf, for all who find or use one
 
-	"weight/codec": {"weight"}, // of gRPC, for all who speak it with a peer that is not trusted
+	"internal/weight/codec": {"internal/weight"}, // of gRPC, for all who speak it with a peer that is not trusted
 
-	"weight": {}, // how much memory a decoder will take: a leaf, for all who decode what is foreign
+	"internal/weight": {}, // how much memory a decoder will take: a leaf, for all who decode what is foreign
 
-	"door": {"pulse"}, // who gives way when a port is full: a leaf, for all who listen
+	"internal/door": {"internal/pulse"}, // who gives way when a port is full: a leaf, for all who listen
 
-	"pulse/pulsetest": {}, // for tests
+	"internal/pulse/pulsetest": {}, // for tests
 
-	"pulse": {}, // whether the peer of a connection has vanished: a leaf, for all whose writes wait
+	"internal/pulse": {}, // whether the peer of a connection has vanished: a leaf, for all whose writes wait
 
-	"bootid": {}, // which boot this is: a leaf, for all who ask whether the machine was restarted
+	"internal/bootid": {}, // which boot this is: a leaf, for all who ask whether the machine was restarted
 
-	"clock": {}, // which times cannot be: a leaf, for all who keep one
+	"internal/clock": {}, // which times cannot be: a leaf, for all who keep one
 
-	"demand": {"keys", "podspec"}, // what pods ask for: a leaf, for all who count
+	"internal/demand": {"internal/keys", "internal/podspec"}, // what pods ask for: a leaf, for all who count
 
-	"agent":              {"agent", "edge", "runtime", "net", "metrics", "keys"},
-	"agent/access":       {"regular"},
-	"agent/admit":        {"agent/translate", "demand", "keys", "podspec"},
-	"agent/allocate":     {"agent/admit", "demand"},
-	"agent/api":          {},
-	"agent/call":         {"runtime/cri"},
-	"agent/claims":       {"agent/config", "agent/csi", "agent/plugins", "agent/storage", "edge/csinode", "edge/kube", "edge/node", "edge/object", "edge/store"},
-	"agent/cli":          {"agent/api", "keys", "podspec"},
-	"agent/provision":    {"edge/local", "runtime/mounts", "podspec"},
-	"agent/collect":      {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
-	"agent/config":       {"agent/release", "durable", "readonly", "regular", "weight"},
-	"agent/trial":        {"durable"}, // how a configuration comes to be kept: pure
-	"agent/guard":        {},          // the process that watches over one on trial
-	"agent/home":         {"agent/config", "runtime/cgroup"},
-	"agent/configure":    {"bootid", "agent/access", "agent/api", "agent/config", "agent/guard", "agent/trial", "durable", "edge/configsource", "edge/kube", "edge/link", "keys"},
-	"agent/csi":          {"agent/plugins", "agent/storage", "retry", "runtime/mounts"},
-	"agent/doctor":       {"agent/api", "agent/config", "agent/hardware", "agent/hostport", "agent/shutdown", "agent/volatile", "clock", "keys", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
-	"agent/credentials":  {"keyring", "readonly", "runtime/untrusted", "weight"},
-	"agent/device":       {"agent/topology", "edge/store", "podspec"},
-	"agent/deviceplugin": {"agent/device", "agent/plugins", "agent/rpc", "agent/socket", "edge/store", "readonly"},
-	"agent/dirty":        {},
-	"agent/dra":          {"agent/plugins", "edge/store", "podspec", "retry"},
-	"agent/eviction":     {"agent/plan", "demand", "keys", "metrics/cgroup", "metrics/host", "metrics/room", "podspec", "runtime/untrusted"},
-	"agent/features":     {},
-	"agent/hardware":     {"bootid", "agent/config", "agent/device", "podspec", "runtime/mounts", "runtime/untrusted"},
-	"agent/hook":         {},
-	"agent/hostport":     {"podspec"},
-	"agent/lifecycle":    {"agent/call"},
-	"agent/logs":         {"runtime/untrusted"},
-	"agent/observe":      {"agent/dirty", "agent/plan", "runtime/cri", "runtime/untrusted", "keys"},
-	"agent/oom":          {},
-	"agent/plan":         {"podspec"},
-	"agent/plugins":      {"readonly", "retry", "weight", "weight/codec"},
-	"agent/pods":         {"agent/admit", "agent/allocate", "agent/dirty", "agent/plan", "agent/status", "agent/worker", "demand", "edge/desired", "edge/store"},
-	"agent/podresources": {"agent/device", "agent/dra", "agent/pinning", "agent/rpc", "agent/socket", "podspec"},
-	"agent/probe":        {"agent/call", "agent/dirty", "agent/plan", "agent/translate", "podspec"},
-	"agent/pulls":        {"edge/store", "runtime/cri", "keyring"},
-	"agent/rpc":          {"agent/socket"},
-	"agent/server":       {"agent/admit", "agent/api", "agent/logs", "agent/socket", "door", "runtime/cri", "metrics/exposition", "keys", "podspec", "runtime/stream/frames", "runtime/stream/linger", "runtime/stream/tunnel"},
-	"agent/socket":       {"readonly", "retry"},
-	"agent/status":       {"agent/plan", "demand", "podspec"},
-	"agent/translate":    {"agent/plan", "demand", "keys", "podspec"},
-	"agent/userns":       {"durable", "podspec", "runtime/untrusted"},
-	"agent/storage":      {"edge/store", "retry", "runtime/mounts", "runtime/untrusted", "podspec"}, // of the store it knows the rows
-	"agent/volume":       {"agent/hook", "demand", "runtime/mounts", "runtime/untrusted", "podspec"},
-	"agent/worker":       {"agent/plan", "agent/features", "agent/hook", "agent/translate", "runtime/cri", "keyring", "keys", "podspec", "retry"},
+	"agent":                      {"agent", "edge", "runtime", "net", "metrics", "internal/keys"},
+	"agent/kubelet/access":       {"internal/regular"},
+	"agent/pod/spec/admit":       {"agent/pod/spec/translate", "internal/demand", "internal/keys", "internal/podspec"},
+	"agent/pod/spec/allocate":    {"agent/pod/spec/admit", "internal/demand"},
+	"internal/api":               {},
+	"agent/pod/probe/call":       {"runtime/cri"},
+	"agent/volume":               {"internal/config", "agent/volume/csi", "agent/plugin/plugins", "agent/volume/storage", "edge/csinode", "edge/kube", "edge/node", "edge/object", "edge/store"},
+	"agent/cli":                  {"internal/api", "internal/keys", "internal/podspec"},
+	"agent/volume/provision":     {"edge/local", "runtime/mounts", "internal/podspec"},
+	"agent/pod/collect":          {"runtime/cri", "runtime/mounts", "internal/untrusted"},
+	"internal/config":            {"internal/release", "internal/durable", "internal/readonly", "internal/regular", "internal/weight"},
+	"agent/change/trial":         {"internal/durable"}, // how a configuration comes to be kept: pure
+	"agent/change/guard":         {},                   // the process that watches over one on trial
+	"agent/host/home":            {"internal/config", "runtime/cgroup"},
+	"agent/change/configure":     {"internal/bootid", "agent/kubelet/access", "internal/api", "internal/config", "agent/change/guard", "agent/change/trial", "internal/durable", "edge/configsource", "edge/kube", "edge/link", "internal/keys"},
+	"agent/volume/csi":           {"agent/plugin/plugins", "agent/volume/storage", "internal/retry", "runtime/mounts"},
+	"agent/doctor":               {"internal/api", "internal/config", "agent/device/hardware", "agent/pod/spec/hostport", "agent/host/shutdown", "agent/host/volatile", "internal/clock", "internal/keys", "metrics", "net/bridge", "net/cni", "net/netns", "runtime/abilities"},
+	"agent/engine/credentials":   {"internal/keyring", "internal/readonly", "internal/untrusted", "internal/weight"},
+	"agent/device/devicemanager": {"agent/device/topology", "edge/store", "internal/podspec"},
+	"agent/device/deviceplugin":  {"agent/device/devicemanager", "agent/plugin/plugins", "agent/plugin/rpc", "internal/socket", "edge/store", "internal/readonly"},
+	"internal/dirty":             {},
+	"agent/device/dra":           {"agent/plugin/plugins", "edge/store", "internal/podspec", "internal/retry"},
+	"agent/resource/eviction":    {"agent/pod/plan", "internal/demand", "internal/keys", "metrics/cgroup", "metrics/host", "metrics/room", "internal/podspec", "internal/untrusted"},
+	"agent/pod/life/features":    {},
+	"agent/device/hardware":      {"internal/bootid", "internal/config", "agent/device/devicemanager", "internal/podspec", "runtime/mounts", "internal/untrusted"},
+	"agent/pod/hook":             {},
+	"agent/pod/spec/hostport":    {"internal/podspec"},
+	"agent/pod/probe/lifecycle":  {"agent/pod/probe/call"},
+	"agent/kubelet/logs":         {"internal/untrusted"},
+	"agent/pod/life/observe":     {"internal/dirty", "agent/pod/plan", "runtime/cri", "internal/untrusted", "internal/keys"},
+	"agent/resource/oom":         {},
+	"agent/pod/plan":             {"internal/podspec"},
+	"agent/plugin/plugins":       {"internal/readonly", "internal/retry", "internal/weight", "internal/weight/codec"},
+	"agent/pod/life/pods":        {"agent/pod/spec/admit", "agent/pod/spec/allocate", "internal/dirty", "agent/pod/plan", "agent/pod/status", "agent/pod/life/worker", "internal/demand", "edge/desired", "edge/store"},
+	"agent/device/podresources":  {"agent/device/devicemanager", "agent/device/dra", "agent/device/pinning", "agent/plugin/rpc", "internal/socket", "internal/podspec"},
+	"agent/pod/probe":            {"agent/pod/probe/call", "internal/dirty", "agent/pod/plan", "agent/pod/spec/translate", "internal/podspec"},
+	"agent/engine/pulls":         {"edge/store", "runtime/cri", "internal/keyring"},
+	"agent/plugin/rpc":           {"internal/socket"},
+	"agent/kubelet/server":       {"agent/pod/spec/admit", "internal/api", "agent/kubelet/logs", "internal/socket", "internal/door", "runtime/cri", "metrics/exposition", "internal/keys", "internal/podspec", "runtime/stream/frames", "runtime/stream/linger", "runtime/stream/tunnel"},
+	"internal/socket":            {"internal/readonly", "internal/retry"},
+	"agent/pod/status":           {"agent/pod/plan", "internal/demand", "internal/podspec"},
+	"agent/pod/spec/translate":   {"agent/pod/plan", "internal/demand", "internal/keys", "internal/podspec"},
+	"agent/pod/spec/userns":      {"internal/durable", "internal/podspec", "internal/untrusted"},
+	"agent/volume/storage":       {"edge/store", "internal/retry", "runtime/mounts", "internal/untrusted", "internal/podspec"}, // of the store it knows the rows
+	"agent/volume/podvolumes":    {"agent/pod/hook", "internal/demand", "runtime/mounts", "internal/untrusted", "internal/podspec"},
+	"agent/pod/life/worker":      {"agent/pod/plan", "agent/pod/life/features", "agent/pod/hook", "agent/pod/spec/translate", "runtime/cri", "internal/keyring", "internal/keys", "internal/podspec", "internal/retry"},
 
 	// CPUs and memory of containers' own.
-	"agent/topology":      {},
-	"agent/cpumanager":    {"agent/topology", "demand", "podspec"},
-	"agent/memorymanager": {"agent/topology", "demand", "podspec"},
-	"agent/pinning":       {"bootid", "agent/config", "agent/cpumanager", "agent/device", "agent/memorymanager", "agent/reserve", "agent/topology", "edge/store", "keys", "podspec"},
+	"agent/device/topology":      {},
+	"agent/device/cpumanager":    {"agent/device/topology", "internal/demand", "internal/podspec"},
+	"agent/device/memorymanager": {"agent/device/topology", "internal/demand", "internal/podspec"},
+	"agent/device/pinning":       {"internal/bootid", "internal/config", "agent/device/cpumanager", "agent/device/devicemanager", "agent/device/memorymanager", "internal/reserve", "agent/device/topology", "edge/store", "internal/keys", "internal/podspec"},
 
 	// The rooms that package agent wires; none knows the whole.
-	"agent/cluster":    {"bootid", "agent/config", "agent/configure", "edge", "keys", "metrics/host", "net/uplink"},
-	"agent/containers": {"bootid", "agent/api", "agent/config", "agent/figures", "agent/reserve", "agent/rotate", "agent/server", "agent/socket", "agent/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "keys"},
-	"agent/devices":    {"agent/device", "agent/deviceplugin", "agent/dra", "agent/figures", "agent/hardware", "agent/pinning", "agent/plugins", "agent/podresources", "agent/socket", "edge/kube", "edge/resourceslice", "podspec"},
-	"agent/describe":   {"agent/api", "agent/config", "agent/containers", "agent/device", "agent/hardware", "agent/plan", "agent/process", "agent/volatile", "edge", "net/cni"},
-	"agent/flash":      {"bootid", "agent/api", "clock", "metrics"},
-	"agent/figures":    {"agent/plan", "agent/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "podspec"},
-	"agent/health":     {"agent/server"},
-	"agent/machine":    {"agent/admit", "agent/config", "agent/quota", "agent/reserve", "agent/status", "agent/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
-	"agent/objects":    {"agent/api", "agent/dirty", "agent/provision", "agent/server", "edge/desired", "edge/kube", "edge/local", "edge/manifest", "edge/object", "edge/podcertificate", "keyring", "podspec"},
-	"agent/page":       {"agent/api", "door", "metrics/host", "metrics/process"},
-	"agent/ports":      {"agent/access", "agent/config", "agent/server", "door", "edge/link", "edge/review"},
-	"agent/process":    {"agent/api", "agent/config", "agent/volatile", "runtime/mounts"},
-	"agent/quota":      {},
-	"agent/release":    {"durable"},
-	"agent/reserve":    {},
-	"agent/recovery":   {"agent/plan", "agent/status", "edge/desired", "keys", "podspec"},
-	"agent/rotate":     {"agent/plan", "runtime/untrusted"},
-	"agent/settle":     {},
-	"agent/shutdown":   {"demand", "regular"},
-	"agent/start":      {"inherit", "agent/config", "agent/configure", "agent/guard", "agent/home", "agent/ports", "agent/process", "agent/settle"}, // the process, before package agent
-	"agent/sources":    {"agent/config", "edge/desired", "edge/local", "edge/manifest", "edge/source", "keys"},
-	"agent/usage":      {"agent/api", "metrics", "runtime/cri", "keys", "podspec"},
-	"agent/selftest":   {"agent/update", "edge/store", "runtime/shim"},
-	"agent/update":     {"agent/api", "agent/config", "agent/release", "agent/trial", "regular", "retry"},
-	"agent/upkeep":     {"agent/config", "agent/containers", "agent/flash", "agent/garbage", "agent/home", "agent/oom", "agent/process", "agent/rotate", "runtime/cgroup"},
-	"agent/volatile":   {"readonly", "runtime/mounts"},
+	"agent/cluster":           {"internal/bootid", "internal/config", "agent/change/configure", "edge", "internal/keys", "metrics/host", "net/uplink"},
+	"agent/engine":            {"internal/bootid", "internal/api", "internal/config", "agent/pod/figures", "internal/reserve", "agent/engine/rotate", "agent/kubelet/server", "internal/socket", "agent/pod/life/worker", "edge/link", "edge/store", "net/cni", "runtime", "metrics/cgroup", "internal/keys"},
+	"agent/device":            {"agent/device/devicemanager", "agent/device/deviceplugin", "agent/device/dra", "agent/pod/figures", "agent/device/hardware", "agent/device/pinning", "agent/plugin/plugins", "agent/device/podresources", "internal/socket", "edge/kube", "edge/resourceslice", "internal/podspec"},
+	"agent/kubelet/describe":  {"internal/api", "internal/config", "agent/engine", "agent/device/devicemanager", "agent/device/hardware", "agent/pod/plan", "agent/host/process", "agent/host/volatile", "edge", "net/cni"},
+	"agent/resource/flash":    {"internal/bootid", "internal/api", "internal/clock", "metrics"},
+	"agent/pod/figures":       {"agent/pod/plan", "agent/pod/life/worker", "edge/link", "metrics/exposition", "runtime/cri", "runtime/ctrd", "runtime/image", "internal/podspec"},
+	"agent/kubelet/health":    {"agent/kubelet/server"},
+	"agent/pod/machine":       {"agent/pod/spec/admit", "internal/config", "internal/quota", "internal/reserve", "agent/pod/status", "agent/pod/spec/translate", "edge/node", "metrics/host", "net/address", "net/netns"},
+	"agent/volume/objects":    {"internal/api", "internal/dirty", "agent/volume/provision", "agent/kubelet/server", "edge/desired", "edge/kube", "edge/local", "edge/manifest", "edge/object", "edge/podcertificate", "internal/keyring", "internal/podspec"},
+	"agent/kubelet/page":      {"internal/api", "internal/door", "metrics/host", "metrics/process"},
+	"agent/kubelet/ports":     {"agent/kubelet/access", "internal/config", "agent/kubelet/server", "internal/door", "edge/link", "edge/review"},
+	"agent/host/process":      {"internal/api", "internal/config", "agent/host/volatile", "runtime/mounts"},
+	"internal/quota":          {},
+	"internal/release":        {"internal/durable"},
+	"internal/reserve":        {},
+	"agent/pod/life/recovery": {"agent/pod/plan", "agent/pod/status", "edge/desired", "internal/keys", "internal/podspec"},
+	"agent/engine/rotate":     {"agent/pod/plan", "internal/untrusted"},
+	"agent/resource/settle":   {},
+	"agent/host/shutdown":     {"internal/demand", "internal/regular"},
+	"agent/start":             {"internal/inherit", "internal/config", "agent/change/configure", "agent/change/guard", "agent/host/home", "agent/kubelet/ports", "agent/host/process", "agent/resource/settle"}, // the process, before package agent
+	"agent/cluster/sources":   {"internal/config", "edge/desired", "edge/local", "edge/manifest", "edge/source", "internal/keys"},
+	"agent/resource/usage":    {"internal/api", "metrics", "runtime/cri", "internal/keys", "internal/podspec"},
+	"agent/change/selftest":   {"agent/change/update", "edge/store", "runtime/shim"},
+	"agent/change/update":     {"internal/api", "internal/config", "internal/release", "agent/change/trial", "internal/regular", "internal/retry"},
+	"agent/resource":          {"internal/config", "agent/engine", "agent/resource/flash", "agent/resource/garbage", "agent/host/home", "agent/resource/oom", "agent/host/process", "agent/engine/rotate", "runtime/cgroup"},
+	"agent/host/volatile":     {"internal/readonly", "runtime/mounts"},
 
-	"agent/garbage": {"agent/api", "agent/config", "agent/plan", "clock", "metrics/host", "runtime/cri", "keys", "podspec"},
+	"agent/resource/garbage": {"internal/api", "internal/config", "agent/pod/plan", "internal/clock", "metrics/host", "runtime/cri", "internal/keys", "internal/podspec"},
 
-	"agent/fieldtest":         {},                                                                                                   // for tests: the pages that list every field
-	"agent/eventtest":         {},                                                                                                   // for tests: events of a kubelet, of docs/events.md
-	"agent/access/accesstest": {},                                                                                                   // for tests
-	"agent/server/servertest": {"agent/api", "agent/garbage", "agent/server", "agent/socket", "agent/usage", "runtime/cri", "keys"}, // for tests
+	"internal/fieldtest":              {},                                                                                                                                            // for tests: the pages that list every field
+	"internal/eventtest":              {},                                                                                                                                            // for tests: events of a kubelet, of docs/events.md
+	"agent/kubelet/access/accesstest": {},                                                                                                                                            // for tests
+	"agent/kubelet/server/servertest": {"internal/api", "agent/resource/garbage", "agent/kubelet/server", "internal/socket", "agent/resource/usage", "runtime/cri", "internal/keys"}, // for tests
 
 	"edge/apitest":        {"edge/kube", "edge/kube/kubetest"}, // for tests
 	"edge/brake":          {"edge/desired", "edge/kube"},
-	"edge/configsource":   {"edge/kube", "retry"},
-	"edge/csinode":        {"edge/kube", "retry", "weight"},
-	"edge/resourceslice":  {"edge/kube", "retry"},
-	"edge/desired":        {"demand", "edge/store", "keys"},
+	"edge/configsource":   {"edge/kube", "internal/retry"},
+	"edge/csinode":        {"edge/kube", "internal/retry", "internal/weight"},
+	"edge/resourceslice":  {"edge/kube", "internal/retry"},
+	"edge/desired":        {"internal/demand", "edge/store", "internal/keys"},
 	"edge/history":        {"edge/kube"},
-	"edge/kube":           {"retry", "weight"},
+	"edge/kube":           {"internal/retry", "internal/weight"},
 	"edge/kube/kubetest":  {},
-	"edge/manifest":       {"demand", "keys", "podspec", "weight"},
-	"edge/local":          {"edge/manifest", "edge/store", "keyring", "keys", "podspec"},
-	"edge/link":           {"durable", "edge/kube", "keys", "retry", "weight"},
-	"edge/node":           {"edge/kube", "edge/patch", "retry"},
-	"edge/object":         {"edge/kube", "edge/store", "retry", "keyring", "keys", "podspec", "weight"},
-	"edge/outbox":         {"edge/kube", "edge/patch", "edge/store", "retry", "keys", "podspec"},
+	"edge/manifest":       {"internal/demand", "internal/keys", "internal/podspec", "internal/weight"},
+	"edge/local":          {"edge/manifest", "edge/store", "internal/keyring", "internal/keys", "internal/podspec"},
+	"edge/link":           {"internal/durable", "edge/kube", "internal/keys", "internal/retry", "internal/weight"},
+	"edge/node":           {"edge/kube", "edge/patch", "internal/retry"},
+	"edge/object":         {"edge/kube", "edge/store", "internal/retry", "internal/keyring", "internal/keys", "internal/podspec", "internal/weight"},
+	"edge/outbox":         {"edge/kube", "edge/patch", "edge/store", "internal/retry", "internal/keys", "internal/podspec"},
 	"edge/patch":          {},
-	"edge/podcertificate": {"edge/kube", "edge/store", "keys", "retry", "weight"},
+	"edge/podcertificate": {"edge/kube", "edge/store", "internal/keys", "internal/retry", "internal/weight"},
 	"edge/review":         {"edge/kube"},
-	"edge/source":         {"edge/manifest", "edge/desired", "edge/kube", "edge/local", "retry", "keys"},
-	"edge/twin":           {"edge/kube", "keys"},
-	"edge/store":          {"durable", "edge/store/pages", "keyring", "readonly"},
+	"edge/source":         {"edge/manifest", "edge/desired", "edge/kube", "edge/local", "internal/retry", "internal/keys"},
+	"edge/twin":           {"edge/kube", "internal/keys"},
+	"edge/store":          {"internal/durable", "edge/store/pages", "internal/keyring", "internal/readonly"},
 	"edge/store/pages":    {},
 
 	"runtime/mounts/mountstest": {}, // for tests
 
 	"runtime/abilities":     {}, // of OCI runtimes: for all who say what this node can
 	"runtime/apparmor":      {},
-	"runtime/cgroup":        {"metrics", "demand"},
-	"runtime/cri":           {"weight", "weight/codec"},
+	"runtime/cgroup":        {"metrics", "internal/demand"},
+	"runtime/cri":           {"internal/weight", "internal/weight/codec"},
 	"runtime/crisuite":      {"runtime/cri"},
 	"runtime/crisuite/prog": {},
-	"runtime/ctrd":          {"readonly", "bootid", "inherit", "keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/drain", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "runtime/untrusted", "metrics"},
+	"runtime/ctrd":          {"internal/readonly", "internal/bootid", "internal/inherit", "internal/keys", "runtime/abilities", "runtime/apparmor", "runtime/cgroup", "runtime/cri", "runtime/daemon", "runtime/drain", "runtime/image", "runtime/mounts", "runtime/namespace", "runtime/ocispec", "runtime/selinux", "runtime/shim", "runtime/stream", "runtime/taskshim", "runtime/tree", "internal/untrusted", "metrics"},
 	"runtime/drain":         {}, // the end of output: commands, containers and attached readers
-	"runtime/daemon":        {"regular", "runtime/mounts"},
+	"runtime/daemon":        {"internal/regular", "runtime/mounts"},
 	"runtime/fake":          {"runtime/cri"},
-	"runtime/image":         {"runtime/cri", "runtime/mounts", "runtime/untrusted"},
+	"runtime/image":         {"runtime/cri", "runtime/mounts", "internal/untrusted"},
 	"runtime/mounts":        {},
 	"runtime/namespace":     {},
-	"runtime/ocispec":       {"keys", "regular", "weight"},
-	"runtime/remote":        {"runtime/cri", "keys"},
+	"runtime/ocispec":       {"internal/keys", "internal/regular", "internal/weight"},
+	"runtime/remote":        {"runtime/cri", "internal/keys"},
 	"runtime/selinux":       {},
 
 	"runtime/shim":        {"runtime/drain", "runtime/shim/wire"},
-	"runtime/shim/cmd":    {"inherit", "runtime/shim/server", "runtime/untrusted"},
-	"runtime/shim/crilog": {"runtime/untrusted"},
+	"runtime/shim/cmd":    {"internal/inherit", "runtime/shim/server", "internal/untrusted"},
+	"runtime/shim/crilog": {"internal/untrusted"},
 	"runtime/shim/pack":   {},
 	"runtime/shim/server": {"runtime/drain", "runtime/shim/wire", "runtime/shim/crilog"},
 	"runtime/shim/wire":   {},
 
-	"runtime/stream":            {"door", "runtime/cri", "runtime/stream/frames", "runtime/stream/linger", "runtime/stream/tunnel"},
-	"runtime/stream/frames":     {},                                           // both servers of SPDY
-	"runtime/stream/linger":     {"pulse"},                                    // every server of streams
-	"runtime/stream/streamtest": {"pulse/pulsetest", "runtime/stream/linger"}, // for tests
-	"runtime/stream/tunnel":     {"runtime/stream/linger"},                    // both servers of port-forward: here and in agent/server
-	"runtime/taskshim":          {"inherit", "regular", "runtime/drain", "runtime/shim", "metrics"},
+	"runtime/stream":            {"internal/door", "runtime/cri", "runtime/stream/frames", "runtime/stream/linger", "runtime/stream/tunnel"},
+	"runtime/stream/frames":     {},                                                    // both servers of SPDY
+	"runtime/stream/linger":     {"internal/pulse"},                                    // every server of streams
+	"runtime/stream/streamtest": {"internal/pulse/pulsetest", "runtime/stream/linger"}, // for tests
+	"runtime/stream/tunnel":     {"runtime/stream/linger"},                             // both servers of port-forward: here and in agent/kubelet/server
+	"runtime/taskshim":          {"internal/inherit", "internal/regular", "runtime/drain", "runtime/shim", "metrics"},
 	"runtime/tree":              {},
-	"runtime/untrusted":         {}, // files that others made: agent rooms that read such may import it
+	"internal/untrusted":        {}, // files that others made: agent rooms that read such may import it
 
 	"net/address": {"net/netns"},
 	"net/bridge":  {"net/netns", "net/nft"},
-	"net/cni":     {"durable", "keys", "regular", "weight", "net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/notice", "net/portmap"},
+	"net/cni":     {"internal/durable", "internal/keys", "internal/regular", "internal/weight", "net/bridge", "net/cni/plugin", "net/ipam", "net/netns", "net/nft", "net/notice", "net/portmap"},
 	"net/ipam":    {},
 	"net/netns":   {},
 	"net/notice":  {"net/netns"},
@@ -205,14 +205,14 @@ var layers = map[string][]string{
 	"net/portmap": {"net/netns", "net/nft"},
 	"net/uplink":  {"net/netns"},
 
-	"net/cni/plugin":      {"net/bridge", "net/netns", "net/nft", "net/portmap", "weight"},
+	"net/cni/plugin":      {"net/bridge", "net/netns", "net/nft", "net/portmap", "internal/weight"},
 	"net/ipam/ipamtest":   {},
 	"net/netns/netnstest": {"net/netns"},
 
 	"metrics":         {},
 	"metrics/cgroup":  {"metrics/kernfile"},
 	"metrics/disk":    {"metrics/kernfile"},
-	"metrics/host":    {"bootid"},
+	"metrics/host":    {"internal/bootid"},
 	"metrics/process": {"metrics/kernfile"},
 	"metrics/room":    {"metrics/cgroup", "metrics/host"},
 	"metrics/sample":  {"metrics/cgroup", "metrics/process"},
@@ -221,16 +221,16 @@ var layers = map[string][]string{
 
 	"metrics/exposition": {"metrics"},
 
-	"durable": {}, // files that a loss of power leaves whole; a leaf that everybody may use
-	"retry":   {}, // when to try again; a leaf that everybody may use
-	"regular": {}, // files by names that somebody gave; a leaf that everybody may use
+	"internal/durable": {}, // files that a loss of power leaves whole; a leaf that everybody may use
+	"internal/retry":   {}, // when to try again; a leaf that everybody may use
+	"internal/regular": {}, // files by names that somebody gave; a leaf that everybody may use
 
 	"packaging":            {},
-	"packaging/advisories": {"durable"},
+	"packaging/advisories": {"internal/durable"},
 	"packaging/demo":       {},
 	"packaging/inspect":    {},
 	"packaging/mkimage":    {},
-	"packaging/sign":       {"agent/release"},
+	"packaging/sign":       {"internal/release"},
 }
 
 // homes gives each heavy dependency the folders that may import it.
@@ -244,10 +244,10 @@ var homes = map[string][]string{
 	"github.com/shirou/gopsutil":              {"metrics"},
 	"github.com/opencontainers/cgroups":       {"runtime", "metrics"},
 	"github.com/google/go-containerregistry":  {"packaging"},
-	"k8s.io/component-helpers/resource":       {"demand"},
+	"k8s.io/component-helpers/resource":       {"internal/demand"},
 	"tags.cncf.io/container-device-interface": {"runtime/ctrd"},
-	"github.com/container-storage-interface":  {"agent/csi"},
-	"github.com/godbus/dbus":                  {"agent/shutdown", "runtime/cgroup"},
+	"github.com/container-storage-interface":  {"agent/volume/csi"},
+	"github.com/godbus/dbus":                  {"agent/host/shutdown", "runtime/cgroup"},
 	"k8s.io/kubernetes":                       {},
 }
 

@@ -14,9 +14,9 @@ import (
 
 // nameless are the files that log a pod of which nothing but the UID is known.
 var nameless = []string{
-	"agent/observe/observe.go", // the runtime did not answer for it
-	"agent/worker/set.go",      // the worker that panicked may know nothing
-	"agent/worker/worker.go",   // until the pod is known
+	"agent/pod/life/observe/observe.go", // the runtime did not answer for it
+	"agent/pod/life/worker/set.go",      // the worker that panicked may know nothing
+	"agent/pod/life/worker/worker.go",   // until the pod is known
 	"edge/store/allocations.go",
 	"edge/store/pods.go", // what cannot be decoded has no name
 	"edge/store/statuses.go",

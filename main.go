@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent"
+	"github.com/islet-edge/islet/agent/change/selftest"
 	"github.com/islet-edge/islet/agent/cli"
 	"github.com/islet-edge/islet/agent/doctor"
-	"github.com/islet-edge/islet/agent/selftest"
 	"github.com/islet-edge/islet/agent/start"
 	"github.com/islet-edge/islet/net/cni"
 )

@@ -13,50 +13,50 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/claims"
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/change/update"
 	"github.com/islet-edge/islet/agent/cluster"
-	"github.com/islet-edge/islet/agent/collect"
-	"github.com/islet-edge/islet/agent/config"
-	"github.com/islet-edge/islet/agent/configure"
-	"github.com/islet-edge/islet/agent/containers"
-	"github.com/islet-edge/islet/agent/credentials"
-	"github.com/islet-edge/islet/agent/devices"
-	"github.com/islet-edge/islet/agent/eviction"
-	"github.com/islet-edge/islet/agent/features"
-	"github.com/islet-edge/islet/agent/figures"
-	"github.com/islet-edge/islet/agent/health"
-	"github.com/islet-edge/islet/agent/hook"
-	"github.com/islet-edge/islet/agent/lifecycle"
-	"github.com/islet-edge/islet/agent/machine"
-	"github.com/islet-edge/islet/agent/objects"
-	"github.com/islet-edge/islet/agent/observe"
-	"github.com/islet-edge/islet/agent/page"
-	"github.com/islet-edge/islet/agent/plan"
-	"github.com/islet-edge/islet/agent/plugins"
-	"github.com/islet-edge/islet/agent/pods"
-	"github.com/islet-edge/islet/agent/ports"
-	"github.com/islet-edge/islet/agent/probe"
-	"github.com/islet-edge/islet/agent/process"
-	"github.com/islet-edge/islet/agent/pulls"
-	"github.com/islet-edge/islet/agent/quota"
-	"github.com/islet-edge/islet/agent/recovery"
-	"github.com/islet-edge/islet/agent/server"
-	"github.com/islet-edge/islet/agent/settle"
-	"github.com/islet-edge/islet/agent/shutdown"
-	"github.com/islet-edge/islet/agent/socket"
-	"github.com/islet-edge/islet/agent/sources"
-	"github.com/islet-edge/islet/agent/status"
-	"github.com/islet-edge/islet/agent/update"
-	"github.com/islet-edge/islet/agent/upkeep"
-	"github.com/islet-edge/islet/agent/usage"
-	"github.com/islet-edge/islet/agent/volatile"
+	"github.com/islet-edge/islet/agent/cluster/sources"
+	"github.com/islet-edge/islet/agent/device"
+	"github.com/islet-edge/islet/agent/engine"
+	"github.com/islet-edge/islet/agent/engine/credentials"
+	"github.com/islet-edge/islet/agent/engine/pulls"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/host/shutdown"
+	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/agent/kubelet/health"
+	"github.com/islet-edge/islet/agent/kubelet/page"
+	"github.com/islet-edge/islet/agent/kubelet/ports"
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/plugin/plugins"
+	"github.com/islet-edge/islet/agent/pod/collect"
+	"github.com/islet-edge/islet/agent/pod/figures"
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/life/features"
+	"github.com/islet-edge/islet/agent/pod/life/observe"
+	"github.com/islet-edge/islet/agent/pod/life/pods"
+	"github.com/islet-edge/islet/agent/pod/life/recovery"
+	"github.com/islet-edge/islet/agent/pod/life/worker"
+	"github.com/islet-edge/islet/agent/pod/machine"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/probe"
+	"github.com/islet-edge/islet/agent/pod/probe/lifecycle"
+	"github.com/islet-edge/islet/agent/pod/status"
+	"github.com/islet-edge/islet/agent/resource"
+	"github.com/islet-edge/islet/agent/resource/eviction"
+	"github.com/islet-edge/islet/agent/resource/settle"
+	"github.com/islet-edge/islet/agent/resource/usage"
 	"github.com/islet-edge/islet/agent/volume"
-	"github.com/islet-edge/islet/agent/worker"
+	"github.com/islet-edge/islet/agent/volume/objects"
+	"github.com/islet-edge/islet/agent/volume/podvolumes"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/quota"
+	"github.com/islet-edge/islet/internal/socket"
 	"github.com/islet-edge/islet/net/uplink"
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
@@ -71,7 +71,7 @@ type agent struct {
 	manager process.ServiceManager
 
 	store     *store.Store
-	rt        *containers.Containers
+	rt        *engine.Containers
 	observer  *observe.Observer
 	desired   *desired.Desired
 	executor  *worker.Executor
@@ -82,9 +82,9 @@ type agent struct {
 	can       features.Handlers // of the runtime
 	hooks     hook.Chain
 	cgroups   *cgroup.Pods
-	devices   *devices.Devices
-	volumes   *volume.Volumes
-	claims    *claims.Claims
+	devices   *device.Devices
+	volumes   *podvolumes.Volumes
+	claims    *volume.Claims
 	plugins   *plugins.Registry
 	volatile  *volatile.Layer // nil: the disk takes writes
 	logs      collect.Logs
@@ -108,14 +108,14 @@ type agent struct {
 	sockets   *socket.Sockets
 	ports     *ports.Ports
 	server    *server.Server
-	tools     *containers.Socket // nil: none is configured
+	tools     *engine.Socket // nil: none is configured
 	link      *link.Link
 	uplink    *uplink.Uplink // nil: the node stands alone
 	twin      *twin.Twin     // nil: the node stands alone
 	events    *outbox.Events
 	objects   *objects.Objects
 	quotas    quota.Projects
-	upkeep    *upkeep.Upkeep
+	upkeep    *resource.Upkeep
 	cluster   *cluster.Cluster // nil: the node stands alone
 
 	page *page.Page // nil: there is none

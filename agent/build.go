@@ -12,48 +12,48 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/call"
-	"github.com/islet-edge/islet/agent/claims"
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/change/update"
 	"github.com/islet-edge/islet/agent/cluster"
-	"github.com/islet-edge/islet/agent/collect"
-	"github.com/islet-edge/islet/agent/config"
-	"github.com/islet-edge/islet/agent/configure"
-	"github.com/islet-edge/islet/agent/containers"
-	"github.com/islet-edge/islet/agent/credentials"
-	"github.com/islet-edge/islet/agent/describe"
+	"github.com/islet-edge/islet/agent/cluster/sources"
 	"github.com/islet-edge/islet/agent/doctor"
-	"github.com/islet-edge/islet/agent/features"
-	"github.com/islet-edge/islet/agent/figures"
-	"github.com/islet-edge/islet/agent/garbage"
-	"github.com/islet-edge/islet/agent/health"
-	"github.com/islet-edge/islet/agent/hook"
-	"github.com/islet-edge/islet/agent/hostport"
-	"github.com/islet-edge/islet/agent/lifecycle"
-	"github.com/islet-edge/islet/agent/machine"
-	"github.com/islet-edge/islet/agent/objects"
-	"github.com/islet-edge/islet/agent/observe"
-	"github.com/islet-edge/islet/agent/page"
-	"github.com/islet-edge/islet/agent/plan"
-	"github.com/islet-edge/islet/agent/plugins"
-	"github.com/islet-edge/islet/agent/pods"
-	"github.com/islet-edge/islet/agent/ports"
-	"github.com/islet-edge/islet/agent/probe"
-	"github.com/islet-edge/islet/agent/process"
-	"github.com/islet-edge/islet/agent/pulls"
-	"github.com/islet-edge/islet/agent/recovery"
-	"github.com/islet-edge/islet/agent/server"
-	"github.com/islet-edge/islet/agent/shutdown"
-	"github.com/islet-edge/islet/agent/socket"
-	"github.com/islet-edge/islet/agent/sources"
-	"github.com/islet-edge/islet/agent/translate"
-	"github.com/islet-edge/islet/agent/update"
-	"github.com/islet-edge/islet/agent/userns"
-	"github.com/islet-edge/islet/agent/volatile"
+	"github.com/islet-edge/islet/agent/engine"
+	"github.com/islet-edge/islet/agent/engine/credentials"
+	"github.com/islet-edge/islet/agent/engine/pulls"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/host/shutdown"
+	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/agent/kubelet/describe"
+	"github.com/islet-edge/islet/agent/kubelet/health"
+	"github.com/islet-edge/islet/agent/kubelet/page"
+	"github.com/islet-edge/islet/agent/kubelet/ports"
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/plugin/plugins"
+	"github.com/islet-edge/islet/agent/pod/collect"
+	"github.com/islet-edge/islet/agent/pod/figures"
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/life/features"
+	"github.com/islet-edge/islet/agent/pod/life/observe"
+	"github.com/islet-edge/islet/agent/pod/life/pods"
+	"github.com/islet-edge/islet/agent/pod/life/recovery"
+	"github.com/islet-edge/islet/agent/pod/life/worker"
+	"github.com/islet-edge/islet/agent/pod/machine"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/probe"
+	"github.com/islet-edge/islet/agent/pod/probe/call"
+	"github.com/islet-edge/islet/agent/pod/probe/lifecycle"
+	"github.com/islet-edge/islet/agent/pod/spec/hostport"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/agent/pod/spec/userns"
+	"github.com/islet-edge/islet/agent/resource/garbage"
 	"github.com/islet-edge/islet/agent/volume"
-	"github.com/islet-edge/islet/agent/worker"
+	"github.com/islet-edge/islet/agent/volume/objects"
+	"github.com/islet-edge/islet/agent/volume/podvolumes"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/socket"
 	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/runtime/apparmor"
 	"github.com/islet-edge/islet/runtime/cri"
@@ -130,7 +130,7 @@ func (a *agent) openRuntime(ctx context.Context) (err error) {
 	if a.desired, err = desired.New(desired.Config{Store: a.store, Poke: a.wantedChanged, Hold: a.started.Holds(a.cfg), Log: a.log}); err != nil {
 		return fmt.Errorf("load the wanted pods: %w", err)
 	}
-	if a.rt, err = containers.Open(ctx, containers.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: func() { a.guard.Removed(ctx) }, NetworkChanged: a.networkChanged, Leaving: a.keepEnds, Tell: a.tellHeld, Hold: a.started.OnTrial(), Link: a.link, Log: a.log}); err != nil {
+	if a.rt, err = engine.Open(ctx, engine.Config{Config: a.cfg, Store: a.store, ImagesChanged: a.imagesChanged, ImagesRemoved: func() { a.guard.Removed(ctx) }, NetworkChanged: a.networkChanged, Leaving: a.keepEnds, Tell: a.tellHeld, Hold: a.started.OnTrial(), Link: a.link, Log: a.log}); err != nil {
 		return err
 	}
 	a.closers = append(a.closers, a.rt.Close)
@@ -226,7 +226,7 @@ func (a *agent) look(ctx context.Context) error {
 // writes are the directories that the agent writes to, but for the run directory.
 func (a *agent) writes() []volatile.Dir {
 	return []volatile.Dir{
-		{Path: a.cfg.Dirs.State, Apart: containers.Stacked()}, {Path: a.cfg.Dirs.Root},
+		{Path: a.cfg.Dirs.State, Apart: engine.Stacked()}, {Path: a.cfg.Dirs.Root},
 		{Path: a.cfg.Kubelet.PodLogsDir}, {Path: a.cfg.Dirs.LogLinks},
 	}
 }
@@ -245,7 +245,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 	if a.server, err = server.New(a.serverConfig()); err != nil {
 		return err
 	}
-	if a.tools, err = containers.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Streams, a.rt.Images, a.server.PodNeeding, a.sockets); err != nil {
+	if a.tools, err = engine.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Streams, a.rt.Images, a.server.PodNeeding, a.sockets); err != nil {
 		return err
 	}
 	a.socket, err = server.ListenLocal(filepath.Join(a.cfg.Dirs.Run, "islet.sock"), a.sockets)
@@ -254,7 +254,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 
 // buildWorkers makes what carries out what is decided for pods, and what joins in their lives.
 func (a *agent) buildWorkers(ctx context.Context) (err error) {
-	a.cgroups, err = a.rt.OpenCgroups(containers.Share{Config: a.cfg, Share: a.machine.Share(), Active: a.pods.List, Exclusive: a.devices.Pinning.Pod, Took: a.figures.Cgroup, Tell: a.tellHeld, Log: a.log})
+	a.cgroups, err = a.rt.OpenCgroups(engine.Share{Config: a.cfg, Share: a.machine.Share(), Active: a.pods.List, Exclusive: a.devices.Pinning.Pod, Took: a.figures.Cgroup, Tell: a.tellHeld, Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -319,11 +319,11 @@ func (a *agent) openImageKeys() (err error) {
 
 // openVolumes makes the volumes of pods, those that are claimed among them, and what finds drivers of those and of devices.
 func (a *agent) openVolumes(ctx context.Context) (err error) {
-	var api *claims.Cluster
+	var api *volume.Cluster
 	if o := a.objects.API; o != nil {
-		api = &claims.Cluster{Client: a.link.Client(), Objects: o, Node: a.cluster.Node, Up: a.link.Changed()}
+		api = &volume.Cluster{Client: a.link.Client(), Objects: o, Node: a.cluster.Node, Up: a.link.Changed()}
 	}
-	if a.claims, err = claims.Open(ctx, claims.Config{
+	if a.claims, err = volume.Open(ctx, volume.Config{
 		Config: a.cfg, Store: a.store, Labels: a.machine.Labels, Objects: a.objects.Own, Cluster: api, Events: a.events, Retry: func(uid types.UID) { a.workers.RetryPod(uid) }, Log: a.log,
 		Label: selinux.New().Files(),
 		Reject: func(p *v1.Pod, reason, message string) bool {
@@ -332,9 +332,9 @@ func (a *agent) openVolumes(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	if a.volumes, err = volume.New(volume.Config{
+	if a.volumes, err = podvolumes.New(podvolumes.Config{
 		Root: a.cfg.Dirs.Root, Quota: &a.quotas, Memory: func() int64 { all := a.machine.Now().Allocatable; return all.Memory().Value() }, Hostname: a.machine.Hostname, Fields: translate.Fields{Node: a.machine.Now},
-		Objects: a.objects, ReadOnlyTrees: a.can.ReadOnlyTrees, Kinds: []volume.Kind{a.claims.Keeper}, Log: a.log,
+		Objects: a.objects, ReadOnlyTrees: a.can.ReadOnlyTrees, Kinds: []podvolumes.Kind{a.claims.Keeper}, Log: a.log,
 	}); err != nil {
 		return err
 	}

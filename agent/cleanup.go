@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/agent/configure"
-	"github.com/islet-edge/islet/agent/guard"
-	"github.com/islet-edge/islet/agent/process"
-	"github.com/islet-edge/islet/agent/shutdown"
-	"github.com/islet-edge/islet/agent/volatile"
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/change/guard"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/host/shutdown"
+	"github.com/islet-edge/islet/agent/host/volatile"
 )
 
 // Cleanup ends every pod of an agent that does not run, and removes what it has

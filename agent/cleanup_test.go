@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/islet-edge/islet/agent/config"
-	"github.com/islet-edge/islet/agent/process"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/internal/config"
 )
 
 // TestCleanupRefuses names directories that are not islet's. Nothing in them may

@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/configure"
-	"github.com/islet-edge/islet/agent/update"
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/change/update"
 )
 
 // openKeeper makes what takes configurations that the node is sent.

@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/device"
-	"github.com/islet-edge/islet/agent/devices"
-	"github.com/islet-edge/islet/agent/hardware"
-	"github.com/islet-edge/islet/agent/pinning"
-	"github.com/islet-edge/islet/agent/plan"
-	"github.com/islet-edge/islet/agent/process"
+	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/agent/device/hardware"
+	"github.com/islet-edge/islet/agent/device/pinning"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
 // openDevices makes what gives devices to containers, with what the last run gave.
 func (a *agent) openDevices(ctx context.Context) (err error) {
-	a.devices, err = devices.Open(ctx, devices.Config{
+	a.devices, err = device.Open(ctx, device.Config{
 		Root: a.cfg.Dirs.Root, Sockets: a.sockets, Store: a.store, Pods: func() []*v1.Pod { return a.pods.List() },
-		Config:  device.Config{Changed: a.devicesChanged, PodChanged: a.podDevicesChanged, Log: a.log},
+		Config:  devicemanager.Config{Changed: a.devicesChanged, PodChanged: a.podDevicesChanged, Log: a.log},
 		Pinning: pinning.Config{Config: a.cfg, Share: a.machine.Share(), Host: os.DirFS("/"), Freed: func() { a.pods.NodeChanged() }},
 	})
 	a.closers = append(a.closers, a.devices.Close)
@@ -33,9 +33,9 @@ func (a *agent) openDevices(ctx context.Context) (err error) {
 // startDevices says which devices of the host there are, if the configuration gives any to
 // containers, and makes what has drivers prepare claims.
 func (a *agent) startDevices(ctx context.Context) error {
-	var cluster *devices.Cluster
+	var cluster *device.Cluster
 	if api := a.objects.API; api != nil {
-		cluster = &devices.Cluster{Objects: api, Client: a.link.Client(), Node: a.cfg.Node.Name, Up: a.link.Changed()}
+		cluster = &device.Cluster{Objects: api, Client: a.link.Client(), Node: a.cfg.Node.Name, Up: a.link.Changed()}
 	}
 	return a.devices.Start(ctx, cluster, hardware.Config{
 		Classes: a.cfg.Edge.Devices, Meta: a.store, Events: a.events, Pod: a.wanted, Dir: filepath.Join(a.cfg.Dirs.Run, process.Devices), Log: a.log,

@@ -6,18 +6,18 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/eviction"
-	"github.com/islet-edge/islet/agent/garbage"
-	"github.com/islet-edge/islet/agent/plan"
-	"github.com/islet-edge/islet/agent/upkeep"
-	"github.com/islet-edge/islet/agent/usage"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/resource"
+	"github.com/islet-edge/islet/agent/resource/eviction"
+	"github.com/islet-edge/islet/agent/resource/garbage"
+	"github.com/islet-edge/islet/agent/resource/usage"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
 // newUpkeep makes what keeps the disk from filling up. An eviction first asks it to reclaim.
-func (a *agent) newUpkeep() *upkeep.Upkeep {
-	return upkeep.New(upkeep.Config{Config: a.cfg, Containers: a.rt, Store: a.store, OOM: func(ago time.Duration) { a.eviction.OutOfMemory(ago) }, Garbage: garbage.Config{
+func (a *agent) newUpkeep() *resource.Upkeep {
+	return resource.New(resource.Config{Config: a.cfg, Containers: a.rt, Store: a.store, OOM: func(ago time.Duration) { a.eviction.OutOfMemory(ago) }, Garbage: garbage.Config{
 		Pods: a.pods.List, Events: a.events, Now: a.link.Now, Log: a.log, Offline: func() bool { return a.cluster == nil || a.link.State().Phase != link.Up },
 		Dead: garbage.Dead{View: a.observer, Sweep: a.sweep, Remove: func(ctx context.Context, uid types.UID, c plan.Container) error {
 			return a.executor.Do(ctx, a.input(uid), plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})

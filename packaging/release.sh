@@ -59,7 +59,7 @@ else
 	say "ISLET_RELEASE_KEYS is not set: no node takes these archives by islet update"
 fi
 
-# A part is what a commit's subject has before its colon: agent, agent/config; what follows the
+# A part is what a commit's subject has before its colon: agent, internal/config; what follows the
 # first slash is said with the change.
 {
 	echo "# islet $version"

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/islet-edge/islet/agent/release"
+	"github.com/islet-edge/islet/internal/release"
 )
 
 // signer makes a key of packaging/sign in a file.
@@ -55,7 +55,7 @@ func TestRelease(t *testing.T) {
 	write(t, filepath.Join(top, "packaging/oci/sources"), list, 0o644)
 	write(t, filepath.Join(cache, "source/crun_old.tar.gz"), "of another version", 0o644)
 	commit := func(subject string) []string { return []string{"commit", "-q", "--allow-empty", "-m", subject} }
-	for _, args := range [][]string{{"init", "-q"}, commit("agent: of the last release"), {"tag", "v0.0.9"}, commit("agent: one"), commit("edge/store: two: and a half"), commit("agent/config: three"), commit("What: has no part"), commit("net, agent/cpu: four")} {
+	for _, args := range [][]string{{"init", "-q"}, commit("agent: of the last release"), {"tag", "v0.0.9"}, commit("agent: one"), commit("edge/store: two: and a half"), commit("internal/config: three"), commit("What: has no part"), commit("net, agent/cpu: four")} {
 		if out, err := try(exec.Command("git", append([]string{"-C", top, "-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"}, args...)...)); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -14,9 +14,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/agent/server/servertest"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // now is the time of the commands under test.

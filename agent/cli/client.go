@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // deleteCommand is islet delete.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 func setupDescribe(t *tool, flags *pflag.FlagSet) runner {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // details writes what a pod's object does not say.

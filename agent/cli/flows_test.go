@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
 // following runs islet logs -f in the background.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // eventsCommand is islet events.

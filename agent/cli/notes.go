@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // mostNotes is how many pods a note, or a list of notes, names.

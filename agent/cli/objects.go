@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // kinds are the words that people know for a kind.

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // podsCommand is islet pods.

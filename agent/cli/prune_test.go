@@ -6,9 +6,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/agent/server"
-	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // TestImagesPrune: an image that a pod wants stays, whether the pod runs or not.

@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // restartCommand is islet restart.

@@ -3,7 +3,7 @@ package cli
 import (
 	"slices"
 
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // shortcuts are words that people know from other tools, and the command here that

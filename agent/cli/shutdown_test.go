@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/islet-edge/islet/agent/server"
-	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
 // ending ends all pods at once.

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 func setupStatus(t *tool, flags *pflag.FlagSet) runner {

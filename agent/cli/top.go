@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // topCommand is islet top.

@@ -10,7 +10,7 @@ import (
 
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/islet-edge/islet/agent/api"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // traffic is what came and went over a network, or from and to disks, until some time.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/agent/server"
-	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // updater gets what it is asked for, but for what is called bad.

@@ -13,8 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/config"
-	"github.com/islet-edge/islet/agent/configure"
+	"github.com/islet-edge/islet/agent/change/configure"
 	"github.com/islet-edge/islet/edge/brake"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/history"
@@ -24,7 +23,8 @@ import (
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/edge/twin"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // Objects are the objects that pods read.

@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/internal/eventtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "cluster")) }

@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/islet-edge/islet/agent/config"
-	"github.com/islet-edge/islet/bootid"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/internal/bootid"
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/metrics/host"
 	"github.com/islet-edge/islet/net/uplink"
 )

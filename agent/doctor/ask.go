@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/config"
 )
 
 // configuration is the configuration that the report is about, and what there is to

@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/agent/hardware"
+	"github.com/islet-edge/islet/agent/device/hardware"
 	"github.com/islet-edge/islet/metrics/host"
 )
 

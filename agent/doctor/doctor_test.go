@@ -14,7 +14,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/islet-edge/islet/agent/hardware"
+	"github.com/islet-edge/islet/agent/device/hardware"
 	"github.com/islet-edge/islet/metrics/host"
 )
 

@@ -3,7 +3,7 @@ package doctor
 import (
 	"context"
 
-	"github.com/islet-edge/islet/agent/hostport"
+	"github.com/islet-edge/islet/agent/pod/spec/hostport"
 )
 
 // hostPorts looks for host ports of pods at which a program of the host listens.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/islet-edge/islet/agent/api"
-	"github.com/islet-edge/islet/agent/config"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // A Link is how an agent stands with its control plane.

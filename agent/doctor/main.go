@@ -13,9 +13,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/agent/config"
-	"github.com/islet-edge/islet/agent/hardware"
-	"github.com/islet-edge/islet/agent/shutdown"
+	"github.com/islet-edge/islet/agent/device/hardware"
+	"github.com/islet-edge/islet/agent/host/shutdown"
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/cni"
 	"github.com/islet-edge/islet/net/netns"

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/islet-edge/islet/agent/config"
-	"github.com/islet-edge/islet/agent/server/servertest"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/internal/config"
 )
 
 func TestDoctorWithoutAnAgent(t *testing.T) {

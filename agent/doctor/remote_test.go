@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/internal/config"
 )
 
 func TestCrictl(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/islet-edge/islet/agent/volatile"
+	"github.com/islet-edge/islet/agent/host/volatile"
 )
 
 // A mount is a line of /proc/mounts.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/islet-edge/islet/clock"
+	"github.com/islet-edge/islet/internal/clock"
 )
 
 func (p *patient) swap(context.Context) {

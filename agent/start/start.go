@@ -11,14 +11,14 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/islet-edge/islet/agent/config"
-	"github.com/islet-edge/islet/agent/configure"
-	"github.com/islet-edge/islet/agent/guard"
-	"github.com/islet-edge/islet/agent/home"
-	"github.com/islet-edge/islet/agent/ports"
-	"github.com/islet-edge/islet/agent/process"
-	"github.com/islet-edge/islet/agent/settle"
-	"github.com/islet-edge/islet/inherit"
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/change/guard"
+	"github.com/islet-edge/islet/agent/host/home"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/kubelet/ports"
+	"github.com/islet-edge/islet/agent/resource/settle"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/inherit"
 )
 
 // Run runs an agent until ctx ends, and returns an error where it fails before. The agent

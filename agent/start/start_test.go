@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/islet-edge/islet/agent/config"
+	"github.com/islet-edge/islet/internal/config"
 )
 
 // TestVersion: called as kubelet the version is the line that kubeadm parses, and no

@@ -19,13 +19,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/history"
 	"github.com/islet-edge/islet/edge/node"
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/eventtest"
 )
 
 // A site is a control plane and a node's whole way from it to what is wanted, in a

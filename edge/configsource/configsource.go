@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 const (

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/retry"
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/retry"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // nodeIDs is the Node's annotation with the IDs that drivers gave it, as JSON.

@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/demand"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // A world is a Desired on a store that can be restarted.

@@ -25,7 +25,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/kube/kubetest"
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // TestLargeAnswersWait: many large answers at a time all arrive, one after the other, and

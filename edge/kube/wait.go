@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 // Wait waits until what failed with an error is worth another try: as the back-off says,

@@ -28,7 +28,7 @@ import (
 	"github.com/islet-edge/islet/edge/node"
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/source"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // TestReturnOfAFleet: nodes that lost their API server together for an hour come back

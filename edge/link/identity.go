@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 const (

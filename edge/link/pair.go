@@ -18,8 +18,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/islet-edge/islet/durable"
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/islet-edge/islet/edge/kube/kubetest"
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 const childDir = "ISLET_TEST_PAIRS" // the directory a child process saves pairs in

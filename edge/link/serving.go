@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 // selfSignedLife is how long a self-signed certificate lasts; a kubelet's does so too.

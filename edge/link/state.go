@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // Phase is where the link stands.

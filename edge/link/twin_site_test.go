@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/edge/history"
 	"github.com/islet-edge/islet/edge/node"
 	"github.com/islet-edge/islet/edge/twin"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // A site is an API server and the machines that would be its node n.

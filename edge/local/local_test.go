@@ -20,8 +20,8 @@ import (
 
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/keys"
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // A world is a node with a real database.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // A row is an object that is or was in a manifest. It is replaced, never changed.

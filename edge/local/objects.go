@@ -15,8 +15,8 @@ import (
 
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/keys"
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // A Key names an object of a source.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/manifest"
-	"github.com/islet-edge/islet/keyring"
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/keyring"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // uidOf is the same for an object of a source over restarts, and that of no object of the

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // The annotations that came before the fields of seccomp and AppArmor. They do

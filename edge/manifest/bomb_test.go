@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/islet-edge/islet/edge/manifest"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // TestBombs: whatever the text of a manifest says, it is refused before it takes much

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 const web = `apiVersion: v1

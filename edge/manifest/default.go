@@ -4,7 +4,7 @@ import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // Default fills in what a pod leaves open, with the values of the API reference

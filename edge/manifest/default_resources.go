@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 // roundUp makes every quantity a whole number of thousandths.

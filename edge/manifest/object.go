@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // An Object is a ConfigMap, a Secret or a PersistentVolumeClaim that pods of the same

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/demand"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // own makes a pod that no API server knows this node's own, as a kubelet does

@@ -10,7 +10,7 @@ import (
 
 	kjson "sigs.k8s.io/json"
 
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // strict decodes raw into what into points to. Unknown and duplicate fields

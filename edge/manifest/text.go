@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // bundleOf is a bundle whose certificates are said by one word each.

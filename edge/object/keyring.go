@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/keyring"
+	"github.com/islet-edge/islet/internal/keyring"
 )
 
 // PullSecrets gives the credentials that the pod's imagePullSecrets have for an image,

@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/keyring"
+	"github.com/islet-edge/islet/internal/keyring"
 )
 
 func dockerConfig(name, content string) *v1.Secret {

@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/keys"
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 const (

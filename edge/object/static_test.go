@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // TestStaticPodsReadNothing: what a static pod names is in manifests of the node; the API

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/podspec"
-	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 const (

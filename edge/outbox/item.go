@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // An item is what there is to tell of one pod. It is guarded by the Outbox's mu.

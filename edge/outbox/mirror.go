@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/keys"
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // mirror makes the server show a pod that the node has from elsewhere, as it is.

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/islet-edge/islet/podspec"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // TestMirrorNamesNothing: an API server takes no mirror pod that names its objects, and the

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/keys"
-	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 const (

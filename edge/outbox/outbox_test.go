@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // A world is a cluster, and a node without containers: the test says what they do.

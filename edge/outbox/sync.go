@@ -12,7 +12,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/patch"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // sync makes the server's side of one pod what it should be. It works on a copy, so

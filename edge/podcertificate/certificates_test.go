@@ -29,11 +29,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/eventtest"
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/keys"
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // A world is a cluster with a signer, and a node whose agent can be restarted, in a bubble

@@ -13,7 +13,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // newKey makes a key of a type that the API names, as PKCS#8 PEM.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 // delay is how long a driver may be away, as with a kubelet: it may be replaced just now.

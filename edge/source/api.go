@@ -17,7 +17,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 const (

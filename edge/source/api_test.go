@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // A cluster is an API server with one node's source of pods.

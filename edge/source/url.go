@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/edge/desired"
-	"github.com/islet-edge/islet/retry"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // A node is a real sink that says when it was told something.

@@ -9,7 +9,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/islet-edge/islet/readonly"
+	"github.com/islet-edge/islet/internal/readonly"
 )
 
 var (

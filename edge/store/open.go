@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/islet-edge/islet/durable"
+	"github.com/islet-edge/islet/internal/durable"
 )
 
 // applicationID marks the file as islet's ("islt"), for file(1) and for us.

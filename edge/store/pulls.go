@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/keyring"
+	"github.com/islet-edge/islet/internal/keyring"
 )
 
 // A Pull says by whose credentials an image was pulled. No credential is in it.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/islet-edge/islet/keyring"
+	"github.com/islet-edge/islet/internal/keyring"
 )
 
 func secretOf(name, hash string) PullSource {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/islet-edge/islet/readonly"
+	"github.com/islet-edge/islet/internal/readonly"
 )
 
 // repairEvery bounds repairs: a card that breaks whatever is written to it would be worn

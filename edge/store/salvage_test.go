@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/store/pages"
-	"github.com/islet-edge/islet/keyring"
+	"github.com/islet-edge/islet/internal/keyring"
 )
 
 // furnished makes a database with rows in all tables, some of them removed again, and

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/islet-edge/islet/durable"
+	"github.com/islet-edge/islet/internal/durable"
 )
 
 // KeyFile is the name of the file, beside the database, with the key that seals

@@ -7,11 +7,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // A Hold keeps pods from starting that would write to the volumes of another machine with the
-// name of this node. It joins a pod's life as package agent/hook says.
+// name of this node. It joins a pod's life as package agent/pod/hook says.
 type Hold struct {
 	Twin *Twin // nil: the node stands alone
 	// Running reports whether a pod runs: what runs goes on, and its containers are restarted.

@@ -15,7 +15,7 @@ import (
 	"github.com/shirou/gopsutil/v3/cpu"
 	"github.com/shirou/gopsutil/v3/host"
 
-	"github.com/islet-edge/islet/bootid"
+	"github.com/islet-edge/islet/internal/bootid"
 )
 
 // Identity is what does not change while the machine runs. What a host does not

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/durable"
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // attachment is what a sandbox was added to a network with.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/islet-edge/islet/agent/eventtest"
+	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/net/netns/netnstest"
 	"github.com/islet-edge/islet/net/nft"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"

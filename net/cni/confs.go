@@ -15,8 +15,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
 
-	"github.com/islet-edge/islet/regular"
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/regular"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // Bounds of the configuration directory, in which network add-ons write.

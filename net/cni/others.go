@@ -7,8 +7,8 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/islet-edge/islet/regular"
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/regular"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // othersFiles are the names of configuration files that container programs install for

@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/islet-edge/islet/agent/eventtest"
+	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/netns"
 	"github.com/islet-edge/islet/net/netns/netnstest"

@@ -14,7 +14,7 @@ const planted = `{"id":"GO-2026-0001","modified":"2026-11-01T00:00:00Z","affecte
 	`"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],"ecosystem_specific":{"imports":[{"path":"github.com/spf13/pflag"}]}}]}`
 
 // program is a small program of islet that links pflag.
-const program = "github.com/islet-edge/islet/agent/config"
+const program = "github.com/islet-edge/islet/internal/config"
 
 // copyOf returns a checker of a copy of the repository's files, in which a test may change some.
 func copyOf(t *testing.T) (checker, *bytes.Buffer) {

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/islet-edge/islet/durable"
+	"github.com/islet-edge/islet/internal/durable"
 )
 
 // A header is the first line of a snapshot.

@@ -16,7 +16,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/islet-edge/islet/agent/release"
+	"github.com/islet-edge/islet/internal/release"
 )
 
 const private = "islet-ed25519-private "

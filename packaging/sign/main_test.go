@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/islet-edge/islet/agent/release"
+	"github.com/islet-edge/islet/internal/release"
 )
 
 // TestSign: what is signed here is what a node accepts.

@@ -15,7 +15,7 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 // retryAfter is how long pods are not held anew to memory that they were above.

@@ -12,8 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/agent/eventtest"
-	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/eventtest"
 )
 
 // TestMain compares the events with docs/events.md where the tests that have them can run.

@@ -6,7 +6,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 // What the kernel calls memory that it does not take away, or only if it must.

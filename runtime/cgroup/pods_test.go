@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 func list(kv ...string) v1.ResourceList {

@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 // bounds are what a cgroup is held to now, as its files say. Zero: no limit.

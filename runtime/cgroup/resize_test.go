@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/demand"
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 func TestKeepMore(t *testing.T) {

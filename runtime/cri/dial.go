@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/weight/codec"
+	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
 // A Client is a runtime behind a CRI socket. It implements Runtime, Images and

@@ -3,7 +3,7 @@
 // that the runtime in this process satisfies them without an adapter, and the
 // same object can be served on a socket for crictl.
 //
-//	agent/worker, observe ... --> cri.Runtime, cri.Images
+//	agent/pod/life/worker, observe ... --> cri.Runtime, cri.Images
 //	                                 ^            ^
 //	                   runtime/ctrd (in process)  Dial(endpoint) --gRPC--> containerd, CRI-O
 //

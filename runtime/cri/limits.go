@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/islet-edge/islet/weight"
-	"github.com/islet-edge/islet/weight/codec"
+	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
 // What the tools at a socket may use together. A thousand idle connections cost some 30 MiB.

@@ -20,9 +20,9 @@ import (
 	"google.golang.org/grpc/status"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/weight"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/fake"
-	"github.com/islet-edge/islet/weight"
 )
 
 // serve serves a fake on a socket until the test ends, and returns its path.

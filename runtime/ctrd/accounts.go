@@ -8,8 +8,8 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/ocispec"
-	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
 // accounts reads the files in /etc as a container will see them, whose own mounts may

@@ -1,6 +1,6 @@
 package ctrd
 
-import "github.com/islet-edge/islet/keys"
+import "github.com/islet-edge/islet/internal/keys"
 
 // byPod finds what has the label of a pod, by the pod's UID and its own ID. An agent lists
 // a pod's sandboxes and containers after each step: of hundreds one is meant. Runtime.mu

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 func TestByPod(t *testing.T) {

@@ -14,12 +14,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/image"
 	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/namespace"
 	"github.com/islet-edge/islet/runtime/ocispec"
 	"github.com/islet-edge/islet/runtime/selinux"
-	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
 func (r *Runtime) containerDir(id string) string { return filepath.Join(r.dirs.containers, id) }

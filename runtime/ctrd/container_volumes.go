@@ -13,10 +13,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/daemon"
 	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/selinux"
-	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
 // volumes is where in its bundle the images are mounted that a container mounts, until

@@ -15,7 +15,7 @@ import (
 	"github.com/moby/locker"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/bootid"
+	"github.com/islet-edge/islet/internal/bootid"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/runtime/abilities"

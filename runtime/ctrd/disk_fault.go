@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/islet-edge/islet/readonly"
+	"github.com/islet-edge/islet/internal/readonly"
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/inherit"
+	"github.com/islet-edge/islet/internal/inherit"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/mounts"

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/ocispec"
 	"github.com/islet-edge/islet/runtime/tree"
-	"github.com/islet-edge/islet/runtime/untrusted"
 )
 
 // imageVolumes is where in its directory a container has a directory for each VOLUME of its

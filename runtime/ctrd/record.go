@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/islet-edge/islet/readonly"
+	"github.com/islet-edge/islet/internal/readonly"
 )
 
 // recordFormat is the newest format of records that this program understands. It

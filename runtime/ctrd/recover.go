@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/readonly"
+	"github.com/islet-edge/islet/internal/readonly"
 	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/namespace"
 	"github.com/islet-edge/islet/runtime/shim"

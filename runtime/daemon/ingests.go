@@ -10,7 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/islet-edge/islet/regular"
+	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 

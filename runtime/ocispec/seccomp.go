@@ -9,8 +9,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/regular"
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/regular"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // maxProfile bounds a seccomp profile, in bytes of its file, and of memory once it is decoded.

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // MaxUserFile bounds the passwd and group of an image, in bytes.

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/weight"
+	"github.com/islet-edge/islet/internal/weight"
 )
 
 // heavy is a runtime whose lists are larger than they look.

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/keys"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 // How often the runtime's lists are compared. A kubelet does so every second. With events

@@ -20,7 +20,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"github.com/islet-edge/islet/door"
+	"github.com/islet-edge/islet/internal/door"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/stream/frames"
 	"github.com/islet-edge/islet/runtime/stream/linger"

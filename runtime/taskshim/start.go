@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/islet-edge/islet/inherit"
-	"github.com/islet-edge/islet/regular"
+	"github.com/islet-edge/islet/internal/inherit"
+	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )

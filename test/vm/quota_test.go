@@ -16,7 +16,7 @@ func TestProjectQuotas(t *testing.T) {
 		t.Skip("it needs the virtual machine: set ISLET_DIST (make test-long does)")
 	}
 	program := filepath.Join(t.TempDir(), "quota.test")
-	build := exec.Command("go", "test", "-c", "-o", program, "./agent/quota")
+	build := exec.Command("go", "test", "-c", "-o", program, "./internal/quota")
 	build.Dir, build.Env = machine.Root(t), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -15,8 +15,8 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+	"github.com/islet-edge/islet/internal/weight"
 	"github.com/islet-edge/islet/net/netns"
-	"github.com/islet-edge/islet/weight"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/islet-edge/islet/runtime/untrusted"
+	"github.com/islet-edge/islet/internal/untrusted"
 )
 
 // compressIdly is compress on time that nobody else wants.

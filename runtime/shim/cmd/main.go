@@ -27,7 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/islet-edge/islet/inherit"
+	"github.com/islet-edge/islet/internal/inherit"
 	"github.com/islet-edge/islet/runtime/shim/server"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/islet-edge/islet/runtime/untrusted"
+	"github.com/islet-edge/islet/internal/untrusted"
 )
 
 // MaxLine is how many bytes of output one log line holds; a longer line is

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/islet-edge/islet/runtime/untrusted"
+	"github.com/islet-edge/islet/internal/untrusted"
 )
 
 // stamp is the suffix of a rotated log, as the kubelet writes it. It sorts by age.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/islet-edge/islet/pulse"
+	"github.com/islet-edge/islet/internal/pulse"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/islet-edge/islet/pulse/pulsetest"
+	"github.com/islet-edge/islet/internal/pulse/pulsetest"
 )
 
 // A peer that has vanished with something on its way is not waited for.

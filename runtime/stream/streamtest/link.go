@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/islet-edge/islet/pulse/pulsetest"
+	"github.com/islet-edge/islet/internal/pulse/pulsetest"
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 

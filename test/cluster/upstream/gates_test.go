@@ -15,11 +15,11 @@ import (
 	_ "k8s.io/kubernetes/pkg/features"
 )
 
-// gatesFile is where agent/config finds the feature gates that a kubelet knows: name, stage,
+// gatesFile is where internal/config finds the feature gates that a kubelet knows: name, stage,
 // default and, if it is locked to that, the word. Written with -update.
-const gatesFile = "../../../agent/config/gates-1.36.txt"
+const gatesFile = "../../../internal/config/gates-1.36.txt"
 
-// TestFeatureGates: agent/config knows the feature gates that a kubelet does.
+// TestFeatureGates: internal/config knows the feature gates that a kubelet does.
 func TestFeatureGates(t *testing.T) {
 	gate := utilfeature.DefaultMutableFeatureGate.DeepCopy()
 	if err := logsapi.AddFeatureGates(gate); err != nil {

@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "write the list anew")
 
-const list = "../../../agent/figures/testdata/upstream.txt"
+const list = "../../../agent/pod/figures/testdata/upstream.txt"
 
 // TestList: the list is that of the module that the cluster tests build.
 func TestList(t *testing.T) {

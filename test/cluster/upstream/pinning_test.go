@@ -25,9 +25,9 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// pinningFile is where agent/topology, agent/cpumanager and agent/memorymanager find what a
+// pinningFile is where agent/device/topology, agent/device/cpumanager and agent/device/memorymanager find what a
 // kubelet decided. Written with -update.
-const pinningFile = "../../../agent/cpumanager/testdata/upstream.json"
+const pinningFile = "../../../agent/device/cpumanager/testdata/upstream.json"
 
 // A CPUCase is a machine and what a kubelet gave on it, one request after the other.
 type CPUCase struct {

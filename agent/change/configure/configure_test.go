@@ -1,0 +1,590 @@
+package configure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/islet-edge/islet/agent/change/guard"
+	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "configure")) }
+
+const (
+	kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\n"
+	edgeHead    = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
+)
+
+// A world is a node whose agent is started again and again.
+type world struct {
+	*testing.T
+	args []string
+	dir  string
+
+	mu     sync.Mutex
+	events []string
+	facts  Node
+	link   link.State
+	press  []v1.NodeConditionType
+	pods   []*v1.Pod
+	held   []types.UID
+}
+
+func newWorld(t *testing.T, edge string) *world {
+	dir := t.TempDir()
+	w := &world{T: t, dir: dir, link: link.State{Phase: link.Standalone}}
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edgeHead+edge), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.args = []string{"--hostname-override=n", "--state-dir=" + dir, "--run-dir=" + dir + "/run", "--root-dir=" + dir + "/root", "--fail-swap-on=false", "--edge-config=" + dir + "/edge.yaml"}
+	w.pods = []*v1.Pod{pod("a", true), pod("b", true)}
+	w.facts = Node{
+		Link: func() link.State { return w.link }, Ready: func(context.Context) []string { return nil }, Known: func() error { return nil },
+		Looked: func() bool { return true }, Pressures: func() []v1.NodeConditionType { return w.press }, Reach: func(context.Context) error { return errors.New("no port") },
+		Pods: func() []*v1.Pod {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return slices.Clone(w.pods)
+		},
+		Spoken:    func() bool { return true },
+		Confirmed: func(*v1.Pod) bool { return true },
+		Held: func() []types.UID {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.held
+		},
+	}
+	return w
+}
+
+func pod(name string, ready bool) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Status: v1.PodStatus{Phase: v1.PodRunning}}
+	if ready {
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+	}
+	return p
+}
+
+func (w *world) Node(kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, reason)
+}
+
+// A run is one process.
+type run struct {
+	*Keeper
+	cfg *config.Config
+	end chan error // why the agent ends
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// newer compares versions.
+func newer(a, b string) (bool, error) {
+	x, err := version.ParseSemantic(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := version.ParseSemantic(b)
+	return err == nil && y.LessThan(x), err
+}
+
+// start starts an agent in a role.
+func (w *world) start(role guard.Role) *run {
+	w.Helper()
+	return w.startAs("0.1.0", role)
+}
+
+// startAs starts one of a version.
+func (w *world) startAs(version string, role guard.Role) *run {
+	w.Helper()
+	s := Begin(role, w.args)
+	cfg, _, err := s.Load()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return w.open(version, s, cfg)
+}
+
+// load is the beginning of a start that comes no further.
+func (w *world) load(role guard.Role) *Start {
+	w.Helper()
+	s := Begin(role, w.args)
+	if _, _, err := s.Load(); err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+// open is the rest of a start, of what was loaded.
+func (w *world) open(version string, s *Start, cfg *config.Config) *run {
+	w.Helper()
+	var err error
+	r := &run{cfg: cfg, end: make(chan error, 1)}
+	r.Keeper, err = Open(Config{Config: cfg, Start: s, Version: version, Newer: newer, Node: w.facts, Events: w, End: func(err error) { r.end <- err }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return r
+}
+
+func (w *world) apply(r *run, text string, consent ...string) error {
+	w.Helper()
+	_, err := Local{r.Keeper}.Apply([]byte(text), "f.yaml", api.ConfigurationOptions{Consent: consent})
+	return err
+}
+
+// TestTrial: an agent that is sent something ends for its trial, the one on trial runs by it and
+// stores that it is good, and every later one runs by it.
+func TestTrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")
+		first := w.start(guard.Role{})
+		if _, err := os.Stat(filepath.Join(w.dir, trial.File)); err == nil || first.Conditions() != nil || first.Problems() != nil {
+			t.Error("a node that was sent nothing keeps something")
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- first.Run(ctx) }()
+		if err := w.apply(first, kubeletHead+"maxPods: 17\n"); err != nil {
+			t.Fatal(err)
+		}
+		again := (*Again)(nil)
+		if err := <-first.end; !errors.As(err, &again) || again.Role.Kind != guard.Guard || again.Role.Deadline != time.Minute {
+			t.Fatalf("%v", err)
+		}
+		if err := w.apply(first, kubeletHead); !errors.Is(err, ErrBusy) {
+			t.Errorf("another one came into the trial: %v", err)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		second := w.start(guard.Role{Kind: guard.Trial})
+		if second.cfg.Kubelet.MaxPods != 17 || second.Conditions()[0].Status != v1.ConditionUnknown || !second.Show().Trying {
+			t.Errorf("on trial: %+v", second.Show())
+		}
+		ctx, stop = context.WithCancel(t.Context())
+		began := time.Now()
+		go func() { ended <- second.Run(ctx) }()
+		synctest.Wait()
+		w.mu.Lock()
+		w.pods[0] = pod("a", false)
+		w.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if s := second.Show(); !strings.Contains(s.Waiting, "1 pods are not ready") {
+			t.Errorf("waits for %q", s.Waiting)
+		}
+		w.mu.Lock()
+		w.pods[0], w.held = pod("a", true), []types.UID{"b"}
+		w.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if s := second.Show(); !strings.Contains(s.Waiting, "1 pods that ran would end") {
+			t.Errorf("waits for %q", s.Waiting)
+		}
+		w.mu.Lock()
+		w.held = nil
+		w.mu.Unlock()
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if s := second.Show(); s.Good.ID != s.Active.ID || s.Good.ID == "local" || time.Since(began) < 15*time.Second {
+			t.Errorf("not good: %+v", s)
+		}
+		stop()
+		<-ended
+		third := w.start(guard.Role{After: true})
+		if third.cfg.Kubelet.MaxPods != 17 || third.Conditions()[0].Status != v1.ConditionTrue {
+			t.Errorf("%+v", third.Conditions())
+		}
+		if want := []string{ReasonTrying, ReasonAccepted}; !slices.Equal(w.events, want) {
+			t.Errorf("events %v, want %v", w.events, want)
+		}
+		if err := w.apply(third, kubeletHead+"maxPods: 17\n"); err != nil || third.Show().Assigned != nil {
+			t.Errorf("the same again: %v, %+v", err, third.Show())
+		}
+		if c, err := third.Revert(); err != nil || !c.IsLocal() || third.Show().Assigned.ID != "local" {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
+// tried brings a node to the moment in which a configuration is on trial.
+func (w *world) tried(text string) {
+	w.Helper()
+	r := w.start(guard.Role{})
+	if err := w.apply(r, text); err != nil {
+		w.Fatal(err)
+	}
+	if !r.begin(w.Context()) {
+		w.Fatal("it is not tried")
+	}
+}
+
+// TestFailures: however a trial ends that does not end well, the one from before goes on.
+func TestFailures(t *testing.T) {
+	w := newWorld(t, "")
+	w.tried(kubeletHead + "maxPods: 17\n")
+	r := w.start(guard.Role{After: true, Why: "the port is taken"})
+	if s := r.Show(); r.cfg.Kubelet.MaxPods != 110 || s.Active.ID != "local" || s.Failed == nil || s.Failed.Why != "the port is taken" || s.Assigned != nil {
+		t.Errorf("%+v", s)
+	}
+	if c := r.Conditions(); c[0].Status != v1.ConditionFalse || !strings.Contains(c[0].Message, "the port is taken") || !slices.ContainsFunc(r.Problems(), func(p string) bool { return strings.Contains(p, "the port") }) {
+		t.Errorf("%+v", c)
+	}
+	if a := r.Annotations()[keys.ConfigurationStatus]; !strings.Contains(a, `"error":"configuration`) || !strings.Contains(a, `"activeID":"local"`) {
+		t.Error(a)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.Collectors()...)
+	if got, err := registry.Gather(); err != nil || len(got) != 5 {
+		t.Errorf("%d metrics, %v", len(got), err)
+	}
+	w.tried(kubeletHead + "maxPods: 18\n")
+	r = w.start(guard.Role{}) // by the service manager, after kill -9
+	if s := r.Show(); s.Active.ID != "local" || s.Assigned == nil || s.Failed != nil || s.Attempts != 1 {
+		t.Errorf("interrupted: %+v", s)
+	}
+	// One that does not even load fails its trial with that.
+	if s := Begin(guard.Role{Kind: guard.Trial}, w.args); true {
+		rec, err := trial.Load(w.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Begin(trial.Facts{}, "", time.Now())
+		rec.Assigned = trial.New(kubeletHead+"maxPods: -3\n", "", nil, trial.Source{}, time.Now())
+		if err := trial.Save(w.dir, rec); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Load(); err == nil || !strings.Contains(err.Error(), "maxPods") {
+			t.Error(err)
+		}
+	}
+}
+
+// TestChecks: what is wrong is said by field, and nothing is tried or kept.
+func TestChecks(t *testing.T) {
+	w := newWorld(t, "configuration: {consent: [volumePluginDir, cgroupRoot]}\n")
+	r := w.start(guard.Role{})
+	for text, want := range map[string]string{
+		kubeletHead + "maxPods: 1\n":                       "maxPods: Invalid value: 1: fewer than the 2 pods",
+		kubeletHead + "podCIDR: 10.9.0.0/24\n":             "podCIDR: Forbidden",
+		kubeletHead + "cgroupRoot: /elsewhere\n":           "cgroupRoot: Forbidden: there are 2 pods here",
+		kubeletHead + "port: -1\n":                         "port: Invalid value",
+		edgeHead + "configuration: {consent: [podCIDR]}\n": "edge.configuration: Forbidden",
+		"kind: Pod\n": "want one KubeletConfiguration",
+		"":            "neither a KubeletConfiguration",
+	} {
+		if err := w.apply(r, text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	pipe, text := filepath.Join(w.dir, "pipe"), filepath.Join(w.dir, "text")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(text, []byte("-----BEGIN CERTIFICATE-----\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{"/nonexistent": "no such file", text: "it holds no certificate", pipe: "no regular file", "/dev/zero": "no regular file", w.dir: "no regular file"} {
+		if err := w.apply(r, kubeletHead+"authentication: {x509: {clientCAFile: "+file+"}}\n", "authentication.x509.clientCAFile"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s as authorities: %v, want %s", file, err, want)
+		}
+	}
+	if err := w.apply(r, kubeletHead, "nonsense"); err == nil {
+		t.Error("consent to nonsense is taken")
+	}
+	if s := r.Show(); s.Assigned != nil || s.Failed != nil || len(s.History) != 0 {
+		t.Errorf("kept: %+v", s)
+	}
+	if _, err := (Local{r.Keeper}).Apply([]byte(kubeletHead+"volumePluginDir: /elsewhere\n"), "f", api.ConfigurationOptions{Dry: true}); err != nil {
+		t.Errorf("the node consented: %v", err)
+	}
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil {
+		t.Errorf("a person consented: %v", err)
+	}
+	if _, err := (Local{w.start(guard.Role{}).Keeper}).Revert(); err == nil {
+		t.Error("there was nothing to go back to")
+	}
+}
+
+// TestUnusable: a good configuration, or a record, that cannot be used any more is no reason
+// not to start.
+func TestUnusable(t *testing.T) {
+	w := newWorld(t, "")
+	w.tried(kubeletHead + "maxPods: 17\n")
+	rec, err := trial.Load(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec.Accept(time.Now())
+	rec.Good = trial.New(kubeletHead+"gone: 1\n", "", nil, trial.Source{}, time.Now())
+	if err := trial.Save(w.dir, rec); err != nil {
+		t.Fatal(err)
+	}
+	r := w.start(guard.Role{})
+	if s := r.Show(); r.cfg.Kubelet.MaxPods != 110 || s.Active.ID != "local" || !strings.Contains(s.Problem, "gone: unknown field") {
+		t.Errorf("%+v", s)
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, trial.File), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = w.start(guard.Role{})
+	if s := r.Show(); s.Active.ID != "local" || s.Problem == "" {
+		t.Errorf("%+v", s)
+	}
+	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, trial.File+".broken")); err != nil {
+		t.Error(err)
+	}
+	newer := []byte(`{"format":9,"readBy":9,"good":[]}`)
+	if err := os.WriteFile(filepath.Join(w.dir, trial.File), newer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = w.start(guard.Role{})
+	if s := r.Show(); s.Active.ID != "local" || !strings.Contains(s.Problem, "newer islet") {
+		t.Errorf("%+v", s)
+	}
+	if err := w.apply(r, kubeletHead+"maxPods: 19\n"); err == nil || !strings.Contains(err.Error(), "install that one, or remove the file") {
+		t.Errorf("over what a newer islet keeps: %v", err)
+	}
+	if have, err := os.ReadFile(filepath.Join(w.dir, trial.File)); !bytes.Equal(have, newer) {
+		t.Errorf("%s, %v", have, err)
+	}
+}
+
+// keeps has the node keep configurations, the last one as the good one.
+func (w *world) keeps(texts ...string) {
+	w.Helper()
+	for _, text := range texts {
+		w.tried(text)
+		if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+			w.Fatal(why)
+		}
+	}
+}
+
+// TestLeftOut: what the node has by an earlier consent is not lost by a configuration that leaves it
+// out, whose sender learns what to write.
+func TestLeftOut(t *testing.T) {
+	w := newWorld(t, "")
+	r := w.start(guard.Role{})
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.begin(t.Context()) {
+		t.Fatalf("it is not tried: %v", err)
+	}
+	if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+		t.Fatal(why)
+	}
+	r = w.start(guard.Role{})
+	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err == nil || !strings.Contains(err.Error(), "set it to 10.9.0.0/24, which is in use now, or name it in configuration.consent") {
+		t.Errorf("left out: %v", err)
+	}
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.10.0.0/24\n"); err == nil || !strings.Contains(err.Error(), ": leave it out") {
+		t.Errorf("another one: %v", err)
+	}
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\nmaxPods: 17\n"); err != nil {
+		t.Errorf("kept: %v", err)
+	}
+}
+
+// TestUnfit: an agent that the host does not let run by the good configuration runs by the good one
+// before it, and by the node's own files where that does not go either, says so, and starts anew
+// ever later to see whether it goes by now.
+func TestUnfit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "")
+		w.keeps(kubeletHead+"maxPods: 16\n", kubeletHead+"maxPods: 17\n")
+		good, taken := w.start(guard.Role{}), errors.New("the port is taken")
+		w.events = nil
+		role := guard.Role{Why: "it crashes", After: true}
+		for i, want := range []int32{16, 110} {
+			next, other := good.c.Start.Instead(taken)
+			if i > 0 {
+				next, other = w.start(role).c.Start.Instead(errors.New("swap is on"))
+			}
+			if !other {
+				t.Fatal("there is nothing else")
+			}
+			role, next.After = next, true
+			r := w.start(role)
+			s := r.Show()
+			if r.cfg.Kubelet.MaxPods != want || s.Good.ID != good.Show().Good.ID || s.Active.ID == s.Good.ID || !strings.Contains(s.Problem, "cannot be used: the port is taken") || role.Falls != 1 {
+				t.Errorf("%d pods, %+v, %+v", r.cfg.Kubelet.MaxPods, s, role)
+			}
+			if c := r.Conditions(); c[0].Status != v1.ConditionFalse || !strings.HasPrefix(c[0].Message, "using configuration "+r.active().Name()+"; ") {
+				t.Errorf("%+v", c)
+			}
+		}
+		if slices.Contains(w.events, ReasonAccepted) || !slices.Contains(w.events, ReasonFailed) {
+			t.Errorf("events %v", w.events)
+		}
+		if _, other := w.start(role).c.Start.Instead(taken); other {
+			t.Error("there is something instead of the node's own files")
+		}
+		for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+			r, began, again := w.start(role), time.Now(), (*Again)(nil)
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- r.Run(ctx) }()
+			if err := <-r.end; !errors.As(err, &again) || time.Since(began) != wait*time.Minute {
+				t.Fatalf("after %s: %v", time.Since(began), err)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			again.Role.After = true
+			if r = w.start(again.Role); r.cfg.Kubelet.MaxPods != 17 || r.Show().Problem != "" || r.retry() != 0 {
+				t.Errorf("it goes by now: %+v", r.Show())
+			}
+			role, _ = r.c.Start.Instead(taken)
+		}
+		for name, role := range map[string]guard.Role{"on trial": {Kind: guard.Trial}, "its own files": {}} {
+			w := newWorld(t, "")
+			if role.Kind == guard.Trial {
+				w.tried(kubeletHead + "maxPods: 16\n")
+			}
+			if _, other := w.start(role).c.Start.Instead(taken); other {
+				t.Errorf("%s: there is something else", name)
+			}
+		}
+	})
+}
+
+// TestUnfitOnTrial: what is sent to a node that cannot use its good configuration is tried, and how
+// that ends is not forgotten when the good one cannot be used after it either.
+func TestUnfitOnTrial(t *testing.T) {
+	w := newWorld(t, "")
+	w.keeps(kubeletHead + "maxPods: 17\n")
+	role, _ := w.start(guard.Role{}).c.Start.Instead(errors.New("the port is taken"))
+	r := w.start(role)
+	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.begin(t.Context()) {
+		t.Fatal(err)
+	}
+	if r.again(); len(r.end) != 1 {
+		t.Error("it starts anew in the middle of a trial")
+	}
+	role, _ = w.load(guard.Role{After: true, Why: "it crashes"}).Instead(errors.New("the port is taken"))
+	if s := w.start(role).Show(); s.Failed == nil || s.Failed.Why != "it crashes" || s.Active.ID != "local" || s.Good.ID == "local" {
+		t.Errorf("%+v", s)
+	}
+	r = w.start(role)
+	if r.again(); r.begin(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
+		t.Error("something begins in an agent that starts anew")
+	}
+}
+
+// TestUnread: a record that the system does not read now is neither set aside nor replaced: the
+// next start has it again.
+func TestUnread(t *testing.T) {
+	w := newWorld(t, "")
+	w.tried(kubeletHead + "maxPods: 17\n")
+	if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
+		t.Fatal(why)
+	}
+	s := Begin(guard.Role{}, w.args)
+	cfg, _, err := s.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.record, s.broken = trial.Record{}, &fs.PathError{Op: "open", Path: "record", Err: syscall.EMFILE}
+	r := w.open("0.1.0", s, cfg)
+	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); !errors.Is(err, syscall.EMFILE) || r.Show().Assigned != nil || r.Show().Problem == "" {
+		t.Errorf("%v, %+v", err, r.Show())
+	}
+	if r := w.start(guard.Role{}); r.cfg.Kubelet.MaxPods != 17 || r.Show().Problem != "" {
+		t.Errorf("%+v", r.Show())
+	}
+}
+
+// TestPods: pods that end by themselves, or that somebody deleted, say nothing of the node; and
+// one that was ready for an earlier agent only is not.
+func TestPods(t *testing.T) {
+	ended, gone, evicted := pod("ended", false), pod("gone", true), pod("evicted", false)
+	ended.Status.Phase, evicted.Status.Phase, evicted.Status.Reason = v1.PodFailed, v1.PodFailed, "Evicted"
+	gone.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	var f trial.Facts
+	podFacts(&f, []*v1.Pod{pod("a", true), pod("b", false), pod("c", true), ended, gone, evicted}, func(p *v1.Pod) bool { return p.UID != "c" })
+	if len(f.Pods) != 3 || !f.Pods["a"] || f.Pods["b"] || f.Pods["c"] || len(f.Rejected) != 1 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestKeptPower: a configuration that the node keeps since fields that give power needed no consent
+// still starts and means what it meant, islet status names these fields, and the way back is open.
+func TestKeptPower(t *testing.T) {
+	w := newWorld(t, "configuration: {healthyFor: 1s, deadline: 2s}\n")
+	old := trial.New(kubeletHead+"authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\nmaxPods: 7\n", "", nil, trial.Source{Namespace: "kube-system", Name: "c"}, time.Now())
+	if err := trial.Save(w.dir, trial.Record{Good: old}); err != nil {
+		t.Fatal(err)
+	}
+	r := w.start(guard.Role{})
+	if k := &r.cfg.Kubelet; !*k.Authentication.Anonymous.Enabled || k.Authorization.Mode != "AlwaysAllow" || k.MaxPods != 7 {
+		t.Errorf("the kept configuration does not count: %+v", k)
+	}
+	if p := strings.Join(r.Problems(), "\n"); !strings.Contains(p, "has authentication.anonymous.enabled, authorization.mode otherwise than the node's own files") {
+		t.Errorf("problems: %s", p)
+	}
+	wider := trial.New(old.Kubelet+"readOnlyPort: 10255\n", "", nil, old.Source, time.Now())
+	if err := r.Offer(wider, false, false); err == nil || !strings.Contains(err.Error(), "readOnlyPort: Forbidden") {
+		t.Errorf("more power without consent: %v", err)
+	}
+	if _, err := r.Revert(); err != nil {
+		t.Errorf("back to the node's own files: %v", err)
+	}
+}
+
+// TestVetoed: a trial that only pods had fail begins anew, and decides without these.
+func TestVetoed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")
+		w.pods[1].Spec.Containers = []v1.Container{{ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{}}}}}
+		w.tried(kubeletHead + "maxPods: 17\n")
+		r := w.start(guard.Role{After: true, Why: "1 pods are not ready that were: default/a", Pods: []string{"a"}})
+		if s := r.Show(); s.Assigned == nil || s.Failed != nil || len(s.History) != 1 || !s.History[0].Interrupted || !strings.Contains(s.History[0].Why, "default/a: it is tried again without them") {
+			t.Fatalf("%+v", s)
+		}
+		if !r.begin(t.Context()) {
+			t.Fatal("it is not tried again")
+		}
+		second := w.start(guard.Role{Kind: guard.Trial})
+		w.mu.Lock()
+		w.pods[0] = pod("a", false)
+		w.mu.Unlock()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- second.Run(ctx) }()
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if s := second.Show(); s.Good.ID != s.Active.ID || s.Good.ID == "local" {
+			t.Errorf("not good: %+v", s)
+		}
+		stop()
+		<-ended
+	})
+}

@@ -1,0 +1,107 @@
+package configure
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/edge/link"
+)
+
+// Node is what a Keeper looks at, to compare it with what it was before.
+type Node struct {
+	Link      func() link.State
+	Ready     func(context.Context) []string // why the node is not
+	Known     func() error                   // why it is not known what runs
+	Looked    func() bool                    // whether Pressures is of this machine as it is
+	Pressures func() []v1.NodeConditionType
+	Reach     func(context.Context) error // why the kubelet API cannot be reached
+	Spoken    func() bool                 // whether it is known which pods are wanted, from wherever they come
+	Pods      func() []*v1.Pod
+	Held      func() []types.UID // pods that would end, but for the trial
+	Confirmed func(*v1.Pod) bool // whether one that is ready was found to be so by this agent, if it is on trial
+}
+
+func (n *Node) facts(ctx context.Context) (f trial.Facts) {
+	if s := n.Link(); s.Phase != link.Up && s.Phase != link.Standalone {
+		f.Link = s.Reason + ": " + s.Message
+	}
+	f.Node = strings.Join(n.Ready(ctx), ", ")
+	switch err := n.Known(); {
+	case err != nil:
+		f.Node = err.Error()
+	case !n.Looked():
+		f.Node = "the room of the machine was not looked at yet"
+	}
+	if err := n.Reach(ctx); err != nil {
+		f.Reach = err.Error()
+	}
+	for _, p := range n.Pressures() {
+		f.Pressure = append(f.Pressure, string(p))
+	}
+	podFacts(&f, n.Pods(), n.Confirmed)
+	for _, uid := range n.Held() {
+		f.Held = append(f.Held, string(uid))
+	}
+	return f
+}
+
+// active are the pods that are wanted and have not ended.
+func active(all []*v1.Pod) (out []*v1.Pod) {
+	for _, p := range all {
+		if p.DeletionTimestamp == nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// podFacts adds to facts what is so of the pods. Those that end by themselves, or that
+// somebody deleted, say nothing of the node.
+func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
+	f.Pods, f.Rejected, f.Known = map[string]bool{}, map[string]string{}, map[string]bool{}
+	f.Names, f.Probes = map[string]string{}, map[string]string{}
+	for _, p := range active(all) {
+		f.Pods[string(p.UID)] = ready(p) && confirmed(p)
+		f.Names[string(p.UID)] = p.Namespace + "/" + p.Name
+		if kind := probed(p); kind != "" {
+			f.Probes[string(p.UID)] = kind
+		}
+	}
+	for _, p := range all {
+		f.Known[string(p.UID)] = true
+		if p.DeletionTimestamp == nil && p.Status.Phase == v1.PodFailed && p.Status.Reason != "" && p.Status.Reason != deadline {
+			f.Rejected[string(p.UID)] = p.Status.Reason + ": " + p.Status.Message
+		}
+	}
+}
+
+// probed is the kind of a pod's readiness probes; empty: it has none.
+func probed(p *v1.Pod) (kind string) {
+	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		switch r := c.ReadinessProbe; {
+		case r == nil:
+		case r.Exec == nil:
+			return trial.ProbeNetwork
+		default:
+			kind = trial.ProbeExec
+		}
+	}
+	return kind
+}
+
+// deadline is the reason of a pod that ended by its own activeDeadlineSeconds.
+const deadline = "DeadlineExceeded"
+
+func ready(p *v1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+package configure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/edge/configsource"
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// A Follower has the node take the configuration of a ConfigMap: of the one that its own files
+// name, else of one in kube-system that the Node's annotation names. Others than those who may
+// change what is in kube-system cannot have the node follow what they wrote.
+type Follower struct {
+	keeper  *Keeper
+	source  *configsource.Source
+	changed chan struct{} // capacity 1
+
+	mu              sync.Mutex
+	namespace, name string
+	known           bool // the Node was seen, or the files name a ConfigMap
+}
+
+// NewFollower asks nobody. Retry signals that the server may answer again.
+func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slog.Logger) (*Follower, error) {
+	f := &Follower{keeper: k, changed: make(chan struct{}, 1)}
+	if own := &k.c.Edge.Configuration; own.ConfigMap != "" {
+		f.namespace, f.name, _ = own.Object() // it was validated
+		f.known = true
+	}
+	var err error
+	f.source, err = configsource.New(configsource.Config{Client: client, Want: f.want, None: f.leave, Changed: f.changed, Take: f.take, Problem: f.problem, Retry: retry, Log: log})
+	return f, err
+}
+
+func (f *Follower) want() (namespace, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.namespace, f.name
+}
+
+// Node takes the Node as the API server has it. It does not block.
+func (f *Follower) Node(n *v1.Node) {
+	if f.keeper.c.Edge.Configuration.ConfigMap != "" {
+		return
+	}
+	namespace, name := "", ""
+	if text := n.Annotations[keys.FollowConfigMap]; text != "" {
+		var err error
+		namespace, name, err = config.ConfigMapName(text)
+		if err == nil && namespace != metav1.NamespaceSystem {
+			err = fmt.Errorf("%q is not in %s", text, metav1.NamespaceSystem)
+		}
+		if err != nil {
+			f.keeper.SetFollowed(Followed{Source: "the annotation " + keys.FollowConfigMap, Problem: err.Error()})
+			return
+		}
+	}
+	f.mu.Lock()
+	same := f.known && f.namespace == namespace && f.name == name
+	f.namespace, f.name, f.known = namespace, name, true
+	f.mu.Unlock()
+	if !same {
+		select {
+		case f.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Run follows until ctx ends.
+func (f *Follower) Run(ctx context.Context) error {
+	return f.source.Run(ctx)
+}
+
+// leave has the node go back to its own files if it keeps what a ConfigMap had and is to
+// follow none any more.
+func (f *Follower) leave() {
+	f.mu.Lock()
+	known := f.known
+	f.mu.Unlock()
+	k := f.keeper
+	if !known {
+		return
+	}
+	k.SetFollowed(Followed{})
+	k.mu.Lock()
+	good := k.record.Good
+	k.mu.Unlock()
+	var err error
+	if good.IsLocal() || good.Source.Name == "" {
+		err = k.unfollow()
+	} else {
+		err = k.offer(trial.New("", "", nil, trial.Source{}, k.c.Now()), good.Consent, false, false)
+	}
+	if err != nil && !errors.Is(err, ErrBusy) {
+		k.c.Log.Warn("the node does not go back to its own files", "error", err)
+	}
+}
+
+// unfollow stores that no ConfigMap is followed.
+func (k *Keeper) unfollow() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if before := k.record; k.record.Unfollow() {
+		return k.save(before)
+	}
+	return nil
+}
+
+func (f *Follower) label() string {
+	namespace, name := f.want()
+	return "ConfigMap " + namespace + "/" + name
+}
+
+func (f *Follower) problem(why string) {
+	f.keeper.SetFollowed(Followed{Source: f.label(), Problem: why})
+}
+
+// take offers what a ConfigMap holds.
+func (f *Follower) take(cm *v1.ConfigMap) {
+	k := f.keeper
+	from := trial.Source{Namespace: cm.Namespace, Name: cm.Name, UID: string(cm.UID), ResourceVersion: cm.ResourceVersion}
+	c := trial.New(cm.Data[KubeletKey], cm.Data[EdgeKey], k.c.Edge.Configuration.Consent, from, k.c.Now())
+	if strings.TrimSpace(c.Kubelet+c.Edge) == "" {
+		f.problem(fmt.Sprintf("it has neither a key %s nor a key %s", KubeletKey, EdgeKey))
+		return
+	}
+	if err := k.Offer(c, false, false); err != nil && !errors.Is(err, ErrBusy) { // the agent that comes after the trial is offered it again
+		k.c.Log.Warn("a configuration is not tried", "configuration", c.ID, "from", from.String(), "error", err)
+	}
+}

@@ -1,0 +1,272 @@
+package configure
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/islet-edge/islet/agent/change/guard"
+	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// staged are two programs: one that is installed, and one to try.
+func staged(t *testing.T) trial.Program {
+	dir := t.TempDir()
+	p := trial.Program{Version: "0.2.0", Sum: strings.Repeat("ab", 64), Path: filepath.Join(dir, "islet-1.new"), Installed: filepath.Join(dir, "islet")}
+	if err := errors.Join(os.WriteFile(p.Path, []byte("new"), 0o755), os.WriteFile(p.Installed, []byte("old"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// offered brings a node to the trial of a program, and gives the guard's role.
+func (w *world) offered(p trial.Program) guard.Role {
+	w.Helper()
+	r := w.start(guard.Role{})
+	if id, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || id != "islet-0.2.0-abababababab" || r.Staged() != p.Path {
+		w.Fatalf("%s %v %v", id, tried, err)
+	}
+	if !r.begin(w.Context()) {
+		w.Fatal("it is not tried")
+	}
+	again := (*Again)(nil)
+	if err := <-r.end; !errors.As(err, &again) {
+		w.Fatal(err)
+	}
+	return again.Role
+}
+
+// TestProgram: a program that stands its trial takes the place of the installed one, and leaves
+// the configuration as it is.
+func TestProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newWorld(t, ""), staged(t)
+		w.tried(kubeletHead + "maxPods: 17\n")
+		rec, err := trial.Load(w.dir)
+		if err != nil || !rec.Accept(time.Now()) || trial.Save(w.dir, rec) != nil {
+			t.Fatal(err)
+		}
+		if role := w.offered(p); role.Kind != guard.Guard || role.Program != p.Path || role.Installed != p.Installed || role.Deadline != programDeadline {
+			t.Errorf("%+v", role)
+		}
+		child := w.start(guard.Role{Kind: guard.Trial})
+		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != programHealthy {
+			t.Errorf("it is tried with %d pods for %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
+		}
+		if why := child.accept(); why != "" {
+			t.Error(why)
+		}
+		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "new" {
+			t.Errorf("%q, %v", b, err)
+		}
+		if !child.Show().Trying {
+			t.Error("the agent that ends takes something else")
+		}
+		next := w.start(guard.Role{After: true})
+		if s := next.Show(); next.cfg.Kubelet.MaxPods != 17 || s.Assigned != nil || s.Failed != nil || s.Active.ID == "local" || !slices.Contains(w.events, ReasonUpdated) || next.Staged() != "" {
+			t.Errorf("%+v, events %v", s, w.events)
+		}
+	})
+}
+
+// TestProgramFull: a program that is in its place is good, also if that cannot be stored; a
+// configuration is not, nor is a program that cannot be put there.
+func TestProgramFull(t *testing.T) {
+	for name, c := range map[string]struct{ program, absent, good bool }{"a program": {true, false, true}, "no place": {true, true, false}, "a configuration": {}} {
+		w, p := newWorld(t, ""), staged(t)
+		if c.program {
+			w.offered(p)
+		} else {
+			w.tried(kubeletHead + "maxPods: 17\n")
+		}
+		child := w.start(guard.Role{Kind: guard.Trial})
+		full := filepath.Join(w.dir, "."+trial.File+".new")
+		if err := os.Mkdir(full, 0o700); err != nil { // so that nothing is stored
+			t.Fatal(err)
+		}
+		if c.absent {
+			if err := os.Remove(p.Path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if why := child.accept(); (why == "") != c.good {
+			t.Errorf("%s: %q", name, why)
+		}
+		if err := os.Remove(full); err != nil {
+			t.Fatal(err)
+		}
+		if !c.good {
+			continue
+		}
+		next := w.startAs("0.2.0", guard.Role{After: true, Why: "the agent ended"})
+		if s := next.Show(); s.Assigned != nil || s.Failed != nil || !slices.Contains(w.events, ReasonUpdated) {
+			t.Errorf("%s: %+v, events %v", name, s, w.events)
+		}
+	}
+}
+
+// TestProgramEnds: however the trial of a program ends that does not end well, the installed
+// one stays, and what is to be tried again is still there. The rename is what counts.
+func TestProgramEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		role    guard.Role
+		version string
+		renamed bool
+		again   bool // it is tried once more
+		why     string
+	}{
+		"it crashed":              {role: guard.Role{After: true, Why: "exit status 2"}, why: "exit status 2"},
+		"killed":                  {again: true},
+		"killed after the rename": {renamed: true, version: "0.2.0"},
+		"the file was removed":    {renamed: true, again: true},
+	} {
+		w, p := newWorld(t, ""), staged(t)
+		w.offered(p)
+		if c.renamed {
+			if err := os.Remove(p.Path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := Begin(c.role, w.args)
+		cfg, _, err := s.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := Open(Config{Config: cfg, Start: s, Version: cmp.Or(c.version, "0.1.0"), Newer: newer, Node: w.facts, Events: w, End: func(error) {}, Now: time.Now, Log: discard()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := k.Show()
+		if (got.Assigned != nil) != c.again || (got.FailedUpdate != nil) != (c.why != "") || got.FailedUpdate != nil && got.FailedUpdate.Why != c.why || got.Failed != nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if b, err := os.ReadFile(p.Installed); err != nil || string(b) != "old" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+		if k.Refused(p.Version, p.Sum) != (c.why != "") || k.Refused(p.Version, "0"+p.Sum) || k.Refused("0.3.0", p.Sum) {
+			t.Errorf("%s: refused: %v", name, k.Refused(p.Version, p.Sum))
+		}
+		if _, tried, _ := k.OfferProgram(p, "/a.tar.gz", false, false); c.why != "" && tried {
+			t.Errorf("%s: it is tried again, though nobody asked", name)
+		}
+	}
+}
+
+// TestProgramIsNoConfiguration: that a version failed is said, and is no problem of the node's
+// configuration.
+func TestProgramIsNoConfiguration(t *testing.T) {
+	w := newWorld(t, "")
+	w.offered(staged(t))
+	child := w.start(guard.Role{Kind: guard.Trial})
+	if s := child.Show(); child.Conditions() != nil || s.Active.ID != "local" || !s.Trying {
+		t.Errorf("on trial: %+v, %+v", child.Conditions(), s)
+	}
+	r := w.start(guard.Role{After: true, Why: "it crashes"})
+	if s := r.Show(); s.Problem != "" || s.FailedUpdate == nil || r.Conditions() != nil || r.Annotations()[keys.ConfigurationStatus] != "" {
+		t.Errorf("%+v, %+v", s, r.Conditions())
+	}
+	if p := r.Problems(); len(p) != 1 || !strings.Contains(p[0], "islet-0.2.0-abababababab failed its trial, islet 0.1.0 goes on: it crashes") {
+		t.Errorf("%q", p)
+	}
+	if !slices.Contains(w.events, ReasonFailedProgram) || slices.Contains(w.events, ReasonFailed) {
+		t.Errorf("events %v", w.events)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.Collectors()...)
+	if got, err := registry.Gather(); err != nil || len(got) != 1 || got[0].GetName() != "islet_update_trials" || got[0].Metric[1].GetGauge().GetValue() != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestProgramInterrupted: what only interrupted a trial is counted apart from failures, as is a
+// version that is not wanted any more.
+func TestProgramInterrupted(t *testing.T) {
+	w := newWorld(t, "")
+	w.offered(staged(t))
+	for i, r := range []*run{w.start(guard.Role{}), w.startAs("0.2.1", guard.Role{})} {
+		got, any := r.ended(true)
+		if want := map[string]int{"accepted": 0, "failed": 0, "interrupted": i + 1}; !any || !maps.Equal(got, want) {
+			t.Errorf("%v, not %v", got, want)
+		}
+		if h := r.Show().History[i]; !h.Interrupted || h.Why == "" {
+			t.Errorf("%+v", h)
+		}
+	}
+}
+
+// TestProgramOlder: what is not newer than what runs by the time that it is to be tried is not,
+// unless a person went back to it; and who goes back from a version has left it.
+func TestProgramOlder(t *testing.T) {
+	w, p := newWorld(t, ""), staged(t)
+	w.offered(p)
+	r := w.startAs("0.2.1", guard.Role{}) // by a package manager
+	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || !strings.Contains(s.History[0].Why, "the agent was killed") || !strings.Contains(s.History[1].Why, "islet 0.2.1 runs meanwhile") {
+		t.Errorf("%+v", s)
+	}
+	back := func(from, left string) {
+		t.Helper()
+		p := staged(t)
+		r := w.startAs(from, guard.Role{})
+		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.begin(t.Context()) {
+			t.Fatal(tried, err)
+		}
+		r = w.startAs(from, guard.Role{}) // it was interrupted
+		if r.Staged() != p.Path || !r.begin(t.Context()) {
+			t.Errorf("it is not tried again: %+v", r.Show())
+		}
+		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).accept(); why != "" {
+			t.Error(why)
+		}
+		k := w.startAs("0.2.0", guard.Role{After: true})
+		if k.record.Left != left || left != "" && !k.Refused(left, "any") || k.Refused("0.11.0", "any") {
+			t.Errorf("from %s: %q is left, not %q", from, k.record.Left, left)
+		}
+	}
+	back("0.1.0", "")
+	back("0.4.0", "0.4.0")
+	back("0.3.0", "0.4.0")
+	back("0.2.0", "0.4.0")
+	back("0.10.0", "0.10.0")
+}
+
+// TestProgramBusy: while something waits, what is followed does, too; a person's word counts more
+// than what nobody at the node asked for.
+func TestProgramBusy(t *testing.T) {
+	w, p := newWorld(t, ""), staged(t)
+	r := w.start(guard.Role{})
+	if err := errors.Join(r.Busy(true), r.Busy(false)); err != nil {
+		t.Error(err)
+	}
+	if _, tried, err := r.OfferProgram(p, "https://example.com/a", false, false); err != nil || !tried {
+		t.Fatal(tried, err)
+	}
+	cm := trial.New(kubeletHead+"maxPods: 30\n", "", nil, trial.Source{Namespace: "kube-system", Name: "fleet"}, time.Now())
+	if r.Busy(true) != nil || r.Busy(false) == nil || !errors.Is(r.Offer(cm, false, false), ErrBusy) {
+		t.Errorf("a version that is followed waits: %v, %v", r.Busy(true), r.Busy(false))
+	}
+	other := p
+	other.Version = "0.3.0"
+	if _, tried, err := r.OfferProgram(other, "/b", true, false); err != nil || !tried {
+		t.Error(tried, err)
+	}
+	if r.Busy(true) == nil || r.Busy(false) == nil {
+		t.Error("a version that a person asked for gives way to another one")
+	}
+	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil || r.Staged() != "" || r.Busy(true) != nil {
+		t.Errorf("what a person asks for last: %v, %q", err, r.Staged())
+	}
+	r.begin(t.Context())
+	if !errors.Is(r.Busy(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).Busy(true), ErrBusy) {
+		t.Error("a trial is under way")
+	}
+}

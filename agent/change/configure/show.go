@@ -1,0 +1,183 @@
+package configure
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// Show is what the node was sent, what it uses, and why.
+func (k *Keeper) Show() api.Configuration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := &k.record
+	out := api.Configuration{
+		Active: ref(k.active()), Good: ref(r.Good), Before: ref(r.Before), Attempts: r.Attempts,
+		Follows: k.follows.Source, FollowProblem: k.follows.Problem, Waiting: k.waiting, Problem: k.problem(),
+		Overridden: k.follows.Source != "" && k.overridden(),
+	}
+	if r.Assigned != nil {
+		out.Assigned = new(ref(r.Assigned))
+	}
+	if r.Trial != nil {
+		out.Trying = true
+	}
+	if k.ending {
+		out.Trying = true
+	}
+	if f := r.Failed; f != nil {
+		out.Failed = &api.ConfigurationFailure{ID: f.ID, Why: f.Why, At: f.At}
+	}
+	if f := r.FailedProgram; f != nil {
+		out.FailedUpdate = &api.ConfigurationFailure{ID: f.ID, Why: f.Why, At: f.At}
+	}
+	for _, o := range r.History {
+		out.History = append(out.History, api.ConfigurationTrial{ID: o.ID, From: o.From, At: o.At, Seconds: o.Took, Why: o.Why, Interrupted: o.Undecided})
+	}
+	return out
+}
+
+func ref(c *trial.Configuration) api.ConfigurationRef {
+	if c.IsLocal() {
+		return api.ConfigurationRef{ID: "local", From: trial.Local}
+	}
+	return api.ConfigurationRef{ID: c.ID, From: c.Source.String(), At: c.At, Kubelet: c.Kubelet, Edge: c.Edge, Consent: c.Consent}
+}
+
+// active is the one that this process uses. A program on trial runs by what was used before it.
+func (k *Keeper) active() *trial.Configuration {
+	switch c := k.record.Use(k.c.Start.OnTrial()); {
+	case k.fell != nil:
+		return k.c.Start.used
+	case c == nil || c.Program == nil:
+		return c
+	case c.Kubelet == "" && c.Edge == "":
+		return nil
+	}
+	return k.record.Good
+}
+
+// overridden reports whether a person asked for another configuration than the one that is
+// followed.
+func (k *Keeper) overridden() bool {
+	r, wanted := &k.record, k.assigned()
+	failed := r.Failed != nil && r.Failed.ID == r.Followed
+	return r.Followed != "" && r.Followed != ref(wanted).ID && !failed && (wanted == nil || wanted.Asked)
+}
+
+// problem is why it is not the last one that came, empty: it is, or is on the way to be.
+func (k *Keeper) problem() string {
+	switch r := &k.record; {
+	case k.broken != nil:
+		return "what the node was sent is not known any more: " + k.broken.Error()
+	case k.fell != nil:
+		return fmt.Sprintf("configuration %s cannot be used: %v", r.Good.Name(), k.fell)
+	case r.Failed != nil:
+		return fmt.Sprintf("configuration %s failed: %s", r.Failed.ID, r.Failed.Why)
+	}
+	return ""
+}
+
+// Problems are for islet status.
+func (k *Keeper) Problems() (out []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.problem(); p != "" {
+		out = append(out, p+" (islet config)")
+	}
+	for _, f := range k.c.FileFaults() {
+		out = append(out, "a configuration file cannot be read: "+f)
+	}
+	if len(k.granted) > 0 {
+		out = append(out, fmt.Sprintf("configuration %s has %s otherwise than the node's own files, which needs consent by now: islet config revert, or islet config apply --consent", k.active().Name(), strings.Join(k.granted, ", ")))
+	}
+	if f := k.record.FailedProgram; f != nil {
+		out = append(out, fmt.Sprintf("%s failed its trial, islet %s goes on: %s (islet config history)", f.ID, k.c.Version, f.Why))
+	}
+	if k.follows.Problem != "" {
+		out = append(out, "the configuration of "+k.follows.Source+" cannot be followed: "+k.follows.Problem)
+	}
+	return out
+}
+
+// Conditions is the condition of the Node, of a node that was sent something. It has the name
+// of the kubelet's that had one.
+func (k *Keeper) Conditions() []v1.NodeCondition {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := v1.NodeCondition{Type: keys.ConfigurationCondition, Status: v1.ConditionTrue, Reason: "Good", Message: "using configuration " + k.active().Name()}
+	switch p := k.problem(); {
+	case !k.record.Used() && k.broken == nil && k.follows == Followed{}:
+		return nil
+	case k.record.Trial != nil && !k.record.Tries():
+		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "OnTrial", fmt.Sprintf("configuration %s is tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
+	case k.record.Assigned != nil && !k.record.Tries() && p == "":
+		c.Status, c.Reason, c.Message = v1.ConditionUnknown, "Assigned", fmt.Sprintf("configuration %s is to be tried, the last known good one is %s", k.assigned().Name(), k.record.Good.Name())
+	case p != "":
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, "Failed", "using configuration "+k.active().Name()+"; "+p
+	case k.follows.Problem != "":
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, "CannotFollow", k.follows.Source+": "+k.follows.Problem
+	}
+	if len(c.Message) > maxMessage {
+		c.Message = c.Message[:maxMessage] + " ..."
+	}
+	return []v1.NodeCondition{c}
+}
+
+const maxMessage = 1 << 10
+
+// Annotations are those of the Node: what status.config of a Node said in the past, which no API
+// server stores since the kubelet's own feature was removed.
+func (k *Keeper) Annotations() map[string]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.record.Used() {
+		return map[string]string{keys.ConfigurationStatus: ""}
+	}
+	s := v1.NodeConfigStatus{Assigned: source(k.assigned()), Active: source(k.active()), LastKnownGood: source(k.record.Good), Error: k.problem()}
+	if len(s.Error) > maxMessage {
+		s.Error = s.Error[:maxMessage] + " ..."
+	}
+	text, err := json.Marshal(struct {
+		v1.NodeConfigStatus
+		AssignedID string `json:"assignedID,omitempty"`
+		ActiveID   string `json:"activeID"`
+		GoodID     string `json:"lastKnownGoodID"`
+	}{s, ref(k.assigned()).ID, ref(k.active()).ID, ref(k.record.Good).ID})
+	if err != nil {
+		return nil
+	}
+	return map[string]string{keys.ConfigurationStatus: string(text)}
+}
+
+// assigned is the configuration that is wanted.
+func (k *Keeper) assigned() *trial.Configuration {
+	if k.record.Assigned != nil && !k.record.Tries() {
+		return k.record.Assigned
+	}
+	return k.record.Good
+}
+
+// source is where a configuration came from, if that is a ConfigMap.
+func source(c *trial.Configuration) *v1.NodeConfigSource {
+	if c.IsLocal() || c.Source.Name == "" {
+		return nil
+	}
+	s := c.Source
+	return &v1.NodeConfigSource{ConfigMap: &v1.ConfigMapNodeConfigSource{
+		Namespace: s.Namespace, Name: s.Name, UID: types.UID(s.UID), ResourceVersion: s.ResourceVersion, KubeletConfigKey: KubeletKey,
+	}}
+}
+
+// Keys of a ConfigMap; that of the KubeletConfiguration is kubeadm's.
+const (
+	KubeletKey = "kubelet"
+	EdgeKey    = "edge"
+)

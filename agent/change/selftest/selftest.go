@@ -1,0 +1,46 @@
+package selftest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/islet-edge/islet/agent/change/update"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/runtime/shim"
+)
+
+// Main says whether this program can: that its database opens
+// and keeps a value, and that its shim can be unpacked. It touches nothing of a node's.
+func Main(version string, stdout, stderr io.Writer) int {
+	if err := run(); err != nil {
+		fmt.Fprintln(stderr, "islet:", err)
+		return 1
+	}
+	fmt.Fprintln(stdout, update.Passed(version))
+	return 0
+}
+
+func run() error {
+	dir, err := os.MkdirTemp("", "islet-self-test-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	s, err := store.Open(ctx, filepath.Join(dir, "islet.db"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	if err := s.SetMeta(ctx, "self-test", "passed"); err != nil {
+		return err
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	_, err = shim.Unpack(dir)
+	return err
+}

@@ -1,0 +1,21 @@
+package selftest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/agent/change/update"
+)
+
+// TestSelf: this program can run here; without a place to write it says so.
+func TestSelf(t *testing.T) {
+	var out, bad strings.Builder
+	if code := Main("0.2.0", &out, &bad); code != 0 || out.String() != update.Passed("0.2.0")+"\n" || bad.Len() > 0 {
+		t.Errorf("%d, %q, %q", code, &out, &bad)
+	}
+	t.Setenv("TMPDIR", "/nowhere")
+	out.Reset()
+	if code := Main("0.2.0", &out, &bad); code != 1 || out.Len() > 0 || !strings.Contains(bad.String(), "/nowhere") {
+		t.Errorf("%d, %q, %q", code, &out, &bad)
+	}
+}

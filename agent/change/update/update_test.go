@@ -1,0 +1,410 @@
+package update
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/internal/release"
+	"golang.org/x/sys/unix"
+)
+
+// TestMain is also the program of an archive: what it does is said by its last bytes.
+func TestMain(m *testing.M) {
+	if len(os.Args) < 2 || os.Args[1] != SelfTest {
+		os.Exit(m.Run())
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		panic(err)
+	}
+	switch how := self[bytes.LastIndexByte(self, '\n')+1:]; string(how) {
+	case "good":
+		fmt.Println(Passed("0.2.0"))
+	case "crash":
+		panic("it does not run here")
+	case "other":
+		fmt.Println(Passed("0.3.0"))
+	case "spam":
+		for range 10_000 {
+			fmt.Println(strings.Repeat("spam", 100))
+		}
+	case "eat":
+		b := make([]byte, 8<<30)
+		fmt.Println(len(b))
+	case "secrets":
+		fmt.Println(Passed("0.2.0"))
+		if os.Getenv("SECRET") != "" {
+			os.Exit(1)
+		}
+	}
+}
+
+// program is one that does something in its self-test.
+func program(t testing.TB, how string) string {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(self) + "\n" + how
+}
+
+// archive writes one and its release to dir.
+func archive(t testing.TB, dir, name, version, arch, program string, keys ...ed25519.PrivateKey) string {
+	t.Helper()
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(z)
+	if err := w.WriteHeader(&tar.Header{Name: "islet-" + version + "/islet", Size: int64(len(program)), Mode: 0o755, Typeflag: tar.TypeReg}); err != nil {
+		t.Fatal(err)
+	}
+	w.Write([]byte(program))
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := release.Of(version, arch, bytes.NewReader(b.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, name)
+	if err := errors.Join(os.WriteFile(file, b.Bytes(), 0o644), os.WriteFile(file+Suffix, r.Sign(keys...), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func stager(t testing.TB) (*Stager, ed25519.PrivateKey) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s := &Stager{Dir: dir + "/state/update", Program: dir + "/bin/islet", Version: "0.1.0", Arch: runtime.GOARCH, Keys: []release.Key{release.Key(public)}, Threshold: 1,
+		Client: http.DefaultClient, Log: slog.New(slog.DiscardHandler)}
+	if err := errors.Join(os.Mkdir(dir+"/state", 0o700), os.Mkdir(dir+"/bin", 0o755), os.WriteFile(s.Program, []byte("old"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return s, private
+}
+
+// left is what is in the directories of a stager.
+func left(t testing.TB, s *Stager) string {
+	t.Helper()
+	var out []string
+	for _, dir := range []string{filepath.Dir(s.Program), s.Dir} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			out = append(out, e.Name())
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// TestStage: what is signed and runs here is ready; whatever is wrong is said, and nothing
+// stays of it. The installed program is as it was.
+func TestStage(t *testing.T) {
+	t.Setenv("SECRET", "of the agent")
+	s, key := stager(t)
+	_, stranger, _ := ed25519.GenerateKey(rand.Reader)
+	dir := t.TempDir()
+	good, other := program(t, "good"), "arm64"
+	if runtime.GOARCH == other {
+		other = "amd64"
+	}
+	for name, x := range map[string]struct {
+		file  string
+		older bool
+		bad   string
+	}{
+		"good":             {file: archive(t, dir, "good", "0.2.0", runtime.GOARCH, good, key)},
+		"clean":            {file: archive(t, dir, "secrets", "0.2.0", runtime.GOARCH, program(t, "secrets"), key)},
+		"of a stranger":    {file: archive(t, dir, "stranger", "0.2.0", runtime.GOARCH, good, stranger), bad: "signed by 0 of the node's keys"},
+		"another machine":  {file: archive(t, dir, "machine", "0.2.0", other, good, key), bad: "it is for " + other},
+		"the same version": {file: archive(t, dir, "same", "0.1.0", runtime.GOARCH, good, key), bad: "version 0.1.0: it is not newer"},
+		"an older version": {file: archive(t, dir, "older", "0.0.9", runtime.GOARCH, good, key), bad: "it is not newer"},
+		"a preview of it":  {file: archive(t, dir, "preview", "0.1.0-rc.1", runtime.GOARCH, good, key), bad: "it is not newer"},
+		"crashes":          {file: archive(t, dir, "crash", "0.2.0", runtime.GOARCH, program(t, "crash"), key), bad: "it does not run here"},
+		"another's words":  {file: archive(t, dir, "words", "0.2.0", runtime.GOARCH, program(t, "other"), key), bad: "0.3.0"},
+		"older, but says so; its program is another": {file: archive(t, dir, "consent", "0.0.9", runtime.GOARCH, good, key), older: true, bad: "fails its self-test"},
+		"spams":        {file: archive(t, dir, "spam", "0.2.0", runtime.GOARCH, program(t, "spam"), key), bad: "spamspam"},
+		"eats":         {file: archive(t, dir, "eat", "0.2.0", runtime.GOARCH, program(t, "eat"), key), bad: "fails its self-test"},
+		"no program":   {file: archive(t, dir, "none", "0.2.0", runtime.GOARCH, "#!/bin/sh\n", key), bad: "no ELF file"},
+		"not there":    {file: dir + "/absent", bad: "no such file"},
+		"a device":     {file: "/dev/zero", bad: "/dev/zero is no regular file"},
+		"a directory":  {file: dir, bad: "is no regular file"},
+		"no release":   {file: "/etc/passwd", bad: "has to lie beside the archive: open /etc/passwd.release"},
+		"no path":      {file: "archive", bad: "neither the absolute path"},
+		"no TLS":       {file: "http://example.com/islet", bad: "only https"},
+		"another kind": {file: "ftp://example.com/islet", bad: "only https"},
+	} {
+		staged, err := s.Stage(t.Context(), x.file, x.older, nil, nil)
+		if (err == nil) != (x.bad == "") || err != nil && !strings.Contains(err.Error(), x.bad) {
+			t.Errorf("%s: %v, not %q", name, err, x.bad)
+		}
+		want := "islet"
+		if err == nil {
+			want = filepath.Base(staged.Program) + " islet"
+			if strings.HasPrefix(filepath.Base(staged.Program), "islet-") {
+				want = strings.Join([]string{"islet", filepath.Base(staged.Program)}, " ")
+			}
+		}
+		if got := left(t, s); got != want {
+			t.Errorf("%s leaves %q, not %q", name, got, want)
+		}
+		if b, _ := os.ReadFile(s.Program); string(b) != "old" {
+			t.Fatalf("%s: the installed program is %.20q", name, b)
+		}
+		s.Tidy()
+	}
+	s.Keys = nil
+	if _, err := s.Stage(t.Context(), dir+"/good", false, nil, nil); !errors.Is(err, ErrKeys) {
+		t.Error(err)
+	}
+}
+
+// TestShared: what lies on one disk has to have room there together, also where its parts are
+// file systems of their own.
+func TestShared(t *testing.T) {
+	const mib = 1 << 20 / 4096
+	disk := func(id int32, kind int64, size, free uint64) *unix.Statfs_t {
+		return &unix.Statfs_t{Type: kind, Bsize: 4096, Blocks: size, Bfree: free + 10, Bavail: free, Fsid: unix.Fsid{Val: [2]int32{id}}}
+	}
+	for name, x := range map[string]struct {
+		state, program *unix.Statfs_t
+		bad            string
+	}{
+		"one file system":                {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, 51 MiB are needed"},
+		"with room":                      {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), ""},
+		"subvolumes":                     {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, 51 MiB are needed"},
+		"subvolumes with room":           {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), ""},
+		"disks of one size":              {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 48*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"disks of two sizes":             {disk(1, unix.EXT4_SUPER_MAGIC, 90*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"disks of two kinds":             {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.XFS_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"no room for the archive":        {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 9*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/state has 9 MiB free, 11 MiB are needed"},
+		"no room for the program itself": {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 39*mib), "/bin has 39 MiB free, 41 MiB are needed"},
+	} {
+		err := enough([]part{{"/state", 10 << 20, x.state}, {"/bin", 40 << 20, x.program}})
+		if fmt.Sprint(err) != cmp.Or(x.bad, "<nil>") {
+			t.Errorf("%s: %v, not %q", name, err, x.bad)
+		}
+	}
+}
+
+// TestFull: what has no room is not begun, and where the room goes meanwhile nothing is left
+// of it. Then there is room again, and it works.
+func TestFull(t *testing.T) {
+	// Its disk is a tmpfs of a size, which it fills: only root may mount one.
+	if os.Geteuid() != 0 {
+		t.Skip("a file system of its own needs root")
+	}
+	s, key := stager(t)
+	file := archive(t, t.TempDir(), "good", "0.2.0", runtime.GOARCH, program(t, "good"), key)
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := t.TempDir()
+	if err := unix.Mount("disk", disk, "tmpfs", 0, fmt.Sprint("size=", 9*info.Size()/2)); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(disk, unix.MNT_DETACH)
+	s.Dir, s.Program = disk+"/state/update", disk+"/bin/islet"
+	if err := errors.Join(os.Mkdir(disk+"/state", 0o700), os.Mkdir(disk+"/bin", 0o755), os.WriteFile(s.Program, []byte("old"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	unharmed := func(err error, says string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, not %q", err, says)
+		}
+		b, _ := os.ReadFile(s.Program)
+		if got := left(t, s); got != "islet" || string(b) != "old" {
+			t.Errorf("%q are left, and the program is %.20q", got, b)
+		}
+	}
+	_, err = s.Stage(t.Context(), file, false, nil, func(status string, _, _ int64) { t.Errorf("%s without room", status) })
+	unharmed(err, "MiB are needed")
+
+	if err := unix.Mount("disk", disk, "tmpfs", unix.MS_REMOUNT, fmt.Sprint("size=", 6*info.Size())); err != nil {
+		t.Fatal(err)
+	}
+	for moment, says := range map[string]string{
+		"downloading": "no space left on device",
+		"unpacking":   `good: entry "islet-0.2.0/islet" of the archive: ` + disk + "/bin has 0 MiB free",
+	} {
+		_, err = s.Stage(t.Context(), file, false, nil, func(status string, _, _ int64) {
+			if status != moment {
+				return
+			}
+			f, err := os.OpenFile(disk+"/fill", os.O_CREATE|os.O_WRONLY, 0o600)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer f.Close()
+			if _, err := f.ReadFrom(rand.Reader); !errors.Is(err, unix.ENOSPC) {
+				t.Error(err)
+			}
+		})
+		unharmed(err, says)
+		if err := os.Remove(disk + "/fill"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Stage(t.Context(), file, false, nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServers: a server that lies, sends too little, too much or nothing, or leads elsewhere,
+// gets nothing installed.
+func TestServers(t *testing.T) {
+	s, key := stager(t)
+	dir := t.TempDir()
+	file := archive(t, dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "good"), key)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", http.FileServer(http.Dir(dir)))
+	with := func(name string, serve func(w http.ResponseWriter)) {
+		mux.HandleFunc("/"+name+Suffix, func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file+Suffix) })
+		mux.HandleFunc("/"+name, func(w http.ResponseWriter, r *http.Request) { serve(w) })
+	}
+	with("short", func(w http.ResponseWriter) { w.Write(whole[:len(whole)/2]) })
+	with("torn", func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(whole)))
+		w.Write(whole[:1000])
+	})
+	with("long", func(w http.ResponseWriter) {
+		for w.Write(whole); ; {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	})
+	with("other", func(w http.ResponseWriter) { w.Write(append([]byte{whole[0] ^ 1}, whole[1:]...)) })
+	with("broken", func(w http.ResponseWriter) { http.Error(w, "broken", http.StatusInternalServerError) })
+	mux.HandleFunc("/endless"+Suffix, func(w http.ResponseWriter, _ *http.Request) {
+		for {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	})
+	mux.HandleFunc("/away"+Suffix, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://192.0.2.1/islet", http.StatusFound)
+	})
+	mux.HandleFunc("/round"+Suffix, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round"+Suffix, http.StatusFound) })
+	server := httptest.NewTLSServer(mux)
+	defer server.Close()
+	if _, err := s.Stage(t.Context(), server.URL+"/islet.tar.gz", false, nil, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a certificate that nobody trusts: %v", err)
+	}
+	s.Client = server.Client()
+	for path, bad := range map[string]string{
+		"islet.tar.gz": "", "short": "the release says", "torn": "unexpected EOF", "long": "at least", "other": "SHA-512 is another", "broken": "500",
+		"endless": "more than", "away": "only https", "round": "redirections", "none": "404",
+	} {
+		staged, err := s.Stage(t.Context(), server.URL+"/"+path, false, nil, nil)
+		if (err == nil) != (bad == "") || err != nil && !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: %v, not %q", path, err, bad)
+		}
+		if err == nil {
+			os.Remove(staged.Program)
+		}
+		if got := left(t, s); got != "islet" {
+			t.Errorf("%s leaves %q", path, got)
+		}
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := s.Stage(stopped, server.URL+"/islet.tar.gz", false, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("stopped: %v", err)
+	}
+}
+
+// TestSilence: a server that says nothing more is given up.
+func TestSilence(t *testing.T) {
+	late := time.AfterFunc(time.Hour, func() {})
+	defer late.Stop()
+	w := &watched{Reader: strings.NewReader("x"), late: late}
+	if n, err := w.Read(make([]byte, 2)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if !late.Stop() {
+		t.Error("the timer was not put off")
+	}
+	s, key := stager(t)
+	file := archive(t, t.TempDir(), "a", "0.2.0", runtime.GOARCH, program(t, "good"), key)
+	src, err := newSource(file, s.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := src.release(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.Threshold = 2
+	if _, err := s.Stage(t.Context(), file, false, nil, nil); err == nil || !strings.Contains(err.Error(), "has to be by 2") {
+		t.Errorf("one signature of two: %v", err)
+	}
+	if err := s.room(1 << 60); err == nil || !strings.Contains(err.Error(), "MiB are needed") {
+		t.Errorf("a disk without room: %v", err)
+	}
+	var told int64
+	if err := src.archive(t.Context(), r, s.Dir+"/x", func(status string, current, total int64) {
+		if status != "downloading" || current < told || total != r.Size {
+			t.Errorf("%s: %d of %d after %d", status, current, total, told)
+		}
+		told = current
+	}); err != nil || told != r.Size {
+		t.Errorf("%d bytes were told, %v", told, err)
+	}
+}
+
+// TestHeaderBombs: a server whose headers have no end is left.
+func TestHeaderBombs(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, out, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = out.WriteString("HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 1<<20) + "\r\n")
+		_ = out.Flush()
+	}))
+	defer server.Close()
+	s, err := newSource(server.URL+"/islet.tar.gz", newClient(time.Now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.release(t.Context()); err == nil || !strings.Contains(err.Error(), "exceeded") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,107 @@
+package update
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// TestFollowWaits: an archive that the node follows is not looked at while the disk is to be
+// spared, but soon after, and then as often as ever; a person who asks need not wait.
+func TestFollowWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wait atomic.Bool
+		var looks atomic.Int32
+		wait.Store(true)
+		dir := t.TempDir()
+		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.DiscardHandler)}, Follow: "/archive", Every: 24 * time.Hour, Wait: wait.Load,
+			Kept: func() string { looks.Add(1); return "" }}) // without keys each look ends before it reads
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- u.Run(ctx) }()
+		after := func(d time.Duration, want int32) {
+			t.Helper()
+			time.Sleep(d) // of the bubble
+			synctest.Wait()
+			if got := looks.Swap(0); got != want {
+				t.Errorf("%d looks, not %d", got, want)
+			}
+		}
+		after(3*24*time.Hour+time.Hour, 0)
+		if _, err := u.Update(ctx, "/archive", api.UpdateOptions{}, nil); err == nil {
+			t.Error("no error")
+		}
+		after(0, 1)
+		wait.Store(false)
+		after(spared, 1)
+		after(24*time.Hour-time.Second, 0)
+		after(time.Second, 1)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBusy: while something is on trial nothing is fetched that is to be tried, and what a person
+// only wants to know is.
+func TestBusy(t *testing.T) {
+	s, key := stager(t)
+	file := archive(t, t.TempDir(), "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "good"), key)
+	trial := filepath.Join(filepath.Dir(s.Program), "islet-1.new")
+	if err := os.WriteFile(trial, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	busy := errors.New("a trial is under way")
+	u := New(Config{Stager: *s, Kept: func() string { return trial }, Busy: func(bool) error { return busy },
+		Offer: func(*Staged, string, bool) (string, bool, error) { t.Error("it is offered"); return "", false, nil }})
+	if out, err := u.Update(t.Context(), file, api.UpdateOptions{Dry: true}, nil); err != nil || out.Version != "0.2.0" || out.ID != "" {
+		t.Errorf("only to know: %+v, %v", out, err)
+	}
+	if _, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); !errors.Is(err, busy) {
+		t.Error(err)
+	}
+	if got := left(t, s); got != "islet islet-1.new" {
+		t.Errorf("what is on trial, and no more, is to stay: %s", got)
+	}
+}
+
+// TestFollowOccupied: a look that comes while a person's archive is fetched is made up for within
+// minutes, and nothing is logged of it.
+func TestFollowOccupied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int32
+		var logged bytes.Buffer
+		dir := t.TempDir()
+		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.NewTextHandler(&logged, nil))}, Follow: "/archive", Every: 24 * time.Hour,
+			Kept: func() string { looks.Add(1); return "" }})
+		u.once.Lock()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- u.Run(ctx) }()
+		synctest.Wait()
+		if looks.Load() > 0 || logged.Len() > 0 {
+			t.Errorf("%d looks\n%s", looks.Load(), &logged)
+		}
+		u.once.Unlock()
+		time.Sleep(firstRetry) // of the bubble
+		synctest.Wait()
+		if looks.Load() != 1 {
+			t.Errorf("%d looks", looks.Load())
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,345 @@
+package cpumanager
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/islet-edge/islet/agent/device/topology"
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Given is what containers have for themselves, by pod and container.
+type Given map[types.UID]map[string]cpuset.CPUSet
+
+// Clone is a copy.
+func (g Given) Clone() Given {
+	out := Given{}
+	for uid, of := range g {
+		for name, set := range of {
+			out.Put(uid, name, set)
+		}
+	}
+	return out
+}
+
+// Put notes what a container has.
+func (g Given) Put(uid types.UID, container string, set cpuset.CPUSet) {
+	if g[uid] == nil {
+		g[uid] = map[string]cpuset.CPUSet{}
+	}
+	g[uid][container] = set
+}
+
+// All is what anybody has.
+func (g Given) All() cpuset.CPUSet {
+	out := cpuset.New()
+	for _, of := range g {
+		for _, set := range of {
+			out = out.Union(set)
+		}
+	}
+	return out
+}
+
+// A Static is the policy "static" on one machine.
+type Static struct {
+	cpus          topology.CPUs
+	o             Options
+	reserved      cpuset.CPUSet // no container gets them for itself
+	reservedCores cpuset.CPUSet // all of the cores of those
+}
+
+// Config is what New needs.
+type Config struct {
+	Machine  topology.Machine
+	Options  Options
+	Reserved cpuset.CPUSet // reservedSystemCPUs; empty: as many as Count says
+	Count    int           // of CPUs that are not allocatable
+	Topology string        // the topology manager's policy
+}
+
+// New checks that the machine can do what is asked.
+func New(c Config) (*Static, error) {
+	s := &Static{cpus: c.Machine.CPUs, o: c.Options, reserved: c.Reserved}
+	if c.Options.BySocket {
+		if c.Topology == topology.SingleNode {
+			return nil, fmt.Errorf("Topology manager %s policy is incompatible with CPUManager align-by-socket policy option", c.Topology)
+		}
+		if s.cpus.Sockets().Size() > s.cpus.Nodes().Size() {
+			return nil, errors.New("Align by socket is not compatible with hardware where number of sockets are more than number of NUMA")
+		}
+	}
+	if c.Count < 1 {
+		return nil, errors.New("[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero")
+	}
+	if s.reserved.IsEmpty() {
+		s.reserved, _ = s.take(s.cpus.All(), c.Count)
+	}
+	if s.reserved.Size() != c.Count || !s.reserved.IsSubsetOf(s.cpus.All()) {
+		return nil, fmt.Errorf("[cpumanager] unable to reserve the required amount of CPUs (size of %s did not equal %d)", s.reserved, c.Count)
+	}
+	s.reservedCores = cpuset.New()
+	for _, cpu := range s.reserved.List() {
+		s.reservedCores = s.reservedCores.Union(s.cpus.InCore(s.cpus[cpu].Core))
+	}
+	return s, nil
+}
+
+// Reserved are the CPUs that no container gets for itself.
+func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
+
+// Allocatable are those that containers may get for themselves.
+func (s *Static) Allocatable() cpuset.CPUSet { return s.cpus.All().Difference(s.reserved) }
+
+// Shared are the CPUs of all containers that have none for themselves.
+func (s *Static) Shared(g Given) cpuset.CPUSet {
+	all := s.cpus.All()
+	if s.o.Strict {
+		all = all.Difference(s.reserved)
+	}
+	return all.Difference(g.All())
+}
+
+// Check says why what containers have cannot be so: the machine or the configuration is
+// another one now.
+func (s *Static) Check(g Given) error {
+	seen := map[types.UID]cpuset.CPUSet{}
+	for uid, of := range g {
+		for name, set := range of {
+			if !set.IsSubsetOf(s.Allocatable()) {
+				return fmt.Errorf("pod: %s, container: %s cpuset: %q is not among the CPUs that can be given away, %q", uid, name, set, s.Allocatable())
+			}
+			for other, had := range seen {
+				if both := had.Intersection(set); other != uid && !both.IsEmpty() {
+					return fmt.Errorf("pods %s and %s both have CPUs %q", uid, other, both)
+				}
+			}
+		}
+		seen[uid] = Given{uid: of}.All()
+	}
+	return nil
+}
+
+// Wants is how many CPUs a container is to have for itself: those of guaranteed pods whose
+// request is a whole number. Pods with resources of their own get none.
+func Wants(pod *v1.Pod, ctr *v1.Container) int {
+	if pod.Spec.Resources != nil || demand.Class(pod) != v1.PodQOSGuaranteed {
+		return 0
+	}
+	q, asked := ctr.Resources.Requests[v1.ResourceCPU]
+	if !asked { // the API server fills it in
+		q = ctr.Resources.Limits[v1.ResourceCPU]
+	}
+	if n := q.Value(); n > 0 && n < 1<<16 && q.MilliValue() == n*1000 {
+		return int(n)
+	}
+	return 0
+}
+
+// PodWants is how many a pod is to have at any one time.
+func PodWants(pod *v1.Pod) int {
+	sidecars, most, main := 0, 0, 0
+	for kind, ctr := range podspec.Containers(&pod.Spec) {
+		n := Wants(pod, ctr)
+		switch kind {
+		case podspec.Sidecar:
+			sidecars += n
+		case podspec.Init:
+			most = max(most, sidecars+n)
+		case podspec.Main:
+			main += n
+		}
+	}
+	return max(most, sidecars+main)
+}
+
+// reusable is what init containers of a pod that end before this one starts have, and
+// nobody of the pod after them.
+func reusable(pod *v1.Pod, before string, g Given) cpuset.CPUSet {
+	out := cpuset.New()
+	for kind, ctr := range podspec.Containers(&pod.Spec) {
+		if ctr.Name == before {
+			break
+		}
+		if set := g[pod.UID][ctr.Name]; kind == podspec.Init {
+			out = out.Union(set)
+		} else {
+			out = out.Difference(set)
+		}
+	}
+	return out
+}
+
+// available are the CPUs that a container could get, but for those of its pod.
+func (s *Static) available(g Given) cpuset.CPUSet { return s.Allocatable().Difference(g.All()) }
+
+// Hints are the sets of NUMA nodes from which a container could get its CPUs; nil: it gets
+// none.
+func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Given) topology.Hints {
+	n := Wants(pod, ctr)
+	if n == 0 {
+		return nil
+	}
+	if has, ok := g[pod.UID][ctr.Name]; ok {
+		if has.Size() != n {
+			return topology.Hints{string(v1.ResourceCPU): {}}
+		}
+		return s.hints(n, has, cpuset.New())
+	}
+	return s.hints(n, s.available(g), reusable(pod, ctr.Name, g))
+}
+
+// PodHints is the same of a pod as a whole.
+func (s *Static) PodHints(pod *v1.Pod, g Given) topology.Hints {
+	n := PodWants(pod)
+	if n == 0 {
+		return nil
+	}
+	has := Given{pod.UID: g[pod.UID]}.All()
+	if has.Size() == n {
+		return s.hints(n, has, cpuset.New())
+	}
+	return s.hints(n, s.available(g), has)
+}
+
+func (s *Static) hints(n int, free, must cpuset.CPUSet) topology.Hints {
+	ids := s.cpus.Nodes().List()
+	least := len(ids)
+	out := []topology.Hint{}
+	topology.EachMask(ids, func(m topology.Mask) {
+		there, matching := 0, 0
+		for cpu, at := range s.cpus {
+			switch in := m.Has(at.Node); {
+			case must.Contains(cpu) && !in:
+				matching = -1 << 20
+			case must.Contains(cpu), in && free.Contains(cpu):
+				matching++
+			}
+			if m.Has(at.Node) {
+				there++
+			}
+		}
+		if there >= n {
+			least = min(least, m.Count())
+		}
+		if matching >= n {
+			out = append(out, topology.Hint{Nodes: m})
+		}
+	})
+	for i := range out {
+		out[i].Preferred = out[i].Nodes.Count() == least || s.o.BySocket && s.inSockets(out[i].Nodes, least)
+	}
+	return topology.Hints{string(v1.ResourceCPU): out}
+}
+
+// inSockets reports whether nodes lie in no more sockets than that many nodes need.
+func (s *Static) inSockets(m topology.Mask, nodes int) bool {
+	per := s.cpus.Nodes().Size() / s.cpus.Sockets().Size()
+	if per == 0 {
+		return false
+	}
+	return s.socketsOf(m).Size() == (nodes+per-1)/per
+}
+
+func (s *Static) socketsOf(m topology.Mask) cpuset.CPUSet {
+	out := cpuset.New()
+	for _, n := range m.IDs() {
+		out = out.Union(s.cpus.SocketsOfNode(n))
+	}
+	return out
+}
+
+// A Misfit is the error of a request that is no whole number of cores (full-pcpus-only).
+type Misfit struct{ text string }
+
+func (m *Misfit) Error() string { return m.text }
+
+// Reason is a kubelet's for it.
+func (m *Misfit) Reason() string { return "SMTAlignmentError" }
+
+// Take gives a container its CPUs, from these NUMA nodes as far as they go; zero: from any.
+// It notes them in g. Of a container that has some already, or gets none, it changes
+// nothing.
+func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, at topology.Mask, g Given) error {
+	n := Wants(pod, ctr)
+	if n == 0 {
+		return nil
+	}
+	if s.o.FullCores {
+		per := max(s.cpus.PerCore(), 1)
+		whole := s.Shared(g).Difference(s.reservedCores).Size()
+		if _, has := g[pod.UID][ctr.Name]; n%per != 0 {
+			return &Misfit{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, per)}
+		} else if !has && n > whole {
+			return &Misfit{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", whole, n, per)}
+		}
+	}
+	if _, has := g[pod.UID][ctr.Name]; has {
+		return nil
+	}
+	from := s.available(g).Union(reusable(pod, ctr.Name, g))
+	out := cpuset.New()
+	if at != 0 {
+		near := cpuset.New()
+		if s.o.BySocket {
+			for _, id := range s.socketsOf(at).List() {
+				near = near.Union(from.Intersection(s.cpus.InSocket(id)))
+			}
+		} else {
+			for _, id := range at.IDs() {
+				near = near.Union(from.Intersection(s.cpus.InNode(id)))
+			}
+		}
+		set, err := s.take(near, min(n, near.Size()))
+		if err != nil {
+			return err
+		}
+		out = set
+	}
+	more, err := s.take(from.Difference(out), n-out.Size())
+	if err != nil {
+		return err
+	}
+	g.Put(pod.UID, ctr.Name, out.Union(more))
+	return nil
+}
+
+func (s *Static) take(from cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
+	if s.o.AcrossNodes {
+		group := 1
+		if s.o.FullCores {
+			group = max(s.cpus.PerCore(), 1)
+		}
+		return distributed(s.cpus, from, n, group, s.o.AcrossCores)
+	}
+	return packed(s.cpus, from, n, s.o.AcrossCores, s.o.ByCache)
+}
+
+// Cached reports whether CPUs share one cache.
+func (s *Static) Cached(set cpuset.CPUSet) bool { return s.cpus.Only(set).Caches().Size() <= 1 }
+
+// PerNode counts CPUs by NUMA node.
+func (s *Static) PerNode(set cpuset.CPUSet) map[int]int {
+	out := map[int]int{}
+	for _, at := range s.cpus.Only(set) {
+		out[at.Node]++
+	}
+	return out
+}
+
+// String is for logs.
+func (g Given) String() string {
+	var b strings.Builder
+	for uid, of := range g {
+		for name, set := range of {
+			fmt.Fprintf(&b, "%s/%s=%s ", uid, name, set)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}

@@ -1,0 +1,107 @@
+package cpumanager
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/device/topology"
+)
+
+// machine is one as the cases of a kubelet have it: the second threads of all cores come
+// after the first ones.
+func machine(sockets, nodes, caches, cores, threads int) topology.Machine {
+	m := topology.Machine{CPUs: topology.CPUs{}}
+	all := sockets * nodes * caches * cores
+	for core := range all {
+		cache := core / cores
+		node := cache / caches
+		for t := range threads {
+			m.CPUs[core+t*all] = topology.CPU{Core: core, Cache: cache, Node: node, Socket: node / nodes}
+		}
+	}
+	for id := range sockets * nodes {
+		m.Nodes = append(m.Nodes, topology.Node{ID: id})
+	}
+	return m
+}
+
+func asking(uid string, cpus ...int64) *v1.Pod {
+	p := &v1.Pod{}
+	p.UID = types.UID(uid)
+	for i, n := range cpus {
+		l := v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(n, resource.DecimalSI), v1.ResourceMemory: resource.MustParse("1Mi")}
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprint("c", i), Resources: v1.ResourceRequirements{Requests: l, Limits: l}})
+	}
+	return p
+}
+
+// TestAsUpstream: the same CPUs, hints and refusals as a kubelet's, which test/cluster/upstream
+// has written down.
+func TestAsUpstream(t *testing.T) {
+	data, err := os.ReadFile("testdata/upstream.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct {
+		CPU []struct {
+			Sockets, NodesPerSocket, CachesPerNode, CoresPerCache, Threads, Reserved int
+			Options                                                                  map[string]string
+			Steps                                                                    []struct {
+				Asks, Gone int
+				Nodes      topology.Mask
+				Got        string
+				Hints      map[topology.Mask]bool
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &all); err != nil || len(all.CPU) < 100 {
+		t.Fatal(len(all.CPU), err)
+	}
+	for i, c := range all.CPU {
+		o, err := ParseOptions(c.Options, true, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := machine(c.Sockets, c.NodesPerSocket, c.CachesPerNode, c.CoresPerCache, c.Threads)
+		s, err := New(Config{Machine: m, Options: o, Count: c.Reserved})
+		if err != nil {
+			t.Fatal(err)
+		}
+		given := Given{}
+		for j, step := range c.Steps {
+			if step.Asks == 0 {
+				delete(given, types.UID(fmt.Sprint(step.Gone)))
+				continue
+			}
+			where := fmt.Sprintf("case %d step %d (%+v, asks %d at %b, %v)", i, j, c.Options, step.Asks, step.Nodes, given)
+			pod := asking(fmt.Sprint(j), int64(step.Asks))
+			hints := s.Hints(pod, &pod.Spec.Containers[0], given)["cpu"]
+			if len(hints) != len(step.Hints) {
+				t.Errorf("%s: hints %v, not %v", where, hints, step.Hints)
+			}
+			for _, h := range hints {
+				if preferred, ok := step.Hints[h.Nodes]; !ok || preferred != h.Preferred {
+					t.Errorf("%s: hint %+v", where, h)
+				}
+			}
+			err := s.Take(pod, &pod.Spec.Containers[0], step.Nodes, given)
+			got := given[pod.UID]["c0"].String()
+			if err != nil {
+				got = "!" + err.Error()
+			}
+			if strings.HasPrefix(got, "!") != strings.HasPrefix(step.Got, "!") || got != step.Got {
+				t.Fatalf("%s: got %s, not %s", where, got, step.Got)
+			}
+			if err := s.Check(given); err != nil {
+				t.Fatalf("%s: %v", where, err)
+			}
+		}
+	}
+}

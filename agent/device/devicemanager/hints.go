@@ -1,0 +1,155 @@
+package devicemanager
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/device/topology"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Hints are the sets of NUMA nodes from which a container could get its devices; nil of a
+// resource whose devices are anywhere.
+func (g *Giving) Hints(ctr *v1.Container) topology.Hints {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	out := topology.Hints{}
+	for _, w := range g.all {
+		if w.container == ctr.Name {
+			out[w.resource] = g.hints(w.resource, w.count, g.has(w.key))
+		}
+	}
+	return out
+}
+
+// PodHints is the same of a pod as a whole.
+func (g *Giving) PodHints() topology.Hints {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	sidecars, most, main, has := map[string]int{}, map[string]int{}, map[string]int{}, map[string][]string{}
+	for _, w := range g.all {
+		switch w.kind {
+		case podspec.Sidecar:
+			sidecars[w.resource] += w.count
+		case podspec.Init:
+			most[w.resource] = max(most[w.resource], sidecars[w.resource]+w.count)
+		case podspec.Main:
+			main[w.resource] += w.count
+		}
+		has[w.resource] = append(has[w.resource], g.has(w.key)...)
+	}
+	out := topology.Hints{}
+	for name, ids := range has {
+		slices.Sort(ids)
+		out[name] = g.hints(name, max(most[name], sidecars[name]+main[name]), slices.Compact(ids))
+	}
+	return out
+}
+
+// has lists the devices that a container has already. The caller holds mu.
+func (g *Giving) has(k key) []string {
+	if got := g.m.given[g.pod.UID][k]; got != nil {
+		return got.IDs
+	}
+	return nil
+}
+
+// hints are those for a number of devices of one resource. The caller holds mu.
+func (g *Giving) hints(name string, count int, has []string) []topology.Hint {
+	m := g.m
+	if m.resources[name] == nil || !m.placed(name) {
+		return nil
+	}
+	reused, free := has, []string(nil)
+	if len(has) == 0 {
+		reused, free = m.available(name, g.spare[name])
+	}
+	out := []topology.Hint{}
+	if len(reused)+len(free) < count {
+		return out
+	}
+	all := m.resources[name].devices
+	var ids []int
+	for _, d := range all {
+		ids = append(ids, mask(d).IDs()...)
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	least := len(ids)
+	topology.EachMask(ids, func(at topology.Mask) {
+		there, matching := 0, 0
+		for _, d := range all {
+			if mask(d)&at != 0 {
+				there++
+			}
+		}
+		if there >= count {
+			least = min(least, at.Count())
+		}
+		for _, id := range reused {
+			if near := mask(all[id]); near == 0 {
+				continue
+			} else if near&at == 0 {
+				return
+			}
+			matching++
+		}
+		for _, id := range free {
+			if mask(all[id])&at != 0 {
+				matching++
+			}
+		}
+		if matching >= count {
+			out = append(out, topology.Hint{Nodes: at})
+		}
+	})
+	for i := range out {
+		out[i].Preferred = out[i].Nodes.Count() == least
+	}
+	return out
+}
+
+// mask is where a device is; zero: anywhere.
+func mask(d Device) (m topology.Mask) {
+	for _, id := range d.NUMA {
+		if id >= 0 && id < 1<<10 {
+			m |= topology.MaskOf(int(id))
+		}
+	}
+	return m
+}
+
+// placed reports whether any device of a resource says where it is. The caller holds mu.
+func (m *Manager) placed(name string) bool {
+	for _, d := range m.resources[name].devices {
+		if mask(d) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// near is available for some NUMA nodes: if there are enough devices on them, there are no
+// others; else all of those come first. Zero: any nodes. The caller holds mu.
+func (m *Manager) near(w want, spare map[string]bool, at topology.Mask) (must, free []string) {
+	must, free = m.available(w.resource, spare)
+	if at == 0 || !m.placed(w.resource) || len(must) >= w.count {
+		return must, free
+	}
+	var here, elsewhere, anywhere []string
+	for _, id := range free {
+		switch near := mask(m.resources[w.resource].devices[id]); {
+		case near == 0:
+			anywhere = append(anywhere, id)
+		case near&at != 0:
+			here = append(here, id)
+		default:
+			elsewhere = append(elsewhere, id)
+		}
+	}
+	if w.count-len(must) < len(here) {
+		return must, here
+	}
+	return slices.Concat(must, here), slices.Concat(elsewhere, anywhere)
+}

@@ -1,0 +1,260 @@
+package devicemanager
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// Bounds of what a container gets with its devices.
+const (
+	maxEntries = 1 << 10 // of a kind
+	maxText    = 1 << 16 // bytes, of a name, path or value
+	maxGiven   = 1 << 18 // bytes of all of them
+)
+
+// Name is the hook's.
+func (*Manager) Name() string { return "devices" }
+
+// Prepare gives a pod devices that it asks for and was admitted without: their resource had
+// no provider then, or it ran to its end and is to run again.
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error { return m.allocate(ctx, pod) }
+
+// Start tells the providers of a container's devices that it starts, and waits until they
+// let it. A container whose device is not there, or not healthy, does not start.
+func (m *Manager) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
+	for name, g := range m.of(pod.UID, ctr.Name) {
+		m.mu.Lock()
+		link, err := m.ready(name, g.IDs)
+		m.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		s, ok := link.provider.(Starter)
+		if !ok {
+			continue
+		}
+		now, err := s.Start(ctx, Request{pod, ctr, g.IDs})
+		if err != nil {
+			return err
+		}
+		if now != nil {
+			if err := m.replace(ctx, pod.UID, key{ctr.Name, name}, *now); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// of gives what a container has, by resource.
+func (m *Manager) of(uid types.UID, container string) map[string]row {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]row{}
+	for k, g := range m.given[uid] {
+		if k.container == container && !g.pending {
+			out[k.resource] = g.row
+		}
+	}
+	return out
+}
+
+// ready reports why a container with devices cannot start now. The caller holds mu.
+func (m *Manager) ready(name string, ids []string) (*Link, error) {
+	r := m.resources[name]
+	if r == nil || r.link == nil {
+		return nil, fmt.Errorf("device %s of %s: %w", strings.Join(ids, ", "), name, errGone)
+	}
+	for _, id := range ids {
+		if d, there := r.devices[id]; !there || !d.Healthy {
+			return nil, fmt.Errorf("device %s of %s is not healthy: %s", id, name, cmp.Or(d.Message, "the container waits for it"))
+		}
+	}
+	return r.link, nil
+}
+
+// replace durably gives a container something else with the same devices.
+func (m *Manager) replace(ctx context.Context, uid types.UID, k key, a Allocation) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	g := m.given[uid][k]
+	if g == nil || reflect.DeepEqual(g.Allocation, a) {
+		m.mu.Unlock()
+		return nil
+	}
+	now := g.row
+	m.mu.Unlock()
+	now.Allocation = a
+	data, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	if err := m.c.Store.GiveDevices(ctx, []store.Devices{{UID: uid, Container: k.container, Resource: k.resource, Count: len(now.IDs), Given: data}}); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	g.Allocation = a
+	m.mu.Unlock()
+	return nil
+}
+
+// Container adds what a container gets with its devices to its configuration. Its own
+// environment wins, and a path of the container is taken once.
+func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
+	all := m.of(pod.UID, ctr.Name)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		a := all[name].Allocation
+		a.add(out)
+	}
+	return nil
+}
+
+func (a *Allocation) add(out *api.ContainerConfig) {
+	for _, k := range slices.Sorted(maps.Keys(a.Env)) {
+		if !slices.ContainsFunc(out.Envs, func(e *api.KeyValue) bool { return e.Key == k }) {
+			out.Envs = append(out.Envs, &api.KeyValue{Key: k, Value: []byte(a.Env[k])})
+		}
+	}
+	for _, v := range a.Mounts {
+		if !slices.ContainsFunc(out.Mounts, func(x *api.Mount) bool { return x.ContainerPath == v.Container }) {
+			out.Mounts = append(out.Mounts, &api.Mount{HostPath: v.Host, ContainerPath: v.Container, Readonly: v.ReadOnly})
+		}
+	}
+	for _, n := range a.Nodes {
+		if !slices.ContainsFunc(out.Devices, func(x *api.Device) bool { return x.ContainerPath == n.Container }) {
+			out.Devices = append(out.Devices, &api.Device{HostPath: n.Host, ContainerPath: n.Container, Permissions: n.Permissions})
+		}
+	}
+	for k, v := range a.Annotations {
+		if _, there := out.Annotations[k]; !there { // the agent's own are not a provider's to set
+			if out.Annotations == nil {
+				out.Annotations = map[string]string{}
+			}
+			out.Annotations[k] = v
+		}
+	}
+	AddCDI(out, a.CDI)
+	if sec := out.GetLinux().GetSecurityContext(); sec != nil {
+		for _, g := range a.Groups {
+			if !slices.Contains(sec.SupplementalGroups, g) {
+				sec.SupplementalGroups = append(sec.SupplementalGroups, g)
+			}
+		}
+	}
+}
+
+// AddCDI has a container get CDI devices, each once.
+func AddCDI(out *api.ContainerConfig, names []string) {
+	for _, n := range names {
+		if !slices.ContainsFunc(out.CDIDevices, func(d *api.CDIDevice) bool { return d.Name == n }) {
+			out.CDIDevices = append(out.CDIDevices, &api.CDIDevice{Name: n})
+		}
+	}
+}
+
+// check refuses what a provider may not say.
+func (a *Allocation) check() error {
+	for kind, n := range map[string]int{"variables": len(a.Env), "mounts": len(a.Mounts), "device nodes": len(a.Nodes), "annotations": len(a.Annotations), "CDI devices": len(a.CDI), "groups": len(a.Groups)} {
+		if n > maxEntries {
+			return fmt.Errorf("the provider of a device gives %d %s: at most %d can be", n, kind, maxEntries)
+		}
+	}
+	texts := slices.Clone(a.CDI)
+	for _, m := range []map[string]string{a.Env, a.Annotations} {
+		for k, v := range m {
+			if k == "" || strings.ContainsAny(k, "=\x00") {
+				return fmt.Errorf("the provider of a device gives a variable or annotation named %.80q", k)
+			}
+			texts = append(texts, k, v)
+		}
+	}
+	var paths []string
+	for _, v := range a.Mounts {
+		paths = append(paths, v.Host, v.Container)
+	}
+	for _, n := range a.Nodes {
+		if n.Permissions == "" || strings.Trim(n.Permissions, "rwm") != "" || len(n.Permissions) > 3 {
+			return fmt.Errorf("the provider of device node %.80q gives the permissions %.80q: r, w and m can be", n.Host, n.Permissions)
+		}
+		paths = append(paths, n.Host, n.Container)
+	}
+	for _, p := range paths {
+		if !filepath.IsAbs(p) {
+			return fmt.Errorf("the provider of a device gives the path %.80q, which is not absolute", p)
+		}
+	}
+	sum := 0
+	for _, t := range append(texts, paths...) {
+		if sum += len(t); sum > maxGiven {
+			return fmt.Errorf("the provider of a device gives names, paths and values of more than %d bytes", maxGiven)
+		}
+		if len(t) > maxText || strings.Contains(t, "\x00") {
+			return errors.New("the provider of a device gives a name, path or value that is too long or has a zero byte")
+		}
+	}
+	return nil
+}
+
+// Ended gives back what a pod has that is over.
+func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Release(ctx, pod.UID) }
+
+// Release is the same for one that is gone.
+func (m *Manager) Release(ctx context.Context, uid types.UID) error {
+	m.mu.Lock()
+	_, has := m.given[uid]
+	m.mu.Unlock()
+	if !has {
+		return nil
+	}
+	if err := m.c.Store.TakeDevices(ctx, uid); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	delete(m.given, uid)
+	m.mu.Unlock()
+	m.c.Changed()
+	return nil
+}
+
+// Status says how the devices of a container are (KEP-4680): nil of one that has none.
+func (m *Manager) Status(uid types.UID, container string) (out []v1.ResourceStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, g := range m.given[uid] {
+		if k.container != container || g.pending {
+			continue
+		}
+		st := v1.ResourceStatus{Name: v1.ResourceName(k.resource)}
+		for _, id := range g.IDs {
+			h := v1.ResourceHealth{ResourceID: v1.ResourceID(id), Health: v1.ResourceHealthStatusHealthy}
+			if r := m.resources[k.resource]; r != nil {
+				if d, there := r.devices[id]; there && !d.Healthy { // one that is not listed counts as healthy, as with a kubelet
+					h.Health = v1.ResourceHealthStatusUnhealthy
+					if d.Message != "" {
+						h.Message = new(d.Message)
+					}
+				}
+			}
+			st.Resources = append(st.Resources, h)
+		}
+		out = append(out, st)
+	}
+	slices.SortFunc(out, func(a, b v1.ResourceStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}

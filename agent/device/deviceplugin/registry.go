@@ -1,0 +1,24 @@
+package deviceplugin
+
+import (
+	"context"
+
+	"github.com/islet-edge/islet/agent/plugin/plugins"
+)
+
+// Validate is for those that register below plugins_registry.
+func (p *Plugins) Validate(x plugins.Plugin) error { return check(x.Name, x.Versions) }
+
+// Register is the same.
+func (p *Plugins) Register(ctx context.Context, x plugins.Plugin) error {
+	return p.connect(ctx, x.Name, x.Endpoint, nil)
+}
+
+// Deregister ends what serves at the plugin's endpoint.
+func (p *Plugins) Deregister(x plugins.Plugin) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := p.now[x.Name]; now != nil && now.socket == x.Endpoint {
+		now.stop(nil)
+	}
+}

@@ -1,0 +1,302 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	api "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/islet-edge/islet/agent/plugin/plugins"
+	"github.com/islet-edge/islet/internal/retry"
+)
+
+// Bounds of what a driver may take and say.
+const (
+	callTime   = 45 * time.Second // as with a kubelet
+	maxDevices = 1 << 10          // of a claim
+	maxCDI     = 1 << 7           // of a device
+	maxText    = 1 << 10          // bytes, of a name
+	maxClaim   = 1 << 18          // bytes of all names of a claim
+	maxHealth  = 1 << 14          // devices of all drivers whose health is known
+	maxSaid    = 4 << 20          // bytes of their names and messages
+	staleAfter = 30 * time.Second // of health, unless the driver says otherwise
+	maxStale   = 24 * time.Hour
+)
+
+// The services that a driver may have; the messages of both are the same.
+const (
+	current = "v1.DRAPlugin"
+	before  = "v1beta1.DRAPlugin"
+)
+
+// A driver is one that registered.
+type driver struct {
+	name, endpoint, service string
+	conn                    *grpc.ClientConn
+	stop                    context.CancelFunc
+	counted                 Counter
+
+	// These are guarded by Manager.mu.
+	connected bool
+	health    map[deviceKey]condition
+	late      *time.Timer // some of that is too old then; nil: nothing is
+}
+
+type deviceKey struct{ pool, name string }
+
+// A condition is what a driver said of a device last.
+type condition struct {
+	health  v1.ResourceHealthStatus
+	message string
+	until   time.Time
+}
+
+// Validate says what is wrong with a driver.
+func (m *Manager) Validate(p plugins.Plugin) error {
+	if problems := validation.IsDNS1123Subdomain(p.Name); len(problems) > 0 {
+		return fmt.Errorf("the name of DRA driver %.80q is none: %s", p.Name, strings.Join(problems, ", "))
+	}
+	_, err := service(p)
+	return err
+}
+
+func service(p plugins.Plugin) (string, error) {
+	for _, s := range []string{current, before} {
+		if slices.Contains(p.Versions, s) {
+			return "k8s.io.kubelet.pkg.apis.dra." + s, nil
+		}
+	}
+	return "", fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %s: none of services supported by the plugin (%.200q) are supported by the kubelet (%q)",
+		p.Name, p.Endpoint, p.Versions, []string{current, before})
+}
+
+// Register takes up a driver, beside an older instance of it that may go soon.
+func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
+	s, err := service(p)
+	if err != nil {
+		return err
+	}
+	conn, err := plugins.Dial(p.Endpoint, grpc.WithIdleTimeout(0)) // it stays, so that one sees when the driver goes
+	if err != nil {
+		return err
+	}
+	d := &driver{name: p.Name, endpoint: p.Endpoint, service: s, conn: conn, counted: m.c.Counted, health: map[deviceKey]condition{}}
+	var ctx context.Context
+	ctx, d.stop = context.WithCancel(m.ctx)
+	m.mu.Lock()
+	if m.ctx.Err() != nil || slices.ContainsFunc(m.drivers[p.Name], func(o *driver) bool { return o.endpoint == p.Endpoint }) {
+		m.mu.Unlock()
+		d.stop()
+		return errors.Join(fmt.Errorf("endpoint %s already registered for DRA driver plugin %s", p.Endpoint, p.Name), conn.Close())
+	}
+	m.drivers[p.Name] = append(m.drivers[p.Name], d)
+	waiting := m.waiting[p.Name]
+	delete(m.waiting, p.Name)
+	m.reach(p.Name)
+	m.all.Go(func() { m.follow(ctx, d) })
+	m.all.Go(func() { m.listen(ctx, d) })
+	m.mu.Unlock()
+	m.c.Log.Info("DRA driver registered", "driver", p.Name, "endpoint", p.Endpoint)
+	for uid := range waiting {
+		m.c.PodChanged(uid)
+	}
+	return nil
+}
+
+// Deregister forgets a driver whose socket is gone.
+func (m *Manager) Deregister(p plugins.Plugin) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drivers[p.Name] = slices.DeleteFunc(m.drivers[p.Name], func(d *driver) bool {
+		if d.endpoint != p.Endpoint {
+			return false
+		}
+		d.stop() // listen closes the connection
+		return true
+	})
+	m.reach(p.Name)
+	if len(m.drivers[p.Name]) == 0 {
+		delete(m.drivers, p.Name)
+		delete(m.told, p.Name)
+		m.c.Log.Warn("DRA driver is gone", "driver", p.Name, "endpoint", p.Endpoint)
+	}
+}
+
+// follow keeps the connection to a driver, and notes whether there is one.
+func (m *Manager) follow(ctx context.Context, d *driver) {
+	for {
+		d.conn.Connect()
+		now := d.conn.GetState()
+		m.mu.Lock()
+		if is := now == connectivity.Ready; is != d.connected && ctx.Err() == nil {
+			d.connected = is
+			m.reach(d.name)
+		}
+		m.mu.Unlock()
+		if !d.conn.WaitForStateChange(ctx, now) {
+			return
+		}
+	}
+}
+
+// reach tells whether any instance of a driver can be reached. The caller holds mu.
+func (m *Manager) reach(name string) {
+	is := slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.connected })
+	if before, told := m.told[name]; m.c.Slices == nil || told && before == is {
+		return
+	}
+	if m.told[name] = is; is {
+		m.c.Slices.Here(name)
+		return
+	}
+	m.c.Slices.Gone(name)
+}
+
+// driver is the latest instance of one that can be reached, or else the latest; nil: there
+// is none.
+func (m *Manager) driver(name string) *driver {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.latest(name)
+}
+
+// latest is driver. The caller holds mu.
+func (m *Manager) latest(name string) *driver {
+	all := m.drivers[name]
+	for _, d := range slices.Backward(all) {
+		if d.connected {
+			return d
+		}
+	}
+	if len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
+func (c *claim) message() *api.Claim {
+	return &api.Claim{Namespace: c.namespace, Uid: string(c.uid), Name: c.name}
+}
+
+// prepare gives the devices of each claim.
+func (d *driver) prepare(ctx context.Context, claims []*claim) (map[types.UID][]Device, error) {
+	q, resp := &api.NodePrepareResourcesRequest{}, &api.NodePrepareResourcesResponse{}
+	for _, c := range claims {
+		q.Claims = append(q.Claims, c.message())
+	}
+	if err := d.call(ctx, "NodePrepareResources", q, resp); err != nil {
+		return nil, err
+	}
+	out := map[types.UID][]Device{}
+	for _, c := range claims {
+		r := resp.Claims[string(c.uid)]
+		if r == nil {
+			return nil, fmt.Errorf("NodePrepareResources skipped ResourceClaim %s", c.name)
+		}
+		if r.Error != "" {
+			return nil, fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %.1000s", c.name, r.Error)
+		}
+		devices, err := devices(r.Devices)
+		if err != nil {
+			return nil, fmt.Errorf("DRA driver %s, ResourceClaim %s: %w", d.name, c.name, err)
+		}
+		out[c.uid] = devices
+	}
+	return out, nil
+}
+
+func devices(list []*api.Device) (out []Device, err error) {
+	if len(list) > maxDevices {
+		return nil, fmt.Errorf("it has %d devices, more than %d", len(list), maxDevices)
+	}
+	sum := 0
+	for _, d := range list {
+		now := Device{Requests: d.GetRequestNames(), Pool: d.GetPoolName(), Name: d.GetDeviceName(), Share: d.GetShareId(), CDI: d.GetCdiDeviceIds()}
+		if len(now.CDI) > maxCDI || len(now.Requests) > maxDevices {
+			return nil, fmt.Errorf("device %.80q has too many names", now.Name)
+		}
+		for _, text := range slices.Concat(now.Requests, now.CDI, []string{now.Pool, now.Name, now.Share}) {
+			if len(text) > maxText || strings.Contains(text, "\x00") {
+				return nil, fmt.Errorf("device %.80q has a name that is none", now.Name)
+			}
+			if sum += len(text); sum > maxClaim {
+				return nil, fmt.Errorf("its devices have names of more than %d bytes", maxClaim)
+			}
+		}
+		out = append(out, now)
+	}
+	return out, nil
+}
+
+func (d *driver) unprepare(ctx context.Context, c *claim) error {
+	resp := &api.NodeUnprepareResourcesResponse{}
+	if err := d.call(ctx, "NodeUnprepareResources", &api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{c.message()}}, resp); err != nil {
+		return err
+	}
+	r, ok := resp.Claims[string(c.uid)]
+	if !ok {
+		return fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.name)
+	}
+	if r.GetError() != "" {
+		return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.1000s", c.name, r.Error)
+	}
+	return nil
+}
+
+func (d *driver) call(ctx context.Context, method string, q, resp any) error {
+	ctx, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
+	full, began := "/"+d.service+"/"+method, time.Now()
+	err := d.conn.Invoke(ctx, full, q, resp)
+	d.counted.DRACall(d.name, full, status.Code(err).String(), time.Since(began))
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return nil
+}
+
+// listen takes what a driver says of the health of its devices, if it does, until it is
+// deregistered.
+func (m *Manager) listen(ctx context.Context, d *driver) {
+	defer d.conn.Close()
+	again := retry.Backoff{First: time.Second, Soon: 10 * time.Second, Most: time.Minute}
+	for {
+		err := m.watch(ctx, d)
+		m.sayHealth(d, nil, true)
+		if ctx.Err() != nil {
+			return
+		}
+		if status.Code(err) == codes.Unimplemented {
+			<-ctx.Done()
+			return
+		}
+		select {
+		case <-time.After(again.Next(0)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *Manager) watch(ctx context.Context, d *driver) error {
+	stream, err := health.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx, &health.NodeWatchResourcesRequest{})
+	if err != nil {
+		return err
+	}
+	return plugins.EachList(ctx, stream, func(resp *health.NodeWatchResourcesResponse) error {
+		m.sayHealth(d, resp.GetDevices(), false)
+		return nil
+	})
+}

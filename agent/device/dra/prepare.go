@@ -1,0 +1,317 @@
+package dra
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// A Failure is why the claims of a pod are not prepared, in a kubelet's words.
+type Failure struct{ Err error }
+
+func (f *Failure) Error() string {
+	return fmt.Sprintf("Failed to prepare dynamic resources: prepare dynamic resources: %v", f.Err)
+}
+
+// Unwrap gives the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Reason is that of the event.
+func (*Failure) Reason() string { return "FailedPrepareDynamicResources" }
+
+// Name is the hook's.
+func (*Manager) Name() string { return "dynamic resources" }
+
+// Prepare has drivers prepare the claims of a pod.
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
+	names, err := podspec.ResourceClaims(pod)
+	if err == nil && len(names) > 0 {
+		began := time.Now()
+		err = m.prepare(ctx, pod, names)
+		m.c.Counted.DRAOperation("PrepareResources", err != nil, time.Since(began))
+	}
+	if err != nil {
+		return &Failure{err}
+	}
+	return nil
+}
+
+func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, names []podspec.ResourceClaim) error {
+	var all []*claim
+	for _, n := range names {
+		c, err := m.claim(ctx, pod, n)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
+	unlock, err := lock(ctx, all)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	batches, err := m.take(ctx, pod.UID, all)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(batches)) {
+		if err := m.prepareBy(ctx, name, batches[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claim finds one that the pod uses, or else reads it and looks whether the pod may.
+func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClaim) (*claim, error) {
+	m.mu.Lock()
+	c := m.find(pod, n.Name)
+	m.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	if m.c.Objects == nil {
+		return nil, fmt.Errorf("ResourceClaim %s: this node belongs to no cluster", n.Name)
+	}
+	obj, err := m.c.Objects.ResourceClaim(pod, n.Name)
+	if err != nil {
+		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
+	}
+	if allowed(pod, n, obj) != nil { // what is known may be of before the claim was this pod's
+		if err := m.c.Objects.Renew(ctx, pod); err != nil {
+			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
+		}
+		if obj, err = m.c.Objects.ResourceClaim(pod, n.Name); err != nil {
+			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
+		}
+		if err := allowed(pod, n, obj); err != nil {
+			return nil, err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, old := range m.claims {
+		if old.name == obj.Name && old.namespace == obj.Namespace && old.uid != obj.UID {
+			return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)", old.name, old.uid)
+		}
+	}
+	if c = m.claims[obj.UID]; c != nil {
+		if !c.shared(obj) {
+			return nil, fmt.Errorf("ResourceClaim %s is prepared still for a pod that it is not reserved for any more", c.name)
+		}
+	} else {
+		c = newClaim(obj.UID, obj.Namespace, obj.Name)
+		for _, r := range obj.Status.Allocation.Devices.Results {
+			c.parts[r.Driver] = &part{}
+		}
+	}
+	return c, nil
+}
+
+// shared reports whether a claim is allocated as it was for one of the pods that it is
+// prepared for. Once it is reserved for none of these, it may have been allocated anew. The
+// caller holds Manager.mu.
+func (c *claim) shared(obj *resourcev1.ResourceClaim) bool {
+	return slices.ContainsFunc(obj.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return c.pods[r.UID] })
+}
+
+// allowed says why a pod cannot have a claim, in a kubelet's words.
+func allowed(pod *v1.Pod, n podspec.ResourceClaim, c *resourcev1.ResourceClaim) error {
+	if n.Made && !metav1.IsControlledBy(c, pod) {
+		return fmt.Errorf("ResourceClaim %s/%s was not created for pod %s/%s (pod is not owner)", c.Namespace, c.Name, pod.Namespace, pod.Name)
+	}
+	reserved := func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID }
+	if !slices.ContainsFunc(c.Status.ReservedFor, reserved) {
+		return fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)", pod.Name, pod.UID, c.Name, c.UID)
+	}
+	if c.Status.Allocation == nil {
+		return fmt.Errorf("ResourceClaim %s: not allocated", c.Name)
+	}
+	return nil
+}
+
+// take durably notes that a pod uses claims, and gives what is to be prepared, by driver. No
+// row is made while a driver is missing: then there would be nobody to take it back. The
+// caller has locked the claims.
+func (m *Manager) take(ctx context.Context, uid types.UID, all []*claim) (map[string][]*claim, error) {
+	batches := map[string][]*claim{}
+	m.mu.Lock()
+	for _, c := range all {
+		for name, p := range c.parts {
+			if p.prepared {
+				continue
+			}
+			if len(m.drivers[name]) == 0 {
+				if m.waiting[name] == nil {
+					m.waiting[name] = map[types.UID]bool{}
+				}
+				m.waiting[name][uid] = true
+				m.mu.Unlock()
+				return nil, missing(name)
+			}
+			batches[name] = append(batches[name], c)
+		}
+	}
+	var news []*claim
+	for _, c := range all {
+		if m.claims[c.uid] == c && c.pods[uid] {
+			continue
+		}
+		if now := m.claims[c.uid]; now != nil && now != c {
+			m.mu.Unlock()
+			return nil, fmt.Errorf("ResourceClaim %s is just being prepared for another pod", c.name)
+		}
+		m.claims[c.uid] = c
+		c.pods[uid] = true
+		news = append(news, c)
+	}
+	m.mu.Unlock()
+	if err := m.store(ctx, news); err != nil {
+		m.mu.Lock()
+		for _, c := range news {
+			if delete(c.pods, uid); len(c.pods) == 0 {
+				delete(m.claims, c.uid)
+			}
+		}
+		m.mu.Unlock()
+		return nil, err
+	}
+	return batches, nil
+}
+
+func missing(driver string) error {
+	return fmt.Errorf("DRA driver %s is not registered", driver)
+}
+
+func (m *Manager) store(ctx context.Context, claims []*claim) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	var rows []store.Claim
+	for _, c := range claims {
+		rows = append(rows, c.rows()...)
+	}
+	m.mu.Unlock()
+	return m.c.Store.PutClaims(ctx, rows)
+}
+
+// prepareBy has a driver prepare claims. The caller has locked them.
+func (m *Manager) prepareBy(ctx context.Context, name string, claims []*claim) error {
+	d := m.driver(name)
+	if d == nil {
+		return missing(name)
+	}
+	devices, err := d.prepare(ctx, claims)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	for _, c := range claims {
+		c.parts[name].devices = devices[c.uid]
+	}
+	m.mu.Unlock()
+	if err := m.store(ctx, claims); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	for _, c := range claims {
+		c.parts[name].prepared = true
+	}
+	m.mu.Unlock()
+	return nil
+}
+
+// Ended gives back the claims of a pod that is over.
+func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Release(ctx, pod.UID) }
+
+// Release is the same for one that is gone. The claims that no other pod uses are taken back
+// by their drivers first.
+func (m *Manager) Release(ctx context.Context, uid types.UID) error {
+	m.mu.Lock()
+	var all []*claim
+	for _, c := range m.claims {
+		if c.pods[uid] {
+			all = append(all, c)
+		}
+	}
+	for _, pods := range m.waiting {
+		delete(pods, uid)
+	}
+	maps.DeleteFunc(m.waiting, func(_ string, pods map[types.UID]bool) bool { return len(pods) == 0 })
+	m.mu.Unlock()
+	if len(all) == 0 {
+		return nil
+	}
+	var errs []error
+	began := time.Now()
+	defer func() { m.c.Counted.DRAOperation("UnprepareResources", len(errs) > 0, time.Since(began)) }()
+	slices.SortFunc(all, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
+	for _, c := range all {
+		if err := m.release(ctx, uid, c); err != nil {
+			errs = append(errs, fmt.Errorf("unprepare dynamic resources: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) release(ctx context.Context, uid types.UID, c *claim) error {
+	unlock, err := lock(ctx, []*claim{c})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	m.mu.Lock()
+	last := len(c.pods) == 1
+	if !last {
+		delete(c.pods, uid)
+	}
+	names, rows := slices.Sorted(maps.Keys(c.parts)), c.rows()
+	m.mu.Unlock()
+	if !last {
+		return m.c.Store.PutClaims(ctx, rows)
+	}
+	for _, name := range names {
+		d := m.driver(name)
+		if d == nil {
+			m.mu.Lock()
+			if m.waiting[name] == nil {
+				m.waiting[name] = map[types.UID]bool{}
+			}
+			m.waiting[name][uid] = true
+			m.mu.Unlock()
+			return missing(name)
+		}
+		m.mu.Lock()
+		c.parts[name].prepared = false // even if it does not say so
+		m.mu.Unlock()
+		if err := d.unprepare(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := m.c.Store.RemoveClaims(ctx, rows); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	delete(c.pods, uid)
+	if m.claims[c.uid] == c {
+		delete(m.claims, c.uid)
+	}
+	m.mu.Unlock()
+	return nil
+}

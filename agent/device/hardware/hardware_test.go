@@ -1,0 +1,459 @@
+package hardware
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/eventtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "hardware")) }
+
+// A bench is hardware with the real manager and store.
+type bench struct {
+	t       *testing.T
+	classes []config.DeviceClass
+	root    string
+	dir     string
+	store   *store.Store
+	manager *devicemanager.Manager
+	hw      *Hardware
+	stop    func() // Run
+
+	changed chan struct{} // capacity 1
+
+	mu       sync.Mutex
+	pods     map[types.UID]*v1.Pod
+	events   []string
+	restarts []string
+}
+
+func newBench(t *testing.T, root string, classes ...config.DeviceClass) *bench {
+	t.Helper()
+	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "islet.db"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	b := &bench{t: t, classes: classes, root: root, dir: filepath.Join(t.TempDir(), "devices"), store: s, changed: make(chan struct{}, 1), pods: map[types.UID]*v1.Pod{}}
+	b.start()
+	t.Cleanup(func() { b.stop() })
+	return b
+}
+
+// start is a start of the agent.
+func (b *bench) start() {
+	b.t.Helper()
+	b.manager = devicemanager.New(devicemanager.Config{Store: b.store, Changed: func() {
+		if b.hw != nil {
+			b.hw.Poke()
+		}
+		b.signal()
+	}, PodChanged: func(types.UID) { b.signal() }, Log: slog.New(slog.DiscardHandler)})
+	if err := b.manager.Load(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	hw, err := Open(b.t.Context(), Config{Classes: b.classes, Manager: b.manager, Meta: b.store, Events: b, Root: b.root, Dir: b.dir, Log: slog.New(slog.DiscardHandler),
+		Pod: func(uid types.UID) *v1.Pod {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.pods[uid]
+		},
+		Restart: func(uid types.UID, container string, grace time.Duration) {
+			b.mu.Lock()
+			b.restarts = append(b.restarts, string(uid)+"/"+container+" "+grace.String())
+			b.mu.Unlock()
+			b.signal()
+		},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.hw = hw
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); hw.Run(ctx) }()
+	b.stop = func() { cancel(); <-done }
+}
+
+func (b *bench) signal() {
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Pod implements Events.
+func (b *bench) Pod(pod *v1.Pod, container, kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	b.mu.Lock()
+	b.events = append(b.events, reason+" "+string(pod.UID)+"/"+container)
+	b.mu.Unlock()
+	b.signal()
+}
+
+// await waits until something is so.
+func (b *bench) await(what string, is func() bool) {
+	b.t.Helper()
+	for !is() {
+		select {
+		case <-b.changed:
+		case <-b.t.Context().Done():
+			b.t.Fatalf("not so: %s", what)
+		}
+	}
+}
+
+// room is how many devices of a resource there are, and how many can be given.
+func (b *bench) room(name string) [2]int64 {
+	capacity, allocatable := b.manager.Resources()
+	c, a := capacity[v1.ResourceName(name)], allocatable[v1.ResourceName(name)]
+	return [2]int64{c.Value(), a.Value()}
+}
+
+// pod makes a pod with containers c0, c1 ... of which each asks for so many.
+func (b *bench) pod(uid, name string, counts ...int64) *v1.Pod {
+	pod := &v1.Pod{}
+	pod.Name, pod.Namespace, pod.UID = uid, "default", types.UID(uid)
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(7))
+	for i, n := range counts {
+		list := v1.ResourceList{v1.ResourceName(name): *resource.NewQuantity(n, resource.DecimalSI)}
+		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "c" + string(rune('0'+i)), Resources: v1.ResourceRequirements{Limits: list, Requests: list}})
+	}
+	if err := b.store.UpdatePods(b.t.Context(), []store.Pod{{Pod: pod, Source: "file", Origin: uid}}, nil); err != nil {
+		b.t.Fatal(err)
+	}
+	b.mu.Lock()
+	b.pods[pod.UID] = pod
+	b.mu.Unlock()
+	return pod
+}
+
+// run starts a container of a pod, as its worker does, and says what it gets: nodes with
+// their permissions, and groups.
+func (b *bench) run(pod *v1.Pod, container int) (nodes map[string]string, groups []int64, err error) {
+	b.t.Helper()
+	ctx, ctr := b.t.Context(), &pod.Spec.Containers[container]
+	if _, refusal, err := b.manager.Admit(ctx, pod); err != nil || refusal != "" {
+		b.t.Fatalf("%s is refused: %s, %v", pod.UID, refusal, err)
+	}
+	if err := b.manager.Prepare(ctx, pod); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.manager.Start(ctx, pod, ctr); err != nil {
+		return nil, nil, err
+	}
+	out := &api.ContainerConfig{Linux: &api.LinuxContainerConfig{SecurityContext: &api.LinuxContainerSecurityContext{}}}
+	if err := b.manager.Container(ctx, pod, ctr, out); err != nil {
+		b.t.Fatal(err)
+	}
+	nodes = map[string]string{}
+	for _, d := range out.Devices {
+		nodes[d.ContainerPath] = strings.TrimPrefix(d.HostPath, b.root) + " " + d.Permissions
+	}
+	return nodes, out.Linux.SecurityContext.SupplementalGroups, nil
+}
+
+func (b *bench) mustRun(pod *v1.Pod, container int) (nodes map[string]string, groups []int64) {
+	b.t.Helper()
+	nodes, groups, err := b.run(pod, container)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return nodes, groups
+}
+
+func serialClass() config.DeviceClass { return class("islet.dev/serial", paths("/dev/ttyUSB*")) }
+
+const modemID = "usb-10c4:ea60-0001-if00-tty"
+
+// modem plugs one in.
+func (tr *tree) modem(port, name string, minor uint32) (sys string) {
+	itf := tr.usb("1", port, "10c4", "ea60", "0001", "cp210x")
+	tr.node(itf+"/"+name+"/tty/"+name, "tty", name, char(188, minor))
+	return itf
+}
+
+func (tr *tree) pull(itf, name string, minor uint32) {
+	tr.unplug(filepath.Dir(itf), name, char(188, minor))
+}
+
+func TestGive(t *testing.T) {
+	tr := board(t)
+	tr.must(os.Chown(tr.at("/dev/ttyUSB0"), 0, 20))
+	gps := class("islet.dev/gps", paths("/dev/ttyACM0"))
+	gps.ContainerPath, gps.Group = "/dev/gps", new(intstr.FromString("dialout"))
+	gpio := class("islet.dev/gpio", paths("/dev/gpiochip*"))
+	gpio.ContainerPath, gpio.Shared, gpio.Permissions, gpio.Group = "/dev/gpiochip0", 2, "r", new(intstr.FromInt32(993))
+	camera := class("islet.dev/camera", config.DeviceMatch{USB: &config.USBMatch{Vendor: "046d"}})
+	camera.Unit = unitDevice
+	nobody := class("islet.dev/i2c", paths("/dev/i2c-1"))
+	nobody.Group = new(intstr.FromString("i2c"))
+	b := newBench(t, tr.root, serialClass(), gps, gpio, camera, nobody)
+	for name, want := range map[string][2]int64{"islet.dev/serial": {1, 1}, "islet.dev/gps": {1, 1}, "islet.dev/gpio": {4, 4}, "islet.dev/camera": {1, 1}} {
+		if got := b.room(name); got != want {
+			t.Errorf("%s: %v, not %v", name, got, want)
+		}
+	}
+	check := func(pod *v1.Pod, container int, want map[string]string, group int64) {
+		t.Helper()
+		nodes, groups := b.mustRun(pod, container)
+		if len(nodes) != len(want) || group != 0 && !slices.Equal(groups, []int64{group}) {
+			t.Errorf("%s has %v, groups %v", pod.UID, nodes, groups)
+		}
+		for path, host := range want {
+			if nodes[path] != host {
+				t.Errorf("%s has %s for %s, not %s", pod.UID, nodes[path], path, host)
+			}
+		}
+	}
+	check(b.pod("a", "islet.dev/serial", 1), 0, map[string]string{"/dev/ttyUSB0": "/dev/ttyUSB0 rw"}, 20)
+	check(b.pod("b", "islet.dev/gps", 1), 0, map[string]string{"/dev/gps": b.dir + "/b/c0/islet.dev_gps/0 rw"}, 20)
+	var st unix.Stat_t
+	tr.must(unix.Stat(b.dir+"/b/c0/islet.dev_gps/0", &st))
+	if st.Gid != 20 || st.Mode != unix.S_IFCHR|0o660 || st.Rdev != unix.Mkdev(166, 0) {
+		t.Errorf("its own node: %+v", st)
+	}
+	check(b.pod("c", "islet.dev/camera", 1), 0, map[string]string{"/dev/video0": "/dev/video0 rw", "/dev/video1": "/dev/video1 rw", "/dev/media0": "/dev/media0 rw"}, 0)
+	// Of shared chips a container gets two different ones, the next container of the least used.
+	chips := b.pod("d", "islet.dev/gpio", 2, 1)
+	check(chips, 0, map[string]string{"/dev/gpiochip0": b.dir + "/d/c0/islet.dev_gpio/0 r", "/dev/gpiochip1": b.dir + "/d/c0/islet.dev_gpio/1 r"}, 993)
+	check(chips, 1, map[string]string{"/dev/gpiochip0": b.dir + "/d/c1/islet.dev_gpio/0 r"}, 993)
+	if _, refusal, err := b.manager.Admit(t.Context(), b.pod("e", "islet.dev/i2c", 1)); err != nil || !strings.Contains(refusal, "the host has no group i2c") {
+		t.Errorf("a group that there is not: %q, %v", refusal, err)
+	}
+	apart := b.pod("f", "islet.dev/gpio", 1)
+	apart.Spec.HostUsers = new(bool)
+	if _, refusal, err := b.manager.Admit(t.Context(), apart); err != nil || !strings.Contains(refusal, "with hostUsers: false") {
+		t.Errorf("another path in a user namespace: %q, %v", refusal, err)
+	}
+	tr.must(b.manager.Release(t.Context(), "b"))
+	b.hw.Poke()
+	b.await("the node of a pod that is gone is removed", func() bool {
+		_, err := os.Stat(b.dir + "/b")
+		if err != nil {
+			return true
+		}
+		b.signal()
+		return false
+	})
+}
+
+// TestReplug: the container runs on without its device, and anew once it is back, as
+// whatever node.
+func TestReplug(t *testing.T) {
+	tr := newTree(t)
+	itf := tr.modem("1", "ttyUSB0", 0)
+	c := serialClass()
+	c.ContainerPath = "/dev/modem"
+	b := newBench(t, tr.root, c)
+	pod := b.pod("p", c.Resource, 1)
+	if nodes, _ := b.mustRun(pod, 0); nodes["/dev/modem"] != "/dev/ttyUSB0 rw" {
+		t.Fatalf("%v", nodes)
+	}
+	for round, agent := range []string{"runs on", "restarts meanwhile", "did not run"} {
+		name := "ttyUSB" + string(rune('0'+round))
+		b.mu.Lock()
+		b.events, b.restarts = nil, nil
+		b.mu.Unlock()
+		if round == 2 {
+			b.stop()
+		}
+		tr.pull(itf, name, uint32(round))
+		if round < 2 {
+			b.await("it is missing", func() bool { return len(b.hw.Missing("p")) == 1 })
+			b.await("nothing can be given", func() bool { return b.room(c.Resource) == [2]int64{1, 0} })
+			if _, _, err := b.run(pod, 0); err == nil || !strings.Contains(err.Error(), notThere) {
+				t.Errorf("the agent %s: the container starts without its device: %v", agent, err)
+			}
+			if st := b.manager.Status("p", "c0"); len(st) != 1 || st[0].Resources[0].Health != v1.ResourceHealthStatusUnhealthy || *st[0].Resources[0].Message != notThere {
+				t.Errorf("the agent %s: status %+v", agent, st)
+			}
+		}
+		if round == 1 {
+			b.stop()
+			b.start()
+			if got := b.hw.Missing("p"); len(got) != 1 {
+				t.Errorf("after a restart of the agent: missing %q", got)
+			}
+		}
+		name = "ttyUSB" + string(rune('1'+round))
+		itf = tr.modem(string(rune('2'+round)), name, uint32(round+1))
+		if round == 2 {
+			b.start()
+		}
+		b.await("it is restarted", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return slices.Contains(b.restarts, "p/c0 7s")
+		})
+		if nodes, _ := b.mustRun(pod, 0); nodes["/dev/modem"] != "/dev/"+name+" rw" {
+			t.Errorf("the agent %s: %v", agent, nodes)
+		}
+		b.mu.Lock()
+		if want := []string{"DeviceUnplugged p/c0", "DevicePlugged p/c0"}; round == 0 && !slices.Equal(b.events, want) {
+			t.Errorf("events: %q", b.events)
+		}
+		b.mu.Unlock()
+		if got := b.hw.Missing("p"); got != nil {
+			t.Errorf("missing: %q", got)
+		}
+		if held := b.manager.Held(); len(held) != 1 || !slices.Equal(held[0].IDs, []string{modemID}) {
+			t.Errorf("the agent %s: held %+v", agent, held)
+		}
+	}
+	if _, err := b.hw.scan(); err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	b.restarts = nil
+	b.mu.Unlock()
+	if _, err := b.hw.scan(); err != nil || len(b.restarts) > 0 {
+		t.Errorf("restarted although nothing changed: %q, %v", b.restarts, err)
+	}
+	tr.must(b.manager.Release(t.Context(), "p"))
+	tr.pull(itf, "ttyUSB3", 3)
+	b.await("nothing is kept that nobody has", func() bool { return b.room(c.Resource) == [2]int64{0, 0} })
+}
+
+// TestRestartPolicy: a container that would stay ended is not ended.
+func TestRestartPolicy(t *testing.T) {
+	tr := newTree(t)
+	itf := tr.modem("1", "ttyUSB0", 0)
+	b := newBench(t, tr.root, serialClass())
+	pod := b.pod("p", "islet.dev/serial", 1)
+	pod.Spec.RestartPolicy = v1.RestartPolicyNever
+	b.mustRun(pod, 0)
+	tr.pull(itf, "ttyUSB0", 0)
+	b.await("it is missing", func() bool { return len(b.hw.Missing("p")) == 1 })
+	tr.modem("1", "ttyUSB1", 1)
+	b.await("it is back", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.Contains(b.events, "DevicePlugged p/c0")
+	})
+	if _, err := b.hw.scan(); err != nil || len(b.restarts) > 0 {
+		t.Errorf("restarted: %q, %v", b.restarts, err)
+	}
+}
+
+// TestReboot: each of two pods gets its device again, whichever the kernel finds first, and
+// although both say that they are the same.
+func TestReboot(t *testing.T) {
+	tr := newTree(t)
+	tr.modem("1", "ttyUSB0", 0)
+	tr.modem("2", "ttyUSB1", 1)
+	b := newBench(t, tr.root, serialClass())
+	want := map[string]string{}
+	for _, uid := range []string{"p", "q"} {
+		nodes, _ := b.mustRun(b.pod(uid, "islet.dev/serial", 1), 0)
+		for path := range nodes {
+			want[uid] = map[string]string{"/dev/ttyUSB0": "/dev/ttyUSB5", "/dev/ttyUSB1": "/dev/ttyUSB4"}[path]
+		}
+	}
+	b.stop()
+	tr2 := newTree(t)
+	tr2.file("/proc/sys/kernel/random/boot_id", "boot-2\n")
+	b.root, b.dir = tr2.root, filepath.Join(t.TempDir(), "devices")
+	tr2.modem("2", "ttyUSB4", 4)
+	b.start() // the other is found late
+	p, q := b.pods["p"], b.pods["q"]
+	late := map[string]*v1.Pod{"/dev/ttyUSB5": p, "/dev/ttyUSB4": q}
+	if want["p"] == "/dev/ttyUSB4" {
+		late = map[string]*v1.Pod{"/dev/ttyUSB5": q, "/dev/ttyUSB4": p}
+	}
+	if nodes, _ := b.mustRun(late["/dev/ttyUSB4"], 0); nodes["/dev/ttyUSB4"] == "" {
+		t.Errorf("the pod whose device is there has %v", nodes)
+	}
+	if _, _, err := b.run(late["/dev/ttyUSB5"], 0); err == nil {
+		t.Error("a pod runs without its device")
+	}
+	tr2.modem("1", "ttyUSB5", 5)
+	b.await("it is there", func() bool { return len(b.hw.Missing("p"))+len(b.hw.Missing("q")) == 0 })
+	if nodes, _ := b.mustRun(late["/dev/ttyUSB5"], 0); nodes["/dev/ttyUSB5"] == "" {
+		t.Errorf("the pod whose device came late has %v", nodes)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.restarts) > 0 {
+		t.Errorf("after a reboot nothing runs that must be restarted: %q", b.restarts)
+	}
+}
+
+// TestLateNode: the node, and what udev does to it, come after the kernel's message.
+func TestLateNode(t *testing.T) {
+	tr := newTree(t)
+	tr.dir("/run/udev/data")
+	b := newBench(t, tr.root, serialClass(), class("islet.dev/gps", paths("/dev/serial/by-id/*gps*")))
+	itf := tr.modem("1", "ttyUSB0", 0)
+	b.await("it is there without udev", func() bool { return b.room("islet.dev/serial") == [2]int64{1, 1} })
+	tr.pull(itf, "ttyUSB0", 0)
+	b.await("it is gone", func() bool { return b.room("islet.dev/serial") == [2]int64{0, 0} })
+
+	tr.file("/run/udev/control", "")
+	tr.modem("1", "ttyUSB1", 1)
+	tr.file("/run/udev/data/c188:1", "")
+	b.await("it is there with udev", func() bool { return b.room("islet.dev/serial") == [2]int64{1, 1} })
+	tr.modem("2", "ttyUSB2", 2) // udev does nothing: it is waited for, but not for ever
+	b.await("it is there though udev does not answer", func() bool { return b.room("islet.dev/serial") == [2]int64{2, 2} })
+
+	tr.node(tr.usb("1", "3", "1546", "01a7", "", "cdc_acm")+"/tty/ttyACM0", "tty", "ttyACM0", char(166, 0))
+	tr.file("/run/udev/data/c166:0", "")
+	tr.link("/dev/serial/by-id/usb-gps", "/dev/ttyACM0")
+	b.await("it is there by its link", func() bool { return b.room("islet.dev/gps") == [2]int64{1, 1} })
+	tr.must(os.RemoveAll(tr.at("/dev/serial")))
+	b.await("it is gone with its link", func() bool { return b.room("islet.dev/gps") == [2]int64{0, 0} })
+	tr.link("/dev/serial/by-id/usb-gps", "/dev/ttyACM0")
+	b.await("its link is back", func() bool { return b.room("islet.dev/gps") == [2]int64{1, 1} })
+}
+
+// TestRealDevices: terminals and loop devices of this machine come and go.
+func TestRealDevices(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	loop := class("islet.dev/disk", config.DeviceMatch{Subsystem: "block", Paths: []string{"/dev/loop4711"}})
+	b := newBench(t, "", class("islet.dev/pty", paths("/dev/pts/*")), loop)
+	before := b.room("islet.dev/pty")[0]
+	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	b.await("a terminal is there", func() bool { return b.room("islet.dev/pty")[0] > before })
+	pty.Close()
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer control.Close()
+	const number = 4711
+	if err := unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_ADD, number); err != nil {
+		t.Skip(err)
+	}
+	b.await("a disk is there", func() bool { return b.room("islet.dev/disk") == [2]int64{1, 1} })
+	if err := unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_REMOVE, number); err != nil {
+		t.Fatal(err)
+	}
+	b.await("it is gone", func() bool { return b.room("islet.dev/disk") == [2]int64{0, 0} })
+	if got := cmp.Or(b.hw.Missing("p")...); got != "" {
+		t.Error(got)
+	}
+}

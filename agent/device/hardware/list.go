@@ -1,0 +1,96 @@
+package hardware
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// A Unit is one of a resource, for those who show it.
+type Unit struct {
+	Resource string
+	ID       string
+	Shared   int      // how many containers may have it at a time
+	Nodes    []string // paths on the host; none: it is not there, but a container has it
+}
+
+// List gives the units that there are and those that containers have, by resource, and the
+// devices that match and are not given to any.
+func (h *Hardware) List() (out []Unit, kept []Kept) {
+	if h == nil {
+		return nil, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.found {
+		c := &h.c.Classes[i]
+		for _, u := range h.found[i] {
+			one := Unit{Resource: c.Resource, ID: u.id, Shared: max(c.Shared, 1)}
+			for _, n := range u.nodes {
+				one.Nodes = append(one.Nodes, n.path)
+			}
+			out = append(out, one)
+		}
+		var away []string
+		for d := range h.missing {
+			if d.Resource == c.Resource && !slices.Contains(away, d.id) {
+				away = append(away, d.id)
+			}
+		}
+		slices.SortFunc(away, natural)
+		for _, id := range away {
+			out = append(out, Unit{Resource: c.Resource, ID: id, Shared: max(c.Shared, 1)})
+		}
+	}
+	return out, slices.Clone(h.kept)
+}
+
+// Serves reports whether a resource is one of the configuration.
+func (h *Hardware) Serves(resource string) bool {
+	return h != nil && slices.ContainsFunc(h.c.Classes, func(c config.DeviceClass) bool { return c.Resource == resource })
+}
+
+// UnitOf gives the ID of the unit that a device of the manager's is.
+func UnitOf(device string) string { return unitOf(device) }
+
+// A Part is a device node with what a match can name. Of USB it has what the device says
+// of itself: a claim.
+type Part struct {
+	Path                    string
+	Subsystem, Driver       string
+	Vendor, Product, Serial string
+	Name                    string // of the USB device, by its maker
+}
+
+// Parts lists the device nodes of a host whose files are below root (empty: /), but for the
+// terminals of its console and the kernel's own such as /dev/null.
+func Parts(root string) ([]Part, error) {
+	h := host{root}
+	known, err := h.nodes()
+	if err != nil {
+		return nil, err
+	}
+	var out []Part
+	for _, n := range slices.SortedFunc(maps.Values(known), func(a, b *node) int { return natural(a.sys, b.sys) }) {
+		kind := strings.TrimPrefix(n.sys, "/sys/devices/virtual/")
+		if strings.HasPrefix(kind, "tty/") || strings.HasPrefix(kind, "vc/") || strings.HasPrefix(kind, "mem/") || !h.locate(n) {
+			continue
+		}
+		p := Part{Path: n.path, Subsystem: h.link(n.sys, "subsystem")}
+		for dir := range upward(n.sys) {
+			if p.Driver = h.link(dir, "driver"); p.Driver != "" {
+				break
+			}
+		}
+		if dir := h.usb(n.sys); dir != "" {
+			p.Vendor, p.Product, p.Serial = h.attribute(dir, "idVendor"), h.attribute(dir, "idProduct"), h.attribute(dir, "serial")
+			p.Name = strings.TrimSpace(h.attribute(dir, "manufacturer") + " " + h.attribute(dir, "product"))
+		}
+		out = append(out, p)
+	}
+	slices.SortStableFunc(out, func(a, b Part) int { return cmp.Or(cmp.Compare(a.Subsystem, b.Subsystem), natural(a.Path, b.Path)) })
+	return out, nil
+}

@@ -1,0 +1,221 @@
+package hardware
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// A provider is that of one class.
+type provider struct {
+	h     *Hardware
+	class int
+}
+
+// Allocate implements device.Provider.
+func (p *provider) Allocate(_ context.Context, r devicemanager.Request) (devicemanager.Allocation, error) {
+	a, _, err := p.give(r)
+	return a, err
+}
+
+// Start implements device.Starter: the same device may have another node by now.
+func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicemanager.Allocation, error) {
+	a, made, err := p.give(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range made {
+		if err := n.make(); err != nil {
+			return nil, err
+		}
+	}
+	held := map[holder]bool{}
+	for _, one := range p.h.c.Manager.Held() {
+		held[holder{one.UID, one.Container, one.Resource}] = true
+	}
+	units, err := p.units(r.IDs)
+	if err != nil {
+		return nil, err
+	}
+	return &a, p.h.memory.start(ctx, p.holder(r), units, held)
+}
+
+// Preferred implements device.Preferrer: of shared devices different ones, and those that
+// the fewest have.
+func (p *provider) Preferred(_ context.Context, c devicemanager.Choice) ([]string, error) {
+	free, has := map[string]int{}, map[string]bool{}
+	for _, slot := range c.Available {
+		free[unitOf(slot)]++
+	}
+	out := slices.Clone(c.Must)
+	for _, slot := range out {
+		has[unitOf(slot)] = true
+	}
+	for len(out) < c.Count {
+		best := ""
+		for _, slot := range c.Available {
+			if slices.Contains(out, slot) {
+				continue
+			}
+			if best == "" || better(unitOf(slot), unitOf(best), has, free) {
+				best = slot
+			}
+		}
+		if best == "" {
+			break
+		}
+		has[unitOf(best)] = true
+		free[unitOf(best)]--
+		out = append(out, best)
+	}
+	return out, nil
+}
+
+// better reports whether a is rather given than b.
+func better(a, b string, has map[string]bool, free map[string]int) bool {
+	if has[a] != has[b] {
+		return has[b]
+	}
+	return cmp.Or(cmp.Compare(free[b], free[a]), natural(a, b)) < 0
+}
+
+func (p *provider) holder(r devicemanager.Request) holder {
+	return holder{r.Pod.UID, r.Container.Name, p.h.c.Classes[p.class].Resource}
+}
+
+// units gives those of a request, each once, in the order of their IDs.
+func (p *provider) units(slots []string) (out []*unit, err error) {
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	for _, slot := range slots {
+		id := unitOf(slot)
+		i := slices.IndexFunc(p.h.found[p.class], func(u *unit) bool { return u.id == id })
+		if i < 0 {
+			return nil, fmt.Errorf("device %s: %s", id, notThere)
+		}
+		if u := p.h.found[p.class][i]; !slices.Contains(out, u) {
+			out = append(out, u)
+		}
+	}
+	slices.SortFunc(out, func(a, b *unit) int { return natural(a.id, b.id) })
+	return out, nil
+}
+
+// give says what a container gets with its devices, and which nodes must be made for that.
+func (p *provider) give(r devicemanager.Request) (a devicemanager.Allocation, made []ownNode, err error) {
+	class, h := &p.h.c.Classes[p.class], p.h.host
+	units, err := p.units(r.IDs)
+	if err != nil {
+		return a, nil, err
+	}
+	dir, err := p.h.nodeDir(p.holder(r))
+	if err != nil {
+		return a, nil, err
+	}
+	group, err := h.group(class)
+	if err != nil {
+		return a, nil, err
+	}
+	apart := r.Pod.Spec.HostUsers != nil && !*r.Pod.Spec.HostUsers
+	for i, n := range flat(units) {
+		var st unix.Stat_t
+		if err := unix.Lstat(h.at(n.path), &st); err != nil {
+			return a, nil, fmt.Errorf("device %s: %w", n.path, err)
+		}
+		out := devicemanager.Node{Host: h.at(n.path), Container: n.path, Permissions: cmp.Or(class.Permissions, "rw")}
+		if class.ContainerPath != "" {
+			out.Container = numbered(class.ContainerPath, i)
+		}
+		switch may := uint32(st.Mode) >> 3; {
+		case apart && out.Container != n.path:
+			return a, nil, fmt.Errorf("device %s cannot have another path in a pod with hostUsers: false: take containerPath away from %s in the configuration of the node", n.path, class.Resource)
+		case group < 0 && st.Gid != 0 && may&6 != 0:
+			a.Groups = append(a.Groups, int64(st.Gid))
+		case group >= 0:
+			a.Groups = append(a.Groups, group)
+			if int64(st.Gid) != group || may&6 != 6 {
+				own := ownNode{filepath.Join(dir, strconv.Itoa(i)), n.number, int(group)}
+				made, out.Host = append(made, own), own.path
+			}
+		}
+		a.Nodes = append(a.Nodes, out)
+	}
+	slices.Sort(a.Groups)
+	a.Groups = slices.Compact(a.Groups)
+	return a, made, nil
+}
+
+func flat(units []*unit) (out []*node) {
+	for _, u := range units {
+		out = append(out, u.nodes...)
+	}
+	return out
+}
+
+// group gives the number of a class's group; -1: it names none.
+func (h host) group(c *config.DeviceClass) (int64, error) {
+	if c.Group == nil {
+		return -1, nil
+	}
+	if c.Group.Type == intstr.Int {
+		return int64(c.Group.IntVal), nil
+	}
+	name := c.Group.StrVal
+	if n, err := strconv.ParseInt(name, 10, 64); err == nil {
+		return n, nil
+	}
+	table, err := os.ReadFile(h.at("/etc/group"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Split(strings.TrimSpace(line), ":"); len(f) >= 3 && f[0] == name {
+			if n, err := strconv.ParseUint(f[2], 10, 32); err == nil {
+				return int64(n), nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("the host has no group %s, which the configuration of the node names for %s", name, c.Resource)
+}
+
+// An ownNode is a device node that is made for a container, since that of the host belongs
+// to another group: the runtime gives the container one with the owner and mode of this.
+type ownNode struct {
+	path string
+	number
+	group int
+}
+
+// make makes the node, in place of another one.
+func (n ownNode) make() error {
+	if err := os.MkdirAll(filepath.Dir(n.path), 0o700); err != nil {
+		return err
+	}
+	if err := os.Remove(n.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	kind := uint32(unix.S_IFCHR)
+	if n.block {
+		kind = unix.S_IFBLK
+	}
+	if err := unix.Mknod(n.path, kind|0o660, int(unix.Mkdev(n.major, n.minor))); err != nil {
+		return fmt.Errorf("make device node %s: %w", n.path, err)
+	}
+	if err := os.Chown(n.path, 0, n.group); err != nil {
+		return err
+	}
+	return os.Chmod(n.path, 0o660)
+}

@@ -1,0 +1,215 @@
+package pinning
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/device/cpumanager"
+	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/agent/device/memorymanager"
+	"github.com/islet-edge/islet/agent/device/topology"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// misplaced is the refusal of a policy of the topology manager, in a kubelet's words.
+type misplaced struct{}
+
+func (misplaced) Error() string  { return "Resources cannot be allocated with Topology locality" }
+func (misplaced) Reason() string { return "TopologyAffinityError" }
+
+// containers lists those of a pod that have resources, in the order in which they start.
+func containers(pod *v1.Pod) (out []*v1.Container) {
+	for kind, ctr := range podspec.Containers(&pod.Spec) {
+		if kind != podspec.Ephemeral {
+			out = append(out, ctr)
+		}
+	}
+	return out
+}
+
+// Wants reports whether a pod asks for something of its own that it does not have.
+func (m *Manager) Wants(pod *v1.Pod) bool {
+	if m.c.Devices.Wants(pod) {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lacks(pod)
+}
+
+// lacks reports whether a container of a pod is to have CPUs or memory and has none. The
+// caller holds mu.
+func (m *Manager) lacks(pod *v1.Pod) bool {
+	for _, ctr := range containers(pod) {
+		if _, has := m.given[pod.UID][ctr.Name]; m.cpus != nil && !has && cpumanager.Wants(pod, ctr) > 0 {
+			return true
+		}
+		if _, has := m.nodes.Of(pod.UID, ctr.Name); m.memory != nil && !has && len(memorymanager.Wants(pod, ctr)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Admit gives the containers of a pod devices, CPUs and memory, all or nothing; see
+// device.Manager.Admit.
+func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
+	err = m.give(ctx, pod)
+	if err == nil || ctx.Err() != nil || devicemanager.Undecided(err) {
+		return "", "", err
+	}
+	var own interface {
+		error
+		Reason() string
+	}
+	if errors.As(err, &own) {
+		return own.Reason(), own.Error(), nil
+	}
+	return devicemanager.Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
+}
+
+// give decides about one pod after the other, since what one gets the next cannot have.
+func (m *Manager) give(ctx context.Context, pod *v1.Pod) error {
+	select {
+	case m.deciding <- struct{}{}:
+		defer func() { <-m.deciding }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	m.mu.Lock()
+	d := draft{m: m, pod: pod, cpus: m.given.Clone(), nodes: m.nodes.Clone()}
+	m.mu.Unlock()
+	begin := time.Now()
+	devices, err := m.c.Devices.Give(pod)
+	if err != nil {
+		return err
+	}
+	d.devices = devices
+	err = d.place(ctx)
+	var rows []store.Devices
+	if err == nil {
+		rows, err = d.rows()
+	}
+	err = devices.End(ctx, err, rows)
+	m.metrics.decided(m.policy.Name() != topology.None, time.Since(begin), err)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.given, m.nodes = d.cpus, d.nodes
+	m.mu.Unlock()
+	m.changed()
+	return nil
+}
+
+// A draft is what a pod would get.
+type draft struct {
+	m       *Manager
+	pod     *v1.Pod
+	devices *devicemanager.Giving
+	cpus    cpumanager.Given
+	nodes   *memorymanager.Given
+}
+
+// place finds the NUMA nodes for each container, or for all of them, and takes from there.
+func (d *draft) place(ctx context.Context) error {
+	m := d.m
+	if m.byPod && m.policy.Name() != topology.None {
+		h, ok := m.policy.Merge(d.podHints())
+		m.metrics.aligned(m.policy.Name(), topology.PodScope, ok)
+		if !ok {
+			return misplaced{}
+		}
+		for _, ctr := range containers(d.pod) {
+			if err := d.take(ctx, ctr, h); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, ctr := range containers(d.pod) {
+		h := topology.Hint{}
+		if m.policy.Name() != topology.None {
+			var ok bool
+			h, ok = m.policy.Merge(d.hints(ctr))
+			m.metrics.aligned(m.policy.Name(), topology.ContainerScope, ok)
+			if !ok {
+				return misplaced{}
+			}
+		}
+		if err := d.take(ctx, ctr, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *draft) hints(ctr *v1.Container) []topology.Hints {
+	out := []topology.Hints{d.devices.Hints(ctr)}
+	if d.m.cpus != nil {
+		out = append(out, d.m.cpus.Hints(d.pod, ctr, d.cpus))
+	}
+	if d.m.memory != nil {
+		out = append(out, d.m.memory.Hints(d.pod, ctr, d.nodes))
+	}
+	return out
+}
+
+func (d *draft) podHints() []topology.Hints {
+	out := []topology.Hints{d.devices.PodHints()}
+	if d.m.cpus != nil {
+		out = append(out, d.m.cpus.PodHints(d.pod, d.cpus))
+	}
+	if d.m.memory != nil {
+		out = append(out, d.m.memory.PodHints(d.pod, d.nodes))
+	}
+	return out
+}
+
+// take gives a container what it asks for from some nodes.
+func (d *draft) take(ctx context.Context, ctr *v1.Container, h topology.Hint) error {
+	m := d.m
+	if err := d.devices.Container(ctx, ctr, h.Nodes); err != nil {
+		return err
+	}
+	if m.cpus != nil && cpumanager.Wants(d.pod, ctr) > 0 {
+		err := m.cpus.Take(d.pod, ctr, h.Nodes, d.cpus)
+		m.metrics.pinned(&m.metrics.cpu, err)
+		if err != nil {
+			return err
+		}
+	}
+	if m.memory != nil && len(memorymanager.Wants(d.pod, ctr)) > 0 {
+		err := m.memory.Take(d.pod, ctr, h, d.nodes)
+		m.metrics.pinned(&m.metrics.memory, err)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows are the stored form of what the pod has of CPUs and memory.
+func (d *draft) rows() (out []store.Devices, err error) {
+	now := time.Now().UnixMicro() // rows are read back in this order
+	for i, ctr := range containers(d.pod) {
+		if set, has := d.cpus[d.pod.UID][ctr.Name]; has {
+			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowCPU, Count: set.Size(), Given: []byte(set.String())})
+		}
+		if blocks, has := d.nodes.Of(d.pod.UID, ctr.Name); has {
+			kind, _ := podspec.Find(&d.pod.Spec, ctr.Name)
+			data, err := json.Marshal(memoryRow{Seq: now + int64(i), Init: kind == podspec.Init, Blocks: blocks})
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, store.Devices{UID: d.pod.UID, Container: ctr.Name, Resource: rowMemory, Count: len(blocks), Given: data})
+		}
+	}
+	return out, nil
+}

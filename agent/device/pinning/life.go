@@ -1,0 +1,290 @@
+package pinning
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/islet-edge/islet/agent/device/topology"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// Name is the hook's.
+func (*Manager) Name() string { return "cpus" }
+
+// Prepare gives a pod what it lacks: it ran to its end and is to run again, or was admitted
+// before the policy was this one.
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	lacks := m.lacks(pod)
+	m.mu.Unlock()
+	if !lacks {
+		return nil
+	}
+	return m.give(ctx, pod)
+}
+
+// Container tells the runtime the CPUs and the NUMA nodes of a container: its own, or the
+// CPUs that all others share.
+func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := out.GetLinux().GetResources()
+	if r == nil {
+		return nil
+	}
+	if m.cpus != nil {
+		set := m.set(slot{pod.UID, ctr.Name}, m.cpus.Shared(m.given))
+		m.made[slot{pod.UID, ctr.Name}] = making{set, time.Now()}
+		r.CpusetCpus = set.String()
+	}
+	blocks, _ := m.nodes.Of(pod.UID, ctr.Name)
+	var at topology.Mask
+	for _, b := range blocks {
+		at |= b.Nodes
+	}
+	var list []string
+	for _, id := range at.IDs() {
+		list = append(list, strconv.Itoa(id))
+	}
+	r.CpusetMems = strings.Join(list, ",")
+	return nil
+}
+
+// set is what a container is to run on. The caller holds mu.
+func (m *Manager) set(of slot, shared cpuset.CPUSet) cpuset.CPUSet {
+	if own, has := m.given[of.uid][of.name]; has {
+		return own
+	}
+	return shared
+}
+
+// Exclusive reports whether a container has CPUs of its own: it may use all of their time.
+func (m *Manager) Exclusive(uid types.UID, container string) bool {
+	if m == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, has := m.given[uid][container]
+	return has
+}
+
+// Pod reports whether any container of a pod has CPUs of its own.
+func (m *Manager) Pod(pod *v1.Pod) bool {
+	if m == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.given[pod.UID]) > 0
+}
+
+// Ended takes back what a pod has that is over.
+func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Release(ctx, pod.UID) }
+
+// Release takes back what a pod has that is gone.
+func (m *Manager) Release(ctx context.Context, uid types.UID) error {
+	if m == nil {
+		return nil
+	}
+	select {
+	case m.deciding <- struct{}{}:
+		defer func() { <-m.deciding }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	m.mu.Lock()
+	nodes := m.nodes.Clone()
+	has := nodes.Remove(uid) || len(m.given[uid]) > 0
+	m.mu.Unlock()
+	if !has {
+		return nil
+	}
+	if err := m.c.Store.TakeDevices(ctx, uid); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.nodes = nodes
+	delete(m.given, uid)
+	m.mu.Unlock()
+	m.changed()
+	if m.c.Freed != nil {
+		m.c.Freed()
+	}
+	return nil
+}
+
+// changed has the containers that run looked at again.
+func (m *Manager) changed() {
+	m.count()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Bounds of the wait for containers that were configured with CPUs that are others now: they
+// are looked for again and again until they run, but not for longer than it takes to start
+// one.
+const (
+	lookAgain = 250 * time.Millisecond
+	startTime = 2 * time.Minute
+)
+
+// Connect gives it what runs containers. It is called before Run.
+func (m *Manager) Connect(r Runtime) {
+	if m != nil {
+		m.runtime = r
+	}
+}
+
+// Run moves containers that run to the CPUs that they are to have, at once when these
+// change and each cpuManagerReconcilePeriod, until ctx ends. Without a CPU policy it does
+// nothing.
+func (m *Manager) Run(ctx context.Context) error {
+	if m == nil || m.cpus == nil {
+		return nil
+	}
+	r := m.runtime
+	period := m.c.Config.Kubelet.CPUManagerReconcilePeriod.Duration
+	var failed string
+	for {
+		wait := period
+		starting, err := m.reconcile(ctx, r)
+		if err != nil && ctx.Err() == nil && err.Error() != failed {
+			m.c.Log.Error("containers that run do not have the CPUs that they are to have", "error", err)
+		}
+		if failed = ""; err != nil {
+			failed = err.Error()
+		}
+		if starting {
+			wait = lookAgain
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-m.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// reconcile moves each container once. Starting says that one was configured with CPUs that
+// are others now, and does not run yet.
+func (m *Manager) reconcile(ctx context.Context, r Runtime) (starting bool, err error) {
+	list, err := r.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}}})
+	if err != nil {
+		return false, err
+	}
+	type move struct {
+		id  string
+		set cpuset.CPUSet
+	}
+	var moves []move
+	m.mu.Lock()
+	shared, there := m.cpus.Shared(m.given), map[string]bool{}
+	for _, c := range list.Containers {
+		of := slot{types.UID(c.Labels[keys.PodUID]), c.Labels[keys.ContainerName]}
+		if of.uid == "" {
+			continue
+		}
+		there[c.Id] = true
+		want := m.set(of, shared)
+		has, known := m.told[c.Id]
+		if made, ok := m.made[of]; !known && ok && c.CreatedAt >= made.at.UnixNano() { // it is this one that was configured
+			has, known = made.set, true
+			m.told[c.Id] = has
+			delete(m.made, of)
+		}
+		if want.IsEmpty() || known && has.Equals(want) {
+			continue
+		}
+		moves = append(moves, move{c.Id, want})
+	}
+	for id := range m.told {
+		if !there[id] {
+			delete(m.told, id)
+		}
+	}
+	for of, made := range m.made {
+		switch {
+		case time.Since(made.at) > startTime:
+			delete(m.made, of)
+		case !made.set.Equals(m.set(of, shared)):
+			starting = true
+		}
+	}
+	m.mu.Unlock()
+	for _, mv := range moves {
+		req := &api.UpdateContainerResourcesRequest{ContainerId: mv.id, Linux: &api.LinuxContainerResources{CpusetCpus: mv.set.String()}}
+		if _, e := r.UpdateContainerResources(ctx, req); e != nil {
+			err = fmt.Errorf("move container %s to CPUs %s: %w", mv.id, mv.set, e) // it may have ended meanwhile: the next look tells
+			continue
+		}
+		m.mu.Lock()
+		m.told[mv.id] = mv.set
+		m.mu.Unlock()
+	}
+	return starting, err
+}
+
+// A Holding is what a container has of its own.
+type Holding struct {
+	CPUs   []int
+	Memory []Block
+}
+
+// Block is memory of one kind on NUMA nodes.
+type Block struct {
+	Kind  string
+	Nodes []int
+	Size  uint64 // bytes
+}
+
+// Of is what a container has of its own.
+func (m *Manager) Of(uid types.UID, container string) (h Holding) {
+	if m == nil {
+		return h
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h.CPUs = m.given[uid][container].List()
+	blocks, _ := m.nodes.Of(uid, container)
+	for _, b := range blocks {
+		h.Memory = append(h.Memory, Block{string(b.Kind), b.Nodes.IDs(), b.Size})
+	}
+	return h
+}
+
+// Allocatable is what containers may have of their own, whoever has it.
+func (m *Manager) Allocatable() (h Holding) {
+	if m == nil {
+		return h
+	}
+	if m.cpus != nil {
+		h.CPUs = m.cpus.Allocatable().List()
+	}
+	if m.memory != nil {
+		for _, b := range m.memory.Allocatable() {
+			h.Memory = append(h.Memory, Block{string(b.Kind), b.Nodes.IDs(), b.Size})
+		}
+	}
+	return h
+}

@@ -1,0 +1,111 @@
+package pinning
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/islet-edge/islet/agent/device/topology"
+)
+
+// A pinning counts requests for something of one kind, and those that failed.
+type counted struct{ requests, errors prometheus.Counter }
+
+// metrics are those of a kubelet's managers.
+type metrics struct {
+	cpu, memory       counted
+	exclusive, shared prometheus.Gauge
+	perNode           *prometheus.GaugeVec
+	admitted          counted
+	took              prometheus.Histogram
+	good, bad         *prometheus.CounterVec
+}
+
+func newMetrics() *metrics {
+	c := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	g := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	return &metrics{
+		cpu: counted{c("kubelet_cpu_manager_pinning_requests_total", "containers that asked for CPUs of their own"),
+			c("kubelet_cpu_manager_pinning_errors_total", "containers that asked for CPUs of their own and did not get them")},
+		memory: counted{c("kubelet_memory_manager_pinning_requests_total", "containers that asked for memory of NUMA nodes"),
+			c("kubelet_memory_manager_pinning_errors_total", "containers that asked for memory of NUMA nodes and did not get it")},
+		exclusive: g("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have of their own"),
+		shared:    g("kubelet_cpu_manager_shared_pool_size_millicores", "CPUs that could still be given away, in thousandths"),
+		perNode:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_cpu_manager_allocation_per_numa", Help: "CPUs that containers have of their own, by NUMA node"}, []string{"numa_node"}),
+		admitted: counted{c("kubelet_topology_manager_admission_requests_total", "pods that the topology manager decided about"),
+			c("kubelet_topology_manager_admission_errors_total", "pods that could not be placed")},
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_topology_manager_admission_duration_ms", Help: "time of a decision, in milliseconds",
+			Buckets: prometheus.ExponentialBuckets(.05, 2, 15)}),
+		good: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_count", Help: "containers or pods whose resources are aligned"}, []string{"scope", "boundary"}),
+		bad:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "containers or pods whose resources could not be aligned"}, []string{"scope", "boundary"}),
+	}
+}
+
+// Collectors are what Prometheus is served of this; none without a policy.
+func (m *Manager) Collectors() (out []prometheus.Collector) {
+	if m == nil {
+		return nil
+	}
+	x := m.metrics
+	if m.cpus != nil {
+		out = append(out, x.cpu.requests, x.cpu.errors, x.exclusive, x.shared, x.perNode)
+	}
+	if m.memory != nil {
+		out = append(out, x.memory.requests, x.memory.errors)
+	}
+	if m.policy.Name() != topology.None {
+		out = append(out, x.admitted.requests, x.admitted.errors, x.took, x.good, x.bad)
+	}
+	return out
+}
+
+func (x *metrics) pinned(of *counted, err error) {
+	of.requests.Inc()
+	if err != nil {
+		of.errors.Inc()
+	}
+}
+
+func (x *metrics) decided(counts bool, took time.Duration, err error) {
+	if !counts {
+		return
+	}
+	x.admitted.requests.Inc()
+	x.took.Observe(float64(took.Milliseconds()))
+	if err != nil {
+		x.admitted.errors.Inc()
+	}
+}
+
+// aligned counts what a policy that guarantees one node said.
+func (x *metrics) aligned(policy, scope string, ok bool) {
+	if policy != topology.SingleNode {
+		return
+	}
+	of := x.good
+	if !ok {
+		of = x.bad
+	}
+	of.WithLabelValues(scope, "numa_node").Inc()
+}
+
+// count shows who has which CPUs.
+func (m *Manager) count() {
+	if m.cpus == nil {
+		return
+	}
+	m.mu.Lock()
+	all := m.given.All()
+	m.mu.Unlock()
+	m.metrics.exclusive.Set(float64(all.Size()))
+	m.metrics.shared.Set(float64(m.cpus.Allocatable().Difference(all).Size() * 1000))
+	m.metrics.perNode.Reset()
+	for id, n := range m.cpus.PerNode(all) {
+		m.metrics.perNode.WithLabelValues(strconv.Itoa(id)).Set(float64(n))
+	}
+}

@@ -1,0 +1,328 @@
+package pinning
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/islet-edge/islet/agent/device/cpumanager"
+	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/agent/device/memorymanager"
+	"github.com/islet-edge/islet/agent/device/topology"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/bootid"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/reserve"
+)
+
+// Store keeps rows. *store.Store is one.
+type Store interface {
+	Devices(context.Context) ([]store.Devices, error)
+	TakeDevices(context.Context, types.UID) error
+	Meta(ctx context.Context, key string) (value string, known bool, err error)
+	SetMeta(ctx context.Context, key, value string) error
+}
+
+// Runtime runs containers.
+type Runtime interface {
+	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
+	UpdateContainerResources(context.Context, *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error)
+}
+
+// Config is what Open needs.
+type Config struct {
+	Config  *config.Config
+	Share   reserve.Share // of this machine
+	Host    fs.FS         // its root directory
+	Store   Store
+	Devices *devicemanager.Manager
+	Freed   func() // CPUs or memory are free that were not; nil: nobody cares
+	Log     *slog.Logger
+}
+
+// metaPolicy is under what the store has the policies that the rows are of.
+const metaPolicy = "pinning"
+
+// The resources that rows name. No device can have these names.
+const (
+	rowCPU    = "cpu"
+	rowMemory = "memory"
+)
+
+// policies are what the rows are of.
+type policies struct {
+	CPU    string `json:"cpu"`
+	Memory string `json:"memory"`
+	Boot   string `json:"boot"` // of the machine: nothing runs on from before it
+}
+
+// A Manager is safe for concurrent use.
+type Manager struct {
+	c       Config
+	policy  *topology.Policy
+	byPod   bool                  // the scope is the pod
+	cpus    *cpumanager.Static    // nil: the policy is none
+	memory  *memorymanager.Static // the same
+	metrics *metrics
+
+	runtime  Runtime
+	deciding chan struct{} // capacity 1: held by who gives
+	wake     chan struct{} // capacity 1: what is shared may be other CPUs
+
+	mu    sync.Mutex
+	given cpumanager.Given
+	nodes *memorymanager.Given
+	made  map[slot]making          // containers that were configured and are not known to run yet
+	told  map[string]cpuset.CPUSet // by container ID: what it has
+}
+
+// A slot is a container of a pod.
+type slot struct {
+	uid  types.UID
+	name string
+}
+
+// A making is what a container was configured with.
+type making struct {
+	set cpuset.CPUSet
+	at  time.Time
+}
+
+// Open takes over what the last run gave. It gives nil where nothing is configured. It fails
+// when what pods that run have does not go with the configuration or the machine.
+func Open(ctx context.Context, c Config) (*Manager, error) {
+	k := &c.Config.Kubelet
+	now := policies{CPU: k.CPUManagerPolicy, Memory: k.MemoryManagerPolicy, Boot: bootid.In(c.Host)}
+	static, blocks := k.CPUManagerPolicy == "static", k.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy
+	text, known, err := c.Store.Meta(ctx, metaPolicy)
+	if err != nil {
+		return nil, err
+	}
+	if !static && !blocks && k.TopologyManagerPolicy == topology.None && !known {
+		return nil, nil
+	}
+	m := &Manager{
+		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(), deciding: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		given: cpumanager.Given{}, nodes: &memorymanager.Given{}, made: map[slot]making{}, told: map[string]cpuset.CPUSet{},
+	}
+	if err := m.look(static, blocks); err != nil {
+		return nil, err
+	}
+	rows, err := m.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var last policies
+	if known {
+		if err := json.Unmarshal([]byte(text), &last); err != nil {
+			return nil, fmt.Errorf("read the policies of the last run: %w", err)
+		}
+	}
+	if err := m.fits(last, now, known); err != nil {
+		if rows == nil || last.Boot != now.Boot {
+			if err := m.reset(ctx, rows, err); err != nil {
+				return nil, err
+			}
+		} else {
+			return nil, fmt.Errorf("%w: pods that run depend on it (%s): drain this node, or take the configuration back; after a reboot of the machine islet begins anew by itself", err, names(rows))
+		}
+	}
+	if now != last {
+		data, err := json.Marshal(now)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.Store.SetMeta(ctx, metaPolicy, string(data)); err != nil {
+			return nil, err
+		}
+	}
+	if !static && !blocks && m.policy.Name() == topology.None {
+		return nil, nil
+	}
+	m.count()
+	return m, nil
+}
+
+// look finds out what the machine is, and makes the policies.
+func (m *Manager) look(static, blocks bool) error {
+	k := &m.c.Config.Kubelet
+	sys, err := fs.Sub(m.c.Host, "sys")
+	if err != nil {
+		return err
+	}
+	capacity := m.c.Share.Capacity
+	machine, err := topology.Read(sys, uint64(capacity.Memory().Value()), huge(capacity))
+	if err != nil {
+		return fmt.Errorf("look where the CPUs and the memory of this machine are: %w", err)
+	}
+	o, err := topology.ParseOptions(k.TopologyManagerPolicyOptions)
+	if err != nil {
+		return fmt.Errorf("topologyManagerPolicyOptions: %w", err)
+	}
+	if m.policy, err = topology.NewPolicy(k.TopologyManagerPolicy, o, machine); err != nil {
+		return fmt.Errorf("topologyManagerPolicy: %w", err)
+	}
+	kept := m.c.Share.Reserved()
+	if static {
+		o, err := cpumanager.ParseOptions(k.CPUManagerPolicyOptions, m.c.Config.Gate("CPUManagerPolicyAlphaOptions"), m.c.Config.Gate("CPUManagerPolicyBetaOptions"))
+		if err != nil {
+			return fmt.Errorf("cpuManagerPolicyOptions: %w", err)
+		}
+		reserved := cpuset.New()
+		if k.ReservedSystemCPUs != "" {
+			list, err := reserve.CPUs(k.ReservedSystemCPUs)
+			if err != nil {
+				return err
+			}
+			reserved = cpuset.New(list...)
+		}
+		milli := kept.Cpu().MilliValue()
+		m.cpus, err = cpumanager.New(cpumanager.Config{Machine: machine, Options: o, Reserved: reserved, Count: int((milli + 999) / 1000), Topology: k.TopologyManagerPolicy})
+		if err != nil {
+			return fmt.Errorf("cpuManagerPolicy: %w", err)
+		}
+	}
+	if blocks {
+		by := memorymanager.Reserved{}
+		for _, r := range k.ReservedMemory {
+			if by[int(r.NumaNode)] == nil {
+				by[int(r.NumaNode)] = v1.ResourceList{}
+			}
+			for name, q := range r.Limits {
+				by[int(r.NumaNode)][name] = q
+			}
+		}
+		if m.memory, err = memorymanager.New(machine, by, kept); err != nil {
+			return fmt.Errorf("memoryManagerPolicy: %w", err)
+		}
+	}
+	return nil
+}
+
+// huge are the bytes in huge pages by the size of a page.
+func huge(l v1.ResourceList) map[uint64]uint64 {
+	out := map[uint64]uint64{}
+	for name, q := range l {
+		if size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok {
+			if s, err := resource.ParseQuantity(size); err == nil {
+				out[uint64(s.Value())] = uint64(q.Value())
+			}
+		}
+	}
+	return out
+}
+
+// A memoryRow is the stored form of what a container has of memory.
+type memoryRow struct {
+	Seq    int64                 `json:"seq"` // rows are in this order
+	Init   bool                  `json:"init,omitempty"`
+	Blocks []memorymanager.Block `json:"blocks"`
+}
+
+// load reads the rows.
+func (m *Manager) load(ctx context.Context) (rows []store.Devices, err error) {
+	all, err := m.c.Store.Devices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	type ordered struct {
+		memoryRow
+		of store.Devices
+	}
+	var blocks []ordered
+	for _, r := range all {
+		switch r.Resource {
+		case rowCPU:
+			set, err := parse(string(r.Given))
+			if err != nil {
+				return nil, fmt.Errorf("read the CPUs of container %s of pod %s: %w", r.Container, r.UID, err)
+			}
+			m.given.Put(r.UID, r.Container, set)
+		case rowMemory:
+			o := ordered{of: r}
+			if err := json.Unmarshal(r.Given, &o.memoryRow); err != nil {
+				return nil, fmt.Errorf("read the memory of container %s of pod %s: %w", r.Container, r.UID, err)
+			}
+			blocks = append(blocks, o)
+		default:
+			continue
+		}
+		rows = append(rows, r)
+	}
+	slices.SortFunc(blocks, func(a, b ordered) int { return cmp.Compare(a.Seq, b.Seq) })
+	for _, b := range blocks {
+		m.nodes.Put(b.of.UID, b.of.Container, b.Init, b.Blocks)
+	}
+	return rows, nil
+}
+
+func parse(text string) (cpuset.CPUSet, error) {
+	list, err := reserve.CPUs(text)
+	if err != nil {
+		return cpuset.New(), err
+	}
+	return cpuset.New(list...), nil
+}
+
+// fits says why what was given does not go with the configuration or the machine.
+func (m *Manager) fits(last, now policies, known bool) error {
+	if known && last.CPU != now.CPU {
+		return fmt.Errorf("cpuManagerPolicy: configured policy %q differs from state checkpoint policy %q", now.CPU, last.CPU)
+	}
+	if known && last.Memory != now.Memory {
+		return fmt.Errorf("memoryManagerPolicy: configured policy %q differs from state checkpoint policy %q", now.Memory, last.Memory)
+	}
+	var errs []error
+	if m.cpus != nil {
+		errs = append(errs, m.cpus.Check(m.given))
+	}
+	if m.memory != nil {
+		errs = append(errs, m.memory.Check(m.nodes))
+	}
+	return errors.Join(errs...)
+}
+
+// reset forgets what was given: nothing that runs depends on it.
+func (m *Manager) reset(ctx context.Context, rows []store.Devices, why error) error {
+	for _, r := range rows {
+		if err := m.c.Store.TakeDevices(ctx, r.UID); err != nil {
+			return err
+		}
+	}
+	if len(rows) > 0 {
+		m.c.Log.Warn("CPUs and memory are given to pods anew, as nothing runs that had some", "reason", why)
+	}
+	m.given, m.nodes = cpumanager.Given{}, &memorymanager.Given{}
+	return nil
+}
+
+// mostNames of containers fit into an error.
+const mostNames = 5
+
+func names(rows []store.Devices) string {
+	var out []string
+	for _, r := range rows {
+		if name := fmt.Sprintf("%s of %s", r.Container, r.UID); !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	if n := len(out); n > mostNames {
+		out = append(out[:mostNames], fmt.Sprintf("and %d more", n-mostNames))
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,478 @@
+package pinning
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/reserve"
+)
+
+const serial = "example.com/serial"
+
+// A world is a machine with two sockets of two cores of two threads, with a real store.
+type world struct {
+	*Manager
+	t       *testing.T
+	path    string
+	db      *store.Store
+	devices *devicemanager.Manager
+	boot    string
+	flags   []string
+	host    fstest.MapFS // files of the machine that are others, nil: none
+	freed   int
+
+	mu      sync.Mutex
+	running map[string]*api.Container
+	cpus    map[string]string // by container ID
+	moved   chan string
+}
+
+func newWorld(t *testing.T, flags ...string) *world {
+	w := &world{t: t, path: filepath.Join(t.TempDir(), "islet.db"), boot: "1", flags: flags, running: map[string]*api.Container{}, cpus: map[string]string{}, moved: make(chan string, 100)}
+	if err := w.start(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// host is CPUs 0,2,4,6 on node and socket 0, the others on 1; threads are 4 apart.
+func host(boot string) fstest.MapFS {
+	files := fstest.MapFS{}
+	put := func(name, text string) { files[name] = &fstest.MapFile{Data: []byte(text + "\n")} }
+	put("proc/sys/kernel/random/boot_id", boot)
+	put("sys/devices/system/cpu/online", "0-7")
+	for cpu := range 8 {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", cpu)
+		put(dir+"physical_package_id", fmt.Sprint(cpu%2))
+		put(dir+"core_cpus_list", fmt.Sprintf("%d,%d", cpu%4, cpu%4+4))
+	}
+	put("sys/devices/system/node/online", "0-1")
+	for node := range 2 {
+		dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
+		put(dir+"cpulist", []string{"0,2,4,6", "1,3,5,7"}[node])
+		put(dir+"meminfo", fmt.Sprintf("Node %d MemTotal: %d kB", node, 4<<20))
+		put(dir+"distance", []string{"10 21", "21 10"}[node])
+	}
+	return files
+}
+
+func (w *world) start() error {
+	w.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	if w.db != nil {
+		w.db.Close()
+	}
+	db, err := store.Open(w.t.Context(), w.path, log)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { db.Close() })
+	w.db = db
+	cfg, _, err := config.Load(append([]string{"--hostname-override=n", "--state-dir=" + filepath.Dir(w.path)}, w.flags...))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	share, err := reserve.New(&cfg.Kubelet, reserve.Machine{CPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}, Capacity: v1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi")}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	files := host(w.boot)
+	for name, f := range w.host {
+		if files[name] = f; f == nil {
+			delete(files, name)
+		}
+	}
+	w.devices = devicemanager.New(devicemanager.Config{Store: db, Log: log})
+	if err := w.devices.Load(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	w.Manager, err = Open(w.t.Context(), Config{Config: cfg, Share: share, Host: files, Store: db, Devices: w.devices, Freed: func() { w.freed++ }, Log: log})
+	return err
+}
+
+// pod is one with containers that ask for so many CPUs each, and 1 GiB.
+func (w *world) pod(uid string, cpus ...string) *v1.Pod {
+	p := &v1.Pod{}
+	p.UID, p.Name, p.Namespace = types.UID(uid), uid, "default"
+	for i, n := range cpus {
+		l := v1.ResourceList{v1.ResourceCPU: resource.MustParse(n), v1.ResourceMemory: resource.MustParse("1Gi")}
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprint("c", i), Image: "x", Resources: v1.ResourceRequirements{Requests: l.DeepCopy(), Limits: l}})
+	}
+	if err := w.db.UpdatePods(w.t.Context(), []store.Pod{{Pod: p, Source: "file"}}, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+func (w *world) admit(p *v1.Pod, reason, message string) {
+	w.t.Helper()
+	r, m, err := w.Admit(w.t.Context(), p)
+	if err != nil || r != reason || !strings.Contains(m, message) {
+		w.t.Fatalf("pod %s: %q %q: %v", p.UID, r, m, err)
+	}
+}
+
+// config is what the runtime is told of a container.
+func (w *world) config(p *v1.Pod, i int) (cpus, mems string) {
+	w.t.Helper()
+	out := &api.ContainerConfig{Linux: &api.LinuxContainerConfig{Resources: &api.LinuxContainerResources{}}}
+	if err := w.Container(w.t.Context(), p, &p.Spec.Containers[i], out); err != nil {
+		w.t.Fatal(err)
+	}
+	return out.Linux.Resources.CpusetCpus, out.Linux.Resources.CpusetMems
+}
+
+// ListContainers and UpdateContainerResources are a runtime's.
+func (w *world) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := &api.ListContainersResponse{}
+	for _, c := range w.running {
+		out.Containers = append(out.Containers, c)
+	}
+	return out, nil
+}
+
+func (w *world) UpdateContainerResources(_ context.Context, q *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running[q.ContainerId] == nil {
+		return nil, errors.New("it is not there")
+	}
+	w.cpus[q.ContainerId] = q.Linux.CpusetCpus
+	w.moved <- q.ContainerId + "=" + q.Linux.CpusetCpus
+	return &api.UpdateContainerResourcesResponse{}, nil
+}
+
+// runs starts a container as the runtime was told.
+func (w *world) runs(p *v1.Pod, i int) {
+	cpus, _ := w.config(p, i)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := fmt.Sprint(p.UID, i)
+	w.running[id] = &api.Container{Id: id, CreatedAt: time.Now().UnixNano(), Labels: map[string]string{"io.kubernetes.pod.uid": string(p.UID), "io.kubernetes.container.name": p.Spec.Containers[i].Name}}
+	w.cpus[id] = cpus
+}
+
+func static(more ...string) []string {
+	return append([]string{"--cpu-manager-policy=static", "--reserved-cpus=0"}, more...)
+}
+
+// TestNone: without a policy there is nothing.
+func TestNone(t *testing.T) {
+	if w := newWorld(t); w.Manager != nil {
+		t.Error("there is a manager")
+	}
+	var m *Manager
+	if m.Run(t.Context()) != nil || m.Prepare(t.Context(), nil) != nil || m.Release(t.Context(), "x") != nil || m.Exclusive("x", "c") || m.Collectors() != nil || len(m.Of("x", "c").CPUs)+len(m.Allocatable().CPUs) > 0 {
+		t.Error("none does something")
+	}
+}
+
+// TestLife: a container has its CPUs over restarts of the agent, and others have the rest;
+// those that run are moved.
+func TestLife(t *testing.T) {
+	w := newWorld(t, static("--cpu-manager-reconcile-period=1h")...)
+	shared := w.pod("shared", "100m")
+	w.admit(shared, "", "")
+	if w.Wants(shared) {
+		t.Error("half a CPU is wanted alone")
+	}
+	w.runs(shared, 0)
+	if got := w.cpus["shared0"]; got != "0-7" {
+		t.Errorf("shared: %s", got)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	w.Connect(w)
+	go func() { done <- w.Run(ctx) }()
+	own := w.pod("own", "2", "1500m")
+	if !w.Wants(own) {
+		t.Error("two CPUs are not wanted")
+	}
+	w.admit(own, "", "")
+	if got := <-w.moved; got != "shared0=0-1,3-5,7" { // a whole core is its own
+		t.Errorf("moved %s", got)
+	}
+	mine, _ := w.config(own, 0)
+	if rest, _ := w.config(own, 1); rest != w.cpus["shared0"] || mine == "" || mine == rest {
+		t.Errorf("own %s, shared %s", mine, rest)
+	}
+	w.runs(own, 0)
+	if !w.Exclusive("own", "c0") || w.Exclusive("own", "c1") || !w.Pod(own) || w.Pod(shared) {
+		t.Error("who has CPUs of its own")
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := w.start(); err != nil { // kill -9: nothing was written down since
+		t.Fatal(err)
+	}
+	if w.Wants(own) {
+		t.Error("what it has is wanted again")
+	}
+	if again, _ := w.config(own, 0); again != mine {
+		t.Errorf("after a restart %s, not %s", again, mine)
+	}
+	if h := w.Of("own", "c0"); len(h.CPUs) != 2 || len(w.Allocatable().CPUs) != 7 {
+		t.Errorf("told %+v", h)
+	}
+	if starting, err := w.reconcile(t.Context(), w); err != nil || starting {
+		t.Error(starting, err)
+	}
+	if err := w.Ended(t.Context(), own); err != nil || w.freed != 1 || w.Exclusive("own", "c0") {
+		t.Error(err, w.freed)
+	}
+	if err := w.Prepare(t.Context(), own); err != nil || !w.Exclusive("own", "c0") {
+		t.Error("it runs again", err)
+	}
+	for range 2 {
+		if err := w.Release(t.Context(), "own"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rows, err := w.db.Devices(t.Context()); err != nil || len(rows) > 0 {
+		t.Errorf("left %v: %v", rows, err)
+	}
+}
+
+// TestStarting: a container that was configured before the CPUs were given away and runs
+// after is moved.
+func TestStarting(t *testing.T) {
+	w := newWorld(t, static()...)
+	shared := w.pod("shared", "100m")
+	before, _ := w.config(shared, 0)
+	w.admit(w.pod("own", "1"), "", "")
+	if starting, err := w.reconcile(t.Context(), w); err != nil || !starting {
+		t.Fatal("it is on its way", starting, err)
+	}
+	w.mu.Lock()
+	w.running["late"] = &api.Container{Id: "late", CreatedAt: time.Now().UnixNano(), Labels: map[string]string{"io.kubernetes.pod.uid": "shared", "io.kubernetes.container.name": "c0"}}
+	w.cpus["late"] = before
+	w.mu.Unlock()
+	starting, err := w.reconcile(t.Context(), w)
+	if want, _ := w.config(shared, 0); err != nil || starting || w.cpus["late"] != want || want == before {
+		t.Errorf("it has %s, not %s: %t %v", w.cpus["late"], want, starting, err)
+	}
+}
+
+// TestRefused: in a kubelet's words, and nothing is given.
+func TestRefused(t *testing.T) {
+	w := newWorld(t, static()...)
+	w.admit(w.pod("big", "8"), "UnexpectedAdmissionError", "Allocate failed due to not enough cpus available to satisfy request: requested=8, available=7, which is unexpected")
+	w.admit(w.pod("two", "5", "4"), "UnexpectedAdmissionError", "requested=4, available=2")
+	if rows, err := w.db.Devices(t.Context()); err != nil || len(rows) > 0 || w.Exclusive("two", "c0") {
+		t.Errorf("left %v: %v", rows, err)
+	}
+	w.flags = append(static(), "--cpu-manager-policy-options=full-pcpus-only=true")
+	if err := w.start(); err != nil {
+		t.Fatal(err)
+	}
+	w.admit(w.pod("odd", "3"), "SMTAlignmentError", "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2")
+	w.db.Close()
+	if _, _, err := w.Admit(t.Context(), w.Manager.podOf("even")); err == nil {
+		t.Error("what cannot be stored is decided")
+	}
+}
+
+// TestOptions: each option of a configuration file does what it is for.
+func TestOptions(t *testing.T) {
+	const static = "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"
+	text := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s + "\n")} }
+	far := fstest.MapFS{"sys/devices/system/node/node0/distance": nil, "sys/devices/system/node/node1/distance": nil}
+	nine := fstest.MapFS{"sys/devices/system/node/online": text("0-8")}
+	for node := 2; node < 9; node++ {
+		dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
+		nine[dir+"cpulist"], nine[dir+"meminfo"] = text(""), text(fmt.Sprintf("Node %d MemTotal: 1024 kB", node))
+	}
+	const two = `2,6 on "", shared 0-1,3-5,7` // without any option
+	// has says which CPUs and nodes a container has that asks for so many, and which others
+	// share; or why not.
+	has := func(t *testing.T, file string, host fstest.MapFS, cpus string) string {
+		path := filepath.Join(t.TempDir(), "kubelet.yaml")
+		if err := os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t: t, path: filepath.Join(t.TempDir(), "islet.db"), boot: "1", flags: []string{"--config=" + path}, host: host}
+		if err := w.start(); err != nil {
+			return err.Error()
+		}
+		own := w.pod("own", cpus)
+		reason, _, err := w.Admit(t.Context(), own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reason != "" {
+			return reason
+		}
+		set, mems := w.config(own, 0)
+		shared, _ := w.config(w.pod("shared", "100m"), 0)
+		return fmt.Sprintf("%s on %q, shared %s", set, mems, shared)
+	}
+	for name, c := range map[string]struct {
+		file, option string
+		host         fstest.MapFS
+		cpus         string
+		without      string
+		with         string
+	}{
+		"full cores":   {static, "cpuManagerPolicyOptions: {full-pcpus-only: 'true'}", nil, "3", `2,4,6 on "", shared 0-1,3,5,7`, "SMTAlignmentError"},
+		"strict":       {static, "cpuManagerPolicyOptions: {strict-cpu-reservation: 'true'}", nil, "2", two, `2,6 on "", shared 1,3-5,7`},
+		"across nodes": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}", nil, "6", `1-3,5-7 on "", shared 0,4`, `1-6 on "", shared 0,7`}, // 2 and 4, 3 and 3
+		"across cores": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-cores: 'true'}\nfeatureGates: {CPUManagerPolicyAlphaOptions: true}", nil, "2", two, `2,4 on "", shared 0-1,3,5-7`},
+		"no gate": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-cores: 'true'}", nil, "2", two,
+			`cpuManagerPolicyOptions: CPU Manager Policy Alpha-level Options not enabled, but option "distribute-cpus-across-cores" provided`},
+		"by socket": {static + "topologyManagerPolicy: single-numa-node\n", "cpuManagerPolicyOptions: {align-by-socket: 'true'}\nfeatureGates: {CPUManagerPolicyAlphaOptions: true}", nil, "2", two,
+			"cpuManagerPolicy: Topology manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"},
+		"by cache": {static, "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: 'true', distribute-cpus-across-numa: 'true'}", nil, "2", two,
+			"cpuManagerPolicyOptions: static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa can not be used at the same time"},
+		"closest": {static + "topologyManagerPolicy: best-effort\n", "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: 'true'}", far, "2", two,
+			"topologyManagerPolicy: prefer-closest-numa-nodes: the kernel does not say how far NUMA node 0 is from the others"},
+		"nodes": {static + "topologyManagerPolicy: best-effort\n", "topologyManagerPolicyOptions: {max-allowable-numa-nodes: '9'}", nine, "2",
+			"topologyManagerPolicy: unsupported on machines with more than 8 NUMA Nodes", two},
+		"memory": {static + "kubeReserved: {memory: 100Mi}\n", "memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 1, limits: {memory: 200Mi}}]", nil, "2", two, `2,6 on "0", shared 0-1,3-5,7`},
+		"memory is short": {static + "kubeReserved: {memory: 100Mi}\n", "memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 1, limits: {memory: 201Mi}}]", nil, "2", two,
+			`memoryManagerPolicy: the total amount "201Mi" of type "memory" is not equal to the value "200Mi" determined by Node Allocatable feature`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := has(t, c.file, c.host, c.cpus); got != c.without {
+				t.Errorf("without: %s, not %s", got, c.without)
+			}
+			if got := has(t, c.file+c.option+"\n", c.host, c.cpus); got != c.with {
+				t.Errorf("with: %s, not %s", got, c.with)
+			}
+		})
+	}
+}
+
+// podOf is a pod that is not stored.
+func (m *Manager) podOf(uid string) *v1.Pod {
+	l := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: l, Limits: l}}}}}
+	p.UID = types.UID(uid)
+	return p
+}
+
+// TestChanged: another policy is refused while pods that run have something, and begins anew
+// where none does, or after a reboot.
+func TestChanged(t *testing.T) {
+	w := newWorld(t, static()...)
+	w.admit(w.pod("own", "2"), "", "")
+	w.flags = nil
+	err := w.start()
+	if err == nil || !strings.Contains(err.Error(), `cpuManagerPolicy: configured policy "none" differs from state checkpoint policy "static": pods that run depend on it (c0 of own): drain this node`) {
+		t.Fatal(err)
+	}
+	w.flags = []string{"--cpu-manager-policy=static", "--reserved-cpus=0-6"}
+	if err := w.start(); err == nil || !strings.Contains(err.Error(), "is not among the CPUs that can be given away") {
+		t.Fatal(err)
+	}
+	w.boot = "2"
+	if err := w.start(); err != nil || w.Exclusive("own", "c0") {
+		t.Fatal("after a reboot", err)
+	}
+	w.flags = nil
+	if err := w.start(); err != nil || w.Manager != nil {
+		t.Fatal("nobody has anything", err)
+	}
+}
+
+// A shelf has devices at places.
+type shelf struct{}
+
+func (shelf) Allocate(context.Context, devicemanager.Request) (devicemanager.Allocation, error) {
+	return devicemanager.Allocation{}, nil
+}
+
+func (w *world) plug() {
+	l, err := w.devices.Connect(w.t.Context(), serial, shelf{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := l.Devices([]devicemanager.Device{{ID: "a", Healthy: true, NUMA: []int64{0}}, {ID: "b", Healthy: true, NUMA: []int64{1}}, {ID: "c", Healthy: true, NUMA: []int64{1}}}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestTopology: devices, CPUs and memory come from one node, or the pod is refused.
+func TestTopology(t *testing.T) {
+	for _, scope := range []string{"container", "pod"} {
+		t.Run(scope, func(t *testing.T) {
+			w := newWorld(t, static("--topology-manager-policy=single-numa-node", "--topology-manager-scope="+scope, "--memory-manager-policy=Static",
+				"--reserved-memory=0:memory=50Mi;1:memory=50Mi")...)
+			w.plug()
+			ask := func(uid string, cpus string, devices int) *v1.Pod {
+				p := w.pod(uid, cpus)
+				p.Spec.Containers[0].Resources.Limits[serial] = *resource.NewQuantity(int64(devices), resource.DecimalSI)
+				return p
+			}
+			two := ask("two", "3", 2) // only node 1 has two devices
+			w.admit(two, "", "")
+			cpus, mems := w.config(two, 0)
+			if mems != "1" || cpus != "1,3,5" && cpus != "1,5,7" && cpus != "1,3,7" && cpus != "3,5,7" {
+				t.Errorf("it has CPUs %s of node %s", cpus, mems)
+			}
+			for _, id := range w.Of("two", "c0").CPUs {
+				if id%2 != 1 {
+					t.Errorf("CPU %d is on node 0", id)
+				}
+			}
+			if held := w.devices.Held(); len(held) != 1 || !slices.Equal(held[0].IDs, []string{"b", "c"}) {
+				t.Errorf("devices %+v", held)
+			}
+			w.admit(ask("more", "4", 1), "TopologyAffinityError", "Resources cannot be allocated with Topology locality")
+			w.admit(ask("last", "1", 1), "", "")
+			if _, mems := w.config(ask("last", "1", 1), 0); mems != "0" {
+				t.Errorf("the last one is on node %s", mems)
+			}
+			if err := w.start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, mems := w.config(two, 0); mems != "1" {
+				t.Errorf("after a restart on node %s", mems)
+			}
+			if n := len(w.Collectors()); n != 12 {
+				t.Errorf("%d collectors", n)
+			}
+		})
+	}
+}
+
+// TestHostile: rows that are damaged keep the agent from starting with a message, and no
+// more.
+func TestHostile(t *testing.T) {
+	for _, given := range []string{"x", "0-99999999", "-1", ""} {
+		w := newWorld(t, static()...)
+		p := w.pod("own", "1")
+		if err := w.db.GiveDevices(t.Context(), []store.Devices{{UID: p.UID, Container: "c0", Resource: rowCPU, Count: 1, Given: []byte(given)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.start(); err == nil || !strings.Contains(err.Error(), "read the CPUs of container c0 of pod own") {
+			t.Errorf("%q: %v", given, err)
+		}
+	}
+	var row memoryRow
+	if json.Unmarshal([]byte(`{"seq":1,"blocks":[{"kind":"memory","nodes":1,"size":5,"held":5}]}`), &row) != nil || row.Blocks[0].Held != 5 {
+		t.Error("the stored form is another")
+	}
+}

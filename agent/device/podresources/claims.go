@@ -1,0 +1,27 @@
+package podresources
+
+import (
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/islet-edge/islet/agent/device/dra"
+)
+
+// ByClaims is what a container has by claims, one after the other.
+func ByClaims(pod *v1.Pod, container string, uses []dra.Use) (out []*Claimed) {
+	for _, u := range uses {
+		if len(out) == 0 || out[len(out)-1].Resource.ClaimName != u.Claim {
+			out = append(out, &Claimed{pod.UID, container, &api.DynamicResource{ClaimName: u.Claim, ClaimNamespace: pod.Namespace}})
+		}
+		r := &api.ClaimResource{DriverName: u.Driver, PoolName: u.Device.Pool, DeviceName: u.Device.Name}
+		if u.Device.Share != "" {
+			r.ShareId = new(u.Device.Share)
+		}
+		for _, name := range u.Device.CDI {
+			r.CdiDevices = append(r.CdiDevices, &api.CDIDevice{Name: name})
+		}
+		last := out[len(out)-1].Resource
+		last.ClaimResources = append(last.ClaimResources, r)
+	}
+	return out
+}

@@ -1,0 +1,177 @@
+package podresources
+
+import (
+	"context"
+	"path/filepath"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/agent/device/pinning"
+	"github.com/islet-edge/islet/agent/plugin/rpc"
+	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/socket"
+)
+
+// Config is what a Server needs.
+type Config struct {
+	Root    string // --root-dir
+	Sockets *socket.Sockets
+	Pods    func() []*v1.Pod  // with their statuses
+	Devices Devices           // that containers have
+	Claims  func() []*Claimed // nil: there are none
+	Own     *pinning.Manager  // CPUs and memory of containers' own; nil: there are none
+}
+
+// Devices are those of this node. *device.Manager is one.
+type Devices interface {
+	List() []devicemanager.Resource
+	Held() []devicemanager.Held
+}
+
+// Claimed is what a container has by a ResourceClaim.
+type Claimed struct {
+	UID       types.UID // of the pod
+	Container string
+	Resource  *api.DynamicResource
+}
+
+// A Server serves the API.
+type Server struct {
+	c Config
+	s *rpc.Server
+	api.UnimplementedPodResourcesListerServer
+}
+
+// Open makes the socket.
+func Open(c Config) (*Server, error) {
+	s, err := rpc.Listen(filepath.Join(c.Root, "pod-resources", "kubelet.sock"), c.Sockets)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{c: c, s: s}, nil
+}
+
+// Close is for who does not call Run.
+func (s *Server) Close() error { return s.s.Close() }
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	return s.s.Run(ctx, func(g *grpc.Server) { api.RegisterPodResourcesListerServer(g, s) })
+}
+
+// List tells of all pods that have not ended.
+func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
+	out := &api.ListPodResourcesResponse{}
+	has := s.has()
+	for _, pod := range s.c.Pods() {
+		if active(pod) {
+			out.PodResources = append(out.PodResources, has.of(pod))
+		}
+	}
+	return out, nil
+}
+
+// Get tells of one pod.
+func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
+	for _, pod := range s.c.Pods() {
+		if pod.Name == q.PodName && pod.Namespace == q.PodNamespace {
+			return &api.GetPodResourcesResponse{PodResources: s.has().of(pod)}, nil
+		}
+	}
+	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", q.PodName, q.PodNamespace) // a kubelet's code, too
+}
+
+// GetAllocatableResources tells which devices there are for pods, whoever has them.
+func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+	out := &api.AllocatableResourcesResponse{}
+	for _, r := range s.c.Devices.List() {
+		for _, d := range r.Devices {
+			if d.Healthy {
+				out.Devices = append(out.Devices, devices(r.Name, d.ID, d.NUMA)...)
+			}
+		}
+	}
+	all := s.c.Own.Allocatable()
+	out.CpuIds, out.Memory = numbers(all.CPUs), blocks(all.Memory)
+	return out, nil
+}
+
+func numbers(cpus []int) (out []int64) {
+	for _, id := range cpus {
+		out = append(out, int64(id))
+	}
+	return out
+}
+
+func blocks(list []pinning.Block) (out []*api.ContainerMemory) {
+	for _, b := range list {
+		t := &api.TopologyInfo{}
+		for _, id := range b.Nodes {
+			t.Nodes = append(t.Nodes, &api.NUMANode{ID: int64(id)})
+		}
+		out = append(out, &api.ContainerMemory{MemoryType: b.Kind, Size: b.Size, Topology: t})
+	}
+	return out
+}
+
+func active(pod *v1.Pod) bool {
+	return pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
+}
+
+type holder struct {
+	uid       types.UID
+	container string
+}
+
+// all is what containers have.
+type all struct {
+	devices map[holder][]*api.ContainerDevices
+	claims  map[holder][]*api.DynamicResource
+	own     *pinning.Manager
+}
+
+func (s *Server) has() all {
+	a := all{map[holder][]*api.ContainerDevices{}, map[holder][]*api.DynamicResource{}, s.c.Own}
+	for _, h := range s.c.Devices.Held() {
+		at := holder{h.UID, h.Container}
+		for _, id := range h.IDs {
+			a.devices[at] = append(a.devices[at], devices(h.Resource, id, h.NUMA[id])...)
+		}
+	}
+	if s.c.Claims != nil {
+		for _, c := range s.c.Claims() {
+			at := holder{c.UID, c.Container}
+			a.claims[at] = append(a.claims[at], c.Resource)
+		}
+	}
+	return a
+}
+
+// devices is one device: a kubelet names it once for each NUMA node that it is near to.
+func devices(resource, id string, numa []int64) (out []*api.ContainerDevices) {
+	if len(numa) == 0 {
+		return []*api.ContainerDevices{{ResourceName: resource, DeviceIds: []string{id}}}
+	}
+	for _, n := range numa {
+		out = append(out, &api.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: n}}}})
+	}
+	return out
+}
+
+func (a all) of(pod *v1.Pod) *api.PodResources {
+	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if kind == podspec.Sidecar || kind == podspec.Main {
+			at := holder{pod.UID, c.Name}
+			own := a.own.Of(pod.UID, c.Name)
+			out.Containers = append(out.Containers, &api.ContainerResources{Name: c.Name, Devices: a.devices[at], DynamicResources: a.claims[at], CpuIds: numbers(own.CPUs), Memory: blocks(own.Memory)})
+		}
+	}
+	return out
+}

@@ -1,0 +1,231 @@
+package credentials
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	configv1 "k8s.io/kubelet/config/v1"
+
+	"github.com/islet-edge/islet/internal/keyring"
+)
+
+const (
+	accountAge  = time.Minute      // for which what is known of a service account counts
+	accountWait = 2 * time.Second  // for the API server, before what was known counts
+	tokenSpare  = 10 * time.Minute // before a token expires, it is not used any more
+	mostKept    = 256              // accounts, and tokens
+	accountsKey = "credentials.accounts"
+)
+
+// An identity is for whom a plugin is asked: a service account, or the node.
+type identity struct {
+	key         string // tells it from others in the cache
+	from        v1.ObjectReference
+	annotations map[string]string
+	token       func(context.Context) (string, error) // nil: it has none
+}
+
+// errNoPart says that a plugin has no part in a pull.
+var errNoPart = errors.New("the plugin is not for this pod")
+
+// accounts knows the service accounts of pods, and has tokens of them. The UIDs are kept
+// over a restart: a node without a link knows whose image it has.
+type accounts struct {
+	api  API // nil: the node stands alone
+	meta Meta
+	down func() bool
+
+	mu     sync.Mutex
+	known  map[types.NamespacedName]account
+	uids   map[string]types.UID // by namespace/name
+	tokens map[tokenKey]token
+}
+
+type account struct {
+	*metav1.ObjectMeta
+	at time.Time
+}
+
+type tokenKey struct {
+	pod      types.UID
+	account  types.UID
+	audience string
+}
+
+type token struct {
+	text    string
+	expires time.Time
+}
+
+func (a *accounts) load(ctx context.Context) error {
+	a.known, a.uids, a.tokens = map[types.NamespacedName]account{}, map[string]types.UID{}, map[tokenKey]token{}
+	text, found, err := a.meta.Meta(ctx, accountsKey)
+	if err != nil || !found {
+		return err
+	}
+	if json.Unmarshal([]byte(text), &a.uids) != nil || a.uids == nil {
+		a.uids = map[string]types.UID{}
+	}
+	return nil
+}
+
+// get asks the API server, which is the only one to say what annotations an account has.
+func (a *accounts) get(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error) {
+	if a.api == nil {
+		return nil, errors.New("the node stands alone")
+	}
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	a.mu.Lock()
+	k, ok := a.known[key]
+	a.mu.Unlock()
+	if ok && time.Since(k.at) < accountAge {
+		return k.ObjectMeta, nil
+	}
+	got, err := a.api.ServiceAccount(ctx, namespace, name)
+	if err != nil {
+		return nil, fmt.Errorf("service account %s: %w", key, err)
+	}
+	a.mu.Lock()
+	maps.DeleteFunc(a.known, func(_ types.NamespacedName, k account) bool { return time.Since(k.at) >= accountAge })
+	a.known[key] = account{got, time.Now()}
+	a.mu.Unlock()
+	return got, a.remember(ctx, key.String(), got.UID)
+}
+
+// remember writes the UID of an account, unless it is known.
+func (a *accounts) remember(ctx context.Context, name string, uid types.UID) error {
+	a.mu.Lock()
+	if a.uids[name] == uid {
+		a.mu.Unlock()
+		return nil
+	}
+	if len(a.uids) >= mostKept {
+		delete(a.uids, slices.Sorted(maps.Keys(a.uids))[0])
+	}
+	a.uids[name] = uid
+	text, err := json.Marshal(a.uids)
+	a.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return a.meta.SetMeta(ctx, accountsKey, string(text))
+}
+
+// reference names the account of a pod. While the API server cannot be asked, it is the
+// one that was there before under that name: no pod comes to a node without a link.
+func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReference, error) {
+	namespace, name := pod.Namespace, pod.Spec.ServiceAccountName
+	ref := v1.ObjectReference{Kind: keyring.ServiceAccount, Namespace: namespace, Name: name}
+	a.mu.Lock()
+	last, known := a.uids[types.NamespacedName{Namespace: namespace, Name: name}.String()]
+	a.mu.Unlock()
+	if known && a.down() {
+		ref.UID = last
+		return ref, nil
+	}
+	soon, stop := context.WithTimeout(ctx, accountWait)
+	defer stop()
+	got, err := a.get(soon, namespace, name)
+	switch {
+	case err == nil:
+		ref.UID = got.UID
+	case known && soon.Err() != nil && ctx.Err() == nil:
+		ref.UID, err = last, nil
+	}
+	return ref, err
+}
+
+// identify tells for whom a plugin is asked when this pod needs an image. errNoPart: it is
+// not asked. The key has what a kubelet's has: what the plugin is told that may change its
+// answer.
+func (a *accounts) identify(ctx context.Context, pod *v1.Pod, t *configv1.ServiceAccountTokenAttributes) (*identity, error) {
+	if t == nil {
+		return &identity{}, nil
+	}
+	name := pod.Spec.ServiceAccountName
+	if name == "" {
+		if *t.RequireServiceAccount {
+			return nil, errNoPart
+		}
+		return &identity{}, nil
+	}
+	got, err := a.get(ctx, pod.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	annotations, err := annotationsFor(t, got.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	who := &identity{
+		from:        v1.ObjectReference{Kind: keyring.ServiceAccount, Namespace: pod.Namespace, Name: name, UID: got.UID},
+		annotations: annotations,
+		token: func(ctx context.Context) (string, error) {
+			return a.token(ctx, pod, got.UID, t.ServiceAccountTokenAudience)
+		},
+	}
+	parts := []any{pod.Namespace, name, got.UID, annotations}
+	if t.CacheType == configv1.TokenServiceAccountTokenCacheType {
+		text, err := who.token(ctx)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, sha256.Sum256([]byte(text)))
+	}
+	key, err := json.Marshal(parts)
+	who.key = string(key)
+	return who, err
+}
+
+func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, k := range t.RequiredServiceAccountAnnotationKeys {
+		v, ok := all[k]
+		if !ok {
+			return nil, errNoPart // by which a workload can choose
+		}
+		out[k] = v
+	}
+	for _, k := range t.OptionalServiceAccountAnnotationKeys {
+		if v, ok := all[k]; ok {
+			out[k] = v
+		}
+	}
+	return out, nil
+}
+
+// token gives one that a pod got before and that lasts, or a new one.
+func (a *accounts) token(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
+	k := tokenKey{pod.UID, account, audience}
+	a.mu.Lock()
+	has, ok := a.tokens[k]
+	a.mu.Unlock()
+	if ok && time.Until(has.expires) > tokenSpare {
+		return has.text, nil
+	}
+	text, expires, err := a.api.AccountToken(ctx, pod, account, audience)
+	if err != nil {
+		return "", fmt.Errorf("token of service account %s/%s for audience %q: %w", pod.Namespace, pod.Spec.ServiceAccountName, audience, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.tokens, func(_ tokenKey, t token) bool { return time.Until(t.expires) <= tokenSpare })
+	for k := range a.tokens {
+		if len(a.tokens) < mostKept {
+			break
+		}
+		delete(a.tokens, k)
+	}
+	a.tokens[k] = token{text, expires}
+	return text, nil
+}

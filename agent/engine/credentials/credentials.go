@@ -1,0 +1,175 @@
+package credentials
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	configv1 "k8s.io/kubelet/config/v1"
+
+	"github.com/islet-edge/islet/internal/keyring"
+	"github.com/islet-edge/islet/internal/readonly"
+)
+
+// Secrets has the imagePullSecrets of pods.
+type Secrets interface {
+	PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string)
+}
+
+// An API is what the API server has for pulls. *object.Cache is one.
+type API interface {
+	ServiceAccount(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error)
+	AccountToken(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (token string, expires time.Time, err error)
+}
+
+// Meta keeps small things over a restart. *store.Store is one.
+type Meta interface {
+	Meta(ctx context.Context, key string) (value string, found bool, err error)
+	SetMeta(ctx context.Context, key, value string) error
+}
+
+// Config is what Open needs.
+type Config struct {
+	Plugins string // --image-credential-provider-config, a file or directory; empty: no plugins
+	BinDir  string // --image-credential-provider-bin-dir
+	Root    string // the kubelet's, which may have a docker configuration
+	Secrets Secrets
+	API     API // nil: the node stands alone
+	Meta    Meta
+	Down    func() bool // the link is known to be down; nil: unknown
+	Log     *slog.Logger
+}
+
+// Credentials finds those of pods. Its methods may be called from any goroutine.
+type Credentials struct {
+	secrets   Secrets
+	node      node
+	providers []*provider // in the order of the configuration
+	accounts  *accounts
+	counts    *counts // nil: there are no plugins
+	log       *slog.Logger
+	stop      context.CancelFunc
+}
+
+// Open reads the configuration of plugins, and fails where a kubelet would not start: it
+// is wrong, or a program is missing. It runs nothing.
+func Open(cfg Config) (*Credentials, error) {
+	c := &Credentials{secrets: cfg.Secrets, node: node{root: cfg.Root, log: cfg.Log}, log: cfg.Log, stop: func() {}}
+	if cfg.Plugins == "" {
+		return c, nil
+	}
+	all, hash, err := load(cfg.Plugins)
+	if readonly.Fault(err) { // pods whose images are here run without
+		cfg.Log.Error("no credential provider plugin is used until the agent is started again", "file", cfg.Plugins, "error", err)
+		return c, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--image-credential-provider-config: %w", err)
+	}
+	if cfg.Down == nil {
+		cfg.Down = func() bool { return false }
+	}
+	c.accounts = &accounts{api: cfg.API, meta: cfg.Meta, down: cfg.Down}
+	ctx, stop := context.WithCancel(context.Background()) // of the programs, which Close ends
+	c.stop = stop
+	if err := c.accounts.load(ctx); err != nil {
+		c.stop()
+		return nil, err
+	}
+	c.counts = newCounts(hash)
+	for i := range all {
+		p := newPlugin(cfg.BinDir, &all[i])
+		if _, err := os.Stat(p.path); err != nil && !readonly.Fault(err) { // which trusted reports
+			c.stop()
+			return nil, fmt.Errorf("--image-credential-provider-bin-dir: the program of provider %q: %w", all[i].Name, err)
+		}
+		if err := trusted(p.path); err != nil {
+			cfg.Log.Error("a credential provider plugin is not run", "plugin", all[i].Name, "error", err)
+		}
+		c.providers = append(c.providers, newProvider(ctx, &all[i], p, c.counts))
+	}
+	return c, nil
+}
+
+func newProvider(ctx context.Context, p *configv1.CredentialProvider, program plugin, counts *counts) *provider {
+	return &provider{
+		name: p.Name, images: p.MatchImages, keep: p.DefaultCacheDuration.Duration, token: p.TokenAttributes, ask: program.ask, ctx: ctx,
+		places: make(chan struct{}, atOnce), counts: counts, flights: map[question]*flight{}, cache: map[question]*answer{},
+	}
+}
+
+// Close ends the programs that run.
+func (c *Credentials) Close() error {
+	c.stop()
+	for _, p := range c.providers {
+		for range cap(p.places) { // all calls have ended once nobody holds a place
+			p.places <- struct{}{}
+		}
+	}
+	return nil
+}
+
+// Keyring gives the credentials that a pod has for an image: of its pull secrets, of the
+// node, and of plugins, in this order.
+func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k keyring.Credentials) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return k
+	}
+	image = named.Name() // without tag and digest
+	if c.secrets != nil {
+		k.Has, k.Missing = c.secrets.PullSecrets(ctx, pod, image)
+	}
+	k.Has = append(k.Has, c.node.lookup(image)...)
+	var asked []*provider
+	for _, p := range c.providers {
+		if !p.matches(image) {
+			continue
+		}
+		asked = append(asked, p)
+		if p.token != nil && pod.Spec.ServiceAccountName != "" && k.Account == nil {
+			k.Scope = pod.Namespace + "/" + pod.Spec.ServiceAccountName
+			k.Account = func(ctx context.Context) (v1.ObjectReference, error) { return c.accounts.reference(ctx, pod) }
+		}
+	}
+	if len(asked) > 0 {
+		k.Ask = func(ctx context.Context) ([]keyring.Credential, error) { return c.ask(ctx, asked, pod, image) }
+	}
+	return k
+}
+
+// ask asks plugins side by side. Of two that have something for the same place, the one
+// that comes first in the configuration goes first.
+func (c *Credentials) ask(ctx context.Context, all []*provider, pod *v1.Pod, image string) ([]keyring.Credential, error) {
+	rings, errs := make([]keyring.Ring, len(all)), make([]error, len(all))
+	var calls sync.WaitGroup
+	for i, p := range all {
+		calls.Go(func() {
+			who, err := c.accounts.identify(ctx, pod, p.token)
+			if errors.Is(err, errNoPart) {
+				return
+			}
+			if err == nil {
+				err = p.obtain(ctx, image, who, &rings[i])
+			}
+			if err != nil {
+				errs[i] = fmt.Errorf("credential provider %s: %w", filepath.Base(p.name), err)
+			}
+		})
+	}
+	calls.Wait()
+	var ring keyring.Ring
+	for _, r := range rings {
+		ring = append(ring, r...)
+	}
+	return ring.Lookup(image), errors.Join(errs...)
+}

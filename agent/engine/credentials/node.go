@@ -1,0 +1,83 @@
+package credentials
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/keyring"
+	"github.com/islet-edge/islet/internal/untrusted"
+)
+
+const (
+	nodeAge   = 5 * time.Minute // for which what was read of the node counts
+	nodeLimit = 1 << 20         // bytes of a file
+)
+
+// node is the docker configuration of the node. Its credentials are for every pod.
+// https://kubernetes.io/docs/concepts/containers/images/#configuring-nodes-to-authenticate-to-a-private-registry
+type node struct {
+	root string // of the kubelet
+	log  *slog.Logger
+
+	mu   sync.Mutex
+	ring keyring.Ring
+	read time.Time // zero: never
+}
+
+// lookup reads the files anew when what is known is old.
+func (n *node) lookup(image string) []keyring.Credential {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.read.IsZero() || time.Since(n.read) >= nodeAge {
+		n.ring, n.read = n.first(), time.Now()
+	}
+	return n.ring.Lookup(image)
+}
+
+// first gives what the first good file has: a config.json, else a .dockercfg, of the
+// kubelet's directory, of the working directory, of the user, of the machine.
+func (n *node) first() keyring.Ring {
+	home, _ := os.UserHomeDir()
+	here, _ := os.Getwd()
+	for _, file := range []struct {
+		dir, name string
+		legacy    bool
+	}{
+		{n.root, "config.json", false}, {here, "config.json", false}, {docker(home), "config.json", false}, {"/.docker", "config.json", false},
+		{n.root, ".dockercfg", true}, {here, ".dockercfg", true}, {home, ".dockercfg", true}, {"/", ".dockercfg", true},
+	} {
+		if file.dir == "" {
+			continue
+		}
+		path := filepath.Join(file.dir, file.name)
+		data, err := untrusted.ReadInRoot("/", path, nodeLimit)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var ring keyring.Ring
+		if err == nil {
+			err = ring.AddFile(data, file.legacy, v1.ObjectReference{})
+		}
+		if err != nil {
+			n.log.Warn("not all of a docker configuration of the node is of use", "file", path, "error", err)
+		}
+		if err == nil || len(ring) > 0 {
+			return ring
+		}
+	}
+	return nil
+}
+
+func docker(home string) string {
+	if home == "" {
+		return ""
+	}
+	return filepath.Join(home, ".docker")
+}

@@ -1,0 +1,192 @@
+package credentials
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	configv1 "k8s.io/kubelet/config/v1"
+	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/islet-edge/islet/internal/weight"
+)
+
+// What a plugin may use of the node, whatever it does.
+const (
+	patience    = time.Minute // as a kubelet has it
+	answerLimit = 256 << 10   // bytes
+
+	answerMemory = 4 << 20     // bytes of memory that it takes once it is decoded
+	complaints   = 1 << 10     // bytes of stderr that are told
+	holding      = time.Second // for a child of the plugin that keeps its output open
+)
+
+// A plugin is a program that gives credentials.
+type plugin struct {
+	path       string
+	apiVersion string
+	args, env  []string
+}
+
+func newPlugin(dir string, p *configv1.CredentialProvider) plugin {
+	out := plugin{path: filepath.Join(dir, p.Name), apiVersion: p.APIVersion, args: p.Args}
+	for _, e := range p.Env {
+		out.env = append(out.env, e.Name+"="+e.Value)
+	}
+	return out
+}
+
+// ask runs the program with a request and reads its answer. Its error has no word of the
+// answer, which may be a credential.
+func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
+	if err := trusted(p.path); err != nil {
+		return nil, err
+	}
+	r.TypeMeta = metav1.TypeMeta{APIVersion: p.apiVersion, Kind: "CredentialProviderRequest"}
+	request, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	out, err := p.run(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return p.decode(out)
+}
+
+// trusted refuses a program that others than root, or who runs islet, could have put there.
+func trusted(path string) error {
+	dir, err := os.Stat(filepath.Dir(path))
+	if err == nil {
+		err = guarded(filepath.Dir(path), dir)
+	}
+	if err != nil {
+		return err
+	}
+	program, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s is not there", path)
+	case err != nil:
+		return err
+	case program.Mode().Type() == fs.ModeSymlink:
+		return fmt.Errorf("%s is a symbolic link: put the program itself there", path)
+	case !program.Mode().IsRegular() || program.Mode().Perm()&0o111 == 0:
+		return fmt.Errorf("%s is no program", path)
+	}
+	return guarded(path, program)
+}
+
+func guarded(path string, info fs.FileInfo) error {
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s can be written by others: chmod go-w it", path)
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d, not to root", path, s.Uid)
+	}
+	return nil
+}
+
+// run gives what the program prints. The program and what it started is killed at the end,
+// by its time, when it prints too much, and with this process.
+func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
+	runtime.LockOSThread() // Pdeathsig is for the end of this thread
+	defer runtime.UnlockOSThread()
+	ctx, kill := context.WithCancelCause(ctx)
+	defer kill(nil)
+	stdout := &bounded{limit: answerLimit, full: func() { kill(fmt.Errorf("it printed more than %d bytes", answerLimit)) }}
+	stderr := &bounded{limit: complaints}
+	cmd := exec.CommandContext(ctx, p.path, p.args...)
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Dir = "/"
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(request), stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = holding
+	group := func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.Cancel = group
+	err := cmd.Start()
+	if err == nil {
+		// It is not as dear as the agent, whose score it would have.
+		_ = os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("0"), 0)
+		ended(cmd.Process.Pid)
+		_ = group() // what it left behind
+		err = cmd.Wait()
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("it did not answer within %s", patience)
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case errors.Is(err, exec.ErrWaitDelay): // it ended well; what it left behind is gone
+		err = nil
+	}
+	if said := stderr.text(); err != nil && said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
+	}
+	return stdout.kept, err
+}
+
+// ended waits until a child has, and leaves its number taken.
+func ended(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+}
+
+// bounded keeps the beginning of what is written. It has no other way in, as ReadFrom of a
+// bytes.Buffer would be.
+type bounded struct {
+	kept  []byte
+	limit int
+	full  func() // nil: the rest is dropped
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.limit-len(b.kept))
+	b.kept = append(b.kept, p[:n]...)
+	if n < len(p) && b.full != nil {
+		b.full()
+	}
+	return len(p), nil
+}
+
+// text is on one line, for events and logs.
+func (b *bounded) text() string {
+	return strings.Join(strings.Fields(strings.ToValidUTF8(string(b.kept), "?")), " ")
+}
+
+// decode takes an answer of the version that was asked, strictly. The versions do not
+// differ in what they answer.
+func (p *plugin) decode(out []byte) (*credentialv1.CredentialProviderResponse, error) {
+	var r credentialv1.CredentialProviderResponse
+	if err := weight.JSON(out, &r, answerMemory); err != nil {
+		return nil, fmt.Errorf("its answer %w", err)
+	}
+	strict, err := kjson.UnmarshalStrict(out, &r)
+	switch {
+	case err != nil || len(strict) > 0:
+		return nil, errors.New("its answer is not the JSON of a CredentialProviderResponse")
+	case r.Kind != "CredentialProviderResponse" || r.APIVersion != p.apiVersion:
+		return nil, fmt.Errorf("its answer is not a CredentialProviderResponse of %s, for which it was asked", p.apiVersion)
+	}
+	switch r.CacheKeyType {
+	case credentialv1.ImagePluginCacheKeyType, credentialv1.RegistryPluginCacheKeyType, credentialv1.GlobalPluginCacheKeyType:
+		return &r, nil
+	}
+	return nil, errors.New("cacheKeyType of its answer is none of Image, Registry, Global")
+}

@@ -1,0 +1,200 @@
+package credentials
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	configv1 "k8s.io/kubelet/config/v1"
+	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/islet-edge/islet/internal/keyring"
+)
+
+const (
+	atOnce     = 4       // calls of one plugin
+	cacheBytes = 4 << 20 // of one plugin's answers
+	everywhere = "<global>"
+)
+
+// A provider asks one plugin, and keeps what it answered for as long as it said.
+type provider struct {
+	name   string
+	images []string // patterns
+	keep   time.Duration
+	token  *configv1.ServiceAccountTokenAttributes // nil: it gets none
+	ask    func(context.Context, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error)
+	ctx    context.Context // ends with the agent: a call is for all who wait for it, not for the one who began it
+	places chan struct{}   // one per call that goes on
+	counts *counts
+
+	mu      sync.Mutex
+	flights map[question]*flight
+	cache   map[question]*answer
+	bytes   int
+}
+
+// A question is what an answer is for: a place, for somebody.
+type question struct{ place, whom string }
+
+type answer struct {
+	auth    map[string]credentialv1.AuthConfig
+	expires time.Time
+	size    int
+}
+
+type flight struct {
+	done chan struct{}
+	auth map[string]credentialv1.AuthConfig // valid after done
+	err  error
+}
+
+// matches reports whether the plugin is for an image, named in full without tag and digest.
+func (p *provider) matches(image string) bool {
+	return slices.ContainsFunc(p.images, func(m string) bool { return keyring.Matches(m, image) })
+}
+
+// obtain adds what the plugin has for an image. Whoever asks the same while the program
+// runs gets the same answer; what is known is not asked again.
+func (p *provider) obtain(ctx context.Context, image string, who *identity, to *keyring.Ring) error {
+	registry, _, _ := strings.Cut(image, "/")
+	p.mu.Lock()
+	for _, place := range []string{image, registry, everywhere} {
+		if a := p.cache[question{place, who.key}]; a != nil && time.Now().Before(a.expires) {
+			p.mu.Unlock()
+			addAll(to, a.auth, who.from)
+			return nil
+		}
+	}
+	q := question{image, who.key}
+	f := p.flights[q]
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		p.flights[q] = f
+		go p.fly(f, q, image, registry, who)
+	}
+	p.mu.Unlock()
+	select {
+	case <-f.done:
+		addAll(to, f.auth, who.from)
+		return f.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func addAll(to *keyring.Ring, all map[string]credentialv1.AuthConfig, from v1.ObjectReference) {
+	for place, a := range all {
+		to.Add(place, keyring.Credential{Auth: &api.AuthConfig{Username: a.Username, Password: a.Password}, From: from})
+	}
+}
+
+// fly asks the plugin. It turns a panic, which nobody else could recover, into an error.
+func (p *provider) fly(f *flight, q question, image, registry string, who *identity) {
+	defer close(f.done)
+	defer func() {
+		if v := recover(); v != nil {
+			f.auth, f.err = nil, fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+		p.mu.Lock()
+		delete(p.flights, q)
+		p.mu.Unlock()
+	}()
+	select {
+	case p.places <- struct{}{}:
+		defer func() { <-p.places }()
+	case <-p.ctx.Done():
+		f.err = p.ctx.Err()
+		return
+	}
+	r := credentialv1.CredentialProviderRequest{Image: image}
+	if p.token != nil && who.token != nil {
+		var err error
+		if r.ServiceAccountToken, err = who.token(p.ctx); err != nil {
+			f.err = err
+			return
+		}
+		r.ServiceAccountAnnotations = who.annotations
+	}
+	began := time.Now()
+	got, err := p.ask(p.ctx, r)
+	p.counts.ran(p.name, time.Since(began), err)
+	if err == nil {
+		err = p.echoes(r.ServiceAccountToken, got)
+	}
+	if err != nil {
+		f.err = err
+		return
+	}
+	f.auth = got.Auth
+	of := q
+	switch got.CacheKeyType {
+	case credentialv1.RegistryPluginCacheKeyType:
+		of.place = registry
+	case credentialv1.GlobalPluginCacheKeyType:
+		of.place = everywhere
+	}
+	keep := p.keep
+	if got.CacheDuration != nil {
+		keep = got.CacheDuration.Duration
+	}
+	p.store(of, got.Auth, keep)
+}
+
+// echoes refuses an answer that is the token itself, unless it is kept for this token alone.
+func (p *provider) echoes(token string, got *credentialv1.CredentialProviderResponse) error {
+	if token == "" || p.token.CacheType == configv1.TokenServiceAccountTokenCacheType {
+		return nil
+	}
+	for _, a := range got.Auth {
+		if a.Password == token {
+			return errors.New("it gave the service account token as the password, which needs cacheType: Token in its tokenAttributes")
+		}
+	}
+	return nil
+}
+
+// store keeps an answer. What has expired goes, and then, for want of room, what expires
+// first.
+func (p *provider) store(q question, auth map[string]credentialv1.AuthConfig, keep time.Duration) {
+	if keep <= 0 {
+		return
+	}
+	a := &answer{auth: auth, expires: time.Now().Add(min(keep, math.MaxInt64/4)), size: len(q.place) + len(q.whom)}
+	for place, c := range auth {
+		a.size += len(place) + len(c.Username) + len(c.Password)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop(q)
+	p.cache[q], p.bytes = a, p.bytes+a.size
+	for q, a := range p.cache {
+		if !time.Now().Before(a.expires) {
+			p.drop(q)
+		}
+	}
+	for p.bytes > cacheBytes {
+		var first question
+		for q, a := range p.cache {
+			if f := p.cache[first]; f == nil || a.expires.Before(f.expires) {
+				first = q
+			}
+		}
+		p.drop(first)
+	}
+}
+
+func (p *provider) drop(q question) {
+	if a := p.cache[q]; a != nil {
+		p.bytes -= a.size
+		delete(p.cache, q)
+	}
+}

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/internal/socket"
+	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream"
+)
+
+// socketClients is how many connections the socket holds: the CRI validation suite
+// opens one for each test, and keeps it.
+const socketClients = 1100
+
+// A Socket serves the runtime to tools that speak CRI, such as crictl.
+type Socket struct {
+	socket  net.Listener
+	runtime *stream.Runtime
+	images  cri.Images
+}
+
+// OpenSocket listens at path; it returns nil for none. Tools may not remove an image
+// of which needed names the pod that needs it.
+func OpenSocket(path string, runtime cri.Runtime, images cri.Images, needed func(ctx context.Context, ref string) (string, error), sockets *socket.Sockets) (*Socket, error) {
+	if path == "" {
+		return nil, nil
+	}
+	rt, err := stream.Wrap(runtime, sockets.Log)
+	if err != nil {
+		return nil, err
+	}
+	l, err := server.ListenUnix(path, socketClients, sockets)
+	if err != nil {
+		return nil, fmt.Errorf("serve CRI: %w", err)
+	}
+	return &Socket{socket: l, runtime: rt, images: toolImages{images, needed}}, nil
+}
+
+// Run answers until ctx ends.
+func (s *Socket) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return cri.Serve(ctx, s.socket, s.runtime, s.images) })
+	g.Go(func() error { return s.runtime.Run(ctx) })
+	return g.Wait()
+}
+
+// toolImages are images as tools may change them: `crictl rmi --prune` must not take
+// those that pods need to start again.
+type toolImages struct {
+	cri.Images
+	needed func(ctx context.Context, ref string) (string, error)
+}
+
+// RemoveImage refuses an image that a pod needs.
+func (i toolImages) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
+	ref := req.GetImage().GetImage()
+	pod, err := i.needed(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if pod != "" {
+		return nil, fmt.Errorf("image %q is needed by %s: delete that first, or remove the image with islet images rm --force: %w", ref, pod, errdefs.ErrFailedPrecondition)
+	}
+	return i.Images.RemoveImage(ctx, req)
+}

@@ -1,0 +1,26 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// Going are the pulls and imports that go on.
+func (c *native) Going() (out []api.Import) {
+	for _, p := range c.service.Going() {
+		out = append(out, api.Import{Ref: p.Ref, Status: p.Status, Current: p.Current, Total: p.Total})
+	}
+	return out
+}
+
+// FailedArchives are those that could not be imported.
+func (c *native) FailedArchives() (out []api.Import) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, file := range slices.Sorted(maps.Keys(c.failed)) {
+		out = append(out, api.Import{Ref: file, Status: "failed", Error: c.failed[file].Error()})
+	}
+	return out
+}

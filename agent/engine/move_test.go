@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// late is a runtime that refuses to remove a pod until it has heard of its end.
+type late struct {
+	cri.Runtime
+	heard   time.Time
+	removed int
+}
+
+func (l *late) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	return &api.ListContainersResponse{}, nil
+}
+
+func (l *late) StopPodSandbox(context.Context, *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
+	return &api.StopPodSandboxResponse{}, nil
+}
+
+func (l *late) RemovePodSandbox(context.Context, *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
+	if time.Now().Before(l.heard) {
+		return nil, errors.New("container is still running, to fix it, run StopContainer first")
+	}
+	l.removed++
+	return &api.RemovePodSandboxResponse{}, nil
+}
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "engine")) }
+
+// TestMoved: the node has one event of a move, which names the new runtime and what is left.
+func TestMoved(t *testing.T) {
+	told := 0
+	c := Config{Config: &config.Config{}, Log: slog.New(slog.DiscardHandler), Tell: func(warning bool, reason, message string) {
+		told++
+		if warning {
+			t.Error("it is a warning")
+		}
+		eventtest.Note(v1.EventTypeNormal, reason, message)
+	}}
+	c.RuntimeEndpoint = "unix:///run/other.sock"
+	if c.moved("", "Islet's own runtime keeps 2 images."); told != 1 {
+		t.Errorf("%d events", told)
+	}
+}
+
+// TestLateEnd: a pod whose end the runtime hears of late is removed all the same; one that it
+// never removes is an error in the end.
+func TestLateEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &api.PodSandbox{Id: "s", Metadata: &api.PodSandboxMetadata{Name: "p", Namespace: "n"}}
+		rt := &late{heard: time.Now().Add(3 * time.Second)}
+		if err := endPod(t.Context(), rt, s); err != nil || rt.removed != 1 {
+			t.Errorf("%v, removed %d times", err, rt.removed)
+		}
+		rt = &late{heard: time.Now().Add(time.Hour)}
+		began := time.Now()
+		if err := endPod(t.Context(), rt, s); err == nil || time.Since(began) > time.Minute {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		if err := endPod(stopped, rt, s); err == nil {
+			t.Error("it was removed")
+		}
+	})
+}

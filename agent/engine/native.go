@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/figures"
+	"github.com/islet-edge/islet/agent/pod/life/worker"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/net/cni"
+	"github.com/islet-edge/islet/runtime/ctrd"
+	"github.com/islet-edge/islet/runtime/daemon"
+	"github.com/islet-edge/islet/runtime/image"
+)
+
+// What is below the state directory.
+const (
+	storage = "containerd" // images, content and snapshots
+	records = "runtime"    // of sandboxes and containers
+)
+
+// native is the runtime in this process.
+type native struct {
+	network *cni.Network
+	service *image.Service
+	inbox   *image.Inbox
+	runtime *ctrd.Runtime
+	daemon  *daemon.Daemon
+	log     *slog.Logger
+
+	mu     sync.Mutex
+	failed map[string]error // archives that could not be imported, by file name
+}
+
+// openNative starts containerd in this process and takes up what runs.
+func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Containers, error) {
+	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
+	c := &native{log: a.Log, failed: map[string]error{}}
+	asked := figures.NewOperations()
+	var err error
+	if c.network, err = c.openNetwork(a, asked.Repaired); err != nil {
+		return nil, fmt.Errorf("pod network: %w", err)
+	}
+	root := filepath.Join(dirs.State, storage)
+	if c.daemon, err = daemon.Start(ctx, daemon.Config{Root: root, Log: a.Log}); err != nil {
+		return nil, fmt.Errorf("containerd: %w", err)
+	}
+	c.service, err = image.New(image.Config{
+		Client: c.daemon.Client(), Root: root, Snapshotter: c.daemon.Snapshotter(), CertsDir: e.RegistryConfigDir,
+		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config), PullsPerSecond: int(*k.RegistryPullQPS), PullBurst: int(k.RegistryBurst), OnChange: a.ImagesChanged, OnRemove: a.ImagesRemoved, Now: a.Link.Now, Log: a.Log,
+		LinkDown: a.Link.Down,
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.daemon.Close())
+	}
+	c.inbox, err = image.NewInbox(image.InboxConfig{Dir: inboxDir(a.Config), Service: c.service, Imports: a.Store, Report: c.report, Log: a.Log})
+	if err != nil {
+		return nil, errors.Join(err, c.daemon.Close())
+	}
+	c.runtime, err = ctrd.New(ctx, ctrd.Config{
+		Daemon: c.daemon, Images: c.service, Network: c.network, StateDir: filepath.Join(dirs.State, records), RunDir: dirs.Run,
+		PodDirs:  []string{filepath.Join(dirs.Root, "pods")},
+		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, Handlers: handlers(e.RuntimeHandlers), SystemdCgroup: k.CgroupDriver == "systemd",
+		LogMaxSize: a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles), LogInterval: k.ContainerLogMonitorInterval.Duration, LogMost: mostLog(a.Config), Cgroups: cgroups, Log: a.Log,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())
+	}
+	rt := figures.Runtime{Runtime: c.runtime, Operations: asked}
+	return &Containers{
+		Runtime: rt, Streams: rt, Images: figures.Images{Service: c.service, Operations: asked}, Network: c.network,
+		Operations: asked, Cgroups: cgroups, CgroupDriver: k.CgroupDriver, backend: c,
+	}, nil
+}
+
+// mostLog is how many bytes the log of a container may come to before it is rotated, however
+// short the time since the last rotation. podLogQuota, which removes no file that is written to,
+// leaves it a quarter of the quota: a container has the files of two attempts.
+func mostLog(c *config.Config) int64 {
+	most := c.ContainerLogMaxSize * int64(*c.Kubelet.ContainerLogMaxFiles)
+	if c.PodLogQuota > 0 {
+		most = min(most, max(c.PodLogQuota/4, c.ContainerLogMaxSize))
+	}
+	return most
+}
+
+// handlers are what a RuntimeClass may name here.
+func handlers(configured []config.RuntimeHandler) map[string]ctrd.Handler {
+	out := make(map[string]ctrd.Handler, len(configured))
+	for _, h := range configured {
+		out[h.Name] = ctrd.Handler{OCIRuntime: h.OCIRuntime, Shim: h.Shim, ShimConfig: h.ShimConfig}
+	}
+	return out
+}
+
+// openNetwork also puts links to this binary where CNI plugins that delegate to a
+// built-in type find them.
+func (c *native) openNetwork(a Config, repaired func(string)) (*cni.Network, error) {
+	dir := filepath.Join(a.Dirs.State, "cni")
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if err := cni.Install(dir, self); err != nil {
+		return nil, err
+	}
+	e := a.Edge
+	return cni.New(cni.Config{
+		Mode: cni.Mode(e.NetworkPlugin), Alone: a.Alone(), Changed: a.NetworkChanged,
+		ConfDir: e.CNIConfDir, BinDirs: e.CNIBinDirs, PodCIDRs: a.PodCIDRs, Bridge: e.BridgeName,
+		Hairpin: a.Kubelet.HairpinMode != "none", DataDir: dir, Leases: a.Store, Log: a.Log,
+		Tell: a.Tell, Hold: a.Hold, Repaired: repaired, Sandbox: func(id string) (string, string) { return c.runtime.SandboxNetwork(id) },
+	})
+}
+
+// Programs is where below a state directory the shims' program is.
+func Programs(stateDir string) string { return filepath.Join(stateDir, records, "bin") }
+
+// Stacked are the directories below the state directory in which are layers and uppers of
+// overlays: they cannot be on an overlay themselves.
+func Stacked() []string {
+	return []string{filepath.Join(storage, daemon.Overlay), ctrd.Containers(records)}
+}
+
+func (c *native) Admits() error { return networkNotReady(c.network.Admit()) }
+
+func (c *native) Ready() error { return networkNotReady(c.network.Ready()) }
+
+func (c *native) Answers() bool { return true }
+
+func (c *native) Await(context.Context) error { return nil }
+
+func inboxDir(cfg *config.Config) string {
+	if cfg.Edge.ImagesDir != "" {
+		return cfg.Edge.ImagesDir
+	}
+	return filepath.Join(cfg.Dirs.State, "images")
+}
+
+// Run imports archives and cleans up after broken pulls until ctx ends.
+func (c *native) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.service.Run(ctx) })
+	g.Go(func() error { return c.inbox.Run(ctx) })
+	return g.Wait()
+}
+
+func (c *native) Close() error { return errors.Join(c.runtime.Close(), c.daemon.Close()) }
+
+func (c *native) Imports() worker.Imports { return c.inbox }
+
+func (c *native) Reconcile(ctx context.Context) error {
+	ready, err := c.runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{
+		Filter: &api.PodSandboxFilter{State: &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}},
+	})
+	if err != nil {
+		return err
+	}
+	// What still runs uses its sandbox's address, also where that is not whole any more.
+	running, err := c.runtime.ListContainers(ctx, &api.ListContainersRequest{
+		Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}},
+	})
+	if err != nil {
+		return err
+	}
+	var live []string
+	for _, s := range ready.Items {
+		live = append(live, s.Id)
+	}
+	for _, r := range running.Containers {
+		live = append(live, r.PodSandboxId)
+	}
+	return c.network.Reconcile(ctx, live)
+}
+
+func (c *native) report(file string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		delete(c.failed, file)
+		return
+	}
+	c.failed[file] = err
+	c.log.Warn("image archive not imported", "file", file, "error", err)
+}

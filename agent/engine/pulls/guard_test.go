@@ -1,0 +1,284 @@
+package pulls
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/keyring"
+	"github.com/islet-edge/islet/runtime/fake"
+)
+
+const app = "reg.example/app:1"
+
+// world is a node with a guard, which restarts.
+type world struct {
+	*testing.T
+	*Guard
+	images *fake.Runtime
+	path   string
+	mode   kubelet.ImagePullCredentialsVerificationPolicy
+	store  *store.Store
+}
+
+func newWorld(t *testing.T, images ...string) *world {
+	w := &world{T: t, images: fake.New(images...), path: filepath.Join(t.TempDir(), "islet.db"), mode: kubelet.NeverVerifyPreloadedImages}
+	w.restart()
+	t.Cleanup(func() { w.store.Close() })
+	return w
+}
+
+func (w *world) restart() {
+	w.Helper()
+	if w.store != nil {
+		w.must(w.store.Close())
+	}
+	var err error
+	w.store, err = store.Open(w.Context(), w.path, slog.New(slog.DiscardHandler))
+	w.must(err)
+	policy, err := NewPolicy(w.mode, nil)
+	w.must(err)
+	w.Guard = New(Config{Policy: policy, Store: w.store, Images: w.images, Log: slog.New(slog.DiscardHandler)})
+	w.must(w.Settle(w.Context()))
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// keysOf is the credential of a user in the Secret "pull" of a namespace; user "": none.
+// The user "account" has a service account of the namespace instead, and "node" what the
+// node has.
+func keysOf(namespace, user string) (k keyring.Credentials) {
+	from := v1.ObjectReference{Kind: keyring.Secret, Namespace: namespace, Name: "pull", UID: types.UID("uid-" + namespace)}
+	switch user {
+	case "":
+	case "account":
+		from.Kind = keyring.ServiceAccount
+		k.Account = func(context.Context) (v1.ObjectReference, error) { return from, nil }
+	case "node":
+		k.Has = with(user, v1.ObjectReference{})
+	default:
+		k.Has = with(user, from)
+	}
+	return k
+}
+
+func with(user string, from v1.ObjectReference) []keyring.Credential {
+	return []keyring.Credential{{Auth: &api.AuthConfig{Username: user, Password: "pw"}, From: from}}
+}
+
+// bring puts an image there, as a pull or an import does, and gives its ID.
+func (w *world) bring(name string) string {
+	w.Helper()
+	r, err := w.images.PullImage(w.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: name}})
+	w.must(err)
+	return r.ImageRef
+}
+
+// pull has a pod pull an image, with credentials unless user is empty.
+func (w *world) pull(name, namespace, user string) string {
+	w.Helper()
+	k := keysOf(namespace, user)
+	if k.Account != nil { // as a plugin gives it
+		from, err := k.Account(w.Context())
+		w.must(err)
+		k.Has = with(user, from)
+	}
+	w.must(w.Begin(w.Context(), name, k.Private()))
+	id := w.bring(name)
+	w.Pulled(w.Context(), name, id, k.Private(), append(k.Has, keyring.Credential{})[0])
+	return id
+}
+
+func (w *world) may(want bool, name, namespace, user string) {
+	w.Helper()
+	id, err := w.here(w.Context(), name)
+	w.must(err)
+	got := w.May(w.Context(), name, id, func() keyring.Credentials { return keysOf(namespace, user) })
+	if got != want {
+		w.Errorf("%s of %s may use %s: %v", user, namespace, name, got)
+	}
+}
+
+func (w *world) begun(want int) {
+	w.Helper()
+	got, err := w.store.BegunPulls(w.Context())
+	if err != nil || len(got) != want {
+		w.Error(got, err)
+	}
+}
+
+// Who pulled an image, or has the same credential, may use it, also after a restart.
+func TestPulled(t *testing.T) {
+	w := newWorld(t, "reg.example/pre:1")
+	w.pull(app, "a", "ann")
+	w.pull("reg.example/open:1", "a", "")
+	for range 2 {
+		w.may(true, app, "a", "ann")
+		w.may(false, app, "b", "bob")
+		w.may(false, app, "b", "")
+		w.may(true, app, "c", "ann")     // another Secret with the same credential
+		w.may(true, app, "c", "renewed") // which is known by now
+		w.may(true, "reg.example/open:1", "b", "")
+		w.may(true, "reg.example/pre:1", "b", "")
+		w.begun(0)
+		w.restart()
+	}
+	w.pull(app, "b", "bob") // the registry said so
+	w.may(true, app, "b", "bob")
+	w.may(true, app, "a", "ann")
+	w.pull(app, "b", "") // it is public now
+	w.may(true, app, "d", "")
+	w.mode = kubelet.AlwaysVerify
+	w.restart()
+	w.may(true, app, "d", "")
+	w.may(false, "reg.example/pre:1", "b", "bob")
+}
+
+// Who pulls by a plugin pulls for the service account that the plugin was asked for, and
+// for every pod if it was asked for none (KEP-4412).
+func TestPulledByAccount(t *testing.T) {
+	w := newWorld(t)
+	w.pull(app, "a", "account")
+	w.pull("reg.example/node:1", "a", "node")
+	for range 2 {
+		w.may(true, app, "a", "account")
+		w.may(false, app, "b", "account") // in another namespace
+		w.may(false, app, "a", "ann")
+		w.may(false, app, "a", "node")
+		w.may(true, "reg.example/node:1", "b", "")
+		w.begun(0)
+		w.restart()
+	}
+	w.pull(app, "a", "ann")
+	w.may(true, app, "a", "ann")
+	w.may(true, app, "a", "account")
+	w.pull(app, "b", "node")
+	w.may(true, app, "c", "")
+}
+
+// An account that cannot be told proves nothing, and is not asked for if it does not matter.
+func TestUnknownAccount(t *testing.T) {
+	w := newWorld(t)
+	id := w.pull(app, "a", "account")
+	other := w.pull("reg.example/other:1", "a", "ann")
+	k := keysOf("a", "ann")
+	asked := 0
+	k.Account = func(context.Context) (v1.ObjectReference, error) {
+		asked++
+		return v1.ObjectReference{}, errors.New("no link")
+	}
+	if w.May(w.Context(), app, id, func() keyring.Credentials { return k }) || asked != 1 {
+		t.Error(asked)
+	}
+	if !w.May(w.Context(), "reg.example/other:1", other, func() keyring.Credentials { return k }) || asked != 1 {
+		t.Error(asked)
+	}
+}
+
+// A power cut between a pull and its record does not give the image to everybody.
+func TestBrokenOffPull(t *testing.T) {
+	w := newWorld(t)
+	key := keysOf("a", "ann").Has[0]
+	w.must(w.Begin(w.Context(), app, true))
+	w.restart()
+	w.begun(0) // it brought nothing
+	w.must(w.Begin(w.Context(), app, true))
+	id := w.bring(app)
+	w.may(false, app, "b", "bob")
+	w.may(false, app, "a", "ann")
+	for range 2 {
+		w.restart()
+		w.begun(0)
+		w.may(false, app, "b", "")
+		w.may(false, app, "a", "ann") // nobody is known
+	}
+	w.must(w.Begin(w.Context(), app, true))
+	w.Pulled(w.Context(), app, id, true, key)
+	w.may(true, app, "a", "ann")
+	w.may(false, app, "b", "")
+}
+
+// While the registry cannot be reached, an archive may bring the image: it is preloaded,
+// whatever was tried before. Nor does a pull that failed change what was there.
+func TestFailedPull(t *testing.T) {
+	w := newWorld(t, "reg.example/pre:1")
+	for _, name := range []string{app, "reg.example/pre:1"} {
+		for range 3 {
+			w.must(w.Begin(w.Context(), name, true))
+			w.Failed(w.Context(), name, true, true)
+		}
+	}
+	w.begun(2)
+	w.may(true, "reg.example/pre:1", "b", "")
+	w.bring(app)
+	w.may(true, app, "b", "")
+	w.restart()
+	w.may(true, app, "b", "")
+	w.may(true, "reg.example/pre:1", "b", "")
+	w.must(w.Begin(w.Context(), app, true))
+	w.Failed(w.Context(), app, true, false)
+	w.begun(0)
+}
+
+// Two pulls go on; the failure of one does not end the other.
+func TestTwoPulls(t *testing.T) {
+	w := newWorld(t)
+	ann := keysOf("a", "ann").Has[0]
+	w.must(w.Begin(w.Context(), app, true))
+	w.must(w.Begin(w.Context(), app, true))
+	w.Failed(w.Context(), app, true, false)
+	w.begun(1)
+	id := w.bring(app)
+	w.may(false, app, "b", "bob")
+	w.Pulled(w.Context(), app, id, true, ann)
+	w.begun(0)
+	w.may(true, app, "a", "ann")
+}
+
+// Records go with their image, and what comes later under its name is another one.
+func TestRemoved(t *testing.T) {
+	w := newWorld(t)
+	gone, stays := w.pull(app, "a", "ann"), w.pull("reg.example/stays:1", "a", "ann")
+	_, err := w.images.RemoveImage(w.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: gone}})
+	w.must(err)
+	w.Removed(w.Context())
+	if ids, err := w.store.PulledImages(w.Context()); err != nil || len(ids) != 1 || ids[0] != stays {
+		t.Error(ids, err)
+	}
+	w.bring(app)
+	w.may(true, app, "b", "") // an archive brought it
+	w.may(false, "reg.example/stays:1", "b", "")
+}
+
+// What cannot be recorded, or read, is nobody's.
+func TestNoRecord(t *testing.T) {
+	w := newWorld(t)
+	key := keysOf("a", "ann").Has[0]
+	w.must(w.Begin(w.Context(), app, true))
+	id := w.bring(app)
+	ctx, cancel := context.WithCancel(w.Context())
+	cancel()
+	w.Pulled(ctx, app, id, true, key)
+	w.may(false, app, "b", "")
+	w.begun(1)
+	w.restart()
+	w.may(false, app, "b", "")
+	w.must(w.store.Close())
+	if err := w.Begin(w.Context(), app, true); !errors.Is(err, store.ErrClosed) {
+		t.Error(err)
+	}
+	w.may(false, app, "a", "ann")
+}

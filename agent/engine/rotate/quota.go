@@ -1,0 +1,170 @@
+package rotate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/untrusted"
+)
+
+// A Quota keeps the rotated logs of each pod within bounds, whoever rotates them: the oldest
+// go first. The files that are written, and those of a container's last attempt, are not
+// touched: how large these get is containerLogMaxSize's.
+type Quota struct {
+	Dir     string // of all pods' logs
+	Bytes   int64  // that a pod's logs may have in all; 0: any number, and nothing is looked at
+	Workers int    // pods that are looked at at a time
+	Every   time.Duration
+	Log     *slog.Logger
+}
+
+// What is looked at of a pod: it may mount the directory of logs and make any number of
+// files there.
+const (
+	mostDirs  = 500
+	mostFiles = 5000 // of a container
+)
+
+// Run looks at the logs until ctx ends.
+func (q *Quota) Run(ctx context.Context) error {
+	if q.Bytes <= 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	tick := time.NewTicker(q.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			q.look(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (q *Quota) look(ctx context.Context) {
+	pods, err := os.ReadDir(q.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		q.Log.Warn("the logs of pods cannot be measured", "error", err)
+	}
+	var g errgroup.Group
+	g.SetLimit(max(q.Workers, 1))
+	for _, p := range pods {
+		if !p.IsDir() || ctx.Err() != nil {
+			continue
+		}
+		g.Go(func() error {
+			if err := q.keep(p.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				q.Log.Warn("the logs of a pod are not kept within their quota", "directory", p.Name(), "error", err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // none fails
+}
+
+// An old is a rotated log.
+type old struct {
+	dir, name, at string
+	size          int64
+}
+
+// keep removes the oldest rotated logs of a pod until it is within its quota.
+func (q *Quota) keep(pod string) error {
+	containers, err := names(q.Dir, pod, mostDirs)
+	if err != nil {
+		return err
+	}
+	var all []old
+	sum := int64(0)
+	for _, c := range containers {
+		found, size, err := measure(q.Dir, filepath.Join(pod, c))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			continue // gone, or no container's
+		}
+		if err != nil {
+			return err
+		}
+		all, sum = append(all, found...), sum+size
+	}
+	if sum <= q.Bytes {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b old) int { return cmp.Or(strings.Compare(a.at, b.at), strings.Compare(a.name, b.name)) })
+	for _, o := range all {
+		if sum <= q.Bytes {
+			break
+		}
+		if err := remove(q.Dir, o); err != nil {
+			return err
+		}
+		sum -= o.size
+	}
+	return nil
+}
+
+// measure is what a container's logs take, and which of them are rotated.
+func measure(root, sub string) (found []old, sum int64, err error) {
+	dir, err := untrusted.OpenDir(root, sub)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer dir.Close()
+	list, err := dir.Readdirnames(mostFiles)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, err
+	}
+	for _, name := range list {
+		var st unix.Stat_t
+		if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+			continue
+		}
+		size := int64(st.Blocks) * 512
+		sum += size
+		base, at, ok := strings.Cut(name, ".log.")
+		if ok && base != "" && isStamp(strings.TrimSuffix(at, ".gz")) {
+			found = append(found, old{dir: sub, name: name, at: at, size: size})
+		}
+	}
+	return found, sum, nil
+}
+
+func remove(root string, o old) error {
+	dir, err := untrusted.OpenDir(root, o.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Unlinkat(int(dir.Fd()), o.name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove %s: %w", o.name, err)
+	}
+	return nil
+}
+
+// names lists a directory, but for what there is too much of.
+func names(root, sub string, most int) ([]string, error) {
+	dir, err := untrusted.OpenDir(root, sub)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	list, err := dir.Readdirnames(most)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return list, err
+}

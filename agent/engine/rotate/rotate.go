@@ -1,0 +1,229 @@
+package rotate
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/untrusted"
+)
+
+// View is what runs. *observe.Observer is one.
+type View interface {
+	UIDs() []types.UID
+	Pod(types.UID) plan.Observed
+}
+
+// Config is what New needs.
+type Config struct {
+	View     View
+	Reopen   func(ctx context.Context, container string) error // has the runtime open a log anew
+	Dir      string                                            // of all pods' logs
+	MaxSize  int64                                             // bytes at which a log is rotated; not above 0: never
+	MaxFiles int                                               // of one container, with the one that is written
+	Workers  int                                               // rotations at a time
+	Every    time.Duration
+	Log      *slog.Logger
+}
+
+// A Rotator rotates.
+type Rotator struct{ c Config }
+
+// New starts nothing.
+func New(c Config) *Rotator { return &Rotator{c} }
+
+// Run looks at the logs until ctx ends.
+func (r *Rotator) Run(ctx context.Context) error {
+	if r.c.MaxSize <= 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	tick := time.NewTicker(r.c.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.look(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// look rotates every log that is too large.
+func (r *Rotator) look(ctx context.Context) {
+	var g errgroup.Group
+	g.SetLimit(max(r.c.Workers, 1))
+	for _, uid := range r.c.View.UIDs() {
+		seen := r.c.View.Pod(uid)
+		sb, _ := seen.Sandbox()
+		for _, c := range seen.Containers {
+			if c.State != plan.Running || c.LogPath == "" {
+				continue
+			}
+			g.Go(func() error {
+				if err := r.rotate(ctx, c.ID, c.LogPath); err != nil && ctx.Err() == nil {
+					r.c.Log.Warn("the log of a container is not rotated", "pod", sb.Namespace+"/"+sb.Name, "uid", uid, "container", c.Name, "log", c.LogPath, "error", err)
+				}
+				return nil
+			})
+		}
+	}
+	_ = g.Wait() // none fails
+}
+
+// stamp is the suffix of a rotated log, as a kubelet writes it. It sorts by age.
+const stamp = "20060102-150405"
+
+// rotate looks at one log.
+func (r *Rotator) rotate(ctx context.Context, id, path string) error {
+	sub, err := filepath.Rel(r.c.Dir, path)
+	if err != nil || !filepath.IsLocal(sub) {
+		return fmt.Errorf("it is not below %s", r.c.Dir)
+	}
+	dir, err := untrusted.OpenDir(r.c.Dir, filepath.Dir(sub))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // its pod goes
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	base := filepath.Base(sub)
+	var st unix.Stat_t
+	switch err := unix.Fstatat(int(dir.Fd()), base, &st, unix.AT_SYMLINK_NOFOLLOW); {
+	case errors.Is(err, unix.ENOENT):
+		return r.c.Reopen(ctx, id)
+	case err != nil:
+		return err
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return errors.New("it is no regular file")
+	case st.Size <= r.c.MaxSize:
+		return nil
+	}
+	old, err := rotated(dir, base)
+	if err != nil {
+		return err
+	}
+	if old, err = prune(dir, old, r.c.MaxFiles-2); err != nil { // room for the one that is written, and the one to come
+		return err
+	}
+	for _, name := range old {
+		if !strings.HasSuffix(name, ".gz") {
+			if err := compress(dir, name); err != nil {
+				return fmt.Errorf("compress %s: %w", name, err)
+			}
+		}
+	}
+	aside, fd := aside(base, old), int(dir.Fd())
+	if err := unix.Renameat(fd, base, fd, aside); err != nil {
+		return err
+	}
+	if err := r.c.Reopen(ctx, id); err != nil {
+		return errors.Join(fmt.Errorf("have the runtime open it anew: %w", err), unix.Renameat2(fd, aside, fd, base, unix.RENAME_NOREPLACE))
+	}
+	return nil
+}
+
+// rotated lists the rotated files of a log, oldest first, and removes what a broken
+// compression left.
+func rotated(dir *os.File, base string) ([]string, error) {
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var old []string
+	for _, name := range names {
+		at, ok := strings.CutPrefix(name, base+".")
+		if at, broken := strings.CutSuffix(at, ".gz"+half); ok && broken && isStamp(at) {
+			if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil {
+				return nil, err
+			}
+		} else if ok && isStamp(strings.TrimSuffix(at, ".gz")) {
+			old = append(old, name)
+		}
+	}
+	slices.Sort(old)
+	return old, nil
+}
+
+// aside is the next name of a log. Names sort by age also when the clock stands still or
+// goes back.
+func aside(base string, old []string) string {
+	at := time.Now().UTC()
+	if len(old) > 0 {
+		last, _ := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(old[len(old)-1], base+"."), ".gz"))
+		if at.Before(last.Add(time.Second)) {
+			at = last.Add(time.Second)
+		}
+	}
+	return base + "." + at.Format(stamp)
+}
+
+func isStamp(s string) bool {
+	_, err := time.Parse(stamp, s)
+	return err == nil
+}
+
+// prune removes the oldest files beyond most, and returns the others.
+func prune(dir *os.File, old []string, most int) ([]string, error) {
+	for len(old) > max(most, 0) {
+		if err := unix.Unlinkat(int(dir.Fd()), old[0], 0); err != nil && !errors.Is(err, unix.ENOENT) {
+			return nil, fmt.Errorf("remove %s: %w", old[0], err)
+		}
+		old = old[1:]
+	}
+	return old, nil
+}
+
+// half is the suffix of a file that is being compressed.
+const half = ".tmp"
+
+// compress replaces a file by name.gz.
+func compress(dir *os.File, name string) (err error) {
+	fd := int(dir.Fd())
+	in, err := openat(fd, name, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if fi, err := in.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return errors.Join(errors.New("it is no regular file"), err)
+	}
+	out, err := openat(fd, name+".gz"+half, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	z := gzip.NewWriter(out)
+	_, err = io.Copy(z, in)
+	if err = errors.Join(err, z.Close(), out.Close()); err != nil {
+		return errors.Join(err, unix.Unlinkat(fd, name+".gz"+half, 0))
+	}
+	if err := unix.Renameat(fd, name+".gz"+half, fd, name+".gz"); err != nil {
+		return err
+	}
+	return unix.Unlinkat(fd, name, 0)
+}
+
+// openat opens a file of a directory, but no link.
+func openat(dir int, name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

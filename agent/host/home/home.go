@@ -1,0 +1,36 @@
+package home
+
+import (
+	"context"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/runtime/cgroup"
+)
+
+// A Home is what a configuration says of the agent's host.
+type Home struct {
+	Config *config.Config
+	Log    *slog.Logger
+}
+
+// Enter moves this process and those of the system to their cgroups. It comes before anybody
+// asks in which cgroup the agent is.
+func (h Home) Enter() error { return h.system().Enter() }
+
+// Run does the rest until ctx ends.
+func (h Home) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.system().Run(ctx) })
+	if *h.Config.Kubelet.MakeIPTablesUtilChains {
+		g.Go(func() error { hint(ctx, h.Log); return nil })
+	}
+	return g.Wait()
+}
+
+func (h Home) system() cgroup.System {
+	k := &h.Config.Kubelet
+	return cgroup.System{Agent: k.KubeletCgroups, Others: k.SystemCgroups, Root: k.CgroupRoot, Log: h.Log}
+}

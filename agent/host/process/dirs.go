@@ -1,0 +1,96 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+// Used reports whether an agent has run with these directories. It fails for those
+// that hold something else than an agent's files.
+func Used(d config.Dirs) (bool, error) {
+	state, err := names(d.State)
+	if err != nil {
+		return false, err
+	}
+	run, err := names(d.Run)
+	if err != nil {
+		return false, err
+	}
+	stored := slices.Contains(state, Database)
+	brought := func(n string) bool { return n == "images" } // before the first start
+	if others := slices.DeleteFunc(state, brought); !stored && len(others) > 0 {
+		return false, fmt.Errorf("%s is not a state directory of islet, it has no %s: nothing was changed; give the --state-dir of the agent", d.State, Database)
+	}
+	if len(run) > 0 && !locked(d.Run, run) {
+		return false, fmt.Errorf("%s is not a run directory of islet, it has no lock of an agent: nothing was changed; give the --run-dir of the agent", d.Run)
+	}
+	return stored || len(run) > 0, nil
+}
+
+// names lists what is in a directory; nothing is in one that does not exist.
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all, nil
+}
+
+// locked reports whether an agent has locked the directory. Early agents left the
+// lock empty: then their other files must be there.
+func locked(dir string, has []string) bool {
+	path := filepath.Join(dir, lockFile)
+	fi, err := os.Lstat(path)
+	if err != nil || !fi.Mode().IsRegular() || fi.Size() > int64(len(lockMark)) {
+		return false
+	}
+	text, err := os.ReadFile(path)
+	early := len(text) == 0 && slices.Contains(has, "sandboxes") && slices.Contains(has, "oci")
+	return err == nil && (string(text) == lockMark || early)
+}
+
+// RemoveRun removes what an agent makes in its run directory, and the directory if
+// nothing else is in it.
+func RemoveRun(dir string, sockets ...string) error {
+	if err := mounts.DetachBelow(dir); err != nil {
+		return fmt.Errorf("%w; nothing was removed below %s", err, dir)
+	}
+	own := append([]string{"b", "boot", "sandboxes", "ns", "s", "oci", "h", "t", Hooks, Probes, OOM, Shutdown, Shutdown + ".new", volatile.Name, lockFile, filepath.Base(api.DefaultSocket)}, sockets...)
+	has, err := names(dir)
+	errs := []error{err}
+	var others []string
+	for _, n := range has {
+		probe := strings.HasPrefix(n, "oci-") && strings.HasSuffix(n, ".probe")
+		if !probe && !slices.Contains(own, n) {
+			others = append(others, n)
+			continue
+		}
+		errs = append(errs, mounts.RemoveAll(filepath.Join(dir, n)))
+	}
+	if len(others) > 0 {
+		errs = append(errs, fmt.Errorf("%s holds what is not islet's and stays: %s", dir, strings.Join(others, ", ")))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EBUSY) { // a mount point stays
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package process
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// logged makes a logger of a configuration that change changes, and gives what use wrote to
+// both streams.
+func logged(change func(*config.Config), use func(*slog.Logger)) (out, errors string) {
+	c := &config.Config{}
+	c.Kubelet.Logging.Format = "text"
+	change(c)
+	var o, e bytes.Buffer
+	use(Logger(c, &o, &e))
+	return o.String(), e.String()
+}
+
+func levels(l *slog.Logger) {
+	l.Debug("one")
+	l.Info("two")
+	l.Error("three")
+}
+
+// TestStreams: what is no error goes to standard output where that is asked for, of the format
+// that is used.
+func TestStreams(t *testing.T) {
+	for name, c := range map[string]struct {
+		change      func(*config.Config)
+		out, errors string // words that are there
+	}{
+		"usual": {func(c *config.Config) {}, "", "two three"},
+		"debug": {func(c *config.Config) { c.LogLevel = slog.LevelDebug }, "", "one two three"},
+		"split": {func(c *config.Config) { c.Kubelet.Logging.Options.Text.SplitStream = true }, "two", "three"},
+		"other": {func(c *config.Config) { c.Kubelet.Logging.Options.JSON.SplitStream = true }, "", "two three"},
+		"split of JSON": {func(c *config.Config) {
+			c.Kubelet.Logging.Format, c.Kubelet.Logging.Options.JSON.SplitStream = "json", true
+		}, "two", "three"},
+		"JSON": {func(c *config.Config) {
+			c.Kubelet.Logging.Format, c.Kubelet.Logging.Options.Text.SplitStream = "json", true
+		}, "", "two three"},
+	} {
+		for with, use := range map[string]func(*slog.Logger){"bare": levels, "with attributes": func(l *slog.Logger) { levels(l.With("a", 1).WithGroup("g").With("b", 2)) }} {
+			out, errors := logged(c.change, use)
+			for text, want := range map[string]string{out: c.out, errors: c.errors} {
+				for _, word := range []string{"one", "two", "three"} {
+					if strings.Contains(text, word) != strings.Contains(want, word) {
+						t.Errorf("%s %s: %q, want the words %q", name, with, text, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestFilesOfTheirOwn: vmodule changes the verbosity of files that match, more or less than
+// the rest, and the level that is set later is that of the rest.
+func TestFilesOfTheirOwn(t *testing.T) {
+	for _, c := range []struct {
+		pattern string
+		v       int
+		level   slog.Level
+		want    string
+	}{
+		{"log_test", 4, 0, "one two three"},
+		{"log_*", 4, 0, "one two three"},
+		{"agent/host/process/log_test", 4, 0, "one two three"},
+		{"agent/*/log_test", 4, 0, "one two three"},
+		{"other/process/log_test", 4, 0, "two three"},
+		{"log", 4, 0, "two three"},
+		{"[", 4, 0, "two three"},
+		{"log_test", 0, slog.LevelDebug, "two three"},
+		{"log", 0, slog.LevelDebug, "one two three"},
+	} {
+		_, got := logged(func(cfg *config.Config) {
+			cfg.LogLevel = c.level
+			cfg.Kubelet.Logging.VModule = logsapi.VModuleConfiguration{{FilePattern: "nothing", Verbosity: 0}, {FilePattern: c.pattern, Verbosity: logsapi.VerbosityLevel(c.v)}}
+		}, func(l *slog.Logger) { levels(l); levels(l.With("a", 1)) })
+		for _, word := range []string{"one", "two", "three"} {
+			want := 0
+			if strings.Contains(c.want, word) {
+				want = 2
+			}
+			if n := strings.Count(got, "msg="+word); n != want {
+				t.Errorf("%s=%d over %v: %s is there %d times, want %d", c.pattern, c.v, c.level, word, n, want)
+			}
+		}
+	}
+	_, got := logged(func(cfg *config.Config) {
+		cfg.Kubelet.Logging.VModule = logsapi.VModuleConfiguration{{FilePattern: "other", Verbosity: 4}}
+	}, func(l *slog.Logger) {
+		levels(l)
+		LevelOf(l)(slog.LevelDebug)
+		levels(l)
+	})
+	if n := strings.Count(got, "msg=one"); n != 1 {
+		t.Errorf("a line is there %d times, of a level that was set later", n)
+	}
+}

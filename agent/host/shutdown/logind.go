@@ -1,0 +1,251 @@
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"github.com/islet-edge/islet/internal/regular"
+)
+
+// Logind follows systemd's logind, or elogind, over D-Bus.
+// https://systemd.io/INHIBITOR_LOCKS/
+type Logind struct {
+	Bus     string // address of the system bus
+	DropIns string // directory of logind's configuration; empty: what logind grants is taken
+	Log     *slog.Logger
+
+	mu   sync.Mutex
+	lock *os.File // that holds the machine up; nil: none
+}
+
+// SystemBus is where the system's D-Bus listens; an address in the environment is stronger.
+func SystemBus() string {
+	if a := os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"); a != "" {
+		return a
+	}
+	return "unix:path=/run/dbus/system_bus_socket"
+}
+
+// DropIns is where an administrator's changes to logind's configuration lie.
+const DropIns = "/etc/systemd/logind.conf.d"
+
+// SystemLogind is this machine's.
+func SystemLogind(log *slog.Logger) *Logind {
+	return &Logind{Bus: SystemBus(), DropIns: DropIns, Log: log}
+}
+
+// dropIn is the file there that lets logind wait as long as the pods may take. It begins with
+// madeBy, by which packages and install.sh know it too.
+const (
+	dropIn = "99-islet.conf"
+	madeBy = "# Made by islet:"
+)
+
+// Forget removes the file that lets logind wait for the pods, if islet has made it. A logind that
+// runs waits on until it starts anew: another agent of this machine may count on it, and makes
+// the file again then.
+func Forget(dropIns string) error {
+	file := filepath.Join(dropIns, dropIn)
+	text, err := regular.Read(file, 4096)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("remove what lets logind wait for the pods: %w", err)
+	case !strings.HasPrefix(string(text), madeBy):
+		return nil
+	}
+	return os.Remove(file)
+}
+
+const (
+	login   = "org.freedesktop.login1"
+	manager = login + ".Manager"
+
+	soon, seldom = time.Second, time.Minute // between two tries to reach it
+	answer       = 5 * time.Second          // it has to answer
+)
+
+// Run implements Host. A logind that is not there, or restarts, is looked for again.
+func (l *Logind) Run(ctx context.Context, need time.Duration, told func(off bool, release func())) {
+	defer l.release()
+	for pause := soon; ; pause = min(2*pause, seldom) {
+		begin := time.Now()
+		err := l.session(ctx, need, told)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(begin) > seldom {
+			pause = soon
+		}
+		if pause == soon {
+			l.Log.Warn("logind does not tell when this machine goes off; it is asked again, and until then pods end in order only by islet shutdown", "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// session follows one logind as long as it is there.
+func (l *Logind) session(ctx context.Context, need time.Duration, told func(bool, func())) error {
+	bus, err := dbus.Connect(l.Bus, dbus.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("connect to the system bus: %w", err)
+	}
+	defer bus.Close()
+	signals := make(chan *dbus.Signal, 16)
+	bus.Signal(signals)
+	for _, m := range [][]dbus.MatchOption{
+		{dbus.WithMatchSender(login), dbus.WithMatchInterface(manager), dbus.WithMatchMember("PrepareForShutdown")},
+		{dbus.WithMatchSender("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, login)},
+	} {
+		if err := bus.AddMatchSignal(m...); err != nil {
+			return fmt.Errorf("follow logind: %w", err)
+		}
+	}
+	o := bus.Object(login, "/org/freedesktop/login1")
+	var delay uint64
+	if err := property(ctx, o, "InhibitDelayMaxUSec", &delay); err != nil {
+		return err
+	}
+	if time.Duration(delay)*time.Microsecond < need && l.DropIns != "" {
+		if err := l.raise(ctx, bus, o, need); err != nil {
+			l.Log.Error("pods may be cut off when this machine goes off: logind does not wait as long as they may take", "error", err)
+		}
+	}
+	var off bool
+	if err := property(ctx, o, "PreparingForShutdown", &off); err != nil {
+		return err
+	}
+	if !off {
+		if err := l.take(ctx, o); err != nil {
+			return err
+		}
+	}
+	told(off, l.release)
+	for {
+		select {
+		case s, ok := <-signals:
+			switch {
+			case !ok:
+				return errors.New("the system bus hung up")
+			case s.Name == "org.freedesktop.DBus.NameOwnerChanged":
+				return errors.New("logind ended or was restarted")
+			case s.Name != manager+".PrepareForShutdown" || len(s.Body) == 0:
+				continue
+			}
+			if off, _ = s.Body[0].(bool); !off {
+				if err := l.take(ctx, o); err != nil {
+					return err
+				}
+			}
+			told(off, l.release)
+		case <-bus.Context().Done():
+			return errors.New("the connection to the system bus ended")
+		}
+	}
+}
+
+// Delay is how long logind holds the machine up for those who ask.
+func Delay(ctx context.Context, address string) (time.Duration, error) {
+	ctx, stop := context.WithTimeout(ctx, answer)
+	defer stop()
+	bus, err := dbus.Connect(address, dbus.WithContext(ctx))
+	if err != nil {
+		return 0, fmt.Errorf("connect to the system bus: %w", err)
+	}
+	defer bus.Close()
+	var delay uint64
+	err = property(ctx, bus.Object(login, "/org/freedesktop/login1"), "InhibitDelayMaxUSec", &delay)
+	return time.Duration(delay) * time.Microsecond, err
+}
+
+func property(ctx context.Context, o dbus.BusObject, name string, value any) error {
+	ctx, stop := context.WithTimeout(ctx, answer)
+	defer stop()
+	var v dbus.Variant
+	err := o.CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, manager, name).Store(&v)
+	if err == nil {
+		err = v.Store(value)
+	}
+	if err != nil {
+		return fmt.Errorf("ask logind for %s: %w", name, err)
+	}
+	return nil
+}
+
+// take gets a lock that holds the machine up, if there is none.
+func (l *Logind) take(ctx context.Context, o dbus.BusObject) error {
+	ctx, stop := context.WithTimeout(ctx, answer)
+	defer stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lock != nil {
+		return nil
+	}
+	var fd dbus.UnixFD
+	if err := o.CallWithContext(ctx, manager+".Inhibit", 0, "shutdown", "islet", "Pods end in order", "delay").Store(&fd); err != nil {
+		return fmt.Errorf("take an inhibitor lock of logind: %w", err)
+	}
+	l.lock = os.NewFile(uintptr(fd), "inhibitor")
+	return nil
+}
+
+// release lets the machine go off.
+func (l *Logind) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lock != nil {
+		l.lock.Close()
+		l.lock = nil
+	}
+}
+
+// raise lets logind wait as long as the pods may take, by a drop-in of its configuration,
+// as a kubelet does.
+func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, need time.Duration) error {
+	if err := os.MkdirAll(l.DropIns, 0o755); err != nil {
+		return fmt.Errorf("make room for logind's InhibitDelayMaxSec: %w", err)
+	}
+	seconds := int64((need + time.Second - 1) / time.Second)
+	text := fmt.Sprintf(madeBy+" so long may pods take to end when the machine goes off.\n[Login]\nInhibitDelayMaxSec=%d\n", seconds)
+	file := filepath.Join(l.DropIns, dropIn)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("set logind's InhibitDelayMaxSec: %w", err)
+	}
+	const hangUp = int32(1) // SIGHUP has it read its configuration
+	call, stop := context.WithTimeout(ctx, answer)
+	defer stop()
+	systemd := bus.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
+	if err := systemd.CallWithContext(call, "org.freedesktop.systemd1.Manager.KillUnit", 0, "systemd-logind.service", "all", hangUp).Err; err != nil {
+		return fmt.Errorf("have logind read %s: %w", file, err)
+	}
+	var delay uint64
+	for pause := 20 * time.Millisecond; pause < 2*time.Second; pause *= 2 {
+		if err := property(ctx, o, "InhibitDelayMaxUSec", &delay); err != nil {
+			return err
+		}
+		if time.Duration(delay)*time.Microsecond >= need {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("%s says %ds, but logind waits only %s: another file in that directory is stronger", file, seconds, time.Duration(delay)*time.Microsecond)
+}

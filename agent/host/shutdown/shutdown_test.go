@@ -1,0 +1,317 @@
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/internal/eventtest"
+)
+
+func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+
+func TestPeriods(t *testing.T) {
+	for _, tt := range []struct {
+		k    kubelet.KubeletConfiguration
+		want []Period
+	}{
+		{},
+		{kubelet.KubeletConfiguration{ShutdownGracePeriod: duration(30 * time.Second), ShutdownGracePeriodCriticalPods: duration(10 * time.Second)},
+			[]Period{{0, 20 * time.Second}, {2_000_000_000, 10 * time.Second}}},
+		{kubelet.KubeletConfiguration{ShutdownGracePeriod: duration(30 * time.Second)}, []Period{{0, 30 * time.Second}, {2_000_000_000, 0}}},
+		{kubelet.KubeletConfiguration{ShutdownGracePeriodByPodPriority: []kubelet.ShutdownGracePeriodByPodPriority{
+			{Priority: 10000, ShutdownGracePeriodSeconds: 10}, {Priority: 0, ShutdownGracePeriodSeconds: 60}, {Priority: 1000, ShutdownGracePeriodSeconds: 120}}},
+			[]Period{{0, 60 * time.Second}, {1000, 120 * time.Second}, {10000, 10 * time.Second}}},
+	} {
+		if got := Periods(&tt.k); !slices.Equal(got, tt.want) {
+			t.Errorf("%+v, want %+v", got, tt.want)
+		}
+	}
+}
+
+func TestGroup(t *testing.T) {
+	periods := []Period{{-5, 0}, {0, 0}, {1000, 0}, {2_000_000_000, 0}}
+	for priority, want := range map[int32]int{-9: 0, -5: 0, -1: 0, 0: 1, 999: 1, 1000: 2, 1_999_999_999: 2, 2_000_000_000: 3, 2_000_001_000: 3} {
+		if got := group(periods, aPod("a", priority)); got != want {
+			t.Errorf("priority %d: period %d, want %d", priority, got, want)
+		}
+	}
+	if got := group(periods, &v1.Pod{}); got != 1 {
+		t.Errorf("a pod without a priority: period %d", got)
+	}
+}
+
+func aPod(name string, priority int32) *v1.Pod {
+	p := &v1.Pod{}
+	p.Name, p.UID, p.Spec.Priority = name, types.UID(name), &priority
+	return p
+}
+
+// world is a machine with pods that end when it is said.
+type world struct {
+	*Shutdown
+	dir  string
+	meta map[string]string
+
+	mu       sync.Mutex
+	rests    map[types.UID]bool
+	happened []string
+	told     func(bool, func())
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.happened = append(w.happened, fmt.Sprintf(format, args...))
+}
+
+func (w *world) Node(kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	w.note("%s: %s", reason, message)
+}
+
+func (w *world) Meta(_ context.Context, key string) (string, bool, error) {
+	v, ok := w.meta[key]
+	return v, ok, nil
+}
+
+func (w *world) SetMeta(_ context.Context, key, value string) error { w.meta[key] = value; return nil }
+
+// Run implements Host: the test says when the machine goes off.
+func (w *world) Run(ctx context.Context, _ time.Duration, told func(bool, func())) {
+	w.mu.Lock()
+	w.told = told
+	w.mu.Unlock()
+	<-ctx.Done()
+}
+
+func (w *world) pods() []*v1.Pod {
+	return []*v1.Pod{aPod("web", 0), aPod("batch", -10), aPod("dns", 2_000_000_000), aPod("etcd", 2_000_001_000)}
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{dir: t.TempDir(), meta: map[string]string{}, rests: map[types.UID]bool{}}
+	w.open(t)
+	return w
+}
+
+// open is the start of an agent.
+func (w *world) open(t *testing.T) (kill func()) {
+	t.Helper()
+	var err error
+	w.Shutdown, err = New(t.Context(), Config{
+		Periods: []Period{{0, 20 * time.Second}, {2_000_000_000, 10 * time.Second}}, Host: w, File: filepath.Join(w.dir, "shutdown"), Meta: w, Pods: w.pods,
+		AtRest: func(uid types.UID) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.rests[uid] },
+		Poke: func(uid types.UID) {
+			for _, p := range w.pods() {
+				if since, most := w.Off(p); p.UID == uid {
+					w.note("%s %v %v", uid, !since.IsZero(), most)
+				}
+			}
+		},
+		Changed: func() { w.note("going %v", w.Going()) }, Extend: func(d time.Duration) error { w.note("extend %v", d); return nil }, Events: w, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.Shutdown.Run(ctx) }()
+	return func() { stop(); <-ended }
+}
+
+func value(t *testing.T, c prometheus.Collector) float64 {
+	t.Helper()
+	m := &dto.Metric{}
+	if err := c.(prometheus.Metric).Write(m); err != nil {
+		t.Fatal(err)
+	}
+	return m.Gauge.GetValue()
+}
+
+func (w *world) rest(uids ...types.UID) {
+	w.mu.Lock()
+	for _, uid := range uids {
+		w.rests[uid] = true
+	}
+	w.mu.Unlock()
+	w.Touched()
+	synctest.Wait()
+}
+
+func (w *world) logind(off bool) {
+	w.mu.Lock()
+	told := w.told
+	w.mu.Unlock()
+	told(off, func() { w.note("released") })
+	synctest.Wait()
+}
+
+func (w *world) expect(t *testing.T, want ...string) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.happened, want) {
+		t.Errorf("happened:\n%s\nwant:\n%s", strings.Join(w.happened, "\n"), strings.Join(want, "\n"))
+	}
+	w.happened = nil
+}
+
+var begun = []string{"Shutdown: Shutdown manager detected shutdown event", "extend 30s", "going true"}
+
+// TestOrder: critical pods end once all others have, and then the machine may go off.
+func TestOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		synctest.Wait()
+		if since, _ := w.Off(aPod("web", 0)); w.Going() || !since.IsZero() || w.NotReady() != "" {
+			t.Error("goes off by itself")
+		}
+		w.logind(true)
+		w.expect(t, append(slices.Clone(begun), "web true 20s", "batch true 20s")...)
+		if w.NotReady() != "node is shutting down" {
+			t.Errorf("%q", w.NotReady())
+		}
+		w.rest("web")
+		w.expect(t)
+		w.rest("batch")
+		w.expect(t, "dns true 10s", "etcd true 10s")
+		w.rest("dns", "etcd")
+		w.expect(t, "released")
+		w.logind(true) // said twice
+		w.expect(t, "released")
+	})
+}
+
+// TestLate: what does not end holds the others up for its period, and no longer.
+func TestLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		synctest.Wait()
+		begin := time.Now()
+		if configured, err := w.Begin(t.Context()); err != nil || !configured {
+			t.Fatal(configured, err)
+		}
+		if took := time.Since(begin); took != 30*time.Second {
+			t.Errorf("took %v", took)
+		}
+		for i, want := range []float64{float64(begin.Unix()), float64(begin.Add(30 * time.Second).Unix())} {
+			if got := value(t, w.Collectors()[i]); got != want {
+				t.Errorf("metric %d: %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// TestCancelled: pods run again when the machine stays up, and logind does not undo what a
+// person began.
+func TestCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		synctest.Wait()
+		w.logind(true)
+		w.happened = nil
+		w.logind(false)
+		w.expect(t, "Shutdown: Shutdown manager detected shutdown cancellation", "going false", "web false 0s", "batch false 0s", "dns false 0s", "etcd false 0s")
+		answer := make(chan error, 1)
+		go func() { _, err := w.Begin(t.Context()); answer <- err }()
+		synctest.Wait()
+		if w.logind(false); !w.Going() {
+			t.Error("logind undid what it had not begun")
+		}
+		if err := w.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-answer; err == nil || w.Going() {
+			t.Errorf("going %v, %v", w.Going(), err)
+		}
+		w.rest("web", "batch", "dns", "etcd") // and again
+		if _, err := w.Begin(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestKilled: the next agent goes on where the last one was killed, but not after a boot.
+func TestKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{dir: t.TempDir(), meta: map[string]string{}, rests: map[types.UID]bool{}}
+		kill := w.open(t)
+		synctest.Wait()
+		w.logind(true)
+		w.rest("web", "batch")
+		w.happened = nil
+		kill()
+		time.Sleep(4 * time.Second)
+		kill = w.open(t)
+		synctest.Wait()
+		since, most := w.Off(aPod("dns", 2_000_000_000))
+		if !w.Going() || time.Since(since) != 4*time.Second || most != 10*time.Second {
+			t.Errorf("going %v, since %v, %v", w.Going(), time.Since(since), most)
+		}
+		w.logind(true)
+		w.expect(t)
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		w.expect(t, "released")
+		kill()
+		kill = w.open(t)
+		if configured, err := w.Begin(t.Context()); !configured || err != nil { // all had their time
+			t.Error(configured, err)
+		}
+		kill()
+		w.dir = t.TempDir() // the run directory goes with the boot
+		w.open(t)
+		if w.Going() {
+			t.Error("the machine goes off still")
+		}
+		if end := value(t, w.Collectors()[1]); end == 0 {
+			t.Error("the metrics did not outlive the boot")
+		}
+	})
+}
+
+// TestUndoneWhileDown: logind says to the next agent that the machine stays up.
+func TestUndoneWhileDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{dir: t.TempDir(), meta: map[string]string{}, rests: map[types.UID]bool{}}
+		kill := w.open(t)
+		synctest.Wait()
+		w.logind(true)
+		kill()
+		w.open(t)
+		synctest.Wait()
+		if w.logind(false); w.Going() {
+			t.Error("the machine goes off still")
+		}
+	})
+}
+
+// TestNotConfigured: then nothing is done, and nothing asked for.
+func TestNotConfigured(t *testing.T) {
+	s, err := New(t.Context(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if configured, err := s.Begin(t.Context()); configured || err != nil {
+		t.Error(configured, err)
+	}
+	if err := errors.Join(s.Run(t.Context()), s.Cancel(t.Context())); err != nil || s.Going() {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,239 @@
+package volatile
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/readonly"
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+// Source is what the layer's mounts are known by in the mount table.
+const Source = "islet-volatile"
+
+// Name is that of the layer's home in the run directory.
+const Name = "volatile"
+
+// A Dir is a directory that the agent writes to.
+type Dir struct {
+	Path  string
+	Apart []string // relative to Path; one that is not there is left out
+}
+
+// Config is what Cover needs.
+type Config struct {
+	Dirs []Dir  // of the agent, which nobody else uses meanwhile
+	Run  string // the run directory, which can be written
+	// Bytes bounds what is kept in memory for all directories; 0: a quarter of it.
+	Bytes uint64
+}
+
+// A Layer is what is in memory instead of on a disk. Nil: nothing is.
+type Layer struct {
+	Dirs  []string // that are covered
+	Bytes uint64   // that it holds at most
+
+	fresh []string // of Dirs: covered by this call
+}
+
+// Fresh reports whether a directory was covered just now, and files in it that were
+// opened before are not those that are seen there now.
+func (l *Layer) Fresh(dir string) bool { return l != nil && slices.Contains(l.fresh, dir) }
+
+// String is what a person must know.
+func (l *Layer) String() string {
+	return fmt.Sprintf("the disk of %s takes no writes: what changes there is in memory, at most %d MiB, and is lost at the next boot; repair the disk and reboot", strings.Join(l.Dirs, ", "), l.Bytes>>20)
+}
+
+// Cover lays memory over each of the directories that cannot be written, and goes on with
+// what an earlier call has laid. A directory that is not there is left to who makes it.
+func Cover(c Config) (*Layer, error) {
+	l := &Layer{}
+	var err error
+	if c.Run, err = filepath.EvalSymlinks(c.Run); err != nil {
+		return nil, err
+	}
+	for _, d := range c.Dirs {
+		real, err := filepath.EvalSymlinks(d.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		covered, err := isCovered(real)
+		if err != nil {
+			return nil, err
+		}
+		if !covered {
+			if !readonly.Disk(real) {
+				continue
+			}
+			if err := c.cover(real, d.Apart); err != nil {
+				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no memory can be laid over it; make the disk writable (such as by mount -o remount,rw) and start islet again: %w", d.Path, err)
+			}
+			l.fresh = append(l.fresh, d.Path)
+		}
+		l.Dirs = append(l.Dirs, d.Path)
+	}
+	if len(l.Dirs) == 0 {
+		return nil, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(filepath.Join(c.Run, Name), &st); err != nil {
+		return nil, err
+	}
+	l.Bytes = st.Blocks * uint64(st.Bsize)
+	return l, nil
+}
+
+// Uncover shows the disk again. What the layer holds is lost once its home, Name in the
+// run directory, is unmounted. Nothing may use the directories.
+func Uncover(dirs ...Dir) error {
+	var errs []error
+	for _, d := range slices.Backward(dirs) {
+		real, err := filepath.EvalSymlinks(d.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		covered := false
+		if err == nil {
+			covered, err = isCovered(real)
+		}
+		if err == nil && covered {
+			if err = mounts.DetachBelow(real); err == nil {
+				err = unix.Unmount(real, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("unmount what is laid over %s: %w", d.Path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isCovered reports whether what is mounted at a directory is of a layer.
+func isCovered(real string) (bool, error) {
+	m, err := mounts.At(real)
+	return err == nil && m.Mountpoint == real && m.Source == Source, err
+}
+
+// cover builds the layer of a directory aside and puts it in place in one step, so that
+// one that was left half done is in nobody's way.
+func (c Config) cover(dir string, apart []string) error {
+	base := filepath.Join(c.Run, Name)
+	if err := c.mountBase(base); err != nil {
+		return err
+	}
+	home := filepath.Join(base, fmt.Sprintf("%x", sha256.Sum256([]byte(dir)))[:16])
+	if err := errors.Join(mounts.DetachBelow(home), mounts.RemoveAll(home)); err != nil {
+		return err
+	}
+	in := func(name string) string { return filepath.Join(home, name) }
+	for _, name := range []string{"disk", "upper", "work", "merged"} {
+		if err := os.MkdirAll(in(name), 0o700); err != nil {
+			return err
+		}
+	}
+	if err := bind(dir, in("disk")); err != nil {
+		return err
+	}
+	if err := unix.Mount("", in("disk"), "", unix.MS_PRIVATE, ""); err != nil { // what comes over dir is not to come here
+		return fmt.Errorf("make the mount %s private: %w", in("disk"), err)
+	}
+	if err := alike(in("disk"), in("upper")); err != nil {
+		return err
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=on", in("disk"), in("upper"), in("work"))
+	if err := unix.Mount(Source, in("merged"), "overlay", 0, options); err != nil {
+		return fmt.Errorf("mount an overlay: %w", err)
+	}
+	for i, name := range apart {
+		from, to := filepath.Join(in("disk"), name), filepath.Join(in("apart"), fmt.Sprint(i))
+		err := os.MkdirAll(in("apart"), 0o700)
+		if err == nil {
+			err = seed(from, to, 2)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = bind(to, filepath.Join(in("merged"), name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := carry(dir, in("merged")); err != nil {
+		return err
+	}
+	if err := unix.Mount(in("merged"), dir, "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("put the overlay over the directory: %w", err)
+	}
+	return nil
+}
+
+// mountBase mounts the tmpfs, once. It has an inode for 16 KiB, as ext4: inodes take
+// memory that is not counted.
+func (c Config) mountBase(base string) error {
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return err
+	}
+	if there, err := isCovered(base); err != nil || there {
+		return err
+	}
+	if c.Bytes == 0 {
+		var info unix.Sysinfo_t
+		if err := unix.Sysinfo(&info); err != nil {
+			return fmt.Errorf("size of the memory: %w", err)
+		}
+		c.Bytes = uint64(info.Totalram) * uint64(info.Unit) / 4
+	}
+	if err := unix.Mount(Source, base, "tmpfs", 0, fmt.Sprintf("mode=700,size=%d,nr_inodes=%d", c.Bytes, max(c.Bytes>>14, 1<<10))); err != nil {
+		return fmt.Errorf("mount a tmpfs at %s: %w", base, err)
+	}
+	return unix.Mount("", base, "", unix.MS_PRIVATE, "") // for only from there a mount can be moved
+}
+
+// carry has what is mounted below a directory mounted below another in its place.
+func carry(from, to string) error {
+	on, err := mounts.At(from)
+	if err != nil {
+		return err
+	}
+	table, err := mountinfo.GetMounts(mountinfo.PrefixFilter(from))
+	if err != nil {
+		return err
+	}
+	for _, m := range table {
+		if m.Mountpoint == from {
+			continue
+		}
+		source, target := m.Mountpoint, to+strings.TrimPrefix(m.Mountpoint, from)
+		// A directory that was made a mount point of itself becomes one again, else it
+		// would be the disk's.
+		if m.Major == on.Major && m.Minor == on.Minor && m.Root == filepath.Join(on.Root, strings.TrimPrefix(m.Mountpoint, on.Mountpoint)) {
+			source = target
+		}
+		if err := bind(source, target); err != nil {
+			return err
+		}
+	}
+	return mounts.DetachBelow(from)
+}
+
+func bind(from, to string) error {
+	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", from, to, err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	authn "k8s.io/api/authentication/v1"
+
+	"github.com/islet-edge/islet/internal/regular"
+)
+
+// credentialID names the certificate in the extra fields of its user.
+const credentialID = "authentication.kubernetes.io/credential-id"
+
+// maxAuthorities is the most bytes that the file may have.
+const maxAuthorities = 4 << 20
+
+// authorities are those that sign client certificates. Their file is looked at
+// when a certificate is shown, so that one that changes needs no watcher and one
+// that is not used costs nothing. A file that cannot be read or parsed leaves
+// those known before.
+type authorities struct {
+	path string
+	log  *slog.Logger
+
+	mu   sync.Mutex
+	seen fs.FileInfo // when pool was read
+	told string      // the last error, which is logged once
+	pool *x509.CertPool
+}
+
+func newAuthorities(path string, log *slog.Logger) *authorities {
+	return &authorities{path: path, log: log}
+}
+
+// user verifies the client's certificate: nil without one.
+func (a *authorities) user(c *tls.ConnectionState, now time.Time) (*authn.UserInfo, error) {
+	if a.path == "" || c == nil || len(c.PeerCertificates) == 0 {
+		return nil, nil
+	}
+	pool := a.current()
+	if pool == nil {
+		return nil, fmt.Errorf("verify a client certificate: no authority is known from %s", a.path)
+	}
+	leaf, between := c.PeerCertificates[0], x509.NewCertPool()
+	for _, cert := range c.PeerCertificates[1:] {
+		between.AddCert(cert)
+	}
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return nil, fmt.Errorf("verify the client certificate of %q: %w", leaf.Subject.CommonName, err)
+	}
+	if leaf.Subject.CommonName == "" {
+		return nil, nil
+	}
+	sum := sha256.Sum256(leaf.Raw)
+	return authenticated(&authn.UserInfo{Username: leaf.Subject.CommonName, Groups: leaf.Subject.Organization,
+		Extra: map[string]authn.ExtraValue{credentialID: {"X509SHA256=" + hex.EncodeToString(sum[:])}}}), nil
+}
+
+// authenticated adds the group of everybody who is known.
+func authenticated(u *authn.UserInfo) *authn.UserInfo {
+	if slices.Contains(u.Groups, authenticatedGroup) || slices.Contains(u.Groups, unauthenticated) {
+		return u
+	}
+	known := *u
+	known.Groups = append(slices.Clone(u.Groups), authenticatedGroup)
+	return &known
+}
+
+// current reads the file if it is another one than at the last look.
+func (a *authorities) current() *x509.CertPool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	info, err := os.Stat(a.path)
+	if err == nil && same(a.seen, info) {
+		return a.pool
+	}
+	if a.seen = info; err == nil {
+		err = a.read()
+	}
+	text := fmt.Sprint(err)
+	if err != nil && text != a.told {
+		a.log.Error("the authorities of client certificates cannot be read", "file", a.path, "still known", a.pool != nil, "error", err)
+	}
+	a.told = text
+	return a.pool
+}
+
+func (a *authorities) read() error {
+	pool, err := ReadAuthorities(a.path)
+	if err == nil {
+		a.pool = pool
+	}
+	return err
+}
+
+// ReadAuthorities reads those that sign client certificates from a file in PEM, as
+// authentication.x509.clientCAFile of a KubeletConfiguration names one.
+func ReadAuthorities(file string) (*x509.CertPool, error) {
+	data, err := regular.Read(file, maxAuthorities)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, errors.New("it holds no certificate")
+	}
+	return pool, nil
+}
+
+func same(a, b fs.FileInfo) bool {
+	return a != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}

@@ -1,0 +1,98 @@
+package describe
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/object"
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// cluster is how things stand with the control plane. The link's own times may be
+// older than the clock, which may have been set meanwhile.
+func (a *Describer) cluster(now time.Time) *api.Cluster {
+	c := a.c.Cluster
+	s := c.Link.State()
+	out := &api.Cluster{
+		Server: c.Link.Client().Host(), Link: string(s.Phase), Since: now.Add(-time.Since(s.Lasts)), Reason: s.Reason, Message: s.Message, Pending: c.Outbox.Pending(),
+	}
+	out.ClientCertificate, out.ServingCertificate = c.Link.Expiry()
+	return out
+}
+
+// mostProblems of objects are listed in the node's status.
+const mostProblems = 10
+
+// objectProblems tells which pods lack what they use of the API. That what they have
+// cannot be refreshed is no news while the link is down.
+func (a *Describer) objectProblems() (out []string) {
+	all := a.c.Cluster.Objects.Problems()
+	up := a.c.Cluster.Link.State().Phase == link.Up
+	left := 0
+	for _, p := range all {
+		d, ok := a.c.Desired.Get(p.UID)
+		switch {
+		case !ok || p.Known && !up:
+		case len(out) == mostProblems:
+			left++
+		default:
+			out = append(out, fmt.Sprintf("pod %s/%s: %s", d.Pod.Namespace, d.Pod.Name, problemText(p)))
+		}
+	}
+	if left > 0 {
+		out = append(out, fmt.Sprintf("%d more like these; islet describe POD shows those of a pod", left))
+	}
+	return out
+}
+
+func problemText(p object.Problem) string {
+	if strings.Contains(p.Message, p.Object) {
+		return p.Message
+	}
+	return p.Object + ": " + p.Message
+}
+
+// Details is what a pod's object does not say.
+func (a *Describer) Details(uid types.UID) (d api.Details) {
+	if a.c.Cluster != nil {
+		for _, p := range a.c.Cluster.Objects.Problems() {
+			if p.UID != uid {
+				continue
+			}
+			text := problemText(p)
+			if p.Known {
+				text += " (it is used as it was read last)"
+			}
+			d.Problems = append(d.Problems, text)
+		}
+	}
+	d.Problems = append(d.Problems, a.c.Waiting(uid)...)
+	d.Hooks = failedHooks(a.c.Input(uid).Failed)
+	d.Events = eventsOf(a.c.Events.Recent(uid))
+	return d
+}
+
+// Events are those of the node and of all pods that are kept.
+func (a *Describer) Events() []api.Event { return eventsOf(a.c.Events.All()) }
+
+func eventsOf(all []v1.Event) (out []api.Event) {
+	for _, e := range all {
+		_, container, _ := strings.Cut(strings.TrimSuffix(e.InvolvedObject.FieldPath, "}"), "{")
+		out = append(out, api.Event{Namespace: e.InvolvedObject.Namespace, Pod: podOf(&e), Type: e.Type, Reason: e.Reason, Container: container, Message: e.Message, Count: e.Count,
+			First: e.FirstTimestamp.Time, Last: e.LastTimestamp.Time})
+	}
+	return out
+}
+
+// podOf names the pod that an event is about; "": it is about the node.
+func podOf(e *v1.Event) string {
+	if e.InvolvedObject.Kind != "Pod" {
+		return ""
+	}
+	return e.InvolvedObject.Name
+}

@@ -1,0 +1,137 @@
+package describe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/agent/device/hardware"
+	"github.com/islet-edge/islet/agent/engine"
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/edge/brake"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/local"
+	"github.com/islet-edge/islet/edge/object"
+	"github.com/islet-edge/islet/edge/outbox"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/net/cni"
+)
+
+// Config is what New needs.
+type Config struct {
+	*config.Config
+	Desired    *desired.Desired
+	Store      *store.Store
+	Events     *outbox.Events
+	Containers *engine.Containers
+	Addresses  func() []string // of the node
+	NotReady   func(context.Context) []string
+	Spoken     func(source string) bool
+	Local      interface{ Problems() []local.Problem }
+	Input      func(types.UID) plan.Input // what is known of a pod
+	Cluster    *Cluster                   // nil: the node stands alone
+	Flash      func(context.Context) *api.Flash
+	Waiting    func(types.UID) []string // for which volumes a pod waits long
+	Volatile   *volatile.Layer          // nil: the disk takes writes
+	Devices    *devicemanager.Manager
+	Hardware   *hardware.Hardware
+
+	Configuration func() []string // what is wrong with the one that the node was sent
+}
+
+// A Cluster is the way to the control plane.
+type Cluster struct {
+	Link    *link.Link
+	Outbox  *outbox.Outbox
+	Objects interface{ Problems() []object.Problem }
+	Brake   *brake.Brake
+	Twin    *twin.Twin
+}
+
+// A Describer shows what only the whole node knows.
+type Describer struct{ c Config }
+
+// New asks nobody.
+func New(c Config) *Describer { return &Describer{c} }
+
+// Status adds to the node's status what the server does not know.
+func (a *Describer) Status(ctx context.Context, s *api.Status) {
+	a.explain(s.Troubles)
+	s.Sources = a.describeSources()
+	s.NotReady = a.c.NotReady(ctx)
+	s.Events = eventsOf(a.c.Events.Recent(types.UID(a.c.Node.Name)))
+	s.Addresses = a.c.Addresses()
+	s.Imports = append(a.c.Containers.Going(), a.c.Containers.FailedArchives()...)
+	s.Network.Config = a.c.Containers.Network.Config()
+	s.Problems = append(s.Problems, a.c.Containers.Problems()...)
+	s.Problems = append(s.Problems, a.c.Configuration()...)
+	s.Runtime.Endpoint, s.Runtime.Left = a.c.Containers.Endpoint, a.c.Containers.Left
+	if s.Flash = a.c.Flash(ctx); s.Flash.Exceeded {
+		s.Problems = append(s.Problems, fmt.Sprintf("more was written to the disk today than flashBudget allows (%d MiB of %d MiB); what can wait does until the day is over", s.Flash.Today.Stack>>20, s.Flash.Budget>>20))
+	}
+	s.Store.Path = a.c.Dirs.State + "/" + process.Database
+	h := a.c.Store.Health()
+	if h.Aside != "" {
+		s.Store.Rebuilt = true
+		s.Store.Message = fmt.Sprintf("the database was broken; it was set aside as %s and a new one made from the %d rows that could be read, the sources and what runs", h.Aside, h.Salvaged)
+	}
+	if h.Volatile != "" {
+		s.Store.Message = h.Volatile
+		s.Problems = append(s.Problems, h.Volatile)
+	}
+	if a.c.Volatile != nil {
+		s.Problems = append(s.Problems, a.c.Volatile.String())
+	}
+	if r := a.c.Containers.Network.Repairs(); r.Count > 0 {
+		s.Network.Repairs = &api.Repairs{Count: r.Count, Last: r.Last, What: r.What}
+	}
+	if s.Network.Config == cni.BuiltIn {
+		for _, p := range a.c.Containers.Network.PodCIDRs() {
+			s.Network.PodCIDRs = append(s.Network.PodCIDRs, p.String())
+		}
+	}
+	if a.c.Cluster != nil {
+		s.Cluster = a.cluster(s.Now)
+		a.held(s)
+		s.Problems = append(s.Problems, a.twin()...)
+		s.Problems = append(s.Problems, a.objectProblems()...)
+	}
+}
+
+func (a *Describer) describeSources() (out []api.Source) {
+	counts := map[string]int{}
+	for _, p := range a.c.Desired.List() {
+		counts[p.Source]++
+	}
+	origins := map[string]string{desired.File: a.c.Kubelet.StaticPodPath, desired.HTTP: a.c.Kubelet.StaticPodURL}
+	if a.c.Cluster != nil {
+		origins[desired.API] = cmp.Or(a.c.Cluster.Link.Client().Host(), "the API server")
+	}
+	for _, name := range []string{desired.File, desired.HTTP, desired.Local, desired.API} {
+		if name != desired.Local && origins[name] == "" {
+			continue
+		}
+		src := api.Source{Name: name, Origin: origins[name], Spoken: a.c.Spoken(name), Pods: counts[name]}
+		for _, p := range a.c.Desired.Problems() {
+			if p.Source == name {
+				src.Problems = append(src.Problems, api.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})
+			}
+		}
+		for _, p := range a.c.Local.Problems() {
+			if p.Source == name {
+				src.Problems = append(src.Problems, api.Problem{Origin: p.Origin, Field: p.Field, Message: p.Message})
+			}
+		}
+		out = append(out, src)
+	}
+	return out
+}

@@ -1,0 +1,27 @@
+package describe
+
+import (
+	"context"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// held shows what is held.
+func (a *Describer) held(s *api.Status) {
+	c := a.c.Cluster
+	h, yes := c.Brake.Held()
+	if !yes {
+		return
+	}
+	s.Held = &api.Held{Pods: len(h.Pods), Since: h.Since, Why: h.Why, Until: c.Brake.Until(h)}
+	s.Problems = append(s.Problems, c.Brake.Describe(h))
+}
+
+// Accept ends the pods that are held.
+func (a *Describer) Accept(ctx context.Context) (api.Accepted, error) {
+	if a.c.Cluster == nil {
+		return api.Accepted{}, nil
+	}
+	n, err := a.c.Cluster.Brake.Accept(ctx)
+	return api.Accepted{Ended: n}, err
+}

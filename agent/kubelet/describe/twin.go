@@ -1,0 +1,29 @@
+package describe
+
+import (
+	"context"
+	"errors"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// twin tells of another machine with the name of this node.
+func (a *Describer) twin() []string {
+	t := a.c.Cluster.Twin
+	if text := t.Report(); text != "" {
+		return []string{text}
+	}
+	if why := t.Held(); why != "" {
+		return []string{why + ": pods of the API server that write to volumes outside of this machine do not start. Turn the other machine off, or give one of them another name; then islet takeover"}
+	}
+	return nil
+}
+
+// TakeOver gives the name of the node to this machine.
+func (a *Describer) TakeOver(ctx context.Context, force bool) (api.TakenOver, error) {
+	if a.c.Cluster == nil {
+		return api.TakenOver{}, errors.New("this node does not belong to a cluster: nobody else can have its name")
+	}
+	had, err := a.c.Cluster.Twin.TakeOver(ctx, force)
+	return api.TakenOver{Had: had}, err
+}

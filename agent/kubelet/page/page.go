@@ -1,0 +1,259 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/islet-edge/islet/internal/door"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// Config is what New needs.
+type Config struct {
+	Port    int                 // on 127.0.0.1
+	API     func() http.Handler // of the agent's local socket
+	Machine Machine
+	Log     *slog.Logger
+}
+
+// A Page answers under any path that ends in a slash.
+type Page struct {
+	c       Config
+	history history
+}
+
+// New prepares a Page; without a port there is none (nil).
+func New(c Config) *Page {
+	if c.Port == 0 {
+		return nil
+	}
+	return &Page{c: c}
+}
+
+// maxConnections bounds what local users can make the agent hold.
+const maxConnections = 32
+
+// Below answers at root (such as /page/) for who has passed the node's own authentication; nil
+// without a page.
+func (p *Page) Below(root string) http.Handler {
+	if p == nil {
+		return nil
+	}
+	return http.StripPrefix(strings.TrimSuffix(root, "/"), http.HandlerFunc(p.serve))
+}
+
+// Run answers on localhost and keeps the history until ctx ends. A port that is taken is no
+// reason for the node to stop: it is logged, and the page is below port 10250 only.
+func (p *Page) Run(ctx context.Context) error {
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(p.c.Port))
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
+	if err != nil {
+		p.c.Log.Error("the status page is not on localhost", "address", at, "error", err)
+		return p.history.run(ctx, p.c.Machine)
+	}
+	hs := &http.Server{Handler: p.localOnly(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(p.c.Log.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return ctx }}
+	door.Watch(hs)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- hs.Serve(door.Listen(ln, door.Config{What: "the status page", Most: maxConnections, Log: p.c.Log}))
+	}()
+	p.history.run(ctx, p.c.Machine)
+	hs.Close()
+	if err := <-ended; err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("status page: %w", err)
+	}
+	return nil
+}
+
+// localOnly lets through what a browser asks of localhost by that name. A page of another site
+// that gave its name this address (DNS rebinding) comes with that name, and one that only asks
+// comes with where it is from.
+func (p *Page) localOnly() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !localName(r.Host) {
+			http.Error(w, "ask for it as localhost", http.StatusMisdirectedRequest)
+			return
+		}
+		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && r.URL.Path != "/" {
+			http.Error(w, "asked by another site", http.StatusForbidden)
+			return
+		}
+		if o := r.Header.Get("Origin"); o != "" && o != "http://"+r.Host {
+			http.Error(w, "asked by another site", http.StatusForbidden)
+			return
+		}
+		p.serve(w, r)
+	})
+}
+
+func localName(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	if strings.EqualFold(name, "localhost") {
+		return true
+	}
+	a, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	return err == nil && a.IsLoopback()
+}
+
+// policy lets the page load its own files and nothing else, and be in no frame.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+var types = map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+
+func (p *Page) serve(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		http.Error(w, "this page only shows", http.StatusMethodNotAllowed)
+		return
+	}
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	switch name {
+	case "":
+		name = "index.html"
+	case "data":
+		p.data(w, r)
+		return
+	case "log":
+		p.log(w, r)
+		return
+	}
+	b, err := assets.ReadFile(path.Join("assets", path.Base(name)))
+	if err != nil || strings.Contains(name, "/") {
+		http.NotFound(w, r)
+		return
+	}
+	h.Set("Content-Type", types[path.Ext(name)])
+	w.Write(b)
+}
+
+func (p *Page) data(w http.ResponseWriter, r *http.Request) {
+	d, err := p.gather(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(d) // an error here is a client that has gone
+}
+
+// Of a log the page shows the end.
+const (
+	logLines = 200
+	logBytes = 64 << 10
+)
+
+func (p *Page) log(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	part := func(name string) string { return url.PathEscape(q.Get(name)) }
+	for _, name := range []string{"namespace", "pod", "container"} {
+		if v := q.Get(name); v == "" || strings.ContainsAny(v, "/?#%\\") || v == "." || v == ".." {
+			http.Error(w, name+" is missing or no name", http.StatusBadRequest)
+			return
+		}
+	}
+	text, err := p.ask(r.Context(), fmt.Sprintf("/containerLogs/%s/%s/%s?tailLines=%d", part("namespace"), part("pod"), part("container"), logLines))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	if cut := len(text) - logBytes; cut > 0 {
+		text = text[cut:]
+		if i := bytes.IndexByte(text, '\n'); i >= 0 {
+			text = text[i+1:]
+		}
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Write(bytes.ToValidUTF8(text, []byte("\uFFFD")))
+}
+
+// maxAnswer bounds what is taken from the API at a time.
+const maxAnswer = 16 << 20
+
+// ask calls the agent's API in this process.
+func (p *Page) ask(ctx context.Context, path string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://islet"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	a := answer{header: http.Header{}, code: http.StatusOK}
+	if a.serve(p.c.API(), r) {
+		return nil, fmt.Errorf("%s: the answer was broken off", path)
+	}
+	switch {
+	case a.code != http.StatusOK:
+		return nil, errors.New(strings.TrimSpace(string(a.body[:min(len(a.body), 1024)])))
+	case a.cut:
+		return nil, fmt.Errorf("%s says more than %d bytes", path, maxAnswer)
+	}
+	return a.body, nil
+}
+
+// An answer takes what a handler says.
+type answer struct {
+	header http.Header
+	code   int
+	body   []byte
+	cut    bool
+}
+
+// serve reports whether the handler gave up.
+func (a *answer) serve(h http.Handler, r *http.Request) (broken bool) {
+	defer func() {
+		if e := recover(); e == http.ErrAbortHandler {
+			broken = true
+		} else if e != nil {
+			panic(e)
+		}
+	}()
+	h.ServeHTTP(a, r)
+	return false
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(code int) { a.code = code }
+
+// Flush implements http.Flusher.
+func (a *answer) Flush() {}
+
+// SetReadDeadline and SetWriteDeadline are for handlers that set such: there is no connection.
+func (a *answer) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline is as SetReadDeadline.
+func (a *answer) SetWriteDeadline(time.Time) error { return nil }
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(b []byte) (int, error) {
+	if len(a.body)+len(b) > maxAnswer {
+		a.cut = true
+		return 0, errors.New("too much")
+	}
+	a.body = append(a.body, b...)
+	return len(b), nil
+}

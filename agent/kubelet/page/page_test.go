@@ -1,0 +1,247 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/internal/api"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// hostile is what a pod might say to run something in the page.
+const hostile = `</script><img src=x onerror="document.title='pwned'"><script>document.title='pwned'</script>`
+
+// node answers as the agent's API does, of a node with pods that do their worst.
+func node() http.Handler {
+	now := time.Now()
+	nano, bytes, free, used := uint64(37_000_000), uint64(48<<20), uint64(600<<20), uint64(500<<20)
+	pods := v1.PodList{}
+	sum := stats.Summary{Node: stats.NodeStats{Memory: &stats.MemoryStats{AvailableBytes: &free, WorkingSetBytes: &bytes, UsageBytes: &used}}}
+	for i, name := range []string{"camera", "gateway-with-a-rather-long-name-as-deployments-give-them-7f9c5d", "mqtt", "sensor-reader", hostile} {
+		p := v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "u"}}
+		p.UID += p.UID[:1]
+		p.Spec.Containers = []v1.Container{{Name: "main", Env: []v1.EnvVar{{Name: "KEY", Value: "a secret"}}}, {Name: "side"}}
+		p.Status.Phase = v1.PodRunning
+		if i != 3 {
+			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+		} else {
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{RestartCount: 12, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}
+		}
+		pods.Items = append(pods.Items, p)
+	}
+	sum.Pods = []stats.PodStats{{PodRef: stats.PodReference{UID: "uu"}, CPU: &stats.CPUStats{UsageNanoCores: &nano}, Memory: &stats.MemoryStats{WorkingSetBytes: &bytes}}}
+	say := func(v any) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(v) }
+	}
+	m := http.NewServeMux()
+	m.HandleFunc("GET "+api.PathStatus, say(api.Status{Node: "board-7", Version: "0.1.0", Now: now, Started: now.Add(-40 * time.Hour), Pods: api.PodCounts{Total: 5, Ready: 4},
+		Disks: []api.Disk{{Path: "/", Total: 28 << 30, Free: 19 << 30}}, Problems: []string{"the clock is not set: " + hostile},
+		Troubles: []api.Trouble{{Namespace: "default", Name: "sensor-reader", Reason: "CrashLoopBackOff", Message: "exit code 1"}}}))
+	m.HandleFunc("GET /pods", say(pods))
+	m.HandleFunc("GET "+api.PathStats, say(sum))
+	m.HandleFunc("GET "+api.PathEvents, say([]api.Event{{Type: "Normal", Reason: "Started", Message: "Started container main", Namespace: "default", Pod: "camera", Count: 1, Last: now.Add(-50 * time.Minute)},
+		{Type: "Warning", Reason: "BackOff", Message: "Back-off restarting failed container " + hostile, Namespace: "default", Pod: "sensor-reader", Container: "main", Count: 12, Last: now.Add(-time.Minute)}}))
+	m.HandleFunc("GET /containerLogs/{ns}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("pod") == "gone" {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprintf(w, "listening\n%s\n%s\xff end\n", hostile, strings.Repeat("x", 100<<10))
+	})
+	return m
+}
+
+type machine struct{ n int }
+
+func (m *machine) Read(context.Context) (Reading, error) {
+	m.n++
+	if m.n == 4 {
+		return Reading{}, errors.New("not now")
+	}
+	i := uint64(m.n)
+	return Reading{At: time.Now(), Cores: float64(m.n%7) / 9, Memory: (300 + i%40) << 20, Disk: 9 << 30, Received: i * i << 10, Sent: i << 11}, nil
+}
+
+func newPage() *Page {
+	return New(Config{Port: 1, API: node, Machine: &machine{}, Log: slog.New(slog.DiscardHandler)})
+}
+
+func ask(h http.Handler, method, target, host string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	r.Host = host
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// TestWho: only a browser on the device that asks for localhost gets anything, only by reading.
+func TestWho(t *testing.T) {
+	p := newPage()
+	local := p.localOnly()
+	for _, x := range []struct {
+		method, path, host string
+		header             []string
+		want               int
+	}{
+		{"GET", "/", "localhost:10247", nil, 200}, {"GET", "/data", "127.0.0.1:10247", nil, 200}, {"GET", "/page.js", "[::1]:10247", nil, 200}, {"HEAD", "/", "LOCALHOST", nil, 200},
+		{"GET", "/data", "evil.example:10247", nil, 421}, {"GET", "/", "localhost.evil.example", nil, 421}, {"GET", "/data", "10.0.0.7:10247", nil, 421}, {"GET", "/data", "", nil, 421},
+		{"GET", "/data", "localhost", []string{"Sec-Fetch-Site", "cross-site"}, 403}, {"GET", "/page.js", "localhost", []string{"Sec-Fetch-Site", "same-site"}, 403},
+		{"GET", "/data", "localhost", []string{"Sec-Fetch-Site", "same-origin"}, 200}, {"GET", "/", "localhost", []string{"Sec-Fetch-Site", "cross-site"}, 200},
+		{"GET", "/data", "localhost", []string{"Origin", "https://evil.example"}, 403},
+		{"POST", "/data", "localhost", nil, 405}, {"DELETE", "/", "localhost", nil, 405},
+		{"GET", "/nothing", "localhost", nil, 404}, {"GET", "/../page.go", "localhost", nil, 404}, {"GET", "/assets/page.js", "localhost", nil, 404},
+		{"GET", "/log?namespace=default&pod=camera&container=main", "localhost", nil, 200}, {"GET", "/log?namespace=default&pod=camera", "localhost", nil, 400},
+		{"GET", "/log?namespace=default&pod=..&container=main", "localhost", nil, 400}, {"GET", "/log?namespace=default&pod=a%2Fb&container=main", "localhost", nil, 400},
+		{"GET", "/log?namespace=default&pod=gone&container=main", "localhost", nil, 404},
+	} {
+		w := ask(local, x.method, x.path, x.host, x.header...)
+		if w.Code != x.want {
+			t.Errorf("%s %s of %q %q: %d %s, want %d", x.method, x.path, x.host, x.header, w.Code, w.Body, x.want)
+		}
+		if x.want == 200 && (w.Header().Get("Content-Security-Policy") != policy || w.Header().Get("X-Content-Type-Options") != "nosniff") {
+			t.Errorf("%s: %v", x.path, w.Header())
+		}
+	}
+	if w := ask(p.Below("/page/"), "GET", "/page/data", "10.0.0.7:10250"); w.Code != 200 {
+		t.Errorf("behind the node's authentication: %d", w.Code)
+	}
+	if strings.Contains(policy, "unsafe") || New(Config{}) != nil || New(Config{}).Below("/page/") != nil {
+		t.Error("off is not off")
+	}
+}
+
+// TestData: what a pod says stays text, what it has in its specification stays with it, and
+// what is passed on is bounded.
+func TestData(t *testing.T) {
+	local := newPage().localOnly()
+	w := ask(local, "GET", "/data", "localhost")
+	if body := w.Body.String(); strings.ContainsAny(body, "<>") || strings.Contains(body, "a secret") {
+		t.Errorf("%s", body)
+	}
+	var d document
+	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Pods) != 5 || len(d.Attention) != 2 || len(d.Events) != 2 || d.Events[0].Reason != "BackOff" || d.Pods[4].State != "CrashLoopBackOff" || d.Pods[4].Restarts != 12 || d.Pods[0].Name != hostile || d.Memory != 648<<20 {
+		t.Errorf("%+v", d)
+	}
+	w = ask(local, "GET", "/log?namespace=default&pod=camera&container=main", "localhost")
+	if n := w.Body.Len(); n > logBytes+10 || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("%d bytes of log as %s", n, w.Header().Get("Content-Type"))
+	}
+}
+
+// TestSize: the page is small, and needs nothing from elsewhere nor anything inline.
+func TestSize(t *testing.T) {
+	size := 0
+	err := fs.WalkDir(assets, ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := assets.ReadFile(path)
+		size += len(b)
+		for _, bad := range []string{"innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "style=", "onclick=", "onerror=", "https://", "//cdn", "url("} {
+			if strings.Contains(string(b), bad) {
+				t.Errorf("%s has %s", path, bad)
+			}
+		}
+		return err
+	})
+	if err != nil || size == 0 || size > 100<<10 {
+		t.Errorf("%d bytes, %v", size, err)
+	}
+}
+
+// TestHistory: an hour is kept and no more, with what went over the wire between readings.
+func TestHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var h history
+		done := make(chan struct{})
+		go func() { defer close(done); h.run(ctx, &machine{}) }()
+		time.Sleep(65 * time.Second)
+		l := h.list()
+		if len(l) != 3 || l[0].SentBy != 0 || l[2].SentBy != 2048.0/30 || l[2].ReceivedBy != 5*1024.0/30 {
+			t.Errorf("%+v", l)
+		}
+		time.Sleep(3 * time.Hour)
+		l = h.list()
+		if len(l) != points || l[points-1].At.Sub(l[0].At) != (points-1)*Interval {
+			t.Errorf("%d readings over %v", len(l), l[len(l)-1].At.Sub(l[0].At))
+		}
+		h.add(Reading{At: time.Now().Add(time.Second)}) // counters began anew
+		if l = h.list(); l[points-1].SentBy != 0 {
+			t.Error(l[points-1])
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestSlowClients: local users that hold as many connections as they get, and say nothing or half of
+// a request, do not keep the page from others.
+func TestSlowClients(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	p := New(Config{Port: port, API: node, Machine: &machine{}, Log: slog.New(slog.DiscardHandler)})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	dial := func() net.Conn {
+		for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() { // until it listens
+			c, err := net.Dial("tcp", at)
+			if err == nil {
+				return c
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range 2 * maxConnections {
+		c := dial()
+		defer c.Close()
+		if i%2 == 0 {
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+		}
+	}
+	for range 20 {
+		client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Get("http://" + net.JoinHostPort("localhost", strconv.Itoa(port)) + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+			t.Error(resp.Status)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package ports
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+
+	"golang.org/x/sync/errgroup"
+	cliflag "k8s.io/component-base/cli/flag"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/agent/kubelet/access"
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/review"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/door"
+)
+
+// A port is a TCP port of a kubelet's, and who answers there.
+type port struct {
+	address     string
+	number      int32
+	what, field string // for messages
+	run         func(*server.Server, context.Context, net.Listener) error
+	ln          *door.Listener
+}
+
+// Config is what Open needs.
+type Config struct {
+	*config.Config
+	Link    *link.Link
+	Cluster bool // there is a control plane to ask about tokens and permissions
+	Log     *slog.Logger
+}
+
+// Ports are open until Run ends, or Close.
+type Ports struct{ all []port }
+
+// A ListenError is that the host does not let the agent listen where the configuration says, such as
+// on a port that somebody else has.
+type ListenError struct{ error }
+
+// Unwrap is for errors.As.
+func (e ListenError) Unwrap() error { return e.error }
+
+// Open listens where the configuration says. Nothing but the listeners is
+// there until somebody asks.
+func Open(ctx context.Context, a Config) (*Ports, error) {
+	ports, err := a.kubeletPorts()
+	if err != nil {
+		return nil, err
+	}
+	out := &Ports{}
+	for _, p := range ports {
+		if p.ln, err = server.Listen(ctx, p.address, p.number, p.what, p.field, a.Log, a.apiServer()...); err != nil {
+			return nil, errors.Join(ListenError{err}, out.Close())
+		}
+		out.all = append(out.all, p)
+	}
+	return out, nil
+}
+
+// Run has srv answer on all ports until ctx ends.
+func (o *Ports) Run(ctx context.Context, srv *server.Server) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, p := range o.all {
+		g.Go(func() error { return p.run(srv, ctx, p.ln) })
+	}
+	return g.Wait()
+}
+
+// Close ends what nobody served.
+func (o *Ports) Close() error {
+	for _, p := range o.all {
+		p.ln.Close() // most often closed by who served
+	}
+	return nil
+}
+
+func (a Config) kubeletPorts() (ports []port, err error) {
+	k := &a.Kubelet
+	if n := *k.HealthzPort; n > 0 {
+		ports = append(ports, port{address: k.HealthzBindAddress, number: n, what: "healthz", field: "healthzPort", run: (*server.Server).RunHealthz})
+	}
+	if n := k.ReadOnlyPort; n > 0 {
+		ports = append(ports, port{address: k.Address, number: n, what: "the read-only kubelet API", field: "readOnlyPort", run: (*server.Server).RunReadOnly})
+	}
+	if !*k.EnableServer || k.Port == 0 {
+		return ports, nil
+	}
+	guard := a.guard()
+	if why := guard.Nobody(); why != "" {
+		a.Log.Info("the kubelet API is on the local socket only: nobody could use its port", "port", k.Port, "because", why)
+		return ports, nil
+	}
+	secured, err := a.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	secured = guard.TLS(secured)
+	return append(ports, port{address: k.Address, number: k.Port, what: "the kubelet API", field: "port",
+		run: func(s *server.Server, ctx context.Context, ln net.Listener) error {
+			return s.RunAPI(ctx, ln, secured, guard.Wrap)
+		}}), nil
+}
+
+// guard decides who may use port 10250. Tokens and permissions need a control
+// plane to ask.
+func (a Config) guard() *access.Guard {
+	authn, authz := &a.Kubelet.Authentication, &a.Kubelet.Authorization
+	c := access.Config{
+		NodeName: a.Node.Name, ClientCAFile: authn.X509.ClientCAFile, Anonymous: *authn.Anonymous.Enabled,
+		AlwaysAllow: authz.Mode == kubelet.KubeletAuthorizationModeAlwaysAllow, Admitted: door.Admitted, Now: a.Link.Now, Log: a.Log,
+	}
+	if a.Cluster {
+		client := a.Link.Client()
+		if *authn.Webhook.Enabled {
+			c.Tokens = review.NewTokens(client, authn.Webhook.CacheTTL.Duration)
+		}
+		c.Authorizer = review.NewAccess(client, authz.Webhook.CacheAuthorizedTTL.Duration, authz.Webhook.CacheUnauthorizedTTL.Duration)
+	}
+	return access.New(c)
+}
+
+// apiServer is the address of the API server, which keeps places on each port; none if it is known by
+// a name only: it keeps them as soon as it was let in.
+func (a Config) apiServer() []netip.Addr {
+	if !a.Cluster {
+		return nil
+	}
+	host := a.Link.Client().Host()
+	if u, err := url.Parse(host); err == nil && u.Host != "" {
+		host = u.Host
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil || addr.IsLoopback() { // a proxy of this node, such as kube-vip's: its address is everybody's here
+		return nil
+	}
+	return []netip.Addr{addr.Unmap()}
+}
+
+// tlsConfig is that of port 10250, by the configuration.
+func (a Config) tlsConfig() (*tls.Config, error) {
+	k := &a.Kubelet
+	oldest, verr := cliflag.TLSVersion(k.TLSMinVersion)
+	suites, serr := cliflag.TLSCipherSuites(k.TLSCipherSuites)
+	curves, cerr := cliflag.TLSCurvePreferences(k.TLSCurvePreferences)
+	if err := errors.Join(verr, serr, cerr); err != nil {
+		return nil, fmt.Errorf("TLS of the kubelet API: %w", err)
+	}
+	if len(suites) == 0 {
+		suites = strong
+	}
+	return &tls.Config{MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
+		DynamicRecordSizingDisabled: true, // else the first 128 KiB after each pause are a system call for each 1.4 KiB
+		GetCertificate:              a.Link.ServingCertificate, NextProtos: []string{"h2", "http/1.1"}}, nil
+}
+
+// strong are the cipher suites for TLS 1.2 where the configuration names none, those that the
+// CIS benchmark for Kubernetes names: Go's own choice has some without authenticated encryption.
+var strong = []uint16{
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
+// hostLogs is what /logs/ shows.
+const hostLogs = "/var/log"
+
+// Paths says what is open on the kubelet's ports. setLevel changes what is logged while the
+// agent runs, if it is not nil.
+func Paths(c *config.Config, setLevel func(slog.Level)) server.Kubelet {
+	k := &c.Kubelet
+	p := server.Kubelet{Debugging: *k.EnableDebuggingHandlers, Profiling: *k.EnableProfilingHandler, Config: k, Flags: c.Flags()}
+	if setLevel != nil && *k.EnableDebugFlagsHandler {
+		p.SetLevel = func(v int) { setLevel(slog.Level(-v)) }
+	}
+	if *k.EnableSystemLogHandler {
+		p.SystemLogs = hostLogs
+	}
+	return p
+}

@@ -1,0 +1,80 @@
+package ports
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/islet-edge/islet/internal/door"
+)
+
+// reachWithin bounds one look of Reach.
+const reachWithin = 5 * time.Second
+
+// Reach reports whether an API server would reach the kubelet API: something answers at an
+// address of the node, in TLS that Go's own client speaks, and knows who calls with the
+// node's certificate, which the authority of the API server's signed as well. A nil
+// certificate asks only for an answer.
+func (o *Ports) Reach(ctx context.Context, ips []netip.Addr, cert *tls.Certificate) error {
+	for _, p := range o.all {
+		if p.field != "port" {
+			continue
+		}
+		host := "127.0.0.1"
+		if len(ips) > 0 {
+			host = ips[0].String()
+		}
+		return reach(ctx, p.ln, net.JoinHostPort(host, strconv.Itoa(int(p.number))), cert)
+	}
+	return errors.New("it is not served on a port")
+}
+
+// reach asks at an address. Its connection keeps a place in the listener, if there is one: a flood
+// of connections says nothing of the node.
+func reach(ctx context.Context, ln *door.Listener, address string, cert *tls.Certificate) error {
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // it asks itself
+	if cert != nil {
+		c.Certificates = []tls.Certificate{*cert}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil || ln == nil {
+			return conn, err
+		}
+		return &call{conn, ln.Expect(conn.LocalAddr())}, nil
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, TLSClientConfig: c, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if cert != nil && resp.StatusCode == http.StatusUnauthorized {
+		return fmt.Errorf("%s does not accept the node's own certificate: another authority signs those of clients (clientCAFile)", address)
+	}
+	return nil
+}
+
+// A call is a connection of the agent to itself.
+type call struct {
+	net.Conn
+	end func()
+}
+
+// Close implements net.Conn.
+func (c *call) Close() error {
+	c.end()
+	return c.Conn.Close()
+}

@@ -1,0 +1,156 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// maxManifest bounds what islet apply may send.
+const maxManifest = 8 << 20
+
+// maxIgnored bounds what is read of a manifest that is too large.
+const maxIgnored = 64 << 20
+
+// manifest decodes the body of a request.
+func (s *Server) manifest(r *http.Request) (m Manifest, err error) {
+	origin := cmp.Or(r.URL.Query().Get("origin"), "manifest")
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxManifest+1))
+	if err != nil {
+		return m, fmt.Errorf("read the manifest: %w", err)
+	}
+	if len(data) > maxManifest {
+		io.Copy(io.Discard, io.LimitReader(r.Body, maxIgnored)) // a client that still sends reads no answer
+		return m, refuse(http.StatusRequestEntityTooLarge, "%s is larger than a manifest may be, %d MiB", origin, maxManifest>>20)
+	}
+	m, err = s.Decode(data, origin)
+	switch {
+	case err != nil:
+		return m, refusal{http.StatusUnprocessableEntity, err.Error()}
+	case len(m.Pods)+len(m.Objects) == 0:
+		return m, refuse(http.StatusUnprocessableEntity, "%s has no pod and nothing that pods use", origin)
+	case len(m.Objects) > 0 && s.Objects == nil:
+		return m, refuse(http.StatusUnprocessableEntity, "%s has more than pods, which this node does not take", origin)
+	}
+	return m, nil
+}
+
+// applyManifest makes what a manifest holds wanted by the local source; with ?dryRun it
+// only reports what that would do. The objects come first: pods may use them.
+func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
+	m, err := s.manifest(r)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := s.wouldApply(m.Pods)
+	if err != nil {
+		return nil, err
+	}
+	dry := r.URL.Query().Has("dryRun")
+	var done []api.Applied
+	if len(m.Objects) > 0 {
+		if done, err = s.Objects.Apply(r.Context(), m.Objects, dry); err != nil {
+			return nil, refusal{http.StatusConflict, "apply: " + err.Error()}
+		}
+	}
+	if done = append(done, pods...); dry || len(m.Pods) == 0 {
+		return done, nil
+	}
+	if err := s.Local.Apply(r.Context(), m.Pods); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	return done, nil
+}
+
+// wouldApply says what applying pods does to each.
+func (s *Server) wouldApply(pods []*v1.Pod) ([]api.Applied, error) {
+	known := s.Pods.List()
+	done := make([]api.Applied, 0, len(pods))
+	for _, p := range pods {
+		action := "created"
+		for _, k := range known {
+			switch {
+			case k.Namespace != p.Namespace || k.Name != p.Name:
+			case k.Annotations[keys.ConfigSource] != keys.SourceLocal:
+				return nil, refuse(http.StatusConflict, "pod %s/%s exists and comes from the %s source: choose another name",
+					p.Namespace, p.Name, k.Annotations[keys.ConfigSource])
+			case k.UID == p.UID && k.DeletionTimestamp == nil:
+				action = "unchanged"
+			case action == "created":
+				action = "configured"
+			}
+		}
+		done = append(done, api.Applied{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Action: action, Warnings: s.warnings(p)})
+	}
+	return done, nil
+}
+
+// deletePod ends the pod of the local source that the path names.
+func (s *Server) deletePod(r *http.Request) (*api.Deleted, error) {
+	return s.end(r, r.PathValue("namespace"), r.PathValue("name"))
+}
+
+// deleteManifest ends the pods that a manifest names, and removes what else it names, but
+// for the data of claims.
+func (s *Server) deleteManifest(r *http.Request) ([]api.Deleted, error) {
+	m, err := s.manifest(r)
+	if err != nil {
+		return nil, err
+	}
+	var done []api.Deleted
+	for _, p := range m.Pods {
+		d, err := s.end(r, p.Namespace, p.Name)
+		if err != nil {
+			d = &api.Deleted{Namespace: p.Namespace, Name: p.Name, Error: err.Error(), NotFound: isNotFound(err)}
+		}
+		done = append(done, *d)
+	}
+	for _, o := range m.Objects {
+		done = append(done, s.Objects.Delete(r.Context(), o.GetObjectKind().GroupVersionKind().Kind, o.GetNamespace(), o.GetName(), false))
+	}
+	return done, nil
+}
+
+// listObjects answers with the objects of manifests.
+func (s *Server) listObjects(*http.Request) ([]api.Object, error) { return s.Objects.List(), nil }
+
+// deleteObject removes an object that was applied; of a claim with ?data its data too.
+func (s *Server) deleteObject(r *http.Request) (*api.Deleted, error) {
+	d := s.Objects.Delete(r.Context(), r.PathValue("kind"), r.PathValue("namespace"), r.PathValue("name"), r.URL.Query().Has("data"))
+	switch {
+	case d.NotFound:
+		return nil, refusal{http.StatusNotFound, d.Error}
+	case d.Error != "":
+		return nil, refusal{http.StatusConflict, d.Error}
+	}
+	return &d, nil
+}
+
+func (s *Server) end(r *http.Request, namespace, name string) (*api.Deleted, error) {
+	pod, err := s.find(namespace, name, "")
+	if err != nil {
+		return nil, err
+	}
+	if source := pod.Annotations[keys.ConfigSource]; source != keys.SourceLocal {
+		return nil, refuse(http.StatusConflict, "pod %s/%s comes from the %s source: remove its manifest there", namespace, name, source)
+	}
+	var grace *int64
+	if q := r.URL.Query().Get("gracePeriodSeconds"); q != "" {
+		n, err := strconv.ParseInt(q, 10, 32)
+		if err != nil || n < 0 {
+			return nil, refuse(http.StatusBadRequest, "gracePeriodSeconds %q is not a number of seconds", q)
+		}
+		grace = &n
+	}
+	if err := s.Local.Delete(r.Context(), pod.UID, grace); err != nil {
+		return nil, fmt.Errorf("delete pod %s/%s: %w", namespace, name, err)
+	}
+	return &api.Deleted{Namespace: namespace, Name: name, UID: pod.UID}, nil
+}

@@ -1,0 +1,54 @@
+package server
+
+import (
+	"cmp"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// A Configurer takes configurations of the whole node. *configure.Local is one.
+type Configurer interface {
+	Show() api.Configuration
+	// Apply takes documents; the error says, by field, why they are not tried.
+	Apply(documents []byte, from string, o api.ConfigurationOptions) (api.ConfigurationRef, error)
+	// Revert goes back to the one before the one that is good.
+	Revert() (api.ConfigurationRef, error)
+}
+
+func (s *Server) routeConfiguration(m mux) {
+	if s.Configuration == nil {
+		return
+	}
+	m.HandleFunc("GET "+api.PathConfiguration, answer(func(*http.Request) (api.Configuration, error) { return s.Configuration.Show(), nil }))
+	m.HandleFunc("POST "+api.PathConfiguration, answer(s.configure))
+	m.HandleFunc("DELETE "+api.PathConfiguration, answer(func(*http.Request) (api.ConfigurationRef, error) {
+		ref, err := s.Configuration.Revert()
+		return ref, unprocessable(err)
+	}))
+}
+
+func (s *Server) configure(r *http.Request) (none api.ConfigurationRef, _ error) {
+	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxConfiguration))
+	if err != nil {
+		return none, refuse(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or broke off: %v", err)
+	}
+	q := r.URL.Query()
+	var consent []string
+	for f := range strings.SplitSeq(q.Get("consent"), ",") {
+		if f = strings.TrimSpace(f); f != "" {
+			consent = append(consent, f)
+		}
+	}
+	ref, err := s.Configuration.Apply(data, cmp.Or(q.Get("from"), "a file"), api.ConfigurationOptions{Consent: consent, Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods")})
+	return ref, unprocessable(err)
+}
+
+func unprocessable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return refusal{http.StatusUnprocessableEntity, err.Error()}
+}

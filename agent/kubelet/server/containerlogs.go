@@ -1,0 +1,192 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/kubelet/logs"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// containerLogs answers /containerLogs/NAMESPACE/POD/CONTAINER with the options
+// of v1.PodLogOptions.
+func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
+	o, previous, err := logOptions(r.URL.Query(), time.Now())
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), "")
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	id, attempt, err := loggedContainer(pod, r.PathValue("container"), previous)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	path, err := s.logPath(r.Context(), pod, r.PathValue("container"), id, attempt)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	out := s.stream(w, "text/plain; charset=utf-8")
+	err = logs.Read(r.Context(), path, o, func(ctx context.Context) bool { return s.ended(ctx, id) }, out)
+	switch {
+	case err == nil:
+	case out.begun:
+		out.breakOff(r, o.Timestamps, err)
+	case errors.Is(err, fs.ErrNotExist):
+		fail(w, refuse(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace, pod.Name, err))
+	default:
+		fail(w, err)
+	}
+}
+
+func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err error) {
+	o.Tail = -1
+	parse := func(name string, least int64, set func(int64)) {
+		if v := q.Get(name); v != "" && err == nil {
+			n, perr := strconv.ParseInt(v, 10, 64)
+			switch {
+			case perr != nil:
+				err = refuse(http.StatusBadRequest, "%s %q: must be a number", name, v)
+			case n < least:
+				err = refuse(http.StatusUnprocessableEntity, "%s %q: must be at least %d", name, v, least)
+			default:
+				set(n)
+			}
+		}
+	}
+	flag := func(name string) (b bool) {
+		if v, ok := q[name]; ok && err == nil && v[0] != "" {
+			if b, err = strconv.ParseBool(v[0]); err != nil {
+				err = refuse(http.StatusBadRequest, "%s %q: must be true or false", name, v[0])
+			}
+		}
+		return b
+	}
+	o.Follow, o.Timestamps, previous = flag("follow"), flag("timestamps"), flag("previous")
+	if v := q.Get("tail"); v != "" && v != "all" { // what tailLines was called once
+		q.Set("tailLines", v)
+	}
+	parse("tailLines", 0, func(n int64) { o.Tail = n })
+	parse("limitBytes", 1, func(n int64) { o.LimitBytes = n })
+	parse("sinceSeconds", 1, func(n int64) { o.Since = now.Add(-time.Duration(min(n, 1<<33)) * time.Second) })
+	if v := q.Get("sinceTime"); v != "" && err == nil {
+		if o.Since, err = time.Parse(time.RFC3339Nano, v); err != nil {
+			err = refuse(http.StatusBadRequest, "sinceTime %q: must be as 2006-01-02T15:04:05Z", v)
+		}
+		if q.Get("sinceSeconds") != "" {
+			err = refuse(http.StatusUnprocessableEntity, "at most one of sinceTime and sinceSeconds may be given")
+		}
+	}
+	switch v := q.Get("stream"); v {
+	case "", "All":
+	case "Stdout", "Stderr":
+		o.Stream = strings.ToLower(v)
+	default:
+		err = errors.Join(err, refuse(http.StatusUnprocessableEntity, "stream %q: must be All, Stdout or Stderr", v))
+	}
+	return o, previous, err
+}
+
+// loggedContainer returns the ID and attempt of the container whose log is
+// meant, by the pod's status.
+func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attempt int32, err error) {
+	st, err := statusOf(pod, name)
+	if err != nil {
+		return "", 0, err
+	}
+	last := st.LastTerminationState.Terminated
+	if previous {
+		if last == nil || last.ContainerID == "" {
+			return "", 0, refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
+		}
+		return bareID(last.ContainerID), st.RestartCount - 1, nil
+	}
+	switch {
+	case st.State.Running != nil:
+		return bareID(st.ContainerID), st.RestartCount, nil
+	case st.State.Terminated != nil:
+		if id := st.State.Terminated.ContainerID; id != "" {
+			return bareID(id), st.RestartCount, nil
+		}
+		return "", 0, refuse(http.StatusBadRequest, "container %q in pod %q is terminated and its log is not kept", name, pod.Name)
+	case last != nil && last.ContainerID != "": // waiting for its next attempt
+		return bareID(last.ContainerID), max(0, st.RestartCount-1), nil
+	}
+	reason := ""
+	if w := st.State.Waiting; w != nil {
+		reason = strings.TrimSuffix(fmt.Sprintf(": %s: %s", whyWaiting(w.Reason), w.Message), ": ")
+	}
+	return "", 0, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start%s", name, pod.Name, reason)
+}
+
+// whyWaiting puts the reasons into words that a kubelet's logs have words for.
+func whyWaiting(reason string) string {
+	switch reason {
+	case "ErrImagePull":
+		return "image can't be pulled"
+	case "ImagePullBackOff":
+		return "trying and failing to pull image"
+	}
+	return reason
+}
+
+// statusOf finds the status of a container of any kind.
+func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, error) {
+	for st := range podspec.Statuses(&pod.Status) {
+		if st.Name == name {
+			return st, nil
+		}
+	}
+	if _, c := podspec.Find(&pod.Spec, name); c != nil {
+		return &v1.ContainerStatus{Name: name}, nil
+	}
+	return nil, refuse(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
+}
+
+// bareID cuts the runtime's name off "containerd://ID".
+func bareID(id string) string {
+	if _, bare, ok := strings.Cut(id, "://"); ok {
+		return bare
+	}
+	return id
+}
+
+// logPath asks the runtime where the log is. A container that it does not know
+// any more has its log where every kubelet puts it.
+func (s *Server) logPath(ctx context.Context, pod *v1.Pod, container, id string, attempt int32) (string, error) {
+	st, err := s.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+	if path := st.GetStatus().GetLogPath(); err == nil && path != "" {
+		return path, nil
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		return "", fmt.Errorf("status of container %s: %w", id, err)
+	}
+	dir := fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID)
+	return filepath.Join(s.LogsDir, dir, container, fmt.Sprintf("%d.log", attempt)), nil
+}
+
+// ended says whether nothing more will come into a container's log.
+func (s *Server) ended(ctx context.Context, id string) bool {
+	st, err := s.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return errdefs.IsNotFound(err)
+	}
+	return st.GetStatus().GetState() == cri.ContainerState_CONTAINER_EXITED
+}

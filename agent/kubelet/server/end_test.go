@@ -1,0 +1,63 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+)
+
+// A late reader takes its first bytes only after a while.
+type late struct {
+	bytes.Buffer
+	once sync.Once
+}
+
+func (l *late) Write(b []byte) (int, error) {
+	l.once.Do(func() { <-time.After(3 * time.Second) })
+	return l.Buffer.Write(b)
+}
+
+// endless is standard input that never ends.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// TestSlowEnd: the client gets every byte and the code of a command that has long ended,
+// also when it reads late, and while it goes on sending what nobody reads.
+func TestSlowEnd(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	const size = 1 << 20
+	want := strings.Repeat("0123456789abcdef", size/16)
+	var all sync.WaitGroup
+	for _, protocol := range []string{"spdy", "websocket"} {
+		for _, in := range []io.Reader{nil, endless{}} {
+			path := "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1"
+			if in != nil {
+				path += "&input=1"
+			}
+			x := executor(t, n, protocol, path)
+			all.Go(func() {
+				var out late
+				err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: in, Stdout: &out, Stderr: io.Discard})
+				if exit := (exec.CodeExitError{}); !errors.As(err, &exit) || exit.Code != 7 || out.String() != want {
+					t.Errorf("%s, sending %v: %v, %d of %d bytes", protocol, in != nil, err, out.Len(), len(want))
+				}
+			})
+		}
+	}
+	all.Wait()
+	n.Runtime.Streams.Wait()
+}

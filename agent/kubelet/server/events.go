@@ -1,0 +1,70 @@
+package server
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// eventsEvery is how often a watcher's events are looked at.
+const eventsEvery = time.Second
+
+// events lists what happened to the node and its pods, oldest first.
+func (s *Server) events() []api.Event {
+	if s.Events == nil {
+		return []api.Event{}
+	}
+	list := slices.Clone(s.Events())
+	slices.SortStableFunc(list, byAge)
+	return list
+}
+
+// listEvents answers the events that are kept; with ?watch they come one a line, and
+// then each new or repeated one, until the client has enough.
+func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
+	if !r.URL.Query().Has("watch") {
+		answer(func(*http.Request) ([]api.Event, error) { return s.events(), nil })(w, r)
+		return
+	}
+	out := s.lines(w, r)
+	out.Flush()
+	seen := map[eventKey]api.Event{}
+	tick := time.NewTicker(eventsEvery)
+	defer tick.Stop()
+	said := time.Now()
+	for {
+		now := map[eventKey]api.Event{}
+		for _, e := range s.events() {
+			key := eventKey{e.Namespace, e.Pod, e.Container, e.Type, e.Reason, e.Message, e.First}
+			now[key] = e
+			if old, known := seen[key]; !known || old.Count != e.Count || !old.Last.Equal(e.Last) {
+				out.send(e)
+				said = time.Now()
+			}
+		}
+		if seen = now; time.Since(said) >= relook {
+			out.send(api.Event{Type: api.EventAlive})
+			said = time.Now()
+		}
+		if out.err != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			out.abort()
+		}
+	}
+}
+
+// An eventKey distinguishes events; what repeats keeps its key.
+type eventKey struct {
+	namespace, pod, container, kind, reason, message string
+	first                                            time.Time
+}
+
+// byAge orders events for a person: what happened last comes last.
+func byAge(a, b api.Event) int { return cmp.Or(a.Last.Compare(b.Last), cmp.Compare(a.Pod, b.Pod)) }

@@ -1,0 +1,135 @@
+package server_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+)
+
+// TestHostile: clients that say much, little or nothing.
+func TestHostile(t *testing.T) {
+	t.Parallel() // it waits for timeouts
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	a := openAPI(t, n.Server)
+	if resp, err := a.client().Do(withHeader("https://"+a.addr+"/pods", 48<<10)); err != nil || resp.StatusCode != 200 {
+		t.Errorf("a long header: %v %v", resp, err)
+	}
+	if resp, err := a.client().Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode < 400 {
+		t.Errorf("a header without end: %v", resp.Status)
+	}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: a.config(), DisableKeepAlives: true}} // HTTP/1.1
+	if resp, err := c.Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode != 431 {
+		t.Errorf("a header without end, by HTTP/1.1: %v", resp.Status)
+	}
+	// Who is not known is not kept.
+	conn, err := tls.Dial("tcp", a.addr, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n")
+	conn.SetReadDeadline(time.Now().Add(time.Minute))
+	if all, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 401") || !strings.HasSuffix(string(all), "Unauthorized") {
+		t.Errorf("an unknown client: %q %v", all, err)
+	}
+	// A handshake that never begins, and a request that never ends.
+	slow := make([]net.Conn, 2)
+	for i := range slow {
+		if slow[i], err = net.Dial("tcp", a.addr); err != nil {
+			t.Fatal(err)
+		}
+		defer slow[i].Close()
+	}
+	loris := tls.Client(slow[1], a.config())
+	io.WriteString(loris, "GET /pods HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+	for _, s := range slow {
+		s.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := io.Copy(io.Discard, s); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("a slow client was kept")
+		}
+	}
+}
+
+func withHeader(u string, size int) *http.Request {
+	req, _ := http.NewRequest("GET", u, nil)
+	req.Header.Set("X-Long", strings.Repeat("x", size))
+	return req
+}
+
+// TestFlood: of thousands of connections few are kept, they cost little, and
+// when they are gone others get in.
+func TestFlood(t *testing.T) {
+	n, _ := servertest.Start(t)
+	a := openAPI(t, n.Server)
+	before := runtime.NumGoroutine()
+	var conns []net.Conn
+	for range 2000 {
+		c, err := net.Dial("tcp", a.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	kept, config := 0, a.config()
+	config.ServerName = "127.0.0.1"
+	for _, c := range slices.Backward(conns[1700:]) { // the first ones gave way, before the last was accepted
+		if c := tls.Client(c, config); c.SetDeadline(time.Now().Add(time.Minute)) == nil && c.Handshake() == nil {
+			kept++
+		}
+	}
+	if kept == 0 || kept > 128 {
+		t.Errorf("%d connections of one address are kept", kept)
+	}
+	if more := runtime.NumGoroutine() - before; more > 2*128+20 {
+		t.Errorf("%d goroutines more", more)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		resp, err := a.client().Get("https://" + a.addr + "/healthz")
+		if err == nil {
+			resp.Body.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestManyAddresses: what one address holds does not lock out another.
+func TestManyAddresses(t *testing.T) {
+	n, _ := servertest.Start(t)
+	addr := open(t, n.Server.RunHealthz)
+	for range 300 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	other := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	c, err := other.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 200 {
+		t.Errorf("%v %v", resp, err)
+	}
+}

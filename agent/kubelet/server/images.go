@@ -1,0 +1,164 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+const (
+	stallTimeout  = 2 * time.Minute        // for the next piece of an archive
+	progressEvery = 200 * time.Millisecond // at most, for one reference
+)
+
+// listImages answers with the images by name.
+func (s *Server) listImages(r *http.Request) ([]api.Image, error) {
+	list, err := s.Images.ListImages(r.Context(), &crapi.ListImagesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	images := make([]api.Image, 0, len(list.Images))
+	for _, i := range list.Images {
+		images = append(images, api.Image{ID: i.Id, Tags: i.RepoTags, Digests: i.RepoDigests, Size: i.Size, Pinned: i.Pinned})
+	}
+	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	sort.Slice(images, func(i, j int) bool {
+		return cmp.Or(slices.Compare(images[i].Tags, images[j].Tags), cmp.Compare(images[i].ID, images[j].ID)) < 0
+	})
+	return images, nil
+}
+
+// importImage imports the archive that is the request's body, telling how it
+// goes while it is read.
+func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
+	archives, ok := s.Images.(cri.Archives)
+	if !ok {
+		fail(w, refuse(http.StatusNotImplemented, "this container runtime cannot import archives: use its own tool"))
+		return
+	}
+	out := s.progress(w, r)
+	out.c.EnableFullDuplex()
+	out.Flush()
+	name := cmp.Or(r.URL.Query().Get("name"), "archive")
+	defer out.alive()()
+	refs, err := archives.ImportArchive(r.Context(), stalling{r.Body, out.c}, name, out.tell)
+	out.end(refs, err)
+}
+
+// pullImage pulls the image ?ref= from its registry.
+func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
+	ref := r.URL.Query().Get("ref")
+	out := s.progress(w, r)
+	out.Flush()
+	defer out.alive()()
+	req := &crapi.PullImageRequest{Image: &crapi.ImageSpec{Image: ref}}
+	var err error
+	if archives, ok := s.Images.(cri.Archives); ok {
+		_, err = archives.PullWithProgress(r.Context(), req, out.tell)
+	} else {
+		_, err = s.Images.PullImage(r.Context(), req)
+	}
+	out.end([]string{ref}, err)
+}
+
+// stalling reads a body whose sender may pause, but not for ever.
+type stalling struct {
+	body io.Reader
+	c    *http.ResponseController
+}
+
+func (s stalling) Read(b []byte) (int, error) {
+	s.c.SetReadDeadline(time.Now().Add(stallTimeout))
+	n, err := s.body.Read(b)
+	if err != nil { // from here on, reading only serves to notice that the client has gone
+		s.c.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// progress sends api.Progress lines, of each reference not too many.
+type progress struct {
+	*lines
+	mu    sync.Mutex
+	last  map[string]said
+	ended bool
+}
+
+type said struct {
+	status string
+	at     time.Time
+}
+
+func (s *Server) progress(w http.ResponseWriter, r *http.Request) *progress {
+	return &progress{lines: s.lines(w, r), last: map[string]said{}}
+}
+
+func (p *progress) tell(i cri.ImportProgress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := p.last[i.Ref]
+	if last.status == i.Status && time.Since(last.at) < progressEvery {
+		return
+	}
+	p.last[i.Ref] = said{i.Status, time.Now()}
+	p.send(api.Progress{Ref: i.Ref, Status: i.Status, Current: i.Current, Total: i.Total})
+}
+
+// alive sends an empty line now and then, until done: what takes its time is not to
+// look like an agent that hangs.
+func (p *progress) alive() (done func()) {
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(relook)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			p.mu.Lock()
+			if !p.ended {
+				p.send(api.Progress{})
+			}
+			p.mu.Unlock()
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+	}
+}
+
+// tellOnce sends one line.
+func (p *progress) tellOnce(line api.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.send(line)
+}
+
+func (p *progress) end(images []string, err error) { p.done(api.Progress{Images: images}, err) }
+
+// done sends the last line.
+func (p *progress) done(last api.Progress, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	if err != nil {
+		p.send(api.Progress{Error: err.Error()})
+		return
+	}
+	last.Done = true
+	p.send(last)
+}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/socket"
+)
+
+// maxLocal bounds the connections to the unix socket.
+const maxLocal = 64
+
+// ListenLocal opens the unix socket for root and the agent's own user only. A
+// socket that a killed agent left behind is replaced; one that is served is not.
+func ListenLocal(path string, sockets *socket.Sockets) (net.Listener, error) {
+	return ListenUnix(path, maxLocal, sockets)
+}
+
+// ListenUnix is ListenLocal for another number of connections.
+func ListenUnix(path string, most int, sockets *socket.Sockets) (net.Listener, error) {
+	ln, err := sockets.Listen(path)
+	if err != nil {
+		return nil, err
+	}
+	return &localListener{Listener: ln, path: path, log: sockets.Log, slots: make(chan struct{}, most)}, nil
+}
+
+// A localListener accepts from root and the agent's own user, a bounded number
+// at a time.
+type localListener struct {
+	*socket.Listener
+	path  string
+	log   *slog.Logger
+	slots chan struct{}
+}
+
+func (l *localListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := conn.(*net.UnixConn)
+		if err := allowed(c); err != nil {
+			l.log.Warn("refused a connection", "socket", l.path, "error", err)
+			c.Close()
+			continue
+		}
+		select {
+		case l.slots <- struct{}{}:
+			return &localConn{UnixConn: c, slots: l.slots}, nil
+		default:
+			l.log.Warn("refused a connection: too many", "socket", l.path, "limit", cap(l.slots))
+			c.Close()
+		}
+	}
+}
+
+func allowed(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	if cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
+		return cerr
+	}
+	if err != nil {
+		return fmt.Errorf("ask who the peer is: %w", err)
+	}
+	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+		return fmt.Errorf("peer is user %d (process %d)", cred.Uid, cred.Pid)
+	}
+	return nil
+}
+
+// A localConn gives its slot back once.
+type localConn struct {
+	*net.UnixConn
+	slots chan struct{}
+	once  sync.Once
+}
+
+func (c *localConn) Close() error {
+	c.once.Do(func() { <-c.slots })
+	return c.UnixConn.Close()
+}

@@ -1,0 +1,43 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/door"
+)
+
+// Bounds of the connections to one port. All sessions of users (exec, attach, port-forward) come from
+// the API server's address: once they are allowed they count apart.
+const (
+	maxConns    = 256
+	maxSessions = 2048
+)
+
+// Listen opens a TCP port for what (such as "the kubelet API"). The address need
+// not be there yet: a node starts before its network does. field names the
+// setting that chooses another port. Friends are addresses that keep places among the connections.
+func Listen(ctx context.Context, address string, port int32, what, field string, log *slog.Logger, friends ...netip.Addr) (*door.Listener, error) {
+	where := net.JoinHostPort(address, strconv.Itoa(int(port)))
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		cerr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) })
+		return errors.Join(cerr, err)
+	}}
+	ln, err := lc.Listen(ctx, "tcp", where)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("listen on %s for %s: the port is taken, perhaps by a kubelet or another agent; stop it, or choose another %s", where, what, field)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for %s (%s): %w", what, field, err)
+	}
+	return door.Listen(ln, door.Config{What: what, Most: maxConns, Sessions: maxSessions, Friends: friends, Log: log}), nil
+}

@@ -1,0 +1,200 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/metrics/exposition"
+)
+
+// routeMetrics adds what Prometheus and metrics-server ask for.
+func (s *Server) routeMetrics(m mux) {
+	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		counted, err := s.counted()
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		exposition.Serve(w, r, append(s.ownMetrics(r.Context()), counted.Samples()...), counted)
+	})
+	m.HandleFunc("GET /metrics/resource", func(w http.ResponseWriter, r *http.Request) {
+		look, err := s.Usage.Look(r.Context(), true)
+		if err != nil {
+			s.Log.Warn("cannot measure for /metrics/resource", "error", err)
+		}
+		exposition.ServeResource(w, r, look, err)
+	})
+	m.HandleFunc("GET /metrics/cadvisor", func(w http.ResponseWriter, r *http.Request) {
+		subjects, err := s.Usage.Subjects(r.Context())
+		if err != nil {
+			s.Log.Warn("cannot measure for /metrics/cadvisor", "error", err)
+		}
+		exposition.ServeContainers(w, r, s.Usage.Machine(r.Context()), subjects, err)
+	})
+	probes := prometheus.NewRegistry()
+	if s.ProbeMetrics != nil {
+		probes.MustRegister(s.ProbeMetrics)
+	}
+	m.HandleFunc("GET /metrics/probes", func(w http.ResponseWriter, r *http.Request) {
+		exposition.Serve(w, r, []exposition.Sample{exposition.StartTime(s.started)}, probes)
+	})
+}
+
+// ownMetrics are the figures of the agent itself.
+func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
+	major, minor, _ := strings.Cut(strings.TrimPrefix(s.KubeVersion, "v"), ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	out := []exposition.Sample{
+		{Name: "kubernetes_build_info", Help: "versions, as labels", Value: 1, Labels: []string{"build_date", "", "compiler", runtime.Compiler,
+			"git_commit", "", "git_tree_state", "", "git_version", s.KubeVersion, "go_version", runtime.Version(),
+			"major", major, "minor", minor, "platform", runtime.GOOS + "/" + runtime.GOARCH}},
+		{Name: "islet_build_info", Help: "islet's own version, as a label", Value: 1, Labels: []string{"version", s.Version}},
+		{Name: "kubelet_node_name", Help: "the node's name, as a label", Value: 1, Labels: []string{"node", s.NodeName}},
+	}
+	desired, active := map[bool]int{}, map[bool]int{}
+	s.phases(func(p *v1.Pod, phase v1.PodPhase) {
+		static := p.Annotations[keys.ConfigSource] != keys.SourceAPI
+		desired[static]++
+		if phase != v1.PodSucceeded && phase != v1.PodFailed {
+			active[static]++
+		}
+	})
+	for _, static := range []bool{false, true} {
+		label := []string{"static", strconv.FormatBool(static)}
+		out = append(out,
+			exposition.Sample{Name: "kubelet_desired_pods", Help: "pods that are wanted here", Labels: label, Value: float64(desired[static])},
+			exposition.Sample{Name: "kubelet_active_pods", Help: "pods that are not finished", Labels: label, Value: float64(active[static])})
+	}
+	out = append(out, s.runningMetrics(ctx)...)
+	if s.Metrics != nil {
+		out = append(out, s.Metrics()...)
+	}
+	return out
+}
+
+// phases calls f with all pods and the phases of their newest status; without copies of them
+// where Pods can do that.
+func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
+	if p, ok := s.Pods.(interface {
+		Look(func(*v1.Pod, *v1.PodStatus))
+	}); ok {
+		p.Look(func(pod *v1.Pod, status *v1.PodStatus) { f(pod, status.Phase) })
+		return
+	}
+	for _, p := range s.Pods.List() {
+		f(p, p.Status.Phase)
+	}
+}
+
+// A Counter is a runtime that says how much there is of what, without listing it.
+type Counter interface {
+	Count() (ready int, states map[crapi.ContainerState]int)
+}
+
+// runningMetrics counts what the runtime has; nothing when it cannot tell.
+func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
+	pods, containers, err := s.runs(ctx)
+	if err != nil {
+		return nil
+	}
+	out = append(out, exposition.Sample{Name: "kubelet_running_pods", Help: "pods whose sandbox runs", Value: float64(pods)})
+	for state := range crapi.ContainerState(len(crapi.ContainerState_name)) {
+		if n := containers[state]; n > 0 || state == crapi.ContainerState_CONTAINER_RUNNING {
+			out = append(out, exposition.Sample{Name: "kubelet_running_containers", Help: "containers by state",
+				Labels: []string{"container_state", strings.ToLower(strings.TrimPrefix(state.String(), "CONTAINER_"))}, Value: float64(n)})
+		}
+	}
+	return out
+}
+
+// runs is how many sandboxes are ready, and how many containers there are by their state.
+func (s *Server) runs(ctx context.Context) (int, map[crapi.ContainerState]int, error) {
+	if c, ok := s.Runtime.(Counter); ok {
+		ready, states := c.Count()
+		return ready, states, nil
+	}
+	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &crapi.ListPodSandboxRequest{Filter: &crapi.PodSandboxFilter{
+		State: &crapi.PodSandboxStateValue{State: crapi.PodSandboxState_SANDBOX_READY}}})
+	if err != nil {
+		return 0, nil, err
+	}
+	containers, err := s.Runtime.ListContainers(ctx, &crapi.ListContainersRequest{})
+	if err != nil {
+		return 0, nil, err
+	}
+	states := map[crapi.ContainerState]int{}
+	for _, c := range containers.Containers {
+		states[c.State]++
+	}
+	return len(sandboxes.Items), states, nil
+}
+
+// requests counts what was asked on the kubelet's ports. It knows few paths and
+// methods, so that no client makes it grow.
+type requests struct {
+	total   *prometheus.CounterVec
+	going   *prometheus.GaugeVec
+	seconds *prometheus.HistogramVec
+}
+
+func newRequests() *requests {
+	labels := []string{"long_running", "method", "path", "server_type"}
+	return &requests{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_http_requests_total", Help: "requests that came"}, labels),
+		going: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_http_inflight_requests", Help: "requests that are being answered"}, labels),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_http_requests_duration_seconds",
+			Help: "how long they took", Buckets: prometheus.DefBuckets}, labels),
+	}
+}
+
+func (q *requests) collectors() []prometheus.Collector {
+	return []prometheus.Collector{q.total, q.going, q.seconds}
+}
+
+// count lets a port's requests be counted.
+func (s *Server) count(server string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := pathBucket(r.URL.Path)
+		long := path == "exec" || path == "attach" || path == "portForward" || path == "debug"
+		labels := []string{strconv.FormatBool(long), methodBucket(r.Method), path, server}
+		begin := time.Now()
+		s.asked.total.WithLabelValues(labels...).Inc()
+		s.asked.going.WithLabelValues(labels...).Inc()
+		defer func() { // also when the answer is broken off
+			s.asked.going.WithLabelValues(labels...).Dec()
+			s.asked.seconds.WithLabelValues(labels...).Observe(time.Since(begin).Seconds())
+		}()
+		h.ServeHTTP(w, r)
+	})
+}
+
+func methodBucket(m string) string {
+	switch m {
+	case "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT":
+		return m
+	}
+	return "other"
+}
+
+func pathBucket(path string) string {
+	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
+	switch root := parts[0]; root {
+	case "metrics":
+		if len(parts) > 1 && (parts[1] == "cadvisor" || parts[1] == "probes" || parts[1] == "resource") {
+			return root + "/" + parts[1]
+		}
+		return root
+	case "healthz", "pods", "stats", "run", "exec", "attach", "portForward", "containerLogs", "configz", "runningpods", "logs", "debug", "checkpoint":
+		return root
+	}
+	return "other"
+}

@@ -1,0 +1,84 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+)
+
+// TestMetrics: what a Prometheus makes of the pages.
+func TestMetrics(t *testing.T) {
+	begin := time.Now()
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	took := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "took_seconds", Help: "a figure of another room"})
+	took.Observe(1)
+	a := openAPI(t, variant(t, n, func(c *server.Config) { c.Counted, c.ProbeMetrics = []prometheus.Collector{took}, took }))
+	client := a.client()
+	scrape := func(path string) map[string]*dto.MetricFamily {
+		t.Helper()
+		_, text := fetch(t, client, "GET", "https://"+a.addr+path)
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+		if err != nil {
+			t.Fatalf("%s: %v in\n%s", path, err, text)
+		}
+		return families
+	}
+	for range 2 { // the second finds the figures of the first
+		scrape("/metrics")
+	}
+	for path, families := range map[string]map[string]dto.MetricType{
+		"/metrics": {
+			"kubelet_running_pods": dto.MetricType_GAUGE, "kubelet_running_containers": dto.MetricType_GAUGE, "kubelet_node_name": dto.MetricType_GAUGE,
+			"kubernetes_build_info": dto.MetricType_GAUGE, "kubelet_http_requests_total": dto.MetricType_COUNTER,
+			"kubelet_http_requests_duration_seconds": dto.MetricType_HISTOGRAM, "kubelet_http_inflight_requests": dto.MetricType_GAUGE,
+			"took_seconds": dto.MetricType_HISTOGRAM, "go_goroutines": dto.MetricType_GAUGE, "process_cpu_seconds_total": dto.MetricType_COUNTER,
+			"process_open_fds": dto.MetricType_GAUGE, "process_start_time_seconds": dto.MetricType_GAUGE,
+		},
+		"/metrics/resource": { // what metrics-server reads
+			"container_cpu_usage_seconds_total": dto.MetricType_COUNTER, "container_memory_working_set_bytes": dto.MetricType_GAUGE,
+			"container_start_time_seconds": dto.MetricType_GAUGE, "pod_cpu_usage_seconds_total": dto.MetricType_COUNTER,
+			"pod_memory_working_set_bytes": dto.MetricType_GAUGE, "scrape_error": dto.MetricType_GAUGE,
+		},
+		"/metrics/cadvisor": {"container_cpu_usage_seconds_total": dto.MetricType_COUNTER, "container_memory_working_set_bytes": dto.MetricType_GAUGE},
+		"/metrics/probes":   {"process_start_time_seconds": dto.MetricType_GAUGE, "took_seconds": dto.MetricType_HISTOGRAM},
+	} {
+		got := scrape(path)
+		for name, want := range families {
+			if f := got[name]; f == nil || f.GetType() != want {
+				t.Errorf("%s: %s is %v, want a %v", path, name, f, want)
+			}
+		}
+	}
+	for _, path := range []string{"/metrics", "/metrics/probes"} { // since when this server counts, not since when there is a process
+		from, to := float64(begin.UnixMilli())/1000, float64(time.Now().UnixMilli())/1000
+		if v := scrape(path)["process_start_time_seconds"].GetMetric()[0].GetGauge().GetValue(); v < from || v > to {
+			t.Errorf("%s: counted since %f, want from %f to %f", path, v, from, to)
+		}
+	}
+	requests := scrape("/metrics")["kubelet_http_requests_total"].Metric[0].GetCounter().GetValue()
+	if requests < 3 {
+		t.Errorf("%v requests were counted", requests)
+	}
+}
+
+// BenchmarkScrape shows what a scrape costs.
+func BenchmarkScrape(b *testing.B) {
+	n, _ := servertest.Start(b)
+	n.Pod("web", time.Now(), "nginx")
+	a := openAPI(b, n.Server)
+	client := a.client()
+	b.ReportAllocs()
+	for b.Loop() {
+		fetch(b, client, "GET", "https://"+a.addr+"/metrics")
+	}
+}

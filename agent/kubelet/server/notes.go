@@ -1,0 +1,86 @@
+package server
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// warnings are what who applies a pod has to know.
+func (s *Server) warnings(pod *v1.Pod) (out []string) {
+	for _, f := range s.ignoredFields(pod) {
+		out = append(out, f.String())
+	}
+	return out
+}
+
+func (s *Server) ignoredFields(pod *v1.Pod) []admit.Ignored {
+	if s.Node == nil {
+		return admit.IgnoredFields(pod, admit.Node{})
+	}
+	return admit.IgnoredFields(pod, s.Node())
+}
+
+// ignored lists the pods that run with fields that do not act.
+func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
+	for _, p := range pods {
+		if ends(p) {
+			continue
+		}
+		i := api.Ignored{Namespace: p.Namespace, Name: p.Name}
+		for _, f := range s.ignoredFields(p) {
+			i.Fields = append(i.Fields, f.Field)
+		}
+		if len(i.Fields) > 0 {
+			list = append(list, i)
+		}
+	}
+	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	sort.Slice(list, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(list[i].Namespace, list[j].Namespace), cmp.Compare(list[i].Name, list[j].Name)) < 0
+	})
+	return list[:min(len(list), mostTrouble)]
+}
+
+// evictable names the pods that the control plane deletes when the node does not answer
+// for a while. Pods of DaemonSets tolerate that for ever, and those of other sources are
+// not the control plane's to delete.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
+func evictable(pods []*v1.Pod) (names []string) {
+	for _, p := range pods {
+		owner := metav1.GetControllerOf(p)
+		switch {
+		case p.Annotations[keys.ConfigSource] != keys.SourceAPI, ends(p), owner != nil && owner.Kind == "DaemonSet":
+		case stays(p, v1.TaintNodeNotReady) && stays(p, v1.TaintNodeUnreachable):
+		default:
+			names = append(names, p.Namespace+"/"+p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// stays reports whether a pod tolerates a taint without a value for ever. As in the
+// control plane the first toleration that matches counts.
+func stays(pod *v1.Pod, taint string) bool {
+	for _, t := range pod.Spec.Tolerations {
+		about := (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "")
+		equal := t.Value == "" && (t.Operator == v1.TolerationOpEqual || t.Operator == "")
+		if about && (equal || t.Operator == v1.TolerationOpExists) {
+			return t.TolerationSeconds == nil
+		}
+	}
+	return false
+}
+
+// ends reports whether a pod has ended or is about to.
+func ends(p *v1.Pod) bool {
+	return p.DeletionTimestamp != nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}

@@ -1,0 +1,126 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// pods answers /pods: a PodList, as a kubelet's.
+func (s *Server) pods(*http.Request) (*v1.PodList, error) {
+	return podList(s.sorted()), nil
+}
+
+func podList(pods []*v1.Pod) *v1.PodList {
+	l := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]v1.Pod, 0, len(pods))}
+	for _, p := range pods {
+		l.Items = append(l.Items, *p)
+	}
+	return l
+}
+
+func (s *Server) sorted() []*v1.Pod {
+	return slices.SortedFunc(slices.Values(s.Pods.List()), func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+}
+
+// runningPods answers /runningpods/: what the runtime runs, wanted or not.
+func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
+	list, err := s.Runtime.ListContainers(r.Context(), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+		State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var pods []*v1.Pod
+	byUID := map[types.UID]*v1.Pod{}
+	for _, c := range list.Containers {
+		uid := types.UID(c.Labels[keys.PodUID])
+		pod := byUID[uid]
+		if pod == nil {
+			pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid,
+				Namespace: c.Labels[keys.PodNamespace], Name: c.Labels[keys.PodName]}}
+			byUID[uid] = pod
+			pods = append(pods, pod)
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{
+			Name: c.Labels[keys.ContainerName], Image: c.GetImage().GetImage()})
+	}
+	return podList(pods), nil
+}
+
+// find returns the pod a request names. While a pod is replaced there are two of
+// the same name: the one that has containers is meant.
+func (s *Server) find(namespace, name string, uid types.UID) (*v1.Pod, error) {
+	var found *v1.Pod
+	for _, p := range s.Pods.List() {
+		if p.Namespace == namespace && p.Name == name && (uid == "" || p.UID == uid) &&
+			(found == nil || len(found.Status.ContainerStatuses) == 0) {
+			found = p
+		}
+	}
+	if found == nil {
+		return nil, refuse(http.StatusNotFound, "pod %q does not exist", name)
+	}
+	return found, nil
+}
+
+// details answers what a pod's object does not say.
+func (s *Server) details(r *http.Request) (d api.Details, err error) {
+	if s.Details != nil {
+		d = s.Details(types.UID(r.PathValue("uid")))
+	}
+	return d, nil
+}
+
+// relook bounds how late a watcher learns of what nobody told, and how late we
+// learn that a silent one is gone.
+const relook = 10 * time.Second
+
+// watchPods sends the pods, and then each change, until the client has enough.
+func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
+	out := s.lines(w, r)
+	seen := map[types.UID]*v1.Pod{}
+	for first := true; ; first = false {
+		changed := s.Pods.Changed()
+		now := make(map[types.UID]*v1.Pod, len(seen))
+		for _, p := range s.sorted() {
+			now[p.UID] = p
+			switch old := seen[p.UID]; {
+			case old == nil:
+				out.send(api.PodEvent{Type: "ADDED", Pod: p})
+			case old != p && !reflect.DeepEqual(old, p):
+				out.send(api.PodEvent{Type: "MODIFIED", Pod: p})
+			}
+		}
+		for uid, p := range seen {
+			if now[uid] == nil {
+				out.send(api.PodEvent{Type: "DELETED", Pod: p})
+			}
+		}
+		if first {
+			out.send(api.PodEvent{Type: "SYNCED"})
+		}
+		if seen = now; out.err != nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(relook):
+			out.send(api.PodEvent{Type: api.EventAlive})
+		case <-r.Context().Done():
+			out.abort()
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/gorilla/websocket"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/stream/tunnel"
+)
+
+// portForward answers /portForward/NAMESPACE/POD[/UID].
+func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.NoBody
+	o, err := portforward.NewV4Options(r)
+	if err != nil && !tunnel.Is(r) { // its streams name the ports
+		fail(w, refuse(http.StatusBadRequest, "%v", err))
+		return
+	}
+	id, err := s.sandbox(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	streamer, ok := s.Runtime.(cri.Streamer)
+	if !ok {
+		if o == nil {
+			o = &portforward.V4Options{}
+		}
+		s.proxy(w, r, func() (string, error) {
+			resp, err := s.Runtime.PortForward(r.Context(), &api.PortForwardRequest{PodSandboxId: id, Port: o.Ports})
+			return resp.GetUrl(), err
+		})
+		return
+	}
+	spdy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.upgrade(w, r, portforward.SupportedProtocols, func(m *muxed, _ string) { m.forward(streamer, id) })
+	})
+	if tunnel.Is(r) {
+		tunnel.Serve(w, r, spdy)
+		return
+	}
+	if !websocket.IsWebSocketUpgrade(r) {
+		spdy(w, r)
+		return
+	}
+	w, r, cancel := takeover(w, r, 0)
+	defer cancel()
+	portforward.ServePortForward(w, r, forwarder{streamer, id, r.Context()}, "", "", o, s.StreamIdleTimeout, openTimeout, portforward.SupportedProtocols)
+}
+
+// maxForwarded bounds the connections that one client forwards at a time.
+const maxForwarded = 256
+
+// forward connects pairs of streams, one for data and one for an error, to ports
+// until the client has gone.
+func (m *muxed) forward(to cri.Streamer, sandbox string) {
+	var active sync.WaitGroup
+	defer active.Wait()
+	half := map[string]httpstream.Stream{} // the first of a pair, by request
+	slots := make(chan struct{}, maxForwarded)
+	for {
+		var stream httpstream.Stream
+		select {
+		case stream = <-m.streams:
+		case <-m.ctx.Done():
+			return
+		}
+		request := stream.Headers().Get(portforward.PortForwardRequestIDHeader)
+		first := half[request]
+		if first == nil {
+			if len(half) == maxForwarded {
+				return
+			}
+			half[request] = stream
+			continue
+		}
+		delete(half, request)
+		data, failed := first, stream
+		if data.Headers().Get(portforward.StreamType) != portforward.StreamTypeData {
+			data, failed = failed, data
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-m.ctx.Done():
+			return
+		}
+		active.Go(func() {
+			defer func() { <-slots }()
+			m.forwardOne(to, sandbox, data, failed)
+		})
+	}
+}
+
+// forwardOne serves one connection to a port.
+func (m *muxed) forwardOne(to cri.Streamer, sandbox string, data, failed httpstream.Stream) {
+	port, err := strconv.ParseUint(data.Headers().Get(portforward.PortHeader), 10, 16)
+	if err == nil {
+		err = to.Forward(m.ctx, sandbox, int32(port), data)
+	}
+	if err != nil {
+		fmt.Fprintf(failed, "forward port %d: %v", port, err)
+		data.Reset()
+	}
+	data.Close()
+	failed.Close()
+	m.conn.RemoveStreams(data, failed)
+}
+
+// sandbox finds the ready sandbox of the pod that a request names.
+func (s *Server) sandbox(r *http.Request) (string, error) {
+	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	if err != nil {
+		return "", err
+	}
+	list, err := s.Runtime.ListPodSandbox(r.Context(), &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{
+		LabelSelector: map[string]string{keys.PodUID: string(pod.UID)},
+		State:         &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY}}})
+	if err != nil {
+		return "", fmt.Errorf("list sandboxes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	if len(list.Items) == 0 {
+		return "", refuse(http.StatusBadRequest, "pod %s/%s is not running", pod.Namespace, pod.Name)
+	}
+	return list.Items[0].Id, nil
+}
+
+// A forwarder implements portforward.PortForwarder for one sandbox. The context
+// that the library passes never ends, so the connection's is used.
+type forwarder struct {
+	cri.Streamer
+	id  string
+	ctx context.Context
+}
+
+func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+	return f.Forward(f.ctx, f.id, port, stream)
+}

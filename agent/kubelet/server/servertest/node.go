@@ -1,0 +1,304 @@
+package servertest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/resource/garbage"
+	"github.com/islet-edge/islet/agent/resource/usage"
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/socket"
+)
+
+// A Node is the agent's part that the server asks.
+type Node struct {
+	Dir     string
+	Socket  string
+	Runtime *Runtime
+	Server  *server.Server
+	// Describe adds to the status.
+	Describe func(*api.Status)
+	// Details adds to a pod.
+	Details func(types.UID) api.Details
+	// Devices are those that containers can ask for; Others those that no resource has.
+	Devices, Others []api.Device
+	// Settings are the agent's.
+	Settings func() any
+	// Restart is asked for a container.
+	Restart func(uid types.UID, container, id string, grace time.Duration)
+	// Events are those that are kept.
+	Events func() []api.Event
+
+	// Time is what the clock says.
+	Time api.Clock
+
+	mu      sync.Mutex
+	pods    []*v1.Pod
+	changed chan struct{}
+}
+
+// Start runs a server on a socket in a directory of the test's own. stop ends it
+// as a killed agent would be seen to end.
+func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "islet") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = &Node{Dir: dir, Socket: filepath.Join(dir, "s"), changed: make(chan struct{}), Runtime: newRuntime()}
+	log := slog.New(slog.DiscardHandler)
+	cfg := server.Config{Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
+		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode, Log: log, Clock: n, Devices: n.devices,
+		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"), Config: &kubelet.KubeletConfiguration{
+			StaticPodURLHeader: map[string][]string{"Authorization": {"secret"}}}},
+		Restart: func(uid types.UID, container, id string, grace time.Duration) {
+			if n.Restart != nil {
+				n.Restart(uid, container, id, grace)
+			}
+		},
+		Describe: func(_ context.Context, s *api.Status) {
+			if n.Describe != nil {
+				n.Describe(s)
+			}
+		},
+		Settings: func() any {
+			if n.Settings == nil {
+				return nil
+			}
+			return n.Settings()
+		},
+		Events: func() []api.Event {
+			if n.Events == nil {
+				return nil
+			}
+			return n.Events()
+		},
+		Details: func(uid types.UID) (d api.Details) {
+			if n.Details != nil {
+				d = n.Details(uid)
+			}
+			return d
+		}}
+	cfg.Garbage = garbage.New(garbage.Config{Images: n.Runtime, Runtime: n.Runtime, Pods: n.List, Offline: func() bool { return false }, Meta: meta{}, Now: time.Now, Log: log})
+	cfg.Usage = usage.New(usage.Config{NodeName: cfg.NodeName, Runtime: n.Runtime, Pods: n.look, Started: time.Now()})
+	for _, f := range change {
+		f(&cfg)
+	}
+	n.Server, err = server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return n, n.Serve(t)
+}
+
+// Serve serves the node on its socket, again after stop: its containers and pods
+// are as before, as after a restart of the agent.
+func (n *Node) Serve(t testing.TB) (stop func()) {
+	t.Helper()
+	ln, err := server.ListenLocal(n.Socket, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Server.Run(ctx, ln) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// meta keeps nothing.
+type meta struct{}
+
+func (meta) Meta(context.Context, string) (string, bool, error) { return "", false, nil }
+func (meta) SetMeta(context.Context, string, string) error      { return nil }
+
+// Dial connects to the socket.
+func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", n.Socket)
+}
+
+// Put adds or replaces a pod by its UID.
+func (n *Node) Put(pod *v1.Pod) {
+	n.change(func() {
+		n.pods = append(slices.DeleteFunc(n.pods, func(p *v1.Pod) bool { return p.UID == pod.UID }), pod)
+	})
+}
+
+// Remove forgets a pod.
+func (n *Node) Remove(uid types.UID) {
+	n.change(func() { n.pods = slices.DeleteFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }) })
+}
+
+func (n *Node) change(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// List implements server.Pods.
+func (n *Node) List() []*v1.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.pods)
+}
+
+func (n *Node) look(f func(*v1.Pod, *v1.PodStatus)) {
+	for _, p := range n.List() {
+		f(p, &p.Status)
+	}
+}
+
+// Changed implements server.Pods.
+func (n *Node) Changed() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed
+}
+
+// Apply implements server.Local.
+func (n *Node) Apply(_ context.Context, pods []*v1.Pod) error {
+	for _, p := range pods {
+		n.Put(p)
+	}
+	return nil
+}
+
+// Delete implements server.Local: the pod is gone at once if grace is 0, else it
+// is Terminating until Remove.
+func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
+	if grace != nil && *grace == 0 {
+		n.Remove(uid)
+		return nil
+	}
+	n.change(func() {
+		if i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }); i >= 0 {
+			pod, now := n.pods[i].DeepCopy(), metav1.Now()
+			pod.DeletionTimestamp = &now
+			n.pods = append(slices.Delete(slices.Clone(n.pods), i, i+1), pod)
+		}
+	})
+	return nil
+}
+
+func decode(data []byte, origin string) (m server.Manifest, err error) {
+	var pod v1.Pod
+	if err := yaml.UnmarshalStrict(data, &pod); err != nil {
+		return m, fmt.Errorf("%s: %w", origin, err)
+	}
+	if pod.Name == "" {
+		return m, nil
+	}
+	if pod.Namespace == "" {
+		pod.Namespace = "default"
+	}
+	pod.UID = types.UID("uid-" + pod.Name + "-" + pod.Spec.NodeName)
+	pod.Annotations = map[string]string{keys.ConfigSource: keys.SourceLocal}
+	return server.Manifest{Pods: []*v1.Pod{&pod}}, nil
+}
+
+// Pod makes a running pod of the local source with one container per name, which
+// the runtime knows by the IDs POD-CONTAINER.
+func (n *Node) Pod(name string, started time.Time, containers ...string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name),
+		Annotations: map[string]string{keys.ConfigSource: keys.SourceLocal}}}
+	at := metav1.NewTime(started)
+	pod.Spec.NodeName = "pi"
+	pod.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &at, PodIP: "10.42.0.7", HostIP: "192.0.2.1",
+		PodIPs: []v1.PodIP{{IP: "10.42.0.7"}}, QOSClass: v1.PodQOSBestEffort,
+		Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}}
+	for _, c := range containers {
+		id := name + "-" + c
+		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: c, Image: "localhost/" + c + ":1"})
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{Name: c, Ready: true,
+			ContainerID: "islet://" + id, Image: "localhost/" + c + ":1",
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: at}}})
+		n.Runtime.run(pod, id, c, filepath.Join(n.Dir, id, "0.log"))
+	}
+	n.Put(pod)
+	return pod
+}
+
+// Log appends lines to the log of a container, as its runtime would.
+func (n *Node) Log(t testing.TB, id string, lines ...string) {
+	t.Helper()
+	path := filepath.Join(n.Dir, id, "0.log")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&b, "2026-11-21T02:03:04.000000005Z stdout F %s\n", l)
+	}
+	if _, err := io.WriteString(f, b.String()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Replace restarts a container: the one there was becomes the last one, and the
+// new one has the ID POD-CONTAINER-2.
+// Containers that end side by side are replaced side by side, so it is one change.
+func (n *Node) Replace(pod, container string) {
+	n.change(func() {
+		i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.Name == pod })
+		p := n.pods[i].DeepCopy()
+		for i := range p.Status.ContainerStatuses {
+			if st := &p.Status.ContainerStatuses[i]; st.Name == container {
+				st.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ContainerID: st.ContainerID}
+				st.ContainerID += "-2"
+				st.RestartCount++
+				id := pod + "-" + container + "-2"
+				n.Runtime.run(p, id, container, filepath.Join(n.Dir, id, "0.log"))
+			}
+		}
+		n.pods = append(slices.Delete(slices.Clone(n.pods), i, i+1), p)
+	})
+}
+
+// Clock gives Time.
+func (n *Node) Clock() api.Clock { return n.Time }
+
+// ResetClock leaves the machine's time of it.
+func (n *Node) ResetClock(context.Context) error {
+	n.Time = api.Clock{Now: n.Time.Machine, Machine: n.Time.Machine}
+	return nil
+}
+
+func (n *Node) devices(all bool) ([]api.Device, error) {
+	out := append([]api.Device{}, n.Devices...)
+	if all {
+		out = append(out, n.Others...)
+	}
+	return out, nil
+}

@@ -1,0 +1,318 @@
+package servertest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// A Runtime knows containers and runs a few commands that need none. What it
+// does not implement panics.
+type Runtime struct {
+	cri.Runtime
+	cri.Images
+
+	mu         sync.Mutex
+	containers map[string]*api.ContainerStatus
+	cpu        uint64
+	images     []*api.Image
+
+	// Stopped is called with the ID of a container that was stopped.
+	Stopped func(id string)
+	// Streams counts processes that run. Who waits for them has heard of each of them.
+	Streams sync.WaitGroup
+	// Size is the last size a terminal was given.
+	Size chan cri.TerminalSize
+}
+
+func newRuntime() *Runtime {
+	return &Runtime{containers: map[string]*api.ContainerStatus{}, Size: make(chan cri.TerminalSize, 8),
+		images: []*api.Image{{Id: "sha256:0123456789abcdef", RepoTags: []string{"localhost/web:1"}, Size: 5 << 20}}}
+}
+
+func (r *Runtime) run(pod *v1.Pod, id, name, log string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.containers[id] = &api.ContainerStatus{Id: id, State: api.ContainerState_CONTAINER_RUNNING, LogPath: log,
+		Labels: map[string]string{keys.PodName: pod.Name, keys.PodNamespace: pod.Namespace,
+			keys.PodUID: string(pod.UID), keys.ContainerName: name}}
+}
+
+// Exit ends a container.
+func (r *Runtime) Exit(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.containers[id].State = api.ContainerState_CONTAINER_EXITED
+}
+
+// Knows says whether there is a container.
+func (r *Runtime) Knows(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.containers[id] != nil
+}
+
+// StopContainer implements cri.Runtime.
+func (r *Runtime) StopContainer(_ context.Context, q *api.StopContainerRequest) (*api.StopContainerResponse, error) {
+	r.Exit(q.ContainerId)
+	if r.Stopped != nil {
+		r.Stopped(q.ContainerId)
+	}
+	return &api.StopContainerResponse{}, nil
+}
+
+// RemoveContainer implements cri.Runtime.
+func (r *Runtime) RemoveContainer(_ context.Context, q *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.containers, q.ContainerId)
+	return &api.RemoveContainerResponse{}, nil
+}
+
+// ContainerStatus implements cri.Runtime.
+func (r *Runtime) ContainerStatus(_ context.Context, q *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[q.ContainerId]
+	if c == nil {
+		return nil, fmt.Errorf("container %s: %w", q.ContainerId, errdefs.ErrNotFound)
+	}
+	return &api.ContainerStatusResponse{Status: &api.ContainerStatus{State: c.State, LogPath: c.LogPath}}, nil
+}
+
+// ListContainers implements cri.Runtime.
+func (r *Runtime) ListContainers(_ context.Context, q *api.ListContainersRequest) (*api.ListContainersResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := &api.ListContainersResponse{}
+	for _, c := range r.containers {
+		if st := q.GetFilter().GetState(); st != nil && c.State != st.State || !labelled(c.Labels, q.GetFilter().GetLabelSelector()) {
+			continue
+		}
+		out.Containers = append(out.Containers, &api.Container{Id: c.Id, Labels: c.Labels, State: c.State})
+	}
+	return out, nil
+}
+
+func labelled(has, want map[string]string) bool {
+	for k, v := range want {
+		if has[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// ListPodSandbox implements cri.Runtime.
+func (r *Runtime) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
+	return &api.ListPodSandboxResponse{Items: []*api.PodSandbox{{Id: "sandbox"}}}, nil
+}
+
+// ListContainerStats implements cri.Runtime: each container has used a tenth of
+// a core since it was last asked, half a second ago.
+func (r *Runtime) ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cpu++
+	out := &api.ListContainerStatsResponse{}
+	for _, c := range r.containers {
+		out.Stats = append(out.Stats, &api.ContainerStats{Attributes: &api.ContainerAttributes{Id: c.Id, Labels: c.Labels},
+			Cpu:    &api.CpuUsage{Timestamp: int64(r.cpu) * int64(time.Second/2), UsageCoreNanoSeconds: &api.UInt64Value{Value: r.cpu * 50e6}},
+			Memory: &api.MemoryUsage{WorkingSetBytes: &api.UInt64Value{Value: 3 << 20}}})
+	}
+	return out, nil
+}
+
+// Status implements cri.Runtime.
+func (r *Runtime) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
+	return &api.StatusResponse{Status: &api.RuntimeStatus{Conditions: []*api.RuntimeCondition{
+		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true}}},
+		Info: map[string]string{"ociRuntime": "crun 1.8.1", "cgroupVersion": "2", "snapshotter": "overlayfs", "shimPods": "16"}}, nil
+}
+
+// Version implements cri.Runtime.
+func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
+	return &api.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "2.3.4"}, nil
+}
+
+// ExecSync implements cri.Runtime.
+func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
+	return &api.ExecSyncResponse{Stdout: []byte(strings.Join(q.Cmd, ","))}, nil
+}
+
+// Stream implements cri.Streamer for the commands echo WORDS, cat, exit CODE, give BYTES CODE, flood,
+// hang, begin (which says so, and hangs) and sh (which reports each size of the
+// terminal by Size). Attaching is as cat with standard input, as give without, and as flood to a
+// container of that name.
+func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
+	r.Streams.Add(1)
+	defer r.Streams.Done()
+	switch {
+	case len(o.Command) > 0:
+	case strings.HasSuffix(id, "-flood"):
+		o.Command = []string{"flood"}
+	case o.Stdin == nil:
+		o.Command = []string{"give", fmt.Sprint(Given), "7"}
+	default:
+		o.Command = []string{"cat"}
+	}
+	switch o.Command[0] {
+	case "echo":
+		fmt.Fprintln(o.Stdout, strings.Join(o.Command[1:], " "))
+		if o.Stderr != nil {
+			fmt.Fprintln(o.Stderr, "from", id)
+		}
+	case "cat":
+		_, err := io.Copy(o.Stdout, o.Stdin)
+		return err
+	case "exit":
+		code := int32(0)
+		fmt.Sscan(o.Command[1], &code)
+		return cri.ExitError{Code: code}
+	case "flood":
+		for ctx.Err() == nil {
+			if _, err := o.Stdout.Write(make([]byte, 64<<10)); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	case "tar", "test": // the host's, which are as good
+		cmd := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
+		err := cmd.Run()
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			return cri.ExitError{Code: int32(exit.ExitCode())}
+		}
+		return err
+	case "give": // so many bytes, whatever comes in, and a code
+		var n, code int
+		fmt.Sscan(o.Command[1], &n)
+		fmt.Sscan(o.Command[2], &code)
+		if _, err := o.Stdout.Write(Bytes(n)); err != nil {
+			return err
+		}
+		if code == 0 {
+			return nil
+		}
+		return cri.ExitError{Code: int32(code)}
+	case "begin": // and then hang
+		fmt.Fprintln(o.Stdout, "begun")
+		<-ctx.Done()
+		return ctx.Err()
+	case "hang":
+		<-ctx.Done()
+		return ctx.Err()
+	case "sh": // a terminal: answers lines, and sizes, until "exit"
+		lines := make(chan string)
+		go func() {
+			for in := bufio.NewScanner(o.Stdin); in.Scan(); {
+				lines <- in.Text()
+			}
+			close(lines)
+		}()
+		for {
+			select {
+			case line, ok := <-lines:
+				if !ok || line == "exit" {
+					return cri.ExitError{Code: 7}
+				}
+				fmt.Fprintf(o.Stdout, "you said %s\r\n", line)
+			case size := <-o.Resize:
+				r.Size <- size
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	default:
+		return errors.New("executable file not found: " + o.Command[0])
+	}
+	return nil
+}
+
+// Given is how much a container gives that nobody asks for an amount.
+const Given = 512 << 10
+
+// Bytes are the first n that give gives; a multiple of 16.
+func Bytes(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16) }
+
+// Ports of a sandbox that do not echo.
+const (
+	PortGives  = 97 // Given bytes
+	PortFloods = 98
+)
+
+// Forward implements cri.Streamer.
+func (r *Runtime) Forward(_ context.Context, _ string, port int32, s io.ReadWriteCloser) (err error) {
+	defer s.Close()
+	switch port {
+	case PortGives:
+		_, err = s.Write(Bytes(Given))
+	case PortFloods:
+		for err == nil {
+			_, err = s.Write(Bytes(64 << 10))
+		}
+	default:
+		_, err = io.Copy(s, s)
+	}
+	return err
+}
+
+// ListImages implements cri.Images.
+func (r *Runtime) ListImages(context.Context, *api.ListImagesRequest) (*api.ListImagesResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &api.ListImagesResponse{Images: r.images}, nil
+}
+
+// ImageStatus implements cri.Images.
+func (r *Runtime) ImageStatus(_ context.Context, q *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, i := range r.images {
+		if i.RepoTags[0] == q.Image.Image {
+			return &api.ImageStatusResponse{Image: i}, nil
+		}
+	}
+	return &api.ImageStatusResponse{}, nil
+}
+
+// RemoveImage implements cri.Images.
+func (r *Runtime) RemoveImage(context.Context, *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.images = nil
+	return &api.RemoveImageResponse{}, nil
+}
+
+// ImportArchive implements cri.Archives: the archive's text is the image's name.
+func (r *Runtime) ImportArchive(_ context.Context, in io.Reader, name string, tell func(cri.ImportProgress)) ([]string, error) {
+	data, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) == 0 {
+		return nil, errors.New(name + " is no image archive")
+	}
+	tell(cri.ImportProgress{Ref: name, Status: "unpacking", Current: int64(len(data)), Total: int64(len(data))})
+	return []string{strings.TrimSpace(string(data[:min(64, len(data))]))}, nil
+}
+
+// PullWithProgress implements cri.Archives.
+func (r *Runtime) PullWithProgress(_ context.Context, q *api.PullImageRequest, tell func(cri.ImportProgress)) (*api.PullImageResponse, error) {
+	tell(cri.ImportProgress{Ref: q.Image.Image, Status: "downloading", Current: 1, Total: 2})
+	return nil, fmt.Errorf("pull %s: no such host", q.Image.Image)
+}

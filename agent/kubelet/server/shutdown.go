@@ -1,0 +1,24 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// shutdown ends all pods in order, and answers when that is done.
+func (s *Server) shutdown(w http.ResponseWriter, r *http.Request) {
+	out := s.progress(w, r)
+	out.Flush()
+	defer out.alive()()
+	configured, err := s.Shutdown.Begin(r.Context())
+	if err == nil && !configured {
+		out.tellOnce(api.Progress{Status: "unconfigured"})
+	}
+	out.end(nil, err)
+}
+
+// cancelShutdown lets the pods run again.
+func (s *Server) cancelShutdown(r *http.Request) (struct{}, error) {
+	return struct{}{}, s.Shutdown.Cancel(r.Context())
+}

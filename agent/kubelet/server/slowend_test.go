@@ -1,0 +1,149 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/runtime/stream/streamtest"
+)
+
+// TestEndInKernel: what the server has written, but the client has not taken when the command ends,
+// is not lost because the client goes on sending: the library that reads would see parts of
+// that, and end the session.
+func TestEndInKernel(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	a := openAPI(t, n.Server)
+	config := a.rest(t)
+	config.Host = "https://" + streamtest.Link(t.Context(), t, a.addr, streamtest.Stops)
+	const path = "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1"
+	var all sync.WaitGroup
+	for _, protocol := range []string{"websocket", "spdy"} {
+		u, err := url.Parse(config.Host + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var x remotecommand.Executor
+		if protocol == "websocket" {
+			x, err = remotecommand.NewWebSocketExecutor(config, "GET", u.String())
+		} else {
+			x, err = remotecommand.NewSPDYExecutor(config, "POST", u)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			var out bytes.Buffer
+			err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endless{}, Stdout: &out, Stderr: io.Discard})
+			if exit := (exec.CodeExitError{}); !errors.As(err, &exit) || exit.Code != 7 || out.String() != strings.Repeat("0123456789abcdef", 1<<16) {
+				t.Errorf("%s: %v, %d bytes", protocol, err, out.Len())
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestEndBehindProxy: an API server hangs up on both sides when one of them has ended. A client that reads
+// slowly behind it, and goes on sending, gets every byte and the code all the same, as
+// the server lets it hang up first. So by SPDY and by each subprotocol of WebSockets.
+func TestEndBehindProxy(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	a := openAPI(t, n.Server)
+	config := a.rest(t)
+	host := streamtest.Link(t.Context(), t, hasty(t, a.addr), streamtest.Stops)
+	config.Host = "https://" + host
+	const path = "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1"
+	want := strings.Repeat("0123456789abcdef", 1<<16)
+	var all sync.WaitGroup
+	all.Go(func() {
+		u, err := url.Parse(config.Host + path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		x, err := remotecommand.NewSPDYExecutor(config, "POST", u)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		var out bytes.Buffer
+		err = x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endless{}, Stdout: &out, Stderr: io.Discard})
+		if exit := (exec.CodeExitError{}); !errors.As(err, &exit) || exit.Code != 7 || out.String() != want {
+			t.Errorf("SPDY: %v, %d bytes", err, out.Len())
+		}
+	})
+	for _, protocol := range []string{"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"} {
+		all.Go(func() {
+			d := websocket.Dialer{TLSClientConfig: a.config(), Subprotocols: []string{protocol}}
+			c, _, err := d.DialContext(t.Context(), "wss://"+host+path, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			go func() { // standard input without end
+				kind, m := websocket.BinaryMessage, append([]byte{0}, make([]byte, 4<<10)...)
+				if strings.Contains(protocol, "base64") {
+					kind, m = websocket.TextMessage, append([]byte("0"), strings.Repeat("A", 4<<10)...)
+				}
+				for c.WriteMessage(kind, m) == nil {
+				}
+			}()
+			var out, status strings.Builder
+			for _, f := range frames(t, c, strings.Contains(protocol, "base64")) {
+				switch f.channel {
+				case 1:
+					out.WriteString(f.text)
+				case 3:
+					status.WriteString(f.text)
+				}
+			}
+			if out.String() != want || !strings.Contains(status.String(), "exit code 7") {
+				t.Errorf("%s: %d bytes, %q", protocol, out.Len(), status.String())
+			}
+		})
+	}
+	all.Wait()
+}
+
+// hasty passes connections on as an API server does: it reads what there is, and closes both ends with
+// the first direction that ends.
+func hasty(t *testing.T, to string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			client.(*net.TCPConn).SetWriteBuffer(4 << 20)
+			end := func() { client.Close(); server.Close() }
+			go func() { io.Copy(server, client); end() }()
+			go func() { io.Copy(client, server); end() }()
+		}
+	}()
+	return ln.Addr().String()
+}

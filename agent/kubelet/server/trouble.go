@@ -1,0 +1,93 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// A pod that is not there yet, or not gone yet, for so long is stuck.
+const (
+	stuckPending = 5 * time.Minute
+	stuckEnding  = time.Minute // beyond its grace
+)
+
+// mostTrouble bounds the pods that a status names.
+const mostTrouble = 50
+
+// troubles lists the pods that a person should look at: what failed, what cannot
+// start, and what does not end.
+func troubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
+	for _, p := range pods {
+		t, bad := troubleOf(p, now)
+		if !bad {
+			continue
+		}
+		if p.Status.Phase != v1.PodFailed {
+			stuck++
+		}
+		list = append(list, t)
+	}
+	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	sort.Slice(list, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(list[i].Namespace, list[j].Namespace), cmp.Compare(list[i].Name, list[j].Name)) < 0
+	})
+	return stuck, list[:min(len(list), mostTrouble)]
+}
+
+func troubleOf(p *v1.Pod, now time.Time) (t api.Trouble, bad bool) {
+	t = api.Trouble{Namespace: p.Namespace, Name: p.Name}
+	switch phase := p.Status.Phase; {
+	case phase == v1.PodSucceeded:
+		return t, false
+	case p.DeletionTimestamp != nil:
+		since := p.DeletionTimestamp.Time
+		var grace time.Duration
+		if s := p.DeletionGracePeriodSeconds; s != nil {
+			grace = time.Duration(*s) * time.Second
+		}
+		t.Reason, t.Message = "Terminating", fmt.Sprintf("for %s", now.Sub(since).Round(time.Second))
+		return t, !since.IsZero() && now.Sub(since) > grace+stuckEnding
+	case phase == v1.PodFailed:
+		t.Reason, t.Message = cmp.Or(p.Status.Reason, "Failed"), p.Status.Message
+		if t.Message == "" {
+			t.Message = exitText(p)
+		}
+		return t, true
+	}
+	for st := range podspec.Statuses(&p.Status) {
+		if w := st.State.Waiting; w != nil && cannotStart(w.Reason) {
+			t.Container, t.Reason, t.Message = st.Name, w.Reason, w.Message
+			return t, true
+		}
+	}
+	if started := p.Status.StartTime; p.Status.Phase != v1.PodRunning && started != nil && now.Sub(started.Time) > stuckPending {
+		t.Reason, t.Message = "Pending", fmt.Sprintf("for %s", now.Sub(started.Time).Round(time.Second))
+		return t, true
+	}
+	return t, false
+}
+
+// cannotStart says whether a container that waits for that reason waits for a
+// person.
+func cannotStart(reason string) bool {
+	return slices.Contains([]string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
+		"RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PostStartHookError"}, reason)
+}
+
+// exitText says with what the containers of a failed pod ended.
+func exitText(p *v1.Pod) string {
+	for st := range podspec.Statuses(&p.Status) {
+		if e := st.State.Terminated; e != nil && e.ExitCode != 0 {
+			return fmt.Sprintf("container %s ended with exit code %d (%s)", st.Name, e.ExitCode, cmp.Or(e.Reason, "Error"))
+		}
+	}
+	return ""
+}

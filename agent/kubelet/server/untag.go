@@ -1,0 +1,94 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// untagger is a runtime that can take one name from an image.
+type untagger interface {
+	Untag(ctx context.Context, name string) error
+}
+
+// removeImage takes the name ?ref= from an image, and removes the image with its last
+// name, or by its ID. Containers keep what they use of it; an image that a pod needs,
+// or a name by which it needs it, is refused without ?force, for the pod could not
+// start again.
+func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
+	name, ctx := r.URL.Query().Get("ref"), r.Context()
+	ref := &crapi.ImageSpec{Image: name}
+	st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: ref})
+	if err != nil {
+		return nil, fmt.Errorf("find image %s: %w", name, err)
+	}
+	if st.Image == nil {
+		return nil, refuse(http.StatusNotFound, "image %q not found", name)
+	}
+	names, can := s.Images.(untagger)
+	untag := can && len(st.Image.RepoTags) > 1 && slices.Contains(st.Image.RepoTags, podspec.FullImage(name))
+	if !r.URL.Query().Has("force") {
+		pod, err := s.neededBy(ctx, st.Image.Id, podspec.FullImage(name), untag)
+		if err != nil {
+			return nil, err
+		}
+		if pod != "" {
+			return nil, refuse(http.StatusConflict, "image %q is needed by %s: delete that first, or remove the image with --force", name, pod)
+		}
+	}
+	gone := &api.Image{ID: st.Image.Id, Tags: st.Image.RepoTags, Digests: st.Image.RepoDigests, Size: st.Image.Size}
+	if untag {
+		gone.Tags, gone.Size = []string{podspec.FullImage(name)}, 0
+		err = names.Untag(ctx, name)
+	} else {
+		_, err = s.Images.RemoveImage(ctx, &crapi.RemoveImageRequest{Image: ref})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("remove image %s: %w", name, err)
+	}
+	return gone, nil
+}
+
+// PodNeeding names a pod that needs an image, which then is not to be removed by who
+// knows nothing of pods; "": none does.
+func (s *Server) PodNeeding(ctx context.Context, ref string) (string, error) {
+	st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
+	if err != nil || st.Image == nil {
+		return "", err
+	}
+	return s.podNeeding(ctx, st.Image.Id, podspec.FullImage(ref), false)
+}
+
+func (s *Server) podNeeding(ctx context.Context, id, name string, onlyName bool) (string, error) {
+	for _, p := range s.Pods.List() {
+		for _, ref := range podspec.Images(&p.Spec) {
+			needs := podspec.FullImage(ref) == name
+			if !needs && !onlyName {
+				st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
+				if err != nil {
+					return "", fmt.Errorf("find image %s of pod %s/%s: %w", ref, p.Namespace, p.Name, err)
+				}
+				needs = st.GetImage().GetId() == id
+			}
+			if needs {
+				return fmt.Sprintf("pod %s/%s", p.Namespace, p.Name), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// neededBy names who needs an image, or just that name of it.
+func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (string, error) {
+	pod, err := s.podNeeding(ctx, id, name, onlyName)
+	if err != nil || pod != "" || onlyName {
+		return pod, err
+	}
+	return s.Garbage.Needed(ctx, id)
+}

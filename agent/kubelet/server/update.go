@@ -1,0 +1,47 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"path"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// An Updater takes other versions of islet. *update.Updater is one.
+type Updater interface {
+	// Update fetches and tests an archive, the absolute path of a file or a URL, and has it
+	// tried, as the options say. tell is told how far that is, in
+	// bytes; total is 0 where that is not known.
+	Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (api.Update, error)
+}
+
+func (s *Server) routeUpdate(m mux) {
+	if s.Updates == nil {
+		return
+	}
+	m.HandleFunc("POST "+api.PathUpdate, s.update)
+}
+
+func (s *Server) update(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	out := s.progress(w, r)
+	out.Flush()
+	defer out.alive()()
+	name := archiveName(q.Get("from"))
+	o := api.UpdateOptions{Older: q.Has("older"), Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods")}
+	u, err := s.Updates.Update(r.Context(), q.Get("from"), o, func(status string, current, total int64) {
+		out.tell(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
+	})
+	out.done(api.Progress{Update: &u}, err)
+}
+
+// archiveName is the last part of a path or URL: the rest of a URL may hold a password.
+func archiveName(from string) string {
+	if u, err := url.Parse(from); err == nil {
+		from = u.Path
+	}
+	return path.Base(from)
+}

@@ -1,0 +1,137 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/islet-edge/islet/internal/socket"
+)
+
+// Bounds of those who call.
+const (
+	maxRequest     = 64 << 10 // bytes
+	maxHeaders     = 4 << 10
+	maxConnections = 32
+	perConnection  = 8 // calls at a time
+	perSecond      = 100
+	burst          = 10 // both as a kubelet's pod resources API has it
+	greetTime      = 10 * time.Second
+	idleTime       = 5 * time.Minute
+	window         = 64 << 10 // what may be sent ahead, the least that gRPC knows
+	buffer         = 4 << 10
+)
+
+// A Server listens at a socket.
+type Server struct {
+	path     string
+	listener *socket.Listener
+}
+
+// Listen makes the socket, in place of one of before, and its directory.
+func Listen(path string, sockets *socket.Sockets) (*Server, error) {
+	l, err := sockets.Listen(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{path, l}, nil
+}
+
+// Close takes the socket away; Run does so, too, when it ends.
+func (s *Server) Close() error {
+	if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("close %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// Run serves what register registers until ctx ends.
+func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
+	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
+	first, err := s.listener.Accept()
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("listen at %s: %w", s.path, err)
+	}
+	limit := rate.NewLimiter(perSecond, burst)
+	g := grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(perConnection), grpc.ConnectionTimeout(greetTime),
+		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window), grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.SharedWriteBuffer(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime}),
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			if !limit.Allow() {
+				return nil, status.Errorf(codes.ResourceExhausted, "more than %d calls a second: try again", perSecond)
+			}
+			return handle(ctx, req)
+		}))
+	register(g)
+	defer g.Stop() // also when the end of the listener is seen first
+	defer context.AfterFunc(ctx, g.Stop)()
+	if err := g.Serve(newListener(s.listener, first)); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve at %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// A listener takes so many connections at a time, the first of which is there already.
+type listener struct {
+	net.Listener
+	first  chan net.Conn // of one
+	places chan struct{}
+	closed chan struct{}
+	close  sync.Once
+}
+
+func newListener(l net.Listener, first net.Conn) *listener {
+	out := &listener{Listener: l, first: make(chan net.Conn, 1), places: make(chan struct{}, maxConnections), closed: make(chan struct{})}
+	out.first <- first
+	return out
+}
+
+// Accept waits for a place, then for a connection.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case l.places <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	free := sync.OnceFunc(func() { <-l.places })
+	select {
+	case c := <-l.first:
+		return &placed{c, free}, nil
+	default:
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		free()
+		return nil, err
+	}
+	return &placed{c, free}, nil
+}
+
+func (l *listener) Close() error {
+	l.close.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// A placed connection gives its place back.
+type placed struct {
+	net.Conn
+	free func()
+}
+
+func (c *placed) Close() error {
+	defer c.free()
+	return c.Conn.Close()
+}

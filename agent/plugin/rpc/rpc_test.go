@@ -1,0 +1,182 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/islet-edge/islet/internal/socket"
+)
+
+// TestServer: whoever connects is served, too many calls are refused, a crowd that says
+// nothing is waited out by the next call, and the socket is root's.
+func TestServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir", "s.sock")
+	for range 2 {
+		s, err := Listen(path, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fi, err := os.Lstat(path); err != nil || fi.Mode().Perm() != 0o600 {
+			t.Fatal(fi, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- s.Run(ctx, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
+		}()
+		var crowd []net.Conn
+		for range maxConnections {
+			c, err := net.Dial("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			crowd = append(crowd, c)
+		}
+		conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range crowd {
+			c.Close()
+		}
+		client, refused := healthpb.NewHealthClient(conn), 0
+		for range 200 {
+			switch _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); status.Code(err) {
+			case codes.OK:
+			case codes.ResourceExhausted:
+				refused++
+			default:
+				t.Fatal(err)
+			}
+		}
+		if refused == 200 {
+			t.Error("nobody was served")
+		}
+		conn.Close()
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestEnd: when Run has returned nobody is served any more, whatever ended it.
+func TestEnd(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		path := filepath.Join(t.TempDir(), "s.sock")
+		s, err := Listen(path, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		done := make(chan error, 1)
+		go func() {
+			done <- s.Run(ctx, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
+		}()
+		conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := watch.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		if asked {
+			stop()
+		} else if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; (err == nil) != asked {
+			t.Error(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = watch.Recv()
+		}()
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Errorf("asked to end %t: a client is still served", asked)
+		}
+	}
+}
+
+// TestUnused: one that nobody connects to ends, too.
+func TestUnused(t *testing.T) {
+	s, err := Listen(filepath.Join(t.TempDir(), "s.sock"), socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := s.Run(ctx, func(*grpc.Server) { t.Error("a server was made") }); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBombs: a request that is too long, has too many headers, or is one of too many at a time, is refused
+// before it is kept.
+func TestBombs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	s, err := Listen(path, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.Run(ctx, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
+	}()
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := healthpb.NewHealthClient(conn)
+	long := &healthpb.HealthCheckRequest{Service: strings.Repeat("x", 2*maxRequest)}
+	if _, err := client.Check(ctx, long, grpc.WaitForReady(true)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a long request: %v", err)
+	}
+	if _, err := client.Check(ctx, long, grpc.UseCompressor(gzip.Name)); status.Code(err) != codes.Unimplemented && status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a packed one: %v", err)
+	}
+	var headers []string
+	for i := range 2000 {
+		headers = append(headers, fmt.Sprint("x-", i), "y")
+	}
+	if _, err := client.Check(metadata.AppendToOutgoingContext(ctx, headers...), &healthpb.HealthCheckRequest{}); err == nil {
+		t.Error("2000 headers are taken")
+	}
+	if _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("a good request after them: %v", err)
+	}
+	conn.Close()
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

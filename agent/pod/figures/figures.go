@@ -1,0 +1,237 @@
+package figures
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/life/worker"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Figures counts what the node does with pods, under the names that a kubelet has
+// for it.
+// https://kubernetes.io/docs/reference/instrumentation/metrics/
+type Figures struct {
+	*Operations
+	worked             *prometheus.HistogramVec
+	pods, podsFailed   prometheus.Counter
+	mapped, unmapped   prometheus.Counter     // pods with a user namespace; those that failed
+	started, failed    *prometheus.CounterVec // containers
+	preempted          *prometheus.CounterVec // pods
+	seen, created, sli prometheus.Histogram   // how long pods take to start
+	since              time.Time              // what started before is not known
+	*Resizes
+	*Watches
+	*Evictions
+	*ImageVolumes
+}
+
+// New counts from nothing, with the operations of a runtime; unified: cgroups are of v2.
+func New(o *Operations, unified bool) *Figures {
+	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
+	start := func(name, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help,
+			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}})
+	}
+	f := &Figures{
+		Operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(), ImageVolumes: newImageVolumes(),
+		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
+			Help: "how long one action of a pod's worker took", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
+		pods:       prometheus.NewCounter(counter("kubelet_started_pods_total", "sandboxes of pods that were started")),
+		podsFailed: prometheus.NewCounter(counter("kubelet_started_pods_errors_total", "sandboxes of pods that could not be started")),
+		mapped:     prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_total", "sandboxes of pods with a user namespace that were started")),
+		unmapped:   prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_errors_total", "sandboxes of pods with a user namespace that could not be started")),
+		started:    prometheus.NewCounterVec(counter("kubelet_started_containers_total", "containers that were started"), []string{"container_type"}),
+		failed:     prometheus.NewCounterVec(counter("kubelet_started_containers_errors_total", "containers that could not be started"), []string{"container_type", "code"}),
+		preempted:  prometheus.NewCounterVec(counter("kubelet_preemptions", "pods that ended so that a critical one could run, by the resource that was lacking"), []string{"preemption_signal"}),
+		seen:       start("kubelet_pod_start_duration_seconds", "from when a pod was first seen until its containers ran"),
+		created:    start("kubelet_pod_start_total_duration_seconds", "from when a pod was created until its containers ran"),
+		sli:        start("kubelet_pod_start_sli_duration_seconds", "the same without pulling images and running init containers"),
+	}
+	f.version.Set(1)
+	if unified {
+		f.version.Set(2)
+	}
+	return f
+}
+
+// Collectors are all that is counted; resizing counts the pods that are resized, when it
+// is asked.
+func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
+	all := append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
+	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
+	all = append(all, f.ImageVolumes.collectors()...)
+	return append(all, f.Resizes.collectors(resizing)...)
+}
+
+// An Actor counts what workers do.
+type Actor struct {
+	Executor *worker.Executor
+	Figures  *Figures
+}
+
+// Do implements worker.Actor.
+func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
+	begin := time.Now()
+	err := m.Executor.Do(ctx, in, a)
+	took := time.Since(begin).Seconds()
+	switch a.Op {
+	case plan.RunSandbox:
+		m.Figures.worked.WithLabelValues("create").Observe(took)
+		m.Figures.sandbox(in.Want, err)
+		m.Figures.inPod.Observe(float64(len(in.Want.Spec.Containers)))
+	case plan.StartContainer:
+		m.Figures.worked.WithLabelValues("sync").Observe(took)
+		kind := containerType(in.Want, a.Container)
+		m.Figures.started.WithLabelValues(kind).Inc()
+		if err != nil {
+			m.Figures.failed.WithLabelValues(kind, reason(err)).Inc()
+		}
+		m.Figures.image(in.Want, a.Container, err)
+	case plan.PostStart:
+		if err != nil {
+			m.Figures.failed.WithLabelValues(containerType(in.Want, a.Container), reason(err)).Inc()
+		}
+	case plan.Resize:
+		m.Figures.resized(time.Since(begin), err)
+	case plan.StopSandbox, plan.StopContainer:
+		m.Figures.worked.WithLabelValues("kill").Observe(took)
+	}
+	return err
+}
+
+// sandbox counts one that was to be started.
+func (f *Figures) sandbox(pod *v1.Pod, err error) {
+	count := func(all, failed prometheus.Counter) {
+		all.Inc()
+		if err != nil {
+			failed.Inc()
+		}
+	}
+	count(f.pods, f.podsFailed)
+	if podspec.OwnUsers(&pod.Spec) {
+		count(f.mapped, f.unmapped)
+	}
+}
+
+func containerType(pod *v1.Pod, name string) string {
+	if pod == nil {
+		return "container"
+	}
+	switch kind, c := podspec.Find(&pod.Spec, name); {
+	case c == nil || kind == podspec.Ephemeral:
+		return "ephemeral_container"
+	case kind == podspec.Main:
+		return "container"
+	}
+	return "init_container"
+}
+
+// reason is the kubelet's word for why a container was not started.
+func reason(err error) string {
+	var p *worker.Problem
+	if errors.As(err, &p) {
+		return p.Reason
+	}
+	return "Unknown"
+}
+
+// Running takes note of a pod whose containers all run for the first time.
+func (f *Figures) Running(in plan.Input, before, now *v1.PodStatus) {
+	old := func(c v1.ContainerStatus) bool { return c.State.Running.StartedAt.Time.Before(f.since) }
+	if allRun(before) || !allRun(now) || slices.ContainsFunc(now.ContainerStatuses, old) {
+		return
+	}
+	at := time.Now()
+	if !in.Started.IsZero() {
+		f.seen.Observe(at.Sub(in.Started).Seconds())
+	}
+	created := in.Want.CreationTimestamp.Time
+	if created.IsZero() { // static: who made it and when is not known
+		return
+	}
+	f.created.Observe(at.Sub(created).Seconds())
+	f.sli.Observe((at.Sub(created) - f.pulls.took(in.Want, created) - initTime(now)).Seconds())
+}
+
+// Preempted takes note of a pod that ends for a critical one.
+func (f *Figures) Preempted(signal string) { f.preempted.WithLabelValues(signal).Inc() }
+
+// allRun says whether all containers run, each for the first time.
+func allRun(s *v1.PodStatus) bool {
+	return s.Phase == v1.PodRunning && !slices.ContainsFunc(s.ContainerStatuses, func(c v1.ContainerStatus) bool {
+		return c.State.Running == nil || c.RestartCount > 0
+	})
+}
+
+// initTime is how long the init containers took that are to end before others start.
+func initTime(s *v1.PodStatus) (d time.Duration) {
+	for _, c := range s.InitContainerStatuses {
+		if end := c.State.Terminated; end != nil {
+			d += end.FinishedAt.Sub(end.StartedAt.Time)
+		}
+	}
+	return d
+}
+
+// pulls are the last pulls of images, the newest last.
+type pulls struct {
+	mu   sync.Mutex
+	last []pulled
+}
+
+type pulled struct {
+	image    string
+	from, to time.Time
+}
+
+// maxPulls bounds what is known of pulls; of a pod whose pulls are forgotten by the
+// time it runs they count as its own time.
+const maxPulls = 64
+
+func (p *pulls) begin(image string) (end func()) {
+	from := time.Now()
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.last) == maxPulls {
+			p.last = slices.Delete(p.last, 0, 1)
+		}
+		p.last = append(p.last, pulled{image, from, time.Now()})
+	}
+}
+
+// took is how long the images of a pod were pulled since it was created: from the
+// beginning of the first pull to the end of the last.
+func (p *pulls) took(pod *v1.Pod, created time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var first, last time.Time
+	for _, one := range p.last {
+		wanted := false
+		for kind, c := range podspec.Containers(&pod.Spec) {
+			wanted = wanted || kind != podspec.Ephemeral && (c.Image == one.image || c.Image == strings.TrimSuffix(one.image, ":latest"))
+		}
+		if one.to.Before(created) || !wanted {
+			continue
+		}
+		first, last = cmp.Or(first, latest(one.from, created)), latest(last, one.to)
+	}
+	return last.Sub(first)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,173 @@
+package figures
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	model "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+func TestPodStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(NewOperations(), false)
+		pod := &v1.Pod{Spec: v1.PodSpec{
+			InitContainers: []v1.Container{{Name: "i", Image: "init:1"}}, Containers: []v1.Container{{Name: "a", Image: "app"}, {Name: "b", Image: "app"}},
+		}}
+		pod.CreationTimestamp = metav1.Now()
+		time.Sleep(time.Second)
+		in := plan.Input{Want: pod, Started: time.Now()}
+		pull := func(image string, d time.Duration) {
+			end := f.pulls.begin(image)
+			time.Sleep(d)
+			end()
+		}
+		pull("init:1", 2*time.Second)
+		pull("other:1", 4*time.Second) // between the two of this pod
+		pull("app:latest", 8*time.Second)
+		began := metav1.Now()
+		time.Sleep(16 * time.Second)
+		initialized := []v1.ContainerStatus{{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{StartedAt: began, FinishedAt: metav1.Now()}}}}
+		time.Sleep(32 * time.Second)
+		runs := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}}}
+		ran := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}} // before the agent
+		states := []*v1.PodStatus{
+			{Phase: v1.PodPending},
+			{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{runs, ran}},
+			{Phase: v1.PodPending},
+			{Phase: v1.PodRunning, InitContainerStatuses: initialized, ContainerStatuses: []v1.ContainerStatus{runs, {}}},
+			{Phase: v1.PodRunning, InitContainerStatuses: initialized, ContainerStatuses: []v1.ContainerStatus{runs, runs}},
+			{Phase: v1.PodRunning, InitContainerStatuses: initialized, ContainerStatuses: []v1.ContainerStatus{runs, {RestartCount: 1}}},
+			{Phase: v1.PodRunning, InitContainerStatuses: initialized, ContainerStatuses: []v1.ContainerStatus{runs, {RestartCount: 1, State: runs.State}}},
+		}
+		for i := range states[1:] {
+			f.Running(in, states[i], states[i+1])
+		}
+		for what, x := range map[string]struct {
+			prometheus.Histogram
+			want float64
+		}{"since seen": {f.seen, 62}, "since created": {f.created, 63}, "of its own": {f.sli, 33}} {
+			var m model.Metric
+			if err := x.Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			if h := m.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != x.want {
+				t.Errorf("%s: %d starts of %v s, want one of %v", what, h.GetSampleCount(), h.GetSampleSum(), x.want)
+			}
+		}
+	})
+}
+
+// TestSandboxes: pods with a user namespace are counted among all, and by themselves.
+func TestSandboxes(t *testing.T) {
+	f := New(NewOperations(), false)
+	f.sandbox(&v1.Pod{}, nil)
+	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, nil)
+	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, errors.New("refused"))
+	for name, x := range map[string]struct {
+		prometheus.Counter
+		want float64
+	}{"all": {f.pods, 3}, "all that failed": {f.podsFailed, 1}, "mapped": {f.mapped, 2}, "mapped that failed": {f.unmapped, 1}} {
+		var m model.Metric
+		if err := x.Write(&m); err != nil || m.GetCounter().GetValue() != x.want {
+			t.Errorf("%s: %v, not %v: %v", name, m.GetCounter().GetValue(), x.want, err)
+		}
+	}
+}
+
+func TestPullsAreForgotten(t *testing.T) {
+	var p pulls
+	for range 3 * maxPulls {
+		p.begin("image")()
+	}
+	if len(p.last) != maxPulls {
+		t.Errorf("%d pulls are kept", len(p.last))
+	}
+}
+
+// TestWatches: each is seen under its name.
+func TestWatches(t *testing.T) {
+	f := New(NewOperations(), true)
+	f.Relisted(time.Second, time.Time{})
+	f.Relisted(time.Second, time.Now().Add(-time.Minute))
+	f.Cgroup("create", time.Millisecond)
+	f.Asked(func() string { return "api:6443" })("GET", time.Second)
+	registry := prometheus.NewRegistry()
+	for _, c := range f.Collectors(func() (map[string]int, int) { return nil, 0 }) {
+		registry.MustRegister(c)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]uint64{}
+	for _, x := range families {
+		count[x.GetName()] = x.Metric[0].GetHistogram().GetSampleCount()
+		if x.GetName() == "kubelet_cgroup_version" {
+			count[x.GetName()] = uint64(x.Metric[0].GetGauge().GetValue())
+		}
+	}
+	for name, want := range map[string]uint64{"kubelet_pleg_relist_duration_seconds": 2, "kubelet_pleg_relist_interval_seconds": 1, "kubelet_cgroup_manager_duration_seconds": 1,
+		"rest_client_request_duration_seconds": 1, "kubelet_cgroup_version": 2} {
+		if count[name] != want {
+			t.Errorf("%s: %d, want %d", name, count[name], want)
+		}
+	}
+}
+
+// images have one of some size, or none.
+type images struct {
+	cri.Images
+	size uint64
+}
+
+func (i images) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
+	time.Sleep(7 * time.Second) // of a bubble
+	if i.size == 0 {
+		return nil, errors.New("no such image")
+	}
+	return &api.PullImageResponse{}, nil
+}
+
+func (i images) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+	return &api.ImageStatusResponse{Image: &api.Image{Size: i.size}}, nil
+}
+
+// TestPullTime: a pull that succeeded counts with the time that it took, by the size of the image.
+func TestPullTime(t *testing.T) {
+	for size, want := range map[uint64]string{0: "", 60e6: "10MB-100MB", 3e6: "0-10MB", 2e9: "1GB-5GB"} {
+		synctest.Test(t, func(t *testing.T) {
+			o := NewOperations()
+			_, err := (Pulls{Images: images{size: size}, Operations: o}).PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: "x"}})
+			if (err == nil) != (want != "") {
+				t.Fatal(err)
+			}
+			all := make(chan prometheus.Metric, 10)
+			o.pullTime.Collect(all)
+			close(all)
+			for s := range all {
+				var m model.Metric
+				if err := s.Write(&m); err != nil {
+					t.Fatal(err)
+				}
+				h := m.GetHistogram()
+				if of := m.Label[0].GetValue(); of != want || h.GetSampleCount() != 1 || h.GetSampleSum() != 7 {
+					t.Errorf("%d bytes: %d pulls of %s in %v s, want %q", size, h.GetSampleCount(), of, h.GetSampleSum(), want)
+				}
+				want = ""
+			}
+			if want != "" {
+				t.Errorf("%d bytes: nothing of %s", size, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,70 @@
+package figures
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// ImageVolumes count images that containers mount (KEP-4639), and features what of a kubelet
+// is on.
+type ImageVolumes struct {
+	requested, mounted, failed prometheus.Counter
+	features                   *prometheus.GaugeVec
+}
+
+func newImageVolumes() *ImageVolumes {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	return &ImageVolumes{
+		requested: counter("kubelet_image_volume_requested_total", "images that containers which were to be started mount"),
+		mounted:   counter("kubelet_image_volume_mounted_succeed_total", "those that were mounted"),
+		failed:    counter("kubelet_image_volume_mounted_errors_total", "those of containers that could not be created"),
+		features:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_feature_enabled", Help: "whether a feature is on, of those that this node knows"}, []string{"name", "stage"}),
+	}
+}
+
+func (i *ImageVolumes) collectors() []prometheus.Collector {
+	return []prometheus.Collector{i.requested, i.mounted, i.failed, i.features}
+}
+
+// Feature says whether one is on; stage is ALPHA or BETA, or empty.
+func (i *ImageVolumes) Feature(name, stage string, on bool) {
+	v := 0.0
+	if on {
+		v = 1
+	}
+	i.features.WithLabelValues(name, stage).Set(v)
+}
+
+// image counts the images that a container mounts, which was to be started.
+func (i *ImageVolumes) image(pod *v1.Pod, name string, err error) {
+	if pod == nil {
+		return
+	}
+	_, c := podspec.Find(&pod.Spec, name)
+	if c == nil {
+		return
+	}
+	n := 0.0
+	for _, m := range c.VolumeMounts {
+		if slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.Name && v.Image != nil }) {
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	i.requested.Add(n)
+	switch {
+	case err == nil || reason(err) == plan.RunContainerError:
+		i.mounted.Add(n)
+	case reason(err) == plan.CreateContainerError || reason(err) == plan.CreateContainerConfigError:
+		i.failed.Add(n)
+	}
+}

@@ -1,0 +1,77 @@
+package observe
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/untrusted"
+)
+
+// The kubelet's bounds for one termination message.
+const (
+	maxMessage      = 4096
+	maxMessageLog   = 2048
+	maxMessageLines = 80
+)
+
+// terminationMessage reads what a container that ended left in its termination
+// log, or where its policy says so the end of its output.
+// https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
+func terminationMessage(st *api.ContainerStatus) string {
+	path := st.GetAnnotations()[keys.MessagePath]
+	for _, m := range st.GetMounts() {
+		if m.ContainerPath == path && path != "" {
+			if b := tail(m.HostPath, maxMessage); len(b) > 0 {
+				return strings.ToValidUTF8(string(b), "")
+			}
+		}
+	}
+	if v1.TerminationMessagePolicy(st.GetAnnotations()[keys.MessagePolicy]) == v1.TerminationMessageFallbackToLogsOnError && st.GetExitCode() != 0 {
+		return lastLines(tail(st.GetLogPath(), 4*maxMessageLog))
+	}
+	return ""
+}
+
+// tail reads at most the last n bytes of a regular file; a missing one is empty.
+// A container can write to it, and a pod that mounts the host's log directory can
+// put anything in its place.
+func tail(path string, n int64) []byte {
+	f, err := untrusted.Open(filepath.Dir(path), filepath.Base(path))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	b, err := io.ReadAll(io.NewSectionReader(f, max(fi.Size()-n, 0), n))
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// lastLines takes the text out of CRI log lines ("time stream tag text").
+func lastLines(log []byte) string {
+	lines := bytes.Split(bytes.TrimSuffix(log, []byte("\n")), []byte("\n"))
+	var out []byte
+	if len(lines) > 0 && int64(len(log)) == 4*maxMessageLog {
+		lines = lines[1:] // cut in the middle
+	}
+	for _, l := range lines[max(len(lines)-maxMessageLines, 0):] {
+		if f := bytes.SplitN(l, []byte(" "), 4); len(f) == 4 {
+			out = append(out, f[3]...)
+			if string(f[2]) != "P" {
+				out = append(out, '\n')
+			}
+		}
+	}
+	return strings.ToValidUTF8(string(out[max(len(out)-maxMessageLog, 0):]), "")
+}

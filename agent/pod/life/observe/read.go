@@ -1,0 +1,229 @@
+package observe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// A listing is what the runtime's lists say of one pod.
+type listing struct {
+	sandboxes  []*api.PodSandbox
+	containers []*api.Container
+}
+
+// list asks for the sandboxes and containers of one pod, or of all.
+func (o *Observer) list(ctx context.Context, match map[string]string) (map[types.UID]*listing, error) {
+	sandboxes, err := o.cfg.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{LabelSelector: match}})
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	containers, err := o.cfg.Runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{LabelSelector: match}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	found := map[types.UID]*listing{}
+	of := func(uid string) *listing {
+		if found[types.UID(uid)] == nil {
+			found[types.UID(uid)] = &listing{}
+		}
+		return found[types.UID(uid)]
+	}
+	for _, sb := range sandboxes.Items {
+		if uid := sb.Labels[keys.PodUID]; uid != "" { // else not a pod of ours
+			l := of(uid)
+			l.sandboxes = append(l.sandboxes, sb)
+		}
+	}
+	for _, c := range containers.Containers {
+		if uid := c.Labels[keys.PodUID]; uid != "" {
+			l := of(uid)
+			l.containers = append(l.containers, c)
+		}
+	}
+	return found, nil
+}
+
+// same reports whether a view has the same members in the same states.
+func (l *listing) same(seen plan.Observed) bool {
+	if len(l.sandboxes) != len(seen.Sandboxes) || len(l.containers) != len(seen.Containers) {
+		return false
+	}
+	for _, sb := range l.sandboxes {
+		if !slices.ContainsFunc(seen.Sandboxes, func(s plan.Sandbox) bool { return s.ID == sb.Id && s.Ready == ready(sb.State) }) {
+			return false
+		}
+	}
+	for _, c := range l.containers {
+		if old := find(seen, c.Id); old == nil || old.State != state(c.State) {
+			return false
+		}
+	}
+	return true
+}
+
+// read makes a view of one pod. What cannot have changed is taken from the view
+// before.
+func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed) (plan.Observed, error) {
+	found, err := o.list(ctx, map[string]string{keys.PodUID: string(uid)})
+	if err != nil {
+		return plan.Observed{}, err
+	}
+	l := found[uid]
+	if l == nil {
+		return plan.Observed{}, nil
+	}
+	var seen plan.Observed
+	for _, sb := range l.sandboxes {
+		i := slices.IndexFunc(before.Sandboxes, func(s plan.Sandbox) bool { return s.ID == sb.Id && s.Ready == ready(sb.State) })
+		if i >= 0 {
+			seen.Sandboxes = append(seen.Sandboxes, before.Sandboxes[i])
+			continue
+		}
+		s, err := o.sandbox(ctx, sb)
+		if err != nil {
+			return seen, err
+		}
+		if s != nil {
+			seen.Sandboxes = append(seen.Sandboxes, *s)
+		}
+	}
+	for _, c := range l.containers {
+		if old := find(before, c.Id); old != nil && old.State == state(c.State) && !unsettled(*old) {
+			seen.Containers = append(seen.Containers, *old)
+			continue
+		}
+		s, err := o.container(ctx, c)
+		if err != nil {
+			return seen, err
+		}
+		if s != nil {
+			if old := find(before, c.Id); old != nil && unsettled(*old) { // its message may be gone by now
+				kept := *old
+				kept.Reason, s = s.Reason, &kept
+			}
+			seen.Containers = append(seen.Containers, *s)
+		}
+	}
+	slices.SortFunc(seen.Sandboxes, func(a, b plan.Sandbox) int { return cmp.Compare(a.Attempt, b.Attempt) })
+	slices.SortFunc(seen.Containers, func(a, b plan.Container) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Attempt, b.Attempt))
+	})
+	return seen, nil
+}
+
+func find(seen plan.Observed, id string) *plan.Container {
+	for i := range seen.Containers {
+		if seen.Containers[i].ID == id {
+			return &seen.Containers[i]
+		}
+	}
+	return nil
+}
+
+// sandbox returns nil for a sandbox that went meanwhile.
+func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandbox, error) {
+	r, err := o.cfg.Runtime.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: sb.Id})
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("status of sandbox %s: %w", sb.Id, err)
+	}
+	st := r.GetStatus()
+	s := &plan.Sandbox{ID: st.GetId(), Ready: ready(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), Source: st.GetAnnotations()[keys.ConfigSource]}
+	if m := st.GetMetadata(); m != nil {
+		s.Attempt, s.Namespace, s.Name = m.Attempt, m.Namespace, m.Name
+	}
+	s.Hash = st.GetAnnotations()[keys.SpecHash]
+	if n, err := strconv.ParseInt(st.GetAnnotations()[keys.Started], 10, 64); err == nil {
+		s.Started = time.Unix(n, 0)
+	}
+	if n := st.GetNetwork(); n != nil && net.ParseIP(n.Ip) != nil {
+		s.IPs = append(s.IPs, n.Ip)
+		for _, a := range n.AdditionalIps {
+			s.IPs = append(s.IPs, a.Ip)
+		}
+	}
+	return s, nil
+}
+
+// container returns nil for a container that went meanwhile.
+func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Container, error) {
+	r, err := o.cfg.Runtime.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: c.Id})
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("status of container %s: %w", c.Id, err)
+	}
+	st := r.GetStatus()
+	out := &plan.Container{
+		ID: st.GetId(), Name: st.GetMetadata().GetName(), Attempt: st.GetMetadata().GetAttempt(), SandboxID: c.PodSandboxId,
+		State: state(st.GetState()), CreatedAt: stamp(st.GetCreatedAt()), StartedAt: stamp(st.GetStartedAt()), FinishedAt: stamp(st.GetFinishedAt()),
+		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
+		Image: cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()), ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()), LogPath: st.GetLogPath(),
+		Hash: st.GetAnnotations()[keys.ContainerHash], Anew: st.GetAnnotations()[keys.Anew],
+	}
+	if l := st.GetResources().GetLinux(); l != nil {
+		held := plan.Held(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)
+		out.Resources = &held
+	}
+	out.Streak, out.Round = count(st, keys.Streak), count(st, keys.Round)
+	_, out.PostStart = st.GetAnnotations()[keys.PostStart]
+	if u := st.GetUser().GetLinux(); u != nil {
+		out.User = &plan.User{UID: u.Uid, GID: u.Gid, Groups: u.SupplementalGroups}
+	}
+	if s := st.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT { // else the runtime does not say
+		out.StopSignal = strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s.String())
+	}
+	if out.State == plan.Exited {
+		if m := terminationMessage(st); m != "" {
+			out.Message = m
+		}
+	}
+	return out, nil
+}
+
+// count reads a number that the agent wrote down; 0: there is none.
+func count(st *api.ContainerStatus, key string) uint32 {
+	n, err := strconv.ParseUint(st.GetAnnotations()[key], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
+}
+
+func ready(s api.PodSandboxState) bool { return s == api.PodSandboxState_SANDBOX_READY }
+
+func state(s api.ContainerState) plan.State {
+	switch s {
+	case api.ContainerState_CONTAINER_CREATED:
+		return plan.Created
+	case api.ContainerState_CONTAINER_RUNNING:
+		return plan.Running
+	case api.ContainerState_CONTAINER_EXITED:
+		return plan.Exited
+	}
+	return plan.Unknown
+}
+
+// stamp is zero for what has not happened yet.
+func stamp(ns int64) time.Time {
+	if ns <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}

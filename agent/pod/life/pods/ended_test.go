@@ -1,0 +1,62 @@
+package pods
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+// What ended before the agent's start has ended for good if it is the API server's,
+// whoever says so, and whether or not the runtime knows it still.
+func TestEnded(t *testing.T) {
+	pods := []struct {
+		uid    types.UID
+		source string
+		shown  v1.PodStatus  // by the API server
+		stored *v1.PodStatus // by this node
+		want   *plan.End
+	}{
+		{"new", desired.API, v1.PodStatus{}, nil, nil},
+		{"runs", desired.API, v1.PodStatus{}, &v1.PodStatus{Phase: v1.PodRunning}, nil},
+		{"succeeded", desired.API, v1.PodStatus{}, &v1.PodStatus{Phase: v1.PodSucceeded}, &plan.End{Phase: v1.PodSucceeded}},
+		{"too-long", desired.API, v1.PodStatus{}, &v1.PodStatus{Phase: v1.PodFailed, Reason: plan.DeadlineExceeded, Message: "why"},
+			&plan.End{Phase: v1.PodFailed, Reason: plan.DeadlineExceeded, Message: "why"}},
+		{"shown", desired.API, v1.PodStatus{Phase: v1.PodFailed, Reason: "NodeLost"}, &v1.PodStatus{Phase: v1.PodRunning}, &plan.End{Phase: v1.PodFailed, Reason: "NodeLost"}},
+		{"static", desired.File, v1.PodStatus{}, &v1.PodStatus{Phase: v1.PodFailed}, nil},
+		{"url", desired.HTTP, v1.PodStatus{}, &v1.PodStatus{Phase: v1.PodSucceeded}, nil},
+	}
+	w := newWorld(t)
+	var running []types.UID
+	claims := map[string][]desired.Claim{}
+	for _, p := range pods {
+		pod := &v1.Pod{Status: p.shown}
+		pod.Name, pod.Namespace, pod.UID = string(p.uid), "default", p.uid
+		claims[p.source] = append(claims[p.source], desired.Claim{Pod: pod})
+		running = append(running, p.uid)
+	}
+	for source, all := range claims {
+		if err := w.desired.Set(t.Context(), source, all, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range pods {
+		if p.stored != nil {
+			if err := w.store.PutStatus(p.uid, p.stored); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, there := range [][]types.UID{running, nil} { // nil: the node has moved to another container runtime
+		w.restart(t, there...)
+		for _, p := range pods {
+			got, ok := w.Get(p.uid)
+			if !ok || (p.want != nil || there != nil) && (got.End == nil) != (p.want == nil) || p.want != nil && *got.End != *p.want {
+				t.Errorf("%s, %d pods in the runtime: %v %+v, want %+v", p.uid, len(there), ok, got.End, p.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package pods
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"github.com/islet-edge/islet/agent/pod/spec/allocate"
+)
+
+// eventFieldIgnored is the reason of the event that names fields which do not act.
+const eventFieldIgnored = "FieldIgnored"
+
+// note tells, once for each generation of a pod that may run, which fields of it do not
+// act here, and counts what is asked for of its resources.
+func (p *Pods) note(uid types.UID, in plan.Input) {
+	d, ok := p.c.Desired.Get(uid)
+	if !ok || in.Want == nil || !in.Admitted || in.Deleting {
+		return
+	}
+	p.mu.Lock()
+	before := p.noted[uid]
+	p.noted[uid] = d.Pod
+	p.mu.Unlock()
+	if before == d.Pod {
+		return
+	}
+	fields := admit.IgnoredFields(d.Pod, p.c.Node())
+	if before != nil {
+		known := admit.IgnoredFields(before, p.c.Node())
+		fields = slices.DeleteFunc(fields, func(f admit.Ignored) bool { return slices.Contains(known, f) })
+		for _, r := range allocate.Requests(&before.Spec, &d.Pod.Spec) {
+			p.c.Resizes.Requested(r.Resource, r.Requirement, r.Operation)
+		}
+	}
+	if len(fields) > 0 {
+		p.c.Events.Pod(in.Want, "", v1.EventTypeWarning, eventFieldIgnored, admit.Sentence(fields))
+	}
+}

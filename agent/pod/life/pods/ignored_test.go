@@ -1,0 +1,47 @@
+package pods
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+// The event that names fields which do not act comes once for each generation of a pod,
+// however often its status changes and the agent starts.
+func TestIgnoredFieldsAreToldOnce(t *testing.T) {
+	w := newWorld(t)
+	pod := aPod("web", "1", 0)
+	pod.Generation = 1
+	pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
+	shown := func(pod *v1.Pod, admitted bool) {
+		t.Helper()
+		w.want(t, desired.API, pod, aPod("plain", "1", 0))
+		for _, p := range w.desired.List() {
+			w.inputs[p.Pod.UID] = plan.Input{Want: p.Pod, Admitted: admitted, Seen: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Running}}}}
+			w.refresh(p.Pod.UID)
+			w.refresh(p.Pod.UID)
+		}
+	}
+	shown(pod, false)
+	w.told(t)
+	shown(pod, true)
+	w.told(t, "Warning web FieldIgnored")
+	w.restart(t, "web", "plain")
+	shown(pod, true)
+	w.told(t)
+
+	labelled := pod.DeepCopy()
+	labelled.Labels = map[string]string{"new": "1"}
+	shown(labelled, true)
+	w.told(t)
+
+	resized := labelled.DeepCopy()
+	resized.Generation = 2
+	resized.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("2")
+	shown(resized, true)
+	w.told(t)
+}

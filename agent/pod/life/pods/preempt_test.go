@@ -1,0 +1,382 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// critical makes a pod one that others make room for.
+func critical(p *v1.Pod) *v1.Pod {
+	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceFile}
+	return p
+}
+
+// runs shows a pod as its worker would: its container runs, or has ended for a verdict.
+func (w *world) runs(t *testing.T, uid types.UID, state plan.State) {
+	t.Helper()
+	got, ok := w.Get(uid)
+	if !ok {
+		t.Fatalf("%s is not wanted", uid)
+	}
+	w.mu.Lock()
+	w.inputs[uid] = plan.Input{UID: uid, Want: got.Pod, Admitted: got.Admitted, End: got.End, Now: time.Now(),
+		Seen: plan.Observed{Containers: []plan.Container{{ID: "1", Name: "c", State: state, ExitCode: 137}}}}
+	w.mu.Unlock()
+	w.refresh(uid)
+}
+
+// asks lets a pod ask for a verdict, and returns how that ended.
+func (w *world) asks(ctx context.Context, uid types.UID) <-chan error {
+	answer := make(chan error, 1)
+	go func() { answer <- w.Admit(ctx, uid) }()
+	return answer
+}
+
+// full is a node with a running pod of the API server, and a critical one that does not
+// fit beside it and has asked.
+func full(t *testing.T, victim *v1.Pod) (*world, <-chan error) {
+	w := newWorld(t)
+	w.want(t, desired.API, victim)
+	w.admit(t, victim.UID, "admitted")
+	w.runs(t, victim.UID, plan.Running)
+	w.want(t, desired.File, critical(aPod("critical", "2", 0)))
+	w.events = nil
+	return w, w.asks(t.Context(), "critical")
+}
+
+func (w *world) phase(uid types.UID) v1.PodPhase { s := w.Status(uid); return s.Phase }
+
+// TestPreempts: a critical pod gets its place once the one that it takes it from has
+// ended, and nobody else gets it meanwhile.
+func TestPreempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, answer := full(t, aPod("victim", "3", 0))
+		synctest.Wait()
+		w.expect(t, "victim", "Preempting")
+		w.expect(t, "critical", "")
+		w.told(t, "Warning victim Preempting")
+		if w.poked["victim"] == 0 || len(w.preempted) != 1 || w.preempted[0] != "cpu" {
+			t.Errorf("poked %v, counted %q", w.poked, w.preempted)
+		}
+		w.want(t, desired.API, aPod("victim", "3", 0), aPod("thief", "2", 0))
+		w.admit(t, "thief", "OutOfcpu")
+		w.runs(t, "victim", plan.Running)
+		synctest.Wait()
+		w.expect(t, "critical", "")
+		if s := w.Status("victim"); s.Phase == v1.PodFailed || s.Reason != "" || !disrupted(s) {
+			t.Errorf("while it ends: %+v", s)
+		}
+		w.runs(t, "victim", plan.Exited)
+		if err := <-answer; err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, "critical", "admitted")
+		s := w.Status("victim")
+		if s.Phase != v1.PodFailed || s.Reason != "Preempting" || s.Message != "Preempted in order to admit critical pod" || !disrupted(s) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func disrupted(s v1.PodStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonTerminationByKubelet
+	})
+}
+
+// TestPreemptedComesBack: a pod of the node's own that made room runs again once there is
+// room, and says until then why it does not.
+func TestPreemptedComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		low, high := critical(aPod("low", "3", 0)), critical(aPod("high", "2", 0))
+		low.Spec.Priority, high.Spec.Priority = new(int32(1)), new(int32(2))
+		w.want(t, desired.File, low)
+		w.admit(t, "low", "admitted")
+		w.runs(t, "low", plan.Running)
+		w.want(t, desired.File, low, high)
+		answer := w.asks(t.Context(), "high")
+		synctest.Wait()
+		w.runs(t, "low", plan.Exited)
+		if err := <-answer; err != nil {
+			t.Fatal(err)
+		}
+		w.told(t, "Warning low Preempting")
+		w.expect(t, "low", "Preempting?")
+		w.admit(t, "low", "Preempting")
+		w.told(t) // no news
+		w.want(t, desired.File, low)
+		if err := w.Forget(t.Context(), "high"); err != nil {
+			t.Fatal(err)
+		}
+		w.admit(t, "low", "admitted")
+		w.want(t, desired.File, low, aPod("late", "2", 0))
+		w.admit(t, "late", "OutOfcpu") // though low shows its old end still
+		w.runs(t, "low", plan.Running)
+		if s := w.Status("low"); s.Phase != v1.PodRunning || disrupted(s) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestKilledWhilePreempting: the next agent goes on where the last one was killed.
+func TestKilledWhilePreempting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.want(t, desired.API, aPod("victim", "3", 0))
+		w.admit(t, "victim", "admitted")
+		w.runs(t, "victim", plan.Running)
+		w.want(t, desired.File, critical(aPod("critical", "2", 0)))
+		ctx, kill := context.WithCancel(t.Context())
+		answer := w.asks(ctx, "critical")
+		synctest.Wait()
+		kill()
+		<-answer
+		w.restart(t, "victim")
+		w.events = nil
+		w.expect(t, "victim", "Preempting")
+		w.runs(t, "victim", plan.Running)
+		answer = w.asks(t.Context(), "critical")
+		synctest.Wait()
+		w.expect(t, "critical", "")
+		w.runs(t, "victim", plan.Exited)
+		if err := <-answer; err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, "critical", "admitted")
+		w.told(t)
+	})
+}
+
+// TestPreemptsLate: what does not end holds up a critical pod for a bounded time.
+func TestPreemptsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		victim := aPod("victim", "3", 0)
+		victim.Spec.TerminationGracePeriodSeconds = new(int64(20))
+		w, answer := full(t, victim)
+		begin := time.Now()
+		if err := <-answer; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took != 30*time.Second {
+			t.Errorf("waited %v", took)
+		}
+		w.expect(t, "critical", "admitted")
+	})
+}
+
+// TestPreemptorGoes: a critical pod that is deleted while it waits gives its place back.
+func TestPreemptorGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.want(t, desired.API, aPod("victim", "3", 0))
+		w.admit(t, "victim", "admitted")
+		w.runs(t, "victim", plan.Running)
+		w.want(t, desired.File, critical(aPod("critical", "2", 0)))
+		ctx, stop := context.WithCancel(t.Context())
+		answer := w.asks(ctx, "critical")
+		synctest.Wait()
+		stop()
+		if err := <-answer; !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v", err)
+		}
+		w.expect(t, "critical", "")
+		w.runs(t, "victim", plan.Exited)
+		w.want(t, desired.API, aPod("victim", "3", 0), aPod("next", "4", 0))
+		w.admit(t, "next", "admitted")
+	})
+}
+
+// inTurn is a node whose one pod makes room for a critical one, low, which another one of
+// higher priority, high, asks for in turn.
+func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.CancelFunc) {
+	t.Helper()
+	w = newWorld(t)
+	a, b := critical(aPod("low", "2", 0)), critical(aPod("high", "3", 0))
+	a.Spec.Priority, b.Spec.Priority = new(int32(1)), new(int32(2))
+	w.want(t, desired.API, aPod("victim", "3", 0))
+	w.admit(t, "victim", "admitted")
+	w.runs(t, "victim", plan.Running)
+	w.want(t, desired.File, a, b)
+	low = w.asks(t.Context(), "low")
+	synctest.Wait()
+	ctx, gone := context.WithCancel(t.Context())
+	high = w.asks(ctx, "high")
+	synctest.Wait()
+	w.expect(t, "low", "")
+	w.expect(t, "high", "") // not refused: who is in its way would make room
+	return w, low, high, gone
+}
+
+// TestTwoCritical: of two critical pods that wait for the same room the first one gets it,
+// and makes room for the second one if that has the higher priority.
+func TestTwoCritical(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, low, high, _ := inTurn(t)
+		w.runs(t, "victim", plan.Exited)
+		if err := <-low; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.expect(t, "low", "Preempting")
+		w.expect(t, "high", "")
+		w.told(t, "Warning victim Preempting", "Warning low Preempting")
+		w.runs(t, "low", plan.Exited)
+		if err := <-high; err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, "high", "admitted")
+		w.admit(t, "low", "Preempting") // it comes back when there is room
+		w.told(t)
+	})
+}
+
+// TestFirstCriticalGoes: the second one does not wait for one that is deleted before it
+// was admitted, nor does the first one for a second one that is.
+func TestFirstCriticalGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, low, high, gone := inTurn(t)
+		gone()
+		if err := <-high; !errors.Is(err, context.Canceled) {
+			t.Errorf("a pod that is deleted while it waits: %v", err)
+		}
+		high = w.asks(t.Context(), "high")
+		synctest.Wait()
+		w.want(t, desired.File, critical(aPod("high", "3", 0)))
+		if err := w.Drop(t.Context(), "low"); err != nil {
+			t.Fatal(err)
+		}
+		w.runs(t, "victim", plan.Exited)
+		if err := <-low; err != nil {
+			t.Error(err)
+		}
+		if err := <-high; err != nil {
+			t.Fatal(err)
+		}
+		w.expect(t, "high", "admitted")
+	})
+}
+
+// TestPortsDoNotPreempt: only a lack of resources does.
+func TestPortsDoNotPreempt(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, desired.API, aPod("holder", "1", 80))
+	w.admit(t, "holder", "admitted")
+	w.want(t, desired.File, critical(aPod("critical", "4", 80)))
+	w.admit(t, "critical", "NodePorts")
+	w.expect(t, "holder", "admitted")
+}
+
+// TestPreemptsOnceStored: nothing ends for a verdict that could not be stored.
+func TestPreemptsOnceStored(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, desired.API, aPod("victim", "3", 0))
+	w.admit(t, "victim", "admitted")
+	w.want(t, desired.File, critical(aPod("critical", "2", 0)))
+	w.broken = true
+	if err := w.Admit(t.Context(), "critical"); !errors.Is(err, errDisk) {
+		t.Errorf("got %v", err)
+	}
+	w.expect(t, "victim", "admitted")
+	w.expect(t, "critical", "")
+	w.told(t)
+}
+
+// TestManyPreempt: whoever asks at once, and in whatever order pods end, the node is never
+// overbooked, every question is answered, and nobody is refused whom those that run would
+// make room for.
+func TestManyPreempt(t *testing.T) {
+	for seed := range uint64(12) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			w := newWorld(t)
+			byUID := map[types.UID]*v1.Pod{}
+			var own, others []*v1.Pod
+			for i := range 14 {
+				p := aPod(fmt.Sprint("p", i), fmt.Sprint(1+r.IntN(2)), 0)
+				p.Spec.Priority = new([]int32{0, 7, 2_000_000_000, 2_000_001_000}[r.IntN(4)])
+				if byUID[p.UID] = p; r.IntN(4) == 0 {
+					own = append(own, critical(p))
+				} else {
+					others = append(others, p)
+				}
+			}
+			w.want(t, desired.API, others...)
+			w.want(t, desired.File, own...)
+			answers, asked := 0, slices.Sorted(maps.Keys(byUID))
+			r.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
+			done := make(chan error, len(asked))
+			for len(asked) > 0 || answers < len(byUID) {
+				if len(asked) > 0 {
+					go func() { done <- w.Admit(t.Context(), asked[0]) }()
+					synctest.Wait()
+					asked = asked[1:]
+				}
+				for uid := range byUID {
+					switch v := w.verdict(uid); {
+					case v == "admitted" && w.phase(uid) != v1.PodRunning:
+						w.runs(t, uid, plan.Running)
+					case strings.HasPrefix(v, "Preempting") && w.phase(uid) != v1.PodFailed && r.IntN(3) == 0:
+						w.runs(t, uid, plan.Exited)
+					}
+				}
+				synctest.Wait()
+				w.notOverbooked(t, byUID)
+				for len(done) > 0 {
+					if err := <-done; err != nil {
+						t.Fatal(err)
+					}
+					answers++
+				}
+			}
+			w.fair(t, byUID)
+		})
+	}
+}
+
+// notOverbooked demands that what runs, and what is about to, fits.
+func (w *world) notOverbooked(t *testing.T, all map[types.UID]*v1.Pod) {
+	t.Helper()
+	var used int64
+	for uid, p := range all {
+		if w.verdict(uid) == "admitted" || w.phase(uid) == v1.PodRunning {
+			used += p.Spec.Containers[0].Resources.Requests.Cpu().Value()
+		}
+	}
+	if used > 4 {
+		t.Fatalf("%d of 4 CPUs are in use", used)
+	}
+}
+
+// fair demands that no critical pod was refused for one that would have made room alone.
+func (w *world) fair(t *testing.T, all map[types.UID]*v1.Pod) {
+	t.Helper()
+	cpus := func(p *v1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.Cpu().Value() }
+	for uid, p := range all {
+		if !strings.HasPrefix(w.verdict(uid), "OutOf") {
+			continue
+		}
+		for other, o := range all {
+			lower := *o.Spec.Priority < *p.Spec.Priority
+			if admit.Critical(p) && w.verdict(other) == "admitted" && cpus(o) >= cpus(p) && lower {
+				t.Errorf("%s was refused, and %s runs", uid, other)
+			}
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package pods
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/status"
+)
+
+// StatusChanged says that the status of a pod may have changed. It never blocks.
+func (p *Pods) StatusChanged(uid types.UID) { p.dirty.Add(uid) }
+
+// Status is what is shown of a pod now; before the first time, what the last run showed.
+func (p *Pods) Status(uid types.UID) v1.PodStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.states[uid].status
+}
+
+// Run makes the statuses of pods that changed until ctx ends.
+func (p *Pods) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.dirty.Wake():
+		}
+		for _, uid := range p.dirty.Take() {
+			p.refresh(uid)
+		}
+	}
+}
+
+func (p *Pods) refresh(uid types.UID) {
+	in := p.workers.Input(uid)
+	p.note(uid, in)
+	freed := p.show(uid, in)
+	if e := in.End; e != nil && e.Reason == plan.Evicted && e.Phase == "" && in.Want != nil {
+		p.evicted(in.Want)
+	}
+	if freed != "" {
+		p.release(freed)
+	}
+}
+
+// show takes the status that follows from in, and says why the pod gave back some of what
+// it held; empty: it did not.
+func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
+	host := p.c.Host()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, known := p.states[uid]
+	if v, ok := p.verdicts[uid]; ok && v.again && in.Admitted {
+		v.again = false
+		p.verdicts[uid] = v
+	}
+	if in.Want == nil {
+		if known {
+			delete(p.states, uid)
+			p.tell()
+		}
+		return ""
+	}
+	if !known && unadmitted(in) {
+		return "" // else it would be Pending first, and Failed a moment later
+	}
+	if !known && in.End != nil {
+		before.status = in.Want.Status // it ended before this node knew of it
+	}
+	now := state{status: status.Make(in, before.status, host)}
+	if in.Deleting {
+		now.stopping = in.Stopping
+	}
+	v, decided := p.verdicts[uid]
+	if decided && p.moved(in, v, &before.status, &now.status) {
+		freed = podResized
+	}
+	if known && now.stopping.Equal(before.stopping) && equality.Semantic.DeepEqual(before.status, now.status) {
+		return freed
+	}
+	p.c.Running(in, &before.status, &now.status)
+	p.states[uid] = now
+	p.send(uid, &now.status)
+	if err := p.c.Store.PutStatus(uid, &now.status); err != nil {
+		p.c.Log.Warn("status not stored", "pod", nameOf(in.Want), "uid", uid, "error", err)
+	}
+	p.tell()
+	if decided && (v.end == nil || v.leaves) && over(now.status.Phase) && !over(before.status.Phase) {
+		return podTerminated
+	}
+	return freed
+}
+
+// unadmitted reports whether the node has yet to decide about a pod.
+func unadmitted(in plan.Input) bool {
+	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Seen.Sandboxes)+len(in.Seen.Containers) == 0
+}
+
+// send lets the control plane know the status of a pod. The caller holds mu.
+func (p *Pods) send(uid types.UID, s *v1.PodStatus) {
+	if p.outbox == nil {
+		return
+	}
+	if d, ok := p.c.Desired.Get(uid); ok && d.Waiting == "" {
+		p.outbox.Put(d.Pod, s)
+	}
+}

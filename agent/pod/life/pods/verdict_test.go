@@ -1,0 +1,224 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+// Reading decides nothing, and of many pods that are decided about at once exactly one
+// gets the port.
+func TestOnePort(t *testing.T) {
+	w := newWorld(t)
+	var all []*v1.Pod
+	for i := range 20 {
+		all = append(all, aPod(fmt.Sprint("p", i), "1m", 80))
+	}
+	w.want(t, desired.API, all...)
+	w.expect(t, "p0", "")
+	var wg sync.WaitGroup
+	for _, p := range all {
+		wg.Go(func() {
+			if err := w.Admit(t.Context(), p.UID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	admitted := 0
+	for _, p := range all {
+		switch v := w.verdict(p.UID); v {
+		case "admitted":
+			admitted++
+		case "NodePorts":
+		default:
+			t.Errorf("%s: %q", p.Name, v)
+		}
+	}
+	if admitted != 1 || len(w.events) != 19 {
+		t.Errorf("%d admitted, %d events", admitted, len(w.events))
+	}
+}
+
+// A refusal counts once it is stored, and then over restarts; an event tells of it once.
+func TestRefusalIsStored(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, desired.API, aPod("big", "5", 0))
+	w.broken = true
+	if err := w.Admit(t.Context(), "big"); !errors.Is(err, errDisk) {
+		t.Errorf("got %v", err)
+	}
+	w.expect(t, "big", "")
+	w.told(t)
+	w.broken = false
+	w.admit(t, "big", "OutOfcpu")
+	w.told(t, "Warning big OutOfcpu")
+	w.restart(t)
+	w.cpu = "8"
+	w.NodeChanged()
+	w.admit(t, "big", "OutOfcpu") // its controller makes another one
+	w.told(t)
+}
+
+// What runs was admitted, whatever the node is now.
+func TestWhatRunsWasAdmitted(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, desired.File, aPod("a", "3", 0))
+	w.admit(t, "a", "admitted")
+	w.cpu = "1"
+	w.restart(t, "a")
+	w.admit(t, "a", "admitted")
+	if w.restart(t); w.verdict("a") != "" { // the machine lost what ran
+		t.Error("decided before it is asked")
+	}
+	w.admit(t, "a", "OutOfcpu")
+}
+
+// A refused pod that is not the API server's is decided about again when another one
+// ended or is gone, or the node changed; nothing polls for that.
+func TestReconsidered(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		happen func(t *testing.T, w *world)
+	}{
+		{"another one ended", func(t *testing.T, w *world) {
+			p := aPod("a", "3", 0)
+			p.Spec.RestartPolicy = v1.RestartPolicyNever
+			w.inputs["a"] = plan.Input{Want: p, Admitted: true, Now: time.Now(), Seen: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Exited}}}}
+			w.refresh("a")
+		}},
+		{"another one is gone", func(t *testing.T, w *world) {
+			w.want(t, desired.API)
+			if err := w.Forget(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"the node changed", func(_ *testing.T, w *world) {
+			w.cpu = "8"
+			w.NodeChanged()
+		}},
+		{"the agent restarted with another configuration", func(t *testing.T, w *world) {
+			w.cpu = "8"
+			w.restart(t, "a")
+			w.poked["static"]++ // as it pokes all pods
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.want(t, desired.API, aPod("a", "3", 0), aPod("b", "2", 0))
+			w.want(t, desired.File, aPod("static", "2", 0))
+			w.admit(t, "a", "admitted")
+			w.admit(t, "b", "OutOfcpu")
+			w.admit(t, "static", "OutOfcpu")
+			w.admit(t, "static", "OutOfcpu")
+			w.events = nil
+			if tt.happen(t, w); w.poked["static"] != 1 || w.poked["b"] > 0 {
+				t.Errorf("poked %v", w.poked)
+			}
+			w.expect(t, "b", "OutOfcpu")
+			w.expect(t, "static", "OutOfcpu?")
+			w.broken = true
+			if err := w.Admit(t.Context(), "static"); !errors.Is(err, errDisk) {
+				t.Errorf("got %v", err)
+			}
+			w.expect(t, "static", "OutOfcpu?")
+			w.broken = false
+			w.admit(t, "static", "admitted")
+			w.told(t)
+			w.restart(t, "static")
+			w.expect(t, "static", "admitted")
+		})
+	}
+}
+
+// A refusal for the same reason is neither news nor written again; one for another is.
+func TestRefusedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, desired.File, aPod("a", "3", 80), aPod("b", "2", 80))
+	w.admit(t, "a", "admitted")
+	w.admit(t, "b", "NodePorts")
+	w.told(t, "Warning b NodePorts")
+	w.NodeChanged()
+	w.broken = true // so a write would be noticed
+	w.admit(t, "b", "NodePorts")
+	w.told(t)
+	w.broken = false
+	if err := w.Drop(t.Context(), "a"); err != nil { // wanted still, so it has to be decided about anew
+		t.Fatal(err)
+	}
+	w.cpu = "1"
+	w.admit(t, "b", "OutOfcpu")
+	w.told(t, "Warning b OutOfcpu")
+}
+
+// A pod that asks for confinement which the host does not have is refused with an event.
+func TestUnconfined(t *testing.T) {
+	w := newWorld(t)
+	w.unlabelled = errors.New("SELinux is not enabled on the host")
+	p := aPod("a", "1", 80)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Type: "container_t"}}
+	w.want(t, desired.File, p)
+	w.admit(t, "a", "SELinux")
+	w.told(t, "Warning a SELinux")
+}
+
+// What a pod gets back that was refused, and could not be stored, is free for others.
+func TestReservationIsGivenBack(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, desired.File, aPod("a", "3", 0), aPod("b", "3", 0), aPod("c", "3", 0))
+	w.admit(t, "a", "admitted")
+	w.admit(t, "b", "OutOfcpu")
+	w.want(t, desired.File, aPod("b", "3", 0), aPod("c", "3", 0))
+	if err := w.Forget(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.broken = true
+	if err := w.Admit(t.Context(), "b"); err == nil {
+		t.Error("admitted without a store")
+	}
+	w.admit(t, "c", "admitted")
+	w.broken = false
+	w.admit(t, "b", "OutOfcpu")
+}
+
+// A pod about which nothing was decided shows no status: it might be Failed next.
+func TestUndecidedShowsNothing(t *testing.T) {
+	w := newWorld(t)
+	p := aPod("a", "5", 0)
+	w.want(t, desired.API, p)
+	w.inputs["a"] = plan.Input{Want: p, Now: time.Now()}
+	w.refresh("a")
+	if s, err := w.store.Statuses(t.Context()); err != nil || len(w.states) > 0 || len(s) > 0 {
+		t.Errorf("%v, %v, %v", w.states, s, err)
+	}
+	w.admit(t, "a", "OutOfcpu")
+	got, _ := w.Get("a")
+	w.inputs["a"] = plan.Input{Want: p, End: got.End, Now: time.Now()}
+	w.refresh("a")
+	if s := w.List()[0].Status; s.Phase != v1.PodFailed || s.Reason != "OutOfcpu" {
+		t.Errorf("%+v", s)
+	}
+	w.want(t, desired.API, p, aPod("b", "1", 0))
+	told := map[string]v1.PodPhase{}
+	w.Look(func(p *v1.Pod, s *v1.PodStatus) { told[p.Name] = s.Phase })
+	if want := map[string]v1.PodPhase{"a": v1.PodFailed, "b": v1.PodPending}; !maps.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
+}
+
+// A pod that nobody wants any more gets no verdict.
+func TestNoVerdictOnAStranger(t *testing.T) {
+	w := newWorld(t)
+	if err := w.Admit(t.Context(), types.UID("nobody")); err != nil || len(w.verdicts) > 0 {
+		t.Errorf("%v, %v", err, w.verdicts)
+	}
+}

@@ -1,0 +1,198 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"github.com/islet-edge/islet/agent/pod/status"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/eventtest"
+)
+
+// world is a node with a real store around Pods.
+type world struct {
+	*Pods
+	store   *store.Store
+	desired *desired.Desired
+	path    string
+
+	mu     sync.Mutex
+	poked  map[types.UID]int
+	events []string
+	broken bool // the store
+	cpu    string
+	inputs map[types.UID]plan.Input
+	made   map[types.UID]*v1.Pod // what sandboxes were made for
+	counts []string
+
+	preempted []string // the resources that were lacking
+	barred    bool     // evicted pods may not come back
+
+	unlabelled error // why the host cannot enforce SELinux labels
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{path: filepath.Join(t.TempDir(), "islet.db"), cpu: "4", poked: map[types.UID]int{}, inputs: map[types.UID]plan.Input{}}
+	w.open(t)
+	t.Cleanup(func() { w.store.Close() })
+	return w
+}
+
+// open is the start of an agent on what the last one stored.
+func (w *world) open(t testing.TB, running ...types.UID) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	var err error
+	if w.store, err = store.Open(t.Context(), w.path, log); err != nil {
+		t.Fatal(err)
+	}
+	if w.desired, err = desired.New(desired.Config{Store: w.store, Poke: func(types.UID) {}, Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	w.Pods = New(Config{
+		Desired: w.desired, Store: shaky{w.store, w}, Spoken: w.desired.Spoken, Sources: []string{desired.File, desired.API},
+		Node: func() admit.Node {
+			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled}
+		},
+		Host: func() status.Host { return status.Host{} }, Made: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: w, Log: log,
+		Barred: func(types.UID) bool { return w.barred },
+		Preempted: func(signal string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.preempted = append(w.preempted, signal)
+		},
+	})
+	w.Connect(w, nil)
+	if err := w.Load(t.Context(), running); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) restart(t *testing.T, running ...types.UID) {
+	t.Helper()
+	if err := w.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.open(t, running...)
+}
+
+// shaky is a store whose disk may fail.
+type shaky struct {
+	*store.Store
+	w *world
+}
+
+var errDisk = errors.New("disk full")
+
+func (s shaky) Reject(ctx context.Context, uid types.UID, a store.Admission) error {
+	if s.w.broken {
+		return errDisk
+	}
+	return s.Store.Reject(ctx, uid, a)
+}
+
+func (s shaky) Admit(ctx context.Context, uid types.UID) error {
+	if s.w.broken {
+		return errDisk
+	}
+	return s.Store.Admit(ctx, uid)
+}
+
+func (s shaky) Allocate(ctx context.Context, given map[types.UID]store.Allocation) error {
+	if s.w.broken {
+		return errDisk
+	}
+	return s.Store.Allocate(ctx, given)
+}
+
+func (w *world) Poke(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.poked[uid]++
+}
+
+func (w *world) Input(uid types.UID) plan.Input {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inputs[uid]
+}
+
+func (w *world) Pod(p *v1.Pod, _, kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, kind+" "+p.Name+" "+reason)
+}
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "pods")) }
+
+func aPod(name, cpu string, port int32) *v1.Pod {
+	p := &v1.Pod{}
+	p.Name, p.Namespace, p.UID = name, "default", types.UID(name)
+	c := v1.Container{Name: "c", Ports: []v1.ContainerPort{{HostPort: port, ContainerPort: 80}}}
+	c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}
+	p.Spec.Containers = []v1.Container{c}
+	return p
+}
+
+func (w *world) want(t testing.TB, source string, pods ...*v1.Pod) {
+	t.Helper()
+	var claims []desired.Claim
+	for _, p := range pods {
+		claims = append(claims, desired.Claim{Pod: p})
+	}
+	if err := w.desired.Set(t.Context(), source, claims, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verdict is what the workers see: a reason, "admitted", or nothing.
+func (w *world) verdict(uid types.UID) string {
+	switch got, _ := w.Get(uid); {
+	case got.Admitted:
+		return "admitted"
+	case got.End != nil && got.Reconsider:
+		return got.End.Reason + "?"
+	case got.End != nil:
+		return got.End.Reason
+	}
+	return ""
+}
+
+func (w *world) expect(t *testing.T, uid types.UID, want string) {
+	t.Helper()
+	if got := w.verdict(uid); got != want {
+		t.Errorf("%s: %q, not %q", uid, got, want)
+	}
+}
+
+func (w *world) admit(t *testing.T, uid types.UID, want string) {
+	t.Helper()
+	if err := w.Admit(t.Context(), uid); err != nil {
+		t.Errorf("admit %s: %v", uid, err)
+	}
+	w.expect(t, uid, want)
+}
+
+func (w *world) told(t *testing.T, want ...string) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.events, want) {
+		t.Errorf("events %q, not %q", w.events, want)
+	}
+	w.events = nil
+}

@@ -1,0 +1,70 @@
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/status"
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+// Ends stores how pods of the API server have ended that the last agent did not live to
+// see, before what tells of it is removed. A terminal phase is final (KEP-3329): without
+// it such a pod would run a second time.
+type Ends struct {
+	Pods []desired.Pod
+	View interface {
+		Pod(types.UID) plan.Observed
+	}
+	Store interface {
+		Statuses(context.Context) (map[types.UID]*v1.PodStatus, error)
+		StoreStatuses(context.Context, map[types.UID]*v1.PodStatus) error
+	}
+	Host status.Host
+	Now  time.Time
+	Log  *slog.Logger
+}
+
+// Keep stores them. After an error nothing may be removed.
+func (e Ends) Keep(ctx context.Context) error {
+	before, err := e.Store.Statuses(ctx)
+	if err != nil {
+		return err
+	}
+	ends := map[types.UID]*v1.PodStatus{}
+	for _, d := range e.Pods {
+		uid := d.Pod.UID
+		was := v1.PodStatus{}
+		if s := before[uid]; s != nil {
+			was = *s
+		}
+		in := plan.Input{UID: uid, Want: d.Pod, Admitted: true, Seen: e.View.Pod(uid), Now: e.Now}
+		if d.Source != desired.API || over(was.Phase) || d.Deleting || !plan.Finished(in) {
+			continue
+		}
+		if sb, ok := in.Seen.Sandbox(); ok {
+			in.Started = sb.Started
+		}
+		now := status.Make(in, was, e.Host)
+		if !over(now.Phase) {
+			continue
+		}
+		ends[uid] = &now
+		e.Log.Info("a pod has ended while no agent ran", "pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "phase", now.Phase)
+	}
+	if len(ends) == 0 {
+		return nil
+	}
+	if err := e.Store.StoreStatuses(ctx, ends); err != nil {
+		return fmt.Errorf("store how %d pods have ended: %w", len(ends), err)
+	}
+	return nil
+}
+
+func over(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

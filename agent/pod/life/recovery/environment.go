@@ -1,0 +1,37 @@
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// keepEnvironments keeps the environments of the containers that run, which the runtime shows in
+// their specifications. A specification may hold Secrets: islet's own runtime removes it when the
+// container ends, and none outlives the boot.
+func keepEnvironments(ctx context.Context, c Config, made []*api.Container) {
+	if c.Environments == nil {
+		return
+	}
+	for _, ctr := range made {
+		if ctr.State != api.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		st, err := c.Runtime.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: ctr.Id, Verbose: true})
+		var info struct {
+			RuntimeSpec struct{ Process struct{ Env []string } }
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(st.Info["info"]), &info)
+		}
+		if err != nil {
+			c.Log.Warn("should this container end, it waits for the API server: its environment is not known", "container", ctr.Id, "error", err)
+			continue
+		}
+		c.Environments.KeepEnvironment(types.UID(ctr.Labels[keys.PodUID]), ctr.Metadata.GetName(), info.RuntimeSpec.Process.Env)
+	}
+}

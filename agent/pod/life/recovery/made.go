@@ -1,0 +1,47 @@
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// Made tells what the sandboxes of pods were made for. A pod that was wanted otherwise
+// just before the last agent ended is known by that alone.
+type Made struct {
+	Runtime interface {
+		PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
+	}
+	View interface {
+		Pod(types.UID) plan.Observed
+	}
+	Log *slog.Logger
+}
+
+// Pod is the pod that the newest sandbox of one was made for; nil: it is wanted with the
+// same spec, or that is not known.
+func (m Made) Pod(wanted *v1.Pod) *v1.Pod {
+	sb, ok := m.View.Pod(wanted.UID).Sandbox()
+	if !ok || sb.Hash == "" || sb.Hash == plan.SpecHash(&wanted.Spec) {
+		return nil
+	}
+	st, err := m.Runtime.PodSandboxStatus(context.Background(), &api.PodSandboxStatusRequest{PodSandboxId: sb.ID})
+	if err != nil {
+		m.Log.Warn("what a pod was made with is not known", "pod", wanted.Namespace+"/"+wanted.Name, "uid", wanted.UID, "error", err)
+		return nil
+	}
+	text := st.GetStatus().GetAnnotations()[keys.Manifest]
+	pod := &v1.Pod{}
+	if err := json.Unmarshal([]byte(text), pod); err != nil || pod.UID != wanted.UID {
+		m.Log.Warn("the manifest in a pod's sandbox cannot be read", "pod", wanted.Namespace+"/"+wanted.Name, "uid", wanted.UID, "error", err)
+		return nil
+	}
+	return pod
+}

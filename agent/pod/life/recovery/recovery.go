@@ -1,0 +1,205 @@
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Manifest is the hook that writes the annotation keys.Manifest, so that what runs can
+// fill the store again if that is lost: of what a person applied there is no other copy,
+// and a manifest may be damaged or out of reach just then.
+type Manifest struct{}
+
+// Name is the hook's.
+func (Manifest) Name() string { return "manifest" }
+
+// Sandbox adds the pod's manifest.
+func (Manifest) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
+	kept := *pod
+	kept.Status = v1.PodStatus{}
+	b, err := json.Marshal(kept)
+	if err != nil {
+		return err
+	}
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	out.Annotations[keys.Manifest] = string(b)
+	return nil
+}
+
+// Config is what Rebuild needs.
+type Config struct {
+	Runtime Runtime
+	Desired Desired
+	Store   Store
+	// Environments takes those of the containers that run. Nil: they are not needed, as the objects
+	// that they come of are known.
+	Environments Environments
+	Log          *slog.Logger
+}
+
+// Environments keeps the environments of containers, as KEY=VALUE. *objects.Objects does.
+type Environments interface {
+	KeepEnvironment(uid types.UID, container string, env []string)
+}
+
+// Runtime tells what runs.
+type Runtime interface {
+	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
+	PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
+	ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error)
+	ContainerStatus(context.Context, *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error)
+}
+
+// Desired takes the pods. *desired.Desired is one.
+type Desired interface {
+	Rewrite(context.Context) error
+	Adopt(context.Context, []desired.Recovered) error
+}
+
+// Store takes the addresses in use, and says when it was made anew. *store.Store is one.
+type Store interface {
+	Rebuilt() (aside string, broken bool)
+	// Empty says that nothing is stored yet; Filled ends that.
+	Empty(context.Context) (bool, error)
+	Filled(context.Context) error
+	Repaired() <-chan struct{}
+	AddLease(ctx context.Context, addr netip.Addr, sandbox string) error
+}
+
+// Begin is called when it is known what runs: it rebuilds a store that was found broken, or that
+// was deleted. What is missing then comes from the sources. Of a node that was just installed
+// nothing runs.
+func Begin(ctx context.Context, c Config) {
+	aside, broken := c.Store.Rebuilt()
+	empty, err := c.Store.Empty(ctx)
+	switch {
+	case err != nil:
+		c.Log.Error("whether the database was deleted is not known", "error", err)
+		return
+	case broken:
+		c.Log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
+	case !empty:
+		return
+	}
+	found, err := Rebuild(ctx, c)
+	if found > 0 && !broken {
+		c.Log.Error("the database was deleted: it is made anew from the sources and from what runs", "pods", found)
+	}
+	if err != nil {
+		c.Log.Error("not everything could be recovered from what runs", "error", err)
+		return
+	}
+	if err := c.Store.Filled(ctx); err != nil {
+		c.Log.Error("the next start looks for pods that run once more", "error", err)
+	}
+}
+
+// Rebuild fills a store that was lost with what runs: the pods, each as its
+// source's, and the addresses that are in use. It returns how many pods it found.
+func Rebuild(ctx context.Context, c Config) (found int, err error) {
+	list, err := c.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
+	if err != nil {
+		return 0, err
+	}
+	made, err := c.Runtime.ListContainers(ctx, &api.ListContainersRequest{})
+	if err != nil {
+		return 0, err
+	}
+	keepEnvironments(ctx, c, made.Containers)
+	var errs []error
+	var pods []desired.Recovered
+	known := map[string]bool{}
+	for _, s := range list.Items {
+		if s.State == api.PodSandboxState_SANDBOX_READY {
+			errs = append(errs, keepAddresses(ctx, c, s.Id))
+		}
+		text := s.Annotations[keys.Manifest]
+		if uid := s.Metadata.GetUid(); text == "" || known[uid] {
+			continue
+		}
+		known[s.Metadata.GetUid()] = true
+		pod := &v1.Pod{}
+		if err := json.Unmarshal([]byte(text), pod); err != nil {
+			errs = append(errs, fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err))
+			continue
+		}
+		asMade(pod, made.Containers)
+		pods = append(pods, desired.Recovered{Source: pod.Annotations[keys.ConfigSource], Pod: pod})
+	}
+	return len(pods), errors.Join(append(errs, c.Desired.Adopt(ctx, pods))...)
+}
+
+// A Refill writes again what a database lost that broke while it was in use.
+type Refill struct{ c Config }
+
+// New starts nothing.
+func New(c Config) *Refill { return &Refill{c} }
+
+// Run does so whenever the store says that it was made anew, until ctx ends.
+func (r *Refill) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.c.Store.Repaired():
+		}
+		err := r.c.Desired.Rewrite(ctx)
+		_, missed := Rebuild(ctx, r.c)
+		if err = errors.Join(err, missed); err == nil {
+			err = r.c.Store.Filled(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.c.Log.Error("not everything that the database lost could be written again", "error", err)
+		}
+	}
+}
+
+// asMade gives the containers of a pod the images that they were last made with: the
+// API may have changed them since the pod's sandbox was made.
+func asMade(pod *v1.Pod, made []*api.Container) {
+	for _, ctr := range podspec.Containers(&pod.Spec) {
+		var last uint32
+		for _, c := range made {
+			of, image := types.UID(c.Labels[keys.PodUID]), c.Image.GetUserSpecifiedImage()
+			if m := c.Metadata; of == pod.UID && image != "" && m.GetName() == ctr.Name && m.GetAttempt() >= last {
+				last, ctr.Image = m.GetAttempt(), image
+			}
+		}
+	}
+}
+
+func keepAddresses(ctx context.Context, c Config, sandbox string) error {
+	st, err := c.Runtime.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: sandbox})
+	if err != nil {
+		return err
+	}
+	network := st.GetStatus().GetNetwork()
+	ips := []string{network.GetIp()}
+	for _, ip := range network.GetAdditionalIps() {
+		ips = append(ips, ip.Ip)
+	}
+	for _, ip := range ips {
+		addr, err := netip.ParseAddr(ip)
+		if err != nil {
+			continue // a pod on the host's network has none of its own
+		}
+		if err := c.Store.AddLease(ctx, addr, sandbox); err != nil {
+			return fmt.Errorf("keep the address %s of sandbox %s: %w", addr, sandbox, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// TestAge: what a sandbox says of a pod's age is bounded by what the machine knows, so that
+// a clock which was set while the agent was away ends nobody by activeDeadlineSeconds.
+func TestAge(t *testing.T) {
+	now, up := time.Now(), 3*time.Hour
+	for name, c := range map[string]struct {
+		started time.Time
+		ready   bool
+		want    time.Duration
+	}{
+		"as it is":                {now.Add(-time.Hour), true, time.Hour},
+		"the clock went 5y ahead": {now.AddDate(-5, 0, 0), true, up},
+		"the clock went back":     {now.AddDate(1, 0, 0), true, 0},
+		"from before a reboot":    {now.Add(-5 * time.Hour), false, 5 * time.Hour},
+		"begun before the clock":  {time.Unix(100, 0), true, 0},
+	} {
+		in := plan.Input{Now: now}
+		in.Seen.Sandboxes = []plan.Sandbox{{Ready: c.ready, Started: c.started}}
+		if got := age(in, up).Round(time.Minute); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	if uptime() <= 0 {
+		t.Error("the machine is not up")
+	}
+}

@@ -1,0 +1,35 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// removeContainer removes a container and its log with the rotated parts of it.
+func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Action) error {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	if _, err := e.cfg.Runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{ContainerId: a.ID}); gone(err) != nil {
+		return fmt.Errorf("remove container %s (%s): %w", a.Container, a.ID, err)
+	}
+	errs := []error{e.cfg.Hooking.Forget(a.ID)}
+	for _, c := range in.Seen.Containers {
+		if c.ID != a.ID || c.LogPath == "" {
+			continue
+		}
+		parts, err := filepath.Glob(c.LogPath + "*") // the runtime's own path: no wildcards in it
+		errs = append(errs, err)
+		for _, p := range parts {
+			errs = append(errs, os.Remove(p))
+		}
+		errs = append(errs, e.cfg.Links.Unlink(c.LogPath))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,102 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// startContainer pulls the image if it must, configures, creates and starts one
+// attempt. Only what follows the pull and the hooks' preparations takes one of the
+// bounded places.
+func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Action) error {
+	_, ctr := podspec.Find(&in.Want.Spec, a.Container)
+	sb, _ := in.Seen.Sandbox()
+	if ctr == nil {
+		return fmt.Errorf("pod has no container %q", a.Container)
+	}
+	image, ref, err := e.images.ensure(ctx, in.Want, ctr)
+	if err != nil {
+		return err
+	}
+	if err := e.images.ensureVolumes(ctx, in.Want, ctr); err != nil {
+		return err
+	}
+	n := e.cfg.Node()
+	pod := known(in.Want, in.Seen, n)
+	if err := e.prepare(ctx, pod, ctr); err != nil {
+		return problem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
+	}
+	leave, err := enter(ctx, e.containers, placeTime)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+
+	sandbox, err := e.sandboxConfig(ctx, pod, n, sb.Attempt, in.Started)
+	if err != nil {
+		return problem(plan.CreateContainerConfigError, "configure the sandbox: %w", err)
+	}
+	sees, err := target(in, ctr.Name)
+	if err != nil {
+		return problem(plan.CreateContainerConfigError, "%w", err)
+	}
+	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: sees, Image: image, Ref: ref, Before: e.environmentBefore(pod, ctr.Name)})
+	if err != nil {
+		return problem(plan.CreateContainerConfigError, "%w", err)
+	}
+	if err := os.MkdirAll(filepath.Join(sandbox.LogDirectory, ctr.Name), 0o755); err != nil {
+		return problem(plan.CreateContainerError, "make the log directory: %w", err)
+	}
+	made, err := e.cfg.Runtime.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: sb.ID, Config: cfg, SandboxConfig: sandbox})
+	if err != nil {
+		return problem(plan.CreateContainerError, "create container %s: %w", ctr.Name, err)
+	}
+	tell := teller{e.cfg.Events, in.Want, ctr.Name}
+	tell.normal(eventCreated, "Container created")
+	if _, err := e.cfg.Runtime.StartContainer(ctx, &api.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
+		return problem(plan.RunContainerError, "start container %s: %w", ctr.Name, err)
+	}
+	tell.normal(eventStarted, "Container started")
+	if err := e.cfg.Links.Link(pod, ctr.Name, made.ContainerId, filepath.Join(sandbox.LogDirectory, cfg.LogPath)); err != nil { // it runs all the same
+		e.cfg.Log.Warn("log shippers do not find the log of a container", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
+	}
+	return nil
+}
+
+// environmentBefore returns the environment that a container had when the node found its database
+// lost, if the objects keep such.
+func (e *Executor) environmentBefore(pod *v1.Pod, name string) func() []*api.KeyValue {
+	return func() []*api.KeyValue {
+		kept, ok := e.cfg.Objects.(interface {
+			EnvironmentBefore(types.UID, string) []*api.KeyValue
+		})
+		if !ok {
+			return nil
+		}
+		env := kept.EnvironmentBefore(pod.UID, name)
+		if env != nil {
+			e.cfg.Log.Warn("the API server does not answer: a container gets the environment that it had", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", name)
+		}
+		return env
+	}
+}
+
+func (e *Executor) containerConfig(ctx context.Context, pod *v1.Pod, ctr *v1.Container, n translate.Node, a translate.Attempt) (*api.ContainerConfig, error) {
+	cfg, expanded, err := translate.Container(pod, ctr, n, a, e.cfg.Objects, e.cfg.Files)
+	if err != nil {
+		return nil, err
+	}
+	return cfg, e.cfg.Hooks.Container(ctx, pod, expanded, cfg)
+}

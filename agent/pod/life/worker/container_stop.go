@@ -1,0 +1,26 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// stopContainer asks a container to end and has it killed after its grace
+// period.
+func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
+	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
+		teller{e.cfg.Events, in.Want, a.Container}.normal(eventKilling, "%s", killing(in, a))
+	}
+	ctx, stop := context.WithTimeout(ctx, a.Grace+callTimeout)
+	defer stop()
+	seconds := int64((a.Grace + time.Second - 1) / time.Second)
+	if _, err := e.cfg.Runtime.StopContainer(ctx, &api.StopContainerRequest{ContainerId: a.ID, Timeout: seconds}); gone(err) != nil {
+		return fmt.Errorf("stop container %s (%s): %w", a.Container, a.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// other is a pod whose container has another image, and few seconds to end.
+func other(policy v1.RestartPolicy, image string) *v1.Pod {
+	p, grace := pod("a", ""), int64(5)
+	p.Spec.Containers[0].Image = image
+	p.Spec.RestartPolicy, p.Spec.TerminationGracePeriodSeconds = policy, &grace
+	return p
+}
+
+// runs is the image of the one container that runs.
+func (n *node) runs(t *testing.T) string {
+	t.Helper()
+	running := &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}
+	r, err := n.ListContainers(t.Context(), &api.ListContainersRequest{Filter: &api.ContainerFilter{State: running}})
+	if err != nil || len(r.Containers) != 1 {
+		t.Fatal(r, err)
+	}
+	return r.Containers[0].Image.UserSpecifiedImage
+}
+
+// A container whose image changed is replaced, whatever its restart policy; also
+// if the agent did not run then. Nothing else replaces it.
+func TestDefinitionChanges(t *testing.T) {
+	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
+		bubble(t, newMachine("app:1", "app:2", "app:3"), func(t *testing.T, n *node) {
+			n.want("a", Wanted{Pod: other(policy, "app:1")})
+			expect(t, n, "a/c#0")
+			n.want("a", Wanted{Pod: other(policy, "app:2")})
+			time.Sleep(4 * time.Second)
+			expect(t, n, "a/c#0")
+			time.Sleep(time.Second)
+			expect(t, n, "a/c#1")
+			n.stop()
+			n.start(t)
+			time.Sleep(time.Hour)
+			if expect(t, n, "a/c#1"); n.runs(t) != "app:2" {
+				t.Errorf("it runs %s", n.runs(t))
+			}
+			n.stop()
+			n.wishes.pods["a"] = Wanted{Pod: other(policy, "app:3")}
+			n.start(t)
+			time.Sleep(5 * time.Second)
+			if expect(t, n, "a/c#2"); n.runs(t) != "app:3" {
+				t.Errorf("it runs %s", n.runs(t))
+			}
+			changed := other(policy, "app:3") // what may change without a restart
+			changed.Labels = map[string]string{"a": "b"}
+			changed.Spec.Containers[0].Args = []string{"x"}
+			n.want("a", Wanted{Pod: changed})
+			time.Sleep(time.Hour)
+			expect(t, n, "a/c#2")
+		})
+	}
+}
+
+// What ended stays so, whatever it is wanted to be now.
+func TestDefinitionOfEnded(t *testing.T) {
+	m := newMachine("app:1", "app:2")
+	m.life = time.Minute
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: other("Never", "app:1")})
+		time.Sleep(2 * time.Minute)
+		n.want("a", Wanted{Pod: other("Never", "app:2")})
+		time.Sleep(time.Hour)
+		expect(t, n)
+		n.stop()
+		n.Reboot()
+		n.start(t)
+		time.Sleep(time.Hour)
+		if expect(t, n); !plan.Finished(n.set.Input("a")) {
+			t.Error("it has not ended")
+		}
+	})
+}
+
+// hashless makes containers as agents did before there were hashes.
+type hashless struct{}
+
+func (hashless) Name() string { return "hashless" }
+
+func (hashless) Container(_ context.Context, _ *v1.Pod, _ *v1.Container, out *api.ContainerConfig) error {
+	delete(out.Annotations, "io.kubernetes.container.hash")
+	return nil
+}
+
+// A new agent does not restart what an older one made.
+func TestNoHash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, newMachine("app:1", "app:2"))
+		n.hooks = hook.Chain{hashless{}}
+		n.start(t)
+		n.want("a", Wanted{Pod: other("Always", "app:1")})
+		n.stop()
+		n.hooks = nil
+		n.start(t)
+		defer func() { n.stop() }()
+		n.want("a", Wanted{Pod: other("Always", "app:2")})
+		time.Sleep(time.Hour)
+		expect(t, n, "a/c#0")
+	})
+}
+
+// A new image waits neither for the back-off of the one that cannot be pulled, nor
+// for a pull that takes for ever, nor for the crash loop of the old one.
+func TestNewImageAtOnce(t *testing.T) {
+	m := newMachine("app:1", "app:2")
+	m.pull = func(ctx context.Context, name string) error {
+		if name == "slow:1" {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return errNoEffect
+	}
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: other("Never", "missing:1")})
+		time.Sleep(11 * time.Second)
+		if f := n.failure("a"); f.N < 2 || f.Reason != plan.ErrImagePull {
+			t.Fatalf("%+v", f)
+		}
+		n.want("a", Wanted{Pod: other("Never", "slow:1")})
+		if f := n.failure("a"); f.N != 0 {
+			t.Errorf("the failure of another image counts: %+v", f)
+		}
+		n.want("a", Wanted{Pod: other("Never", "app:1")})
+		expect(t, n, "a/c#0")
+
+		// The other way round: the old one ends, and the pod waits for the image.
+		n.want("a", Wanted{Pod: other("Never", "missing:2")})
+		time.Sleep(time.Hour)
+		expect(t, n)
+		if f := n.failure("a"); f.Reason != plan.ErrImagePull {
+			t.Errorf("%+v", f)
+		}
+		m.life = time.Second
+		n.want("a", Wanted{Pod: other("Always", "app:1")})
+		time.Sleep(time.Hour)
+		crashes := n.set.Input("a").Seen.Containers
+		if c := crashes[len(crashes)-1]; c.Streak < 5 {
+			t.Fatalf("no crash loop: %+v", crashes)
+		}
+		n.want("a", Wanted{Pod: other("Always", "app:2")})
+		if n.runs(t) != "app:2" {
+			t.Errorf("it runs %s", n.runs(t))
+		}
+		if c, _ := n.set.Input("a").Seen.Last("c"); c.Streak != 0 {
+			t.Errorf("crashes of another image count: %+v", c)
+		}
+	})
+}
+
+// A second deletion that gives less time shortens the end that goes on. The time
+// counts from when the end was first asked for.
+func TestLessGrace(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", "")})
+		began := time.Now()
+		end := func(grace time.Duration) { n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: grace}) }
+		end(time.Hour)
+		time.Sleep(10 * time.Second)
+		end(25 * time.Second)
+		time.Sleep(14 * time.Second)
+		expect(t, n, "a/c#0")
+		for n.left(t) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if d := time.Since(began); d.Round(time.Second) != 25*time.Second {
+			t.Errorf("took %v", d)
+		}
+	})
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) { // less than has passed already
+		n.want("a", Wanted{Pod: pod("a", "")})
+		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Hour})
+		time.Sleep(time.Minute)
+		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
+		time.Sleep(1001 * time.Millisecond)
+		if expect(t, n); n.left(t) > 0 {
+			t.Error("something is left")
+		}
+	})
+}

@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// end lets the container of the pod end by itself.
+func (n *node) end(t *testing.T, code int32) {
+	t.Helper()
+	r, err := n.ListContainers(t.Context(), &api.ListContainersRequest{})
+	if err != nil || len(r.Containers) == 0 {
+		t.Fatal(r, err)
+	}
+	for _, c := range r.Containers {
+		n.End(c.Id, code)
+	}
+}
+
+// What ended stays so after restarts of the agent and of the machine, as what it
+// left tells. What a power cut ended runs again by its policy, as under a kubelet.
+func TestEndedStaysEnded(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		policy v1.RestartPolicy
+		code   int32 // -1: it does not end by itself
+		reboot bool
+		again  bool
+	}{
+		{"success, restart", "Never", 0, false, false},
+		{"failure, restart", "Never", 1, false, false},
+		{"success, reboot", "Never", 0, true, false},
+		{"failure, reboot", "Never", 1, true, false},
+		{"power cut, never again", "Never", -1, true, false},
+		{"done, restart", "OnFailure", 0, false, false},
+		{"done, reboot", "OnFailure", 0, true, false},
+		{"power cut, again", "OnFailure", -1, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+				n.want("a", Wanted{Pod: other(tt.policy, "app:1")})
+				expect(t, n, "a/c#0")
+				if tt.code >= 0 {
+					n.end(t, tt.code)
+				}
+				time.Sleep(time.Minute)
+				n.stop()
+				if tt.reboot {
+					n.Reboot()
+				}
+				n.start(t)
+				time.Sleep(time.Hour)
+				if tt.again {
+					expect(t, n, "a/c#1")
+				} else if expect(t, n); !plan.Finished(n.set.Input("a")) {
+					t.Error("it has not ended")
+				}
+			})
+		})
+	}
+}
+
+// A pod that has ended by the node's verdict does not run, though the runtime knows
+// nothing of it, and is removed when it is to go.
+func TestVerdictIsFinal(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		end := &plan.End{Phase: v1.PodSucceeded}
+		n.want("a", Wanted{Pod: pod("a", ""), End: end})
+		time.Sleep(time.Hour)
+		if n.left(t) > 0 {
+			t.Error("something of it runs")
+		}
+		n.want("a", Wanted{Pod: pod("a", ""), End: end, Deleting: true})
+		if _, known := n.Get("a"); known {
+			t.Error("not forgotten")
+		}
+	})
+}
+
+// A deadline counts from the pod's first start, over restarts of the agent, and may
+// be set while it runs.
+func TestDeadline(t *testing.T) {
+	limited := func(seconds int64) *v1.Pod {
+		p := other("Always", "app:1")
+		p.Spec.ActiveDeadlineSeconds = &seconds
+		return p
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(30 * 365 * 24 * time.Hour) // from 2000, when no clock was set
+		n := newNode(t, newMachine("app:1"))
+		n.start(t)
+		defer func() { n.stop() }()
+		n.want("a", Wanted{Pod: other("Always", "app:1")})
+		time.Sleep(time.Minute)
+		n.want("a", Wanted{Pod: limited(600)})
+		time.Sleep(time.Minute)
+		n.stop()
+		n.start(t)
+		time.Sleep(479 * time.Second)
+		expect(t, n, "a/c#0")
+		time.Sleep(7 * time.Second) // five of them are grace
+		expect(t, n)
+		n.stop()
+		n.start(t)
+		time.Sleep(time.Hour)
+		if expect(t, n); !plan.Expired(n.set.Input("a")) {
+			t.Error("it was not too long")
+		}
+	})
+}

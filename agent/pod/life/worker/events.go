@@ -1,0 +1,167 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Events takes what happens to pods, in the reasons and words of a kubelet. It
+// must not block.
+type Events interface {
+	// Pod notes an event of a pod, or of one of its containers if that is named. The
+	// type is v1.EventTypeNormal or v1.EventTypeWarning.
+	Pod(pod *v1.Pod, container, eventType, reason, message string)
+}
+
+// Reasons of events. That a container or sandbox fails has more than one, below.
+const (
+	eventPulling           = "Pulling"
+	eventPulled            = "Pulled"
+	eventCreated           = "Created"
+	eventStarted           = "Started"
+	eventKilling           = "Killing"
+	eventFailed            = "Failed"
+	eventBackOff           = "BackOff"
+	eventInspectFailed     = "InspectFailed"
+	eventErrImageNeverPull = "ErrImageNeverPull"
+	eventNoPullSecret      = "FailedToRetrieveImagePullSecret"
+	eventSandboxChanged    = "SandboxChanged"
+	eventFailedKillPod     = "FailedKillPod"
+	eventFailedMapVolume   = "FailedMapVolume"
+
+	eventFailedPostStartHook = "FailedPostStartHook"
+	eventFailedPreStopHook   = "FailedPreStopHook"
+)
+
+// noEvents drops all events: the default of a nil Events.
+type noEvents struct{}
+
+func (noEvents) Pod(*v1.Pod, string, string, string, string) {}
+
+// A teller sends the events of one pod, or of one container of it.
+type teller struct {
+	events    Events
+	pod       *v1.Pod
+	container string
+}
+
+func (t teller) normal(reason, format string, args ...any) {
+	t.events.Pod(t.pod, t.container, v1.EventTypeNormal, reason, fmt.Sprintf(format, args...))
+}
+
+func (t teller) warning(reason, format string, args ...any) {
+	t.events.Pod(t.pod, t.container, v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
+}
+
+// failed tells of an action that failed, unless that was cancelled. A message with
+// the container's ID would be another one at each attempt.
+func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err error) {
+	if in.Want == nil || ctx.Err() != nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	tell := teller{e.cfg.Events, in.Want, a.Container}
+	why := &Problem{Err: err}
+	errors.As(err, &why)
+	message := err.Error()
+	if a.ID != "" {
+		message = strings.ReplaceAll(message, a.ID, a.Container)
+	}
+	switch a.Op {
+	case plan.RunSandbox:
+		switch why.Reason {
+		case plan.FailedMount:
+			tell.warning(mountReason(err), "%s", message)
+		case plan.FailedPrepareDynamicResources, plan.NetworkNotReady:
+			tell.warning(why.Reason, "%s", message)
+		case plan.FailedCreatePodSandBox:
+			tell.warning(plan.FailedCreatePodSandBox, "Failed to create pod sandbox: %s", message)
+		default:
+			tell.warning(eventFailedKillPod, "error killing pod: %s", message)
+		}
+	case plan.StartContainer:
+		switch why.Reason {
+		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.InvalidImageName, plan.ImageInspectError:
+			message = why.Reason // an event of its own says more
+		}
+		tell.warning(eventFailed, "Error: %s", message)
+	case plan.PostStart:
+		tell.warning(eventFailedPostStartHook, "PostStartHook failed") // its output may hold secrets
+	case plan.StopContainer, plan.StopSandbox:
+		tell.container = ""
+		tell.warning(eventFailedKillPod, "error killing pod: %s", message)
+	}
+}
+
+// mountReason is FailedMount, or of a block volume what a kubelet says instead.
+func mountReason(err error) string {
+	if own, ok := errors.AsType[interface {
+		error
+		EventReason() string
+	}](err); ok && own.EventReason() == eventFailedMapVolume {
+		return eventFailedMapVolume
+	}
+	return plan.FailedMount
+}
+
+// killing says why a container is stopped.
+func killing(in plan.Input, a plan.Action) string {
+	h := in.Health[a.ID]
+	switch ends := in.Deleting || in.End != nil; {
+	case a.Again && !h.Unhealthy && !ends:
+		return fmt.Sprintf("Container %s resize requires restart", a.Container)
+	case a.Hash != "":
+		return fmt.Sprintf("Container %s definition changed, will be restarted", a.Container)
+	case in.Stale != "" && !ends:
+		return fmt.Sprintf("Stopping container %s: the node's network is another one now", a.Container)
+	case !ends && in.Failed[plan.Key{Container: a.Container, Op: plan.PostStart}].ID == a.ID:
+		return eventFailedPostStartHook
+	case !ends && plan.Renewing(in):
+		return "killing"
+	case ends || !h.Unhealthy:
+		return "Stopping container " + a.Container
+	case !h.Started:
+		return gaveUp(in.Want, a.Container, "startup")
+	}
+	return gaveUp(in.Want, a.Container, "liveness")
+}
+
+// gaveUp says which probe ends a container, and whether it runs again: of a sidecar, which
+// always does, a kubelet does not say so.
+func gaveUp(pod *v1.Pod, container, probe string) string {
+	what, then := "Container", ""
+	switch kind, ctr := podspec.Find(&pod.Spec, container); {
+	case kind == podspec.Sidecar:
+		what = "Init container"
+	case ctr != nil && plan.RestartsUnhealthy(pod, ctr):
+		then = ", will be restarted"
+	}
+	return fmt.Sprintf("%s %s failed %s probe%s", what, container, probe, then)
+}
+
+// notice tells what the plan found to tell, each once.
+func (w *worker) notice(pod *v1.Pod, notices []plan.Notice) {
+	for _, n := range notices {
+		if w.told[n.Container] == n {
+			continue
+		}
+		w.told[n.Container] = n
+		tell := teller{w.set.cfg.Events, pod, n.Container}
+		switch n.Reason {
+		case plan.CrashLoopBackOff:
+			tell.warning(eventBackOff, "Back-off restarting failed container %s in pod %s_%s(%s)", n.Container, pod.Name, pod.Namespace, pod.UID)
+		case plan.ImagePullBackOff:
+			_, ctr := podspec.Find(&pod.Spec, n.Container)
+			tell.normal(eventBackOff, "Back-off pulling image %q", ctr.Image)
+			tell.warning(eventFailed, "Error: %s", plan.ImagePullBackOff)
+		case plan.DeadlineExceeded:
+			tell.normal(plan.DeadlineExceeded, "Pod was active on the node longer than the specified deadline")
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/internal/keyring"
+)
+
+// A startup probe that gives up is told by its name, also of a sidecar.
+func TestEventsOfStartupProbes(t *testing.T) {
+	m := newMachine("app:1")
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.stop()
+		n.health = func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health {
+			out := map[string]plan.Health{}
+			for _, c := range seen.Containers {
+				ill := map[string]string{"a": "c", "b": "s"}[pod.Name]
+				gone := c.Attempt == 0 && c.Name == ill
+				out[c.ID] = plan.Health{Started: !gone, Ready: !gone, Unhealthy: gone}
+			}
+			return out
+		}
+		n.start(t)
+		p := other(v1.RestartPolicyAlways, "app:1")
+		n.want("a", Wanted{Pod: p})
+		time.Sleep(time.Minute)
+		if n.events.times("c Normal Killing a: Container c failed startup probe, will be restarted") != 1 {
+			t.Error(n.events.count)
+		}
+		p = other(v1.RestartPolicyAlways, "app:1")
+		p.Name, p.UID = "b", "b"
+		p.Spec.InitContainers = []v1.Container{{Name: "s", Image: "app:1", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
+		n.want("b", Wanted{Pod: p})
+		time.Sleep(time.Minute)
+		if n.events.times("s Normal Killing b: Init container s failed startup probe") != 1 {
+			t.Error(n.events.count)
+		}
+	})
+}
+
+// What a pod does not get of its DNS is told when its sandbox is made. A node that stands
+// alone has no cluster's DNS to miss.
+func TestEventsOfDNS(t *testing.T) {
+	m := newMachine("app:1")
+	bubble(t, m, func(t *testing.T, n *node) {
+		p := pod("a", v1.PullNever)
+		p.Spec.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"1", "2", "3", "4"}, Searches: make([]string, 0, 40)}
+		for i := range 40 {
+			p.Spec.DNSConfig.Searches = append(p.Spec.DNSConfig.Searches, string(rune('a'+i)))
+		}
+		n.want("a", Wanted{Pod: p})
+		expect(t, n, "a/c#0")
+		if len(n.events.lines["a"]) != 5 {
+			t.Error(n.events.lines["a"])
+		}
+		e := n.actor
+		e.cfg.Alone = true
+		e.warn(pod("b", v1.PullNever), translate.Node{})
+		e.cfg.Alone = false
+		e.warn(pod("c", v1.PullNever), translate.Node{})
+		if len(n.events.lines["b"]) != 0 || len(n.events.lines["c"]) != 1 {
+			t.Error(n.events.lines)
+		}
+	})
+}
+
+// unreadable are images of which nothing can be said.
+type unreadable struct{ *machine }
+
+func (unreadable) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+	return nil, errors.New("database is closed")
+}
+
+// lacking has a pod whose pull secrets could not be had.
+type lacking struct{}
+
+func (lacking) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
+	return keyring.Credentials{Missing: []string{"one", "two"}}
+}
+
+func TestEventsOfImages(t *testing.T) {
+	m := newMachine("app:1")
+	var told heard
+	images := newImages(ExecutorConfig{Images: unreadable{m}, Guard: openGuard{}, Events: &told})
+	p := pod("a", v1.PullIfNotPresent)
+	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
+		t.Error("an image of which nothing can be said")
+	}
+	images = newImages(ExecutorConfig{Images: m, Keyring: lacking{}, Guard: openGuard{}, Events: &told})
+	p.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
+	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		`c Warning InspectFailed a: Failed to inspect image "app:1": look for image "app:1": database is closed`,
+		"Warning FailedToRetrieveImagePullSecret a: Unable to retrieve some image pull secrets (one, two); attempting to pull the image may not succeed.",
+	} {
+		if told.times(want) != 1 {
+			t.Error(told.count)
+		}
+	}
+}
+
+// unmapped is a hook whose block volume cannot be had.
+type unmapped struct{}
+
+func (unmapped) Name() string                           { return "unmapped" }
+func (unmapped) Prepare(context.Context, *v1.Pod) error { return fmt.Errorf("volumes: %w", unmapped{}) }
+func (unmapped) Error() string                          { return "no device" }
+func (unmapped) EventReason() string                    { return "FailedMapVolume" }
+
+// A block volume that cannot be had is told of by another reason than one with files.
+func TestEventOfBlockVolume(t *testing.T) {
+	m := newMachine("app:1")
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, m)
+		n.hooks = hook.Chain{unmapped{}}
+		n.start(t)
+		defer n.stop()
+		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		n.events.expect(t, "a", "Warning FailedMapVolume a: volumes: no device")
+	})
+}

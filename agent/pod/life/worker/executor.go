@@ -1,0 +1,251 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/life/features"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Timeouts of calls to the runtime. Pulls have none.
+const (
+	sandboxTimeout = 4 * time.Minute
+	callTimeout    = 2 * time.Minute
+)
+
+// ExecutorConfig is what an Executor needs.
+type ExecutorConfig struct {
+	Runtime cri.Runtime
+	Images  cri.Images
+	Imports Imports // nil: no archives are ever imported
+	Hooks   hook.Chain
+	Node    func() translate.Node // the node as it is now
+	Network func() error          // why no pod gets a network of its own now, as a kubelet words it; nil: they do
+	Objects translate.Objects     // nil: there are none
+	Alone   bool                  // the node has no control plane
+	Files   translate.Files       // nil: there are none
+	Keyring Keyring               // nil: nobody has credentials
+	Guard   Guard                 // nil: who may start a pod may use its images
+	Links   Links                 // nil: logs have no links
+	Classes Classes               // nil: the name of a RuntimeClass is its handler's
+	Events  Events                // nil: nobody wants to know
+	Hooking Lifecycle             // nil: no lifecycle hooks run
+	Starts  int                   // sandboxes, and containers, that start at once; 0: twice the CPUs
+	Log     *slog.Logger
+}
+
+// Classes resolve a pod's RuntimeClass to the runtime handler of its sandbox; empty is
+// the node's default.
+type Classes interface {
+	RuntimeHandler(pod *v1.Pod) (string, error)
+}
+
+// Links are other names of containers' logs. collect.Links is one.
+type Links interface {
+	Link(pod *v1.Pod, container, id, log string) error
+	Unlink(log string) error
+}
+
+type noLinks struct{}
+
+func (noLinks) Link(*v1.Pod, string, string, string) error { return nil }
+func (noLinks) Unlink(string) error                        { return nil }
+
+// An Executor carries out actions with the runtime and the hooks. Its methods
+// may be called from any goroutine.
+type Executor struct {
+	cfg        ExecutorConfig
+	runsHooks  bool // somebody does
+	images     *images
+	sandboxes  chan struct{} // a place for each sandbox that may start now
+	containers chan struct{} // the same for containers, so that none waits for all sandboxes
+	prepares   chan struct{} // for pods whose hooks prepare, so that not all do at once
+	fetches    chan struct{} // the same for the API server's pods, which may wait for the network
+}
+
+// NewExecutor starts nothing.
+func NewExecutor(cfg ExecutorConfig) *Executor {
+	if cfg.Objects == nil {
+		cfg.Objects = translate.NoObjects{}
+	}
+	if cfg.Files == nil {
+		cfg.Files = translate.NoFiles{}
+	}
+	if cfg.Links == nil {
+		cfg.Links = noLinks{}
+	}
+	if cfg.Classes == nil {
+		cfg.Classes = features.ClassIsHandler{}
+	}
+	if cfg.Guard == nil {
+		cfg.Guard = openGuard{}
+	}
+	runs := cfg.Hooking != nil
+	if !runs {
+		cfg.Hooking = noLifecycle{}
+	}
+	if cfg.Events == nil {
+		cfg.Events = noEvents{}
+	}
+	if cfg.Network == nil {
+		cfg.Network = func() error { return nil }
+	}
+	if cfg.Starts == 0 {
+		cfg.Starts = 2 * runtime.GOMAXPROCS(0)
+	}
+	return &Executor{
+		cfg: cfg, runsHooks: runs, images: newImages(cfg), sandboxes: make(chan struct{}, cfg.Starts), containers: make(chan struct{}, cfg.Starts),
+		prepares: make(chan struct{}, preparing*cfg.Starts), fetches: make(chan struct{}, preparing*cfg.Starts),
+	}
+}
+
+// Do carries out one action, and tells events of it.
+func (e *Executor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
+	err := e.do(ctx, in, a)
+	if err != nil {
+		e.failed(ctx, in, a, err)
+	}
+	return err
+}
+
+func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
+	switch a.Op {
+	case plan.RunSandbox:
+		return e.runSandbox(ctx, in, a)
+	case plan.StopSandbox:
+		return e.stopSandbox(ctx, a.ID)
+	case plan.RemoveSandbox:
+		return e.removeSandbox(ctx, a.ID)
+	case plan.StartContainer:
+		return e.startContainer(ctx, in, a)
+	case plan.StopContainer:
+		return e.stopContainer(ctx, in, a)
+	case plan.PostStart:
+		return e.postStart(ctx, in, a)
+	case plan.PreStop:
+		return e.preStop(ctx, in, a)
+	case plan.RemoveContainer:
+		return e.removeContainer(ctx, in, a)
+	case plan.Resize:
+		return e.resize(ctx, in, a)
+	case plan.Update:
+		return e.hooks(ctx, in, e.cfg.Hooks.Update)
+	case plan.Ended:
+		return e.hooks(ctx, in, e.cfg.Hooks.Ended)
+	case plan.Forget:
+		ctx, stop := context.WithTimeout(ctx, callTimeout)
+		defer stop()
+		return e.cfg.Hooks.Release(ctx, in.UID)
+	}
+	return fmt.Errorf("no way to carry out %v", a.Op)
+}
+
+// hooks lets the hooks take a step that is theirs alone.
+func (e *Executor) hooks(ctx context.Context, in plan.Input, step func(context.Context, *v1.Pod) error) error {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	return step(ctx, known(in.Want, in.Seen, e.cfg.Node()))
+}
+
+// prepare lets the hooks make what the pod needs. What they do on this machine is
+// bounded, as starts are. A pod whose hooks wait for the network soon loses its place to
+// the next one, and pods that are not the API server's do not share places with it.
+// A container that is about to start, if any, asks them, too.
+func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
+	places := e.prepares
+	if pod.Annotations[keys.ConfigSource] == keys.SourceAPI {
+		places = e.fetches
+	}
+	leave, err := enter(ctx, places, prepareTime)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
+	defer stop()
+	if err := e.cfg.Hooks.Prepare(ctx, pod); err != nil || ctr == nil {
+		return err
+	}
+	return e.cfg.Hooks.Start(ctx, pod, ctr)
+}
+
+// ImagesChanged forgets which images could not be pulled: the next start asks
+// again. Set.Retry then wakes the pods that wait.
+func (e *Executor) ImagesChanged() { e.images.forget() }
+
+// known returns the pod with what only the node knows of it in its status: its
+// addresses. The wanted pod itself is never changed.
+func known(pod *v1.Pod, seen plan.Observed, n translate.Node) *v1.Pod {
+	out := *pod
+	ips := n.IPs
+	if !pod.Spec.HostNetwork {
+		sb, _ := seen.Sandbox()
+		ips = sb.IPs
+	}
+	out.Status.PodIPs, out.Status.HostIPs = nil, nil
+	for _, ip := range ips {
+		out.Status.PodIPs = append(out.Status.PodIPs, v1.PodIP{IP: ip})
+	}
+	for _, ip := range n.IPs {
+		out.Status.HostIPs = append(out.Status.HostIPs, v1.HostIP{IP: ip})
+	}
+	if len(ips) > 0 {
+		out.Status.PodIP = ips[0]
+	}
+	if len(n.IPs) > 0 {
+		out.Status.HostIP = n.IPs[0]
+	}
+	return &out
+}
+
+// sandboxConfig is the same for every call about one sandbox.
+func (e *Executor) sandboxConfig(ctx context.Context, pod *v1.Pod, n translate.Node, attempt uint32, started time.Time) (*api.PodSandboxConfig, error) {
+	cfg, err := translate.Sandbox(pod, n, attempt, started)
+	if err != nil {
+		return nil, err
+	}
+	return cfg, e.cfg.Hooks.Sandbox(ctx, pod, cfg)
+}
+
+// preparing is how many pods may prepare for each that may start.
+const preparing = 4
+
+// What takes longer than these waits for something outside of this machine, or was made
+// to wait by a pod; it does not keep its place from others.
+const (
+	placeTime   = 30 * time.Second       // of a start
+	prepareTime = 500 * time.Millisecond // of a preparation, most of which take a few milliseconds
+)
+
+// enter waits for a place; the caller gives it back, or loses it after that time.
+func enter(ctx context.Context, places chan struct{}, most time.Duration) (leave func(), err error) {
+	select {
+	case places <- struct{}{}:
+		free := sync.OnceFunc(func() { <-places })
+		late := time.AfterFunc(most, free)
+		return func() { late.Stop(); free() }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// gone turns "there is no such thing" into success: that is what was wanted.
+func gone(err error) error {
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,54 @@
+package worker
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// A container that its probe gives up is stopped within the grace of the probe and runs
+// again unless its policy is Never: also if it ends well, which finishes one whose policy
+// is OnFailure when nobody stops it.
+func TestGivenUp(t *testing.T) {
+	for _, tt := range []struct {
+		policy v1.RestartPolicy
+		polite bool
+		want   []string
+	}{
+		{v1.RestartPolicyAlways, true, []string{"a/c#1"}},
+		{v1.RestartPolicyOnFailure, true, []string{"a/c#1"}},
+		{v1.RestartPolicyOnFailure, false, []string{"a/c#1"}},
+		{v1.RestartPolicyNever, true, nil},
+	} {
+		m := newMachine("app:1")
+		m.polite = tt.polite
+		bubble(t, m, func(t *testing.T, n *node) {
+			var ill atomic.Bool
+			n.stop()
+			n.health = func(_ *v1.Pod, seen plan.Observed) map[string]plan.Health {
+				out := map[string]plan.Health{}
+				for _, c := range seen.Containers {
+					out[c.ID] = plan.Health{Started: true, Ready: true, Unhealthy: c.Attempt == 0 && ill.Load()}
+				}
+				return out
+			}
+			n.start(t)
+			p := other(tt.policy, "app:1")
+			p.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: new(int64(2))}
+			n.want("a", Wanted{Pod: p})
+			expect(t, n, "a/c#0")
+			ill.Store(true)
+			n.set.Poke("a")
+			if !tt.polite {
+				time.Sleep(1900 * time.Millisecond)
+				expect(t, n, "a/c#0")
+			}
+			time.Sleep(2 * time.Second) // less than the pod's own grace
+			expect(t, n, tt.want...)
+		})
+	}
+}

@@ -1,0 +1,459 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// handlers run the hooks of a test: they sleep for as long as the hook says, for ever if
+// that is less than nothing, and then fail if the hook has a command. They outlive agents.
+type handlers struct {
+	mu       sync.Mutex
+	ran      []string // POD/CONTAINER HOOK
+	returned map[string]bool
+	cut      time.Time // when the context of a hook ended before the hook
+}
+
+func (h *handlers) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, hook *v1.LifecycleHandler) error {
+	name := pod.Name + "/" + ctr.Name + " preStop"
+	if l := ctr.Lifecycle; l.PostStart == hook {
+		name = pod.Name + "/" + ctr.Name + " postStart"
+	}
+	h.mu.Lock()
+	h.ran = append(h.ran, name)
+	h.mu.Unlock()
+	end := time.After(time.Duration(hook.Sleep.Seconds) * time.Second)
+	if hook.Sleep.Seconds < 0 {
+		end = nil
+	}
+	select {
+	case <-end:
+	case <-ctx.Done():
+		h.mu.Lock()
+		h.cut = time.Now()
+		h.mu.Unlock()
+		return ctx.Err()
+	}
+	if hook.Exec != nil {
+		return errors.New("it says why")
+	}
+	return nil
+}
+
+func (h *handlers) Returned(id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.returned[id] = true
+	return nil
+}
+
+func (h *handlers) Forget(id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.returned, id)
+	return nil
+}
+
+func (h *handlers) has(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.returned[id]
+}
+
+func (h *handlers) expect(t *testing.T, want ...string) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Equal(h.ran, want) {
+		t.Errorf("hooks that ran: %q, not %q", h.ran, want)
+	}
+	h.ran = nil
+}
+
+func (h *handlers) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.ran)
+}
+
+const forEver = -1
+
+func takes(seconds int64) *v1.LifecycleHandler {
+	return &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: seconds}}
+}
+
+func fails(seconds int64) *v1.LifecycleHandler {
+	h := takes(seconds)
+	h.Exec = &v1.ExecAction{}
+	return h
+}
+
+func hooking(t *testing.T, f func(t *testing.T, n *node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, newMachine("app:1"))
+		n.marks = &handlers{returned: map[string]bool{}}
+		n.start(t)
+		defer func() { n.stop() }()
+		f(t, n)
+	})
+}
+
+// withHooks is a pod with a main container for each pair of hooks.
+func withHooks(uid string, hooks ...v1.Lifecycle) *v1.Pod {
+	p := pod(uid, v1.PullNever)
+	p.Spec.Containers = nil
+	for i := range hooks {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: string(rune('c' + i)), Image: "app:1", ImagePullPolicy: v1.PullNever, Lifecycle: &hooks[i]})
+	}
+	return p
+}
+
+// A container has started when its hook has returned; until then those after it wait, and
+// no other pod does.
+func TestPostStart(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)}, v1.Lifecycle{})})
+		n.want("b", Wanted{Pod: withHooks("b", v1.Lifecycle{})})
+		expect(t, n, "a/c#0", "b/c#0")
+		started := func() bool {
+			in := n.set.Input("a")
+			c, _ := in.Seen.Last("c")
+			return plan.Started(in, c)
+		}
+		if started() {
+			t.Error("it has started before its hook returned")
+		}
+		time.Sleep(11 * time.Second)
+		expect(t, n, "a/c#0", "a/d#0", "b/c#0")
+		if !started() {
+			t.Error("it has not started")
+		}
+		n.marks.expect(t, "a/c postStart")
+	})
+}
+
+// A hook that fails ends its container, which starts again by its policy, with a back-off.
+func TestPostStartFails(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		p := withHooks("a", v1.Lifecycle{PostStart: fails(1), PreStop: takes(1)})
+		p.Spec.TerminationGracePeriodSeconds = new(int64(5))
+		n.want("a", Wanted{Pod: p})
+		time.Sleep(1500 * time.Millisecond)
+		if f := n.set.Input("a").Failed[plan.Key{Container: "c", Op: plan.PostStart}]; f.Reason != plan.PostStartHookError || !strings.Contains(f.Message, "it says why") || f.ID == "" {
+			t.Errorf("failure %+v", f)
+		}
+		time.Sleep(7 * time.Second) // the fake runtime ends it after the whole grace period
+		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
+			"c Normal Created a: Container created", "c Normal Started a: Container started",
+			"c Warning FailedPostStartHook a: PostStartHook failed", "c Normal Killing a: FailedPostStartHook")
+		time.Sleep(time.Hour)
+		n.machine.mu.Lock()
+		starts := len(n.started)
+		n.machine.mu.Unlock()
+		if starts < 10 || starts > 20 {
+			t.Errorf("%d starts in an hour", starts)
+		}
+		never := withHooks("b", v1.Lifecycle{PostStart: fails(1)})
+		never.Spec.RestartPolicy = v1.RestartPolicyNever
+		n.want("b", Wanted{Pod: never})
+		time.Sleep(time.Hour)
+		if in := n.set.Input("b"); !plan.Finished(in) {
+			t.Errorf("a pod that never restarts goes on: %+v", in.Seen)
+		}
+	})
+}
+
+// After a restart of the agent a hook that has returned does not run again. One that was
+// cut short does.
+func TestPostStartOverRestarts(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)})})
+		time.Sleep(5 * time.Second)
+		n.stop()
+		n.start(t)
+		synctest.Wait()
+		n.marks.expect(t, "a/c postStart", "a/c postStart")
+		time.Sleep(11 * time.Second)
+		n.stop()
+		n.start(t)
+		time.Sleep(time.Hour)
+		n.marks.expect(t)
+		expect(t, n, "a/c#0")
+		n.stop()
+		n.Reboot()
+		n.start(t)
+		time.Sleep(time.Minute)
+		n.marks.expect(t, "a/c postStart")
+		expect(t, n, "a/c#1")
+		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)}), Deleting: true})
+		time.Sleep(time.Hour)
+		n.marks.mu.Lock()
+		defer n.marks.mu.Unlock()
+		if len(n.marks.returned) > 0 {
+			t.Errorf("marks of containers that are gone: %v", n.marks.returned)
+		}
+	})
+}
+
+// A hook that hangs holds up neither the end of its pod nor another pod.
+func TestPostStartHangs(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		p := withHooks("a", v1.Lifecycle{PostStart: takes(forEver)})
+		n.want("a", Wanted{Pod: p})
+		time.Sleep(time.Hour)
+		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 3 * time.Second})
+		time.Sleep(4 * time.Second)
+		if _, known := n.Get("a"); known {
+			t.Error("it is still there")
+		}
+	})
+}
+
+// The preStop hook and the stop share the grace period; a hook that has used it up leaves
+// two seconds. Whether it fails or hangs does not matter.
+func TestPreStop(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hook  *v1.LifecycleHandler
+		grace time.Duration
+		took  time.Duration // until nothing is left: the fake runtime uses all that it is given
+		event string
+	}{
+		"returns":  {takes(4), 10 * time.Second, 10 * time.Second, ""},
+		"fails":    {fails(4), 10 * time.Second, 10 * time.Second, "c Warning FailedPreStopHook a: PreStopHook failed"},
+		"hangs":    {takes(forEver), 10 * time.Second, 12 * time.Second, ""},
+		"no grace": {takes(forEver), 0, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hooking(t, func(t *testing.T, n *node) {
+				p := withHooks("a", v1.Lifecycle{PreStop: tt.hook})
+				n.want("a", Wanted{Pod: p})
+				n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
+					"c Normal Created a: Container created", "c Normal Started a: Container started")
+				began := time.Now()
+				n.want("a", Wanted{Pod: p, Deleting: true, Grace: tt.grace})
+				for n.left(t) > 0 {
+					time.Sleep(time.Millisecond)
+				}
+				if took := time.Since(began).Round(time.Second); took != tt.took {
+					t.Errorf("took %v, not %v", took, tt.took)
+				}
+				want := []string{"c Normal Killing a: Stopping container c"}
+				if tt.event != "" {
+					want = append(want, tt.event)
+				}
+				n.events.expect(t, "a", want...)
+			})
+		})
+	}
+}
+
+// A command whose time as a hook is over goes on while its container stops: nothing waits
+// for it, and it ends with the container, or soon after. So does a kubelet.
+func TestPreStopCommandLingers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hook *v1.LifecycleHandler
+		cut  time.Duration
+	}{
+		"command": {fails(forEver), 10*time.Second + lingering},
+		"sleep":   {takes(forEver), 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hooking(t, func(t *testing.T, n *node) {
+				p := withHooks("a", v1.Lifecycle{PreStop: tt.hook})
+				n.want("a", Wanted{Pod: p})
+				began := time.Now()
+				n.want("a", Wanted{Pod: p, Deleting: true, Grace: 10 * time.Second})
+				for n.left(t) > 0 {
+					time.Sleep(time.Millisecond)
+				}
+				if took := time.Since(began).Round(time.Second); took != 12*time.Second {
+					t.Errorf("the pod took %v", took)
+				}
+				time.Sleep(time.Minute)
+				n.marks.mu.Lock()
+				defer n.marks.mu.Unlock()
+				if cut := n.marks.cut.Sub(began).Round(time.Second); cut != tt.cut {
+					t.Errorf("the hook was ended after %v, not %v", cut, tt.cut)
+				}
+			})
+		})
+	}
+}
+
+// The grace period may be cut short while a hook runs. The hook does not run again.
+func TestLessGraceForHook(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		p := withHooks("a", v1.Lifecycle{PreStop: takes(50)})
+		n.want("a", Wanted{Pod: p})
+		began := time.Now()
+		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 100 * time.Second})
+		time.Sleep(10 * time.Second)
+		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 30 * time.Second})
+		for n.left(t) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(began).Round(time.Second); took != 30*time.Second {
+			t.Errorf("took %v", took)
+		}
+		n.marks.expect(t, "a/c preStop")
+	})
+}
+
+// After a restart of the agent the hook of a pod that is being deleted runs once more: as
+// a kubelet, it does not know how far the hook came.
+func TestPreStopOverRestarts(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		p := withHooks("a", v1.Lifecycle{PreStop: takes(20)})
+		n.want("a", Wanted{Pod: p})
+		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 30 * time.Second})
+		time.Sleep(10 * time.Second)
+		n.stop()
+		n.start(t)
+		time.Sleep(time.Hour)
+		n.marks.expect(t, "a/c preStop", "a/c preStop")
+		if _, known := n.Get("a"); known {
+			t.Error("it is still there")
+		}
+	})
+}
+
+// The hook of a container that ends meanwhile ends with it.
+func TestPreStopOfEnded(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		p := withHooks("a", v1.Lifecycle{PreStop: takes(100)})
+		n.want("a", Wanted{Pod: p})
+		c, _ := n.set.Input("a").Seen.Last("c")
+		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 200 * time.Second})
+		n.End(c.ID, 0)
+		time.Sleep(time.Second)
+		if n.left(t) > 0 {
+			t.Error("the hook of a container that has ended goes on")
+		}
+	})
+}
+
+// Sidecars stop after the main containers, the last one first, but all hooks run when the
+// end begins.
+func TestSidecarsStop(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		always := v1.ContainerRestartPolicyAlways
+		p := withHooks("a", v1.Lifecycle{})
+		for _, name := range []string{"s", "t"} {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: name, Image: "app:1", ImagePullPolicy: v1.PullNever, RestartPolicy: &always, Lifecycle: &v1.Lifecycle{PreStop: takes(2)}})
+		}
+		n.want("a", Wanted{Pod: p})
+		expect(t, n, "a/c#0", "a/s#0", "a/t#0")
+		before := len(n.Calls())
+		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 30 * time.Second})
+		time.Sleep(time.Second)
+		if ran := n.marks.count(); ran != 2 {
+			t.Errorf("%d hooks of sidecars run while the main container ends", ran)
+		}
+		in := n.set.Input("a")
+		for _, c := range in.Seen.Containers {
+			if c.Name == "t" {
+				n.End(c.ID, 7) // and stays ended
+			}
+		}
+		time.Sleep(time.Hour)
+		var stops []string
+		for _, call := range n.Calls()[before:] {
+			if strings.HasPrefix(call, "StopContainer") || strings.HasPrefix(call, "StartContainer") {
+				stops = append(stops, call)
+			}
+		}
+		if want := []string{"StopContainer a/c", "StopContainer a/s"}; !slices.Equal(stops, want) {
+			t.Errorf("%q, not %q", stops, want)
+		}
+		if ran := n.marks.count(); ran != 2 {
+			t.Errorf("%d hooks ran", ran)
+		}
+	})
+}
+
+// An ephemeral container starts once, sees its target if that runs, and ends with its pod
+// without anybody waiting for it.
+func TestEphemeral(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		debug := func(target string) *v1.Pod {
+			p := withHooks("a", v1.Lifecycle{})
+			p.Spec.EphemeralContainers = []v1.EphemeralContainer{{TargetContainerName: target,
+				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "app:1", ImagePullPolicy: v1.PullNever}}}
+			return p
+		}
+		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{})})
+		expect(t, n, "a/c#0")
+		n.want("a", Wanted{Pod: debug("nobody")})
+		time.Sleep(time.Second)
+		if f := n.set.Input("a").Failed[plan.Key{Container: "e", Op: plan.StartContainer}]; f.Reason != plan.CreateContainerConfigError || !strings.Contains(f.Message, "unable to find target container nobody") {
+			t.Errorf("failure %+v", f)
+		}
+		n.want("a", Wanted{Pod: debug("c")})
+		time.Sleep(time.Second)
+		expect(t, n, "a/c#0", "a/e#0")
+		in := n.set.Input("a")
+		c, _ := in.Seen.Last("c")
+		e, _ := in.Seen.Last("e")
+		n.machine.mu.Lock()
+		made := n.configs[e.ID]
+		n.machine.mu.Unlock()
+		if o := made.GetLinux().GetSecurityContext().GetNamespaceOptions(); o.GetPid() != api.NamespaceMode_TARGET || o.GetTargetId() != c.ID {
+			t.Errorf("namespaces %v of %s", o, c.ID)
+		}
+		n.End(e.ID, 3)
+		time.Sleep(time.Hour)
+		expect(t, n, "a/c#0")
+		n.stop()
+		n.start(t)
+		time.Sleep(time.Hour)
+		expect(t, n, "a/c#0")
+	})
+}
+
+// A container that ends with a code of its rules has all restart, init containers first;
+// over a restart of the agent, too.
+func TestRestartAll(t *testing.T) {
+	hooking(t, func(t *testing.T, n *node) {
+		p := withHooks("a", v1.Lifecycle{PreStop: takes(100)}, v1.Lifecycle{})
+		never := v1.ContainerRestartPolicyNever
+		p.Spec.RestartPolicy = v1.RestartPolicyNever
+		p.Spec.Containers[1].RestartPolicy = &never
+		p.Spec.Containers[1].RestartPolicyRules = []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}}
+		p.Spec.InitContainers = []v1.Container{{Name: "i", Image: "app:1", ImagePullPolicy: v1.PullNever}}
+		end := func(name string, code int32) {
+			c, _ := n.set.Input("a").Seen.Last(name)
+			n.End(c.ID, code)
+			synctest.Wait()
+		}
+		n.want("a", Wanted{Pod: p})
+		end("i", 0)
+		expect(t, n, "a/c#0", "a/d#0")
+		n.stop()
+		d, _ := n.set.Input("a").Seen.Last("d")
+		n.End(d.ID, 42)
+		n.start(t)
+		time.Sleep(3 * time.Second)
+		expect(t, n, "a/i#1")
+		n.marks.expect(t)
+		end("i", 0)
+		expect(t, n, "a/c#1", "a/d#1")
+		if in := n.set.Input("a"); plan.Round(in) != 1 || plan.Renewing(in) {
+			t.Errorf("round %d", plan.Round(in))
+		}
+		end("d", 1) // which its rules do not name
+		expect(t, n, "a/c#1")
+	})
+}

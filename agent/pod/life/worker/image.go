@@ -1,0 +1,358 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/keyring"
+	"github.com/islet-edge/islet/internal/retry"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Imports tells of image archives that are being imported.
+type Imports interface {
+	// WaitImage returns once no import that goes on can bring the image, or when
+	// ctx has ended.
+	WaitImage(ctx context.Context, image string) error
+}
+
+// Keyring gives the credentials that a pod has for an image. credentials.Credentials is one.
+type Keyring interface {
+	Keyring(ctx context.Context, pod *v1.Pod, image string) keyring.Credentials
+}
+
+// Guard keeps private images from pods that may not have them. pulls.Guard is one.
+type Guard interface {
+	// May reports whether a pod may use an image that is here, by its ID, without
+	// asking the registry.
+	May(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
+
+	// Begin is called before each pull; unless it fails, Pulled or Failed follow it. private says
+	// that the image may be for fewer than all pods. with is what the registry took; zero: it asked
+	// for none.
+	Begin(ctx context.Context, name string, private bool) error
+	Pulled(ctx context.Context, name, id string, private bool, with keyring.Credential)
+	Failed(ctx context.Context, name string, private, unreachable bool)
+}
+
+// openGuard is the default Guard: every pod may use every image on the node.
+type openGuard struct{}
+
+func (openGuard) May(context.Context, string, string, func() keyring.Credentials) bool { return true }
+func (openGuard) Begin(context.Context, string, bool) error                            { return nil }
+func (openGuard) Pulled(context.Context, string, string, bool, keyring.Credential)     {}
+func (openGuard) Failed(context.Context, string, bool, bool)                           {}
+
+// images gets the images of containers: one pull per image and credentials at a
+// time, shared among all pods that want it with these, and one back-off for each.
+type images struct {
+	svc     cri.Images
+	imports Imports
+	keyring Keyring
+	guard   Guard
+	events  Events
+	log     *slog.Logger
+
+	mu     sync.Mutex
+	pulls  map[wish]*pull
+	failed map[wish]failedPull
+}
+
+// A wish is for an image with credentials. What plugins give is told apart by for whom they
+// give it: it may differ each time.
+type wish struct {
+	image string
+	auths [sha256.Size]byte
+	scope string
+}
+
+// A pull goes on while somebody waits for it.
+type pull struct {
+	waiting int // guarded by images.mu
+	cancel  context.CancelFunc
+	done    chan struct{}
+	ref     string // valid after done
+	took    time.Duration
+	err     error
+}
+
+type failedPull struct {
+	again retry.Backoff
+	at    time.Time // of the next try
+	err   error
+}
+
+func newImages(cfg ExecutorConfig) *images {
+	return &images{svc: cfg.Images, imports: cfg.Imports, keyring: cfg.Keyring, guard: cfg.Guard, events: cfg.Events, log: cfg.Log, pulls: map[wish]*pull{}, failed: map[wish]failedPull{}}
+}
+
+// ensure returns the image of a container and the reference to create it with,
+// after pulling it if the container's imagePullPolicy asks for that, or if the pod has
+// not proven yet that it may use the one that is here.
+// https://kubernetes.io/docs/concepts/containers/images/#image-pull-policy
+// https://kubernetes.io/docs/concepts/containers/images/#ensureimagepullcredentialverification
+func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*api.Image, string, error) {
+	tell := teller{m.events, pod, ctr.Name}
+	name, err := imageName(ctr.Image)
+	if err != nil {
+		tell.warning(eventInspectFailed, "Failed to apply default image tag %q: %v", ctr.Image, err)
+		return nil, "", problem(plan.InvalidImageName, "image name %q is not valid: %w", ctr.Image, err)
+	}
+	if ctr.ImagePullPolicy != v1.PullAlways {
+		image, err := m.present(ctx, name)
+		if image == nil && err == nil {
+			image, err = m.awaitImport(ctx, name)
+		}
+		if image != nil && !m.may(ctx, pod, name, image) {
+			image, err = nil, ctx.Err() // it is not for this pod, unless the registry says so
+		}
+		switch {
+		case err != nil && ctx.Err() == nil:
+			tell.warning(eventInspectFailed, "Failed to inspect image %q: %v", ctr.Image, err)
+		case image != nil:
+			tell.normal(eventPulled, "Container image %q already present on machine and can be accessed by the pod", ctr.Image)
+		}
+		if image != nil || err != nil {
+			return image, image.GetId(), err
+		}
+	}
+	if ctr.ImagePullPolicy == v1.PullNever {
+		tell.warning(eventErrImageNeverPull, "Container image %q is not present with pull policy of Never", ctr.Image)
+		return nil, "", problem(plan.ErrImageNeverPull, "container image %q is not present with pull policy of Never", ctr.Image)
+	}
+	return m.fetch(ctx, pod, ctr, name, tell)
+}
+
+// ensureVolumes is ensure for the images that a container mounts (KEP-4639).
+func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
+	for i := range pod.Spec.Volumes {
+		vol := &pod.Spec.Volumes[i]
+		mounts := slices.ContainsFunc(ctr.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == vol.Name })
+		if vol.Image == nil || !mounts {
+			continue
+		}
+		as := &v1.Container{Name: ctr.Name, Image: vol.Image.Reference, ImagePullPolicy: vol.Image.PullPolicy}
+		if _, _, err := m.ensure(ctx, pod, as); err != nil {
+			return fmt.Errorf("volume %q: %w", vol.Name, err)
+		}
+	}
+	return nil
+}
+
+// fetch pulls an image, or does with the one that is here.
+func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell teller) (*api.Image, string, error) {
+	creds := m.credentials(ctx, pod, name)
+	began := time.Now()
+	w := wish{name, digest(creds.Has), creds.Scope}
+	p, err := m.join(ctx, w, creds)
+	if err == nil {
+		if len(creds.Missing) > 0 {
+			teller{m.events, pod, ""}.warning(eventNoPullSecret, "Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(creds.Missing, ", "))
+		}
+		tell.normal(eventPulling, "Pulling image %q", ctr.Image)
+		if err = m.await(ctx, w, p); err != nil && ctx.Err() == nil {
+			tell.warning(eventFailed, "Failed to pull image %q: %v", ctr.Image, err)
+		}
+	}
+	if err != nil {
+		if image := m.instead(ctx, pod, name, err); image != nil {
+			tell.normal(eventPulled, "Container image %q already present on machine, and its registry cannot be reached", ctr.Image)
+			return image, image.Id, nil
+		}
+		return nil, "", err
+	}
+	image, err := m.present(ctx, p.ref)
+	if image == nil && err == nil {
+		err = problem(plan.ImageInspectError, "image %q is gone right after its pull", ctr.Image)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	tell.normal(eventPulled, "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+		ctr.Image, p.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), image.Size)
+	return image, p.ref, nil
+}
+
+// instead returns the image that is here, or is being imported, for one that
+// could not be pulled because the registry cannot be reached. In this islet is
+// unlike a kubelet on purpose: a node that lost its connection, and perhaps its
+// power, has to start its pods, also under the policy Always. An answer of the
+// registry counts: who may not have the image, or whose tag is gone, gets no
+// older one. Nor does the loss of the network give a pod what it never proved that it
+// may have.
+func (m *images) instead(ctx context.Context, pod *v1.Pod, name string, why error) *api.Image {
+	if !unreachable(why) {
+		return nil
+	}
+	image, _ := m.present(ctx, name)
+	if image == nil {
+		image, _ = m.awaitImport(ctx, name)
+	}
+	if image != nil && !m.may(ctx, pod, name, image) {
+		return nil
+	}
+	if image != nil {
+		m.log.Warn("the registry cannot be reached, using the image that is here", "image", name, "error", why)
+	}
+	return image
+}
+
+func (m *images) credentials(ctx context.Context, pod *v1.Pod, name string) keyring.Credentials {
+	if m.keyring == nil {
+		return keyring.Credentials{}
+	}
+	return m.keyring.Keyring(ctx, pod, name)
+}
+
+func (m *images) may(ctx context.Context, pod *v1.Pod, name string, image *api.Image) bool {
+	return m.guard.May(ctx, name, image.GetId(), func() keyring.Credentials { return m.credentials(ctx, pod, name) })
+}
+
+// imageName checks a reference as a kubelet does and adds its default tag.
+func imageName(image string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", err
+	}
+	if reference.IsNameOnly(named) {
+		return image + ":latest", nil
+	}
+	return image, nil
+}
+
+// present returns nil for an image that is not here.
+func (m *images) present(ctx context.Context, name string) (*api.Image, error) {
+	r, err := m.svc.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
+	if gone(err) != nil {
+		return nil, problem(plan.ImageInspectError, "look for image %q: %w", name, err)
+	}
+	return r.GetImage(), nil
+}
+
+func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, error) {
+	if m.imports == nil {
+		return nil, nil
+	}
+	if err := m.imports.WaitImage(ctx, name); err != nil {
+		return nil, err
+	}
+	return m.present(ctx, name)
+}
+
+// join joins the pull of the image that goes on, or begins one, and fails while the
+// last one is not to be repeated. Who joins awaits.
+func (m *images) join(ctx context.Context, w wish, k keyring.Credentials) (*pull, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f, ok := m.failed[w]; ok && time.Now().Before(f.at) {
+		return nil, &Problem{Reason: plan.ErrImagePull, Retry: f.at, Err: f.err}
+	}
+	p := m.pulls[w]
+	if p == nil {
+		p = m.begin(ctx, w, k)
+	}
+	p.waiting++
+	return p, nil
+}
+
+// await waits for the end of a pull; a pull for which nobody waits is ended.
+func (m *images) await(ctx context.Context, w wish, p *pull) error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	p.waiting--
+	last := p.waiting == 0
+	if last && m.pulls[w] == p {
+		delete(m.pulls, w)
+	}
+	m.mu.Unlock()
+	if last {
+		p.cancel()
+		<-p.done
+	}
+	return ctx.Err()
+}
+
+// begin starts a pull that outlives the caller's context if others wait too.
+func (m *images) begin(ctx context.Context, w wish, k keyring.Credentials) *pull {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p := &pull{cancel: cancel, done: make(chan struct{})}
+	m.pulls[w] = p
+	go func() {
+		defer cancel()
+		began := time.Now()
+		r, err := m.pullNow(ctx, w.image, k)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.pulls[w] == p {
+			delete(m.pulls, w)
+		}
+		p.took = time.Since(began)
+		if p.ref = r.GetImageRef(); err == nil {
+			delete(m.failed, w)
+		} else if p.err = err; ctx.Err() == nil {
+			p.err = m.note(w, err)
+		}
+		close(p.done)
+	}()
+	return p
+}
+
+// note remembers a failed pull and for how long not to try again: nodes that lost a
+// registry together do not come back together, and none before the registry asked for.
+func (m *images) note(w wish, err error) error {
+	now := time.Now()
+	maps.DeleteFunc(m.failed, func(_ wish, f failedPull) bool { return now.Sub(f.at) > plan.PullForget })
+	f, again := m.failed[w]
+	if !again {
+		f.again = retry.Backoff{First: plan.PullFirst, Soon: plan.PullMost, Most: plan.PullMost}
+	}
+	err = fmt.Errorf("failed to pull and unpack image %q: %w", w.image, err)
+	var asked interface{ RetryAfter() time.Duration }
+	least := time.Duration(0)
+	if errors.As(err, &asked) {
+		least = asked.RetryAfter()
+	}
+	f.at, f.err = now.Add(f.again.Next(least)), err
+	m.failed[w] = f
+	return &Problem{Reason: plan.ErrImagePull, Retry: f.at, Err: err}
+}
+
+func (m *images) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.failed)
+}
+
+// unreachable reports whether a pull failed on the way to the registry and not by
+// its answer. That a registry is out of order or has too much to do (5xx, 429), and
+// that it breaks off or sends nothing, says nothing about the image either: the
+// runtime calls all that RegistryUnavailable.
+func unreachable(err error) bool {
+	if unavailable := crierrors.ErrRegistryUnavailable; errors.Is(err, unavailable) || strings.Contains(err.Error(), unavailable.Error()+":") {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errdefs.IsUnavailable(err) || errdefs.IsDeadlineExceeded(err) || strings.Contains(err.Error(), "dial tcp")
+}

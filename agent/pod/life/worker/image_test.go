@@ -1,0 +1,344 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/keyring"
+)
+
+// A deletion during a long pull takes effect at once.
+func TestDeleteCancelsPull(t *testing.T) {
+	m := newMachine()
+	m.pull = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", "")})
+		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true})
+		if n.left(t) > 0 {
+			t.Error("something is left")
+		}
+	})
+}
+
+// Twenty pods share one pull (the machine panics at a second one) and one
+// back-off; another image is not held up.
+func TestSharedPull(t *testing.T) {
+	m := newMachine("other:1")
+	m.pull = func(context.Context, string) error {
+		time.Sleep(time.Minute)
+		return errors.New("404")
+	}
+	bubble(t, m, func(t *testing.T, n *node) {
+		for i := range 20 {
+			n.want(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
+		}
+		other := pod("other", "")
+		other.Spec.Containers[0].Image = "other:1"
+		n.want("other", Wanted{Pod: other})
+		expect(t, n, "other/c#0")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		f := n.failure("p7")
+		if wait := time.Until(f.Retry); f.Reason != plan.ErrImagePull || wait <= 0 || wait > plan.PullFirst {
+			t.Errorf("failure %+v", f)
+		}
+		m.mu.Lock()
+		m.pull = nil
+		m.mu.Unlock()
+		m.bring(t, "app:1") // somebody imports it
+		n.actor.ImagesChanged()
+		n.set.Retry()
+		synctest.Wait()
+		if got := len(n.list(true)); got != 21 {
+			t.Errorf("%d pods run", got)
+		}
+	})
+}
+
+// TestPullBackoff: failed pulls wait for any time within windows that double as a
+// kubelet's, and never for less than the registry asked for.
+func TestPullBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, w := newImages(ExecutorConfig{}), wish{image: "app:1"}
+		next := func(err error) time.Duration {
+			p, ok := errors.AsType[*Problem](m.note(w, err))
+			if !ok || p.Reason != plan.ErrImagePull {
+				t.Fatal(p)
+			}
+			return time.Until(p.Retry)
+		}
+		var waits []time.Duration
+		for _, most := range []int{10, 20, 40, 80, 160, 300, 300} {
+			wait := next(errors.New("404"))
+			if wait <= 0 || wait > time.Duration(most)*time.Second {
+				t.Errorf("waits for %s within %d s", wait, most)
+			}
+			waits = append(waits, wait)
+			time.Sleep(wait)
+		}
+		for i, most := range []time.Duration{10, 20, 40} {
+			if waits[i] == most*time.Second {
+				t.Errorf("no jitter: %v", waits)
+			}
+		}
+		if wait := next(fmt.Errorf("pull: %w", busy(10*time.Minute))); wait < 10*time.Minute || wait > 15*time.Minute {
+			t.Errorf("waits for %s after a registry asked for 10 min", wait)
+		}
+	})
+}
+
+// busy is the error of a registry that asks for time.
+type busy time.Duration
+
+func (busy) Error() string               { return "429" }
+func (b busy) RetryAfter() time.Duration { return time.Duration(b) }
+
+type importing chan struct{}
+
+func (i importing) WaitImage(ctx context.Context, _ string) error {
+	select {
+	case <-i:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A pod that may not pull waits for an import that goes on.
+func TestPullNever(t *testing.T) {
+	m := newMachine()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, m)
+		imports := make(importing)
+		n.imports = imports
+		n.start(t)
+		defer n.stop()
+		n.want("a", Wanted{Pod: pod("a", v1.PullNever)})
+		m.bring(t, "app:1")
+		close(imports)
+		expect(t, n, "a/c#0")
+		missing := pod("b", v1.PullNever)
+		missing.Spec.Containers[0].Image = "missing:1"
+		n.want("b", Wanted{Pod: missing})
+		if f := n.failure("b"); f.Reason != plan.ErrImageNeverPull {
+			t.Errorf("failure %+v", f)
+		}
+		wrong := pod("c", "")
+		wrong.Spec.Containers[0].Image = "Not An Image"
+		n.want("c", Wanted{Pod: wrong})
+		if f := n.failure("c"); f.Reason != plan.InvalidImageName {
+			t.Errorf("failure %+v", f)
+		}
+	})
+}
+
+// A container starts once the images that it mounts are here, as well as its own.
+func TestImageVolumes(t *testing.T) {
+	m := newMachine("app:1")
+	var pulled []string
+	var there atomic.Bool
+	m.pull = func(_ context.Context, image string) error {
+		pulled = append(pulled, image)
+		if there.Load() {
+			return nil
+		}
+		return errors.New("404")
+	}
+	bubble(t, m, func(t *testing.T, n *node) {
+		p := pod("a", v1.PullNever)
+		for _, name := range []string{"data", "other"} { // the other is mounted by nobody
+			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: name + ":1", PullPolicy: v1.PullIfNotPresent}}})
+		}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
+		n.want("a", Wanted{Pod: p})
+		expect(t, n)
+		if f := n.failure("a"); f.Reason != plan.ErrImagePull || !strings.Contains(f.Message, `volume "data"`) {
+			t.Errorf("failure %+v", f)
+		}
+		there.Store(true)
+		time.Sleep(time.Minute)
+		expect(t, n, "a/c#0")
+		if slices.Contains(pulled, "other:1") || !slices.Contains(pulled, "data:1") {
+			t.Errorf("pulled %v", pulled)
+		}
+
+		never := pod("b", v1.PullNever)
+		never.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "none:1", PullPolicy: v1.PullNever}}}}
+		never.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		n.want("b", Wanted{Pod: never})
+		expect(t, n, "a/c#0")
+		if f := n.failure("b"); f.Reason != plan.ErrImageNeverPull {
+			t.Errorf("failure %+v", f)
+		}
+	})
+}
+
+// A node that cannot reach the registry runs the image that it has; an answer of
+// the registry counts.
+func TestPullAlways(t *testing.T) {
+	m := newMachine("app:1")
+	err := error(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
+	m.pull = func(context.Context, string) error { return err }
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
+		expect(t, n, "a/c#0")
+		for i, trouble := range []error{
+			fmt.Errorf("%w: 429 Too Many Requests", crierrors.ErrRegistryUnavailable),
+			errors.New("rpc error: code = Unknown desc = RegistryUnavailable: unexpected EOF"), // of a runtime behind a socket
+		} {
+			time.Sleep(time.Minute)
+			err = trouble
+			uid := types.UID(fmt.Sprint("t", i))
+			n.want(uid, Wanted{Pod: pod(string(uid), v1.PullAlways)})
+			expect(t, n, []string{"a/c#0", "t0/c#0", "t1/c#0"}[:i+2]...)
+		}
+		time.Sleep(time.Minute)
+		err = errors.New("403 Forbidden")
+		n.want("b", Wanted{Pod: pod("b", v1.PullAlways)})
+		expect(t, n, "a/c#0", "t0/c#0", "t1/c#0")
+		if f := n.failure("b"); f.Reason != plan.ErrImagePull {
+			t.Errorf("failure %+v", f)
+		}
+	})
+}
+
+// users are those of Secrets, by pod.
+type users map[types.UID][]string
+
+func (u users) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
+	for _, user := range u[pod.UID] {
+		from := v1.ObjectReference{Kind: keyring.Secret, Namespace: pod.Namespace, Name: user, UID: types.UID("uid-" + user)}
+		k.Has = append(k.Has, keyring.Credential{Auth: &api.AuthConfig{Username: user}, From: from})
+	}
+	return k
+}
+
+// Each credential is tried, and then none. One pod's do not help another, nor do its
+// failures hold up one that has the right ones.
+func TestPullWithCredentials(t *testing.T) {
+	m := newMachine()
+	var tried []string
+	m.login = func(a *api.AuthConfig) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if tried = append(tried, a.GetUsername()); a.GetUsername() != "right" {
+			return errors.New("403 Forbidden for " + a.GetUsername())
+		}
+		return nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, m)
+		n.keyring = users{"b": {"old", "right", "unused"}}
+		n.start(t)
+		defer n.stop()
+		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
+		expect(t, n)
+		if f := n.failure("a"); f.Reason != plan.ErrImagePull {
+			t.Errorf("failure %+v", f)
+		}
+		n.want("b", Wanted{Pod: pod("b", v1.PullAlways)})
+		expect(t, n, "b/c#0")
+		if got := fmt.Sprintf("%q", tried); got != `["" "old" "right"]` {
+			t.Error(got)
+		}
+	})
+}
+
+// A registry that cannot be reached is not asked again with other credentials.
+func TestUnreachableWithCredentials(t *testing.T) {
+	m := newMachine("app:1")
+	tries := 0
+	m.login = func(*api.AuthConfig) error {
+		tries++
+		return &net.OpError{Op: "dial", Err: errors.New("no route to host")}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, m)
+		n.keyring = users{"a": {"one", "two"}}
+		n.start(t)
+		defer n.stop()
+		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
+		expect(t, n, "a/c#0")
+		if tries != 1 {
+			t.Error(tries)
+		}
+	})
+}
+
+// missing is a hook that fails as long as an object is missing.
+type missing struct{ there atomic.Bool }
+
+func (*missing) Name() string { return "missing" }
+
+func (m *missing) Prepare(context.Context, *v1.Pod) error {
+	if m.there.Load() {
+		return nil
+	}
+	return errors.New("configmap not found")
+}
+
+// A pod that waits for an object starts when it comes, whatever its back-off.
+func TestRetryPod(t *testing.T) {
+	m := newMachine("app:1")
+	synctest.Test(t, func(t *testing.T) {
+		n, object := newNode(t, m), &missing{}
+		n.hooks = hook.Chain{object}
+		n.start(t)
+		defer n.stop()
+		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		time.Sleep(time.Hour)
+		f := n.set.Input("a").Failed[plan.Key{Op: plan.RunSandbox}]
+		if f.Reason != plan.FailedMount || f.N < 50 {
+			t.Errorf("failure %+v", f)
+		}
+		time.Sleep(time.Until(f.Retry) + time.Second)
+		object.there.Store(true)
+		n.set.RetryPod("a")
+		expect(t, n, "a/c#0")
+		n.set.RetryPod("nobody")
+	})
+}
+
+// leaving is a guard whose pod goes while it looks.
+type leaving struct {
+	openGuard
+	leave context.CancelFunc
+}
+
+func (l leaving) May(context.Context, string, string, func() keyring.Credentials) bool {
+	l.leave()
+	return false
+}
+
+// TestPodLeavesItsImage: of a pod that goes while it is looked at whether it may have its image,
+// nothing is said to be missing.
+func TestPodLeavesItsImage(t *testing.T) {
+	m := newMachine()
+	m.bring(t, "app:1")
+	ctx, leave := context.WithCancel(t.Context())
+	var events heard
+	images := newImages(ExecutorConfig{Images: m, Guard: leaving{leave: leave}, Events: &events, Log: slog.New(slog.DiscardHandler)})
+	p := pod("a", v1.PullNever)
+	if image, _, err := images.ensure(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v %v", image, err)
+	}
+	if len(events.count) > 0 {
+		t.Errorf("events %v", events.count)
+	}
+}

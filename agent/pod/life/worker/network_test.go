@@ -1,0 +1,85 @@
+package worker
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// While there is no network only pods on the host's start; the others say why, and
+// start at once when there is one.
+func TestNoNetworkYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, newMachine("app:1"))
+		var there atomic.Bool
+		n.network = func() error {
+			if there.Load() {
+				return nil
+			}
+			return errors.New("container runtime network not ready: cni plugin not initialized")
+		}
+		n.start(t)
+		defer func() { n.stop() }()
+		host := pod("host", "")
+		host.Spec.HostNetwork = true
+		n.want("host", Wanted{Pod: host})
+		n.want("a", Wanted{Pod: pod("a", "")})
+		expect(t, n, "host/c#0")
+		n.events.expect(t, "a", "Warning NetworkNotReady a: network is not ready: container runtime network not ready: cni plugin not initialized")
+		if f := n.set.Input("a").Failed[plan.Key{Op: plan.RunSandbox}]; f.Reason != plan.NetworkNotReady {
+			t.Errorf("reason %q", f.Reason)
+		}
+		time.Sleep(10 * time.Minute)
+		there.Store(true)
+		began := time.Now()
+		n.set.Retry()
+		expect(t, n, "a/c#0", "host/c#0")
+		if took := time.Since(began); took > 0 {
+			t.Errorf("started after %v", took)
+		}
+	})
+}
+
+// The pods of a network that is no longer the node's get new sandboxes, once; they
+// wait until the network is there for them.
+func TestNetworkIsAnotherOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, newMachine("app:1"))
+		var former atomic.Value // the sandbox of before
+		former.Store("")
+		var closed atomic.Bool
+		n.stale = func(id string) bool { return id == former.Load() }
+		n.network = func() error {
+			if closed.Load() {
+				return errors.New("pods still leave the built-in network")
+			}
+			return nil
+		}
+		n.start(t)
+		defer func() { n.stop() }()
+		n.want("a", Wanted{Pod: pod("a", "")})
+		n.want("b", Wanted{Pod: pod("b", "")})
+		expect(t, n, "a/c#0", "b/c#0")
+		sb, _ := n.set.Input("a").Seen.Sandbox()
+		time.Sleep(time.Minute)
+		closed.Store(true)
+		former.Store(sb.ID)
+		n.set.Retry()
+		time.Sleep(time.Minute) // the grace period
+		expect(t, n, "b/c#0")
+		if now, _ := n.set.Input("a").Seen.Sandbox(); now.ID != sb.ID || now.Ready {
+			t.Errorf("the sandbox is %+v", now)
+		}
+		closed.Store(false)
+		n.set.Retry()
+		time.Sleep(time.Second)
+		expect(t, n, "a/c#1", "b/c#0")
+		if now, _ := n.set.Input("a").Seen.Sandbox(); now.ID == sb.ID || !now.Ready || now.Attempt != sb.Attempt+1 {
+			t.Errorf("the sandbox is %+v", now)
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// preparer is a hook whose Prepare takes time, and for the API server's pods does not
+// end while the link is dead.
+type preparer struct {
+	takes time.Duration
+	dead  bool
+
+	mu         sync.Mutex
+	busy, most int // pods that prepare at once
+}
+
+func (*preparer) Name() string { return "preparer" }
+
+func (p *preparer) count(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy += n
+	p.most = max(p.most, p.busy)
+}
+
+func (p *preparer) Prepare(ctx context.Context, pod *v1.Pod) error {
+	p.count(1)
+	defer p.count(-1)
+	if p.dead && pod.Annotations[keys.ConfigSource] == "api" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	time.Sleep(p.takes)
+	return nil
+}
+
+func fromAPI(uid string) *v1.Pod {
+	p := pod(uid, "")
+	p.Annotations = map[string]string{keys.ConfigSource: "api"}
+	return p
+}
+
+// crowd wants that many pods of the API server at once.
+func (n *node) crowd(size int) {
+	n.wishes.mu.Lock()
+	for i := range size {
+		uid := fmt.Sprint("p", i)
+		n.wishes.pods[types.UID(uid)] = Wanted{Pod: fromAPI(uid)}
+	}
+	n.wishes.mu.Unlock()
+	for i := range size {
+		n.set.Poke(types.UID(fmt.Sprint("p", i)))
+	}
+}
+
+// Many pods that come at once do not all prepare at once, and all get their turn.
+func TestPreparationsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, h := newNode(t, newMachine("app:1")), &preparer{takes: 100 * time.Millisecond}
+		n.hooks, n.starts = hook.Chain{h}, 2
+		n.start(t)
+		defer func() { n.stop() }()
+		n.crowd(240)
+		time.Sleep(time.Minute)
+		if got := len(n.list(false)); got != 240 {
+			t.Errorf("%d pods run", got)
+		}
+		if h.most > 2*preparing {
+			t.Errorf("%d pods prepared at once", h.most)
+		}
+	})
+}
+
+// Behind a dead link the API server's pods keep no static pod from starting, and those
+// of them that need nothing from it only for some seconds.
+func TestPreparationsBehindADeadLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, h := newNode(t, newMachine("app:1")), &preparer{dead: true}
+		n.hooks, n.starts = hook.Chain{h}, 1
+		n.start(t)
+		defer func() { n.stop() }()
+		n.crowd(240)
+		synctest.Wait()
+		began := time.Now()
+		static := pod("static", "")
+		static.Annotations = map[string]string{keys.ConfigSource: "file"}
+		n.want("static", Wanted{Pod: static})
+		for len(n.list(false)) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("the static pod waited for %v", took)
+		}
+		for h.waiting() < 240 {
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("the last pod came to ask after %v", took)
+		}
+	})
+}
+
+func (p *preparer) waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.busy
+}

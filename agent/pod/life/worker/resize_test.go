@@ -1,0 +1,211 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// UpdateContainerResources takes note of the order.
+func (m *machine) UpdateContainerResources(ctx context.Context, r *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
+	out, err := m.Runtime.UpdateContainerResources(ctx, r)
+	if err == nil {
+		m.note(fmt.Sprintf("%s %d", m.nameOf(ctx, r.ContainerId), r.Linux.MemoryLimitInBytes>>20))
+	}
+	return out, err
+}
+
+func (m *machine) ContainerStats(ctx context.Context, r *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error) {
+	name := m.nameOf(ctx, r.ContainerId)
+	m.mu.Lock()
+	used := m.usage[name]
+	m.mu.Unlock()
+	return &api.ContainerStatsResponse{Stats: &api.ContainerStats{Memory: &api.MemoryUsage{UsageBytes: &api.UInt64Value{Value: used}}}}, nil
+}
+
+func (m *machine) nameOf(ctx context.Context, id string) string {
+	st, err := m.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return err.Error()
+	}
+	return st.Status.Metadata.Name
+}
+
+func (m *machine) note(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.updated = append(m.updated, what)
+}
+
+func (m *machine) did(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !slices.Equal(m.updated, want) {
+		t.Errorf("it did %q, not %q", m.updated, want)
+	}
+	m.updated = nil
+}
+
+// whole is the pod's cgroup.
+type whole struct {
+	m    *machine
+	fail error // under m.mu
+}
+
+func (whole) Name() string { return "whole" }
+
+func (w *whole) Grow(context.Context, *v1.Pod) error {
+	w.m.note("grow")
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	return w.fail
+}
+
+func (w *whole) Shrink(context.Context, *v1.Pod) error {
+	w.m.note("shrink")
+	return nil
+}
+
+// sizedPod has containers c, d ... with so many MiB at most.
+func sizedPod(mebibytes ...int64) *v1.Pod {
+	p := pod("a", "")
+	ctr := p.Spec.Containers[0]
+	p.Spec.Containers = nil
+	p.Spec.TerminationGracePeriodSeconds = new(int64(1))
+	for i, m := range mebibytes {
+		ctr.Name = string(rune('c' + i))
+		ctr.Resources.Limits = v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(m<<20, resource.BinarySI)}
+		p.Spec.Containers = append(p.Spec.Containers, ctr)
+	}
+	return p
+}
+
+// What runs is given other resources in an order in which each step is possible, once; an
+// agent that starts looks once more.
+func TestResize(t *testing.T) {
+	m := newMachine("app:1")
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.hooks = hook.Chain{&whole{m: m}}
+		n.stop()
+		n.start(t)
+		n.want("a", Wanted{Pod: sizedPod(10, 20)})
+		expect(t, n, "a/c#0", "a/d#0")
+		m.did(t)
+		n.want("a", Wanted{Pod: sizedPod(15, 12)})
+		m.did(t, "grow", "d 12", "c 15", "shrink")
+		time.Sleep(time.Hour)
+		m.did(t)
+		n.stop()
+		n.wishes.pods["a"] = Wanted{Pod: sizedPod(15, 30)}
+		n.start(t)
+		m.did(t, "grow", "d 30", "shrink")
+		n.stop()
+		n.start(t) // whether the last agent came to its end is not known
+		m.did(t, "grow", "shrink")
+		n.want("a", Wanted{Pod: other("", "app:1")})
+		time.Sleep(time.Hour)
+		m.did(t)
+	})
+}
+
+// Memory that a container uses is not taken away, and it is tried again later; other
+// resources are set at once.
+func TestResizeBelowUsage(t *testing.T) {
+	m := newMachine("app:1")
+	m.usage = map[string]uint64{"c": 8 << 20, "d": 9 << 20}
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: sizedPod(10, 20)})
+		expect(t, n, "a/c#0", "a/d#0")
+		n.want("a", Wanted{Pod: sizedPod(8, 9)})
+		f := n.set.Input("a").Failed[plan.Key{Op: plan.Resize}]
+		want := `cannot decrease memory limits: [attempting to set container "c" memory limit (8388608) below current usage (8388608), attempting to set container "d" memory limit (9437184) below current usage (9437184)]`
+		if f.Message != want || !plan.Resizing(n.set.Input("a")) {
+			t.Errorf("got %s", f.Message)
+		}
+		m.did(t)
+		n.want("a", Wanted{Pod: sizedPod(9, 30)})
+		m.did(t, "c 9", "d 30")
+		n.want("a", Wanted{Pod: sizedPod(7, 30)})
+		m.mu.Lock()
+		m.usage["c"] = 1
+		m.mu.Unlock()
+		time.Sleep(time.Minute)
+		m.did(t, "c 7")
+		if in := n.set.Input("a"); plan.Resizing(in) || len(in.Failed) > 0 {
+			t.Errorf("failed: %+v", in.Failed)
+		}
+	})
+}
+
+// A container that gets a resource by a restart only is restarted for it, at once and
+// whatever its restart policy, also if the agent did not run when that was asked for.
+func TestResizeByRestart(t *testing.T) {
+	anew := func(m int64) *v1.Pod {
+		p := sizedPod(m)
+		p.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+		return p
+	}
+	m := newMachine("app:1")
+	m.polite = true
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: anew(10)})
+		expect(t, n, "a/c#0")
+		n.want("a", Wanted{Pod: anew(20)})
+		expect(t, n, "a/c#1")
+		n.events.mu.Lock()
+		told := slices.Clone(n.events.lines["a"])
+		n.events.mu.Unlock()
+		if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, "Container c resize requires restart") }) {
+			t.Errorf("told: %q", told)
+		}
+		cpu := anew(20)
+		cpu.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
+		n.want("a", Wanted{Pod: cpu})
+		expect(t, n, "a/c#1")
+		m.did(t, "c 20")
+		n.stop()
+		n.wishes.pods["a"] = Wanted{Pod: anew(30)}
+		n.start(t)
+		expect(t, n, "a/c#2")
+	})
+}
+
+// What cannot be set is tried again; a runtime that does not say what containers have is
+// told what they are to have.
+func TestResizeFails(t *testing.T) {
+	m := newMachine("app:1")
+	broken := &whole{m: m, fail: errors.New("no cgroup")}
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.hooks = hook.Chain{broken}
+		n.stop()
+		n.start(t)
+		n.want("a", Wanted{Pod: sizedPod(10)})
+		n.want("a", Wanted{Pod: sizedPod(20)})
+		m.did(t, "grow")
+		if f := n.set.Input("a").Failed[plan.Key{Op: plan.Resize}]; f.Message != "no cgroup" {
+			t.Errorf("got %+v", f)
+		}
+		n.want("a", Wanted{Pod: sizedPod(10)}) // what it may have by now is not known
+		m.did(t, "grow")
+		m.mu.Lock()
+		broken.fail = nil
+		m.mu.Unlock()
+		time.Sleep(time.Minute)
+		m.did(t, "grow", "shrink")
+	})
+}

@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// runSandbox gives back what older sandboxes of the pod hold and runs the next
+// one. Hooks may wait for the network, so they do before the pod takes one of the
+// bounded places.
+func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action) error {
+	if !in.Want.Spec.HostNetwork {
+		if err := e.cfg.Network(); err != nil {
+			return problem(plan.NetworkNotReady, "network is not ready: %w", err)
+		}
+	}
+	if len(in.Seen.Sandboxes) > 0 {
+		teller{e.cfg.Events, in.Want, ""}.normal(eventSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
+	}
+	for _, sb := range in.Seen.Sandboxes {
+		if err := e.stopSandbox(ctx, sb.ID); err != nil {
+			return err
+		}
+	}
+	n := e.cfg.Node()
+	pod := known(in.Want, in.Seen, n)
+	if err := e.prepare(ctx, pod, nil); err != nil {
+		return ofHook(plan.FailedMount, "%w", err)
+	}
+	leave, err := enter(ctx, e.sandboxes, placeTime)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
+	defer stop()
+	cfg, err := e.sandboxConfig(ctx, pod, n, a.Attempt, in.Started)
+	if err != nil {
+		return problem(plan.FailedCreatePodSandBox, "%w", err) // says itself what it is about, in a kubelet's words
+	}
+	e.warn(pod, n)
+	if a.Hash != "" {
+		cfg.Annotations[keys.SpecHash] = a.Hash
+	}
+	handler, err := e.cfg.Classes.RuntimeHandler(pod)
+	if err != nil {
+		return problem(plan.FailedCreatePodSandBox, "%w", err)
+	}
+	if _, err := e.cfg.Runtime.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler}); err != nil {
+		return problem(plan.FailedCreatePodSandBox, "run the sandbox: %w", err)
+	}
+	return nil
+}
+
+// warn tells what the pod does not get of its DNS. A node that stands alone has no
+// cluster's DNS to miss.
+func (e *Executor) warn(pod *v1.Pod, n translate.Node) {
+	for _, w := range translate.DNSWarnings(pod, n) {
+		if w.Reason != translate.MissingClusterDNS || !e.cfg.Alone {
+			teller{e.cfg.Events, pod, ""}.warning(w.Reason, "%s", w.Message)
+		}
+	}
+}
+
+// stopSandbox stops a sandbox and gives back its network, also when it runs no
+// longer.
+func (e *Executor) stopSandbox(ctx context.Context, id string) error {
+	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
+	defer stop()
+	if _, err := e.cfg.Runtime.StopPodSandbox(ctx, &api.StopPodSandboxRequest{PodSandboxId: id}); gone(err) != nil {
+		return fmt.Errorf("stop sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+func (e *Executor) removeSandbox(ctx context.Context, id string) error {
+	if err := e.stopSandbox(ctx, id); err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	if _, err := e.cfg.Runtime.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: id}); gone(err) != nil {
+		return fmt.Errorf("remove sandbox %s: %w", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,293 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// Wanted is what some source wants of a pod.
+type Wanted struct {
+	Pod      *v1.Pod       // never changed
+	Deleting bool          // it is to end and to be forgotten
+	Grace    time.Duration // of the deletion
+	Lives    int           // how often it has ended and come back under its UID
+	Waiting  types.UID     // the predecessor of the same name that is not forgotten yet; empty: none
+	Admitted bool          // the node decided that it may run
+	End      *plan.End     // the node refused or ended it; nil: it may run, once it is Admitted
+
+	Reconsider bool // the reason for End may be gone: Admit is to decide again
+
+	// Pod has the resources that the node allocated; Undecided and Pending are plan.Input's.
+	Undecided bool
+	Pending   plan.Pending
+}
+
+// Desired tells what is wanted now.
+type Desired interface {
+	// Get only reads.
+	Get(types.UID) (Wanted, bool)
+	// Admit decides whether a pod may run on this node. Once it has returned nil, Get
+	// shows the verdict: Admitted, or an End that is not to be reconsidered.
+	Admit(context.Context, types.UID) error
+	// Allocate decides whether a pod that was admitted may have other resources. Once it
+	// has returned nil, Get shows what became of that, and is not Undecided.
+	Allocate(context.Context, types.UID) error
+	// Spoken reports whether a source has said since the agent's start what it
+	// wants. Until then what runs of it is left alone. The source of a pod that
+	// carries none is "".
+	Spoken(source string) bool
+	// Forget is called for a Deleting pod of which nothing is left.
+	Forget(context.Context, types.UID) error
+}
+
+// View tells what is there now.
+type View interface {
+	Pod(types.UID) plan.Observed
+	Refresh(context.Context, types.UID) error
+	// Reread is Refresh after the resources of containers that run were changed.
+	Reread(context.Context, types.UID) error
+}
+
+// Actor carries out what was decided.
+type Actor interface {
+	// Do carries out one action. It may take minutes and must return soon after ctx
+	// has ended. Doing a finished action again is success.
+	Do(ctx context.Context, in plan.Input, a plan.Action) error
+}
+
+// Health tells what the probes say of a pod's containers, by container ID; pod is
+// nil when nobody wants it. It must not block. One that is not in it has no probe.
+type Health func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health
+
+// Config is what a Set needs.
+type Config struct {
+	Desired Desired
+	View    View
+	Actor   Actor
+	Health  Health          // nil: there are no probes
+	Events  Events          // nil: nobody wants to know
+	Changed func(types.UID) // the pod's status may have changed; must not block
+	// Hooked reports whether the postStart hook of a container has returned; nil: of none.
+	Hooked func(id string) bool
+	// Stale reports whether a sandbox is to be replaced though it is ready, as
+	// plan.Input has it; nil: none is.
+	Stale func(sandbox string) bool
+	// Off says whether it is a pod's turn to end because the machine goes off: since when,
+	// and how long it may take at most; nil: it never does.
+	Off func(*v1.Pod) (since time.Time, most time.Duration)
+	// Sizes of pods as the runtime is told them; nil: what runs is not resized.
+	Sizes Sizes
+	// Dead is plan.Input's. Nil: one that ended is kept of each container.
+	Dead func() plan.Dead
+	// CrashMax is plan.Input's.
+	CrashMax time.Duration
+	// Uptime is how long the machine is up, whatever its clock says; nil: asks the kernel.
+	Uptime func() time.Duration
+	Log    *slog.Logger
+}
+
+// A Set holds the workers. Its methods may be called from any goroutine.
+type Set struct {
+	cfg    Config
+	signal chan struct{} // capacity 1: some pod needs a worker
+
+	mu      sync.Mutex
+	workers map[types.UID]*worker
+	pending map[types.UID]struct{} // poked, and without a worker
+	since   time.Time              // when the first of pending was poked
+}
+
+// New starts nothing.
+func New(cfg Config) *Set {
+	if cfg.Changed == nil {
+		cfg.Changed = func(types.UID) {}
+	}
+	if cfg.Uptime == nil {
+		cfg.Uptime = uptime
+	}
+	if cfg.Events == nil {
+		cfg.Events = noEvents{}
+	}
+	if cfg.Hooked == nil {
+		cfg.Hooked = func(string) bool { return false }
+	}
+	if cfg.Stale == nil {
+		cfg.Stale = func(string) bool { return false }
+	}
+	if cfg.Off == nil {
+		cfg.Off = func(*v1.Pod) (since time.Time, most time.Duration) { return }
+	}
+	if cfg.Sizes == nil {
+		cfg.Sizes = func(*v1.Pod) (map[string]plan.Size, plan.Resources) { return nil, plan.Resources{} }
+	}
+	if cfg.Health == nil {
+		cfg.Health = func(*v1.Pod, plan.Observed) map[string]plan.Health { return nil }
+	}
+	return &Set{cfg: cfg, signal: make(chan struct{}, 1), workers: map[types.UID]*worker{}, pending: map[types.UID]struct{}{}}
+}
+
+// Poke says that what is wanted of a pod, or what is there, may have changed. It
+// never blocks and may be called before Run.
+func (s *Set) Poke(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.workers[uid]; w != nil {
+		w.poke()
+		return
+	}
+	if len(s.pending) == 0 {
+		s.since = time.Now()
+	}
+	s.pending[uid] = struct{}{}
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+// Overdue is for how long a pod has been waiting to be taken up; 0: none is.
+func (s *Set) Overdue() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) == 0 {
+		return 0
+	}
+	return time.Since(s.since)
+}
+
+// PokeAll pokes every worker: a source has spoken for the first time.
+func (s *Set) PokeAll() {
+	for _, w := range s.all() {
+		w.poke()
+	}
+}
+
+// Retry lets pulls that wait for their back-off start at once: images have
+// arrived, or the network is back.
+func (s *Set) Retry() {
+	for _, w := range s.all() {
+		w.retry.Store(true)
+		w.poke()
+	}
+}
+
+// RetryPod is Retry for one pod: an object that it uses is another now.
+func (s *Set) RetryPod(uid types.UID) {
+	s.mu.Lock()
+	if w := s.workers[uid]; w != nil {
+		w.retry.Store(true)
+	}
+	s.mu.Unlock()
+	s.Poke(uid)
+}
+
+// Restart has a container of a pod run anew, as a person asked: see plan.Ask. A pod that
+// is not known has none.
+func (s *Set) Restart(uid types.UID, container string, ask plan.Ask) {
+	s.mu.Lock()
+	w := s.workers[uid]
+	s.mu.Unlock()
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	if w.asked == nil {
+		w.asked = map[string]plan.Ask{}
+	}
+	w.asked[container] = ask
+	w.mu.Unlock()
+	w.poke()
+}
+
+func (s *Set) all() []*worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.workers))
+}
+
+// Input is what the pod's status is made from: the newest wish and view, with
+// the actions and failures of its worker. Nothing is wanted and nothing seen of
+// a pod that is not known.
+func (s *Set) Input(uid types.UID) plan.Input {
+	s.mu.Lock()
+	w := s.workers[uid]
+	s.mu.Unlock()
+	if w == nil {
+		w = newWorker(uid, s)
+	}
+	return w.input()
+}
+
+// Run starts a worker for each poked pod. It returns once ctx and all workers
+// have ended.
+func (s *Set) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		s.mu.Lock()
+		for uid := range s.pending {
+			w := newWorker(uid, s)
+			s.workers[uid] = w
+			wg.Go(func() { s.work(ctx, w) })
+		}
+		clear(s.pending)
+		s.mu.Unlock()
+		select {
+		case <-s.signal:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// work runs a worker until nothing of its pod is left. A panic costs only this
+// pod, and only for a while.
+func (s *Set) work(ctx context.Context, w *worker) {
+	for n := 1; ; n++ {
+		done := s.attempt(ctx, w)
+		if done && s.drop(w) || ctx.Err() != nil {
+			return
+		}
+		if done { // poked as it ended: the pod is wanted anew, or its source does not know yet
+			n = 0
+			continue
+		}
+		select {
+		case <-time.After(plan.RetryDelay(n)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Set) attempt(ctx context.Context, w *worker) (done bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.cfg.Log.Error("pod worker panicked", "uid", w.uid, "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	return w.run(ctx)
+}
+
+// drop removes a worker whose pod is gone, unless it was poked again meanwhile.
+func (s *Set) drop(w *worker) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-w.wake:
+		return false
+	default:
+		delete(s.workers, w.uid)
+		return true
+	}
+}

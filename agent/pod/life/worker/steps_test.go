@@ -1,0 +1,203 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// steps is a hook that writes down what it is asked. A step can be made to hang for
+// the pod "slow", as if a mount or a server did not answer.
+type steps struct {
+	mu    sync.Mutex
+	done  []string
+	hangs string
+	deaf  chan struct{} // not nil: what hangs does so until it is closed, whatever its context says
+}
+
+func (*steps) Name() string { return "steps" }
+
+func (h *steps) step(ctx context.Context, what string, uid types.UID) error {
+	h.mu.Lock()
+	h.done = append(h.done, what+" "+string(uid))
+	hangs, deaf := h.hangs == what && uid == "slow", h.deaf
+	h.mu.Unlock()
+	switch {
+	case hangs && deaf != nil:
+		<-deaf
+	case hangs:
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (h *steps) Prepare(ctx context.Context, p *v1.Pod) error { return h.step(ctx, "prepare", p.UID) }
+func (h *steps) Update(ctx context.Context, p *v1.Pod) error  { return h.step(ctx, "update", p.UID) }
+func (h *steps) Ended(ctx context.Context, p *v1.Pod) error   { return h.step(ctx, "ended", p.UID) }
+func (h *steps) Release(ctx context.Context, uid types.UID) error {
+	return h.step(ctx, "release", uid)
+}
+
+// take returns what was done since the last call, without repetitions: Prepare is
+// called for each container too.
+func (h *steps) take() []string {
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := slices.Compact(h.done)
+	h.done = nil
+	return out
+}
+
+func (h *steps) hang(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hangs = what
+}
+
+func stepped(t *testing.T, f func(t *testing.T, n *node, h *steps)) {
+	synctest.Test(t, func(t *testing.T) {
+		n, h := newNode(t, newMachine("app:1", "app:2")), &steps{}
+		n.hooks, n.starts = hook.Chain{h}, 1
+		n.start(t)
+		defer func() { n.stop() }()
+		f(t, n, h)
+	})
+}
+
+func (h *steps) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if got := h.take(); !slices.Equal(got, want) {
+		t.Errorf("the hooks were asked to %q, not %q", got, want)
+	}
+}
+
+// The hooks take part in the whole life of a pod, each step once and in order.
+func TestHooksOfALife(t *testing.T) {
+	stepped(t, func(t *testing.T, n *node, h *steps) {
+		n.want("a", Wanted{Pod: other(v1.RestartPolicyNever, "app:1")})
+		h.expect(t, "prepare a")
+		n.want("a", Wanted{Pod: other(v1.RestartPolicyNever, "app:2")})
+		time.Sleep(time.Minute)
+		h.expect(t, "update a", "prepare a")
+		n.stop()
+		n.start(t)
+		h.expect(t, "update a") // the sandbox is of the first spec
+		n.end(t, 0)
+		h.expect(t, "ended a")
+		time.Sleep(time.Hour)
+		h.expect(t)
+		n.want("a", Wanted{Pod: other(v1.RestartPolicyNever, "app:2"), Deleting: true})
+		time.Sleep(time.Minute)
+		h.expect(t, "release a")
+		if _, known := n.Get("a"); known || len(n.set.all()) > 0 {
+			t.Error("not forgotten")
+		}
+	})
+}
+
+// A step that hangs for one pod keeps no other pod from starting, though only one may
+// start at a time; and the pod whose step it is goes on as soon as it does.
+func TestAStepThatHangs(t *testing.T) {
+	for _, what := range []string{"prepare", "ended", "release"} {
+		for _, deaf := range []bool{false, true} {
+			stepped(t, func(t *testing.T, n *node, h *steps) {
+				if h.hang(what); deaf {
+					h.deaf = make(chan struct{})
+				}
+				slow := pod("slow", "")
+				slow.Spec.RestartPolicy = v1.RestartPolicyNever
+				n.want("slow", Wanted{Pod: slow})
+				if what != "prepare" {
+					expect(t, n, "slow/c#0")
+					n.end(t, 0)
+				}
+				if what == "release" {
+					n.want("slow", Wanted{Pod: slow, Deleting: true})
+				}
+				n.want("a", Wanted{Pod: pod("a", "")})
+				n.want("b", Wanted{Pod: pod("b", "")})
+				expect(t, n, "a/c#0", "b/c#0")
+				n.want("b", Wanted{Pod: pod("b", ""), Deleting: true})
+				time.Sleep(time.Minute)
+				if _, known := n.Get("b"); known {
+					t.Errorf("%s hangs, and another pod is not forgotten", what)
+				}
+				h.hang("")
+				if n.want("slow", Wanted{Pod: slow, Deleting: true}); deaf {
+					close(h.deaf)
+				}
+				time.Sleep(10 * time.Minute)
+				if _, known := n.Get("slow"); known {
+					t.Errorf("%s hung, and the pod is not forgotten", what)
+				}
+			})
+		}
+	}
+}
+
+// judge says how the next pods fare that are asked about.
+func (d *wishes) judge(broken error, refused *plan.End) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.broken, d.refused = broken, refused
+}
+
+// A verdict that cannot be stored is asked for again, ever less often, and nothing
+// starts without one. A refusal holds until the node says that it may be wrong.
+func TestVerdict(t *testing.T) {
+	stepped(t, func(t *testing.T, n *node, h *steps) {
+		n.judge(errors.New("disk full"), &plan.End{Reason: "OutOfcpu"})
+		n.want("a", Wanted{Pod: pod("a", "")})
+		time.Sleep(20 * time.Second)
+		if n.asked.Load() != 5 { // at 0, 1, 3, 7 and 15 s
+			t.Errorf("asked %d times", n.asked.Load())
+		}
+		h.expect(t)
+		n.judge(nil, &plan.End{Reason: "OutOfcpu"})
+		time.Sleep(time.Hour)
+		expect(t, n)
+		if n.asked.Load() != 6 {
+			t.Errorf("asked %d times", n.asked.Load())
+		}
+		if w, _ := n.Get("a"); w.End == nil {
+			t.Error("not refused")
+		}
+		again, _ := n.Get("a")
+		again.Reconsider = true
+		n.want("a", again)
+		expect(t, n)
+		n.judge(nil, nil)
+		n.want("a", again)
+		expect(t, n, "a/c#0")
+		n.stop()
+		n.start(t)
+		time.Sleep(time.Hour)
+		if expect(t, n, "a/c#0"); n.asked.Load() != 8 {
+			t.Errorf("asked %d times", n.asked.Load())
+		}
+	})
+}
+
+// A verdict that does not show makes no worker spin.
+func TestVerdictDoesNotShow(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.mute = true
+		n.want("a", Wanted{Pod: pod("a", "")})
+		time.Sleep(10 * time.Minute)
+		if asked := n.asked.Load(); asked < 10 || asked > 20 {
+			t.Errorf("asked %d times", n.asked.Load())
+		}
+	})
+}

@@ -1,0 +1,455 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/hook"
+	"github.com/islet-edge/islet/agent/pod/life/observe"
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+)
+
+// wishes is what is wanted, in memory.
+type wishes struct {
+	mu       sync.Mutex
+	pods     map[types.UID]Wanted
+	admitted map[types.UID]bool // what was decided; whoever is not in it is asked about
+	refused  *plan.End          // the next verdict; nil: it may run
+	asked    atomic.Int64       // how often
+	broken   error              // why no verdict can be stored
+	mute     bool               // a verdict does not show
+	silent   bool
+	again    *v1.Pod // wanted as soon as it is forgotten
+	late     int     // so often a pod is still there, Deleting, after it was forgotten
+	poke     func(types.UID)
+}
+
+func (d *wishes) Get(uid types.UID) (Wanted, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w, ok := d.pods[uid]
+	w.Admitted = d.admitted[uid] && w.End == nil
+	return w, ok
+}
+
+func (d *wishes) Admit(_ context.Context, uid types.UID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked.Add(1)
+	if d.broken != nil {
+		return d.broken
+	}
+	w := d.pods[uid]
+	w.End, w.Reconsider = d.refused, false
+	d.pods[uid], d.admitted[uid] = w, d.refused == nil && !d.mute
+	return nil
+}
+
+func (d *wishes) Allocate(_ context.Context, uid types.UID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.pods[uid]
+	w.Undecided = false
+	d.pods[uid] = w
+	return d.broken
+}
+
+func (d *wishes) Spoken(string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.silent
+}
+
+func (d *wishes) Forget(_ context.Context, uid types.UID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.late > 0 {
+		d.late--
+		w := d.pods[uid]
+		w.Pod = w.Pod.DeepCopy() // news of it
+		d.pods[uid] = w
+		d.poke(uid)
+		return nil
+	}
+	delete(d.pods, uid)
+	delete(d.admitted, uid)
+	if d.again != nil {
+		d.pods[uid], d.again = Wanted{Pod: d.again}, nil
+		d.poke(uid)
+	}
+	return nil
+}
+
+// node is an agent around a machine; restarting it keeps the machine.
+type node struct {
+	*machine
+	wishes
+	set     *Set
+	actor   *Executor
+	hooks   hook.Chain
+	imports Imports
+	keyring Keyring
+	guard   Guard
+	network func() error                             // nil: pods always get one
+	stale   func(string) bool                        // nil: no sandbox is
+	starts  int                                      // 0: four
+	marks   *handlers                                // nil: no hooks run
+	off     func(*v1.Pod) (time.Time, time.Duration) // nil: the machine never goes off
+	health  Health                                   // nil: there are no probes
+	events  heard
+	logs    string
+	changed atomic.Int64
+	stop    func()
+}
+
+func newNode(t *testing.T, m *machine) *node {
+	return &node{machine: m, wishes: wishes{pods: map[types.UID]Wanted{}, admitted: map[types.UID]bool{}}, logs: t.TempDir()}
+}
+
+// start runs an agent; the one before it must have been stopped.
+func (n *node) start(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	var view *observe.Observer
+	var hooking Lifecycle
+	var hooked func(string) bool
+	if n.marks != nil {
+		hooking, hooked = n.marks, n.marks.has
+	}
+	n.actor = NewExecutor(ExecutorConfig{Alone: true, Hooking: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Guard: n.guard, Network: n.network, Hooks: n.hooks, Events: &n.events, Starts: cmp.Or(n.starts, 4), Log: log,
+		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
+	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
+	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: &n.events, Stale: n.stale, Health: n.health, Off: n.off, Hooked: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
+	n.wishes.poke = n.set.Poke
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := view.Relist(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range view.UIDs() {
+		n.set.Poke(uid)
+	}
+	for uid := range n.wishes.pods {
+		n.set.Poke(uid)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { view.Run(ctx) })
+	wg.Go(func() { n.set.Run(ctx) })
+	n.stop = func() { cancel(); wg.Wait() }
+}
+
+// want changes a wish and waits until all is quiet.
+func (n *node) want(uid types.UID, w Wanted) {
+	n.wishes.mu.Lock()
+	n.wishes.pods[uid] = w
+	n.wishes.mu.Unlock()
+	n.set.Poke(uid)
+	synctest.Wait()
+}
+
+func pod(uid string, policy v1.PullPolicy) *v1.Pod {
+	p := &v1.Pod{}
+	p.Name, p.Namespace, p.UID = uid, "default", types.UID(uid)
+	p.Spec.Containers = []v1.Container{{Name: "c", Image: "app:1", ImagePullPolicy: policy}}
+	return p
+}
+
+func bubble(t *testing.T, m *machine, f func(t *testing.T, n *node)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, m)
+		n.start(t)
+		defer func() { n.stop() }()
+		f(t, n)
+	})
+}
+
+func expect(t *testing.T, n *node, running ...string) {
+	t.Helper()
+	synctest.Wait()
+	if got := n.list(true); !slices.Equal(got, running) {
+		t.Fatalf("runs: %v, not %v", got, running)
+	}
+}
+
+func (n *node) failure(uid types.UID) plan.Failure {
+	return n.set.Input(uid).Failed[plan.Key{Container: "c", Op: plan.StartContainer}]
+}
+
+// A pod runs, is deleted within its grace period, and nothing of it is left.
+func TestLifeAndDeath(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
+		expect(t, n, "a/c#0")
+		began := time.Now()
+		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: 7 * time.Second})
+		for n.left(t) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if d := time.Since(began); d.Round(time.Second) != 7*time.Second {
+			t.Errorf("took %v", d)
+		}
+		synctest.Wait()
+		if _, known := n.Get("a"); known || len(n.set.all()) > 0 {
+			t.Error("not forgotten")
+		}
+	})
+}
+
+// A running pod costs nothing: an hour passes without one decision.
+func TestIdle(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", "")})
+		expect(t, n, "a/c#0")
+		before := n.changed.Load()
+		time.Sleep(time.Hour)
+		if more := n.changed.Load() - before; more > 0 {
+			t.Errorf("%d decisions in an idle hour", more)
+		}
+	})
+}
+
+// A container that crashes starts again at once, then after 10 s, 20 s ...;
+// restarts of the agent change nothing.
+func TestCrashLoop(t *testing.T) {
+	m := newMachine("app:1")
+	m.life = time.Millisecond
+	bubble(t, m, func(t *testing.T, n *node) {
+		began := time.Now()
+		n.want("a", Wanted{Pod: pod("a", "")})
+		for range 23 {
+			time.Sleep(7 * time.Second)
+			n.stop()
+			n.start(t)
+		}
+		for attempt, at := range []time.Duration{0, 0, 10, 30, 70, 150} {
+			m.mu.Lock()
+			got := m.started[attempt].Sub(began)
+			m.mu.Unlock()
+			if d := got - at*time.Second; d < 0 || d > 100*time.Millisecond {
+				t.Errorf("attempt %d after %v, not %v s", attempt, got, int(at))
+			}
+		}
+	})
+}
+
+// Failures to run a sandbox cost 1, 2 and 4 seconds, without polling.
+func TestSandboxFails(t *testing.T) {
+	m := newMachine("app:1")
+	left := 3
+	m.runFail = func() error {
+		if left--; left >= 0 {
+			return errors.New("no network yet")
+		}
+		return nil
+	}
+	bubble(t, m, func(t *testing.T, n *node) {
+		began := time.Now()
+		n.want("a", Wanted{Pod: pod("a", "")})
+		if f := n.set.Input("a").Failed[plan.Key{Op: plan.RunSandbox}]; f.Reason != plan.FailedCreatePodSandBox {
+			t.Errorf("reason %q", f.Reason)
+		}
+		for len(n.list(true)) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if d := time.Since(began); d < 7*time.Second || d > 7100*time.Millisecond {
+			t.Errorf("took %v", d)
+		}
+	})
+}
+
+// The agent's end is not its pods' end, and its start restarts nothing. After a
+// power cut everything runs again, at the next attempt.
+func TestRestarts(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", "")})
+		n.stop()
+		expect(t, n, "a/c#0")
+		n.start(t)
+		expect(t, n, "a/c#0")
+		time.Sleep(time.Minute)
+		n.stop()
+		n.Reboot()
+		n.start(t)
+		expect(t, n, "a/c#1")
+	})
+}
+
+// What nobody wants stays until its source has spoken.
+func TestOrphan(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", "")})
+		n.stop()
+		n.wishes.pods, n.wishes.silent = map[types.UID]Wanted{}, true
+		n.start(t)
+		time.Sleep(time.Hour)
+		expect(t, n, "a/c#0")
+		n.wishes.mu.Lock()
+		n.wishes.silent = false
+		n.wishes.mu.Unlock()
+		n.set.PokeAll()
+		time.Sleep(time.Minute)
+		if expect(t, n); n.left(t) > 0 {
+			t.Error("the orphan is still there")
+		}
+	})
+}
+
+// A pod waits for its predecessor of the same name.
+func TestPredecessor(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.want("old", Wanted{Pod: pod("old", "")})
+		n.want("new", Wanted{Pod: pod("new", ""), Waiting: "old"})
+		n.want("old", Wanted{Pod: pod("old", ""), Deleting: true, Grace: time.Minute})
+		time.Sleep(59 * time.Second)
+		expect(t, n, "old/c#0")
+		time.Sleep(2 * time.Second)
+		if _, known := n.Get("old"); known {
+			t.Fatal("not forgotten")
+		}
+		n.want("new", Wanted{Pod: pod("new", "")})
+		expect(t, n, "new/c#0")
+	})
+}
+
+// Only so many sandboxes start at once, and the first pod does not wait for the
+// last one.
+func TestBoundedStarts(t *testing.T) {
+	m := newMachine("app:1")
+	m.startup = time.Second
+	bubble(t, m, func(t *testing.T, n *node) {
+		for i := range 30 {
+			n.want(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
+		}
+		time.Sleep(1001 * time.Millisecond)
+		if got := len(n.list(true)); got != 4 {
+			t.Errorf("%d pods run after a second", got)
+		}
+		time.Sleep(7 * time.Second)
+		if got := len(n.list(true)); got != 30 || m.most != 4 {
+			t.Errorf("%d pods run, %d started at once", got, m.most)
+		}
+	})
+}
+
+// Starts that hang hold up no others for longer than placeTime.
+func TestHangingStarts(t *testing.T) {
+	m := newMachine("app:1")
+	m.startup = 100 * time.Second
+	bubble(t, m, func(t *testing.T, n *node) {
+		for i := range 6 {
+			n.want(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
+		}
+		time.Sleep(placeTime - time.Second)
+		if got := m.starting(); got != 4 {
+			t.Errorf("%d start at once", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := m.starting(); got != 6 {
+			t.Errorf("%d have begun to start: those that hang keep their places", got)
+		}
+		time.Sleep(5 * time.Minute) // a place is given back once
+		if got := len(n.list(true)); got != 6 {
+			t.Errorf("%d pods run", got)
+		}
+	})
+}
+
+// A pod that is wanted again as it ends begins a new life.
+func TestWantedAgain(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", "")})
+		n.again = pod("a", "")
+		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Minute})
+		time.Sleep(2 * time.Minute)
+		expect(t, n, "a/c#0")
+		if age := time.Since(n.set.Input("a").Started); age.Round(time.Second) != time.Minute {
+			t.Errorf("it started %v ago", age)
+		}
+	})
+}
+
+// A pod whose end its source has not taken note of, and shows once more as the worker
+// ends, is given back once more: else it stays for ever, and whoever has its name waits.
+func TestForgottenLate(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		n.want("a", Wanted{Pod: pod("a", "")})
+		n.late = 1
+		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, known := n.Get("a"); known || len(n.set.all()) > 0 {
+			t.Error("not forgotten")
+		}
+	})
+}
+
+// idle is an actor that says that all is done and does nothing.
+type idle struct{ n atomic.Int64 }
+
+func (a *idle) Do(context.Context, plan.Input, plan.Action) error { a.n.Add(1); return nil }
+
+// A runtime that claims success and shows no effect does not make workers spin.
+func TestNoEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, actor := newNode(t, newMachine()), &idle{}
+		n.wishes.pods["a"] = Wanted{Pod: pod("a", "")}
+		log := slog.New(slog.DiscardHandler)
+		n.set = New(Config{Desired: &n.wishes, View: observe.New(observe.Config{Runtime: n.machine, Log: log}), Actor: actor, Log: log})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go n.set.Run(ctx)
+		n.set.Poke("a")
+		time.Sleep(10 * time.Minute)
+		if n := actor.n.Load(); n < 10 || n > 20 {
+			t.Errorf("tried %d times", n)
+		}
+	})
+}
+
+// panicky is a hook that panics for one pod.
+type panicky struct{ times int }
+
+func (*panicky) Name() string { return "panicky" }
+
+func (h *panicky) Prepare(_ context.Context, p *v1.Pod) error {
+	if p.Name == "bad" && h.times > 0 {
+		h.times--
+		panic("oh")
+	}
+	return nil
+}
+
+// A panic costs one pod a few seconds, and the others nothing.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, newMachine("app:1"))
+		n.hooks = hook.Chain{&panicky{times: 2}}
+		n.start(t)
+		defer n.stop()
+		n.want("bad", Wanted{Pod: pod("bad", "")})
+		n.want("good", Wanted{Pod: pod("good", "")})
+		expect(t, n, "good/c#0")
+		time.Sleep(4 * time.Second)
+		expect(t, n, "bad/c#0", "good/c#0")
+		n.wishes.mu.Lock()
+		n.wishes.pods["bad"] = Wanted{} // a wish without a pod: the worker itself panics
+		n.wishes.mu.Unlock()
+		n.set.Poke("bad")
+		time.Sleep(time.Minute)
+		n.want("bad", Wanted{Pod: pod("bad", ""), Deleting: true})
+		time.Sleep(2 * time.Minute)
+		expect(t, n, "good/c#0")
+	})
+}

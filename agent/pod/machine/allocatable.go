@@ -1,0 +1,75 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/reserve"
+	"github.com/islet-edge/islet/metrics/host"
+)
+
+// A found is what the machine has.
+type found struct {
+	reserve.Machine
+	swap int64 // bytes
+}
+
+// look finds what the machine has, and as many pods as the configuration allows. Ephemeral
+// storage is that of the file system with the pods' directories.
+// https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/
+func look(ctx context.Context, cfg *config.Config) (f found, err error) {
+	machine := host.New(host.Config{})
+	id, err := machine.Identity(ctx)
+	if err != nil {
+		return f, err
+	}
+	pods := int64(cfg.Kubelet.MaxPods)
+	if perCore := int64(cfg.Kubelet.PodsPerCore); perCore > 0 {
+		pods = min(pods, perCore*int64(id.CPUs))
+	}
+	f.swap = int64(id.Swap)
+	f.Capacity = v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewQuantity(int64(id.CPUs), resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(int64(id.Memory), resource.BinarySI),
+		v1.ResourcePods:   *resource.NewQuantity(pods, resource.DecimalSI),
+	}
+	if *cfg.Kubelet.LocalStorageCapacityIsolation {
+		disk, err := machine.Disk(ctx, existing(cfg.Dirs.Root))
+		if err != nil {
+			return f, err
+		}
+		f.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Total), resource.BinarySI)
+	}
+	pages, err := machine.HugePages()
+	if err != nil {
+		return f, err
+	}
+	for size, bytes := range pages {
+		page := resource.NewQuantity(int64(size), resource.BinarySI)
+		f.Capacity[v1.ResourceName(fmt.Sprint(v1.ResourceHugePagesPrefix, page))] = *resource.NewQuantity(int64(bytes), resource.BinarySI)
+	}
+	if p, err := machine.Processes(); err == nil {
+		f.PIDs = int64(p.Max)
+	}
+	if cfg.Kubelet.ReservedSystemCPUs != "" {
+		f.CPUs, err = machine.Online()
+	}
+	return f, err
+}
+
+// existing is a directory, or the nearest one above it that is there.
+func existing(dir string) string {
+	for dir != "/" {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
+}

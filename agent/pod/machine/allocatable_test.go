@@ -1,0 +1,57 @@
+package machine
+
+import (
+	"context"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/internal/config"
+)
+
+func TestAllocatable(t *testing.T) {
+	for args, want := range map[string]int64{"--max-pods=7": 7, "--pods-per-core=1000000": 110} {
+		cfg, _, err := config.Load([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		has, err := look(context.Background(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		room := has.Capacity
+		if room.Pods().Value() != want || room.Cpu().Value() < 1 || room.Memory().Value() < 1<<20 || room.StorageEphemeral().Value() < 1<<20 {
+			t.Errorf("%s: got %v", args, room)
+		}
+	}
+}
+
+// TestOthersResources: what others advertise on the Node counts at admission, and native
+// resources are this machine's to tell.
+func TestOthersResources(t *testing.T) {
+	cfg, _, err := config.Load([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), "--node-ip=10.0.0.2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(t.Context(), cfg, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := v1.ResourceList{"example.com/foo": resource.MustParse("4"), v1.ResourceCPU: resource.MustParse("1k")}
+	if !m.SetNode(m.Labels(), nil, told) || m.SetNode(m.Labels(), nil, told) {
+		t.Error("a change is told once")
+	}
+	if room := m.Admit().Allocatable; room.Name("example.com/foo", resource.DecimalSI).Value() != 4 || room.Cpu().Value() >= 1000 {
+		t.Errorf("room %v", room)
+	}
+	if _, kept := m.Now().Allocatable["example.com/foo"]; kept {
+		t.Error("the machine's own resources were changed")
+	}
+	if !m.SetNode(m.Labels(), nil, nil) {
+		t.Error("it was taken away")
+	}
+	if _, there := m.Admit().Allocatable["example.com/foo"]; there {
+		t.Error("it is still there")
+	}
+}

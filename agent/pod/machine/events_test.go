@@ -1,0 +1,85 @@
+package machine
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	edgenode "github.com/islet-edge/islet/edge/node"
+	"github.com/islet-edge/islet/edge/outbox"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/eventtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "machine")) }
+
+// TestNodeEvents: what changes is told once, and what was so before the agent
+// learned of it is no change.
+func TestNodeEvents(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "islet.db"), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	resolv := ""
+	var events *outbox.Events
+	var a *Reporter
+	start := func() {
+		var err error
+		events, err = outbox.NewEvents(outbox.EventsConfig{Node: "n", Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a = NewReporter(ReporterConfig{Machine: &Machine{cfg: &config.Config{Node: config.Node{Name: "n"}, Kubelet: kubelet.KubeletConfiguration{ResolverConfig: &resolv}}}, Meta: s, Events: events, Log: log})
+		a.Started(t.Context())
+	}
+	told := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range events.Recent("n") {
+			eventtest.Note(e.Type, e.Reason, e.Message)
+			got = append(got, e.Reason)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("told %v, not %v", got, want)
+		}
+	}
+	start()
+	told("Starting")
+	start()
+	told("Starting")
+	if err := s.SetMeta(t.Context(), metaBoot, "another"); err != nil {
+		t.Fatal(err)
+	}
+	start()
+	told("Starting", "Rebooted")
+	resolv = filepath.Join(t.TempDir(), "resolv.conf")
+	start()
+	told("Starting", "CheckLimitsForResolvConf") // it is not there
+	if err := os.WriteFile(resolv, []byte("search a b c\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	start()
+	told("Starting")
+
+	start()
+	for range 2 {
+		a.conditions(&edgenode.Facts{NotReady: []string{"no network"}})
+	}
+	for range 2 {
+		a.conditions(&edgenode.Facts{DiskPressure: true})
+	}
+	a.conditions(&edgenode.Facts{MemoryPressure: true, PIDPressure: true})
+	a.conditions(&edgenode.Facts{DiskPressure: true})
+	for _, yes := range []bool{false, false, true, true, false} {
+		a.Schedulable(yes)
+	}
+	told("Starting", "NodeNotReady", "NodeReady", "NodeHasInsufficientMemory", "NodeHasNoDiskPressure", "NodeHasInsufficientPID",
+		"NodeHasSufficientMemory", "NodeHasDiskPressure", "NodeHasSufficientPID", "NodeSchedulable", "NodeNotSchedulable")
+}

@@ -1,0 +1,275 @@
+package machine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/agent/pod/status"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/quota"
+	"github.com/islet-edge/islet/internal/reserve"
+	"github.com/islet-edge/islet/net/address"
+	"github.com/islet-edge/islet/net/netns"
+)
+
+// nodeFresh is for how long the node's addresses and resolv.conf are not looked
+// at again. They are read when a pod starts, never by a timer.
+const nodeFresh = 10 * time.Second
+
+// A Machine is what pods are told about the machine they run on.
+type Machine struct {
+	cfg               *config.Config
+	appArmor, seLinux error
+	quotas            bool // the file system of volumes has them
+
+	share     reserve.Share
+	swap      int64                         // bytes
+	devices   Devices                       // nil: there are none
+	pressures func() []v1.NodeConditionType // nil: there are none
+
+	mu     sync.Mutex
+	labels map[string]string
+	taints []v1.Taint
+	others v1.ResourceList // that others advertise on the Node
+	engine string          // what the container runtime calls itself
+	read   time.Time
+	found  []netip.Addr // the addresses that were found last
+	last   translate.Node
+}
+
+// Devices are resources that are given one by one. *device.Manager is one.
+type Devices interface {
+	// Resources are those of the Node.
+	Resources() (capacity, allocatable v1.ResourceList)
+	// Room corrects what pods are measured against.
+	Room(v1.ResourceList)
+}
+
+// SetExclusive takes who says whether a container has CPUs of its own. It is called before
+// any pod runs.
+func (n *Machine) SetExclusive(has func(uid types.UID, container string) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last.Exclusive = has
+}
+
+// SetDevices is called before any other method.
+func (n *Machine) SetDevices(d Devices) { n.devices = d }
+
+// SetPressures is called before any other method. It gives what says which conditions hold
+// for which pods are evicted.
+func (n *Machine) SetPressures(now func() []v1.NodeConditionType) { n.pressures = now }
+
+// Pressures are the conditions that hold.
+func (n *Machine) Pressures() []v1.NodeConditionType {
+	if n.pressures == nil {
+		return nil
+	}
+	return n.pressures()
+}
+
+// New looks at what the machine has; appArmor and seLinux are why profiles and
+// labels do not act here.
+func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Machine, error) {
+	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, quotas: quota.Supported(cfg.Dirs.Root), labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
+	for k, v := range cfg.Node.Labels {
+		n.labels[k] = v
+	}
+	has, err := look(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("look at what this machine has: %w", err)
+	}
+	k := cfg.Kubelet
+	if n.share, err = reserve.New(&k, has.Machine); err != nil {
+		return nil, err
+	}
+	n.swap = has.swap
+	n.last = translate.Node{
+		Name: cfg.Node.Name, ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, LogDir: k.PodLogsDir,
+		SeccompDir: filepath.Join(cfg.Dirs.Root, "seccomp"), SeccompDefault: *k.SeccompDefault, CPUPeriod: cfg.CPUPeriod,
+		OOMGroup: cfg.KillsWholeContainers(os.DirFS("/")), SwapCgroup: config.SwapCgroup(os.DirFS("/")),
+		MemoryBytes: n.share.Capacity.Memory().Value(), Allocatable: n.share.Allocatable(), Throttles: throttles("/"),
+	}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && cfg.Gate("MemoryQoS") {
+		n.last.MemoryQoS = &translate.QoS{Throttle: *k.MemoryThrottlingFactor, Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy}
+	}
+	if k.MemorySwap.SwapBehavior == "LimitedSwap" {
+		n.last.SwapBytes = has.swap
+	}
+	return n, nil
+}
+
+// Now is the node as it is.
+func (n *Machine) Now() translate.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if since := time.Since(n.read); n.read.IsZero() || since > nodeFresh || since < 0 {
+		n.read = time.Now()
+		n.last.IPs = n.addresses()
+		n.last.Resolv, n.last.NoResolv = n.resolv(), *n.cfg.Kubelet.ResolverConfig == ""
+	}
+	return n.last
+}
+
+// Name is the Node's.
+func (n *Machine) Name() string { return n.cfg.Node.Name }
+
+// Host is what the statuses of pods say of their node.
+func (n *Machine) Host() status.Host {
+	ips := n.Now().IPs
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return status.Host{IPs: ips, Runtime: cmp.Or(n.engine, "containerd")}
+}
+
+// SetRuntime takes what the container runtime calls itself: the IDs of containers begin
+// with it.
+func (n *Machine) SetRuntime(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.engine = name
+}
+
+// Hostname is that of a pod, for its /etc/hosts.
+func (n *Machine) Hostname(pod *v1.Pod) (host, fqdn string) {
+	return translate.Hostname(pod, n.cfg.Kubelet.ClusterDomain)
+}
+
+// SetNode takes the labels and taints that the control plane gave the Node, and the
+// extended resources that others advertise there, and reports whether they are different
+// from before.
+func (n *Machine) SetNode(labels map[string]string, taints []v1.Taint, capacity v1.ResourceList) (changed bool) {
+	others := v1.ResourceList{}
+	for name, q := range capacity {
+		if admit.Extended(name) {
+			others[name] = q
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changed = !maps.Equal(n.labels, labels) || !equality.Semantic.DeepEqual(n.taints, taints) || !equality.Semantic.DeepEqual(n.others, others)
+	n.labels, n.taints, n.others = labels, taints, others
+	return changed
+}
+
+// Labels are those of the Node.
+func (n *Machine) Labels() map[string]string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.labels
+}
+
+// IPs are the node's addresses.
+func (n *Machine) IPs() (out []netip.Addr) {
+	for _, s := range n.Now().IPs {
+		if ip, err := netip.ParseAddr(s); err == nil {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// addresses are --node-ip, or else those of the default route: see package address.
+// What was found before is kept while the kernel does not answer.
+func (n *Machine) addresses() (out []string) {
+	for _, ip := range n.cfg.Node.IPs {
+		if !ip.IsUnspecified() {
+			out = append(out, ip.String())
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	found, err := address.Find(netns.NS{}, n.found, n.cfg.Edge.BridgeName)
+	if err != nil {
+		found = n.found
+	}
+	n.found = found
+	for _, ip := range found {
+		out = append(out, ip.String())
+	}
+	if i := n.cfg.Node.IPs; len(i) > 0 && i[0].Is6() { // --node-ip=::
+		slices.Reverse(out)
+	}
+	return out
+}
+
+// Admit is what pods are measured against.
+func (n *Machine) Admit() admit.Node {
+	now := n.Now()
+	room := maps.Clone(now.Allocatable)
+	n.mu.Lock()
+	maps.Copy(room, n.others)
+	labels, taints := n.labels, n.taints
+	n.mu.Unlock()
+	if n.devices != nil {
+		n.devices.Room(room)
+	}
+	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room, Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static", StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux, Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures()}
+}
+
+// resources are what the Node has: the machine's and the devices.
+func (n *Machine) resources() (capacity, allocatable v1.ResourceList) {
+	own := n.Now().Allocatable
+	if n.devices == nil {
+		return n.share.Capacity, own
+	}
+	capacity, allocatable = n.devices.Resources()
+	maps.Copy(capacity, n.share.Capacity)
+	maps.Copy(allocatable, own)
+	return capacity, allocatable
+}
+
+// Share is what of this machine is the pods'.
+func (n *Machine) Share() reserve.Share { return n.share }
+
+// resolvTrouble is what is wrong with the resolv.conf of the host, in a kubelet's words;
+// empty: nothing.
+func (n *Machine) resolvTrouble() string {
+	path := *n.cfg.Kubelet.ResolverConfig
+	if path == "" {
+		return ""
+	}
+	if _, err := os.Stat(path); err != nil {
+		return err.Error()
+	}
+	return n.resolv().Limits(path, n.cfg.Kubelet.ClusterDomain)
+}
+
+// resolv is the resolv.conf that pods with DNS policy Default inherit. Of a
+// host with systemd-resolved it is the one with the real servers, since the stub
+// on loopback does not answer pods.
+// https://kubernetes.io/docs/tasks/administer-cluster/dns-debugging-resolution/#known-issues
+func (n *Machine) resolv() translate.DNS {
+	path := *n.cfg.Kubelet.ResolverConfig
+	if path == "" {
+		return translate.DNS{}
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return translate.DNS{}
+	}
+	dns := translate.ParseResolv(string(b))
+	if slices.Equal(dns.Servers, []string{"127.0.0.53"}) {
+		if b, err := os.ReadFile("/run/systemd/resolve/resolv.conf"); err == nil {
+			return translate.ParseResolv(string(b))
+		}
+	}
+	return dns
+}

@@ -1,0 +1,137 @@
+package plan
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// The hooks of a container are actions of their own, for they may take as long as they
+// like, or for ever; nothing but the container's own start or end waits for them.
+//
+//	StartContainer --> runs --PostStart--> started ... --PreStop--> StopContainer
+//	                              |                        |
+//	                              '-- failed: stopped      '-- failed, or its time is over: stopped all the same
+//
+// A postStart hook whose end the agent did not live to note runs once more: hooks are
+// delivered at least once. A preStop hook, too, if the agent was restarted meanwhile.
+// https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
+
+// Hooking reports whether a container is there whose postStart hook has yet to return.
+func Hooking(in Input, c Container) bool { return c.PostStart && !in.Hooked[c.ID] }
+
+// HookFailed reports whether the postStart hook of a container failed: the container is
+// to stop, and then its restart policy counts.
+func HookFailed(in Input, c Container) bool {
+	f, ok := in.Failed[Key{c.Name, PostStart}]
+	return ok && f.ID == c.ID
+}
+
+// startsWithHook reports whether a container that has a postStart hook is on its way to
+// the hook's end.
+func (p *planner) startsWithHook(ctr *v1.Container) bool {
+	if ctr.Lifecycle == nil || ctr.Lifecycle.PostStart == nil {
+		return false
+	}
+	does := func(a Action) bool { return a.Container == ctr.Name && (a.Op == StartContainer || a.Op == PostStart) }
+	if f, busy := p.Busy[ctr.Name]; busy && does(f.Action) {
+		return true
+	}
+	for _, a := range p.Start {
+		if does(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropHooks ends hooks in containers that have ended.
+func (p *planner) dropHooks() {
+	if p.Hold {
+		return
+	}
+	for subject, f := range p.Busy {
+		if f.Op != PostStart && f.Op != PreStop {
+			continue
+		}
+		if c, ok := p.Seen.find(f.ID); !ok || c.State != Running {
+			p.Cancel = append(p.Cancel, subject)
+		}
+	}
+}
+
+func (o Observed) find(id string) (Container, bool) {
+	for _, c := range o.Containers {
+		if c.ID == id {
+			return c, true
+		}
+	}
+	return Container{}, false
+}
+
+// preStopped reports whether the preStop hook of a container has run: it takes the
+// container for stopped, so it stops, whatever else is wanted by now.
+func (p *planner) preStopped(c Container) bool {
+	_, ran := p.PreStopped[c.ID]
+	return ran
+}
+
+// hasPreStop reports whether a preStop hook is to run before a container stops.
+func (p *planner) hasPreStop(c Container) bool {
+	if p.preStopped(c) || c.State != Running || p.Want == nil {
+		return false
+	}
+	_, ctr := podspec.Find(&p.Want.Spec, c.Name)
+	return ctr != nil && ctr.Lifecycle != nil && ctr.Lifecycle.PreStop != nil
+}
+
+// stop stops a container of a pod that goes on, after its preStop hook. Both share the
+// grace that a has; a hook that has used it up leaves a little.
+func (p *planner) stop(c Container, a Action) {
+	if f, busy := p.Busy[c.Name]; busy && f.Op == PostStart {
+		p.Cancel = append(p.Cancel, c.Name)
+	}
+	a.Op, a.Container, a.ID = StopContainer, c.Name, c.ID
+	if a.Grace > 0 && p.hasPreStop(c) {
+		a.Op = PreStop
+	}
+	a.Grace = max(a.Grace-p.PreStopped[c.ID], min(leastGrace, a.Grace))
+	p.start(a)
+}
+
+// preStop runs the hook of a container of a pod that ends, and reports whether there was
+// one to run, and time for it.
+func (p *planner) preStop(c Container, until time.Time) bool {
+	if !p.hasPreStop(c) || !p.Now.Before(until) {
+		return false
+	}
+	p.start(Action{Op: PreStop, Container: c.Name, ID: c.ID, Grace: until.Sub(p.Now)})
+	return true
+}
+
+// debug starts the containers that a person added in order to look at the pod, each once,
+// also while it initializes (KEP-277). One whose target does not run fails until it does.
+func (p *planner) debug(sb Sandbox) {
+	for i := range p.Want.Spec.EphemeralContainers {
+		e := &p.Want.Spec.EphemeralContainers[i]
+		start := Action{Op: StartContainer, Container: e.Name, Round: p.round, Hash: Hash((*v1.Container)(&e.EphemeralContainerCommon))}
+		if t, ok := p.Seen.Last(e.TargetContainerName); ok && t.State == Running {
+			start.Target = t.ID
+		}
+		c, exists := p.Seen.Last(e.Name)
+		switch {
+		case !exists:
+			p.start(start)
+		case c.State == Unknown || c.State == Running && c.SandboxID != sb.ID:
+			p.stop(c, Action{Grace: p.Grace})
+		case c.State == Created && c.SandboxID == sb.ID:
+			start.Attempt = c.Attempt
+			p.start(start)
+		case c.State == Created:
+			start.Attempt = c.Attempt + 1
+			p.start(start)
+		}
+	}
+}

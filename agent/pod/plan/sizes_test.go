@@ -1,0 +1,199 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// resizes is what the world knows of resources. What a pod is given is in its spec, as
+// limits of memory; containers whose name ends with 1 get them by a restart only.
+type resizes struct {
+	asks     map[string]int64 // what is asked for beyond what is given, by container
+	prepared *Resources       // to what this agent has prepared the pod's cgroup; nil: it has not
+	level    Resources        // what the pod as a whole is held to
+	leveled  *Resources       // the same, as the worker knows it
+	unsure   bool
+	sized    map[string]Resources
+	begun    map[string]begun // by subject
+}
+
+// begun is what was wanted when an action began.
+type begun struct {
+	sizes map[string]Size
+	level Resources
+}
+
+const firstMemory = 100
+
+func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
+	sizes, level := map[string]Size{}, Resources{}
+	for kind, ctr := range podspec.Containers(&pod.Spec) {
+		if kind == podspec.Ephemeral {
+			continue
+		}
+		s := Size{Resources: Resources{Memory: firstMemory}}
+		if q, ok := ctr.Resources.Limits[v1.ResourceMemory]; ok {
+			s.Memory = q.Value()
+		}
+		if kind == podspec.Main { // so that containers may change without the whole
+			level.Memory += s.Memory
+		}
+		if kind != podspec.Init && strings.HasSuffix(ctr.Name, "1") {
+			s.Anew = resource.NewQuantity(s.Memory, resource.DecimalSI).String()
+		}
+		sizes[ctr.Name] = s
+	}
+	return sizes, level
+}
+
+// ask has somebody ask for other resources.
+func (w *world) ask(arg int) {
+	if w.in.Want == nil {
+		return
+	}
+	w.asks = maps.Clone(w.asks)
+	if w.asks == nil {
+		w.asks = map[string]int64{}
+	}
+	list := slices.Concat(w.in.Want.Spec.InitContainers, w.in.Want.Spec.Containers)
+	ctr := list[arg%len(list)]
+	w.asks[ctr.Name] = firstMemory + int64(arg%5-2)*20
+	w.in.Undecided = true
+}
+
+// grant gives what is asked for, unless the node refuses.
+func (w *world) grant() {
+	w.in.Undecided = false
+	if w.refuse || w.in.Want == nil {
+		return
+	}
+	pod := w.in.Want.DeepCopy()
+	for _, ctr := range podspec.Containers(&pod.Spec) {
+		if m, ok := w.asks[ctr.Name]; ok {
+			ctr.Resources.Limits = v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(m, resource.DecimalSI)}
+		}
+	}
+	w.in.Want, w.asks = pod, nil
+}
+
+// showSizes gives the planner what the worker knows of sizes.
+func (w *world) showSizes(sb Sandbox) {
+	w.in.Sizes, w.in.Level = sizesOf(w.in.Want)
+	if sb.Ready && w.leveled == nil {
+		if sb.Hash == w.in.Spec {
+			w.leveled = new(w.in.Level)
+		} else {
+			w.unsure = true
+		}
+	}
+	w.in.Leveled, w.in.Unsure, w.in.Sized = w.leveled, w.unsure, maps.Clone(w.sized)
+	if f := w.in.Failed[Key{"", Resize}]; f.Hash != w.in.Spec {
+		delete(w.in.Failed, Key{"", Resize})
+	}
+}
+
+// forgetSizes is a restart of the agent.
+func (w *world) forgetSizes() {
+	w.leveled, w.unsure, w.sized, w.prepared = nil, false, nil, nil
+	w.in.Undecided = len(w.asks) > 0
+}
+
+func (w *world) begin(a Action) {
+	if w.in.Want == nil {
+		return
+	}
+	if w.begun == nil {
+		w.begun = map[string]begun{}
+	}
+	w.begun[a.Container] = begun{w.in.Sizes, w.in.Level}
+}
+
+// prepare makes the pod's cgroup, or adopts it.
+func (w *world) prepare(a Action) {
+	level := w.begun[a.Container].level
+	if w.prepared != nil && *w.prepared == level {
+		return
+	}
+	w.prepared = new(level)
+	if w.live(func(Container) bool { return true }) {
+		level.Memory = max(level.Memory, w.level.Memory)
+	}
+	w.level = level
+}
+
+// resize gives what runs its resources; half of it, if it fails in between.
+func (w *world) resize(a Action, whole bool) {
+	b := w.begun[a.Container]
+	sb, _ := w.in.Seen.Sandbox()
+	w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
+	for i, c := range w.in.Seen.Containers {
+		last, _ := w.in.Seen.Last(c.Name)
+		if size, ok := b.sizes[c.Name]; ok && c.State == Running && c.ID == last.ID && c.SandboxID == sb.ID && (c.Anew == "" || c.Anew == size.Anew) {
+			w.in.Seen.Containers[i].Resources = &size.Resources
+			if !whole {
+				return
+			}
+		}
+	}
+	if whole {
+		w.level = b.level
+	}
+}
+
+// resized notes what only the worker knows of a Resize.
+func (w *world) resized(a Action, ok bool) {
+	if a.Op != Resize {
+		return
+	}
+	w.sized = maps.Clone(w.sized)
+	if w.sized == nil || !ok {
+		w.sized = map[string]Resources{}
+	}
+	if w.unsure = !ok; ok {
+		for _, c := range w.in.Seen.Containers {
+			if c.State == Running && c.Resources != nil {
+				w.sized[c.ID] = *c.Resources
+			}
+		}
+		w.leveled = new(w.begun[""].level)
+		w.unsure = *w.leveled != w.level
+	}
+}
+
+func (w *world) checkResize(a Action, newest Sandbox, ending bool) {
+	w.must(!ending && w.in.Admitted && newest.Ready && newest.ID != w.in.Stale, 64, "resizes what does not run")
+	w.must(a.Hash == w.in.Spec, 64, "resizes to a spec that is not wanted")
+	needs := w.in.Unsure || *w.in.Leveled != w.in.Level
+	for _, c := range w.in.Seen.Containers {
+		last, _ := w.in.Seen.Last(c.Name)
+		if c.State != Running || c.ID != last.ID || c.SandboxID != newest.ID || c.Name[0] == 'e' {
+			continue
+		}
+		size := w.in.Sizes[c.Name]
+		w.must(size.Anew == "" || c.Anew == "" || c.Anew == size.Anew, 66, "resizes others while %s is to restart for it", c.Name)
+		needs = needs || *c.Resources != size.Resources
+	}
+	w.must(needs, 64, "resizes for nothing")
+}
+
+// settledSizes says that everything has what it was given.
+func (w *world) settledSizes(over bool) {
+	in := w.in
+	sb, _ := in.Seen.Sandbox()
+	if over || in.Want == nil || in.Deleting || !sb.Ready {
+		return
+	}
+	w.must(!in.Undecided, 65, "nobody decides about resources")
+	w.must(w.level == in.Level, 65, "the pod is held to %+v, not to %+v", w.level, in.Level)
+	for _, c := range in.Seen.Containers {
+		if size, ok := in.Sizes[c.Name]; ok && c.State == Running {
+			w.must(*c.Resources == size.Resources && c.Anew == size.Anew, 65, "%s has %+v, not %+v", c.Name, c, size)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/probe/call"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
+)
+
+// Reasons of events.
+const (
+	eventUnhealthy = "Unhealthy"
+	eventWarning   = "ProbeWarning"
+)
+
+// maxMessage is how many bytes of an answer an event has.
+const maxMessage = 1 << 10
+
+// tries is how often a call is made that could not be made, or whose answer broke off.
+const tries = 3
+
+// A question is one call to make.
+type question struct {
+	kind    kind
+	spec    *v1.Probe
+	target  call.Target
+	timeout time.Duration
+}
+
+// An answer is what came of it. With an error it says nothing of the container.
+type answer struct {
+	verdict verdict
+	warning bool
+	output  string
+	err     error
+}
+
+// ask makes a call, and again if there is no answer in it. A panic costs this answer only.
+func (p *Probes) ask(ctx context.Context, q question) (a answer) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.cfg.Log.Error("probe panicked", "container", q.target.ID, "panic", r, "stack", string(debug.Stack()))
+			a = answer{err: fmt.Errorf("it panicked: %v", r)}
+		}
+	}()
+	for range tries {
+		if a = p.try(ctx, q); a.err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return a
+}
+
+func (p *Probes) try(ctx context.Context, q question) answer {
+	switch {
+	case q.spec.Exec != nil:
+		out, err := p.cfg.Caller.Exec(ctx, q.target.ID, expand(q.spec.Exec.Command, q.target.Container.Env), q.timeout)
+		if _, exited := errors.AsType[*call.ExitError](err); exited {
+			return answer{verdict: failed, output: string(out)}
+		}
+		if errors.Is(err, call.ErrTimedOut) {
+			return answer{verdict: failed, output: err.Error()}
+		}
+		if err != nil {
+			return answer{err: err}
+		}
+		return answer{verdict: passed}
+	case q.spec.HTTPGet != nil:
+		resp, err := p.cfg.Caller.Get(ctx, q.target, q.spec.HTTPGet, call.Probe, q.timeout)
+		switch {
+		case err != nil:
+			return reached(err)
+		case resp.Code < http.StatusOK || resp.Code >= http.StatusBadRequest: // whose body may be secret
+			return answer{verdict: failed, output: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.Code)}
+		case resp.Code >= http.StatusMultipleChoices:
+			return answer{verdict: passed, warning: true, output: "Probe terminated redirects, Response body: " + resp.Body}
+		}
+		return answer{verdict: passed}
+	case q.spec.TCPSocket != nil:
+		return reached(p.cfg.Caller.Connect(ctx, q.target, q.spec.TCPSocket, q.timeout))
+	case q.spec.GRPC != nil:
+		return reached(p.cfg.Caller.Check(ctx, q.target, q.spec.GRPC, q.timeout))
+	}
+	return answer{err: errors.New("missing probe handler")}
+}
+
+// reached is the answer of a call over the network: that there is none says that the
+// container does not answer, but not if nobody was asked, or if it broke off.
+func reached(err error) answer {
+	switch {
+	case err == nil:
+		return answer{verdict: passed}
+	case errors.Is(err, call.ErrBroken):
+		return answer{verdict: failed, err: err}
+	case errors.Is(err, call.ErrInvalid):
+		return answer{err: err}
+	}
+	return answer{verdict: failed, output: err.Error()}
+}
+
+// expand replaces variables by what the manifest says of them: a probe does not know the
+// environment of the container.
+func expand(command []string, env []v1.EnvVar) []string {
+	value := func(name string) (value string, ok bool) {
+		for _, e := range env {
+			if e.Name == name {
+				value, ok = e.Value, true
+			}
+		}
+		return value, ok
+	}
+	out := make([]string, len(command))
+	for i, word := range command {
+		out[i] = translate.Expand(word, value)
+	}
+	return out
+}
+
+// tell makes an event of an answer that is not plain success. A failure that does not
+// count, since the container has only just started, is none.
+func (p *Probes) tell(c *check, a answer, early bool) {
+	var reason, message string
+	switch state := map[verdict]string{none: "unknown", passed: "unknown", failed: "failure"}[a.verdict]; {
+	case a.err != nil:
+		reason, message = eventUnhealthy, fmt.Sprintf("%s probe errored and resulted in %s state: %s", c.kind, state, a.err)
+	case a.warning:
+		reason, message = eventWarning, fmt.Sprintf("%s probe warning: %s", c.kind, a.output)
+	case a.verdict == failed && !early:
+		reason, message = eventUnhealthy, fmt.Sprintf("%s probe failed: %s", c.kind, a.output)
+	default:
+		return
+	}
+	p.cfg.Log.Debug("probe", "pod", c.pod.Namespace+"/"+c.pod.Name, "uid", c.uid, "container", c.container, "result", message)
+	p.cfg.Events.Pod(c.pod, c.container, v1.EventTypeWarning, reason, strings.ToValidUTF8(message[:min(len(message), maxMessage)], ""))
+}

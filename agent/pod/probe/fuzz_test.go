@@ -1,0 +1,98 @@
+package probe
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// FuzzProbes leads a container through answers, restarts of it and of the agent, calls
+// that hang and what else data spells. Whatever happens, nothing is said of a container
+// that it did not answer, and it is asked no more often than it may be.
+func FuzzProbes(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 2, 32, 64, 3, 0, 4, 0})
+	f.Add([]byte{7, 1, 10, 224, 224, 4, 224, 2, 0, 3, 18, 224, 224})
+	f.Add([]byte{27, 0, 5, 224, 5, 0, 6, 224, 6, 0, 7, 224, 7, 224, 2, 10, 18, 224, 3, 224})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) < 2 {
+			return
+		}
+		fail, succeed, period := 1+int32(data[0]%4), 1+int32(data[0]>>2%3), 1+int32(data[0]>>4%5)
+		bubble(t, pod(live(every(period), failures(fail)), ready(every(period), failures(fail), successes(succeed)), start(every(period), failures(fail))), func(w *world) {
+			made := 1
+			for _, b := range data[1:min(len(data), 200)] {
+				arg, took := int(b>>3), time.Duration(0)
+				w.forget()
+				switch b & 7 {
+				case 0, 1:
+					took = time.Duration(1+arg) * time.Second
+					w.pass(took)
+				case 2:
+					port := livePort + arg%3
+					w.answer(port, map[bool]error{true: errRefused}[w.answers[port] == nil])
+				case 3:
+					made++
+					w.change(func(in *plan.Input) { in.Seen.Containers[0] = running(fmt.Sprint("c", made), uint32(made)) })
+				case 4:
+					w.end()
+					w.start()
+				case 5:
+					w.mu.Lock()
+					w.hang = !w.hang
+					w.mu.Unlock()
+				case 6:
+					w.change(func(in *plan.Input) { in.Seen.Sandboxes[0].Ready = !in.Seen.Sandboxes[0].Ready })
+				case 7:
+					w.change(func(in *plan.Input) {
+						in.Busy = map[string]plan.Flight{}
+						if arg%2 == 0 {
+							in.Busy["c"] = plan.Flight{Action: plan.Action{Op: plan.StopContainer}}
+						}
+					})
+				}
+				w.holds(int(fail), int(succeed), took/time.Second/time.Duration(period))
+			}
+		})
+	})
+}
+
+// holds asserts what is so at any time; periods is how many have passed since forget.
+func (w *world) holds(fail, succeed int, periods time.Duration) {
+	w.t.Helper()
+	id := w.in.Seen.Containers[0].ID
+	h := w.probes.Health(w.in.Want, w.in.Seen)[id]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	answers := func(port int) []bool { return w.results[fmt.Sprint(id, port)] }
+	lastFailed := func(port int) bool {
+		all := answers(port)
+		return len(all) >= fail && !slices.Contains(all[len(all)-fail:], true)
+	}
+	was := func(port, n int) bool { // it succeeded n times in a row
+		run := 0
+		for _, ok := range answers(port) {
+			if run++; !ok {
+				run = 0
+			}
+			if run >= n {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case h.Ready && !was(readyPort, succeed):
+		w.t.Fatalf("%s is ready: %v", id, answers(readyPort))
+	case h.Started && !was(startPort, 1):
+		w.t.Fatalf("%s has started: %v", id, answers(startPort))
+	case h.Unhealthy && !lastFailed(livePort) && !lastFailed(startPort):
+		w.t.Fatalf("%s is given up: %v, %v", id, answers(livePort), answers(startPort))
+	case h.Ready && !h.Started:
+		w.t.Fatalf("%s is ready, but has not started", id)
+	case len(w.calls) > 3*(int(periods)+10):
+		w.t.Fatalf("%d calls in %d periods", len(w.calls), periods)
+	}
+}

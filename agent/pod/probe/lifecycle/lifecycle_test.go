@@ -1,0 +1,290 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/islet-edge/islet/agent/pod/probe/call"
+	"github.com/islet-edge/islet/internal/eventtest"
+)
+
+// answers are a Caller whose commands end as they say, and whose requests are real.
+type answers struct {
+	*call.Caller
+	out string
+	err error
+}
+
+func (a answers) Exec(_ context.Context, id string, command []string, timeout time.Duration) ([]byte, error) {
+	if id != "c1" || timeout != 0 {
+		return nil, fmt.Errorf("called in %q within %v", id, timeout)
+	}
+	return []byte(a.out), a.err
+}
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "lifecycle")) }
+
+type heard []string
+
+func (h *heard) Pod(p *v1.Pod, container, eventType, reason, message string) {
+	eventtest.Note(eventType, reason, message)
+	*h = append(*h, fmt.Sprint(p.Name, " ", container, eventType, " ", reason, ": ", message))
+}
+
+func open(t *testing.T, c Config) *Hooks {
+	t.Helper()
+	if c.Dir == "" {
+		c.Dir = filepath.Join(t.TempDir(), "hooks")
+	}
+	h, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func aPod() *v1.Pod {
+	p := &v1.Pod{}
+	p.Name, p.Namespace, p.UID, p.Status.PodIP = "web", "default", "u1", "127.0.0.1"
+	return p
+}
+
+// The messages of hooks that fail are a kubelet's.
+func TestMessages(t *testing.T) {
+	nobody := &v1.HTTPGetAction{Path: "/x", Port: intstr.FromString("none")}
+	for want, tt := range map[string]struct {
+		hook v1.LifecycleHandler
+		answers
+	}{
+		"": {v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "true"}}}, answers{}},
+		`Exec lifecycle hook ([sh -c false]) for Container "c" in Pod "web_default(u1)" failed - error: bad, message: "oh\n"`: {
+			v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "false"}}}, answers{out: "oh\n", err: errors.New("bad")}},
+		`HTTP lifecycle hook (/x) for Container "c" in Pod "web_default(u1)" failed - error: strconv.Atoi: parsing "none": invalid syntax`: {
+			v1.LifecycleHandler{HTTPGet: nobody}, answers{Caller: call.New(call.Config{})}},
+		`Cannot run handler: invalid handler: &LifecycleHandler{`: {v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(80)}}, answers{}},
+	} {
+		h := open(t, Config{Caller: tt.answers})
+		err := h.Run(t.Context(), aPod(), &v1.Container{Name: "c"}, "c1", &tt.hook)
+		if got := fmt.Sprint(err); err != nil && (want == "" || !strings.HasPrefix(got, want)) || err == nil && want != "" {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
+}
+
+// What a command prints cannot fill the pod's status.
+func TestOutputIsBounded(t *testing.T) {
+	h := open(t, Config{Caller: answers{out: strings.Repeat("x", call.MaxOutput), err: errors.New("bad")}})
+	err := h.Run(t.Context(), aPod(), &v1.Container{}, "c1", &v1.LifecycleHandler{Exec: &v1.ExecAction{}})
+	if err == nil || len(err.Error()) > 2*maxOutput {
+		t.Errorf("a message of %d bytes", len(fmt.Sprint(err)))
+	}
+}
+
+func portOf(t *testing.T, s *httptest.Server) intstr.IntOrString {
+	t.Helper()
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return intstr.FromInt(n)
+}
+
+// Whatever a server answers is success. One that does not speak HTTPS is asked by HTTP,
+// without what is secret.
+func TestHTTP(t *testing.T) {
+	var asked []http.Header
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Header)
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer s.Close()
+	var events heard
+	h := open(t, Config{Caller: answers{Caller: call.New(call.Config{Version: "1.36"})}, Events: &events})
+	get := &v1.HTTPGetAction{Port: portOf(t, s), HTTPHeaders: []v1.HTTPHeader{{Name: "authorization", Value: "secret"}, {Name: "X", Value: "y"}}}
+	run := func() error {
+		return h.Run(t.Context(), aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{HTTPGet: get})
+	}
+	if err := run(); err != nil || len(asked) != 1 || asked[0].Get("Authorization") != "secret" || asked[0].Get("User-Agent") != "kube-lifecycle/1.36" {
+		t.Fatalf("%v, asked with %v", err, asked)
+	}
+	get.Scheme = v1.URISchemeHTTPS
+	if err := run(); err != nil || len(asked) != 2 || asked[1].Get("Authorization") != "" || asked[1].Get("X") != "y" {
+		t.Fatalf("%v, asked with %v", err, asked)
+	}
+	if want := "web Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook " + strings.TrimPrefix(s.URL, "http://") + " got HTTP response, retry with HTTP succeeded"; len(events) != 1 || events[0] != want {
+		t.Errorf("events %q", events)
+	}
+	if got := counted(t, h); got[0] != 1 {
+		t.Error(got)
+	}
+	s.Close()
+	if err := run(); err == nil {
+		t.Error("nobody answered, and that is success")
+	}
+}
+
+// A server that never answers ends with the context, whatever it sends meanwhile.
+func TestHTTPHangs(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			accepted <- c
+		}
+	}()
+	h := open(t, Config{Caller: answers{Caller: call.New(call.Config{})}})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- h.Run(ctx, aPod(), &v1.Container{}, "c1", &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt(l.Addr().(*net.TCPAddr).Port)}})
+	}()
+	defer (<-accepted).Close()
+	stop()
+	if err := <-done; err == nil {
+		t.Error("a hook that was cut short is success")
+	}
+}
+
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if err := sleep(t.Context(), 50); err != nil || time.Since(began) != 50*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		for _, seconds := range []int64{0, -5, math.MinInt64} {
+			if err := sleep(t.Context(), seconds); err != nil || time.Since(began) != 50*time.Second {
+				t.Errorf("%d s: %v after %v", seconds, err, time.Since(began))
+			}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		if err := sleep(ctx, math.MaxInt64); err == nil || err.Error() != "container terminated before sleep hook finished" || time.Since(began) < time.Hour {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// Marks outlive the agent, until their container is gone.
+func TestMarks(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "hooks")
+	h := open(t, Config{Dir: dir})
+	for _, id := range []string{"a", "b", "c"} {
+		if h.Has(id) {
+			t.Errorf("%s has returned", id)
+		}
+		if err := h.Returned(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.Forget("a"); err != nil || h.Has("a") {
+		t.Errorf("a: %v, %v", h.Has("a"), err)
+	}
+	if err := h.Forget("never seen"); err != nil {
+		t.Error(err)
+	}
+	h = open(t, Config{Dir: dir})
+	if h.Has("a") || !h.Has("b") || !h.Has("c") {
+		t.Error("other containers are marked than before")
+	}
+	if err := h.Keep(func(id string) bool { return id == "c" }); err != nil || h.Has("b") {
+		t.Errorf("b: %v, %v", h.Has("b"), err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || left[0].Name() != "c" {
+		t.Errorf("files %v, %v", left, err)
+	}
+}
+
+// An ID leads nowhere else.
+func TestHostileIDs(t *testing.T) {
+	parent := t.TempDir()
+	h := open(t, Config{Dir: filepath.Join(parent, "hooks")})
+	for _, id := range []string{"", ".", "..", "../x", "/etc/x", "a/b", "a\x00"} {
+		if err := h.Returned(id); err == nil {
+			t.Errorf("%q is taken", id)
+		}
+		if !h.Has(id) {
+			t.Errorf("%q: its hook runs again and again", id)
+		}
+	}
+	all, err := filepath.Glob(filepath.Join(parent, "*", "*"))
+	if err != nil || len(all) != 0 {
+		t.Errorf("files %v, %v", all, err)
+	}
+}
+
+// A directory that was removed is made again. A disk that takes nothing costs a second run of the hook after a restart, no more.
+func TestFullDisk(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "hooks")
+	h := open(t, Config{Dir: dir})
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Returned("b"); err != nil || !open(t, Config{Dir: dir}).Has("b") {
+		t.Errorf("after the removal of the directory: %v", err)
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Symlink("missing/hooks", dir)); err != nil { // neither can be made
+		t.Fatal(err)
+	}
+	if err := h.Returned("a"); err == nil || !h.Has("a") {
+		t.Errorf("%v, %v", err, h.Has("a"))
+	}
+	if err := h.Forget("a"); err != nil || h.Has("a") {
+		t.Errorf("%v, %v", err, h.Has("a"))
+	}
+}
+
+// counted is what a counter of hooks says.
+func counted(t *testing.T, h *Hooks) (out []float64) {
+	t.Helper()
+	for _, c := range h.Collectors() {
+		var m dto.Metric
+		if err := c.(prometheus.Counter).Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, m.GetCounter().GetValue())
+	}
+	return out
+}
+
+// A sleep that is cut short counts.
+func TestSleepCounts(t *testing.T) {
+	h := open(t, Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	if err := h.Run(ctx, aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{Sleep: &v1.SleepAction{}}); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := h.Run(ctx, aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 100}}); err == nil {
+		t.Error("a sleep of 100 s that ended at once")
+	}
+	if got := counted(t, h); got[0] != 0 || got[1] != 1 {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,68 @@
+package probe
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// A container that fails is given up however often the agent restarts meanwhile, and
+// stays so; only that of which this was found out.
+func TestFailuresOutliveTheAgent(t *testing.T) {
+	bubble(t, pod(live(), ready()), func(w *world) {
+		w.answer(livePort, errRefused)
+		w.pass(25 * time.Second) // two failures
+		w.end()
+		w.start()
+		w.expect("ready")
+		w.pass(10 * time.Second)
+		w.expect("unhealthy")
+		w.end()
+		w.forget()
+		w.start()
+		w.expect("unhealthy")
+		if _, _, changes := w.forget(); changes != 1 {
+			t.Errorf("%d changes", changes)
+		}
+		w.change(func(in *plan.Input) { in.Seen.Containers[0] = running("c2", 1) })
+		w.pass(15 * time.Second) // one failure
+		w.expect("ready")
+		w.answer(livePort, nil)
+		w.pass(10 * time.Second) // and none
+		w.answer(livePort, errRefused)
+		w.end()
+		w.start()
+		w.pass(19 * time.Second)
+		w.expect("ready")
+		w.change(func(in *plan.Input) { in.Want = nil })
+		if b, err := os.ReadFile(w.file); err != nil || len(b) > 0 {
+			t.Errorf("%q, %v is left", b, err)
+		}
+	})
+}
+
+// A file that somebody else wrote is no reason to give anything up, nor to read for ever.
+func TestForeignMemory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "probes")
+	for _, text := range []string{"", "\n\n", "c1 Liveness", "c1 Liveness x\n", "c1 Liveness -3\n", "c1\x00 Liveness 3\n", strings.Repeat("c1", maxMemory) + " Liveness 3\n", strings.Repeat("x Liveness 3\n", maxMemory/10) + "c1 Liveness 3\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m := memory{path: file}
+		m.load()
+		if n := m.get("c1", liveness); n != 0 || len(m.failing) > 1 {
+			t.Errorf("%.20q: %d of %d", text, n, len(m.failing))
+		}
+	}
+	m := memory{path: filepath.Join(t.TempDir(), "none", "probes"), log: slog.New(slog.DiscardHandler)}
+	m.load()
+	m.set("c1", liveness, 2) // cannot be written
+	if m.get("c1", liveness) != 2 {
+		t.Error("it forgets at once")
+	}
+}

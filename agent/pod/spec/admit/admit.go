@@ -1,0 +1,303 @@
+package admit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Node is what pods are measured against.
+type Node struct {
+	Name        string
+	OS, Arch    string            // runtime.GOOS, runtime.GOARCH
+	Labels      map[string]string // of the node
+	Taints      []v1.Taint        // of the node
+	Allocatable v1.ResourceList   // nil: resources are not counted
+	AppArmor    error             // nil, or why its profiles are not enforced here
+	SELinux     error             // nil, or why its labels are not enforced here
+	Sysctls     []string          // allowed beyond the safe ones; a final * stands for any rest
+	Quotas      bool              // the file system of volumes keeps directories to a size
+	Limits      bool              // what pods write is measured, and they are evicted beyond their limits
+	Off         bool              // the machine goes off: nothing new starts
+	// StaticCPU and StaticMemory: guaranteed pods have CPUs or memory of their own, which a
+	// resize does not change.
+	StaticCPU, StaticMemory bool
+
+	Pressures []v1.NodeConditionType // that the node has: little memory, disk or processes are left
+}
+
+// A Rejection says in the kubelet's words why a pod may not run.
+type Rejection struct{ Reason, Message string }
+
+func reject(reason, format string, args ...any) *Rejection {
+	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// OfResources reports whether a pod was refused for lack of resources alone: all else
+// is looked at before them.
+func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
+
+// A Holder is a pod with what it holds. That is worked out once: with each pod that
+// comes, all others are looked at.
+type Holder struct {
+	Pod      *v1.Pod
+	ports    []port
+	requests v1.ResourceList
+}
+
+// Hold works out what a pod holds, or asks for. The pod may not be changed any more.
+func Hold(pod *v1.Pod) *Holder {
+	h := &Holder{Pod: pod, ports: hostPorts(pod), requests: demand.Requests(unclaimed(pod))}
+	h.requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return h
+}
+
+// unclaimed is a pod without the resources that its containers have by a claim, which the
+// scheduler made for them: those are no devices that the node counts.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/5004-dra-extended-resource
+func unclaimed(pod *v1.Pod) *v1.Pod {
+	st := pod.Status.ExtendedResourceClaimStatus
+	if st == nil || len(st.RequestMappings) == 0 {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	for kind, ctr := range podspec.Containers(&pod.Spec) {
+		for _, m := range st.RequestMappings {
+			if kind != podspec.Ephemeral && m.ContainerName == ctr.Name {
+				delete(ctr.Resources.Requests, v1.ResourceName(m.ResourceName))
+			}
+		}
+	}
+	return pod
+}
+
+// AtLeast makes a pod hold no less than these requests: it is being resized, and its
+// containers may have more yet than it is to have. It is called before others see it.
+func (h *Holder) AtLeast(requests v1.ResourceList) {
+	for name, q := range requests {
+		if have, ok := h.requests[name]; !ok || q.Cmp(have) > 0 {
+			h.requests[name] = q
+		}
+	}
+}
+
+// Admit says whether a pod may run beside others, those that were admitted and have
+// not ended. It returns nil if so.
+func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, off, operatingSystem, nodeName, selector, affinity, taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
+		if r := check(pod, others, n); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// pressure refuses what would make it worse: while memory is short pods that ask for none,
+// unless they tolerate that, and else all that are not critical.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-conditions
+func pressure(h *Holder, _ []*Holder, n Node) *Rejection {
+	if len(n.Pressures) == 0 || Critical(h.Pod) {
+		return nil
+	}
+	if len(n.Pressures) == 1 && n.Pressures[0] == v1.NodeMemoryPressure {
+		short := v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
+		if demand.Class(h.Pod) != v1.PodQOSBestEffort || corev1.TolerationsTolerateTaint(logr.Discard(), h.Pod.Spec.Tolerations, &short, true) {
+			return nil
+		}
+	}
+	return reject("Evicted", "The node had condition: %v. ", n.Pressures)
+}
+
+// off refuses what comes while the machine goes off.
+// https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
+func off(_ *Holder, _ []*Holder, n Node) *Rejection {
+	if n.Off {
+		return reject("NodeShutdown", "Pod was rejected as the node is shutting down.")
+	}
+	return nil
+}
+
+func operatingSystem(h *Holder, _ []*Holder, n Node) *Rejection {
+	pod := h.Pod
+	if os := pod.Spec.OS; os != nil && string(os.Name) != n.OS {
+		return reject("PodOSNotSupported", "Pod's operating system field doesn't match this node's (%s)", n.OS)
+	}
+	for key, have := range map[string]string{v1.LabelOSStable: n.OS, v1.LabelArchStable: n.Arch} {
+		if want, ok := pod.Spec.NodeSelector[key]; ok && want != have {
+			return reject("PodOSSelectorNodeLabelDoesNotMatch", "Pod selects nodes with %s=%s, this node's is %s", key, want, have)
+		}
+	}
+	return nil
+}
+
+func nodeName(h *Holder, _ []*Holder, n Node) *Rejection {
+	if to := h.Pod.Spec.NodeName; to != "" && to != n.Name {
+		return reject("NodeName", "Predicate NodeName failed: the pod is bound to node %s, this is %s", to, n.Name)
+	}
+	return nil
+}
+
+// selector checks the pod's nodeSelector.
+func selector(h *Holder, _ []*Holder, n Node) *Rejection {
+	wanted := h.Pod.Spec.NodeSelector
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		have, ok := n.Labels[key]
+		if key == v1.LabelOSStable || key == v1.LabelArchStable { // checked above
+			continue
+		}
+		if want := wanted[key]; !ok || have != want {
+			return reject("NodeAffinity", "Predicate NodeAffinity failed: node didn't match Pod's node selector %s=%s", key, want)
+		}
+	}
+	return nil
+}
+
+// affinity checks what the pod requires of its node's labels and name. What it prefers
+// is the scheduler's.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
+func affinity(h *Holder, _ []*Holder, n Node) *Rejection {
+	a := h.Pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{}}}
+	maps.Copy(node.Labels, n.Labels)
+	maps.Copy(node.Labels, map[string]string{v1.LabelOSStable: n.OS, v1.LabelArchStable: n.Arch}) // also before a cluster knows the node
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(h.Pod).Match(node); err != nil || !ok {
+		return reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+	}
+	return nil
+}
+
+// taints refuses a pod of the API server that the node's NoExecute taints would end at
+// once. A static pod is the node's own: they do not concern it.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+func taints(h *Holder, _ []*Holder, n Node) *Rejection {
+	if h.Pod.Annotations[keys.ConfigSource] != keys.SourceAPI {
+		return nil
+	}
+	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
+	if t, ok := corev1.FindMatchingUntoleratedTaint(logr.Discard(), n.Taints, h.Pod.Spec.Tolerations, noExecute, true); ok {
+		return reject("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate: %s", t.ToString())
+	}
+	return nil
+}
+
+func duplicate(h *Holder, others []*Holder, _ Node) *Rejection {
+	pod := h.Pod
+	for _, other := range others {
+		if o := other.Pod; o.UID != pod.UID && o.Name == pod.Name && o.Namespace == pod.Namespace {
+			return reject("DuplicatePodName", "another pod of that name and namespace, with UID %s, runs on this node", o.UID)
+		}
+	}
+	return nil
+}
+
+// A port is taken by protocol and number on one host address or on all.
+type port struct {
+	protocol v1.Protocol
+	number   int32
+	ip       string // empty: all
+}
+
+func (p port) conflicts(o port) bool {
+	return p.protocol == o.protocol && p.number == o.number && (p.ip == o.ip || p.ip == "" || o.ip == "")
+}
+
+func hostPorts(pod *v1.Pod) (out []port) {
+	for _, c := range podspec.Containers(&pod.Spec) {
+		for _, p := range c.Ports {
+			if p.HostPort == 0 {
+				continue
+			}
+			h := port{protocol: p.Protocol, number: p.HostPort, ip: p.HostIP}
+			if h.protocol == "" {
+				h.protocol = v1.ProtocolTCP
+			}
+			if h.ip == "0.0.0.0" || h.ip == "::" {
+				h.ip = ""
+			}
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+func ports(h *Holder, others []*Holder, _ Node) *Rejection {
+	for _, o := range others {
+		for _, taken := range o.ports {
+			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.conflicts) {
+				return reject("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.number, taken.protocol, o.Pod.Namespace, o.Pod.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func resources(h *Holder, others []*Holder, n Node) *Rejection {
+	for _, s := range shortages(h, others, n) {
+		return reject("OutOf"+string(s.name), "Node didn't have enough resource: %s, requested: %v, used: %v, capacity: %v", s.name, s.asked, s.taken, s.have)
+	}
+	return nil
+}
+
+// A shortage is a resource of which a pod asks for more than others leave: CPU in
+// thousandths, all else as it is counted.
+type shortage struct {
+	name               v1.ResourceName
+	asked, taken, have int64
+}
+
+// shortages are what keeps a pod from running beside others, by name.
+func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
+	if n.Allocatable == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.requests)) {
+		have, ok := n.Allocatable[name]
+		q := h.requests[name]
+		if q.IsZero() || !ok && (name == v1.ResourcePods || Extended(name)) {
+			continue
+		}
+		var taken resource.Quantity
+		for _, o := range others {
+			if o.Pod.UID != h.Pod.UID {
+				taken.Add(o.requests[name])
+			}
+		}
+		sum := taken.DeepCopy()
+		sum.Add(q)
+		if sum.Cmp(have) > 0 {
+			out = append(out, shortage{name, figure(name, q), figure(name, taken), figure(name, have)})
+		}
+	}
+	return out
+}
+
+// Extended says whether a resource is one that others advertise. Where the node does
+// not know it, it is the scheduler's affair: a pod that is placed by hand, or was placed
+// before a device plugin came, runs without being counted, as with a kubelet.
+// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
+func Extended(name v1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix)
+}
+
+func figure(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}

@@ -1,0 +1,225 @@
+package admit
+
+import (
+	"flag"
+	"reflect"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/fieldtest"
+)
+
+var updateFields = flag.Bool("update", false, "write docs/pod-fields.md")
+
+const fieldsFile = "../../../../docs/pod-fields.md"
+
+// What a node makes of a field.
+const (
+	works   = "works"
+	partly  = "partly"
+	refused = "refused"
+	others  = "not the node's" // the scheduler, the API server or a controller acts on it
+	windows = "Windows"        // refused on Linux, as Kubernetes does
+)
+
+// fieldTypes are the types whose every field has a row, in the order of the page.
+var fieldTypes = []fieldtest.Table{
+	{Of: reflect.TypeFor[v1.PodSpec](), Title: "spec", Rows: []fieldtest.Row{
+		{"volumes", works, "their kinds are below"},
+		{"initContainers", works, "sidecars too"},
+		{"containers", works, ""},
+		{"ephemeralContainers", works, ""},
+		{"restartPolicy", works, ""},
+		{"terminationGracePeriodSeconds", works, ""},
+		{"activeDeadlineSeconds", works, "by a clock that does not jump"},
+		{"dnsPolicy", works, ""},
+		{"nodeSelector", works, "checked again at admission, also of static pods"},
+		{"serviceAccountName", works, "its token comes by a projected volume"},
+		{"serviceAccount", works, "the old name of serviceAccountName"},
+		{"automountServiceAccountToken", others, "the API server adds the volume"},
+		{"nodeName", works, "a pod that names another node is rejected"},
+		{"hostNetwork", works, ""},
+		{"hostPID", works, ""},
+		{"hostIPC", works, ""},
+		{"shareProcessNamespace", works, "the pod's init has no user, capability or write access of its own"},
+		{"securityContext", works, "its fields are below"},
+		{"imagePullSecrets", works, "of the API server, or [from manifests](standalone.md)"},
+		{"hostname", works, ""},
+		{"subdomain", works, ""},
+		{"affinity", works, "required node affinity is checked at admission; the rest is the scheduler's"},
+		{"schedulerName", others, ""},
+		{"tolerations", works, "of NoExecute taints at admission; the rest is the scheduler's and the controllers'"},
+		{"hostAliases", works, ""},
+		{"priorityClassName", works, "of a manifest on the node those of the system; the API server resolves it to priority"},
+		{"priority", works, "decides who the kernel kills last, who makes room for a critical pod, and who ends first when the machine goes off"},
+		{"dnsConfig", works, ""},
+		{"readinessGates", works, ""},
+		{"runtimeClassName", works, "see [runtime classes](runtime-classes.md)"},
+		{"enableServiceLinks", works, ""},
+		{"preemptionPolicy", others, ""},
+		{"overhead", works, ""},
+		{"topologySpreadConstraints", others, ""},
+		{"setHostnameAsFQDN", works, ""},
+		{"os", works, "a pod for another system is rejected"},
+		{"hostUsers", works, "where kernel, file systems and OCI runtime have idmapped mounts ([user namespaces](user-namespaces.md)); else the pod waits, with the event that a kubelet sends"},
+		{"schedulingGates", others, ""},
+		{"resourceClaims", works, "[dynamic resources](devices.md#dynamic-resources); not of static pods"},
+		{"resources", works, "of the pod as a whole"},
+		{"hostnameOverride", works, ""},
+		{"schedulingGroup", others, ""},
+	}},
+	{Of: reflect.TypeFor[v1.PodSecurityContext](), Title: "spec.securityContext", Rows: []fieldtest.Row{
+		{"seLinuxOptions", works, "where SELinux is on, else refused; a level alone is reported instead"},
+		{"windowsOptions", windows, ""},
+		{"runAsUser", works, ""},
+		{"runAsGroup", works, ""},
+		{"runAsNonRoot", works, "by the number that the image's user resolves to"},
+		{"supplementalGroups", works, ""},
+		{"supplementalGroupsPolicy", works, ""},
+		{"fsGroup", works, ""},
+		{"sysctls", works, "safe ones, and those of allowedUnsafeSysctls"},
+		{"fsGroupChangePolicy", works, "of PersistentVolumes; see [volumes](volumes.md)"},
+		{"seccompProfile", works, ""},
+		{"appArmorProfile", works, "where AppArmor is on, else refused"},
+		{"seLinuxChangePolicy", partly, "MountOption acts for ReadWriteOncePod volumes of CSI drivers with seLinuxMount; all others are relabelled"},
+	}},
+	{Of: reflect.TypeFor[v1.Container](), Title: "spec.containers[], initContainers[], ephemeralContainers[]", Rows: []fieldtest.Row{
+		{"name", works, ""},
+		{"image", works, "a new one on a running pod replaces the container"},
+		{"command", works, ""},
+		{"args", works, ""},
+		{"workingDir", works, ""},
+		{"ports", works, "hostPort and hostIP by nftables"},
+		{"envFrom", works, ""},
+		{"env", works, "the sources of values are below"},
+		{"resources", works, "limits and requests of CPU, memory, huge pages, extended resources; CPU and memory change in place, see [the life of a pod](pod-life.md); a pod that exceeds a limit of ephemeral-storage is [evicted](resources.md#limits-on-files)"},
+		{"resizePolicy", works, "see [the life of a pod](pod-life.md)"},
+		{"restartPolicy", works, ""},
+		{"restartPolicyRules", works, ""},
+		{"volumeMounts", works, "their fields are below"},
+		{"volumeDevices", works, "block volumes of local, hostPath, iSCSI and CSI PersistentVolumes"},
+		{"livenessProbe", works, ""},
+		{"readinessProbe", works, ""},
+		{"startupProbe", works, ""},
+		{"lifecycle", works, "see [the life of a pod](pod-life.md)"},
+		{"terminationMessagePath", works, ""},
+		{"terminationMessagePolicy", works, ""},
+		{"imagePullPolicy", works, "`Always` uses the image that is here when the registry cannot be reached"},
+		{"securityContext", works, "its fields are below"},
+		{"stdin", works, ""},
+		{"stdinOnce", works, ""},
+		{"tty", works, ""},
+	}},
+	{Of: reflect.TypeFor[v1.EphemeralContainer](), Title: "spec.ephemeralContainers[]", Rows: []fieldtest.Row{
+		{"targetContainerName", works, ""},
+	}},
+	{Of: reflect.TypeFor[v1.SecurityContext](), Title: "securityContext of a container", Rows: []fieldtest.Row{
+		{"capabilities", works, ""},
+		{"privileged", works, ""},
+		{"seLinuxOptions", works, "where SELinux is on, else refused; a level alone is reported instead"},
+		{"windowsOptions", windows, ""},
+		{"runAsUser", works, ""},
+		{"runAsGroup", works, ""},
+		{"runAsNonRoot", works, ""},
+		{"readOnlyRootFilesystem", works, ""},
+		{"allowPrivilegeEscalation", works, ""},
+		{"procMount", works, "`Unmasked` needs `hostUsers: false` by the rules of the API"},
+		{"seccompProfile", works, ""},
+		{"appArmorProfile", works, "where AppArmor is on, else refused"},
+	}},
+	{Of: reflect.TypeFor[v1.VolumeMount](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
+		{"name", works, ""},
+		{"readOnly", works, ""},
+		{"recursiveReadOnly", works, "where kernel and OCI runtime can (runc 1.1, crun 1.4); else `IfPossible` is plain read-only, and `Enabled` keeps the container from starting"},
+		{"mountPath", works, ""},
+		{"subPath", works, ""},
+		{"mountPropagation", works, "a `Bidirectional` mount of a path that is not in a shared mount of the host is refused, and `HostToContainer` of one that is neither shared nor a slave"},
+		{"subPathExpr", works, ""},
+	}},
+	{Of: reflect.TypeFor[v1.EnvVarSource](), Title: "env[].valueFrom", Rows: []fieldtest.Row{
+		{"fieldRef", works, ""},
+		{"resourceFieldRef", works, ""},
+		{"configMapKeyRef", works, "of the API server, or [from manifests](standalone.md)"},
+		{"secretKeyRef", works, "of the API server, or [from manifests](standalone.md)"},
+		{"fileKeyRef", works, "files of at most 64 KiB in an emptyDir"},
+	}},
+	{Of: reflect.TypeFor[v1.LifecycleHandler](), Title: "lifecycle.postStart, lifecycle.preStop", Rows: []fieldtest.Row{
+		{"exec", works, ""},
+		{"httpGet", works, ""},
+		{"tcpSocket", refused, "fails when it runs, as everywhere"},
+		{"sleep", works, ""},
+	}},
+	{Of: reflect.TypeFor[v1.Probe](), Title: "startupProbe, readinessProbe, livenessProbe", Rows: []fieldtest.Row{
+		{"exec", works, ""},
+		{"httpGet", works, ""},
+		{"tcpSocket", works, ""},
+		{"grpc", works, ""},
+		{"initialDelaySeconds", works, ""},
+		{"timeoutSeconds", works, ""},
+		{"periodSeconds", works, ""},
+		{"successThreshold", works, ""},
+		{"failureThreshold", works, ""},
+		{"terminationGracePeriodSeconds", works, ""},
+	}},
+	{Of: reflect.TypeFor[v1.VolumeSource](), Title: "volumes[]", Rows: []fieldtest.Row{
+		{"hostPath", works, ""},
+		{"emptyDir", works, "a sizeLimit is enforced in memory, in huge pages, and on disk where its file system has project quotas; elsewhere a pod that exceeds it is [evicted](resources.md#limits-on-files)"},
+		{"gcePersistentDisk", refused, ""},
+		{"awsElasticBlockStore", refused, ""},
+		{"gitRepo", refused, ""},
+		{"secret", works, "of the API server, or [from manifests](standalone.md)"},
+		{"nfs", works, "needs the host's mount.nfs"},
+		{"iscsi", partly, "needs the host's iscsiadm; an initiatorName of its own is refused, several portals are tried in turn without multipath"},
+		{"glusterfs", refused, ""},
+		{"persistentVolumeClaim", works, "bound to a hostPath, local, NFS, iSCSI or CSI volume, see [volumes](volumes.md); a claim of a manifest becomes a directory, see [a node without a cluster](standalone.md)"},
+		{"rbd", refused, ""},
+		{"flexVolume", refused, ""},
+		{"cinder", refused, ""},
+		{"cephfs", refused, ""},
+		{"flocker", refused, ""},
+		{"downwardAPI", works, ""},
+		{"fc", refused, ""},
+		{"azureFile", refused, ""},
+		{"configMap", works, "of the API server, or [from manifests](standalone.md)"},
+		{"vsphereVolume", refused, ""},
+		{"quobyte", refused, ""},
+		{"azureDisk", refused, ""},
+		{"photonPersistentDisk", refused, ""},
+		{"projected", works, "its sources are below"},
+		{"portworxVolume", refused, ""},
+		{"scaleIO", refused, ""},
+		{"storageos", refused, ""},
+		{"csi", works, "inline, of a driver that is registered on the node and whose CSIDriver lists Ephemeral; see [volumes](volumes.md)"},
+		{"ephemeral", works, "as a claim that the control plane makes for the pod"},
+		{"image", works, "pulled when a container that mounts it starts"},
+	}},
+	{Of: reflect.TypeFor[v1.VolumeProjection](), Title: "volumes[].projected.sources[]", Rows: []fieldtest.Row{
+		{"secret", works, ""},
+		{"downwardAPI", works, ""},
+		{"configMap", works, ""},
+		{"serviceAccountToken", works, ""},
+		{"clusterTrustBundle", works, "by name, or by signerName and labels; of pods of an API server"},
+		{"podCertificate", works, "kept, sealed, over restarts and without a link; of pods of an API server"},
+	}},
+}
+
+const fieldsHead = "# What a pod's fields do\n\nEvery field of a pod's spec, in the order of the API (k8s.io/api), and what this node makes of it. The page is made from the code; a test fails when\n" +
+	"the API has a field that is not here. *Refused* means that the pod does not start, with an error that names the field. *Partly* says what is missing; `islet apply`,\n" +
+	"the event `FieldIgnored` and `islet status` report what does not act.\n"
+
+func TestEveryFieldHasAVerdict(t *testing.T) {
+	for _, ft := range fieldTypes {
+		for _, r := range ft.Rows {
+			if r.Verdict() == partly && r.Note() == "" {
+				t.Errorf("%s.%s: say what is missing", ft.Of.Name(), r.Name())
+			}
+		}
+	}
+	// The two kinds of containers differ in the target only.
+	if want := fieldtest.Names(reflect.TypeFor[v1.EphemeralContainerCommon]()); !slices.Equal(want, fieldtest.Names(reflect.TypeFor[v1.Container]())) {
+		t.Errorf("ephemeral containers have fields of their own: %v", want)
+	}
+	fieldtest.Check(t, fieldsFile, fieldsHead, fieldTypes, *updateFields)
+}

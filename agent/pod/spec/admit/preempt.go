@@ -1,0 +1,122 @@
+package admit
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/demand"
+)
+
+// Critical reports whether others make room for a pod.
+func Critical(pod *v1.Pod) bool { return demand.Critical(pod) }
+
+// yields reports whether a pod makes room for another one. No two yield to each other,
+// so nothing goes round in circles.
+func yields(pod, to *v1.Pod) bool {
+	if Critical(to) && !Critical(pod) {
+		return true
+	}
+	return pod.Spec.Priority != nil && to.Spec.Priority != nil && *pod.Spec.Priority < *to.Spec.Priority
+}
+
+// A Sacrifice is what has to end so that a critical pod may run.
+type Sacrifice struct {
+	Pods   []*Holder       // none: there is room already
+	Signal v1.ResourceName // what the pod lacks first, for the metric
+}
+
+// Preempt says which of others have to end so that a critical pod, refused for its
+// resources alone, may run: as few guaranteed pods as possible, then as few burstable,
+// then as few that asked for nothing, and of each kind those that free the least beyond
+// the need. Those beside them stay. False: it is no critical pod, or even the end of all
+// that yield would not do.
+func Preempt(pod *Holder, others, beside []*Holder, n Node) (Sacrifice, bool) {
+	need := shortages(pod, slices.Concat(others, beside), n)
+	if !Critical(pod.Pod) {
+		return Sacrifice{}, false
+	}
+	if len(need) == 0 {
+		return Sacrifice{}, true
+	}
+	kinds := map[v1.PodQOSClass][]*Holder{}
+	var all []*Holder
+	for _, o := range others {
+		if o.Pod.UID != pod.Pod.UID && yields(o.Pod, pod.Pod) {
+			class := demand.Class(o.Pod)
+			kinds[class], all = append(kinds[class], o), append(all, o)
+		}
+	}
+	want := wants{}
+	for _, s := range need {
+		want[s.name] = s.asked + s.taken - s.have
+	}
+	if len(want.without(all)) > 0 {
+		return Sacrifice{}, false
+	}
+	effort, burst, sure := kinds[v1.PodQOSBestEffort], kinds[v1.PodQOSBurstable], kinds[v1.PodQOSGuaranteed]
+	sure = want.without(slices.Concat(effort, burst)).choose(sure)
+	burst = want.without(slices.Concat(effort, sure)).choose(burst)
+	effort = want.without(slices.Concat(burst, sure)).choose(effort)
+	return Sacrifice{Pods: want.spare(slices.Concat(sure, burst, effort)), Signal: need[0].name}, true
+}
+
+// wants is what has to be freed of each resource; there is none of which nothing is.
+type wants map[v1.ResourceName]int64
+
+func (h *Holder) holds(name v1.ResourceName) int64 { return figure(name, h.requests[name]) }
+
+// without is what is left to be freed once those pods have ended.
+func (w wants) without(pods []*Holder) wants {
+	left := wants{}
+	for name, q := range w {
+		for _, h := range pods {
+			q -= h.holds(name)
+		}
+		if q > 0 {
+			left[name] = q
+		}
+	}
+	return left
+}
+
+// choose takes of the pods the one that comes closest, until all is freed. There must be
+// enough of them.
+func (w wants) choose(pods []*Holder) (chosen []*Holder) {
+	pods = slices.Clone(pods)
+	for len(w) > 0 && len(pods) > 0 {
+		best := slices.MinFunc(pods, func(a, b *Holder) int {
+			return cmp.Or(cmp.Compare(w.distance(a), w.distance(b)), cmp.Compare(a.holds(v1.ResourceMemory), b.holds(v1.ResourceMemory)),
+				cmp.Compare(a.holds(v1.ResourceCPU), b.holds(v1.ResourceCPU)), cmp.Compare(a.Pod.UID, b.Pod.UID))
+		})
+		chosen, w = append(chosen, best), w.without([]*Holder{best})
+		pods = slices.DeleteFunc(pods, func(h *Holder) bool { return h == best })
+	}
+	return chosen
+}
+
+// distance is how far a pod's end is from freeing all: the sum of the squares of what it
+// leaves of each resource, as a part of what is wanted of it.
+func (w wants) distance(h *Holder) (d float64) {
+	for _, name := range slices.Sorted(maps.Keys(w)) {
+		if left := w[name] - h.holds(name); left > 0 {
+			d += math.Pow(float64(left)/float64(w[name]), 2)
+		}
+	}
+	return d
+}
+
+// spare leaves out the pods, the first ones first, without which enough is freed.
+func (w wants) spare(chosen []*Holder) []*Holder {
+	for i := 0; i < len(chosen); {
+		if rest := slices.Delete(slices.Clone(chosen), i, i+1); len(w.without(rest)) == 0 {
+			chosen = rest
+		} else {
+			i++
+		}
+	}
+	return chosen
+}

@@ -1,0 +1,246 @@
+package allocate
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"github.com/islet-edge/islet/internal/demand"
+)
+
+// Of is what of a pod's spec is allocated: names and resources. It shares them.
+func Of(spec *v1.PodSpec) *v1.PodSpec {
+	part := func(list []v1.Container) (out []v1.Container) {
+		for i := range list {
+			out = append(out, v1.Container{Name: list[i].Name, Resources: list[i].Resources})
+		}
+		return out
+	}
+	return &v1.PodSpec{Resources: spec.Resources, InitContainers: part(spec.InitContainers), Containers: part(spec.Containers)}
+}
+
+// Apply gives a pod the resources that are allocated to it. It is the pod itself if it is
+// wanted with these, else a copy that shares what is not changed.
+func Apply(pod *v1.Pod, given *v1.PodSpec) *v1.Pod {
+	if given == nil || Same(&pod.Spec, given) {
+		return pod
+	}
+	out := *pod
+	out.Spec.Resources = given.Resources
+	out.Spec.InitContainers = applied(pod.Spec.InitContainers, given.InitContainers)
+	out.Spec.Containers = applied(pod.Spec.Containers, given.Containers)
+	return &out
+}
+
+func applied(list, given []v1.Container) []v1.Container {
+	list = slices.Clone(list)
+	for i := range list {
+		if g := find(given, list[i].Name); g != nil {
+			list[i].Resources = g.Resources
+		}
+	}
+	return list
+}
+
+// Same reports whether a pod is wanted with what is allocated to it.
+func Same(spec, given *v1.PodSpec) bool {
+	return equality.Semantic.DeepEqual(spec.Resources, given.Resources) && same(spec.InitContainers, given.InitContainers) && same(spec.Containers, given.Containers)
+}
+
+func same(list, given []v1.Container) bool {
+	return !slices.ContainsFunc(list, func(c v1.Container) bool {
+		g := find(given, c.Name)
+		return g != nil && !equality.Semantic.DeepEqual(c.Resources, g.Resources)
+	})
+}
+
+func find(list []v1.Container, name string) *v1.Container {
+	i := slices.IndexFunc(list, func(c v1.Container) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+// A Refusal says why a pod keeps what it has. Deferred it may be another verdict later.
+type Refusal struct {
+	Reason  string // v1.PodReasonDeferred, v1.PodReasonInfeasible
+	Message string
+	Detail  string // why it is infeasible, as a label of metrics
+	Lacks   bool   // it is deferred for want of resources: a critical pod's others make room for
+}
+
+// Decide says whether a pod may have what it is wanted with, beside others with what
+// they hold. It returns nil if so. The API server refuses what is infeasible here.
+func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Refusal {
+	infeasible := func(detail, message string) *Refusal {
+		return &Refusal{Reason: v1.PodReasonInfeasible, Message: message, Detail: detail}
+	}
+	switch {
+	case demand.Class(wanted) != demand.Class(allocated): // its cgroup would be another one
+		return infeasible("qos_class", "Pod QOS Class may not change as a result of resizing")
+	case takesAway(&wanted.Spec, &allocated.Spec):
+		return infeasible("limit_removed", "resource limits cannot be removed")
+	case changesOthers(&wanted.Spec, &allocated.Spec):
+		return infeasible("other_resources", "only cpu and memory resources are mutable")
+	}
+	if demand.Class(wanted) == v1.PodQOSGuaranteed {
+		if n.StaticCPU && changes(wanted, allocated, v1.ResourceCPU) {
+			return infeasible("guaranteed_pod_cpu_manager_static_policy", `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
+		}
+		if n.StaticMemory && changes(wanted, allocated, v1.ResourceMemory) {
+			return infeasible("guaranteed_pod_memory_manager_static_policy", `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
+		}
+	}
+	if r := admit.Admit(admit.Hold(wanted), others, n); r != nil {
+		return &Refusal{Reason: v1.PodReasonDeferred, Message: r.Message, Lacks: r.OfResources()}
+	}
+	return nil
+}
+
+// resized visits the resources of a pod and of its containers, as they are wanted and as
+// they are allocated.
+func resized(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceRequirements) bool) bool {
+	of := func(r *v1.ResourceRequirements) v1.ResourceRequirements {
+		if r == nil {
+			return v1.ResourceRequirements{}
+		}
+		return *r
+	}
+	each := func(want, have []v1.Container) bool {
+		return slices.ContainsFunc(want, func(c v1.Container) bool {
+			h := find(have, c.Name)
+			return h != nil && visit(c.Resources, h.Resources)
+		})
+	}
+	return visit(of(wanted.Resources), of(allocated.Resources)) || each(wanted.InitContainers, allocated.InitContainers) || each(wanted.Containers, allocated.Containers)
+}
+
+// changes reports whether a request or limit of a resource is another one.
+func changes(wanted, allocated *v1.Pod, name v1.ResourceName) bool {
+	return resized(&wanted.Spec, &allocated.Spec, func(want, have v1.ResourceRequirements) bool {
+		request, limit := want.Requests[name], want.Limits[name]
+		return request.Cmp(have.Requests[name]) != 0 || limit.Cmp(have.Limits[name]) != 0
+	})
+}
+
+func takesAway(wanted, allocated *v1.PodSpec) bool {
+	return resized(wanted, allocated, func(want, have v1.ResourceRequirements) bool {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			now, before := want.Limits[name], have.Limits[name]
+			if now.IsZero() && !before.IsZero() {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func changesOthers(wanted, allocated *v1.PodSpec) bool {
+	rest := func(l v1.ResourceList) v1.ResourceList {
+		out := v1.ResourceList{}
+		for name, q := range l {
+			if name != v1.ResourceCPU && name != v1.ResourceMemory {
+				out[name] = q
+			}
+		}
+		return out
+	}
+	return resized(wanted, allocated, func(want, have v1.ResourceRequirements) bool {
+		return !equality.Semantic.DeepEqual(rest(want.Requests), rest(have.Requests)) || !equality.Semantic.DeepEqual(rest(want.Limits), rest(have.Limits)) ||
+			!equality.Semantic.DeepEqual(want.Claims, have.Claims)
+	})
+}
+
+// A Waiter is a pod that waits for other resources.
+type Waiter struct {
+	Wanted, Allocated *v1.Pod
+	Since             time.Time // when it began to wait; zero: it is new
+}
+
+// Sort puts those first that get room first: what asks for no more, then by priority,
+// then guaranteed pods, then who waits longest.
+func Sort(list []Waiter) {
+	rank := func(yes bool) int {
+		if yes {
+			return 0
+		}
+		return 1
+	}
+	since := func(w Waiter) time.Time { // who has just come is last
+		if w.Since.IsZero() {
+			return time.Unix(1<<40, 0)
+		}
+		return w.Since
+	}
+	slices.SortFunc(list, func(a, b Waiter) int {
+		return cmp.Or(
+			cmp.Compare(rank(!asksMore(a)), rank(!asksMore(b))),
+			cmp.Compare(priority(b.Wanted), priority(a.Wanted)),
+			cmp.Compare(rank(demand.Class(a.Wanted) == v1.PodQOSGuaranteed), rank(demand.Class(b.Wanted) == v1.PodQOSGuaranteed)),
+			since(a).Compare(since(b)),
+			strings.Compare(string(a.Wanted.UID), string(b.Wanted.UID)))
+	})
+}
+
+func asksMore(w Waiter) bool {
+	want, have := demand.Requests(w.Wanted), demand.Requests(w.Allocated)
+	more := func(name v1.ResourceName) bool { q := want[name]; return q.Cmp(have[name]) > 0 }
+	return more(v1.ResourceCPU) || more(v1.ResourceMemory)
+}
+
+func priority(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// A Request is a change that somebody asked for of one resource of a container.
+type Request struct{ Resource, Requirement, Operation string }
+
+// Requests are the changes between two wishes for a pod, as a kubelet counts them.
+func Requests(before, now *v1.PodSpec) (out []Request) {
+	each := func(before, now []v1.Container) {
+		for i := range now {
+			b := find(before, now[i].Name)
+			if b == nil {
+				continue
+			}
+			was, is := b.Resources, now[i].Resources
+			for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
+				for _, x := range []struct {
+					what    string
+					was, is resource.Quantity
+				}{{"requests", was.Requests[name], is.Requests[name]}, {"limits", was.Limits[name], is.Limits[name]}} {
+					if op := operation(x.was, x.is); op != "" {
+						out = append(out, Request{string(name), x.what, op})
+					}
+				}
+			}
+		}
+	}
+	each(before.InitContainers, now.InitContainers)
+	each(before.Containers, now.Containers)
+	return out
+}
+
+func operation(was, is resource.Quantity) string {
+	switch c := is.Cmp(was); {
+	case c == 0:
+		return ""
+	case is.IsZero():
+		return "remove"
+	case was.IsZero():
+		return "add"
+	case c < 0:
+		return "decrease"
+	}
+	return "increase"
+}

@@ -1,0 +1,137 @@
+package allocate
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/spec/admit"
+)
+
+func list(kv ...string) v1.ResourceList {
+	l := v1.ResourceList{}
+	for i := 0; i < len(kv); i += 2 {
+		l[v1.ResourceName(kv[i])] = resource.MustParse(kv[i+1])
+	}
+	return l
+}
+
+func pod(name string, requests, limits v1.ResourceList, change ...func(*v1.Pod)) *v1.Pod {
+	p := &v1.Pod{}
+	p.Name, p.UID = name, types.UID(name)
+	p.Spec.Containers = []v1.Container{{Name: "c", Image: "app", Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+var room = admit.Node{Allocatable: list("cpu", "4", "memory", "1Gi")}
+
+func TestDecide(t *testing.T) {
+	small := pod("a", list("cpu", "1"), list("memory", "64Mi"))
+	other := admit.Hold(pod("b", list("cpu", "2"), nil))
+	whole := func(cpu string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu", cpu), Limits: list("cpu", "4")}
+		}
+	}
+	for name, tt := range map[string]struct {
+		wanted, has *v1.Pod
+		want        string
+	}{
+		"more":        {pod("a", list("cpu", "2"), list("memory", "128Mi")), small, ""},
+		"less":        {pod("a", list("cpu", "500m"), list("memory", "32Mi")), small, ""},
+		"no room":     {pod("a", list("cpu", "2500m"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 2500, used: 2000, capacity: 4000"},
+		"never":       {pod("a", list("cpu", "9"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 9000, used: 2000, capacity: 4000"},
+		"class":       {pod("a", list("cpu", "1", "memory", "64Mi"), list("cpu", "1", "memory", "64Mi")), small, "Infeasible: Pod QOS Class may not change as a result of resizing"},
+		"limit gone":  {pod("a", list("cpu", "1"), nil), small, "Infeasible: resource limits cannot be removed"},
+		"limit added": {pod("a", list("cpu", "1"), list("memory", "64Mi", "cpu", "2")), small, ""},
+		"other":       {pod("a", list("cpu", "1", "hugepages-2Mi", "4Mi"), list("memory", "64Mi")), small, "Infeasible: only cpu and memory resources are mutable"},
+		"whole":       {pod("a", nil, nil, whole("2")), pod("a", nil, nil, whole("1")), ""},
+		"too much":    {pod("a", nil, nil, whole("3")), pod("a", nil, nil, whole("1")), "Deferred: Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000"},
+	} {
+		got := ""
+		if r := Decide(tt.wanted, tt.has, []*admit.Holder{other}, room); r != nil {
+			got = r.Reason + ": " + r.Message
+			if (r.Detail != "") != (r.Reason == v1.PodReasonInfeasible) {
+				t.Errorf("%s: detail %q of %s", name, r.Detail, r.Reason)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, not %q", name, got, tt.want)
+		}
+	}
+}
+
+// What is allocated replaces what is wanted, and nothing else of the pod.
+func TestApply(t *testing.T) {
+	wanted, has := pod("a", list("cpu", "2"), nil), pod("a", list("cpu", "1"), nil)
+	wanted.Spec.Containers = append(wanted.Spec.Containers, v1.Container{Name: "late", Resources: v1.ResourceRequirements{Requests: list("cpu", "7")}})
+	keep := wanted.DeepCopy()
+	got := Apply(wanted, Of(&has.Spec))
+	if cpu := got.Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "1" || got.Spec.Containers[0].Image != "app" || len(got.Spec.Containers) != 2 {
+		t.Errorf("got %+v", got.Spec)
+	}
+	if !equality.Semantic.DeepEqual(wanted, keep) {
+		t.Error("the wanted pod was changed")
+	}
+	for _, given := range []*v1.PodSpec{nil, Of(&wanted.Spec), {}} {
+		if Apply(wanted, given) != wanted && given != nil && len(given.Containers) > 0 {
+			t.Errorf("%+v: a copy of what is the same", given)
+		}
+	}
+}
+
+func TestSort(t *testing.T) {
+	prior := func(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &n } }
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	one, two := list("cpu", "1"), list("cpu", "2")
+	same := list("cpu", "2", "memory", "1Mi")
+	all := []Waiter{
+		{pod("new", two, nil), pod("new", one, nil), time.Time{}},
+		{pod("old", two, nil), pod("old", one, nil), at(1)},
+		{pod("young", two, nil), pod("young", one, nil), at(2)},
+		{pod("guaranteed", same, same), pod("guaranteed", one, nil), at(3)},
+		{pod("important", two, nil, prior(5)), pod("important", one, nil), at(4)},
+		{pod("less", one, nil, prior(-5)), pod("less", two, nil), at(5)},
+	}
+	for range len(all) { // whatever the order before
+		all = append(all[1:], all[0])
+		list := slices.Clone(all)
+		Sort(list)
+		var names []string
+		for _, w := range list {
+			names = append(names, w.Wanted.Name)
+		}
+		if got := strings.Join(names, " "); got != "less important guaranteed old young new" {
+			t.Fatalf("got %s", got)
+		}
+	}
+}
+
+func TestRequests(t *testing.T) {
+	before := pod("a", list("cpu", "1", "memory", "1Mi"), list("memory", "2Mi"))
+	now := pod("a", list("cpu", "2"), list("memory", "1Mi", "cpu", "3"))
+	want := []Request{{"memory", "requests", "remove"}, {"memory", "limits", "decrease"}, {"cpu", "requests", "increase"}, {"cpu", "limits", "add"}}
+	if got := Requests(&before.Spec, &now.Spec); !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+	if got := Requests(&now.Spec, &now.Spec); len(got) > 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+}
+
+func TestMessage(t *testing.T) {
+	p := pod("a", list("cpu", "100m", "memory", "100"), list("cpu", "200m"))
+	want := `Pod resize Deferred: {"containers":[{"name":"c","resources":{"limits":{"cpu":"200m"},"requests":{"cpu":"100m","memory":"100"}}}],"generation":7,"error":"no room"}`
+	if got := Message("Pod resize Deferred", p, 7, "no room"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

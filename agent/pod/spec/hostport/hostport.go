@@ -1,0 +1,173 @@
+package hostport
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// A Socket is one at which a program listens.
+type Socket struct {
+	Protocol v1.Protocol // TCP, UDP
+	Address  netip.AddrPort
+}
+
+// maxTable bounds what is read of one table of the kernel's: about a hundred
+// thousand sockets.
+const maxTable = 16 << 20
+
+// States of a socket, as the kernel writes them.
+const (
+	tcpListen   = "0A"
+	udpUnjoined = "07" // bound, and to nobody in particular
+)
+
+// Listening reads the sockets of the host whose root directory is given. A table
+// that the kernel does not have, such as those of IPv6, is none.
+func Listening(host fs.FS) ([]Socket, error) {
+	var all []Socket
+	for _, table := range []struct {
+		file, state string
+		protocol    v1.Protocol
+	}{
+		{"tcp", tcpListen, v1.ProtocolTCP}, {"tcp6", tcpListen, v1.ProtocolTCP},
+		{"udp", udpUnjoined, v1.ProtocolUDP}, {"udp6", udpUnjoined, v1.ProtocolUDP},
+	} {
+		f, err := host.Open("proc/net/" + table.file)
+		if err != nil {
+			continue
+		}
+		found, err := parse(io.LimitReader(f, maxTable), table.state)
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("read /proc/net/%s: %w", table.file, err)
+		}
+		for _, a := range found {
+			all = append(all, Socket{table.protocol, a})
+		}
+	}
+	return all, nil
+}
+
+// parse reads a table of sockets: a header, then a line each, whose second word is
+// the local address and whose fourth is the state. Lines that are not so are left
+// out.
+func parse(r io.Reader, state string) (found []netip.AddrPort, err error) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) < 4 || f[3] != state {
+			continue
+		}
+		if a, ok := address(f[1]); ok && a.Port() != 0 {
+			found = append(found, a)
+		}
+	}
+	return found, lines.Err()
+}
+
+// address reads 0100007F:1F90: words of 32 bits in the order of a little-endian
+// machine, and the port.
+func address(s string) (netip.AddrPort, bool) {
+	text, number, ok := strings.Cut(s, ":")
+	raw, err := hex.DecodeString(text)
+	port, perr := strconv.ParseUint(number, 16, 16)
+	if !ok || err != nil || perr != nil || len(raw) != 4 && len(raw) != 16 {
+		return netip.AddrPort{}, false
+	}
+	for word := range slices.Chunk(raw, 4) {
+		slices.Reverse(word)
+	}
+	addr, _ := netip.AddrFromSlice(raw)
+	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), true
+}
+
+// Taken describes each host port of a pod at which one of the sockets listens.
+func Taken(pod *v1.Pod, sockets []Socket) (out []string) {
+	for _, c := range podspec.Containers(&pod.Spec) {
+		for _, p := range c.Ports {
+			if p.HostPort == 0 {
+				continue
+			}
+			protocol := cmp.Or(p.Protocol, v1.ProtocolTCP)
+			i := slices.IndexFunc(sockets, func(s Socket) bool { return s.meets(protocol, p.HostIP, p.HostPort) })
+			if i < 0 {
+				continue
+			}
+			text := fmt.Sprintf("host port %d/%s of container %s is taken: a program of the host listens at %s (see which: ss -lnp sport = :%d); what is sent there reaches only one of them",
+				p.HostPort, protocol, c.Name, sockets[i].Address, p.HostPort)
+			if !slices.Contains(out, text) {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
+// meets says whether the socket and a host port are of the same address.
+func (s Socket) meets(protocol v1.Protocol, ip string, port int32) bool {
+	if s.Protocol != protocol || int32(s.Address.Port()) != port {
+		return false
+	}
+	want, err := netip.ParseAddr(ip)
+	return err != nil || want.IsUnspecified() || s.Address.Addr().IsUnspecified() || s.Address.Addr() == want.Unmap()
+}
+
+// Events takes what happens to pods.
+type Events interface {
+	Pod(pod *v1.Pod, container, eventType, reason, message string)
+}
+
+// Reason is that of the event.
+const Reason = "HostPortConflict"
+
+// A Hook reports taken host ports when the sandbox or a container of a pod is about
+// to be run. The pod runs all the same, as with a kubelet. A pod in the host's
+// network listens there itself, and fails by itself where it cannot.
+type Hook struct {
+	Host   fs.FS // the host's root
+	Events Events
+	Log    *slog.Logger
+}
+
+// Name implements hook.Named.
+func (Hook) Name() string { return "hostport" }
+
+// Sandbox implements hook.SandboxHook.
+func (h Hook) Sandbox(_ context.Context, pod *v1.Pod, _ *api.PodSandboxConfig) error {
+	if pod.Spec.HostNetwork || !wanted(pod) {
+		return nil
+	}
+	sockets, err := Listening(h.Host)
+	if err != nil { // no reason to keep a pod from running
+		h.Log.Debug("whether host ports are taken is not known", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
+		return nil
+	}
+	for _, text := range Taken(pod, sockets) {
+		h.Events.Pod(pod, "", v1.EventTypeWarning, Reason, text)
+	}
+	return nil
+}
+
+func wanted(pod *v1.Pod) bool {
+	for _, c := range podspec.Containers(&pod.Spec) {
+		if slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort != 0 }) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,137 @@
+package translate
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// Attempt says which start of a container a configuration is for.
+type Attempt struct {
+	Number uint32
+	Streak uint32     // crashes in a row before it
+	Round  uint32     // as plan.Round has it
+	Hook   bool       // its postStart hook, if it has one, is run after it has started
+	Target string     // the ID of the container whose processes it sees; empty: its own
+	Image  *api.Image // the image that it runs
+	Ref    string     // that image's reference, as the runtime wants it in CreateContainer
+	// Before returns the environment of the last attempt, nil if that is not known. It is called
+	// when objects of the environment are not known and the API server does not answer.
+	Before func() []*api.KeyValue
+}
+
+// Container makes the configuration of one attempt of a container, without
+// mounts and devices. The other result is the container as hooks see it, with
+// the subPathExpr of its mounts expanded.
+func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig, *v1.Container, error) {
+	env, err := environment(pod, ctr, n, objects, files)
+	if unreached(err) && a.Before != nil {
+		if before := a.Before(); len(before) > 0 {
+			env, err = environmentAfter(before, pod, ctr, n, files)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	sc, err := security(pod, ctr, n, a.Image)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o := sc.NamespaceOptions; a.Target != "" && o.Pid == api.NamespaceMode_CONTAINER {
+		o.Pid, o.TargetId = api.NamespaceMode_TARGET, a.Target
+	}
+	ctr, err = expandMounts(ctr, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := &api.ContainerConfig{
+		Metadata:    &api.ContainerMetadata{Name: ctr.Name, Attempt: a.Number},
+		Image:       &api.ImageSpec{Image: a.Ref, UserSpecifiedImage: ctr.Image},
+		Command:     expandAll(ctr.Command, env.value),
+		Args:        expandAll(ctr.Args, env.value),
+		WorkingDir:  ctr.WorkingDir,
+		Envs:        env.keyValues(),
+		Labels:      podLabels(pod),
+		Annotations: annotations(pod, ctr, a),
+		LogPath:     LogPath(ctr.Name, a.Number),
+		Stdin:       ctr.Stdin,
+		StdinOnce:   ctr.StdinOnce,
+		Tty:         ctr.TTY,
+		Linux:       &api.LinuxContainerConfig{Resources: resources(pod, ctr, n), SecurityContext: sc},
+	}
+	cfg.Labels[keys.ContainerName] = ctr.Name
+	if l := ctr.Lifecycle; l != nil && l.StopSignal != nil {
+		s, ok := api.Signal_value[strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*l.StopSignal))]
+		if !ok {
+			return nil, nil, fmt.Errorf("stop signal %q is not known", *l.StopSignal)
+		}
+		cfg.StopSignal = api.Signal(s)
+	}
+	return cfg, ctr, nil
+}
+
+// LogPath is the path of an attempt's log under the pod's log directory.
+func LogPath(container string, attempt uint32) string {
+	return path.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
+}
+
+func annotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
+	out := map[string]string{
+		keys.ContainerHash: plan.Hash(ctr),
+		keys.RestartCount:  strconv.FormatUint(uint64(a.Number), 10),
+		keys.MessagePath:   ctr.TerminationMessagePath,
+		keys.MessagePolicy: string(ctr.TerminationMessagePolicy),
+	}
+	if a.Streak > 0 {
+		out[keys.Streak] = strconv.FormatUint(uint64(a.Streak), 10)
+	}
+	if a.Round > 0 {
+		out[keys.Round] = strconv.FormatUint(uint64(a.Round), 10)
+	}
+	if anew := anew(pod, ctr); anew != "" {
+		out[keys.Anew] = anew
+	}
+	if l := ctr.Lifecycle; a.Hook && l != nil && l.PostStart != nil {
+		out[keys.PostStart] = "true"
+	}
+	if runAsNonRoot(pod, ctr) {
+		out[keys.RunAsNonRoot] = "true"
+	}
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		out[keys.GracePeriod] = strconv.FormatInt(*g, 10)
+	}
+	return out
+}
+
+// expandMounts replaces subPathExpr by subPath. Every variable that it names
+// must be known.
+func expandMounts(ctr *v1.Container, env *environ) (*v1.Container, error) {
+	out := *ctr
+	out.VolumeMounts = nil
+	for _, m := range ctr.VolumeMounts {
+		if m.SubPathExpr != "" {
+			var unknown error
+			m.SubPath = Expand(m.SubPathExpr, func(name string) (string, bool) {
+				v, ok := env.value(name)
+				if !ok {
+					unknown = errors.New("subPathExpr of volume mount " + m.Name + " names the variable " + name + ", which is not set")
+				}
+				return v, ok
+			})
+			if unknown != nil {
+				return nil, unknown
+			}
+			m.SubPathExpr = ""
+		}
+		out.VolumeMounts = append(out.VolumeMounts, m)
+	}
+	return &out, nil
+}

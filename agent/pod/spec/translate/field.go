@@ -1,0 +1,149 @@
+package translate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Field is the value of a field of the pod, as environment variables and the
+// downward API name it.
+// https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
+func Field(pod *v1.Pod, path string, n Node) (string, error) {
+	if name, key, ok := subscript(path); ok {
+		switch name {
+		case "metadata.labels":
+			return pod.Labels[key], nil
+		case "metadata.annotations":
+			return pod.Annotations[key], nil
+		}
+		return "", fmt.Errorf("field path %q is not supported", path)
+	}
+	switch path {
+	case "metadata.name":
+		return pod.Name, nil
+	case "metadata.namespace":
+		return pod.Namespace, nil
+	case "metadata.uid":
+		return string(pod.UID), nil
+	case "metadata.labels":
+		return formatMap(pod.Labels), nil
+	case "metadata.annotations":
+		return formatMap(pod.Annotations), nil
+	case "spec.nodeName":
+		return n.Name, nil
+	case "spec.serviceAccountName":
+		return pod.Spec.ServiceAccountName, nil
+	case "status.hostIP":
+		return first(n.IPs), nil
+	case "status.hostIPs":
+		return strings.Join(n.IPs, ","), nil
+	case "status.podIP", "status.podIPs":
+		var ips []string
+		for _, ip := range pod.Status.PodIPs {
+			ips = append(ips, ip.IP)
+		}
+		if path == "status.podIP" {
+			return first(ips), nil
+		}
+		return strings.Join(ips, ","), nil
+	}
+	return "", fmt.Errorf("field path %q is not supported", path)
+}
+
+func first(s []string) string {
+	if len(s) == 0 {
+		return ""
+	}
+	return s[0]
+}
+
+// subscript splits metadata.labels['key'].
+func subscript(path string) (name, key string, ok bool) {
+	name, rest, ok := strings.Cut(path, "['")
+	if !ok || !strings.HasSuffix(rest, "']") {
+		return "", "", false
+	}
+	return name, strings.TrimSuffix(rest, "']"), true
+}
+
+// formatMap writes one key="value" a line, as the downward API does.
+func formatMap(m map[string]string) string {
+	var lines []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		lines = append(lines, fmt.Sprintf("%s=%q", k, m[k]))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ResourceField is a request or limit of a container in units of its divisor,
+// rounded up. A limit that is not set is the pod's, or else what the node has.
+// https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef
+func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector, n Node) (string, error) {
+	if sel.ContainerName != "" && (ctr == nil || sel.ContainerName != ctr.Name) {
+		if _, ctr = podspec.Find(&pod.Spec, sel.ContainerName); ctr == nil {
+			return "", fmt.Errorf("container %q is not in the pod", sel.ContainerName)
+		}
+	}
+	if ctr == nil {
+		return "", fmt.Errorf("resource %q is of no container", sel.Resource)
+	}
+	kind, s, _ := strings.Cut(sel.Resource, ".")
+	name := v1.ResourceName(s)
+	own := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage
+	if kind != "requests" && kind != "limits" || !own && !strings.HasPrefix(s, v1.ResourceHugePagesPrefix) {
+		return "", fmt.Errorf("resource %q is not supported", sel.Resource)
+	}
+	q := ctr.Resources.Requests[name]
+	if kind == "limits" {
+		q = ctr.Resources.Limits[name]
+		if r := pod.Spec.Resources; q.IsZero() && own && r != nil {
+			q = r.Limits[name]
+		}
+		if q.IsZero() && own {
+			q = n.Allocatable[name]
+		}
+	}
+	if name == v1.ResourceCPU {
+		return ceilDiv(q.MilliValue(), sel.Divisor.MilliValue(), 1000), nil
+	}
+	return ceilDiv(q.Value(), sel.Divisor.Value(), 1), nil
+}
+
+// ceilDiv divides by a divisor, or by one, and rounds up.
+func ceilDiv(v, by, one int64) string {
+	if by <= 0 {
+		by = one
+	}
+	whole := v / by
+	if v%by > 0 {
+		whole++
+	}
+	return fmt.Sprint(whole)
+}
+
+// Fields binds the functions of this package to the node as it is now: volumes of the downward
+// API read fields of a pod by it, and workers the sizes of its containers.
+type Fields struct {
+	Node func() Node // the node as it is now
+}
+
+// Field is the function Field on this node.
+func (f Fields) Field(pod *v1.Pod, path string) (string, error) { return Field(pod, path, f.Node()) }
+
+// Sizes returns what the functions Sizes and Level do on this node.
+func (f Fields) Sizes(pod *v1.Pod) (map[string]plan.Size, plan.Resources) {
+	n := f.Node()
+	return Sizes(pod, n), Level(pod, n)
+}
+
+// Resource is the function ResourceField on this node, for the container that sel names.
+func (f Fields) Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error) {
+	return ResourceField(pod, nil, sel, f.Node())
+}

@@ -1,0 +1,62 @@
+package translate
+
+import (
+	"os"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+// A QoS keeps memory for containers and slows them before their limit, on cgroup v2
+// (KEP-2570).
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2570-memory-qos
+type QoS struct {
+	Throttle float64 // memoryThrottlingFactor: the part of what is above the request, or else of the node
+	Tiered   bool    // memoryReservationPolicy: TieredReservation
+}
+
+// keep adds what holds for a container; node is the node's allocatable memory in bytes.
+func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, node int64) {
+	if q == nil {
+		return
+	}
+	request, limit := ctr.Resources.Requests.Memory().Value(), ctr.Resources.Limits.Memory().Value()
+	switch {
+	case request == 0 || !q.Tiered:
+		unified["memory.min"], unified["memory.low"] = "0", "0"
+	case demand.Class(pod) == v1.PodQOSGuaranteed:
+		unified["memory.min"] = strconv.FormatInt(request, 10)
+	default:
+		unified["memory.low"] = strconv.FormatInt(request, 10)
+	}
+	if limit == request && limit != 0 {
+		return
+	}
+	most := limit
+	if most == 0 {
+		most = node
+	}
+	page := int64(os.Getpagesize())
+	if high := int64(float64(request)+float64(most-request)*q.Throttle) / page * page; most > 0 && high > request {
+		unified["memory.high"] = strconv.FormatInt(high, 10)
+	}
+}
+
+// swap is how many bytes of it a container gets: of a burstable one that is not critical
+// and has a request below its limit, the part that its request is of the memory (KEP-2400).
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
+func swap(pod *v1.Pod, ctr *v1.Container, n Node) int64 {
+	request, limit := ctr.Resources.Requests.Memory(), ctr.Resources.Limits.Memory()
+	critical := demand.Critical(pod)
+	if pod.Annotations[keys.ConfigSource] == keys.SourceLocal { // it was applied, so it is no static pod
+		critical = demand.System(pod)
+	}
+	none := critical || demand.Class(pod) != v1.PodQOSBurstable || request.IsZero() || request.Cmp(*limit) == 0
+	if none || n.MemoryBytes <= 0 || request.Value() > n.MemoryBytes {
+		return 0
+	}
+	return int64(float64(request.Value()) / float64(n.MemoryBytes) * float64(n.SwapBytes))
+}

@@ -1,0 +1,108 @@
+package translate
+
+import (
+	"cmp"
+	"maps"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/demand"
+)
+
+const (
+	minShares   = 2
+	maxShares   = 262144
+	quotaPeriod = 100_000 // microseconds; the usual one
+	minQuota    = 1_000
+
+	guaranteedOOM = -997
+	besteffortOOM = 1000
+)
+
+// resources turns requests and limits into cgroup figures, as the kubelet does.
+// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
+func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
+	req, lim := ctr.Resources.Requests, demand.Container(pod, ctr)
+	out := &api.LinuxContainerResources{
+		CpuShares:          shares(milli(req, lim)),
+		MemoryLimitInBytes: lim.Memory().Value(),
+		OomScoreAdj:        oomScoreAdj(pod, ctr, n.MemoryBytes),
+	}
+	if m := lim.Cpu().MilliValue(); m > 0 && n.CPUPeriod >= 0 {
+		out.CpuPeriod = cmp.Or(n.CPUPeriod, quotaPeriod)
+		out.CpuQuota = max(m*out.CpuPeriod/1000, minQuota)
+		if n.exclusive(pod, ctr) {
+			out.CpuQuota = -1
+		}
+	}
+	unified := map[string]string{}
+	if n.OOMGroup {
+		unified["memory.oom.group"] = "1"
+	}
+	switch n.SwapCgroup {
+	case 1:
+		out.MemorySwapLimitInBytes = out.MemoryLimitInBytes // of both together
+	case 2:
+		unified["memory.swap.max"] = strconv.FormatInt(swap(pod, ctr, n), 10)
+	}
+	n.MemoryQoS.keep(unified, pod, ctr, n.Allocatable.Memory().Value())
+	if len(unified) > 0 {
+		out.Unified = unified
+	}
+	for _, h := range demand.HugePagesOf(n.hugePages(lim)) {
+		out.HugepageLimits = append(out.HugepageLimits, &api.HugepageLimit{PageSize: h.Size, Limit: h.Bytes})
+	}
+	return out
+}
+
+// hugePages adds to limits that a container may have no huge pages of those sizes that the
+// node has and the limits do not name, as a kubelet does.
+func (n Node) hugePages(limits v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name := range n.Allocatable {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			out[name] = resource.Quantity{}
+		}
+	}
+	maps.Copy(out, limits)
+	return out
+}
+
+// exclusive reports whether a container has CPUs of its own.
+func (n Node) exclusive(pod *v1.Pod, ctr *v1.Container) bool {
+	return n.Exclusive != nil && n.Exclusive(pod.UID, ctr.Name)
+}
+
+// milli is the CPU that the container asks for: its request, else its limit.
+func milli(req, lim v1.ResourceList) int64 {
+	if _, ok := req[v1.ResourceCPU]; ok {
+		return req.Cpu().MilliValue()
+	}
+	return lim.Cpu().MilliValue()
+}
+
+func shares(milli int64) int64 { return min(max(milli*1024/1000, minShares), maxShares) }
+
+// oomScoreAdj orders containers for the kernel's OOM killer: besteffort first,
+// guaranteed and critical ones last, burstable ones by what they asked for. A
+// sidecar goes no sooner than the main containers.
+func oomScoreAdj(pod *v1.Pod, ctr *v1.Container, capacity int64) int64 {
+	if demand.AtLeast(pod, demand.SystemNodeCritical) {
+		return guaranteedOOM
+	}
+	switch demand.Class(pod) {
+	case v1.PodQOSGuaranteed:
+		return guaranteedOOM
+	case v1.PodQOSBestEffort:
+		return besteffortOOM
+	}
+	if capacity <= 0 {
+		return besteffortOOM - 1
+	}
+	adj := 1000 - 1000*demand.Memory(pod, ctr)/capacity
+	return min(max(adj, 1000+guaranteedOOM), besteffortOOM-1)
+}

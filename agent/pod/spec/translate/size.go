@@ -1,0 +1,117 @@
+package translate
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Sizes are what the resources of a pod's containers are to the runtime. Ephemeral
+// containers have none.
+func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
+	out := map[string]plan.Size{}
+	for kind, ctr := range podspec.Containers(&pod.Spec) {
+		if kind != podspec.Ephemeral {
+			r := resources(pod, ctr, n)
+			out[ctr.Name] = plan.Size{Resources: plan.Held(r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes), Anew: anew(pod, ctr)}
+		}
+	}
+	return out
+}
+
+// Level is what a pod as a whole is held to.
+func Level(pod *v1.Pod, n Node) plan.Resources {
+	limits := demand.Limits(pod)
+	out := plan.Resources{Shares: minShares}
+	if demand.Class(pod) != v1.PodQOSBestEffort {
+		requests := demand.Requests(pod)
+		out.Shares = shares(requests.Cpu().MilliValue())
+	}
+	if demand.Limited(pod, v1.ResourceCPU) && n.CPUPeriod >= 0 && !n.anyExclusive(pod) {
+		out.Milli = limits.Cpu().MilliValue()
+	}
+	if demand.Limited(pod, v1.ResourceMemory) {
+		out.Memory = limits.Memory().Value()
+	}
+	return out
+}
+
+// anyExclusive reports whether a container of a pod has CPUs of its own: then the pod as a
+// whole has no quota either.
+func (n Node) anyExclusive(pod *v1.Pod) bool {
+	for _, ctr := range podspec.Containers(&pod.Spec) {
+		if n.exclusive(pod, ctr) {
+			return true
+		}
+	}
+	return false
+}
+
+// Resized is what UpdateContainerResources is told of a container.
+func Resized(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
+	out := resources(pod, ctr, n)
+	out.HugepageLimits = nil // which do not change
+	return out
+}
+
+// Whole is what UpdatePodSandboxResources is told of a pod, without its overhead, and of
+// the overhead (KEP-5328).
+func Whole(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerResources) {
+	own := *pod
+	own.Spec.Overhead = nil
+	of := func(r plan.Resources) *api.LinuxContainerResources {
+		out := &api.LinuxContainerResources{CpuShares: r.Shares, MemoryLimitInBytes: r.Memory}
+		if r.Milli > 0 {
+			out.CpuPeriod = quotaPeriod
+			if n.CPUPeriod > 0 {
+				out.CpuPeriod = n.CPUPeriod
+			}
+			out.CpuQuota = max(r.Milli*out.CpuPeriod/1000, minQuota)
+		}
+		return out
+	}
+	o := pod.Spec.Overhead
+	if len(o) == 0 {
+		return of(Level(&own, n)), &api.LinuxContainerResources{}
+	}
+	return of(Level(&own, n)), of(plan.Resources{Shares: shares(o.Cpu().MilliValue()), Milli: o.Cpu().MilliValue(), Memory: o.Memory().Value()})
+}
+
+// anew writes down the resources of a container that its resizePolicy lets change by a
+// restart only. An init container that is to end by itself never restarts for that.
+func anew(pod *v1.Pod, ctr *v1.Container) string {
+	if len(ctr.ResizePolicy) == 0 {
+		return ""
+	}
+	if kind, _ := podspec.Find(&pod.Spec, ctr.Name); kind == podspec.Init {
+		return ""
+	}
+	var out []string
+	limits := demand.Container(pod, ctr)
+	for _, policy := range ctr.ResizePolicy {
+		if policy.RestartPolicy != v1.RestartContainer {
+			continue
+		}
+		request, limit := ctr.Resources.Requests[policy.ResourceName], limits[policy.ResourceName]
+		out = append(out, fmt.Sprintf("%s=%s/%s", policy.ResourceName, plain(request), plain(limit)))
+	}
+	return strings.Join(out, ",")
+}
+
+// plain writes equal quantities alike.
+func plain(q resource.Quantity) string {
+	if q.IsZero() {
+		return "0"
+	}
+	if milli := q.MilliValue(); milli%1000 != 0 {
+		return fmt.Sprintf("%dm", milli)
+	}
+	return fmt.Sprint(q.Value())
+}

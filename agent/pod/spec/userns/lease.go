@@ -1,0 +1,89 @@
+package userns
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/untrusted"
+)
+
+const (
+	leaseFile = "userns" // in a pod's directory, as a kubelet names it
+	maxLease  = 4096
+)
+
+// A lease is the range of a pod in a kubelet's form, which allows for more than there is.
+type lease struct {
+	UIDs []mapping `json:"uidMappings"`
+	GIDs []mapping `json:"gidMappings"`
+}
+
+type mapping struct {
+	HostID      uint32 `json:"hostId"`
+	ContainerID uint32 `json:"containerId"`
+	Length      uint32 `json:"length"`
+}
+
+func encode(r Range) []byte {
+	m := []mapping{{HostID: r.First, Length: r.Count}}
+	b, _ := json.Marshal(lease{UIDs: m, GIDs: m}) // numbers only
+	return b
+}
+
+func decode(b []byte) (Range, error) {
+	var l lease
+	if err := json.Unmarshal(b, &l); err != nil {
+		return Range{}, fmt.Errorf("invalid user namespace mappings file: %w", err)
+	}
+	if len(l.UIDs) != 1 || len(l.GIDs) != 1 || l.UIDs[0] != l.GIDs[0] {
+		return Range{}, errors.New("invalid user namespace mappings file: there must be one mapping of UIDs, and the same of GIDs")
+	}
+	if l.UIDs[0].ContainerID != 0 {
+		return Range{}, errors.New("invalid user namespace mappings file: UID 0 must be mapped")
+	}
+	r := Range{l.UIDs[0].HostID, l.UIDs[0].Length}
+	if err := r.valid(); err != nil {
+		return Range{}, fmt.Errorf("invalid user namespace mappings file: %w", err)
+	}
+	return r, nil
+}
+
+// readLease reads the range of a pod; fs.ErrNotExist: it has none.
+func readLease(pods string, uid types.UID) (Range, error) {
+	b, err := untrusted.ReadFile(filepath.Join(pods, string(uid)), leaseFile, maxLease)
+	if err != nil {
+		return Range{}, err
+	}
+	return decode(b)
+}
+
+// writeLease makes a range a pod's own; once it returns, also over a power cut.
+func writeLease(pods string, uid types.UID, r Range) error {
+	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
+		return fmt.Errorf("pod UID %q cannot be a directory name", uid)
+	}
+	dir := filepath.Join(pods, string(uid))
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	if err := durable.Write(filepath.Join(dir, leaseFile), encode(r), 0o600); err != nil {
+		return err
+	}
+	return durable.Dir(pods)
+}
+
+// dropLease gives a range back. None is success.
+func dropLease(pods string, uid types.UID) error {
+	err := os.Remove(filepath.Join(pods, string(uid), leaseFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,190 @@
+package userns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Handlers says what the runtime handler of a pod can.
+type Handlers interface {
+	Of(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error)
+}
+
+// Config is what New needs.
+type Config struct {
+	Pods     string                // the directory of all pods' directories
+	Space    func() (Space, error) // asked before the first range is given; HostSpace
+	Handlers Handlers
+	Log      *slog.Logger
+}
+
+// Users is a hook for the life of pods.
+type Users struct {
+	c Config
+
+	mu     sync.Mutex
+	space  *Space              // nil: not asked yet
+	ranges map[types.UID]Range // nil: not read yet
+	broken map[types.UID]error // whose leases cannot be read
+}
+
+// New reads nothing.
+func New(c Config) *Users { return &Users{c: c} }
+
+// Name is the hook's.
+func (*Users) Name() string { return "user namespace" }
+
+// Sandbox gives the pod its range, or says in a kubelet's words why it cannot have one.
+func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
+	if !podspec.OwnUsers(&pod.Spec) {
+		return nil
+	}
+	handler, can, err := u.c.Handlers.Of(ctx, pod)
+	if err != nil || !can.GetUserNamespaces() {
+		why := errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+		if handler != "" {
+			why = fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+		}
+		if err != nil {
+			why = fmt.Errorf("%w: %w", why, err)
+		}
+		return why
+	}
+	users, err := u.of(pod.UID)
+	if err != nil {
+		return err
+	}
+	out.GetLinux().GetSecurityContext().GetNamespaceOptions().UsernsOptions = users
+	return nil
+}
+
+// Container has a container join its pod's namespace, and maps its mounts to the pod's
+// users: what is root's on the disk is the container's root's.
+func (u *Users) Container(_ context.Context, pod *v1.Pod, _ *v1.Container, out *api.ContainerConfig) error {
+	if !podspec.OwnUsers(&pod.Spec) {
+		return nil
+	}
+	users, err := u.of(pod.UID)
+	if err != nil {
+		return err
+	}
+	out.GetLinux().GetSecurityContext().GetNamespaceOptions().UsernsOptions = users
+	for _, m := range out.Mounts {
+		m.UidMappings, m.GidMappings = users.Uids, users.Gids
+	}
+	return nil
+}
+
+// Release gives the pod's range back.
+func (u *Users) Release(_ context.Context, uid types.UID) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, has := u.ranges[uid]
+	if !has && u.broken[uid] == nil {
+		return nil // or the file goes with its directory
+	}
+	if err := dropLease(u.c.Pods, uid); err != nil {
+		return fmt.Errorf("give back the pod's user IDs: %w", err)
+	}
+	delete(u.ranges, uid)
+	delete(u.broken, uid)
+	return nil
+}
+
+// of is the user namespace of a pod, which gets a range if it has none.
+func (u *Users) of(uid types.UID) (*api.UserNamespace, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if err := u.load(); err != nil {
+		return nil, fmt.Errorf("read the user IDs of pods: %w", err)
+	}
+	if err := u.broken[uid]; err != nil {
+		return nil, err
+	}
+	r, ok := u.ranges[uid]
+	if !ok {
+		var err error
+		if r, err = u.take(uid); err != nil {
+			return nil, fmt.Errorf("create user namespace: %w", err)
+		}
+	}
+	m := []*api.IDMapping{{HostId: r.First, Length: r.Count}}
+	return &api.UserNamespace{Mode: api.NamespaceMode_POD, Uids: m, Gids: m}, nil
+}
+
+// take leases a range for a pod.
+func (u *Users) take(uid types.UID) (Range, error) {
+	if u.space == nil {
+		s, err := u.c.Space()
+		if err != nil {
+			return Range{}, err
+		}
+		u.space = &s
+	}
+	r, ok := u.space.free(u.taken())
+	if !ok { // pods may be gone that were never known here
+		u.ranges = nil
+		if err := u.load(); err != nil {
+			return Range{}, err
+		}
+		if r, ok = u.space.free(u.taken()); !ok {
+			return Range{}, errors.New("could not find an empty slot to allocate a user namespace")
+		}
+	}
+	if err := writeLease(u.c.Pods, uid, r); err != nil {
+		return Range{}, err
+	}
+	u.ranges[uid] = r
+	return r, nil
+}
+
+func (u *Users) taken() (out []Range) {
+	for _, r := range u.ranges {
+		out = append(out, r)
+	}
+	return out
+}
+
+// load reads the leases of all pods that have one.
+func (u *Users) load() error {
+	if u.ranges != nil {
+		return nil
+	}
+	entries, err := os.ReadDir(u.c.Pods)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	ranges, broken := map[types.UID]Range{}, map[types.UID]error{}
+	for _, e := range entries {
+		uid := types.UID(e.Name())
+		r, err := readLease(u.c.Pods, uid)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		for other, o := range ranges {
+			if err == nil && r.overlaps(o) {
+				err = fmt.Errorf("range picked for pod %q already taken by pod %q", uid, other)
+			}
+		}
+		if err != nil {
+			broken[uid] = fmt.Errorf("user namespace: %w", err)
+			u.c.Log.Error("the user IDs of a pod are not known: it starts no container until it is made anew", "path", filepath.Join(u.c.Pods, e.Name(), leaseFile), "error", err)
+			continue
+		}
+		ranges[uid] = r
+	}
+	u.ranges, u.broken = ranges, broken
+	return nil
+}

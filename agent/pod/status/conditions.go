@@ -1,0 +1,170 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// conditions sets the five conditions of a kubelet. Conditions that others own
+// are kept.
+// https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
+func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
+	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.ready(st), m.containersReady(st), condition(v1.PodScheduled, true, "", "")}
+	if plan.RestartsAll(&m.pod.Spec) {
+		ours = append(ours, m.restarting(st))
+	}
+	if st.Phase != v1.PodSucceeded && st.Phase != v1.PodFailed {
+		m.resizing(st)
+		ours = append(ours, m.plugged(before)...)
+	}
+	disrupted := m.disrupted()
+	if disrupted != "" {
+		ours = append(ours, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: disrupted})
+	}
+	for _, c := range before.Conditions {
+		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+			continue
+		}
+		final := m.end != nil && m.end.Phase != ""
+		if c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet && disrupted == "" && !final {
+			continue // it came back
+		}
+		if !slices.ContainsFunc(ours, func(o v1.PodCondition) bool { return o.Type == c.Type }) {
+			st.Conditions = append(st.Conditions, c)
+		}
+	}
+	for _, c := range ours {
+		c.LastTransitionTime = *stamp(m.in.Now)
+		for _, old := range before.Conditions {
+			if old.Type == c.Type && old.Status == c.Status {
+				c.LastTransitionTime, c.LastProbeTime = old.LastTransitionTime, old.LastProbeTime
+			}
+		}
+		c.ObservedGeneration = st.ObservedGeneration
+		st.Conditions = append(st.Conditions, c)
+	}
+}
+
+// DevicesPlugged is the condition of a pod one of whose devices, as the configuration of the
+// node gives them, is or was not there.
+const DevicesPlugged v1.PodConditionType = "islet.dev/DevicesPlugged"
+
+func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
+	if m.host.Unplugged == nil {
+		return nil
+	}
+	gone := m.host.Unplugged(m.pod.UID)
+	if len(gone) == 0 && !slices.ContainsFunc(before.Conditions, func(c v1.PodCondition) bool { return c.Type == DevicesPlugged }) {
+		return nil
+	}
+	return []v1.PodCondition{condition(DevicesPlugged, len(gone) == 0, notIf(len(gone) == 0, "DeviceUnplugged"), strings.Join(gone, "; "))}
+}
+
+// disrupted says that the node itself ends the pod, for the sake of others; empty: it
+// does not.
+// https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+func (m *maker) disrupted() string {
+	if m.end != nil && m.end.Reason == plan.Preempting {
+		return "Pod was preempted by Kubelet to accommodate a critical pod."
+	}
+	if m.end != nil && m.end.Disrupted {
+		return m.end.Message
+	}
+	if m.off() || m.end != nil && m.end.Reason == plan.Terminated {
+		return nodeShutdown
+	}
+	return ""
+}
+
+func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCondition {
+	if ok {
+		return v1.PodCondition{Type: t, Status: v1.ConditionTrue, Reason: reason}
+	}
+	return v1.PodCondition{Type: t, Status: v1.ConditionFalse, Reason: reason, Message: message}
+}
+
+func (m *maker) readyToStart() v1.PodCondition {
+	up := m.sandbox.Ready && (m.pod.Spec.HostNetwork || len(m.sandbox.IPs) > 0)
+	f := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
+	return condition(v1.PodReadyToStartContainers, up, notIf(up, f.Reason), f.Message)
+}
+
+// restarting says whether all containers are about to restart
+// (KEP-5532).
+func (m *maker) restarting(st *v1.PodStatus) v1.PodCondition {
+	switch {
+	case st.Phase == v1.PodSucceeded:
+		return condition(v1.AllContainersRestarting, false, "PodCompleted", "")
+	case st.Phase == v1.PodFailed:
+		return condition(v1.AllContainersRestarting, false, "PodFailed", "")
+	case plan.Restarting(m.in):
+		return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, Reason: "RestartAllContainersStarted", Message: "container exited with restart policy rule"}
+	}
+	return condition(v1.AllContainersRestarting, false, "", "")
+}
+
+func (m *maker) initializedCondition(st *v1.PodStatus) v1.PodCondition {
+	switch {
+	case st.Phase == v1.PodSucceeded:
+		return condition(v1.PodInitialized, true, "PodCompleted", "")
+	case st.Phase == v1.PodFailed && plan.Initialized(m.in, m.sandbox), m.initialized():
+		return condition(v1.PodInitialized, true, "", "")
+	}
+	return condition(v1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %v", m.uninitialized()))
+}
+
+func (m *maker) containersReady(st *v1.PodStatus) v1.PodCondition {
+	switch st.Phase {
+	case v1.PodSucceeded:
+		return condition(v1.ContainersReady, false, "PodCompleted", "")
+	case v1.PodFailed:
+		return condition(v1.ContainersReady, false, "PodFailed", "")
+	}
+	var unready []string
+	for i, c := range st.InitContainerStatuses {
+		if podspec.IsSidecar(&m.pod.Spec.InitContainers[i]) && !c.Ready {
+			unready = append(unready, c.Name)
+		}
+	}
+	for _, c := range st.ContainerStatuses {
+		if !c.Ready {
+			unready = append(unready, c.Name)
+		}
+	}
+	return condition(v1.ContainersReady, len(unready) == 0, notIf(len(unready) == 0, "ContainersNotReady"), fmt.Sprintf("containers with unready status: %v", unready))
+}
+
+func notIf(ok bool, reason string) string {
+	if ok {
+		return ""
+	}
+	return reason
+}
+
+// ready adds the pod's readiness gates to the readiness of its containers.
+func (m *maker) ready(st *v1.PodStatus) v1.PodCondition {
+	c := m.containersReady(st)
+	c.Type = v1.PodReady
+	if c.Status != v1.ConditionTrue {
+		return c
+	}
+	var closed []string
+	for _, g := range m.pod.Spec.ReadinessGates {
+		switch i := slices.IndexFunc(m.pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == g.ConditionType }); {
+		case i < 0:
+			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
+		case m.pod.Status.Conditions[i].Status != v1.ConditionTrue:
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", g.ConditionType, m.pod.Status.Conditions[i].Status))
+		}
+	}
+	if len(closed) > 0 {
+		return condition(v1.PodReady, false, "ReadinessGatesNotReady", strings.Join(closed, ", "))
+	}
+	return c
+}

@@ -1,0 +1,259 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// The kubelet's bound for the messages of all containers of a pod together.
+const maxMessages = 12 << 10
+
+func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStatus {
+	init := kind == podspec.Init || kind == podspec.Sidecar
+	c, ok := m.in.Seen.Last(ctr.Name)
+	if old := m.kept(ctr.Name); old != nil && !ok && m.over() && m.in.Off.IsZero() {
+		return *old
+	}
+	if old := m.rests(ctr.Name); old != nil && !ok && m.off() {
+		return *old
+	}
+	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt), VolumeMounts: m.mounts(ctr)}
+	started := plan.Started(m.in, c)
+	if kind != podspec.Ephemeral { // which has no probes
+		st.Started = &started
+	}
+	if ok {
+		st.ContainerID = m.id(c)
+		st.ImageID = c.ImageID
+		if c.Image != "" {
+			st.Image = c.Image
+		}
+		st.User = user(c.User)
+		if l := ctr.Lifecycle; c.StopSignal != "" && l != nil && l.StopSignal != nil { // a kubelet that does not know the field shows none
+			st.StopSignal = new(v1.Signal(c.StopSignal))
+		}
+	}
+	m.size(&st, ctr, c, ok)
+	failure, hasFailure := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
+	switch {
+	case c.State == plan.Running && !m.over() && (plan.HookFailed(m.in, c) || plan.Hooking(m.in, c)):
+		st.State.Waiting = m.hooking(c, init)
+	case c.State == plan.Running:
+		st.State.Running = &v1.ContainerStateRunning{StartedAt: *stamp(c.StartedAt)}
+	case c.State == plan.Exited && ok && m.off() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
+		// The API server takes a success for the end of a container that runs until it succeeds.
+		st.State.Waiting = &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}
+	case c.State == plan.Exited && ok && (m.over() || !m.again(ctr, c)):
+		st.State.Terminated = m.terminated(c)
+	case hasFailure:
+		st.State.Waiting = m.waitingAfter(ctr, failure)
+	case m.renewed(c, kind):
+		if st.State.Waiting = m.crashLoop(ctr, c); st.State.Waiting == nil {
+			st.State.Waiting = &v1.ContainerStateWaiting{Reason: plan.RestartingAllContainers, Message: restartingAll}
+		}
+	case c.State == plan.Exited && ok && !(m.in.Replaces(c) && (plan.Changed(ctr, c) || plan.Outgrown(m.in, c))) && m.crashLoop(ctr, c) != nil:
+		st.State.Waiting = m.crashLoop(ctr, c)
+	case c.State == plan.Exited && ok && plan.HookFailed(m.in, c):
+		st.State.Waiting = m.hooking(c, init)
+	case c.State == plan.Exited && ok && !m.in.Replaces(c): // else one that never restarts would seem to have ended for good
+		st.State.Terminated = m.terminated(c)
+	case c.State == plan.Unknown:
+		st.State.Terminated = lost(m.id(c))
+	default:
+		st.State.Waiting = &v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.trouble()}
+	}
+	if last, ok := m.in.Seen.LastExited(ctr.Name); ok && st.State.Terminated == nil {
+		st.LastTerminationState.Terminated = m.terminated(last)
+	}
+	switch kind {
+	case podspec.Init:
+		st.Ready = c.State == plan.Exited && c.ExitCode == 0 && ok && !m.renewed(c, kind)
+	case podspec.Sidecar, podspec.Main:
+		h, probed := m.in.Health[c.ID]
+		st.Ready = started && (!probed || h.Ready)
+	}
+	return st
+}
+
+// user is as whom a container runs, if the runtime says so (KEP-3619).
+func user(u *plan.User) *v1.ContainerUser {
+	if u == nil {
+		return nil
+	}
+	return &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: u.Groups}}
+}
+
+// restartingAll is the kubelet's sentence about a container that was stopped because
+// another one had all restart.
+const restartingAll = "The container is removed because RestartAllContainers in place"
+
+// renewed reports whether a container that ended belongs to a run of the pod that is
+// over, and waits for its turn in the next one.
+func (m *maker) renewed(c plan.Container, kind podspec.Kind) bool {
+	return kind != podspec.Ephemeral && c.State == plan.Exited && c.Round < m.round
+}
+
+// hooking is the state of a container whose postStart hook runs, or failed: it has not
+// started yet.
+func (m *maker) hooking(c plan.Container, init bool) *v1.ContainerStateWaiting {
+	if f := m.in.Failed[plan.Key{Container: c.Name, Op: plan.PostStart}]; f.ID == c.ID {
+		return &v1.ContainerStateWaiting{Reason: plan.PostStartHookError, Message: f.Message}
+	}
+	return &v1.ContainerStateWaiting{Reason: m.notYet(init)}
+}
+
+// over reports whether no container of the pod starts any more.
+func (m *maker) over() bool {
+	return m.end != nil || m.in.Deleting || !m.in.Off.IsZero() || plan.Finished(m.in)
+}
+
+// rests is the status of a container that was removed so that it runs again after the
+// boot: what was shown of it, at rest. Nil: nothing was.
+func (m *maker) rests(name string) *v1.ContainerStatus {
+	for st := range podspec.Statuses(&m.before) {
+		if st.Name != name {
+			continue
+		}
+		c := *st
+		if c.Ready, c.Started = false, new(bool); c.State.Running != nil { // it was removed before its end was shown
+			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}}
+			c.LastTerminationState = v1.ContainerState{Terminated: lost(c.ContainerID)}
+		}
+		return &c
+	}
+	return nil
+}
+
+// kept is the last known status of a container that has run, with an end: that of a
+// container which the runtime no longer has, and which does not start again.
+func (m *maker) kept(name string) *v1.ContainerStatus {
+	for st := range podspec.Statuses(&m.before) {
+		c := *st
+		switch t := c.LastTerminationState.Terminated; {
+		case c.Name != name:
+			continue
+		case c.State.Terminated != nil:
+			return &c
+		case c.State.Running != nil:
+			c.State = v1.ContainerState{Terminated: lost(c.ContainerID)}
+		case t != nil:
+			c.State, c.LastTerminationState = v1.ContainerState{Terminated: t}, v1.ContainerState{}
+		default:
+			return nil
+		}
+		c.Ready, c.Started = false, new(bool)
+		return &c
+	}
+	return nil
+}
+
+// lost is the end of a container of which nothing is known any more, as a kubelet words it.
+func lost(id string) *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated", ContainerID: id}
+}
+
+// again reports whether a container that ended will run again.
+func (m *maker) again(ctr *v1.Container, c plan.Container) bool {
+	kind, _ := podspec.Find(&m.pod.Spec, ctr.Name)
+	switch {
+	case kind == podspec.Ephemeral:
+		return false
+	case m.renewed(c, kind):
+		return true
+	case kind == podspec.Init && c.ExitCode == 0:
+		return false
+	}
+	return plan.Restarts(m.in, ctr, c)
+}
+
+func (m *maker) notYet(init bool) string {
+	if !init && !m.initialized() || init {
+		return plan.PodInitializing
+	}
+	return plan.ContainerCreating
+}
+
+// trouble is why the pod has no sandbox to run its containers in. A kubelet tells
+// that by an event only, which a node without an apiserver cannot show.
+func (m *maker) trouble() string {
+	f, ok := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
+	if !ok || m.sandbox.Ready {
+		return ""
+	}
+	return f.Reason + ": " + f.Message
+}
+
+// waitingAfter explains why a container could not be started. A failed pull is
+// ErrImagePull at first and ImagePullBackOff while the next try is awaited.
+func (m *maker) waitingAfter(ctr *v1.Container, f plan.Failure) *v1.ContainerStateWaiting {
+	w := &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
+	switch {
+	case f.Reason == "":
+		w.Reason = plan.CreateContainerError
+	case f.Reason == plan.ErrImagePull && m.in.Now.Sub(f.At) >= plan.PullSettle && m.in.Now.Before(f.Retry):
+		w.Reason = plan.ImagePullBackOff
+		w.Message = fmt.Sprintf("Back-off pulling image %q: %s: %s", ctr.Image, plan.ErrImagePull, f.Message)
+	}
+	return w
+}
+
+// crashLoop returns nil for a container that starts again without a wait.
+func (m *maker) crashLoop(ctr *v1.Container, c plan.Container) *v1.ContainerStateWaiting {
+	at, delay := plan.NextStart(c, m.in.CrashMax)
+	if c.SandboxID != m.sandbox.ID || !m.in.Now.Before(at) || m.in.Asks(c) {
+		return nil
+	}
+	return &v1.ContainerStateWaiting{Reason: plan.CrashLoopBackOff,
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", short(delay), ctr.Name, podFullName(m.pod))}
+}
+
+// short is 10s, 1m20s, 5m0s: what Duration.String says of whole seconds.
+func short(d time.Duration) string { return d.Round(time.Second).String() }
+
+func (m *maker) terminated(c plan.Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message, FinishedAt: *stamp(c.FinishedAt), ContainerID: m.id(c)}
+	if !c.StartedAt.IsZero() {
+		t.StartedAt = *stamp(c.StartedAt)
+	} else {
+		t.StartedAt = metav1.Time{}
+	}
+	if t.Reason == "" {
+		t.Reason = "Completed"
+		if c.ExitCode != 0 {
+			t.Reason = "Error"
+		}
+	}
+	return t
+}
+
+func (m *maker) id(c plan.Container) string {
+	if c.ID == "" {
+		return ""
+	}
+	return m.host.Runtime + "://" + c.ID
+}
+
+// boundMessages cuts termination messages so that all together keep to the
+// kubelet's bound.
+func boundMessages(st *v1.PodStatus) {
+	var all []*v1.ContainerStateTerminated
+	for c := range podspec.Statuses(st) {
+		for _, t := range []*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+			if t != nil && t.Message != "" {
+				all = append(all, t)
+			}
+		}
+	}
+	for _, t := range all {
+		if most := maxMessages / len(all); len(t.Message) > most {
+			t.Message = strings.ToValidUTF8(t.Message[:most], "")
+		}
+	}
+}

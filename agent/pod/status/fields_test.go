@@ -1,0 +1,119 @@
+package status
+
+import (
+	"reflect"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/fieldtest"
+)
+
+const statusFile = "../../../docs/pod-status.md"
+
+// What the node makes of a field of a status.
+const (
+	fills  = "filled"       // some life of TestLives shows it
+	fillsW = "filled where" // by what the lives do not have
+	others = "not the node's"
+	none   = "empty"
+)
+
+// statusTypes are the types whose every field has a row, in the order of the page.
+var statusTypes = []fieldtest.Table{
+	{Of: reflect.TypeFor[v1.PodStatus](), Title: "status", Rows: []fieldtest.Row{
+		{"observedGeneration", fills, ""},
+		{"phase", fills, "not terminal while a container runs"},
+		{"conditions", fills, "PodReadyToStartContainers, Initialized, Ready, ContainersReady, PodScheduled; DisruptionTarget when the node ends the pod; PodResizePending, PodResizeInProgress; AllContainersRestarting of a pod with such rules; what others set is kept"},
+		{"message", fills, "also why a deletion is stuck"},
+		{"reason", fills, ""},
+		{"nominatedNodeName", others, "the scheduler's"},
+		{"hostIP", fills, ""},
+		{"hostIPs", fills, "one of each family"},
+		{"podIP", fills, ""},
+		{"podIPs", fills, "a pod that has ended keeps them"},
+		{"startTime", fills, ""},
+		{"initContainerStatuses", fills, ""},
+		{"containerStatuses", fills, ""},
+		{"qosClass", fills, ""},
+		{"ephemeralContainerStatuses", fills, ""},
+		{"resize", none, "conditions have replaced it"},
+		{"resourceClaimStatuses", others, "a controller's"},
+		{"extendedResourceClaimStatus", others, "the scheduler's"},
+		{"allocatedResources", fillsW, "the pod has requests: those that it was given"},
+		{"resources", fills, "what it has as a whole"},
+		{"nodeAllocatableResourceClaimStatuses", others, "the scheduler's"},
+	}},
+	{Of: reflect.TypeFor[v1.PodCondition](), Title: "conditions[]", Rows: []fieldtest.Row{
+		{"type", fills, ""},
+		{"observedGeneration", fills, ""},
+		{"status", fills, ""},
+		{"lastProbeTime", fillsW, "the pod is being resized"},
+		{"lastTransitionTime", fills, ""},
+		{"reason", fills, ""},
+		{"message", fills, "PodReadyToStartContainers says why there is no sandbox, of which a kubelet has an event only"},
+	}},
+	{Of: reflect.TypeFor[v1.ContainerStatus](), Title: "containerStatuses[], initContainerStatuses[], ephemeralContainerStatuses[]", Rows: []fieldtest.Row{
+		{"name", fills, ""},
+		{"state", fills, ""},
+		{"lastState", fills, ""},
+		{"ready", fills, ""},
+		{"restartCount", fills, ""},
+		{"image", fills, ""},
+		{"imageID", fills, "repository and digest; of an image from an archive its ID"},
+		{"containerID", fills, "containerd://ID"},
+		{"started", fills, ""},
+		{"allocatedResources", fillsW, "the container has requests: those that it was given"},
+		{"resources", fills, "what it has"},
+		{"volumeMounts", fills, ""},
+		{"user", fills, "as the container was made"},
+		{"allocatedResourcesStatus", fillsW, "the container has [devices](devices.md)"},
+		{"stopSignal", fills, "of a container that names one"},
+	}},
+	{Of: reflect.TypeFor[v1.ContainerStateWaiting](), Title: "state.waiting", Rows: []fieldtest.Row{
+		{"reason", fills, "ContainerCreating, PodInitializing, ErrImagePull, ImagePullBackOff, InvalidImageName, ErrImageNeverPull, ImageInspectError, CreateContainerConfigError, CreateContainerError, RunContainerError, PostStartHookError, CrashLoopBackOff, RestartingAllContainers"},
+		{"message", fills, "also why the pod has no sandbox"},
+	}},
+	{Of: reflect.TypeFor[v1.ContainerStateRunning](), Title: "state.running", Rows: []fieldtest.Row{{"startedAt", fills, ""}}},
+	{Of: reflect.TypeFor[v1.ContainerStateTerminated](), Title: "state.terminated", Rows: []fieldtest.Row{
+		{"exitCode", fills, ""},
+		{"signal", none, "as with a kubelet: the exit code is 128 more"},
+		{"reason", fills, "Completed, Error, OOMKilled, ContainerStatusUnknown; the runtime's StartError"},
+		{"message", fills, "the termination message, bounded as by a kubelet"},
+		{"startedAt", fills, ""},
+		{"finishedAt", fills, ""},
+		{"containerID", fills, ""},
+	}},
+	{Of: reflect.TypeFor[v1.VolumeMountStatus](), Title: "volumeMounts[]", Rows: []fieldtest.Row{
+		{"name", fills, ""},
+		{"mountPath", fills, ""},
+		{"readOnly", fills, ""},
+		{"recursiveReadOnly", fills, ""},
+		{"volumeStatus", none, "a feature that is off (ImageVolumeWithDigest)"},
+	}},
+	{Of: reflect.TypeFor[v1.LinuxContainerUser](), Title: "user.linux", Rows: []fieldtest.Row{
+		{"uid", fills, ""},
+		{"gid", fills, ""},
+		{"supplementalGroups", fills, ""},
+	}},
+}
+
+const statusHead = "# What a pod's status says\n\nEvery field of a pod's status, in the order of the API (k8s.io/api), and whether this node fills it, as a kubelet 1.36 does. The page is made from the code; a test\n" +
+	"fails when the API has a field that is not here, or when no pod of the tests has a field that is said to be filled.\n"
+
+// TestEveryFieldOfAStatus: no field of the API is forgotten, and what is said to be filled
+// is, in one life or another.
+func TestEveryFieldOfAStatus(t *testing.T) {
+	shown := map[reflect.Type]map[string]bool{}
+	for _, l := range lives() {
+		filled(reflect.ValueOf(statusOf(l)), shown)
+	}
+	for _, st := range statusTypes {
+		for _, r := range st.Rows {
+			if is := shown[st.Of][r.Name()]; is != (r.Verdict() == fills) && r.Verdict() != fillsW {
+				t.Errorf("%s.%s is said to be %s; a life shows it: %v", st.Of.Name(), r.Name(), r.Verdict(), is)
+			}
+		}
+	}
+	fieldtest.Check(t, statusFile, statusHead, statusTypes, *update)
+}

@@ -1,0 +1,66 @@
+package status
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// A pod that ends with its machine says so and is not ready, but is not over, unless it
+// was before or may not run twice. What the node itself did to a pod is forgotten when it
+// runs again; what others say of it is not.
+func TestOff(t *testing.T) {
+	since := t0.Add(-time.Minute)
+	late := func(c plan.Container) plan.Container { c.FinishedAt = t0.Add(-time.Second); return c }
+	early := func(c plan.Container) plan.Container { c.FinishedAt = t0.Add(-time.Hour); return c }
+	for _, tt := range []struct {
+		name      string
+		in        plan.Input
+		want      string
+		disrupted string
+	}{
+		{"still runs", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), Off: since}, "Running c=Running+ Ready", nodeShutdown},
+		{"has ended", plan.Input{Want: wanted("Always"), Seen: seen(late(ended("c", 143, 0))), Off: since}, "Running Terminated c=Error", nodeShutdown},
+		{"ended well", plan.Input{Want: wanted("OnFailure"), Seen: seen(late(ended("c", 0, 0))), Off: since}, "Running Terminated c=ContainerCreating<Completed", nodeShutdown},
+		{"may not run twice", plan.Input{Want: wanted("Never"), Seen: seen(late(ended("c", 0, 0))), Off: since}, "Failed Terminated c=Completed", nodeShutdown},
+		{"was done before", plan.Input{Want: wanted("Never"), Seen: seen(early(ended("c", 0, 0))), Off: since}, "Succeeded c=Completed", ""},
+		{"after the boot", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 1))}, "Running c=Running+ Ready", ""},
+		{"makes room", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Preempting}}, "Running c=Running+ Ready", "Pod was preempted by Kubelet to accommodate a critical pod."},
+		{"is evicted", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Running c=Running+ Ready", "why"},
+		{"was evicted", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Failed Evicted c=Error", "why"},
+		{"exceeds its limit", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why"}}, "Failed Evicted c=Error", ""},
+		{"made room", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 143, 0)), End: &plan.End{Reason: plan.Preempting}}, "Failed Preempting c=Error", "Pod was preempted by Kubelet to accommodate a critical pod."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.in.Now, tt.in.Admitted = t0, true
+			before := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet}, {Type: "mine"}}}
+			st := Make(tt.in, before, Host{})
+			if tt.name == "ended well" { // and then it is removed
+				tt.in.Seen = seen()
+				if again := brief(Make(tt.in, st, Host{})); again != tt.want {
+					t.Errorf("once it is removed %s, want %s", again, tt.want)
+				}
+				up := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Ready: true}}}
+				unseen := Make(tt.in, up, Host{})
+				if now := unseen.ContainerStatuses[0]; now.State.Waiting == nil || now.Ready || now.LastTerminationState.Terminated == nil || unseen.Phase != v1.PodRunning {
+					t.Errorf("it is removed, and the pod, %s, shows %+v", unseen.Phase, now)
+				}
+			}
+			if got := brief(st); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			i := slices.IndexFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+			if i < 0 && tt.disrupted != "" || i >= 0 && st.Conditions[i].Message != tt.disrupted {
+				t.Errorf("%+v, want %q", st.Conditions, tt.disrupted)
+			}
+			before.Conditions[0].Reason = "EvictionByEvictionAPI"
+			if st := Make(tt.in, before, Host{}); !slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }) {
+				t.Error("forgets what others say")
+			}
+		})
+	}
+}

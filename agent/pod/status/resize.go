@@ -1,0 +1,133 @@
+package status
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/demand"
+)
+
+// size adds to a container's status what is allocated to it and what it has.
+// https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
+func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container, there bool) {
+	if !there {
+		return
+	}
+	st.AllocatedResources = ctr.Resources.Requests
+	st.Resources = ctr.Resources.DeepCopy()
+	if c.State != plan.Running || plan.Fits(m.in, c) && !plan.Outgrown(m.in, c) {
+		return
+	}
+	if c.Resources != nil {
+		m.had(st.Resources, c)
+	}
+	for _, old := range [][]v1.ContainerStatus{m.before.ContainerStatuses, m.before.InitContainerStatuses} {
+		for i := range old { // the kernel does not know requests of memory
+			if o := &old[i]; o.ContainerID == st.ContainerID && o.Resources != nil {
+				replace(st.Resources.Requests, v1.ResourceMemory, o.Resources.Requests[v1.ResourceMemory])
+			}
+		}
+	}
+}
+
+// had shows what a container is held to where that is not what it is to have.
+func (m *maker) had(r *v1.ResourceRequirements, c plan.Container) {
+	want := m.in.Sizes[c.Name]
+	if c.Resources.Shares != want.Shares {
+		replace(r.Requests, v1.ResourceCPU, *resource.NewMilliQuantity((c.Resources.Shares*1000+1023)/1024, resource.DecimalSI))
+	}
+	if c.Resources.Milli != want.Milli {
+		replace(r.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(c.Resources.Milli, resource.DecimalSI))
+	}
+	if c.Resources.Memory != want.Memory {
+		replace(r.Limits, v1.ResourceMemory, *resource.NewQuantity(c.Resources.Memory, resource.BinarySI))
+	}
+}
+
+// replace changes a resource that is named already.
+func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
+	if _, ok := l[name]; !ok {
+		return
+	}
+	if q.IsZero() {
+		delete(l, name)
+		return
+	}
+	l[name] = q
+}
+
+// resources adds what the pod as a whole is given, and has (KEP-5419). While it is being
+// resized it has what it had.
+func (m *maker) resources(st *v1.PodStatus) {
+	if m.in.End != nil && len(m.in.Seen.Sandboxes) == 0 {
+		st.AllocatedResources, st.Resources = m.before.AllocatedResources, m.before.Resources
+		return
+	}
+	requests := demand.Requests(m.pod)
+	st.AllocatedResources, st.Resources = requests, &v1.ResourceRequirements{}
+	if m.before.Resources != nil && plan.Resizing(m.in) {
+		st.Resources = m.before.Resources
+		return
+	}
+	limits := demand.Limits(m.pod)
+	for name, q := range requests {
+		set(&st.Resources.Requests, name, q, name == v1.ResourceCPU || name == v1.ResourceMemory)
+	}
+	for name, q := range limits {
+		set(&st.Resources.Limits, name, q, (name == v1.ResourceCPU || name == v1.ResourceMemory) && demand.Limited(m.pod, name))
+	}
+}
+
+func set(l *v1.ResourceList, name v1.ResourceName, q resource.Quantity, yes bool) {
+	if !yes {
+		return
+	}
+	if *l == nil {
+		*l = v1.ResourceList{}
+	}
+	(*l)[name] = q
+}
+
+// resizing adds the conditions of a pod that is to have other resources, as long as it
+// has not got them.
+func (m *maker) resizing(st *v1.PodStatus) {
+	if p := m.in.Pending; p.Reason != "" {
+		m.addResize(st, v1.PodCondition{Type: v1.PodResizePending, Reason: p.Reason, Message: p.Message, ObservedGeneration: p.Generation})
+	} else if c := m.resize(v1.PodResizePending); c != nil && m.in.Undecided { // by the agent before this one
+		st.Conditions = append(st.Conditions, *c)
+	}
+	before := m.resize(v1.PodResizeInProgress)
+	if !plan.Resizing(m.in) && (before == nil || !m.in.Unsure) {
+		return
+	}
+	c := v1.PodCondition{Type: v1.PodResizeInProgress, ObservedGeneration: m.in.Pending.Allocated}
+	switch f, failed := m.in.Failed[plan.Key{Op: plan.Resize}]; {
+	case failed:
+		c.Reason, c.Message = v1.PodReasonError, f.Message
+	case before != nil && before.ObservedGeneration == c.ObservedGeneration: // until it is known to be over
+		c.Reason, c.Message = before.Reason, before.Message
+	}
+	m.addResize(st, c)
+}
+
+// addResize adds a condition whose time is that of its reason's last change.
+func (m *maker) addResize(st *v1.PodStatus, c v1.PodCondition) {
+	c.Status = v1.ConditionTrue
+	now := *stamp(m.in.Now)
+	c.LastProbeTime, c.LastTransitionTime = now, now
+	if old := m.resize(c.Type); old != nil && old.Reason == c.Reason {
+		c.LastProbeTime, c.LastTransitionTime = old.LastProbeTime, old.LastTransitionTime
+	}
+	st.Conditions = append(st.Conditions, c)
+}
+
+// resize is a condition as it was before; nil: it was not.
+func (m *maker) resize(t v1.PodConditionType) *v1.PodCondition {
+	for i := range m.before.Conditions {
+		if m.before.Conditions[i].Type == t {
+			return &m.before.Conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Host is what a pod's status says of its node.
+type Host struct {
+	IPs     []string // the primary one first
+	Runtime string   // prefix of container IDs: containerd
+	// ReadOnlyTrees says whether mounts of a pod can be read-only with all below them; nil:
+	// they cannot.
+	ReadOnlyTrees func(*v1.Pod) bool
+	// Devices says how the devices of a container are; nil: it has none.
+	Devices func(*v1.Pod, *v1.Container) []v1.ResourceStatus
+	// Unplugged says which devices of a pod are not there, each as a sentence; nil: all are.
+	Unplugged func(pod types.UID) []string
+}
+
+// startTime is when the pod began to be worked on, which a restart of the agent
+// does not change. A time that was taken before the clock was set does not count.
+func startTime(now time.Time, before *metav1.Time) *metav1.Time {
+	switch {
+	case before != nil && before.Year() >= clockFloor && (now.IsZero() || before.Time.Before(now)):
+		return before
+	case now.IsZero():
+		return nil
+	}
+	return stamp(now)
+}
+
+// clockFloor is a year before which no node of this program has lived.
+const clockFloor = 2020
+
+// Make makes the status of in.Want, which must not be nil.
+func Make(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
+	m := maker{in: in, pod: in.Want, host: host, before: before}
+	m.sandbox, _ = in.Seen.Sandbox()
+	m.end, m.round = m.verdict(), plan.Round(in)
+	st := v1.PodStatus{ObservedGeneration: m.pod.Generation, QOSClass: demand.Class(m.pod)}
+	st.StartTime = startTime(in.Started, before.StartTime)
+	m.containers(&st)
+	boundMessages(&st)
+	st.Phase = m.phase(&st)
+	st.Reason, st.Message = m.why(st.Phase)
+	m.resources(&st)
+	m.addresses(&st, before)
+	m.conditions(&st, before)
+	return st
+}
+
+type maker struct {
+	in      plan.Input
+	pod     *v1.Pod
+	host    Host
+	before  v1.PodStatus
+	sandbox plan.Sandbox
+	end     *plan.End // by the node's verdict or the deadline; nil: there is none
+	round   uint32    // of the pod's containers, see plan.Round
+}
+
+// verdict says why the pod ends for a reason of its own, not its containers'.
+func (m *maker) verdict() *plan.End {
+	if m.in.End == nil && plan.Expired(m.in) {
+		return &plan.End{Reason: plan.DeadlineExceeded, Message: "Pod was active on the node longer than the specified deadline"}
+	}
+	return m.in.End
+}
+
+// why explains the phase, or what keeps the pod from being gone.
+func (m *maker) why(phase v1.PodPhase) (reason, message string) {
+	switch {
+	case m.end != nil && (phase == v1.PodFailed || phase == v1.PodSucceeded):
+		return m.end.Reason, m.end.Message
+	case m.in.Deleting:
+		return "", m.stuck()
+	case m.off() && !m.runs():
+		return plan.Terminated, nodeShutdown
+	}
+	return "", ""
+}
+
+// nodeShutdown is the kubelet's sentence about a pod that ends with the machine.
+const nodeShutdown = "Pod was terminated in response to imminent node shutdown."
+
+// off reports whether the pod ends because the machine goes off. One that had ended by
+// then does not.
+func (m *maker) off() bool {
+	if m.in.Off.IsZero() || m.in.Deleting || m.end != nil {
+		return false
+	}
+	late := func(c plan.Container) bool { return c.Live() || m.in.EndedSince(c, m.in.Off) }
+	return !plan.Finished(m.in) || slices.ContainsFunc(m.in.Seen.Containers, late)
+}
+
+// containers adds the statuses of all containers. A pod that was refused has none.
+func (m *maker) containers(st *v1.PodStatus) {
+	if m.end != nil && len(m.in.Seen.Containers)+len(m.before.ContainerStatuses) == 0 {
+		return
+	}
+	for kind, ctr := range podspec.Containers(&m.pod.Spec) {
+		switch c := m.container(ctr, kind); kind {
+		case podspec.Main:
+			if m.host.Devices != nil { // of init containers a kubelet does not say it
+				c.AllocatedResourcesStatus = m.host.Devices(m.pod, ctr)
+			}
+			st.ContainerStatuses = append(st.ContainerStatuses, c)
+		case podspec.Ephemeral:
+			st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, c)
+		default:
+			st.InitContainerStatuses = append(st.InitContainerStatuses, c)
+		}
+	}
+}
+
+// stuck is why the pod cannot be ended, if it cannot.
+func (m *maker) stuck() string {
+	var all []string
+	for key, f := range m.in.Failed {
+		switch key.Op {
+		case plan.RunSandbox, plan.StartContainer, plan.PostStart, plan.Admit, plan.Update, plan.Allocate, plan.Resize: // of its life
+		default:
+			all = append(all, f.Message)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "; ")
+}
+
+// phase sums up the containers. It is not terminal while something runs: whoever
+// waits for the pod's end, such as a Job, would start the next one beside it (KEP-3329).
+// https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
+func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
+	var waiting, running, failed int
+	for _, c := range st.ContainerStatuses {
+		switch {
+		case c.State.Running != nil:
+			running++
+		case c.State.Waiting != nil && c.LastTerminationState.Terminated == nil:
+			waiting++
+		case exitCode(c) != 0:
+			failed++
+		}
+	}
+	switch {
+	case m.end != nil && m.end.Phase != "":
+		return m.end.Phase
+	case m.runs():
+	case m.end != nil:
+		return v1.PodFailed
+	case plan.Finished(m.in), m.in.Deleting && (waiting == 0 || !m.sandbox.Ready):
+		if failed == 0 && waiting == 0 && !m.off() {
+			return v1.PodSucceeded
+		}
+		return v1.PodFailed
+	}
+	switch {
+	case waiting > 0 && running == 0 || !m.initialized():
+		return v1.PodPending
+	case waiting > 0:
+		return v1.PodPending
+	}
+	return v1.PodRunning
+}
+
+// runs reports whether a container of the pod runs, or is being started.
+func (m *maker) runs() bool {
+	for _, f := range m.in.Busy {
+		if f.Op == plan.StartContainer {
+			return true
+		}
+	}
+	return slices.ContainsFunc(m.in.Seen.Containers, plan.Container.Live)
+}
+
+func exitCode(c v1.ContainerStatus) int32 {
+	if t := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated); t != nil {
+		return t.ExitCode
+	}
+	return 0
+}
+
+// initialized reports whether the init containers are behind the pod. One that has been
+// initialized stays so while all its containers restart (KEP-5532).
+func (m *maker) initialized() bool {
+	if len(m.pod.Spec.InitContainers) == 0 || plan.Initialized(m.in, m.sandbox) {
+		return true
+	}
+	return len(m.uninitialized()) == 0 || m.round > 0 && m.was(v1.PodInitialized)
+}
+
+// was reports whether a condition was true before.
+func (m *maker) was(t v1.PodConditionType) bool {
+	return slices.ContainsFunc(m.before.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
+}
+
+func (m *maker) uninitialized() (names []string) {
+	for i := range m.pod.Spec.InitContainers {
+		ctr := &m.pod.Spec.InitContainers[i]
+		c, ok := m.in.Seen.Last(ctr.Name)
+		done := c.State == plan.Exited && c.ExitCode == 0
+		if podspec.IsSidecar(ctr) {
+			done = plan.Started(m.in, c)
+		}
+		if !ok || !done || c.SandboxID != m.sandbox.ID {
+			names = append(names, ctr.Name)
+		}
+	}
+	return names
+}
+
+// addresses come from the sandbox; a pod that has ended keeps its last ones.
+func (m *maker) addresses(st *v1.PodStatus, before v1.PodStatus) {
+	for _, ip := range m.host.IPs {
+		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
+	}
+	ips := m.sandbox.IPs
+	if m.pod.Spec.HostNetwork && m.sandbox.ID != "" {
+		ips = m.host.IPs
+	}
+	for _, ip := range ips {
+		st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
+	}
+	if len(ips) == 0 && (st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed) {
+		st.PodIPs = slices.Clone(before.PodIPs)
+	}
+	if len(st.PodIPs) > 0 {
+		st.PodIP = st.PodIPs[0].IP
+	}
+	if len(st.HostIPs) > 0 {
+		st.HostIP = st.HostIPs[0].IP
+	}
+}
+
+// stamp drops what the API does not keep: it has whole seconds.
+func stamp(t time.Time) *metav1.Time {
+	s := metav1.NewTime(t).Rfc3339Copy()
+	return &s
+}
+
+func podFullName(pod *v1.Pod) string {
+	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}

@@ -1,0 +1,228 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func wanted(policy v1.RestartPolicy) *v1.Pod {
+	p := &v1.Pod{}
+	p.Name, p.Namespace, p.UID = "web", "default", "u1"
+	p.Spec.RestartPolicy = policy
+	p.Spec.Containers = []v1.Container{{Name: "c", Image: "app:1"}}
+	return p
+}
+
+func seen(c ...plan.Container) plan.Observed {
+	for i := range c {
+		c[i].SandboxID = "s"
+	}
+	return plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7"}}}, Containers: c}
+}
+
+func running(name string, attempt uint32) plan.Container {
+	return plan.Container{ID: name, Name: name, Attempt: attempt, State: plan.Running, StartedAt: t0}
+}
+
+func ended(name string, code int32, streak uint32) plan.Container {
+	return plan.Container{ID: name, Name: name, State: plan.Exited, ExitCode: code, Streak: streak, StartedAt: t0.Add(-time.Second), FinishedAt: t0}
+}
+
+func failed(reason string, ago time.Duration) map[plan.Key]plan.Failure {
+	return map[plan.Key]plan.Failure{{Container: "c", Op: plan.StartContainer}: {N: 1, Reason: reason, Message: "why", At: t0.Add(-ago), Retry: t0.Add(time.Minute)}}
+}
+
+// brief is what kubectl get pods would show of a status.
+func brief(st v1.PodStatus) string {
+	out := string(st.Phase)
+	if st.Reason != "" {
+		out += " " + st.Reason
+	}
+	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
+		for _, c := range list {
+			out += " " + c.Name + "="
+			switch s := c.State; {
+			case s.Running != nil:
+				out += "Running"
+			case s.Waiting != nil:
+				out += s.Waiting.Reason
+			case s.Terminated != nil:
+				out += s.Terminated.Reason
+			}
+			if t := c.LastTerminationState.Terminated; t != nil {
+				out += "<" + t.Reason
+			}
+			if c.Ready {
+				out += "+"
+			}
+		}
+	}
+	for _, c := range st.Conditions {
+		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
+			out += " Ready"
+		}
+	}
+	return out
+}
+
+func TestMake(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	withInit := wanted("Always")
+	withInit.Spec.InitContainers = []v1.Container{{Name: "i"}, {Name: "s", RestartPolicy: &always}}
+	hour := int64(3600)
+	short := wanted("Never")
+	short.Spec.ActiveDeadlineSeconds = &hour
+	two := wanted("Always")
+	two.Spec.Containers = append(two.Spec.Containers, v1.Container{Name: "d"})
+	gated := wanted("Always")
+	gated.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "x"}}
+	for _, tt := range []struct {
+		name string
+		in   plan.Input
+		want string
+	}{
+		{"new", plan.Input{Want: wanted("Always")}, "Pending c=ContainerCreating"},
+		{"new with init", plan.Input{Want: withInit, Seen: seen()}, "Pending i=PodInitializing s=PodInitializing c=PodInitializing"},
+		{"init runs", plan.Input{Want: withInit, Seen: seen(running("i", 0))}, "Pending i=Running s=PodInitializing c=PodInitializing"},
+		{"sidecar runs", plan.Input{Want: withInit, Seen: seen(ended("i", 0, 0), running("s", 0))}, "Pending i=Completed+ s=Running+ c=ContainerCreating"},
+		{"all run", plan.Input{Want: withInit, Seen: seen(ended("i", 0, 0), running("s", 0), running("c", 0))}, "Running i=Completed+ s=Running+ c=Running+ Ready"},
+		{"init crashes", plan.Input{Want: withInit, Now: t0, Seen: seen(ended("i", 1, 2))}, "Pending i=CrashLoopBackOff<Error s=PodInitializing c=PodInitializing"},
+		{"runs", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0))}, "Running c=Running+ Ready"},
+		{"one of two", plan.Input{Want: two, Seen: seen(running("c", 0))}, "Pending c=Running+ d=ContainerCreating"},
+		{"not ready", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), Health: map[string]plan.Health{"c": {Started: true}}}, "Running c=Running"},
+		{"gate", plan.Input{Want: gated, Seen: seen(running("c", 0))}, "Running c=Running+"},
+		{"ErrImagePull", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(), Failed: failed(plan.ErrImagePull, 0)}, "Pending c=ErrImagePull"},
+		{"ImagePullBackOff", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(), Failed: failed(plan.ErrImagePull, 5*time.Second)}, "Pending c=ImagePullBackOff"},
+		{"config error", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(), Failed: failed(plan.CreateContainerConfigError, 0)}, "Pending c=CreateContainerConfigError"},
+		{"crash loop", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 1, 1))}, "Running c=CrashLoopBackOff<Error"},
+		{"restarts at once", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 1, 0))}, "Running c=Error"},
+		{"after a restart", plan.Input{Want: wanted("Always"), Now: t0, Seen: seen(ended("c", 0, 0), running("c", 1))}, "Running c=Running<Completed+ Ready"},
+		{"succeeded", plan.Input{Want: wanted("Never"), Now: t0, Seen: seen(ended("c", 0, 0))}, "Succeeded c=Completed"},
+		{"failed", plan.Input{Want: wanted("Never"), Now: t0, Seen: seen(ended("c", 3, 0))}, "Failed c=Error"},
+		{"given up", plan.Input{Want: wanted("OnFailure"), Now: t0, Seen: seen(ended("c", 0, 0)), Replaced: map[string]string{"c": "c"}}, "Running c=ContainerCreating<Completed"},
+		{"given up again", plan.Input{Want: wanted("OnFailure"), Now: t0, Seen: seen(ended("c", 0, 1)), Replaced: map[string]string{"c": "c"}}, "Running c=CrashLoopBackOff<Completed"},
+		{"retries", plan.Input{Want: wanted("OnFailure"), Now: t0, Seen: seen(ended("c", 3, 3))}, "Running c=CrashLoopBackOff<Error"},
+		{"evicted", plan.Input{Want: wanted("Always"), Now: t0, End: &plan.End{Reason: "Evicted"}, Seen: seen(ended("c", 137, 0))}, "Failed Evicted c=Error"},
+		{"too long", plan.Input{Want: short, Now: t0, Started: t0.Add(-2 * time.Hour), Seen: seen(running("c", 0))}, "Running c=Running+ Ready"},
+		{"just in time", plan.Input{Want: short, Now: t0.Add(time.Hour), Started: t0.Add(-time.Minute), Seen: seen(ended("c", 0, 0))}, "Succeeded c=Completed"},
+		{"deleted", plan.Input{Want: wanted("Always"), Now: t0, Deleting: true, Seen: seen(ended("c", 137, 0))}, "Failed c=Error"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := brief(Make(tt.in, v1.PodStatus{}, Host{Runtime: "containerd"}))
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAddressesAndTimes(t *testing.T) {
+	host := Host{IPs: []string{"192.168.0.2", "fd00::2"}, Runtime: "containerd"}
+	in := plan.Input{Want: wanted("Always"), Now: t0, Started: t0, Seen: seen(running("c", 2))}
+	st := Make(in, v1.PodStatus{}, host)
+	if st.PodIP != "10.0.0.7" || st.HostIP != "192.168.0.2" || len(st.HostIPs) != 2 || !st.StartTime.Time.Equal(t0) {
+		t.Errorf("%+v", st)
+	}
+	if c := st.ContainerStatuses[0]; c.RestartCount != 2 || c.ContainerID != "containerd://c" || !*c.Started {
+		t.Errorf("%+v", c)
+	}
+	later := in
+	later.Started = t0.Add(time.Minute) // by another run of the agent
+	if again := Make(later, st, host); !again.StartTime.Time.Equal(t0) {
+		t.Errorf("the pod started at %v, then at %v", t0, again.StartTime)
+	}
+	st.StartTime = &metav1.Time{Time: time.Unix(77, 0)}
+	if again := Make(later, st, host); !again.StartTime.Time.Equal(later.Started) {
+		t.Errorf("a start in 1970 counts: %v", again.StartTime)
+	}
+	in.Now = t0.Add(time.Hour)
+	st.Conditions = append(st.Conditions, v1.PodCondition{Type: "example.com/theirs", Status: v1.ConditionTrue})
+	again := Make(in, st, host)
+	if again = Make(in, again, host); cmp.Diff(again.Conditions[1:], st.Conditions[:5]) != "" || again.Conditions[0].Type != "example.com/theirs" {
+		t.Errorf("nothing changed, but the conditions did: %s", cmp.Diff(again.Conditions, st.Conditions))
+	}
+	in.Seen = seen(ended("c", 1, 3))
+	for _, c := range Make(in, st, host).Conditions {
+		if changed := c.LastTransitionTime.Time.Equal(in.Now); changed != (c.Type == v1.PodReady || c.Type == v1.ContainersReady) {
+			t.Errorf("%s changed: %v", c.Type, changed)
+		}
+	}
+	in.Want.Spec.HostNetwork = true
+	if st := Make(in, st, host); len(st.PodIPs) != 2 || st.PodIP != "192.168.0.2" {
+		t.Errorf("host network: %v", st.PodIPs)
+	}
+}
+
+// What a kubelet tells by events only can be read off the status.
+func TestTrouble(t *testing.T) {
+	trouble := func(op plan.Op) map[plan.Key]plan.Failure {
+		return map[plan.Key]plan.Failure{{Op: op}: {Reason: plan.FailedMount, Message: "no space left on device"}}
+	}
+	st := Make(plan.Input{Want: wanted("Always"), Now: t0, Failed: trouble(plan.RunSandbox)}, v1.PodStatus{}, Host{})
+	if w := st.ContainerStatuses[0].State.Waiting; w.Reason != plan.ContainerCreating || w.Message != "FailedMount: no space left on device" {
+		t.Errorf("%+v", w)
+	}
+	if c := st.Conditions[0]; c.Type != v1.PodReadyToStartContainers || c.Reason != plan.FailedMount || c.Message == "" {
+		t.Errorf("%+v", c)
+	}
+	st = Make(plan.Input{Want: wanted("Always"), Now: t0, Deleting: true, Failed: trouble(plan.RemoveSandbox)}, v1.PodStatus{}, Host{})
+	if st.Message != "no space left on device" {
+		t.Errorf("%q", st.Message)
+	}
+}
+
+// However long the last words of many containers are, a status stays small.
+func TestMessages(t *testing.T) {
+	p := wanted("Never")
+	var all []plan.Container
+	p.Spec.Containers = nil
+	for _, name := range strings.Split("abcdefgh", "") {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: name})
+		c := ended(name, 1, 0)
+		c.Message = strings.Repeat("ä", 2000)
+		all = append(all, c)
+	}
+	st := Make(plan.Input{Want: p, Now: t0, Seen: seen(all...)}, v1.PodStatus{}, Host{})
+	total := 0
+	for _, c := range st.ContainerStatuses {
+		total += len(c.State.Terminated.Message)
+		if strings.ToValidUTF8(c.State.Terminated.Message, "?") != c.State.Terminated.Message {
+			t.Error("cut within a character")
+		}
+	}
+	if total == 0 || total > maxMessages {
+		t.Errorf("%d bytes of messages", total)
+	}
+}
+
+// A gate that is not open says why.
+func TestReadinessGates(t *testing.T) {
+	pod := wanted("Always")
+	pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "a"}, {ConditionType: "b"}, {ConditionType: "c"}}
+	pod.Status.Conditions = []v1.PodCondition{{Type: "b", Status: v1.ConditionFalse}, {Type: "c", Status: v1.ConditionTrue}}
+	ready := func() v1.PodCondition {
+		for _, c := range Make(plan.Input{Want: pod, Now: t0, Seen: seen(running("c", 0))}, v1.PodStatus{}, Host{}).Conditions {
+			if c.Type == v1.PodReady {
+				return c
+			}
+		}
+		return v1.PodCondition{}
+	}
+	const why = `corresponding condition of pod readiness gate "a" does not exist., the status of pod readiness gate "b" is not "True", but False`
+	if c := ready(); c.Status != v1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" || c.Message != why {
+		t.Errorf("%+v", c)
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions[1:], v1.PodCondition{Type: "a", Status: v1.ConditionTrue}, v1.PodCondition{Type: "b", Status: v1.ConditionTrue})
+	if c := ready(); c.Status != v1.ConditionTrue {
+		t.Errorf("%+v", c)
+	}
+}

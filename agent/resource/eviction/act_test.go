@@ -1,0 +1,123 @@
+package eviction
+
+import (
+	"regexp"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/demand"
+)
+
+// TestKilled: a machine that was out of memory sooner than any look could see has a condition
+// for it, for as long as if one had; what it was long ago it is no more.
+func TestKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(*world) {})
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		w.OutOfMemory(6 * time.Minute)
+		w.told(t)
+		w.OutOfMemory(time.Minute)
+		w.OutOfMemory(2 * time.Minute) // as after a restart, when all are told at once
+		w.told(t, "changed")
+		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
+			t.Errorf("conditions %v", got)
+		}
+		if !regexp.MustCompile("the pressure on the node is another.* by=oom").Match(w.lines.Bytes()) {
+			t.Errorf("the log does not say why: %s", &w.lines)
+		}
+		time.Sleep(4*time.Minute - time.Second) // of the bubble, as all here
+		w.told(t)
+		time.Sleep(time.Second)
+		w.told(t, "changed", "pods may ask again")
+	})
+}
+
+// TestNobodyForMemory: that no pod can end for want of memory keeps nothing from being done
+// for the disk.
+func TestNobodyForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.free, w.disk, w.garbage = 50, 50, 60
+			w.pods = []Candidate{uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
+		})
+		w.runs(t)
+		memory := []string{"node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "age of nodefs.available", "age of containerfs.available"}
+		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images"}
+		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, memory, disk, memory[:2])...) // memory is looked at again with it
+		if w.disk != 110 {
+			t.Errorf("%d MiB are free", w.disk)
+		}
+	})
+}
+
+// TestNobodyForDisk: a disk that stays full, whatever is done, makes nobody deaf to the kernel,
+// who tells that memory is short.
+func TestNobodyForDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.disk = 50
+			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 300*mib, 1)} // has nothing on the disk
+		})
+		w.runs(t)
+		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images", "age of nodefs.available", "age of containerfs.available"}
+		foreign := "node: ForeignFilesFillDisk The disk of nodefs.available is nearly full (threshold quantity: 100Mi, available: 50Mi), and no pod is evicted for it: the pods have 0 there in all. Other files, or critical pods, fill it. Images and containers that nothing needs were removed."
+		said := append(slices.Clone(disk), foreign)
+		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, said)...)
+		time.Sleep(soonest / 2) // of the bubble
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		time.Sleep(settle)
+		synctest.Wait()
+		if !regexp.MustCompile("pod is evicted.*own.* signal=memory.available by=kernel").Match(w.lines.Bytes()) {
+			t.Errorf("the log: %s", &w.lines)
+		}
+	})
+}
+
+// TestLull: while others fill the disk, what pods have there is not reclaimed and counted at
+// each look; but it is as soon as a pod may have taken what is missing.
+func TestLull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.disk = 50
+			w.pods = []Candidate{writes(aPod("small", "", "", 0), 0, 4096, 0), writes(aPod("grows", "", "", 0), 0, 4096, 0)}
+		})
+		w.runs(t)
+		counts := func() (n int) {
+			w.set(func() {
+				for _, line := range w.log {
+					if line == "reclaim images" {
+						n++
+					}
+				}
+				w.log = nil
+			})
+			return n
+		}
+		if n := counts(); n != 1 {
+			t.Fatalf("counted %d times at once", n)
+		}
+		wait(time.Hour)
+		if n := counts(); n < 12 || n > 16 {
+			t.Errorf("counted %d times in an hour in which nothing changed", n)
+		}
+		for range 40 { // others fill it, a MiB at a look
+			w.set(func() { w.disk-- })
+			wait(soonest)
+		}
+		if n := counts(); n < 5 || n > 12 {
+			t.Errorf("counted %d times while others filled the disk", n)
+		}
+		grows := writes(w.pods[1].Pod, 0, 60*mib, 0)
+		w.set(func() { w.disk, w.pods[1] = 0, grows })
+		wait(soonest + time.Second)
+		if _, gone := w.ends[grows.Pod.UID]; !gone {
+			t.Errorf("the pod that took the rest stays; the log: %s", &w.lines)
+		}
+	})
+}

@@ -1,0 +1,105 @@
+package eviction
+
+import (
+	"fmt"
+	"iter"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// A Limit is what a pod exceeded, as the metric of evictions names it.
+type Limit string
+
+// The limits on a pod's own files.
+// https://kubernetes.io/docs/concepts/storage/ephemeral-storage/#resource-emphemeralstorage-consumption
+const (
+	volumeLimit    Limit = "emptydirfs.limit"
+	podLimit       Limit = "ephemeralpodfs.limit"
+	containerLimit Limit = "ephemeralcontainerfs.limit"
+)
+
+// Limited reports whether a pod has a limit on what it may write, one that nothing but
+// looking keeps it to.
+func Limited(p *v1.Pod) bool {
+	for i := range p.Spec.Volumes {
+		if sized(&p.Spec.Volumes[i]) != nil {
+			return true
+		}
+	}
+	_, all := demand.Limits(p)[v1.ResourceEphemeralStorage]
+	if all {
+		return true
+	}
+	for range limited(p) {
+		return true
+	}
+	return false
+}
+
+// limited gives the containers of a pod that run beside each other, sidecars too, and have a
+// limit on what they write.
+func limited(p *v1.Pod) iter.Seq2[*v1.Container, *resource.Quantity] {
+	return func(yield func(*v1.Container, *resource.Quantity) bool) {
+		for kind, ctr := range podspec.Containers(&p.Spec) {
+			if limit := ctr.Resources.Limits.StorageEphemeral(); (kind == podspec.Main || kind == podspec.Sidecar) && !limit.IsZero() && !yield(ctr, limit) {
+				return
+			}
+		}
+	}
+}
+
+// sized is the size limit of a volume on the node's disk; nil: it has none.
+func sized(v *v1.Volume) *resource.Quantity {
+	if e := v.EmptyDir; e != nil && e.Medium == v1.StorageMediumDefault && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
+		return e.SizeLimit
+	}
+	return nil
+}
+
+// Exceeded says which limit on its files a pod exceeds, in a kubelet's words; empty: none.
+// What a container writes counts against its own limit only where layers says so: when it
+// is on the disk of the node.
+func Exceeded(c Candidate, layers bool) (Limit, string) {
+	if c.Stats == nil {
+		return "", ""
+	}
+	for i := range c.Pod.Spec.Volumes {
+		v := &c.Pod.Spec.Volumes[i]
+		limit := sized(v)
+		if limit == nil {
+			continue
+		}
+		for j := range c.Stats.VolumeStats {
+			if s := &c.Stats.VolumeStats[j]; s.Name == v.Name && number(s.UsedBytes) > limit.AsApproximateFloat64() {
+				return volumeLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String())
+			}
+		}
+	}
+	if limit, ok := demand.Limits(c.Pod)[v1.ResourceEphemeralStorage]; ok && c.Stats.EphemeralStorage != nil &&
+		number(c.Stats.EphemeralStorage.UsedBytes) > limit.AsApproximateFloat64() {
+		return podLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+	}
+	for ctr, limit := range limited(c.Pod) {
+		for j := range c.Stats.Containers {
+			s := &c.Stats.Containers[j]
+			if s.Name != ctr.Name {
+				continue
+			}
+			used := 0.0
+			if s.Logs != nil {
+				used += number(s.Logs.UsedBytes)
+			}
+			if s.Rootfs != nil && layers {
+				used += number(s.Rootfs.UsedBytes)
+			}
+			if used > limit.AsApproximateFloat64() {
+				return containerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", ctr.Name, limit.String())
+			}
+		}
+	}
+	return "", ""
+}

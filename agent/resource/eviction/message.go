@@ -1,0 +1,102 @@
+package eviction
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Keys of a kubelet's annotations of the event of an eviction.
+const (
+	starvedResource     = "starved_resource"
+	offendingContainers = "offending_containers"
+	offendingUsage      = "offending_containers_usage"
+	offendingPod        = "offending_pod"
+	offendingPodUsage   = "offending_pod_usage"
+)
+
+// Message says in a kubelet's words why a pod is evicted for a threshold, and which of its
+// containers use more than they asked for; and the annotations of the event.
+func Message(c Candidate, t Threshold, o Observations) (message string, annotations map[string]string) {
+	var b strings.Builder
+	what := t.Signal.meaning().resource
+	fmt.Fprintf(&b, "The node was low on resource: %s. ", what)
+	a := o[t.Signal]
+	fmt.Fprintf(&b, "Threshold quantity: %v, available: %v. ", t.Value.quantity(a.Total), amount(a.Free, what))
+	annotations = map[string]string{starvedResource: string(what)}
+	if c.Stats == nil {
+		return b.String(), annotations
+	}
+	larger := func(kind, name string, used *resource.Quantity, asked resource.Quantity) {
+		fmt.Fprintf(&b, "%s %s was using %s, request is %s, has larger consumption of %v. ", kind, name, used, asked.String(), what)
+	}
+	if r := c.Pod.Spec.Resources; r != nil && what == v1.ResourceMemory && c.Stats.Memory != nil {
+		if asked, ok := r.Requests[what]; ok {
+			used := amount(value64(c.Stats.Memory.WorkingSetBytes), what)
+			larger("Pod", c.Pod.Name, used, asked)
+			annotations[offendingPod], annotations[offendingPodUsage] = c.Pod.Name, used.String()
+		}
+	}
+	var names, uses []string
+	for i := range c.Stats.Containers {
+		s := &c.Stats.Containers[i]
+		kind, ctr := podspec.Find(&c.Pod.Spec, s.Name)
+		if ctr == nil || kind == podspec.Ephemeral { // which can ask for nothing
+			continue
+		}
+		asked := ctr.Resources.Requests[what]
+		if used := usedBy(s, what); used != nil && used.Cmp(asked) > 0 {
+			larger("Container", s.Name, used, asked)
+			names, uses = append(names, s.Name), append(uses, used.String())
+		}
+	}
+	annotations[offendingContainers], annotations[offendingUsage] = strings.Join(names, ","), strings.Join(uses, ",")
+	return b.String(), annotations
+}
+
+// foreignFiles is the reason of the node's event that a disk is full of what no pod has.
+const foreignFiles = "ForeignFilesFillDisk"
+
+// foreign says that a disk is short and that no pod's end would mend it.
+func foreign(list []Candidate, t Threshold, o Observations, d Disks) string {
+	a, what := o[t.Signal], t.Signal.meaning().resource
+	sum := 0.0
+	for _, c := range list {
+		sum += used(c, t.Signal, d)
+	}
+	return fmt.Sprintf("The disk of %s is nearly full (threshold quantity: %v, available: %v), and no pod is evicted for it: the pods have %v there in all. Other files, or critical pods, fill it. Images and containers that nothing needs were removed.",
+		t.Signal, t.Value.quantity(a.Total), amount(a.Free, what), amount(uint64(sum), what))
+}
+
+// usedBy is what a container has of a resource; nil: it is not known.
+func usedBy(s *stats.ContainerStats, what v1.ResourceName) *resource.Quantity {
+	switch {
+	case what == v1.ResourceMemory && s.Memory != nil && s.Memory.WorkingSetBytes != nil:
+		return amount(*s.Memory.WorkingSetBytes, what)
+	case what == v1.ResourceEphemeralStorage && s.Rootfs != nil && s.Logs != nil:
+		return amount(value64(s.Rootfs.UsedBytes)+value64(s.Logs.UsedBytes), what)
+	}
+	return nil
+}
+
+func value64(n *uint64) uint64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// amount is so much of a resource, as messages show it.
+func amount(n uint64, what v1.ResourceName) *resource.Quantity {
+	format := resource.BinarySI
+	if what == inodes || what == pids {
+		format = resource.DecimalSI
+	}
+	return resource.NewQuantity(int64(min(n, math.MaxInt64)), format)
+}

@@ -1,0 +1,637 @@
+package eviction
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/metrics/room"
+)
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "eviction")) }
+
+// world is a machine with pods that use it up.
+type world struct {
+	*Eviction
+	cfg kubelet.KubeletConfiguration
+
+	lines   bytes.Buffer // of the log
+	mu      sync.Mutex
+	free    uint64 // MiB of 1000
+	disk    uint64
+	pods    []Candidate
+	ends    map[types.UID]plan.End
+	after   time.Duration // how long a pod takes to end
+	cleared map[types.UID]bool
+	garbage uint64 // MiB that can be reclaimed
+	log     []string
+	looks   int
+	lights  int
+	broken  bool
+	wake    chan struct{}
+	armed   [2]uint64
+	deaf    bool
+	slow    time.Duration // to count the files of a pod, or of all
+	relief  uint64        // MiB that come free while processes are measured
+}
+
+func newWorld(t *testing.T, change func(*world)) *world {
+	w := &world{free: 500, disk: 500, ends: map[types.UID]plan.End{}, cleared: map[types.UID]bool{}, wake: make(chan struct{}, 1), after: time.Second}
+	w.cfg = kubelet.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"}, EvictionPressureTransitionPeriod: metav1.Duration{Duration: 5 * time.Minute}, LocalStorageCapacityIsolation: new(true)}
+	change(w)
+	var err error
+	w.Eviction, err = New(Config{Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w, Counts: w, Watch: func() Waker { return w }, Changed: func() { w.note("changed") }, Log: slog.New(slog.NewTextHandler(&w.lines, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// runs lets it run until the test ends.
+func (w *world) runs(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
+
+// told is what happened since the last time.
+func (w *world) told(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.log, want) {
+		t.Errorf("\n%s\nnot\n%s", strings.Join(w.log, "\n"), strings.Join(want, "\n"))
+	}
+	w.log = nil
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *world) Now(context.Context) (r room.Room, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks++
+	if w.broken {
+		return room.Room{}, errors.New("no figures")
+	}
+	disk := room.Disk{Device: 1, Bytes: room.Amount{Free: w.disk * mib, Total: 1000 * mib}}
+	return room.Room{At: time.Now(), Memory: room.Amount{Free: w.free * mib, Total: 1000 * mib}, Node: disk, Image: disk, Container: disk}, nil
+}
+
+func (w *world) Memory(context.Context) (machine, pods room.Amount, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lights++
+	return room.Amount{Free: w.free * mib, Total: 1000 * mib}, room.Amount{}, nil
+}
+
+func (w *world) stats() (out []stats.PodStats) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pods {
+		out = append(out, *c.Stats)
+	}
+	return out
+}
+
+func (w *world) Summary(ctx context.Context, short bool) (*stats.Summary, error) {
+	if short {
+		return nil, errors.New("not asked for")
+	}
+	w.lasts(ctx)
+	return &stats.Summary{Pods: w.stats()}, nil
+}
+func (w *world) Processes(context.Context) ([]stats.PodStats, error) {
+	w.set(func() { w.free += w.relief })
+	return w.stats(), nil
+}
+
+// lasts is how long it takes to count files.
+func (w *world) lasts(ctx context.Context) {
+	if w.slow > 0 {
+		select {
+		case <-time.After(w.slow):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *world) Storage(ctx context.Context, p *v1.Pod, _ time.Duration) (*stats.PodStats, error) {
+	w.note("measure %s", p.Name)
+	w.lasts(ctx)
+	for _, s := range w.stats() {
+		if s.PodRef.UID == string(p.UID) {
+			return &s, nil
+		}
+	}
+	return nil, errors.New("gone")
+}
+
+func (w *world) Active() (out []*v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pods {
+		if _, ends := w.ends[c.Pod.UID]; !ends {
+			out = append(out, c.Pod)
+		}
+	}
+	return out
+}
+
+func (w *world) Evict(_ context.Context, uid types.UID, end plan.End) bool {
+	w.note("evict %s %s %v", uid, end.Grace, end.Disrupted)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ends[uid] = end
+	time.AfterFunc(w.after, func() {
+		w.set(func() {
+			i := slices.IndexFunc(w.pods, func(c Candidate) bool { return c.Pod.UID == uid })
+			if m := w.pods[i].Stats.Memory; m != nil {
+				w.free += *m.WorkingSetBytes / mib
+			}
+			if s := w.pods[i].Stats.EphemeralStorage; s != nil {
+				w.disk += *s.UsedBytes / mib
+			}
+			w.pods = slices.Delete(w.pods, i, i+1)
+			w.cleared[uid] = true
+		})
+		w.Touched()
+	})
+	return true
+}
+
+func (w *world) Cleared(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cleared[uid]
+}
+func (w *world) NodeChanged() { w.note("pods may ask again") }
+
+func (w *world) ReclaimContainers(context.Context) error {
+	w.note("reclaim containers")
+	return errors.New("one is busy")
+}
+
+func (w *world) ReclaimImages(context.Context) error {
+	w.note("reclaim images")
+	w.set(func() { w.disk, w.garbage = w.disk+w.garbage, 0 })
+	return nil
+}
+
+func (w *world) Node(kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	w.note("node: %s %s", reason, message)
+}
+func (w *world) PodWith(a map[string]string, p *v1.Pod, kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	w.note("%s: %s %s", p.Name, reason, a[starvedResource])
+}
+func (w *world) Evicted(signal string)              { w.note("count %s", signal) }
+func (w *world) Age(signal string, _ time.Duration) { w.note("age of %s", signal) }
+
+func (w *world) Wake() <-chan struct{} { return w.wake }
+func (w *world) Tells() Tells {
+	if w.deaf {
+		return OfNothing
+	}
+	return OfUse
+}
+func (w *world) Arm(machine, pods uint64) {
+	w.set(func() { w.armed = [2]uint64{machine / mib, pods / mib} })
+}
+func (w *world) Close() { w.note("closed") }
+
+// TestWoken: when the kernel says that memory is short, the pod that goes first is ended
+// within a second, and no more pods than it takes.
+func TestWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.pods = []Candidate{uses(aPod("small", "", "", 0), 10*mib, 1), uses(aPod("big", "", "", 0), 300*mib, 1), uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
+		})
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		if w.armed != [2]uint64{400, 0} {
+			t.Errorf("armed %v", w.armed)
+		}
+		began := time.Now()
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		synctest.Wait()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("after %v", took)
+		}
+		time.Sleep(settle)
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict big 1s true", "big: Evicted memory", "count memory.available")
+		for _, line := range []string{"the pressure on the node is another", "pod is evicted"} {
+			if !regexp.MustCompile(line + ".* by=kernel").Match(w.lines.Bytes()) {
+				t.Errorf("the log does not say that the kernel told of %q: %s", line, &w.lines)
+			}
+		}
+		time.Sleep(2 * time.Second) // of the bubble: nothing else follows
+		w.told(t)
+		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
+			t.Errorf("conditions %v", got)
+		}
+		time.Sleep(5*time.Minute - 5*time.Second)
+		w.told(t)
+		time.Sleep(5 * time.Second)
+		w.told(t, "changed", "pods may ask again")
+		if got := w.Conditions(); len(got) > 0 {
+			t.Errorf("conditions %v", got)
+		}
+	})
+}
+
+// TestGrows: a pod that takes memory so fast that there was still enough when the kernel told,
+// and no more when the next mark was set, is ended within a second all the same.
+func TestGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{uses(aPod("fast", "", "", 0), 300*mib, 1)} })
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		time.Sleep(soonest / 2) // of the bubble: between two looks by the timer
+		w.set(func() { w.free = 110 })
+		w.wake <- struct{}{}
+		synctest.Wait()
+		w.told(t)
+		w.set(func() { w.free = 99 })
+		time.Sleep(time.Second)
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict fast 1s true", "fast: Evicted memory", "count memory.available")
+		if !regexp.MustCompile("pod is evicted.* by=kernel").Match(w.lines.Bytes()) {
+			t.Errorf("the log does not say that the kernel told: %s", &w.lines)
+		}
+	})
+}
+
+// TestStart: a second after the start, when all that is watched is there, memory is looked at
+// once more. What is not short is not looked at again until the kernel tells.
+func TestStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{uses(aPod("early", "", "", 0), 300*mib, 1)} })
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		w.set(func() { w.armed = [2]uint64{} })
+		time.Sleep(armed) // of the bubble, as all here
+		synctest.Wait()
+		if w.armed != [2]uint64{400, 0} || w.lights != 1 || w.looks != 1 {
+			t.Errorf("armed %v, %d looks at memory, %d at all", w.armed, w.lights, w.looks)
+		}
+		time.Sleep(soonest / 2)
+		synctest.Wait()
+		if w.lights != 1 {
+			t.Errorf("%d looks at memory", w.lights)
+		}
+	})
+}
+
+// TestGoneMeanwhile: no pod pays for memory that came free while figures were read, as when
+// the kernel has killed who took it.
+func TestGoneMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.pods = []Candidate{uses(aPod("innocent", "", "", 0), 50*mib, 1)}
+			w.relief = 200
+		})
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		time.Sleep(2 * time.Second) // of the bubble: longer than it looks for
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory")
+		if w.armed != [2]uint64{199, 0} {
+			t.Errorf("armed %v", w.armed)
+		}
+		w.set(func() { w.free, w.relief = 99, 0 })
+		w.wake <- struct{}{} // the next one, at once
+		time.Sleep(settle)
+		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict innocent 1s true", "innocent: Evicted memory", "count memory.available")
+	})
+}
+
+// TestGoneMeanwhileDiskToo: what is still short is what a pod is ended for, and not the memory
+// that came free.
+func TestGoneMeanwhileDiskToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.pods = []Candidate{uses(aPod("hungry", "", "", 0), 50*mib, 1), writes(aPod("writer", "", "", 0), 0, 0, 50*mib)}
+			w.relief = 200
+		})
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		w.set(func() { w.free, w.disk = 99, 50 })
+		w.wake <- struct{}{}
+		time.Sleep(time.Second) // of the bubble
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images",
+			"age of nodefs.available", "age of containerfs.available", "evict writer 1s true", "writer: Evicted ephemeral-storage", "count nodefs.available")
+	})
+}
+
+// TestNothingLeft: critical pods stay; and while nobody can go, a kernel that tells all the
+// time has nobody look more often than without.
+func TestNothingLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.free, w.after = 50, time.Minute
+			w.pods = []Candidate{uses(aPod("slow", "", "", 0), 10*mib, 1), uses(aPod("critical", "", "", demand.SystemCritical), 400*mib, 1)}
+		})
+		w.runs(t)
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict slow 1s true", "slow: Evicted memory", "count memory.available")
+		time.Sleep(cleanup)
+		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available")
+		w.mu.Lock()
+		before := w.looks
+		w.mu.Unlock()
+		for range 90 {
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.looks != before {
+			t.Errorf("%d looks", w.looks-before)
+		}
+	})
+}
+
+// TestStorms: a kernel that tells all the time while there is enough costs two files four
+// times a second, and no look at all else.
+func TestStorms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {})
+		w.runs(t)
+		for range 400 {
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.looks > 2 || w.lights > 17 || w.lights < 10 {
+			t.Errorf("%d looks, %d at memory", w.looks, w.lights)
+		}
+	})
+}
+
+// TestIdle: with much left of all it is looked at once a minute; deaf, every 10 s.
+func TestIdle(t *testing.T) {
+	for deaf, want := range map[bool]int{false: 61, true: 361} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, func(w *world) { w.deaf, w.cfg.EvictionHard = deaf, map[string]string{"memory.available": "100Mi"} })
+			w.runs(t)
+			time.Sleep(time.Hour + time.Second)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.looks != want {
+				t.Errorf("deaf %v: %d looks in an hour", deaf, w.looks)
+			}
+		})
+	}
+}
+
+// TestReclaims: what no pod needs goes before any pod does; and if that does not do, pods go
+// until there is as much as was asked for.
+func TestReclaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.cfg.EvictionMinimumReclaim = map[string]string{"nodefs.available": "50Mi"}
+			w.disk, w.garbage = 99, 60
+			w.pods = []Candidate{writes(aPod("a", "", "", 0), 20*mib, 0, 0), writes(aPod("b", "", "", 0), 0, 0, 30*mib)}
+		})
+		w.runs(t)
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images")
+		w.set(func() { w.disk = 90 })
+		time.Sleep(30 * time.Second)
+		again := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images", "age of nodefs.available", "age of containerfs.available"}
+		w.told(t, slices.Concat(again, []string{"evict b 1s true", "b: Evicted ephemeral-storage", "count nodefs.available"},
+			again, []string{"evict a 1s true", "a: Evicted ephemeral-storage", "count nodefs.available"}, again)...)
+		time.Sleep(20 * time.Second) // nobody is left, so the next count waits
+		w.told(t, again...)
+	})
+}
+
+// TestSoft: pods get the grace period that they ask for, up to the most there is, and only
+// once the threshold has been met for long enough.
+func TestSoft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.cfg.EvictionSoft = map[string]string{"memory.available": "30%"}
+			w.cfg.EvictionSoftGracePeriod = map[string]string{"memory.available": "40s"}
+			w.cfg.EvictionMaxPodGracePeriod = 20
+			w.free = 200
+			quick, patient := aPod("quick", "", "", 0), aPod("patient", "", "", 0)
+			quick.Spec.TerminationGracePeriodSeconds, patient.Spec.TerminationGracePeriodSeconds = new(int64(5)), new(int64(600))
+			w.pods = []Candidate{uses(quick, 20*mib, 1), uses(patient, 90*mib, 1)}
+		})
+		w.runs(t)
+		w.told(t, "changed", "pods may ask again")
+		time.Sleep(39 * time.Second)
+		w.told(t)
+		time.Sleep(3 * time.Second)
+		met := []string{"node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available"}
+		w.told(t, slices.Concat(met, []string{"evict patient 20s true", "patient: Evicted memory", "count memory.available"}, met, []string{"evict quick 5s true", "quick: Evicted memory", "count memory.available"})...)
+	})
+}
+
+// TestLimits: a pod that exceeds a limit of its own goes, whatever the node has; pods are
+// measured when a disk has become fuller, and else once a minute.
+func TestLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0), 0, 0, 5*mib), writes(aPod("critical", "", "", demand.SystemCritical), 0, 0, 50*mib)
+		for _, c := range []Candidate{greedy, frugal, critical} {
+			c.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
+		}
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{greedy, frugal, critical, uses(aPod("other", "", "", 0), 1, 1)} })
+		w.runs(t)
+		w.told(t, "pods may ask again", "measure greedy", "measure frugal")
+		time.Sleep(59 * time.Second)
+		w.told(t)
+		time.Sleep(time.Second)
+		w.told(t, "measure greedy", "measure frugal")
+		w.set(func() { w.disk, greedy.Stats.VolumeStats[0].UsedBytes = 494, new(uint64(11*mib)) })
+		time.Sleep(10 * time.Second)
+		w.told(t, "measure greedy", "measure frugal", "evict greedy 1s false", "greedy: Evicted ", "count emptydirfs.limit")
+		time.Sleep(10 * time.Second)
+		w.told(t)
+		if len(w.Conditions()) > 0 {
+			t.Error("the node has a pressure")
+		}
+	})
+}
+
+// TestLimitsOfContainers: what containers write counts too, by itself and together.
+func TestLimitsOfContainers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		together, alone := writes(aPod("together", "", "", 0), 4*mib, 4*mib, 4*mib), writes(aPod("alone", "", "", 0), 6*mib, 6*mib, 0)
+		for _, c := range []Candidate{together, alone} {
+			c.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("10Mi")}
+		}
+		alone.Pod.Spec.Containers = append(alone.Pod.Spec.Containers, v1.Container{Name: "d", Resources: alone.Pod.Spec.Containers[0].Resources})
+		w := newWorld(t, func(w *world) { w.pods = []Candidate{together, alone} })
+		w.runs(t)
+		time.Sleep(5 * time.Second)
+		w.told(t, "pods may ask again", "measure together", "measure alone", "evict together 1s false", "together: Evicted ", "count ephemeralpodfs.limit",
+			"evict alone 1s false", "alone: Evicted ", "count ephemeralcontainerfs.limit")
+	})
+}
+
+// TestLimitedComes: a pod with limits that comes to a node without any is looked at soon.
+func TestLimitedComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.cfg.EvictionHard = nil })
+		w.runs(t)
+		w.told(t, "pods may ask again")
+		limited := writes(aPod("limited", "", "", 0), 0, 0, 1*mib)
+		limited.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
+		time.Sleep(5 * time.Second)
+		w.set(func() { w.pods = []Candidate{limited} })
+		for range 9 { // each change of a pod says so; none puts the look off
+			w.Touched()
+			time.Sleep(time.Second)
+		}
+		w.told(t)
+		time.Sleep(time.Second)
+		w.told(t, "measure limited")
+	})
+}
+
+// TestSlowFiles: that the files of a pod take an hour to count holds up no eviction for memory,
+// and they are not counted twice at once.
+func TestSlowFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limited := writes(aPod("limited", "", "", 0), 0, 0, 11*mib)
+		limited.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
+		w := newWorld(t, func(w *world) {
+			w.slow = time.Hour
+			w.pods = []Candidate{limited, uses(aPod("eater", "", "", 0), 300*mib, 1)}
+		})
+		w.runs(t)
+		w.told(t, "pods may ask again", "measure limited")
+		time.Sleep(10 * time.Minute)
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		time.Sleep(2 * time.Second)
+		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict eater 1s true", "eater: Evicted memory", "count memory.available")
+		time.Sleep(time.Hour - 10*time.Minute)
+		w.told(t, "changed", "pods may ask again", "evict limited 1s false", "limited: Evicted ", "count emptydirfs.limit")
+	})
+}
+
+// TestSlowDisk: while files are counted for a disk that is short, a pod that eats memory goes,
+// and nobody begins anew; once they are, one goes for the disk.
+func TestSlowDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.slow, w.disk = 10*time.Minute, 50
+			w.pods = []Candidate{uses(aPod("eater", "", "", 0), 300*mib, 1), writes(aPod("writer", "", "", 0), 0, 0, 90*mib)}
+		})
+		w.runs(t)
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images")
+		time.Sleep(5 * time.Minute)
+		w.told(t)
+		w.set(func() { w.free = 99 })
+		w.wake <- struct{}{}
+		time.Sleep(2 * time.Second)
+		ages := []string{"age of nodefs.available", "age of containerfs.available"}
+		w.told(t, slices.Concat([]string{"changed", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available"}, ages,
+			[]string{"evict eater 1s true", "eater: Evicted memory", "count memory.available"})...)
+		time.Sleep(5*time.Minute - 3*time.Second/2)
+		w.told(t, slices.Concat(ages, []string{"evict writer 1s true", "writer: Evicted ephemeral-storage", "count nodefs.available"})...)
+		if !regexp.MustCompile("eater.* by=kernel(.|\n)*writer.* by=timer").Match(w.lines.Bytes()) {
+			t.Errorf("the log: %s", &w.lines)
+		}
+	})
+}
+
+// TestComesBack: a pod of the node's own may come back once the node has no pressure, and no
+// sooner after a limit of its own.
+func TestComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) {
+			w.free = 50
+			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 100*mib, 1)}
+		})
+		if !w.Barred("own") {
+			t.Error("not barred before the first look")
+		}
+		w.runs(t)
+		time.Sleep(2 * time.Second)
+		w.told(t, "changed", "pods may ask again", "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available", "evict own 1s true", "own: Evicted memory", "count memory.available")
+		if !w.Barred("own") || !w.Barred("another") {
+			t.Error("not barred under pressure")
+		}
+		time.Sleep(5 * time.Minute)
+		w.told(t, "changed", "pods may ask again", "pods may ask again")
+		if w.Barred("own") || w.Barred("another") {
+			t.Error("still barred")
+		}
+	})
+}
+
+// TestNoFigures: what cannot be measured is met by nobody, and told once.
+func TestNoFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.broken, w.free = true, 10 })
+		w.runs(t)
+		time.Sleep(time.Hour)
+		w.told(t, "pods may ask again")
+	})
+}
+
+// TestOff: without thresholds and limits nothing is ever looked at, and the kernel is not to tell
+// of what an agent asked for that had some.
+func TestOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.cfg.EvictionHard, w.cfg.LocalStorageCapacityIsolation = nil, new(false) })
+		w.runs(t)
+		time.Sleep(time.Hour)
+		if w.looks+w.lights > 0 || w.Barred("x") {
+			t.Errorf("%d looks", w.looks+w.lights)
+		}
+		w.told(t, "pods may ask again", "closed")
+	})
+}

@@ -1,0 +1,281 @@
+package flash
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/internal/eventtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "flash")) }
+
+var noon = time.Date(2026, 11, 10, 12, 0, 0, 0, time.UTC)
+
+func at(t time.Time) moment {
+	return moment{At: t, Boot: "one", Booted: noon.Add(-time.Hour), Run: 1}
+}
+
+func TestAccount(t *testing.T) {
+	var a account
+	a.add(at(noon), Sample{Device: 1000, Agent: 300, Images: 200, Shims: 150, Logs: 50})
+	if want := (Written{Device: 1000, Database: 100, Images: 200, Logs: 50, Pods: 100}); a.on(noon) != want || a.Total != want || want.Stack() != 450 {
+		t.Errorf("first: %+v", a)
+	}
+	a.add(at(noon.Add(time.Hour)), Sample{Device: 1100, Agent: 310, Images: 200, Shims: 100, Logs: 40}) // a shim has ended
+	if want := (Written{Device: 1100, Database: 110, Images: 200, Logs: 50, Pods: 100}); a.on(noon) != want {
+		t.Errorf("a shim ended: %+v", a)
+	}
+	m := at(noon.Add(2 * time.Hour))
+	m.Run = 2
+	a.add(m, Sample{Device: 1200, Agent: 400, Images: 300, Shims: 100, Logs: 40}) // a new agent, that has written more than the former
+	if want := (Written{Device: 1200, Database: 210, Images: 500, Logs: 50, Pods: 100}); a.on(noon) != want {
+		t.Errorf("a new agent: %+v", a)
+	}
+	m.Boot, m.At, m.Booted = "two", noon.Add(36*time.Hour), noon.Add(6*time.Hour) // off until 18 h, then 6 h of that day and 24 of the next
+	a.add(m, Sample{Device: 500})
+	if x, y := a.on(noon).Device, a.on(noon.Add(24*time.Hour)).Device; x != 1300 || y != 400 {
+		t.Errorf("a reboot: %d, %d", x, y)
+	}
+	m.At = noon.AddDate(0, 0, 30)
+	a.add(m, Sample{Device: 500 + 2850})
+	if len(a.Days) != days || a.on(m.At.Add(-24*time.Hour)).Device < 99 || a.on(m.At.Add(-24*time.Hour)).Device > 101 || a.Total.Device != 1700+2850 {
+		t.Errorf("a month later: %+v", a)
+	}
+	m.At = noon // and the clock goes back
+	a.add(m, Sample{Device: 500 + 2850 + 7})
+	if len(a.Days) != 1 || a.on(noon).Device != 7 {
+		t.Errorf("the clock went back: %+v", a)
+	}
+}
+
+// TestNoClock: a board without a clock of its own begins each boot in 1970, and is told the
+// time later. It keeps what it knows of days, and what it wrote meanwhile is of today.
+func TestNoClock(t *testing.T) {
+	var a account
+	a.add(at(noon.Add(-24*time.Hour)), Sample{Device: 100})
+	a.add(at(noon), Sample{Device: 1100})
+	yesterday, today := a.on(noon.Add(-24*time.Hour)).Device, a.on(noon).Device
+	for boot := range 3 {
+		old := time.Unix(20, 0)
+		name := fmt.Sprint("boot ", boot)
+		up := func(at time.Time, uptime time.Duration) moment {
+			return moment{At: at, Boot: name, Booted: at.Add(-uptime), Run: int64(boot + 2)}
+		}
+		a.add(up(old, 20*time.Second), Sample{Device: 10})
+		a.add(up(old.Add(10*time.Minute), 10*time.Minute+20*time.Second), Sample{Device: 20})
+		if got := a.on(noon).Device; got != today {
+			t.Errorf("%s, in 1970: %d today, not %d", name, got, today)
+		}
+		now := noon.Add(time.Duration(boot+1) * time.Hour) // which a network tells
+		a.add(up(now, 20*time.Minute), Sample{Device: 50})
+		today += 50
+		if got := a.on(noon).Device; got != today || len(a.Days) != 2 || a.on(noon.Add(-24*time.Hour)).Device != yesterday {
+			t.Errorf("%s: %d today, not %d; %+v", name, got, today, a.Days)
+		}
+	}
+	far := at(noon.AddDate(20, 0, 0)) // and a clock that is far ahead, until it is set
+	far.Booted = far.At.Add(-2 * time.Hour)
+	a.add(far, Sample{Device: 60})
+	a.add(at(noon.Add(5*time.Hour)), Sample{Device: 70})
+	if got := a.on(noon).Device; len(a.Days) != 2 || got != today+10 {
+		t.Errorf("after a clock that was far ahead: %+v", a.Days)
+	}
+}
+
+// FuzzAccount: whatever counters and clocks do, no day has more than all, days are few and in
+// order, today is among them, and nothing is much later than now.
+func FuzzAccount(f *testing.F) {
+	f.Add(uint64(1), uint64(2))
+	f.Fuzz(func(t *testing.T, x, y uint64) {
+		r := rand.New(rand.NewPCG(x, y))
+		var a account
+		m := at(noon)
+		for range 20 {
+			n := func() uint64 { return r.Uint64N(1 << 40) }
+			m.At = m.At.Add(time.Duration(r.Int64N(int64(60*24*time.Hour)) - int64(10*24*time.Hour)))
+			if r.IntN(4) == 0 {
+				m.Boot, m.Booted = fmt.Sprint(r.Uint64()), m.At.Add(-time.Duration(r.Int64N(int64(1000*time.Hour))-int64(100*time.Hour)))
+			}
+			m.Run += r.Int64N(2)
+			a.add(m, Sample{n(), n(), n(), n(), n()})
+			var sum Written
+			for i, d := range a.Days {
+				sum = sum.plus(d.Written)
+				if i > 0 && a.Days[i-1].Day >= d.Day || d.Day > m.At.AddDate(0, 0, days).Format(day) {
+					t.Fatalf("days %+v at %v", a.Days, m.At)
+				}
+			}
+			if !slices.ContainsFunc(a.Days, func(d dayOf) bool { return d.Day == m.At.Format(day) }) || len(a.Days) > days || sum.Device > a.Total.Device || sum.Pods > a.Total.Pods || sum.Database > a.Total.Database {
+				t.Fatalf("%+v", a)
+			}
+			text, err := json.Marshal(&a)
+			if err != nil || len(text) > 1500 {
+				t.Fatalf("%d bytes, %v", len(text), err)
+			}
+		}
+	})
+}
+
+// A board writes.
+type board struct {
+	Sample
+	reads, writes int
+	meta          map[string]string
+	events        []string
+	broken        error
+}
+
+func (b *board) Meta(_ context.Context, key string) (string, bool, error) {
+	v, ok := b.meta[key]
+	return v, ok, b.broken
+}
+
+func (b *board) SetMeta(_ context.Context, key, value string) error {
+	b.writes++
+	if b.meta == nil {
+		b.meta = map[string]string{}
+	}
+	b.meta[key] = value
+	return b.broken
+}
+
+func (b *board) Node(kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	b.events = append(b.events, message)
+}
+
+func (b *board) flash(budget uint64) *Flash {
+	return New(Config{Budget: budget, Meta: b, Events: b, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Sample: func() (Sample, string) { b.reads++; return b.Sample, "/dev/sd" },
+		Life:   func() moment { return moment{At: time.Now(), Boot: "one", Booted: time.Now().Add(-time.Hour), Run: 1} },
+	})
+}
+
+func run(t *testing.T, f *Flash, d time.Duration) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), d)
+	defer stop()
+	if err := f.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+// TestIdle: without a budget nothing is read or written unless somebody asks, and that once
+// a minute; what was asked for is kept.
+func TestIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{}
+		f := b.flash(0)
+		run(t, f, 74*time.Hour)
+		if b.reads+b.writes > 0 {
+			t.Errorf("%d reads, %d writes", b.reads, b.writes)
+		}
+		b.Device = 1 << 20
+		for range 3 {
+			if got := f.Figures(t.Context()); got.Today.Device != 1<<20 || got.Device != "/dev/sd" || got.Exceeded {
+				t.Errorf("%+v", got)
+			}
+		}
+		if b.reads != 1 {
+			t.Errorf("%d reads", b.reads)
+		}
+		run(t, f, time.Second)
+		if b.writes != 1 {
+			t.Errorf("%d writes", b.writes)
+		}
+		if got := b.flash(0).Figures(t.Context()); got.Today.Device != 1<<20 {
+			t.Errorf("after a restart: %+v", got)
+		}
+	})
+}
+
+// TestKilled: what was written since an agent looked first is of the time since then, also when it
+// was killed: it is not spread over all the time since the boot.
+func TestKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at midnight, an hour after the boot
+		b := &board{}
+		b.flash(0).Figures(t.Context())
+		time.Sleep(time.Second)
+		b.Shims, b.Logs = 5<<20, 5<<20
+		if got := b.flash(0).Figures(t.Context()); got.Today.Logs != 5<<20 || got.Yesterday.Logs != 0 || b.writes != 1 {
+			t.Errorf("%+v, %d writes", got, b.writes)
+		}
+	})
+}
+
+// TestBudget: it is told once a day that it is exceeded, and what can wait waits until the
+// day is over. A week costs some writes.
+func TestBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at midnight
+		b := &board{}
+		f := b.flash(10 << 20)
+		run(t, f, time.Hour)
+		if len(b.events) > 0 || f.Exceeded() {
+			t.Error(b.events)
+		}
+		b.Agent, b.Images, b.Shims, b.Logs = 20<<20, 5<<20, 3<<20, 1<<20
+		run(t, f, time.Hour)
+		if len(b.events) != 1 || !f.Exceeded() || !strings.Contains(b.events[0], "23 MiB were written to the disk today, more than the budget of 10 MiB: database 15 MiB, images 5120 KiB, logs 1024 KiB, pods 2048 KiB") {
+			t.Error(b.events)
+		}
+		time.Sleep(23 * time.Hour)
+		if f.Exceeded() {
+			t.Error("the next day")
+		}
+		b.writes = 0
+		run(t, f, 7*24*time.Hour)
+		if len(b.events) != 1 || f.Exceeded() || b.writes > 16 {
+			t.Errorf("%q, %d writes", b.events, b.writes)
+		}
+		if n := len(b.meta[metaKey]); n > 700 {
+			t.Errorf("%d bytes are stored", n)
+		}
+	})
+}
+
+// TestRead: this process's own writes are seen.
+func TestRead(t *testing.T) {
+	dir, err := os.MkdirTemp(".", "written")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	f := New(Config{Dir: dir, Shims: dir, Pods: "/none", Images: func() uint64 { return 1 << 10 }, Meta: &board{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	before, _ := f.read()
+	file, err := os.Create(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.Write(make([]byte, 4<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	after, device := f.read()
+	if got := after.Agent - before.Agent; got < 4<<20 {
+		t.Errorf("%d bytes of 4 MiB", got)
+	}
+	if device != "" && after.Device-before.Device < 4<<20 {
+		t.Errorf("%d bytes on %s", after.Device-before.Device, device)
+	}
+	t.Logf("device %q, %+v", device, after)
+	if m := f.c.Life(); m.Boot == "" || !m.Booted.Before(m.At) {
+		t.Errorf("%+v", m)
+	}
+	if n := len(f.Collectors()); n != 1 {
+		t.Error(n)
+	}
+}

@@ -1,0 +1,46 @@
+package garbage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/metrics/host"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Settings is a Config with what a configuration says. The disk of images is that of the
+// state directory, or where a runtime behind a socket has them.
+func Settings(c *config.Config, images cri.Images) Config {
+	k, h := &c.Kubelet, host.New(host.Config{})
+	g := Config{
+		Images: images, Remote: c.RuntimeEndpoint != "", High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
+		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration, Now: time.Now,
+	}
+	g.Disk = func(ctx context.Context) (Disk, error) {
+		dir := c.Dirs.State
+		if g.Remote {
+			fs, err := images.ImageFsInfo(ctx, &api.ImageFsInfoRequest{})
+			if err != nil {
+				return Disk{}, fmt.Errorf("ask where images are: %w", err)
+			}
+			if len(fs.ImageFilesystems) == 0 {
+				return Disk{}, fmt.Errorf("the container runtime names no file system of images")
+			}
+			dir = filepath.Clean(cmp.Or(fs.ImageFilesystems[0].GetFsId().GetMountpoint(), "/"))
+		}
+		d, err := h.Disk(ctx, dir)
+		return Disk{Total: d.Total, Free: d.Free}, err
+	}
+	return g
+}
+
+// Kept are the bounds of a configuration.
+func Kept(c *config.Config) Bounds {
+	return Bounds{MinAge: c.Dead.MinAge, PerContainer: int(c.Dead.MaxPerContainer), All: int(c.Dead.Max)}
+}

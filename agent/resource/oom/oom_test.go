@@ -1,0 +1,139 @@
+package oom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/eventtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "oom")) }
+
+func TestParse(t *testing.T) {
+	for name, c := range map[string]struct {
+		record string
+		want   Kill
+	}{
+		"now":                     {"3,1417,88120573,-;Out of memory: Killed process 4711 (java) total-vm:1kB, anon-rss:2kB, UID:0 pgtables:3kB oom_score_adj:0\n SUBSYSTEM=x\n", Kill{1417, 4711, "java", 88120573 * time.Microsecond}},
+		"before 5.0":              {"3,1,2,-;Out of memory: Kill process 12 (a b) score 900 or sacrifice child\n", Kill{1, 12, "a b", 2 * time.Microsecond}},
+		"a name that plays":       {"3,1,2,-,caller=T1;Out of memory: Killed process 12 (a) (b) x) total-vm:1kB\n", Kill{1, 12, "a) (b) x", 2 * time.Microsecond}},
+		"a container's limit":     {"3,1,2,-;Memory cgroup out of memory: Killed process 12 (a) total-vm:1kB\n", Kill{}},
+		"a program wrote it":      {"11,1,2,-;Out of memory: Killed process 12 (a) total-vm:1kB\n", Kill{}},
+		"a device is called so":   {"6,1,2,-;usb 1-1: Product: Out of memory: Killed process 1 (init)\n", Kill{}},
+		"another line of it":      {"4,1,2,-;a invoked oom-killer: gfp_mask=0x1\n", Kill{}},
+		"in its second line":      {"6,1,2,-;x\n Out of memory: Killed process 1 (init)\n", Kill{}},
+		"no name":                 {"3,1,2,-;Out of memory: Killed process 12\n", Kill{}},
+		"no number":               {"3,1,2,-;Out of memory: Killed process -1 (a)\n", Kill{}},
+		"a time beyond all times": {"3,1,9223372036854775807,-;Out of memory: Killed process 12 (a)\n", Kill{}},
+		"a number beyond all":     {"3,18446744073709551615,2,-;Out of memory: Killed process 12 (a)\n", Kill{}},
+		"empty":                   {"", Kill{}},
+	} {
+		if got, ok := Parse(c.record); got != c.want || ok != (c.want != Kill{}) {
+			t.Errorf("%s: %+v, %v", name, got, ok)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("3,1417,88120573,-;Out of memory: Killed process 4711 (java) total-vm:1kB")
+	f.Fuzz(func(t *testing.T, record string) {
+		k, ok := Parse(record)
+		if ok && (k.PID <= 0 || k.At < 0 || len(k.Name) > longestName || !strings.Contains(record, "Out of memory: Kill")) || !ok && k != (Kill{}) {
+			t.Errorf("%+v, %v", k, ok)
+		}
+	})
+}
+
+// told gives events to a test.
+type told chan string
+
+func (e told) Node(kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	e <- message
+}
+
+// TestRun: a kill is told when it happens; after a restart of the agent also what happened
+// meanwhile, and nothing twice. What was before the agent was, nobody is told. The clock of
+// the kernel's log need not be any other.
+func TestRun(t *testing.T) {
+	file, events := filepath.Join(t.TempDir(), "told"), make(told, 10)
+	if err := os.WriteFile(file, []byte("88120573000"), 0o600); err != nil { // as an older version left it
+		t.Fatal(err)
+	}
+	said := []string{kill(7, "long ago")} // as the kernel keeps it
+	for i, name := range []string{"first", "second"} {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kernel := os.NewFile(uintptr(ends[0]), "kernel")
+		say := func(r string) {
+			t.Helper()
+			if _, err := kernel.WriteString(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, r := range said {
+			say(r)
+		}
+		ages := make(chan time.Duration, 10)
+		w := New(Config{Kernel: func() (*os.File, error) { return os.NewFile(uintptr(ends[1]), "kmsg"), nil }, File: file, Killed: func(ago time.Duration) { ages <- ago }, Events: events, Log: slog.New(slog.DiscardHandler)})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		if i == 0 {
+			for b, err := os.ReadFile(file); err != nil || string(b) != "record 8"; b, err = os.ReadFile(file) { // until it knows what it need not tell
+				runtime.Gosched()
+			}
+			said = append(said, kill(8, name))
+			say(said[1])
+		}
+		if got := <-events; got != "System OOM encountered, victim process: "+name+", pid: 12" {
+			t.Error(got)
+		}
+		if ago := <-ages; ago <= 0 {
+			t.Errorf("%v ago", ago)
+		}
+		said = append(said, kill(9, "second")) // while no agent runs
+		stop()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		kernel.Close()
+	}
+	if len(events) > 0 {
+		t.Error("told twice:", <-events)
+	}
+}
+
+// TestKernel: the real log can be waited for, and the wait ended.
+func TestKernel(t *testing.T) {
+	if f, err := os.Open("/dev/kmsg"); err != nil {
+		t.Skip("this host does not show its kernel's log:", err)
+	} else {
+		f.Close()
+	}
+	for range 2 { // the second reads all that the kernel keeps
+		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer stop()
+		w := New(Config{File: filepath.Join(t.TempDir(), "told"), Events: make(told, 1000), Log: slog.New(slog.DiscardHandler)})
+		if err := w.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	}
+}
+
+// kill is a record of a number, one second after the boot.
+func kill(number int, name string) string {
+	return fmt.Sprintf("3,%d,1000000,-;Out of memory: Killed process 12 (%s) total-vm:1kB\n", number, name)
+}

@@ -1,0 +1,47 @@
+package usage
+
+import (
+	"context"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/metrics/disk"
+	"github.com/islet-edge/islet/metrics/sample"
+)
+
+// IO is what pods and their containers have read from disks and written to them, of all that have
+// a cgroup. It is none where the kernel counts that for no cgroup at all.
+func (u *Usage) IO(ctx context.Context) (out []api.DiskIO, err error) {
+	j, err := u.join(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]bool{} // whether a device does
+	known := false
+	add := func(uid, container string, g *sample.Group) {
+		if g == nil {
+			return
+		}
+		io := api.DiskIO{UID: uid, Container: container, At: g.At}
+		for _, d := range g.IO {
+			count, asked := counts[d.Device]
+			if !asked {
+				count = disk.Counted("/sys", d.Device)
+				counts[d.Device] = count
+			}
+			if known = true; count {
+				io.Read, io.Written = io.Read+d.ReadBytes, io.Written+d.WriteBytes
+			}
+		}
+		out = append(out, io)
+	}
+	for _, p := range j.pods {
+		add(p.uid, "", p.group)
+		for _, c := range p.containers {
+			add(p.uid, c.name, c.group)
+		}
+	}
+	if !known {
+		return nil, nil
+	}
+	return out, nil
+}

@@ -1,0 +1,93 @@
+package usage
+
+import (
+	"context"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/disk"
+	"github.com/islet-edge/islet/metrics/exposition"
+	"github.com/islet-edge/islet/metrics/host"
+	"github.com/islet-edge/islet/metrics/process"
+	"github.com/islet-edge/islet/metrics/sample"
+)
+
+// Machine is what does not change, as far as it can be told.
+func (u *Usage) Machine(ctx context.Context) exposition.Machine {
+	if u.c.Host == nil {
+		return exposition.Machine{}
+	}
+	id, err := u.c.Host.Identity(ctx)
+	if err != nil {
+		return exposition.Machine{}
+	}
+	m := exposition.Machine{ID: id.MachineID, SystemUUID: id.SystemUUID, BootID: id.BootID, Kernel: id.Kernel, OS: id.OSImage,
+		Cores: id.CPUs, Memory: id.Memory, Swap: id.Swap}
+	m.Physical, m.Sockets = u.topology()
+	return m
+}
+
+// Board is what the machine's sensors show now, and by which interfaces it is connected.
+func (u *Usage) Board() api.Board {
+	if u.c.Host == nil {
+		return api.Board{}
+	}
+	b := u.c.Host.Board()
+	out := api.Board{Power: b.Power.Now, PowerSinceBoot: b.Power.Since, MHz: b.MHz, MaxMHz: b.MaxMHz}
+	for _, t := range b.Temperatures {
+		out.Temperatures = append(out.Temperatures, api.Temperature{Name: t.Name, Celsius: t.Celsius})
+	}
+	for _, i := range process.Outward("/sys", process.Reader{}.Network(0)) {
+		out.Links = append(out.Links, i.Name)
+	}
+	return out
+}
+
+// maxAge is how old figures may be to be given again: several pages are scraped at once.
+const maxAge = time.Second
+
+// OfMachine is New for this machine: its cgroups, of which pods is that of all pods and misc
+// what systemCgroups says, or empty; and its directories, each of which is measured at most once
+// in every trees; less than 0: never.
+func OfMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees time.Duration) *Usage {
+	c.Host = host.New(host.Config{})
+	c.System = map[string]string{stats.SystemContainerPods: pods}
+	s := sample.Config{Cgroups: cgroups, Pods: pods, MaxAge: maxAge}
+	if own := ownCgroup(cgroups.Unified()); own != "/" && own != "" {
+		c.System[stats.SystemContainerKubelet], c.System[stats.SystemContainerRuntime] = own, own
+		s.Others, s.Self = []string{own}, own
+	}
+	if misc = path.Join("/", misc); misc != "/" {
+		c.System[stats.SystemContainerMisc] = misc
+		if misc != s.Self && misc != pods {
+			s.Others = append(s.Others, misc)
+		}
+	}
+	c.Sampler = sample.New(s)
+	if trees >= 0 {
+		c.Trees = &disk.Trees{Age: trees}
+	}
+	return New(c)
+}
+
+// ownCgroup is that of this process, which is agent and runtime in one; empty: it is not
+// known.
+func ownCgroup(unified bool) string {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) { // 4:memory:/system.slice/islet.service, 0::/...
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(part) == 3 && (unified && part[1] == "" || !unified && part[1] == "memory") {
+			return part[2]
+		}
+	}
+	return ""
+}

@@ -1,7 +1,0 @@
-// Package upkeep is what keeps the disk of a node from filling up and wearing out, and tells
-// when its memory was not enough; built by one configuration.
-//
-//	garbage: images and dead containers      flash: what is written, and a budget of it
-//	rotate.Quota: logs of each pod           oom: kills that the kernel tells of
-//	home: cgroups of the agent and of the system, and the hint for who brings an iptables
-package upkeep

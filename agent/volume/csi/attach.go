@@ -1,0 +1,107 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/islet-edge/islet/agent/volume/storage"
+	"github.com/islet-edge/islet/internal/retry"
+)
+
+// limitExceeded is a kubelet's reason for the end of a pod.
+const limitExceeded = "VolumeAttachmentLimitExceeded"
+
+// attaches says whether somebody else attaches a driver's volumes to this node. Without a
+// CSIDriver somebody does.
+// https://kubernetes-csi.github.io/docs/skip-attach.html
+func (d *Drivers) attaches(pod *v1.Pod, v storage.Volume) (bool, error) {
+	if v.Inline {
+		return false, nil
+	}
+	o, err := d.object(pod, v.Source.CSI.Driver)
+	if err != nil {
+		return false, err
+	}
+	return o == nil || o.Spec.AttachRequired == nil || *o.Spec.AttachRequired, nil
+}
+
+// Attached waits until the attach-detach controller and the driver's attacher have attached
+// a volume. Before that the Node says that the volume is in use, so that nobody detaches it.
+func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use) error {
+	if err := check(v); err != nil {
+		return err
+	}
+	needs, err := d.attaches(u.Pod, v)
+	if err != nil || !needs {
+		return err
+	}
+	if d.cfg.InUse != nil {
+		if err := d.cfg.InUse(ctx, v.ID); err != nil {
+			return fmt.Errorf("volume has not been added to the list of VolumesInUse in the node's volume status: %w", err)
+		}
+	}
+	again := retry.Backoff{First: time.Second, Most: 10 * time.Second}
+	for {
+		a, err := d.cfg.Objects.RenewAttachment(ctx, u.Pod, d.attachment(v))
+		if err == nil {
+			err = verify(a)
+			if exhausted(a) {
+				d.askLimit(v.Source.CSI.Driver)
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		if _, ended := again.Wait(ctx, 0, nil); ended != nil {
+			if errors.Is(ended, context.DeadlineExceeded) {
+				d.reject(v, u, a)
+			}
+			return fmt.Errorf("volume %s is not attached for volume attachment %s: %w", v.Source.CSI.VolumeHandle, d.attachment(v), err)
+		}
+	}
+}
+
+// reject ends a pod whose volume could not be attached in the time that it has, as the node
+// has as many of the driver's as it takes: its controller makes another one, which the
+// scheduler puts where there is room. A driver without a period knows no such end.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
+func (d *Drivers) reject(v storage.Volume, u storage.Use, a *storagev1.VolumeAttachment) {
+	if d.cfg.Reject == nil || a == nil || verify(a) == nil || !exhausted(a) {
+		return
+	}
+	if o, err := d.object(u.Pod, v.Source.CSI.Driver); err != nil || period(o) == 0 {
+		return
+	}
+	d.cfg.Reject(u.Pod, limitExceeded, fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[%[1]s], unattached volumes=[%[1]s], failed to process volumes=[]: %[2]s", u.Volume, a.Status.AttachError.Message))
+}
+
+// verify says why a volume is not attached.
+func verify(a *storagev1.VolumeAttachment) error {
+	switch {
+	case a.DeletionTimestamp != nil:
+		return errors.New("volume attachment is being deleted")
+	case a.Status.Attached:
+		return nil
+	case a.Status.AttachError != nil:
+		return errors.New(a.Status.AttachError.Message)
+	}
+	return errors.New("the driver has not attached it yet")
+}
+
+// publishContext is what the driver's controller said when it attached a volume.
+func (d *Drivers) publishContext(v storage.Volume, pod *v1.Pod) (map[string]string, error) {
+	needs, err := d.attaches(pod, v)
+	if err != nil || !needs {
+		return nil, err
+	}
+	a, err := d.cfg.Objects.Attachment(pod, d.attachment(v))
+	if err != nil {
+		return nil, fmt.Errorf("read the VolumeAttachment: %w", err)
+	}
+	return a.Status.AttachmentMetadata, nil
+}

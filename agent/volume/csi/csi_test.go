@@ -1,0 +1,559 @@
+package csi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/plugin/plugins"
+	"github.com/islet-edge/islet/agent/volume/storage"
+	"github.com/islet-edge/islet/internal/eventtest"
+)
+
+// TestVolume takes a volume of a claim through its life, with two pods.
+func TestVolume(t *testing.T) {
+	w := newWorld(t)
+	w.info.MaxVolumesPerNode, w.info.AccessibleTopology = 3, &spec.Topology{Segments: map[string]string{"zone.dev/z": "a"}}
+	w.register()
+	if got := <-w.installed; got != "+"+driverName+" id-of-n 3 map[zone.dev/z:a]" {
+		t.Errorf("installed %s", got)
+	}
+	v := volume()
+	v.MountOptions = []string{"noatime"}
+	v.Source.CSI.FSType = "ext4"
+	v.Source.CSI.NodeStageSecretRef = &v1.SecretReference{Namespace: "ns", Name: "stage"}
+	v.Source.CSI.NodePublishSecretRef = &v1.SecretReference{Namespace: "ns", Name: "publish"}
+	a, b := w.use(v, podNamed("a")), w.use(v, podNamed("b"))
+	if want := w.root + "/pods/uid-of-a/volumes/kubernetes.io~csi/pv/mount"; a.Path != want {
+		t.Errorf("at %s, not %s", a.Path, want)
+	}
+	staged := w.StagePath(v)
+	if want := fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", w.root, driverName, sha256.Sum256([]byte("h/1"))); staged != want {
+		t.Errorf("staged at %s, not %s", staged, want)
+	}
+	for range 2 {
+		must(t, w.mount(v, a))
+		must(t, w.mount(v, b))
+	}
+	must(t, os.WriteFile(filepath.Join(a.Path, "written"), []byte("x"), 0o600))
+	if text, err := os.ReadFile(filepath.Join(b.Path, "written")); err != nil || string(text) != "x" {
+		t.Errorf("%q, %v", text, err)
+	}
+	var data map[string]string
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(a.Path), "vol_data.json"))
+	must(t, err)
+	must(t, json.Unmarshal(text, &data))
+	if data["specVolID"] != "pv" || data["volumeHandle"] != "h/1" || data["driverName"] != driverName || data["nodeName"] != "n" || data["volumeLifecycleMode"] != "Persistent" || !strings.HasPrefix(data["attachmentID"], "csi-") {
+		t.Errorf("vol_data.json: %s", text)
+	}
+	s, p := w.gotStage, w.gotPublish
+	if s.VolumeId != "h/1" || s.Secrets["key"] != "ns/stage" || s.VolumeContext["a"] != "b" || s.VolumeCapability.GetMount().FsType != "ext4" || s.VolumeCapability.GetMount().MountFlags[0] != "noatime" || s.StagingTargetPath != staged {
+		t.Errorf("staged with %v", s)
+	}
+	if p.StagingTargetPath != staged || p.TargetPath != b.Path || p.Secrets["key"] != "ns/publish" || p.VolumeContext["csi.storage.k8s.io/pod.name"] != "" {
+		t.Errorf("published with %v", p)
+	}
+	must(t, w.Unpublish(t.Context(), v, b.Pod.UID, b.Path))
+	w.undo(v, a)
+	if _, err := os.Stat(filepath.Join(w.data, "written")); err != nil {
+		t.Errorf("data is gone: %v", err)
+	}
+	w.Deregister(plugins.Plugin{Name: driverName, Socket: "another"})
+	w.Deregister(w.plugin())
+	if got := <-w.installed; got != "-"+driverName {
+		t.Errorf("then %s", got)
+	}
+}
+
+// TestInline mounts a volume that is in the pod's spec, and tells the driver of the pod.
+func TestInline(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	v := volume()
+	v.Inline, v.Name, v.AccessModes, v.Source.CSI.VolumeHandle = true, "data", nil, ""
+	u := w.use(v, podNamed("a"))
+	if err := w.mount(v, u); err == nil || !strings.Contains(err.Error(), `volume mode "Ephemeral" not supported by driver`) {
+		t.Errorf("mounted: %v", err)
+	}
+	yes, hour := true, int64(3600)
+	w.object.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}
+	w.object.Spec.PodInfoOnMount = &yes
+	w.object.Spec.TokenRequests = []storagev1.TokenRequest{{Audience: "vault", ExpirationSeconds: &hour}, {}}
+	must(t, w.mount(v, u))
+	p := w.gotPublish
+	for k, want := range map[string]string{"a": "b", "csi.storage.k8s.io/pod.name": "a", "csi.storage.k8s.io/pod.namespace": "default", "csi.storage.k8s.io/pod.uid": "uid-of-a", "csi.storage.k8s.io/serviceAccount.name": "robot", "csi.storage.k8s.io/ephemeral": "true",
+		tokensKey: `{"":{"token":"a for  0","expirationTimestamp":"2001-09-09T01:46:40Z"},"vault":{"token":"a for vault 3600","expirationTimestamp":"2001-09-09T01:46:40Z"}}`} {
+		if p.VolumeContext[k] != want {
+			t.Errorf("%s is %q, not %q", k, p.VolumeContext[k], want)
+		}
+	}
+	if !strings.HasPrefix(p.VolumeId, "csi-") || len(p.VolumeId) != 68 || p.StagingTargetPath != "" {
+		t.Errorf("published with %v", p)
+	}
+	w.object.Spec.ServiceAccountTokenInSecrets = &yes
+	must(t, w.mount(v, u))
+	if p := w.gotPublish; p.VolumeContext[tokensKey] != "" || !strings.Contains(p.Secrets[tokensKey], "vault") {
+		t.Errorf("tokens are not where they should be: %v", p)
+	}
+	w.undo(v, u)
+	w.object = nil
+	if err := w.mount(v, u); err == nil || !strings.Contains(err.Error(), "(no CSIDriver object)") {
+		t.Errorf("mounted: %v", err)
+	}
+}
+
+// TestBlock gives a pod a device.
+func TestBlock(t *testing.T) {
+	w := newWorld(t)
+	if err := unix.Mknod(filepath.Join(w.data, "device"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 250))); err != nil {
+		t.Skipf("no device can be made here: %v", err)
+	}
+	w.register()
+	v := volume()
+	v.Block = true
+	u := w.use(v, podNamed("a"))
+	must(t, w.mount(v, u))
+	target := w.root + "/plugins/kubernetes.io/csi/volumeDevices/publish/pv/uid-of-a"
+	if to, err := os.Readlink(u.Path); err != nil || to != target || w.gotPublish.TargetPath != target {
+		t.Errorf("linked to %s, %v, published at %s", to, err, w.gotPublish.TargetPath)
+	}
+	if want := w.root + "/plugins/kubernetes.io/csi/volumeDevices/staging/pv"; w.gotStage.StagingTargetPath != want || w.gotStage.VolumeCapability.GetBlock() == nil {
+		t.Errorf("staged with %v", w.gotStage)
+	}
+	must(t, w.Expand(t.Context(), v, w.StagePath(v), u.Path, v1.ResourceList{v1.ResourceStorage: resource.MustParse("2Gi")}))
+	if e := w.gotExpand; e.VolumePath != target || e.CapacityRange.RequiredBytes != 2<<30 || e.VolumeCapability.GetBlock() == nil {
+		t.Errorf("expanded with %v", e)
+	}
+	w.undo(v, u)
+}
+
+// TestFaults: what a driver does wrong is an error that says so, or is put right; and it
+// can be undone.
+func TestFaults(t *testing.T) {
+	lie := func(context.Context) error { return errLie }
+	for name, c := range map[string]struct {
+		method string
+		how    func(context.Context) error
+		want   string // of mounting
+	}{
+		"refuses to stage":   {"stage", func(context.Context) error { return status.Error(codes.InvalidArgument, "no such disk") }, "no such disk"},
+		"refuses to publish": {"publish", func(context.Context) error { return status.Error(codes.ResourceExhausted, "full") }, "full"},
+		"publishes nothing":  {"publish", lie, "it is not there"},
+		"publishes a link":   {"publish", lie, "something else than a directory"},
+		"unpublishes not":    {"unpublish", lie, ""},
+		"unstages not":       {"unstage", lie, ""},
+		"panics":             {"publish", func(context.Context) error { return errors.New("boom") }, "boom"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.register()
+			w.fails(c.method, c.how)
+			v := volume()
+			u := w.use(v, podNamed("a"))
+			if name == "publishes a link" {
+				w.fails(c.method, func(context.Context) error { return errors.Join(os.Symlink(w.data, u.Path), errLie) })
+			}
+			if err := w.mount(v, u); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("mounted: %v", err)
+			}
+			w.undo(v, u)
+		})
+	}
+}
+
+// TestHang: a call ends with its context, and the driver is asked again.
+func TestHang(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	ctx, stop := context.WithCancel(t.Context())
+	w.fails("publish", func(called context.Context) error {
+		stop()
+		<-called.Done()
+		return called.Err()
+	})
+	must(t, w.Stage(ctx, v, w.StagePath(v), u))
+	if err := w.Publish(ctx, v, w.StagePath(v), u); status.Code(err) != codes.Canceled {
+		t.Errorf("published: %v", err)
+	}
+	w.fails("publish", nil)
+	must(t, w.mount(v, u))
+	w.undo(v, u)
+}
+
+// TestDies: a driver that dies in a call, comes back at the same socket and goes on.
+func TestDies(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	server := w.server
+	w.fails("stage", func(context.Context) error {
+		go server.Stop()
+		select {}
+	})
+	if err := w.mount(v, u); status.Code(err) != codes.Unavailable {
+		t.Errorf("mounted: %v", err)
+	}
+	os.Remove(w.socket)
+	w.faulty = nil
+	w.serve()
+	for { // until the connection is made again
+		if err := w.mount(v, u); err == nil {
+			break
+		} else if status.Code(err) != codes.Unavailable {
+			t.Fatal(err)
+		}
+	}
+	w.undo(v, u)
+}
+
+// TestNotRegistered: pods wait for their driver, which may be replaced, and not for ever.
+func TestNotRegistered(t *testing.T) {
+	w := newWorld(t)
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	for range 2 {
+		if err := w.mount(v, u); err == nil || !strings.Contains(err.Error(), "driver name "+driverName+" not found in the list of registered CSI drivers") {
+			t.Errorf("mounted: %v", err)
+		}
+	}
+	w.undo(v, u) // without a driver, which was never asked
+	if err := w.mount(v, u); err == nil {
+		t.Error("mounted")
+	}
+	w.register()
+	if uid := <-w.retried; uid != "uid-of-a" {
+		t.Errorf("%s is tried again", uid)
+	}
+	must(t, w.mount(v, u))
+	w.register() // at the same socket, after a restart
+	second := w.plugin()
+	second.Socket = "another"
+	if err := w.Validate(second); err == nil || !strings.Contains(err.Error(), "already registered") {
+		t.Errorf("the same version at another socket: %v", err)
+	}
+	second.Versions = []string{"1.1.0"}
+	must(t, w.Register(t.Context(), second))
+	w.Deregister(w.plugin()) // of the one before
+	w.undo(v, u)
+	if len(w.retried) > 0 {
+		t.Errorf("%s is tried again", <-w.retried)
+	}
+}
+
+func TestRegisterRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		plugin func(*plugins.Plugin)
+		info   *spec.NodeGetInfoResponse
+	}{
+		"a path":          {plugin: func(p *plugins.Plugin) { p.Name = "../x" }},
+		"a long name":     {plugin: func(p *plugins.Plugin) { p.Name = strings.Repeat("a", 64) }},
+		"version":         {plugin: func(p *plugins.Plugin) { p.Versions = []string{"2.0.0", "0.3"} }},
+		"no node ID":      {info: &spec.NodeGetInfoResponse{}},
+		"a long node ID":  {info: &spec.NodeGetInfoResponse{NodeId: strings.Repeat("x", 193)}},
+		"a label's key":   {info: &spec.NodeGetInfoResponse{NodeId: "x", AccessibleTopology: &spec.Topology{Segments: map[string]string{"a b": "c"}}}},
+		"a label's value": {info: &spec.NodeGetInfoResponse{NodeId: "x", AccessibleTopology: &spec.Topology{Segments: map[string]string{"a": "b\n"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.plugin()
+			if c.plugin != nil {
+				c.plugin(&p)
+			}
+			if c.info != nil {
+				w.info = c.info
+			}
+			if err := w.Register(t.Context(), p); err == nil || len(w.installed) > 0 {
+				t.Errorf("registered: %v", err)
+			}
+		})
+	}
+}
+
+// TestAttached waits for the VolumeAttachment, unless the driver needs none.
+func TestAttached(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	must(t, w.Attached(t.Context(), v, u))
+	w.object = nil
+	now := metav1.Now()
+	for want, a := range map[string]*storagev1.VolumeAttachment{
+		"not found":        nil,
+		"being deleted":    {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Status: storagev1.VolumeAttachmentStatus{Attached: true}},
+		"no disk":          {Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no disk"}}},
+		"not attached it ": {},
+	} {
+		w.mu.Lock()
+		w.attach = a
+		w.mu.Unlock()
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := w.Attached(ctx, v, u); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	w.mu.Lock()
+	w.attach = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"disk": "sdb"}}}
+	w.mu.Unlock()
+	must(t, w.Attached(t.Context(), v, u))
+	must(t, w.mount(v, u))
+	if w.gotStage.PublishContext["disk"] != "sdb" || w.gotPublish.PublishContext["disk"] != "sdb" {
+		t.Errorf("staged with %v, published with %v", w.gotStage.PublishContext, w.gotPublish.PublishContext)
+	}
+	w.undo(v, u)
+}
+
+// TestLimitExceeded: a pod ends whose volume could not be attached in time as there are too
+// many, if the driver says how often its limit may change.
+func TestLimitExceeded(t *testing.T) {
+	w := newWorld(t)
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	code, other, period := int32(codes.ResourceExhausted), int32(codes.Internal), int64(60)
+	ended := ""
+	w.Drivers.cfg.Reject = func(pod *v1.Pod, reason, message string) {
+		eventtest.Note(v1.EventTypeWarning, reason, message) // as package claims tells of it
+		ended += pod.Name + ": " + reason + ": " + message
+	}
+	const want = "a: VolumeAttachmentLimitExceeded: Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: full"
+	for _, c := range []struct {
+		what   string
+		period *int64
+		code   *int32
+		late   bool
+		want   string
+	}{
+		{"exhausted", &period, &code, true, want},
+		{"no period", nil, &code, true, ""},
+		{"another error", &period, &other, true, ""},
+		{"no code", &period, nil, true, ""},
+		{"not wanted any more", &period, &code, false, ""},
+	} {
+		ended = ""
+		w.object = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: c.period}}
+		w.attach = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: c.code}}}
+		ctx, stop := context.WithCancel(t.Context())
+		if c.late {
+			ctx, stop = context.WithTimeout(t.Context(), 0)
+		}
+		stop()
+		if err := w.Attached(ctx, v, u); err == nil || ended != c.want {
+			t.Errorf("%s: %v, ended %q", c.what, err, ended)
+		}
+	}
+}
+
+// TestExpandErrors: a driver's code says whether a volume will ever grow.
+func TestExpandErrors(t *testing.T) {
+	for code, want := range map[codes.Code]storage.ExpandError{
+		codes.Unavailable: {}, codes.DeadlineExceeded: {}, codes.Aborted: {}, codes.ResourceExhausted: {}, codes.Canceled: {},
+		codes.Internal: {Final: true}, codes.Unknown: {Final: true},
+		codes.InvalidArgument: {Final: true, Infeasible: true}, codes.OutOfRange: {Final: true, Infeasible: true}, codes.NotFound: {Final: true, Infeasible: true},
+		codes.FailedPrecondition: {Final: true, InUse: true},
+	} {
+		want.Err = status.Error(code, "no")
+		var got *storage.ExpandError
+		if err := expandError(want.Err); !errors.As(err, &got) || *got != want {
+			t.Errorf("%s: %+v, not %+v", code, got, want)
+		}
+	}
+}
+
+func TestAccessModes(t *testing.T) {
+	both := &driver{can: map[spec.NodeServiceCapability_RPC_Type]bool{spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER: true}}
+	for mode, want := range map[v1.PersistentVolumeAccessMode][2]spec.VolumeCapability_AccessMode_Mode{
+		v1.ReadWriteOnce:    {spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		v1.ReadWriteOncePod: {spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, spec.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER},
+		v1.ReadOnlyMany:     {spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
+		v1.ReadWriteMany:    {spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+		"":                  {spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
+		"Sometimes":         {spec.VolumeCapability_AccessMode_UNKNOWN, spec.VolumeCapability_AccessMode_UNKNOWN},
+	} {
+		v := storage.Volume{}
+		if mode != "" {
+			v.AccessModes = []v1.PersistentVolumeAccessMode{mode}
+		}
+		if a, b := (&driver{}).access(v), both.access(v); a != want[0] || b != want[1] {
+			t.Errorf("%s: %v and %v", mode, a, b)
+		}
+	}
+}
+
+// TestGroup: the node sets the fsGroup, or the driver does, or nobody.
+func TestGroup(t *testing.T) {
+	w := newWorld(t)
+	gid := int64(77)
+	pod := podNamed("a")
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
+	for _, delegated := range []bool{false, true} {
+		if delegated {
+			w.can = append(w.can, spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
+		}
+		w.register()
+		for policy, want := range map[storagev1.FSGroupPolicy][2]bool{ // without and with a file system's type
+			"": {false, true}, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy: {false, true}, storagev1.FileFSGroupPolicy: {true, true}, storagev1.NoneFSGroupPolicy: {false, false},
+		} {
+			w.object.Spec.FSGroupPolicy = nil
+			if policy != "" {
+				w.object.Spec.FSGroupPolicy = &policy
+			}
+			for i, fs := range []string{"", "ext4"} {
+				v := volume()
+				v.Source.CSI.FSType = fs
+				u := w.use(v, pod)
+				if got := w.SetsGroup(v, u); got != (want[i] && !delegated) {
+					t.Errorf("policy %q, type %q, delegated %v: the node sets it: %v", policy, fs, delegated, got)
+				}
+			}
+		}
+		v := volume()
+		u := w.use(v, pod)
+		must(t, w.mount(v, u))
+		want := map[bool]string{true: "77"}[delegated]
+		if a, b := w.gotStage.VolumeCapability.GetMount().VolumeMountGroup, w.gotPublish.VolumeCapability.GetMount().VolumeMountGroup; a != want || b != want {
+			t.Errorf("delegated %v: the driver gets %q and %q", delegated, a, b)
+		}
+		w.undo(v, u)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	must(t, w.mount(v, u))
+	got, err := w.Usage(t.Context(), v, u.Path)
+	if want := (storage.Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1, Health: true, Abnormal: "it smells"}); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	w.undo(v, u)
+	w.can = nil
+	w.register()
+	if _, err := w.Usage(t.Context(), v, u.Path); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+	must(t, w.Expand(t.Context(), v, "", u.Path, nil)) // nothing to do
+}
+
+// TestRepublish: a driver that wants it is asked again with new tokens, in rounds; what it
+// does wrong then does not take the volume from the pod.
+func TestRepublish(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	yes := true
+	w.object.Spec.RequiresRepublish, w.object.Spec.TokenRequests = &yes, []storagev1.TokenRequest{{Audience: "a"}}
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	must(t, w.mount(v, u))
+	var all sync.WaitGroup
+	asked := 0
+	w.fails("publish", func(context.Context) error { asked++; return status.Error(codes.Internal, "not today") })
+	if !w.round(t.Context(), &all) {
+		t.Error("nothing is to be published again")
+	}
+	all.Wait()
+	if asked != 1 || !mounted(u.Path) {
+		t.Errorf("asked %d times; mounted: %v", asked, mounted(u.Path))
+	}
+	hanging, resume := make(chan struct{}), make(chan struct{})
+	w.fails("publish", func(context.Context) error { close(hanging); <-resume; return nil })
+	w.round(t.Context(), &all)
+	<-hanging
+	w.round(t.Context(), &all) // which leaves it alone
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := w.Unpublish(ctx, v, u.Pod.UID, u.Path); !errors.Is(err, context.Canceled) {
+		t.Errorf("unpublished beside another call: %v", err)
+	}
+	close(resume)
+	w.fails("publish", nil)
+	w.undo(v, u)
+	if w.round(t.Context(), &all) {
+		t.Error("what is gone is to be published again")
+	}
+	all.Wait()
+}
+
+// TestAdopt: what was published before the agent started is published again, and measured and
+// grown, before a container starts; what is published anew is not taken for that.
+func TestAdopt(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	yes := true
+	w.object.Spec.RequiresRepublish = &yes
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	must(t, w.mount(v, u))
+	after, err := New(w.cfg)
+	must(t, err)
+	w.Drivers = after // another run of the agent
+	var all sync.WaitGroup
+	if w.round(t.Context(), &all) {
+		t.Error("there is something to publish before anything is known")
+	}
+	w.Adopt(v, w.StagePath(v), u)
+	w.Adopt(v, "elsewhere", u)
+	asked := 0
+	w.fails("publish", func(context.Context) error { asked++; return nil })
+	if !w.round(t.Context(), &all) {
+		t.Error("what was published before is forgotten")
+	}
+	all.Wait()
+	if asked != 0 {
+		t.Error("a driver that is not there was asked")
+	}
+	w.register()
+	if !w.round(t.Context(), &all) {
+		t.Error("it is given up as its driver came late")
+	}
+	all.Wait()
+	if asked != 1 || w.uses[u.Path].staged != w.StagePath(v) {
+		t.Errorf("asked %d times with %q", asked, w.uses[u.Path].staged)
+	}
+	w.fails("publish", nil)
+	w.undo(v, u)
+	no := false
+	w.object.Spec.RequiresRepublish = &no
+	w.Adopt(v, "", u)
+	if w.round(t.Context(), &all) {
+		t.Error("it is published again though its driver does not want it")
+	}
+}
+
+// TestHostileNames: what a manifest says does not lead out of the directories.
+func TestHostileNames(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"", ".", "..", "a/b", "../../x", strings.Repeat("x", 64)} {
+		v := volume()
+		v.Source.CSI.Driver = name
+		u := w.use(v, podNamed("a"))
+		ctx := t.Context()
+		for i, err := range []error{w.Stage(ctx, v, w.StagePath(v), u), w.Publish(ctx, v, "", u), w.Unpublish(ctx, v, types.UID("x"), u.Path), w.Unstage(ctx, v, w.StagePath(v)), w.Attached(ctx, v, u)} {
+			if err == nil || !strings.Contains(err.Error(), "names no CSI driver") {
+				t.Errorf("%q: %d: %v", name, i, err)
+			}
+		}
+	}
+}

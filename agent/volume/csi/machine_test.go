@@ -1,0 +1,197 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/volume/storage"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+// Claim, PersistentVolume and Renew make a world what volumes are resolved by: each claim is
+// bound to a volume of its name.
+func (w *world) Claim(_ *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
+	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("claim-" + name)}}
+	c.Spec.VolumeName, c.Status.Phase = name, v1.ClaimBound
+	return c, nil
+}
+
+func (w *world) PersistentVolume(_ *v1.Pod, name string) (*v1.PersistentVolume, error) {
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pv.Spec.ClaimRef = &v1.ObjectReference{UID: types.UID("claim-" + name)}
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "handle-" + name}
+	return pv, nil
+}
+
+func (w *world) Renew(context.Context, *v1.Pod) error { return nil }
+
+// A node is a world with an account of what is mounted.
+type node struct {
+	*world
+	db     *store.Store
+	keeper *storage.Keeper
+	kill   context.CancelFunc // ends what goes on
+	life   context.Context
+}
+
+// start is a new start of the agent, to which the driver has not registered.
+func (n *node) start() {
+	n.Helper()
+	if n.kill != nil {
+		n.kill()
+		n.Drivers.Close()
+	}
+	n.life, n.kill = context.WithCancel(context.Background())
+	var err error
+	log := slog.New(slog.DiscardHandler)
+	n.Drivers, err = New(Config{Root: n.root, Node: "n", Objects: n.world, Log: log})
+	must(n.T, err)
+	n.keeper, err = storage.New(n.life, storage.Config{Root: n.root, Drivers: []storage.Driver{n.Drivers}, Ledger: n.db, Objects: n.world, Log: log})
+	must(n.T, err)
+}
+
+// mounted lists what is mounted below the root directory, sorted.
+func (n *node) mounted() []string {
+	n.Helper()
+	below, err := mounts.Below(n.root)
+	must(n.T, err)
+	slices.Sort(below)
+	return below
+}
+
+// owned checks that all that is mounted is written down, and in the right place.
+func (n *node) owned(after string) {
+	n.Helper()
+	rows, err := n.db.Volumes(context.Background())
+	must(n.T, err)
+	for _, at := range n.mounted() {
+		if !slices.ContainsFunc(rows, func(r store.Volume) bool { return r.Path == at }) {
+			n.Fatalf("after %s nobody owns %s", after, at)
+		}
+	}
+}
+
+// TestMachine drives volumes of three pods at random, with a driver that fails, hangs, lies
+// and dies, an agent that is killed and a machine that reboots. At no time is anything
+// mounted that is not written down; in the end all can be undone, and no data is gone.
+func TestMachine(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := newWorld(t)
+			db, err := store.Open(context.Background(), filepath.Join(t.TempDir(), "islet.db"), slog.New(slog.DiscardHandler))
+			must(t, err)
+			defer db.Close()
+			must(t, os.WriteFile(filepath.Join(w.data, "kept"), []byte("kept"), 0o600))
+			n := &node{world: w, db: db}
+			n.start()
+			n.register()
+			(&machine{node: n, rand: rand.New(rand.NewPCG(seed, 0))}).run(40)
+			n.calm()
+			n.start()
+			n.register()
+			for _, uid := range n.keeper.Pods() {
+				must(t, n.keeper.TearDown(n.life, uid))
+			}
+			must(t, n.keeper.Sweep(n.life))
+			rows, err := db.Volumes(context.Background())
+			if m := n.mounted(); err != nil || len(m) > 0 || len(rows) > 0 {
+				t.Errorf("left: %v, %v, %v", m, rows, err)
+			}
+			if text, err := os.ReadFile(filepath.Join(n.data, "kept")); string(text) != "kept" {
+				t.Errorf("data is gone: %v", err)
+			}
+		})
+	}
+}
+
+type machine struct {
+	*node
+	rand *rand.Rand
+}
+
+// calm ends all faults.
+func (n *node) calm() {
+	for _, m := range []string{"stage", "unstage", "publish", "unpublish"} {
+		n.fails(m, nil)
+	}
+}
+
+// fault makes one method go wrong in some way.
+func (m *machine) fault(ctx context.Context, stop context.CancelFunc) string {
+	method := []string{"stage", "unstage", "publish", "unpublish"}[m.rand.IntN(4)]
+	how, name := []func(context.Context) error{
+		func(context.Context) error { return status.Error(codes.Internal, "broken") },
+		func(called context.Context) error { stop(); <-called.Done(); return called.Err() },
+		func(context.Context) error { return errLie },
+	}, []string{" fails", " hangs", " lies"}
+	i := m.rand.IntN(len(how))
+	m.fails(method, how[i])
+	return method + name[i]
+}
+
+func (m *machine) run(steps int) {
+	m.Helper()
+	for range steps {
+		pod := podNamed(fmt.Sprint("p", m.rand.IntN(3)))
+		pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", m.rand.IntN(2))}}}}
+		ctx, stop := context.WithCancel(m.life)
+		what := ""
+		if m.rand.IntN(2) == 0 {
+			what = m.fault(ctx, stop) + ", "
+		}
+		var err error
+		switch step := m.rand.IntN(10); {
+		case step < 4:
+			what += "set up " + pod.Name
+			var path string
+			if path, err = m.keeper.SetUp(ctx, pod, &pod.Spec.Volumes[0], ""); err == nil {
+				_, err = os.Stat(filepath.Join(path, "kept"))
+				if errors.Is(err, os.ErrNotExist) && strings.Contains(what, "lies") {
+					err = nil
+				} else if err != nil {
+					m.Fatalf("%s: the volume is not there: %v", what, err)
+				}
+			}
+		case step < 7:
+			what += "tear down " + pod.Name
+			err = m.keeper.TearDown(ctx, pod.UID)
+		case step == 7:
+			what = "the agent is killed"
+			m.start()
+			m.register()
+		case step == 8:
+			what = "the driver is replaced"
+			m.Deregister(m.plugin())
+			m.register()
+		default:
+			what = "the machine reboots"
+			m.start()
+			must(m.T, mounts.DetachBelow(m.root))
+			if m.rand.IntN(2) == 0 { // pods come before the driver
+				if _, err := m.keeper.SetUp(ctx, pod, &pod.Spec.Volumes[0], ""); err == nil {
+					m.Fatal("a volume without its driver")
+				}
+			}
+			m.register()
+		}
+		stop()
+		m.calm()
+		m.Logf("%s: %v", what, err)
+		m.owned(what)
+	}
+}

@@ -1,0 +1,219 @@
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/agent/volume/storage"
+)
+
+// tokensKey is of the volume context, or the secrets.
+const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
+
+// object gives a driver's CSIDriver; nil: it has none, which is no error.
+func (d *Drivers) object(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
+	o, err := d.cfg.Objects.CSIDriver(pod, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the CSIDriver %s: %w", name, err)
+	}
+	return o, nil
+}
+
+// serves checks that a driver has volumes of this life.
+// https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#csi-ephemeral-volumes
+func serves(o *storagev1.CSIDriver, inline bool, name string) error {
+	mode := storagev1.VolumeLifecyclePersistent
+	if inline {
+		mode = storagev1.VolumeLifecycleEphemeral
+	}
+	switch {
+	case o == nil && !inline:
+		return nil
+	case o == nil:
+		return fmt.Errorf("volume mode %q not supported by driver %s (no CSIDriver object)", mode, name)
+	case slices.Contains(o.Spec.VolumeLifecycleModes, mode), len(o.Spec.VolumeLifecycleModes) == 0 && !inline:
+		return nil
+	}
+	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, o.Spec.VolumeLifecycleModes)
+}
+
+// capability is how a volume is to be used.
+func (n *driver) capability(v storage.Volume, pod *v1.Pod) *spec.VolumeCapability {
+	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: n.access(v)}}
+	if v.Block {
+		c.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
+		return c
+	}
+	m := &spec.VolumeCapability_MountVolume{FsType: v.Source.CSI.FSType, MountFlags: v.MountOptions}
+	if g := fsGroup(pod); g != nil && n.can[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+		m.VolumeMountGroup = strconv.FormatInt(*g, 10)
+	}
+	c.AccessType = &spec.VolumeCapability_Mount{Mount: m}
+	return c
+}
+
+func fsGroup(pod *v1.Pod) *int64 {
+	if pod == nil || pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	return pod.Spec.SecurityContext.FSGroup
+}
+
+// access is the first access mode, as a kubelet tells it.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/2485-read-write-once-pod-pv-access-mode
+func (n *driver) access(v storage.Volume) spec.VolumeCapability_AccessMode_Mode {
+	mode := v1.ReadWriteOnce
+	if len(v.AccessModes) > 0 {
+		mode = v.AccessModes[0]
+	}
+	both := n.can[spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
+	switch {
+	case mode == v1.ReadOnlyMany:
+		return spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case mode == v1.ReadWriteMany:
+		return spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	case mode == v1.ReadWriteOnce && both:
+		return spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+	case mode == v1.ReadWriteOncePod && both:
+		return spec.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	case mode == v1.ReadWriteOnce, mode == v1.ReadWriteOncePod:
+		return spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	}
+	return spec.VolumeCapability_AccessMode_UNKNOWN
+}
+
+// secrets gives what a volume's reference names; nil: it names nothing.
+func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (map[string]string, error) {
+	if ref == nil || ref.Name == "" {
+		return nil, nil
+	}
+	s, err := d.cfg.Objects.VolumeSecret(pod, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, fmt.Errorf("fetching %s %s/%s failed: %w", field, ref.Namespace, ref.Name, err)
+	}
+	out := make(map[string]string, len(s.Data))
+	for k, v := range s.Data {
+		out[k] = string(v)
+	}
+	return out, nil
+}
+
+// inform adds to a request what a driver wants to know of the pod, as its CSIDriver says.
+// https://kubernetes-csi.github.io/docs/pod-info.html
+// https://kubernetes-csi.github.io/docs/token-requests.html
+func (d *Drivers) inform(ctx context.Context, o *storagev1.CSIDriver, v storage.Volume, pod *v1.Pod, req *spec.NodePublishVolumeRequest) error {
+	if o == nil {
+		return nil
+	}
+	add := map[string]string{}
+	if isTrue(o.Spec.PodInfoOnMount) {
+		add["csi.storage.k8s.io/pod.name"] = pod.Name
+		add["csi.storage.k8s.io/pod.namespace"] = pod.Namespace
+		add["csi.storage.k8s.io/pod.uid"] = string(pod.UID)
+		add["csi.storage.k8s.io/serviceAccount.name"] = pod.Spec.ServiceAccountName
+		add["csi.storage.k8s.io/ephemeral"] = strconv.FormatBool(v.Inline)
+	}
+	tokens, err := d.tokens(ctx, o.Spec.TokenRequests, pod)
+	if err != nil {
+		return err
+	}
+	if tokens != "" && isTrue(o.Spec.ServiceAccountTokenInSecrets) {
+		req.Secrets = with(req.Secrets, map[string]string{tokensKey: tokens})
+	} else if tokens != "" {
+		add[tokensKey] = tokens
+	}
+	if v.Block { // of which a kubelet tells no tokens
+		delete(add, tokensKey)
+	}
+	req.VolumeContext = with(req.VolumeContext, add)
+	return nil
+}
+
+// with adds to a copy.
+func with(to, add map[string]string) map[string]string {
+	if len(add) == 0 {
+		return to
+	}
+	out := maps.Clone(add)
+	for k, v := range to {
+		if _, there := out[k]; !there {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// tokens gives the tokens that a driver asks for, by audience; "": none.
+func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, pod *v1.Pod) (string, error) {
+	if len(wanted) == 0 {
+		return "", nil
+	}
+	type token struct {
+		Token   string      `json:"token"`
+		Expires metav1.Time `json:"expirationTimestamp"`
+	}
+	all := map[string]token{}
+	for _, w := range wanted {
+		var seconds int64
+		if w.ExpirationSeconds != nil {
+			seconds = *w.ExpirationSeconds
+		}
+		text, expires, err := d.cfg.Objects.VolumeToken(ctx, pod, w.Audience, seconds)
+		if err != nil {
+			return "", fmt.Errorf("get service account token attributes: %w", err)
+		}
+		all[w.Audience] = token{text, metav1.NewTime(expires.Truncate(time.Second))}
+	}
+	data, err := json.Marshal(all)
+	if err != nil {
+		return "", fmt.Errorf("encode the tokens: %w", err)
+	}
+	return string(data), nil
+}
+
+// MountsLabel says whether the driver takes an SELinux label as a mount option.
+// https://kubernetes-csi.github.io/docs/csi-driver-object.html
+func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
+	if v.Inline {
+		return false
+	}
+	o, err := d.object(pod, v.Source.CSI.Driver)
+	return err == nil && o != nil && isTrue(o.Spec.SELinuxMount)
+}
+
+// SetsGroup says whether the node gives a volume's files to the pod's fsGroup.
+// https://kubernetes-csi.github.io/docs/support-fsgroup.html
+func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {
+	n, err := d.find(v.Source.CSI.Driver, "")
+	if err != nil || n.can[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+		return false
+	}
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	if o, err := d.object(u.Pod, v.Source.CSI.Driver); err == nil && o != nil && o.Spec.FSGroupPolicy != nil {
+		policy = *o.Spec.FSGroupPolicy
+	}
+	switch policy {
+	case storagev1.NoneFSGroupPolicy:
+		return false
+	case storagev1.FileFSGroupPolicy:
+		return true
+	}
+	once := v.Inline || slices.Contains(v.AccessModes, v1.ReadWriteOnce) || slices.Contains(v.AccessModes, v1.ReadWriteOncePod)
+	return once && v.Source.CSI.FSType != ""
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

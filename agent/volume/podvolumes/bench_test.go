@@ -1,0 +1,35 @@
+package podvolumes
+
+import (
+	"context"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// BenchmarkContainer prepares a pod again for a container that starts, and mounts its
+// volume: what is asked of each container of a pod.
+func BenchmarkContainer(b *testing.B) {
+	a := &fakeAPI{maps: map[string]map[string]string{"cm": {"a": "1", "b": "2"}}, secrets: map[string]map[string]string{"s": {"p": "hush"}}, token: "ey"}
+	v, err := New(Config{Root: b.TempDir(), Hostname: func(p *v1.Pod) (string, string) { return p.Name, "" }, Objects: a, Fields: a})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "u", Labels: map[string]string{"app": "x"}}, Spec: v1.PodSpec{Volumes: []v1.Volume{projection(everything...)}}}
+	p.Spec.Containers = []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := v.Prepare(ctx, p); err != nil {
+			b.Fatal(err)
+		}
+		if err := v.Container(ctx, p, &p.Spec.Containers[0], &api.ContainerConfig{Metadata: &api.ContainerMetadata{}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := v.Release(ctx, p.UID); err != nil {
+		b.Fatal(err)
+	}
+}

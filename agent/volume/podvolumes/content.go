@@ -1,0 +1,164 @@
+package podvolumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// Objects gives what volumes show of the API's objects to a pod. Reading is quick
+// and never waits: what a pod needs was fetched before its volumes are set up. An
+// object that does not exist is an error for which apierrors.IsNotFound holds.
+type Objects interface {
+	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
+	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
+	Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error)
+	// TrustAnchors gives the certificates of ClusterTrustBundles, as PEM.
+	TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error)
+	// Credentials gives the key and the certificate chain of a podCertificate source, as PEM.
+	Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
+	// Deleted reports whether the API server said that a "ConfigMap" or "Secret" is
+	// deleted; the pod that had it may read it still.
+	Deleted(pod *v1.Pod, kind, name string) bool
+}
+
+// Fields gives what volumes show of the pod itself.
+type Fields interface {
+	Field(pod *v1.Pod, path string) (string, error)
+	Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error)
+}
+
+// content is a kind of volume whose files the node writes, and replaces all at once
+// when they change. Containers get it read-only, as a kubelet has it.
+type content struct {
+	plugin string
+	serves func(*v1.Volume) bool
+	memory *memory // on a tmpfs, so that no disk ever has it; nil: on disk
+	files  func(*v1.Pod, *v1.Volume) (files, error)
+
+	writing sync.Mutex // several containers of a pod may start at once
+}
+
+func (c *content) Plugin() string             { return c.plugin }
+func (c *content) Serves(vol *v1.Volume) bool { return c.serves(vol) }
+func (c *content) ReadOnly() bool             { return true }
+
+// SetUp makes the volume. If its files cannot be made anew, those that are there
+// stay: a container of a running pod must not fail to restart for that.
+func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	f, err := c.files(pod, vol)
+	if err != nil && written(dir) {
+		return dir, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	medium := v1.StorageMediumDefault
+	if c.memory != nil {
+		medium = v1.StorageMediumMemory
+	}
+	empty := &v1.Volume{Name: vol.Name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: medium}}}
+	if _, err := (emptyDir{memory: c.memory}).SetUp(ctx, pod, empty, dir); err != nil {
+		return "", err
+	}
+	if err := f.write(dir, groupOf(pod)); err != nil {
+		return "", err
+	}
+	return dir, mountPoints(pod, vol, dir)
+}
+
+// Refresh writes what has changed of a volume that is set up.
+func (c *content) Refresh(pod *v1.Pod, vol *v1.Volume, dir string) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if !written(dir) {
+		return nil
+	}
+	f, err := c.files(pod, vol)
+	if err != nil {
+		return err
+	}
+	return f.write(dir, groupOf(pod))
+}
+
+func groupOf(pod *v1.Pod) int {
+	if gid, ok := fsGroup(pod); ok {
+		return gid
+	}
+	return -1
+}
+
+// mountPoints makes directories for what containers mount inside the volume, since
+// nobody can make them in a volume that is read-only.
+func mountPoints(pod *v1.Pod, vol *v1.Volume, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, c := range podspec.Containers(&pod.Spec) {
+		for _, sub := range nested(c, vol.Name) {
+			if _, err := root.Stat(sub); !errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err := root.MkdirAll(sub, 0o755); err != nil {
+				return fmt.Errorf("make the mount point %s in the volume: %w", sub, err)
+			}
+		}
+	}
+	return nil
+}
+
+// nested lists the paths in a volume on which the container mounts something else.
+func nested(ctr *v1.Container, volume string) (subs []string) {
+	for _, outer := range ctr.VolumeMounts {
+		if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
+			continue
+		}
+		for _, inner := range ctr.VolumeMounts {
+			sub, err := filepath.Rel(filepath.Clean(outer.MountPath), filepath.Clean(inner.MountPath))
+			if err == nil && sub != "." && checkName(sub) == nil {
+				subs = append(subs, sub)
+			}
+		}
+	}
+	return subs
+}
+
+// noObjects is for a node without an apiserver.
+type noObjects struct{}
+
+var errNoServer = errors.New("this node has no apiserver to fetch it from")
+
+func (noObjects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
+	return nil, fmt.Errorf("%w: %w", apierrors.NewNotFound(v1.Resource("configmap"), name), errNoServer)
+}
+
+func (noObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
+	return nil, fmt.Errorf("%w: %w", apierrors.NewNotFound(v1.Resource("secret"), name), errNoServer)
+}
+
+func (noObjects) Deleted(*v1.Pod, string, string) bool { return false }
+
+func (noObjects) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
+	return "", fmt.Errorf("service account token: %w", errNoServer)
+}
+
+func (noObjects) TrustAnchors(*v1.Pod, *v1.ClusterTrustBundleProjection) ([]byte, error) {
+	return nil, errNoServer
+}
+
+func (noObjects) Credentials(*v1.Pod, string, int) (key, chain []byte, err error) {
+	return nil, nil, fmt.Errorf("podCertificate: %w", errNoServer)
+}

@@ -1,0 +1,55 @@
+package podvolumes
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A pod that ended gives back its volumes, on disk and in memory and by subPath, but
+// neither its last words nor what is the host's; and it can be prepared again.
+func TestEnded(t *testing.T) {
+	v, d := volumes(t), t.TempDir()
+	if err := os.MkdirAll(d+"/sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, d+"/sub/precious", "p")
+	p := podWith(empty("disk", ""), empty("mem", v1.StorageMediumMemory), host("h", d, v1.HostPathDirectory))
+	for range 2 {
+		mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "disk", MountPath: "/d"}, v1.VolumeMount{Name: "h", MountPath: "/h", SubPath: "sub"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, mounts[0].HostPath+"/data", "d")
+		words := filepath.Join(v.podDir("u1"), "containers", "c", "0")
+		if err := os.MkdirAll(filepath.Dir(words), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		write(t, words, "bye")
+		for range 2 {
+			if err := v.Ended(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gone(t, v.podDir("u1")+"/volumes")
+		gone(t, v.podDir("u1")+"/volume-subpaths")
+		if b, err := os.ReadFile(words); err != nil || string(b) != "bye" {
+			t.Errorf("its last words are %q, %v", b, err)
+		}
+		if b, err := os.ReadFile(d + "/sub/precious"); err != nil || string(b) != "p" {
+			t.Errorf("the host's file has %q, %v", b, err)
+		}
+	}
+	if err := v.Ended(t.Context(), podNamed("../x")); err == nil {
+		t.Error("a UID that leads out of the directory is taken")
+	}
+}
+
+func podNamed(uid string) *v1.Pod {
+	p := &v1.Pod{}
+	p.UID = types.UID(uid)
+	return p
+}

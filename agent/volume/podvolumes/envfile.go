@@ -1,0 +1,31 @@
+package podvolumes
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/untrusted"
+)
+
+// EnvFile reads a file of an emptyDir volume of the pod, of at most limit bytes, from which a variable of a
+// container's environment comes. Whatever a container left there, it cannot lead out of
+// the volume or hold up who reads it.
+func (v *Volumes) EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error) {
+	if err := checkUID(pod.UID); err != nil {
+		return nil, err
+	}
+	for i := range pod.Spec.Volumes {
+		vol := &pod.Spec.Volumes[i]
+		k := v.kind(vol)
+		if vol.Name != volume || vol.EmptyDir == nil || k == nil {
+			continue
+		}
+		b, err := untrusted.ReadInRoot(v.dir(pod, vol, k), path, limit)
+		if err != nil {
+			return nil, fmt.Errorf("file %q of volume %q: %w", path, volume, err)
+		}
+		return b, nil
+	}
+	return nil, fmt.Errorf("cannot find the emptyDir volume %q", volume)
+}

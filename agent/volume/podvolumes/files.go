@@ -1,0 +1,263 @@
+package podvolumes
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/islet-edge/islet/internal/untrusted"
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+// A file of a volume.
+type file struct {
+	data []byte
+	mode fs.FileMode
+	uid  int // its owner; 0: root
+}
+
+// files is all that a volume shows, by path.
+type files map[string]file
+
+// Names in the directory of a volume. What users see are links through dataLink,
+// whose one replacement changes all files at once:
+//
+//	key      -> ..data/key
+//	..data   -> ..2026_11_21_04_00_00.123456789
+//	..2026_11_21_04_00_00.123456789/key
+//
+// https://kubernetes.io/docs/concepts/configuration/configmap/#mounted-configmaps-are-updated-automatically
+const (
+	hidden   = ".."
+	dataLink = "..data"
+	nextLink = "..data_tmp"
+	stamp    = "..2006_01_02_15_04_05.000000000"
+
+	groupReads = 0o440 // what a volume's fsGroup may do with its files
+	dataDir    = 0o755
+)
+
+// written reports whether a volume has its files.
+func written(dir string) bool {
+	_, err := os.Readlink(filepath.Join(dir, dataLink))
+	return err == nil
+}
+
+// checkName keeps a path in the volume, and apart from the names above.
+func checkName(name string) error {
+	if !filepath.IsLocal(name) || name == "." || path.Clean(name) != name || strings.HasPrefix(name, hidden) || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%q cannot be the path of a file in a volume: it must be relative, without .. and not begin with it", name)
+	}
+	return nil
+}
+
+// write makes the directory show these files and nothing else, if it does not
+// yet. gid is the group that may read them; -1: none. A write that was cut off
+// leaves the files as they were; the next one clears up after it.
+func (f files) write(dir string, gid int) error {
+	for name := range f {
+		if err := checkName(name); err != nil {
+			return err
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	now, err := root.Readlink(dataLink)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil || !f.same(root, now, gid) {
+		if now, err = f.fill(root, gid); err != nil {
+			return fmt.Errorf("write the files of the volume: %w", err)
+		}
+		if err := f.show(root, now); err != nil {
+			return fmt.Errorf("show the files of the volume: %w", err)
+		}
+	}
+	return f.tidy(root, now)
+}
+
+// same reports whether a data directory has exactly these files.
+func (f files) same(root *os.Root, data string, gid int) bool {
+	found := 0
+	err := fs.WalkDir(root.FS(), data, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		want, ok := f[strings.TrimPrefix(name, data+"/")]
+		if !ok {
+			found = -1 // one too many
+			return fs.SkipAll
+		}
+		if fi.Mode() != want.finalMode(gid) || fi.Size() != int64(len(want.data)) {
+			return fs.SkipAll
+		}
+		got, err := untrusted.ReadFile(root.Name(), name, int64(len(want.data)))
+		if err != nil || !bytes.Equal(got, want.data) {
+			return fs.SkipAll
+		}
+		found++
+		return nil
+	})
+	return err == nil && found == len(f) && f.linked(root)
+}
+
+// linked reports whether all files are shown.
+func (f files) linked(root *os.Root) bool {
+	for name := range f.tops() {
+		if to, err := root.Readlink(name); err != nil || to != path.Join(dataLink, name) {
+			return false
+		}
+	}
+	return true
+}
+
+func (f file) finalMode(gid int) fs.FileMode {
+	if gid >= 0 {
+		return f.mode | groupReads
+	}
+	return f.mode
+}
+
+// fill writes the files into a new data directory.
+func (f files) fill(root *os.Root, gid int) (data string, err error) {
+	dirMode := fs.FileMode(dataDir)
+	if gid >= 0 {
+		dirMode |= fs.ModeSetgid
+	}
+	mkdir := func(name string) error {
+		if err := root.Mkdir(name, 0o700); errors.Is(err, fs.ErrExist) && name != data {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := root.Chown(name, -1, gid); err != nil {
+			return err
+		}
+		return root.Chmod(name, dirMode)
+	}
+	for now := time.Now().UTC(); ; now = now.Add(1) { // the clock may stand still
+		data = now.Format(stamp)
+		if err := mkdir(data); err == nil {
+			break
+		} else if !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		at := data
+		parts := strings.Split(path.Dir(name), "/")
+		for _, part := range parts {
+			if part == "." {
+				break
+			}
+			at = path.Join(at, part)
+			if err := mkdir(at); err != nil {
+				return "", err
+			}
+		}
+		if err := f[name].create(root, path.Join(data, name), gid); err != nil {
+			return "", err
+		}
+	}
+	return data, nil
+}
+
+func (f file) create(root *os.Root, name string, gid int) error {
+	out, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(f.data)
+	if err == nil && (f.uid != 0 || gid >= 0) {
+		err = out.Chown(f.uid, gid)
+	}
+	if err == nil {
+		err = out.Chmod(f.finalMode(gid))
+	}
+	return errors.Join(err, out.Close())
+}
+
+// show makes the links of new files, which lead nowhere for a moment, and then all
+// files appear at once.
+func (f files) show(root *os.Root, data string) error {
+	for name := range f.tops() {
+		to := path.Join(dataLink, name)
+		if has, err := root.Readlink(name); err == nil && has == to {
+			continue
+		}
+		if err := remove(root, name); err != nil {
+			return err
+		}
+		if err := root.Symlink(to, name); err != nil {
+			return err
+		}
+	}
+	if err := remove(root, nextLink); err != nil {
+		return err
+	}
+	if err := root.Symlink(data, nextLink); err != nil {
+		return err
+	}
+	return root.Rename(nextLink, dataLink)
+}
+
+// tidy removes the links of files that are no more and old data directories.
+func (f files) tidy(root *os.Root, data string) error {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	tops := f.tops()
+	for _, e := range entries {
+		name, stale := e.Name(), false
+		if strings.HasPrefix(name, hidden) {
+			stale = name != data && name != dataLink
+		} else if !tops[name] {
+			to, err := root.Readlink(name)
+			stale = err == nil && to == path.Join(dataLink, name)
+		}
+		if !stale {
+			continue
+		}
+		if err := remove(root, name); err != nil {
+			return fmt.Errorf("remove old files of the volume: %w", err)
+		}
+	}
+	return nil
+}
+
+// tops are the names that the files have in the volume's own directory.
+func (f files) tops() map[string]bool {
+	tops := map[string]bool{}
+	for name := range f {
+		top, _, _ := strings.Cut(name, "/")
+		tops[top] = true
+	}
+	return tops
+}
+
+// remove removes a name with all below it, but nothing that is mounted there.
+func remove(root *os.Root, name string) error {
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return mounts.RemoveAt(dir, name)
+}

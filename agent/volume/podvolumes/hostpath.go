@@ -1,0 +1,71 @@
+package podvolumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+// hostPath is a path of the host, checked or made by its type.
+// https://kubernetes.io/docs/concepts/storage/volumes/#hostpath
+type hostPath struct{}
+
+func (hostPath) Plugin() string             { return "kubernetes.io/host-path" }
+func (hostPath) Serves(vol *v1.Volume) bool { return vol.HostPath != nil }
+
+// SetUp may hang, as long as a server does that the path is on.
+func (hostPath) SetUp(_ context.Context, _ *v1.Pod, vol *v1.Volume, _ string) (string, error) {
+	path, t := vol.HostPath.Path, v1.HostPathUnset
+	if err := mounts.Answers(path); err != nil {
+		return "", err
+	}
+	if vol.HostPath.Type != nil {
+		t = *vol.HostPath.Type
+	}
+	fi, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, makeHostPath(path, t)
+	}
+	if err != nil {
+		return "", err
+	}
+	ok := true
+	switch t {
+	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:
+		ok = fi.IsDir()
+	case v1.HostPathFile, v1.HostPathFileOrCreate:
+		ok = fi.Mode().IsRegular()
+	case v1.HostPathSocket:
+		ok = fi.Mode()&fs.ModeSocket != 0
+	case v1.HostPathCharDev:
+		ok = fi.Mode()&fs.ModeCharDevice != 0
+	case v1.HostPathBlockDev:
+		ok = fi.Mode()&fs.ModeDevice != 0 && fi.Mode()&fs.ModeCharDevice == 0
+	}
+	if !ok {
+		return "", fmt.Errorf("hostPath type check failed: %s is not a %s", path, t)
+	}
+	return path, nil
+}
+
+// makeHostPath makes what is missing where the type allows it. Without a type it
+// becomes a directory, as container runtimes do.
+func makeHostPath(path string, t v1.HostPathType) error {
+	switch t {
+	case v1.HostPathUnset, v1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(path, 0o755)
+	case v1.HostPathFileOrCreate: // its directory must be there
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return err
+		}
+		return touch(path, 0o644)
+	}
+	return fmt.Errorf("hostPath type check failed: %s is not a %s: it does not exist", path, t)
+}

@@ -1,0 +1,69 @@
+package podvolumes
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/internal/demand"
+)
+
+// hugePages reports whether a medium is memory in huge pages: HugePages, or HugePages-2Mi.
+func hugePages(m v1.StorageMedium) bool {
+	return m == v1.StorageMediumHugePages || strings.HasPrefix(string(m), string(v1.StorageMediumHugePagesPrefix))
+}
+
+// hugeOptions are those of a volume in huge pages: of the size that the medium names, or the one
+// size that the pod asks for, and no more of them than the pod may have, or the volume's sizeLimit.
+// Errors are a kubelet's words.
+// https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/
+func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {
+	medium := vol.EmptyDir.Medium
+	var named resource.Quantity
+	if medium != v1.StorageMediumHugePages {
+		var err error
+		if named, err = resource.ParseQuantity(strings.TrimPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))); err != nil {
+			return "", fmt.Errorf("medium %s: %w", medium, err)
+		}
+	}
+	page, room := int64(0), int64(0)
+	limits := demand.Limits(pod)
+	for name, q := range limits {
+		size, is := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+		if !is {
+			continue
+		}
+		p, err := resource.ParseQuantity(size)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("resource %s: %w", name, err)
+		case medium != v1.StorageMediumHugePages && p.Cmp(named) != 0:
+			continue
+		case page != 0:
+			return "", fmt.Errorf("medium: %s can't be used if container requests multiple huge page sizes", medium)
+		}
+		page, room = p.Value(), q.Value()
+	}
+	if page <= 0 {
+		return "", fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages", medium)
+	}
+	if l := vol.EmptyDir.SizeLimit; l != nil && l.Sign() > 0 {
+		room = min(room, l.Value())
+	}
+	mode := "mode=1777"
+	if gid, ok := fsGroup(pod); ok {
+		mode = fmt.Sprintf("mode=3777,gid=%d", gid)
+	}
+	return fmt.Sprintf("%s,pagesize=%d,size=%d", mode, page, room), nil
+}
+
+// mountHuge mounts huge pages.
+func mountHuge(dir, options string) error {
+	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, options); err != nil {
+		return fmt.Errorf("mount hugetlbfs with %s: %w", options, err)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package podvolumes
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// served is a Kind of volumes of a server: who asks one that is gone hangs until the volume
+// is unmounted.
+type served struct {
+	dir       string
+	unmounted chan struct{}
+}
+
+func (*served) Plugin() string             { return "test/served" }
+func (*served) Serves(vol *v1.Volume) bool { return vol.NFS != nil }
+func (s *served) Has(types.UID) bool {
+	select {
+	case <-s.unmounted:
+		return false
+	default:
+		return true
+	}
+}
+func (s *served) Pods() []types.UID           { return nil }
+func (s *served) Sweep(context.Context) error { return nil }
+func (s *served) SetUp(context.Context, *v1.Pod, *v1.Volume, string) (string, error) {
+	return s.dir, nil
+}
+
+func (s *served) Where(*v1.Pod, *v1.Volume) (path string, readOnly, relabel bool, err error) {
+	return s.dir, false, false, nil
+}
+
+func (s *served) TearDown(context.Context, types.UID) error {
+	close(s.unmounted)
+	return nil
+}
+
+// TestSubPathThatHangs: a subPath of a volume whose server is gone is given up, and its pod
+// can go at once: only the end of the volume ends the call for it. What that opens in the end
+// is bound nowhere.
+func TestSubPathThatHangs(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := &served{t.TempDir(), make(chan struct{})}
+		v, err := New(Config{Root: root, Hostname: func(*v1.Pod) (string, string) { return "h", "" }, Kinds: []Kind{s}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls atomic.Int32
+		v.open = func(*v1.VolumeMount, string) (*place, error) {
+			calls.Add(1)
+			<-s.unmounted
+			f, err := os.Open(s.dir) // as a server may that is back in this moment
+			return &place{f, true}, err
+		}
+		pod := podWith(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}})
+		for range 3 { // attempts of the container
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			_, err := mountsWithin(ctx, v, pod, v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "sub"})
+			stop()
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the container gets it: %v", err)
+			}
+		}
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls wait for the server", n)
+		}
+		began := time.Now()
+		if err := v.Release(t.Context(), pod.UID); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the pod is gone after %v", took)
+		}
+		synctest.Wait()
+		gone(t, v.podDir(pod.UID))
+	})
+}

@@ -1,0 +1,52 @@
+package podvolumes
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// memory mounts volumes that are in memory. What is in them shall never reach a
+// disk: since Linux 6.4 a tmpfs can be kept out of swap, which a kubelet does too.
+// https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/#memory-backed-volumes
+type memory struct {
+	log   *slog.Logger
+	mount func(dir, options string) error
+	swaps func() ([]byte, error) // /proc/swaps
+	once  sync.Once
+}
+
+func newMemory(log *slog.Logger) *memory {
+	return &memory{
+		log:   log,
+		mount: func(dir, options string) error { return unix.Mount("tmpfs", dir, "tmpfs", 0, options) },
+		swaps: func() ([]byte, error) { return os.ReadFile("/proc/swaps") },
+	}
+}
+
+// mountAt mounts a tmpfs. Where it cannot be kept out of swap, and there is swap, it
+// says so once.
+func (m *memory) mountAt(dir, options string) error {
+	err := m.mount(dir, options+",noswap")
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) { // an old kernel, or a user namespace
+		m.once.Do(m.warn)
+		err = m.mount(dir, options)
+	}
+	if err != nil {
+		return fmt.Errorf("mount tmpfs: %w", err)
+	}
+	return nil
+}
+
+func (m *memory) warn() {
+	text, err := m.swaps()
+	if err != nil || m.log == nil || strings.Count(strings.TrimSpace(string(text)), "\n") == 0 { // there is a headline
+		return
+	}
+	m.log.Warn("this kernel cannot keep memory volumes out of swap (6.4 can): Secrets and tokens of pods may be written to the swap device; turn swap off, or encrypt it")
+}

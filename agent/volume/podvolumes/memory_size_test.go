@@ -1,0 +1,41 @@
+package podvolumes
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// A volume in memory has the least of its sizeLimit, the pod's limit and what all pods may use.
+func TestSizeInMemory(t *testing.T) {
+	for _, tt := range []struct{ sizeLimit, limit, room, want string }{
+		{"", "", "", "mode=1777"},
+		{"", "", "8Ki", "mode=1777,size=8192"},
+		{"", "4Ki", "8Ki", "mode=1777,size=4096"},
+		{"1Ki", "4Ki", "8Ki", "mode=1777,size=1024"},
+		{"16Ki", "", "8Ki", "mode=1777,size=8192"},
+		{"16Ki", "", "", "mode=1777,size=16384"},
+		{"0", "", "8Ki", "mode=1777,size=8192"},
+		{"16Ki", "", "0", "mode=1777,size=16384"},
+	} {
+		pod, vol := &v1.Pod{}, &v1.Volume{}
+		vol.EmptyDir = &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}
+		pod.Spec.Containers = []v1.Container{{Name: "c"}}
+		if tt.sizeLimit != "" {
+			q := resource.MustParse(tt.sizeLimit)
+			vol.EmptyDir.SizeLimit = &q
+		}
+		if tt.limit != "" {
+			pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse(tt.limit)}
+		}
+		var room func() int64
+		if tt.room != "" {
+			q := resource.MustParse(tt.room)
+			room = q.Value
+		}
+		if got := tmpfsOptions(pod, vol, room); got != tt.want {
+			t.Errorf("sizeLimit %q, limit %q, room %q: %s, want %s", tt.sizeLimit, tt.limit, tt.room, got, tt.want)
+		}
+	}
+}

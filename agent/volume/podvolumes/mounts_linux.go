@@ -1,0 +1,20 @@
+package podvolumes
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// mounted reports whether something is mounted at dir.
+func mounted(dir string) (bool, error) {
+	var here, above unix.Stat_t
+	if err := unix.Lstat(dir, &here); err != nil {
+		return false, fmt.Errorf("stat %s: %w", dir, err)
+	}
+	if err := unix.Lstat(filepath.Dir(dir), &above); err != nil {
+		return false, fmt.Errorf("stat %s: %w", filepath.Dir(dir), err)
+	}
+	return here.Dev != above.Dev, nil
+}

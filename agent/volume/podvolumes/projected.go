@@ -1,0 +1,247 @@
+package podvolumes
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+const (
+	defaultMode = 0o644
+	ownMode     = 0o600 // of a token that is for one user, or a group, alone
+)
+
+// contents are the kinds whose files come from the API, or from the pod itself.
+// https://kubernetes.io/docs/concepts/storage/projected-volumes/
+func contents(objects Objects, fields Fields, m *memory) []Kind {
+	s := sources{objects, fields}
+	return []Kind{
+		&content{
+			plugin: "kubernetes.io/configmap", serves: func(v *v1.Volume) bool { return v.ConfigMap != nil },
+			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
+				c := vol.ConfigMap
+				return s.configMap(pod, c.Name, c.Items, c.DefaultMode, c.Optional)
+			},
+		},
+		&content{
+			plugin: "kubernetes.io/secret", serves: func(v *v1.Volume) bool { return v.Secret != nil }, memory: m,
+			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
+				c := vol.Secret
+				return s.secret(pod, c.SecretName, c.Items, c.DefaultMode, c.Optional)
+			},
+		},
+		&content{
+			plugin: "kubernetes.io/downward-api", serves: func(v *v1.Volume) bool { return v.DownwardAPI != nil }, memory: m,
+			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
+				return s.downward(pod, vol.DownwardAPI.Items, vol.DownwardAPI.DefaultMode)
+			},
+		},
+		&content{
+			plugin: "kubernetes.io/projected", serves: func(v *v1.Volume) bool { return v.Projected != nil }, memory: m,
+			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) { return s.projected(pod, vol) },
+		},
+	}
+}
+
+// sources turns what a volume names into files.
+type sources struct {
+	objects Objects
+	fields  Fields
+}
+
+// projected merges all sources; every one that fails is told.
+func (s sources) projected(pod *v1.Pod, vol *v1.Volume) (files, error) {
+	all, p := files{}, vol.Projected
+	var errs []error
+	for i := range p.Sources {
+		var f files
+		var err error
+		if c := p.Sources[i].PodCertificate; c != nil {
+			f, err = s.certificate(pod, vol.Name, i, c, p.DefaultMode)
+		} else {
+			f, err = s.source(pod, &p.Sources[i], p.DefaultMode)
+		}
+		maps.Copy(all, f)
+		errs = append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, mode *int32) (files, error) {
+	switch {
+	case p.ConfigMap != nil:
+		return s.configMap(pod, p.ConfigMap.Name, p.ConfigMap.Items, mode, p.ConfigMap.Optional)
+	case p.Secret != nil:
+		return s.secret(pod, p.Secret.Name, p.Secret.Items, mode, p.Secret.Optional)
+	case p.DownwardAPI != nil:
+		return s.downward(pod, p.DownwardAPI.Items, mode)
+	case p.ServiceAccountToken != nil:
+		return s.token(pod, p.ServiceAccountToken, mode)
+	case p.ClusterTrustBundle != nil:
+		return s.trustBundle(pod, p.ClusterTrustBundle, mode)
+	}
+	return nil, errors.New("it projects a source of a kind that this node does not know")
+}
+
+// configMap gives the files of one. A pod that needs it keeps them when it is deleted,
+// since its containers must start again without it; one to which it is optional loses
+// them, as with a kubelet.
+// https://kubernetes.io/docs/concepts/storage/volumes/#configmap
+func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
+	m, err := s.objects.ConfigMap(pod, name)
+	if missing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "ConfigMap", name) {
+		return files{}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	data := make(map[string][]byte, len(m.Data)+len(m.BinaryData))
+	for k, v := range m.Data {
+		data[k] = []byte(v)
+	}
+	maps.Copy(data, m.BinaryData)
+	return project(data, items, mode, isTrue(optional), "ConfigMap "+pod.Namespace+"/"+name)
+}
+
+func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
+	m, err := s.objects.Secret(pod, name)
+	if missing(err, optional) || isTrue(optional) && s.objects.Deleted(pod, "Secret", name) {
+		return files{}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return project(m.Data, items, mode, isTrue(optional), "Secret "+pod.Namespace+"/"+name)
+}
+
+// project gives each key a file, or only those of items, at their paths.
+func project(data map[string][]byte, items []v1.KeyToPath, mode *int32, optional bool, from string) (files, error) {
+	all := make(files, len(data))
+	if len(items) == 0 {
+		for k, v := range data {
+			all[k] = file{data: v, mode: modeOf(nil, mode)}
+		}
+		return all, nil
+	}
+	for _, item := range items {
+		v, ok := data[item.Key]
+		if !ok && optional {
+			continue
+		}
+		if !ok {
+			return nil, fmt.Errorf("%s has no key %q", from, item.Key)
+		}
+		all[item.Path] = file{data: v, mode: modeOf(item.Mode, mode)}
+	}
+	return all, nil
+}
+
+func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32) (files, error) {
+	all := make(files, len(items))
+	for _, item := range items {
+		var value string
+		var err error
+		switch {
+		case item.FieldRef != nil:
+			value, err = s.fields.Field(pod, item.FieldRef.FieldPath)
+		case item.ResourceFieldRef != nil:
+			value, err = s.fields.Resource(pod, item.ResourceFieldRef)
+		default:
+			err = errors.New("it names neither a field nor a resource")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("file %q: %w", item.Path, err)
+		}
+		all[item.Path] = file{data: []byte(value), mode: modeOf(item.Mode, mode)}
+	}
+	return all, nil
+}
+
+// token is for the pod's group or for the one user of all its containers alone,
+// where there is such.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1205-bound-service-account-tokens#file-permission
+func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode *int32) (files, error) {
+	text, err := s.objects.Token(pod, p)
+	if err != nil {
+		return nil, err
+	}
+	return files{p.Path: own(pod, []byte(text), mode)}, nil
+}
+
+// own is a file for the pod's group, or for the one user of all its containers alone.
+func own(pod *v1.Pod, data []byte, mode *int32) file {
+	f := file{data: data, mode: modeOf(nil, mode)}
+	user, one := onlyUser(pod)
+	if _, group := fsGroup(pod); group || one {
+		f.mode, f.uid = ownMode, user
+	}
+	return f
+}
+
+// trustBundle is a file of certificates that the pod may trust, empty where there are none
+// and it is optional.
+// https://kubernetes.io/docs/concepts/storage/projected-volumes/#clustertrustbundle
+func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, mode *int32) (files, error) {
+	anchors, err := s.objects.TrustAnchors(pod, p)
+	if err != nil {
+		return nil, fmt.Errorf("clusterTrustBundle %q: %w", p.Path, err)
+	}
+	return files{p.Path: own(pod, anchors, mode)}, nil
+}
+
+// certificate gives the key and the chain of a pod's certificate, in one file or in two.
+// https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate
+func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCertificateProjection, mode *int32) (files, error) {
+	key, chain, err := s.objects.Credentials(pod, volume, source)
+	if err != nil {
+		return nil, err
+	}
+	all := files{}
+	for path, data := range map[string][]byte{p.CredentialBundlePath: slices.Concat(key, chain), p.KeyPath: key, p.CertificateChainPath: chain} {
+		if path != "" {
+			all[path] = own(pod, data, mode)
+		}
+	}
+	return all, nil
+}
+
+// onlyUser is the user as which the spec makes every container of the pod run.
+func onlyUser(pod *v1.Pod) (uid int, ok bool) {
+	for _, c := range podspec.Containers(&pod.Spec) {
+		user := runAsUser(pod, c)
+		if user == nil || ok && int(*user) != uid {
+			return 0, false
+		}
+		uid, ok = int(*user), true
+	}
+	return uid, ok
+}
+
+func runAsUser(pod *v1.Pod, ctr *v1.Container) *int64 {
+	var own, all *int64
+	if sc := ctr.SecurityContext; sc != nil {
+		own = sc.RunAsUser
+	}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		all = sc.RunAsUser
+	}
+	return cmp.Or(own, all)
+}
+
+func modeOf(own, volume *int32) fs.FileMode {
+	mode := int32(defaultMode)
+	if m := cmp.Or(own, volume); m != nil {
+		mode = *m
+	}
+	return fs.FileMode(mode).Perm()
+}
+
+func missing(err error, optional *bool) bool { return apierrors.IsNotFound(err) && isTrue(optional) }
+
+func isTrue(b *bool) bool { return b != nil && *b }

@@ -1,0 +1,193 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/eventtest"
+)
+
+// metered is a driver that says how full its volumes are, or hangs.
+type metered struct {
+	growing
+	mu    sync.Mutex
+	usage Usage
+	err   error
+	hang  chan struct{} // nil: it answers
+	asked int
+}
+
+func (m *metered) Usage(context.Context, Volume, string) (Usage, error) {
+	m.mu.Lock()
+	hang, u, err := m.hang, m.usage, m.err
+	m.asked++
+	m.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	return u, err
+}
+
+func (m *metered) calls() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asked
+}
+
+func (m *metered) set(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+}
+
+// Volumes are measured when somebody asks, once in a period, and one that hangs is in nobody's
+// way: the last figures stay.
+func TestStats(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, dir)
+		defer s.Close()
+		o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1, Health: true}}
+		o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+		k := keeper(t, root, s, o, m)
+		var events []string
+		k.cfg.Period, k.cfg.Event = time.Minute, func(p *v1.Pod, kind, reason, message string) {
+			eventtest.Note(kind, reason, message)
+			events = append(events, p.Name+" "+kind+" "+reason+" "+message)
+		}
+		p := podWith("p", "c", "unbound")
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "own", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+		pods := []*v1.Pod{p, podWith("q", "c")} // of which the second has not mounted it
+		if got := k.Stats(t.Context(), pods); len(got) != 0 || m.calls() != 0 {
+			t.Errorf("of what is not mounted: %+v", got)
+		}
+		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		must(t, err)
+		time.Sleep(time.Hour)
+		if m.calls() != 0 {
+			t.Error("it is measured though nobody asks")
+		}
+		for range 3 {
+			got := k.Stats(t.Context(), pods)
+			if v := got[p.UID]; len(got) != 1 || len(v) != 1 || v[0].Name != "c" || v[0].PVCRef.Name != "c" || v[0].PVCRef.Namespace != "default" ||
+				*v[0].CapacityBytes != 100 || *v[0].UsedBytes != 30 || *v[0].AvailableBytes != 70 || v[0].Inodes != nil || v[0].VolumeHealthStats == nil || v[0].VolumeHealthStats.Abnormal {
+				t.Errorf("%+v", got)
+			}
+		}
+		if m.calls() != 1 || len(events) != 0 {
+			t.Error(m.calls(), events)
+		}
+		m.set(func() { m.usage.Used, m.usage.Abnormal = 31, "it smells" })
+		for range 3 {
+			time.Sleep(time.Minute)
+			if v := k.Stats(t.Context(), pods)[p.UID]; *v[0].UsedBytes != 31 || !v[0].VolumeHealthStats.Abnormal {
+				t.Errorf("%+v", v)
+			}
+		}
+		synctest.Wait()
+		if m.calls() != 4 || len(events) != 1 || events[0] != "p Warning VolumeConditionAbnormal Volume c: it smells" {
+			t.Error(m.calls(), events)
+		}
+		m.set(func() { m.err = errors.New("busy") })
+		time.Sleep(time.Minute)
+		if v := k.Stats(t.Context(), pods)[p.UID]; *v[0].UsedBytes != 31 {
+			t.Errorf("%+v", v)
+		}
+		// It hangs: the first who asks waits a moment, the next not at all, and one call is under way.
+		hang := make(chan struct{})
+		m.set(func() { m.err, m.hang, m.usage.Used = nil, hang, 32 })
+		time.Sleep(time.Minute)
+		for i, want := range []time.Duration{meterTime, 0, 0} {
+			began := time.Now()
+			if v := k.Stats(t.Context(), pods)[p.UID]; *v[0].UsedBytes != 31 || time.Since(began) != want {
+				t.Errorf("%d: after %s: %+v", i, time.Since(began), v)
+			}
+			time.Sleep(time.Hour)
+		}
+		if m.calls() != 6 {
+			t.Error("asked", m.calls())
+		}
+		must(t, k.TearDown(t.Context(), p.UID))
+		close(hang)
+		synctest.Wait()
+		if got := k.Stats(t.Context(), nil); len(got) != 0 || len(k.measures) != 0 {
+			t.Errorf("left: %+v, %d", got, len(k.measures))
+		}
+		k.cfg.Period = -1
+		if k.Stats(t.Context(), pods) != nil {
+			t.Error("measured though it is off")
+		}
+	})
+}
+
+// What no driver measures is measured by its file system.
+func TestStatsOfFileSystem(t *testing.T) {
+	root, s := t.TempDir(), openStore(t, t.TempDir())
+	defer s.Close()
+	o := &objects{}
+	o.bound("c", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: t.TempDir()}})
+	k := keeper(t, root, s, o)
+	p := podWith("p", "c")
+	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	must(t, err)
+	defer func() { must(t, k.TearDown(context.Background(), p.UID)) }()
+	v := k.Stats(t.Context(), []*v1.Pod{p})[p.UID]
+	if len(v) != 1 || *v[0].CapacityBytes == 0 || *v[0].UsedBytes > *v[0].CapacityBytes || *v[0].AvailableBytes > *v[0].CapacityBytes || v[0].VolumeHealthStats != nil {
+		t.Errorf("%+v", v)
+	}
+}
+
+// The metrics have each claim once, and how long volumes took.
+func TestVolumeMetrics(t *testing.T) {
+	root, s := t.TempDir(), openStore(t, t.TempDir())
+	defer s.Close()
+	o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: 9, InodesUsed: 4, InodeFree: 5, Health: true, Abnormal: "it smells"}}
+	o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	k := keeper(t, root, s, o, m)
+	pods := []*v1.Pod{podWith("p", "c"), podWith("q", "c")}
+	for _, p := range pods {
+		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		must(t, err)
+	}
+	must(t, k.TearDown(t.Context(), types.UID("uid-q")))
+	r := prometheus.NewRegistry()
+	for _, c := range k.Collectors(func() []*v1.Pod { return pods }) {
+		must(t, r.Register(c))
+	}
+	all, err := r.Gather()
+	must(t, err)
+	got := map[string]float64{}
+	for _, f := range all {
+		for _, one := range f.Metric {
+			name := f.GetName()
+			for _, l := range one.Label {
+				name += " " + l.GetValue()
+			}
+			if got[name] = one.Gauge.GetValue(); f.GetType() == dto.MetricType_HISTOGRAM {
+				got[name] = float64(one.Histogram.GetSampleCount())
+			}
+		}
+	}
+	want := map[string]float64{
+		"kubelet_volume_stats_capacity_bytes default c": 100, "kubelet_volume_stats_used_bytes default c": 30, "kubelet_volume_stats_available_bytes default c": 70,
+		"kubelet_volume_stats_inodes default c": 9, "kubelet_volume_stats_inodes_used default c": 4, "kubelet_volume_stats_inodes_free default c": 5, "kubelet_volume_stats_health_status_abnormal default c": 1,
+		"storage_operation_duration_seconds false volume_mount success kubernetes.io/csi:d": 2, "storage_operation_duration_seconds false volume_unmount success kubernetes.io/csi:d": 1,
+	}
+	for name, n := range want {
+		if got[name] != n {
+			t.Errorf("%s is %v, not %v", name, got[name], n)
+		}
+	}
+	if len(got) != len(want) {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,290 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
+)
+
+// TestMain runs the tests in a mount namespace of their own.
+func TestMain(m *testing.M) {
+	os.Exit(mountstest.Main(func() int { return eventtest.Main(m, "storage") }))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// objects are what a node knows of the API.
+type objects struct {
+	mu      sync.Mutex
+	claims  map[string]*v1.PersistentVolumeClaim
+	volumes map[string]*v1.PersistentVolume
+}
+
+func (o *objects) Claim(_ *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c := o.claims[name]; c != nil {
+		return c, nil
+	}
+	return nil, apierrors.NewNotFound(v1.Resource("persistentvolumeclaims"), name)
+}
+
+func (o *objects) PersistentVolume(_ *v1.Pod, name string) (*v1.PersistentVolume, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if pv := o.volumes[name]; pv != nil {
+		return pv, nil
+	}
+	return nil, apierrors.NewNotFound(v1.Resource("persistentvolumes"), name)
+}
+
+// set changes a volume.
+func (o *objects) set(pv *v1.PersistentVolume) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.volumes[pv.Name] = pv
+}
+
+func (o *objects) VolumeSecret(_ *v1.Pod, _, name string) (*v1.Secret, error) {
+	return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"node.session.auth.username": []byte("u"), "node.session.auth.password": []byte("p")}}, nil
+}
+
+func (o *objects) Renew(context.Context, *v1.Pod) error { return nil }
+
+// bound adds a claim that is bound to a volume, both of that name.
+func (o *objects) bound(name string, source v1.PersistentVolumeSource) (*v1.PersistentVolumeClaim, *v1.PersistentVolume) {
+	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("claim-" + name)}}
+	c.Spec.VolumeName, c.Status.Phase = "pv-"+name, v1.ClaimBound
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name}}
+	pv.Spec.PersistentVolumeSource, pv.Spec.ClaimRef = source, &v1.ObjectReference{UID: c.UID}
+	if o.claims == nil {
+		o.claims, o.volumes = map[string]*v1.PersistentVolumeClaim{}, map[string]*v1.PersistentVolume{}
+	}
+	o.claims[name], o.volumes[pv.Name] = c, pv
+	return c, pv
+}
+
+// podWith is a pod whose volumes are the claims of these names, mounted by its container.
+func podWith(name string, claims ...string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
+	p.Spec.Containers = []v1.Container{{Name: "c"}}
+	for _, c := range claims {
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: c, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: c}}})
+	}
+	return p
+}
+
+// openStore opens a real database in a directory. Who opens it in a bubble closes it there.
+func openStore(t testing.TB, dir string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), filepath.Join(dir, "islet.db"), slog.New(slog.DiscardHandler))
+	must(t, err)
+	return s
+}
+
+func ephemeral(p *v1.Pod, volume string) string { return p.Name + "-" + volume }
+
+func keeper(t testing.TB, root string, l Ledger, o Objects, drivers ...Driver) *Keeper {
+	t.Helper()
+	k, err := New(t.Context(), Config{Root: root, Drivers: drivers, Ledger: l, Objects: o, Claim: ephemeral})
+	must(t, err)
+	return k
+}
+
+// A kernel has what is mounted, over restarts of the agent.
+type kernel struct {
+	testing.TB
+	ledger *store.Store
+
+	mu      sync.Mutex
+	mounted map[string]string // volume by path
+	busy    map[string]bool   // volumes about which a driver is asked
+	running map[string]bool   // pods of which something runs: nothing of theirs is unmounted
+	chance  *rand.Rand
+	faults  int // one in so many calls fails; 0: none does
+}
+
+// A life is one run of the agent. When it is over, its calls do nothing any more.
+type life struct {
+	*kernel
+	over  bool // under mu
+	gone  bool // the machine rebooted: what the driver was asked for goes no further
+	until int  // so many calls are left
+}
+
+// alive ends the calling goroutine if the agent is dead, or dies here.
+func (l *life) alive() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until--; l.until == 0 {
+		l.over = true
+	}
+	if l.over {
+		runtime.Goexit()
+	}
+}
+
+// The ledger of a life is the real one.
+func (l *life) Volumes(ctx context.Context) ([]store.Volume, error) { return l.ledger.Volumes(ctx) }
+
+func (l *life) PutVolume(ctx context.Context, v store.Volume) error {
+	l.alive()
+	if l.fails() {
+		return errors.New("the disk is full")
+	}
+	defer l.alive()
+	return l.ledger.PutVolume(ctx, v)
+}
+
+func (l *life) RemoveVolume(ctx context.Context, key store.VolumeKey) error {
+	l.alive()
+	l.mu.Lock()
+	if l.mounted[key.Path] != "" {
+		l.Errorf("%v is forgotten while it is mounted", key)
+	}
+	l.mu.Unlock()
+	if l.fails() {
+		return errors.New("the disk is full")
+	}
+	defer l.alive()
+	return l.ledger.RemoveVolume(ctx, key)
+}
+
+func (l *life) fails() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.faults > 0 && l.chance.IntN(l.faults) == 0
+}
+
+func (l *life) Plugin() string                           { return "kubernetes.io/csi" }
+func (l *life) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
+func (l *life) StagePath(v Volume) string {
+	if v.Source.CSI.FSType == "unstaged" {
+		return ""
+	}
+	return "/staged/" + v.Name
+}
+
+func (l *life) Attached(ctx context.Context, _ Volume, _ Use) error {
+	return l.act(ctx, "", func() {})
+}
+
+func (l *life) Stage(ctx context.Context, v Volume, path string, _ Use) error {
+	return l.act(ctx, v.ID, func() { l.mount(v.ID, "", path) })
+}
+
+func (l *life) Publish(ctx context.Context, v Volume, staged string, u Use) error {
+	return l.act(ctx, v.ID, func() {
+		if staged != "" && l.mounted[staged] != v.ID {
+			l.Errorf("%s is published while it is not staged", v.ID)
+		}
+		l.mount(v.ID, string(u.Pod.UID), u.Path)
+	})
+}
+
+func (l *life) Unpublish(ctx context.Context, v Volume, uid types.UID, path string) error {
+	return l.act(ctx, v.ID, func() {
+		if l.running[string(uid)] {
+			l.Errorf("%s is unmounted under the running pod %s", v.ID, uid)
+		}
+		delete(l.mounted, path)
+	})
+}
+
+func (l *life) Unstage(ctx context.Context, v Volume, path string) error {
+	return l.act(ctx, v.ID, func() {
+		for p, id := range l.mounted {
+			if id == v.ID && p != path {
+				l.Errorf("%s is unstaged while it is mounted at %s", v.ID, p)
+			}
+		}
+		delete(l.mounted, path)
+	})
+}
+
+// mount has to find a row of the ledger. The caller holds mu.
+func (l *life) mount(id, pod, path string) {
+	rows, err := l.ledger.Volumes(context.Background())
+	if err != nil {
+		l.Error(err)
+	}
+	for _, r := range rows {
+		if r.VolumeKey == (store.VolumeKey{Volume: id, Pod: pod, Path: path}) {
+			l.mounted[path] = id
+			return
+		}
+	}
+	l.Errorf("%s is mounted at %s and the ledger does not know", id, path)
+}
+
+// act is one call of a driver. It may fail before or after it has done what it was asked
+// for, hang until its context ends and fail or succeed then, or be where the agent dies.
+func (l *life) act(ctx context.Context, id string, do func()) error {
+	l.alive()
+	l.mu.Lock()
+	if id != "" && l.busy[id] {
+		l.Errorf("two calls about %s at once", id)
+	}
+	l.busy[id] = id != ""
+	fault := -1
+	if l.faults > 0 {
+		fault = l.chance.IntN(l.faults)
+	}
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.busy[id] = false
+	}()
+	switch fault {
+	case 0:
+		return errors.New("the driver fails")
+	case 1, 2:
+		<-ctx.Done()
+		if fault == 1 {
+			return ctx.Err()
+		}
+	case 3:
+		panic("the driver panics")
+	}
+	l.mu.Lock()
+	if l.gone {
+		l.mu.Unlock()
+		runtime.Goexit()
+	}
+	do()
+	l.mu.Unlock()
+	l.alive()
+	if fault == 4 {
+		return errors.New("the driver fails although it has done it")
+	}
+	return nil
+}
+
+// noting compares what pods are told with docs/events.md, and passes it on.
+func noting(events chan<- string) func(*v1.Pod, string, string, string) {
+	return func(_ *v1.Pod, kind, reason, message string) {
+		eventtest.Note(kind, reason, message)
+		events <- kind + " " + reason + ": " + message
+	}
+}

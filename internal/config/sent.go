@@ -1,0 +1,343 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/internal/release"
+	"github.com/islet-edge/islet/internal/weight"
+)
+
+// MaxSent bounds the documents that a node is sent, each in bytes: as much as a ConfigMap
+// holds.
+const MaxSent = 1 << 20
+
+// Sent is a configuration that came while the node was running.
+type Sent struct {
+	Name          string // where it came from, for messages
+	Kubelet, Edge []byte // YAML or JSON; empty: the node's file counts
+	// Consent names fields of the node's that it may also empty.
+	Consent []string
+	// Binding is the version of Bound that the configuration was accepted by. One that is kept
+	// since before version 1 takes no field that gives power from the node's own files.
+	Binding int
+}
+
+// sentTo asks for what the node was sent, if anybody knows.
+func sentTo(o *options, sent func(Dirs) (*Sent, error)) (*Sent, error) {
+	if sent == nil {
+		return nil, nil
+	}
+	dirs, err := deriveDirs(o)
+	if err != nil {
+		return nil, err
+	}
+	return sent(dirs)
+}
+
+// over decodes a document strictly into v, with what belongs to the node taken from own
+// where the document does not set it. An empty value sets nothing: tools that write whole
+// configurations, such as kubeadm, write one for what each node has by itself. It gives the
+// document.
+func (s *Sent) over(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
+	name := strings.TrimSpace(s.Name + " " + kind)
+	if len(data) > MaxSent {
+		return out, &FileError{File: name, Detail: fmt.Sprintf("is %d bytes long, at most %d are taken", len(data), MaxSent)}
+	}
+	if err := light(name, data); err != nil {
+		return out, err
+	}
+	doc, err := decode(name, data, apiVersion, kind, v)
+	if err != nil {
+		return out, err
+	}
+	var errs []error
+	if kind == kubeletKind {
+		errs = append(errs, relative(name, doc, kubeletPathNames()))
+	} else {
+		errs = append(errs, relative(name, doc, edgePathNames()))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return out, err
+	}
+	mine, err := json.Marshal(own)
+	if err != nil {
+		return out, err
+	}
+	all, err := decodeTree(mine)
+	if err != nil {
+		return out, err
+	}
+	sent, err := decodeTree(doc)
+	if err != nil {
+		return out, err
+	}
+	kept := map[string]any{}
+	bound := Bound()
+	if s.Binding < Binding {
+		bound = local()
+	}
+	for _, b := range bound {
+		path, ok := strings.CutPrefix(b.Field, prefix)
+		if !ok || prefix == "" && strings.HasPrefix(path, "edge.") {
+			continue
+		}
+		if value, set := at(all, path); set {
+			place(kept, path, value)
+		}
+		if value, set := at(sent, path); set && full(value) == nil && !slices.Contains(s.Consent, b.Field) {
+			drop(sent, path)
+		}
+	}
+	merged, err := json.Marshal(mergeTrees(kept, sent))
+	if err != nil {
+		return out, err
+	}
+	reflect.ValueOf(v).Elem().SetZero()
+	return document{name, doc}, json.Unmarshal(merged, v)
+}
+
+// relative finds relative paths, which mean nothing where there is no file.
+func relative(name string, doc []byte, fields []string) error {
+	tree, err := decodeTree(doc)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range fields {
+		value, _ := at(tree, f)
+		list, _ := value.([]any)
+		if text, one := value.(string); one {
+			list = []any{text}
+		}
+		for _, e := range list {
+			if text, ok := e.(string); ok && text != "" && !strings.HasPrefix(text, "/") {
+				errs = append(errs, &FileError{File: name, Field: f, Detail: fmt.Sprintf("%q is no absolute path", text)})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func kubeletPathNames() []string {
+	return []string{"staticPodPath", "authentication.x509.clientCAFile", "tlsCertFile", "tlsPrivateKeyFile", "volumePluginDir", "podLogsDir", "resolvConf"}
+}
+
+func edgePathNames() []string {
+	return []string{"cniConfDir", "cniBinDirs", "registryConfigDir", "imagesDir", "criSocket"}
+}
+
+// at finds a value in a decoded JSON tree by its path.
+func at(tree any, path string) (any, bool) {
+	for key := range strings.SplitSeq(path, ".") {
+		m, ok := tree.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if tree, ok = m[key]; !ok {
+			return nil, false
+		}
+	}
+	return tree, true
+}
+
+func place(tree map[string]any, path string, value any) {
+	key, rest, more := strings.Cut(path, ".")
+	if !more {
+		tree[key] = value
+		return
+	}
+	below, ok := tree[key].(map[string]any)
+	if !ok {
+		below = map[string]any{}
+		tree[key] = below
+	}
+	place(below, rest, value)
+}
+
+// drop removes a value that is there.
+func drop(tree any, path string) {
+	key, rest, more := strings.Cut(path, ".")
+	below := tree.(map[string]any)
+	if !more {
+		delete(below, key)
+		return
+	}
+	drop(below[key], rest)
+}
+
+// SameManifests reports whether the node's own pods come from the same place by both.
+func SameManifests(a, b *Config) bool {
+	x, y := &a.Kubelet, &b.Kubelet
+	return x.StaticPodPath == y.StaticPodPath && x.StaticPodURL == y.StaticPodURL && maps.EqualFunc(x.StaticPodURLHeader, y.StaticPodURLHeader, slices.Equal)
+}
+
+// SamePressure reports whether the same use of the machine makes a pressure by both, and pods may use
+// the same.
+func SamePressure(a, b *Config) bool {
+	limits := func(c *Config) []any {
+		k := &c.Kubelet
+		return []any{k.EvictionHard, k.EvictionSoft, k.EvictionSoftGracePeriod, k.EvictionMinimumReclaim, k.EvictionPressureTransitionPeriod, k.SystemReserved, k.KubeReserved,
+			k.ReservedMemory, k.PodPidsLimit, k.EnforceNodeAllocatable, k.ContainerLogMaxSize, k.ContainerLogMaxFiles, k.ImageGCHighThresholdPercent, c.Edge.PodLogQuota}
+	}
+	return reflect.DeepEqual(limits(a), limits(b))
+}
+
+// tree is a configuration as decoded JSON, with the paths of the tables of fields.
+func tree(c *Config) (any, error) {
+	data, err := json.Marshal(&settings{KubeletConfiguration: c.Kubelet, Edge: c.Edge})
+	if err != nil {
+		return nil, err
+	}
+	return decodeTree(data)
+}
+
+// full makes the ways to say nothing one.
+func full(v any) any {
+	switch t := v.(type) {
+	case string:
+		if t == "" || t == "0s" { // kubeadm writes each duration that is not set
+			return nil
+		}
+	case []any:
+		if len(t) == 0 {
+			return nil
+		}
+	case map[string]any:
+		if len(t) == 0 {
+			return nil
+		}
+	}
+	return v
+}
+
+// updates checks whose programs the node takes.
+func (c *checker) updates(path *field.Path) {
+	u := c.edge.Update
+	keys := map[string]bool{} // one that is named twice signs once
+	for i, text := range u.Keys {
+		k, err := release.ParseKey(text)
+		if err != nil {
+			c.invalid(path.Child("keys").Index(i), text, "%v", err)
+			continue
+		}
+		keys[k.ID()] = true
+	}
+	if u.Threshold < 1 || len(keys) > 0 && int(u.Threshold) > len(keys) {
+		c.invalid(path.Child("threshold"), u.Threshold, "must be between 1 and the number of different keys, %d", len(keys))
+	}
+	if u.Archive != "" && len(u.Keys) == 0 {
+		c.required(path.Child("keys").String(), "an archive is followed, of which nobody could say who made it")
+	}
+	if web := strings.HasPrefix(u.Archive, "https://"); u.Archive != "" && !web && !strings.HasPrefix(u.Archive, "/") {
+		c.invalid(path.Child("archive"), u.Archive, "must be an absolute path or an https URL")
+	}
+	if u.Every.Duration < time.Minute {
+		c.invalid(path.Child("every"), u.Every.Duration.String(), "must be at least a minute")
+	}
+}
+
+// following checks how the node takes what it is sent.
+func (c *checker) following(path *field.Path) {
+	f := &c.edge.Configuration
+	if f.ConfigMap != "" {
+		if _, _, err := f.Object(); err != nil {
+			c.invalid(path.Child("configMap"), f.ConfigMap, "%v", err)
+		}
+	}
+	if f.HealthyFor.Duration <= 0 {
+		c.invalid(path.Child("healthyFor"), f.HealthyFor.Duration.String(), "must be more than nothing")
+	}
+	if f.Deadline.Duration <= f.HealthyFor.Duration || f.Deadline.Hours() > 1 {
+		c.invalid(path.Child("deadline"), f.Deadline.Duration.String(), "must be more than healthyFor (%s) and at most an hour", f.HealthyFor.Duration)
+	}
+	for i, name := range f.Consent {
+		if !IsBound(name) {
+			c.invalid(path.Child("consent").Index(i), name, "is no field that belongs to the node; see docs/configuration.md")
+		}
+	}
+}
+
+// Object is the namespace and name of the ConfigMap.
+func (f *Following) Object() (namespace, name string, err error) { return ConfigMapName(f.ConfigMap) }
+
+// ConfigMapName splits namespace/name, or a name in kube-system.
+func ConfigMapName(text string) (namespace, name string, err error) {
+	namespace, name, both := strings.Cut(text, "/")
+	if !both {
+		namespace, name = "kube-system", text
+	}
+	if errs := validation.IsDNS1123Label(namespace); len(errs) > 0 {
+		return "", "", fmt.Errorf("%q is no namespace: %s", namespace, errs[0])
+	}
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+		return "", "", fmt.Errorf("%q is no name of a ConfigMap: %s", name, errs[0])
+	}
+	return namespace, name, nil
+}
+
+// These bound what a file that was sent can make the agent allocate: its memory as a tree, and
+// how often aliases repeat a part of it.
+const (
+	maxSentMemory  = 32 << 20
+	maxSentAliases = 8
+)
+
+// light returns an error for a document that was sent and would take too much memory.
+func light(name string, doc []byte) error {
+	if err := weight.YAML(doc, maxSentMemory); err != nil {
+		return &FileError{File: name, Detail: err.Error()}
+	}
+	if n := weight.Aliases(doc); n > maxSentAliases {
+		return &FileError{File: name, Detail: fmt.Sprintf("has %d aliases; at most %d may be", n, maxSentAliases)}
+	}
+	return nil
+}
+
+// Split takes a file apart that holds a KubeletConfiguration, an EdgeConfiguration or both.
+// Lines keep their numbers.
+func Split(name string, data []byte) (kubeletDoc, edgeDoc []byte, err error) {
+	if err := light(name, data); err != nil {
+		return nil, nil, err
+	}
+	lines := strings.Split(string(data), "\n")
+	from := 0
+	for i := 0; i <= len(lines); i++ {
+		if i < len(lines) && !strings.HasPrefix(lines[i], "---") {
+			continue
+		}
+		text := strings.Repeat("\n", from) + strings.Join(lines[from:i], "\n") + "\n"
+		from = i + 1
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		doc, err := yaml.YAMLToJSON([]byte(text))
+		if err != nil {
+			return nil, nil, yamlErrors(name, err)
+		}
+		var head struct{ Kind string }
+		if err := json.Unmarshal(doc, &head); err != nil {
+			return nil, nil, &FileError{File: name, Detail: "want documents with apiVersion and kind"}
+		}
+		switch {
+		case string(doc) == "null":
+		case head.Kind == kubeletKind && kubeletDoc == nil:
+			kubeletDoc = []byte(text)
+		case head.Kind == EdgeKind && edgeDoc == nil:
+			edgeDoc = []byte(text)
+		default:
+			return nil, nil, &FileError{File: name, Line: lineOf([]byte(text), "kind"), Field: "kind", Detail: fmt.Sprintf("want one %s, one %s or both, have %q", kubeletKind, EdgeKind, head.Kind)}
+		}
+	}
+	return kubeletDoc, edgeDoc, nil
+}

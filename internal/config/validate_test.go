@@ -1,0 +1,339 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/islet-edge/islet/internal/release"
+)
+
+func equalJSON(t *testing.T, a, b any) bool {
+	t.Helper()
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	return string(x) == string(y)
+}
+
+func TestValidation(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"evictionHard: {memory.available: lots}", `evictionHard[memory.available]: Invalid value: "lots"`},
+		{"evictionHard: {memory.available: -1Mi}", "evictionHard[memory.available]: Invalid value"},
+		{"evictionHard: {memory.available: 0}", "wrong"},
+		{`evictionHard: {memory.available: "0"}`, "evictionHard[memory.available]: Invalid value"},
+		{"evictionHard: {memory.available: 101%}", "evictionHard[memory.available]: Invalid value"},
+		{"evictionHard: {memory.available: NaN%}", "evictionHard[memory.available]: Invalid value"},
+		{"evictionHard: {cpu.available: 1%}", "evictionHard[cpu.available]: Unsupported value"},
+		{"evictionSoft: {memory.available: 1Gi}", "evictionSoftGracePeriod[memory.available]: Required value"},
+		{"evictionSoftGracePeriod: {memory.available: soon}", "evictionSoftGracePeriod[memory.available]: Invalid value"},
+		{"evictionMinimumReclaim: {x: 1Gi}", "evictionMinimumReclaim[x]: Unsupported value"},
+		{"imageGCHighThresholdPercent: 101", "imageGCHighThresholdPercent: Invalid value: 101"},
+		{"imageGCLowThresholdPercent: 85", "imageGCLowThresholdPercent: Invalid value: 85: must be less than"},
+		{"imageMaximumGCAge: 1m", "imageMaximumGCAge: Invalid value"},
+		{"imageMinimumGCAge: -1m", "imageMinimumGCAge: Invalid value"},
+		{"maxParallelImagePulls: 0", "maxParallelImagePulls: Invalid value"},
+		{"maxParallelImagePulls: 2\nserializeImagePulls: true", "must be 1 unless serializeImagePulls is false"},
+		{"allowedUnsafeSysctls: [kernel.core_pattern]", "allowedUnsafeSysctls[0]: Invalid value: \"kernel.core_pattern\": is not known to be namespaced"},
+		{"allowedUnsafeSysctls: [net.core.*, vm.*]", "allowedUnsafeSysctls[1]: Invalid value: \"vm.*\": is not known to be namespaced"},
+		{"allowedUnsafeSysctls: [net.*.foo]", "allowedUnsafeSysctls[0]: Invalid value: \"net.*.foo\": must be the name"},
+		{"allowedUnsafeSysctls: [net/../kernel/*]", "allowedUnsafeSysctls[0]: Invalid value: \"net/../kernel/*\": must be the name"},
+		{"allowedUnsafeSysctls: ['*']", "allowedUnsafeSysctls[0]: Invalid value: \"*\": is not known"},
+		{"port: 70000", "port: Invalid value: 70000"},
+		{"readOnlyPort: -1", "readOnlyPort: Invalid value"},
+		{"healthzPort: 65536", "healthzPort: Invalid value"},
+		{"address: localhost", "address: Invalid value"},
+		{"healthzBindAddress: 1.2.3", "healthzBindAddress: Invalid value"},
+		{"authorization: {mode: Never}", "authorization.mode: Unsupported value"},
+		{"nodeLeaseDurationSeconds: -1", "nodeLeaseDurationSeconds: Invalid value"},
+		{"eventBurst: -1", "eventBurst: Invalid value"},
+		{"eventRecordQPS: -1", "eventRecordQPS: Invalid value"},
+		{"registryPullQPS: -1", "registryPullQPS: Invalid value"},
+		{"registryBurst: -1", "registryBurst: Invalid value"},
+		{"kubeAPIQPS: -1", "kubeAPIQPS: Invalid value"},
+		{"kubeAPIBurst: -1", "kubeAPIBurst: Invalid value"},
+		{"maxPods: -1", "maxPods: Invalid value"},
+		{"podsPerCore: -1", "podsPerCore: Invalid value"},
+		{"maxOpenFiles: -1", "maxOpenFiles: Invalid value"},
+		{"oomScoreAdj: -1001", "oomScoreAdj: Invalid value"},
+		{"nodeStatusMaxImages: -2", "nodeStatusMaxImages: Invalid value"},
+		{"iptablesDropBit: 32", "iptablesDropBit: Invalid value"},
+		{"iptablesMasqueradeBit: -1", "iptablesMasqueradeBit: Invalid value"},
+		{"syncFrequency: -1s", "syncFrequency: Invalid value"},
+		{"cpuCFSQuotaPeriod: 2s", "cpuCFSQuotaPeriod: Invalid value"},
+		{"systemCgroups: /x", "cgroupRoot: Required value"},
+		{"cgroupRoot: /\nsystemCgroups: //", "systemCgroups: Invalid value: \"//\": must not be the root"},
+		{"cgroupRoot: x", "cgroupRoot: Invalid value"},
+		{"contentType: application/yaml", "contentType: Unsupported value"},
+		{"logging: {format: json, vmodule: [{filePattern: x, verbosity: 4}]}", "logging.vmodule: Forbidden"},
+		{"logging: {options: {text: {splitStream: true}}}", "logging.options.text.splitStream: Forbidden: needs the feature gate LoggingAlphaOptions"},
+		{"logging: {options: {json: {infoBufferSize: 1Mi}}}\nfeatureGates: {LoggingAlphaOptions: true}", "logging.options.json.infoBufferSize: Forbidden: log lines are written at once"},
+		{"imageServiceEndpoint: unix:///run/containerd/containerd.sock", "imageServiceEndpoint: Forbidden"},
+		{"cgroupDriver: docker", "cgroupDriver: Unsupported value"},
+		{"showHiddenMetricsForVersion: '1.34'", "showHiddenMetricsForVersion: Invalid value"},
+		{"imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: ['https://reg']", "preloadedImagesVerificationAllowlist[0]: Invalid value"},
+		{"runOnce: true", "runOnce: Forbidden"},
+		{"serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}", "serverTLSBootstrap: Forbidden"},
+		{"enableSystemLogQuery: true", "enableSystemLogQuery: Forbidden"},
+		{"featureGates: {PodLevelResourceManagers: true}", "featureGates[PodLevelResourceManagers]: Forbidden: it is alpha"},
+		{"featureGates: {AllAlpha: true}", "featureGates[AllAlpha]: Forbidden: not all that is alpha"},
+		{"featureGates: {NoSuchGate: false}", "featureGates[NoSuchGate]: Invalid value: false: Kubernetes 1.36 has no such feature gate"},
+		{"featureGates: {APIServerTracing: false}", "featureGates[APIServerTracing]: Invalid value: false: the feature gate is locked to true"},
+		{"featureGates: {GitRepoVolumeDriver: true}", "featureGates[GitRepoVolumeDriver]: Invalid value: true: the feature gate is locked to false"},
+		{"featureGates: {AllBeta: false}\nshutdownGracePeriod: 10s", "shutdownGracePeriod: Forbidden"},
+		{"enableSystemLogQuery: true", "enableSystemLogQuery: Forbidden: it is not built"},
+		{"tracing: {endpoint: 'localhost:4317'}", "tracing.endpoint: Forbidden"},
+		{"registerWithTaints: [{key: a, effect: Never}]", "registerWithTaints[0].effect: Unsupported value"},
+		{"registerWithTaints: [{key: 'a b', effect: NoExecute}]", "registerWithTaints[0].key: Invalid value"},
+		{"topologyManagerPolicy: x", "topologyManagerPolicy: Unsupported value"},
+		{"topologyManagerScope: x", "topologyManagerScope: Unsupported value"},
+		{"cpuManagerPolicy: dynamic", "cpuManagerPolicy: Unsupported value"},
+		{"memoryManagerPolicy: none", "memoryManagerPolicy: Unsupported value"},
+		{"shutdownGracePeriod: 500ms", "shutdownGracePeriod: Invalid value"},
+		{"shutdownGracePeriodCriticalPods: 10s", "shutdownGracePeriodCriticalPods: Invalid value"},
+		{"shutdownGracePeriod: 10s\nfeatureGates: {GracefulNodeShutdown: false}", "shutdownGracePeriod: Forbidden"},
+		{"shutdownGracePeriod: 10s\nshutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 1}]", "shutdownGracePeriodByPodPriority: Forbidden"},
+		{"memorySwap: {swapBehavior: Unlimited}", "memorySwap.swapBehavior: Unsupported value"},
+		{"crashLoopBackOff: {maxContainerRestartPeriod: 301s}", "crashLoopBackOff.maxContainerRestartPeriod: Invalid value"},
+		{"crashLoopBackOff: {maxContainerRestartPeriod: 3s}\nfeatureGates: {KubeletCrashLoopBackOffMax: false}", "crashLoopBackOff.maxContainerRestartPeriod: Forbidden"},
+		{"enforceNodeAllocatable: [system-reserved]", "systemReservedCgroup: Required value"},
+		{"enforceNodeAllocatable: [kube-reserved-compressible]", "kubeReservedCgroup: Required value"},
+		{"enforceNodeAllocatable: [none, pods]", "none stands alone"},
+		{"enforceNodeAllocatable: [pods, pods]", "enforceNodeAllocatable[1]: Duplicate value"},
+		{"enforceNodeAllocatable: [all]", "enforceNodeAllocatable[0]: Unsupported value"},
+		{"enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /x", "exclude each other"},
+		{"cgroupsPerQOS: false", "enforceNodeAllocatable: Forbidden"},
+		{"cgroupsPerQOS: false\nenforceNodeAllocatable: [none]", "cgroupsPerQOS: Forbidden"},
+		{"qosReserved: {memory: 50%}", "qosReserved: Forbidden: needs the feature gate QOSReserved"},
+		{"hairpinMode: loop", "hairpinMode: Unsupported value"},
+		{"imagePullCredentialsVerificationPolicy: Sometimes", "imagePullCredentialsVerificationPolicy: Unsupported value"},
+		{"preloadedImagesVerificationAllowlist: [a]", "preloadedImagesVerificationAllowlist: Forbidden"},
+		{"imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: ['reg/x:tag']", "preloadedImagesVerificationAllowlist[0]: Invalid value"},
+		{"imagePullCredentialsVerificationPolicy: NeverVerify\nfeatureGates: {KubeletEnsureSecretPulledImages: false}", "imagePullCredentialsVerificationPolicy: Forbidden"},
+		{"reservedSystemCPUs: 3-1", "reservedSystemCPUs: Invalid value"},
+		{"reservedSystemCPUs: '0'\nsystemReservedCgroup: /x", "reservedSystemCPUs: Forbidden"},
+		{"reservedMemory: [{numaNode: 0, limits: {cpu: 1}}]", "reservedMemory[0].limits[cpu]: Invalid value"},
+		{"reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}, {numaNode: 0, limits: {memory: 1Gi}}]", "reservedMemory[1].limits[memory]: Duplicate value"},
+		{"systemReserved: {gpu: 1}", "wrong"},
+		{"systemReserved: {gpu: '1'}", "systemReserved[gpu]: Invalid value"},
+		{"kubeReserved: {cpu: '-1'}", "kubeReserved[cpu]: Invalid value"},
+		{"qosReserved: {memory: '50'}", "qosReserved[memory]: Invalid value"},
+		{"userNamespaces: {idsPerPod: 65537}", "userNamespaces.idsPerPod: Invalid value"},
+		{"memoryThrottlingFactor: 1.1", "memoryThrottlingFactor: Invalid value"},
+		{"memoryReservationPolicy: TieredReservation", "memoryReservationPolicy: Forbidden"},
+		{"memoryReservationPolicy: Some", "memoryReservationPolicy: Unsupported value"},
+		{"containerLogMaxFiles: 1", "containerLogMaxFiles: Invalid value"},
+		{"containerLogMaxSize: big", "containerLogMaxSize: Invalid value"},
+		{"containerLogMaxWorkers: 0", "containerLogMaxWorkers: Invalid value"},
+		{"containerLogMonitorInterval: 1s", "containerLogMonitorInterval: Invalid value"},
+		{"podLogsDir: /a/../b", "podLogsDir: Invalid value"},
+		{"podLogsDir: /ä", "podLogsDir: Invalid value"},
+		{"logging: {format: xml}", "logging.format: Unsupported value"},
+		{"logging: {flushFrequency: -1s}", "logging.flushFrequency: Invalid value"},
+		{"logging: {vmodule: [{filePattern: 'a=b', verbosity: 1}]}", "logging.vmodule[0]: Invalid value"},
+		{"tracing: {endpoint: a, samplingRatePerMillion: 1}", "tracing.samplingRatePerMillion: Forbidden"},
+		{"tracing: {samplingRatePerMillion: 1000001}", "tracing.samplingRatePerMillion: Invalid value"},
+		{"tlsCipherSuites: [NONE]", "tlsCipherSuites: Invalid value"},
+		{"tlsMinVersion: VersionTLS9", "tlsMinVersion: Invalid value"},
+		{"tlsCertFile: /x", "tlsPrivateKeyFile: Required value"},
+		{"clusterDNS: [dns]", "clusterDNS[0]: Invalid value"},
+		{"clusterDomain: a_b", "clusterDomain: Invalid value"},
+		{"staticPodURL: ftp://x", "staticPodURL: Invalid value"},
+		{"containerRuntimeEndpoint: tcp://x", "containerRuntimeEndpoint: Invalid value"},
+		{"podCIDR: x", "podCIDR: Invalid value"},
+	} {
+		dir := put(t, map[string]string{"c.yaml": kubeletHead + c.text})
+		_, _, err := Load([]string{"--hostname-override=n", "--config=" + filepath.Join(dir, "c.yaml")})
+		if c.want == "wrong" { // a type error, told with its line
+			c.want = "c.yaml:3: "
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s:\n got %v\nwant %q", c.text, err, c.want)
+		}
+	}
+}
+
+func TestValidationAccepts(t *testing.T) {
+	for _, text := range []string{
+		"evictionHard: {memory.available: 0%, nodefs.available: 100%, pid.available: 1k}",
+		"evictionMinimumReclaim: {memory.available: '0'}",
+		"enforceNodeAllocatable: [none]",
+		"resolvConf: ''",
+		"shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s",
+		"containerRuntimeEndpoint: unix:///run/containerd/containerd.sock",
+		"containerRuntimeEndpoint: /run/crio/crio.sock",
+		"featureGates: {KubeletCrashLoopBackOffMax: false, KubeletEnsureSecretPulledImages: false}",
+		"featureGates: {AllAlpha: false, AllBeta: true, GracefulNodeShutdown: true, PodsAPI: false, APIServerTracing: true}",
+		"tracing: {samplingRatePerMillion: 0, endpoint: a}",
+		"reservedSystemCPUs: 0,2-3",
+		"tlsMinVersion: VersionTLS13\ntlsCipherSuites: [TLS_AES_128_GCM_SHA256]",
+		"imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: ['reg:5000/x', 'reg/*']",
+		"maxParallelImagePulls: 3",
+		"nodeStatusUpdateFrequency: 20s",
+		"mergeDefaultEvictionSettings: true\nevictionHard: {memory.available: 5%}",
+		"podPidsLimit: -5",
+		"showHiddenMetricsForVersion: '1.35'",
+	} {
+		dir := put(t, map[string]string{"c.yaml": kubeletHead + text})
+		if _, _, err := Load([]string{"--hostname-override=n", "--config=" + filepath.Join(dir, "c.yaml")}); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestCheckHost(t *testing.T) {
+	swapping := fstest.MapFS{
+		"proc/swaps":                       {Data: []byte("Filename\tType\n/dev/zram0 partition 1 0 100\n")},
+		"proc/sys/vm/overcommit_memory":    {Data: []byte("0\n")},
+		"sys/fs/cgroup/cgroup.controllers": {},
+		"proc/sys/kernel/panic":            {Data: []byte("10\n")},
+	}
+	v1 := fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n")}}
+	refusing := filepath.Join(put(t, map[string]string{"swap.conf": kubeletHead + "failSwapOn: true"}), "swap.conf")
+	for _, c := range []struct {
+		name string
+		host fstest.MapFS
+		args []string
+		want string
+	}{
+		{"swap", swapping, []string{"--kubeconfig=/k"}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap, joining", swapping, []string{"--kubeconfig=/k", "--bootstrap-kubeconfig=/b"}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap refused", swapping, []string{"--fail-swap-on"}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap refused by a file", swapping, []string{"--config=" + refusing}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap refused by a drop-in", swapping, []string{"--config-dir=" + filepath.Dir(refusing)}, "failSwapOn: Invalid value: true: swap is on (/dev/zram0)"},
+		{"swap on a node that stands alone", swapping, nil, ""},
+		{"swap allowed", swapping, []string{"--fail-swap-on=false"}, ""},
+		{"kernel", swapping, []string{"--fail-swap-on=false", "--protect-kernel-defaults"}, "vm.overcommit_memory is 0: set it with sysctl -w vm.overcommit_memory=1"},
+		{"v1", v1, nil, ""},
+		{"v1 forbidden", v1, []string{"--fail-cgroupv1"}, "failCgroupV1: Invalid value: true"},
+		{"nothing readable", fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {}}, []string{"--protect-kernel-defaults", "--fail-cgroupv1"}, ""},
+	} {
+		cfg, _ := mustLoad(t, c.args...)
+		err := errors.Join(cfg.CheckHost(c.host)...)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestSwapUnasked: nobody asked whether swap is right, so somebody should know.
+func TestSwapUnasked(t *testing.T) {
+	swapping := fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n/var/swap file 1 0 100\n")}}
+	for _, c := range []struct {
+		host fstest.MapFS
+		args []string
+		want int
+	}{
+		{swapping, nil, 1},
+		{fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n")}}, nil, 0},
+		{fstest.MapFS{}, nil, 0},
+		{swapping, []string{"--fail-swap-on=false"}, 0},
+		{swapping, []string{"--fail-swap-on"}, 0},
+		{swapping, []string{"--kubeconfig=/k"}, 0},
+	} {
+		cfg, _ := mustLoad(t, c.args...)
+		got := cfg.Concerns(c.host)
+		if len(got) != c.want || c.want > 0 && !strings.Contains(got[0], "swap is on (/var/swap)") {
+			t.Errorf("%q: %q", c.args, got)
+		}
+	}
+}
+
+// TestFlexVolume: drivers that nobody runs are named, whatever else is in their directory, and
+// many of them do not fill the log.
+func TestFlexVolume(t *testing.T) {
+	program := &fstest.MapFile{Mode: 0o755}
+	many := fstest.MapFS{}
+	for i := range 100 {
+		many[fmt.Sprintf("d/v~%d%s/%d%s", i, strings.Repeat("x", 200), i, strings.Repeat("x", 200))] = program
+	}
+	for i, c := range []struct {
+		host fstest.MapFS
+		want string
+	}{
+		{fstest.MapFS{"d/nodeagent~uds/uds": program, "d/alone/alone": program, "d/vendor~text/text": {Mode: 0o644}, "d/vendor~other/program": program, "d/file": program, "d/x~y/y/z": program}, "(alone, nodeagent/uds)"},
+		{fstest.MapFS{"d/file": program}, ""},
+		{fstest.MapFS{"d": program}, ""},
+		{fstest.MapFS{}, ""},
+		{many, "v/0xxx"},
+	} {
+		cfg, _ := mustLoad(t, "--volume-plugin-dir=/d/")
+		got := strings.Join(cfg.Concerns(c.host), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) || len(got) > 700 {
+			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
+	}
+}
+
+func TestKillsWholeContainers(t *testing.T) {
+	v2 := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpuset cpu io memory pids\n")}}
+	noMemory := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpu pids\n")}} // a Raspberry Pi, as it comes
+	for _, c := range []struct {
+		host   fstest.MapFS
+		single string
+		want   bool
+	}{{v2, "", true}, {v2, "singleProcessOOMKill: true", false}, {v2, "singleProcessOOMKill: false", true}, {noMemory, "", false}, {fstest.MapFS{}, "", false}} {
+		dir := put(t, map[string]string{"c.yaml": kubeletHead + c.single})
+		cfg, _ := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
+		if got := cfg.KillsWholeContainers(c.host); got != c.want {
+			t.Errorf("%v %q: %v", c.host, c.single, got)
+		}
+	}
+}
+
+func TestSwapCgroup(t *testing.T) {
+	v2 := fstest.MapFS{"proc/self/cgroup": {Data: []byte("0::/system.slice/islet.service\n")}, "sys/fs/cgroup/system.slice/islet.service/memory.swap.max": {}}
+	v1 := fstest.MapFS{"proc/self/cgroup": {Data: []byte("4:memory:/\n0::/\n")}, "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes": {}}
+	uncounted := fstest.MapFS{"proc/self/cgroup": {Data: []byte("0::/islet\n")}, "sys/fs/cgroup/islet/memory.max": {}}
+	for i, host := range []fstest.MapFS{uncounted, v1, v2} {
+		if got := SwapCgroup(host); got != i {
+			t.Errorf("host %d: version %d", i, got)
+		}
+	}
+}
+
+// TestFeatures: each gate is told of once, with what was asked for or Kubernetes' default.
+func TestFeatures(t *testing.T) {
+	c := &Config{}
+	c.Kubelet.FeatureGates = map[string]bool{gateMemoryQoS: true, gateShutdown: false}
+	got := map[string]string{}
+	c.Features(func(name, stage string, on bool) {
+		if _, twice := got[name]; twice {
+			t.Errorf("%s twice", name)
+		}
+		got[name] = fmt.Sprintf("%s %v", stage, on)
+	})
+	for name, want := range map[string]string{gateMemoryQoS: "ALPHA true", gatePodLevelManagers: "ALPHA false", gateShutdown: "BETA false", gateCrashLoop: "BETA true", gateQuotaPeriod: " true"} {
+		if got[name] != want {
+			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+// TestUpdateKeys: as many different keys are named as have to have signed; to name one twice is
+// no second one.
+func TestUpdateKeys(t *testing.T) {
+	a, b := release.Key(make([]byte, 32)).String(), release.Key(slices.Repeat([]byte{1}, 32)).String()
+	for _, c := range []struct{ text, want string }{
+		{fmt.Sprintf("keys: [%s]", a), ""},
+		{fmt.Sprintf("keys: [%s, %s], threshold: 2", a, b), ""},
+		{fmt.Sprintf("keys: [%s, %s]", a, a), ""},
+		{fmt.Sprintf("keys: [%s, ' %s'], threshold: 2", a, a), "update.threshold: Invalid value: 2: must be between 1 and the number of different keys, 1"},
+		{fmt.Sprintf("keys: [%s], threshold: -1", a), "update.threshold: Invalid value: -1"},
+		{"keys: [mine]", `update.keys[0]: Invalid value: "mine"`},
+		{"archive: /a", "update.keys: Required value"},
+	} {
+		dir := put(t, map[string]string{"edge.yaml": edgeDocHead + "update: {" + c.text + "}\n"})
+		_, _, err := Load([]string{"--hostname-override=n", "--edge-config=" + filepath.Join(dir, "edge.yaml")})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.text, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package eventtest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A row is a line of the page's first two tables.
+type row struct {
+	kind, reason, text, room string
+	pattern                  *regexp.Regexp
+}
+
+var (
+	mu    sync.Mutex
+	noted = map[[3]string]bool{}
+)
+
+// Note takes an event of a test. It may be called from any goroutine.
+func Note(eventType, reason, message string) {
+	mu.Lock()
+	defer mu.Unlock()
+	noted[[3]string{eventType, reason, message}] = true
+}
+
+// Main runs the tests of a room and then looks at what they made it tell. It is called by
+// TestMain. That all was told is judged if all tests ran.
+func Main(m *testing.M, room string) int {
+	code := m.Run()
+	if code != 0 {
+		return code
+	}
+	rows, err := read(eventsPage())
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	wrong := judge(rows, room, noted, whole())
+	for _, w := range wrong {
+		fmt.Println(w)
+	}
+	return min(len(wrong), 1)
+}
+
+// whole reports whether nothing narrowed what runs.
+func whole() bool {
+	for _, name := range []string{"test.run", "test.skip", "test.list", "test.fuzz", "test.bench", "test.short"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != f.DefValue {
+			return false
+		}
+	}
+	return true
+}
+
+// judge says which events are no row, and which rows of the room nothing told.
+func judge(rows []row, room string, noted map[[3]string]bool, whole bool) (wrong []string) {
+	told := map[string]bool{}
+	for e := range noted {
+		found := false
+		for _, r := range rows {
+			if r.kind == e[0] && slices.Contains(strings.Split(r.reason, ", "), e[1]) && r.pattern.MatchString(e[2]) {
+				found, told[r.reason+r.text] = true, true
+			}
+		}
+		if !found {
+			wrong = append(wrong, fmt.Sprintf("docs/events.md does not have the event %s %s: %q", e[0], e[1], e[2]))
+		}
+	}
+	for _, r := range rows {
+		if whole && r.room == room && !told[r.reason+r.text] {
+			wrong = append(wrong, fmt.Sprintf("no test of %s has the event %s %s of docs/events.md: %s", room, r.kind, r.reason, r.text))
+		}
+	}
+	return wrong
+}
+
+var placeholder = regexp.MustCompile(`<[^>]*>`)
+
+// read takes the lines | reason | type | `text` | room |.
+func read(path string) (rows []row, err error) {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if len(cells) != 4 || !strings.Contains(cells[2], "`") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.Trim(strings.TrimSpace(cells[i]), "`")
+		}
+		r := row{kind: cells[1], reason: cells[0], text: cells[2], room: cells[3]}
+		var pattern strings.Builder
+		last := 0
+		for _, at := range placeholder.FindAllStringIndex(r.text, -1) {
+			pattern.WriteString(regexp.QuoteMeta(r.text[last:at[0]]) + "(.+)")
+			last = at[1]
+		}
+		pattern.WriteString(regexp.QuoteMeta(r.text[last:]))
+		r.pattern = regexp.MustCompile(`(?s)^` + pattern.String() + `$`)
+		rows = append(rows, r)
+	}
+	if len(rows) == 0 {
+		err = fmt.Errorf("%s has no events", path)
+	}
+	return rows, err
+}
+
+// eventsPage is docs/events.md, found from the folder of the room whose tests run.
+func eventsPage() string {
+	root := "."
+	for range 10 {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		root = filepath.Join("..", root)
+	}
+	return filepath.Join(root, "docs", "events.md")
+}

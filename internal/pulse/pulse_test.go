@@ -1,0 +1,113 @@
+package pulse_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/internal/pulse"
+	"github.com/islet-edge/islet/internal/pulse/pulsetest"
+)
+
+// pair makes the two ends of a connection.
+func pair(t *testing.T) (ours net.Conn, theirs *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if theirs, err = pulsetest.Dial(l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { theirs.Close() })
+	if ours, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ours.Close() })
+	return ours, theirs
+}
+
+func cut(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	if err := pulsetest.Cut(c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const silence = time.Second
+
+// lostBy waits until the peer is lost, or until a time that a living one must survive.
+func lostBy(c net.Conn, limit time.Duration) bool {
+	late := time.After(limit)
+	tick := time.NewTicker(silence / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case <-late:
+			return false
+		case <-tick.C:
+			if pulse.Lost(c, silence) {
+				return true
+			}
+		}
+	}
+}
+
+// TestLost: a peer that takes nothing is slow as long as its machine answers, and lost
+// once that does not, whatever state the connection was in; one that nobody writes to is not
+// looked for.
+func TestLost(t *testing.T) {
+	const alive, found = 8 * silence, time.Minute
+	full := func(c net.Conn) { // the rest is discarded at the deadline
+		c.SetWriteDeadline(time.Now().Add(silence))
+		c.Write(make([]byte, 16<<20))
+	}
+	for name, test := range map[string]func(t *testing.T, ours net.Conn, theirs *net.TCPConn){
+		"stops, and lives": func(t *testing.T, ours net.Conn, _ *net.TCPConn) {
+			full(ours)
+			if lostBy(ours, alive) {
+				t.Error("taken for lost")
+			}
+		},
+		"vanishes while it reads": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
+			cut(t, theirs)
+			ours.Write([]byte("hello"))
+			if !lostBy(ours, found) {
+				t.Error("not found")
+			}
+		},
+		"vanishes after it has stopped": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
+			full(ours)
+			cut(t, theirs)
+			if !lostBy(ours, found) {
+				t.Error("not found")
+			}
+		},
+		"vanishes, and nobody writes": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
+			cut(t, theirs)
+			if lostBy(ours, 2*silence) {
+				t.Error("looked for")
+			}
+		},
+		"has hung up": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
+			theirs.Close()
+			ours.Write([]byte("hello"))
+			ours.Close()
+			if pulse.Lost(ours, 0) {
+				t.Error("taken for lost")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ours, theirs := pair(t)
+			test(t, ours, theirs)
+		})
+	}
+	a, b := net.Pipe()
+	defer b.Close()
+	if pulse.Lost(a, 0) || pulse.Lost(nil, 0) {
+		t.Error("a connection that is not TCP is lost")
+	}
+}

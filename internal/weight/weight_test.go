@@ -1,0 +1,217 @@
+package weight_test
+
+import (
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/islet-edge/islet/internal/weight"
+)
+
+const mib = 1 << 20
+
+// allocated returns the bytes that f allocates.
+func allocated(f func()) int64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int64(after.TotalAlloc - before.TotalAlloc)
+}
+
+func list(n int) *corev1.PodList {
+	l := &corev1.PodList{}
+	for range n {
+		l.Items = append(l.Items, corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Labels: map[string]string{"app": "web", "tier": "front"}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{
+				Name: "c", Image: "registry.example/shop/web:1", Env: []corev1.EnvVar{{Name: "A", Value: "b"}},
+				Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{}},
+			}}},
+		})
+	}
+	return l
+}
+
+// bombs are short inputs that would be large objects.
+var jsonBombs = map[string]struct {
+	text string
+	into any
+}{
+	"empty items":         {`{"items":[` + strings.Repeat("{},", mib/3) + `{}]}`, &corev1.PodList{}},
+	"null items":          {`{"items":[` + strings.Repeat("null,", mib/5) + `null]}`, &corev1.PodList{}},
+	"null containers":     {`{"spec":{"containers":[` + strings.Repeat("null,", mib/5) + `null]}}`, &corev1.Pod{}},
+	"another case":        {`{"SPEC":{"Containers":[` + strings.Repeat("null,", mib/5) + `null]}}`, &corev1.Pod{}},
+	"escaped names":       {`{"spec":{"\u0063ontainers":[` + strings.Repeat("null,", mib/5) + `null]}}`, &corev1.Pod{}},
+	"folded by Unicode":   {`{"\u017fpec":{"container\u017f":[` + strings.Repeat("null,", mib/5) + `null]}}`, &corev1.Pod{}},
+	"map entries":         {`{"metadata":{"labels":{` + strings.Repeat(`"":"",`, mib/6) + `"":""}}}`, &corev1.Pod{}},
+	"managed fields":      {`{"metadata":{"managedFields":[` + strings.Repeat("{},", mib/3) + `{}]}}`, &corev1.Pod{}},
+	"a tree of arrays":    {`[` + strings.Repeat("[],", mib/3) + `[]]`, nil},
+	"a tree of objects":   {`[` + strings.Repeat("{},", mib/3) + `{}]`, nil},
+	"objects for scalars": {`[` + strings.Repeat(`{"a":0},`, mib/8) + `{}]`, nil},
+}
+
+// TestJSONBombs: each bomb has a mebibyte or two, and is refused with a bound of eight.
+func TestJSONBombs(t *testing.T) {
+	for name, b := range jsonBombs {
+		t.Run(name, func(t *testing.T) {
+			if len(b.text) > 2*mib {
+				t.Fatalf("it has %d bytes", len(b.text))
+			}
+			var err error
+			data := []byte(b.text)
+			if took := allocated(func() { err = weight.JSON(data, b.into, 8*mib) }); !errors.Is(err, weight.ErrTooHeavy) || took > mib {
+				t.Errorf("got %v with %d bytes of memory", err, took)
+			}
+		})
+	}
+	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
+	if err := weight.JSON([]byte(deep), nil, mib); !errors.Is(err, weight.ErrTooDeep) {
+		t.Errorf("got %v", err)
+	}
+	if err := weight.JSON([]byte(`{"spec":`+deep+`}`), &corev1.Pod{}, mib); !errors.Is(err, weight.ErrTooDeep) {
+		t.Errorf("got %v", err)
+	}
+	if err := weight.JSON([]byte(`{"spec":{"containers":[{]}}`), &corev1.Pod{}, mib); err != nil {
+		t.Errorf("text that is not JSON: %v", err)
+	}
+}
+
+// field encodes one field with a length.
+func field(number byte, value string) string {
+	n := len(value)
+	out := []byte{number<<3 | 2}
+	for ; n >= 0x80; n >>= 7 {
+		out = append(out, byte(n)|0x80)
+	}
+	return string(append(out, byte(n))) + value
+}
+
+// TestProtobufBombs: the same, of protobuf, for both kinds of generated types.
+func TestProtobufBombs(t *testing.T) {
+	for name, b := range map[string]struct {
+		data string
+		into any
+	}{
+		"empty items":      {strings.Repeat(field(2, ""), mib/2), &corev1.PodList{}},
+		"empty containers": {field(2, strings.Repeat(field(2, ""), mib/2)), &corev1.Pod{}},
+		"map entries":      {field(1, strings.Repeat(field(11, ""), mib/2)), &corev1.Pod{}},
+		"empty strings":    {field(1, strings.Repeat(field(14, ""), mib/2)), &corev1.Pod{}},
+		"values of a map":  {field(2, field(4, field(2, strings.Repeat(field(1, ""), mib/2)))), &authenticationv1.TokenReviewStatus{}},
+		"devices":          {strings.Repeat(field(1, ""), mib/2), &pluginapi.ListAndWatchResponse{}},
+		"pointers":         {field(2, strings.Repeat(field(14, ""), mib/2)), &corev1.Pod{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var err error
+			data := []byte(b.data)
+			if took := allocated(func() { err = weight.Protobuf(data, b.into, 8*mib) }); !errors.Is(err, weight.ErrTooHeavy) || took > mib {
+				t.Errorf("got %v with %d bytes of memory", err, took)
+			}
+		})
+	}
+	deep := ""
+	for range 300 {
+		deep = field(1, deep)
+	}
+	if err := weight.Protobuf([]byte(deep), &metav1.LabelSelector{}, mib); err != nil && !errors.Is(err, weight.ErrTooDeep) {
+		t.Errorf("got %v", err)
+	}
+	if err := weight.Protobuf([]byte{0x12, 0x7f, 0}, &corev1.Pod{}, mib); err == nil {
+		t.Error("half a message is taken")
+	}
+}
+
+// TestEstimate: the weight of ordinary objects is near to what their decoding allocates,
+// and never far below: a bound on it is one on memory.
+func TestEstimate(t *testing.T) {
+	l := list(500)
+	asProtobuf, err := l.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.Marshal(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// leastBound is the smallest bound that lets the object pass, to a tenth.
+	leastBound := func(weigh func(most int64) error) int64 {
+		most := int64(1000)
+		for weigh(most) != nil {
+			most += most / 10
+		}
+		return most
+	}
+	for name, c := range map[string]struct {
+		weigh  func(most int64) error
+		decode func()
+	}{
+		"protobuf": {
+			func(most int64) error { return weight.Protobuf(asProtobuf, &corev1.PodList{}, most) },
+			func() { _ = (&corev1.PodList{}).Unmarshal(asProtobuf) },
+		},
+		"JSON": {
+			func(most int64) error { return weight.JSON(asJSON, &corev1.PodList{}, most) },
+			func() { _ = json.Unmarshal(asJSON, &corev1.PodList{}) },
+		},
+		"a tree": {
+			func(most int64) error { return weight.JSON(asJSON, nil, most) },
+			func() { var tree any; _ = json.Unmarshal(asJSON, &tree) },
+		},
+	} {
+		took, weighed := allocated(c.decode), leastBound(c.weigh)
+		if weighed < took/4 || weighed > 4*took {
+			t.Errorf("%s: it is estimated at %d bytes and takes %d", name, weighed, took)
+		}
+	}
+	var has corev1.PodList
+	if err := has.Unmarshal(asProtobuf); err != nil {
+		t.Fatal(err)
+	}
+	if of, took := weight.Of(&has), allocated(func() { _ = (&corev1.PodList{}).Unmarshal(asProtobuf) }); of < took/6 || of > 2*took {
+		t.Errorf("the object's weight is %d and takes %d", of, took)
+	}
+}
+
+// FuzzJSON: whatever passes with a bound takes no more than a few times that.
+func FuzzJSON(f *testing.F) {
+	for _, b := range jsonBombs {
+		f.Add([]byte(b.text[:min(len(b.text), 200)]))
+	}
+	f.Add([]byte(`{"metadata":{"name":"a","labels":{"a":"b"}},"spec":{"containers":[{"name":"c","env":[{"name":"x"}]}]}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		const most = 64 << 10
+		if weight.JSON(data, &corev1.Pod{}, most) != nil || len(data) > 8<<10 {
+			return
+		}
+		took := allocated(func() { _ = json.Unmarshal(data, &corev1.Pod{}) })
+		if took > 8*most {
+			t.Errorf("%d bytes of memory", took)
+		}
+	})
+}
+
+// TestPEMBombs: headers, empty blocks and sheer length are refused; the certificates of a node are not.
+func TestPEMBombs(t *testing.T) {
+	const begin, end = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
+	for name, text := range map[string]string{
+		"headers": begin + strings.Repeat("a:\n", mib/3) + "\n" + end,
+		"blocks":  strings.Repeat(begin+end, mib/len(begin+end)),
+		"length":  begin + strings.Repeat(strings.Repeat("A", 64)+"\n", 9*mib/65) + end,
+	} {
+		var err error
+		if took := allocated(func() { err = weight.PEM(4*mib, "", text) }); !errors.Is(err, weight.ErrTooHeavy) || took > mib {
+			t.Errorf("%s: got %v with %d bytes of memory", name, err, took)
+		}
+	}
+	chain := "subject: CN=a\n" + begin + strings.Repeat(strings.Repeat("A", 64)+"\n", 30) + end
+	if err := weight.PEM(4*mib, strings.Repeat(chain, 200)); err != nil {
+		t.Errorf("200 certificates: %v", err)
+	}
+}

@@ -1,0 +1,58 @@
+package weight_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v2"
+
+	"github.com/islet-edge/islet/internal/weight"
+)
+
+// TestYAML: no text that passes takes much more memory than the bound, and ordinary
+// manifests are far below it.
+func TestYAML(t *testing.T) {
+	const most = 16 * mib
+	for name, unit := range map[string]string{
+		"flow sequence": "a,", "flow objects": "{},", "arrays": "[],", "lines": "- a\n", "empty lines": "-\n", "keys": "? a\n", "nulls": ",",
+	} {
+		for n := 1000; n <= mib/len(unit); n *= 4 {
+			text := strings.Repeat(unit, n)
+			if !strings.Contains(unit, "\n") {
+				text = "a: [" + text + "]"
+			}
+			data := []byte(text)
+			err := weight.YAML(data, most)
+			if err == nil {
+				var tree any
+				if took := allocated(func() { _ = yaml.Unmarshal(data, &tree) }); took > 4*most {
+					t.Errorf("%s: %d of them pass, and take %d MiB", name, n, took/mib)
+				}
+			} else if !errors.Is(err, weight.ErrTooHeavy) || n < 4000 {
+				t.Errorf("%s: %d: %v", name, n, err)
+			}
+		}
+	}
+	plain := "data:\n  text: |\n" + strings.Repeat("    a line of text that has some words, and more\n", 20_000)
+	if err := weight.YAML([]byte(plain), most); err != nil {
+		t.Errorf("a megabyte of text: %v", err)
+	}
+	if n := weight.Aliases([]byte("a: *b\nc: [*d,*e, 2*3, \"*.go\"]\n- *f")); n != 4 {
+		t.Errorf("%d aliases", n)
+	}
+}
+
+// TestYAMLOfATable: the commas of a table in a ConfigMap are no nodes, those of a flow
+// collection are, wherever it begins.
+func TestYAMLOfATable(t *testing.T) {
+	table := "data:\n  a.csv: |\n" + strings.Repeat("    1,2,3,4,5,6,7,8,9\n", 40_000)
+	if err := weight.YAML([]byte(table), 32<<20); err != nil {
+		t.Errorf("a table: %v", err)
+	}
+	for _, open := range []string{"[", "{", "a: [", "- {"} {
+		if err := weight.YAML([]byte(open+strings.Repeat("1,", 200_000)), 32<<20); !errors.Is(err, weight.ErrTooHeavy) {
+			t.Errorf("%q and 200,000 commas: %v", open, err)
+		}
+	}
+}
