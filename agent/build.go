@@ -358,9 +358,9 @@ func (a *agent) serverConfig() server.Config {
 	shows := describe.New(d)
 	return server.Config{
 		Version: a.version, KubeVersion: config.KubernetesVersion, NodeName: a.cfg.Node.Name, LogsDir: a.cfg.Kubelet.PodLogsDir,
-		Disks: []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
-		Node:  a.machine.Admit, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
-		Decode: objects.Decoder(a.sources.DecodeLocal), Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver, Restart: a.restart, Configuration: configure.Local{Keeper: a.keeper}, Updates: a.updater, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: a.usage,
+		Disks:   []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
+		Ignored: a.machine.Ignored, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
+		Decode: a.sources.DecodeLocal, Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver, Restart: a.restart, Configuration: configure.Local{Keeper: a.keeper}, Updates: a.updater, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: a.usage,
 		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.upkeep, Flash: a.upkeep.Flash.Figures,
 		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.upkeep.Collectors(), a.keeper.Collectors(), a.objects.Collectors(), a.claims.Collectors(a.pods.List), a.devices.Collectors(), a.devices.Pinning.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		Page:              a.page.Below(server.PathPage),

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 )
@@ -20,7 +21,7 @@ const maxManifest = 8 << 20
 const maxIgnored = 64 << 20
 
 // manifest decodes the body of a request.
-func (s *Server) manifest(r *http.Request) (m Manifest, err error) {
+func (s *Server) manifest(r *http.Request) (m manifest.Set, err error) {
 	origin := cmp.Or(r.URL.Query().Get("origin"), "manifest")
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxManifest+1))
 	if err != nil {

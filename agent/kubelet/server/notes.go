@@ -8,38 +8,29 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/islet-edge/islet/agent/pod/spec/admit"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 )
 
 // warnings are what who applies a pod has to know.
 func (s *Server) warnings(pod *v1.Pod) (out []string) {
-	for _, f := range s.ignoredFields(pod) {
-		out = append(out, f.String())
+	if s.Ignored != nil {
+		_, out = s.Ignored(pod)
 	}
 	return out
 }
 
-func (s *Server) ignoredFields(pod *v1.Pod) []admit.Ignored {
-	if s.Node == nil {
-		return admit.IgnoredFields(pod, admit.Node{})
-	}
-	return admit.IgnoredFields(pod, s.Node())
-}
-
 // ignored lists the pods that run with fields that do not act.
 func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
+	if s.Ignored == nil {
+		return nil
+	}
 	for _, p := range pods {
 		if ends(p) {
 			continue
 		}
-		i := api.Ignored{Namespace: p.Namespace, Name: p.Name}
-		for _, f := range s.ignoredFields(p) {
-			i.Fields = append(i.Fields, f.Field)
-		}
-		if len(i.Fields) > 0 {
-			list = append(list, i)
+		if fields, _ := s.Ignored(p); len(fields) > 0 {
+			list = append(list, api.Ignored{Namespace: p.Namespace, Name: p.Name, Fields: fields})
 		}
 	}
 	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.

@@ -12,12 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/door"
 	"github.com/islet-edge/islet/metrics/exposition"
@@ -61,25 +59,12 @@ type Garbage interface {
 	Needed(ctx context.Context, id string) (string, error)
 }
 
-// A Manifest is what a person applies or deletes.
-type Manifest struct {
-	Pods    []*v1.Pod
-	Objects []Object
-}
-
-// An Object is a ConfigMap, a Secret or a claim.
-type Object interface {
-	metav1.Object
-	runtime.Object
-	Marshal() ([]byte, error)
-}
-
 // Objects are the ConfigMaps, Secrets and claims that manifests of this node hold.
 type Objects interface {
 	List() []api.Object
 	// Apply adds objects to those that a person applied, or changes them, all or none. dry
 	// only says what that would do.
-	Apply(ctx context.Context, objects []Object, dry bool) ([]api.Applied, error)
+	Apply(ctx context.Context, objects []manifest.Object, dry bool) ([]api.Applied, error)
 	// Delete removes one that a person applied. The data of a claim stays unless told.
 	Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted
 }
@@ -100,9 +85,9 @@ type Config struct {
 	LogsDir     string   // pod logs, when the runtime does not know a container any more
 	Disks       []string // directories whose file systems Status shows
 
-	// Node is what pods are measured against: some fields act on some nodes only. Nil: as
-	// on one that lacks nothing.
-	Node func() admit.Node
+	// Ignored are the fields of a pod that do not act on this node, and a sentence of each. Nil:
+	// all of them act.
+	Ignored func(*v1.Pod) (fields, sentences []string)
 
 	Pods    Pods
 	Local   Local
@@ -117,7 +102,7 @@ type Config struct {
 
 	// Decode makes pods and objects of the local source from manifests, with defaults and
 	// validated.
-	Decode func(data []byte, origin string) (Manifest, error)
+	Decode func(data []byte, origin string) (manifest.Set, error)
 	// Objects are those of manifests. Nil: none are taken.
 	Objects Objects
 	// Describe adds to the status what only package agent knows: sources, imports, store, problems.

@@ -210,6 +210,14 @@ func (n *Machine) addresses() (out []string) {
 	return out
 }
 
+// Ignored are the fields of a pod that do not act on this node, and a sentence of each.
+func (n *Machine) Ignored(pod *v1.Pod) (fields, sentences []string) {
+	for _, f := range admit.IgnoredFields(pod, n.Admit()) {
+		fields, sentences = append(fields, f.Field), append(sentences, f.String())
+	}
+	return fields, sentences
+}
+
 // Admit is what pods are measured against.
 func (n *Machine) Admit() admit.Node {
 	now := n.Now()

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/volume/provision"
 	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/manifest"
@@ -90,24 +89,8 @@ func (m Manifests) names(pods []types.UID) (names []string) {
 	return names
 }
 
-// Decoder gives what a manifest holds to the server.
-func Decoder(decode func(data []byte, origin string) (manifest.Set, error)) func(data []byte, origin string) (server.Manifest, error) {
-	return func(data []byte, origin string) (server.Manifest, error) {
-		set, err := decode(data, origin)
-		m := server.Manifest{Pods: set.Pods}
-		for _, o := range set.Objects {
-			m.Objects = append(m.Objects, o)
-		}
-		return m, err
-	}
-}
-
 // Apply adds objects to those that a person applied, or changes them, all or none.
-func (m Manifests) Apply(ctx context.Context, objects []server.Object, dry bool) ([]api.Applied, error) {
-	all := make([]manifest.Object, len(objects))
-	for i, o := range objects {
-		all[i] = o
-	}
+func (m Manifests) Apply(ctx context.Context, all []manifest.Object, dry bool) ([]api.Applied, error) {
 	actions, err := m.Local.Apply(ctx, all, dry)
 	if err != nil {
 		return nil, err

@@ -21,8 +21,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/pod/spec/admit"
 	"github.com/islet-edge/islet/agent/resource/garbage"
 	"github.com/islet-edge/islet/agent/resource/usage"
+	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/socket"
@@ -65,7 +67,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 	}
 	n = &Node{Dir: dir, Socket: filepath.Join(dir, "s"), changed: make(chan struct{}), Runtime: newRuntime()}
 	log := slog.New(slog.DiscardHandler)
-	cfg := server.Config{Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
+	cfg := server.Config{Ignored: ignored, Version: "1.2.3", NodeName: "pi", LogsDir: filepath.Join(dir, "logs"),
 		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode, Log: log, Clock: n, Devices: n.devices,
 		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"), Config: &kubelet.KubeletConfiguration{
 			StaticPodURLHeader: map[string][]string{"Authorization": {"secret"}}}},
@@ -207,7 +209,15 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	return nil
 }
 
-func decode(data []byte, origin string) (m server.Manifest, err error) {
+// ignored is as on a node that limits no storage.
+func ignored(pod *v1.Pod) (fields, sentences []string) {
+	for _, f := range admit.IgnoredFields(pod, admit.Node{}) {
+		fields, sentences = append(fields, f.Field), append(sentences, f.String())
+	}
+	return fields, sentences
+}
+
+func decode(data []byte, origin string) (m manifest.Set, err error) {
 	var pod v1.Pod
 	if err := yaml.UnmarshalStrict(data, &pod); err != nil {
 		return m, fmt.Errorf("%s: %w", origin, err)
@@ -220,7 +230,7 @@ func decode(data []byte, origin string) (m server.Manifest, err error) {
 	}
 	pod.UID = types.UID("uid-" + pod.Name + "-" + pod.Spec.NodeName)
 	pod.Annotations = map[string]string{keys.ConfigSource: keys.SourceLocal}
-	return server.Manifest{Pods: []*v1.Pod{&pod}}, nil
+	return manifest.Set{Pods: []*v1.Pod{&pod}}, nil
 }
 
 // Pod makes a running pod of the local source with one container per name, which
