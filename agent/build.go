@@ -178,7 +178,7 @@ func (a *agent) openCluster(ctx context.Context) (err error) {
 	}
 	a.cluster, err = cluster.Open(ctx, cluster.Config{
 		Config: a.cfg, Link: a.link, Twin: a.twin, Released: func() { a.workers.Retry() }, Store: a.store, Objects: a.objects, Events: a.events, Pods: a.pods, Desired: a.desired, Sink: a.sources.Sink(), Spoken: a.sources.OthersSpoken,
-		Facts: a.reporter.Facts, Keeper: a.keeper, Addresses: func() []string { return a.machine.Now().IPs }, Touched: a.settler.Touched, Changed: a.nodeChanged, Networks: a.rt.Network.SetPodCIDRs, Held: a.tellHeld, Log: a.log,
+		Facts: a.reporter.Facts, Annotations: a.keeper.Annotations, Addresses: func() []string { return a.machine.Now().IPs }, Touched: a.settler.Touched, Changed: a.nodeChanged, Networks: a.rt.Network.SetPodCIDRs, Held: a.tellHeld, Log: a.log,
 	})
 	return err
 }
@@ -248,7 +248,7 @@ func (a *agent) buildServer(ctx context.Context) (err error) {
 	if a.tools, err = engine.OpenSocket(a.cfg.Edge.CRISocket, a.rt.Streams, a.rt.Images, a.server.PodNeeding, a.sockets); err != nil {
 		return err
 	}
-	a.socket, err = server.ListenLocal(filepath.Join(a.cfg.Dirs.Run, "islet.sock"), a.sockets)
+	a.socket, err = a.sockets.ListenLocal(filepath.Join(a.cfg.Dirs.Run, "islet.sock"), server.MaxLocal)
 	return err
 }
 

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/change/configure"
 	"github.com/islet-edge/islet/edge/brake"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/history"
@@ -57,10 +56,11 @@ type Config struct {
 	Facts  func(context.Context) (node.Facts, error) // of the machine
 	// Addresses are those that the machine has now.
 	Addresses func() []string
-	Keeper    *configure.Keeper // says how the node's configuration is
-	Touched   func()            // node.Config's
-	Changed   func(*v1.Node)    // the Node, as the API server has it
-	Released  func()            // pods that waited since another machine had the name may start
+	// Annotations of the Node say how the node's configuration is.
+	Annotations func() map[string]string
+	Touched     func()         // node.Config's
+	Changed     func(*v1.Node) // the Node, as the API server has it
+	Released    func()         // pods that waited since another machine had the name may start
 	// Networks takes the Node's podCIDRs, which pods get their addresses from.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
@@ -137,7 +137,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 		ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
 		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
-		KeptNow: c.cfg.Keeper.Annotations, Own: []v1.NodeConditionType{keys.ConfigurationCondition, keys.DuplicateCondition},
+		KeptNow: c.cfg.Annotations, Own: []v1.NodeConditionType{keys.ConfigurationCondition, keys.DuplicateCondition},
 		Retry: l.Changed(), Now: l.Now, Log: c.cfg.Log,
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/device/counts"
 	"github.com/islet-edge/islet/agent/device/devicemanager"
 	"github.com/islet-edge/islet/agent/device/deviceplugin"
 	"github.com/islet-edge/islet/agent/device/dra"
@@ -15,7 +16,6 @@ import (
 	"github.com/islet-edge/islet/agent/device/pinning"
 	"github.com/islet-edge/islet/agent/device/podresources"
 	"github.com/islet-edge/islet/agent/plugin/plugins"
-	"github.com/islet-edge/islet/agent/pod/figures"
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/resourceslice"
 	"github.com/islet-edge/islet/internal/podspec"
@@ -48,7 +48,7 @@ type Devices struct {
 	Hardware *hardware.Hardware // nil before Start, and if none is configured
 
 	c       Config
-	counts  *figures.Plugins
+	counts  *counts.Plugins
 	slices  *resourceslice.Sweeper // nil: the node stands alone
 	listens bool                   // Plugins do
 	told    *podresources.Server
@@ -56,7 +56,7 @@ type Devices struct {
 
 // Open takes over what the last run gave. It reaches nobody.
 func Open(ctx context.Context, c Config) (*Devices, error) {
-	d := &Devices{c: c, counts: figures.NewPlugins()}
+	d := &Devices{c: c, counts: counts.NewPlugins()}
 	changed := c.Config.Changed
 	c.Config.Store, c.Config.Changed = c.Store, func() {
 		d.Hardware.Poke()

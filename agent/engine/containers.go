@@ -11,9 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/engine/operations"
 	"github.com/islet-edge/islet/agent/engine/rotate"
-	"github.com/islet-edge/islet/agent/pod/figures"
-	"github.com/islet-edge/islet/agent/pod/life/worker"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/store"
 	agentapi "github.com/islet-edge/islet/internal/api"
@@ -48,11 +47,11 @@ type Containers struct {
 	Images  cri.Images
 	Network Network
 
-	Operations   *figures.Operations // that Runtime and Images were asked
-	CgroupDriver string              // of the runtime
-	Cgroups      *cgroup.Recent      // that the runtime reads, for others who measure
-	Endpoint     string              // of the runtime; empty: it is in this process
-	Left         string              // what a runtime of before keeps; empty: nothing is known
+	Operations   *operations.Operations // that Runtime and Images were asked
+	CgroupDriver string                 // of the runtime
+	Cgroups      *cgroup.Recent         // that the runtime reads, for others who measure
+	Endpoint     string                 // of the runtime; empty: it is in this process
+	Left         string                 // what a runtime of before keeps; empty: nothing is known
 
 	backend
 	known chan struct{} // closed once the agent knows what runs
@@ -73,6 +72,12 @@ type Network interface {
 	Clean(ctx context.Context) error
 }
 
+// Imports are those of image archives that go on.
+type Imports interface {
+	// WaitImage returns once no import that goes on can bring the image, or when ctx has ended.
+	WaitImage(ctx context.Context, image string) error
+}
+
 // A backend is what differs between the runtime in this process and one behind a socket.
 type backend interface {
 	// Admits is why no pod gets a network of its own now, as a kubelet words it; nil:
@@ -87,7 +92,7 @@ type backend interface {
 	// pod starts.
 	Reconcile(ctx context.Context) error
 	// Imports lets a pod wait for an archive that may bring its image; nil: none does.
-	Imports() worker.Imports
+	Imports() Imports
 	Going() []agentapi.Import
 	FailedArchives() []agentapi.Import
 	Run(ctx context.Context) error

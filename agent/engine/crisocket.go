@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/internal/socket"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/stream"
@@ -36,7 +35,7 @@ func OpenSocket(path string, runtime cri.Runtime, images cri.Images, needed func
 	if err != nil {
 		return nil, err
 	}
-	l, err := server.ListenUnix(path, socketClients, sockets)
+	l, err := sockets.ListenLocal(path, socketClients)
 	if err != nil {
 		return nil, fmt.Errorf("serve CRI: %w", err)
 	}

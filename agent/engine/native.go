@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/agent/pod/figures"
-	"github.com/islet-edge/islet/agent/pod/life/worker"
+	"github.com/islet-edge/islet/agent/engine/operations"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/net/cni"
@@ -45,7 +44,7 @@ type native struct {
 func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Containers, error) {
 	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
 	c := &native{log: a.Log, failed: map[string]error{}}
-	asked := figures.NewOperations()
+	asked := operations.New()
 	var err error
 	if c.network, err = c.openNetwork(a, asked.Repaired); err != nil {
 		return nil, fmt.Errorf("pod network: %w", err)
@@ -75,9 +74,9 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())
 	}
-	rt := figures.Runtime{Runtime: c.runtime, Operations: asked}
+	rt := operations.Runtime{Runtime: c.runtime, Operations: asked}
 	return &Containers{
-		Runtime: rt, Streams: rt, Images: figures.Images{Service: c.service, Operations: asked}, Network: c.network,
+		Runtime: rt, Streams: rt, Images: operations.Images{Service: c.service, Operations: asked}, Network: c.network,
 		Operations: asked, Cgroups: cgroups, CgroupDriver: k.CgroupDriver, backend: c,
 	}, nil
 }
@@ -156,7 +155,7 @@ func (c *native) Run(ctx context.Context) error {
 
 func (c *native) Close() error { return errors.Join(c.runtime.Close(), c.daemon.Close()) }
 
-func (c *native) Imports() worker.Imports { return c.inbox }
+func (c *native) Imports() Imports { return c.inbox }
 
 func (c *native) Reconcile(ctx context.Context) error {
 	ready, err := c.runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{

@@ -9,8 +9,7 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/agent/pod/figures"
-	"github.com/islet-edge/islet/agent/pod/life/worker"
+	"github.com/islet-edge/islet/agent/engine/operations"
 	agentapi "github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/net/cni"
@@ -23,7 +22,7 @@ type distant struct{ *remote.Runtime }
 
 // openRemote connects with the runtime at endpoint, and asks it once how it is.
 func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.Recent) (*Containers, error) {
-	asked := figures.NewOperations()
+	asked := operations.New()
 	pulls := int64(parallelPulls(a.Config))
 	if *a.Kubelet.SerializeImagePulls {
 		pulls = 1
@@ -40,7 +39,7 @@ func openRemote(ctx context.Context, a Config, endpoint string, cgroups *cgroup.
 	}
 	rt.Ask(ctx)
 	return &Containers{
-		Runtime: rt, Streams: remote.Streaming{Runtime: rt}, Images: figures.Pulls{Images: rt.Images(), Operations: asked}, Network: &itsNetwork{rt: rt},
+		Runtime: rt, Streams: remote.Streaming{Runtime: rt}, Images: operations.Pulls{Images: rt.Images(), Operations: asked}, Network: &itsNetwork{rt: rt},
 		Operations: asked, Cgroups: cgroups, CgroupDriver: a.Kubelet.CgroupDriver, Endpoint: endpoint, backend: &distant{rt},
 	}, nil
 }
@@ -52,7 +51,7 @@ func (d *distant) Await(ctx context.Context) error {
 
 func (d *distant) Reconcile(context.Context) error { return nil }
 
-func (d *distant) Imports() worker.Imports { return nil }
+func (d *distant) Imports() Imports { return nil }
 
 func (d *distant) Going() []agentapi.Import { return nil }
 

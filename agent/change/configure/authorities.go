@@ -3,7 +3,7 @@ package configure
 import (
 	"fmt"
 
-	"github.com/islet-edge/islet/agent/kubelet/access"
+	"github.com/islet-edge/islet/internal/clientca"
 	"github.com/islet-edge/islet/internal/config"
 )
 
@@ -14,7 +14,7 @@ func authorities(now, next *config.Config) error {
 	if file == "" || file == now.Kubelet.Authentication.X509.ClientCAFile {
 		return nil
 	}
-	if _, err := access.ReadAuthorities(file); err != nil {
+	if _, err := clientca.Read(file); err != nil {
 		return fmt.Errorf("authentication.x509.clientCAFile: Invalid value: %q: %w", file, err)
 	}
 	return nil

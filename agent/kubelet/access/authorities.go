@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -16,14 +15,11 @@ import (
 
 	authn "k8s.io/api/authentication/v1"
 
-	"github.com/islet-edge/islet/internal/regular"
+	"github.com/islet-edge/islet/internal/clientca"
 )
 
 // credentialID names the certificate in the extra fields of its user.
 const credentialID = "authentication.kubernetes.io/credential-id"
-
-// maxAuthorities is the most bytes that the file may have.
-const maxAuthorities = 4 << 20
 
 // authorities are those that sign client certificates. Their file is looked at
 // when a certificate is shown, so that one that changes needs no watcher and one
@@ -99,25 +95,11 @@ func (a *authorities) current() *x509.CertPool {
 }
 
 func (a *authorities) read() error {
-	pool, err := ReadAuthorities(a.path)
+	pool, err := clientca.Read(a.path)
 	if err == nil {
 		a.pool = pool
 	}
 	return err
-}
-
-// ReadAuthorities reads those that sign client certificates from a file in PEM, as
-// authentication.x509.clientCAFile of a KubeletConfiguration names one.
-func ReadAuthorities(file string) (*x509.CertPool, error) {
-	data, err := regular.Read(file, maxAuthorities)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, errors.New("it holds no certificate")
-	}
-	return pool, nil
 }
 
 func same(a, b fs.FileInfo) bool {

@@ -218,7 +218,10 @@ func New(c Config) (*Server, error) {
 // local listener's check.
 func (s *Server) Handler() http.Handler { return s.local }
 
-// Run answers on ln, which is a local one (ListenLocal), until ctx ends and
+// MaxLocal bounds the connections to the local socket.
+const MaxLocal = 64
+
+// Run answers on ln, which is a local one (socket.Sockets.ListenLocal), until ctx ends and
 // every request has, which the end of ctx makes soon.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.local, nil)

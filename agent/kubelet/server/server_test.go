@@ -16,11 +16,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"log/slog"
+
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/socket"
-	"log/slog"
 )
 
 func client(n *servertest.Node) *http.Client {
@@ -155,7 +156,7 @@ func TestSocket(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket is %v, %v", info.Mode(), err)
 	}
-	if _, err := server.ListenLocal(n.Socket, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)})); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}).ListenLocal(n.Socket, server.MaxLocal); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a second agent: %v", err)
 	}
 	stop()
@@ -169,7 +170,7 @@ func TestSocket(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	ln, err := server.ListenLocal(n.Socket, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
+	ln, err := socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}).ListenLocal(n.Socket, server.MaxLocal)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,7 @@
 // Package figures counts what the node does, under the names that a kubelet has for
-// it: actions of the workers, calls of the container runtime, starts of pods, and the
-// way to the control plane.
+// it: actions of the workers, starts of pods, and the way to the control plane.
 //
-//	workers --Do--> Actor --> executor        runtime, images --> Operations
+//	workers --Do--> Actor --> executor
 //	pods --Running--> Figures                 link --> Link
 //	            all of it --> /metrics
 //

@@ -1,12 +1,9 @@
 package figures
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +18,7 @@ import (
 // for it.
 // https://kubernetes.io/docs/reference/instrumentation/metrics/
 type Figures struct {
-	*Operations
+	operations         Operations
 	worked             *prometheus.HistogramVec
 	pods, podsFailed   prometheus.Counter
 	mapped, unmapped   prometheus.Counter     // pods with a user namespace; those that failed
@@ -35,15 +32,22 @@ type Figures struct {
 	*ImageVolumes
 }
 
+// Operations count what the runtime is asked. *operations.Operations is one.
+type Operations interface {
+	Collectors() []prometheus.Collector
+	// Pulling is how long the images of a pod were pulled since it was created.
+	Pulling(pod *v1.Pod, created time.Time) time.Duration
+}
+
 // New counts from nothing, with the operations of a runtime; unified: cgroups are of v2.
-func New(o *Operations, unified bool) *Figures {
+func New(o Operations, unified bool) *Figures {
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	start := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help,
 			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}})
 	}
 	f := &Figures{
-		Operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(), ImageVolumes: newImageVolumes(),
+		operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(), ImageVolumes: newImageVolumes(),
 		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "how long one action of a pod's worker took", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods:       prometheus.NewCounter(counter("kubelet_started_pods_total", "sandboxes of pods that were started")),
@@ -67,7 +71,7 @@ func New(o *Operations, unified bool) *Figures {
 // Collectors are all that is counted; resizing counts the pods that are resized, when it
 // is asked.
 func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
-	all := append(f.Operations.collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
+	all := append(f.operations.Collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted, f.seen, f.created, f.sli)
 	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
 	all = append(all, f.ImageVolumes.collectors()...)
 	return append(all, f.Resizes.collectors(resizing)...)
@@ -160,7 +164,7 @@ func (f *Figures) Running(in plan.Input, before, now *v1.PodStatus) {
 		return
 	}
 	f.created.Observe(at.Sub(created).Seconds())
-	f.sli.Observe((at.Sub(created) - f.pulls.took(in.Want, created) - initTime(now)).Seconds())
+	f.sli.Observe((at.Sub(created) - f.operations.Pulling(in.Want, created) - initTime(now)).Seconds())
 }
 
 // Preempted takes note of a pod that ends for a critical one.
@@ -181,57 +185,4 @@ func initTime(s *v1.PodStatus) (d time.Duration) {
 		}
 	}
 	return d
-}
-
-// pulls are the last pulls of images, the newest last.
-type pulls struct {
-	mu   sync.Mutex
-	last []pulled
-}
-
-type pulled struct {
-	image    string
-	from, to time.Time
-}
-
-// maxPulls bounds what is known of pulls; of a pod whose pulls are forgotten by the
-// time it runs they count as its own time.
-const maxPulls = 64
-
-func (p *pulls) begin(image string) (end func()) {
-	from := time.Now()
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if len(p.last) == maxPulls {
-			p.last = slices.Delete(p.last, 0, 1)
-		}
-		p.last = append(p.last, pulled{image, from, time.Now()})
-	}
-}
-
-// took is how long the images of a pod were pulled since it was created: from the
-// beginning of the first pull to the end of the last.
-func (p *pulls) took(pod *v1.Pod, created time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var first, last time.Time
-	for _, one := range p.last {
-		wanted := false
-		for kind, c := range podspec.Containers(&pod.Spec) {
-			wanted = wanted || kind != podspec.Ephemeral && (c.Image == one.image || c.Image == strings.TrimSuffix(one.image, ":latest"))
-		}
-		if one.to.Before(created) || !wanted {
-			continue
-		}
-		first, last = cmp.Or(first, latest(one.from, created)), latest(last, one.to)
-	}
-	return last.Sub(first)
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -13,13 +13,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/engine/operations"
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
+// slow is pulled in some time.
+type slow struct {
+	cri.Images
+	took time.Duration
+}
+
+func (s slow) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
+	time.Sleep(s.took) // of a bubble
+	return &api.PullImageResponse{}, nil
+}
+
+func (slow) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
+	return &api.ImageStatusResponse{}, nil
+}
+
 func TestPodStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := New(NewOperations(), false)
+		o := operations.New()
+		f := New(o, false)
 		pod := &v1.Pod{Spec: v1.PodSpec{
 			InitContainers: []v1.Container{{Name: "i", Image: "init:1"}}, Containers: []v1.Container{{Name: "a", Image: "app"}, {Name: "b", Image: "app"}},
 		}}
@@ -27,9 +44,9 @@ func TestPodStart(t *testing.T) {
 		time.Sleep(time.Second)
 		in := plan.Input{Want: pod, Started: time.Now()}
 		pull := func(image string, d time.Duration) {
-			end := f.pulls.begin(image)
-			time.Sleep(d)
-			end()
+			if _, err := (operations.Pulls{Images: slow{took: d}, Operations: o}).PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: image}}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		pull("init:1", 2*time.Second)
 		pull("other:1", 4*time.Second) // between the two of this pod
@@ -69,7 +86,7 @@ func TestPodStart(t *testing.T) {
 
 // TestSandboxes: pods with a user namespace are counted among all, and by themselves.
 func TestSandboxes(t *testing.T) {
-	f := New(NewOperations(), false)
+	f := New(operations.New(), false)
 	f.sandbox(&v1.Pod{}, nil)
 	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, nil)
 	f.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: new(bool)}}, errors.New("refused"))
@@ -84,19 +101,9 @@ func TestSandboxes(t *testing.T) {
 	}
 }
 
-func TestPullsAreForgotten(t *testing.T) {
-	var p pulls
-	for range 3 * maxPulls {
-		p.begin("image")()
-	}
-	if len(p.last) != maxPulls {
-		t.Errorf("%d pulls are kept", len(p.last))
-	}
-}
-
 // TestWatches: each is seen under its name.
 func TestWatches(t *testing.T) {
-	f := New(NewOperations(), true)
+	f := New(operations.New(), true)
 	f.Relisted(time.Second, time.Time{})
 	f.Relisted(time.Second, time.Now().Add(-time.Minute))
 	f.Cgroup("create", time.Millisecond)
@@ -121,53 +128,5 @@ func TestWatches(t *testing.T) {
 		if count[name] != want {
 			t.Errorf("%s: %d, want %d", name, count[name], want)
 		}
-	}
-}
-
-// images have one of some size, or none.
-type images struct {
-	cri.Images
-	size uint64
-}
-
-func (i images) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
-	time.Sleep(7 * time.Second) // of a bubble
-	if i.size == 0 {
-		return nil, errors.New("no such image")
-	}
-	return &api.PullImageResponse{}, nil
-}
-
-func (i images) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
-	return &api.ImageStatusResponse{Image: &api.Image{Size: i.size}}, nil
-}
-
-// TestPullTime: a pull that succeeded counts with the time that it took, by the size of the image.
-func TestPullTime(t *testing.T) {
-	for size, want := range map[uint64]string{0: "", 60e6: "10MB-100MB", 3e6: "0-10MB", 2e9: "1GB-5GB"} {
-		synctest.Test(t, func(t *testing.T) {
-			o := NewOperations()
-			_, err := (Pulls{Images: images{size: size}, Operations: o}).PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: "x"}})
-			if (err == nil) != (want != "") {
-				t.Fatal(err)
-			}
-			all := make(chan prometheus.Metric, 10)
-			o.pullTime.Collect(all)
-			close(all)
-			for s := range all {
-				var m model.Metric
-				if err := s.Write(&m); err != nil {
-					t.Fatal(err)
-				}
-				h := m.GetHistogram()
-				if of := m.Label[0].GetValue(); of != want || h.GetSampleCount() != 1 || h.GetSampleSum() != 7 {
-					t.Errorf("%d bytes: %d pulls of %s in %v s, want %q", size, h.GetSampleCount(), of, h.GetSampleSum(), want)
-				}
-				want = ""
-			}
-			if want != "" {
-				t.Errorf("%d bytes: nothing of %s", size, want)
-			}
-		})
 	}
 }

@@ -1,13 +1,9 @@
 package figures
 
 import (
-	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	api "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/islet-edge/islet/runtime/cri"
 )
 
 // Watches count how the node keeps up: what looking at the runtime takes, cgroups of pods,
@@ -59,31 +55,5 @@ func (w *Watches) Cgroup(operation string, took time.Duration) {
 func (w *Watches) Asked(host func() string) func(method string, took time.Duration) {
 	return func(method string, took time.Duration) {
 		w.requests.WithLabelValues(method, host()).Observe(took.Seconds())
-	}
-}
-
-// sizes are the buckets of images in bytes, as a kubelet words them: from N MB on.
-var sizes = []struct {
-	atLeast uint64
-	name    string
-}{
-	{100 << 30, "GT100GB"}, {60 << 30, "60GB-100GB"}, {40 << 30, "40GB-60GB"}, {30 << 30, "30GB-40GB"}, {20 << 30, "20GB-30GB"}, {10 << 30, "10GB-20GB"}, {5 << 30, "5GB-10GB"},
-	{1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
-}
-
-// pulled takes note of a pull that succeeded; how large the image is, images say.
-func (o *Operations) pulled(ctx context.Context, images cri.Images, q *api.PullImageRequest, begin time.Time, err error) {
-	if err != nil {
-		return
-	}
-	r, err := images.ImageStatus(ctx, &api.ImageStatusRequest{Image: q.GetImage()})
-	if err != nil || r.GetImage() == nil {
-		return
-	}
-	for _, s := range sizes {
-		if r.Image.Size >= s.atLeast {
-			o.pullTime.WithLabelValues(s.name).Observe(time.Since(begin).Seconds())
-			return
-		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/islet-edge/islet/agent/device/counts"
+	"github.com/islet-edge/islet/agent/engine/operations"
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
@@ -107,14 +109,14 @@ func described(t *testing.T) map[string]upstreamMetric {
 	out := map[string]upstreamMetric{}
 	expression := regexp.MustCompile(`fqName: "(\w+)", help: "(.*)", constLabels: .*variableLabels: \{([^}]*)\}`)
 	none := func() (map[string]int, int) { return nil, 0 }
-	for _, c := range append(New(NewOperations(), true).Collectors(none), NewPlugins().Collectors(none)...) {
+	for _, c := range append(New(operations.New(), true).Collectors(none), counts.NewPlugins().Collectors(none)...) {
 		kind := ""
 		switch c.(type) {
 		case *prometheus.CounterVec, prometheus.Counter:
 			kind = "counter"
 		case *prometheus.HistogramVec, prometheus.Histogram:
 			kind = "histogram"
-		case *prometheus.GaugeVec, prometheus.Gauge, Resizing, Claims:
+		case *prometheus.GaugeVec, prometheus.Gauge, Resizing, counts.Claims:
 			kind = "gauge"
 		}
 		if g, ok := c.(prometheus.Gauge); ok && kind == "counter" { // a Gauge has what a Counter has

@@ -116,7 +116,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 // are as before, as after a restart of the agent.
 func (n *Node) Serve(t testing.TB) (stop func()) {
 	t.Helper()
-	ln, err := server.ListenLocal(n.Socket, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
+	ln, err := socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}).ListenLocal(n.Socket, server.MaxLocal)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package figures
+package operations
 
 import (
 	"context"
@@ -22,8 +22,8 @@ type Operations struct {
 	repairs       *prometheus.CounterVec // of the pod network
 }
 
-// NewOperations counts from nothing.
-func NewOperations() *Operations {
+// New counts from nothing.
+func New() *Operations {
 	kind := []string{"operation_type"}
 	return &Operations{
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "islet_network_repairs_total",
@@ -39,7 +39,8 @@ func NewOperations() *Operations {
 	}
 }
 
-func (o *Operations) collectors() []prometheus.Collector {
+// Collectors are all that is counted.
+func (o *Operations) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{o.total, o.failed, o.seconds, o.pullTime, o.repairs}
 }
 

@@ -1,4 +1,4 @@
-package server
+package socket
 
 import (
 	"fmt"
@@ -8,32 +8,22 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/islet-edge/islet/internal/socket"
 )
 
-// maxLocal bounds the connections to the unix socket.
-const maxLocal = 64
-
-// ListenLocal opens the unix socket for root and the agent's own user only. A
-// socket that a killed agent left behind is replaced; one that is served is not.
-func ListenLocal(path string, sockets *socket.Sockets) (net.Listener, error) {
-	return ListenUnix(path, maxLocal, sockets)
-}
-
-// ListenUnix is ListenLocal for another number of connections.
-func ListenUnix(path string, most int, sockets *socket.Sockets) (net.Listener, error) {
-	ln, err := sockets.Listen(path)
+// ListenLocal opens a socket for root and the agent's own user only, with so many connections
+// at a time. A socket that a killed agent left behind is replaced; one that is served is not.
+func (s *Sockets) ListenLocal(path string, most int) (net.Listener, error) {
+	ln, err := s.Listen(path)
 	if err != nil {
 		return nil, err
 	}
-	return &localListener{Listener: ln, path: path, log: sockets.Log, slots: make(chan struct{}, most)}, nil
+	return &localListener{Listener: ln, path: path, log: s.Log, slots: make(chan struct{}, most)}, nil
 }
 
 // A localListener accepts from root and the agent's own user, a bounded number
 // at a time.
 type localListener struct {
-	*socket.Listener
+	*Listener
 	path  string
 	log   *slog.Logger
 	slots chan struct{}

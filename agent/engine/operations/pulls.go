@@ -1,0 +1,96 @@
+package operations
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// pulls are the last pulls of images, the newest last.
+type pulls struct {
+	mu   sync.Mutex
+	last []pulled
+}
+
+type pulled struct {
+	image    string
+	from, to time.Time
+}
+
+// maxPulls bounds what is known of pulls; of a pod whose pulls are forgotten by the
+// time it runs they count as its own time.
+const maxPulls = 64
+
+func (p *pulls) begin(image string) (end func()) {
+	from := time.Now()
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.last) == maxPulls {
+			p.last = slices.Delete(p.last, 0, 1)
+		}
+		p.last = append(p.last, pulled{image, from, time.Now()})
+	}
+}
+
+// Pulling is how long the images of a pod were pulled since it was created: from the
+// beginning of the first pull to the end of the last.
+func (o *Operations) Pulling(pod *v1.Pod, created time.Time) time.Duration {
+	p := &o.pulls
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var first, last time.Time
+	for _, one := range p.last {
+		wanted := false
+		for kind, c := range podspec.Containers(&pod.Spec) {
+			wanted = wanted || kind != podspec.Ephemeral && (c.Image == one.image || c.Image == strings.TrimSuffix(one.image, ":latest"))
+		}
+		if one.to.Before(created) || !wanted {
+			continue
+		}
+		first, last = cmp.Or(first, latest(one.from, created)), latest(last, one.to)
+	}
+	return last.Sub(first)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// sizes are the buckets of images in bytes, as a kubelet words them: from N MB on.
+var sizes = []struct {
+	atLeast uint64
+	name    string
+}{
+	{100 << 30, "GT100GB"}, {60 << 30, "60GB-100GB"}, {40 << 30, "40GB-60GB"}, {30 << 30, "30GB-40GB"}, {20 << 30, "20GB-30GB"}, {10 << 30, "10GB-20GB"}, {5 << 30, "5GB-10GB"},
+	{1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
+}
+
+// pulled takes note of a pull that succeeded; how large the image is, images say.
+func (o *Operations) pulled(ctx context.Context, images cri.Images, q *api.PullImageRequest, begin time.Time, err error) {
+	if err != nil {
+		return
+	}
+	r, err := images.ImageStatus(ctx, &api.ImageStatusRequest{Image: q.GetImage()})
+	if err != nil || r.GetImage() == nil {
+		return
+	}
+	for _, s := range sizes {
+		if r.Image.Size >= s.atLeast {
+			o.pullTime.WithLabelValues(s.name).Observe(time.Since(begin).Seconds())
+			return
+		}
+	}
+}
