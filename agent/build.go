@@ -344,7 +344,8 @@ func (a *agent) openVolumes(ctx context.Context) (err error) {
 
 func (a *agent) serverConfig() server.Config {
 	d := describe.Config{
-		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, Containers: a.rt, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Local: a.objects.Local, Volatile: a.volatile, Input: a.input, Devices: a.devices.Manager, Hardware: a.devices.Hardware,
+		Config: a.cfg, Desired: a.desired, Store: a.store, Events: a.events, NotReady: a.health.NotReady, Spoken: a.sources.Spoken, Local: a.objects.Local, Input: a.input,
+		Runtime: a.rt, Network: a.rt.Network, Endpoint: a.rt.Endpoint, Left: a.rt.Left, Database: filepath.Join(a.cfg.Dirs.State, process.Database), Volatile: a.volatile.String(),
 		Addresses: func() []string { return a.machine.Now().IPs }, Waiting: a.claims.Waiting, Configuration: a.keeper.Problems, Flash: a.upkeep.Flash.Figures,
 	}
 	var metrics func() []exposition.Sample
@@ -361,7 +362,7 @@ func (a *agent) serverConfig() server.Config {
 		Disks:   []string{a.cfg.Dirs.State, a.cfg.Dirs.Root, a.cfg.Kubelet.PodLogsDir},
 		Ignored: a.machine.Ignored, Pods: a.pods, Local: a.desired, Runtime: a.rt.Streams, Images: a.rt.Images,
 		Decode: a.sources.DecodeLocal, Objects: objects.Manifests{Local: a.objects.Local, Claims: a.objects.Own, Desired: a.desired}, Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver, Restart: a.restart, Configuration: configure.Local{Keeper: a.keeper}, Updates: a.updater, Settings: func() any { return doctor.Settings(a.cfg) }, Usage: a.usage,
-		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: shows.Devices, Garbage: a.upkeep, Flash: a.upkeep.Flash.Figures,
+		Clock: describe.Clock{Link: a.link}, Shutdown: a.shutdown, Devices: a.devices.Show, Garbage: a.upkeep, Flash: a.upkeep.Flash.Figures,
 		Checks: a.health.Checks(), Kubelet: ports.Paths(a.cfg, process.LevelOf(a.log)), Counted: slices.Concat(a.figures.Collectors(a.pods.Resizing), a.keys.Collectors(), a.handlers.Collectors(), a.shutdown.Collectors(), a.upkeep.Collectors(), a.keeper.Collectors(), a.objects.Collectors(), a.claims.Collectors(a.pods.List), a.devices.Collectors(), a.devices.Pinning.Collectors()), Metrics: metrics, ProbeMetrics: a.probes,
 		Page:              a.page.Below(server.PathPage),
 		StreamIdleTimeout: a.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: a.log,

@@ -20,7 +20,7 @@ import (
 // openDevices makes what gives devices to containers, with what the last run gave.
 func (a *agent) openDevices(ctx context.Context) (err error) {
 	a.devices, err = device.Open(ctx, device.Config{
-		Root: a.cfg.Dirs.Root, Sockets: a.sockets, Store: a.store, Pods: func() []*v1.Pod { return a.pods.List() },
+		Root: a.cfg.Dirs.Root, Sockets: a.sockets, Store: a.store, Pods: func() []*v1.Pod { return a.pods.List() }, Pod: a.wanted,
 		Config:  devicemanager.Config{Changed: a.devicesChanged, PodChanged: a.podDevicesChanged, Log: a.log},
 		Pinning: pinning.Config{Config: a.cfg, Share: a.machine.Share(), Host: os.DirFS("/"), Freed: func() { a.pods.NodeChanged() }},
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/device/counts"
 	"github.com/islet-edge/islet/agent/device/devicemanager"
@@ -34,7 +35,8 @@ type Config struct {
 	Root    string // --root-dir
 	Sockets *socket.Sockets
 	Store   Store
-	Pods    func() []*v1.Pod // with their statuses; called once there are some
+	Pods    func() []*v1.Pod        // with their statuses; called once there are some
+	Pod     func(types.UID) *v1.Pod // that is wanted; nil: none is
 	devicemanager.Config
 	Pinning pinning.Config // but for Store, Devices and Log
 }
@@ -83,7 +85,7 @@ func (d *Devices) Wants(pod *v1.Pod) bool {
 	return d.Manager.Wants(pod)
 }
 
-// Admit gives it those; see device.Manager.Admit.
+// Admit gives it those; see devicemanager.Manager.Admit.
 func (d *Devices) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	if d.Pinning != nil {
 		return d.Pinning.Admit(ctx, pod)

@@ -49,8 +49,11 @@ type Layer struct {
 // opened before are not those that are seen there now.
 func (l *Layer) Fresh(dir string) bool { return l != nil && slices.Contains(l.fresh, dir) }
 
-// String is what a person must know.
+// String is what a person must know; empty: all disks take writes.
 func (l *Layer) String() string {
+	if l == nil {
+		return ""
+	}
 	return fmt.Sprintf("the disk of %s takes no writes: what changes there is in memory, at most %d MiB, and is lost at the next boot; repair the disk and reboot", strings.Join(l.Dirs, ", "), l.Bytes>>20)
 }
 

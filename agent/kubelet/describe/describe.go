@@ -4,14 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/islet-edge/islet/agent/device/devicemanager"
-	"github.com/islet-edge/islet/agent/device/hardware"
-	"github.com/islet-edge/islet/agent/engine"
-	"github.com/islet-edge/islet/agent/host/process"
-	"github.com/islet-edge/islet/agent/host/volatile"
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/edge/brake"
 	"github.com/islet-edge/islet/edge/desired"
@@ -29,23 +25,41 @@ import (
 // Config is what New needs.
 type Config struct {
 	*config.Config
-	Desired    *desired.Desired
-	Store      *store.Store
-	Events     *outbox.Events
-	Containers *engine.Containers
-	Addresses  func() []string // of the node
-	NotReady   func(context.Context) []string
-	Spoken     func(source string) bool
-	Local      interface{ Problems() []local.Problem }
-	Input      func(types.UID) plan.Input // what is known of a pod
-	Cluster    *Cluster                   // nil: the node stands alone
-	Flash      func(context.Context) *api.Flash
-	Waiting    func(types.UID) []string // for which volumes a pod waits long
-	Volatile   *volatile.Layer          // nil: the disk takes writes
-	Devices    *devicemanager.Manager
-	Hardware   *hardware.Hardware
+	Desired   *desired.Desired
+	Store     *store.Store
+	Events    *outbox.Events
+	Runtime   Runtime
+	Network   Network
+	Endpoint  string          // of the runtime; empty: it is in this process
+	Left      string          // what a runtime of before keeps; empty: nothing is known
+	Database  string          // its file
+	Addresses func() []string // of the node
+	NotReady  func(context.Context) []string
+	Spoken    func(source string) bool
+	Local     interface{ Problems() []local.Problem }
+	Input     func(types.UID) plan.Input // what is known of a pod
+	Cluster   *Cluster                   // nil: the node stands alone
+	Flash     func(context.Context) *api.Flash
+	Waiting   func(types.UID) []string // for which volumes a pod waits long
+	Volatile  string                   // what is in memory instead of on the disk; empty: the disk takes writes
 
 	Configuration func() []string // what is wrong with the one that the node was sent
+}
+
+// A Runtime is what runs the containers. *engine.Containers is one.
+type Runtime interface {
+	// Going are the imports of image archives that go on, FailedArchives those that failed.
+	Going() []api.Import
+	FailedArchives() []api.Import
+	// Problems are why a part of it does not work.
+	Problems() []string
+}
+
+// A Network is where pods get their network from. *cni.Network is one.
+type Network interface {
+	Config() string
+	Repairs() cni.Repairs
+	PodCIDRs() []netip.Prefix
 }
 
 // A Cluster is the way to the control plane.
@@ -70,15 +84,15 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	s.NotReady = a.c.NotReady(ctx)
 	s.Events = eventsOf(a.c.Events.Recent(types.UID(a.c.Node.Name)))
 	s.Addresses = a.c.Addresses()
-	s.Imports = append(a.c.Containers.Going(), a.c.Containers.FailedArchives()...)
-	s.Network.Config = a.c.Containers.Network.Config()
-	s.Problems = append(s.Problems, a.c.Containers.Problems()...)
+	s.Imports = append(a.c.Runtime.Going(), a.c.Runtime.FailedArchives()...)
+	s.Network.Config = a.c.Network.Config()
+	s.Problems = append(s.Problems, a.c.Runtime.Problems()...)
 	s.Problems = append(s.Problems, a.c.Configuration()...)
-	s.Runtime.Endpoint, s.Runtime.Left = a.c.Containers.Endpoint, a.c.Containers.Left
+	s.Runtime.Endpoint, s.Runtime.Left = a.c.Endpoint, a.c.Left
 	if s.Flash = a.c.Flash(ctx); s.Flash.Exceeded {
 		s.Problems = append(s.Problems, fmt.Sprintf("more was written to the disk today than flashBudget allows (%d MiB of %d MiB); what can wait does until the day is over", s.Flash.Today.Stack>>20, s.Flash.Budget>>20))
 	}
-	s.Store.Path = a.c.Dirs.State + "/" + process.Database
+	s.Store.Path = a.c.Database
 	h := a.c.Store.Health()
 	if h.Aside != "" {
 		s.Store.Rebuilt = true
@@ -88,14 +102,14 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 		s.Store.Message = h.Volatile
 		s.Problems = append(s.Problems, h.Volatile)
 	}
-	if a.c.Volatile != nil {
-		s.Problems = append(s.Problems, a.c.Volatile.String())
+	if a.c.Volatile != "" {
+		s.Problems = append(s.Problems, a.c.Volatile)
 	}
-	if r := a.c.Containers.Network.Repairs(); r.Count > 0 {
+	if r := a.c.Network.Repairs(); r.Count > 0 {
 		s.Network.Repairs = &api.Repairs{Count: r.Count, Last: r.Last, What: r.What}
 	}
 	if s.Network.Config == cni.BuiltIn {
-		for _, p := range a.c.Containers.Network.PodCIDRs() {
+		for _, p := range a.c.Network.PodCIDRs() {
 			s.Network.PodCIDRs = append(s.Network.PodCIDRs, p.String())
 		}
 	}

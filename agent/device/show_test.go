@@ -1,4 +1,4 @@
-package describe
+package device
 
 import (
 	"context"
@@ -68,10 +68,14 @@ func TestDevices(t *testing.T) {
 	if _, refusal, err := m.Admit(t.Context(), pod); err != nil || refusal != "" {
 		t.Fatal(refusal, err)
 	}
-	a := New(Config{Desired: d, Devices: m, Hardware: hw})
+	wanted := func(uid types.UID) *v1.Pod {
+		p, _ := d.Get(uid)
+		return p.Pod
+	}
+	a := &Devices{Manager: m, Hardware: hw, c: Config{Pod: wanted}}
 	show := func(all bool) (out []string) {
 		t.Helper()
-		list, err := a.Devices(all)
+		list, err := a.Show(all)
 		must(err)
 		for _, d := range list {
 			out = append(out, strings.Join([]string{d.Resource, d.ID, strings.Join(d.Nodes, ","), string(d.State), strings.Join(d.Users, ",")}, " "))
@@ -100,10 +104,9 @@ func TestDevices(t *testing.T) {
 	if got := show(false); got[0] != "islet.dev/pty dev-pts-3  away default/p/c" {
 		t.Errorf("%q", got)
 	}
-	if got := (&Describer{Config{Desired: d, Devices: devicemanager.New(devicemanager.Config{Store: s, Log: log})}}); got != nil {
-		if list, err := got.Devices(false); err != nil || list == nil || len(list) != 0 {
-			t.Errorf("a node without devices: %v, %v", list, err)
-		}
+	none := &Devices{Manager: devicemanager.New(devicemanager.Config{Store: s, Log: log}), c: Config{Pod: wanted}}
+	if list, err := none.Show(false); err != nil || list == nil || len(list) != 0 {
+		t.Errorf("a node without devices: %v, %v", list, err)
 	}
 }
 

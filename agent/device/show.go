@@ -1,4 +1,4 @@
-package describe
+package device
 
 import (
 	"cmp"
@@ -10,41 +10,41 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// Devices lists those that containers can ask for, built-in ones first; all: and then those
+// Show lists the devices that containers can ask for, built-in ones first; all: and then those
 // of the host that no resource has.
-func (a *Describer) Devices(all bool) ([]api.Device, error) {
-	users := a.deviceUsers()
+func (d *Devices) Show(all bool) ([]api.Device, error) {
+	users := d.users()
 	out := []api.Device{}
-	units, kept := a.c.Hardware.List()
+	units, kept := d.Hardware.List()
 	for _, u := range units {
-		d := api.Device{Resource: u.Resource, ID: u.ID, Nodes: u.Nodes, State: api.DeviceFree, Users: users[[2]string{u.Resource, u.ID}]}
+		one := api.Device{Resource: u.Resource, ID: u.ID, Nodes: u.Nodes, State: api.DeviceFree, Users: users[[2]string{u.Resource, u.ID}]}
 		if u.Shared > 1 {
-			d.Shared = u.Shared
+			one.Shared = u.Shared
 		}
-		if len(d.Users) > 0 {
-			d.State = api.DeviceUsed
+		if len(one.Users) > 0 {
+			one.State = api.DeviceUsed
 		}
 		if len(u.Nodes) == 0 {
-			d.State, d.Message = api.DeviceAway, "it is not there: what has it waits"
+			one.State, one.Message = api.DeviceAway, "it is not there: what has it waits"
 		}
-		out = append(out, d)
+		out = append(out, one)
 	}
 	for _, k := range kept {
 		out = append(out, api.Device{Resource: k.Resource, Nodes: []string{k.Path}, State: api.DeviceKept, Message: k.Why})
 	}
-	for _, r := range a.c.Devices.List() {
-		if a.c.Hardware.Serves(r.Name) {
+	for _, r := range d.Manager.List() {
+		if d.Hardware.Serves(r.Name) {
 			continue
 		}
-		for _, one := range r.Devices {
-			d := api.Device{Resource: r.Name, ID: one.ID, State: api.DeviceFree, Message: one.Message, Users: users[[2]string{r.Name, one.ID}]}
+		for _, its := range r.Devices {
+			one := api.Device{Resource: r.Name, ID: its.ID, State: api.DeviceFree, Message: its.Message, Users: users[[2]string{r.Name, its.ID}]}
 			switch {
-			case !one.Healthy:
-				d.State = api.DeviceUnhealthy
-			case len(d.Users) > 0:
-				d.State = api.DeviceUsed
+			case !its.Healthy:
+				one.State = api.DeviceUnhealthy
+			case len(one.Users) > 0:
+				one.State = api.DeviceUsed
 			}
-			out = append(out, d)
+			out = append(out, one)
 		}
 	}
 	if !all {
@@ -53,13 +53,13 @@ func (a *Describer) Devices(all bool) ([]api.Device, error) {
 	return withParts(out)
 }
 
-// deviceUsers lists the containers that have a device, by resource and ID.
-func (a *Describer) deviceUsers() map[[2]string][]string {
+// users lists the containers that have a device, by resource and ID.
+func (d *Devices) users() map[[2]string][]string {
 	users := map[[2]string][]string{}
-	for _, h := range a.c.Devices.Held() {
-		who := a.podName(h.UID) + "/" + h.Container
+	for _, h := range d.Manager.Held() {
+		who := d.podName(h.UID) + "/" + h.Container
 		for _, id := range h.IDs {
-			if a.c.Hardware.Serves(h.Resource) {
+			if d.Hardware.Serves(h.Resource) {
 				id = hardware.UnitOf(id)
 			}
 			if key := [2]string{h.Resource, id}; !slices.Contains(users[key], who) {
@@ -70,9 +70,9 @@ func (a *Describer) deviceUsers() map[[2]string][]string {
 	return users
 }
 
-func (a *Describer) podName(uid types.UID) string {
-	if p, ok := a.c.Desired.Get(uid); ok {
-		return p.Pod.Namespace + "/" + p.Pod.Name
+func (d *Devices) podName(uid types.UID) string {
+	if p := d.c.Pod(uid); p != nil {
+		return p.Namespace + "/" + p.Name
 	}
 	return string(uid)
 }
