@@ -14,7 +14,6 @@ import (
 	"github.com/islet-edge/islet/agent"
 	"github.com/islet-edge/islet/agent/change/selftest"
 	"github.com/islet-edge/islet/agent/cli"
-	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/start"
 	"github.com/islet-edge/islet/net/cni"
 )
@@ -43,7 +42,7 @@ func run() int {
 	if cli.IsCommand(os.Args[0], args, cli.AtTerminal(os.Stdin, os.Stdout)) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
-			Agent: runAgent, Doctor: doctor.Main, Cleanup: agent.Cleanup, SelfTest: selfTest,
+			Agent: runAgent, Doctor: agent.Doctor, Cleanup: agent.Cleanup, SelfTest: selfTest,
 		})
 	}
 	return runAgent(args)

@@ -21,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/agent/engine"
 	"github.com/islet-edge/islet/agent/engine/credentials"
 	"github.com/islet-edge/islet/agent/engine/pulls"
+	"github.com/islet-edge/islet/agent/host/home"
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/host/shutdown"
 	"github.com/islet-edge/islet/agent/host/volatile"
@@ -159,6 +160,8 @@ func Run(ctx context.Context, cfg *config.Config, start *configure.Start, again 
 	run("pods", a.pods)
 	run("objects", a.objects)
 	run("logs", a.rt.Rotator(a.observer))
+	run("quota of logs", a.rt.LogQuota())
+	run("home", home.Home{Config: a.cfg, Log: log})
 	run("memory", a.settler)
 	run("upkeep", a.upkeep)
 	run("sockets", a.sockets)

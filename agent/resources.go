@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/engine"
+	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/resource"
 	"github.com/islet-edge/islet/agent/resource/eviction"
@@ -17,12 +20,15 @@ import (
 
 // newUpkeep makes what keeps the disk from filling up. An eviction first asks it to reclaim.
 func (a *agent) newUpkeep() *resource.Upkeep {
-	return resource.New(resource.Config{Config: a.cfg, Containers: a.rt, Store: a.store, OOM: func(ago time.Duration) { a.eviction.OutOfMemory(ago) }, Garbage: garbage.Config{
-		Pods: a.pods.List, Events: a.events, Now: a.link.Now, Log: a.log, Offline: func() bool { return a.cluster == nil || a.link.State().Phase != link.Up },
-		Dead: garbage.Dead{View: a.observer, Sweep: a.sweep, Remove: func(ctx context.Context, uid types.UID, c plan.Container) error {
-			return a.executor.Do(ctx, a.input(uid), plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
-		}},
-	}})
+	return resource.New(resource.Config{
+		Config: a.cfg, Images: a.rt.Images, Shims: engine.Programs(a.cfg.Dirs.State), Cgroup: cgroup.Path(a.rt.CgroupDriver, a.cfg.Kubelet.CgroupRoot),
+		Kernel: filepath.Join(a.cfg.Dirs.Run, process.OOM), Store: a.store, OOM: func(ago time.Duration) { a.eviction.OutOfMemory(ago) }, Garbage: garbage.Config{
+			Runtime: a.rt.Runtime, Known: a.rt.Known,
+			Pods: a.pods.List, Events: a.events, Now: a.link.Now, Log: a.log, Offline: func() bool { return a.cluster == nil || a.link.State().Phase != link.Up },
+			Dead: garbage.Dead{View: a.observer, Sweep: a.sweep, Remove: func(ctx context.Context, uid types.UID, c plan.Container) error {
+				return a.executor.Do(ctx, a.input(uid), plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
+			}},
+		}})
 }
 
 // openEviction makes what measures pods, and what ends those that take too much.

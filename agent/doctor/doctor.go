@@ -10,8 +10,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/islet-edge/islet/agent/device/hardware"
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -43,9 +44,32 @@ type Finding struct {
 	remedy *remedy // nil: a person must decide
 }
 
+// Rooms are checks of other parts of the agent, which package agent connects.
+type Rooms struct {
+	// Examine looks at the devices that a configuration gives to containers.
+	Examine func(classes []config.DeviceClass) ([]Complaint, error)
+	// HostPorts reads at which ports programs of the host listen; taken says which of a pod's
+	// host ports these are.
+	HostPorts func(host fs.FS) (taken func(*v1.Pod) []string, err error)
+	// ShutdownTime is how long pods may take to end when the machine goes off, ShutdownDelay
+	// asks logind how long it waits.
+	ShutdownTime  func(*kubelet.KubeletConfiguration) time.Duration
+	ShutdownDelay func(ctx context.Context) (time.Duration, error)
+	// Volatile is the device of a file system in memory that islet lays over a disk.
+	Volatile string
+}
+
+// A Complaint is what is wrong with a device.
+type Complaint struct {
+	Resource     string
+	What, Advice string
+	Absent       bool // only that there is none, which may be meant
+}
+
 // Input is what the checks need to know of the agent's configuration, and the
 // host as files.
 type Input struct {
+	Rooms
 	Host fs.FS // the host's root; paths in it have no leading slash
 
 	RootDir, StateDir, RunDir string
@@ -83,14 +107,13 @@ type Input struct {
 	// knows, or the node stands alone.
 	Link func(ctx context.Context) (Link, bool)
 	// ShutdownNeed is how long pods may take to end when the machine goes off; 0: they do
-	// not end before it. ShutdownDelay asks logind how long it waits.
-	ShutdownNeed  time.Duration
-	ShutdownDelay func(ctx context.Context) (time.Duration, error)
+	// not end before it.
+	ShutdownNeed time.Duration
 	// Left asks the agent what a move to another container runtime left behind; nil: nobody
 	// knows.
 	Left func(ctx context.Context) string
 	// Devices looks at those of the configuration; nil: it has none.
-	Devices func() ([]hardware.Complaint, error)
+	Devices func() ([]Complaint, error)
 	// CRISocket is where the runtime of the pods is seen, ImageSocket that of its images;
 	// empty: nowhere.
 	CRISocket, ImageSocket string

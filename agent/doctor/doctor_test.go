@@ -14,7 +14,12 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/islet-edge/islet/agent/device/hardware"
+	v1 "k8s.io/api/core/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/agent/pod/spec/hostport"
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -53,9 +58,23 @@ func board() fstest.MapFS {
 
 func input(f fstest.MapFS) Input {
 	return Input{
-		Host: f, RootDir: "/var/lib/kubelet", StateDir: "/var/lib/islet", RunDir: "/run/islet", FailSwapOn: true,
+		Rooms: rooms(), Host: f, RootDir: "/var/lib/kubelet", StateDir: "/var/lib/islet", RunDir: "/run/islet", FailSwapOn: true,
 		ResolvConf: "/etc/resolv.conf", Ports: []int{10250}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("fd00:42::/64")},
 		Bridge: "islet0", Self: 42, Built: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+// rooms are real but for the devices, and logind.
+func rooms() Rooms {
+	return Rooms{
+		Examine: func([]config.DeviceClass) ([]Complaint, error) { return nil, nil },
+		HostPorts: func(host fs.FS) (func(*v1.Pod) []string, error) {
+			sockets, err := hostport.Listening(host)
+			return func(pod *v1.Pod) []string { return hostport.Taken(pod, sockets) }, err
+		},
+		ShutdownTime:  func(*kubelet.KubeletConfiguration) time.Duration { return 0 },
+		ShutdownDelay: func(context.Context) (time.Duration, error) { return 0, errors.New("no bus") },
+		Volatile:      volatile.Source,
 	}
 }
 
@@ -331,13 +350,13 @@ func TestThisMachine(t *testing.T) {
 
 func TestDevices(t *testing.T) {
 	for _, c := range []struct {
-		found []hardware.Complaint
+		found []Complaint
 		err   error
 		want  Severity
 	}{
-		{nil, nil, OK}, {[]hardware.Complaint{{What: "none", Absent: true}}, nil, Info}, {[]hardware.Complaint{{What: "open"}}, nil, Warning}, {nil, errors.New("no /sys"), Warning},
+		{nil, nil, OK}, {[]Complaint{{What: "none", Absent: true}}, nil, Info}, {[]Complaint{{What: "open"}}, nil, Warning}, {nil, errors.New("no /sys"), Warning},
 	} {
-		p := &patient{Input: Input{Devices: func() ([]hardware.Complaint, error) { return c.found, c.err }}}
+		p := &patient{Input: Input{Devices: func() ([]Complaint, error) { return c.found, c.err }}}
 		p.devices(t.Context())
 		if len(p.findings) != 1 || p.findings[0].ID != "devices" || p.findings[0].Severity != c.want {
 			t.Errorf("%+v: %+v", c, p.findings)

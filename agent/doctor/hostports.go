@@ -2,18 +2,16 @@ package doctor
 
 import (
 	"context"
-
-	"github.com/islet-edge/islet/agent/pod/spec/hostport"
 )
 
 // hostPorts looks for host ports of pods at which a program of the host listens.
 // Pods in the host's network listen there themselves.
 func (p *patient) hostPorts(ctx context.Context) {
-	if p.Pods == nil {
+	if p.Pods == nil || p.HostPorts == nil {
 		return
 	}
 	pods, ok := p.Pods(ctx)
-	sockets, err := hostport.Listening(p.Host)
+	taken, err := p.HostPorts(p.Host)
 	if !ok || err != nil {
 		return
 	}
@@ -22,7 +20,7 @@ func (p *patient) hostPorts(ctx context.Context) {
 		if pods[i].Spec.HostNetwork {
 			continue
 		}
-		for _, text := range hostport.Taken(&pods[i], sockets) {
+		for _, text := range taken(&pods[i]) {
 			found = true
 			p.add("host-port", Warning, "stop that program, or choose another hostPort", "pod %s/%s: %s", pods[i].Namespace, pods[i].Name, text)
 		}

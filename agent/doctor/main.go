@@ -9,12 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/agent/device/hardware"
-	"github.com/islet-edge/islet/agent/host/shutdown"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/cni"
@@ -28,7 +25,7 @@ import (
 // --output=json, --socket=PATH, where the agent listens, and --fix, which first
 // removes what is certainly nobody's; with --dry-run it only says what that is. It
 // returns the exit code: 1 when something keeps pods from running.
-func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func Main(ctx context.Context, args []string, rooms Rooms, stdout, stderr io.Writer) int {
 	var all, asJSON, fix, dry bool
 	var rest []string
 	socket := ""
@@ -55,7 +52,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "islet: doctor:", err)
 		return 1
 	}
-	in := inputOf(cfg)
+	in := inputOf(cfg, rooms)
 	in.Bridges = otherBridges(ctx, sockets)
 	found := Check(ctx, in, Real())
 	if fix || dry {
@@ -82,10 +79,11 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // inputOf is what the checks need to know of a configuration, and ways to ask.
-func inputOf(cfg *config.Config) Input {
+func inputOf(cfg *config.Config, rooms Rooms) Input {
 	k := &cfg.Kubelet
 	in := Input{
-		Host: os.DirFS("/"), RootDir: cfg.Dirs.Root, StateDir: cfg.Dirs.State, RunDir: cfg.Dirs.Run,
+		Rooms: rooms,
+		Host:  os.DirFS("/"), RootDir: cfg.Dirs.Root, StateDir: cfg.Dirs.State, RunDir: cfg.Dirs.Run,
 		OCIRuntime: cfg.Edge.OCIRuntime, ShippedOCI: abilities.Shipped(), SystemdCgroup: k.CgroupDriver == "systemd",
 		FailSwapOn: *k.FailSwapOn, SwapUnasked: cfg.SwapUnasked, FailCgroupV1: *k.FailCgroupV1, ResolvConf: *k.ResolverConfig,
 		Ports: []int{int(k.Port)}, PodCIDRs: cfg.PodCIDRs, Bridge: cfg.Edge.BridgeName, Self: os.Getpid(),
@@ -113,10 +111,9 @@ func inputOf(cfg *config.Config) Input {
 	in.Left = func(ctx context.Context) string { return askLeft(ctx, socket) }
 	in.CRISocket, in.ImageSocket = sockets(cfg)
 	if classes := cfg.Edge.Devices; len(classes) > 0 {
-		in.Devices = func() ([]hardware.Complaint, error) { return hardware.Examine(classes, "") }
+		in.Devices = func() ([]Complaint, error) { return rooms.Examine(classes) }
 	}
-	in.ShutdownNeed = shutdown.Total(shutdown.Periods(k))
-	in.ShutdownDelay = func(ctx context.Context) (time.Duration, error) { return shutdown.Delay(ctx, shutdown.SystemBus()) }
+	in.ShutdownNeed = rooms.ShutdownTime(k)
 	if k.ProtectKernelDefaults {
 		in.KernelSettings = config.KernelSettings()
 	}

@@ -14,12 +14,12 @@ import (
 
 func TestDoctorWithoutAnAgent(t *testing.T) {
 	var out, errs strings.Builder
-	code := Main(context.Background(), []string{"--all", "--fail-swap-on=false", "--state-dir=" + t.TempDir()}, &out, &errs)
+	code := Main(context.Background(), []string{"--all", "--fail-swap-on=false", "--state-dir=" + t.TempDir()}, rooms(), &out, &errs)
 	if errs.Len() > 0 || !strings.Contains(out.String(), "the configuration is valid") {
 		t.Errorf("%d %s %s", code, out.String(), errs.String())
 	}
 	out.Reset()
-	if code := Main(context.Background(), []string{"--output=json", "--prot=1"}, &out, &errs); code != 1 {
+	if code := Main(context.Background(), []string{"--output=json", "--prot=1"}, rooms(), &out, &errs); code != 1 {
 		t.Errorf("a bad configuration is an error: %d", code)
 	}
 	var findings []struct{ ID, Severity, What, Advice string }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/islet-edge/islet/agent/host/volatile"
 )
 
 // A mount is a line of /proc/mounts.
@@ -68,7 +66,7 @@ func (p *patient) mounts(context.Context) {
 			p.add(c.id, c.severity, fmt.Sprintf(c.advice, state.dir), "%s lies on %s, which is mounted %s", p.StateDir, state.dir, c.option)
 		}
 	}
-	if state.device == volatile.Source {
+	if p.Volatile != "" && state.device == p.Volatile {
 		p.add("state-ro", Warning, "repair the disk and reboot; to go on without a reboot stop islet, run islet cleanup, which ends the pods, and mount it read-write", "%s is on a disk that takes no writes: what changes is in memory and lost at the next boot", p.StateDir)
 	} else {
 		p.fileSystem(state)

@@ -263,6 +263,12 @@ func (c *Containers) Rotator(view rotate.View) *rotate.Rotator {
 		Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log})
 }
 
+// LogQuota keeps the rotated logs of each pod within podLogQuota.
+func (c *Containers) LogQuota() *rotate.Quota {
+	k := c.cfg.Kubelet
+	return &rotate.Quota{Dir: k.PodLogsDir, Bytes: c.cfg.PodLogQuota, Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log}
+}
+
 // errOtherDriver ends the agent, whose next start knows better.
 var errOtherDriver = errors.New("the container runtime makes cgroups by another driver than was known while it did not answer: islet starts anew")
 

@@ -2,6 +2,5 @@
 // when its memory was not enough; built by one configuration.
 //
 //	garbage: images and dead containers      flash: what is written, and a budget of it
-//	rotate.Quota: logs of each pod           oom: kills that the kernel tells of
-//	home: cgroups of the agent and of the system, and the hint for who brings an iptables
+//	oom: kills that the kernel tells of
 package resource
