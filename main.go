@@ -14,7 +14,6 @@ import (
 	"github.com/islet-edge/islet/agent"
 	"github.com/islet-edge/islet/agent/change/selftest"
 	"github.com/islet-edge/islet/agent/cli"
-	"github.com/islet-edge/islet/agent/start"
 	"github.com/islet-edge/islet/net/cni"
 )
 
@@ -38,7 +37,7 @@ func run() int {
 		return cni.Main(name, os.Args)
 	}
 	args := os.Args[1:]
-	runAgent := func(args []string) int { return start.Main(args, version, agent.Run, os.Stdout, os.Stderr) }
+	runAgent := func(args []string) int { return start(args, version, agent.Run, os.Stdout, os.Stderr) }
 	if cli.IsCommand(os.Args[0], args, cli.AtTerminal(os.Stdin, os.Stdout)) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,

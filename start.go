@@ -1,4 +1,4 @@
-package start
+package main
 
 import (
 	"context"
@@ -21,19 +21,24 @@ import (
 	"github.com/islet-edge/islet/internal/inherit"
 )
 
-// Run runs an agent until ctx ends, and returns an error where it fails before. The agent
+// A runner runs an agent until ctx ends, and returns an error where it fails before. The agent
 // calls again to have this process become another agent, with the reason as the cause.
-type Run func(ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger) error
+type runner func(ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger) error
 
-// Main is the agent as a process: it reads the command line, runs the agent until SIGTERM
-// or SIGINT, and returns the exit code. Its end is not the end of its pods.
-func Main(args []string, version string, run Run, stdout, stderr io.Writer) int {
+// start turns the process into an agent: it reads the command line and the configuration,
+// prepares the process, runs the agent until SIGTERM or SIGINT, and returns the exit code. The
+// end of the agent is not the end of its pods.
+//
+//	main --> start --configuration--> agent.Run
+//	           ^                          |
+//	           +---- again: a new role ---+
+func start(args []string, version string, run runner, stdout, stderr io.Writer) int {
 	stays := inherit.Agent()
-	start := configure.Begin(guard.Take(), args)
-	if start.Role.Kind == guard.Guard {
-		return start.Role.Watch(slog.New(slog.NewTextHandler(stderr, nil)))
+	began := configure.Begin(guard.Take(), args)
+	if began.Role.Kind == guard.Guard {
+		return began.Role.Watch(slog.New(slog.NewTextHandler(stderr, nil)))
 	}
-	cfg, notices, err := start.Load()
+	cfg, notices, err := began.Load()
 	if asked := (*config.Asked)(nil); errors.As(err, &asked) {
 		if asked.Version && filepath.Base(os.Args[0]) != "kubelet" { // of which kubeadm and others read one line
 			fmt.Fprintf(stdout, "islet %s\n", version)
@@ -42,7 +47,7 @@ func Main(args []string, version string, run Run, stdout, stderr io.Writer) int 
 		return 0
 	}
 	if err != nil {
-		start.Role.Report(err.Error())
+		began.Role.Report(err.Error())
 		fmt.Fprintln(stderr, "islet:", err)
 		return 2
 	}
@@ -54,7 +59,7 @@ func Main(args []string, version string, run Run, stdout, stderr io.Writer) int 
 		log.Info(n.String())
 	}
 	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), home.Home{Config: cfg, Log: log}.Enter())...); err != nil {
-		return start.Unfit(err, log)
+		return began.Unfit(err, log)
 	}
 	for _, concern := range cfg.Concerns(os.DirFS("/")) {
 		log.Warn(concern)
@@ -64,20 +69,20 @@ func Main(args []string, version string, run Run, stdout, stderr io.Writer) int 
 	defer stop()
 	ctx, again := context.WithCancelCause(ctx)
 	defer again(nil)
-	start.Role.Reap(ctx)
+	began.Role.Reap(ctx)
 	process.Adjust(cfg, log)
-	err = process.Bounded(ctx, func() error { return run(ctx, cfg, start, again, version, log) })
+	err = process.Bounded(ctx, func() error { return run(ctx, cfg, began, again, version, log) })
 	next := (*configure.Again)(nil)
 	switch errors.As(context.Cause(ctx), &next); {
 	case next != nil:
-		log.Error("the agent cannot start anew", "error", start.Role.Become(next.Role))
+		log.Error("the agent cannot start anew", "error", began.Role.Become(next.Role))
 		return 1
 	case errors.Is(err, process.ErrAbandoned):
 		log.Warn("the agent ends; its pods go on running, and the next start takes up what it leaves half done", "error", err)
 	case errors.As(err, new(ports.ListenError)):
-		return start.Unfit(err, log)
+		return began.Unfit(err, log)
 	case err != nil:
-		start.Role.Report(err.Error())
+		began.Role.Report(err.Error())
 		log.Error("the agent ends", "error", err)
 		return 1
 	default:

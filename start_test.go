@@ -1,4 +1,4 @@
-package start
+package main
 
 import (
 	"os"
@@ -16,7 +16,7 @@ func TestVersion(t *testing.T) {
 	for name, want := range map[string]string{"/usr/bin/kubelet": "Kubernetes " + config.KubernetesVersion + "\n", "islet": "islet 1.2.3\nKubernetes " + config.KubernetesVersion + "\n"} {
 		os.Args[0] = name
 		var out, errs strings.Builder
-		if code := Main([]string{"--version"}, "1.2.3", nil, &out, &errs); code != 0 || out.String() != want {
+		if code := start([]string{"--version"}, "1.2.3", nil, &out, &errs); code != 0 || out.String() != want {
 			t.Errorf("%s: code %d, %q %s", name, code, out.String(), errs.String())
 		}
 	}
