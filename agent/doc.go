@@ -7,6 +7,6 @@
 //	             v                v   |
 //	           pods: verdicts, statuses --> outbox, server
 //
-// The rooms that it connects: containers (what runs them), machine (what is so of the
-// host), cluster (the way to a control plane), objects, volume, figures, health, describe, ports, recovery, settle, process.
+// Its folders are districts. The root package of a district opens it, where it has one: device, volume, engine, resource,
+// cluster. Of the others package agent opens the rooms: pod, plugin, kubelet, change, host. Package main opens cli.
 package agent
