@@ -1,13 +1,12 @@
 package link
 
 import (
-	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/islet-edge/islet/edge/kube"
-	"github.com/islet-edge/islet/internal/retry"
 )
 
 const (
@@ -209,89 +207,27 @@ func (i *identity) better(newest *pair, user *api.AuthInfo) bool {
 	return newest.cert.Leaf.Subject.CommonName == leaf.Subject.CommonName && newest.cert.Leaf.NotAfter.After(leaf.NotAfter) && !given
 }
 
-// run gets and renews the certificate until ctx ends.
-func (i *identity) run(ctx context.Context) error {
-	again := retry.Backoff{First: firstAttempt, Most: mostAttempt}
-	for ctx.Err() == nil {
-		select {
-		case <-i.files: // which are read now
-		default:
-		}
-		usable := i.load()
-		switch {
-		case !usable && i.link.cfg.BootstrapKubeconfig != "":
-			i.attempt(ctx, "bootstrap", i.bootstrap, &again)
-		case usable && i.due():
-			if s, moved := i.link.states.get(); s.Phase != Up {
-				sleep(ctx, look, i.files, moved)
-				continue
-			}
-			i.attempt(ctx, "rotate the client certificate", i.rotate, &again)
-		default:
-			again.Reset()
-			sleep(ctx, i.untilNext(), i.files)
-		}
-	}
-	return nil
-}
-
-// attempt does what is needed, and after a failure waits.
-func (i *identity) attempt(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
-	err := do(ctx)
-	if err == nil || ctx.Err() != nil {
-		again.Reset()
-		i.failed = ""
-		return
-	}
-	i.failures.Add(1)
-	if err.Error() != i.failed {
-		i.failed = err.Error()
-		i.log.Warn("no client certificate yet", "doing", what, "error", err)
-	}
-	wait := again.Next(kube.RetryAfter(err))
-	if errors.Is(err, errDenied) {
-		wait = retry.Around(afterDenial)
-	}
-	i.link.clock.sleep(ctx, wait, i.files, i.link.cfg.NetworkChanged)
-}
-
 // look is how long the next decision is put off at most: timers of months would not
 // see that the clock was set.
 const look = time.Hour
 
-// due tells whether it is time for another certificate.
-func (i *identity) due() bool {
-	i.mu.Lock()
-	leaf := i.leaf
-	i.mu.Unlock()
-	return i.link.cfg.Rotate && leaf != nil && !i.link.clock.Now().Before(rotateAt(leaf))
-}
-
-// untilNext is how long nothing is to do.
-func (i *identity) untilNext() time.Duration {
-	i.mu.Lock()
-	leaf := i.leaf
-	i.mu.Unlock()
-	if leaf == nil {
-		return look
+// ClientCertificate is what the node shows its API server; nil: it has none.
+func (l *Link) ClientCertificate() *tls.Certificate {
+	c, err := l.identity.rest()
+	if err != nil {
+		return nil
 	}
-	next := leaf.NotAfter.Add(time.Second)
-	if at := rotateAt(leaf); i.link.cfg.Rotate {
-		next = at
+	t, err := rest.TLSConfigFor(c)
+	switch {
+	case err != nil || t == nil:
+		return nil
+	case t.GetClientCertificate != nil:
+		if cert, err := t.GetClientCertificate(&tls.CertificateRequestInfo{}); err == nil && len(cert.Certificate) > 0 {
+			return cert
+		}
+		return nil
+	case len(t.Certificates) > 0:
+		return &t.Certificates[0]
 	}
-	if left := next.Sub(i.link.clock.Now()); left > 0 {
-		return min(left, look)
-	}
-	return look // over, and nothing to be done about it
-}
-
-// rotateAt is 70 to 90 % into a certificate's life. Where exactly follows from its serial
-// number: it is the same after a restart, and another for every node.
-func rotateAt(leaf *x509.Certificate) time.Time {
-	var seed [2]uint64
-	for n, b := range leaf.SerialNumber.Bytes() {
-		seed[n%2] = seed[n%2]<<8 ^ seed[n%2]>>56 ^ uint64(b)
-	}
-	at := 0.7 + 0.2*rand.New(rand.NewPCG(seed[0], seed[1])).Float64()
-	return leaf.NotBefore.Add(time.Duration(at * float64(leaf.NotAfter.Sub(leaf.NotBefore))))
+	return nil
 }
