@@ -3,6 +3,7 @@ package exposition
 import (
 	"cmp"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/islet-edge/islet/metrics/disk"
@@ -42,7 +43,7 @@ type Machine struct {
 // ServeContainers answers /metrics/cadvisor. An error is told in container_scrape_error, as
 // cAdvisor does.
 func ServeContainers(w http.ResponseWriter, r *http.Request, m Machine, all []Subject, err error) {
-	respond(w, r, &containerPages, func(p *page) {
+	respond(w, r, func(p *page) {
 		writeContainers(p, m, all, err, func(number string) string { return disk.Name("/sys", number) })
 	})
 }
@@ -61,23 +62,23 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 		return appendLabels(to, "container", s.Container, "id", cmp.Or(s.ID, s.Path), "image", s.Image, "name", name, "namespace", s.Namespace, "pod", s.Pod)
 	}
 	blocks, next := networkBlocks(all), 0
-	p.beginBlocks(blocks, func(i int, to []byte) []byte {
-		if i < len(all) {
+	p.blocks = slices.Grow(p.blocks[:0], blocks)[:blocks]
+	for i := range p.blocks {
+		if to := p.blocks[i][:0]; i < len(all) {
 			all[i].stamp = p.stamped(all[i].At)
-			return label(to, &all[i], all[i].Name)
+			p.blocks[i] = label(to, &all[i], all[i].Name)
+		} else {
+			for all[next].network != i {
+				next++
+			}
+			p.blocks[i] = label(to, &all[next], all[next].Sandbox)
 		}
-		for all[next].network != i {
-			next++
-		}
-		return label(to, &all[next], all[next].Sandbox)
-	})
+	}
 	e := emitter{page: p, device: name}
 	for _, f := range containerFamilies {
 		p.begin(f.name, f.help, f.kind)
-		first := p.farthest(len(all))
-		for at := range all {
-			i := (first + at) % len(all)
-			e.s, e.b, e.net, p.stamp = &all[i], &p.blocks[i], &p.blocks[all[i].network], ""
+		for i := range all {
+			e.s, e.b, e.net, p.stamp = &all[i], p.blocks[i], p.blocks[all[i].network], ""
 			if !f.spec {
 				p.stamp = all[i].stamp
 			}
@@ -142,8 +143,8 @@ var machineFamilies = []struct {
 type emitter struct {
 	*page
 	s      *Subject
-	b      *block
-	net    *block // of its network
+	b      []byte // its block
+	net    []byte // that of its network
 	device func(number string) string
 }
 

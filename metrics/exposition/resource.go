@@ -21,7 +21,7 @@ func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) 
 		Serve(w, r, u.samples(err))
 		return
 	}
-	respond(w, r, &pages, func(p *page) {
+	respond(w, r, func(p *page) {
 		var last *resourceFamily
 		seen := newSeen()
 		u.each(err, func(f *resourceFamily, v *value, labels ...string) {

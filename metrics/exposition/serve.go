@@ -1,7 +1,6 @@
 package exposition
 
 import (
-	"bufio"
 	"hash/maphash"
 	"io"
 	"net/http"
@@ -42,7 +41,7 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 		if len(counted) > 0 {
 			families, _ = gathered(counted).Gather() // what could not be counted is not there
 		}
-		respond(w, r, &pages, func(p *page) { writeSamples(p, samples, families) })
+		respond(w, r, func(p *page) { writeSamples(p, samples, families) })
 		return
 	}
 	now := prometheus.NewRegistry()
@@ -53,14 +52,9 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 		serve.ServeHTTP(w, r)
 		return
 	}
-	w.Header().Set("Content-Encoding", "gzip")
-	z := packers.get()
-	defer packers.put(z)
-	z.begin(w)
-	defer z.Close()
-	b := bufio.NewWriterSize(z, part/4)
-	defer b.Flush()
-	serve.ServeHTTP(compressed{w, b}, r)
+	z := pack(w)
+	defer z.end()
+	serve.ServeHTTP(compressed{w, z}, r)
 }
 
 // gathered is all that was counted; one alone is not merged with anything.

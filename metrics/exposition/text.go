@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // A page is text in Prometheus' format, written by hand: a page of containers has so many
@@ -14,14 +16,10 @@ import (
 // https://prometheus.io/docs/instrumenting/exposition_formats/
 type page struct {
 	out    io.Writer // nil: b is the whole
-	z      *packer   // nil: it is not compressed
 	b      []byte
-	sent   int // before b
-	packed int // how much of b z has packed
-	blocks []block
-	steps  steps  // of all blocks
-	family string // whose lines are being written
-	stamp  string // their time, as it ends a line
+	blocks [][]byte // what all lines of a Subject have between their braces
+	family string   // whose lines are being written
+	stamp  string   // their time, as it ends a line
 
 	stampedAt int64 // the last time that was made a text, in milliseconds since 1970
 	stampedAs string
@@ -30,8 +28,11 @@ type page struct {
 	lined bool // it has a line
 }
 
-// pages and containerPages, which have stencils, are for the next such page.
-var pages, containerPages spare[page]
+// pages and packers are for the next page.
+var (
+	pages   spare[page]
+	packers spare[packer]
+)
 
 // part is how much of a page is made and sent at once.
 const part = 32 << 10
@@ -112,34 +113,22 @@ func (p *page) number(v float64) {
 	}
 }
 
-// entry is line for a Subject's block; of seconds v is how many thousand millionths there are.
-func (p *page) entry(b *block, v float64, seconds time.Duration, more ...string) {
+// entry is line with a Subject's block; of seconds v is how many thousand millionths there are.
+func (p *page) entry(block []byte, v float64, seconds time.Duration, more ...string) {
 	p.lined = true
-	e := entry{partName: len(p.b)}
 	p.b = append(append(p.b, p.family...), '{')
-	e[partBlock] = len(p.b)
-	p.b = append(p.b, b.text...)
-	e[partMore] = len(p.b)
+	p.b = append(p.b, block...)
 	for i := 0; i+1 < len(more); i += 2 {
 		p.b = append(p.b, ',')
 		p.label(more[i], more[i+1])
 	}
 	p.b = append(p.b, '}', ' ')
-	e[partValue] = len(p.b)
 	if seconds > 0 {
 		p.b = appendSeconds(p.b, seconds)
 	} else {
 		p.number(v)
 	}
-	e[partTime] = len(p.b)
 	p.b = append(append(p.b, p.stamp...), '\n')
-	e[partEnd] = len(p.b)
-	if p.z != nil {
-		p.z.pack(p.b[p.packed:e[partName]]) // what is no entry
-		p.z.entry(p.b, &e, b, &p.steps)
-		p.packed = len(p.b)
-	}
-	b.at = p.sent + e[partBlock]
 	p.part()
 }
 
@@ -211,42 +200,56 @@ func appendLabels(b []byte, pairs ...string) []byte {
 // respond sends the page that write writes, compressed if that is asked for, in parts: a
 // page may be larger than what a small machine has to spare. The memory is from that of the
 // page before.
-func respond(w http.ResponseWriter, r *http.Request, from *spare[page], write func(*page)) {
-	p := from.get()
+func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
+	p := pages.get()
 	defer func() {
-		p.out, p.z = nil, nil
-		from.put(p)
+		p.out = nil
+		pages.put(p)
 	}()
-	*p = page{out: w, b: p.b[:0], blocks: p.blocks, steps: p.steps} // nothing else of the page that it was before
+	*p = page{out: w, b: p.b[:0], blocks: p.blocks} // nothing else of the page that it was before
 	if p.b == nil {
 		p.b = make([]byte, 0, part+part/8)
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
-		w.Header().Set("Content-Encoding", "gzip")
-		z := packers.get()
-		defer packers.put(z)
-		z.begin(w)
-		defer z.Close()
-		p.z = z
+		z := pack(w)
+		defer z.end()
+		p.out = z
 	}
 	write(p)
 	p.flush()
 }
 
+// A packer makes gzip.
+type packer struct{ *gzip.Writer }
+
+// pack compresses what is written to an answer, until end.
+func pack(w http.ResponseWriter) *packer {
+	w.Header().Set("Content-Encoding", "gzip")
+	z := packers.get()
+	if z.Writer == nil {
+		z.Writer, _ = gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
+	} else {
+		z.Reset(w)
+	}
+	return z
+}
+
+// end sends the end. An error is a client that has gone.
+func (z *packer) end() {
+	z.Close()
+	z.Reset(nil)
+	packers.put(z)
+}
+
 // flush sends what there is. An error is a client that has gone, which the next one tells
 // too.
 func (p *page) flush() {
-	switch {
-	case p.z != nil:
-		p.z.pack(p.b[p.packed:])
-		p.z.count(p.b)
-	case p.out != nil:
-		p.out.Write(p.b)
-	default:
+	if p.out == nil {
 		return
 	}
-	p.sent, p.b, p.packed = p.sent+len(p.b), p.b[:0], 0
+	p.out.Write(p.b)
+	p.b = p.b[:0]
 }
 
 // acceptsGzip reports whether who asks takes compressed pages: of weight zero he does not.
