@@ -71,7 +71,7 @@ func TestFilesOfTheirOwn(t *testing.T) {
 		{"log_test", 4, 0, "one two three"},
 		{"log_*", 4, 0, "one two three"},
 		{"agent/host/process/log_test", 4, 0, "one two three"},
-		{"agent/*/log_test", 4, 0, "one two three"},
+		{"agent/*/*/log_test", 4, 0, "one two three"},
 		{"other/process/log_test", 4, 0, "two three"},
 		{"log", 4, 0, "two three"},
 		{"[", 4, 0, "two three"},
