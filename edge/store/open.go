@@ -49,7 +49,12 @@ func (s *Store) open(ctx context.Context) error {
 	if err := private(s.path); err != nil {
 		return err
 	}
-	return s.openAt(ctx, dsn(s.path))
+	if err := s.openAt(ctx, dsn(s.path)); err != nil {
+		return err
+	}
+	s.files.wal = nil
+	s.files.db, _ = os.Lstat(s.path) // nil, if somebody is quicker: then it is not looked after
+	return nil
 }
 
 // openAt makes s.db and s.read of the database that connections name.

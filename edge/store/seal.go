@@ -34,6 +34,7 @@ type seal struct {
 
 	mu   sync.Mutex
 	aead cipher.AEAD // nil: not read yet
+	key  []byte      // of the file
 	hash []byte      // key of hashes, made of the same key
 }
 
@@ -93,7 +94,27 @@ func (s *seal) cipher(make bool) (cipher.AEAD, error) {
 		return nil, err
 	}
 	s.aead, err = cipher.NewGCM(block)
+	s.key = key
 	return s.aead, err
+}
+
+// lost reports whether the key file is gone, whose key is known.
+func (s *seal) lost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.key == nil {
+		return false
+	}
+	_, err := os.Lstat(s.path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// restore makes the key file again if it is lost.
+func (s *seal) restore() error {
+	if !s.lost() {
+		return nil
+	}
+	return durable.Write(s.path, s.key, 0o600)
 }
 
 // hashKey is for hashes that are worth nothing without the key file.

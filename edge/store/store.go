@@ -35,6 +35,7 @@ type Store struct {
 	repairs chan repair   // to the writer
 	again   chan struct{} // capacity 1: rows may be missing since a repair
 	mended  time.Time     // the last repair; the writer's
+	files   fileSet       // the writer's
 
 	health sync.Mutex // guards what follows
 	now    Health

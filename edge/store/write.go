@@ -38,6 +38,7 @@ func (s *Store) write() {
 		select {
 		case w := <-s.writes:
 			s.group(w)
+			s.keepFiles(false)
 		case r := <-s.repairs:
 			r.done <- s.mend(r.why) || time.Since(s.mended) < repairEvery
 		case <-s.dirty:
@@ -49,8 +50,10 @@ func (s *Store) write() {
 			if !s.flush() {
 				flush = time.After(flushEvery)
 			}
+			s.keepFiles(false)
 		case <-s.stop:
 			s.flush()
+			s.keepFiles(true)
 			return
 		}
 	}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestRemovedWhileOpen removes files of the database in each way while it is open. Everything
+// that was written before and after is there at the next start: also if that comes without Close,
+// as after kill -9, where something was written, and after Close, where nothing was.
+func TestRemovedWhileOpen(t *testing.T) {
+	remove := func(path string, names ...string) error {
+		for _, name := range names {
+			if err := os.Remove(filepath.Join(filepath.Dir(path), name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ways := map[string]func(path string) error{
+		"the file":        func(path string) error { return remove(path, "islet.db") },
+		"the -wal":        func(path string) error { return remove(path, "islet.db-wal") },
+		"the key":         func(path string) error { return remove(path, KeyFile) },
+		"all":             func(path string) error { return remove(path, "islet.db", "islet.db-wal", KeyFile) },
+		"the directory":   func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"moved":           func(path string) error { return os.Rename(path, path+".old") },
+		"directory moved": func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".old") },
+		"replaced": func(path string) error {
+			if err := remove(path, "islet.db"); err != nil {
+				return err
+			}
+			return os.WriteFile(path, []byte("another"), 0o600)
+		},
+	}
+	for way, lose := range ways {
+		for _, killed := range []bool{false, true} {
+			t.Run(way+map[bool]string{true: ", killed"}[killed], func(t *testing.T) {
+				t.Parallel()
+				ctx := t.Context()
+				path := filepath.Join(t.TempDir(), "state", "islet.db")
+				if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				s := open(t, path)
+				secret := Object{ObjectKey{"Secret", "default", "wifi"}, "7", true, []byte("hush")}
+				if err := s.UpdatePods(ctx, []Pod{pod("a", "web")}, nil); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.PutObject(ctx, secret); err != nil {
+					t.Fatal(err)
+				}
+				if err := lose(path); err != nil {
+					t.Fatal(err)
+				}
+				want := "a"
+				if killed {
+					want = "a b"
+					if err := s.UpdatePods(ctx, []Pod{pod("b", "log")}, nil); err != nil {
+						t.Fatal(err)
+					}
+					if err := s.UpdatePods(ctx, []Pod{pod("b", "log")}, nil); err != nil { // once this is done, the writer has looked after the one before
+						t.Fatal(err)
+					}
+					copied := filepath.Join(t.TempDir(), "copy")
+					if err := os.CopyFS(copied, os.DirFS(filepath.Dir(path))); err != nil {
+						t.Fatal(err)
+					}
+					path = filepath.Join(copied, "islet.db")
+				} else if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				again := open(t, path)
+				if aside, yes := again.Rebuilt(); yes {
+					t.Errorf("the database was broken: %s", aside)
+				}
+				pods, err := again.Pods(ctx)
+				var got []string
+				for _, p := range pods {
+					got = append(got, string(p.Pod.UID))
+				}
+				if err != nil || strings.Join(got, " ") != want {
+					t.Errorf("pods %v, %v, want %q", got, err, want)
+				}
+				objects, err := again.Objects(ctx)
+				if err != nil || len(objects) != 1 || string(objects[0].Data) != "hush" {
+					t.Errorf("objects %v, %v", objects, err)
+				}
+				for _, name := range []string{"", "-wal"} {
+					if fi, err := os.Lstat(path + name); err == nil && fi.Mode().Perm() != 0o600 {
+						t.Errorf("%s has mode %v", path+name, fi.Mode())
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestRemovedAgain: who removes the database in a loop does not have it made again each time.
+func TestRemovedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.db")
+	s := open(t, path)
+	write := func(uid string) {
+		t.Helper()
+		for range 2 { // the writer looks after each
+			if err := s.UpdatePods(t.Context(), []Pod{pod(uid, uid)}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, there := range []bool{true, false} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if write(string(rune('a' + i))); exists(path) != there {
+			t.Errorf("removal %d: it is there: %v", i, !there)
+		}
+	}
+	if err := s.PutStatus(types.UID("a"), &v1.PodStatus{Phase: v1.PodRunning}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil || !exists(path) {
+		t.Errorf("after Close: %v, it is there: %v", err, exists(path))
+	}
+}
