@@ -55,7 +55,7 @@ func TestRelease(t *testing.T) {
 	write(t, filepath.Join(top, "packaging/oci/sources"), list, 0o644)
 	write(t, filepath.Join(cache, "source/crun_old.tar.gz"), "of another version", 0o644)
 	commit := func(subject string) []string { return []string{"commit", "-q", "--allow-empty", "-m", subject} }
-	for _, args := range [][]string{{"init", "-q"}, commit("agent: of the last release"), {"tag", "v0.0.9"}, commit("agent: one"), commit("edge/store: two: and a half"), commit("internal/config: three"), commit("What: has no part"), commit("net, agent/cpu: four")} {
+	for _, args := range [][]string{{"init", "-q"}, commit("agent: of the last release"), {"tag", "v0.0.9"}, commit("agent: one"), commit("edge/store: two: and a half"), commit("agent/cli: three"), commit("What: has no part"), commit("net, agent/cpu: four")} {
 		if out, err := try(exec.Command("git", append([]string{"-C", top, "-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"}, args...)...)); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -102,7 +102,7 @@ func TestRelease(t *testing.T) {
 	}
 
 	notes, err := os.ReadFile(filepath.Join(to, "NOTES.md"))
-	if said := "# islet 0.1.0\n\nWhat is new since v0.0.9, by part:\n\n## agent\n\n- one\n- config: three\n\n## edge\n\n- store: two: and a half\n\n## net, agent/cpu\n\n- four\n\n## others\n\n- What: has no part\n"; err != nil || string(notes) != said {
+	if said := "# islet 0.1.0\n\nWhat is new since v0.0.9, by part:\n\n## agent\n\n- one\n- cli: three\n\n## edge\n\n- store: two: and a half\n\n## net, agent/cpu\n\n- four\n\n## others\n\n- What: has no part\n"; err != nil || string(notes) != said {
 		t.Errorf("%v: the notes are\n%s", err, notes)
 	}
 
