@@ -173,12 +173,19 @@ func TestEvents(t *testing.T) {
 // process has the sandbox's ID somewhere in a command line of any length.
 func TestKillByCommandLine(t *testing.T) {
 	for more, killed := range map[string]bool{"the-id": true, "another": false, "the-id " + strings.Repeat("x", 100<<10): false} {
-		cmd := exec.Command("sh", "-c", "read x", more)
+		cmd := exec.Command("sh", "-c", "echo; read x", more)
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil { // it has its command line when it says something
 			t.Fatal(err)
 		}
 		s := &Shim{c: Config{ID: "the-id", Logger: slog.New(slog.DiscardHandler)}, pid: cmd.Process.Pid}
