@@ -42,6 +42,15 @@ func OfProtobuf(data []byte, into any, most int64) (int64, error) {
 // fields are those of a message, by number.
 type fields map[protowire.Number]reflect.Type
 
+// oneof is the number, which no field has, of a field that is one of several. The struct does not
+// show their types, so a value of theirs weighs as much as it may at most: a wrapper and a
+// message, and anyItem for each byte.
+const (
+	oneof      = 0
+	oneofBytes = 128
+	anyItem    = 32
+)
+
 var known sync.Map // reflect.Type -> fields
 
 // fieldsOf reads the tags of a struct. A pointer to a slice stands for a message with the
@@ -56,6 +65,9 @@ func fieldsOf(t reflect.Type) fields {
 		out[1] = t
 	case reflect.Struct:
 		for i := range t.NumField() {
+			if t.Field(i).Tag.Get("protobuf_oneof") != "" {
+				out[oneof] = t.Field(i).Type
+			}
 			part := strings.Split(t.Field(i).Tag.Get("protobuf"), ",")
 			if len(part) < 2 {
 				continue
@@ -84,6 +96,11 @@ func (s *scale) message(data []byte, of fields, depth int) error {
 		}
 		value := data[:n]
 		data = data[n:]
+		if of[oneof] != nil && of[number] == nil {
+			if err := s.add(oneofBytes + anyItem*len(value)); err != nil {
+				return err
+			}
+		}
 		if kind != protowire.BytesType {
 			if t, ok := of[number]; ok && (t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer) {
 				if err := s.add(item(t.Elem())); err != nil {

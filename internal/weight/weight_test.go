@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/proto"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,6 +127,25 @@ func TestProtobufBombs(t *testing.T) {
 	}
 	if err := weight.Protobuf([]byte{0x12, 0x7f, 0}, &corev1.Pod{}, mib); err == nil {
 		t.Error("half a message is taken")
+	}
+}
+
+// TestOneof: a message that is one of several, which no field of the struct shows, weighs what it
+// takes.
+func TestOneof(t *testing.T) {
+	for name, data := range map[string]string{
+		"empty": strings.Repeat(field(1, field(1, "")), 10000), "with a value": strings.Repeat(field(1, field(1, "\x08\x01")), 10000),
+		"of two": strings.Repeat(field(1, field(1, "")+field(2, "")), 10000),
+	} {
+		var err error
+		took := allocated(func() { err = proto.Unmarshal([]byte(data), &csi.NodeGetCapabilitiesResponse{}) })
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		weighed, err := weight.OfProtobuf([]byte(data), &csi.NodeGetCapabilitiesResponse{}, 100*mib)
+		if err != nil || weighed < took*3/4 {
+			t.Errorf("%s: it weighs %d and takes %d: %v", name, weighed, took, err)
+		}
 	}
 }
 
