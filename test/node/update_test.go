@@ -3,9 +3,11 @@ package node
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -141,16 +143,12 @@ func TestUpdateKilled(t *testing.T) {
 	u := newUpdates(t, quickly)
 	was := strings.Fields(u.m.Islet("version"))[1]
 	u.m.Islet("update", "--no-wait", u.broken("hang"))
+	onTrial := func() bool {
+		b, _ := os.ReadFile(u.m.Disk + "/state/configuration.json")
+		return bytes.Contains(b, []byte(`"trial":{`))
+	}
 	u.m.Await("the trial", func() bool {
-		for _, cmd := range u.m.Processes() {
-			if strings.Contains(cmd, "islet") {
-				if _, err := os.Stat(u.m.Disk + "/state/configuration.json"); err == nil {
-					b, _ := os.ReadFile(u.m.Disk + "/state/configuration.json")
-					return bytes.Contains(b, []byte(`"trial":{`))
-				}
-			}
-		}
-		return false
+		return slices.ContainsFunc(slices.Collect(maps.Values(u.m.Processes())), func(cmd string) bool { return strings.Contains(cmd, "islet") }) && onTrial()
 	})
 	for pid, cmd := range u.m.Processes() {
 		if !strings.Contains(cmd, "islet-shim") {
@@ -160,9 +158,10 @@ func TestUpdateKilled(t *testing.T) {
 	u.m.Lost()
 	u.m.StartAgent()
 	unharmed(t, u.m, u.ids)
-	if out, _ := u.m.Try("status"); !strings.Contains(out, "islet "+was+",") {
-		t.Errorf("version %s does not run:\n%s", was, out)
-	}
+	u.m.Await("the trial, which begins anew, to be over, and version "+was+" to run", func() bool {
+		out, _ := u.m.Try("status")
+		return strings.Contains(out, "islet "+was+",") && !onTrial()
+	})
 }
 
 // TestUpdateBlind: a version that does not find the node's manifests ends no pod. It may be that
