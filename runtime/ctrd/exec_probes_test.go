@@ -29,7 +29,12 @@ const (
 func TestProbes(t *testing.T) { testProbes(t, newNode(t, 16), probes, longProbes) }
 
 // TestTaskProbes: the same by a containerd shim, which is asked for each probe.
-func TestTaskProbes(t *testing.T) { testProbes(t, newTaskNode(t), probes/4, longProbes/10) }
+func TestTaskProbes(t *testing.T) {
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		t.Skip("as TestProbes, by a containerd shim: ISLET_TEST_LONG=1")
+	}
+	testProbes(t, newTaskNode(t), probes/4, longProbes/10)
+}
 
 // TestProbeKilledEarly: what a runc mounts beside its state while it starts a command goes with the
 // probe whose time is over, and does not outlive the container.

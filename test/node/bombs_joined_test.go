@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
 	"path"
 	"regexp"
 	"strings"
@@ -182,6 +183,9 @@ func TestReviewBombs(t *testing.T) {
 // NodePublishVolume, and DRA drivers that answer NodePrepareResources, with
 // bombs. It has 96 MiB beyond its own memory.
 func TestDriverBombs(t *testing.T) {
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		t.Skip("as TestAllocationBombs and TestPluginBombs, by other plugins: ISLET_TEST_LONG=1")
+	}
 	t.Parallel()
 	objects := map[string]string{}
 	var all []*fakePlugin
