@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,7 +24,8 @@ type Resizer interface {
 }
 
 // grown gives the size that a claim's volume has got and its file system has not; nil: it
-// has not grown.
+// has not grown. A controller may say that the node has to expand the volume after the node has:
+// it sees the volume's new size sooner. Then the node says again that it has.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
 func grown(v Volume) *resource.Quantity {
 	if v.claim == nil {
@@ -31,7 +33,7 @@ func grown(v Volume) *resource.Quantity {
 	}
 	to, ok := v.Capacity[v1.ResourceStorage]
 	has, told := v.claim.Status.Capacity[v1.ResourceStorage]
-	if !ok || !told || to.Cmp(has) <= 0 {
+	if !ok || !told || to.Cmp(has) < 0 || to.Cmp(has) == 0 && !pending(v) {
 		return nil
 	}
 	switch resizing(v) {
@@ -39,6 +41,17 @@ func grown(v Volume) *resource.Quantity {
 		return &to
 	}
 	return nil // it is the controller's turn
+}
+
+// pending reports whether the API server waits for the node to expand a volume.
+func pending(v Volume) bool {
+	switch resizing(v) {
+	case v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress:
+		return true
+	}
+	return slices.ContainsFunc(v.claim.Status.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
+		return c.Type == v1.PersistentVolumeClaimFileSystemResizePending && c.Status == v1.ConditionTrue
+	})
 }
 
 // resizing is whose turn it is to make a volume grow; empty: its resizer does not say, as

@@ -255,3 +255,29 @@ func TestExpansionFails(t *testing.T) {
 		}
 	})
 }
+
+// TestGrown: a volume grows if its claim does not have its size yet, or if the API server waits
+// for the node; not if it is the controller's turn, or the volume is smaller.
+func TestGrown(t *testing.T) {
+	pending := []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
+	for _, tt := range []struct {
+		has, to    string
+		status     v1.ClaimResourceStatus
+		conditions []v1.PersistentVolumeClaimCondition
+		want       bool
+	}{
+		{"1Gi", "2Gi", "", nil, true}, {"1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending, nil, true}, {"1Gi", "2Gi", v1.PersistentVolumeClaimControllerResizeInProgress, nil, false},
+		{"2Gi", "2Gi", "", nil, false}, {"2Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending, nil, true}, {"2Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInProgress, pending, true},
+		{"2Gi", "2Gi", "", pending, true}, {"2Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInfeasible, pending, false}, {"2Gi", "1Gi", v1.PersistentVolumeClaimNodeResizePending, pending, false},
+	} {
+		claim := &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse(tt.has)}, Conditions: tt.conditions}}
+		if tt.status != "" {
+			claim.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: tt.status}
+		}
+		v := Volume{claim: claim}
+		v.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(tt.to)}
+		if got := grown(v); (got != nil) != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+}
