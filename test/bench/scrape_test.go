@@ -30,7 +30,7 @@ const (
 	scrapes     = 20
 	scrapeEvery = 3 * time.Second // longer than figures are kept for the next who asks
 	scrapePods  = 100
-	scrapeCPU   = 15 * time.Millisecond // goal, for all pages
+	scrapeCPU   = 25 * time.Millisecond // goal, for all pages
 	scrapeHeap  = 1 << 20               // goal: bytes that are still in use after all scrapes
 )
 
