@@ -75,14 +75,18 @@ func (s *Store) makeFilesAgain() error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	s.closeFiles() // an error: nothing of it is needed any more
-	if err := s.putInPlace(made); err != nil {
-		s.log.Error("the database cannot be put in its place", "database", s.path, "error", err)
+	from, ctx := made, context.Background()
+	err := s.putInPlace(made)
+	if err == nil {
+		from, err = s.path, s.open(ctx)
 	}
-	err := s.open(context.Background())
-	if err != nil {
-		return s.fillMemory(context.Background(), made, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if full := s.fillMemory(ctx, from, err); full != nil { // which logs and reports it
+		s.startEmpty(full)
+	}
+	return err
 }
 
 // putInPlace gives the file that was made the name of the database. What somebody put there is kept

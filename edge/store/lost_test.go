@@ -127,3 +127,33 @@ func TestRemovedAgain(t *testing.T) {
 		t.Errorf("after Close: %v, it is there: %v", err, exists(path))
 	}
 }
+
+// TestRemovedForGood: where the database cannot be put in its place, everything goes on in memory,
+// and Health says so.
+func TestRemovedForGood(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.db")
+	s := open(t, path)
+	if err := s.UpdatePods(t.Context(), []Pod{pod("a", "web")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path+".replaced-wal", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+"-wal.other", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+"-wal.other", path+"-wal"); err != nil { // SQLite removes its own at its end, and no other
+		t.Fatal(err)
+	}
+	for range 2 { // the writer looks after each
+		if err := s.UpdatePods(t.Context(), []Pod{pod("b", "log")}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pods, err := s.Pods(t.Context()); err != nil || len(pods) != 2 || s.Health().Volatile == "" {
+		t.Errorf("%d pods, %v, %+v", len(pods), err, s.Health())
+	}
+}

@@ -108,21 +108,34 @@ func (s *Store) mend(why error) bool {
 		err = s.replace(ctx, why)
 	}
 	if err != nil {
-		s.log.Error("the database could not be made anew: starting with an empty one in memory", "database", s.path, "error", err)
-		if err := s.openAt(ctx, memoryDSN()); err != nil {
-			s.log.Error("no database at all", "error", err)
-			s.db, s.read = closed(), closed()
-			return false
-		}
-		s.setHealth(func(h *Health) {
-			h.Volatile = fmt.Sprintf("the database %s is broken (%v): all is kept in memory", s.path, why)
-		})
+		return s.startEmpty(errors.Join(why, err))
 	}
+	s.tellAgain()
+	return true
+}
+
+// startEmpty opens an empty database in memory, when nothing else works. It reports whether that
+// does. Only the writer calls it, with the gate locked.
+func (s *Store) startEmpty(why error) bool {
+	s.log.Error("the database could not be made anew: starting with an empty one in memory", "database", s.path, "error", why)
+	if err := s.openAt(context.Background(), memoryDSN()); err != nil {
+		s.log.Error("no database at all", "error", err)
+		s.db, s.read = closed(), closed()
+		return false
+	}
+	s.setHealth(func(h *Health) {
+		h.Volatile = fmt.Sprintf("the database %s is broken (%v): all is kept in memory", s.path, why)
+	})
+	s.tellAgain()
+	return true
+}
+
+// tellAgain has whoever has rows in memory write them again.
+func (s *Store) tellAgain() {
 	select {
 	case s.again <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // closed is a database that refuses everything.
