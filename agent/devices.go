@@ -38,7 +38,7 @@ func (a *agent) startDevices(ctx context.Context) error {
 		cluster = &device.Cluster{Objects: api, Client: a.link.Client(), Node: a.cfg.Node.Name, Up: a.link.Changed()}
 	}
 	return a.devices.Start(ctx, cluster, hardware.Config{
-		Classes: a.cfg.Edge.Devices, Meta: a.store, Events: a.events, Pod: a.wanted, Dir: filepath.Join(a.cfg.Dirs.Run, process.Devices), Log: a.log,
+		Classes: a.cfg.Edge.Devices, Meta: a.store, Events: a.events, Dir: filepath.Join(a.cfg.Dirs.Run, process.Devices), Log: a.log,
 		Restart: func(uid types.UID, container string, grace time.Duration) {
 			if last, ok := a.input(uid).Seen.Last(container); ok {
 				a.workers.Restart(uid, container, plan.Ask{ID: last.ID, Grace: grace})

@@ -115,7 +115,7 @@ func (d *Devices) Start(ctx context.Context, cluster *Cluster, h hardware.Config
 	if err := d.Dynamic.Load(ctx); err != nil {
 		return err
 	}
-	h.Manager = d.Manager
+	h.Manager, h.Pod = d.Manager, d.c.Pod
 	d.Hardware, err = hardware.Open(ctx, h)
 	return err
 }

@@ -23,7 +23,7 @@ func TestDrain(t *testing.T) {
 				case events <- fsnotify.Event{Name: "log"}:
 				case <-ctx.Done():
 				}
-				time.Sleep(settle / 2)
+				time.Sleep(settle / 2) // of the bubble
 			}
 		}()
 		began := time.Now()

@@ -117,10 +117,10 @@ func TestUnseen(t *testing.T) {
 		}
 		host(netns.At("/nowhere"))
 		w.tell(t)
-		time.Sleep(2 * between)
+		time.Sleep(2 * between) // of the bubble
 		synctest.Wait()
 		host(w.node)
-		time.Sleep(soon)
+		time.Sleep(soon) // of the bubble
 		synctest.Wait()
 		select {
 		case kind := <-w.repaired:

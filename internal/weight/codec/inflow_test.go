@@ -169,7 +169,7 @@ func TestCallEnded(t *testing.T) {
 			if i == 0 && large.idle() {
 				t.Fatal("a large message has no share")
 			}
-			time.Sleep(useTime + time.Second)
+			time.Sleep(useTime + time.Second) // of the bubble
 			if !large.idle() {
 				t.Fatal("the share was not freed")
 			}

@@ -52,8 +52,8 @@ func TestSlowPeers(t *testing.T) {
 			}
 			c.in.came(m)
 			c.in.release()
-			_ = c.Close() // there is none
-			time.Sleep(time.Minute)
+			_ = c.Close()           // there is none
+			time.Sleep(time.Minute) // of the bubble
 		}
 		if !large.idle() {
 			t.Error("shares are kept")
