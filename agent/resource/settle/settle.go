@@ -27,9 +27,11 @@ const (
 	aftermath = 12 * time.Second
 	// soon is how long a short task may go on after it called Touched.
 	soon = time.Second
-	// How much garbage there may be, in percent of what is in use: a small heap
-	// matters more than CPU time, but not while pods change.
-	restingGC, busyGC = 50, 150
+	// restingGC and busyGC are the values of GOGC while the node rests and while pods
+	// change. Garbage that lies between objects that stay leaves partly filled spans
+	// behind, which no collection gives back: with 150 instead of 70, starting 30 pods
+	// leaves 2 MiB more of them for as long as the agent runs.
+	restingGC, busyGC = 50, 70
 )
 
 // Config is what New needs.
