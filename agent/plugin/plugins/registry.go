@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -12,10 +13,12 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/islet-edge/islet/internal/readonly"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 // The types of plugins, by the names that they give themselves.
@@ -74,8 +77,11 @@ type Registry struct {
 	all  sync.WaitGroup
 
 	// These belong to Run.
-	dirs map[string]bool
-	full bool // the log says that there is too much
+	dirs    map[string]bool
+	full    bool // the log says that there is too much
+	retry   *time.Timer
+	backoff retry.Backoff
+	told    string // the error of the last attempt to open the directory, as it was logged
 
 	mu      sync.Mutex
 	sockets map[string]*socket // by path; until all of them is undone
@@ -88,13 +94,13 @@ func New(c Config) (*Registry, error) {
 		return nil, errors.New("plugins: a part of the configuration is missing")
 	}
 	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{}, sockets: map[string]*socket{}, flaps: map[string]*flap{}}
-	if err := readonly.MkdirAll(r.dir, 0o750); err != nil {
-		c.Log.Error("the directory in which plugins register cannot be made: none can", "error", err)
-	}
+	r.backoff = retry.Backoff{First: time.Second, Most: lastRetry}
+	_ = readonly.MkdirAll(r.dir, 0o750) // Run retries it, and logs the error
 	return r, nil
 }
 
 // Run registers plugins until ctx ends. Without inotify it registers those that are there.
+// While the directory cannot be made or watched, Run retries with a back-off.
 func (r *Registry) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer r.all.Wait()
@@ -105,16 +111,15 @@ func (r *Registry) Run(ctx context.Context) error {
 		w = &fsnotify.Watcher{}
 	} else {
 		defer w.Close()
-		// While a plugin serves in it, only the directory above tells of the end of this one.
-		if err := w.Add(r.c.Root); err != nil {
-			r.c.Log.Error("if somebody removes the directory in which plugins register, it stays away until islet is restarted", "directory", r.dir, "error", err)
-		}
 	}
-	r.scan(ctx, w)
+	r.retry = time.NewTimer(0) // the first attempt
+	defer r.retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-r.retry.C:
+			r.open(ctx, w)
 		case e := <-w.Events:
 			r.event(ctx, w, e)
 		case err := <-w.Errors: // events were lost, or a file system has none
@@ -126,29 +131,52 @@ func (r *Registry) Run(ctx context.Context) error {
 
 func (r *Registry) event(ctx context.Context, w *fsnotify.Watcher, e fsnotify.Event) {
 	switch {
+	case e.Name == r.c.Root && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
+		r.gone(ctx, w, r.dir)
+		r.open(ctx, w)
 	case !within(e.Name, r.dir):
 	case e.Has(fsnotify.Create):
 		r.look(ctx, w, e.Name, true)
 	case e.Has(fsnotify.Remove), e.Has(fsnotify.Rename):
 		r.gone(ctx, w, e.Name)
 		if e.Name == r.dir {
-			r.again(ctx, w)
+			r.open(ctx, w)
 		}
 	}
 }
 
-// again makes the directory that somebody removed, so that plugins can register.
-func (r *Registry) again(ctx context.Context, w *fsnotify.Watcher) {
-	if _, err := os.Lstat(r.dir); err == nil { // two events tell of a directory that was moved
-		r.look(ctx, w, r.dir, false)
+// open makes the directory if it is missing, watches it and looks at what is in it. After a
+// failure Run calls it again.
+func (r *Registry) open(ctx context.Context, w *fsnotify.Watcher) {
+	err := r.watch(ctx, w)
+	if err == nil {
+		r.backoff.Reset()
+		r.told = ""
 		return
 	}
-	if err := os.MkdirAll(r.dir, 0o750); err != nil {
-		r.c.Log.Error("the directory in which plugins register was removed: none can until islet is restarted", "directory", r.dir, "error", err)
-		return
+	if err.Error() != r.told {
+		r.told = err.Error()
+		r.c.Log.Error("no plugin can register until the directory for their sockets can be made and watched: islet retries", "directory", r.dir, "error", err)
 	}
-	r.c.Log.Warn("the directory in which plugins register was removed while islet runs, and has been made again", "directory", r.dir)
-	r.look(ctx, w, r.dir, false)
+	r.retry.Reset(r.backoff.Next(0))
+}
+
+func (r *Registry) watch(ctx context.Context, w *fsnotify.Watcher) error {
+	_, missing := os.Lstat(r.dir)
+	if err := readonly.MkdirAll(r.dir, 0o750); err != nil {
+		return err
+	}
+	if missing != nil {
+		r.c.Log.Warn("the directory in which plugins register was missing and has been made again", "directory", r.dir)
+	}
+	if w.Events != nil {
+		// While a plugin serves in r.dir, only the directory above raises an event when r.dir is removed.
+		_ = w.Remove(r.c.Root) // the watch may be of a directory that was removed
+		if err := w.Add(r.c.Root); err != nil {
+			return err
+		}
+	}
+	return r.enter(ctx, w, r.dir)
 }
 
 // scan compares all that is there with what is known.
@@ -158,7 +186,7 @@ func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 			r.gone(ctx, w, path)
 		}
 	}
-	r.look(ctx, w, r.dir, false)
+	r.open(ctx, w)
 }
 
 // look takes what a path is. Anew says that it was made at this moment: a socket that is
@@ -171,33 +199,34 @@ func (r *Registry) look(ctx context.Context, w *fsnotify.Watcher, path string, a
 	switch {
 	case err != nil: // it is gone again
 	case fi.IsDir():
-		r.enter(ctx, w, path)
+		if err := r.enter(ctx, w, path); err != nil {
+			r.c.Log.Error("plugins that register here are not found", "directory", path, "error", err)
+		}
 	case fi.Mode().Type() == fs.ModeSocket:
 		r.found(ctx, path, identify(fi), anew)
 	}
 }
 
 // enter watches a directory, then looks at what is in it already.
-func (r *Registry) enter(ctx context.Context, w *fsnotify.Watcher, dir string) {
+func (r *Registry) enter(ctx context.Context, w *fsnotify.Watcher, dir string) error {
 	below, err := filepath.Rel(r.dir, dir)
 	if err != nil || strings.Count(below, string(filepath.Separator)) >= maxDepth || len(r.dirs) >= maxDirs && !r.dirs[dir] {
 		r.tooMuch()
-		return
+		return nil
 	}
 	r.dirs[dir] = true
+	var unwatched error
 	if w.Events != nil {
-		if err := w.Add(dir); err != nil {
-			r.c.Log.Error("plugins that register here later are not found", "directory", dir, "error", err)
-		}
+		unwatched = w.Add(dir)
 	}
 	d, err := os.Open(dir)
 	if err != nil {
-		return
+		return err
 	}
 	defer d.Close()
 	names, err := d.Readdirnames(maxSockets + maxDirs)
-	if err != nil {
-		return
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
 	}
 	if len(names) == maxSockets+maxDirs {
 		r.tooMuch()
@@ -205,6 +234,7 @@ func (r *Registry) enter(ctx context.Context, w *fsnotify.Watcher, dir string) {
 	for _, name := range names {
 		r.look(ctx, w, filepath.Join(dir, name), false)
 	}
+	return unwatched
 }
 
 func (r *Registry) tooMuch() {

@@ -322,6 +322,38 @@ func TestDirectoryRemoved(t *testing.T) {
 	}
 }
 
+// TestDirectoryCannotBeMade: a directory that cannot be made when the agent starts, or after
+// the root directory was moved away, is made once that is possible, and plugins register in it.
+func TestDirectoryCannotBeMade(t *testing.T) {
+	w := newWorld(t)
+	made, err := fsnotify.NewWatcher()
+	must(t, err)
+	defer made.Close()
+	must(t, made.Add(w.root))
+	disk := filepath.Join(w.root, "disk")
+	w.root = filepath.Join(disk, "islet")
+	must(t, os.WriteFile(disk, nil, 0o600)) // mkdir fails, as it does on a full or read-only disk
+	w.anew()
+	w.run()
+	must(t, os.Remove(disk))
+	for late := time.After(time.Minute); ; {
+		if fi, err := os.Lstat(disk); err == nil && fi.IsDir() {
+			break // the registry makes all directories down to its own
+		}
+		select {
+		case <-made.Events:
+		case <-late:
+			t.Fatal("the directory was not made")
+		}
+	}
+	w.serve("first", &plugin{info: csi("first")})
+	w.wait("+first 1.0.0")
+	must(t, os.Rename(w.root, w.root+".old"))
+	w.wait("-first")
+	w.serve("second", &plugin{info: csi("second")})
+	w.wait("+second 1.0.0")
+}
+
 // TestTooMuch: not more than so many sockets and directories are looked at.
 func TestTooMuch(t *testing.T) {
 	w := newWorld(t)
