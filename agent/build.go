@@ -80,7 +80,11 @@ func (a *agent) openDisk(ctx context.Context) error {
 		return err
 	}
 	a.closers = append(a.closers, locks.Close)
-	a.sockets = socket.New(socket.Config{Lost: func() error { return locks.Retake(a.cfg.Dirs.Run) }, Log: a.log})
+	a.sockets = socket.New(socket.Config{
+		Lost: func() error { return locks.Retake(a.cfg.Dirs.Run) },
+		Dirs: []string{a.cfg.Dirs.Run, a.cfg.Dirs.Root},
+		Log:  a.log,
+	})
 	if a.volatile, err = volatile.Cover(volatile.Config{Dirs: a.writes(), Run: a.cfg.Dirs.Run}); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
@@ -29,15 +31,15 @@ type Listener struct {
 }
 
 // Listen makes a socket and the directories above it. A socket that a killed agent left
-// behind is replaced. Where the disk fails (see readonly.Fault) that is logged, and Run makes
-// the socket once it can: one directory that cannot be read is no reason not to start.
+// behind is replaced. If the disk fails (see readonly.Fault) or is full, the error is logged, and
+// Run makes the socket once it can: one directory that cannot be read is no reason not to start.
 func (s *Sockets) Listen(path string) (*Listener, error) {
 	l := &Listener{path: path, of: s, first: make(chan struct{})}
 	now, file, err := listen(path)
 	switch {
 	case err == nil:
 		l.set(now, file)
-	case readonly.Fault(err):
+	case readonly.Fault(err), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		s.Log.Error("a socket of islet cannot be made yet", "error", err)
 	default:
 		return nil, err

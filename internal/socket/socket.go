@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,9 @@ type Config struct {
 	// Lost is called before a socket is made again: the directories around it may be lost,
 	// too. nil: there is nothing else to restore.
 	Lost func() error
+	// Dirs are directories of islet, such as the run directory. Run also notices when one of
+	// them is renamed, or a directory between it and a socket. 0 or more.
+	Dirs []string
 	Log  *slog.Logger
 }
 
@@ -128,17 +132,33 @@ func follow(table *os.File, changed chan<- struct{}) {
 	}
 }
 
-// concerns reports whether something came or went at the path of a socket, or its directory.
+// concerns reports whether something came or went at the path of a socket, or a directory above it.
 func (s *Sockets) concerns(e fsnotify.Event) bool {
 	if e.Has(fsnotify.Write) || e.Has(fsnotify.Chmod) {
 		return false
 	}
 	for _, l := range s.list() {
-		if e.Name == l.path || e.Name == filepath.Dir(l.path) {
+		if e.Name == l.path || strings.HasPrefix(l.path, e.Name+"/") {
 			return true
 		}
 	}
 	return false
+}
+
+// dirs returns the directory of a socket, and those above it up to the one of s.Dirs that it is in.
+func (s *Sockets) dirs(path string) []string {
+	dir := filepath.Dir(path)
+	dirs := []string{dir}
+	for _, top := range s.Dirs {
+		if strings.HasPrefix(dir, top+"/") {
+			for dir != top {
+				dir = filepath.Dir(dir)
+				dirs = append(dirs, dir)
+			}
+			break
+		}
+	}
+	return dirs
 }
 
 func (s *Sockets) list() []*Listener {
@@ -151,7 +171,6 @@ func (s *Sockets) list() []*Listener {
 func (s *Sockets) look(w *fsnotify.Watcher, watched map[string]bool) (errs []error) {
 	all := s.list()
 	for _, l := range all {
-		dir := filepath.Dir(l.path)
 		made, err := l.restore(s.Lost)
 		if err != nil {
 			errs = append(errs, err)
@@ -159,8 +178,12 @@ func (s *Sockets) look(w *fsnotify.Watcher, watched map[string]bool) (errs []err
 		if made {
 			s.Log.Warn("a socket of islet was missing and has been made again", "socket", l.path)
 		}
-		if made || !watched[dir] {
+		for _, dir := range s.dirs(l.path) {
+			if watched[dir] && !made {
+				continue
+			}
 			_ = w.Remove(dir) // the watch may be of a directory that is gone
+			delete(watched, dir)
 			if err := w.Add(dir); err != nil {
 				errs = append(errs, fmt.Errorf("watch %s: %w", dir, err)) // such as "no space left": for watches
 				continue

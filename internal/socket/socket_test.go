@@ -72,7 +72,7 @@ func serve(t *testing.T) *site {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &site{dir: dir, log: &lines{got: make(chan struct{}, 100)}, lost: make(chan struct{}, 100)}
-	s.Sockets = New(Config{Lost: func() error { s.lost <- struct{}{}; return nil }, Log: slog.New(slog.NewTextHandler(s.log, nil))})
+	s.Sockets = New(Config{Lost: func() error { s.lost <- struct{}{}; return nil }, Dirs: []string{filepath.Join(dir, "run")}, Log: slog.New(slog.NewTextHandler(s.log, nil))})
 	var wg sync.WaitGroup
 	for _, name := range []string{"run/islet/a.sock", "root/b.sock"} {
 		path := filepath.Join(dir, name)
@@ -139,6 +139,10 @@ func TestComesBack(t *testing.T) {
 		"moved":         func(t *testing.T, s *site) (int, error) { return 1, os.Rename(s.paths[0], s.paths[0]+".old") },
 		"directory moved": func(t *testing.T, s *site) (int, error) {
 			d := filepath.Dir(s.paths[0])
+			return 1, os.Rename(d, d+time.Now().Format(".000000000"))
+		},
+		"directory above moved": func(t *testing.T, s *site) (int, error) {
+			d := filepath.Join(s.dir, "run")
 			return 1, os.Rename(d, d+time.Now().Format(".000000000"))
 		},
 		"a dead one there": func(t *testing.T, s *site) (int, error) { return 1, dead(s.paths[0]) },
@@ -243,6 +247,49 @@ func TestClose(t *testing.T) {
 		if _, err := os.Lstat(path); (err == nil) != foreign {
 			t.Errorf("of another: %v; then the file is %v", foreign, err)
 		}
+	}
+}
+
+// TestFullDisk: a socket that a full disk does not take is no error, and is made once there is room.
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,nr_inodes=1"); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Unmount(dir, syscall.MNT_DETACH)
+	log := &lines{got: make(chan struct{}, 100)}
+	s := New(Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+	path := filepath.Join(dir, "run", "s")
+	l, err := s.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT, "nr_inodes=100"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Run(ctx) })
+	defer wg.Wait()
+	defer stop()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			c.Write([]byte("s"))
+			c.Close()
+		}
+	}()
+	log.wait(t, again, 1)
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if b, err := io.ReadAll(c); err != nil || string(b) != "s" {
+		t.Errorf("the socket says %q, %v", b, err)
 	}
 }
 
