@@ -88,6 +88,8 @@ type Input struct {
 	OfAnother                 func(file string) string // the program whose own CNI configuration it is; nil: all count
 	Alone                     bool                     // missing plugins mean the built-in network
 
+	// BrokenCNI returns what is wrong with a CNI configuration file; nil: nobody knows.
+	BrokenCNI func(file string) error
 	// HasPlugin reports whether a CNI plugin of that type is there; nil: nobody knows.
 	HasPlugin func(kind string) bool
 	// Interfaces lists the host's network interfaces; nil: nobody knows.

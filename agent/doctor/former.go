@@ -125,6 +125,7 @@ type conflist struct {
 	Type    string
 	Plugins []struct{ Type string }
 	text    string
+	broken  error // what is wrong with the file; nil: nothing
 }
 
 // conflists reads the CNI directory.
@@ -135,7 +136,10 @@ func (p *patient) conflists() (out []conflist) {
 		}
 		c := conflist{file: path.Join(p.CNIConfDir, name)}
 		c.text = p.file(c.file)
-		if json.Unmarshal([]byte(c.text), &c) == nil {
+		if p.BrokenCNI != nil {
+			c.broken = p.BrokenCNI(c.file)
+		}
+		if json.Unmarshal([]byte(c.text), &c) == nil || c.broken != nil {
 			out = append(out, c)
 		}
 	}
@@ -165,25 +169,27 @@ func (p *patient) configured(name string) bool {
 	})
 }
 
-// builtInStepsIn reports whether pods get the built-in network because the plugins of the CNI
-// configuration that comes first are missing.
+// builtInStepsIn reports whether pods get the built-in network because every CNI configuration
+// is broken or wants a plugin that is missing.
 func (p *patient) builtInStepsIn() bool {
 	if p.HasPlugin == nil || !p.Alone {
 		return false
 	}
 	for _, c := range p.conflists() {
-		if p.OfAnother == nil || p.OfAnother(c.file) == "" {
-			return slices.ContainsFunc(c.types(), func(t string) bool { return t != "" && !p.HasPlugin(t) })
+		missing := func(t string) bool { return t != "" && !p.HasPlugin(t) }
+		if (p.OfAnother == nil || p.OfAnother(c.file) == "") && c.broken == nil && !slices.ContainsFunc(c.types(), missing) {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
-// formerConflists looks for configurations of add-ons whose plugins are gone.
+// formerConflists looks for configurations that are broken, and for those of add-ons whose plugins are gone.
 func (p *patient) formerConflists() {
 	if p.HasPlugin == nil {
 		return
 	}
+	first := true
 	for _, c := range p.conflists() {
 		if p.OfAnother != nil {
 			if program := p.OfAnother(c.file); program != "" {
@@ -191,9 +197,16 @@ func (p *patient) formerConflists() {
 				continue
 			}
 		}
+		if c.broken != nil && p.Alone {
+			p.add("cni-configuration", Warning, "repair "+c.file+", or remove it", "the CNI configuration cannot be used: pods get the network of the next one in %s, or the built-in network: %v", p.CNIConfDir, c.broken)
+		} else if c.broken != nil && first {
+			p.add("cni-configuration", Error, "repair "+c.file+", or remove it", "the CNI configuration cannot be used, and no pod gets a network: %v", c.broken)
+		}
+		first = false
 		for _, t := range c.types() {
 			if t != "" && !p.HasPlugin(t) && p.Alone {
-				p.add("former-conflist", Warning, "install the plugin (its directory belongs into cniBinDirs), or remove "+c.file, "the CNI configuration %s wants the plugin %s, which is nowhere: pods get the built-in network until it is there", c.file, t)
+				p.add("former-conflist", Warning, "install the plugin (its directory belongs into cniBinDirs), or remove "+c.file,
+					"the CNI configuration %s wants the plugin %s, which is nowhere: until it is there, pods get the network of the next configuration, or the built-in network", c.file, t)
 				break
 			}
 			if t != "" && !p.HasPlugin(t) {

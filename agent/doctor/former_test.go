@@ -50,6 +50,10 @@ func TestFormerNode(t *testing.T) {
 		{name: "an add-on's", interfaces: []Interface{device("cni0", "bridge", 0, "10.244.0.1/24"), device("flannel.1", "vxlan", 0)}, files: map[string]string{"etc/cni/net.d/1.conflist": flannel, "opt/flannel": ""}, want: "ok former-node"},
 		{name: "an add-on that is gone", files: map[string]string{"etc/cni/net.d/1.conflist": flannel}, want: "error former-conflist", says: "remove /etc/cni/net.d/1.conflist"},
 		{name: "an add-on that is gone, of a node that stands alone", alone: true, files: map[string]string{"etc/cni/net.d/1.conflist": flannel}, want: "warning former-conflist", says: "built-in network", not: "network"},
+		{name: "a broken configuration", files: map[string]string{"etc/cni/net.d/1.conflist": "half"}, want: "error cni-configuration", says: "repair /etc/cni/net.d/1.conflist"},
+		{name: "a broken configuration behind a good one", files: map[string]string{"etc/cni/net.d/1.conflist": flannel, "etc/cni/net.d/2.conflist": "half", "opt/flannel": ""}, want: "ok former-node"},
+		{name: "a broken configuration, of a node that stands alone", alone: true, files: map[string]string{"etc/cni/net.d/1.conflist": "half"}, want: "warning cni-configuration", says: "built-in network", not: "network"},
+		{name: "a broken configuration before a good one, of a node that stands alone", alone: true, files: map[string]string{"etc/cni/net.d/1.conflist": "half", "etc/cni/net.d/2.conflist": flannel, "opt/flannel": ""}, want: "info network", says: "replaces"},
 		{name: "an add-on of a node that stands alone", alone: true, files: map[string]string{"etc/cni/net.d/1.conflist": flannel, "opt/flannel": ""}, want: "info network", says: "replaces"},
 		{name: "shims without a runtime", files: map[string]string{"proc/8/comm": "containerd-shim", "proc/9/comm": "containerd-shim"}, want: "warning former-containers", says: "2 containers"},
 		{name: "shims of a runtime", files: map[string]string{"proc/8/comm": "containerd-shim", "proc/9/comm": "containerd"}, want: "ok former-node"},
@@ -69,6 +73,12 @@ func TestFormerNode(t *testing.T) {
 			in.CNIConfDir = "/etc/cni/net.d"
 			_, there := c.files["opt/flannel"]
 			in.HasPlugin = func(kind string) bool { return there || kind != "flannel" }
+			in.BrokenCNI = func(file string) error {
+				if !strings.HasPrefix(c.files[strings.TrimPrefix(file, "/")], "{") {
+					return errors.New(file + ": unexpected end")
+				}
+				return nil
+			}
 			in.ForeignNetwork, in.Alone = c.files["etc/cni/net.d/1.conflist"] != "", c.alone
 			in.Interfaces = func() ([]Interface, error) { return c.interfaces, nil }
 			var removed []string

@@ -89,7 +89,9 @@ func inputOf(cfg *config.Config, rooms Rooms) Input {
 		Ports: []int{int(k.Port)}, PodCIDRs: cfg.PodCIDRs, Bridge: cfg.Edge.BridgeName, Self: os.Getpid(),
 	}
 	in.CNIConfDir = cfg.Edge.CNIConfDir
-	in.HasPlugin = func(kind string) bool { return cni.Has(cfg.Edge.CNIBinDirs, kind) }
+	if cfg.Edge.NetworkPlugin != "built-in" {
+		in.HasPlugin, in.BrokenCNI = func(kind string) bool { return cni.Has(cfg.Edge.CNIBinDirs, kind) }, cni.Broken
+	}
 	if cfg.Edge.NetworkPlugin == "auto" {
 		in.OfAnother, in.Alone = cni.OfAnother, cfg.Alone()
 	}

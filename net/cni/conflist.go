@@ -41,7 +41,7 @@ func newPlugins(cfg Config) *plugins {
 	exec := &plugin.Exec{Host: cfg.Host}
 	paths := append(cfg.BinDirs[:len(cfg.BinDirs):len(cfg.BinDirs)], linksDir(cfg.DataDir))
 	p := &plugins{
-		confs: confs{dir: cfg.ConfDir, all: cfg.Mode == CNIOnly},
+		confs: confs{dir: cfg.ConfDir, all: cfg.Mode == CNIOnly, skip: cfg.Alone && cfg.Mode == Auto},
 		cni:   libcni.NewCNIConfigWithCacheDir(paths, filepath.Join(cfg.DataDir, "cache"), exec),
 		exec:  exec, paths: paths,
 		attachments: attachments{dir: filepath.Join(cfg.DataDir, "attachments")},
@@ -140,7 +140,7 @@ func (p *plugins) usable(list *libcni.NetworkConfigList) (err error) {
 	defer caught(&err)
 	for _, conf := range list.Plugins {
 		if _, err := p.exec.FindInPath(conf.Network.Type, p.paths); err != nil {
-			return fmt.Errorf("CNI network %s: %w", list.Name, missingPlugin{err})
+			return fmt.Errorf("CNI network %s: %w", list.Name, err)
 		}
 		if err := plugin.Validate(conf.Network.Type, conf.Bytes); err != nil {
 			return fmt.Errorf("CNI network %s: %w", list.Name, err)

@@ -35,9 +35,10 @@ type confs struct {
 	dir   string
 	check func(*libcni.NetworkConfigList) error // whether its plugins are there; nil: nobody looks
 	all   bool                                  // also those of other programs, see OfAnother
+	skip  bool                                  // a file that cannot be used is left out, see Network.stepsIn
 
 	mu   sync.Mutex
-	seen stamp                     // what the last look found
+	seen []stamp                   // the files that the last look found
 	list *libcni.NetworkConfigList // the last good one; nil: none yet
 	path string                    // its file
 	err  error                     // what is wrong with what is there now
@@ -52,44 +53,65 @@ type stamp struct {
 }
 
 // current returns the configuration, or nil when there was none yet; and what is
-// wrong with the directory now, also when a former configuration is still in force.
-// Of a file that is not valid the next one is not taken in its place.
+// wrong with the directory now, also when another configuration is in force. A file that
+// cannot be used is an error, and the next one is not used instead, unless c.skip is set.
 func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	if c.dir == "" {
 		return nil, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, err := c.first()
+	now, err := c.files()
 	if err != nil {
 		return c.list, fmt.Errorf("CNI configuration: %w", err)
 	}
-	if now == c.seen && c.err == nil && time.Since(now.time) >= 2*time.Second { // a file system may count time coarsely
+	fresh := func(s stamp) bool { return time.Since(s.time) < 2*time.Second } // a file system may count time coarsely
+	if slices.Equal(now, c.seen) && c.err == nil && !slices.ContainsFunc(now, fresh) {
 		return c.list, nil
 	}
 	c.seen, c.err = now, nil
-	if now.path == "" {
+	if len(now) == 0 {
 		if c.list != nil {
 			c.err = fmt.Errorf("CNI configuration %s is gone: network %s stays in use until islet restarts", c.path, c.list.Name)
 		}
 		return c.list, c.err
 	}
-	list, err := load(now.path)
-	if err == nil && c.check != nil {
-		err = c.check(list)
-	}
+	list, path, err := c.choose(now)
+	c.err = err
 	switch {
-	case err != nil && c.list != nil:
+	case list != nil:
+		c.path = path
+		if c.list == nil || !same(list, c.list) {
+			c.list = list
+		}
+		if err != nil {
+			c.err = fmt.Errorf("%w (network %s of %s is in use)", err, list.Name, path)
+		}
+	case c.list != nil:
 		c.err = fmt.Errorf("%w (network %s of before stays in use)", err, c.list.Name)
-	case err != nil:
-		c.err = err
-	case c.list == nil || !same(list, c.list):
-		c.list = list
-	}
-	if err == nil {
-		c.path = now.path
 	}
 	return c.list, c.err
+}
+
+// choose returns the first file's configuration, or with c.skip the first that can be used,
+// and the errors of the files before it. The next file is never used instead of the one that
+// is in force. The caller holds mu.
+func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path string, err error) {
+	var errs []error
+	for _, file := range files {
+		list, err := load(file.path)
+		if err == nil && c.check != nil {
+			err = c.check(list)
+		}
+		if err == nil {
+			return list, file.path, errors.Join(errs...)
+		}
+		errs = append(errs, err)
+		if !c.skip || c.list != nil && file.path == c.path {
+			break
+		}
+	}
+	return nil, "", errors.Join(errs...)
 }
 
 // file returns the file of the configuration in force, or "".
@@ -105,33 +127,37 @@ func same(a, b *libcni.NetworkConfigList) bool {
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *libcni.PluginConfig) bool { return bytes.Equal(x.Bytes, y.Bytes) })
 }
 
-// first returns the file that counts. The caller holds mu.
-func (c *confs) first() (stamp, error) {
+// files returns the file that counts, and with c.skip also those that count if it cannot be
+// used. The caller holds mu.
+func (c *confs) files() (counting []stamp, err error) {
 	files, err := filesIn(c.dir, ".conf", ".conflist", ".json")
 	if err != nil {
-		return stamp{}, err
+		return nil, err
 	}
 	known := c.not
 	c.not = map[stamp]bool{}
 	for _, file := range files {
+		s := stamp{path: file}
 		info, err := os.Stat(file)
-		if err != nil {
-			return stamp{}, err
-		}
-		s := stamp{file, info.Size(), info.ModTime()}
-		if c.all {
-			return s, nil
+		switch {
+		case err == nil:
+			s.size, s.time = info.Size(), info.ModTime()
+		case !c.skip:
+			return nil, err
 		}
 		others, judged := known[s]
 		if !judged {
-			others = OfAnother(file) != ""
+			others = !c.all && OfAnother(file) != ""
 		}
-		if !others {
-			return s, nil
+		if others {
+			c.not[s] = true
+			continue
 		}
-		c.not[s] = true
+		if counting = append(counting, s); !c.skip {
+			break
+		}
 	}
-	return stamp{}, nil
+	return counting, nil
 }
 
 func load(path string) (*libcni.NetworkConfigList, error) {

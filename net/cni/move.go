@@ -74,7 +74,7 @@ func (n *Network) look() (*libcni.NetworkConfigList, error) {
 func (n *Network) report(list *libcni.NetworkConfigList, err error) {
 	switch {
 	case n.stepsIn(err) && list == nil:
-		err = fmt.Errorf("%w: pods get the built-in network until the plugins are installed", err)
+		err = fmt.Errorf("%w: pods get the built-in network until the configuration can be used", err)
 	case list == nil:
 		err = nil // then the network is not ready, which says it
 	}

@@ -35,7 +35,7 @@ const undoTime = 10 * time.Second
 // Config of a Network. Zero values take the defaults that are named.
 type Config struct {
 	Mode     Mode           // default Auto
-	Alone    bool           // the node is in no cluster: with Auto, plugins that are missing mean the built-in network
+	Alone    bool           // the node is in no cluster: with Auto, a configuration that cannot be used is left out
 	ConfDir  string         // CNI configuration; used when it has any
 	BinDirs  []string       // CNI plugins
 	PodCIDRs []netip.Prefix // one of a family at most; default 10.42.0.0/24

@@ -2,7 +2,6 @@ package cni
 
 import (
 	"encoding/json"
-	"errors"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -53,14 +52,13 @@ func OfAnother(path string) string {
 	return ""
 }
 
-// missingPlugin is the error of a configuration whose plugin is in no directory.
-type missingPlugin struct{ error }
-
-func (e missingPlugin) Unwrap() error { return e.error }
-
-// stepsIn reports whether the built-in network takes the place of a configuration that
-// err keeps from use: only its plugins are missing, and no control plane expects the
-// node on that network.
-func (n *Network) stepsIn(err error) bool {
-	return n.cfg.Alone && n.cfg.Mode == Auto && errors.As(err, new(missingPlugin))
+// Broken returns what is wrong with a configuration file, or nil. Whether its plugins are there
+// is not looked at, see Has.
+func Broken(path string) error {
+	_, err := load(path)
+	return err
 }
+
+// stepsIn reports whether the built-in network replaces configurations that err keeps from
+// use. It does not in a cluster, whose control plane expects the node on their network.
+func (n *Network) stepsIn(err error) bool { return n.plugins.confs.skip && err != nil }

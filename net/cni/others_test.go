@@ -1,8 +1,10 @@
 package cni
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/islet-edge/islet/net/netns/netnstest"
@@ -71,9 +73,72 @@ func TestMissingPluginAlone(t *testing.T) {
 	if err := n.Ready(); err != nil || !n.Stale("pod") || n.Problem() != nil {
 		t.Errorf("with the plugins: %v, stale %t, %v", err, n.Stale("pod"), n.Problem())
 	}
-	// A configuration that is broken otherwise is no case for the built-in network.
-	n = w.network(t, w.conf(t, "1.conflist", `{"name": "half`), func(c *Config) { c.Alone = true })
-	if n.Ready() == nil {
-		t.Error("a half-written configuration is passed over")
+}
+
+// TestBrokenFileAlone: a node without a cluster leaves out a file that cannot be used and
+// reports it. Pods get the network of the next file, or the built-in one. In a cluster the node
+// waits for the file, as containerd does.
+func TestBrokenFileAlone(t *testing.T) {
+	alone := func(c *Config) { c.Alone = true }
+	for name, put := range map[string]func(file string) error{
+		"half":      func(file string) error { return os.WriteFile(file, []byte(`{"name": "half`), 0o600) },
+		"empty":     func(file string) error { return os.WriteFile(file, nil, 0o600) },
+		"too large": func(file string) error { return os.WriteFile(file, make([]byte, maxConf+1), 0o600) },
+		"a field that islet's plugin does not know": func(file string) error {
+			return os.WriteFile(file, []byte(`{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "bridge", "vlan": 7}]}`), 0o600)
+		},
+		"no plugin": func(file string) error {
+			return os.WriteFile(file, []byte(`{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "nowhere"}]}`), 0o600)
+		},
+		"a link to no file":   func(file string) error { return os.Symlink("nowhere", file) },
+		"a link to directory": func(file string) error { return os.Symlink("/", file) },
+		"a pipe":              func(file string) error { return syscall.Mkfifo(file, 0o600) },
+		"a disk that fails":   func(file string) error { return os.Symlink("/proc/self/mem", file) }, // EIO
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			conf := w.conf(t, "50-good.conflist", w.chained("1.0.0"))
+			good := filepath.Join(w.dir, "net.d", "50-good.conflist")
+			broken := filepath.Join(w.dir, "net.d", "10-broken.conflist")
+			check(t, put(broken))
+			if n := w.network(t, conf); n.Ready() == nil {
+				t.Error("in a cluster the broken file is left out")
+			}
+			n := w.network(t, conf, alone)
+			if err := n.Ready(); err != nil || n.Config() != good {
+				t.Errorf("the network is %s: %v", n.Config(), err)
+			}
+			if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "50-good.conflist") {
+				t.Errorf("the warning is %v", err)
+			}
+			check(t, os.Remove(good))
+			check(t, n.Ready())
+			if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "of before stays in use") {
+				t.Errorf("after the good file was removed the warning is %v", err)
+			}
+			n = w.network(t, conf, alone)
+			if err := n.Ready(); err != nil || n.Config() != BuiltIn {
+				t.Errorf("without a good file the network is %s: %v", n.Config(), err)
+			}
+			if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "built-in network") {
+				t.Errorf("the warning is %v", err)
+			}
+			check(t, os.Remove(broken))
+			check(t, n.Ready())
+			if err := n.Problem(); err != nil {
+				t.Errorf("without the broken file: %v", err)
+			}
+			// A file that is in force and breaks is not replaced by the next one.
+			w.conf(t, "10-broken.conflist", w.chained("1.0.0"))
+			n = w.network(t, conf, alone)
+			check(t, n.Ready())
+			w.conf(t, "50-good.conflist", strings.ReplaceAll(w.chained("1.0.0"), "podnet", "other"))
+			check(t, os.Remove(broken))
+			check(t, put(broken))
+			list, err := n.plugins.confs.current()
+			if err == nil || list == nil || list.Name != "podnet" {
+				t.Errorf("after the file in force broke: %v, %v", list, err)
+			}
+		})
 	}
 }
