@@ -1,4 +1,5 @@
-# islet's build. `make help` explains the targets; CI runs `make test`.
+# islet's build. `make help` explains the targets; CI runs `make test`. A target is listed there by
+# `## GROUP: what it does`.
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -36,12 +37,15 @@ endif
 endif
 
 .PHONY: help
-help: ## show this help
-	@echo 'islet: a Kubernetes node in one binary. Targets:'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## tidy: show this list
+	@echo 'islet: a Kubernetes node in one binary. What do you want to do?'
+	@awk -F ':.*## ' 'BEGIN { n = split("try,check,measure,ship,suites,one subject,tidy", order, ","); \
+		split("Try it,Check a change,Measure it,Ship it,Run suites of other projects,Test one subject,Tidy up", title, ",") } \
+		/^[a-z-]+:.*## / { g = $$2; sub(/: .*/, "", g); sub(/^[^:]*: /, "", $$2); said[g] = said[g] sprintf("  make %-20s %s\n", $$1, $$2) } \
+		END { for (i = 1; i <= n; i++) printf "\n%s\n%s", title[i], said[order[i]] }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: bin/islet budget ## build bin/islet: static, stripped, the shim embedded
+build: bin/islet budget ## try: build bin/islet: static, stripped, with the shim embedded; fails beyond the size budget
 
 .PHONY: bin/islet
 bin/islet: shim
@@ -57,14 +61,14 @@ shim:
 	GOARCH= go run ./runtime/shim/pack $(CACHE)/shim/islet-shim-$(GOARCH) $(SHIM)
 
 .PHONY: size
-size: bin/islet budget ## the size of bin/islet by module
+size: bin/islet budget ## measure: print the size of bin/islet by module
 	GOARCH=$(GOARCH) go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-X main.version=$(VERSION)' -o $(CACHE)/islet.symbols .
 	GOARCH= go run ./packaging/inspect size $(CACHE)/islet.symbols
 
 # The compilers of other machines, where it is built for one.
 OCI_CROSS = $(if $(filter-out $(shell go env GOHOSTARCH),$(GOARCH)),oci-cross)
 .PHONY: oci
-oci: ## build the OCI runtime that islet ships: crun, static, from the distribution's source packages
+oci: ## ship: build the OCI runtime that islet ships: crun, static, from the distribution's source packages
 	@packaging/deps.sh oci $(OCI_CROSS)
 	@packaging/oci/build.sh $(GOARCH)
 
@@ -78,12 +82,12 @@ deps: # install what running and testing need and this machine lacks (Debian)
 	@packaging/deps.sh $(DEPS)
 
 .PHONY: run
-run: build demo-image ## build, start a node with demo pods; nothing is installed
+run: build demo-image ## try: build and start a node with demo pods; nothing is installed (root needed)
 	@packaging/oci/for-run.sh $(CACHE)/oci $(GOARCH)
 	@packaging/demo/node.sh start
 
 .PHONY: stop
-stop: ## stop the node of `make run` and remove everything it made
+stop: ## try: stop the node of `make run` and remove everything it made (root needed)
 	@packaging/demo/node.sh stop
 
 .PHONY: demo-image
@@ -93,7 +97,7 @@ demo-image:
 	GOARCH= go run ./packaging/mkimage -ref localhost/islet-demo:dev -entrypoint /demo -o $(CACHE)/demo/islet-demo.tar $(CACHE)/demo/demo
 
 .PHONY: check
-check: ## formatting, vet, import rules, modules, known vulnerabilities, documents
+check: ## check: formatting, vet, import rules, modules, known vulnerabilities, documents: 2 minutes
 	@files=$$(git ls-files '*.go') ; bad=$$(gofmt -l $$files); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
 	go mod tidy -diff
 	go vet ./...
@@ -104,7 +108,7 @@ check: ## formatting, vet, import rules, modules, known vulnerabilities, documen
 # Advisories come as a Go module, so that every machine that can build can take a snapshot.
 VULNDB := golang.org/x/vulndb
 .PHONY: advisories
-advisories: ## take a new snapshot of Go's vulnerability database, which check and release hold what is linked against
+advisories: ## ship: take a new snapshot of Go's vulnerability database, which `make check` and `make release` compare the modules with
 	@set -- $$(go mod download -json $(VULNDB)@latest | awk -F '"' '$$2 == "Version" || $$2 == "Dir" { print $$4 }') && \
 	go run ./packaging/advisories snapshot "$$1" "$$2/data/osv"
 
@@ -117,7 +121,7 @@ old:
 	@test/old.sh $(OLD) $(OLD_PROGRAM)
 
 .PHONY: test-versions
-test-versions: build old ## from the program of an earlier commit (OLD) to this one and back, with pods (root needed)
+test-versions: build old ## one subject: update a node with pods from an earlier commit (OLD) to this one and back (root needed)
 	@packaging/deps.sh run test
 	cd test && ISLET_OLD=$(OLD_PROGRAM) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -v -timeout 10m -run TestVersions ./node
 
@@ -126,7 +130,7 @@ PROMETHEUS = $(CURDIR)/$(CACHE)/prometheus
 
 # What takes virtual machines, packages, other programs or many repetitions is in test-long.
 .PHONY: test
-test: ## the tests that CI runs, in less than an hour; says how long each stage took (root needed)
+test: ## check: what CI runs, up to an hour; prints the seconds of each stage (root needed)
 	@test/stage.sh begin
 	@test/stage.sh dependencies packaging/deps.sh run test
 	@test/stage.sh build $(MAKE) build demo-image
@@ -155,14 +159,14 @@ test-containerd:
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
 
 .PHONY: test-cluster
-test-cluster: build ## the tests against a real control plane, which is built from its Go modules
+test-cluster: build ## check: the end-to-end tests with a real control plane, built from its Go modules: 15 minutes (root needed)
 	@packaging/deps.sh run test
 	test/cluster/build.sh
 	cd test/csidriver && go vet ./... && go test -count=1 ./...
 	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -parallel 4 -timeout 30m ./...
 
 .PHONY: test-long
-test-long: ## all tests, in their long forms, in virtual machines and with other programs too: hours (root needed)
+test-long: ## check: all tests in their long forms, in virtual machines and with other programs: hours (root needed)
 	@test/stage.sh begin
 	@test/stage.sh dependencies packaging/deps.sh run test vm oci packages system page
 	@test/stage.sh build $(MAKE) build demo-image
@@ -184,7 +188,7 @@ test-machines:
 
 SOAK ?= 20m
 .PHONY: soak
-soak: build ## a node works for SOAK (20m) and must not grow; a picture of it in .cache/soak (root needed)
+soak: build ## measure: let a node work for SOAK (20m); it must not grow. Its figures are in .cache/soak (root needed)
 	@packaging/deps.sh run test
 	test/cluster/build.sh
 	@mkdir -p $(CACHE)/soak
@@ -192,11 +196,11 @@ soak: build ## a node works for SOAK (20m) and must not grow; a picture of it in
 
 TIME ?= 30s
 .PHONY: fuzz
-fuzz: shim ## every fuzzer for TIME (30s), one after another; FUZZ chooses by name
+fuzz: shim ## check: run every fuzzer for TIME (30s), one after another; FUZZ selects by name
 	test/fuzz.sh $(TIME) '$(or $(FUZZ),.)'
 
 .PHONY: test-page
-test-page: ## the status page in a real browser; pictures of it in .cache/page
+test-page: ## one subject: the status page in a real browser; screenshots in .cache/page
 	@packaging/deps.sh page
 	@mkdir -p $(CACHE)/page
 	ISLET_BROWSER=$(BROWSER) ISLET_PAGE_SHOTS=$(CURDIR)/$(CACHE)/page go test -count=1 -v -run TestBrowser ./agent/kubelet/page
@@ -207,7 +211,7 @@ prometheus:
 	@cd test/prometheus && go build -o $(PROMETHEUS) .
 
 .PHONY: test-prometheus
-test-prometheus: build ## a real Prometheus, from its Go module, scrapes nodes, one of a cluster, and evaluates rules made for a kubelet (root needed)
+test-prometheus: build ## one subject: a real Prometheus scrapes nodes and evaluates rules made for a kubelet (root needed)
 	@packaging/deps.sh run test
 	$(MAKE) prometheus
 	cd test && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -run TestPrometheus ./node -v
@@ -215,14 +219,14 @@ test-prometheus: build ## a real Prometheus, from its Go module, scrapes nodes, 
 	cd test/cluster && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -run 'TestPrometheus$$' ./node
 
 .PHONY: test-metrics-server
-test-metrics-server: build ## metrics-server, from its Go module, on a node of a real control plane: kubectl top, and an autoscaler (root needed)
+test-metrics-server: build ## one subject: metrics-server on a node: kubectl top and an autoscaler (root needed)
 	@packaging/deps.sh run test
 	test/cluster/build.sh >/dev/null
 	test/metricsserver/build.sh >/dev/null
 	cd test/cluster && ISLET_METRICS_SERVER=$(CURDIR)/$(CACHE)/metricsserver ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 20m -run TestMetricsServer ./node
 
 .PHONY: critest
-critest: build ## the CRI validation suite and crictl, from their Go module, against the CRI socket (root needed)
+critest: build ## suites: the CRI validation suite and crictl against the CRI socket (root needed)
 	@packaging/deps.sh run test critest
 	test/critest/build.sh >/dev/null
 	cd test && ISLET_CRITEST=$(CURDIR)/$(CACHE)/critest ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 30m ./critest
@@ -230,28 +234,28 @@ critest: build ## the CRI validation suite and crictl, from their Go module, aga
 # Both run in slices, too: ISLET_CONFORMANCE_SLICE=7 runs for that many minutes what has no result yet in
 # .cache/conformance/{conformance,node}.txt. ISLET_CONFORMANCE_FOCUS, _SKIP and _PROCS choose what runs: docs/conformance.md.
 .PHONY: conformance
-conformance: build ## Kubernetes' own end-to-end suite, from its Go module, against two nodes (root needed, 20 to 30 minutes)
+conformance: build ## suites: Kubernetes' end-to-end suite against two nodes: 20 to 30 minutes (root needed)
 	@packaging/deps.sh run test conformance
 	test/cluster/build.sh >/dev/null
 	test/cluster/conformance/build.sh >/dev/null
 	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestSuite$$' ./conformance
 
 .PHONY: conformance-storage
-conformance-storage: build ## Kubernetes' own specs of CSI drivers and dynamic resources, against two nodes (root needed, 20 to 30 minutes)
+conformance-storage: build ## suites: Kubernetes' specs of CSI drivers and dynamic resources against two nodes: 20 to 30 minutes (root needed)
 	@packaging/deps.sh run test conformance
 	test/cluster/build.sh >/dev/null
 	test/cluster/conformance/build.sh drivers >/dev/null
 	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestStorageSuite$$' ./conformance
 
 .PHONY: conformance-node
-conformance-node: build ## Kubernetes' own node suite, from its Go module, on a node (root needed, 15 to 30 minutes)
+conformance-node: build ## suites: Kubernetes' node suite on a node: 15 to 30 minutes (root needed)
 	@packaging/deps.sh run test conformance
 	test/cluster/build.sh >/dev/null
 	test/cluster/conformance/build.sh >/dev/null
 	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestNodeSuite$$' ./conformance
 
 .PHONY: test-remote
-test-remote: build ## nodes whose containers run in containerd: Debian's, and a current one from its Go module (root needed)
+test-remote: build ## one subject: nodes whose containers run in containerd: Debian's, and a current one (root needed)
 	@packaging/deps.sh run test
 	test/remote/programs.sh >/dev/null
 	ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m -run TestContainerdSuite ./runtime/remote
@@ -260,7 +264,7 @@ test-remote: build ## nodes whose containers run in containerd: Debian's, and a 
 	cd test/cluster && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestRemote ./node
 
 .PHONY: test-vm
-test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, OpenRC, boards (root needed, two hours)
+test-vm: ## one subject: virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, OpenRC, boards: 2 hours (root needed)
 	@packaging/deps.sh run test vm vm-arm packages
 	for a in arm64 arm; do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
 	$(MAKE) packages-two
@@ -269,7 +273,7 @@ test-vm: ## the long tests in virtual machines: 20 power cuts, kubeadm, hardware
 
 CUTS ?= 3
 .PHONY: test-kubeadm
-test-kubeadm: ## kubeadm in virtual machines: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset; init and join of two (root needed, 40 minutes)
+test-kubeadm: ## one subject: kubeadm in virtual machines: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset; init and join of two: 40 minutes (root needed)
 	@case "$(CUTS)" in ""|*[!0-9]*) echo "CUTS=$(CUTS) is not a number of power cuts, such as CUTS=20" >&2; exit 2 ;; esac
 	@packaging/deps.sh run test vm
 	$(MAKE) build packages-two
@@ -277,7 +281,7 @@ test-kubeadm: ## kubeadm in virtual machines: join, reboot, upgrade, CUTS (3) po
 	cd test/cluster && ISLET_VM_KUBEADM=1 ISLET_VM_CUTS=$(CUTS) ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 180m -run TestKubeadmBoot ./node
 
 .PHONY: test-memory
-test-memory: ## what the kernel holds containers to by cgroup v2, and small machines, in virtual machines (root needed, 15 minutes)
+test-memory: ## one subject: memory limits of cgroup v2, and machines of 256 and 128 MiB: 15 minutes (root needed)
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
 	cd test && ISLET_VM_MEMORY=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 90m -run 'TestMemoryCgroups|TestSmall' ./vm
@@ -291,37 +295,37 @@ packages-two: dist-one packages-one
 
 ON_PACKAGES = cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_DIST=$(CURDIR)/$(DIST).tar.gz
 .PHONY: test-system
-test-system: ## packages installed, upgraded and removed under systemd and OpenRC as init, in namespaces (root needed)
+test-system: ## one subject: packages installed, upgraded and removed under systemd and OpenRC (root needed)
 	@packaging/deps.sh test system packages
 	$(MAKE) packages-two
 	$(ON_PACKAGES) go test -v -count=1 -timeout 20m ./system
 
 REPRODUCED ?= amd64 arm64
 .PHONY: test-reproducible
-test-reproducible: ## archives and packages of REPRODUCED (amd64 arm64) are made twice from the commit and are the same, byte for byte (15 minutes)
+test-reproducible: ## one subject: build archives and packages of REPRODUCED (amd64 arm64) twice and compare the bytes: 15 minutes
 	@packaging/deps.sh test oci oci-cross
 	test/reproducible.sh $(REPRODUCED)
 
 .PHONY: test-openrc
-test-openrc: ## a virtual machine whose init is OpenRC: packages, reboot, kill, upgrade, power cut, purge (root needed, 5 minutes)
+test-openrc: ## one subject: a virtual machine with OpenRC as init: packages, reboot, kill, upgrade, power cut, purge: 5 minutes (root needed)
 	@packaging/deps.sh run test vm
 	$(MAKE) packages-two
 	$(ON_PACKAGES) go test -v -count=1 -timeout 30m -run 'TestOpenRC$$' ./vm
 
 .PHONY: bench-packages
-bench-packages: ## measure an installation and an upgrade of the packages under systemd
+bench-packages: ## measure: measure an installation and an upgrade of the packages under systemd (root needed)
 	@packaging/deps.sh test system
 	$(MAKE) packages-two
 	$(ON_PACKAGES) ISLET_BENCH=1 go test -v -count=1 -timeout 20m -run TestFigures ./system
 
 .PHONY: test-architectures
-test-architectures: ## the packages on emulated boards with the processors of a Raspberry Pi 4 and 2 (root needed, half an hour)
+test-architectures: ## one subject: the packages on emulated boards with the processors of a Raspberry Pi 4 and 2: 30 minutes (root needed)
 	@packaging/deps.sh run test vm vm-arm
 	for a in arm64 arm; do $(MAKE) dist-one packages-one GOARCH=$$a || exit 1; done
 	cd test && ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_VM_ARCHITECTURES=arm64,armhf go test -v -count=1 -timeout 90m -run TestArchitectures ./vm
 
 .PHONY: test-hardware
-test-hardware: ## devices of the kernel's and the emulator's in a virtual machine: USB, cameras, I2C, disks (root needed, 15 minutes)
+test-hardware: ## one subject: USB, cameras, I2C, disks and other devices in a virtual machine: 15 minutes (root needed)
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
 	cd test && ISLET_VM_HARDWARE=1 ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 30m -run TestHardware ./vm
@@ -336,7 +340,7 @@ installed: build
 	@install bin/islet $(INSTALLED)/bin/
 
 .PHONY: bench
-bench: installed ## measure the node: memory, CPU, latency, disk and wire
+bench: installed ## measure: measure memory, CPU, latency, disk and wire: 30 minutes (root needed)
 	@packaging/deps.sh run
 	ISLET_FLEET=$(FLEET) go test -count=1 -timeout 60m -run TestReturnOfAFleet -v ./edge/link
 	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestScrape' ./bench -v
@@ -345,7 +349,7 @@ bench: installed ## measure the node: memory, CPU, latency, disk and wire
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestThirtyCSI ./node -v
 
 .PHONY: dist
-dist: ## cross-build tarballs for amd64, arm64, armv7 and riscv64 in dist/
+dist: ## ship: build archives for amd64, arm64, armv7 and riscv64 in dist/
 	@for a in $(DIST_ARCHS); do $(MAKE) --no-print-directory dist-one GOARCH=$$a; done
 	@ls -l dist/*.tar.gz
 
@@ -370,7 +374,7 @@ dist-one: shim
 	@tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) --mode=u+rw,go=rX -cf - $(notdir $(DIST)) | gzip -9n >$(DIST).tar.gz
 
 .PHONY: packages
-packages: ## deb and rpm packages for amd64, arm64, armhf and riscv64 in dist/packages
+packages: ## ship: build deb and rpm packages for amd64, arm64, armhf and riscv64 in dist/packages
 	@for a in $(DIST_ARCHS); do $(MAKE) --no-print-directory dist-one packages-one GOARCH=$$a; done
 	@ls -l dist/packages
 
@@ -382,14 +386,14 @@ packages-one:
 	cd packaging/packages && GOARCH= GOFLAGS= go run . make -version $(VERSION) -arch $(GOARCH) -from $(CURDIR)/$(DIST) -to $(CURDIR)/dist/packages
 
 .PHONY: repo
-repo: packages ## a signed repository for apt and dnf in dist/repo (ISLET_SIGNING_KEY: gpg's key; URL: where it will be)
+repo: packages ## ship: build a signed repository for apt and dnf in dist/repo (ISLET_SIGNING_KEY: gpg's key; URL: where it will be)
 	@packaging/deps.sh packages
 	packaging/repo.sh dist/packages dist/repo
 
 .PHONY: release
-release: packages ## all that a release has in dist/release, signed by ISLET_RELEASE_KEYS (packaging/sign) and ISLET_SIGNING_KEY (gpg)
+release: packages ## ship: gather a release in dist/release, signed by ISLET_RELEASE_KEYS (packaging/sign) and ISLET_SIGNING_KEY (gpg)
 	packaging/release.sh $(VERSION) dist dist/release
 
 .PHONY: clean
-clean: ## remove what was built
+clean: ## tidy: remove everything that was built
 	rm -rf bin dist $(CACHE) $(SHIM_DIR)/*.zst
