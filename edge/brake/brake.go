@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	// metaBrake is the key under which the store has the state, as JSON.
+	// metaBrake is the store's key for the state, as JSON.
 	metaBrake = "brake"
-	// settleFor is how long pods that are removed one after the other, as garbage
-	// collection does it, are waited for before they are judged together.
+	// settleFor is the delay before pods that are removed one after the other, as by garbage
+	// collection, are judged together.
 	settleFor = 5 * time.Second
-	// lookEvery is how often a hold looks whether its time is over or its reason gone.
+	// lookEvery is the interval at which a hold is checked: whether its time limit is over, and
+	// whether its reason still applies.
 	lookEvery = time.Minute
 )
 
@@ -34,42 +35,42 @@ const (
 	ReasonReleased = "PodsReleased"
 )
 
-// A Sink takes what the API server says. *desired.Desired is one.
+// A Sink receives pods from the API server. *desired.Desired is one.
 type Sink interface {
 	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
 	Fail(source string, problems []desired.Problem)
 	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error
 }
 
-// Meta keeps small values. *store.Store is one.
+// Meta stores small values. *store.Store is one.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config is what a Brake needs.
+// Config has the dependencies and settings of a Brake.
 type Config struct {
 	Client *kube.Client
 	Node   string               // name of this node
-	Next   Sink                 // what is judged goes there
-	Pods   func() []desired.Pod // all that the node knows
-	Epoch  func() int           // of the history
+	Next   Sink                 // receives the judged sets and changes
+	Pods   func() []desired.Pod // all pods that the node knows
+	Epoch  func() int           // (*history.History).Epoch
 	Meta   Meta
-	Limit  time.Duration                              // a hold ends after it; 0: never
-	Now    func() time.Time                           // nil: time.Now. The clock that others are told
-	Event  func(warning bool, reason, message string) // of the Node; nil: none
+	Limit  time.Duration                              // maximum duration of a hold; 0: unlimited
+	Now    func() time.Time                           // wall clock of times that are shown to users; nil: time.Now
+	Event  func(warning bool, reason, message string) // records an event of the Node; nil: none
 	Log    *slog.Logger
 }
 
-// A Hold is a set of pods that run on although the API server does not have them.
+// A Hold is a set of pods that keep running although the API server does not have them.
 type Hold struct {
 	Since time.Time   `json:"since"`
 	Why   string      `json:"why"`
-	Seen  *Identity   `json:"seen,omitempty"` // of the control plane that lacks them; nil: not settled yet
+	Seen  *Identity   `json:"seen,omitempty"` // the control plane that lacks the pods; nil: not judged yet
 	Pods  []types.UID `json:"pods"`           // sorted
 }
 
-// state is what survives the agent.
+// state is stored, so that it survives a restart of the agent.
 type state struct {
 	Known Identity `json:"known"`
 	Hold  *Hold    `json:"hold,omitempty"`
@@ -78,17 +79,17 @@ type state struct {
 // A Brake is a Sink. It is safe for concurrent use.
 type Brake struct {
 	Config
-	again chan struct{} // capacity 1: the source is to list
-	wake  chan struct{} // capacity 1: there is a hold to look after
+	again chan struct{} // capacity 1: asks the source for a full list
+	wake  chan struct{} // capacity 1: tells Run that there is a hold
 
-	judging sync.Mutex // one judgement at a time; Next is called with it held
+	judging sync.Mutex // one judgement at a time; held during calls of Next
 
 	mu     sync.Mutex
 	state  state
-	settle time.Time // when an unsettled hold is to be judged; zero: it is not
+	settle time.Time // when a hold without Seen is judged; zero: not scheduled
 }
 
-// New loads what is held.
+// New loads the stored state.
 func New(ctx context.Context, c Config) (*Brake, error) {
 	if c.Client == nil || c.Node == "" || c.Next == nil || c.Pods == nil || c.Epoch == nil || c.Meta == nil || c.Log == nil {
 		return nil, errors.New("brake: a part of the configuration is missing")
@@ -106,12 +107,13 @@ func New(ctx context.Context, c Config) (*Brake, error) {
 	}
 	if found {
 		if err := json.Unmarshal([]byte(text), &b.state); err != nil {
-			c.Log.Error("what is stored of the cluster's identity cannot be read: the next list of pods is believed", "error", err)
+			c.Log.Error("the stored identity of the cluster cannot be decoded: the next list of pods is accepted as it is", "error", err)
 			b.state = state{}
 		}
 	}
 	if h := b.state.Hold; h != nil {
-		c.Log.Warn("pods that the API server does not have are held since before the agent started; islet accept ends them", "pods", len(h.Pods), "since", h.Since, "because", h.Why)
+		c.Log.Warn("pods that the API server does not have keep running, since before the agent started; islet accept ends them",
+			"pods", len(h.Pods), "since", h.Since, "because", h.Why)
 		signal(b.wake)
 	}
 	return b, nil
@@ -124,8 +126,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Registered takes the UID of the Node, if none is known: before the first list, or from an
-// islet that had no brake.
+// Registered stores the UID of the Node if none is stored: before the first list, and after an
+// update from a version of islet without a brake.
 func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
@@ -135,11 +137,11 @@ func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	}
 }
 
-// Again says when the source is to list its full set, since what was held may be
-// judged otherwise.
+// Again returns a channel that tells the source to list all pods again, because the pods on hold
+// may be judged differently now.
 func (b *Brake) Again() <-chan struct{} { return b.again }
 
-// Held gives what is held now.
+// Held returns the current hold; false if there is none.
 func (b *Brake) Held() (Hold, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,7 +153,7 @@ func (b *Brake) Held() (Hold, bool) {
 	return h, true
 }
 
-// Until is when a hold ends by itself; zero: never.
+// Until returns when a hold ends by itself; zero: never.
 func (b *Brake) Until(h Hold) time.Time {
 	if b.Limit == 0 {
 		return time.Time{}
@@ -159,11 +161,11 @@ func (b *Brake) Until(h Hold) time.Time {
 	return h.Since.Add(b.Limit)
 }
 
-// Fail takes why the API server cannot be asked.
+// Fail forwards the reason why the API server cannot be reached.
 func (b *Brake) Fail(source string, problems []desired.Problem) { b.Next.Fail(source, problems) }
 
-// Set takes the full set of a source. Of what the API server does not have it may hold
-// pods: then they are told to the next sink as if they were there.
+// Set judges a full list of pods. Pods that are missing from the list and put on hold are added
+// to the list for the next sink.
 func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
 	if source != desired.API {
 		return b.Next.Set(ctx, source, claims, problems)
@@ -172,7 +174,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 	defer b.judging.Unlock()
 	now, err := b.identify(ctx, true)
 	if err != nil {
-		return fmt.Errorf("learn whether the cluster is the one from before: %w", err)
+		return fmt.Errorf("check whether the cluster is the same as before: %w", err)
 	}
 	before := b.copy()
 	running, vanished := missing(b.Pods(), claims)
@@ -198,7 +200,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 			claims = append(claims, desired.Claim{Pod: p.Pod, Origin: p.Origin})
 		}
 		slices.Sort(after.Hold.Pods)
-		b.keep(ctx, after) // first: what is held is shown as held
+		b.keep(ctx, after) // before Next.Set, so that the pods are never shown without their hold
 	default:
 		after.Known = before.Known.merge(now)
 	}
@@ -210,9 +212,9 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 	return nil
 }
 
-// Update takes changes. A pod that was removed, or is now, without that this node ended it
-// is only ended if the Node is the one from before: garbage collection removes the pods of
-// a Node that was deleted. Else it is held until all are judged together.
+// Update judges changes. A pod that disappears without a graceful deletion ends only if the Node
+// is the same object as before, because garbage collection removes the pods of a deleted Node.
+// Otherwise the pod is put on hold until Set judges all pods together.
 func (b *Brake) Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error {
 	if source != desired.API {
 		return b.Next.Update(ctx, source, claims, gone)
@@ -225,12 +227,12 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	}
 	now, err := b.identify(ctx, false)
 	if err != nil {
-		return fmt.Errorf("learn whether the Node is the one from before: %w", err)
+		return fmt.Errorf("check whether the Node is the same as before: %w", err)
 	}
 	before := b.copy()
 	why := before.Known.differs(now)
 	if h := before.Hold; why == "" || h != nil && h.Seen != nil && h.Seen.Node == now.Node && h.Seen.Epoch == now.Epoch {
-		return b.Next.Update(ctx, source, claims, gone) // a pod that this control plane had itself
+		return b.Next.Update(ctx, source, claims, gone) // this control plane had the pod, so it may remove it
 	}
 	after := state{Known: before.Known, Hold: &Hold{Since: b.Now(), Why: why, Pods: slices.Clone(forced)}}
 	if h := before.Hold; h != nil {
@@ -249,9 +251,9 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	return b.Next.Update(ctx, source, claims, gone)
 }
 
-// forced gives the pods that run and were not deleted with time to end, as far as this node
-// was told. Of a forced deletion the server shows a grace period of 0 before it removes the
-// pod; what is removed by other ways shows none.
+// forced returns the UIDs of running pods that were removed without a graceful deletion, as far
+// as this node saw it. For a forced deletion the server reports a grace period of 0 before it
+// removes the pod; other removals report none.
 func (b *Brake) forced(claims []desired.Claim, gone []desired.Gone) (uids []types.UID) {
 	for _, c := range claims {
 		if c.Ending != nil && c.Ending.Forced || collected(c.Pod) {
@@ -273,14 +275,14 @@ func (b *Brake) forced(claims []desired.Claim, gone []desired.Gone) (uids []type
 	return slices.DeleteFunc(uids, func(uid types.UID) bool { return !runs[uid] })
 }
 
-// collected says that pod garbage collection has ended a pod, which it removes next.
+// collected reports whether pod garbage collection has failed the pod and removes it next.
 func collected(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodFailed && slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Reason == "DeletionByPodGC"
 	})
 }
 
-// Accept ends what is held: the control plane is right. It gives how many pods those are.
+// Accept ends the pods on hold, because the control plane is right. It returns their number.
 func (b *Brake) Accept(ctx context.Context) (int, error) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
@@ -302,7 +304,7 @@ func (b *Brake) Accept(ctx context.Context) (int, error) {
 	}
 	b.keep(ctx, after)
 	b.tell(h, nil, len(h.Pods))
-	signal(b.again) // the control plane may be another one again by now
+	signal(b.again) // the control plane may have changed again
 	return len(gone), nil
 }
 
@@ -312,7 +314,7 @@ func (b *Brake) copy() state {
 	return b.state
 }
 
-// keep stores a state, if it is another. A disk that takes no writes does not end pods.
+// keep sets the state, and stores it if it changed. Pods do not end if the write fails.
 func (b *Brake) keep(ctx context.Context, now state) {
 	b.mu.Lock()
 	before := b.state
@@ -327,30 +329,32 @@ func (b *Brake) keep(ctx context.Context, now state) {
 		err = b.Meta.SetMeta(ctx, metaBrake, string(data))
 	}
 	if err != nil {
-		b.Log.Error("which pods are held is not stored: after a restart of the agent they are judged anew", "error", err)
+		b.Log.Error("the pods on hold cannot be stored: after a restart of the agent they are judged again", "error", err)
 	}
 	if now.Hold != nil {
 		signal(b.wake)
 	}
 }
 
-// tell logs what is held and what no longer is.
+// tell reports a hold that begins, changes or ends, by log and event.
 func (b *Brake) tell(before, after *Hold, running int) {
 	switch {
 	case after != nil && (before == nil || before.Seen == nil || len(before.Pods) != len(after.Pods) || before.Why != after.Why):
-		b.Log.Warn("the API server no longer has most pods of this node: they run on until islet accept", "pods", len(after.Pods), "of", running, "because", after.Why)
+		b.Log.Warn("the API server no longer has most pods of this node: they keep running until islet accept",
+			"pods", len(after.Pods), "of", running, "because", after.Why)
 		b.Event(true, ReasonHeld, after.message(running))
 	case after == nil && before != nil:
-		b.Log.Info("no pods are held any more", "held", len(before.Pods), "since", before.Since)
-		b.Event(false, ReasonReleased, "No pods are held any more")
+		b.Log.Info("no pods are on hold any more", "held", len(before.Pods), "since", before.Since)
+		b.Event(false, ReasonReleased, "No pods are on hold any more")
 	}
 }
 
 func (h *Hold) message(running int) string {
-	return fmt.Sprintf("%d of %d pods run on although the API server does not have them: %s. \"islet accept\" on the node ends them", len(h.Pods), running, h.Why)
+	return fmt.Sprintf("%d of %d pods keep running although the API server does not have them: %s. \"islet accept\" on the node ends them",
+		len(h.Pods), running, h.Why)
 }
 
-// Describe is a hold in one sentence, with the names of some pods.
+// Describe returns a hold as one paragraph, with the names of up to five pods.
 func (b *Brake) Describe(h Hold) string {
 	names := map[types.UID]string{}
 	for _, p := range b.Pods() {
@@ -368,12 +372,13 @@ func (b *Brake) Describe(h Hold) string {
 	if at := b.Until(h); !at.IsZero() {
 		until += " or " + at.UTC().Format(time.RFC3339)
 	}
-	return fmt.Sprintf("the API server does not have %d pods that run here (%s): %s. They are held %s", len(h.Pods), strings.Join(some, ", "), h.Why, until)
+	return fmt.Sprintf("the API server does not have %d pods that run here (%s): %s. They keep running %s",
+		len(h.Pods), strings.Join(some, ", "), h.Why, until)
 }
 
-// Run looks after holds until ctx ends: it ends one whose time is over, and has the pods
-// listed anew when those that were removed one by one can be judged together, or when
-// the Node is there again.
+// Run checks holds until ctx ends. It ends a hold whose time limit is over. It requests a new
+// list when pods that were removed one by one can be judged together, and when the identity of
+// the control plane changes again.
 func (b *Brake) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -391,7 +396,7 @@ func (b *Brake) Run(ctx context.Context) error {
 	}
 }
 
-// look does what is due for a hold and says when to look again; 0: there is none.
+// look checks the hold and returns the time until the next check; 0: there is no hold.
 func (b *Brake) look(ctx context.Context) time.Duration {
 	b.mu.Lock()
 	h, settle := b.state.Hold, b.settle
@@ -400,9 +405,9 @@ func (b *Brake) look(ctx context.Context) time.Duration {
 		return 0
 	}
 	if at := b.Until(*h); !at.IsZero() && !b.Now().Before(at) {
-		b.Log.Warn("pods were held for as long as the configuration says: they end", "pods", len(h.Pods), "since", h.Since)
+		b.Log.Warn("pods were on hold for the configured time: they end now", "pods", len(h.Pods), "since", h.Since)
 		if _, err := b.Accept(ctx); err != nil {
-			b.Log.Error("held pods could not be ended", "error", err)
+			b.Log.Error("the pods on hold could not be ended", "error", err)
 		}
 		return lookEvery
 	}

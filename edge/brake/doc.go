@@ -1,28 +1,29 @@
-// Package brake keeps pods running that a control plane lost, rather than ended. After a
-// restore from a backup, in a cluster that was made anew, or when the Node was deleted, the
-// API server shows a node without its pods, and a kubelet ends them all at once.
+// Package brake keeps pods running that the control plane lost. After a restore from a backup,
+// in a rebuilt cluster, or when the Node was deleted, the API server shows a node without its
+// pods, and a kubelet would end all of them at once.
 //
 //	source.API --Set, Update--> Brake --Judge (pure)--> desired.Set, Update
 //	                              |  ^
 //	    Node, Service kubernetes -'  '-- history: the epoch
-//	    islet accept, a time ----------> the held pods end
+//	    islet accept, time limit ------> the pods on hold end
 //
-// Who the control plane is shows in three facts: the UID of the Service default/kubernetes,
-// which a node may read and which every API server makes in an empty cluster; the UID of
-// the Node; and the epoch of its history. If one of them is another than when the pods were
-// last in order, and all pods or at least three and half of them are gone without a
-// deletion of their own, the brake holds: they stay wanted, and a person is asked.
+// Three facts identify the control plane: the UID of the Service default/kubernetes, which a
+// node may read and which every API server creates in an empty cluster; the UID of the Node; and
+// the epoch of its history. The brake holds if one of them differs from the last accepted list,
+// and all pods, or at least three pods that are half of all, disappeared without a graceful
+// deletion. Pods on hold stay wanted until a person decides.
 //
-//	                    most vanish, identity changed
-//	known identity -----------------------------------> held --accept, time--> end
+//	                    most disappear, identity changed
+//	known identity -----------------------------------> hold --accept, time--> end
 //	      ^                                              |
 //	      '-- pods are listed again, or identity is right again
 //
-// A deletion that gives the pod time (deletionTimestamp) is followed at once, as is any
-// vanishing while the identity is as before. A forced one counts as vanishing: so does
-// garbage collection remove the pods of a Node that was deleted. A list without most pods is then not yet
-// believed: some of the missing are asked for by name, as a list may be cut short.
+// A graceful deletion (a deletionTimestamp with a grace period) is followed at once, and so is
+// any disappearance while the identity is unchanged. A forced deletion counts as a
+// disappearance, because garbage collection removes the pods of a deleted Node by force. A list
+// that lacks most pods may have been cut short, so the brake first reads some of the missing
+// pods by name.
 //
-// What is held survives the agent and reboots. A hold costs two small
-// requests each minute; without one there are two for each list, and none in between.
+// The hold survives restarts of the agent and reboots. A hold costs two small requests each
+// minute. Without a hold each list costs two, and there are none in between.
 package brake

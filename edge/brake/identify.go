@@ -14,14 +14,14 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// apiService is the Service of the API server itself, which nodes may read.
+// apiService is the Service of the API server, which nodes may read.
 const apiService = "kubernetes"
 
-// asked is how many of the missing pods are asked for by name.
-const asked = 4
+// maxReads is the number of missing pods that confirm reads by name.
+const maxReads = 4
 
-// identify asks the control plane who it is. A watch that goes on cannot have come to
-// another cluster: then only the Node is asked for.
+// identify reads the identity of the control plane. If cluster is false it reads only the Node:
+// an open watch cannot have moved to another cluster.
 func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err error) {
 	now.Epoch = b.Epoch()
 	if now.Node, err = uidOf[v1.Node](ctx, b.Client, "", b.Node); err != nil {
@@ -34,7 +34,7 @@ func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err e
 		return now, nil
 	}
 	now.Cluster, err = uidOf[v1.Service](ctx, b.Client, metav1.NamespaceDefault, apiService)
-	if apierrors.IsForbidden(err) { // a policy of the cluster's own: the other facts must do
+	if apierrors.IsForbidden(err) { // by a policy of the cluster: the other two facts decide
 		err = nil
 	}
 	if err != nil {
@@ -43,7 +43,7 @@ func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err e
 	return now, nil
 }
 
-// uidOf gives the UID of an object; empty: there is none.
+// uidOf returns the UID of an object; empty: it does not exist.
 func uidOf[T any, P kube.Object[T]](ctx context.Context, c *kube.Client, namespace, name string) (types.UID, error) {
 	m, err := kube.GetMetadata[T, P](ctx, c, namespace, name)
 	if apierrors.IsNotFound(err) {
@@ -55,24 +55,26 @@ func uidOf[T any, P kube.Object[T]](ctx context.Context, c *kube.Client, namespa
 	return m.UID, nil
 }
 
-// confirm asks for some of the pods that a list lacks. That one is there after all is an
-// error: the list was cut short. The node authorizer refuses what does not exist.
+// confirm reads some of the pods that are missing from a list by their names. It returns an error
+// if one of them exists: the list was cut short. The node authorizer answers Forbidden for pods
+// that do not exist.
 func (b *Brake) confirm(ctx context.Context, vanished []desired.Pod) error {
-	for i := range min(asked, len(vanished)) {
-		p := vanished[i*(len(vanished)-1)/max(1, min(asked, len(vanished))-1)].Pod
+	for i := range min(maxReads, len(vanished)) {
+		p := vanished[i*(len(vanished)-1)/max(1, min(maxReads, len(vanished))-1)].Pod
 		uid, err := uidOf[v1.Pod](ctx, b.Client, p.Namespace, p.Name)
 		if err != nil && !apierrors.IsForbidden(err) {
-			return fmt.Errorf("ask for pod %s/%s, which the list lacks: %w", p.Namespace, p.Name, err)
+			return fmt.Errorf("read pod %s/%s, which the list lacks: %w", p.Namespace, p.Name, err)
 		}
 		if uid == p.UID {
-			return fmt.Errorf("the list of the API server lacks %d pods, but it still has %s/%s: the list is not believed", len(vanished), p.Namespace, p.Name)
+			return fmt.Errorf("the list of the API server lacks %d pods, but the server still has %s/%s: the list is rejected",
+				len(vanished), p.Namespace, p.Name)
 		}
 	}
 	return nil
 }
 
-// missing gives how many pods of the API server are to run, and those of them that a
-// list lacks, in the order of their names.
+// missing returns the number of pods of the API server that are to run, and which of them a list
+// lacks, in the order of pods.
 func missing(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
 	listed := make(map[types.UID]bool, len(claims))
 	for _, c := range claims {
@@ -90,8 +92,8 @@ func missing(pods []desired.Pod, claims []desired.Claim) (running int, vanished 
 	return running, vanished
 }
 
-// toHold gives what of the vanished pods is to run on. One that has a successor here is
-// not: a pod of its name, or of its DaemonSet.
+// toHold returns the vanished pods that keep running. A pod with a successor on this node ends:
+// a pod with the same name, or of the same DaemonSet.
 func toHold(vanished []desired.Pod, claims []desired.Claim, v Verdict, before *Hold) (held []desired.Pod) {
 	if v == EndAll {
 		return nil

@@ -2,29 +2,29 @@ package brake
 
 import "k8s.io/apimachinery/pkg/types"
 
-// An Identity is who a control plane is, to one node. What is not known is empty.
+// An Identity is a control plane as one node sees it. Unknown parts are empty.
 type Identity struct {
 	Cluster types.UID `json:"cluster,omitempty"` // of the Service default/kubernetes
-	Node    types.UID `json:"node,omitempty"`    // of the Node; empty in an answer: there is none
-	Epoch   int       `json:"epoch,omitempty"`   // of the history
+	Node    types.UID `json:"node,omitempty"`    // of the Node; empty in an answer: it does not exist
+	Epoch   int       `json:"epoch,omitempty"`   // (*history.History).Epoch
 }
 
-// differs says why an identity is another than the one before; empty: it is not.
+// differs returns how the identity changed; empty: it did not.
 func (before Identity) differs(now Identity) string {
 	switch {
 	case before.Cluster != "" && now.Cluster != "" && before.Cluster != now.Cluster:
-		return "this is another cluster than before"
+		return "this is a different cluster than before"
 	case before.Node != "" && now.Node == "":
 		return "the Node of this machine was deleted"
 	case before.Node != "" && before.Node != now.Node:
-		return "the Node of this machine was deleted and made anew"
+		return "the Node of this machine was deleted and created again"
 	case before.Epoch != now.Epoch:
-		return "the cluster's data are older than what this node has seen, as after a restore from a backup"
+		return "the cluster's data are older than the data this node has seen, as after a restore from a backup"
 	}
 	return ""
 }
 
-// merge takes over what is known of a newer identity.
+// merge returns now, with unknown parts filled in from before.
 func (before Identity) merge(now Identity) Identity {
 	if now.Cluster == "" {
 		now.Cluster = before.Cluster
@@ -37,37 +37,37 @@ func (before Identity) merge(now Identity) Identity {
 
 // A Scene is a list of the API server that lacks pods.
 type Scene struct {
-	Known    Identity // when the pods were last in order
+	Known    Identity // at the last accepted list
 	Now      Identity
-	Running  int       // pods of the API server that are to run, without those that it deletes
-	Vanished int       // of these, those that it does not have, held ones too
-	Held     bool      // some are held
-	Seen     *Identity // the one for which they are; nil: not settled
+	Running  int       // pods of the API server that are to run, without those being deleted
+	Vanished int       // how many of them the list lacks, including those on hold
+	Held     bool      // a hold exists
+	Seen     *Identity // the identity at which the hold was judged; nil: not judged yet
 }
 
-// A Verdict is what to do about the pods that vanished.
+// A Verdict decides about the pods that vanished.
 type Verdict int
 
 // Verdicts.
 const (
 	EndAll     Verdict = iota // they were deleted
 	HoldAll                   // the control plane lost them
-	HoldFormer                // those that are held; what vanished besides was deleted
+	HoldFormer                // keep the existing hold; all other missing pods were deleted
 )
 
 // String names a verdict.
 func (v Verdict) String() string { return [...]string{"end all", "hold all", "hold former"}[v] }
 
-// Judge decides about a list, and says why it holds pods. It is pure.
+// Judge decides about a list. why is the reason of a hold. Judge is a pure function.
 func Judge(s Scene) (v Verdict, why string) {
 	why = s.Known.differs(s.Now)
 	switch {
 	case s.Vanished == 0 || why == "":
 		return EndAll, ""
 	case s.Held && s.Seen != nil && *s.Seen == s.Now:
-		// The pods that this control plane had itself come and go as it says.
+		// This control plane's own pods come and go as it says.
 		return HoldFormer, why
-	case s.Now.Node == "" && s.Known.Node != "": // the node makes it anew now: then it is judged
+	case s.Now.Node == "" && s.Known.Node != "": // the node registers again, and then the list is judged again
 		return HoldAll, why
 	case most(s.Vanished, s.Running):
 		return HoldAll, why
@@ -75,7 +75,7 @@ func Judge(s Scene) (v Verdict, why string) {
 	return EndAll, ""
 }
 
-// most says that so many pods vanished that no one deletes them like that by mistake.
+// most reports whether so many pods vanished that a deletion by hand is unlikely.
 func most(vanished, running int) bool {
 	return vanished > 0 && (vanished >= running || vanished >= 3 && 2*vanished >= running)
 }

@@ -19,34 +19,34 @@ import (
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
-	// poll is how often a ConfigMap is read that may not be watched.
+	// poll is the interval for reading a ConfigMap that may not be watched.
 	poll = 5 * time.Minute
-	// steady is what a watch has held that shows that the server is well.
+	// steady is the duration of a watch that resets the back-off.
 	steady = 10 * time.Second
 )
 
-// Config is what New needs.
+// Config has the dependencies of a Source.
 type Config struct {
 	Client *kube.Client
-	// Want names the ConfigMap; an empty name: none is to be followed.
+	// Want returns the name of the ConfigMap to follow; an empty name: none.
 	Want func() (namespace, name string)
-	// Changed says that Want may be another; capacity 1.
+	// Changed receives a value when the result of Want may have changed; capacity 1.
 	Changed <-chan struct{}
-	// None is called when none is to be followed.
+	// None is called when Want names no ConfigMap.
 	None func()
-	// Take is told the ConfigMap as it is, at first and whenever it may have changed. It
-	// must not keep it.
+	// Take receives the ConfigMap, at first and whenever it may have changed. It must not
+	// retain it.
 	Take func(*v1.ConfigMap)
-	// Problem is told why the ConfigMap cannot be followed; empty: it can.
+	// Problem receives the reason why the ConfigMap cannot be followed; empty: it can.
 	Problem func(why string)
-	Retry   <-chan struct{} // the server may answer again; nil: never said
+	Retry   <-chan struct{} // the server may answer again; nil: retry by time only
 	Log     *slog.Logger
 }
 
-// A Source follows.
+// A Source follows one ConfigMap.
 type Source struct{ c Config }
 
-// New checks the configuration and asks nobody.
+// New validates the configuration. It sends no request.
 func New(c Config) (*Source, error) {
 	if c.Client == nil || c.Want == nil || c.None == nil || c.Take == nil || c.Problem == nil || c.Log == nil {
 		return nil, errors.New("configsource: Client, Want, None, Take, Problem and Log are needed")
@@ -54,10 +54,10 @@ func New(c Config) (*Source, error) {
 	return &Source{c}, nil
 }
 
-// errOther says that another ConfigMap is wanted now.
+// errOther: another ConfigMap is to be followed now.
 var errOther = errors.New("another ConfigMap is wanted")
 
-// Run follows until ctx ends.
+// Run follows the ConfigMap until ctx ends.
 func (s *Source) Run(ctx context.Context) error {
 	again := retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry}
 	for ctx.Err() == nil {
@@ -79,7 +79,7 @@ func (s *Source) Run(ctx context.Context) error {
 			again.Reset()
 			continue
 		}
-		if err != nil && !errors.Is(err, kube.ErrNoLink) { // which the link itself tells
+		if err != nil && !errors.Is(err, kube.ErrNoLink) { // package link reports that one
 			s.c.Log.Debug("the ConfigMap cannot be followed", "configMap", namespace+"/"+name, "error", err)
 			s.c.Problem(err.Error())
 		}
@@ -93,7 +93,7 @@ func (s *Source) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads the ConfigMap and watches it until that ends.
+// follow reads the ConfigMap and watches it until the watch ends.
 func (s *Source) follow(ctx context.Context, namespace, name string) error {
 	version := ""
 	cm, err := kube.Get[v1.ConfigMap](ctx, s.c.Client, namespace, name)
@@ -106,7 +106,9 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 		version = cm.ResourceVersion
 		s.take(cm, name)
 	}
-	w, err := kube.Watch[v1.ConfigMap](ctx, s.c.Client, namespace, metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: version, AllowWatchBookmarks: true})
+	w, err := kube.Watch[v1.ConfigMap](ctx, s.c.Client, namespace, metav1.ListOptions{
+		FieldSelector: "metadata.name=" + name, ResourceVersion: version, AllowWatchBookmarks: true,
+	})
 	if apierrors.IsForbidden(err) {
 		return s.pause(ctx)
 	}
@@ -133,7 +135,7 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 	}
 }
 
-// pause waits until a ConfigMap that may not be watched is worth another look.
+// pause waits until a ConfigMap that may not be watched should be read again.
 func (s *Source) pause(ctx context.Context) error {
 	t := time.NewTimer(retry.Around(poll))
 	defer t.Stop()
@@ -152,14 +154,14 @@ func (s *Source) event(e watch.Event, name string) error {
 	case e.Type == watch.Error || !is:
 		return fmt.Errorf("watch the ConfigMap: %w", apierrors.FromObject(e.Object))
 	case e.Type == watch.Deleted:
-		s.c.Problem("it was deleted; what the node was sent before stays")
+		s.c.Problem("it was deleted; the configuration that it had sent to the node stays")
 	default:
 		s.take(cm, name)
 	}
 	return nil
 }
 
-// take passes on what is of the name that was asked for, whatever a server sends.
+// take forwards a ConfigMap that has the requested name, and drops others that a server may send.
 func (s *Source) take(cm *v1.ConfigMap, name string) {
 	if cm.Name != name {
 		return

@@ -1,9 +1,9 @@
-// Package configsource follows one ConfigMap, and asks the API server for nothing else.
+// Package configsource follows one ConfigMap. It sends no other requests.
 //
 //	Want (namespace, name) --get, watch of that name--> Take(ConfigMap)
 //	                                                '--> Problem(why not)
 //
-// It needs the verbs get and watch on that one object. Who may only get it, as kubeadm lets
-// nodes get kubelet-config, sees a change within some minutes. That it cannot be read
-// changes nothing: what was taken stays. Where nothing is wanted it waits for Changed.
+// It needs the verbs get and watch on that one object. With get alone, which kubeadm grants nodes
+// for kubelet-config, a change is noticed within some minutes. If the ConfigMap cannot be read,
+// the configuration that was received before stays.
 package configsource

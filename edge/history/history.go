@@ -19,54 +19,54 @@ import (
 )
 
 const (
-	// metaHistory is the key under which the store has the marker, as JSON.
+	// metaHistory is the store's key for the marker, as JSON.
 	metaHistory = "history"
-	// storeEvery bounds how often a marker is written that only moved on: an older one is
-	// a lower bound still, and flash wears.
+	// storeEvery is the interval for storing a marker that only advanced. An older marker is
+	// still a valid lower bound, and writes wear out flash.
 	storeEvery = 10 * time.Minute
 )
 
-// Meta keeps small values. *store.Store is one.
+// Meta stores small values. *store.Store is one.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config is what a History needs.
+// Config has the dependencies of a History.
 type Config struct {
 	Client *kube.Client
-	Node   string // name of this node, and so of its Lease
+	Node   string // name of this node and of its Lease
 	Meta   Meta
-	// Ride makes the store write a value under a key whenever it stores pods, in the same
-	// transaction: (*store.Store).Ride. nil: the marker is only stored as often as storeEvery.
+	// Ride is (*store.Store).Ride: the store writes the value under key in each transaction that
+	// stores pods. nil: the marker is stored only every storeEvery.
 	Ride func(key string, value func() string)
 	Log  *slog.Logger
 }
 
-// A marker is what a later history must have.
+// A marker is a position that every later state of the same history has passed.
 type marker struct {
 	Epoch   int       `json:"epoch"`
 	Version uint64    `json:"version,omitempty"` // of the Lease when it was last renewed; 0: not known
-	Renewed time.Time `json:"renewed,omitzero"`  // what that renewal wrote
-	Pods    uint64    `json:"pods,omitempty"`    // newest version of a pod, or of a list of pods, that was seen; 0: not known
+	Renewed time.Time `json:"renewed,omitzero"`  // renewTime of that renewal
+	Pods    uint64    `json:"pods,omitempty"`    // newest version of a pod, or of a list of pods; 0: not known
 }
 
 // A History is safe for concurrent use.
 type History struct {
 	Config
 
-	settling sync.Mutex // one look at the server at a time
+	settling sync.Mutex // one read of the Lease at a time
 
 	mu      sync.Mutex
 	last    marker
 	stored  marker
-	when    time.Time // stored was written
+	when    time.Time // time of the last write of stored
 	ridden  bool      // pods were stored since the last renewal
 	doubt   bool
-	waiting []chan struct{}
+	waiting []chan struct{} // of the callers of Rewritten
 }
 
-// New loads what the last run of the agent knew. The first use is in doubt.
+// New loads the stored marker. The first Settle reads the Lease.
 func New(ctx context.Context, c Config) (*History, error) {
 	if c.Client == nil || c.Node == "" || c.Meta == nil || c.Log == nil {
 		return nil, errors.New("history: a part of the configuration is missing")
@@ -78,7 +78,7 @@ func New(ctx context.Context, c Config) (*History, error) {
 	}
 	if found {
 		if err := json.Unmarshal([]byte(text), &h.last); err != nil {
-			c.Log.Error("what is stored of the cluster's history cannot be read: it begins anew", "error", err)
+			c.Log.Error("the stored marker of the cluster's history cannot be decoded: the history starts over", "error", err)
 			h.last = marker{}
 		}
 		h.stored = h.last
@@ -89,29 +89,29 @@ func New(ctx context.Context, c Config) (*History, error) {
 	return h, nil
 }
 
-// ride returns the marker for the transaction that stores pods. A backup may be younger than the
-// last renewal, which the Lease cannot tell: so the next renewal is stored at once.
+// ride returns the marker for the transaction that stores pods. The Lease cannot detect a backup
+// that is newer than the last renewal, so the next renewal is stored at once.
 func (h *History) ride() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ridden = true
 	b, err := json.Marshal(h.last)
-	if err != nil { // cannot be: numbers, and a time that was read or is the clock's
+	if err != nil { // cannot happen: the fields are numbers and a valid time
 		h.Log.Error("the marker of the cluster's history is not stored with pods", "error", err)
 		b, _ = json.Marshal(h.stored)
 	}
 	return string(b)
 }
 
-// Seen takes the version of a pod, or of a list of pods, before what it says is stored.
+// Seen records the version of a pod, or of a list of pods, before its content is stored.
 func (h *History) Seen(version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last.Pods = max(h.last.Pods, versionOf(version))
 }
 
-// Rewritten returns a channel, of its own for each caller, that says when the history
-// was found to be another one. Signals coalesce.
+// Rewritten returns a new channel that receives a value whenever another history was detected.
+// Signals coalesce.
 func (h *History) Rewritten() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,24 +120,23 @@ func (h *History) Rewritten() <-chan struct{} {
 	return c
 }
 
-// Epoch counts the histories that this node has seen. It never goes down.
+// Epoch returns the number of times another history was detected. It never decreases.
 func (h *History) Epoch() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last.Epoch
 }
 
-// Doubt says that the server may have been exchanged: a connection ended, or a request
-// failed. The next Settle looks.
+// Doubt records that the server may have been replaced: a connection ended, or a request
+// failed. The next Settle reads the Lease.
 func (h *History) Doubt() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.doubt = true
 }
 
-// Settle removes a doubt, if there is one, by a look at the Lease. It must come before
-// the Lease is renewed after a doubt, and before a list of the server is believed. On an
-// error the doubt stays.
+// Settle reads the Lease if there is a doubt. Call it after a doubt before the Lease is renewed,
+// and before a list of the server is accepted. On an error the doubt stays.
 func (h *History) Settle(ctx context.Context) error {
 	h.settling.Lock()
 	defer h.settling.Unlock()
@@ -158,7 +157,7 @@ func (h *History) Settle(ctx context.Context) error {
 		return fmt.Errorf("read the lease of this node: %w", err)
 	}
 	h.mu.Lock()
-	last = h.last // a renewal may have come between
+	last = h.last // a renewal may have happened in between
 	h.mu.Unlock()
 	if why := last.contradicts(lease); why != "" {
 		h.rewritten(ctx, versionOf(lease.ResourceVersion), renewedAt(lease), why)
@@ -166,7 +165,7 @@ func (h *History) Settle(ctx context.Context) error {
 	return nil
 }
 
-// contradicts says why a Lease cannot be of a history that has the marker.
+// contradicts returns why a Lease cannot belong to a history that contains the marker; empty: it can.
 func (m marker) contradicts(lease *coordinationv1.Lease) string {
 	version, renewed := versionOf(lease.ResourceVersion), renewedAt(lease)
 	switch {
@@ -185,18 +184,18 @@ func renewedAt(lease *coordinationv1.Lease) time.Time {
 	return lease.Spec.RenewTime.Time
 }
 
-// versionOf is 0 for what is no number. Versions of one resource can be compared.
+// versionOf returns 0 if s is not a number. Versions of one resource can be compared.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 func versionOf(s string) uint64 {
 	v, _ := strconv.ParseUint(s, 10, 64)
 	return v
 }
 
-// Renewed says that the server acknowledged a renewal of the Lease, which has a version
-// now and says this time.
+// Renewed records that the server acknowledged a renewal of the Lease: version is its new
+// resourceVersion, at its renewTime.
 func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 	v := versionOf(version)
-	at = at.Truncate(time.Microsecond) // as a Lease has it
+	at = at.Truncate(time.Microsecond) // the precision of a Lease
 	h.mu.Lock()
 	before := h.last
 	if v != 0 && v < before.Version {
@@ -215,7 +214,8 @@ func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 	}
 }
 
-// Missing says that the server has no Lease of this node, although it acknowledged one.
+// Missing records that the server has no Lease of this node. If it acknowledged one before, a
+// new epoch begins.
 func (h *History) Missing(ctx context.Context) {
 	h.mu.Lock()
 	known := h.last.Version != 0 || !h.last.Renewed.IsZero()
@@ -225,9 +225,8 @@ func (h *History) Missing(ctx context.Context) {
 	}
 }
 
-// Listed compares the version of a list of pods with that of one before, and with the newest that
-// an earlier run of the agent has stored. It reports whether the list is older, and then that the
-// history is another.
+// Listed compares the version of a list of pods with the version before, and with the newest
+// stored version. If the list is older, it begins a new epoch and returns true.
 func (h *History) Listed(ctx context.Context, before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)
@@ -239,25 +238,25 @@ func (h *History) Listed(ctx context.Context, before, now string) (older bool) {
 	return true
 }
 
-// Resume must come before a watch of this node's pods goes on from a version. A watch from
-// one that the server has not reached hears nothing until it has, and never what came
-// before. Of a backup that is younger than the last renewal the Lease says nothing. The
-// question is a list that has hardly ever a pod in it, whose version is that of now.
+// Resume must be called before a watch of this node's pods continues from a version. A watch
+// from a version that the server has not reached receives nothing until then, and it never
+// receives the changes before. The Lease does not reveal a backup that is newer than the last
+// renewal. The request is a list that is nearly always empty; its version is the current one.
 // https://github.com/kubernetes/kubernetes/issues/131115
 func (h *History) Resume(ctx context.Context, version string) error {
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + h.Node + ",metadata.name=" + h.Node}
 	none, err := kube.List[v1.PodList](ctx, h.Client, "", o)
-	if apierrors.IsForbidden(err) { // a policy of the cluster's own: the Lease must do
+	if apierrors.IsForbidden(err) { // by a policy of the cluster: the Lease decides alone
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("ask for the version of the pods of this node: %w", err)
+		return fmt.Errorf("read the current version of the pods of this node: %w", err)
 	}
 	h.Listed(ctx, version, none.ResourceVersion)
 	return nil
 }
 
-// rewritten begins an epoch. Everybody hears of it, also if it cannot be stored.
+// rewritten begins an epoch and signals all channels, also if the marker cannot be stored.
 func (h *History) rewritten(ctx context.Context, version uint64, renewed time.Time, why string) {
 	h.mu.Lock()
 	h.last = marker{Epoch: h.last.Epoch + 1, Version: version, Renewed: renewed}
@@ -269,9 +268,11 @@ func (h *History) rewritten(ctx context.Context, version uint64, renewed time.Ti
 		}
 	}
 	h.mu.Unlock()
-	h.Log.Warn("the API server no longer has what it acknowledged, such as after a restore from a backup: everything is read anew", "because", why, "epoch", epoch)
+	h.Log.Warn("the API server lost data that it had acknowledged, as after a restore from a backup: everything is read again",
+		"because", why, "epoch", epoch)
 	if err := h.store(ctx); err != nil {
-		h.Log.Error("that the cluster has another history is not stored: the next start of the agent finds it anew", "error", err)
+		h.Log.Error("the new epoch of the cluster's history is not stored: the next start of the agent detects the change again",
+			"error", err)
 	}
 }
 
@@ -294,7 +295,7 @@ func (h *History) store(ctx context.Context) error {
 	return nil
 }
 
-// Run stores the last renewal when ctx ends: a restart compares with that.
+// Run stores the last renewal when ctx ends, for the comparison after the next start.
 func (h *History) Run(ctx context.Context) error {
 	<-ctx.Done()
 	h.mu.Lock()

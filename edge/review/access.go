@@ -17,15 +17,17 @@ type Access struct {
 	answers         *answers[authorizationv1.SubjectAccessReviewStatus]
 }
 
-// NewAccess keeps answers for authorization.webhook.cacheAuthorizedTTL and
-// cacheUnauthorizedTTL.
+// NewAccess returns an Access that caches answers for allowed
+// (authorization.webhook.cacheAuthorizedTTL) and denied (cacheUnauthorizedTTL).
 func NewAccess(c *kube.Client, allowed, denied time.Duration) *Access {
 	return &Access{client: c, allowed: allowed, denied: denied, answers: newAnswers[authorizationv1.SubjectAccessReviewStatus]()}
 }
 
-// Authorize tells whether a user may do something, and why (not). An error means that
-// this could not be found out.
-func (a *Access) Authorize(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+// Authorize returns whether the user may do what spec says, with a reason. An error means that
+// the API server gave no answer.
+func (a *Access) Authorize(
+	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
+) (authorizationv1.SubjectAccessReviewStatus, error) {
 	return a.answers.get(ctx, spec, func(ctx context.Context) (authorizationv1.SubjectAccessReviewStatus, time.Duration, error) {
 		r, err := kube.Ask(ctx, a.client, &authorizationv1.SubjectAccessReview{Spec: spec})
 		if err != nil {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	entries  = 512 // answers kept
-	underWay = 8   // questions at a time
+	entries  = 512 // maximum number of cached answers
+	underWay = 8   // maximum number of concurrent requests
 	patience = 10 * time.Second
 )
 
-// An answers is a cache in front of a question. Times are monotonic: the clock's jumps
-// neither keep an answer for ever nor lose it.
+// An answers is a cache of answers of the API server. Its times are monotonic, so steps of the
+// wall clock neither prolong nor shorten the life of an answer.
 type answers[V any] struct {
-	salt    [32]byte // so that keys tell nothing to who sees memory or timing
+	salt    [32]byte // keeps tokens secret from readers of the memory, and from timing attacks
 	flights singleflight.Group
 	slots   *semaphore.Weighted
 
@@ -42,8 +42,8 @@ func newAnswers[V any]() *answers[V] {
 	return a
 }
 
-// get gives the answer to a question from the cache or from ask, which also tells for
-// how long it holds. Ask runs on after its caller has gone, since others may wait.
+// get returns the answer from the cache or from ask, which also returns the time to cache it.
+// ask continues when its caller's context ends, since other callers may wait for the result.
 func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
 	var none V
 	key, err := a.key(question)
@@ -54,7 +54,7 @@ func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Con
 		return v, nil
 	}
 	result := a.flights.DoChan(key, func() (any, error) {
-		if v, ok := a.look(key); ok { // another flight landed since this one's caller looked
+		if v, ok := a.look(key); ok { // another call stored it since the first look
 			return v, nil
 		}
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -102,7 +102,7 @@ func (a *answers[V]) look(key string) (V, bool) {
 	return none, false
 }
 
-// keep makes room among what is over, else by what is over next.
+// keep stores an answer. If the cache is full it drops the expired answers, or else the one that expires next.
 func (a *answers[V]) keep(key string, v V, ttl time.Duration) {
 	now := time.Now()
 	a.mu.Lock()

@@ -1,5 +1,5 @@
-// Package review asks the API server who a caller of the node's own server is, and what
-// it may do.
+// Package review authenticates and authorizes the callers of the node's own server by requests to
+// the API server.
 //
 //	bearer token --> Tokens.AuthenticateToken --TokenReview------> API server
 //	user, verb ----> Access.Authorize --SubjectAccessReview------> API server
@@ -7,8 +7,8 @@
 //	                  v   | answers, for as long as configured
 //	                 cache (bounded, keyed by hashes)
 //
-// The same question asked by many at once is asked of the server once. Answers are
-// kept for their time and no longer: while the link is down nobody new is let in. Errors
-// are not kept. Callers that nobody knows must not starve the node's own requests, so
-// few questions are under way at a time.
+// Identical requests at the same time are sent to the server once. Answers are cached for their
+// TTL and not longer, so while the link is down only callers with a cached answer are admitted.
+// Errors are not cached. The number of concurrent requests is small, so that unknown callers
+// cannot starve the node's own requests.
 package review

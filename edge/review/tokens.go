@@ -18,13 +18,13 @@ type Tokens struct {
 	answers *answers[*authenticationv1.UserInfo]
 }
 
-// NewTokens keeps answers, good and bad, for ttl: authentication.webhook.cacheTTL.
+// NewTokens returns a Tokens that caches answers, positive and negative, for ttl (authentication.webhook.cacheTTL).
 func NewTokens(c *kube.Client, ttl time.Duration) *Tokens {
 	return &Tokens{client: c, ttl: ttl, answers: newAnswers[*authenticationv1.UserInfo]()}
 }
 
-// AuthenticateToken tells whose token it is, which nobody changes; nil when it is
-// nobody's. An error means that this could not be found out.
+// AuthenticateToken returns the user of a token, which callers must not modify; nil if the token
+// is not valid. An error means that the API server gave no answer.
 func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
 	if token == "" {
 		return nil, nil
@@ -36,7 +36,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 			return nil, 0, fmt.Errorf("review a token: %w", err)
 		case r.Status.Authenticated:
 			return &r.Status.User, t.ttl, nil
-		case r.Status.Error != "": // which may be of the moment
+		case r.Status.Error != "": // which may be temporary
 			return nil, 0, fmt.Errorf("review a token: %s", r.Status.Error)
 		}
 		return nil, t.ttl, nil

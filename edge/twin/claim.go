@@ -9,36 +9,36 @@ import (
 	"strings"
 )
 
-// unknown is the hardware of a machine without any mark.
+// unknown stands for the hardware of a machine without serial numbers and network cards.
 const unknown = "-"
 
-// longest is the most bytes that a claim has.
+// longest is the maximum length of a claim, in bytes.
 const longest = 80
 
-// A claim is what a machine writes to the Lease: which hardware has the name, in which boot.
+// A claim is a machine's entry in the Lease: the hardware that uses the node's name, and its boot.
 type claim struct {
 	hardware string // hash of its first mark, or unknown
 	boot     string // hash of its boot ID
-	term     uint64 // how often a person had the name taken over
-	since    uint64 // version of the Lease that this boot found
+	term     uint64 // number of takeovers by a person
+	since    uint64 // version of the Lease when this boot first read it
 }
 
 func (c claim) String() string {
 	return fmt.Sprintf("%s.%s.%d.%d", c.hardware, c.boot, c.term, c.since)
 }
 
-// parseClaim reads an annotation. Anything but a claim is none.
+// parseClaim parses the annotation's value; ok is false if it is not a valid claim.
 func parseClaim(s string) (c claim, ok bool) {
 	parts := strings.Split(s[:min(len(s), longest+1)], ".")
 	if len(s) > longest || len(parts) != 4 || !hash(parts[1]) || parts[0] != unknown && !hash(parts[0]) {
 		return claim{}, false
 	}
-	term, err := strconv.ParseUint(parts[2], 10, 32) // of which each takes one person
+	term, err := strconv.ParseUint(parts[2], 10, 32) // each term is one takeover by hand, so 32 bits suffice
 	since, err2 := strconv.ParseUint(parts[3], 10, 64)
 	return claim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
 }
 
-// before reports whether a claim outweighs another one.
+// before reports whether c has priority over o.
 func (c claim) before(o claim) bool {
 	if c.term != o.term {
 		return c.term > o.term
@@ -49,7 +49,7 @@ func (c claim) before(o claim) bool {
 	return c.boot < o.boot
 }
 
-// digits of a hash.
+// digits is the length of a hash.
 const digits = 10
 
 func hash(s string) bool {
@@ -61,8 +61,8 @@ func hashOf(s string) string {
 	return hex.EncodeToString(sum[:digits/2])
 }
 
-// Marks is what a machine is known by: hashes of its serial numbers and of the permanent addresses
-// of its network cards.
+// Marks identify a machine: hashes of its serial numbers and of the permanent addresses of its
+// network cards.
 type Marks struct {
 	Serials []string `json:"serials,omitempty"`
 	Cards   []string `json:"cards,omitempty"`
@@ -77,7 +77,7 @@ func hashesOf(all []string) (out []string) {
 	return out
 }
 
-// hardware names a machine in a claim.
+// hardware returns the machine's name in a claim.
 func (m Marks) hardware() string {
 	switch {
 	case len(m.Serials) > 0:
@@ -88,7 +88,7 @@ func (m Marks) hardware() string {
 	return unknown
 }
 
-// another reports whether two sets of marks are certainly of two machines.
+// another reports whether two sets of marks certainly belong to two machines.
 func (m Marks) another(o Marks) bool {
 	a, b := m.Serials, o.Serials
 	if len(a) == 0 || len(b) == 0 {
@@ -97,11 +97,11 @@ func (m Marks) another(o Marks) bool {
 	return len(a) > 0 && len(b) > 0 && !slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
-// mostCards bounds what add keeps.
+// mostCards is the maximum number of network cards in Marks.
 const mostCards = 16
 
-// add returns the marks with those of another look at the same machine: a card may be seen late,
-// or be taken out for a while.
+// add returns m with the marks of a later look at the same machine. A card may appear late, or
+// be missing for a while.
 func (m Marks) add(now Marks) Marks {
 	if len(now.Serials) > 0 {
 		m.Serials = now.Serials

@@ -10,19 +10,19 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A Hold keeps pods from starting that would write to the volumes of another machine with the
-// name of this node. It joins a pod's life as package agent/pod/hook says.
+// A Hold blocks the start of pods that would write to the same volumes as another machine with
+// the name of this node. It is a pod hook: see package agent/pod/hook.
 type Hold struct {
-	Twin *Twin // nil: the node stands alone
-	// Running reports whether a pod runs: what runs goes on, and its containers are restarted.
+	Twin *Twin // nil: the node has no cluster
+	// Running reports whether a pod runs. Running pods are not blocked, and their containers restart.
 	Running func(types.UID) bool
 }
 
-// Name is the hook's.
+// Name implements the hook.
 func (Hold) Name() string { return "twin" }
 
-// Prepare refuses a pod of the API server that is about to start, writes to a volume outside of
-// this machine, and is wanted by a node whose name another machine has.
+// Prepare returns an error for a pod of the API server that writes to a volume outside of this
+// machine, while another machine has the node's name. Pods that run already are exempt.
 func (h Hold) Prepare(_ context.Context, pod *v1.Pod) error {
 	if h.Twin == nil || pod.Annotations[keys.ConfigSource] != keys.SourceAPI {
 		return nil
@@ -35,10 +35,11 @@ func (h Hold) Prepare(_ context.Context, pod *v1.Pod) error {
 	if why == "" || h.Running(pod.UID) {
 		return nil
 	}
-	return fmt.Errorf("volume %q is not mounted, since two machines would write to it: %s; islet takeover gives the name to this machine", name, why)
+	return fmt.Errorf("volume %q is not mounted, because two machines would write to it: %s; islet takeover gives the name to this machine",
+		name, why)
 }
 
-// Held says why pods with shared volumes do not start; empty: they do.
+// Held returns why pods with shared volumes do not start; empty: they do.
 func (t *Twin) Held() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,9 +49,9 @@ func (t *Twin) Held() string {
 	return t.why()
 }
 
-// sharedVolume names a volume of a pod that another machine with the same pod would write to as
-// well; empty: there is none. Volumes of claims and of CSI drivers are all that islet has and that
-// can lie outside of this machine.
+// sharedVolume returns the name of a volume that the pod can write to and that another machine
+// could mount too; empty: there is none. Only PersistentVolumeClaims and CSI volumes can lie
+// outside of this machine.
 func sharedVolume(pod *v1.Pod) string {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

@@ -18,42 +18,42 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// longestLook is between two looks of a machine that backs off.
+// longestLook is the maximum interval between two reads of the Lease by a machine that backs off.
 const longestLook = 30 * time.Minute
 
-// A watch is what a machine without the name knows of the Lease.
+// A watch is the observation of the Lease by a machine that does not have the name.
 type watch struct {
 	looks   int
-	renewed time.Time // what the Lease said at the last look; only compared for equality
-	alive   bool      // somebody renews it
+	renewed time.Time // renewTime at the last look; only compared for equality
+	alive   bool      // another machine renews the Lease
 	wait    time.Duration
 	next    time.Time // of the next look; zero: at once
 }
 
-// Admit says whether this machine may use the API server, which answers. An empty why: it may.
-// Else wait is the time until Admit looks at the Lease again. An error means that the server did
-// not say. It is called by one goroutine.
+// Admit decides whether this machine may use the API server. An empty why: it may. Otherwise wait
+// is the time until Admit reads the Lease again. An error means that the Lease could not be read.
+// Call it from one goroutine only, while the API server answers.
 func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error) {
 	if why, wait = t.due(); why == "" || wait > 0 {
 		return why, wait, nil
 	}
 	ctx = kube.Ungated(ctx)
 	lease, err := kube.Get[coordinationv1.Lease](ctx, c, v1.NamespaceNodeLease, t.cfg.Node)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // then the Lease tells nobody anything
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // no machine can announce itself there
 		lease, err = &coordinationv1.Lease{}, nil
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("look which machine has the name of this node: %w", err)
+		return "", 0, fmt.Errorf("read which machine has the name of this node: %w", err)
 	}
 	if t.look(lease) {
-		_ = t.notify(ctx, c) // what it cannot leave there it leaves at the next look
+		_ = t.notify(ctx, c) // a failure is repeated at the next look
 	}
 	why, wait = t.due()
 	return why, wait, nil
 }
 
-// due returns why this machine does not have the name, and the time until the next look. The
-// network cards of a machine may appear late: they are read again.
+// due returns why this machine does not have the name, and the time until the next look. It reads
+// the network cards again, because they may appear late.
 func (t *Twin) due() (why string, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +74,7 @@ func (t *Twin) stand() {
 	t.signal()
 }
 
-// why says why this machine does not have the name.
+// why returns the reason for not having the name, or for not deciding yet.
 func (t *Twin) why() string {
 	switch {
 	case t.rec.Backed != "":
@@ -82,7 +82,7 @@ func (t *Twin) why() string {
 	case t.state == newcomer && t.watch.alive:
 		return "another machine has the name of this node, and renews its Lease"
 	case t.state == newcomer:
-		return "another machine has had the name of this node; whether it still renews its Lease is being watched"
+		return "another machine has had the name of this node; islet checks whether it still renews its Lease"
 	}
 	why := "the disk comes from another machine, which has the name of this node"
 	if t.watch.alive {
@@ -91,7 +91,7 @@ func (t *Twin) why() string {
 	return why
 }
 
-// look judges the Lease, and reports whether to leave a notice there.
+// look evaluates the Lease, and reports whether to write a notice to it.
 func (t *Twin) look(lease *coordinationv1.Lease) (notify bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,8 +101,11 @@ func (t *Twin) look(lease *coordinationv1.Lease) (notify bool) {
 	}
 	w := &t.watch
 	w.alive = w.looks > 0 && !renewed.Equal(w.renewed)
-	if found, ok := parseClaim(lease.Annotations[keys.LeaseClaim]); t.state == newcomer {
-		own := !ok || found.boot == t.claim.boot || found.hardware == unknown || t.now.hardware() == unknown || found.hardware == t.now.hardware()
+	if t.state == newcomer {
+		found, ok := parseClaim(lease.Annotations[keys.LeaseClaim])
+		hardware := t.now.hardware()
+		sameHardware := found.hardware == unknown || hardware == unknown || found.hardware == hardware
+		own := !ok || found.boot == t.claim.boot || sameHardware
 		if own || w.looks > 0 && !w.alive {
 			t.claim.term, t.claim.since, t.write = found.term, versionOf(lease.ResourceVersion), true
 			t.stand()
@@ -116,7 +119,7 @@ func (t *Twin) look(lease *coordinationv1.Lease) (notify bool) {
 	return (t.state == barred || w.alive) && lease.Name != "" && lease.Annotations[keys.LeaseTwin] != t.notice()
 }
 
-// notice is what the other machine finds in the Lease.
+// notice is the value of the annotation that tells the other machine about this one.
 func (t *Twin) notice() string { return t.claim.hardware + "." + t.claim.boot }
 
 func parseNotice(s string) (o other, ok bool) {
@@ -136,10 +139,10 @@ func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
 	return err
 }
 
-// TakeOver gives the name to this machine, as a person says. It reports whether this machine had
-// it before. While another machine renews the Lease, or while that is not known yet although the
-// API server answers, it is refused, unless force is set: both would run pods with the same
-// volumes.
+// TakeOver gives the name to this machine by a person's decision. had reports whether it had the
+// name before. Without force it returns an error while another machine renews the Lease, or while
+// that is not decided yet although the API server answers: both machines would run pods with the
+// same volumes.
 func (t *Twin) TakeOver(ctx context.Context, force bool) (had bool, err error) {
 	t.mu.Lock()
 	switch {
@@ -149,7 +152,8 @@ func (t *Twin) TakeOver(ctx context.Context, force bool) (had bool, err error) {
 	case !force && (t.watch.alive || t.watch.looks == 1):
 		wait := max(time.Second, time.Until(t.watch.next).Round(time.Second))
 		t.mu.Unlock()
-		return false, fmt.Errorf("another machine renews the Lease of %s, or did so a moment ago: turn it off, or give it another name, and try again in %s", t.cfg.Node, wait)
+		return false, fmt.Errorf("another machine renews the Lease of %s, or did so a moment ago: "+
+			"turn it off, or give it another name, and try again in %s", t.cfg.Node, wait)
 	}
 	t.now = marksOf(t.cfg.Marks())
 	t.rec = record{Node: t.cfg.Node, Marks: t.now, Term: t.claim.term + 1, Taking: true}
@@ -161,7 +165,7 @@ func (t *Twin) TakeOver(ctx context.Context, force bool) (had bool, err error) {
 	return false, nil
 }
 
-// versionOf is 0 for what is no number.
+// versionOf returns 0 if s is not a number.
 func versionOf(s string) uint64 {
 	v, _ := strconv.ParseUint(s, 10, 64)
 	return v

@@ -15,45 +15,45 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// metaTwin is the key under which the store has the record, as JSON.
+// metaTwin is the store's key for the record, as JSON.
 const metaTwin = "twin"
 
-// rounds of renewals without a foreign claim end a suspicion.
+// rounds is the number of renewals without a foreign claim after which earlier ones are forgotten.
 const rounds = 4
 
-// Meta keeps small values. *store.Store is one.
+// Meta stores small values. *store.Store is one.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Config is what a Twin needs.
+// Config has the dependencies and settings of a Twin.
 type Config struct {
-	Node  string                           // name of this node, and so of its Lease
+	Node  string                           // name of this node and of its Lease
 	Boot  string                           // bootid.Read; empty: not known
-	Marks func() (serials, cards []string) // of this machine
-	Meta  Meta                             // of this node
-	Renew time.Duration                    // how long a living machine leaves its Lease alone at most
+	Marks func() (serials, cards []string) // reads the hardware of this machine
+	Meta  Meta
+	Renew time.Duration // maximum interval at which a machine renews its Lease
 	Log   *slog.Logger
 }
 
-// A record is what outlives the boot.
+// A record is stored, so that it survives a reboot.
 type record struct {
 	Node   string `json:"node"`
 	Marks  Marks  `json:"marks"`            // of the machine that last had the name with this store
 	Term   uint64 `json:"term,omitempty"`   // of its claim
 	Boot   string `json:"boot,omitempty"`   // of its claim
 	Since  uint64 `json:"since,omitempty"`  // of its claim
-	Taking bool   `json:"taking,omitempty"` // a person has this machine take the name over
+	Taking bool   `json:"taking,omitempty"` // TakeOver was called, and the claim is not written yet
 	Backed string `json:"backed,omitempty"` // why this machine backed off; empty: it did not
 }
 
-// A state is how this machine stands with the name.
+// A state says whether this machine has the name.
 type state int
 
 const (
 	standing state = iota // it has the name, as far as it knows
-	newcomer              // it never had the name: it looks at the Lease first
+	newcomer              // it never had the name, and reads the Lease before it claims
 	barred                // another machine has it
 )
 
@@ -67,29 +67,29 @@ type Twin struct {
 	rec   record
 	now   Marks // of this machine
 	claim claim // of this boot
-	// These are of the machine that stands.
+	// For the state standing:
 	acknowledged bool // the Lease had the claim of this boot
-	write        bool // the next renewal is to write the claim
-	clear        bool // the next renewal is to remove the notice of a twin
-	writes       int  // of the claim, since it was last acknowledged
-	earlier      int  // how often the claim of an earlier machine came back
+	write        bool // the next renewal writes the claim
+	clear        bool // the next renewal removes the notice of a twin
+	writes       int  // writes of the claim since it was last acknowledged
+	earlier      int  // how often an earlier claim replaced this machine's
 	quiet        int  // renewals since then
 	other        other
-	watch        watch // of a machine that does not
+	watch        watch // for the other states
 }
 
-// other is the twin of a machine that stands.
+// other is the machine that backed off from this one.
 type other struct {
 	hardware, boot string
-	seen           time.Time // zero: there is none
+	seen           time.Time // zero: there is no other machine
 }
 
-// New reads the record and the marks of this machine. It makes no request.
+// New reads the record and the marks of this machine. It sends no request.
 func New(ctx context.Context, c Config) (*Twin, error) {
 	if c.Node == "" || c.Marks == nil || c.Meta == nil || c.Renew <= 0 || c.Log == nil {
 		return nil, errors.New("twin: a part of the configuration is missing")
 	}
-	if c.Boot == "" { // then each start of the agent counts as a boot
+	if c.Boot == "" { // each start of the agent counts as a boot
 		c.Boot = time.Now().String()
 	}
 	t := &Twin{cfg: c, changed: make(chan struct{}, 1), now: marksOf(c.Marks())}
@@ -99,7 +99,7 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 	}
 	if found {
 		if err := json.Unmarshal([]byte(text), &t.rec); err != nil {
-			c.Log.Error("the record of which machine has the name of this node cannot be read: the Lease is asked", "error", err)
+			c.Log.Error("the record of which machine has the name of this node cannot be decoded: the Lease decides", "error", err)
 			t.rec, found = record{}, false
 		}
 	}
@@ -109,15 +109,16 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 		t.state, t.rec, t.claim.term = newcomer, record{Node: c.Node}, 0
 	case t.rec.Backed != "" || t.rec.Marks.another(t.now):
 		t.state = barred
-		c.Log.Warn("another machine has the name of this node: nothing is told to the API server until islet takeover", "error", t.why())
+		c.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover",
+			"error", t.why())
 	case t.rec.Boot == t.claim.boot && !t.rec.Taking:
 		t.acknowledged, t.claim.since = true, t.rec.Since
 	}
 	return t, nil
 }
 
-// Changed signals that another machine was found, or that this one may use the name now. There is
-// one channel, for one reader.
+// Changed returns a channel that receives a value when another machine was found, or when this
+// machine may use the name now. There is one channel, for one reader.
 func (t *Twin) Changed() <-chan struct{} { return t.changed }
 
 func (t *Twin) signal() {
@@ -128,7 +129,7 @@ func (t *Twin) signal() {
 }
 
 // Annotations returns the annotations of the Lease that the next renewal sets, or removes where the
-// value is nil. A nil map changes none. created says that the renewal creates the Lease.
+// value is nil. A nil map changes none. created: the renewal creates the Lease.
 func (t *Twin) Annotations(created bool) map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,8 +146,8 @@ func (t *Twin) Annotations(created bool) map[string]any {
 	return out
 }
 
-// Renewed takes the Lease as the server has it after a renewal. It reports whether the Lease is
-// to be renewed again at once, to write the claim.
+// Renewed evaluates the Lease that the server returned for a renewal. again reports whether to
+// renew at once, to write the claim.
 func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	t.mu.Lock()
 	if t.state != standing {
@@ -168,7 +169,8 @@ func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	case !foreign:
 		keep = !had || t.rec.Taking || t.rec.Boot != t.claim.boot
 		t.acknowledged, t.write, t.writes = true, false, 0
-		if t.quiet++; t.quiet >= rounds {
+		t.quiet++
+		if t.quiet >= rounds {
 			t.earlier = 0
 		}
 	case !ok || !had:
@@ -191,7 +193,7 @@ func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	return again
 }
 
-// first judges the claim of a boot before this one; ok: there is one.
+// first evaluates the claim of an earlier boot; ok: there is one.
 func (t *Twin) first(found claim, ok bool, version string) {
 	switch {
 	case ok && found.term > t.claim.term && !t.rec.Taking:
@@ -204,7 +206,7 @@ func (t *Twin) first(found claim, ok bool, version string) {
 	t.write = true
 }
 
-// meet judges the claim of another machine that lives: it came after this boot's own.
+// meet evaluates the claim of a machine that is running: it replaced the claim of this boot.
 func (t *Twin) meet(found claim) {
 	t.quiet, t.write = 0, true
 	if !found.before(t.claim) {
@@ -219,7 +221,7 @@ func (t *Twin) meet(found claim) {
 	}
 }
 
-// see notes another machine that has backed off, or is about to.
+// see records a machine that has backed off or will.
 func (t *Twin) see(o other) {
 	o.seen = time.Now()
 	news := t.other.boot != o.boot || !t.there()
@@ -234,47 +236,48 @@ func (t *Twin) barByTerm(found claim) {
 	t.bar(fmt.Sprintf("the machine with hardware %s took the name of this node over by islet takeover", found.hardware))
 }
 
-// bar has this machine back off.
+// bar makes this machine back off.
 func (t *Twin) bar(why string) {
 	t.state, t.write, t.rec.Backed, t.watch = barred, false, why, watch{}
-	t.cfg.Log.Warn("another machine has the name of this node: nothing is told to the API server until islet takeover", "error", why)
+	t.cfg.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover", "error", why)
 	t.signal()
 }
 
-// settle has the record say that this machine has the name. Its network cards are there by now.
+// settle records that this machine has the name. It reads the network cards again.
 func (t *Twin) settle() {
 	t.now = marksOf(t.cfg.Marks())
 	t.rec = record{Node: t.cfg.Node, Marks: t.rec.Marks.add(t.now), Term: t.claim.term, Boot: t.claim.boot, Since: t.claim.since}
 }
 
-// keep stores a record. A disk that takes no writes leaves the decision to the next boot.
+// keep stores a record. If the write fails, the next boot decides again.
 func (t *Twin) keep(ctx context.Context, rec record) {
 	data, err := json.Marshal(rec)
 	if err == nil {
 		err = t.cfg.Meta.SetMeta(ctx, metaTwin, string(data))
 	}
 	if err != nil {
-		t.cfg.Log.Error("which machine has the name of this node is not stored: the next boot decides anew", "error", err)
+		t.cfg.Log.Error("the record of which machine has the name of this node is not stored: the next boot decides again", "error", err)
 	}
 }
 
-// lasts is how long a twin counts as there after its last sign: it gives one each longestLook.
+// lasts is how long a twin is reported after its last notice. It writes one every longestLook.
 const lasts = 4 * longestLook
 
 func (t *Twin) there() bool { return !t.other.seen.IsZero() && time.Since(t.other.seen) < lasts }
 
-// Report returns what a person should know while another machine uses the name and this one has
-// it; empty: nothing is known of another one.
+// Report returns a message for the user while another machine uses the name that this one has;
+// empty: no such machine is known.
 func (t *Twin) Report() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state != standing || !t.there() {
 		return ""
 	}
-	return fmt.Sprintf("another machine (hardware %s) runs with the name of this node and has backed off: give it another name, or a state directory of its own", t.other.hardware)
+	return fmt.Sprintf("another machine (hardware %s) runs with the name of this node and has backed off: "+
+		"give it another name, or a state directory of its own", t.other.hardware)
 }
 
-// Conditions are those of the Node: one, while another machine uses its name.
+// Conditions returns the condition DuplicateNode while another machine uses the name, else none.
 func (t *Twin) Conditions() []v1.NodeCondition {
 	if t == nil {
 		return nil
